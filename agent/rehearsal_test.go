@@ -35,16 +35,17 @@ import (
 // and the nodes, which the test moves. The database has its own clock, so the test's ends at it.
 type rehearsal struct {
 	*testing.T
-	dsn    string
-	store  *db.Store
-	ca     *nodeca.CA
-	behind atomic.Int64
-	api    atomic.Pointer[agentapi.Server] // nil while the control plane is away
-	front  *httptest.Server
-	calls  atomic.Int64
-	root   string // of every node; the directories of their agents differ
-	nodes  []string
-	agents []*agent.Agent
+	dsn   string
+	store *db.Store
+
+	authority atomic.Pointer[nodeca.CA]
+	behind    atomic.Int64
+	api       atomic.Pointer[agentapi.Server] // nil while the control plane is away
+	front     *httptest.Server
+	calls     atomic.Int64
+	root      string // of every node; the directories of their agents differ
+	nodes     []string
+	agents    []*agent.Agent
 }
 
 func (r *rehearsal) now() time.Time               { return time.Now().Add(-time.Duration(r.behind.Load())) }
@@ -54,9 +55,7 @@ func newRehearsal(t *testing.T, fleet int, behind, life time.Duration) *rehearsa
 	t.Helper()
 	r := &rehearsal{T: t, dsn: dbtest.Database(t)}
 	r.clockIs(behind)
-	var err error
-	r.ca, err = nodeca.Create(nodeca.WithClock(r.now), nodeca.WithNodeLife(life))
-	require.NoError(t, err)
+	r.newCA(life)
 	r.front = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.calls.Add(1)
 		api := r.api.Load()
@@ -65,9 +64,10 @@ func newRehearsal(t *testing.T, fleet int, behind, life time.Duration) *rehearsa
 		}
 		api.Handler().ServeHTTP(w, req)
 	}))
-	cert, err := r.ca.IssueServer([]string{"127.0.0.1"})
-	require.NoError(t, err)
-	r.front.TLS = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert, Time: r.now}
+	r.front.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		cert, err := r.authority.Load().IssueServer([]string{"127.0.0.1"})
+		return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert, Time: r.now}, err
+	}}
 	r.front.Config.ErrorLog = log.New(io.Discard, "", 0)
 	r.front.StartTLS()
 	t.Cleanup(func() { r.stop(); r.front.CloseClientConnections(); r.front.Close() })
@@ -83,13 +83,21 @@ func newRehearsal(t *testing.T, fleet int, behind, life time.Duration) *rehearsa
 	return r
 }
 
+// newCA makes the node CA, in place of the one of before.
+func (r *rehearsal) newCA(life time.Duration) {
+	r.Helper()
+	ca, err := nodeca.Create(nodeca.WithClock(r.now), nodeca.WithNodeLife(life))
+	require.NoError(r, err)
+	r.authority.Store(ca)
+}
+
 // serve starts the control plane on a database.
 func (r *rehearsal) serve(dsn string) {
 	r.Helper()
 	var err error
 	r.store, err = db.Open(r.Context(), dsn)
 	require.NoError(r, err)
-	api := agentapi.New(agentapi.Config{Store: agentapi.NewStore(r.store), CA: r.ca, Now: r.now, FlushInterval: 5 * time.Millisecond, EnrollRate: 1000})
+	api := agentapi.New(agentapi.Config{Store: agentapi.NewStore(r.store), CA: r.authority.Load(), Now: r.now, FlushInterval: 5 * time.Millisecond, EnrollRate: 1000})
 	require.NoError(r, api.Start(r.Context()))
 	r.api.Store(api)
 }
@@ -117,7 +125,7 @@ func (r *rehearsal) putToken(i int) {
 // restart starts the agent's process again; its files are what they were.
 func (r *rehearsal) restart(i int) {
 	r.Helper()
-	a, err := agent.New(agentconfig.Config{ServerURL: r.front.URL, CAPEM: string(r.ca.CertPEM()), NodeID: r.nodes[i], Root: r.root,
+	a, err := agent.New(agentconfig.Config{ServerURL: r.front.URL, CAPEM: string(r.authority.Load().CertPEM()), NodeID: r.nodes[i], Root: r.root,
 		TokenFile: fmt.Sprintf("/token-%d", i), StateDir: fmt.Sprintf("/state-%d", i), Simulated: true}, "test", slog.New(slog.NewTextHandler(testWriter{r.T}, nil)))
 	require.NoError(r, err)
 	a.SetClock(r.now)
@@ -263,5 +271,37 @@ func TestRehearsal_WithoutTheControlPlane(t *testing.T) {
 				require.Equal(t, [3]any{true, int64(2), int64(1)}, [3]any{st.Works, st.Generation, st.Enrolment})
 			}
 		})
+	}
+}
+
+// The node CA is lost and replaced under a fleet. Whoever got a token and the new CA is back at once,
+// whatever the others do, and renews under the new CA as usual.
+func TestRehearsal_NewNodeCA(t *testing.T) {
+	t.Parallel()
+	const fleet = 20
+	r := newRehearsal(t, fleet, 4*day, nodeca.NodeLife)
+	require.Equal(t, fleet, r.step(r.agents))
+	require.NoError(t, r.store.Tx(t.Context(), func(tx *db.Tx) error { // as slipwayd migrate --new-node-ca does
+		_, err := tx.LockAllAgentIdentities(t.Context(), "the node CA was replaced")
+		return err
+	}))
+	r.stop()
+	r.newCA(nodeca.NodeLife)
+	r.front.CloseClientConnections()
+	r.serve(r.dsn)
+	require.Zero(t, r.step(r.agents), "no agent trusts the new CA by itself")
+	require.Equal(t, map[string]int{db.AttentionAgentLocked: fleet}, r.attention())
+	for back := range 2 {
+		for i := back * fleet / 2; i < (back+1)*fleet/2; i++ {
+			r.putToken(i)
+			r.restart(i)
+		}
+		require.Equal(t, (back+1)*fleet/2, r.step(r.agents))
+	}
+	require.Empty(t, r.attention())
+	r.clockIs(0)
+	require.Equal(t, fleet, r.step(r.agents), "half of a certificate's life is over")
+	for _, a := range r.agents {
+		require.EqualValues(t, 3, a.Generation())
 	}
 }

@@ -188,6 +188,17 @@ func (a *Agent) step(ctx context.Context) time.Duration {
 	return wait
 }
 
+// holder returns the allocation that the node is held for, "" for none. It returns nil when that cannot
+// be read: the control plane then takes no word of this node.
+func (a *Agent) holder() *string {
+	id, err := metadata.ReadHolder(a.cfg.Path(metadata.HolderPath))
+	if err != nil {
+		a.log.Warn("the allocation of this node is unknown", "error", err)
+		return nil
+	}
+	return &id
+}
+
 // sendHeartbeat sends a heartbeat and does the actions that the answer requests.
 func (a *Agent) sendHeartbeat(ctx context.Context) error {
 	boot, err := a.node.bootID()
@@ -195,7 +206,7 @@ func (a *Agent) sendHeartbeat(ctx context.Context) error {
 		return err
 	}
 	in := protocol.Heartbeat{BootID: boot, AgentVersion: a.version, Generation: a.id.Generation, SentAt: a.now().UTC(),
-		UptimeSecs: time.Since(a.started).Seconds(), Report: a.unsent, TaskKeyIDs: keyIDs(a.id.TaskKeys)}
+		UptimeSecs: time.Since(a.started).Seconds(), Report: a.unsent, TaskKeyIDs: keyIDs(a.id.TaskKeys), Allocation: a.holder()}
 	var out protocol.HeartbeatResponse
 	sent := time.Now()
 	if err := a.client.post(ctx, protocol.PathHeartbeat, in, &out); err != nil {

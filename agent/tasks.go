@@ -93,7 +93,7 @@ func newHost(c agentconfig.Config, stateDir string) taskhandlers.Host {
 	tools := toolrunner.ForTasks(c.Root, c.ToolsPath)
 	tools.Timeout = c.ToolTimeout
 	tools.Path = tools.Tools // these handlers see the machine of a simulation not even through a recorded tool
-	return taskhandlers.Host{Root: c.Root, Tool: tools.Run, HasTool: tools.Has, KeepUsers: c.PlatformUsers, StateDir: stateDir}
+	return taskhandlers.Host{Root: c.Root, Tool: tools.Run, HasTool: tools.Has, KeepUsers: c.PlatformUsers, StateDir: stateDir, TokenFile: c.TokenFile}
 }
 
 // newLocal makes the executor of this process, with its journal in stateDir.

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,24 +19,30 @@ import (
 
 // allocation is an allocation as the tables show it.
 type allocation struct {
-	ID             string                     `json:"id"`
-	Name           string                     `json:"name"`
-	SKU            string                     `json:"sku"`
-	Status         lifecycle.AllocationStatus `json:"status"`
-	Condition      string                     `json:"condition"`
-	State          string                     `json:"state"`
-	Connection     *connection                `json:"connection"`
-	Topology       struct{ Site, Rack, Group string }
-	Image          *struct{ Name, Version string }
-	Network        struct{ Kind, CIDR string }
-	Tags           map[string]string `json:"tags"`
-	FailureMessage string            `json:"failure_message"`
-	Access         string            `json:"access"`
-	CertificateID  string            `json:"certificate_id"`
-	ExpiresAt      *time.Time        `json:"expires_at"`
-	StartTime      *time.Time        `json:"start_time"`
-	ReleasedAt     *time.Time        `json:"released_at"`
-	Progress       *struct {
+	ID         string                     `json:"id"`
+	Name       string                     `json:"name"`
+	SKU        string                     `json:"sku"`
+	Status     lifecycle.AllocationStatus `json:"status"`
+	Condition  string                     `json:"condition"`
+	State      string                     `json:"state"`
+	Connection *connection                `json:"connection"`
+	Topology   struct{ Site, Rack, Group string }
+	Image      *struct{ Name, Version string }
+	Network    struct{ Kind, CIDR string }
+	Tags       map[string]string `json:"tags"`
+	Keys       []struct {
+		Fingerprint string `json:"fingerprint"`
+	} `json:"ssh_keys"`
+	FailureMessage  string     `json:"failure_message"`
+	Outcome         string     `json:"outcome"`
+	Access          string     `json:"access"`
+	CertificateID   string     `json:"certificate_id"`
+	QueueDeadlineAt *time.Time `json:"queue_deadline_at"`
+	ExpiresAt       *time.Time `json:"expires_at"`
+	StartTime       *time.Time `json:"start_time"`
+	ReleasedAt      *time.Time `json:"released_at"`
+	Version         int64      `json:"version"`
+	Progress        *struct {
 		Stage      string              `json:"stage"`
 		StagesDone int                 `json:"stages_done"`
 		Stages     int                 `json:"stages"`
@@ -43,22 +51,52 @@ type allocation struct {
 	} `json:"progress"`
 }
 
-// login is where to log in, as ssh takes it.
+// login is where to log in; slipway ssh needs the id alone.
 func (l allocation) login() string {
-	if l.Connection == nil {
+	switch {
+	case l.Connection == nil:
+		return ""
+	case l.Connection.Port == sshPort:
+		return l.Connection.User + "@" + l.Connection.Host
+	}
+	return fmt.Sprintf("%s@%s, port %d", l.Connection.User, l.Connection.Host, l.Connection.Port)
+}
+
+// moves reports whether an allocation changes its status by itself.
+func (l allocation) moves() bool {
+	switch l.Status {
+	case lifecycle.AllocationRequested, lifecycle.AllocationProvisioning, lifecycle.AllocationReleasing:
+		return true
+	case lifecycle.AllocationActive, lifecycle.AllocationReleased, lifecycle.AllocationFailed, lifecycle.AllocationReleaseFailed:
+	}
+	return false
+}
+
+// progress is how far its job is, "" without one.
+func (l allocation) progress() string {
+	p := l.Progress
+	if p == nil {
 		return ""
 	}
-	return l.Connection.User + "@" + l.Connection.Host
+	if p.Stage == "" {
+		return "not started"
+	}
+	return fmt.Sprintf("%d/%d %s %d%%", min(p.StagesDone+1, p.Stages), p.Stages, p.Stage, p.Percent) + l.remaining()
+}
+
+// remaining is how long the job will take, "" where that is not known.
+func (l allocation) remaining() string {
+	if l.Progress.ETA == nil || l.Progress.ETA.P50 <= 0 {
+		return ""
+	}
+	return ", " + seconds(l.Progress.ETA.P50) + " left"
 }
 
 // line is what a watched allocation prints.
 func (l allocation) line() string {
 	text := fmt.Sprintf("%s: %s", l.ID, l.Status)
-	if p := l.Progress; p != nil {
-		text += fmt.Sprintf(", stage %d/%d %s, reached %d%%", min(p.StagesDone+1, p.Stages), p.Stages, orDash(p.Stage), p.Percent)
-		if p.ETA != nil && p.ETA.P50 > 0 {
-			text += ", about " + seconds(p.ETA.P50) + " to go"
-		}
+	if p := l.progress(); p != "" {
+		text += ", " + p
 	}
 	return text
 }
@@ -78,9 +116,10 @@ func (o *operatorFlag) headers() map[string]string {
 }
 
 func (a *app) allocationCommand() *cobra.Command {
-	columns := []string{"id", "project_id", "sku", "status", "node_status", "hostname", "access", "release_attempts", "failure_message"}
+	listed := []string{"id", "project_id", "sku", "status", "hostname", "node_status", "access", "release_attempts", "failure_message"}
+	columns := append(slices.Clone(listed), "job_id", "job_status")
 	return group("allocation", "Allocations: nodes that projects have or have asked for",
-		a.createAllocationCommand(), a.listAllocationsCommand(), a.listAllAllocationsCommand(columns), a.showAllocationCommand(), a.releaseCommand(),
+		a.createAllocationCommand(), a.listAllocationsCommand(), a.listAllAllocationsCommand(listed), a.showAllocationCommand(), a.releaseCommand(),
 		a.operatorAction("force-release", "Try a release that failed once more, for operators", columns),
 		a.operatorAction("remove-assignment", "Take the node from an allocation that cannot be released, for operators; the node must be off or quarantined", columns),
 	)
@@ -132,11 +171,14 @@ func (a *app) createAllocationCommand() *cobra.Command {
 	watch.add(cmd)
 	reason.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		if err := checkDurations(cmd, wait, expires); err != nil {
+			return err
+		}
 		sku, err := a.offered(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		body := map[string]any{"sku_id": sku, "wait_seconds": int(wait.Seconds())}
+		body := map[string]any{"sku_id": sku, "wait_seconds": int(math.Ceil(wait.Seconds()))}
 		set(body, "site_id", site)
 		set(body, "name", name)
 		if len(keys) > 0 {
@@ -146,15 +188,9 @@ func (a *app) createAllocationCommand() *cobra.Command {
 			body["expires_at"] = time.Now().Add(expires).UTC().Format(time.RFC3339)
 		}
 		if len(tags) > 0 {
-			byKey := map[string]string{}
-			for _, tag := range tags {
-				key, value, ok := strings.Cut(tag, "=")
-				if !ok {
-					return fail(ExitUsage, "--tag must be KEY=VALUE, not %q", tag)
-				}
-				byKey[key] = value
+			if body["tags"], err = tagsOf(tags); err != nil {
+				return err
 			}
-			body["tags"] = byKey
 		}
 		r, err := a.ask(cmd.Context(), "POST", inProject("/allocations", project, url.Values{}), body, reason.headers())
 		if err != nil {
@@ -163,6 +199,33 @@ func (a *app) createAllocationCommand() *cobra.Command {
 		return a.showOrWatch(cmd.Context(), r, watch, reason, lifecycle.AllocationActive)
 	})
 	return cmd
+}
+
+// checkDurations refuses what the server would not be told.
+func checkDurations(cmd *cobra.Command, wait, expires time.Duration) error {
+	switch {
+	case wait < 0:
+		return fail(ExitUsage, "--wait must not be negative, such as 30m; without it nothing waits")
+	case cmd.Flags().Changed("expires-in") && expires <= 0:
+		return fail(ExitUsage, "--expires-in must be more than 0, such as 8h; without it nothing expires")
+	}
+	return nil
+}
+
+// tagsOf reads KEY=VALUE pairs.
+func tagsOf(tags []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, tag := range tags {
+		key, value, ok := strings.Cut(tag, "=")
+		if !ok || key == "" {
+			return nil, fail(ExitUsage, "--tag must be KEY=VALUE, not %q", tag)
+		}
+		if _, twice := out[key]; twice {
+			return nil, fail(ExitUsage, "--tag names the key %q twice", key)
+		}
+		out[key] = value
+	}
+	return out, nil
 }
 
 // offered returns the id of a SKU of the catalogue, which may be given by name.
@@ -192,7 +255,7 @@ func (a *app) offered(ctx context.Context, sku string) (string, error) {
 }
 
 // showOrWatch shows an allocation, and follows it to its end when that is wished. wanted is the
-// status in which it has ended well.
+// status in which it has ended well; "" is every one in which it stays.
 func (a *app) showOrWatch(ctx context.Context, r answer, w watchFlags, reason operatorFlag, wanted lifecycle.AllocationStatus) error {
 	if !w.on {
 		return a.showAllocation(r)
@@ -211,8 +274,10 @@ func (a *app) showOrWatch(ctx context.Context, r answer, w watchFlags, reason op
 			screen.line(l.line())
 		}
 		switch {
-		case l.Status == wanted:
+		case l.Status == wanted, wanted == "" && l.Status == lifecycle.AllocationActive, wanted == "" && l.Status == lifecycle.AllocationReleased:
 			return true, a.showAllocation(r)
+		case wanted != "" && l.Status == lifecycle.AllocationReleaseFailed && l.Version == first.Version:
+			return false, nil // its job was asked for another try, and has not begun it yet
 		case lifecycle.Allocation.Terminal(l.Status), l.Status == lifecycle.AllocationReleaseFailed:
 			return true, fail(ExitJobFailed, "allocation %s is %s: %s", l.ID, l.Status, orDash(oneLine(l.FailureMessage)))
 		}
@@ -230,58 +295,142 @@ func (a *app) showAllocation(r answer) error {
 		if l.Image != nil {
 			image = l.Image.Name + " " + l.Image.Version
 		}
-		progress := ""
-		if l.Progress != nil {
-			progress = l.line()
-		}
-		var tags []string
+		var tags, keys []string
 		for _, k := range slices.Sorted(maps.Keys(l.Tags)) {
 			tags = append(tags, k+"="+l.Tags[k])
 		}
-		return a.fields("id", l.ID, "name", l.Name, "sku", l.SKU, "status", l.Status, "condition", l.Condition, "state", l.State, "login", l.login(),
-			"image", image, "network", strings.TrimSpace(l.Network.Kind+" "+l.Network.CIDR), "site", l.Topology.Site, "rack", l.Topology.Rack,
-			"group", l.Topology.Group, "tags", strings.Join(tags, ", "), "progress", progress, "failure", l.FailureMessage, "access", l.Access,
-			"active since", when(l.StartTime), "expires", when(l.ExpiresAt), "released", when(l.ReleasedAt), "certificate", l.CertificateID)
+		for _, k := range l.Keys {
+			keys = append(keys, k.Fingerprint)
+		}
+		condition := l.Condition
+		if l.Status != lifecycle.AllocationActive {
+			condition = ""
+		}
+		waits := ""
+		if l.Status == lifecycle.AllocationRequested {
+			waits = when(l.QueueDeadlineAt)
+		}
+		return a.fields("id", l.ID, "name", l.Name, "sku", l.SKU, "status", l.Status, "condition", condition, "state", l.State, "progress", l.progress(),
+			"login", l.login(), "keys", strings.Join(keys, ", "), "image", image, "network", strings.TrimSpace(l.Network.Kind+" "+l.Network.CIDR),
+			"site", l.Topology.Site, "rack", l.Topology.Rack, "group", l.Topology.Group, "tags", strings.Join(tags, ", "), "failure", l.FailureMessage,
+			"waits until", waits, "active since", when(l.StartTime), "expires", when(l.ExpiresAt), "released", when(l.ReleasedAt), "outcome", l.Outcome,
+			"access", l.Access, "certificate", l.CertificateID)
 	})
 }
 
+// allocationFilter are the flags of a list of a project's allocations.
+type allocationFilter struct {
+	project      string
+	status, tags []string
+}
+
+func (f *allocationFilter) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.project, "project", "", projectHelp)
+	cmd.Flags().StringSliceVar(&f.status, "status", nil, "only those in this status; may be repeated")
+	cmd.Flags().StringArrayVar(&f.tags, "tag", nil, "only those with this tag, KEY=VALUE; may be repeated")
+}
+
+func (f *allocationFilter) query() url.Values {
+	query := url.Values{}
+	if len(f.status) > 0 {
+		query["status"] = f.status
+	}
+	if len(f.tags) > 0 {
+		query["tag"] = f.tags
+	}
+	if f.project != "" {
+		query.Set("project_id", f.project)
+	}
+	return query
+}
+
 func (a *app) listAllocationsCommand() *cobra.Command {
-	var project string
-	var status, tags []string
+	var filter allocationFilter
 	var reason operatorFlag
-	cmd := &cobra.Command{Use: "list", Short: "List the allocations of a project, newest first", Args: cobra.NoArgs}
-	cmd.Flags().StringVar(&project, "project", "", projectHelp)
-	cmd.Flags().StringSliceVar(&status, "status", nil, "only those in this status; may be repeated")
-	cmd.Flags().StringArrayVar(&tags, "tag", nil, "only those with this tag, KEY=VALUE; may be repeated")
+	var watch watchFlags
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the allocations of a project, newest first", Args: cobra.NoArgs,
+		Long: "Lists the allocations of a project, newest first. With --watch it follows the newest " + strconv.Itoa(watchedRows) +
+			" until none of them changes by itself any more.",
+	}
+	filter.add(cmd)
+	watch.add(cmd)
+	cmd.Flags().Lookup("watch").Usage = "follow the newest until none of them changes by itself"
 	reason.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		query := url.Values{}
-		if len(status) > 0 {
-			query["status"] = status
+		if watch.on {
+			return a.watchAllocations(cmd.Context(), filter.query(), watch, reason)
 		}
-		if len(tags) > 0 {
-			query["tag"] = tags
-		}
-		if project != "" {
-			query.Set("project_id", project)
-		}
-		raw, err := a.listAllWith(cmd.Context(), "/allocations", query, 0, reason.headers())
+		raw, err := a.listAllWith(cmd.Context(), "/allocations", filter.query(), 0, reason.headers())
 		if err != nil {
 			return err
 		}
 		return a.show(raw, func() error {
-			var list struct{ Data []allocation }
-			if err := json.Unmarshal(raw, &list); err != nil {
+			rows, err := allocationRows(raw)
+			if err != nil {
 				return err
 			}
-			t := a.table("ID", "NAME", "SKU", "STATUS", "STATE", "LOGIN", "SITE")
-			for _, l := range list.Data {
-				t.row(l.ID, orDash(l.Name), l.SKU, l.Status, l.State, orDash(l.login()), orDash(l.Topology.Site))
-			}
-			return t.flush()
+			return a.printAllocations(rows)
 		})
 	})
 	return cmd
+}
+
+func allocationRows(raw []byte) ([]allocation, error) {
+	var list struct{ Data []allocation }
+	err := json.Unmarshal(raw, &list)
+	return list.Data, err
+}
+
+// nameWidth keeps a list of allocations within 120 columns.
+const nameWidth = 12
+
+func (a *app) printAllocations(rows []allocation) error {
+	t := a.table("ID", "NAME", "SKU", "STATUS", "SITE", "PROGRESS")
+	for _, l := range rows {
+		name := []rune(orDash(l.Name))
+		if len(name) > nameWidth {
+			name = append(name[:nameWidth-1], '…')
+		}
+		status := string(l.Status)
+		if l.Status == lifecycle.AllocationActive && l.Condition != "" && l.Condition != string(lifecycle.ConditionOK) {
+			status += ", " + l.Condition
+		}
+		progress := ""
+		if p := l.Progress; p != nil && p.Stage != "" {
+			progress = fmt.Sprintf("%d/%d %d%%", min(p.StagesDone+1, p.Stages), p.Stages, p.Percent) + l.remaining()
+		}
+		t.row(l.ID, string(name), l.SKU, status, orDash(l.Topology.Site), progress)
+	}
+	return t.flush()
+}
+
+// watchedRows are the allocations that a watched list follows.
+const watchedRows = 50
+
+// watchAllocations prints a line for each change of the newest allocations until none of them changes
+// by itself, and then the list.
+func (a *app) watchAllocations(ctx context.Context, query url.Values, w watchFlags, reason operatorFlag) error {
+	query.Set("limit", strconv.Itoa(watchedRows))
+	shown := map[string]string{}
+	return a.followWith(ctx, "/allocations?"+query.Encode(), reason.headers(), w, func(r answer) (bool, error) {
+		rows, err := allocationRows(r.raw)
+		if err != nil {
+			return true, err
+		}
+		over := true
+		for _, l := range rows {
+			over = over && !l.moves()
+			if line := l.line(); a.output == "table" && l.moves() && shown[l.ID] != line {
+				fmt.Fprintln(a.Out, oneLine(line))
+				shown[l.ID] = line
+			}
+		}
+		if !over {
+			return false, nil
+		}
+		return true, a.show(r.raw, func() error { return a.printAllocations(rows) })
+	})
 }
 
 func (a *app) listAllAllocationsCommand(columns []string) *cobra.Command {
@@ -304,14 +453,16 @@ func (a *app) listAllAllocationsCommand(columns []string) *cobra.Command {
 
 func (a *app) showAllocationCommand() *cobra.Command {
 	var reason operatorFlag
+	var watch watchFlags
 	cmd := &cobra.Command{Use: "show ALLOCATION", Short: "Show an allocation", Args: cobra.ExactArgs(1)}
+	watch.add(cmd)
 	reason.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		r, err := a.ask(cmd.Context(), "GET", "/allocations/"+url.PathEscape(args[0]), nil, reason.headers())
 		if err != nil {
 			return err
 		}
-		return a.showAllocation(r)
+		return a.showOrWatch(cmd.Context(), r, watch, reason, "")
 	})
 	return cmd
 }

@@ -116,8 +116,81 @@ func TestAllocation_WatchTellsHowItEnds(t *testing.T) {
 	t.Cleanup(srv.Close)
 	got := runAgainst(t, srv.URL, "allocation", "create", "sku_1", "--watch", "--interval", "1ms")
 	got.exits(cli.ExitJobFailed)
-	require.Contains(t, got.out, "alc_1: provisioning, stage 2/10 check_node, reached 4%")
+	require.Contains(t, got.out, "alc_1: provisioning, 2/10 check_node 4%")
 	require.Contains(t, got.err, "alc_1 is failed: login at prove_login")
+}
+
+// TestAllocation_WatchesAList follows two allocations, of which one still moves.
+func TestAllocation_WatchesAList(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	const id = "alc_01a20864-29ce-7cf7-9705-0c944c76f300"
+	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		require.Equal(t, []string{"50", "releasing"}, []string{r.URL.Query().Get("limit"), r.URL.Query().Get("status")})
+		asked++
+		moving := map[string]any{"id": id, "name": strings.Repeat("n", 100), "sku": "h100x8-dedicated", "status": "releasing", "state": "terminating",
+			"topology": map[string]any{"site": "frankfurt-1"},
+			"progress": map[string]any{"stage": "validate_clean_node", "stages": 12, "stages_done": 8, "percent": 82, "eta": map[string]any{"p50_seconds": 65}}}
+		if asked > 2 {
+			moving["status"] = "release_failed"
+			moving["progress"] = map[string]any{"stage": "validate_clean_node", "stages": 12, "stages_done": 8, "percent": 82}
+		}
+		_ = json.NewEncoder(rw).Encode(map[string]any{"data": []any{moving, map[string]any{"id": "alc_2", "status": "active", "condition": "degraded"}}})
+	}))
+	t.Cleanup(srv.Close)
+	got := runAgainst(t, srv.URL, "allocation", "list", "--watch", "--status", "releasing", "--interval", "1ms").exits(0).out
+	require.Equal(t, 1, strings.Count(got, id+": releasing, 9/12 validate_clean_node 82%, 1m5s left\n"), "one line for a change: %s", got)
+	require.NotContains(t, got, "alc_2: active", "what does not move is in the list alone")
+	require.Contains(t, got, "active, degraded")
+	require.Contains(t, got, "9/12 82%")
+	for _, line := range strings.Split(got, "\n") {
+		require.LessOrEqual(t, len([]rune(line)), 120, line)
+	}
+}
+
+// TestAllocation_WatchOfARetry follows the release of one whose release had failed: its job has not
+// begun the next try when the server answers.
+func TestAllocation_WatchOfARetry(t *testing.T) {
+	t.Parallel()
+	answers := []struct {
+		status  string
+		version int
+	}{{"release_failed", 7}, {"release_failed", 7}, {"releasing", 8}, {"release_failed", 9}}
+	asked := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		a := answers[min(asked, len(answers)-1)]
+		asked++
+		_ = json.NewEncoder(rw).Encode(map[string]any{"id": "alc_1", "status": a.status, "version": a.version, "failure_message": "bmc_unreachable at revoke_access"})
+	}))
+	t.Cleanup(srv.Close)
+	got := runAgainst(t, srv.URL, "allocation", "release", "alc_1", "--watch", "--interval", "1ms").exits(cli.ExitJobFailed)
+	require.Contains(t, got.out, "alc_1: releasing")
+	require.Contains(t, got.err, "alc_1 is release_failed: bmc_unreachable at revoke_access")
+	asked = len(answers) - 1
+	got = runAgainst(t, srv.URL, "allocation", "show", "alc_1", "--watch", "--interval", "1ms").exits(cli.ExitJobFailed)
+	require.Contains(t, got.err, "release_failed", "nothing was asked for, so nothing is waited for")
+}
+
+// TestAllocation_WrongInputs gives the command what it must refuse before it asks the server.
+func TestAllocation_WrongInputs(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		"--wait must not be negative":           {"create", "sku_1", "--wait", "-5m"},
+		"--expires-in must be more than 0":      {"create", "sku_1", "--expires-in", "0s"},
+		"--tag must be KEY=VALUE, not \"team\"": {"create", "sku_1", "--tag", "team"},
+		"--tag must be KEY=VALUE, not \"=a\"":   {"create", "sku_1", "--tag", "=a"},
+		"names the key \"team\" twice":          {"create", "sku_1", "--tag", "team=a", "--tag", "team=b"},
+		"accepts 1 arg(s)":                      {"create"},
+		"unknown command":                       {"shwo", "alc_1"},
+		"requires at least 1 arg":               nil, // of ssh
+	} {
+		cmd := append([]string{"allocation"}, args...)
+		if args == nil {
+			cmd = []string{"ssh"}
+		}
+		got := runAgainst(t, "http://127.0.0.9:1", cmd...)
+		require.Contains(t, got.exits(cli.ExitUsage).err, want)
+	}
 }
 
 // login runs slipway ssh against a server that names a connection. It returns the arguments of ssh
@@ -157,7 +230,7 @@ func TestSSH_TrustsThePinnedKeyAlone(t *testing.T) {
 		got, ran := login(t, at, key, "-i", "id", "alc_1", "--", "nvidia-smi", "-L")
 		require.Contains(t, got.exits(cli.ExitError).err, "it ended")
 		require.Contains(t, strings.Join(ran, " "), "StrictHostKeyChecking=yes")
-		require.Contains(t, strings.Join(ran, " "), "-l alc-1 -i id -- 127.0.0.9 nvidia-smi -L")
+		require.Contains(t, strings.Join(ran, " "), "-l alc-1 -o IdentitiesOnly=yes -i id -- 127.0.0.9 nvidia-smi -L")
 		require.NoFileExists(t, strings.Trim(strings.TrimPrefix(ran[1], "UserKnownHostsFile="), `"`))
 	}
 }

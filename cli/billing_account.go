@@ -33,7 +33,7 @@ func (a *app) accountOf(ctx context.Context, name string) (string, error) {
 
 func (a *app) billingAccountCommand() *cobra.Command {
 	const base = "/admin/billing-accounts"
-	columns := []string{"id", "name", "max_projects"}
+	columns := []string{"id", "name", "max_projects", "currency"}
 	one := func(method string) func(context.Context, []string) (string, string, any, error) {
 		return func(ctx context.Context, args []string) (string, string, any, error) {
 			id, err := a.accountOf(ctx, args[0])
@@ -41,10 +41,12 @@ func (a *app) billingAccountCommand() *cobra.Command {
 		}
 	}
 	var maxProjects int
+	var currency string
 	create := a.sendOne("create NAME", "Create a billing account", 1, columns, func(_ context.Context, args []string) (string, string, any, error) {
-		return "POST", base, map[string]any{"name": args[0], "max_projects": maxProjects}, nil
+		return "POST", base, map[string]any{"name": args[0], "max_projects": maxProjects, "currency": currency}, nil
 	})
 	create.Flags().IntVar(&maxProjects, "max-projects", 20, "projects that are not closed, at most")
+	create.Flags().StringVar(&currency, "currency", "USD", "of its balance, prices and statements; it is never changed")
 	return group("billing-account", "Billing accounts: who pays for projects",
 		a.listOf("list", "List billing accounts", base, columns...), create,
 		a.sendOne("show ACCOUNT", "Show a billing account", 1, columns, one("GET")),

@@ -20,6 +20,9 @@ type resource struct {
 	Name    string         `json:"name"`
 	Spec    map[string]any `json:"spec"`
 	Version int64          `json:"version"`
+	// TenantRoot and Reserves are of a SKU; nil otherwise.
+	TenantRoot *bool     `json:"tenant_root"`
+	Reserves   []reserve `json:"reserves"`
 }
 
 // kind is how sites, profiles and SKUs are spoken to: they differ in where they
@@ -105,6 +108,7 @@ func (a *app) createKind(k kind) *cobra.Command {
 	cmd := &cobra.Command{Use: "create NAME", Short: "Create a " + k.what, Args: cobra.ExactArgs(1)}
 	k.siteFlag(cmd, &site)
 	spec.add(cmd, k.example)
+	tenancy := k.skuFlags(cmd)
 	if k.use == "site" {
 		cmd.Flags().StringVar(&maasURL, "maas-url", "", "URL of the region, such as https://maas.example:5240/MAAS")
 		cmd.Flags().StringVar(&keyRef, "maas-api-key-ref", "", "secret that holds the MAAS API key")
@@ -123,7 +127,11 @@ func (a *app) createKind(k kind) *cobra.Command {
 				body[field] = v
 			}
 		}
-		r, err := a.ask(cmd.Context(), "POST", base, map[string]any{"name": args[0], "spec": body}, nil)
+		request := map[string]any{"name": args[0], "spec": body}
+		if err := tenancy.onto(cmd.Context(), a, request); err != nil {
+			return err
+		}
+		r, err := a.ask(cmd.Context(), "POST", base, request, nil)
 		if err != nil {
 			return err
 		}
@@ -138,7 +146,7 @@ func (a *app) showResource(r answer) error {
 		if err := r.into(&got); err != nil {
 			return err
 		}
-		if err := a.fields("id", got.ID, "name", got.Name, "version", got.Version); err != nil {
+		if err := a.fields(append([]any{"id", got.ID, "name", got.Name, "version", got.Version}, got.tenancy()...)...); err != nil {
 			return err
 		}
 		b, err := json.Marshal(map[string]any{"spec": got.Spec})
@@ -257,6 +265,7 @@ func (a *app) updateKind(k kind) *cobra.Command {
 	k.siteFlag(cmd, &site)
 	spec.add(cmd, k.example)
 	cmd.Flags().StringVar(&name, "name", "", "a new name")
+	tenancy := k.skuFlags(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		path, err := k.one(cmd.Context(), site, args[0])
 		if err != nil {
@@ -277,6 +286,9 @@ func (a *app) updateKind(k kind) *cobra.Command {
 			return err
 		}
 		body := map[string]any{"name": now.Name, "spec": now.Spec}
+		if err := tenancy.onto(cmd.Context(), a, body); err != nil {
+			return err
+		}
 		if r, err = a.ask(cmd.Context(), "PUT", path, body, map[string]string{"If-Match": r.etag}); err != nil {
 			return err
 		}

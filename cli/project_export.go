@@ -31,8 +31,14 @@ func (a *app) projectExportCommand() *cobra.Command {
 	return cmd
 }
 
-// writeExport writes the lines of an export as they come, and fails when the last one is missing.
+// writeExport writes the lines of a JSON export as they come, and fails when the last one is missing.
 func (a *app) writeExport(ctx context.Context, path, reason string) error {
+	return a.writeLines(ctx, path, reason, escapeJSON, func(last string) bool { return strings.HasSuffix(last, exportEnd) })
+}
+
+// writeLines writes the lines of an answer as they come, each made fit for a terminal. It fails when
+// the last one does not end the answer.
+func (a *app) writeLines(ctx context.Context, path, reason string, printable func(string) string, ends func(last string) bool) error {
 	acc, err := a.account()
 	if err != nil {
 		return err
@@ -63,16 +69,16 @@ func (a *app) writeExport(ctx context.Context, path, reason string) error {
 	for lines.Scan() {
 		silence.Reset(streamSilence)
 		last = lines.Text()
-		if _, err := io.WriteString(a.Out, escapeJSON(last)+"\n"); err != nil {
+		if _, err := io.WriteString(a.Out, printable(last)+"\n"); err != nil {
 			return err
 		}
 	}
-	if !strings.HasSuffix(last, exportEnd) {
+	if !ends(last) {
 		cause := lines.Err()
 		if cause == nil {
-			cause = errors.New("its last member, complete, is missing")
+			cause = errors.New("its last member, complete or total, is missing")
 		}
-		return fail(ExitUnreachable, "the export is cut short, and what was written is a part of it: %w\n  repeat the command", bare(cause))
+		return fail(ExitUnreachable, "the answer is cut short, and what was written is a part of it: %w\n  repeat the command", bare(cause))
 	}
 	return nil
 }

@@ -29,6 +29,9 @@ var (
 	hostKeyShape = regexp.MustCompile(`^(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)) [A-Za-z0-9+/]+={0,2}$`)
 )
 
+// sshPort is the port that ssh uses where none is named.
+const sshPort = 22
+
 // check refuses a connection that ssh could understand as something else.
 func (c connection) check() error {
 	switch {
@@ -47,7 +50,7 @@ func (c connection) check() error {
 // knownHosts is the line of known_hosts for the pinned key.
 func (c connection) knownHosts() string {
 	host := c.Host
-	if c.Port != 22 {
+	if c.Port != sshPort {
 		host = fmt.Sprintf("[%s]:%d", c.Host, c.Port)
 	}
 	return host + " " + c.HostKey + "\n"
@@ -60,7 +63,7 @@ func (c connection) arguments(file, identity string, command []string) []string 
 		"-o", "VerifyHostKeyDNS=no", "-o", "CheckHostIP=no", "-p", strconv.Itoa(c.Port), "-l", c.User,
 	}
 	if identity != "" {
-		args = append(args, "-i", identity)
+		args = append(args, "-o", "IdentitiesOnly=yes", "-i", identity) // no key of an agent instead
 	}
 	return append(append(args, "--", c.Host), command...)
 }

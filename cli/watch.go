@@ -254,13 +254,13 @@ func batchPicture(b batch, head string) []string {
 	return out
 }
 
-// lineWidth keeps a line from wrapping, which would break the redrawing.
-const lineWidth = 100
+// watchWidth keeps a line from wrapping, which would break the redrawing.
+const watchWidth = 100
 
 func clip(s string) string {
 	s = oneLine(s)
-	if r := []rune(s); len(r) > lineWidth {
-		return string(r[:lineWidth-1]) + "…"
+	if r := []rune(s); len(r) > watchWidth {
+		return string(r[:watchWidth-1]) + "…"
 	}
 	return s
 }

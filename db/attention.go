@@ -36,6 +36,11 @@ const (
 	AttentionDiscoveryFull   = "discovery_full"            // soon no new PXE node can be registered
 	AttentionAuditBroken     = "audit_broken"              // the audit log of a resource was altered
 	AttentionTenantLeft      = "tenant_left"               // a tenant left a node, and nothing proves it clean
+	AttentionRestore         = "restore_unconfirmed"       // nodes have not agreed with a restored database about who is on them
+	AttentionClockDisagrees  = "clock_disagrees"           // nothing is charged, since the clocks disagree
+	AttentionEnforcement     = "enforcement_stopped"       // too many accounts were depleted at once; nothing is released
+	AttentionAccountAside    = "account_set_aside"         // a billing account cannot be charged
+	AttentionBillingSilent   = "billing_silent"            // nothing was charged for ten minutes
 )
 
 // AttentionKinds lists every kind.
@@ -45,7 +50,8 @@ func AttentionKinds() []string {
 		AttentionBMCLoginBlocked, AttentionBMCPinPending, AttentionAgentLocked, AttentionAgentEnds, AttentionAgentAdopted, AttentionAgentRefused,
 		AttentionTaskUncertain, AttentionSweeper, AttentionDrift, AttentionReconcile, AttentionInstallFailed,
 		AttentionDiscoveryFull, AttentionHardwareWanted, AttentionAgentSilent, AttentionTenantLeft, AttentionEventNotSent,
-		AttentionAuditBroken,
+		AttentionAuditBroken, AttentionRestore,
+		AttentionClockDisagrees, AttentionEnforcement, AttentionAccountAside, AttentionBillingSilent,
 	}
 }
 

@@ -55,20 +55,33 @@ func (s statements) AppendAudit(ctx context.Context, e Entry) error {
 }
 
 // AppendAuditDaily is AppendAudit for what happens again and again: it writes nothing where an equal
-// row, whatever its comment, is less than a day old. Two callers at the same moment may both write.
-func (s statements) AppendAuditDaily(ctx context.Context, e Entry) error {
+// row, whatever its comment, is less than a day old. Of equal calls at the same moment one writes.
+func (s *Store) AppendAuditDaily(ctx context.Context, e Entry) error {
+	if written, err := s.auditedWithinDay(ctx, e); err != nil || written {
+		return err
+	}
+	return s.Tx(ctx, func(tx *Tx) error {
+		if err := tx.Lock(ctx, "slipway:audit_daily:"+e.ResourceKind+":"+e.ResourceID); err != nil {
+			return err
+		}
+		if written, err := tx.auditedWithinDay(ctx, e); err != nil || written {
+			return err
+		}
+		return tx.AppendAudit(ctx, e)
+	})
+}
+
+// auditedWithinDay reports whether a row that equals e, whatever its comment, is less than a day old.
+func (s statements) auditedWithinDay(ctx context.Context, e Entry) (bool, error) {
 	st, err := e.Actor.Stamp(nil)
 	if err != nil {
-		return err
+		return false, err
 	}
 	written, err := s.q.AuditedWithinDay(ctx, gen.AuditedWithinDayParams{
 		ResourceKind: e.ResourceKind, ResourceID: e.ResourceID, Kind: e.Kind, Name: e.Name, ToState: e.To, Owner: st.Owner, ActorID: st.ActorID,
 		WorkflowID: st.WorkflowID, Metadata: st.Metadata,
 	})
-	if err != nil || written {
-		return MapError("audit of "+e.ResourceKind+" "+e.ResourceID, err)
-	}
-	return s.AppendAudit(ctx, e)
+	return written, MapError("audit of "+e.ResourceKind+" "+e.ResourceID, err)
 }
 
 // ActionNonceUsed reports whether an action of a job was audited with a nonce. Lock the job first:
@@ -85,7 +98,7 @@ type Transition struct {
 	FromState   string          `json:"from_state"` // "" for creation
 	ToState     string          `json:"to_state"`
 	TriggeredBy string          `json:"triggered_by"`
-	UserID      *string         `json:"user_id"` // of a person; the timeline names jobs and sweepers
+	UserID      *string         `json:"user_id"` // of an operator; the timeline names jobs and sweepers
 	Comment     *string         `json:"comment"`
 	Metadata    json.RawMessage `json:"metadata"`
 	CreatedAt   time.Time       `json:"created_at"`

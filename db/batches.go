@@ -6,7 +6,7 @@ import (
 	"github.com/slipway-cloud/slipway/db/gen"
 )
 
-// Batch is many requests with bounded parallelism (04-jobs).
+// Batch is many requests with bounded parallelism.
 type Batch = gen.Batch
 
 // BatchItem is one request of a batch with the state of its job; a rejected

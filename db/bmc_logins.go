@@ -57,7 +57,7 @@ func (s statements) ReleaseBMCLogin(ctx context.Context, id, by string) error {
 
 // CountBMCLogin counts a try that is about to be made, at the caller's time.
 // newWindow forgets the record's earlier ones; seen is how many wrong and open ones of
-// all records of the address the caller judged. ErrLoginTaken when by has the
+// all records of the address the caller checked. ErrLoginTaken when by has the
 // right no longer, when a try under any record or an operator's block came in
 // between: then no login may be sent. audit is written with the count, so that no login is sent that
 // the audit log does not have.

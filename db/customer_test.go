@@ -42,6 +42,15 @@ INSERT INTO allocations (id, project_id, sku_id, status, requested_by) SELECT 'a
 INSERT INTO allocation_keys (project_id, allocation_id, fingerprint, public_key) SELECT 'prj_' || p, 'alc_' || p, 'SHA256:x', 'k' FROM unnest(ARRAY['a', 'b']) p;
 INSERT INTO notices (project_id, id, kind, episode, message) SELECT 'prj_' || p, 'ntc_' || p, 'x', '1', 'm' FROM unnest(ARRAY['a', 'b']) p;
 INSERT INTO notice_emails (project_id, notice_id, recipient, message_id) SELECT 'prj_' || p, 'ntc_' || p, 'a@example.com', 'm' FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO usage_records (project_id, allocation_id, id, billing_account_id, sku_id, currency)
+    SELECT 'prj_' || p, 'alc_' || p, 'usg_' || p, 'acc_' || p, 'sku_x', 'USD' FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO usage_segments (project_id, record_id, segment, billing_account_id, currency, rate_minor_per_hour, started_at, billed_through)
+    SELECT 'prj_' || p, 'usg_' || p, 0, 'acc_' || p, 'USD', 1, now(), now() FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO usage_windows (project_id, record_id, window_start, window_end, segment, amount_minor)
+    SELECT 'prj_' || p, 'usg_' || p, now(), now() + interval '1 minute', 0, 0 FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO balance_holds (project_id, allocation_id, billing_account_id, currency, amount_minor)
+    SELECT 'prj_' || p, 'alc_' || p, 'acc_' || p, 'USD', 1 FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO project_budgets (project_id, limit_minor) SELECT 'prj_' || p, 1 FROM unnest(ARRAY['a', 'b']) p;
 COMMIT`)
 }
 

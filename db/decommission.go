@@ -21,7 +21,7 @@ type NodeJob struct {
 
 // StartNodeJob creates the job and moves the node where the mode's request does
 // so, in this transaction: a node never enters draining or removing without the
-// job that owns it (seed 001 section 3.3). Another live job gives
+// job that owns it. Another live job gives
 // *ConflictError with its id, a state that the mode is not started in
 // *lifecycle.IllegalTransitionError, a node that changed meanwhile ErrStale.
 func (tx *Tx) StartNodeJob(ctx context.Context, in NodeJob) (Job, Node, error) {

@@ -59,6 +59,7 @@ const (
 	stateDeadlock      = "40P01"
 	stateAppendOnly    = "SW003"
 	stateLastOwner     = "SW004"
+	stateMoney         = "SW005"
 )
 
 func sqlState(err error) string {
@@ -111,6 +112,8 @@ func MapError(what string, err error) error {
 		return conflictOf(pg.ConstraintName)
 	case pg.Code == stateForeignKey:
 		return fmt.Errorf("%s refers to something that does not exist (%s): %w", what, pg.ConstraintName, ErrNotFound)
+	case pg.Code == stateMoney:
+		return fmt.Errorf("%s: %w: %s", what, ErrInvalid, pg.Message)
 	case pg.Code == stateCheck:
 		return fmt.Errorf("%s: %w (%s)", what, ErrInvalid, pg.ConstraintName)
 	case strings.HasPrefix(pg.Code, "22"):
@@ -150,6 +153,8 @@ var conflicts = map[string]ConflictError{
 	"project_ssh_keys_fingerprint_unique": {What: "ssh_key", Message: "the project has this key already"},
 	"project_tokens_name_unique":          nameTaken,
 	"webhooks_name_unique":                nameTaken,
+	"ledger_transactions_key_unique":      {What: "ledger_key", Message: "this was booked already; read the transaction of that key"},
+	"prices_overlap":                      {What: "price", Message: "another price of the SKU in this currency is valid then; read the prices again"},
 	"jobs_workflow_unique":                {What: "workflow", Message: "another job already has this workflow id"},
 }
 

@@ -38,6 +38,9 @@ func (s *Store) RelayEvents(ctx context.Context, limit int) (int, error) {
 		if err != nil || !locked {
 			return MapError("lock the relay", err)
 		}
+		if err := tx.q.LockEventCursor(ctx); err != nil {
+			return MapError("lock the event cursor", err)
+		}
 		n, err := tx.q.RelayEvents(ctx, PageLimit(limit))
 		relayed = int(n)
 		return MapError("relay events", err)
@@ -71,7 +74,15 @@ func (s statements) ReadEventCursor(ctx context.Context) (EventCursor, error) {
 
 // PruneEvents deletes events older than before, some thousands at a time, and
 // returns how many; call it until that is 0. Cursors are never given twice.
-func (s statements) PruneEvents(ctx context.Context, before time.Time) (int64, error) {
-	n, err := s.q.PruneEvents(ctx, gen.PruneEventsParams{Before: before, MaxRows: PruneBatch})
-	return n, MapError("prune events", err)
+func (s *Store) PruneEvents(ctx context.Context, before time.Time) (int64, error) {
+	var n int64
+	err := s.Tx(ctx, func(tx *Tx) error {
+		if err := tx.q.LockEventCursor(ctx); err != nil {
+			return MapError("lock the event cursor", err)
+		}
+		var err error
+		n, err = tx.q.PruneEvents(ctx, gen.PruneEventsParams{Before: before, MaxRows: PruneBatch})
+		return MapError("prune events", err)
+	})
+	return n, err
 }

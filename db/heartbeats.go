@@ -27,7 +27,13 @@ type Heartbeat struct {
 	Report *spec.HealthReport
 	// Unhealthy lists what keeps the report from meeting the node's SKU.
 	Unhealthy []string
+	// Allocation is the allocation that the agent says its node holds, "" for none. It is nil when the
+	// agent does not say.
+	Allocation *string
 }
+
+// unsaid stands in the statement for the allocation of an agent that does not say one.
+const unsaid = "?"
 
 // RecordHeartbeats stores a batch in one statement. It keeps the newest heartbeat of a node, from
 // the batch or the database. It skips nodes that are deleted or unknown. It returns ErrInvalid and
@@ -46,6 +52,11 @@ func (s statements) RecordHeartbeats(ctx context.Context, heartbeats []Heartbeat
 		p.AgentVersions, p.Generations = append(p.AgentVersions, b.AgentVersion), append(p.Generations, b.Generation)
 		p.Addresses, p.ClockSkewsMs = append(p.Addresses, b.Address), append(p.ClockSkewsMs, b.ClockSkew.Milliseconds())
 		p.Uptimes, p.ReceivedAt = append(p.Uptimes, b.Uptime.Seconds()), append(p.ReceivedAt, b.ReceivedAt)
+		held := unsaid
+		if b.Allocation != nil {
+			held = *b.Allocation
+		}
+		p.Allocations = append(p.Allocations, held)
 		p.Reports, p.Unhealthy = append(p.Reports, report), append(p.Unhealthy, unhealthy)
 	}
 	_, err := s.q.RecordHeartbeats(ctx, p)

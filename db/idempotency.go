@@ -11,7 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/db/gen"
 )
 
-// IdempotencyState is what a request with an idempotency key meets (05-api).
+// IdempotencyState is what a request with an idempotency key meets.
 type IdempotencyState string
 
 // The states, and what the API answers.

@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// Job is a staged job as projected (04-jobs "What an operator sees").
+// Job is a staged job as projected.
 type Job = gen.Job
 
 // NewJob is an accepted intent.
@@ -168,6 +168,22 @@ type JobFilter struct {
 	ResourceKind, ResourceID                     string // both, or none
 	NeedsHuman                                   *bool  // parked, or not
 	IDs                                          []string
+}
+
+// LiveJobsOfResources lists the live jobs of resources of one kind, at most one of each.
+func (s statements) LiveJobsOfResources(ctx context.Context, kind string, ids []string) ([]Job, error) {
+	rows, err := s.q.LiveJobsOfResources(ctx, gen.LiveJobsOfResourcesParams{ResourceKind: kind, ResourceIds: EmptyIfNil(ids)})
+	return rows, MapError("list the live jobs of resources", err)
+}
+
+// StagesDone returns by job how many stages it has behind it.
+func (s statements) StagesDone(ctx context.Context, jobIDs []string) (map[string]int, error) {
+	rows, err := s.q.CountStagesDone(ctx, EmptyIfNil(jobIDs))
+	out := map[string]int{}
+	for _, r := range rows {
+		out[r.JobID] = int(r.Done)
+	}
+	return out, MapError("count the stages that jobs have behind them", err)
 }
 
 // ListJobs lists jobs, newest first, from the one after the id given.

@@ -105,6 +105,41 @@ func TestPrunedCursorsAreNeverGivenAgain(t *testing.T) {
 	require.EqualValues(t, 2, n)
 }
 
+// TestPruneEvents_WaitsForTheRelay prunes while a relay gives cursors: it locks no event before it has
+// the cursor, so that neither waits for the other in a circle.
+func TestPruneEvents_WaitsForTheRelay(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	require.NoError(t, s.AppendEvent(t.Context(), db.Event{ResourceKind: "test", ResourceID: "a", Type: "x"}))
+	_, err := s.RelayEvents(t.Context(), 10)
+	require.NoError(t, err)
+	pruned := make(chan error, 1)
+	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
+		if _, err := tx.DBTX().Exec(t.Context(), "UPDATE event_cursor SET last = last"); err != nil {
+			return err
+		}
+		go func() {
+			n, err := s.PruneEvents(t.Context(), time.Now().Add(time.Hour))
+			if err == nil && n != 1 {
+				err = fmt.Errorf("%d events were deleted", n)
+			}
+			pruned <- err
+		}()
+		require.Eventually(t, func() bool {
+			var waits bool
+			const blocked = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0)"
+			return s.DBTX().QueryRow(t.Context(), blocked).Scan(&waits) == nil && waits
+		}, runenv.Patience(30*time.Second), time.Millisecond)
+		var holds int
+		const held = `SELECT count(*) FROM pg_locks WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database())
+			AND relation = 'events'::regclass AND mode = 'RowExclusiveLock' AND granted`
+		err := tx.DBTX().QueryRow(t.Context(), held).Scan(&holds)
+		require.Zero(t, holds)
+		return err
+	}))
+	require.NoError(t, <-pruned)
+}
+
 func TestEachStartIsClaimedOnce(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)

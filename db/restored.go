@@ -55,7 +55,8 @@ func (s *Store) PlanEndOfAccess(ctx context.Context) (RestoredAccess, error) {
 }
 
 // EndRestoredAccess ends what gives access and can be made again: a backup holds sessions, tokens,
-// invitations and webhooks that were ended after it. hash is that of a dry run; it returns
+// invitations and webhooks that were ended after it. No node is claimed from then on until MAAS and its
+// agent agree with the database about who is on it. hash is that of a dry run; it returns
 // ErrAccessChanged when something was added or ended since. Every project gets an audit row, and so
 // does every session and API token. Repeatable: what has ended is not ended again.
 func (s *Store) EndRestoredAccess(ctx context.Context, hash string) (RestoredAccess, error) {
@@ -67,6 +68,9 @@ func (s *Store) EndRestoredAccess(ctx context.Context, hash string) (RestoredAcc
 		}
 		if out = access; access.Hash != hash {
 			return ErrAccessChanged
+		}
+		if err := tx.q.BeginRestore(ctx); err != nil {
+			return MapError("begin the agreement of nodes after a restore", err)
 		}
 		if err := tx.q.BeginEventEpoch(ctx); err != nil {
 			return MapError("begin an epoch of events", err)

@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -49,6 +50,25 @@ func (s statements) ListSKUs(ctx context.Context, after string, limit int) ([]SK
 func (s statements) UpdateSKU(ctx context.Context, id string, version int64, name string, spec spec.SKUSpec) (SKU, error) {
 	row, err := s.q.UpdateSKU(ctx, gen.UpdateSKUParams{ID: id, Version: version, Name: name, Spec: spec})
 	return CheckUpdate("sku "+id, row, err, s.skuExists(ctx, id))
+}
+
+// SetTenantRoot says whether the tenants of a SKU are root on their nodes. How a node is cleaned goes by
+// it, so it returns *ConflictError while a tenant of the SKU is on a node, or has left one that nothing
+// proves clean.
+func (tx *Tx) SetTenantRoot(ctx context.Context, id string, root bool) error {
+	was, err := tx.q.HoldSKU(ctx, id)
+	if err != nil || was == root {
+		return MapError("sku "+id, err)
+	}
+	n, err := tx.q.SKUTenancies(ctx, id)
+	if err != nil {
+		return MapError("tenancies of sku "+id, err)
+	}
+	if n > 0 {
+		return &ConflictError{Message: fmt.Sprintf(
+			"%d allocations of the SKU have not ended, or left a node that nothing proves clean, and their nodes are cleaned by tenant_root; release them, sanitize the nodes, and try again, or create another SKU", n)}
+	}
+	return MapError("sku "+id, tx.q.SetSKUTenantRoot(ctx, gen.SetSKUTenantRootParams{ID: id, TenantRoot: root}))
 }
 
 // DeleteSKU deletes the version given, or ErrStale; *ConflictError while

@@ -43,7 +43,9 @@ type NewTask struct {
 	UncertainCount int
 	// Undo says that the job asks for the task to undo what it did: AwaitTask then accepts a job that
 	// is compensating, and no other.
-	Undo  bool
+	Undo bool
+	// Pass is the job's when it asked; 0 is not known. AwaitTask refuses another than the job's.
+	Pass  int
 	Actor Actor
 }
 

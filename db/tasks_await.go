@@ -22,15 +22,15 @@ const mostAgain = 1000
 // again, and one that expired is made again. A task that was made in the place of
 // another (by ResumeTask too) is the one that is waited for.
 //
-// It returns a ConflictError for a job that is not running (compensating, where in.Undo is set): an
-// execution that comes late, when its job is being undone or has ended, must not give the node a
+// It returns a ConflictError for a job that is not running (compensating, where in.Undo is set), and
+// for one that was taken back since (in.Pass): an execution that comes late must not give the node a
 // task that nobody withdraws any more.
 func (s *Store) AwaitTask(ctx context.Context, in NewTask) (t NodeTask, done bool, err error) {
 	if in.Waiter == (TaskWaiter{}) {
 		return NodeTask{}, false, errors.New("a wait for a task needs a waiter")
 	}
 	err = s.Tx(ctx, func(tx *Tx) error {
-		if err := tx.RequireJobAtWork(ctx, in.JobID, in.Undo); err != nil {
+		if err := tx.RequireJobAtWork(ctx, in.JobID, in.Undo, in.Pass); err != nil {
 			return err
 		}
 		ask := in
@@ -51,8 +51,9 @@ func (s *Store) AwaitTask(ctx context.Context, in NewTask) (t NodeTask, done boo
 }
 
 // RequireJobAtWork holds the status of a job until the transaction ends. It returns a ConflictError
-// where the job is not running or, with undo, not compensating. It accepts "", a task without a job.
-func (tx *Tx) RequireJobAtWork(ctx context.Context, jobID string, undo bool) error {
+// where the job is not running or, with undo, not compensating, or where it was taken back since the
+// pass that asks; pass 0 is not known. It accepts "", a task without a job.
+func (tx *Tx) RequireJobAtWork(ctx context.Context, jobID string, undo bool, pass int) error {
 	if jobID == "" {
 		return nil
 	}
@@ -60,14 +61,26 @@ func (tx *Tx) RequireJobAtWork(ctx context.Context, jobID string, undo bool) err
 	if undo {
 		want = lifecycle.JobCompensating
 	}
-	status, err := tx.q.HoldJobStatus(ctx, jobID)
+	job, err := tx.q.HoldJobStatus(ctx, jobID)
 	if err != nil {
 		return MapError("job "+jobID, err)
 	}
-	if status != want {
-		return &ConflictError{Message: fmt.Sprintf("job %s is %s, and asks for this task only while it is %s", jobID, status, want)}
+	if job.Status != want {
+		return &ConflictError{Message: fmt.Sprintf("job %s is %s, and asks for this task only while it is %s", jobID, job.Status, want)}
+	}
+	if now := PassOf(job.Compensations); pass != 0 && pass != now {
+		return &ConflictError{Message: fmt.Sprintf("job %s was taken back since: this task is of its pass %d, and it is at pass %d", jobID, pass, now)}
 	}
 	return nil
+}
+
+// PassOf returns the pass that a job is at: 1, and one more each time that it was taken back.
+func PassOf(compensations int) int { return compensations + 1 }
+
+// PassOfJob reads the pass of a job and holds it until the transaction ends.
+func (tx *Tx) PassOfJob(ctx context.Context, jobID string) (int, error) {
+	job, err := tx.q.HoldJobStatus(ctx, jobID)
+	return PassOf(job.Compensations), MapError("job "+jobID, err)
 }
 
 // await is AwaitTask for one key; next is the key of the task that took, or

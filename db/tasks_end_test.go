@@ -173,6 +173,51 @@ func TestAwaitTask_RefusesAJobThatDoesNotRun(t *testing.T) {
 	}
 }
 
+// TestAwaitTask_RefusesWhatAJobAskedBeforeItWasTakenBack has a job that was taken back and begun again,
+// and an execution of before that comes late.
+func TestAwaitTask_RefusesWhatAJobAskedBeforeItWasTakenBack(t *testing.T) {
+	t.Parallel()
+	w := newTasks(t)
+	job := dbtest.Job(t, w.Store, dbtest.On(w.node.ID), dbtest.JobStatus(lifecycle.JobRunning))
+	pass := func() (n int) {
+		require.NoError(t, w.Tx(t.Context(), func(tx *db.Tx) (err error) {
+			n, err = tx.PassOfJob(t.Context(), job.ID)
+			return err
+		}))
+		return n
+	}
+	move := func(to ...lifecycle.JobStatus) {
+		from := lifecycle.JobRunning
+		for _, status := range to {
+			step, err := lifecycle.JobTransition(from, status)
+			require.NoError(t, err)
+			require.NoError(t, w.Tx(t.Context(), func(tx *db.Tx) error {
+				_, err := tx.TransitionJob(t.Context(), job.ID, step, nil, db.Actor{Owner: step.Owners[0], ID: "test"})
+				return err
+			}))
+			from = status
+		}
+	}
+	before := pass()
+	require.Equal(t, 1, before)
+	move(lifecycle.JobCompensating, lifecycle.JobRunning)
+	require.Equal(t, 2, pass())
+	ask := db.NewTask{NodeID: w.node.ID, JobID: job.ID, Kind: lifecycle.TaskKindUninstall, Key: "late", Pass: before,
+		Waiter: db.TaskWaiter{WorkflowID: "w", RunID: "r", ActivityID: "1"}, Actor: admin}
+	_, _, err := w.AwaitTask(t.Context(), ask)
+	var conflict *db.ConflictError
+	require.ErrorAs(t, err, &conflict)
+	require.Contains(t, err.Error(), "was taken back since")
+	tasks, err := w.ListTasks(t.Context(), db.TaskFilter{JobID: job.ID}, "", 10)
+	require.NoError(t, err)
+	require.Empty(t, tasks)
+	for _, of := range []int{0, 2} {
+		ask.Pass = of
+		_, _, err = w.AwaitTask(t.Context(), ask)
+		require.NoError(t, err, "of pass %d", of)
+	}
+}
+
 func (w *tasks) await(key string, waiter db.TaskWaiter, doubts ...int) (db.NodeTask, bool) {
 	w.Helper()
 	n := 0

@@ -79,6 +79,38 @@ var Allocation = Machine[AllocationStatus]{
 // Live reports whether an allocation in this state counts against a quota.
 func (s AllocationStatus) Live() bool { return Allocation.Has(s) && !Allocation.Terminal(s) }
 
+// Releasing reports whether an allocation in this state is being released, or its release failed: an
+// operator may try it again, or take the node from it.
+func (s AllocationStatus) Releasing() bool {
+	return s == AllocationReleasing || s == AllocationReleaseFailed
+}
+
+// The actions on an allocation, as answers name them.
+const (
+	AllocationActionUpdate           = "update"
+	AllocationActionRelease          = "release"
+	AllocationActionForceRelease     = "force_release"
+	AllocationActionRemoveAssignment = "remove_assignment"
+)
+
+// AllocationActions returns what a member of the project may do with an allocation in this state.
+func AllocationActions(s AllocationStatus) []string {
+	switch s {
+	case AllocationReleased, AllocationFailed, AllocationReleasing:
+		return []string{AllocationActionUpdate}
+	case AllocationRequested, AllocationProvisioning, AllocationActive, AllocationReleaseFailed:
+	}
+	return []string{AllocationActionUpdate, AllocationActionRelease}
+}
+
+// AllocationOperatorActions returns what an operator may do with an allocation in this state.
+func AllocationOperatorActions(s AllocationStatus) []string {
+	if s.Releasing() {
+		return []string{AllocationActionForceRelease, AllocationActionRemoveAssignment}
+	}
+	return []string{}
+}
+
 // AllocationCondition is how an allocation does, beside its status.
 type AllocationCondition string
 
@@ -192,6 +224,7 @@ const (
 	StageStopUsage        = "stop_usage"
 	StageDetachStorage    = "detach_storage"
 	StageValidateFirmware = "validate_firmware"
+	StageRotateBMCLogin   = "rotate_bmc_login"
 	StageCertify          = "certify"
 	StageFreeNode         = "free_node"
 )
@@ -202,7 +235,7 @@ func AllocationReleaseStages() []string {
 		StageCloseTerminals, StageRevokeAccess, StageStopUsage, StageDetachStorage,
 		// Those of a decommission clean the node: it is installed again, or cleaned as it is.
 		StageLoadSite, StageReleaseMAAS, StageCleanupStorage, StageScrubGPU, StageValidateClean,
-		StageValidateFirmware, StageCertify, StageFreeNode,
+		StageValidateFirmware, StageRotateBMCLogin, StageCertify, StageFreeNode,
 	}
 }
 

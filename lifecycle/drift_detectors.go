@@ -51,6 +51,8 @@ const (
 	DriftNICs               = "nics_down"
 	DriftDriver             = "driver_old"
 	DriftOccupancy          = "occupancy_mismatch"
+	DriftMAASOccupant       = "maas_occupant_differs"
+	DriftAgentOccupant      = "agent_occupant_differs"
 	DriftSiteUnreachable    = "site_unreachable"
 	DriftBreakerOpen        = "breaker_open"
 )
@@ -150,12 +152,25 @@ func driftOfMachines() []DriftDetector {
 	}
 }
 
+const heldElsewhere = "A database that was restored from a backup may be why: a tenant is on the node, or was, of whom the database does not know. " +
+	"Ask the tenant, then decommission the node with --mode reimage, which ends whatever is on it."
+
+// MAASAllocationMark is the workload annotation that names the allocation which has a machine. MAAS
+// wipes it when it releases the machine.
+const MAASAllocationMark = "slipway-allocation"
+
 // driftOfOccupancy compare a node with the allocations.
 func driftOfOccupancy() []DriftDetector {
 	return []DriftDetector{{
 		Name: DriftOccupancy, Scope: DriftOfNode, Severity: DriftCritical, Sources: []string{sourcePostgres}, Expects: kept(), Closes: untilGone,
 		Finds: "the node names another allocation than the one that occupies it", Evidence: []string{"pointer", "occupant"},
 		Next: "No claim takes the node meanwhile. A database that was restored in part may be why: decommission the node, which ends whatever is on it.",
+	}, {
+		Name: DriftMAASOccupant, Scope: DriftOfNode, Severity: DriftCritical, Sources: []string{sourcePostgres, sourceMAAS}, Expects: serving(), Quarantines: true, Closes: untilGone,
+		Finds: "MAAS has the machine marked for another allocation than the one that occupies the node", Evidence: []string{"held_for", "occupant"}, Next: heldElsewhere,
+	}, {
+		Name: DriftAgentOccupant, Scope: DriftOfNode, Severity: DriftCritical, Sources: []string{sourcePostgres, sourceAgent}, Expects: serving(), Quarantines: true, Closes: untilGone,
+		Finds: "the agent holds the node for another allocation than the one that occupies it", Evidence: []string{"held_for", "occupant"}, Next: heldElsewhere,
 	}}
 }
 

@@ -10,6 +10,9 @@ const accountLimit = 32
 const TenantWouldMove = "a tenant is on the node, or has left it and nothing proves it clean: with its disks that tenant's data would move into the new hardware; " +
 	"migrate it to new disks (--disks new), with the old ones erased (--erase-old)"
 
+// SystemDistrusted is why the installed system of a node is asked for nothing.
+const SystemDistrusted = "a tenant who left the node was root there, so that nothing is proven by what its system says"
+
 // TenantAccount is the name of a tenant's account on a node, made from the id of
 // the allocation: "t-" and its letters and digits, the last of them where they
 // are too many, since the beginning of an id is its time.

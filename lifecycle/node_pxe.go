@@ -144,11 +144,16 @@ const LabelDeviceGroup = "device-group"
 // or WWN, separated by commas.
 const LabelProtectSerials = "protect-serials"
 
-// ProtectedFromRelease says why MAAS must not release the machine of a node with protected drives.
-func ProtectedFromRelease(serials []string) string {
+// ProtectedFromRelease says why MAAS must not release the machine of a node with protected drives. What
+// keeps the installed system is named only where that may be used instead: not after a tenant who was
+// root.
+func ProtectedFromRelease(serials []string, systemMayStay bool) string {
+	instead := "pull the drives and take them"
+	if systemMayStay {
+		instead = "use soft_reset or storage_cleanup, or " + instead
+	}
 	return "MAAS erases every disk of a machine that it releases, and drives of the node are protected (" + strings.Join(serials, ", ") +
-		"): use soft_reset or storage_cleanup, or pull the drives and take them out of the label " + LabelProtectSerials +
-		", the profile and the SKU"
+		"): " + instead + " out of the label " + LabelProtectSerials + ", the profile and the SKU"
 }
 
 // ReachableBy is Reachable for one owner: what may be set by it from here.

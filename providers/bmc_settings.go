@@ -19,6 +19,8 @@ type BMCSettings interface {
 type SettingsReport struct {
 	Values     []BMCSetting
 	Unreadable []string
+	// NotOffered names the parts that the BMC links to and does not have.
+	NotOffered []string
 }
 
 // BMCSetting is one value, such as that of "firmware/BIOS".

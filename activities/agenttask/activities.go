@@ -62,7 +62,7 @@ func (a *Activities) RunTask(ctx context.Context, in RunTaskIn) (lifecycle.TaskR
 	}
 	info := activity.GetInfo(ctx)
 	t, done, err := a.Store.AwaitTask(ctx, db.NewTask{
-		NodeID: in.NodeID, JobID: in.JobID, Kind: in.Kind, Args: in.Args, Key: in.key(), Deadline: in.Deadline, UncertainCount: in.UncertainCount, Undo: in.Undo,
+		NodeID: in.NodeID, JobID: in.JobID, Kind: in.Kind, Args: in.Args, Key: in.key(), Deadline: in.Deadline, UncertainCount: in.UncertainCount, Undo: in.Undo, Pass: in.Pass,
 		Waiter: db.TaskWaiter{WorkflowID: info.WorkflowExecution.ID, RunID: info.WorkflowExecution.RunID, ActivityID: info.ActivityID},
 		Actor:  actor(info),
 	})

@@ -3,6 +3,7 @@
 package allocation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -24,6 +25,8 @@ type Activities struct {
 	// minutes. MaxDeliver is how often it tries what may pass by itself; zero is five.
 	RevokeDeadline time.Duration
 	MaxDeliver     int
+	// ProvisionDeadline is how long a node may be provisioned after its claim; zero is half an hour.
+	ProvisionDeadline time.Duration
 	// Poll is how often a request that waits for a node looks; zero is two seconds.
 	Poll time.Duration
 }
@@ -37,6 +40,17 @@ func (a *Activities) ReadAllocation(ctx context.Context, in contract.AllocationR
 	return a.facts(ctx, row)
 }
 
+// PlanIn is the input of PlanAllocation. The reference is a field and not embedded, so that a plan is
+// no entry on the node's timeline.
+type PlanIn struct {
+	In contract.AllocationRef `json:"in"`
+}
+
+// PlanAllocation is ReadAllocation for a plan. Read-only.
+func (a *Activities) PlanAllocation(ctx context.Context, in PlanIn) (contract.AllocationFacts, error) {
+	return a.ReadAllocation(ctx, in.In)
+}
+
 func (a *Activities) facts(ctx context.Context, row allocationdb.Allocation) (contract.AllocationFacts, error) {
 	out := contract.AllocationFacts{
 		Status: row.Status, NodeID: deref(row.NodeID), SiteID: deref(row.SiteID), ReleaseRequested: row.ReleaseRequestedAt != nil, Access: row.Access,
@@ -44,6 +58,9 @@ func (a *Activities) facts(ctx context.Context, row allocationdb.Allocation) (co
 	}
 	if out.MaxDeliver <= 0 {
 		out.MaxDeliver = defaultMaxDeliver
+	}
+	if row.ProvisioningAt != nil {
+		out.ReadyBy = row.ProvisioningAt.UTC().Add(cmp.Or(a.ProvisionDeadline, defaultProvision))
 	}
 	sku, err := a.Store.SKU(ctx, row.SKUID)
 	if err != nil {
@@ -60,6 +77,7 @@ func (a *Activities) facts(ctx context.Context, row allocationdb.Allocation) (co
 const (
 	defaultRevoke     = 2 * time.Minute
 	defaultMaxDeliver = 5
+	defaultProvision  = 30 * time.Minute
 	defaultPoll       = 2 * time.Second
 )
 

@@ -174,9 +174,9 @@ func TestPlanPowerWithALogin(t *testing.T) {
 	require.Equal(t, tried, r.logins(), "what the gate does not know is not tried")
 }
 
-// TestPlanPowerObeysTheGate: a rejected login stops further ones as in a run,
+// TestPlanPower_StopsAtTheGate: a rejected login stops further ones as in a run,
 // and a stopped one is not tried.
-func TestPlanPowerObeysTheGate(t *testing.T) {
+func TestPlanPower_StopsAtTheGate(t *testing.T) {
 	t.Parallel()
 	r := newPlanRig(t)
 	r.pinned()

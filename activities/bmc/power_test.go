@@ -40,7 +40,7 @@ func TestPowerAtTheBMC(t *testing.T) {
 			f, err = l.acts.PowerCycleByBMC(t.Context(), in)
 			require.NoError(t, err)
 			require.True(t, f.Done)
-			require.Equal(t, boots, l.hw.Counters().Boots, "a machine that has booted anew is not cycled again")
+			require.Equal(t, boots, l.hw.Counters().Boots, "a machine that has booted again is not cycled again")
 
 			look := l.power(node.ID)
 			look.ObserveOnly = true
@@ -72,7 +72,7 @@ func TestPowerGoesThroughTheGate(t *testing.T) {
 	require.Equal(t, 1, l.sim.Counters().FailedLogins)
 	plan, err = l.acts.PlanPowerOffByBMC(t.Context(), bmcact.PowerOffPlanIn{BMCID: l.bmcID})
 	require.NoError(t, err)
-	require.Equal(t, lifecycle.FailBMCAuthRejected, plan.Failure.Class, "a plan foresees it")
+	require.Equal(t, lifecycle.FailBMCAuthRejected, plan.Failure.Class, "a plan says so")
 }
 
 // TestABMCThatIgnoresTheRequest: an answer of 204 switches nothing off.

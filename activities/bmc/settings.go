@@ -59,7 +59,8 @@ func (a *Activities) DisableHostInterfaces(ctx context.Context, in SettingsIn) (
 }
 
 // KeepSettings reads what the BMC says of itself and stores it with the node's history, before a
-// tenant has access. What is stored already stays. It changes nothing on the BMC.
+// tenant has access. What is stored already stays. It changes nothing on the BMC. It fails with
+// firmware_changed when a part of the BMC cannot be read.
 func (a *Activities) KeepSettings(ctx context.Context, in SettingsIn) (contract.SettingsFacts, error) {
 	if _, err := allocationdb.FirmwareSnapshot(ctx, a.Store, in.AllocationID); err == nil {
 		return contract.SettingsFacts{Done: true, Note: "kept before"}, nil
@@ -70,6 +71,10 @@ func (a *Activities) KeepSettings(ctx context.Context, in SettingsIn) (contract.
 	if err != nil {
 		return contract.SettingsFacts{}, err
 	}
+	if len(report.Unreadable) > 0 {
+		return contract.SettingsFacts{}, fault.New(lifecycle.FailFirmwareChanged,
+			"the BMC has parts that cannot be read, so that nothing could be compared after a tenant: %s", strings.Join(report.Unreadable, "; "))
+	}
 	raw, err := json.Marshal(report)
 	if err != nil {
 		return contract.SettingsFacts{}, fault.Internal(ctx, err)
@@ -78,7 +83,7 @@ func (a *Activities) KeepSettings(ctx context.Context, in SettingsIn) (contract.
 		return contract.SettingsFacts{}, fault.Internal(ctx, err)
 	}
 	return contract.SettingsFacts{
-		Count: len(report.Values), Unreadable: report.Unreadable, Done: true,
+		Count: len(report.Values), NotOffered: report.NotOffered, Done: true,
 		Note: fmt.Sprintf("kept %d settings of the BMC", len(report.Values)),
 	}, nil
 }
@@ -87,17 +92,18 @@ func (a *Activities) KeepSettings(ctx context.Context, in SettingsIn) (contract.
 type storedSettings struct {
 	Values     []providers.BMCSetting `json:"values"`
 	Unreadable []string               `json:"unreadable,omitempty"`
+	NotOffered []string               `json:"not_offered,omitempty"`
 }
 
 func (a *Activities) readSettings(ctx context.Context, in SettingsIn) (storedSettings, error) {
 	var out storedSettings
 	err := a.settings(ctx, in, func(b providers.BMCSettings) error {
 		if b == nil {
-			out.Unreadable = []string{"the BMC's protocol does not show its settings"}
+			out.NotOffered = []string{"the BMC's protocol does not show its settings"}
 			return nil
 		}
 		report, err := b.ReadSettings(ctx)
-		out = storedSettings{report.Values, report.Unreadable}
+		out = storedSettings{report.Values, report.Unreadable, report.NotOffered}
 		return err
 	})
 	return out, err
@@ -107,13 +113,15 @@ func (a *Activities) readSettings(ctx context.Context, in SettingsIn) (storedSet
 const maxChanges = 20
 
 // CompareSettings reads what the BMC says of itself and names what differs from the snapshot of the
-// claim. A value that was read then and is not there now has changed, and so has a part that could be
-// read. Nothing read is nothing verified: then Done is not set. It changes nothing on the BMC.
-// It fails with firmware_changed when there is no snapshot.
+// claim. A value that was read then and is not there now has changed, and a part that cannot be read
+// counts as changed. What this kind of BMC never shows is named. Nothing read is nothing verified: then
+// Done is not set. It changes nothing on the BMC.
+// It fails with firmware_changed when there is no snapshot, unless the tenant never had access: then
+// there is nothing that he can have changed.
 func (a *Activities) CompareSettings(ctx context.Context, in SettingsIn) (contract.SettingsFacts, error) {
 	raw, err := allocationdb.FirmwareSnapshot(ctx, a.Store, in.AllocationID)
 	if errors.Is(err, db.ErrNotFound) {
-		return contract.SettingsFacts{}, fault.New(lifecycle.FailFirmwareChanged, "nothing is stored of the BMC's settings of before the tenant")
+		return a.withoutSnapshot(ctx, in)
 	}
 	if err != nil {
 		return contract.SettingsFacts{}, fault.Internal(ctx, err)
@@ -126,7 +134,7 @@ func (a *Activities) CompareSettings(ctx context.Context, in SettingsIn) (contra
 	if err != nil {
 		return contract.SettingsFacts{}, err
 	}
-	out := contract.SettingsFacts{Count: len(now.Values), Unreadable: now.Unreadable, Changed: changes(before, now)}
+	out := contract.SettingsFacts{Count: len(now.Values), Unreadable: now.Unreadable, NotOffered: now.NotOffered, Changed: changes(before, now)}
 	out.Done = len(out.Changed) == 0 && out.Count > 0
 	switch {
 	case len(out.Changed) > 0:
@@ -140,6 +148,18 @@ func (a *Activities) CompareSettings(ctx context.Context, in SettingsIn) (contra
 		out.Changed = append(out.Changed[:maxChanges], fmt.Sprintf("and %d more", len(out.Changed)-maxChanges))
 	}
 	return out, nil
+}
+
+// withoutSnapshot is the comparison of an allocation that has no snapshot.
+func (a *Activities) withoutSnapshot(ctx context.Context, in SettingsIn) (contract.SettingsFacts, error) {
+	row, err := allocationdb.Get(ctx, a.Store, in.AllocationID)
+	switch {
+	case err != nil:
+		return contract.SettingsFacts{}, fault.Internal(ctx, err)
+	case row.AccessGivenAt != nil:
+		return contract.SettingsFacts{}, fault.New(lifecycle.FailFirmwareChanged, "nothing is stored of the BMC's settings of before the tenant")
+	}
+	return contract.SettingsFacts{Done: true, Note: "the tenant never had access, so that there is nothing to compare"}, nil
 }
 
 func changes(before, now storedSettings) []string {
@@ -159,10 +179,11 @@ func changes(before, now storedSettings) []string {
 		}
 	}
 	for _, part := range now.Unreadable {
-		// The reason after the link may be another one each time.
-		link, _, _ := strings.Cut(part, ": ")
-		if !slices.ContainsFunc(before.Unreadable, func(b string) bool { known, _, _ := strings.Cut(b, ": "); return known == link }) {
-			out = append(out, "could be read at the claim, and cannot be read: "+part)
+		out = append(out, "cannot be read: "+part)
+	}
+	for _, part := range now.NotOffered {
+		if !slices.Contains(before.NotOffered, part) {
+			out = append(out, "was there at the claim, and is not: "+part)
 		}
 	}
 	for _, v := range before.Values {

@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
@@ -43,4 +45,21 @@ func TestSettings_OfTheClaimAreComparedAtTheRelease(t *testing.T) {
 	require.False(t, changed.Done)
 	require.Len(t, changed.Changed, 1)
 	require.True(t, strings.HasPrefix(changed.Changed[0], "boot/override was "), changed.Changed[0])
+}
+
+// TestCompareSettings_TenantWithoutAccess: a tenant who gave the node back before he had access changed
+// nothing, so that the missing snapshot keeps nobody from the node.
+func TestCompareSettings_TenantWithoutAccess(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Dell", 1, nil)
+	var a allocationdb.Allocation
+	project, sku := dbtest.Project(t, l.truth), dbtest.SKU(t, l.truth)
+	require.NoError(t, l.truth.Tx(t.Context(), func(tx *db.Tx) (err error) {
+		a, err = allocationdb.Create(t.Context(), tx, allocationdb.New{ProjectID: project.ID, SKUID: sku.ID, RequestedBy: "test", Actor: db.Actor{Owner: lifecycle.OwnerAdmin}})
+		return err
+	}))
+	f, err := l.acts.CompareSettings(t.Context(), bmcact.SettingsIn{AllocationRef: contract.AllocationRef{AllocationID: a.ID}, BMCID: l.bmcID})
+	require.NoError(t, err)
+	require.True(t, f.Done)
+	require.Empty(t, f.Changed)
 }

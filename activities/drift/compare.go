@@ -87,6 +87,7 @@ type comparison struct {
 	seen      []driftdb.Observation
 	gone      []driftdb.Ref
 	baselines []driftdb.Mark
+	agreed    []string // nodes whose occupant nobody disputes since the restore
 	owned     int
 }
 
@@ -117,6 +118,9 @@ func (a *Activities) compare(ctx context.Context, p Pass, all []Facts) (comparis
 			if detect := byName[d.Name]; detect != nil {
 				c.apply(d, f, detect, live)
 			}
+		}
+		if f.agrees() {
+			c.agreed = append(c.agreed, f.Node.ID)
 		}
 		if next, changed := f.nextBaseline(); changed {
 			c.baselines = append(c.baselines, driftdb.Mark{NodeID: f.Node.ID, Facts: encode(next)})
@@ -156,6 +160,11 @@ func (a *Activities) store(ctx context.Context, p Pass, c comparison) (PassCount
 	}
 	if p.Listed {
 		if t.Closed, err = driftdb.CloseFindings(ctx, a.Store, p.SiteID, c.gone); err != nil {
+			return t, err
+		}
+	}
+	if len(c.agreed) > 0 {
+		if err = driftdb.RecordAgreements(ctx, a.Store, c.agreed); err != nil {
 			return t, err
 		}
 	}

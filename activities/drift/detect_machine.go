@@ -157,7 +157,8 @@ func powerUnknown(f Facts) Verdict {
 // hwSyncStale is MAAS's own rule for a healthy sync (research, maas fact 2).
 func hwSyncStale(f Facts) Verdict {
 	return ofMachine(f, func(m Machine) Verdict {
-		if !m.HWSync || m.SyncInterval <= 0 || m.Status != providers.MAASDeployed {
+		// The key for MAAS is taken off the disk before a tenant comes, and hardware sync ends with it.
+		if !m.HWSync || m.SyncInterval <= 0 || m.Status != providers.MAASDeployed || f.Node.Occupant != "" {
 			return clean()
 		}
 		since, last := f.Node.StateChangedAt, "never"

@@ -44,7 +44,7 @@ var at = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 func healthyFacts() Facts {
 	hour, sync := at.Add(-time.Hour), at.Add(-time.Minute)
 	until := at.Add(20 * time.Hour)
-	mib := int64(1024)
+	mib, none := int64(1024), ""
 	return Facts{
 		Now: at, Listed: at, User: "slipway", Policy: DefaultPolicy(),
 		Node: NodeFacts{ID: "node_1", Status: lifecycle.NodeActive, Hostname: "gpu-1", MACs: []string{"aa"}, SystemID: "abc123", StateChangedAt: hour},
@@ -54,7 +54,7 @@ func healthyFacts() Facts {
 		},
 		BMC:       &BMCFacts{ID: "bmc_1", Address: "10.1.1.1", Protocol: "redfish", PinSHA256: "p"},
 		Look:      &LookFacts{Address: "10.1.1.1", ProbedAt: at, AnsweredAt: &at, PinSHA256: "P"},
-		Heartbeat: &HeartbeatFacts{BootID: "b1", AgentVersion: "1.0.0", ReceivedAt: at.Add(-10 * time.Second), ReportBootID: "b1", ReportedAt: &hour, Report: &spec.HealthReport{MemoryMiB: &mib, GPUs: make([]spec.GPUReport, 2), NICs: []spec.NICReport{{MAC: "aa", Up: true}}, Disks: []spec.DiskReport{{Name: "sda", Boot: true}, {Name: "sdb"}}, Driver: "550.1"}},
+		Heartbeat: &HeartbeatFacts{BootID: "b1", Allocation: &none, AgentVersion: "1.0.0", ReceivedAt: at.Add(-10 * time.Second), ReportBootID: "b1", ReportedAt: &hour, Report: &spec.HealthReport{MemoryMiB: &mib, GPUs: make([]spec.GPUReport, 2), NICs: []spec.NICReport{{MAC: "aa", Up: true}}, Disks: []spec.DiskReport{{Name: "sda", Boot: true}, {Name: "sdb"}}, Driver: "550.1"}},
 		Identity:  &IdentityFacts{Generation: 1, NotBefore: &hour, NotAfter: &until},
 		SKU:       &spec.SKUSpec{GPUs: 2, NICsUp: 1, DataDisks: 1, MinMemoryMiB: 1024, DriverMinVersion: "550"},
 		Profile:   &spec.ProfileSpec{RequireHWSync: true},

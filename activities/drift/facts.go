@@ -32,6 +32,8 @@ type Facts struct {
 	Mark      *Mark             `json:"mark"`
 	LiveJob   string            `json:"live_job"`
 	LastJobAt *time.Time        `json:"last_job_at"`
+	// RestoredAt is when the database was last restored from a backup.
+	RestoredAt *time.Time `json:"restored_at"`
 }
 
 // NodeFacts is the node's row.
@@ -67,6 +69,8 @@ type Machine struct {
 	LastSync     *time.Time           `json:"last_sync,omitempty"`
 	DeployedBy   string               `json:"deployed_by,omitempty"`
 	PowerAddress string               `json:"power_address,omitempty"`
+	// Allocation is the allocation that the machine is marked for, "" for none.
+	Allocation string `json:"allocation,omitempty"`
 }
 
 // BMCFacts is the BMC's record.
@@ -100,6 +104,9 @@ type HeartbeatFacts struct {
 	Report       *spec.HealthReport `json:"report"`
 	ReportBootID string             `json:"report_boot_id"`
 	ReportedAt   *time.Time         `json:"reported_at"`
+	// Allocation is the allocation that the agent says its node holds, "" for none. It is nil when the
+	// agent does not say.
+	Allocation *string `json:"allocation"`
 }
 
 // IdentityFacts is the agent's valid certificate.

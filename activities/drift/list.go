@@ -7,6 +7,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/activities/login"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -164,6 +165,7 @@ func machineRow(m providers.MAASMachine) driftdb.Machine {
 		SystemID: m.SystemID, Hostname: m.Hostname, Status: m.Status, Error: m.ErrorDescription, Power: m.PowerState, Owner: m.Owner, Locked: m.Locked,
 		Pool: m.Pool, Serial: m.Serial, UUID: m.UUID, MACs: m.MACs, Addresses: m.IPAddresses, HWSync: m.EnableHWSync,
 		SyncInterval: spec.Duration(m.SyncInterval), DeployedBy: m.Annotations[deployMark],
+		Allocation: m.Annotations[lifecycle.MAASAllocationMark],
 	}
 	if !m.LastSync.IsZero() {
 		at := m.LastSync.UTC().Truncate(time.Second)

@@ -173,6 +173,17 @@ func machineSituations() map[string]situation {
 				w.sql("UPDATE nodes SET allocation_id = (SELECT id FROM allocations) WHERE id = $1", w.node.ID)
 			},
 		},
+		lifecycle.DriftMAASOccupant: {
+			fault: func(w *world) { w.markFor("alc_of_yesterday") }, fix: func(w *world) { w.markFor("") },
+		},
+		lifecycle.DriftAgentOccupant: {
+			fault: func(w *world) {
+				w.recordHeartbeat(func(b *db.Heartbeat) { held := "alc_of_yesterday"; b.Allocation = &held })
+			},
+			fix: func(w *world) {
+				w.recordHeartbeat(func(b *db.Heartbeat) { none := ""; b.Allocation = &none })
+			},
+		},
 		lifecycle.DriftAddressesChanged: {
 			fault: func(w *world) { w.front.says(each(func(m map[string]any) { m["ip_addresses"] = []any{"10.10.9.9"} })) }, adopt: true,
 		},

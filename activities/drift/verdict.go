@@ -78,6 +78,8 @@ func detectors() map[string]nodeDetector {
 		lifecycle.DriftNICs:               nics,
 		lifecycle.DriftDriver:             driver,
 		lifecycle.DriftOccupancy:          occupancyMismatch,
+		lifecycle.DriftMAASOccupant:       maasOccupant,
+		lifecycle.DriftAgentOccupant:      agentOccupant,
 	}
 }
 

@@ -61,6 +61,9 @@ func (a *Activities) CertifyNode(ctx context.Context, in CertifyIn) (contract.Ce
 	c := g.certificate(n)
 	c.SetVerdict()
 	out := contract.CertificateFacts{Verdict: string(c.Verdict), Unproven: g.unproven()}
+	if c.SanitizedSince, err = a.sanitizedSince(ctx, g, c.Verdict, out.Unproven); err != nil {
+		return out, err
+	}
 	existing, err := a.findSameCertificate(ctx, c)
 	if err != nil {
 		return out, err
@@ -70,17 +73,10 @@ func (a *Activities) CertifyNode(ctx context.Context, in CertifyIn) (contract.Ce
 		return out, nil
 	}
 	row, err := a.Ring.Certify(ctx, c, func(tx *db.Tx) error {
-		since, clean := g.sanitizedSince(c.Verdict, out.Unproven)
-		if clean && in.Mode.KeepsSystem() { // of a root tenant's own system the word proves nothing
-			root, err := tx.HoldsRootTenant(ctx, in.NodeID)
-			if err != nil || root {
-				return err
-			}
-		}
-		if !clean {
+		if c.SanitizedSince == nil {
 			return nil
 		}
-		return tx.MarkSanitized(ctx, in.NodeID, since)
+		return tx.MarkSanitized(ctx, in.NodeID, *c.SanitizedSince)
 	})
 	if err != nil {
 		return out, fault.Internal(ctx, err)
@@ -116,11 +112,24 @@ func (a *Activities) findSameCertificate(ctx context.Context, c evidence.Certifi
 // sanitizedSince returns the start of the scrub when everything that the mode requires is proven: no
 // data is left of a tenant whose allocation ended before. A mode that keeps the installed system is
 // never called clean, but its scrub has removed the tenant's data from that system.
-func (g *gathered) sanitizedSince(v evidence.Verdict, unproven []string) (since time.Time, clean bool) {
+// Of the system on which a tenant was root the word proves nothing. It returns nil in every other case.
+func (a *Activities) sanitizedSince(ctx context.Context, g *gathered, v evidence.Verdict, unproven []string) (*time.Time, error) {
 	if len(unproven) > 0 || g.scrub == nil || g.scrub.DispatchedAt == nil {
-		return since, false
+		return nil, nil
 	}
-	return *g.scrub.DispatchedAt, v == evidence.VerdictClean || g.in.Mode.KeepsSystem()
+	if g.in.Mode.KeepsSystem() {
+		root, err := a.Store.HoldsRootTenant(ctx, g.in.NodeID)
+		if err != nil {
+			return nil, fault.Internal(ctx, err)
+		}
+		if root {
+			return nil, nil
+		}
+	} else if v != evidence.VerdictClean {
+		return nil, nil
+	}
+	since := g.scrub.DispatchedAt.UTC()
+	return &since, nil
 }
 
 // certificate puts the evidence in the shape that is signed.

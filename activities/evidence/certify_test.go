@@ -98,6 +98,7 @@ func TestCertifyNode_SoftResetListsKeptDisk(t *testing.T) {
 	require.Equal(t, "boot-1", c.Run.BootBefore)
 	require.Equal(t, "boot-2", c.Run.BootAfter)
 	requireTimes(t, c)
+	require.NotNil(t, c.SanitizedSince, "of who left before the scrub nothing is there")
 
 	again := acttest.Must(w, w.acts.CertifyNode, w.certifyIn(lifecycle.ModeSoftReset))
 	require.Equal(t, f.CertificateID, again.CertificateID, "the same evidence is the same link")

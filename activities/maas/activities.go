@@ -5,6 +5,7 @@ package maas
 import (
 	"cmp"
 	"context"
+	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/activities/login"
@@ -80,6 +81,8 @@ type MachineIn struct {
 	Poll     spec.Duration `json:"poll,omitempty"`
 	// Commissioning is the last one known, which CommissionAgain supersedes.
 	Commissioning int `json:"commissioning,omitempty"`
+	// Within is how long a power request may take to be confirmed; zero is the longest.
+	Within time.Duration `json:"within,omitempty"`
 }
 
 // ObserveMachine reads the machine and changes nothing.

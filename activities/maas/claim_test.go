@@ -64,7 +64,7 @@ func TestTheNewMachineIsNotClaimed(t *testing.T) {
 			name, _ := w.sim.Machine(w.bmc.MACs[0])
 			dbtest.Node(w.t, w.store, dbtest.At(w.ref.SiteID), dbtest.Hostname(name.Hostname))
 		}, ""},
-		"there are two": {func(w *world, _ *maasact.CreateIn) { w.stranger("redfish") }, "2 are New, any of which may be it"},
+		"there are two": {func(w *world, _ *maasact.CreateIn) { w.addUnknown("redfish") }, "2 are New, any of which may be it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -74,7 +74,7 @@ func TestTheNewMachineIsNotClaimed(t *testing.T) {
 			c.change(w, &in)
 			if c.says != "" {
 				require.Contains(t, fails(w, lifecycle.FailConflictingCandidates, w.acts.CreateOrFindMachine, in), c.says)
-				require.Equal(t, 1, w.counts("creates"), "the stranger alone")
+				require.Equal(t, 1, w.counts("creates"), "the other record alone")
 				return
 			}
 			in.ObserveOnly = true
@@ -87,7 +87,7 @@ func TestTheNewMachineIsNotClaimed(t *testing.T) {
 func TestANewMachineWithoutPowerIsAPersons(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.stranger("manual")
+	w.addUnknown("manual")
 	require.Contains(t, fails(w, lifecycle.FailConflictingCandidates, w.acts.CreateOrFindMachine, speechless(w)), "MAAS cannot power it")
 }
 
@@ -99,11 +99,11 @@ func (w *world) record() string {
 	return v.SystemID
 }
 
-// stranger adds a New record by hand.
-func (w *world) stranger(powerType string) {
+// addUnknown adds a New record by hand.
+func (w *world) addUnknown(powerType string) {
 	w.t.Helper()
 	form := url.Values{
-		"hostname": {"stranger"}, "architecture": {"amd64/generic"}, "mac_addresses": {"52:54:00:aa:bb:01"}, "commission": {"false"}, "power_type": {powerType},
+		"hostname": {"unknown"}, "architecture": {"amd64/generic"}, "mac_addresses": {"52:54:00:aa:bb:01"}, "commission": {"false"}, "power_type": {powerType},
 	}
 	if powerType != "manual" {
 		spec := w.hw.Spec()

@@ -170,10 +170,14 @@ func (a *Activities) checkProtected(ctx context.Context, nodeID string) error {
 		return fault.New(lifecycle.FailConfiguration, "what protects drives of the node cannot be read, so that MAAS is not asked to erase them: %s", invalid)
 	case err != nil:
 		return fault.Internal(ctx, err)
-	case len(protected) > 0:
-		return fault.New(lifecycle.FailConfiguration, "%s", lifecycle.ProtectedFromRelease(protected))
+	case len(protected) == 0:
+		return nil
 	}
-	return nil
+	root, err := a.Store.HoldsRootTenant(ctx, nodeID)
+	if err != nil {
+		return fault.Internal(ctx, err)
+	}
+	return fault.New(lifecycle.FailConfiguration, "%s", lifecycle.ProtectedFromRelease(protected, !root))
 }
 
 // checkRelease refuses to release a machine of which drives are protected where the region erases the

@@ -233,9 +233,9 @@ func TestRecordOfALostCreateIsRemoved(t *testing.T) {
 	require.Equal(t, 1, w.counts("deletes"))
 }
 
-// TestRecordOfAPersonIsKept: MAAS refused this job's create, and a person made
+// TestRecordOfAnOperatorIsKept: MAAS refused this job's create, and an operator made
 // the record by hand.
-func TestRecordOfAPersonIsKept(t *testing.T) {
+func TestRecordOfAnOperatorIsKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, maassim.Fault{Name: "http_403", Op: "create"})
 	fails(w, lifecycle.FailMAASRejected, w.acts.CreateOrFindMachine, w.createIn())

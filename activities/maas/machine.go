@@ -68,6 +68,7 @@ const notInMAAS = "the machine is not in MAAS"
 func facts(m providers.MAASMachine) contract.MachineFacts {
 	f := contract.MachineFacts{
 		SystemID: m.SystemID, Status: m.Status.String(), Power: m.PowerState, IPs: m.IPAddresses, Commissioning: m.CommissioningID,
+		Allocation: m.Annotations[lifecycle.MAASAllocationMark],
 	}
 	if !m.LastSync.IsZero() {
 		at := m.LastSync.UTC()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -14,6 +15,36 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
+
+// NodeNetwork is the network that a node's first address is in.
+type NodeNetwork struct {
+	CIDR string `json:"cidr,omitempty"`
+}
+
+// ReadNetwork reads which subnet of MAAS the machine's first address is in. It returns none when the
+// address is in no subnet that MAAS has. Read-only.
+func (a *Activities) ReadNetwork(ctx context.Context, in MachineIn) (NodeNetwork, error) {
+	m, got, err := a.openMachine(ctx, in.JobRef, in.SystemID)
+	if err != nil {
+		return NodeNetwork{}, err
+	}
+	subnets, err := m.Subnets(ctx)
+	if err != nil {
+		return NodeNetwork{}, fault.MAAS(ctx, err)
+	}
+	for _, text := range got.IPAddresses {
+		ip, err := netip.ParseAddr(text)
+		if err != nil {
+			continue
+		}
+		for _, s := range subnets {
+			if p, err := netip.ParsePrefix(s.CIDR); err == nil && p.Contains(ip) {
+				return NodeNetwork{CIDR: s.CIDR}, nil
+			}
+		}
+	}
+	return NodeNetwork{}, nil
+}
 
 // NetworkIn is the input of ApplyRoCE and EnsurePXEInterfaceAuto.
 type NetworkIn struct {

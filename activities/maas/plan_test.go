@@ -220,7 +220,7 @@ func TestPlanFailures(t *testing.T) {
 	})
 }
 
-// TestPlanAfterAFailedDeployment: cause and recovery are foreseen.
+// TestPlanAfterAFailedDeployment: cause and recovery stand in the plan.
 func TestPlanAfterAFailedDeployment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, maassim.Fault{Name: "deploy_curtin_fail"}).deploying()

@@ -62,7 +62,11 @@ func (a *Activities) setPower(ctx context.Context, in MachineIn, want string) (c
 // requestPower sends the request until MAAS accepts it, and reads until the machine has that power
 // state.
 func requestPower(ctx context.Context, m providers.MAAS, in MachineIn, want string) (string, error) {
-	limit, cancel := context.WithTimeout(ctx, powerTimeout)
+	wait := powerTimeout
+	if in.Within > 0 {
+		wait = min(wait, in.Within)
+	}
+	limit, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	var sent once
 	state := "unknown"
@@ -84,7 +88,7 @@ func requestPower(ctx context.Context, m providers.MAAS, in MachineIn, want stri
 		return errKeepWaiting
 	})
 	if err != nil && limit.Err() != nil && ctx.Err() == nil {
-		return state, fault.New(lifecycle.FailPowerNotConfirmed, "machine %s should be %s and MAAS reads %s after %s", in.SystemID, want, state, powerTimeout)
+		return state, fault.New(lifecycle.FailPowerNotConfirmed, "machine %s should be %s and MAAS reads %s after %s", in.SystemID, want, state, wait)
 	}
 	return state, err
 }

@@ -59,8 +59,8 @@ func newWorld(t *testing.T, faults ...maassim.Fault) *world {
 	hw, err := fleet.Add(machine)
 	require.NoError(t, err)
 	// At this speed MAAS's five minutes for a power-off are 0.1 s, which a busy machine may take.
-	patient := maassim.Durations{ReleaseExpiry: time.Hour}
-	sim, err := maassim.New(maassim.Options{Fleet: fleet, APIKey: apiKey, Seed: 7, Durations: patient})
+	slow := maassim.Durations{ReleaseExpiry: time.Hour}
+	sim, err := maassim.New(maassim.Options{Fleet: fleet, APIKey: apiKey, Seed: 7, Durations: slow})
 	require.NoError(t, err)
 	addrs, stop, err := sim.Start(t.Context(), "127.0.0.1:0", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -39,7 +39,7 @@ type RenderIn struct {
 	// Attempt counts deployments; each gets a token and a host key of its own.
 	Attempt int `json:"attempt"`
 	// InUse is set when the machine was deployed with Known: then its token and
-	// host key are what they are, and nothing is made anew.
+	// host key are what they are, and nothing is made again.
 	InUse    bool              `json:"in_use,omitempty"`
 	Existing contract.UserData `json:"existing"`
 }
@@ -64,7 +64,7 @@ func (a *Activities) RenderCloudInit(ctx context.Context, in RenderIn) (contract
 	var conflict *db.ConflictError
 	if err == nil && time.Until(sealed.ExpiresAt) >= tokenMargin && !a.used(ctx, sealed.TokenHash) {
 		err := a.issue(ctx, in, sealed)
-		if !errors.As(err, &conflict) { // revoked meanwhile: render anew
+		if !errors.As(err, &conflict) { // revoked meanwhile: render again
 			return sealedFacts(name, sealed), fault.Internal(ctx, err)
 		}
 	}

@@ -75,7 +75,7 @@ func (a *Activities) WaitForAgent(ctx context.Context, in WaitAgentIn) (contract
 }
 
 // keepToken lets the node's unused token live for as long as this wait: it was
-// made before the deployment, and a person may mend the node's way to the agent
+// made before the deployment, and an operator may fix the node's way to the agent
 // API much later. A used or revoked one, or user-data that is gone, is none of
 // this wait's business.
 func (a *Activities) keepToken(ctx context.Context, in WaitAgentIn) error {

@@ -236,13 +236,13 @@ const changeTries = 2
 
 // change runs one change on the node. When the connection breaks after it was
 // sent, the node is looked at: the change is there, or it is sent once more. A
-// node that cannot be looked at leaves the task uncertain, which is a person's
+// node that cannot be looked at leaves the task uncertain, which is an operator's
 // decision.
 func (a *Activities) change(ctx context.Context, in SSHIn, t sshLogin, c change) error {
 	for tried := 1; ; tried++ {
 		res, err := a.command(ctx, t, c, c.argv)
 		if !providers.IsKind(err, providers.KindUncertain) {
-			return c.judge(ctx, res, err)
+			return c.classify(ctx, res, err)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -278,7 +278,7 @@ func (a *Activities) done(ctx context.Context, in SSHIn, t sshLogin, c change) (
 
 func (c change) String() string { return strings.Join(c.argv, " ") }
 
-func (c change) judge(ctx context.Context, res providers.SSHResult, err error) error {
+func (c change) classify(ctx context.Context, res providers.SSHResult, err error) error {
 	if err != nil {
 		return fault.SSH(ctx, err)
 	}

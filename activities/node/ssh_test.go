@@ -106,9 +106,9 @@ func newNodeFixture(t *testing.T, store *db.Store, sec *secrets.Secrets, answers
 	return b
 }
 
-// patient leaves what is to end well all the time it needs; only what never ends
+// allowTime leaves what is to end well all the time it needs; only what never ends
 // well waits for its limit.
-func (b *nodeFixture) patient(class lifecycle.FailureClass) {
+func (b *nodeFixture) allowTime(class lifecycle.FailureClass) {
 	if class == "" {
 		b.in.Until = time.Now().Add(time.Minute)
 	}
@@ -138,22 +138,22 @@ func TestSSHSeedFailures(t *testing.T) {
 		class   lifecycle.FailureClass
 		says    string
 	}{
-		"sshd is not up yet":             {[]any{sshFails(providers.KindUnreachable), sshFails(providers.KindUnreachable), done}, "", ""},
-		"the key is not there yet":       {[]any{sshFails(providers.KindUnauthorized), done}, "", ""},
-		"the login broke off":            {[]any{sshFails(providers.KindUncertain), done}, "", ""},
-		"done with recoverable errors":   {[]any{exits(2, `{"status": "degraded done"}`)}, "", ""},
-		"the key never comes":            {always(providers.KindUnauthorized), lifecycle.FailSSHSeed, "simulated unauthorized"},
-		"the node never answers":         {always(providers.KindUnreachable), lifecycle.FailSSHSeed, "simulated unreachable"},
-		"a read leaves nothing in doubt": {always(providers.KindUncertain), lifecycle.FailSSHSeed, "simulated uncertain"},
-		"cloud-init failed":              {[]any{exits(1, `{"status": "error", "errors": ["no space left"]}`)}, lifecycle.FailSSHSeed, `ended "error" (exit 1) no space left`},
-		"cloud-init hangs":               {[]any{exits(124, "")}, lifecycle.FailSSHSeed, "did not end within 5m0s"},
-		"another host key":               {[]any{sshFails(providers.KindPinMismatch)}, lifecycle.FailStateDisagreement, "simulated pin_mismatch"},
-		"no login key that can be read":  {[]any{sshFails(providers.KindInvalid)}, lifecycle.FailConfiguration, "simulated invalid"},
+		"sshd is not up yet":              {[]any{sshFails(providers.KindUnreachable), sshFails(providers.KindUnreachable), done}, "", ""},
+		"the key is not there yet":        {[]any{sshFails(providers.KindUnauthorized), done}, "", ""},
+		"the login broke off":             {[]any{sshFails(providers.KindUncertain), done}, "", ""},
+		"done with recoverable errors":    {[]any{exits(2, `{"status": "degraded done"}`)}, "", ""},
+		"the key never comes":             {always(providers.KindUnauthorized), lifecycle.FailSSHSeed, "simulated unauthorized"},
+		"the node never answers":          {always(providers.KindUnreachable), lifecycle.FailSSHSeed, "simulated unreachable"},
+		"a read leaves nothing uncertain": {always(providers.KindUncertain), lifecycle.FailSSHSeed, "simulated uncertain"},
+		"cloud-init failed":               {[]any{exits(1, `{"status": "error", "errors": ["no space left"]}`)}, lifecycle.FailSSHSeed, `ended "error" (exit 1) no space left`},
+		"cloud-init hangs":                {[]any{exits(124, "")}, lifecycle.FailSSHSeed, "did not end within 5m0s"},
+		"another host key":                {[]any{sshFails(providers.KindPinMismatch)}, lifecycle.FailStateDisagreement, "simulated pin_mismatch"},
+		"no login key that can be read":   {[]any{sshFails(providers.KindInvalid)}, lifecycle.FailConfiguration, "simulated invalid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newNodeFixture(t, store, sec, map[string][]any{"cloud-init": c.answers})
-			b.patient(c.class)
+			b.allowTime(c.class)
 			_, err := b.env.ExecuteActivity(b.acts.CheckSSHSeed, b.in)
 			b.ends(err, c.class, c.says)
 		})
@@ -161,7 +161,7 @@ func TestSSHSeedFailures(t *testing.T) {
 }
 
 // TestRepairOfHardwareSync: a command whose answer is lost is looked at before
-// it is sent again, and what cannot be looked at is a person's.
+// it is sent again, and what cannot be looked at is an operator's.
 func TestRepairOfHardwareSync(t *testing.T) {
 	t.Parallel()
 	store, sec := stores(t)
@@ -187,7 +187,7 @@ func TestRepairOfHardwareSync(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newNodeFixture(t, store, sec, c.answers)
-			b.patient(c.class)
+			b.allowTime(c.class)
 			in := nodeact.RepairSyncIn{SSHIn: b.in, TokenRef: "userdata/token/" + b.in.NodeID, Interval: spec.Duration(time.Minute)}
 			_, err := b.env.ExecuteActivity(b.acts.RepairHardwareSync, in)
 			b.ends(err, c.class, c.says)

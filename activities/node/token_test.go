@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// TestATokenLivesWhileItIsWaitedFor: a person who mends the node's way to the
+// TestATokenLivesWhileItIsWaitedFor: an operator who fixes the node's way to the
 // agent API has the stage retried long after the token was made.
 func TestATokenLivesWhileItIsWaitedFor(t *testing.T) {
 	t.Parallel()

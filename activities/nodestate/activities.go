@@ -114,6 +114,7 @@ func (a *Activities) readAgent(ctx context.Context, nodeID string, out *contract
 	if err == nil {
 		at := heartbeat.ReceivedAt.UTC()
 		out.LastHeartbeat, out.BootID, out.Disks = &at, heartbeat.BootID, disksOf(heartbeat.Report)
+		out.HeldFor = deref(heartbeat.Allocation)
 	}
 	now, err := a.Store.Clock(ctx) // the clock that dates heartbeats
 	if err != nil {

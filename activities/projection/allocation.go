@@ -37,7 +37,11 @@ func moveAllocation(ctx context.Context, tx *db.Tx, p contract.Projection, workf
 			_, err = allocationdb.MoveTo(ctx, tx, allocationdb.Move{ID: a.ID, To: lifecycle.AllocationRetryRelease, Actor: by})
 		}
 	case lifecycle.AllocationReleaseFailed:
-		if err = allocationdb.SetReleaseAttempts(ctx, tx, a.ID, m.Attempts); err == nil && a.Status == lifecycle.AllocationReleasing {
+		err = allocationdb.SetReleaseAttempts(ctx, tx, a.ID, m.Attempts)
+		if err == nil && m.FailureClass == lifecycle.FailAccessUnconfirmed { // also when its stage had no time left to say so
+			err = allocationdb.EndAccess(ctx, tx, a.ID, lifecycle.AccessUnconfirmed)
+		}
+		if err == nil && a.Status == lifecycle.AllocationReleasing {
 			by.Comment = failureText(m)
 			_, err = allocationdb.MoveTo(ctx, tx, allocationdb.Move{ID: a.ID, To: lifecycle.AllocationFailRelease, Actor: by})
 		}
@@ -57,16 +61,27 @@ func failureText(m *contract.AllocationMove) string {
 	return fmt.Sprintf("%s at %s", m.FailureClass, m.FailureStage)
 }
 
-// endProvision ends an allocation whose provision has stopped. One that nobody wants any more, or whose
-// node may hold something of the tenant, is released by a job of its own; every other one has failed.
+// endProvision ends an allocation whose provision has stopped. One whose node may hold something of the
+// tenant is released by a job of its own. Of the others, one that its tenant gave back is released at
+// once, since nothing has to be cleaned, and every other one has failed.
 func endProvision(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, m *contract.AllocationMove, by db.Actor) error {
 	code := lifecycle.FailureProvision
 	if m.FailureClass == lifecycle.FailCapacity {
 		code = lifecycle.FailureNoCapacity
 	}
-	if a.Status == lifecycle.AllocationRequested || a.AccessGivenAt == nil && a.ReleaseRequestedAt == nil && m.Clean {
+	asked, unused := a.ReleaseRequestedAt != nil, a.AccessGivenAt == nil && m.Clean
+	switch {
+	case a.Status == lifecycle.AllocationRequested || unused && !asked:
 		_, err := allocationdb.Fail(ctx, tx, a.ID, code, failureText(m), by)
 		return err
+	case unused:
+		_, err := allocationdb.MoveTo(ctx, tx, allocationdb.Move{ID: a.ID, To: lifecycle.AllocationAbort, Actor: by})
+		if err == nil {
+			_, err = allocationdb.Free(ctx, tx, a.ID, lifecycle.OutcomeReleased, "", by)
+		}
+		return err
+	case asked:
+		return abortProvision(ctx, tx, a, by)
 	}
 	_, err := allocationdb.MoveTo(ctx, tx, allocationdb.Move{
 		ID: a.ID, To: lifecycle.AllocationAbort, Reason: code, FailureCode: code, FailureMessage: failureText(m), Actor: by,
@@ -77,7 +92,7 @@ func endProvision(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, m *
 	return err
 }
 
-// abortProvision releases an allocation whose release was asked for while its last stage ran: it is
+// abortProvision releases an allocation whose release was asked for while it was provisioned: it is
 // never active, and its release job cleans the node.
 func abortProvision(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, by db.Actor) error {
 	_, err := allocationdb.MoveTo(ctx, tx, allocationdb.Move{ID: a.ID, To: lifecycle.AllocationAbort, Actor: by})

@@ -111,11 +111,14 @@ func TestProvision_EndsAsTheTenantsAccessSays(t *testing.T) {
 	for name, c := range map[string]struct {
 		access, asked, clean bool
 		want                 lifecycle.AllocationStatus
+		message              string
 	}{
-		"nothing of the tenant":            {clean: true, want: lifecycle.AllocationFailed},
+		"nothing of the tenant":            {clean: true, want: lifecycle.AllocationFailed, message: "node_task_failed at prove_login"},
 		"an account may be left":           {want: lifecycle.AllocationReleasing},
 		"keys were on it, the job forgot":  {access: true, clean: true, want: lifecycle.AllocationReleasing},
-		"the tenant asked for the release": {asked: true, clean: true, want: lifecycle.AllocationReleasing},
+		"the tenant gave it back unused":   {asked: true, clean: true, want: lifecycle.AllocationReleased},
+		"given back with an account on it": {asked: true, want: lifecycle.AllocationReleasing},
+		"given back with keys on it":       {asked: true, access: true, clean: true, want: lifecycle.AllocationReleasing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -137,16 +140,17 @@ func TestProvision_EndsAsTheTenantsAccessSays(t *testing.T) {
 			require.Equal(t, c.want, w.allocation().Status)
 			free, dirty := w.freed()
 			require.False(t, dirty)
-			require.Equal(t, c.want == lifecycle.AllocationFailed, free)
+			require.Equal(t, lifecycle.Allocation.Terminal(c.want), free)
 			next, err := w.store.LiveJobOfResource(t.Context(), allocationdb.Resource, w.id)
 			if free {
 				require.ErrorIs(t, err, db.ErrNotFound)
-				require.Equal(t, "node_task_failed at prove_login", w.allocation().FailureMessage, "a tenant reads nothing of the node")
+				require.Equal(t, c.message, w.allocation().FailureMessage, "a tenant reads nothing of the node")
 				return
 			}
 			require.NoError(t, err)
 			require.Equal(t, string(contract.KindAllocationRelease), next.Kind)
 			require.Equal(t, w.node.ID, *next.NodeID, "the release has the node at once")
+			require.Equal(t, c.asked, w.allocation().FailureCode == "", "a tenant who gave the node back met no failure")
 		})
 	}
 }
@@ -219,7 +223,7 @@ func TestTakeNode_OfAnotherJob(t *testing.T) {
 
 	acts.RevokeDeadline = time.Hour
 	go func() {
-		time.Sleep(20 * time.Millisecond)
+		<-time.After(20 * time.Millisecond) // either order is right: mostly it waits already
 		_, _ = dbtest.EndTenancyOf(context.WithoutCancel(t.Context()), w.store, w.id)
 	}()
 	answer, err := env.ExecuteActivity(acts.TakeNode, w.ref())
@@ -283,6 +287,24 @@ func TestRelease_FollowsItsJob(t *testing.T) {
 	require.True(t, free)
 	require.False(t, dirty)
 	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error { return tx.RequireNoLiveJob(t.Context(), w.node.ID) }), "the next tenant's job finds no other")
+}
+
+// TestRelease_OutOfTimeIsUnconfirmed: a release that parks because nothing proves the end of the access
+// says so of the access, although its stage had no time left to.
+func TestRelease_OutOfTimeIsUnconfirmed(t *testing.T) {
+	t.Parallel()
+	for class, want := range map[lifecycle.FailureClass]string{lifecycle.FailAccessUnconfirmed: lifecycle.AccessUnconfirmed, lifecycle.FailMAASUnavailable: ""} {
+		w := provisioned(t)
+		w.active()
+		require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+			r, err := allocation.Release(t.Context(), tx, w.id, "done", customer)
+			w.job, w.seq = *r.Job, 0
+			return err
+		}))
+		require.NoError(t, w.project(lifecycle.JobRunning, nil))
+		require.NoError(t, w.project(lifecycle.JobFailedManual, &contract.AllocationMove{To: lifecycle.AllocationReleaseFailed, FailureClass: class}))
+		require.Equal(t, want, w.allocation().Access)
+	}
 }
 
 // TestRelease_WithoutCertificate: an end without a proof leaves a node that must be sanitized.

@@ -71,6 +71,9 @@ func (d *Database) ProjectJob(ctx context.Context, p contract.Projection) (contr
 			return err
 		}
 		res.StoredSeq = p.Seq
+		if res.Pass, err = tx.PassOfJob(ctx, p.JobID); err != nil {
+			return err
+		}
 		if res.Applied && p.Allocation != nil {
 			return moveAllocation(ctx, tx, p, contract.JobWorkflowID(p.Kind, p.JobID))
 		}

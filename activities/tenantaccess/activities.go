@@ -171,7 +171,7 @@ func (a *Activities) offerAll(ctx context.Context, t providers.SSHTarget, in Off
 	var out OfferedKeys
 	var wrong []string
 	for _, key := range in.Keys {
-		print, err := fingerprint(key)
+		digest, err := fingerprint(key)
 		if err != nil {
 			return out, fault.New(lifecycle.FailInternal, "a key that is to be offered cannot be read")
 		}
@@ -179,10 +179,10 @@ func (a *Activities) offerAll(ctx context.Context, t providers.SSHTarget, in Off
 		if err != nil {
 			return out, err
 		}
-		activity.RecordHeartbeat(ctx, print)
-		out.Keys = append(out.Keys, OfferedKey{print, accepted})
+		activity.RecordHeartbeat(ctx, digest)
+		out.Keys = append(out.Keys, OfferedKey{digest, accepted})
 		if accepted != in.Accepted {
-			wrong = append(wrong, print)
+			wrong = append(wrong, digest)
 		}
 	}
 	words := map[bool]string{true: "accepts", false: "refuses"}

@@ -178,7 +178,7 @@ func (a *Activities) setKeys(ctx context.Context, in ProveLoginIn, key string, k
 	err = fault.PollStore(ctx, pollOr(in.Poll, taskPoll), func() (bool, error) {
 		if !asked {
 			if err := a.Store.Tx(ctx, func(tx *db.Tx) error {
-				if err := tx.RequireJobAtWork(ctx, in.JobID, false); err != nil {
+				if err := tx.RequireJobAtWork(ctx, in.JobID, false, in.Pass); err != nil {
 					return err
 				}
 				_, _, err := tx.EnqueueTask(ctx, ask)

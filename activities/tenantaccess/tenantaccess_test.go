@@ -128,7 +128,7 @@ func (f *fixture) runAgent() {
 		for ctx.Err() == nil {
 			got, err := f.store.ClaimTask(ctx, db.TaskClaim{NodeID: f.job.NodeID, BootID: "boot", Generation: 1, Lease: time.Minute})
 			if err != nil || got.Task == nil {
-				time.Sleep(5 * time.Millisecond)
+				<-time.After(5 * time.Millisecond)
 				continue
 			}
 			t := *got.Task

@@ -24,6 +24,34 @@ const Path = "/etc/slipway/metadata.json"
 
 const maxDocument = 512 << 10
 
+// HolderPath is where the id of the allocation lies that the node is held for: from before its account
+// is made until after that is gone. A control plane whose database is of yesterday learns from it that
+// the node is not free. Root alone writes it.
+const HolderPath = "/etc/slipway/allocation"
+
+const maxHolder = 128
+
+// ReadHolder reads the allocation that the node is held for. It returns "" when there is none, and an
+// error when that cannot be told.
+func ReadHolder(path string) (string, error) {
+	st, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if !st.Mode().IsRegular() || st.Size() > maxHolder+1 {
+		return "", fmt.Errorf("%s is no file of at most %d bytes", path, maxHolder)
+	}
+	raw, err := os.ReadFile(path)
+	id := strings.TrimSpace(string(raw))
+	if err == nil && !spec.IsAllocationID(id) {
+		err = fmt.Errorf("%s does not hold the id of an allocation", path)
+	}
+	return id, err
+}
+
 // Read reads the document. It returns nil when there is none.
 func Read(path string) (*spec.InstanceMetadata, error) {
 	st, err := os.Lstat(path)

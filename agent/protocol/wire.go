@@ -51,6 +51,8 @@ type Heartbeat struct {
 	SentAt       time.Time          `json:"sent_at"`
 	UptimeSecs   float64            `json:"uptime_seconds" minimum:"0" maximum:"1000000000"` // of the agent
 	Report       *spec.HealthReport `json:"report,omitempty"`
+	// Allocation is the allocation that the node holds, "" for none. It is nil when that cannot be read.
+	Allocation *string `json:"allocation,omitempty" maxLength:"128"`
 	// TaskKeyIDs are the keys of tasks that the agent knows.
 	TaskKeyIDs []string `json:"task_key_ids,omitempty" maxItems:"64" itemMaxLength:"128"`
 }

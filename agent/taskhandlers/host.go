@@ -34,6 +34,8 @@ type Host struct {
 	HasTool func(name string) bool
 	// KeepUsers are accounts of the platform; theirs is never ended.
 	KeepUsers []string
+	// TokenFile is where the enrolment token lies.
+	TokenFile string
 	// StateDir holds the drain marker.
 	StateDir string
 	// Poll is how often ending things are looked at; default 200ms.
@@ -53,6 +55,8 @@ func (h Host) Handlers(u Uninstall) task.Registry {
 		lifecycle.TaskKindCreateUser:  task.Func(h.CreateUser),
 		lifecycle.TaskKindSetKeys:     task.Func(h.SetKeys),
 		lifecycle.TaskKindSetMetadata: task.Func(h.SetMetadata),
+
+		lifecycle.TaskKindRetireCredentials: task.Func(h.RetireCredentials),
 	}
 }
 

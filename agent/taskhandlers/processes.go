@@ -27,9 +27,13 @@ func (h Host) processes(mine func(uid int) bool) ([]hostscan.Process, error) {
 }
 
 // signal signals a process if it is still the one that was seen.
-func (h Host) signal(p hostscan.Process, s syscall.Signal) error {
+func (h Host) signal(ctx context.Context, p hostscan.Process, s syscall.Signal) error {
 	if h.Signal != nil {
 		return h.Signal(p, s)
+	}
+	if !h.real() && h.HasTool("kill") {
+		_, err := h.Tool(ctx, "kill", "-"+strconv.Itoa(int(s)), strconv.Itoa(p.PID))
+		return err
 	}
 	if !h.real() {
 		return os.RemoveAll(h.path(filepath.Join("/proc", strconv.Itoa(p.PID))))
@@ -66,7 +70,7 @@ func (h Host) end(ctx context.Context, steps *task.Recorder, grace time.Duration
 	}
 	begun := len(left)
 	for _, p := range left {
-		if err := h.signal(p, syscall.SIGTERM); err != nil {
+		if err := h.signal(ctx, p, syscall.SIGTERM); err != nil {
 			return "", fmt.Errorf("process %d (%s) could not be signalled: %w", p.PID, p.Name, err)
 		}
 	}
@@ -82,7 +86,7 @@ func (h Host) end(ctx context.Context, steps *task.Recorder, grace time.Duration
 	gone, err = h.poll(ctx, steps, killWait, func() (bool, error) {
 		none, err := look()
 		for _, p := range left {
-			err = errors.Join(err, h.signal(p, syscall.SIGKILL))
+			err = errors.Join(err, h.signal(ctx, p, syscall.SIGKILL))
 		}
 		return none, err
 	})

@@ -108,6 +108,7 @@ func (v victim) revoke(ctx context.Context, steps *task.Recorder, removeHome boo
 		}},
 		{"account", v.removeAccount},
 		{"home", func(context.Context) (string, error) { return v.removeHome(removeHome) }},
+		{"holder", func(context.Context) (string, error) { return v.letGo(v.Name) }},
 	} {
 		if err := steps.Do(ctx, s.name, s.do); err != nil {
 			return errors.Join(err, metadataErr) // the next step counts on this one

@@ -31,7 +31,10 @@ func (h Host) CreateUser(ctx context.Context, r task.Request, steps *task.Record
 	if !ok {
 		return task.Fail(task.CodeInternal, "the arguments are not those of an account to be made")
 	}
-	err := steps.Do(ctx, "account", func(ctx context.Context) (string, error) { return h.makeAccount(ctx, args) })
+	err := steps.Do(ctx, "holder", func(context.Context) (string, error) { return h.hold(args.AllocationID) })
+	if err == nil {
+		err = steps.Do(ctx, "account", func(ctx context.Context) (string, error) { return h.makeAccount(ctx, args) })
+	}
 	if err == nil {
 		err = steps.Do(ctx, "sudo", func(context.Context) (string, error) { return h.allowSudo(args.User, args.Root) })
 	}

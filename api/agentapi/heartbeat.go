@@ -36,7 +36,7 @@ func (s *Server) receiveHeartbeat(r *http.Request) (any, error) {
 		return nil, err
 	}
 	row := Heartbeat{NodeID: c.NodeID, SKUID: c.now.SKUID, Generation: c.Generation, BootID: in.BootID, AgentVersion: in.AgentVersion,
-		Address: ratelimit.RemoteAddress(r), At: now, Uptime: time.Duration(in.UptimeSecs * float64(time.Second))}
+		Address: ratelimit.RemoteAddress(r), At: now, Allocation: in.Allocation, Uptime: time.Duration(in.UptimeSecs * float64(time.Second))}
 	if !in.SentAt.IsZero() {
 		row.ClockSkew = in.SentAt.Sub(now)
 	}
@@ -73,6 +73,8 @@ func checkHeartbeat(in protocol.Heartbeat, generation int64) error {
 		return invalid("task_key_ids must name at most %d keys.", maxTaskKeys)
 	case in.UptimeSecs < 0 || in.UptimeSecs > 1e9:
 		return invalid("uptime_seconds is out of range.")
+	case in.Allocation != nil && !isAllocation(*in.Allocation):
+		return invalid("allocation must be the id of an allocation, or empty.")
 	case strings.ContainsRune(in.BootID+in.AgentVersion, 0):
 		return invalid("text must not hold NUL characters.")
 	}
@@ -80,6 +82,11 @@ func checkHeartbeat(in protocol.Heartbeat, generation int64) error {
 		return nil
 	}
 	return checkReport(*in.Report)
+}
+
+// isAllocation reports whether a text may name the allocation that a node holds: none, or an id.
+func isAllocation(s string) bool {
+	return len(s) <= 128 && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || r == '?' })
 }
 
 // checkReport refuses a report that no database column can store.

@@ -187,6 +187,7 @@ type Heartbeat struct {
 	Uptime       time.Duration // of the agent
 	At           time.Time     // by the database's clock, as Report.At
 	Report       *Report       // nil: nothing new
+	Allocation   *string       // that the node holds, "" for none; nil: the agent does not say
 }
 
 // Report is a health report and its boot.

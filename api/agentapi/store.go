@@ -195,7 +195,7 @@ func (s *database) WriteHeartbeats(ctx context.Context, heartbeats []Heartbeat) 
 	rows := make([]db.Heartbeat, 0, len(heartbeats))
 	for _, b := range heartbeats {
 		row := db.Heartbeat{NodeID: b.NodeID, BootID: b.BootID, AgentVersion: b.AgentVersion, Generation: b.Generation,
-			Address: b.Address, ClockSkew: b.ClockSkew, Uptime: b.Uptime, ReceivedAt: b.At}
+			Address: b.Address, ClockSkew: b.ClockSkew, Uptime: b.Uptime, ReceivedAt: b.At, Allocation: b.Allocation}
 		// The database stores a report under the boot of its heartbeat.
 		if b.Report != nil && b.Report.BootID == b.BootID {
 			unhealthy, err := s.checkReport(ctx, b.SKUID, b.Report.Health)

@@ -42,7 +42,8 @@ type StreamStart struct {
 }
 
 // StreamEvents writes server-sent events in order, from the one after the start, until the reader
-// leaves, ctx ends, or the reader has no access any more, which it finds out within a minute. list
+// leaves, ctx ends, or the reader has no access any more, which it finds out within a minute. When the
+// database was restored since, it ends with an event of the type events-gone and sends no other. list
 // returns at most StreamBatch events after a cursor. A reader or a project with too many streams is
 // answered 429.
 func (a *API) StreamEvents(ctx context.Context, c huma.Context, from StreamStart, list func(context.Context, int64) ([]StreamEvent, error)) error {
@@ -71,6 +72,12 @@ func (a *API) StreamEvents(ctx context.Context, c huma.Context, from StreamStart
 		if ctx.Err() == nil && err != nil {
 			return err
 		}
+		if restored, err := a.isRestored(ctx, from.Epoch); ctx.Err() == nil && (err != nil || restored) {
+			if err == nil {
+				err = st.gone(whyRestored)
+			}
+			return err
+		}
 		for _, e := range rows {
 			if err := st.event(e, from.Epoch); err != nil {
 				return err
@@ -96,6 +103,13 @@ func (a *API) StreamEvents(ctx context.Context, c huma.Context, from StreamStart
 	}
 }
 
+// isRestored reports whether the database is in another epoch than when the stream began. It is asked
+// after each list, so that nothing of another epoch is sent.
+func (a *API) isRestored(ctx context.Context, epoch string) (bool, error) {
+	now, err := a.store.ReadEventCursor(ctx)
+	return err == nil && now.Epoch != epoch, err
+}
+
 type stream struct {
 	w       io.Writer
 	control *http.ResponseController
@@ -107,6 +121,16 @@ func (st stream) event(e StreamEvent, epoch string) error {
 		return fmt.Errorf("event %d: %w", e.Cursor, err)
 	}
 	return st.send(fmt.Sprintf("id: %d-%s\nevent: %s\ndata: %s\n\n", e.Cursor, epoch, e.Type, data))
+}
+
+// gone tells the reader to begin again. The event has no id: there is nothing to continue after.
+func (st stream) gone(why string) error {
+	p := problem.New(problem.EventsGone, why+readAgain)
+	data, err := json.Marshal(p)
+	if err != nil {
+		return fmt.Errorf("the end of a stream: %w", err)
+	}
+	return st.send(fmt.Sprintf("event: %s\ndata: %s\n\n", problem.EventsGone, data))
 }
 
 // send gives up on a reader that does not read.
@@ -124,6 +148,11 @@ type LastEvent struct {
 	Header string `header:"Last-Event-ID" maxLength:"200" doc:"The id of an event of the stream; 0 begins with the oldest event that is kept"`
 	Query  string `query:"last_event_id" maxLength:"200" doc:"The same as Last-Event-ID"`
 }
+
+const (
+	whyRestored = "the database was restored or moved to another server"
+	readAgain   = "; read again what you follow, and open the stream without Last-Event-ID"
+)
 
 // Kept says which events can be read: those after Pruned, to Last.
 type Kept struct {
@@ -150,7 +179,7 @@ func (l LastEvent) Start(kept Kept) (StreamStart, error) {
 	why := ""
 	switch {
 	case epoch != "" && epoch != kept.Epoch:
-		why = "the id was given before the database was restored or moved to another server"
+		why = "the id was given before " + whyRestored
 	case cursor > kept.Last:
 		why = fmt.Sprintf("the id is ahead of the last event, %d: the database may have been restored", kept.Last)
 	case cursor > 0 && cursor < kept.Pruned:
@@ -158,7 +187,7 @@ func (l LastEvent) Start(kept Kept) (StreamStart, error) {
 	default:
 		return StreamStart{cursor, kept.Epoch}, nil
 	}
-	p := problem.New(problem.EventsGone, why+"; read again what you follow, and open the stream without Last-Event-ID")
+	p := problem.New(problem.EventsGone, why+readAgain)
 	p.OldestCursor = kept.Pruned + 1
 	return StreamStart{}, p
 }

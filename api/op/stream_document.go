@@ -3,6 +3,7 @@ package op
 import (
 	"bufio"
 	"context"
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -20,6 +21,33 @@ const documentLimit = time.Hour
 // no reader takes a part for the whole. write asks AccessAgain before it reads more. A document
 // counts as a stream: a reader or a project with too many is answered 429.
 func (a *API) StreamDocument(c huma.Context, write func(context.Context, *Document) error) {
+	a.streamText(c, "application/json", func(ctx context.Context, out *bufio.Writer) error {
+		d := &Document{out: out}
+		if err := write(ctx, d); err != nil {
+			return err
+		}
+		return d.end()
+	})
+}
+
+// StreamCSV is StreamDocument for comma-separated rows. write ends with a row that says that the
+// rows are complete.
+func (a *API) StreamCSV(c huma.Context, write func(context.Context, *csv.Writer) error) {
+	a.streamText(c, "text/csv; charset=utf-8", func(ctx context.Context, out *bufio.Writer) error {
+		rows := csv.NewWriter(out)
+		if err := write(ctx, rows); err != nil {
+			return err
+		}
+		rows.Flush()
+		if err := rows.Error(); err != nil {
+			return err
+		}
+		return out.Flush()
+	})
+}
+
+// streamText answers with what write writes, or breaks the connection when write fails.
+func (a *API) streamText(c huma.Context, contentType string, write func(context.Context, *bufio.Writer) error) {
 	r, w := humachi.Unwrap(c)
 	closed, err := a.streams.open(PrincipalOf(c.Context()).ID, memberProject(c.Context()))
 	if err != nil {
@@ -29,11 +57,8 @@ func (a *API) StreamDocument(c huma.Context, write func(context.Context, *Docume
 	defer closed()
 	ctx, stop := context.WithTimeout(c.Context(), documentLimit)
 	defer stop()
-	w.Header().Set("Content-Type", "application/json")
-	d := &Document{out: bufio.NewWriterSize(deadlineWriter{w, http.NewResponseController(w)}, documentBuffer)}
-	if err = write(ctx, d); err == nil {
-		err = d.end()
-	}
+	w.Header().Set("Content-Type", contentType)
+	err = write(ctx, bufio.NewWriterSize(deadlineWriter{w, http.NewResponseController(w)}, documentBuffer))
 	if err == nil {
 		return
 	}

@@ -35,7 +35,18 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionTenantLeft:      explainTenant,
 		db.AttentionEventNotSent:    explainEvents,
 		db.AttentionAuditBroken:     explainAudit,
+		db.AttentionRestore:         explainRestore,
+		db.AttentionClockDisagrees:  explainBilling("Set the clocks right by NTP. Nothing is lost: the next tick charges the whole time."),
+		db.AttentionEnforcement: explainBilling("Look at the prices and the charges of the last hour. Give back by adjustments what was charged wrongly, then let the releases go on; " +
+			"accounts that are still depleted are released then."),
+		db.AttentionAccountAside:  explainBilling("Correct what the message names. Each tick tries the account again, and charges the whole time then."),
+		db.AttentionBillingSilent: explainBilling("Check that a worker runs, that Temporal answers, and that the schedule bill/TASK_QUEUE is there and not paused."),
 	}
+}
+
+// explainBilling says what to do about money.
+func explainBilling(next string) func(*Attention) {
+	return func(a *Attention) { a.NextAction, a.Runbook = next, "docs/billing-rules.md#what-requires-an-operator" }
 }
 
 func explainParked(a *Attention) {
@@ -75,6 +86,13 @@ func explainEvents(a *Attention) {
 func explainAudit(a *Attention) {
 	a.NextAction = "Find out who had the rights of the database's owner, and compare the resource's rows with a backup. The line stays until the chain is whole again, after a restore."
 	a.Runbook = "docs/operations.md#verifying-the-audit-log"
+}
+
+func explainRestore(a *Attention) {
+	a.Message += "; no claim takes them meanwhile"
+	a.NextAction = "Wait for the next pass over each site, which asks MAAS and the agents. A node that stays here has a silent or an old agent, or a finding of drift: " +
+		"start it, update its agent, or do what the finding says."
+	a.Runbook = "docs/allocations.md#after-a-restore"
 }
 
 func explainOrphan(a *Attention) {

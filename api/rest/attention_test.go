@@ -99,7 +99,12 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 		"INSERT INTO agent_identities (node_id, generation) VALUES ('"+quiet.ID+"', 1)",
 		"INSERT INTO heartbeats (node_id, boot_id, agent_version, generation, received_at) VALUES ('"+quiet.ID+"', 'b', '1', 1, now() - interval '1 hour')",
 		"UPDATE jobs SET stage = 'replace_hardware' WHERE id = '"+moves.ID+"'",
-		"UPDATE sweep_passes SET finished_at = now() - interval '2 minutes'")
+		"UPDATE sweep_passes SET finished_at = now() - interval '2 minutes'",
+		"UPDATE billing_control SET clock_disagrees_since = now(), clock_disagrees = 'a day apart', enforcement_stopped_at = now(), enforcement_stopped = '9 of 9', "+
+			"ticked_at = now() - interval '11 minutes'",
+		"INSERT INTO prices (id, sku_id, currency, rate_minor_per_hour, valid, set_by) VALUES ('prc_x', '"+dbtest.SKU(t, store).ID+"', 'USD', 1, tstzrange(now(), NULL), 'x')",
+		"INSERT INTO billing_accounts (id, name) VALUES ('acc_x', 'x')",
+		"UPDATE account_balances SET set_aside_at = now(), set_aside_reason = 'out of range' WHERE billing_account_id = 'acc_x'")
 
 	byKind := map[string]rest.Attention{}
 	for _, a := range w.attention("").Data {

@@ -33,7 +33,7 @@ func (s *server) registerEvents() {
 		OperationID: "follow-events", Method: http.MethodGet, Path: eventsPath, Tags: []string{"events"}, Summary: "Follow what happens (server-sent events)",
 		Description: "The id of each event begins with its cursor: a reader that has seen one has missed nothing before it. With Last-Event-ID the stream " +
 			"continues after that event, without one it begins with what comes next. Where events after it were deleted, or the database was restored since, " +
-			"the answer is 410 with the type events-gone: read again what you follow. Lines that begin with a colon are heartbeats. " +
+			"the answer is 410 with the type events-gone, and an open stream ends with an event of that type: read again what you follow. Lines that begin with a colon are heartbeats. " +
 			"The stream ends within a minute when the token or session that began it has ended.",
 		Responses: map[string]*huma.Response{"200": {
 			Description: "A stream whose data lines are events",

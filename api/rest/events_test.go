@@ -76,6 +76,24 @@ func (w *world) emit(kind, id string, n int) {
 	require.NoError(w.t, err)
 }
 
+// TestOpenStream_EndsAfterARestore restores the database while a reader follows: an event of the other
+// epoch is not sent, and the reader is told to begin again.
+func TestOpenStream_EndsAfterARestore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.follow("", "")
+	w.emit("job", "a", 1)
+	require.Equal(t, "1 job.0", f.next(t))
+	plan, err := w.store.PlanEndOfAccess(t.Context())
+	require.NoError(t, err)
+	_, err = w.store.EndRestoredAccess(t.Context(), plan.Hash)
+	require.NoError(t, err)
+	w.emit("job", "a", 1)
+	require.Equal(t, "1 "+string(problem.EventsGone), f.next(t))
+	_, open := <-f.events
+	require.False(t, open, "the stream has ended")
+}
+
 func TestAStreamResumesWithoutAGap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -3,6 +3,7 @@ package rest_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -212,4 +213,53 @@ func TestBMCPinAndLoginBlock(t *testing.T) {
 	require.NotContains(t, string(w.do("POST", base+"/actions/clear-auth-block", nil).want(http.StatusOK).raw), "auth_blocked_at")
 	w.do("GET", "/api/v1/admin/bmcs/node_x", nil).refused(problem.NotFound)
 	require.Contains(t, string(w.do("GET", "/api/v1/nodes/"+node.ID+"/timeline", nil).raw), "approve_pin")
+}
+
+// TestSKU_TenancyAndReserves: what a SKU says of its tenants is set, stays when it is left out, and does
+// not change under a tenant.
+func TestSKU_TenancyAndReserves(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	site := dbtest.Site(t, w.store)
+	body := func(more map[string]any) map[string]any {
+		out := map[string]any{"name": "h200", "spec": map[string]any{"gpus": 8}}
+		maps.Copy(out, more)
+		return out
+	}
+	type sku struct {
+		ID         string
+		TenantRoot bool `json:"tenant_root"`
+		Reserves   []struct {
+			SiteID string `json:"site_id"`
+			Nodes  int
+		}
+	}
+	var made, got sku
+	w.post("/api/v1/admin/skus", body(map[string]any{"tenant_root": false, "reserves": []any{map[string]any{"site_id": site.ID, "nodes": 2}}})).
+		want(http.StatusCreated).into(&made)
+	require.False(t, made.TenantRoot)
+	require.Len(t, made.Reserves, 1)
+	one := "/api/v1/admin/skus/" + made.ID
+	put := func(more map[string]any) answer { return w.do("PUT", one, body(more), header{"If-Match": "*"}) }
+	put(nil).want(http.StatusOK).into(&got)
+	require.Equal(t, made, got, "what is left out stays")
+	require.Contains(t, string(w.do("GET", "/api/v1/admin/skus?name=h200", nil).want(http.StatusOK).raw), `"nodes":2`)
+	got = sku{}
+	put(map[string]any{"tenant_root": true, "reserves": []any{}}).want(http.StatusOK).into(&got)
+	require.True(t, got.TenantRoot)
+	require.Empty(t, got.Reserves)
+
+	put(map[string]any{"reserves": []any{map[string]any{"site_id": "site_none", "nodes": 1}}}).refused(problem.Invalid)
+	twice := map[string]any{"site_id": site.ID, "nodes": 1}
+	put(map[string]any{"reserves": []any{twice, twice}}).refused(problem.Invalid)
+	put(map[string]any{"reserves": []any{map[string]any{"site_id": site.ID, "nodes": 0}}}).refused(problem.Invalid)
+
+	a := dbtest.Occupy(t, w.store, dbtest.Node(t, w.store, dbtest.Of(made.ID), dbtest.Active()).ID)
+	put(map[string]any{"tenant_root": true}).want(http.StatusOK)
+	put(map[string]any{"tenant_root": false}).refused(problem.Conflict)
+	dbtest.EndTenancy(t, w.store, a.ID)
+	put(map[string]any{"tenant_root": false}).refused(problem.Conflict) // he left, and nothing proves the node clean
+	_, err := w.store.DBTX().Exec(t.Context(), "UPDATE nodes SET tenant_left_at = NULL")
+	require.NoError(t, err)
+	put(map[string]any{"tenant_root": false}).want(http.StatusOK)
 }

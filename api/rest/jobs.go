@@ -32,6 +32,8 @@ type Job struct {
 	ProfileID          string                 `json:"profile_id,omitempty"`
 	BatchID            string                 `json:"batch_id,omitempty"`
 	BMCID              string                 `json:"bmc_id,omitempty" doc:"Of a job about a BMC"`
+	ResourceKind       string                 `json:"resource_kind,omitempty" doc:"Of a job about something else than a node or a BMC, such as allocation"`
+	ResourceID         string                 `json:"resource_id,omitempty"`
 	Stage              string                 `json:"stage,omitempty" doc:"The current stage"`
 	Stages             []Stage                `json:"stages,omitempty"`
 	Attempt            int                    `json:"attempt" doc:"Tries of the current stage"`
@@ -84,7 +86,8 @@ func (s *server) jobView(j db.Job, stages []Stage, hostname string) Job {
 	in := inputOf(j)
 	out := Job{
 		ID: j.ID, Kind: j.Kind, Mode: in.Mode, Status: j.Status, NeedsHuman: j.Status.Parked(), NodeID: text(j.NodeID), Hostname: hostname, SiteID: text(j.SiteID),
-		ProfileID: text(j.ProfileID), BatchID: text(j.BatchID), BMCID: text(j.BMCID), Stage: j.Stage, Stages: stages, Attempt: j.Attempt, ProgressPercent: j.ProgressPercent,
+		ProfileID: text(j.ProfileID), BatchID: text(j.BatchID), BMCID: text(j.BMCID), ResourceKind: j.ResourceKind, ResourceID: j.ResourceID,
+		Stage: j.Stage, Stages: stages, Attempt: j.Attempt, ProgressPercent: j.ProgressPercent,
 		ReachedPercent: j.ReachedPercent, FailureClass: j.FailureClass, FailedStage: j.FailedStage, Message: j.Message, NextStep: j.NextStep,
 		RecommendedAction: j.RecommendedAction, AllowedActions: lifecycle.AllowedActions(j.Status, shownFacts(j)),
 		WaitingOutside: j.WaitingOutside, Frozen: j.Frozen, Observed: j.Observed, StageDeadline: utc(j.StageDeadlineAt), TemporalWorkflowID: j.WorkflowID,

@@ -78,7 +78,7 @@ func (s *server) registerPlans() {
 	}, s.planNewOnboarding)
 	op.Add(s.api, huma.Operation{
 		OperationID: "plan-job", Method: http.MethodGet, Path: "/admin/jobs/{id}/plan", Tags: []string{"jobs"}, Summary: "Say what a job would do now",
-		Description: "Of onboardings, decommissions and node operations. Stages that the job has behind it are shown as done. " + planDoc,
+		Description: "Of onboardings, decommissions, node operations, and the provision and release of allocations. Stages that the job has behind it are shown as done. " + planDoc,
 	}, s.planJob)
 }
 
@@ -112,9 +112,26 @@ func (s *server) planJob(ctx context.Context, in *struct {
 		return s.planOf(ctx, job, in.Login)
 	case contract.KindDecommission, contract.KindNodeOperation:
 		return s.planOfNodeJob(ctx, job)
+	case contract.KindAllocationProvision, contract.KindAllocationRelease:
+		return s.planOfAllocationJob(ctx, job)
 	default:
 		return nil, problem.New(problem.Conflict, fmt.Sprintf("there are no plans of jobs of kind %s; its stages say what it does", kind))
 	}
+}
+
+// planOfAllocationJob says what a provision or a release would do now.
+func (s *server) planOfAllocationJob(ctx context.Context, job db.Job) (*struct{ Body Plan }, error) {
+	if lifecycle.Job.Terminal(job.Status) || job.Status == lifecycle.JobCompensating {
+		return s.endedPlan(ctx, job)
+	}
+	ask := contract.AllocationPlanInput{Job: contract.JobInput{
+		JobID: job.ID, Kind: contract.JobKind(job.Kind), NodeID: text(job.NodeID), SiteID: text(job.SiteID), ResourceID: job.ResourceID,
+	}}
+	p, err := s.runPlan(ctx, contract.AllocationPlanWorkflowID(ask), contract.AllocationPlanWorkflow, ask)
+	if err != nil {
+		return nil, err
+	}
+	return &struct{ Body Plan }{planView(p)}, nil
 }
 
 func (s *server) planOf(ctx context.Context, job db.Job, login bool) (*struct{ Body Plan }, error) {

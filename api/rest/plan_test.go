@@ -32,6 +32,7 @@ type planEngine struct {
 	mu      sync.Mutex
 	asked   []contract.PlanInput
 	nodes   []contract.DecommissionPlanInput
+	lent    []contract.AllocationPlanInput
 	now     string // what the outside shows of a node
 	drives  []contract.PlanDrive
 	started []client.StartWorkflowOptions
@@ -46,6 +47,10 @@ func (e *planEngine) ExecuteWorkflow(_ context.Context, o client.StartWorkflowOp
 	if in, ok := args[0].(contract.DecommissionPlanInput); ok {
 		e.nodes, e.started = append(e.nodes, in), append(e.started, o)
 		return nodePlanRun{planRun{e: e, id: o.ID}, in, e.now}, e.fail
+	}
+	if in, ok := args[0].(contract.AllocationPlanInput); ok {
+		e.lent, e.started = append(e.lent, in), append(e.started, o)
+		return planRun{e: e, in: contract.PlanInput{Kind: in.Job.Kind, Job: in.Job}, id: o.ID}, e.fail
 	}
 	in, ok := args[0].(contract.PlanInput)
 	if !ok {
@@ -201,6 +206,29 @@ func TestPlanOfAJob(t *testing.T) {
 	require.Contains(t, p.Summary, "nothing is left to do")
 	require.Len(t, p.Rows, len(lifecycle.OnboardingStages()))
 	require.Len(t, e.asked, asked)
+}
+
+// TestPlanOfAnAllocationJob asks a worker while the job lives, and nobody when it has ended.
+func TestPlanOfAnAllocationJob(t *testing.T) {
+	t.Parallel()
+	w, e := planWorld(t)
+	for i, kind := range []contract.JobKind{contract.KindAllocationProvision, contract.KindAllocationRelease} {
+		job := dbtest.Job(t, w.store, dbtest.Kind(string(kind)))
+		path := "/api/v1/admin/jobs/" + job.ID + "/plan"
+		w.do("GET", path, nil, w.as("viewer")).want(http.StatusOK)
+		require.Len(t, e.lent, i+1)
+		require.Equal(t, contract.AllocationPlanInput{Job: contract.JobInput{JobID: job.ID, Kind: kind, NodeID: *job.NodeID, SiteID: *job.SiteID}}, e.lent[i])
+		require.Equal(t, "plan/"+job.ID, e.started[i].ID)
+		require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.TransitionJob(t.Context(), job.ID, lifecycle.JobCancel, lifecycle.JobCancel.Needs, db.Actor{Owner: lifecycle.JobCancel.Owners[0], ID: "test"})
+			return err
+		}))
+		var ended rest.Plan
+		w.do("GET", path, nil).want(http.StatusOK).into(&ended)
+		require.Contains(t, ended.Summary, "nothing is left to do")
+		require.Len(t, ended.Rows, len(contract.Stages(kind)))
+		require.Len(t, e.lent, i+1)
+	}
 }
 
 // TestPlanRefusesWhatTheRequestWould: bad input is told in the same words.

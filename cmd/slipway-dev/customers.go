@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -40,6 +41,8 @@ type customer struct {
 	*operator
 	identity.User
 	home, token string
+	project     string // in which the customer has nodes
+	key         string // the file of the private half of the SSH key
 }
 
 // signInCustomer signs a customer in at the identity provider and gives the token to the program.
@@ -106,19 +109,13 @@ func (o *operator) takeOnCustomers(ctx context.Context, out io.Writer) error {
 		people = append(people, c)
 	}
 	ada, bob, carol := people[0], people[1], people[2]
-	var account, project struct{ ID string }
-	if err := read(ctx, o, o.home, &account, "billing-account", "create", "acme"); err != nil {
+	o.bob, o.carol = bob, carol
+	project, err := o.makeProject(ctx, out, "acme", "training", ada)
+	if err != nil {
 		return err
 	}
-	args := []string{"project", "create", "training", "--billing-account", account.ID, "--owner-email", ada.Email}
-	fmt.Fprintf(out, "\n$ slipway billing-account create acme\n$ slipway %s\n", strings.Join(args, " "))
-	if err := read(ctx, o, o.home, &project, args...); err != nil {
-		return err
-	}
-	if err := ada.acceptInvitation(ctx, out); err != nil {
-		return err
-	}
-	if err := ada.show(ctx, out, "invitation", "create", project.ID, "--email", bob.Email, "--role", "member"); err != nil {
+	bob.project = project
+	if err := ada.show(ctx, out, "invitation", "create", project, "--email", bob.Email, "--role", "member"); err != nil {
 		return err
 	}
 	if err := bob.acceptInvitation(ctx, out); err != nil {
@@ -129,21 +126,37 @@ func (o *operator) takeOnCustomers(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	for _, args := range [][]string{
-		{"key", "create", project.ID, "laptop", key}, {"member", "list", project.ID},
+		{"key", "create", project, "laptop", key}, {"member", "list", project},
 	} {
 		if err := bob.show(ctx, out, args...); err != nil {
 			return err
 		}
 	}
-	if err := ada.receiveEvents(ctx, out, project.ID); err != nil {
+	if err := ada.receiveEvents(ctx, out, project); err != nil {
 		return err
 	}
-	return carol.seesNothing(ctx, out, project.ID)
+	return carol.seesNothing(ctx, out, project)
 }
 
-// writeKey makes an SSH key and returns the file of its public half.
+// makeProject makes a billing account and a project in it, and has its owner accept the invitation.
+// It returns the project's id.
+func (o *operator) makeProject(ctx context.Context, out io.Writer, company, name string, owner *customer) (string, error) {
+	var account, project struct{ ID string }
+	if err := read(ctx, o, o.home, &account, "billing-account", "create", company); err != nil {
+		return "", err
+	}
+	args := []string{"project", "create", name, "--billing-account", account.ID, "--owner-email", owner.Email}
+	fmt.Fprintf(out, "\n$ slipway billing-account create %s\n$ slipway %s\n", company, strings.Join(args, " "))
+	if err := read(ctx, o, o.home, &project, args...); err != nil {
+		return "", err
+	}
+	return project.ID, owner.acceptInvitation(ctx, out)
+}
+
+// writeKey makes an SSH key and returns the file of its public half. The private half is beside it, as
+// ssh-keygen leaves it.
 func (c *customer) writeKey() (string, error) {
-	public, _, err := ed25519.GenerateKey(rand.Reader)
+	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return "", err
 	}
@@ -151,8 +164,15 @@ func (c *customer) writeKey() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	file := filepath.Join(c.home, "id_ed25519.pub")
-	return file, os.WriteFile(file, ssh.MarshalAuthorizedKey(key), 0o600)
+	block, err := ssh.MarshalPrivateKey(private, "")
+	if err != nil {
+		return "", err
+	}
+	c.key = filepath.Join(c.home, "id_ed25519")
+	if err := os.WriteFile(c.key, pem.EncodeToMemory(block), 0o600); err != nil {
+		return "", err
+	}
+	return c.key + ".pub", os.WriteFile(c.key+".pub", ssh.MarshalAuthorizedKey(key), 0o600)
 }
 
 // seesNothing fails unless the project does not exist for the customer.

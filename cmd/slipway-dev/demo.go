@@ -21,10 +21,10 @@ import (
 // demoSpeed makes a quarter of an hour of installing take some seconds.
 const demoSpeed = 120
 
-// The demo's machines: three onboarded singly, the fourth in a batch with three
-// more.
+// The demo's machines: four onboarded singly, the fourth of them as a node for customers, and three in
+// a batch.
 const (
-	demoSingles  = 3
+	demoSingles  = 4
 	demoMachines = 7
 	demoLimit    = 5 * time.Minute
 )
@@ -34,7 +34,7 @@ func demoCommand() *cobra.Command {
 	var searchSecrets bool
 	cmd := &cobra.Command{
 		Use: "demo", Args: cobra.NoArgs,
-		Short: "Onboard simulated servers, take some out of service again, show how it goes, and end",
+		Short: "Onboard simulated servers, lend one to two customers, take some out of service again, show how it goes, and end",
 	}
 	cmd.Flags().StringVar(&logFile, "log", "", "write Slipway's own log to this file")
 	cmd.Flags().BoolVar(&searchSecrets, "search-secrets", false, "at the end, search histories, database, logs and output for the secrets of the run")
@@ -128,6 +128,9 @@ func demo(ctx context.Context, o stack.Options, out io.Writer, search *secretSea
 	if err := search.betweenActs(ctx, op, out, jobs[demoSingles].host); err != nil {
 		return err
 	}
+	if err := op.lendNode(ctx, out, jobs[lentNode]); err != nil {
+		return err
+	}
 	if err := op.leave(ctx, out, jobs, pxe); err != nil {
 		return err
 	}
@@ -162,13 +165,21 @@ func (o *operator) bmc(m *simhw.Machine) map[string]any {
 	return map[string]any{"address": m.Spec().BMCAddress, "credential_ref": stack.BMCSecret(m.Spec().ID)}
 }
 
-// onboardAll asks for three single onboardings and one batch of four.
+// onboardAll asks for four single onboardings and one batch of three.
 func (o *operator) onboardAll(ctx context.Context, out io.Writer) ([]*watched, error) {
+	lent, err := o.ensure(ctx, "/admin/skus", lentSKU, o.stack.SKUSpec())
+	if err != nil {
+		return nil, err
+	}
 	machines := o.stack.Sims.Fleet.All()
 	var jobs []*watched
-	for _, m := range machines[:demoSingles] {
+	for i, m := range machines[:demoSingles] {
 		var j jobView
-		req := map[string]any{"site_id": o.site, "profile_id": o.prof, "sku_id": o.sku, "hostname": hostname(m), "bmc": o.bmc(m)}
+		sku := o.sku
+		if i == lentNode {
+			sku = lent
+		}
+		req := map[string]any{"site_id": o.site, "profile_id": o.prof, "sku_id": sku, "hostname": hostname(m), "bmc": o.bmc(m)}
 		if err := o.api.call(ctx, http.MethodPost, "/admin/onboardings", req, &j); err != nil {
 			return nil, err
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
-// operator is a person with an admin's token at a running stack.
+// operator acts with an admin's token at a running stack.
 type operator struct {
 	stack *stack.Stack
 	api   *client
@@ -25,6 +25,7 @@ type operator struct {
 	prof  string
 	sku   string
 
+	bob, carol     *customer // of two companies
 	customerTokens []string
 	hooks          *receiver // of the demo's webhook
 }

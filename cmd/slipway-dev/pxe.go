@@ -132,7 +132,7 @@ func (o *operator) heard(ctx context.Context, node string) bool {
 }
 
 // withBMC names the machine's BMC, with the pin of the certificate that it shows,
-// as a person does who has compared it.
+// as an operator does who has compared it.
 func (o *operator) withBMC(ctx context.Context, out io.Writer, w *watched, s *stack.PXEServer) error {
 	spec := s.Hardware.Spec()
 	b, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Rule: providers.SimulatedAddresses(), Address: spec.BMCAddress})

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -79,7 +80,7 @@ func (r *receiver) listen(ctx context.Context) error {
 		return err
 	}
 	r.local = &server.LocalReceiver{Address: address, Roots: roots}
-	r.srv = &http.Server{Handler: r, ReadHeaderTimeout: callTimeout, ReadTimeout: callTimeout}
+	r.srv = &http.Server{Handler: r, ReadHeaderTimeout: callTimeout, ReadTimeout: callTimeout, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	go func() {
 		_ = r.srv.Serve(tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}})) // it ends when it is closed
 	}()

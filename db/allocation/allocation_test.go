@@ -190,6 +190,25 @@ func TestEdges_AreTakenByTheFunctions(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestActivate_ChargesFromTheKeys: what is charged begins when the keys went in, also where the proof of
+// them was held up.
+func TestActivate_ChargesFromTheKeys(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	ctx := t.Context()
+	sku, project := dbtest.SKU(t, s), dbtest.Project(t, s)
+	dbtest.FreeNode(t, s, dbtest.Of(sku.ID))
+	a, found := claim(t, s, request(t, s, project.ID, sku.ID).ID)
+	require.True(t, found)
+	require.NoError(t, allocationdb.GiveAccess(ctx, s, a.ID))
+	given, err := allocationdb.Get(ctx, s, a.ID)
+	require.NoError(t, err)
+	active := in(t, s, func(tx *db.Tx) (allocationdb.Allocation, error) {
+		return allocationdb.Activate(ctx, tx, a.ID, allocationdb.Connection{Host: "127.0.0.1", Port: 22, User: "t-1"}, allocationdb.Image{ID: "image"}, by(lifecycle.OwnerJob))
+	})
+	require.Equal(t, given.AccessGivenAt, active.StartTime)
+}
+
 // TestFree_MarksTheNodeUnlessACertificateProvesItClean frees nodes with every kind of certificate.
 func TestFree_MarksTheNodeUnlessACertificateProvesItClean(t *testing.T) {
 	t.Parallel()
@@ -213,10 +232,15 @@ func TestFree_MarksTheNodeUnlessACertificateProvesItClean(t *testing.T) {
 	clean, a := free(func(id string) string { return dbtest.Certificate(t, s, id, "clean", later) })
 	require.Nil(t, clean.TenantLeftAt)
 	require.NotNil(t, a.CertificateID)
+	kept, _ := free(func(id string) string { return dbtest.Certificate(t, s, id, "not_verified", later, later) })
+	require.Nil(t, kept.TenantLeftAt, "a scrub of the system that stays")
 	other := dbtest.Node(t, s)
 	for name, certify := range map[string]func(string) string{
-		"none":           func(string) string { return "" },
-		"not verified":   func(id string) string { return dbtest.Certificate(t, s, id, "not_verified", later) },
+		"none":         func(string) string { return "" },
+		"not verified": func(id string) string { return dbtest.Certificate(t, s, id, "not_verified", later) },
+		"scrub of before": func(id string) string {
+			return dbtest.Certificate(t, s, id, "not_verified", later, time.Now().Add(-time.Hour))
+		},
 		"of before":      func(id string) string { return dbtest.Certificate(t, s, id, "clean", time.Now().Add(-time.Hour)) },
 		"of another one": func(string) string { return dbtest.Certificate(t, s, other.ID, "clean", later) },
 	} {

@@ -93,7 +93,7 @@ func (r *rush) request(ctx context.Context, projectID string) error {
 		}
 		a, found, err = allocationdb.Claim(ctx, tx, a.ID, by(lifecycle.OwnerCustomer))
 		if err == nil && undo {
-			time.Sleep(rand.N(r.hold + 1))
+			<-time.After(rand.N(r.hold + 1))
 			err = errUndone
 		}
 		return err
@@ -108,7 +108,7 @@ func (r *rush) request(ctx context.Context, projectID string) error {
 	if !found {
 		return nil
 	}
-	time.Sleep(rand.N(r.hold + 1))
+	<-time.After(rand.N(r.hold + 1))
 	r.leaves(a)
 	err = r.store.Tx(ctx, func(tx *db.Tx) error {
 		if _, err := allocationdb.MoveTo(ctx, tx, allocationdb.Move{ID: a.ID, To: lifecycle.AllocationAbort, Actor: by(lifecycle.OwnerJob)}); err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -194,10 +196,25 @@ func ListMismatches(ctx context.Context, c Conn, siteID string, limit int) ([]Mi
 // Reserve is how many free nodes of a SKU are kept back at a site.
 type Reserve = gen.SKUReserve
 
-// ListReserves lists the reserves of a SKU by site.
-func ListReserves(ctx context.Context, c Conn, skuID string) ([]Reserve, error) {
-	rows, err := queries(c).ListReserves(ctx, skuID)
-	return rows, db.MapError("reserves of SKU "+skuID, err)
+// ListReserves lists the reserves of SKUs by SKU and site.
+func ListReserves(ctx context.Context, c Conn, skuIDs []string) ([]Reserve, error) {
+	rows, err := queries(c).ListReserves(ctx, skuIDs)
+	return rows, db.MapError("reserves of SKUs", err)
+}
+
+// SetReserves keeps as many free nodes of a SKU back at each site as given, and none elsewhere.
+func SetReserves(ctx context.Context, tx *db.Tx, skuID string, nodes map[string]int) error {
+	sites := slices.AppendSeq([]string{}, maps.Keys(nodes)) // nil would be an array of which nothing is known
+	slices.Sort(sites)
+	if err := queries(tx).KeepReserves(ctx, gen.KeepReservesParams{SKUID: skuID, SiteIds: sites}); err != nil {
+		return db.MapError("reserves of SKU "+skuID, err)
+	}
+	for _, site := range sites {
+		if err := PutReserve(ctx, tx, skuID, site, nodes[site]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // PutReserve keeps free nodes of a SKU at a site back from claims; 0 keeps none.

@@ -59,6 +59,18 @@ func SetTenantRoot(ctx context.Context, s *db.Store, root bool) error {
 	return err
 }
 
+// SetTenantRootOf says of one SKU whether its tenants are root on their nodes.
+func SetTenantRootOf(ctx context.Context, s *db.Store, skuID string, root bool) error {
+	_, err := s.DBTX().Exec(ctx, "UPDATE skus SET tenant_root = $2 WHERE id = $1", skuID, root)
+	return err
+}
+
+// SetNodeSKU gives a node another SKU, as an operator would who classifies it again.
+func SetNodeSKU(ctx context.Context, s *db.Store, nodeID, skuID string) error {
+	_, err := s.DBTX().Exec(ctx, "UPDATE nodes SET sku_id = $2 WHERE id = $1", nodeID, skuID)
+	return err
+}
+
 // claimSQL is the claim of one node, whatever its health.
 const claimSQL = `
 WITH moved AS (
@@ -155,16 +167,21 @@ func FreeNode(t testing.TB, s *db.Store, opts ...Option) db.Node {
 	return n
 }
 
-// Certificate stores a certificate of a node that was issued at a moment, and returns its id. Its signature is of no use.
-func Certificate(t testing.TB, s *db.Store, nodeID, verdict string, at time.Time) string {
+// Certificate stores a certificate of a node that was issued at a moment, and returns its id. It may
+// prove that nothing of who left before another is there. Its signature is of no use.
+func Certificate(t testing.TB, s *db.Store, nodeID, verdict string, at time.Time, sanitizedSince ...time.Time) string {
 	t.Helper()
 	id := db.NewID("cert")
+	var since *time.Time
+	if len(sanitizedSince) > 0 {
+		since = &sanitizedSince[0]
+	}
 	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.DBTX().Exec(t.Context(), signerSQL, db.NewID("key"))
 		if err != nil {
 			return err
 		}
-		_, err = tx.DBTX().Exec(t.Context(), certificateSQL, id, nodeID, verdict, at)
+		_, err = tx.DBTX().Exec(t.Context(), certificateSQL, id, nodeID, verdict, at, since)
 		return err
 	}))
 	return id
@@ -175,7 +192,7 @@ INSERT INTO signing_keys (id, purpose, public, secret_ref) VALUES ($1, 'certific
 ON CONFLICT (purpose) WHERE retired_at IS NULL DO NOTHING`
 
 const certificateSQL = `
-INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at)
+INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at, sanitized_since)
 SELECT $1::text, $2::text, 'r', c.length + 1, $3::text, true, '', encode(sha256($1::text::bytea), 'hex'),
-    CASE WHEN c.length = 0 THEN '' ELSE repeat('0', 64) END, k.id, decode(repeat('00', 64), 'hex'), $4::timestamptz
+    CASE WHEN c.length = 0 THEN '' ELSE repeat('0', 64) END, k.id, decode(repeat('00', 64), 'hex'), $4::timestamptz, $5::timestamptz
 FROM (SELECT count(*) AS length FROM certificates WHERE node_id = $2::text) c, (SELECT id FROM signing_keys WHERE retired_at IS NULL) k`

@@ -106,7 +106,7 @@ DECLARE
 BEGIN
     SET LOCAL session_replication_role = replica;
     FOR relation IN SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
-        AND relname NOT IN ('lifecycle_edges', 'goose_db_version') AND pg_relation_size(oid) > 0 LOOP
+        AND relname NOT IN ('lifecycle_edges', 'goose_db_version', 'currencies') AND pg_relation_size(oid) > 0 LOOP
         EXECUTE 'DELETE FROM ' || relation;
     END LOOP;
     FOR counter IN SELECT quote_ident(sequencename) FROM pg_sequences WHERE schemaname = 'public' AND last_value IS NOT NULL
@@ -117,6 +117,7 @@ BEGIN
     INSERT INTO webhook_cursor (last) VALUES (0);
     INSERT INTO sweep_passes DEFAULT VALUES;
     INSERT INTO audit_checks DEFAULT VALUES;
+    INSERT INTO billing_control DEFAULT VALUES;
 END $$`
 
 // empty returns errChanged when the database no longer has the template's schema.

@@ -124,6 +124,13 @@ type Mark struct {
 	Facts  json.RawMessage `json:"facts"`
 }
 
+// RecordAgreements stores that the database, MAAS and the agents of these nodes agree about who is on
+// them: claims take them again after the last restore. Repeatable.
+func RecordAgreements(ctx context.Context, c db.Conn, nodeIDs []string) error {
+	_, err := queries(c).RecordAgreements(ctx, db.EmptyIfNil(nodeIDs))
+	return db.MapError("agreements of nodes", err)
+}
+
 // PutMarks stores marks, in one statement. Repeatable.
 func PutMarks(ctx context.Context, c db.Conn, marks []Mark) error {
 	doc, err := json.Marshal(marks)

@@ -102,7 +102,7 @@ func AppendCertificate(ctx context.Context, tx *db.Tx, nodeID, runID string, sig
 	}
 	return c, db.MapError(what, queries(tx).InsertCertificate(ctx, gen.InsertCertificateParams{
 		ID: c.ID, NodeID: nodeID, RunID: runID, Sequence: c.Sequence, Verdict: c.Verdict, Simulated: c.Simulated, Payload: c.Payload,
-		Hash: c.Hash, PreviousHash: c.PreviousHash, KeyID: c.KeyID, Signature: c.Signature, IssuedAt: c.IssuedAt,
+		Hash: c.Hash, PreviousHash: c.PreviousHash, KeyID: c.KeyID, Signature: c.Signature, IssuedAt: c.IssuedAt, SanitizedSince: c.SanitizedSince,
 	}))
 }
 

@@ -423,7 +423,7 @@ func (q *Queries) InsertSecretVersion(ctx context.Context, arg InsertSecretVersi
 }
 
 const latestHeartbeat = `-- name: LatestHeartbeat :one
-SELECT node_id, boot_id, agent_version, generation, address, clock_skew_ms, uptime_s, received_at, report, report_boot_id, reported_at, unhealthy FROM heartbeats WHERE node_id = $1
+SELECT node_id, boot_id, agent_version, generation, address, clock_skew_ms, uptime_s, received_at, report, report_boot_id, reported_at, unhealthy, allocation FROM heartbeats WHERE node_id = $1
 `
 
 func (q *Queries) LatestHeartbeat(ctx context.Context, nodeID string) (Heartbeat, error) {
@@ -442,6 +442,7 @@ func (q *Queries) LatestHeartbeat(ctx context.Context, nodeID string) (Heartbeat
 		&i.ReportBootID,
 		&i.ReportedAt,
 		&i.Unhealthy,
+		&i.Allocation,
 	)
 	return i, err
 }
@@ -611,19 +612,20 @@ func (q *Queries) OpenEnrollmentTokens(ctx context.Context, nodeID string) (int6
 
 const recordHeartbeats = `-- name: RecordHeartbeats :execrows
 INSERT INTO heartbeats (node_id, boot_id, agent_version, generation, address, clock_skew_ms, uptime_s, received_at, report, report_boot_id,
-    reported_at, unhealthy)
+    reported_at, unhealthy, allocation)
 SELECT b.node_id, b.boot_id, b.agent_version, b.generation, b.address, b.clock_skew_ms, b.uptime_s, b.received_at, nullif(b.report, '')::jsonb,
     CASE WHEN b.report = '' THEN '' ELSE b.boot_id END, CASE WHEN b.report <> '' THEN b.received_at END,
-    CASE WHEN b.unhealthy = '' THEN '{}' ELSE ARRAY(SELECT jsonb_array_elements_text(b.unhealthy::jsonb)) END
+    CASE WHEN b.unhealthy = '' THEN '{}' ELSE ARRAY(SELECT jsonb_array_elements_text(b.unhealthy::jsonb)) END,
+    nullif(b.allocation, '?')
 FROM (SELECT unnest($1::text[]) AS node_id, unnest($2::text[]) AS boot_id, unnest($3::text[]) AS agent_version,
     unnest($4::bigint[]) AS generation, unnest($5::text[]) AS address, unnest($6::bigint[]) AS clock_skew_ms,
     unnest($7::double precision[]) AS uptime_s, unnest($8::timestamptz[]) AS received_at, unnest($9::text[]) AS report,
-    unnest($10::text[]) AS unhealthy) AS b
+    unnest($10::text[]) AS unhealthy, unnest($11::text[]) AS allocation) AS b
 JOIN nodes n ON n.id = b.node_id AND n.status <> 'deleted'
 ORDER BY b.node_id
 ON CONFLICT (node_id) DO UPDATE SET boot_id = excluded.boot_id, agent_version = excluded.agent_version, generation = excluded.generation,
     address = excluded.address, clock_skew_ms = excluded.clock_skew_ms, uptime_s = excluded.uptime_s, received_at = excluded.received_at,
-    report = coalesce(excluded.report, heartbeats.report),
+    allocation = excluded.allocation, report = coalesce(excluded.report, heartbeats.report),
     report_boot_id = CASE WHEN excluded.report IS NULL THEN heartbeats.report_boot_id ELSE excluded.report_boot_id END,
     reported_at = CASE WHEN excluded.report IS NULL THEN heartbeats.reported_at ELSE excluded.reported_at END,
     unhealthy = CASE WHEN excluded.report IS NULL THEN heartbeats.unhealthy ELSE excluded.unhealthy END
@@ -641,10 +643,11 @@ type RecordHeartbeatsParams struct {
 	ReceivedAt    []time.Time
 	Reports       []string
 	Unhealthy     []string
+	Allocations   []string
 }
 
 // One statement for a whole batch; a node stands in it once. Of two heartbeats of one node the newer wins; a heartbeat without a report (”) keeps the last one.
-// Rows are taken in the order of their ids, so that two batches never wait on each other in a circle.
+// The allocation of an agent that does not say one is '?'. Rows are taken in the order of their ids, so that two batches never wait on each other in a circle.
 func (q *Queries) RecordHeartbeats(ctx context.Context, arg RecordHeartbeatsParams) (int64, error) {
 	result, err := q.db.Exec(ctx, recordHeartbeats,
 		arg.NodeIds,
@@ -657,6 +660,7 @@ func (q *Queries) RecordHeartbeats(ctx context.Context, arg RecordHeartbeatsPara
 		arg.ReceivedAt,
 		arg.Reports,
 		arg.Unhealthy,
+		arg.Allocations,
 	)
 	if err != nil {
 		return 0, err

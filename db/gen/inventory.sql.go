@@ -257,6 +257,18 @@ func (q *Queries) DeleteSite(ctx context.Context, arg DeleteSiteParams) (int64, 
 	return result.RowsAffected(), nil
 }
 
+const holdSKU = `-- name: HoldSKU :one
+SELECT tenant_root FROM skus WHERE id = $1 FOR UPDATE
+`
+
+// No allocation of the SKU is written until the transaction ends.
+func (q *Queries) HoldSKU(ctx context.Context, id string) (bool, error) {
+	row := q.db.QueryRow(ctx, holdSKU, id)
+	var tenant_root bool
+	err := row.Scan(&tenant_root)
+	return tenant_root, err
+}
+
 const insertBMC = `-- name: InsertBMC :one
 INSERT INTO bmcs (id, node_id, address, protocol, credential_ref, pin_sha256, vendor, system_id, ipmi_cipher_suite)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
@@ -760,6 +772,19 @@ func (q *Queries) SKUByName(ctx context.Context, name string) (SKU, error) {
 	return i, err
 }
 
+const sKUTenancies = `-- name: SKUTenancies :one
+SELECT count(*) FROM allocations a LEFT JOIN nodes n ON n.id = a.node_id
+WHERE a.sku_id = $1 AND (a.status NOT IN ('released', 'failed') OR a.access_given_at IS NOT NULL AND n.tenant_left_at IS NOT NULL)
+`
+
+// Allocations of a SKU that have not ended, or that left a node on which nothing proves that they are gone.
+func (q *Queries) SKUTenancies(ctx context.Context, skuID string) (int64, error) {
+	row := q.db.QueryRow(ctx, sKUTenancies, skuID)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const setBMCAddress = `-- name: SetBMCAddress :execrows
 UPDATE bmcs SET address = $1, version = version + 1, updated_at = now() WHERE id = $2 AND address <> $1
 `
@@ -829,6 +854,20 @@ func (q *Queries) SetBMCPinPending(ctx context.Context, arg SetBMCPinPendingPara
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const setSKUTenantRoot = `-- name: SetSKUTenantRoot :exec
+UPDATE skus SET tenant_root = $1, updated_at = now() WHERE id = $2
+`
+
+type SetSKUTenantRootParams struct {
+	TenantRoot bool
+	ID         string
+}
+
+func (q *Queries) SetSKUTenantRoot(ctx context.Context, arg SetSKUTenantRootParams) error {
+	_, err := q.db.Exec(ctx, setSKUTenantRoot, arg.TenantRoot, arg.ID)
+	return err
 }
 
 const site = `-- name: Site :one

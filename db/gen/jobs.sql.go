@@ -118,16 +118,52 @@ func (q *Queries) BatchItems(ctx context.Context, arg BatchItemsParams) ([]Batch
 	return items, nil
 }
 
-const holdJobStatus = `-- name: HoldJobStatus :one
-SELECT status FROM jobs WHERE id = $1 FOR SHARE
+const countStagesDone = `-- name: CountStagesDone :many
+SELECT job_id, count(*) AS done FROM job_stages
+WHERE job_id = ANY ($1::text[]) AND state IN ('succeeded', 'skipped', 'adopted') GROUP BY job_id
 `
 
+type CountStagesDoneRow struct {
+	JobID string
+	Done  int64
+}
+
+// How many stages each of the jobs has behind it; no row for a job that has none.
+func (q *Queries) CountStagesDone(ctx context.Context, jobIds []string) ([]CountStagesDoneRow, error) {
+	rows, err := q.db.Query(ctx, countStagesDone, jobIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CountStagesDoneRow{}
+	for rows.Next() {
+		var i CountStagesDoneRow
+		if err := rows.Scan(&i.JobID, &i.Done); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const holdJobStatus = `-- name: HoldJobStatus :one
+SELECT status, compensations FROM jobs WHERE id = $1 FOR SHARE
+`
+
+type HoldJobStatusRow struct {
+	Status        lifecycle.JobStatus
+	Compensations int
+}
+
 // Nobody changes the status until the transaction ends.
-func (q *Queries) HoldJobStatus(ctx context.Context, id string) (lifecycle.JobStatus, error) {
+func (q *Queries) HoldJobStatus(ctx context.Context, id string) (HoldJobStatusRow, error) {
 	row := q.db.QueryRow(ctx, holdJobStatus, id)
-	var status lifecycle.JobStatus
-	err := row.Scan(&status)
-	return status, err
+	var i HoldJobStatusRow
+	err := row.Scan(&i.Status, &i.Compensations)
+	return i, err
 }
 
 const insertBatch = `-- name: InsertBatch :one
@@ -259,7 +295,7 @@ func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (int64, er
 }
 
 const job = `-- name: Job :one
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at FROM jobs WHERE id = $1
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations FROM jobs WHERE id = $1
 `
 
 func (q *Queries) Job(ctx context.Context, id string) (Job, error) {
@@ -304,6 +340,7 @@ func (q *Queries) Job(ctx context.Context, id string) (Job, error) {
 		&i.ResourceKind,
 		&i.ResourceID,
 		&i.StateChangedAt,
+		&i.Compensations,
 	)
 	return i, err
 }
@@ -353,7 +390,7 @@ func (q *Queries) JobStages(ctx context.Context, jobID string) ([]JobStagesRow, 
 }
 
 const jobsPastDeadline = `-- name: JobsPastDeadline :many
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at FROM jobs
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations FROM jobs
 WHERE status IN ('pending', 'running', 'compensating') AND id > $1::text
   AND (stage_deadline_at < $2::timestamptz OR updated_at < $3::timestamptz)
 ORDER BY id LIMIT $4
@@ -420,6 +457,7 @@ func (q *Queries) JobsPastDeadline(ctx context.Context, arg JobsPastDeadlinePara
 			&i.ResourceKind,
 			&i.ResourceID,
 			&i.StateChangedAt,
+			&i.Compensations,
 		); err != nil {
 			return nil, err
 		}
@@ -471,7 +509,7 @@ func (q *Queries) ListBatches(ctx context.Context, arg ListBatchesParams) ([]Bat
 }
 
 const listJobs = `-- name: ListJobs :many
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at FROM jobs
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations FROM jobs
 WHERE ($1::text = '' OR id < $1::text)
   AND (cardinality($2::text[]) = 0 OR id = ANY ($2::text[]))
   AND ($3::text = '' OR kind = $3::text)
@@ -562,6 +600,7 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Job, erro
 			&i.ResourceKind,
 			&i.ResourceID,
 			&i.StateChangedAt,
+			&i.Compensations,
 		); err != nil {
 			return nil, err
 		}
@@ -574,7 +613,7 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Job, erro
 }
 
 const liveJobOfBMC = `-- name: LiveJobOfBMC :one
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at FROM jobs
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations FROM jobs
 WHERE bmc_id = $1::text AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
 `
 
@@ -620,12 +659,13 @@ func (q *Queries) LiveJobOfBMC(ctx context.Context, bmcID string) (Job, error) {
 		&i.ResourceKind,
 		&i.ResourceID,
 		&i.StateChangedAt,
+		&i.Compensations,
 	)
 	return i, err
 }
 
 const liveJobOfNode = `-- name: LiveJobOfNode :one
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at FROM jobs
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations FROM jobs
 WHERE node_id = $1::text AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
 `
 
@@ -671,12 +711,13 @@ func (q *Queries) LiveJobOfNode(ctx context.Context, nodeID string) (Job, error)
 		&i.ResourceKind,
 		&i.ResourceID,
 		&i.StateChangedAt,
+		&i.Compensations,
 	)
 	return i, err
 }
 
 const liveJobOfResource = `-- name: LiveJobOfResource :one
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at FROM jobs WHERE resource_kind = $1 AND resource_id = $2
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations FROM jobs WHERE resource_kind = $1 AND resource_id = $2
     AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
 `
 
@@ -727,12 +768,83 @@ func (q *Queries) LiveJobOfResource(ctx context.Context, arg LiveJobOfResourcePa
 		&i.ResourceKind,
 		&i.ResourceID,
 		&i.StateChangedAt,
+		&i.Compensations,
 	)
 	return i, err
 }
 
+const liveJobsOfResources = `-- name: LiveJobsOfResources :many
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations FROM jobs WHERE resource_kind = $1 AND resource_id = ANY ($2::text[])
+    AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
+`
+
+type LiveJobsOfResourcesParams struct {
+	ResourceKind string
+	ResourceIds  []string
+}
+
+func (q *Queries) LiveJobsOfResources(ctx context.Context, arg LiveJobsOfResourcesParams) ([]Job, error) {
+	rows, err := q.db.Query(ctx, liveJobsOfResources, arg.ResourceKind, arg.ResourceIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Job{}
+	for rows.Next() {
+		var i Job
+		if err := rows.Scan(
+			&i.ID,
+			&i.Kind,
+			&i.NodeID,
+			&i.SiteID,
+			&i.ProfileID,
+			&i.BatchID,
+			&i.Status,
+			&i.Stage,
+			&i.StageOrdinal,
+			&i.Seq,
+			&i.Attempt,
+			&i.FailureClass,
+			&i.FailedStage,
+			&i.Message,
+			&i.RecommendedAction,
+			&i.NextStep,
+			&i.WaitingOutside,
+			&i.Frozen,
+			&i.Adopted,
+			&i.Observed,
+			&i.ProgressPercent,
+			&i.ReachedPercent,
+			&i.ETA,
+			&i.Input,
+			&i.Checkpoint,
+			&i.WorkflowID,
+			&i.RunID,
+			&i.CreatedBy,
+			&i.CreatedAt,
+			&i.StartedAt,
+			&i.FinishedAt,
+			&i.StageDeadlineAt,
+			&i.UpdatedAt,
+			&i.Version,
+			&i.BMCID,
+			&i.ResourceKind,
+			&i.ResourceID,
+			&i.StateChangedAt,
+			&i.Compensations,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockJob = `-- name: LockJob :one
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at FROM jobs WHERE id = $1 FOR NO KEY UPDATE
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations FROM jobs WHERE id = $1 FOR NO KEY UPDATE
 `
 
 func (q *Queries) LockJob(ctx context.Context, id string) (Job, error) {
@@ -777,6 +889,7 @@ func (q *Queries) LockJob(ctx context.Context, id string) (Job, error) {
 		&i.ResourceKind,
 		&i.ResourceID,
 		&i.StateChangedAt,
+		&i.Compensations,
 	)
 	return i, err
 }
@@ -995,7 +1108,7 @@ func (q *Queries) ProjectStages(ctx context.Context, arg ProjectStagesParams) er
 
 const takeJob = `-- name: TakeJob :one
 UPDATE jobs SET seq = seq + 1 WHERE id = $1 AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
-RETURNING id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at
+RETURNING id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations
 `
 
 func (q *Queries) TakeJob(ctx context.Context, id string) (Job, error) {
@@ -1040,6 +1153,7 @@ func (q *Queries) TakeJob(ctx context.Context, id string) (Job, error) {
 		&i.ResourceKind,
 		&i.ResourceID,
 		&i.StateChangedAt,
+		&i.Compensations,
 	)
 	return i, err
 }

@@ -190,6 +190,7 @@ type Heartbeat struct {
 	ReportBootID  string
 	ReportedAt    *time.Time
 	Unhealthy     []string
+	Allocation    *string
 }
 
 type IdempotencyRecord struct {
@@ -253,6 +254,7 @@ type Job struct {
 	ResourceKind      string
 	ResourceID        string
 	StateChangedAt    time.Time
+	Compensations     int
 }
 
 type LifecycleEdge struct {

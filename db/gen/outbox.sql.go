@@ -230,6 +230,16 @@ func (q *Queries) HasOpenEvents(ctx context.Context) (bool, error) {
 	return exists, err
 }
 
+const lockEventCursor = `-- name: LockEventCursor :exec
+SELECT last FROM event_cursor FOR UPDATE
+`
+
+// Taken before any other row by what gives cursors and by what prunes, so that neither waits for the other in a circle.
+func (q *Queries) LockEventCursor(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, lockEventCursor)
+	return err
+}
+
 const openBatches = `-- name: OpenBatches :many
 SELECT o.batch_id::text AS batch_id, b.max_parallel
 FROM outbox o JOIN batches b ON b.id = o.batch_id

@@ -19,6 +19,16 @@ func (q *Queries) BeginEventEpoch(ctx context.Context) error {
 	return err
 }
 
+const beginRestore = `-- name: BeginRestore :exec
+INSERT INTO restores DEFAULT VALUES
+`
+
+// From now on no node is claimed that has not agreed since.
+func (q *Queries) BeginRestore(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, beginRestore)
+	return err
+}
+
 const endRestoredAccess = `-- name: EndRestoredAccess :many
 WITH begun AS (
     DELETE FROM portal_sign_ins

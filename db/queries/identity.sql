@@ -89,21 +89,22 @@ WHERE node_id = @node_id;
 
 -- name: RecordHeartbeats :execrows
 -- One statement for a whole batch; a node stands in it once. Of two heartbeats of one node the newer wins; a heartbeat without a report ('') keeps the last one.
--- Rows are taken in the order of their ids, so that two batches never wait on each other in a circle.
+-- The allocation of an agent that does not say one is '?'. Rows are taken in the order of their ids, so that two batches never wait on each other in a circle.
 INSERT INTO heartbeats (node_id, boot_id, agent_version, generation, address, clock_skew_ms, uptime_s, received_at, report, report_boot_id,
-    reported_at, unhealthy)
+    reported_at, unhealthy, allocation)
 SELECT b.node_id, b.boot_id, b.agent_version, b.generation, b.address, b.clock_skew_ms, b.uptime_s, b.received_at, nullif(b.report, '')::jsonb,
     CASE WHEN b.report = '' THEN '' ELSE b.boot_id END, CASE WHEN b.report <> '' THEN b.received_at END,
-    CASE WHEN b.unhealthy = '' THEN '{}' ELSE ARRAY(SELECT jsonb_array_elements_text(b.unhealthy::jsonb)) END
+    CASE WHEN b.unhealthy = '' THEN '{}' ELSE ARRAY(SELECT jsonb_array_elements_text(b.unhealthy::jsonb)) END,
+    nullif(b.allocation, '?')
 FROM (SELECT unnest(@node_ids::text[]) AS node_id, unnest(@boot_ids::text[]) AS boot_id, unnest(@agent_versions::text[]) AS agent_version,
     unnest(@generations::bigint[]) AS generation, unnest(@addresses::text[]) AS address, unnest(@clock_skews_ms::bigint[]) AS clock_skew_ms,
     unnest(@uptimes::double precision[]) AS uptime_s, unnest(@received_at::timestamptz[]) AS received_at, unnest(@reports::text[]) AS report,
-    unnest(@unhealthy::text[]) AS unhealthy) AS b
+    unnest(@unhealthy::text[]) AS unhealthy, unnest(@allocations::text[]) AS allocation) AS b
 JOIN nodes n ON n.id = b.node_id AND n.status <> 'deleted'
 ORDER BY b.node_id
 ON CONFLICT (node_id) DO UPDATE SET boot_id = excluded.boot_id, agent_version = excluded.agent_version, generation = excluded.generation,
     address = excluded.address, clock_skew_ms = excluded.clock_skew_ms, uptime_s = excluded.uptime_s, received_at = excluded.received_at,
-    report = coalesce(excluded.report, heartbeats.report),
+    allocation = excluded.allocation, report = coalesce(excluded.report, heartbeats.report),
     report_boot_id = CASE WHEN excluded.report IS NULL THEN heartbeats.report_boot_id ELSE excluded.report_boot_id END,
     reported_at = CASE WHEN excluded.report IS NULL THEN heartbeats.reported_at ELSE excluded.reported_at END,
     unhealthy = CASE WHEN excluded.report IS NULL THEN heartbeats.unhealthy ELSE excluded.unhealthy END

@@ -49,6 +49,18 @@ SELECT * FROM skus WHERE id > @after::text ORDER BY id LIMIT @max_rows;
 -- name: UpdateSKU :one
 UPDATE skus SET name = @name, spec = @spec, version = version + 1, updated_at = now() WHERE id = @id AND version = @version RETURNING *;
 
+-- name: HoldSKU :one
+-- No allocation of the SKU is written until the transaction ends.
+SELECT tenant_root FROM skus WHERE id = @id FOR UPDATE;
+
+-- name: SKUTenancies :one
+-- Allocations of a SKU that have not ended, or that left a node on which nothing proves that they are gone.
+SELECT count(*) FROM allocations a LEFT JOIN nodes n ON n.id = a.node_id
+WHERE a.sku_id = @sku_id AND (a.status NOT IN ('released', 'failed') OR a.access_given_at IS NOT NULL AND n.tenant_left_at IS NOT NULL);
+
+-- name: SetSKUTenantRoot :exec
+UPDATE skus SET tenant_root = @tenant_root, updated_at = now() WHERE id = @id;
+
 -- name: DeleteSKU :execrows
 DELETE FROM skus WHERE id = @id AND version = @version;
 

@@ -27,7 +27,7 @@ SELECT * FROM jobs WHERE id = @id FOR NO KEY UPDATE;
 
 -- name: HoldJobStatus :one
 -- Nobody changes the status until the transaction ends.
-SELECT status FROM jobs WHERE id = @id FOR SHARE;
+SELECT status, compensations FROM jobs WHERE id = @id FOR SHARE;
 
 -- name: TakeJob :one
 UPDATE jobs SET seq = seq + 1 WHERE id = @id AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
@@ -44,6 +44,15 @@ WHERE bmc_id = @bmc_id::text AND status IN ('pending', 'running', 'failed_retrya
 -- name: LiveJobOfResource :one
 SELECT * FROM jobs WHERE resource_kind = @resource_kind AND resource_id = @resource_id
     AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating');
+
+-- name: LiveJobsOfResources :many
+SELECT * FROM jobs WHERE resource_kind = @resource_kind AND resource_id = ANY (@resource_ids::text[])
+    AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating');
+
+-- name: CountStagesDone :many
+-- How many stages each of the jobs has behind it; no row for a job that has none.
+SELECT job_id, count(*) AS done FROM job_stages
+WHERE job_id = ANY (@job_ids::text[]) AND state IN ('succeeded', 'skipped', 'adopted') GROUP BY job_id;
 
 -- name: ListJobs :many
 SELECT * FROM jobs

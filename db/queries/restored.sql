@@ -20,6 +20,10 @@ SELECT kind::text AS kind, project_id::text AS project_id, id::text AS id FROM (
     UNION ALL SELECT 'webhook', project_id, id FROM hooks) AS ended (kind, project_id, id)
 ORDER BY kind, project_id, id;
 
+-- name: BeginRestore :exec
+-- From now on no node is claimed that has not agreed since.
+INSERT INTO restores DEFAULT VALUES;
+
 -- name: BeginEventEpoch :exec
 -- Readers of event streams learn from another epoch that events which they have seen may be gone.
 UPDATE event_cursor SET epoch = gen_random_uuid()::text;

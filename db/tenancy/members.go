@@ -232,7 +232,19 @@ func ReadToken(ctx context.Context, tx *db.ProjectTx, id string) (Token, error) 
 
 // ListTokens lists tokens by id, from the one after the id given.
 func ListTokens(ctx context.Context, tx *db.ProjectTx, after string, limit int) ([]Token, error) {
-	rows, err := queries(tx).ListTokens(ctx, gen.ListTokensParams{ProjectID: tx.Project(), After: after, MaxRows: db.PageLimit(limit)})
+	return listTokens(ctx, tx, "", after, limit)
+}
+
+// ListTokensOf lists the tokens of one member as ListTokens does. Without a member there are none.
+func ListTokensOf(ctx context.Context, tx *db.ProjectTx, memberID, after string, limit int) ([]Token, error) {
+	if memberID == "" {
+		return []Token{}, nil
+	}
+	return listTokens(ctx, tx, memberID, after, limit)
+}
+
+func listTokens(ctx context.Context, tx *db.ProjectTx, memberID, after string, limit int) ([]Token, error) {
+	rows, err := queries(tx).ListTokens(ctx, gen.ListTokensParams{ProjectID: tx.Project(), MemberID: memberID, After: after, MaxRows: db.PageLimit(limit)})
 	out := make([]Token, 0, len(rows))
 	for _, r := range rows {
 		out = append(out, Token(r))

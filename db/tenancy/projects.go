@@ -31,9 +31,19 @@ type Conn interface{ DBTX() db.DBTX }
 
 func queries(c Conn) *gen.Queries { return gen.New(c.DBTX()) }
 
-// CreateAccount adds a billing account. It returns a *db.ConflictError when the name is taken.
+// DefaultCurrency is that of an account for which none is named.
+const DefaultCurrency = "USD"
+
+// CreateAccount adds a billing account in the default currency. It returns a *db.ConflictError when
+// the name is taken.
 func CreateAccount(ctx context.Context, tx *db.Tx, name string, maxProjects int) (Account, error) {
-	row, err := queries(tx).InsertAccount(ctx, gen.InsertAccountParams{ID: db.NewID("acc"), Name: name, MaxProjects: maxProjects})
+	return CreateAccountIn(ctx, tx, name, DefaultCurrency, maxProjects)
+}
+
+// CreateAccountIn adds a billing account in a currency, which it keeps. It returns a
+// *db.ConflictError when the name is taken, and db.ErrNotFound when there is no such currency.
+func CreateAccountIn(ctx context.Context, tx *db.Tx, name, currency string, maxProjects int) (Account, error) {
+	row, err := queries(tx).InsertAccount(ctx, gen.InsertAccountParams{ID: db.NewID("acc"), Name: name, Currency: currency, MaxProjects: maxProjects})
 	return row, db.MapError("billing account "+name, err)
 }
 

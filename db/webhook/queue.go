@@ -4,6 +4,7 @@ package webhook
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"time"
 
@@ -62,13 +63,15 @@ type Wanted struct {
 	Free, Reserve, Share int
 }
 
-// Claim gives webhooks that are due to one claimer until the lease ends. Accounts take turns.
+// Claim gives webhooks that are due to one claimer until the lease ends. Accounts take turns. Each call
+// has a name of its own, since an edit of a webhook ends its claim, and the same process may claim it
+// again while the attempt from before is under way.
 func Claim(ctx context.Context, c db.Conn, claimer string, want Wanted, lease time.Duration) ([]Claimed, error) {
 	if want.Free <= 0 {
 		return nil, nil
 	}
 	rows, err := queries(c).ClaimWebhooks(ctx, gen.ClaimWebhooksParams{
-		ClaimedBy: claimer, LeaseSeconds: lease.Seconds(), Lane: string(want.Lane), MaxRows: db.PageLimit(want.Free),
+		ClaimedBy: claimer + "/" + rand.Text(), LeaseSeconds: lease.Seconds(), Lane: string(want.Lane), MaxRows: db.PageLimit(want.Free),
 		Unreserved: int64(want.Free - want.Reserve), Share: int64(want.Share),
 	})
 	return rows, db.MapError("claim webhooks", err)
@@ -111,9 +114,9 @@ type Finished struct {
 // Finish stores the outcomes and gives the webhook back. Where the lease has ended and another
 // claimer has it, or the webhook was changed, only outcomes are stored and held is false. A webhook
 // that is deleted is no error.
-func Finish(ctx context.Context, tx *db.Tx, w Claimed, claimer string, f Finished) (held bool, err error) {
+func Finish(ctx context.Context, tx *db.Tx, w Claimed, f Finished) (held bool, err error) {
 	q := queries(tx)
-	held, err = q.LockClaim(ctx, gen.LockClaimParams{ClaimedBy: claimer, ProjectID: w.ProjectID, ID: w.ID})
+	held, err = q.LockClaim(ctx, gen.LockClaimParams{ClaimedBy: w.ClaimedBy, ProjectID: w.ProjectID, ID: w.ID})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}

@@ -12,9 +12,11 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/intent/tenancy"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -22,6 +24,7 @@ import (
 const (
 	MaxWaitSeconds = 86400
 	MaxName        = 100
+	MaxSpendMinor  = 1_000_000_000_000_000
 )
 
 // Policy limits how fast one billing account may take and give back nodes.
@@ -47,8 +50,10 @@ type Request struct {
 	KeyIDs      []string // of the project's SSH keys; none stands for all of them
 	WaitSeconds int      // how long it may wait for a node; 0 refuses at once when none is free
 	ExpiresAt   *time.Time
-	Policy      Policy // the zero value is DefaultPolicy
-	Actor       db.Actor
+	// MaxSpendMinor is what it may cost until it is released; nil is without limit.
+	MaxSpendMinor *int64
+	Policy        Policy // the zero value is DefaultPolicy
+	Actor         db.Actor
 }
 
 // Accepted is an allocation that was accepted, with the job that provisions it.
@@ -64,7 +69,8 @@ func Create(ctx context.Context, tx *db.Tx, r Request) (Accepted, error) {
 	if err := check(r); err != nil {
 		return Accepted{}, err
 	}
-	if err := Admit(ctx, tx, r); err != nil {
+	hold, err := Admit(ctx, tx, r)
+	if err != nil {
 		return Accepted{}, err
 	}
 	if err := requireOffered(ctx, tx, r); err != nil {
@@ -95,6 +101,9 @@ func Create(ctx context.Context, tx *db.Tx, r Request) (Accepted, error) {
 		ExpiresAt: r.ExpiresAt, RequestedBy: requestedBy(r.Actor), Actor: r.Actor,
 	})
 	if err != nil {
+		return Accepted{}, err
+	}
+	if err := placeHold(ctx, tx, a, hold, r.MaxSpendMinor); err != nil {
 		return Accepted{}, err
 	}
 	job, err := createJob(ctx, tx, contract.KindAllocationProvision, a, r.Actor)
@@ -132,6 +141,9 @@ func check(r Request) error {
 	if r.WaitSeconds < 0 || r.WaitSeconds > MaxWaitSeconds {
 		bad = append(bad, intent.Field{Name: "wait_seconds", Message: fmt.Sprintf("must be 0 to %d", MaxWaitSeconds)})
 	}
+	if r.MaxSpendMinor != nil && (*r.MaxSpendMinor < 1 || *r.MaxSpendMinor > MaxSpendMinor) {
+		bad = append(bad, intent.Field{Name: "max_spend_minor", Message: fmt.Sprintf("must be 1 to %d", int64(MaxSpendMinor))})
+	}
 	if len(r.KeyIDs) > tenancy.MaxSSHKeys {
 		bad = append(bad, intent.Field{Name: "ssh_key_ids", Message: fmt.Sprintf("must be at most %d keys", tenancy.MaxSSHKeys)})
 	}
@@ -139,23 +151,67 @@ func check(r Request) error {
 }
 
 // Admit decides in the transaction of a claim whether the project may have one more node: the rates
-// of its billing account, then its quota. It locks both, so that requests of one account decide one
-// after the other. It is where the account's balance will be asked too; today it asks nothing about
-// money.
-func Admit(ctx context.Context, tx *db.Tx, r Request) error {
+// of its billing account, its quota, and its balance. It locks them, so that requests of one account
+// decide one after the other. It returns what is to be held back of the balance, nil for nothing.
+func Admit(ctx context.Context, tx *db.Tx, r Request) (*int64, error) {
 	p, err := tenancydb.ReadProject(ctx, tx, r.ProjectID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if _, err := tenancydb.LockAccount(ctx, tx, p.BillingAccountID); err != nil {
-		return err
+		return nil, err
 	}
 	if err := admitChurn(ctx, tx, p.BillingAccountID, r.Policy); err != nil {
-		return err
+		return nil, err
 	}
-	return tenancy.AdmitNodes(ctx, tx, r.ProjectID, map[string]int{r.SKUID: 1}, func(ctx context.Context) (map[string]int, error) {
+	err = tenancy.AdmitNodes(ctx, tx, r.ProjectID, map[string]int{r.SKUID: 1}, func(ctx context.Context) (map[string]int, error) {
 		return allocationdb.CountLive(ctx, tx, r.ProjectID)
 	})
+	if err != nil {
+		return nil, err
+	}
+	return admitMoney(ctx, tx, p.BillingAccountID, r)
+}
+
+// admitMoney refuses a SKU that has no price, and one that the balance does not cover for an hour.
+// An installation that charges nothing refuses nothing.
+func admitMoney(ctx context.Context, tx *db.Tx, accountID string, r Request) (*int64, error) {
+	q, err := ledgerdb.QuoteClaim(ctx, tx, accountID, r.SKUID)
+	if err != nil || !q.Charging {
+		return nil, err
+	}
+	if !q.Priced {
+		return nil, &intent.Refusal{Kind: intent.Conflict, Detail: fmt.Sprintf(
+			"SKU %s has no price in %s, the currency of the billing account; choose another SKU or ask the operators for a price", r.SKUID, q.Balance.Currency)}
+	}
+	if q.RateMinorPerHour == 0 {
+		return &q.HoldMinor, nil
+	}
+	money := func(minor int64) string {
+		return lifecycle.FormatMinor(minor, int(q.Balance.Exponent)) + " " + q.Balance.Currency
+	}
+	if r.MaxSpendMinor != nil && *r.MaxSpendMinor < q.HoldMinor {
+		return nil, invalid("max_spend_minor", "must be at least what an hour costs: "+money(q.HoldMinor))
+	}
+	if q.Balance.State == string(lifecycle.BalanceDepleted) || q.Balance.AvailableMinor() < q.HoldMinor {
+		return nil, &intent.Refusal{Kind: intent.Conflict, Detail: fmt.Sprintf(
+			"the node costs %s an hour, which is held back, and %s of the balance are available; add to the balance or release something first",
+			money(q.RateMinorPerHour), money(q.Balance.AvailableMinor()))}
+	}
+	return &q.HoldMinor, nil
+}
+
+// placeHold stores what an accepted allocation holds back and may cost.
+func placeHold(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, holdMinor, maxSpendMinor *int64) error {
+	if holdMinor != nil {
+		if err := ledgerdb.PlaceHold(ctx, tx, a.ProjectID, a.ID, *holdMinor); err != nil {
+			return err
+		}
+	}
+	if maxSpendMinor == nil {
+		return nil
+	}
+	return ledgerdb.SetMaxSpend(ctx, tx, a.ProjectID, a.ID, maxSpendMinor)
 }
 
 // admitChurn refuses an account that requests nodes too fast, or that has too many in releasing:
@@ -193,7 +249,7 @@ func requireOffered(ctx context.Context, tx *db.Tx, r Request) error {
 	}
 	_, err := tx.Site(ctx, r.SiteID)
 	if errors.Is(err, db.ErrNotFound) {
-		return invalid("site_id", "there is no such site")
+		return invalid("site_id", "is no site; give the id, site_..., or leave it out for any site")
 	}
 	return err
 }

@@ -35,7 +35,7 @@ func RemoveAssignment(ctx context.Context, tx *db.Tx, id, reason string, version
 	if a.Version != version {
 		return Released{}, fmt.Errorf("allocation %s: %w", id, db.ErrStale)
 	}
-	if a.Status != lifecycle.AllocationReleasing && a.Status != lifecycle.AllocationReleaseFailed {
+	if !a.Status.Releasing() {
 		return Released{}, &intent.Refusal{Kind: intent.IllegalTransition, Existing: a.ID, Allowed: lifecycle.Allocation.Reachable(a.Status),
 			Detail: fmt.Sprintf("the allocation is %s; only the assignment of one that is being released can be removed: release it first", a.Status)}
 	}

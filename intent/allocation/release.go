@@ -99,7 +99,7 @@ func ForceRelease(ctx context.Context, tx *db.Tx, id, reason string, actor db.Ac
 	if err != nil {
 		return Released{}, err
 	}
-	if a.Status != lifecycle.AllocationReleaseFailed && a.Status != lifecycle.AllocationReleasing {
+	if !a.Status.Releasing() {
 		return Released{}, &intent.Refusal{Kind: intent.IllegalTransition, Existing: a.ID, Allowed: lifecycle.Allocation.Reachable(a.Status),
 			Detail: fmt.Sprintf("the allocation is %s; force-release is for one whose release failed: release it", a.Status)}
 	}

@@ -30,11 +30,12 @@ type Config struct {
 	Log      Log      `yaml:"log"`
 	Metrics  Metrics  `yaml:"metrics"`
 
-	Relay     Relay     `yaml:"relay"`
-	Sweep     Sweep     `yaml:"sweep"`
-	Reconcile Reconcile `yaml:"reconcile"`
-	Retention Retention `yaml:"retention"`
-	Release   Release   `yaml:"release"`
+	Relay      Relay      `yaml:"relay"`
+	Sweep      Sweep      `yaml:"sweep"`
+	Reconcile  Reconcile  `yaml:"reconcile"`
+	Retention  Retention  `yaml:"retention"`
+	Release    Release    `yaml:"release"`
+	Allocation Allocation `yaml:"allocation"`
 
 	Webhooks Webhooks `yaml:"webhooks"`
 	Mail     Mail     `yaml:"mail"`
@@ -198,6 +199,17 @@ type Worker struct {
 	DeadlockTimeout time.Duration `yaml:"deadlock_timeout"`
 }
 
+// Allocation limits how nodes are given to tenants.
+type Allocation struct {
+	// MaxLaunches is how many allocations a billing account may request in LaunchWindow, MaxReleasing how
+	// many of its nodes may be in releasing or release_failed while it requests one.
+	MaxLaunches  int           `yaml:"max_launches"`
+	LaunchWindow time.Duration `yaml:"launch_window"`
+	MaxReleasing int           `yaml:"max_releasing"`
+	// ProvisionDeadline is how long a node may be provisioned after its claim before it is taken back.
+	ProvisionDeadline time.Duration `yaml:"provision_deadline"`
+}
+
 // Release is how hard the release of an allocation tries.
 type Release struct {
 	// RevokeDeadline is how long a proof of the end of the tenant's access may take before the node's
@@ -292,11 +304,12 @@ func Default() Config {
 			Tasks: 90 * day, Findings: 30 * day, Outbox: 7 * day, Events: 30 * day, Actions: 90 * day, Jobs: 400 * day, Webhooks: 30 * day, Notices: 90 * day,
 			Invitations: 90 * day,
 		},
-		Webhooks: Webhooks{Ports: "443", RetryFor: 3 * day},
-		Mail:     Mail{Port: 587, TLS: "starttls"},
-		Relay:    Relay{Lease: 30 * time.Second, Poll: 2 * time.Second},
-		Release:  Release{RevokeDeadline: 2 * time.Minute, MaxDeliver: 5},
-		Sweep:    Sweep{Every: 15 * time.Second, Settle: 15 * time.Second, Quiet: 30 * time.Second},
+		Webhooks:   Webhooks{Ports: "443", RetryFor: 3 * day},
+		Mail:       Mail{Port: 587, TLS: "starttls"},
+		Relay:      Relay{Lease: 30 * time.Second, Poll: 2 * time.Second},
+		Release:    Release{RevokeDeadline: 2 * time.Minute, MaxDeliver: 5},
+		Allocation: Allocation{MaxLaunches: 60, LaunchWindow: time.Minute, MaxReleasing: 20, ProvisionDeadline: 30 * time.Minute},
+		Sweep:      Sweep{Every: 15 * time.Second, Settle: 15 * time.Second, Quiet: 30 * time.Second},
 		Reconcile: Reconcile{
 			Every: 5 * time.Minute, NewSites: 15 * time.Second, QuarantinePercent: 5, BMCProbes: 500, BMCLogins: 20,
 		},

@@ -81,6 +81,10 @@ func settings(c *Config) *pflag.FlagSet {
 	fs.DurationVar(&c.Relay.Poll, "relay-poll", c.Relay.Poll, "how often a worker reads the outbox when no notification arrives")
 
 	fs.DurationVar(&c.Release.RevokeDeadline, "release-revoke-deadline", c.Release.RevokeDeadline, "how long a release waits for a proof that the tenant's access has ended before it cuts the node's power")
+	num(&c.Allocation.MaxLaunches, "allocation-max-launches", "how many allocations a billing account may request in allocation-launch-window")
+	fs.DurationVar(&c.Allocation.LaunchWindow, "allocation-launch-window", c.Allocation.LaunchWindow, "the time in which a billing account may request allocation-max-launches allocations")
+	num(&c.Allocation.MaxReleasing, "allocation-max-releasing", "how many nodes of a billing account may be in releasing while it requests another")
+	fs.DurationVar(&c.Allocation.ProvisionDeadline, "allocation-provision-deadline", c.Allocation.ProvisionDeadline, "how long a node may be provisioned after its claim before it is taken back and cleaned")
 	num(&c.Release.MaxDeliver, "release-max-deliver", "how often a stage of a release tries what may pass by itself before the release has failed")
 
 	fs.DurationVar(&c.Sweep.Every, "sweep-every", c.Sweep.Every, "how often the sweeper compares jobs with workflows")

@@ -63,6 +63,7 @@ func (c Config) Validate(parts ...Part) error {
 			c.Worker.validate(v)
 			c.Relay.validate(v)
 			c.Release.validate(v)
+			c.Allocation.validate(v)
 			c.Sweep.validate(v)
 			c.Reconcile.validate(v)
 			c.Retention.validate(v)
@@ -240,6 +241,13 @@ func (r Relay) validate(v *validator) {
 func (r Release) validate(v *validator) {
 	v.within("release.revoke_deadline", r.RevokeDeadline, time.Second, 30*time.Minute)
 	v.between("release.max_deliver", r.MaxDeliver, 1, 100)
+}
+
+func (a Allocation) validate(v *validator) {
+	v.between("allocation.max_launches", a.MaxLaunches, 1, 100000)
+	v.within("allocation.launch_window", a.LaunchWindow, time.Second, time.Hour)
+	v.between("allocation.max_releasing", a.MaxReleasing, 1, 100000)
+	v.within("allocation.provision_deadline", a.ProvisionDeadline, 5*time.Minute, 4*time.Hour)
 }
 
 func (s Sweep) validate(v *validator) {

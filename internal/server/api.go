@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/portal/session"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/api/rest/tenancy"
+	"github.com/slipway-cloud/slipway/intent/allocation"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -51,6 +52,9 @@ func (a *App) httpAPI() (*op.API, error) {
 		},
 		Boot:   boot.Config{Own: a.Secrets.OwnAddresses},
 		Portal: browsers,
+		Launch: allocation.Policy{
+			MaxLaunches: a.Config.Allocation.MaxLaunches, LaunchWindow: a.Config.Allocation.LaunchWindow, MaxReleasing: a.Config.Allocation.MaxReleasing,
+		},
 		Events: tenancy.EventsConfig{Secrets: a.Secrets, Rule: a.webhookRule, NewSecret: webhook.NewSecret},
 		Health: a.Health, Metrics: a.Metrics,
 	})

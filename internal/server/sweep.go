@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	billingact "github.com/slipway-cloud/slipway/activities/billing"
 	sweepact "github.com/slipway-cloud/slipway/activities/sweep"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
@@ -33,16 +35,26 @@ func (a *App) sweepActivities() *sweepact.Activities {
 	}
 }
 
-// keepSchedule makes the sweeper's Schedule and makes it again should somebody
-// delete it, until ctx ends. A worker does its other work meanwhile.
-func (a *App) keepSchedule(ctx context.Context) {
+// Bills is the Schedule that charges what runs in this installation.
+func (a *App) Bills() temporalx.Bills {
+	return temporalx.Bills{Client: a.Temporal, TaskQueue: a.Config.Temporal.TaskQueue}
+}
+
+// billingActivities charge what runs and enforce balances.
+func (a *App) billingActivities() *billingact.Activities {
+	return &billingact.Activities{Store: a.Store, Log: a.Log, Domain: a.noticeDomain()}
+}
+
+// keepSchedules makes the Schedules of the sweeper and of billing, and makes them again should
+// somebody delete them, until ctx ends. A worker does its other work meanwhile.
+func (a *App) keepSchedules(ctx context.Context) {
 	for {
 		wait := scheduleEvery
-		if err := a.Sweeps().Ensure(ctx, a.Config.Sweep.Every); err != nil {
+		if err := errors.Join(a.Sweeps().Ensure(ctx, a.Config.Sweep.Every), a.Bills().Ensure(ctx)); err != nil {
 			if ctx.Err() != nil {
 				return
 			}
-			a.Log.Warn("the sweeper is not scheduled yet; will try again", "in", scheduleRetry, "error", err)
+			a.Log.Warn("not every Schedule is there yet; will try again", "in", scheduleRetry, "error", err)
 			wait = scheduleRetry
 		}
 		if poll.Sleep(ctx, wait) != nil {

@@ -45,12 +45,20 @@ func (a *App) webhookRule(ctx context.Context) (spec.AddressRule, error) {
 	}
 }
 
+// noticeDomain ends the Message-ID of notices.
+func (a *App) noticeDomain() string {
+	if u, err := url.Parse(a.Config.API.PublicURL); err == nil && u.Hostname() != "" {
+		return u.Hostname()
+	}
+	return "slipway"
+}
+
 // deliverer sends the events and notices of projects.
 func (a *App) deliverer(name string) *deliver.Deliverer {
 	c := a.Config
 	d := &deliver.Deliverer{
 		Store: a.Store, Secrets: a.Secrets, Name: name, Log: a.Log, RetryFor: c.Webhooks.RetryFor, Keep: c.Retention.Webhooks,
-		KeepNotices: c.Retention.Notices, Domain: "slipway",
+		KeepNotices: c.Retention.Notices, Domain: a.noticeDomain(),
 		Options: func(ctx context.Context) (webhook.Options, error) {
 			o := webhook.Options{}
 			if a.Receiver != nil {
@@ -60,9 +68,6 @@ func (a *App) deliverer(name string) *deliver.Deliverer {
 			o.Rule, err = a.webhookRule(ctx)
 			return o, err
 		},
-	}
-	if u, err := url.Parse(c.API.PublicURL); err == nil && u.Hostname() != "" {
-		d.Domain = u.Hostname()
 	}
 	if m := c.Mail; m.Host != "" {
 		d.Mail = &mail.Sender{Secrets: a.Secrets, Host: m.Host, Port: m.Port, TLS: m.TLS, User: m.User, PasswordRef: m.PasswordRef, From: m.From}

@@ -35,6 +35,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers/ssh"
 	"github.com/slipway-cloud/slipway/workflows/agentjob"
 	"github.com/slipway-cloud/slipway/workflows/allocation"
+	"github.com/slipway-cloud/slipway/workflows/billing"
 	"github.com/slipway-cloud/slipway/workflows/bmcrotation"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/decommission"
@@ -73,6 +74,9 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(allocation.ReadPower, workflow.RegisterOptions{
 		Name: contract.NodePowerWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})
+	r.RegisterWorkflowWithOptions(allocation.Plan, workflow.RegisterOptions{
+		Name: contract.AllocationPlanWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
 	r.RegisterWorkflowWithOptions(decommission.Plan, workflow.RegisterOptions{
 		Name: contract.DecommissionPlanWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})
@@ -81,6 +85,9 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	})
 	r.RegisterWorkflowWithOptions(reconcile.Pass, workflow.RegisterOptions{
 		Name: contract.ReconcileWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
+	r.RegisterWorkflowWithOptions(billing.Bill, workflow.RegisterOptions{
+		Name: contract.BillWorkflow, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
 	})
 	// A pass is short and each run starts from the beginning, so that it may change its build.
 	r.RegisterWorkflowWithOptions(sweep.Sweep, workflow.RegisterOptions{
@@ -106,10 +113,12 @@ func (a *App) RegisterActivities(r worker.ActivityRegistry) {
 	r.RegisterActivityWithOptions(&tenantaccess.Activities{Store: a.Store, Secrets: a.Secrets, SSH: ssh.New()}, opts)
 	r.RegisterActivityWithOptions(&allocationact.Activities{
 		Store: a.Store, RevokeDeadline: a.Config.Release.RevokeDeadline, MaxDeliver: a.Config.Release.MaxDeliver,
+		ProvisionDeadline: a.Config.Allocation.ProvisionDeadline,
 	}, opts)
 	r.RegisterActivityWithOptions(&nodestate.Activities{Store: a.Store, Secrets: a.Secrets}, opts)
 	r.RegisterActivityWithOptions(&evidenceact.Activities{Store: a.Store, Ring: &signing.Ring{Store: a.Store, Secrets: a.Secrets}}, opts)
 	r.RegisterActivityWithOptions(a.sweepActivities(), opts)
+	r.RegisterActivityWithOptions(a.billingActivities(), opts)
 }
 
 // heartbeatFlush lets an activity's cancellation arrive within a second.
@@ -173,7 +182,7 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	go r.Housekeep(ctx)
 	go r.CheckAudit(ctx)
 	go a.Payloads.RefreshKeys(ctx)
-	go a.keepSchedule(ctx)
+	go a.keepSchedules(ctx)
 	go a.keepReconciles(ctx)
 	deliverer := a.deliverer(r.Name)
 	var delivering sync.WaitGroup

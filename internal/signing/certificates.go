@@ -52,7 +52,7 @@ func link(c evidence.Certificate, last *evidencedb.Certificate, key signer) (evi
 	sig := key.sign(evidence.Message(evidence.CertificateContext, payload))
 	return evidencedb.Certificate{
 		ID: c.ID, Sequence: c.Sequence, Verdict: string(c.Verdict), Simulated: c.Simulated, Payload: payload, Hash: evidence.Hash(payload),
-		PreviousHash: c.PreviousHash, KeyID: sig.KeyID, Signature: sig.Bytes, IssuedAt: c.IssuedAt,
+		PreviousHash: c.PreviousHash, KeyID: sig.KeyID, Signature: sig.Bytes, IssuedAt: c.IssuedAt, SanitizedSince: c.SanitizedSince,
 	}, nil
 }
 

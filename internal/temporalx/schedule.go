@@ -42,6 +42,35 @@ func (s Sweeps) Ensure(ctx context.Context, every time.Duration) error {
 	})
 }
 
+// Bills is the Schedule that has what runs charged. Its id names the task queue.
+type Bills struct {
+	Client    client.Client
+	TaskQueue string
+}
+
+// A pass that could not run at its time is not made up for later: the next one charges the whole
+// time. One that takes longer than a minute keeps the next from starting.
+const (
+	billEvery    = time.Minute
+	billCatchUp  = 10 * time.Second
+	billRunLimit = 6 * time.Minute
+)
+
+// ID is the Schedule's id.
+func (b Bills) ID() string { return "bill/" + b.TaskQueue }
+
+// Ensure makes the Schedule, or brings one that is there to this program's settings. It leaves it
+// paused when somebody paused it. Repeatable.
+func (b Bills) Ensure(ctx context.Context) error {
+	return ensureSchedule(ctx, b.Client, billEvery, billCatchUp, &client.ScheduleWorkflowAction{
+		ID: b.ID(), Workflow: contract.BillWorkflow, TaskQueue: b.TaskQueue, WorkflowRunTimeout: billRunLimit,
+		StaticSummary: "charges what runs",
+	})
+}
+
+// Remove deletes the Schedule; one that is not there is no error.
+func (b Bills) Remove(ctx context.Context) error { return removeSchedule(ctx, b.Client, b.ID()) }
+
 // ensureSchedule makes the Schedule that is called like its workflow, or brings
 // it to these settings. A run that is still at work keeps the next from starting.
 func ensureSchedule(ctx context.Context, c client.Client, every, catchUp time.Duration, action *client.ScheduleWorkflowAction) error {

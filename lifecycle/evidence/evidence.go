@@ -51,18 +51,21 @@ type Run struct {
 // Certificate is the signed statement. Sequence counts the certificates of a
 // node from 1; PreviousHash is the hash of the one before, "" for the first.
 type Certificate struct {
-	Schema       int                      `json:"schema"`
-	ID           string                   `json:"id"`
-	Subject      Subject                  `json:"subject"`
-	Run          Run                      `json:"run"`
-	Verdict      Verdict                  `json:"verdict"`
-	Failures     []string                 `json:"failures,omitempty"`
-	Steps        []lifecycle.StepResult   `json:"steps"`
-	Devices      []lifecycle.DeviceResult `json:"devices"`
-	Simulated    bool                     `json:"simulated"`
-	IssuedAt     time.Time                `json:"issued_at"`
-	Sequence     int64                    `json:"sequence"`
-	PreviousHash string                   `json:"previous_hash"`
+	Schema    int                      `json:"schema"`
+	ID        string                   `json:"id"`
+	Subject   Subject                  `json:"subject"`
+	Run       Run                      `json:"run"`
+	Verdict   Verdict                  `json:"verdict"`
+	Failures  []string                 `json:"failures,omitempty"`
+	Steps     []lifecycle.StepResult   `json:"steps"`
+	Devices   []lifecycle.DeviceResult `json:"devices"`
+	Simulated bool                     `json:"simulated"`
+	// SanitizedSince says that nothing of a tenant who left before is on the node. A run that keeps the
+	// installed system proves that without a verdict of clean.
+	SanitizedSince *time.Time `json:"sanitized_since,omitempty"`
+	IssuedAt       time.Time  `json:"issued_at"`
+	Sequence       int64      `json:"sequence"`
+	PreviousHash   string     `json:"previous_hash"`
 }
 
 // SetVerdict sets the verdict and the failures from steps and devices. Without any device nothing

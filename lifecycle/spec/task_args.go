@@ -43,6 +43,9 @@ type RevokeUserArgs struct {
 	RemoveHome   bool   `json:"remove_home"`
 }
 
+// RetireCredentialsArgs are the arguments of node.retire_credentials.
+type RetireCredentialsArgs struct{}
+
 // ExpectedDrive is a drive that the node had when the task was decided, from its inventory.
 type ExpectedDrive struct {
 	Serial string `json:"serial"`

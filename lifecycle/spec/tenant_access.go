@@ -67,8 +67,13 @@ type InstanceMetadata struct {
 
 var allocationID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`)
 
+// IsAllocationID reports whether a text has the form of the id of an allocation.
+func IsAllocationID(id string) bool {
+	return len(id) <= maxAllocationID && allocationID.MatchString(id)
+}
+
 func checkTenant(allocation, user string) error {
-	if len(allocation) > maxAllocationID || !allocationID.MatchString(allocation) {
+	if !IsAllocationID(allocation) {
 		return fmt.Errorf("allocation_id %q is not the id of an allocation", allocation)
 	}
 	if !accountName.MatchString(user) || user == "root" {
@@ -84,7 +89,7 @@ func (a *SetKeysArgs) check() error {
 }
 
 func (a *SetMetadataArgs) check() error {
-	if len(a.AllocationID) > maxAllocationID || !allocationID.MatchString(a.AllocationID) {
+	if !IsAllocationID(a.AllocationID) {
 		return fmt.Errorf("allocation_id %q is not the id of an allocation", a.AllocationID)
 	}
 	if a.Document == nil {

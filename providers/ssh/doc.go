@@ -1,6 +1,6 @@
 // Package ssh runs bounded commands on nodes over SSH (providers.SSHRunner).
 // It serves bootstrap and break-glass only; daily work on a node goes through
-// its agent (seed 004).
+// its agent.
 //
 // What a caller can rely on:
 //

@@ -303,9 +303,9 @@ func TestRunSSH_ChecksTheAddressThatItConnectsTo(t *testing.T) {
 func TestBadInputIsRefusedWithoutACall(t *testing.T) {
 	t.Parallel()
 	pemBytes, key := newKey(t)
-	_, stranger := newKey(t)
-	strangerCert := &ssh.Certificate{Key: stranger.PublicKey(), CertType: ssh.UserCert, ValidBefore: ssh.CertTimeInfinity}
-	require.NoError(t, strangerCert.SignCert(rand.Reader, key))
+	_, foreign := newKey(t)
+	foreignCert := &ssh.Certificate{Key: foreign.PublicKey(), CertType: ssh.UserCert, ValidBefore: ssh.CertTimeInfinity}
+	require.NoError(t, foreignCert.SignCert(rand.Reader, key))
 	good := providers.SSHTarget{
 		Address: "127.0.0.1:1", Rule: providers.SimulatedAddresses(), User: "root", HostKey: string(ssh.MarshalAuthorizedKey(key.PublicKey())),
 		PrivateKeyPEM: providers.NewSecret(string(pemBytes)),
@@ -316,12 +316,12 @@ func TestBadInputIsRefusedWithoutACall(t *testing.T) {
 		"no user":              func(s *providers.SSHTarget, _ *providers.SSHCommand) { s.User = "" },
 		"no pin":               func(s *providers.SSHTarget, _ *providers.SSHCommand) { s.HostKey = "" },
 		"certificate as pin": func(s *providers.SSHTarget, _ *providers.SSHCommand) {
-			s.HostKey = string(ssh.MarshalAuthorizedKey(strangerCert))
+			s.HostKey = string(ssh.MarshalAuthorizedKey(foreignCert))
 		},
 		"no key":             func(s *providers.SSHTarget, _ *providers.SSHCommand) { s.PrivateKeyPEM = providers.Secret{} },
 		"key as certificate": func(s *providers.SSHTarget, _ *providers.SSHCommand) { s.CertificateAuthorized = good.HostKey },
 		"certificate of another": func(s *providers.SSHTarget, _ *providers.SSHCommand) {
-			s.CertificateAuthorized = string(ssh.MarshalAuthorizedKey(strangerCert))
+			s.CertificateAuthorized = string(ssh.MarshalAuthorizedKey(foreignCert))
 		},
 		"no command":              func(_ *providers.SSHTarget, c *providers.SSHCommand) { c.Argv = nil },
 		"NUL in a word":           func(_ *providers.SSHTarget, c *providers.SSHCommand) { c.Argv = []string{"echo", "a\x00b"} },

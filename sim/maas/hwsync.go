@@ -99,7 +99,8 @@ func (s *Server) vendorData(m *machine) []byte {
 	}
 	return []byte("#cloud-config\n" +
 		"write_files:\n" +
-		"  - path: /etc/maas/maas-machine-creds.yml\n    permissions: '0600'\n    content: \"reporting: {}\\n\"\n" +
+		"  - path: /etc/maas/maas-machine-creds.yml\n    permissions: '0600'\n    content: \"reporting:\\n  maas:\\n    type: webhook\\n    consumer_key: " + m.token[:10] + "\\n    token_key: " + m.token +
+		"\\n    token_secret: " + m.secret + "\\n\"\n" +
 		"  - path: /lib/systemd/system/maas_hardware_sync.service\n    content: \"[Service]\\nType=oneshot\\nExecStart=/usr/bin/maas-run-scripts report-results\\n\"\n" +
 		"  - path: /lib/systemd/system/maas_hardware_sync.timer\n    content: \"[Timer]\\nOnUnitActiveSec=" + itoa(m.syncInterval) + "\\n[Install]\\nWantedBy=timers.target\\n\"\n" +
 		"runcmd:\n  - [systemctl, enable, --now, maas_hardware_sync.timer]\n")

@@ -25,10 +25,12 @@ type account struct {
 
 const (
 	// lockedMark stands in the place of the password of an account that usermod has locked.
-	lockedMark  = "!"
-	watchEvery  = 50 * time.Millisecond
-	firstMadeUp = 20000 // numbers of processes that stand for logins
-	maxPasswd   = 1 << 20
+	lockedMark = "!"
+	// tenantPrefix begins the name of every account of a tenant.
+	tenantPrefix = "t-"
+	watchEvery   = 50 * time.Millisecond
+	firstMadeUp  = 20000 // numbers of processes that stand for logins
+	maxPasswd    = 1 << 20
 )
 
 // accountOf finds an account of the node. It returns false for one that is locked or not there.
@@ -81,6 +83,20 @@ func (n *Node) accountKeys(name string) []string {
 	}
 	return keys
 }
+
+// tenantKeys are the keys of each account of a tenant.
+func (n *Node) tenantKeys() map[string][]string {
+	out := map[string][]string{}
+	for line := range strings.Lines(string(n.readNode("/etc/passwd"))) {
+		if name, _, _ := strings.Cut(line, ":"); strings.HasPrefix(name, tenantPrefix) {
+			out[name] = n.accountKeys(name)
+		}
+	}
+	return out
+}
+
+// keptKeys are the keys that sshd accepts for an account whatever its files say.
+func (n *Node) keptKeys(name string) []string { n.mu.Lock(); defer n.mu.Unlock(); return n.kept[name] }
 
 // apply makes a command one of the account.
 func (a account) apply(root string, c *exec.Cmd) {

@@ -20,6 +20,9 @@ const (
 	// SLIPWAY_ROOT. Any other would act on the machine that runs the simulation.
 	installPart = "slipway-install.sh"
 	bootLimit   = 2 * time.Minute
+	// Where cloud-init keeps what it was given.
+	userDataFile   = "/var/lib/cloud/instance/user-data.txt"
+	vendorDataFile = "/var/lib/cloud/instance/vendor-data.txt"
 )
 
 // comeUp boots the installed system.
@@ -83,6 +86,9 @@ func (n *Node) start(ctx context.Context, ev simhw.Event) error {
 		return nil
 	}
 	n.note(bootState, "running\n")
+	if err := errors.Join(t.put(userDataFile, ev.OS.UserData, 0o600, false), t.put(vendorDataFile, ev.OS.VendorData, 0o600, false)); err != nil {
+		return err
+	}
 	err = errors.Join(n.apply(ctx, t, vendor), n.apply(ctx, t, user))
 	if ctx.Err() != nil { // cut short: the next boot does it again, as cloud-init does
 		return nil

@@ -56,6 +56,10 @@ type Faults struct {
 	ECCUnknown bool
 	// SSHRefusesKeys makes sshd accept no key.
 	SSHRefusesKeys bool
+	// SSHKeepsAccess makes sshd go on with the accounts and keys of tenants that are there when it is
+	// set, whatever is done with the files, until the system goes down. From outside this is an agent
+	// that answers that it removed an account, and did not.
+	SSHKeepsAccess bool
 	// SSHLosesAnswerTo breaks the connection of every command whose line holds
 	// this text, after it has run and before its status is sent.
 	SSHLosesAnswerTo string
@@ -82,7 +86,8 @@ type Node struct {
 	ssh      *sshServer
 	sshAddr  string
 	hwSync   bool
-	bootedAt time.Time // by the machine's clock
+	bootedAt time.Time           // by the machine's clock
+	kept     map[string][]string // keys by account that sshd accepts whatever the files say
 
 	metadataAddr string
 	logins       atomic.Int64
@@ -170,6 +175,7 @@ func (n *Node) goDown() {
 	n.mu.Lock()
 	agent, ssh, stop := n.agent, n.ssh, n.stopBoot
 	n.agent, n.ssh, n.stopBoot, n.up = nil, nil, nil, false
+	n.kept = nil
 	n.mu.Unlock()
 	if stop != nil {
 		stop()
@@ -222,8 +228,12 @@ func (n *Node) Faults() Faults { n.mu.Lock(); defer n.mu.Unlock(); return n.faul
 
 // SetFaults replaces the faults; they take effect at once.
 func (n *Node) SetFaults(f Faults) error {
+	kept := map[string][]string{}
+	if f.SSHKeepsAccess {
+		kept = n.tenantKeys()
+	}
 	n.mu.Lock()
-	n.faults = f
+	n.faults, n.kept = f, kept
 	up := n.up
 	n.mu.Unlock()
 	if !up {

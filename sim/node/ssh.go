@@ -46,7 +46,7 @@ func (n *Node) startSSH(b firstBoot) error {
 	}
 	conf := &ssh.ServerConfig{ServerVersion: "SSH-2.0-Slipway_simulated_node", MaxAuthTries: 6,
 		PublicKeyCallback: func(c ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
-			if n.Faults().SSHRefusesKeys || !authorized(b.keysOf(c.User()), key) && !authorized(n.accountKeys(c.User()), key) {
+			if n.Faults().SSHRefusesKeys || !authorized(b.keysOf(c.User()), key) && !authorized(n.accountKeys(c.User()), key) && !authorized(n.keptKeys(c.User()), key) {
 				return nil, errors.New("the key is not authorized")
 			}
 			return &ssh.Permissions{}, nil

@@ -162,6 +162,30 @@ func TestTenantAccount_OnANode(t *testing.T) {
 	require.Equal(t, 1, rc, out)
 }
 
+// TestTroubles_OfARevocation: an agent that does nothing, and a process that no signal ends.
+func TestTroubles_OfARevocation(t *testing.T) {
+	t.Parallel()
+	s := newRunningSite(t)
+	key := newTenantKey(t)
+	s.do(lifecycle.TaskKindCreateUser, &spec.CreateUserArgs{AllocationID: allocationID, User: tenantUser})
+	s.do(lifecycle.TaskKindSetKeys, &spec.SetKeysArgs{AllocationID: allocationID, User: tenantUser, Keys: []string{key.public}})
+	require.ErrorContains(t, s.node.HoldProcess("nobody-there"), "no account")
+	require.NoError(t, s.node.HoldProcess(tenantUser))
+	revoke := task.Request{Args: &spec.RevokeUserArgs{AllocationID: allocationID, User: tenantUser, RemoveHome: true}}
+	res := s.handlers()[lifecycle.TaskKindRevokeUser].Run(t.Context(), revoke, task.NewRecorder(nil, nil, nil))
+	require.False(t, res.OK)
+	require.Contains(t, res.Message, "do not end even by SIGKILL")
+	require.False(t, s.accepts(key), "the account is locked first")
+
+	require.NoError(t, s.node.SetFaults(simnode.Faults{}))
+	s.do(lifecycle.TaskKindRevokeUser, revoke.Args)
+	s.do(lifecycle.TaskKindCreateUser, &spec.CreateUserArgs{AllocationID: allocationID, User: tenantUser})
+	s.do(lifecycle.TaskKindSetKeys, &spec.SetKeysArgs{AllocationID: allocationID, User: tenantUser, Keys: []string{key.public}})
+	require.NoError(t, s.node.SetFaults(simnode.Faults{SSHKeepsAccess: true}))
+	s.do(lifecycle.TaskKindRevokeUser, revoke.Args)
+	require.True(t, s.accepts(key), "the agent says that the account is gone")
+}
+
 // TestNode_DescribesItself: what its programs and files say is of the simulated machine, and agrees.
 func TestNode_DescribesItself(t *testing.T) {
 	t.Parallel()
@@ -214,7 +238,7 @@ func TestNode_DescribesItself(t *testing.T) {
 		for _, text := range []string{row[2], row[3], row[4], row[6]} {
 			require.Contains(t, report, text)
 		}
-		require.Contains(t, list, row[2])
+		require.Contains(t, list, fmt.Sprintf("GPU %d: %s (UUID: %s)\n", i, row[1], row[2]))
 		require.Contains(t, table, row[4])
 		require.Contains(t, pci, strings.ToLower(strings.TrimPrefix(row[4], "00000000:")))
 	}

@@ -131,6 +131,30 @@ func (n *Node) occupyContainerd(t *tree) error {
 	return t.put("/run/containerd/containerd.sock", nil, 0o600, false)
 }
 
+// stuckPID is the process that HoldProcess leaves.
+const stuckPID = "4343"
+
+// HoldProcess leaves a process of an account that waits for a device and that no signal ends, until
+// the system goes down.
+func (n *Node) HoldProcess(user string) error {
+	a, found := n.accountOf(user)
+	if !found {
+		return fmt.Errorf("the node has no account %q", user)
+	}
+	f := n.Faults()
+	f.Scrub.ProcessStays = true
+	if err := n.SetFaults(f); err != nil {
+		return err
+	}
+	t, err := openTree(n.root)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	status := fmt.Sprintf("Name:\tcp\nState:\tD (disk sleep)\nPid:\t%[1]s\nUid:\t%[2]d\t%[2]d\t%[2]d\t%[2]d\n", stuckPID, a.uid)
+	return t.put("/proc/"+stuckPID+"/status", []byte(status), 0o644, false)
+}
+
 // Fill leaves a tenant's data on every disk but the system's, and nothing else.
 func (n *Node) Fill() error {
 	var errs []error

@@ -46,6 +46,14 @@ func (s *Server) SetFirmware(component, version string) {
 	s.flashed[component] = version
 }
 
+// PlantAccount adds an account with every right, as root on the machine can over the host interface.
+func (s *Server) PlantAccount(user string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nextID++
+	s.accounts = append(s.accounts, &account{id: itoa(100 + s.nextID), user: user, password: "planted-" + user, role: "Administrator", enabled: true})
+}
+
 // firmwareVersion returns the version that a component has now.
 func (s *Server) firmwareVersion(component, shipped string) string {
 	s.mu.Lock()

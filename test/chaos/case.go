@@ -32,13 +32,14 @@ const (
 	PostgresKilled Kind = "postgres_killed" // every database backend of the worker is terminated
 	SiteCut        Kind = "site_cut"        // MAAS and the BMC are out of reach for some seconds
 	Cancel         Kind = "cancel"          // an operator cancels at this moment; it may be the execution's last
+	ReleaseAsked   Kind = "release_asked"   // the tenant gives the node back at this moment of its provision
 	AgentKilled    Kind = "agent_killed"    // the node's agent gets SIGKILL around the task that it is asked for
 	AgentCut       Kind = "agent_cut"       // agents cannot reach the control plane, or never hear its answers, for some seconds
 )
 
 // Kinds lists every kind of fault, in the order of the report.
 func Kinds() []Kind {
-	return []Kind{CrashBefore, CrashAfter, AnswerLost, AnswerTwice, Timeout, WorkerKilled, PostgresKilled, SiteCut, Cancel, AgentKilled, AgentCut}
+	return []Kind{CrashBefore, CrashAfter, AnswerLost, AnswerTwice, Timeout, WorkerKilled, PostgresKilled, SiteCut, Cancel, ReleaseAsked, AgentKilled, AgentCut}
 }
 
 // runTask is the activity that asks a node's agent; faults of agents come there
@@ -78,6 +79,14 @@ func variants(k Kind, at Point) []string {
 			return []string{"before", "after"}
 		}
 		return []string{"before", "after", "dies"}
+	case ReleaseAsked:
+		if !slices.Contains(contract.Stages(contract.KindAllocationProvision), at.Stage) {
+			return nil
+		}
+		if local {
+			return []string{"before", "after"}
+		}
+		return []string{"before", "during", "after"}
 	case AgentKilled:
 		if at.Activity == runTask {
 			return []string{"asked", "working", "done"}

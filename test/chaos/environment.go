@@ -14,9 +14,12 @@ import (
 	"go.temporal.io/sdk/interceptor"
 
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
@@ -29,7 +32,8 @@ type environment struct {
 	store   *db.Store
 	dsn     string
 	workers *workers
-	sku     db.SKU
+	sku     db.SKU   // whose tenants are root
+	shared  db.SKU   // whose tenants are not
 	targets sync.Map // job id to *Target
 
 	agents   *wire // over which agents reach the control plane
@@ -72,6 +76,10 @@ const speed = 300
 // release that it gives up, for one, is rightly sent again, and counted.
 var patient = maassim.Durations{DeployTimeout: 90 * time.Minute, NodeTimeout: 5 * time.Hour, ReleaseExpiry: 10 * time.Hour}
 
+// revokeLimit is how long a release waits for a proof before it cuts the power. An agent that is asked
+// has half of it.
+const revokeLimit = 30 * time.Second
+
 // applicationName keeps the harness's connections apart from the product's.
 const applicationName = "chaos"
 
@@ -87,6 +95,7 @@ func newEnvironment(ctx context.Context, o environmentOptions) (*environment, er
 		Count: max(o.machines, 1), Speed: speed, NoWorker: true, NoAPI: true, TaskQueue: "chaos-" + o.name, TemporalUI: -1,
 		TemporalEnv: "SLIPWAY_TEMPORAL_ADDRESS", DatabaseEnv: "TEST_DATABASE_URL", Log: o.log, Durations: patient,
 		OfflineAfter: time.Hour, // nodes without an agent, and machines that are slow
+		Configure:    func(c *config.Config) { c.Release.RevokeDeadline = runenv.Patience(revokeLimit) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("environment %s: %w", o.name, err)
@@ -102,7 +111,7 @@ func newEnvironment(ctx context.Context, o environmentOptions) (*environment, er
 func (t *environment) furnish(ctx context.Context, o environmentOptions) error {
 	t.dsn = named(t.stack.Postgres.DSN(t.stack.Database))
 	var err error
-	if t.store, err = db.Open(ctx, t.dsn); err != nil {
+	if t.store, err = db.Open(ctx, t.dsn, db.CustomerLogin(named(t.stack.Config.Database.CustomerURL))); err != nil {
 		return err
 	}
 	t.closes = append(t.closes, t.store.Close)
@@ -117,6 +126,12 @@ func (t *environment) furnish(ctx context.Context, o environmentOptions) error {
 		return err
 	}
 	if t.sku, err = t.store.CreateSKU(ctx, "h100x8", t.stack.SKUSpec()); err != nil {
+		return err
+	}
+	if t.shared, err = t.store.CreateSKU(ctx, "h100x8-shared", t.stack.SKUSpec()); err != nil {
+		return err
+	}
+	if err := dbtest.SetTenantRootOf(ctx, t.store, t.shared.ID, false); err != nil {
 		return err
 	}
 	if o.processes == 0 {
@@ -189,6 +204,10 @@ func (t *environment) inject(ctx context.Context, worker, jobID string, h Fault)
 	case Cancel:
 		if target := t.target(jobID); target != nil {
 			target.cancel(ctx)
+		}
+	case ReleaseAsked:
+		if target := t.target(jobID); target != nil {
+			return target.askRelease(ctx)
 		}
 	case AgentKilled, AgentCut:
 		if target := t.target(jobID); target != nil {

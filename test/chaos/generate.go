@@ -59,7 +59,7 @@ func (g *generator) clean(p *ScenarioSet) {
 func (g *generator) stagesByKinds(p *ScenarioSet) {
 	for _, stage := range p.Stages {
 		for _, k := range Kinds() {
-			if ways := remoteOf(p, stage, k); len(ways) > 0 {
+			if ways := remoteOf(p, stage, k); len(ways) > 0 && p.requires(k) {
 				w := ways[g.rng.IntN(len(ways))]
 				g.add(p, w.path, g.fault(w.points[g.rng.IntN(len(w.points))], k))
 			}
@@ -81,7 +81,7 @@ func remoteOf(p *ScenarioSet, stage string, k Kind) []way {
 	for i := range p.Paths {
 		w := way{path: &p.Paths[i]}
 		for _, at := range w.path.Points {
-			if at.Stage == stage && !at.Local && k.at(at) && (k != Cancel || !w.path.NoCancel) {
+			if at.Stage == stage && !at.Local && k.at(at) && (!Fault{Kind: k}.ends() || !w.path.NoCancel) {
 				w.points = append(w.points, at)
 			}
 		}
@@ -114,12 +114,12 @@ func (g *generator) everyPoint(p *ScenarioSet) {
 func (g *generator) byChance(p *ScenarioSet) {
 	path := &p.Paths[g.rng.IntN(len(p.Paths))]
 	first := g.anyFault(path, path.Points[g.rng.IntN(len(path.Points))])
-	if g.rng.IntN(2) == 0 || first.Kind == Cancel {
+	if g.rng.IntN(2) == 0 || first.ends() {
 		g.add(p, path, first)
 		return
 	}
 	second := g.anyFault(path, path.Points[g.rng.IntN(len(path.Points))])
-	for second.Kind == Cancel || (second.Point == first.Point && !first.repeats()) {
+	for second.ends() || (second.Point == first.Point && !first.repeats()) {
 		// A cancellation would cut the first one off, and what is not executed
 		// again can be injected but once.
 		second = g.anyFault(path, path.Points[g.rng.IntN(len(path.Points))])
@@ -127,12 +127,15 @@ func (g *generator) byChance(p *ScenarioSet) {
 	g.add(p, path, first, second)
 }
 
+// ends reports whether a fault may be the last that its job meets.
+func (h Fault) ends() bool { return h.Kind == Cancel || h.Kind == ReleaseAsked }
+
 // repeats reports whether a fault is sure to have its point executed again.
 func (h Fault) repeats() bool {
 	switch h.Kind {
 	case CrashBefore, CrashAfter, AnswerLost, Timeout, WorkerKilled:
 		return true
-	case AnswerTwice, PostgresKilled, SiteCut, Cancel, AgentKilled, AgentCut:
+	case AnswerTwice, PostgresKilled, SiteCut, Cancel, ReleaseAsked, AgentKilled, AgentCut:
 	}
 	return false
 }
@@ -141,7 +144,7 @@ func (g *generator) anyFault(path *Path, at Point) Fault {
 	all := slices.DeleteFunc(Kinds(), func(k Kind) bool { return !k.at(at) })
 	for {
 		h := g.fault(at, all[g.rng.IntN(len(all))])
-		if h.Kind != Cancel || !path.NoCancel {
+		if !h.ends() || !path.NoCancel {
 			return h
 		}
 	}

@@ -12,12 +12,13 @@ import (
 func onboarding() []*chaos.ScenarioSet { return []*chaos.ScenarioSet{chaos.Onboarding()} }
 
 func allSets() []*chaos.ScenarioSet {
-	return slices.Concat(onboarding(), chaos.Leaving(), chaos.Booted(), chaos.AgentJobs())
+	return slices.Concat(onboarding(), chaos.Leaving(), chaos.Booted(), chaos.AgentJobs(), chaos.AllocationJobs())
 }
 
 // sets are the sets that are played together.
 func sets() map[string][]*chaos.ScenarioSet {
-	return map[string][]*chaos.ScenarioSet{"onboarding": onboarding(), "leaving": chaos.Leaving(), "booted": chaos.Booted(), "agents": chaos.AgentJobs()}
+	return map[string][]*chaos.ScenarioSet{"onboarding": onboarding(), "leaving": chaos.Leaving(), "booted": chaos.Booted(), "agents": chaos.AgentJobs(),
+		"allocations": chaos.AllocationJobs()}
 }
 
 // TestCasesOfASeed: the same seed gives the same cases, another seed others, and
@@ -77,7 +78,8 @@ func covers(t *testing.T, p *chaos.ScenarioSet, met, points map[string]bool) {
 	}
 	for _, stage := range p.Stages {
 		for _, k := range chaos.Kinds() {
-			if ofAgent := k == chaos.AgentKilled || k == chaos.AgentCut; !ofAgent || asks[stage] {
+			ofAgent, ofTenant := k == chaos.AgentKilled || k == chaos.AgentCut, k == chaos.ReleaseAsked
+			if (!ofAgent || asks[stage]) && (!ofTenant || p.Name == "allocation_provision") {
 				require.True(t, met[string(p.Kind)+stage+" "+string(k)], "%s in %s", k, stage)
 			}
 		}

@@ -59,7 +59,7 @@ type shortOutbound struct {
 func (s *shortOutbound) ExecuteActivity(ctx workflow.Context, name string, args ...any) workflow.Future {
 	o := workflow.GetActivityOptions(ctx)
 	o.HeartbeatTimeout = min(o.HeartbeatTimeout, beatLimit)
-	if o.StartToCloseTimeout <= pollLimit {
+	if o.StartToCloseTimeout <= pollLimit && name != "PowerOffByMAAS" { // which has a limit of its own
 		o.StartToCloseTimeout = min(o.StartToCloseTimeout, callLimit)
 	}
 	return s.Next.ExecuteActivity(workflow.WithActivityOptions(ctx, o), name, args...)
@@ -146,7 +146,7 @@ func (e *execution) apply(o Order) (any, error) {
 	case Timeout:
 		e.inject()
 		return e.hang(o.Variant)
-	case WorkerKilled, PostgresKilled, SiteCut, Cancel:
+	case WorkerKilled, PostgresKilled, SiteCut, Cancel, ReleaseAsked:
 		if o.Variant == "dies" {
 			e.inject()
 			return e.crash("silent")

@@ -57,11 +57,14 @@ WHERE j.status IN ('completed', 'reconciled', 'cancelled') AND t.status IN ('que
 
 -- name: no_task_is_in_doubt
 SELECT coalesce(t.job_id, t.node_id), 'task ' || t.id || ' (' || t.kind || ') is ' || t.status || ': ' || t.message FROM node_tasks t LEFT JOIN jobs j ON j.id = t.job_id
-WHERE t.status = 'uncertain' OR t.status = 'expired' AND j.status IS DISTINCT FROM 'cancelled'; -- a job that is cancelled withdraws what nobody has taken
+WHERE (t.status = 'uncertain' OR t.status = 'expired' AND j.status IS DISTINCT FROM 'cancelled') -- a job that is cancelled withdraws what nobody has taken
+    AND NOT (j.kind = 'allocation_release' AND t.kind = 'allocation.revoke_user') -- the power proves what the agent does not
+    AND NOT (j.kind = 'allocation_provision' AND j.status = 'cancelled'); -- the node is cleaned, or quarantined
 
 -- name: a_job_asks_once
 SELECT job_id, count(*) || ' tasks of kind ' || kind || ' in ' || split_part(idempotency_key, '/', 2) FROM node_tasks
-WHERE job_id IS NOT NULL GROUP BY job_id, kind, split_part(idempotency_key, '/', 2) HAVING count(*) > 1;
+WHERE job_id IS NOT NULL AND split_part(idempotency_key, '/', 2) <> 'prove_login' -- which puts a one-time key in, and takes it out
+GROUP BY job_id, kind, split_part(idempotency_key, '/', 2) HAVING count(*) > 1;
 
 -- name: ends_of_tasks_were_told
 SELECT t.job_id, 'nobody told the workflow that task ' || t.id || ' (' || t.kind || ') is ' || t.status FROM node_tasks t
@@ -173,3 +176,46 @@ WHERE before IS NOT NULL AND before <> from_state;
 -- name: audit_sequence_has_no_gap
 SELECT resource_id, 'the chain holds ' || count(*) || ' rows and ends at ' || max(seq) FROM audit_log
 GROUP BY resource_kind, resource_id HAVING count(*) <> max(seq);
+
+-- name: one_live_job_a_resource
+SELECT min(id), resource_kind || ' ' || resource_id || ' has ' || count(*) || ' live jobs' FROM jobs
+WHERE status NOT IN ('completed', 'reconciled', 'cancelled') AND resource_id IS NOT NULL GROUP BY resource_kind, resource_id HAVING count(*) > 1;
+
+-- name: one_occupant_a_node
+SELECT node_id, 'the node has ' || count(*) || ' occupants' FROM allocations
+WHERE node_id IS NOT NULL AND node_released_at IS NULL GROUP BY node_id HAVING count(*) > 1;
+
+-- name: pointer_names_the_occupant
+SELECT n.id, 'the node points to ' || coalesce(n.allocation_id, 'nobody') || ', its occupant is ' || coalesce(a.id, 'nobody') FROM nodes n
+LEFT JOIN allocations a ON a.node_id = n.id AND a.node_released_at IS NULL
+WHERE n.allocation_id IS DISTINCT FROM a.id;
+
+-- name: no_claimable_node_is_dirty
+SELECT n.id, 'the node can be claimed, and the last certificate is of ' || coalesce(c.at::text, 'never') || ', its tenant lost it at ' || a.at FROM claimable_nodes n
+JOIN LATERAL (SELECT max(o.access_ended_at) AS at FROM allocations o WHERE o.node_id = n.id AND o.access_given_at IS NOT NULL) a ON true
+LEFT JOIN LATERAL (SELECT max(issued_at) AS at FROM certificates c WHERE c.node_id = n.id) c ON true
+WHERE a.at IS NOT NULL AND (c.at IS NULL OR c.at < a.at);
+
+-- name: no_time_is_charged_without_access
+SELECT a.node_id, 'allocation ' || a.id || ' is charged from ' || a.start_time || ' and its tenant had access from ' || coalesce(a.access_given_at::text, 'never') FROM allocations a
+WHERE a.start_time IS NOT NULL AND (a.access_given_at IS NULL OR a.start_time < a.access_given_at
+    OR a.access_ended_at IS NULL AND a.status = 'released' OR a.access_ended_at < a.start_time);
+
+-- name: moving_allocations_have_a_job
+SELECT a.node_id, 'allocation ' || a.id || ' is ' || a.status || ' and no live job moves it' FROM allocations a
+WHERE a.status IN ('requested', 'provisioning', 'releasing', 'release_failed') AND NOT EXISTS (SELECT FROM jobs j
+    WHERE j.resource_id = a.id AND j.status NOT IN ('completed', 'reconciled', 'cancelled'));
+
+-- name: failed_releases_are_parked
+SELECT j.id, 'allocation ' || a.id || ' is ' || a.status || ' and its job ' || j.status FROM allocations a
+JOIN jobs j ON j.resource_id = a.id AND j.kind = 'allocation_release' AND j.status NOT IN ('completed', 'reconciled', 'cancelled')
+WHERE (a.status = 'release_failed') <> (j.status IN ('failed_retryable', 'failed_manual_intervention'));
+
+-- name: released_access_is_proven
+SELECT a.node_id, 'allocation ' || a.id || ' is released as ' || a.outcome || ' with access ' || a.access FROM allocations a
+WHERE a.outcome = 'released' AND a.access_given_at IS NOT NULL AND a.access <> 'revoked' OR a.status = 'failed' AND a.access_given_at IS NOT NULL;
+
+-- name: allocations_and_their_audit_agree
+SELECT a.node_id, 'allocation ' || a.id || ' is ' || a.status || ', its last audited state ' || l.to_state FROM allocations a
+JOIN LATERAL (SELECT to_state FROM audit_log WHERE resource_kind = 'allocation' AND resource_id = a.id AND kind = 'transition' ORDER BY seq DESC LIMIT 1) l ON true
+WHERE l.to_state <> a.status;

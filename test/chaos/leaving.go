@@ -17,7 +17,9 @@ import (
 // modes of a decommission, and the operations drain, retire and remove. Their
 // stages are those of the modes, as data (lifecycle.DecommissionModes). Booted
 // has those of PXE nodes.
-func Leaving() []*ScenarioSet { return []*ScenarioSet{decommission(), nodeOperation()} }
+func Leaving() []*ScenarioSet {
+	return []*ScenarioSet{decommission(), nodeOperation(), rootDecommission()}
+}
 
 func stagesOf(operation bool) []string {
 	var out []string
@@ -49,6 +51,17 @@ func decommission() *ScenarioSet {
 	}
 }
 
+// rootDecommission is the decommission of a node whose tenant is root there: his access ends by the
+// machine's power, and MAAS alone cleans the node. The other sets have its later stages.
+func rootDecommission() *ScenarioSet {
+	full := mode(lifecycle.ModeFull)
+	full.name, full.root = "full_of_root", true
+	return &ScenarioSet{
+		Name: "decommission_root", Kind: contract.KindDecommission, Stages: []string{lifecycle.StageForceRelease, lifecycle.StageReleaseMAAS}, Start: startLeaving(""),
+		Strata: []Kind{CrashAfter, WorkerKilled, SiteCut}, Paths: []Path{full.path()},
+	}
+}
+
 func nodeOperation() *ScenarioSet {
 	drain, retire, remove := mode(lifecycle.ModeDrain), mode(lifecycle.ModeRetire), mode(lifecycle.ModeRemove)
 	return &ScenarioSet{
@@ -69,6 +82,7 @@ type leaving struct {
 	name     string
 	from     lifecycle.NodeStatus
 	occupied bool // by a tenant
+	root     bool // who is root there
 }
 
 func mode(m lifecycle.DecommissionMode) leaving {
@@ -131,6 +145,9 @@ func (l leaving) points() []Point {
 // activities are those that a stage is sure to run in the mode.
 func (l leaving) activities(stage string) []string {
 	full, reimage := l.Mode == lifecycle.ModeFull, l.Mode == lifecycle.ModeReimage
+	if l.root {
+		return l.rootActivities(stage)
+	}
 	switch stage {
 	case lifecycle.StageDisableNode:
 		return []string{"ReadNodeFacts", "LoadNodeConfig"}
@@ -189,6 +206,30 @@ func (l leaving) activities(stage string) []string {
 	return nil
 }
 
+// rootActivities are those of a full decommission whose tenant is root. The machine is off, so that
+// nothing on it is asked.
+func (l leaving) rootActivities(stage string) []string {
+	switch stage {
+	case lifecycle.StageDisableNode:
+		return []string{"ReadNodeFacts", "LoadNodeConfig"}
+	case lifecycle.StageForceRelease:
+		return []string{"ReadNodeFacts", "PowerOffByBMC", "EndAllocation"}
+	case lifecycle.StageLoadSite:
+		return []string{"ProbeRegion", "ReadMachineBeforeRelease"}
+	case lifecycle.StageReleaseMAAS:
+		return []string{"EraseAndRelease", "CertifyNode"}
+	case lifecycle.StagePowerOffMAAS:
+		return []string{"PowerOffByMAAS"}
+	case lifecycle.StageRemoveNode:
+		return []string{"ReadNodeFacts", "MoveNode", "RevokeIdentity"}
+	case lifecycle.StageCleanupSecrets:
+		return []string{"DeleteNodeSecrets"}
+	case lifecycle.StageRemoveMAAS:
+		return []string{"RemoveMachine"}
+	}
+	return nil
+}
+
 // projections are the local activities of the mode without incident; a stage that
 // is skipped shows with the next one.
 func (l leaving) projections() []Point {
@@ -227,10 +268,10 @@ func (l leaving) occupy(ctx context.Context, t *Target) error {
 			return fmt.Errorf("let a tenant's data in: %w", err)
 		}
 	}
-	allocation, err := dbtest.OccupyNode(ctx, t.Store, t.NodeID)
-	if err == nil { // the modes that keep the system are for such a tenant alone
-		err = dbtest.SetTenantRoot(ctx, t.Store, false)
+	if err := t.setTenantRoot(ctx, l.root); err != nil { // the modes that keep the system are for one who is not
+		return err
 	}
+	allocation, err := dbtest.OccupyNode(ctx, t.Store, t.NodeID)
 	if err == nil && l.Mode == lifecycle.ModeDrain {
 		go func() { // the tenant leaves after the drain has come to wait for it
 			eventually(ctx, preparation, func() bool { return t.Executions("WaitForAllocationEnd") > 0 })

@@ -79,7 +79,7 @@ func (l leaving) check(ctx context.Context, t *Target, end lifecycle.JobStatus) 
 	l.bounds(f, t, did)
 	switch end {
 	case noExpectedEnd:
-		l.tasksOnce(ctx, f, t)
+		f.tasksOnce(ctx, t)
 		f.certificates(ctx, t)
 	case lifecycle.JobCompleted:
 		l.completed(ctx, f, t, did)
@@ -154,8 +154,11 @@ func (l leaving) completed(ctx context.Context, f *findings, t *Target, did effe
 	f.exactly("installations", reimage, did.machine.Installs)
 	f.exactly("new generations of the identity", reimage, int(did.generation))
 	l.tasks(ctx, f, t)
-	l.certificates(ctx, f, t)
+	f.certificatesOfRun(ctx, t, one(!l.Operation))
 	l.clean(f, t, did)
+	if l.root {
+		l.tenantGone(f, t)
+	}
 	n, err := t.Store.Node(ctx, t.NodeID)
 	if want := l.ends(); err != nil || !slices.Contains(want, n.Status) {
 		f.add(WrongEnd, "the node is %s (%v), should be %v", n.Status, err, want)
@@ -199,7 +202,7 @@ func (l leaving) asks() []string {
 }
 
 // tasksOnce: a stage asks the agent at most once for each kind of task, whatever the end.
-func (l leaving) tasksOnce(ctx context.Context, f *findings, t *Target) {
+func (f *findings) tasksOnce(ctx context.Context, t *Target) {
 	rows, err := t.Store.ListTasks(ctx, db.TaskFilter{JobID: t.jobID()}, "", pageOfTasks)
 	if err != nil {
 		f.add(WrongEnd, "%v", err)
@@ -235,8 +238,8 @@ func (l leaving) tasks(ctx context.Context, f *findings, t *Target) {
 	}
 }
 
-// certificates: one for each run that proves something.
-func (l leaving) certificates(ctx context.Context, f *findings, t *Target) {
+// certificatesOfRun: one for each run that proves something.
+func (f *findings) certificatesOfRun(ctx context.Context, t *Target, want int) {
 	rows, err := evidencedb.CertificatesOfNode(ctx, t.Store, t.NodeID)
 	if err != nil {
 		f.add(WrongEnd, "%v", err)
@@ -246,13 +249,13 @@ func (l leaving) certificates(ctx context.Context, f *findings, t *Target) {
 	for _, r := range rows {
 		got += one(r.RunID == t.jobID())
 	}
-	f.exactly("certificates of the run", one(!l.Operation), got)
+	f.exactly("certificates of the run", want, got)
 }
 
 // clean: every disk but the system's was erased by the scrub, and nothing of the
 // tenant is left on it.
 func (l leaving) clean(f *findings, t *Target, did effects) {
-	if l.Operation {
+	if l.Operation || l.root {
 		return
 	}
 	disks := t.Machine.Spec().Disks
@@ -260,6 +263,15 @@ func (l leaving) clean(f *findings, t *Target, did effects) {
 		if did.erased[d.Name] < 1 {
 			f.add(WrongEnd, "erasures of %s: %d, should be 1", d.Name, did.erased[d.Name])
 		}
+		if held, err := t.node().DiskHolds(d.Name, simnode.TenantMark); err != nil || held {
+			f.add(WrongEnd, "a tenant's data is still on %s (%v)", d.Name, err)
+		}
+	}
+}
+
+// tenantGone: MAAS has erased every disk, since nothing on the node of a root tenant is asked to.
+func (l leaving) tenantGone(f *findings, t *Target) {
+	for _, d := range t.Machine.Spec().Disks {
 		if held, err := t.node().DiskHolds(d.Name, simnode.TenantMark); err != nil || held {
 			f.add(WrongEnd, "a tenant's data is still on %s (%v)", d.Name, err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Jobs that begin with a node in service need one each. To onboard them all would
@@ -33,12 +34,12 @@ func (t *environment) arrange(ctx context.Context, c Case, path *Path) (*Target,
 		if target, err = t.stage(ctx, c); err != nil {
 			return nil, err
 		}
-		if err := t.through(ctx, target, startOnboarding); err != nil {
+		if err := target.through(ctx, contract.KindOnboarding, startOnboarding); err != nil {
 			return nil, fmt.Errorf("onboard: %w", err)
 		}
 	}
 	if path.From == lifecycle.NodeRetired {
-		if err := t.through(ctx, target, startLeaving(lifecycle.ModeRetire)); err != nil {
+		if err := target.through(ctx, contract.KindNodeOperation, startLeaving(lifecycle.ModeRetire)); err != nil {
 			return nil, fmt.Errorf("retire: %w", err)
 		}
 	}
@@ -48,30 +49,29 @@ func (t *environment) arrange(ctx context.Context, c Case, path *Path) (*Target,
 	return target, nil
 }
 
-// through takes a target through a job to which nothing is done, but the faults of its
-// neighbours.
-func (t *environment) through(ctx context.Context, target *Target, start func(context.Context, *db.Tx, *Target) (db.Job, error)) error {
-	target.accept(db.Job{ID: db.NewID("job")})
+// through takes the target through a job to which nothing is done, but the faults of its neighbours.
+func (t *Target) through(ctx context.Context, kind contract.JobKind, start func(context.Context, *db.Tx, *Target) (db.Job, error)) error {
+	t.accept(db.Job{ID: db.NewID("job")})
 	var job db.Job
-	err := t.store.Tx(ctx, func(tx *db.Tx) (err error) {
-		job, err = start(ctx, tx, target)
+	err := t.Store.Tx(ctx, func(tx *db.Tx) (err error) {
+		job, err = start(ctx, tx, t)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	eventually(ctx, preparation, func() bool {
-		if got, err := t.store.Job(ctx, job.ID); err == nil {
+		if got, err := t.Store.Job(ctx, job.ID); err == nil {
 			job = got
 		}
 		pause(ctx, lookEvery)
 		return job.Status.Parked() || lifecycle.Job.Terminal(job.Status)
 	})
 	if job.Status != lifecycle.JobCompleted {
-		return fmt.Errorf("job %s is %s at %s: %s %s", job.ID, job.Status, job.Stage, job.FailureClass, job.Message)
+		return fmt.Errorf("%s %s is %s at %s: %s %s", kind, job.ID, job.Status, job.Stage, job.FailureClass, job.Message)
 	}
-	target.NodeID = *job.NodeID
-	target.accept(db.Job{})
+	t.NodeID = *job.NodeID
+	t.accept(db.Job{})
 	return nil
 }
 
@@ -94,7 +94,7 @@ func (t *Target) again(c Case) *Target {
 	return &Target{
 		Stack: t.Stack, Store: t.Store, Machine: t.Machine, Host: t.Host, Site: t.Site, Profile: t.Profile, SKU: t.SKU,
 		NodeID: t.NodeID, Case: c, DSN: t.DSN, plans: t.plans, maas: t.maas, bmc: t.bmc, retried: map[int64]bool{},
-		releases: t.releases, updates: t.updates,
+		releases: t.releases, updates: t.updates, shared: t.shared, operated: map[int64]bool{},
 	}
 }
 

@@ -312,9 +312,9 @@ const (
 // checks what the job did outside whatever its end.
 func (r *run) checkJob(ctx, playing context.Context, t *environment, target *Target, path *Path, res *Result) {
 	f := &findings{}
-	job := r.awaitEnd(playing, t, target, f)
+	job := r.awaitEnd(playing, t, target, path, f)
 	if len(f.list) == 0 {
-		r.checkEnd(playing, target, job, f)
+		r.checkEnd(playing, target, path, job, f)
 	}
 	res.End = job.Status
 	if len(f.list) > 0 {
@@ -334,7 +334,7 @@ func (f *findings) duplicates(ctx context.Context, target *Target, path *Path) {
 
 // awaitEnd waits until the target's job has ended or is parked, and returns it. It adds a finding
 // when the job stands still, takes too long, or playing ends.
-func (r *run) awaitEnd(playing context.Context, t *environment, target *Target, f *findings) db.Job {
+func (r *run) awaitEnd(playing context.Context, t *environment, target *Target, path *Path, f *findings) db.Job {
 	job, began, moved, ended := target.Job, time.Now(), time.Now(), false
 	eventually(playing, longest*r.o.Patience, func() bool {
 		if got, err := t.store.Job(playing, job.ID); err == nil {
@@ -345,7 +345,7 @@ func (r *run) awaitEnd(playing context.Context, t *environment, target *Target, 
 		}
 		pause(playing, lookEvery)
 		sentOn := func() bool {
-			return target.retries(playing, job) || t.workers != nil && target.waitsOut(playing, job)
+			return target.retries(playing, job) || t.workers != nil && target.waitsOut(playing, job) || path.Parked != nil && path.Parked(playing, target, job)
 		}
 		ended = lifecycle.Job.Terminal(job.Status) || job.Status.Parked() && !sentOn()
 		return ended || time.Since(moved) > r.o.Patience
@@ -362,12 +362,12 @@ func (r *run) awaitEnd(playing context.Context, t *environment, target *Target, 
 }
 
 // checkEnd adds a finding when a job has ended otherwise than it should.
-func (r *run) checkEnd(playing context.Context, target *Target, job db.Job, f *findings) {
+func (r *run) checkEnd(playing context.Context, target *Target, path *Path, job db.Job, f *findings) {
 	if !waitAll(playing, &target.asked) {
 		f.add(Stuck, "%sthe job is %s, and its cancellation has no answer", runenv.Deadline, job.Status)
 		return
 	}
-	if want := target.expected(); !slices.Contains(want, job.Status) {
+	if want := target.expected(path.Ends); !slices.Contains(want, job.Status) {
 		f.add(WrongEnd, "the job is %s at %s, should be %v: %s %s", job.Status, job.Stage, want, job.FailureClass, job.Message)
 	}
 }
@@ -420,7 +420,7 @@ func (r *run) attribute(t *environment, found []violation) {
 		owner, owned := 0, false
 		for i, one := range r.results { // of several cases of one node the last
 			target := t.target(one.JobID)
-			if target != nil && (v.whose == one.JobID || v.whose == *target.Job.NodeID) {
+			if target != nil && (v.whose == one.JobID || v.whose == target.nodeID()) {
 				owner, owned = i, true
 			}
 		}

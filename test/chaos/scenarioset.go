@@ -16,6 +16,8 @@ type ScenarioSet struct {
 	Kind contract.JobKind
 	// Stages are all stages of the kind; each meets each kind of fault.
 	Stages []string
+	// Strata are the kinds of fault that are required on the set; none stands for all.
+	Strata []Kind
 	// Paths are the ways that a job may take.
 	Paths []Path
 	// Also are boundaries that jobs meet only after some faults.
@@ -44,6 +46,12 @@ type Path struct {
 	First []Fault
 	// NoCancel keeps cancellations out of the generated faults.
 	NoCancel bool
+	// Ends are the ends that a job of the path may come to beside those that its faults allow; none
+	// stands for completed.
+	Ends []lifecycle.JobStatus
+	// Parked does what an operator would do for a job that is parked. It returns false when that is
+	// no job of his; nil stands for never.
+	Parked func(ctx context.Context, t *Target, job db.Job) bool
 	// Prepare makes the outside such that the job takes this path.
 	Prepare func(ctx context.Context, t *Target) error
 	// Check returns what is wrong with a job that ended as expected. With end noExpectedEnd it
@@ -62,6 +70,9 @@ func (p *ScenarioSet) path(name string) *Path {
 	}
 	return nil
 }
+
+// requires reports whether a kind of fault is required on the set.
+func (p *ScenarioSet) requires(k Kind) bool { return len(p.Strata) == 0 || slices.Contains(p.Strata, k) }
 
 // beginsInService reports whether cases of a path begin with a node in service.
 func (p *ScenarioSet) beginsInService() bool {

@@ -29,7 +29,7 @@ func Strata(sets []*ScenarioSet) []Stratum {
 	var out []Stratum
 	for _, p := range sets {
 		for _, k := range Kinds() {
-			if len(stagesWith(p, k)) > 0 {
+			if len(stagesWith(p, k)) > 0 && p.requires(k) {
 				out = append(out, Stratum{p, k})
 			}
 		}
@@ -61,7 +61,7 @@ func placesOf(p *ScenarioSet, stage string, k Kind) []place {
 	var out []place
 	for i := range p.Paths {
 		path := &p.Paths[i]
-		if k == Cancel && path.NoCancel {
+		if path.NoCancel && (Fault{Kind: k}).ends() {
 			continue
 		}
 		for _, at := range path.Points {

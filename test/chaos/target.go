@@ -47,6 +47,11 @@ type Target struct {
 	mode      lifecycle.DecommissionMode
 	before    effects // when the case began
 
+	shared, sku db.SKU // whose tenants are not root; that of the case
+	tenant      *stack.Tenant
+	allocation  string // of the tenant
+	watched     *accessWatch
+
 	mu        sync.Mutex
 	asked     sync.WaitGroup
 	cancelled answer
@@ -54,6 +59,11 @@ type Target struct {
 	late      []string       // those that never came
 	retried   map[int64]bool // parked steps that an operator sent on
 	waited    map[int64]bool // those that were sent on when a BMC's window had passed
+
+	givenBack  bool           // the tenant gave the node back in the midst of its provision
+	operated   map[int64]bool // releases that had failed, and that an operator ended
+	parkedOnce bool
+	wrong      []string // what was wrong while a release had failed
 }
 
 // Overlaps is how often an activity of the job was begun while another execution
@@ -83,7 +93,7 @@ func (t *environment) stage(ctx context.Context, c Case) (*Target, error) {
 	}
 	target := &Target{
 		Stack: t.stack, Store: t.store, Machine: m, Host: "gpu-" + m.Spec().ID, SKU: t.sku, Case: c, DSN: t.dsn, plans: t.plans, retried: map[int64]bool{},
-		releases: t.releases,
+		releases: t.releases, shared: t.shared, operated: map[int64]bool{},
 	}
 	if err := target.lay(ctx); err != nil {
 		return nil, err
@@ -150,6 +160,9 @@ func (t *Target) cut(refuse bool, d time.Duration) {
 
 // leave frees what the case used; its counters and rows stay.
 func (t *Target) leave() {
+	if t.watched != nil {
+		t.watched.end()
+	}
 	if n := t.Stack.Sims.Nodes[t.Machine.Spec().ID]; n != nil {
 		n.Close()
 	}
@@ -210,8 +223,8 @@ func (t *Target) ask(ctx context.Context) answer {
 	return unknown
 }
 
-// expected lists the ends that the job may come to.
-func (t *Target) expected() []lifecycle.JobStatus {
+// expected lists the ends that the job may come to; ends are those of its path, none for completed.
+func (t *Target) expected(ends []lifecycle.JobStatus) []lifecycle.JobStatus {
 	t.asked.Wait()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -222,7 +235,20 @@ func (t *Target) expected() []lifecycle.JobStatus {
 		return []lifecycle.JobStatus{lifecycle.JobCancelled, lifecycle.JobCompleted}
 	case refused, notAsked:
 	}
+	if len(ends) > 0 {
+		return ends
+	}
 	return []lifecycle.JobStatus{lifecycle.JobCompleted}
+}
+
+// nodeID is the node that the case is about, "" before its job has one.
+func (t *Target) nodeID() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.Job.NodeID != nil {
+		return *t.Job.NodeID
+	}
+	return t.NodeID
 }
 
 // SystemID is the machine's id in MAAS, "" before it has one.

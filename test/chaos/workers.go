@@ -68,6 +68,7 @@ func workerEnv(c config.Config) []string {
 		"SLIPWAY_TEMPORAL_NAMESPACE=" + c.Temporal.Namespace, "SLIPWAY_TEMPORAL_TASK_QUEUE=" + c.Temporal.TaskQueue,
 		"SLIPWAY_AGENT_CA_DIR=" + c.Agent.CADir, "SLIPWAY_AGENT_PUBLIC_URL=" + c.Agent.PublicURL,
 		"SLIPWAY_AGENT_LISTEN=" + c.Agent.Listen, "SLIPWAY_SECRETS_KEY_FILE=" + c.Secrets.KeyFile, "SLIPWAY_METRICS_LISTEN=",
+		"SLIPWAY_RELEASE_REVOKE_DEADLINE=" + c.Release.RevokeDeadline.String(),
 		"SLIPWAY_AGENT_OFFLINE_AFTER=" + c.Agent.OfflineAfter.String(), "SLIPWAY_WORKER_DEADLOCK_TIMEOUT=" + c.Worker.DeadlockTimeout.String(),
 	}
 }

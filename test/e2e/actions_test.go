@@ -162,7 +162,7 @@ func twoAtOnce(t *testing.T, w *world, m *simhw.Machine) {
 }
 
 // restartClean: a deployment fails; the restart releases and deletes what was
-// made before it begins anew, each once, and proves it by looking.
+// made before it begins again, each once, and proves it by looking.
 func restartClean(t *testing.T, w *world, m *simhw.Machine) {
 	w.failNext(t, m, maassim.Fault{Name: "deploy_curtin_fail", Count: 1})
 	j := w.onboard(t, m)

@@ -1,77 +1,41 @@
 package e2e_test
 
 import (
-	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"net"
+	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/crypto/ssh"
 
+	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
-	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
+	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/intent/allocation"
-	"github.com/slipway-cloud/slipway/intent/tenancy"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
+	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // tenant is a project with one key.
 type tenant struct {
 	*world
-	project string
-	signer  ssh.Signer
+	*stack.Tenant
 }
 
 // newTenant makes a project that may have nodes of the world's SKU, which is offered.
 func (w *world) newTenant(t *testing.T) *tenant {
 	t.Helper()
-	_, private, err := ed25519.GenerateKey(rand.Reader)
+	made, err := stack.NewTenant(t.Context(), w.App.Store, w.sku.ID, w.profile.ID)
 	require.NoError(t, err)
-	out := &tenant{world: w}
-	out.signer, err = ssh.NewSignerFromKey(private)
-	require.NoError(t, err)
-	key, err := tenancy.ParseSSHKey(string(ssh.MarshalAuthorizedKey(out.signer.PublicKey())))
-	require.NoError(t, err)
-	var member tenancydb.Member
-	require.NoError(t, w.App.Store.Tx(t.Context(), func(tx *db.Tx) error {
-		account, err := tenancydb.CreateAccount(t.Context(), tx, db.NewID("account"), 1)
-		if err != nil {
-			return err
-		}
-		p, err := tenancy.CreateProject(t.Context(), tx, tenancy.NewProject{AccountID: account.ID, Name: "project"}, admin)
-		if err != nil {
-			return err
-		}
-		out.project = p.ID
-		if member, err = tenancydb.AddMember(t.Context(), tx, p.ID, tenancydb.NewMember{Subject: tenancy.SubjectPrefix + db.NewID("subject"), Name: "anna", Role: lifecycle.RoleProjectOwner}); err != nil {
-			return err
-		}
-		if err := tenancydb.PutQuota(t.Context(), tx, p.ID, "", 10); err != nil {
-			return err
-		}
-		_, err = tenancydb.PutOffer(t.Context(), tx, tenancydb.Offer{SKUID: w.sku.ID, ProfileID: w.profile.ID, Title: "one node", Isolation: "shared_network"})
-		return err
-	}))
-	require.NoError(t, w.App.Store.ForProject(t.Context(), out.project, func(tx *db.ProjectTx) error {
-		_, err := tenancydb.AddSSHKey(t.Context(), tx, tenancydb.SSHKey{
-			MemberID: member.ID, Name: "laptop", Type: key.Type, PublicKey: key.PublicKey, Fingerprint: key.Fingerprint,
-		})
-		return err
-	}))
-	return out
+	return &tenant{world: w, Tenant: made}
 }
 
 // allocate asks for a node as the API does, once one can be claimed.
@@ -79,7 +43,7 @@ func (a *tenant) allocate(t *testing.T) allocation.Accepted {
 	t.Helper()
 	var out allocation.Accepted
 	require.NoError(t, a.App.Store.Tx(t.Context(), func(tx *db.Tx) (err error) {
-		out, err = allocation.Create(t.Context(), tx, allocation.Request{ProjectID: a.project, SKUID: a.sku.ID, WaitSeconds: 600, Actor: admin})
+		out, err = a.Allocate(t.Context(), tx, "")
 		return err
 	}))
 	return out
@@ -103,32 +67,22 @@ func (w *world) allocation(t *testing.T, id string) allocationdb.Allocation {
 	return row
 }
 
-// run logs in with the tenant's own key as the connection says, to the pinned host key alone, and runs
-// a command.
-func (a *tenant) run(ctx context.Context, c *allocationdb.Connection, command string) (string, error) {
-	host, _, _, _, err := ssh.ParseAuthorizedKey([]byte(c.HostKey))
-	if err != nil {
-		return "", err
-	}
-	conf := &ssh.ClientConfig{User: c.User, Auth: []ssh.AuthMethod{ssh.PublicKeys(a.signer)}, HostKeyCallback: ssh.FixedHostKey(host), Timeout: runenv.Patience(10 * time.Second)}
-	address := net.JoinHostPort(c.Host, strconv.Itoa(c.Port))
-	raw, err := (&net.Dialer{Timeout: conf.Timeout}).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return "", err
-	}
-	conn, channels, requests, err := ssh.NewClientConn(raw, address, conf)
-	if err != nil {
-		_ = raw.Close()
-		return "", err
-	}
-	client := ssh.NewClient(conn, channels, requests)
-	defer func() { _ = client.Close() }()
-	session, err := client.NewSession()
-	if err != nil {
-		return "", err
-	}
-	out, err := session.Output(command)
-	return strings.TrimSpace(string(out)), err
+// jobPlan asks the API what a job would do now.
+func (w *world) jobPlan(t *testing.T, jobID string) rest.Plan {
+	t.Helper()
+	token, err := op.CreateToken(t.Context(), w.App.Store, "planner", []string{"viewer"}, time.Hour)
+	require.NoError(t, err)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.Config.API.PublicURL+"/api/v1/admin/jobs/"+jobID+"/plan", nil)
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+token)
+	client := http.Client{Timeout: runenv.Patience(time.Minute)}
+	res, err := client.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	var p rest.Plan
+	require.NoError(t, json.NewDecoder(res.Body).Decode(&p))
+	return p
 }
 
 // becomes waits until an allocation has a status, and fails on the job that does not get it there.
@@ -150,15 +104,20 @@ func TestAllocation_OneTenantAfterAnother(t *testing.T) {
 	for m, nodeID = range w.activeNodes(t) {
 	}
 	first, second := w.newTenant(t), w.newTenant(t)
+	given := w.credentialsOf(t, m)
+	password := w.bmcPassword(t, nodeID)
 	got := first.allocate(t)
 	active := w.becomes(t, got.Allocation.ID, got.Job.ID, lifecycle.AllocationActive)
 	require.NotNil(t, active.StartTime)
 	require.NotNil(t, active.AccessGivenAt)
 	require.NotNil(t, active.Image)
-	uid, err := first.run(t.Context(), active.Connection, "id -u")
+	w.requireWorthless(t, m, given)
+	require.NotEmpty(t, active.Network.CIDR)
+	require.Equal(t, active.ID, w.marked(t, nodeID), "MAAS names the allocation")
+	uid, err := first.Run(t.Context(), active.Connection, "id -u")
 	require.NoError(t, err)
 	require.NotEqual(t, "0", uid)
-	_, err = second.run(t.Context(), active.Connection, "id -u")
+	_, err = second.Run(t.Context(), active.Connection, "id -u")
 	require.Error(t, err, "another tenant's key is refused")
 	require.NoError(t, w.Sims.Nodes[m.Spec().ID].Occupy())
 
@@ -174,6 +133,15 @@ func TestAllocation_OneTenantAfterAnother(t *testing.T) {
 	parked := w.job(t, released.Job.ID)
 	require.Equal(t, lifecycle.FailFirmwareChanged, parked.FailureClass, parked.Message)
 	require.Equal(t, lifecycle.NodeQuarantined, w.node(t, nodeID).Status)
+	planned := w.jobPlan(t, parked.ID)
+	require.Contains(t, planned.Summary, "Taken up again where it is parked, the job would run to its end", "%+v", planned.Rows)
+	would := map[string]contract.PlannedAction{}
+	for _, row := range planned.Rows {
+		would[row.Stage] = row.Planned
+	}
+	require.Len(t, would, len(lifecycle.AllocationReleaseStages()))
+	require.Equal(t, contract.PlannedDone, would[lifecycle.StageReleaseMAAS])
+	require.Equal(t, contract.PlannedRun, would[lifecycle.StageValidateFirmware])
 	m.SetBootEntries()
 	require.Equal(t, http.StatusOK, w.act(t, "olga", parked.ID, lifecycle.ActionRetryStage, "").code)
 	gone := w.becomes(t, active.ID, released.Job.ID, lifecycle.AllocationReleased)
@@ -182,6 +150,8 @@ func TestAllocation_OneTenantAfterAnother(t *testing.T) {
 	require.NotNil(t, gone.CertificateID)
 	require.False(t, gone.AccessEndedAt.After(*gone.ReleasedAt))
 	require.Nil(t, w.node(t, nodeID).TenantLeftAt)
+	require.Empty(t, w.marked(t, nodeID))
+	require.NotEqual(t, password, w.bmcPassword(t, nodeID), "root could have learnt it")
 	c := w.certificate(t, nodeID)
 	require.Equal(t, evidence.VerdictClean, c.Verdict, "%v", c.Failures)
 	require.Equal(t, released.Job.ID, c.Run.ID)
@@ -199,9 +169,53 @@ func TestAllocation_OneTenantAfterAnother(t *testing.T) {
 		_, err := os.Stat(filepath.Join(root, left))
 		require.ErrorIs(t, err, os.ErrNotExist, left)
 	}
-	_, err = first.run(t.Context(), next.Connection, "id -u")
+	_, err = first.Run(t.Context(), next.Connection, "id -u")
 	require.Error(t, err, "the first tenant's key is refused")
 	require.NotEqual(t, active.Connection.HostKey, next.Connection.HostKey)
-	_, err = second.run(t.Context(), next.Connection, "id -u")
+	_, err = second.Run(t.Context(), next.Connection, "id -u")
+	require.NoError(t, err)
+}
+
+// TestAllocation_OneTenantAfterAnother_NotRoot gives a node to tenants who are not root on it: the
+// installed system stays, is scrubbed, and the node is in service again without an operator.
+func TestAllocation_OneTenantAfterAnother_NotRoot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, stack.Options{Count: 1})
+	var m *simhw.Machine
+	var nodeID string
+	for m, nodeID = range w.activeNodes(t) {
+	}
+	first, second := w.newTenant(t), w.newTenant(t)
+	require.NoError(t, dbtest.SetTenantRoot(t.Context(), w.App.Store, false))
+	got := first.allocate(t)
+	active := w.becomes(t, got.Allocation.ID, got.Job.ID, lifecycle.AllocationActive)
+	_, err := first.Run(t.Context(), active.Connection, "sudo -n id -u")
+	require.Error(t, err, "he is not root")
+	root := w.Sims.Nodes[m.Spec().ID].Root()
+	data := []string{"/home/" + lifecycle.TenantAccount(active.ID) + "/data", "/tmp/.miner", "/dev/shm/miner"}
+	for _, file := range data {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(root, file), []byte("his"), 0o600))
+	}
+	waiting := second.allocate(t)
+	released := first.release(t, active.ID)
+	gone := w.becomes(t, active.ID, released.Job.ID, lifecycle.AllocationReleased)
+	require.Equal(t, lifecycle.AccessRevoked, gone.Access)
+	require.NotNil(t, gone.CertificateID)
+	require.Equal(t, 1, m.Counters().Installs, "the installed system stays: %v", string(w.job(t, released.Job.ID).Checkpoint))
+
+	next := w.becomes(t, waiting.Allocation.ID, waiting.Job.ID, lifecycle.AllocationActive)
+	require.Equal(t, nodeID, *next.NodeID)
+	require.Nil(t, w.node(t, nodeID).TenantLeftAt)
+	c := w.certificate(t, nodeID)
+	require.NotNil(t, c.SanitizedSince, "%v", c.Failures)
+	require.True(t, c.SanitizedSince.After(*gone.AccessEndedAt))
+	for _, left := range append(data, "/home/"+lifecycle.TenantAccount(active.ID)) {
+		_, err := os.Stat(filepath.Join(root, left))
+		require.ErrorIs(t, err, os.ErrNotExist, left)
+	}
+	_, err = first.Run(t.Context(), next.Connection, "id -u")
+	require.Error(t, err, "the first tenant's key is refused")
+	_, err = second.Run(t.Context(), next.Connection, "id -u")
 	require.NoError(t, err)
 }

@@ -114,8 +114,8 @@ func (c *classCase) id() string {
 	return v.SystemID
 }
 
-// deleteTwin deletes the record that does not hold the boot card.
-func (c *classCase) deleteTwin() {
+// deleteSecondRecord deletes the record that does not hold the boot card.
+func (c *classCase) deleteSecondRecord() {
 	c.t.Helper()
 	var macs []string
 	for _, n := range c.m.Spec().NICs {

@@ -52,7 +52,7 @@ func otherJob(ctx workflow.Context, in contract.JobInput) (contract.JobResult, e
 
 // TestClassesOfOtherJobs: an activity error of a class that no job meets yet, or
 // that the sweeper gives, parks a job in that class, in the database, and the
-// recommended action is obeyed there. It says nothing of who will raise it.
+// recommended action is taken there. It says nothing of who will raise it.
 func TestClassesOfOtherJobs(t *testing.T) {
 	t.Parallel()
 	store := dbtest.Store(t)
@@ -86,7 +86,7 @@ func TestClassesOfOtherJobs(t *testing.T) {
 				step.repaired.Store(true)
 				act(info.Recommended)
 			}, time.Hour)
-			if info.Recommended == lifecycle.ActionMarkManual { // it stays a person's, who ends it
+			if info.Recommended == lifecycle.ActionMarkManual { // it stays an operator's, who ends it
 				env.RegisterDelayedCallback(func() { act(lifecycle.ActionCancel) }, 2*time.Hour)
 			}
 			env.ExecuteWorkflow(otherJob, contract.JobInput{JobID: job.ID, Kind: contract.KindOnboarding, NodeID: *job.NodeID, SiteID: *job.SiteID})

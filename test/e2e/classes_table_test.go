@@ -17,8 +17,8 @@ import (
 )
 
 // classesWithoutProducer are the classes that nothing in Slipway raises: the jobs that will
-// do not exist yet. They are part of the contract between jobs and operators
-// (seed 001), so their runbooks are there and the runner parks in them; no fault
+// do not exist yet. They are part of the contract between jobs and operators,
+// so their runbooks are there and the runner parks in them; no fault
 // outside can lead to them, and no row plants one.
 func classesWithoutProducer() map[lifecycle.FailureClass]string {
 	return map[lifecycle.FailureClass]string{
@@ -115,7 +115,7 @@ func siteClassRows() []classRow {
 func machineClassRows() []classRow {
 	return []classRow{
 		{class: lifecycle.FailConflictingCandidates, stage: lifecycle.StageCreateOrFind, says: `2 MAAS machines match`,
-			fault: withMAASFault(maassim.Fault{Name: "conflicting_candidates"}), repair: (*classCase).deleteTwin},
+			fault: withMAASFault(maassim.Fault{Name: "conflicting_candidates"}), repair: (*classCase).deleteSecondRecord},
 		{class: lifecycle.FailCommissioning, stage: lifecycle.StageWaitReady, says: `Failed commissioning: failed scripts: `,
 			fault: withMAASFault(maassim.Fault{Name: "commission_fail", Count: 2})},
 		{class: lifecycle.FailStageDeadline, stage: lifecycle.StageWaitReady, says: `wait_for_ready did not end within 5s`,

@@ -102,7 +102,7 @@ func TestFullDecommission_DeletesTheNode(t *testing.T) {
 	jobs, old := map[*simhw.Machine]rest.Job{}, map[*simhw.Machine]*http.Client{}
 	for m, id := range nodes {
 		old[m] = w.stolenIdentity(t, m)
-		require.Equal(t, http.StatusOK, w.beat(t, old[m], id), "the identity is good before")
+		require.Equal(t, http.StatusOK, w.repeatHeartbeat(t, old[m], id), "the identity is good before")
 		require.NoError(t, w.Sims.Nodes[m.Spec().ID].Occupy())
 		jobs[m] = w.decommission(t, id, lifecycle.ModeFull)
 	}
@@ -114,7 +114,7 @@ func TestFullDecommission_DeletesTheNode(t *testing.T) {
 		require.Equal(t, string(lifecycle.ModeFull), c.Run.Mode)
 		require.Equal(t, evidence.VerdictClean, c.Verdict, "%v", c.Failures)
 		require.Len(t, disks(c)[true], len(m.Spec().Disks))
-		require.Equal(t, http.StatusForbidden, w.beat(t, old[m], id), "a certificate of a removed node is refused")
+		require.Equal(t, http.StatusForbidden, w.repeatHeartbeat(t, old[m], id), "a certificate of a removed node is refused")
 	}
 	w.comesBackAsANewNode(t, nodes)
 }
@@ -170,7 +170,7 @@ func (w *world) records(t *testing.T, m *simhw.Machine) []providers.MAASMachine 
 	return found
 }
 
-// comesBackAsANewNode onboards the same servers again (seed 001 section 3.3).
+// comesBackAsANewNode onboards the same servers again.
 func (w *world) comesBackAsANewNode(t *testing.T, nodes map[*simhw.Machine]string) {
 	t.Helper()
 	require.NoError(t, w.SeedSecrets(t.Context()))
@@ -206,9 +206,9 @@ func (w *world) identityBelow(t *testing.T, root string) *http.Client {
 	}}}
 }
 
-// beat repeats the node's last heartbeat with an identity and returns the status
+// repeatHeartbeat repeats the node's last heartbeat with an identity and returns the status
 // of the answer.
-func (w *world) beat(t *testing.T, c *http.Client, nodeID string) int {
+func (w *world) repeatHeartbeat(t *testing.T, c *http.Client, nodeID string) int {
 	t.Helper()
 	last, err := w.App.Store.LatestHeartbeat(t.Context(), nodeID)
 	require.NoError(t, err)

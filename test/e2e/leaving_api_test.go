@@ -55,7 +55,7 @@ func (r requests) send(t *testing.T, want int, method, path string, body, out an
 	}
 }
 
-// decommission starts a mode as a person does: the plan is made and read, a
+// decommission starts a mode as an operator does: the plan is made and read, a
 // start without its hash or with another is refused and starts nothing, and the
 // hash starts the job.
 func (w *world) decommission(t *testing.T, nodeID string, mode lifecycle.DecommissionMode) rest.Job {

@@ -117,7 +117,7 @@ func (w *world) history(t *testing.T, j db.Job) string {
 	return b.String()
 }
 
-// searchable: operators find jobs by node and by who needs a person.
+// searchable: operators find jobs by node and by who needs an operator.
 func (w *world) searchable(t *testing.T, j db.Job) {
 	t.Helper()
 	for query, want := range map[string]int{

@@ -34,7 +34,7 @@ func TestPXENode_InstalledAndErased(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, s.Hardware.BootID(), last.BootID)
 		stolen[i] = w.identityBelow(t, s.Disk.Root())
-		require.Equal(t, http.StatusOK, w.beat(t, stolen[i], nodes[i]), "the identity is good before")
+		require.Equal(t, http.StatusOK, w.repeatHeartbeat(t, stolen[i], nodes[i]), "the identity is good before")
 		require.NoError(t, s.Disk.Occupy())
 		jobs[i] = w.begin(t, nodes[i], map[string]any{"state": "deprovisioning", "grace_seconds": 1})
 	}
@@ -44,7 +44,7 @@ func TestPXENode_InstalledAndErased(t *testing.T) {
 		power(t, s, simhw.Off)
 		erased(t, s)
 		w.proven(t, s, nodes[i])
-		require.Equal(t, http.StatusForbidden, w.beat(t, stolen[i], nodes[i]), "the certificate of a retired node is refused")
+		require.Equal(t, http.StatusForbidden, w.repeatHeartbeat(t, stolen[i], nodes[i]), "the certificate of a retired node is refused")
 		require.Nil(t, w.view(t, nodes[i]).PXE.Netboot, "nothing is booted for it any more")
 		counters := s.Hardware.Counters()
 		require.Equal(t, 1, counters.Installs)
@@ -115,7 +115,7 @@ func TestPXENode_WithoutBMCParksForRestart(t *testing.T) {
 		require.Equal(t, lifecycle.FailPowerNotConfirmed, j.FailureClass, "%s: %s", j.FailedStage, j.Message)
 		require.Contains(t, j.NextStep+j.Message, "by hand")
 		require.Equal(t, lifecycle.NodeDeprovisioning, w.node(t, id).Status)
-		s.Hardware.Reset("a person")
+		s.Hardware.Reset("an operator")
 		w.act(t, job, lifecycle.ActionRetryStage)
 	}
 	require.Equal(t, []string{lifecycle.StageBootEraser, lifecycle.StageValidateClean}, parked)
@@ -147,7 +147,7 @@ func TestPXEDeprovisioning_CancelledBeginsAgain(t *testing.T) {
 	erased(t, s)
 }
 
-// hardware is a machine as a person plans it.
+// hardware is a machine as an operator plans it.
 func (w *pxeWorld) hardware(s *stack.PXEServer) map[string]any {
 	spec := s.Hardware.Spec()
 	return map[string]any{"mac_addresses": []string{s.MAC()}, "serial_number": spec.Serial, "system_uuid": spec.UUID,
@@ -175,7 +175,7 @@ func TestPXEMigration_ToNewDisks(t *testing.T) {
 	require.Equal(t, []string{fresh.MAC()}, w.node(t, id).MACs)
 	require.Equal(t, fresh.Hardware.Spec().Serial, w.node(t, id).Serial)
 	w.heard(t, id, fresh)
-	require.Equal(t, http.StatusForbidden, w.beat(t, stolen, id), "the identity of the old hardware is shut out")
+	require.Equal(t, http.StatusForbidden, w.repeatHeartbeat(t, stolen, id), "the identity of the old hardware is shut out")
 	erased(t, old)
 	require.Equal(t, 1, fresh.Hardware.Counters().Installs)
 	require.True(t, fresh.Hardware.OSUp())

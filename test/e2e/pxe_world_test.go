@@ -214,7 +214,7 @@ func (w *pxeWorld) way(t *testing.T, id string) (states []string) {
 }
 
 // pinned approves the certificate of a BMC that the job has met for the first
-// time, as a person does who has compared it.
+// time, as an operator does who has compared it.
 func (w *pxeWorld) pinned(t *testing.T, job, id string, s *stack.PXEServer) {
 	t.Helper()
 	j := w.ends(t, job, pxePatience)

@@ -85,10 +85,14 @@ func endIdentity(t *testing.T, path string) {
 	require.NoError(t, err)
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(t, err)
-	id["certificate_pem"] = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	id["key_pem"] = string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
+	id["certificate_pem"] = string(pemBlock("CERTIFICATE", der))
+	id["key_pem"] = string(pemBlock("PRIVATE KEY", secret))
 	raw, err = json.Marshal(id)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path+".new", raw, 0o600))
 	require.NoError(t, os.Rename(path+".new", path))
+}
+
+func pemBlock(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }

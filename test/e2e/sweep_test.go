@@ -44,6 +44,7 @@ func TestSweeper_FindsLostWorkflows(t *testing.T) {
 		},
 	})
 	t.Cleanup(func() { _ = w.App.Sweeps().Remove(context.WithoutCancel(t.Context())) })
+	t.Cleanup(func() { _ = w.App.Bills().Remove(context.WithoutCancel(t.Context())) })
 	token, err := op.CreateToken(t.Context(), w.App.Store, "sweep", []string{"operator"}, time.Hour)
 	require.NoError(t, err)
 	m := w.Sims.Fleet.All()
@@ -74,7 +75,7 @@ func TestSweeper_FindsLostWorkflows(t *testing.T) {
 	require.Equal(t, lifecycle.JobFailedRetryable, found.Status)
 	require.Equal(t, lifecycle.ActionResume, found.RecommendedAction)
 	require.Contains(t, found.Message, "terminated by ")
-	require.Contains(t, found.Message, "somebody was careless")
+	require.Contains(t, found.Message, "ended by mistake")
 	w.audited(t, found)
 
 	w.untilAttention(t, token, "three jobs without a workflow", func(l []rest.Attention) bool {
@@ -140,7 +141,7 @@ func (w *world) startLater(t *testing.T, id string, in contract.JobInput) {
 
 func (w *world) terminate(t *testing.T, workflowID string) {
 	t.Helper()
-	require.NoError(t, w.App.Temporal.TerminateWorkflow(t.Context(), workflowID, "", "somebody was careless"))
+	require.NoError(t, w.App.Temporal.TerminateWorkflow(t.Context(), workflowID, "", "ended by mistake"))
 }
 
 // audited: the change of state says who, why and on which grounds.
@@ -152,7 +153,7 @@ func (w *world) audited(t *testing.T, j db.Job) {
 	require.Equal(t, "park", rows[0].Name)
 	require.Equal(t, string(lifecycle.OwnerSystem), rows[0].Owner)
 	require.Equal(t, "sweeper", *rows[0].ActorID)
-	require.Contains(t, *rows[0].Comment, "somebody was careless")
+	require.Contains(t, *rows[0].Comment, "ended by mistake")
 	broken, err := w.App.Store.VerifyAudit(t.Context(), "job", j.ID)
 	require.NoError(t, err)
 	require.Zero(t, broken)

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -152,8 +154,26 @@ func (w *world) fillProject(t *testing.T) string {
 	w.mustCall(t, http.MethodPut, "/api/v1/admin/projects/"+id+"/quotas/"+w.SKU.ID, object{"max_nodes": 4, "reason": "as agreed"})
 	w.mustCall(t, http.MethodPut, "/api/v1/admin/catalogue/"+w.SKU.ID, object{"profile_id": w.Profile.ID, "title": "Eight H100", "isolation": "dedicated_network"})
 	w.plantProjectParts(t)
+	w.fillAllocations(t, id)
 	w.project = id
 	return id
+}
+
+// fillAllocations gives a project an allocation that never became active.
+func (w *world) fillAllocations(t *testing.T, project string) {
+	t.Helper()
+	by := db.Actor{Owner: lifecycle.OwnerAdmin, ID: "test"}
+	require.NoError(t, w.App.Store.Tx(t.Context(), func(tx *db.Tx) error {
+		a, err := allocationdb.Create(t.Context(), tx, allocationdb.New{
+			ProjectID: project, SKUID: w.SKU.ID, Name: "train", Tags: map[string]string{"team": "research"}, RequestedBy: "test", Actor: by,
+			Keys: []allocationdb.PublicKey{{Fingerprint: dbtest.KeyFingerprint, PublicKey: dbtest.Key}},
+		})
+		if err != nil {
+			return err
+		}
+		_, err = allocationdb.Fail(t.Context(), tx, a.ID, lifecycle.FailureProvision, "login at prove_login", by)
+		return err
+	}))
 }
 
 // plantProjectParts gives each project that has none a member, and what only members and deliveries

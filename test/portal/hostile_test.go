@@ -59,7 +59,7 @@ func TestPortal_ShowsHostileTexts(t *testing.T) {
 	must := []string{
 		"/nodes", "/nodes/:id", "/jobs/:id", "/attention", "/batches", "/batches/:id", "/drift", "/drift/:id", "/onboard", "/bmcs", "/bmcs/:id", "/sites", "/sites/:id",
 		"/sites/:id/profiles/:profile", "/skus", "/skus/:id", "/install-workflows", "/install-workflows/:id", "/billing-accounts", "/billing-accounts/:id", "/projects", "/projects/:id",
-		"/projects/:id/webhooks/:hook", "/catalogue", "/audit", "/api-tokens",
+		"/projects/:id/webhooks/:hook", "/projects/:id/allocations/:allocation", "/allocations/:id", "/catalogue", "/audit", "/api-tokens",
 	}
 	for _, part := range projectParts(t) {
 		must = append(must, strings.Replace(partRow, ":part", part, 1))
@@ -137,6 +137,8 @@ func (w *world) plantHostileTexts(t *testing.T, texts []hostile.Text) {
 	require.Contains(t, short, image)
 	facts, err := json.Marshal(object{image: all})
 	require.NoError(t, err)
+	tags, err := json.Marshal(object{image: image})
+	require.NoError(t, err)
 	seen, err := json.Marshal(db.PXEFacts{Hostname: image, Vendor: image, Model: image, SerialNumber: image})
 	require.NoError(t, err)
 	w.plantProjectParts(t)
@@ -158,6 +160,7 @@ func (w *world) plantHostileTexts(t *testing.T, texts []hostile.Text) {
 		{"bmcs", "system_id", image}, {"bmcs", "auth_blocked_at = now(), auth_blocked_reason", whole}, {"events", "payload", string(facts)},
 		{"pxe_nodes", "facts", string(seen)}, {"catalogue_items", "title", image}, {"catalogue_items", "description", image},
 		{"project_members", "name", image}, {"project_ssh_keys", "name", image}, {"project_tokens", "name", image}, {"notices", "message", image},
+		{"allocations", "name", image}, {"allocations", "failure_message", short}, {"allocations", "condition_reason", image}, {"allocations", "tags", string(tags)},
 		{"notice_emails", "reason", whole}, {"webhook_deliveries", "reason", whole}, {"webhook_deliveries", "subject", image},
 	} {
 		done, err := conn.Exec(t.Context(), "UPDATE "+column.table+" SET "+column.name+" = $1", column.value)

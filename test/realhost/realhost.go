@@ -16,7 +16,7 @@ import (
 
 const (
 	// Var is set to 1 to run the tests on any machine, and to 0 to keep them away, also where
-	// RequireVar is 1: a person has decided.
+	// RequireVar is 1: an operator has decided.
 	Var = "SLIPWAY_TEST_REAL_HOST"
 	// RequireVar is set to 1 where nothing that a test needs may be missing, as in CI.
 	RequireVar = "SLIPWAY_REQUIRE_PEERS"

@@ -7,14 +7,14 @@ import "slices"
 // A test compares this list with the sources.
 func raced() []string {
 	return []string{
-		"activities/agenttask", "activities/bmc", "activities/drift", "activities/projection",
+		"activities/agenttask", "activities/billing", "activities/bmc", "activities/drift", "activities/projection",
 		"activities/sweep",
 		"api/agentapi", "api/boot", "api/op", "api/portal", "api/ratelimit", "api/rest",
 		"db", "db/drift",
 		"agent", "agent/atomicfile", "agent/gpupattern", "agent/metadata",
 		"agent/taskhandlers", "agent/privileged", "agent/scrub",
 		"agent/selfupdate", "agent/task", "internal/devserver/identity", "internal/devserver/toolcache",
-		"test/chaos", "internal/nodeca", "sim/pxe", "internal/server/relay",
+		"test/billing", "test/chaos", "internal/nodeca", "sim/pxe", "internal/server/relay",
 		"internal/server", "internal/server/deliver", "providers/webhook", "providers/mail", "internal/signing", "sim/node", "internal/telemetry",
 		"internal/temporaltls", "internal/temporalx", "internal/temporalx/payloadcodec",
 		"sim/redfish", "providers/bmc/ipmi", "providers/bmc/redfish", "providers/maas",

@@ -318,23 +318,17 @@ func (s *Stack) slipway(ctx context.Context) error {
 	if err := s.Postgres.EnsureLogin(ctx, customerLogin, db.RoleCustomer); err != nil {
 		return err
 	}
-	if s.App, err = server.Open(ctx, cfg, orDiscard(s.Options.Log)); err != nil {
+	if err := s.openApp(ctx); err != nil {
 		return err
 	}
-	s.onClose(s.App.Close)
-	s.App.Receiver = s.Options.Receiver
+	s.onClose(func() { s.App.Close() })
 	if s.Options.Dir == "" && !s.Options.NoWorker {
 		// The server may be shared and outlive this stack: nothing shall go on firing there.
 		s.onClose(func() { _ = s.App.Sweeps().Remove(s.ctx) })
+		s.onClose(func() { _ = s.App.Bills().Remove(s.ctx) })
 		s.onClose(func() { _ = s.App.RemoveReconciles(s.ctx) })
 	}
-	if !s.Options.NoAPI {
-		s.StartRole("api", s.App.RunAPI)
-	}
-	if !s.Options.NoWorker {
-		s.StartRole("worker", func(ctx context.Context) error { return s.App.RunWorker(ctx) })
-	}
-	return s.ready(ctx)
+	return s.serve(ctx)
 }
 
 func (s *Stack) configure(ctx context.Context) (config.Config, error) {

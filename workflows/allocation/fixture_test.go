@@ -30,7 +30,6 @@ type fixture struct {
 	mu    sync.Mutex
 	facts contract.AllocationFacts
 	node  contract.DecommissionFacts
-	tasks []string // kinds, and "withdraw" for a task that takes every key away
 }
 
 func setup(t *testing.T, workflow any, kind contract.JobKind, status lifecycle.AllocationStatus, root bool) *fixture {
@@ -71,6 +70,7 @@ func (f *fixture) register() {
 	f.says("WaitForDeployed", maasact.DeployedFacts{MachineFacts: contract.MachineFacts{SystemID: "abc", Status: "Deployed"}, Outcome: contract.DeployOK})
 	f.says("PowerOffByBMC", contract.PowerFacts{State: "off", ReportedBy: "BMC", Done: true})
 	f.says("PowerOffByMAAS", contract.PowerFacts{State: "off", ReportedBy: "MAAS", Done: true})
+	f.says("CommitRotation", contract.RotationFacts{Committed: true})
 	f.says("CertifyNode", contract.CertificateFacts{CertificateID: "cert_1", Verdict: "clean"})
 }
 

@@ -42,6 +42,7 @@ type ProvisionTries struct {
 	Keys     contract.TaskTries `json:"keys"`
 	Withdraw contract.TaskTries `json:"withdraw"`
 	Revoke   contract.TaskTries `json:"revoke"`
+	Retire   contract.TaskTries `json:"retire,omitzero"`
 }
 
 // Provision is the workflow that gives a tenant a node.
@@ -173,7 +174,7 @@ func provisionStages() []stage.Stage[ProvisionState] {
 		{Name: lifecycle.StageSnapshotFirmware, Weight: 6, Deadline: bmcDeadline, Skip: skipWithoutBMC, Run: unlessReleased(snapshot),
 			Doc: "keep what the BMC says of accounts, network, boot order, Secure Boot and firmware, to compare it at the release"},
 		{Name: lifecycle.StageRetireCredentials, Weight: 1, Deadline: shortDeadline, Run: unlessReleased(retire),
-			Doc: "end every enrolment token of the node and delete what its installation was given, so that nothing on its disk is good elsewhere"},
+			Doc: "end every enrolment token of the node, and delete what its installation was given, here and on its disk"},
 		{Name: lifecycle.StageCreateAccount, Weight: 4, Deadline: taskDeadline, Waits: true, Run: unlessReleased(createAccount), Undo: undoAccount,
 			Doc: "make the tenant's account on the node, without a password and without keys"},
 		{Name: lifecycle.StageProveLogin, Weight: 8, Deadline: taskDeadline, Run: unlessReleased(proveLogin),

@@ -1,6 +1,7 @@
 package allocation
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -61,6 +62,9 @@ func unlessReleased(run func(workflow.Context, *ProvisionState) error) func(work
 		if f.ReleaseAsked() {
 			return stage.Cancel("its release was asked for")
 		}
+		if f.IsLate(workflow.Now(ctx)) {
+			return stage.Fail(lifecycle.FailStageDeadline, "the node was not the tenant's in time; it is taken back")
+		}
 		return run(ctx, s)
 	}
 }
@@ -73,7 +77,7 @@ func checkNode(ctx workflow.Context, s *ProvisionState) error {
 		return err
 	}
 	s.Node = f
-	if why := s.unfit(); why != "" {
+	if why := cmp.Or(s.unfit(), s.heldElsewhere()); why != "" {
 		return stage.Fail(lifecycle.FailStateDisagreement, "the node cannot be given to a tenant: %s", why)
 	}
 	c, err := stage.Do(ctx, stage.KindMAASCall, "read site, profile, SKU", maas.LoadNodeConfig, maasact.NodeConfigIn{JobRef: s.Job.At(at)})
@@ -92,11 +96,15 @@ func checkNode(ctx workflow.Context, s *ProvisionState) error {
 	if s.Machine = m; m.Status != "Deployed" {
 		return stage.Fail(lifecycle.FailStateDisagreement, "the node cannot be given to a tenant: MAAS says %s of machine %s, not Deployed", m.Status, s.Node.SystemID)
 	}
-	image, err := stage.Do(ctx, stage.KindMAASCall, "read what is installed", maas.ReadInstalledImage, in)
-	if err == nil {
-		s.Image = &image
+	if why := s.heldElsewhere(); why != "" {
+		return stage.Fail(lifecycle.FailStateDisagreement, "the node cannot be given to a tenant: %s", why)
 	}
-	return err
+	image, err := stage.Do(ctx, stage.KindMAASCall, "read what is installed", maas.ReadInstalledImage, in)
+	if err != nil {
+		return err
+	}
+	s.Image = &image
+	return s.describeNetwork(ctx, at)
 }
 
 // unfit returns why the node is not given to a tenant, "" where it may be.
@@ -138,7 +146,10 @@ func snapshot(ctx workflow.Context, s *ProvisionState) error {
 
 func retire(ctx workflow.Context, s *ProvisionState) error {
 	_, err := stage.Do(ctx, stage.KindLocalWork, "end tokens, delete sealed documents", node.RetireCredentials, s.Job.At(lifecycle.StageRetireCredentials))
-	return err
+	if err != nil {
+		return err
+	}
+	return s.retireOnNode(ctx)
 }
 
 // task is one task of the node's agent.
@@ -174,6 +185,9 @@ func runTask(ctx workflow.Context, job contract.JobRef, t task) error {
 func (s *ProvisionState) user() string { return lifecycle.TenantAccount(s.Request.AllocationID) }
 
 func createAccount(ctx workflow.Context, s *ProvisionState) error {
+	if err := s.markMachine(ctx, lifecycle.StageCreateAccount); err != nil {
+		return err
+	}
 	return runTask(ctx, s.Job, task{stage: lifecycle.StageCreateAccount, kind: lifecycle.TaskKindCreateUser, tries: &s.Tries.Create,
 		args: spec.CreateUserArgs{AllocationID: s.Request.AllocationID, User: s.user(), Root: s.Facts.TenantRoot}})
 }
@@ -295,5 +309,6 @@ func undoAccount(ctx workflow.Context, s *ProvisionState) error {
 	if err != nil && s.Unproven == "" {
 		s.Unproven = "nothing proves that the tenant's account is gone"
 	}
+	s.unmarkMachine(ctx, lifecycle.StageCreateAccount)
 	return nil
 }

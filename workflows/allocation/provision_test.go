@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/allocation"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
 func provision(t *testing.T, root bool) *fixture {
@@ -77,11 +78,51 @@ func TestProvision_FailsAtEachStage(t *testing.T) {
 	}
 }
 
+// TestProvision_HeldForAnHour holds a stage for an hour, at the login and once the keys are in: the node is
+// taken back, and keys that went in are withdrawn and refused.
+func TestProvision_HeldForAnHour(t *testing.T) {
+	t.Parallel()
+	for _, held := range []string{"ProveLogin", "OfferKeys", "RecordKeys"} {
+		t.Run(held, func(t *testing.T) {
+			t.Parallel()
+			f := provision(t, true)
+			readyBy := f.Env.Now().Add(30 * time.Minute)
+			f.facts.ReadyBy = readyBy
+			keysIn := held != "ProveLogin"
+			first := true
+			f.Hold(f.Env, held, func() time.Duration {
+				if !first {
+					return 0
+				}
+				first = false
+				return time.Hour
+			})
+			require.Equal(t, lifecycle.JobCancelled, f.Run().Status)
+			moves := f.allocationMoves()
+			require.Len(t, moves, 1)
+			require.Equal(t, lifecycle.AllocationFailed, moves[0].To, "never active")
+			require.Equal(t, lifecycle.FailStageDeadline, moves[0].FailureClass)
+			require.Equal(t, !keysIn, moves[0].Clean)
+			require.Equal(t, keysIn, f.count("GiveAccess") > 0)
+			if keysIn {
+				// What is held until the deadline never answers; the last answer is that the keys are refused.
+				require.Equal(t, map[string]int{"OfferKeys": 1, "RecordKeys": 2}[held], f.count("OfferKeys"))
+			}
+		})
+	}
+}
+
 // TestProvision_AgentDoesNothing: an account that could not be removed is left to the release.
 func TestProvision_AgentDoesNothing(t *testing.T) {
 	t.Parallel()
 	f := provision(t, true)
-	f.fails("RunTask", lifecycle.FailNodeTaskUncertain, always, nil)
+	asked := 0
+	f.Answer("RunTask", func() (any, error) {
+		if asked++; asked == 1 { // the credentials of the installation are retired
+			return lifecycle.TaskResult{OK: true}, nil
+		}
+		return nil, stagetest.Failure(lifecycle.FailNodeTaskUncertain)
+	})
 	require.Equal(t, lifecycle.JobCancelled, f.Run().Status)
 	move := f.allocationMoves()[0]
 	require.False(t, move.Clean)

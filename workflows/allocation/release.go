@@ -24,11 +24,17 @@ type ReleaseState struct {
 	Access      string                 `json:"access,omitempty"`
 	AccessProof string                 `json:"access_proof,omitempty"`
 	Settings    contract.SettingsFacts `json:"settings,omitzero"`
+	// Rotated is set once the BMC takes another password than the tenant may have learnt.
+	Rotated bool `json:"rotated,omitempty"`
 }
 
 // Release is the workflow that takes a node back.
 func Release(ctx workflow.Context, in contract.JobInput) (contract.JobResult, error) {
-	return stage.Run(ctx, ReleaseJob(in), in)
+	job := ReleaseJob(in)
+	if !isGuarded(ctx) {
+		job.Stages = withoutRotation(job.Stages)
+	}
+	return stage.Run(ctx, job, in)
 }
 
 // ReleaseJob is the release for one input. It only goes forward: it parks where a stage has spent its
@@ -130,7 +136,7 @@ func releaseStages() []stage.Stage[ReleaseState] {
 	own := []stage.Stage[ReleaseState]{
 		{Name: lifecycle.StageCloseTerminals, Weight: 1, Deadline: shortDeadline, Run: closeTerminals,
 			Doc: "read the allocation and its node, and close the tenant's terminals: there are none yet"},
-		{Name: lifecycle.StageRevokeAccess, Weight: 3, Deadline: 30 * time.Minute, Waits: true, Run: revokeAccess,
+		{Name: lifecycle.StageRevokeAccess, Weight: 3, Deadline: 30 * time.Minute, DeadlineClass: lifecycle.FailAccessUnconfirmed, Waits: true, Run: revokeAccess,
 			Doc: "end the tenant's access and prove it from outside; without a proof in time the machine's power is cut"},
 		{Name: lifecycle.StageStopUsage, Weight: 1, Deadline: shortDeadline, Run: stopUsage,
 			Doc: "end what the tenant is charged"},
@@ -145,6 +151,8 @@ func releaseStages() []stage.Stage[ReleaseState] {
 	return append(own,
 		stage.Stage[ReleaseState]{Name: lifecycle.StageValidateFirmware, Weight: 3, Deadline: bmcDeadline, Skip: skipFirmware, Run: validateFirmware,
 			Doc: "compare what the BMC says of accounts, network, boot order, Secure Boot and firmware with the claim"},
+		stage.Stage[ReleaseState]{Name: lifecycle.StageRotateBMCLogin, Weight: 3, Deadline: 30 * time.Minute, Skip: skipRotation, Run: rotateLogin,
+			Doc: "give the BMC of a root tenant another password, log in with it, and give it to MAAS"},
 		stage.Stage[ReleaseState]{Name: lifecycle.StageCertify, Weight: 1, Deadline: shortDeadline, Run: certify,
 			Doc: "sign the certificate of what is proven; what is not keeps the node"},
 		stage.Stage[ReleaseState]{Name: lifecycle.StageFreeNode, Weight: 1, Deadline: shortDeadline, Run: freeNode,

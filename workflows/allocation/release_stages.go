@@ -68,7 +68,7 @@ func revokeAccess(ctx workflow.Context, s *ReleaseState) error {
 			return s.endAccess(ctx, at, lifecycle.AccessRevoked, "the node refuses every key of the tenant, and his account is gone")
 		}
 	}
-	proof, why := s.cutPower(ctx, at)
+	proof, why := s.cutPower(ctx, at, limit)
 	if proof == "" {
 		if err := s.endAccess(ctx, at, lifecycle.AccessUnconfirmed, ""); err != nil {
 			return err
@@ -136,8 +136,9 @@ func (s *ReleaseState) proveRefused(ctx workflow.Context, until time.Time) strin
 }
 
 // cutPower switches the machine off. It returns who reads it off, or why nobody does. The BMC is asked
-// first: MAAS asks the same BMC.
-func (s *ReleaseState) cutPower(ctx workflow.Context, at string) (proof, why string) {
+// first: MAAS asks the same BMC, and has limit to read it off. Until the access is called unconfirmed
+// nobody looks at the node.
+func (s *ReleaseState) cutPower(ctx workflow.Context, at string, limit time.Duration) (proof, why string) {
 	if id := s.Cleaning.Node.BMCID; id != "" {
 		in := bmcact.PowerIn{JobRef: s.Job.At(at), BMCID: id, CAPEM: s.Cleaning.Config.Site.BMCCAPEM}
 		f, err := stage.Do(ctx, stage.KindBMCCall, "power off at the BMC", bmc.PowerOffByBMC, in)
@@ -148,7 +149,7 @@ func (s *ReleaseState) cutPower(ctx workflow.Context, at string) (proof, why str
 		why = "the BMC did not switch the machine off: " + string(stage.ClassOf(err))
 	}
 	if id := s.Cleaning.Node.SystemID; id != "" {
-		f, err := stage.Do(ctx, stage.KindBMCCall, "power off by MAAS", maas.PowerOffByMAAS, maasact.MachineIn{JobRef: s.Job.At(at), SystemID: id})
+		f, err := stage.Do(ctx, stage.KindBMCCall, "power off by MAAS", maas.PowerOffByMAAS, maasact.MachineIn{JobRef: s.Job.At(at), SystemID: id, Within: limit})
 		if err == nil && f.Done && f.State == "off" {
 			s.Cleaning.Power = f
 			return "MAAS reads the machine off", ""
@@ -207,13 +208,10 @@ func certify(ctx workflow.Context, s *ReleaseState) error {
 	if s.Access != lifecycle.AccessRevoked {
 		return stage.Fail(lifecycle.FailAccessUnconfirmed, "nothing proves that the tenant's access has ended")
 	}
-	s.Cleaning.NotVerified = s.Settings.Unreadable
-	switch {
-	case s.Cleaning.Node.BMCID == "":
-		s.Cleaning.NotVerified = []string{"Slipway knows no BMC of the node"}
-	case !s.Settings.Done && len(s.Cleaning.NotVerified) == 0:
-		s.Cleaning.NotVerified = []string{"the BMC shows none of its settings"}
+	if err := s.provesRotation(ctx); err != nil {
+		return err
 	}
+	s.Cleaning.NotVerified = s.notVerified()
 	return s.Cleaning.Certify(ctx, lifecycle.StageCertify)
 }
 

@@ -58,6 +58,11 @@ type AllocationImage struct {
 	InstalledAt time.Time `json:"installed_at,omitzero"`
 }
 
+// IsLate reports that the time to provision the node is over.
+func (f AllocationFacts) IsLate(now time.Time) bool {
+	return !f.ReadyBy.IsZero() && now.After(f.ReadyBy)
+}
+
 // AllocationKey is a public key of the tenant as it is installed: no options, no comment.
 type AllocationKey struct {
 	Fingerprint string `json:"fingerprint"`
@@ -77,10 +82,12 @@ type AllocationFacts struct {
 	AccessGiven bool   `json:"access_given,omitempty"`
 	Access      string `json:"access,omitempty"`
 	// RevokeSeconds and MaxDeliver are the policy of a release.
-	RevokeSeconds int    `json:"revoke_seconds,omitempty"`
-	MaxDeliver    int    `json:"max_deliver,omitempty"`
-	Done          bool   `json:"done,omitempty"` // the outcome asked for is there
-	Note          string `json:"note,omitempty"`
+	RevokeSeconds int `json:"revoke_seconds,omitempty"`
+	MaxDeliver    int `json:"max_deliver,omitempty"`
+	// ReadyBy is when a node that is provisioned has to be the tenant's; zero is no limit.
+	ReadyBy time.Time `json:"ready_by,omitzero"`
+	Done    bool      `json:"done,omitempty"` // the outcome asked for is there
+	Note    string    `json:"note,omitempty"`
 }
 
 // TimelineNote is what the node's timeline says of the facts.
@@ -93,10 +100,11 @@ func (f AllocationFacts) ReleaseAsked() bool {
 
 // SettingsFacts is what a BMC's settings say beside those of the claim.
 type SettingsFacts struct {
-	// Count is how many were read. Unreadable names the parts that the BMC lists and that could not be
-	// read; Changed says what differs.
+	// Count is how many were read. Unreadable names the parts that the BMC has and that could not be
+	// read, NotOffered what this kind of BMC never shows; Changed says what differs.
 	Count      int      `json:"count,omitempty"`
 	Unreadable []string `json:"unreadable,omitempty"`
+	NotOffered []string `json:"not_offered,omitempty"`
 	Changed    []string `json:"changed,omitempty"`
 	Done       bool     `json:"done,omitempty"`
 	Note       string   `json:"note,omitempty"`

@@ -57,6 +57,8 @@ const (
 	// ReconcileWorkflow compares a site with what is known of it; a Schedule
 	// for each site starts it.
 	ReconcileWorkflow = "Reconcile"
+	// BillWorkflow charges what runs; a Schedule starts it.
+	BillWorkflow = "Bill"
 )
 
 // WorkflowType maps a job kind to the workflow that runs it.
@@ -239,6 +241,8 @@ type Snapshot struct {
 type ProjectResult struct {
 	Applied   bool  `json:"applied"`
 	StoredSeq int64 `json:"stored_seq"`
+	// Pass is the job's after the projection; 0 is not known.
+	Pass int `json:"pass,omitempty"`
 	// Runbook is the URL of the page of the job's failure class, "" without a failure.
 	Runbook string `json:"runbook,omitempty"`
 	// Unproven are the indices of the actions whose actor is not proven.

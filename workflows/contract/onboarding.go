@@ -30,7 +30,13 @@ type JobRef struct {
 	// ObserveOnly asks only whether the outcome is already there: nothing
 	// outside is changed.
 	ObserveOnly bool `json:"observe_only,omitempty"`
+	// Pass is the job's when the activity was asked for: 1, and one more each time that the job was taken
+	// back. 0 is not known. What came late is told by it.
+	Pass int `json:"pass,omitempty"`
 }
+
+// SetPass sets the pass. The stage runner calls it for every input that embeds a JobRef.
+func (r *JobRef) SetPass(pass int) { r.Pass = pass }
 
 // At returns the reference at a stage.
 func (r JobRef) At(stage string) JobRef {
@@ -80,6 +86,8 @@ type MachineFacts struct {
 	Commissioning int `json:"commissioning,omitempty"`
 	// LastSync is the last hardware sync known at that moment.
 	LastSync *time.Time `json:"last_sync,omitempty"`
+	// Allocation is the allocation that MAAS has the machine marked for.
+	Allocation string `json:"allocation,omitempty"`
 }
 
 // ActionMetadata is what the action log says of the machine.

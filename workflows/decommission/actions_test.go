@@ -90,13 +90,11 @@ func TestCancel_AfterTenantEndedQuarantines(t *testing.T) {
 			t.Run(string(mode)+"/"+allocation, func(t *testing.T) {
 				t.Parallel()
 				b := setup(t, mode)
-				want := lifecycle.NodeOffline
+				want, failing := lifecycle.NodeOffline, "node.drain"
 				if b.site.facts.AllocationID = allocation; allocation != "" {
-					want = lifecycle.NodeQuarantined
-				} else {
-					call = "node.drain"
+					want, failing = lifecycle.NodeQuarantined, call
 				}
-				b.site.fail[call] = []error{stagetest.Failure(lifecycle.FailConfiguration)}
+				b.site.fail[failing] = []error{stagetest.Failure(lifecycle.FailConfiguration)}
 				b.at(time.Hour, lifecycle.ActionCancel)
 				require.Equal(t, lifecycle.JobCancelled, b.run())
 				require.Equal(t, want, b.site.facts.Status)

@@ -225,7 +225,21 @@ func (s *State) certify(ctx workflow.Context, at string) error {
 	if len(s.Evidence.Unproven) > 0 {
 		return stage.Fail(lifecycle.FailScrubUnverified, "the evidence does not prove the node clean: %s", s.unprovenSummary())
 	}
-	return nil
+	return s.unmarkMachine(ctx, at)
+}
+
+// changeMark names the change that took the mark of a tenant off a machine which keeps its system.
+const changeMark = "unmark-machine"
+
+// unmarkMachine has MAAS forget the tenant of a node that is proven clean and keeps its system: the
+// mark would say for ever that the node is not free. An installation wipes it.
+func (s *State) unmarkMachine(ctx workflow.Context, at string) error {
+	if !s.Request.Mode.KeepsSystem() || s.Node.SystemID == "" || workflow.GetVersion(ctx, changeMark, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+		return nil
+	}
+	in := maasact.HolderIn{MachineIn: maasact.MachineIn{JobRef: s.Job.At(at), SystemID: s.Node.SystemID}}
+	_, err := stage.Do(ctx, stage.KindMAASCall, "remove the mark of the tenant in MAAS", maas.ClearAllocation, in)
+	return err
 }
 
 func (s *State) evidence(ctx workflow.Context, at string) error {

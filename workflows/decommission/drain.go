@@ -77,7 +77,7 @@ func (s *State) protectedFromRelease() string {
 	if len(s.Node.ProtectSerials) == 0 || s.Node.SystemID == "" || !slices.Contains(s.mode().Stages, lifecycle.StageReleaseMAAS) {
 		return ""
 	}
-	return lifecycle.ProtectedFromRelease(s.Node.ProtectSerials)
+	return lifecycle.ProtectedFromRelease(s.Node.ProtectSerials, !s.TenantRelease && !s.Node.TenantRoot)
 }
 
 // tenantMoves is why disks are not moved into other hardware.
@@ -165,10 +165,13 @@ func (s *State) withoutAgent(ctx workflow.Context, at string) (off bool, err err
 		return s.withoutAgentPXE(ctx, at)
 	}
 	why := s.unreachableReason()
-	if s.RootTenantOff {
+	switch {
+	case s.RootTenantOff:
 		why = "the machine was switched off to end the access of a tenant who was root"
+	case s.distrusted():
+		why = lifecycle.SystemDistrusted
 	}
-	off, err = s.ensurePoweredOff(ctx, at, !s.isFullDecommission())
+	off, err = s.ensurePoweredOff(ctx, at, !s.isFullDecommission() && !s.distrusted())
 	if err != nil {
 		return false, err
 	}
@@ -241,7 +244,7 @@ func drain(ctx workflow.Context, s *State) error {
 			return err
 		}
 	}
-	if s.Node.Agent != contract.AgentAlive || s.RootTenantOff { // it may have been heard a moment before
+	if s.Node.Agent != contract.AgentAlive || s.RootTenantOff || s.distrusted() { // it may have been heard a moment before
 		_, err := s.withoutAgent(ctx, lifecycle.StageDrainNode)
 		return err
 	}

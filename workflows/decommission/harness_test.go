@@ -52,6 +52,8 @@ type site struct {
 	// those that a task names.
 	scrubs []spec.ScrubArgs
 	drives func([]spec.ExpectedDrive) error
+	// passes has the pass of each task that was asked for.
+	passes []int
 }
 
 // moveNode moves the node as the database does.
@@ -98,6 +100,9 @@ func (w *site) LoadNodeConfig(context.Context, maasact.NodeConfigIn) (contract.D
 
 func (w *site) RunTask(_ context.Context, in agenttask.RunTaskIn) (lifecycle.TaskResult, error) {
 	key := in.Stage + "/" + string(in.Kind)
+	if !in.ObserveOnly {
+		w.passes = append(w.passes, in.Pass)
+	}
 	if in.ObserveOnly {
 		return looks(w, func() lifecycle.TaskResult { return lifecycle.TaskResult{OK: w.done[key], BootID: "boot-1"} })
 	}

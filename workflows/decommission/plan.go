@@ -73,7 +73,7 @@ func (p *predictor) observe(ctx workflow.Context) error {
 	s.Config = p.region.Config
 	s.recordMachine(p.region.Machine)
 	p.off = s.Machine.Power == "off"
-	p.agentUnreachable = s.Node.Agent != contract.AgentAlive
+	p.agentUnreachable = s.Node.Agent != contract.AgentAlive || s.distrusted() && s.isFullDecommission()
 	return nil
 }
 
@@ -129,9 +129,12 @@ func (p *predictor) withoutAgent(then ...string) contract.PlanRow {
 	switch {
 	case p.State.pxe():
 		return p.withoutAgentPXE(then...)
-	case p.State.isFullDecommission() && p.powerable():
+	case (p.State.isFullDecommission() || p.State.distrusted()) && p.powerable():
 		row := plan.Runs(append([]string{"switch the machine off and have it confirmed"}, then...)...)
 		row.Why = "the agent cannot be asked: " + p.State.unreachableReason()
+		if p.State.distrusted() {
+			row.Why = lifecycle.SystemDistrusted
+		}
 		return row
 	case p.off:
 		row := plan.Runs(then...)
@@ -156,7 +159,7 @@ func (p *predictor) powerable() bool {
 }
 
 func (p *predictor) drain() contract.PlanRow {
-	if p.agentUnreachable {
+	if p.agentUnreachable || p.State.distrusted() {
 		return p.withoutAgent()
 	}
 	row := plan.Runs(fmt.Sprintf("ask the agent to end containers, sessions and processes of tenants, with %d s of grace", p.State.Request.GraceSeconds))
@@ -248,6 +251,9 @@ func (p *predictor) validate() contract.PlanRow {
 	}
 	if !p.State.isFullDecommission() {
 		steps = append(steps, "sign the certificate")
+	}
+	if p.State.Request.Mode == lifecycle.ModeReimage && p.State.distrusted() {
+		return plan.Runs(append([]string{"have the new system scrub the node"}, steps...)...)
 	}
 	return p.byAgent(steps...)
 }

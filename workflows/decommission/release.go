@@ -68,7 +68,12 @@ func release(ctx workflow.Context, s *State) error {
 	if s.isFullDecommission() {
 		return s.certify(ctx, lifecycle.StageReleaseMAAS)
 	}
-	return redeploy(ctx, s)
+	distrusted := s.distrusted()
+	if err := redeploy(ctx, s); err != nil || !distrusted {
+		return err
+	}
+	s.AgentUnreachable = ""
+	return stage.GoTo(lifecycle.StageScrubGPU) // by the system that is new
 }
 
 // recordRelease keeps what was found, and what was known before it of the disks.

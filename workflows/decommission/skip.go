@@ -34,6 +34,9 @@ func skipCleanupStorage(s *State) string {
 	if why := disksErasedByMAAS(s); why != "" {
 		return why
 	}
+	if s.Request.Mode == lifecycle.ModeReimage && s.distrusted() {
+		return lifecycle.SystemDistrusted + "; the next system scrubs the node"
+	}
 	if s.AgentUnreachable != "" && s.isUnmanaged() {
 		return "the agent cannot be asked (" + s.AgentUnreachable + "), and no MAAS erases the disks from outside"
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
+	"github.com/slipway-cloud/slipway/workflows/stage/plan"
 )
 
 // What the release of an allocation takes from here: the stages of a reimage or of a soft reset, over
@@ -30,6 +31,14 @@ func NewTenantRelease(job contract.JobRef, kind contract.JobKind, root bool, rea
 // Load reads the node, its agent, and once the policy of the site, the profile and the SKU.
 func (s *State) Load(ctx workflow.Context, at string) error { return s.load(ctx, at) }
 
+// distrusted reports that the node's system is that of a tenant who was root and has left. It is not
+// asked for anything: the machine is switched off, and what is installed next proves the node clean.
+// An operation erases nothing, and the release of an allocation goes by what it knows of its tenant.
+func (s *State) distrusted() bool {
+	erases := s.isFullDecommission() || s.Request.Mode == lifecycle.ModeReimage
+	return erases && !s.TenantRelease && s.Node.TenantRoot && s.Node.AllocationID == "" && s.Node.TenantLeft != nil && !s.Deploy.Completed
+}
+
 // PowerOff switches the machine off and reports whether everybody who can tell reads it off: MAAS,
 // and the BMC where it is known. Somebody must.
 func (s *State) PowerOff(ctx workflow.Context, at string) (bool, error) {
@@ -46,3 +55,24 @@ func (s *State) ReleaseForbidden() string {
 	}
 	return s.protectedFromRelease()
 }
+
+// CleaningPlan predicts the stages that clean the node of an allocation that is released.
+type CleaningPlan struct{ p *predictor }
+
+// PlanCleaning looks at the node of a release, as the plan of a decommission does. The system that
+// cleans a node which is installed again does not exist yet, so that its agent is taken for reachable.
+func PlanCleaning(ctx workflow.Context, s State) (*CleaningPlan, error) {
+	c := &CleaningPlan{&predictor{Planner: plan.New[State](ctx)}}
+	c.p.State = s
+	err := c.p.observe(ctx)
+	if s.Request.Mode == lifecycle.ModeReimage {
+		c.p.agentUnreachable = false
+	}
+	return c, err
+}
+
+// State returns the state with what was observed.
+func (c *CleaningPlan) State() State { return c.p.State }
+
+// Predict returns the row of a stage of a decommission.
+func (c *CleaningPlan) Predict(name string) contract.PlanRow { return predictions()[name](c.p) }

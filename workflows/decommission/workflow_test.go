@@ -135,6 +135,37 @@ func TestOccupiedNode_RootTenant(t *testing.T) {
 	require.Empty(t, b.site.ended.AllocationID)
 }
 
+// TestDirtyNode_RootTenantsSystemIsNotAsked cleans a node that a root tenant left, whatever the agent
+// on his system would say: it is switched off, and only the next system is asked for a scrub.
+func TestDirtyNode_RootTenantsSystemIsNotAsked(t *testing.T) {
+	t.Parallel()
+	left := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for mode, want := range map[lifecycle.DecommissionMode]string{
+		lifecycle.ModeReimage: "config maas:off bmc:off site before release storage pxe render deploy deployed agent discard gpu.scrub site bmc:on fresh node.validate certify",
+		lifecycle.ModeFull:    "config maas:off bmc:off probe before release certify maas:off bmc:off move:retired move:removing identity secrets record",
+	} {
+		b := setup(t, mode)
+		b.site.facts.TenantRoot, b.site.facts.TenantLeft = true, &left
+		require.Equal(t, lifecycle.JobCompleted, b.run())
+		require.Equal(t, want, b.calls(), mode)
+	}
+	b := setup(t, lifecycle.ModeReimage)
+	b.site.facts.TenantRoot, b.site.facts.TenantLeft = false, &left
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, stories[lifecycle.ModeReimage].calls, b.calls(), "he was not root")
+}
+
+// TestRestartClean_TellsLateTasks: what is asked of the agent carries the job's pass, which is another
+// after the job was taken back.
+func TestRestartClean_TellsLateTasks(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeSoftReset)
+	b.site.fail["node.validate"] = []error{stagetest.Failure(lifecycle.FailNodeTask)}
+	b.at(time.Hour, lifecycle.ActionRestartClean)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, []int{1, 1, 1, 1, 2, 2, 2, 2}, b.site.passes)
+}
+
 // An unverified node is quarantined by the stage that found it, by way of offline in one step. It
 // is certified as unverified, and drains again when an operator retries.
 func TestUnverifiedNode_IsQuarantined(t *testing.T) {

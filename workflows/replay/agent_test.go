@@ -76,7 +76,7 @@ func (a *stand) enroll(ctx context.Context) error {
 }
 
 // work ends each task with success, but the first of each kind in refuse, and
-// has booted anew once a node of MAAS is scrubbed.
+// has booted again once a node of MAAS is scrubbed.
 func (a *stand) work(ctx context.Context, refuse []lifecycle.TaskKind) {
 	refused := map[lifecycle.TaskKind]bool{}
 	for _, k := range refuse {
@@ -112,7 +112,7 @@ func (a *stand) work(ctx context.Context, refuse []lifecycle.TaskKind) {
 	}
 }
 
-// byHand is a person who restarts a machine without a BMC when the job asks for
+// byHand is an operator who restarts a machine without a BMC when the job asks for
 // it: into the live system, and for the fresh boot that proves it clean.
 func byHand(t *testing.T, p *play) {
 	t.Helper()

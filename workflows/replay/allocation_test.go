@@ -96,6 +96,7 @@ func releaseAnswers() answers {
 		"EraseAndRelease": contract.ReleaseFacts{MachineFacts: contract.MachineFacts{SystemID: "abc", Status: "Ready"}, Erased: true},
 		"WaitForDeployed": maasact.DeployedFacts{MachineFacts: contract.MachineFacts{SystemID: "abc", Status: "Deployed"}, Outcome: contract.DeployOK},
 		"RunTask":         lifecycle.TaskResult{OK: true, BootID: "boot-1"},
+		"CommitRotation":  contract.RotationFacts{Committed: true},
 		"CertifyNode":     contract.CertificateFacts{CertificateID: "cert_1", Verdict: "clean"},
 		// Asked only when the job is cancelled: the assignment was removed.
 		"ReadAllocation": contract.AllocationFacts{Status: lifecycle.AllocationReleased},

@@ -19,7 +19,7 @@ type scenario struct {
 	// early scenarios end before user-data is made.
 	early  bool
 	region func() *noop.Region
-	// drive does what a person does; nil when nobody is needed.
+	// drive does what an operator does; nil when nobody is needed.
 	drive func(t *testing.T, p *play)
 	ends  lifecycle.JobStatus
 }

@@ -14,6 +14,8 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/slipway-cloud/slipway/activities/drift"
+	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/bench/rig"
@@ -188,6 +190,8 @@ func passes() []pass {
 	return []pass{
 		{workflow: contract.SweepWorkflow, name: "completed", input: none, answers: answers{}, asks: counts{Local: 5}},
 		{workflow: contract.SweepWorkflow, name: "part_failed", input: none, answers: answers{}, refuse: "SweepStarts", asks: counts{Local: 5}},
+		{workflow: contract.BillWorkflow, name: "completed", input: none, answers: answers{}, asks: counts{Local: 2}},
+		{workflow: contract.BillWorkflow, name: "part_failed", input: none, answers: answers{}, refuse: "ChargeUsage", asks: counts{Local: 2}},
 		{workflow: contract.ReconcileWorkflow, name: "completed", input: site, answers: answers{"BeginPass": begun}, asks: counts{Activities: 7}},
 		{workflow: contract.ReconcileWorkflow, name: "gone", input: site, answers: answers{"BeginPass": drift.Pass{SiteID: "site_1", Gone: true}},
 			asks: counts{Activities: 1}},
@@ -197,6 +201,10 @@ func passes() []pass {
 			answers: answers{"BeginPass": begun, "ComparePage": drift.PageOut{After: "node_1"}}, asks: counts{Activities: 103}},
 		{workflow: contract.PlanWorkflow, name: "completed", input: onboardingPlan, asks: counts{Activities: 9}},
 		{workflow: contract.DecommissionPlanWorkflow, name: "completed", input: decommissionPlan, asks: counts{Activities: 2}},
+		{workflow: contract.AllocationPlanWorkflow, name: "completed", input: releasePlan, asks: counts{Activities: 4},
+			answers: answers{"PlanAllocation": contract.AllocationFacts{Status: lifecycle.AllocationReleasing, NodeID: "node_1", SiteID: "site_1", TenantRoot: true},
+				"PlanNodeDecommission":    nodestateact.DecommissionPlan{Facts: contract.DecommissionFacts{SystemID: "abc", BMCID: "bmc_1", Hostname: "gpu-1"}},
+				"PlanMachineDecommission": maasact.DecommissionPlan{Machine: contract.MachineFacts{SystemID: "abc", Status: "Deployed"}}}},
 		{workflow: contract.NodePowerWorkflow, name: "completed", input: power, answers: answers{}, asks: counts{Activities: 2}},
 		{workflow: contract.NodePowerWorkflow, name: "part_failed", input: power, answers: answers{}, refuse: "PowerOffByBMC", asks: counts{Activities: 2}},
 	}
@@ -220,6 +228,12 @@ func decommissionPlan(t *testing.T, r *rig.Rig) any {
 	return contract.DecommissionPlanInput{
 		Job:     contract.JobInput{Kind: contract.KindDecommission, NodeID: n.ID, SiteID: n.SiteID},
 		Request: &contract.DecommissionInput{Mode: lifecycle.ModeSoftReset, NodeID: n.ID, Hostname: n.Hostname, From: n.Status},
+	}
+}
+
+func releasePlan(*testing.T, *rig.Rig) any {
+	return contract.AllocationPlanInput{
+		Job: contract.JobInput{Kind: contract.KindAllocationRelease}, Request: &contract.AllocationInput{AllocationID: "alc_1"},
 	}
 }
 

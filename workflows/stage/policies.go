@@ -90,6 +90,16 @@ func PastDeadline(ctx workflow.Context) bool {
 	return ok && !workflow.Now(ctx).Before(at)
 }
 
+const passKey ctxKey = "slipway-job-pass"
+
+// passOf returns the pass of the job, 0 where it is not known.
+func passOf(ctx workflow.Context) int {
+	if pass, ok := ctx.Value(passKey).(*int); ok {
+		return *pass
+	}
+	return 0
+}
+
 const attemptKey ctxKey = "slipway-stage-attempt"
 
 // Attempt counts the automatic attempts of a stage from 1; it starts again at 1 when
@@ -111,6 +121,9 @@ func timeLeft(ctx workflow.Context) time.Duration {
 // Temporal Web UI. act is a method of a nil pointer to an activity struct.
 func Do[I, O any](ctx workflow.Context, k Kind, summary string, act func(context.Context, I) (O, error), in I) (O, error) {
 	var out O
+	if ref, ok := any(&in).(interface{ SetPass(pass int) }); ok {
+		ref.SetPass(passOf(ctx))
+	}
 	ctx = workflow.WithActivityOptions(ctx, options(k, summary, timeLeft(ctx)))
 	err := workflow.ExecuteActivity(ctx, act, in).Get(ctx, &out)
 	return out, err

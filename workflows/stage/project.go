@@ -64,6 +64,9 @@ func (r *runner[S]) projectLocked(c workflow.Context, move *contract.NodeMove) e
 		return err
 	}
 	r.stored = p.Status
+	if res.Pass > 0 {
+		*r.pass = res.Pass
+	}
 	r.renameFreezer(entries, res)
 	r.publish()
 	return nil

@@ -26,6 +26,7 @@ type runner[S any] struct {
 
 	loaded   bool
 	seq      int64
+	pass     *int // the job's, which activities are asked with; 0 is not known
 	status   lifecycle.JobStatus
 	stored   lifecycle.JobStatus // the status of the last projection
 	rows     []lifecycle.StageRow
@@ -121,8 +122,10 @@ func (r *runner[S]) signalled() bool {
 
 func newRunner[S any](ctx workflow.Context, def Job[S], in contract.JobInput) *runner[S] {
 	dctx, _ := workflow.NewDisconnectedContext(ctx)
+	pass := new(int)
+	dctx = workflow.WithValue(dctx, passKey, pass)
 	r := &runner[S]{
-		def: def, in: in, ctx: dctx, state: new(S), mu: workflow.NewMutex(dctx),
+		def: def, in: in, ctx: dctx, pass: pass, state: new(S), mu: workflow.NewMutex(dctx),
 		runID: workflow.GetInfo(ctx).WorkflowExecution.RunID, status: lifecycle.JobPending,
 	}
 	r.resetRows()

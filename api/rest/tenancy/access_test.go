@@ -141,6 +141,13 @@ func TestMembers_RemovalEndsAccess(t *testing.T) {
 	viewer = w.do(bearer, "POST", at+"/tokens", map[string]any{"name": "reads", "role": "billing"}).want(http.StatusCreated).field("token")
 	w.do(bearer, "POST", at+"/tokens", map[string]any{"name": "more", "role": "viewer"}).want(http.StatusForbidden)
 	w.do(bearer, "POST", at+"/ssh-keys", map[string]any{"name": "x", "public_key": publicKey(t)}).want(http.StatusForbidden)
+	others := at + "/tokens/" + v.ids["token_id"]
+	for who, sees := range map[string]bool{bearer: false, viewer: false, v.owner: true} {
+		list := string(w.do(who, "GET", at+"/tokens", nil).want(http.StatusOK).raw)
+		require.Contains(t, list, `"reads"`, "its own")
+		require.Equal(t, sees, strings.Contains(list, v.ids["token_id"]), "those of others")
+		w.do(who, "GET", others, nil).want(map[bool]int{true: http.StatusOK, false: http.StatusNotFound}[sees])
+	}
 
 	w.do(v.owner, "PATCH", at+"/members/"+id, map[string]any{"role": "member"}).want(http.StatusOK)
 	key = w.do(bearer, "POST", at+"/ssh-keys", map[string]any{"name": "bobs", "public_key": publicKey(t)}).want(http.StatusCreated)

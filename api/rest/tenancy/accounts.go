@@ -2,6 +2,7 @@ package tenancy
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -15,13 +16,14 @@ type BillingAccount struct {
 	ID          string    `json:"id"`
 	Name        string    `json:"name"`
 	MaxProjects int       `json:"max_projects"`
+	Currency    string    `json:"currency"`
 	Version     int64     `json:"version"`
 	CreatedAt   time.Time `json:"created_at"`
 	UpdatedAt   time.Time `json:"updated_at"`
 }
 
 func accountView(r tenancydb.Account) BillingAccount {
-	return BillingAccount{r.ID, r.Name, r.MaxProjects, r.Version, r.CreatedAt.UTC(), r.UpdatedAt.UTC()}
+	return BillingAccount{r.ID, r.Name, r.MaxProjects, r.Currency, r.Version, r.CreatedAt.UTC(), r.UpdatedAt.UTC()}
 }
 
 // ProjectAccount is the billing account as those who pay for one of its projects see it. What it has
@@ -53,6 +55,12 @@ func (s *server) getProjectAccount(ctx context.Context, _ *ProjectPath) (*struct
 type BillingAccountRequest struct {
 	Name        string `json:"name" required:"true" maxLength:"100"`
 	MaxProjects int    `json:"max_projects,omitempty" minimum:"0" maximum:"10000" default:"20" doc:"Projects that are not closed, at most"`
+}
+
+// NewBillingAccountRequest asks for a billing account.
+type NewBillingAccountRequest struct {
+	BillingAccountRequest
+	Currency string `json:"currency,omitempty" maxLength:"3" pattern:"^[A-Z]{3}$" default:"USD" doc:"Of its balance, prices and statements; it is never changed"`
 }
 
 // AccountPath is the path of a billing account.
@@ -89,13 +97,16 @@ func (s *server) listAccounts(ctx context.Context, in *struct {
 
 func (s *server) createAccount(ctx context.Context, in *struct {
 	op.Key
-	Body BillingAccountRequest
+	Body NewBillingAccountRequest
 }) (*op.Created[BillingAccount], error) {
 	if err := op.CheckName(in.Body.Name); err != nil {
 		return nil, err
 	}
 	return op.Create(ctx, s.api, in.Key, in.Body, nil, func(tx *db.Tx) (*op.Created[BillingAccount], error) {
-		row, err := tenancydb.CreateAccount(ctx, tx, in.Body.Name, in.Body.MaxProjects)
+		row, err := tenancydb.CreateAccountIn(ctx, tx, in.Body.Name, in.Body.Currency, in.Body.MaxProjects)
+		if errors.Is(err, db.ErrNotFound) {
+			return nil, invalid("currency", "is not one of the currencies of this installation, as USD is")
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -31,7 +31,7 @@ type Allocation struct {
 	Image           *AllocationImage              `json:"image,omitempty" doc:"What is installed, from the record of the deployment; absent before it is active"`
 	Topology        AllocationTopology            `json:"topology" doc:"Where the node is; empty before one is claimed"`
 	SSHKeys         []AllocationKey               `json:"ssh_keys,omitempty" nullable:"false" doc:"The keys that may log in; left out in lists"`
-	Progress        *AllocationProgress           `json:"progress,omitempty" doc:"Of the job that is under way; left out in lists"`
+	Progress        *AllocationProgress           `json:"progress,omitempty" doc:"Of the job that is under way"`
 	QueueDeadlineAt *time.Time                    `json:"queue_deadline_at,omitempty" doc:"Until when it waits for a node"`
 	ExpiresAt       *time.Time                    `json:"expires_at,omitempty"`
 	FailureCode     string                        `json:"failure_code,omitempty"`
@@ -39,6 +39,7 @@ type Allocation struct {
 	Outcome         string                        `json:"outcome,omitempty" doc:"Of one that is released: released, cancelled or assignment_removed"`
 	Access          string                        `json:"access,omitempty" doc:"Once it is releasing: revoked when the end of the access is proven, otherwise unconfirmed"`
 	CertificateID   string                        `json:"certificate_id,omitempty" doc:"Of the proof that the node was cleaned"`
+	AllowedActions  []string                      `json:"allowed_actions" nullable:"false" doc:"update and release, where a member may ask for them now"`
 	RequestedAt     time.Time                     `json:"requested_at"`
 	StartTime       *time.Time                    `json:"start_time,omitempty" doc:"When it became active"`
 	ReleasingAt     *time.Time                    `json:"releasing_at,omitempty"`
@@ -105,8 +106,8 @@ type reader interface {
 	ListNodes(ctx context.Context, f db.NodeFilter, after string, limit int) ([]db.Node, error)
 	SKU(ctx context.Context, id string) (db.SKU, error)
 	Site(ctx context.Context, id string) (db.Site, error)
-	LiveJobOfResource(ctx context.Context, kind, id string) (db.Job, error)
-	JobStages(ctx context.Context, jobID string) ([]lifecycle.StageRow, error)
+	LiveJobsOfResources(ctx context.Context, kind string, ids []string) ([]db.Job, error)
+	StagesDone(ctx context.Context, jobIDs []string) (map[string]int, error)
 }
 
 // show answers with one allocation of the project of the request.
@@ -129,8 +130,7 @@ func (s *allocationServer) show(ctx context.Context, id string) (*op.Versioned[A
 		for _, k := range keys {
 			view.SSHKeys = append(view.SSHKeys, AllocationKey{k.Fingerprint, k.PublicKey, utc(k.AcceptedAt), utc(k.RefusedAt)})
 		}
-		_, view.Progress, err = s.progress(ctx, tx, id)
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -138,36 +138,58 @@ func (s *allocationServer) show(ctx context.Context, id string) (*op.Versioned[A
 	return op.WithVersion(view.Version, view), nil
 }
 
-// progress returns the live job of an allocation and how far it is; nil when there is none.
-func (s *allocationServer) progress(ctx context.Context, r reader, id string) (*db.Job, *AllocationProgress, error) {
-	job, err := r.LiveJobOfResource(ctx, allocationdb.Resource, id)
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, nil, nil
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	rows, err := r.JobStages(ctx, job.ID)
-	if err != nil {
-		return nil, nil, err
-	}
-	out := &AllocationProgress{Stage: job.Stage, Stages: len(contract.Stages(contract.JobKind(job.Kind))), Percent: job.ReachedPercent}
-	for _, st := range rows {
-		if st.State == lifecycle.StageSucceeded || st.State == lifecycle.StageSkipped || st.State == lifecycle.StageAdopted {
-			out.StagesDone++
-		}
-	}
-	eta, err := s.eta.Estimates(ctx, r, []db.Job{job})
-	if e, ok := eta[job.ID]; ok {
-		out.ETA = &e
-	}
-	return &job, out, err
+// liveJob is the live job of an allocation and how far it is.
+type liveJob struct {
+	id       string
+	status   lifecycle.JobStatus
+	progress *AllocationProgress
 }
 
-// views shows allocations with the names of their SKUs and where their nodes are.
+// liveJobs returns the live jobs of allocations by the allocation's id.
+func (s *allocationServer) liveJobs(ctx context.Context, r reader, rows []allocationdb.Allocation) (map[string]liveJob, error) {
+	var ids []string
+	for _, row := range rows {
+		if row.Status.Live() {
+			ids = append(ids, row.ID)
+		}
+	}
+	out := map[string]liveJob{}
+	if len(ids) == 0 {
+		return out, nil
+	}
+	jobs, err := r.LiveJobsOfResources(ctx, allocationdb.Resource, ids)
+	if err != nil || len(jobs) == 0 {
+		return out, err
+	}
+	jobIDs := make([]string, len(jobs))
+	for i, job := range jobs {
+		jobIDs[i] = job.ID
+	}
+	done, err := r.StagesDone(ctx, jobIDs)
+	if err != nil {
+		return out, err
+	}
+	eta, err := s.eta.Estimates(ctx, r, jobs)
+	for _, job := range jobs {
+		p := &AllocationProgress{
+			Stage: job.Stage, StagesDone: done[job.ID], Stages: len(contract.Stages(contract.JobKind(job.Kind))), Percent: job.ReachedPercent,
+		}
+		if e, ok := eta[job.ID]; ok {
+			p.ETA = &e
+		}
+		out[job.ResourceID] = liveJob{job.ID, job.Status, p}
+	}
+	return out, err
+}
+
+// views shows allocations with the names of their SKUs, where their nodes are, and how far their jobs.
 func (s *allocationServer) views(ctx context.Context, r reader, rows []allocationdb.Allocation) ([]Allocation, error) {
 	n := newNames(r)
 	if err := n.readNodes(ctx, rows); err != nil {
+		return nil, err
+	}
+	jobs, err := s.liveJobs(ctx, r, rows)
+	if err != nil {
 		return nil, err
 	}
 	out := make([]Allocation, 0, len(rows))
@@ -176,6 +198,7 @@ func (s *allocationServer) views(ctx context.Context, r reader, rows []allocatio
 		if err != nil {
 			return nil, err
 		}
+		v.Progress = jobs[row.ID].progress
 		out = append(out, v)
 	}
 	return out, nil
@@ -285,7 +308,7 @@ func (n *names) view(ctx context.Context, a allocationdb.Allocation) (Allocation
 		ID: a.ID, ProjectID: a.ProjectID, Name: a.Name, Tags: a.Tags, SKUID: a.SKUID, SKU: sku, Status: a.Status, Condition: a.Condition,
 		ConditionReason: a.ConditionReason, ConditionSince: a.ConditionSince.UTC(), State: lifecycle.AllocationState(a.Status, a.Condition),
 		Network: network, Topology: at, QueueDeadlineAt: utc(a.QueueDeadlineAt), ExpiresAt: utc(a.ExpiresAt), FailureCode: a.FailureCode,
-		FailureMessage: a.FailureMessage, Outcome: a.Outcome, Access: a.Access, RequestedAt: a.RequestedAt.UTC(), StartTime: utc(a.StartTime),
+		FailureMessage: a.FailureMessage, Outcome: a.Outcome, Access: a.Access, AllowedActions: lifecycle.AllocationActions(a.Status), RequestedAt: a.RequestedAt.UTC(), StartTime: utc(a.StartTime),
 		ReleasingAt: utc(a.ReleasingAt), ReleasedAt: utc(a.ReleasedAt), UpdatedAt: a.UpdatedAt.UTC(), Version: a.Version,
 	}
 	if a.CertificateID != nil {

@@ -26,6 +26,8 @@ type AllocationsConfig struct {
 	AskJob func(ctx context.Context, jobID string, action lifecycle.Action, reason string) error
 	// ReadPower reads the power of a node from its BMC and from MAAS now.
 	ReadPower func(ctx context.Context, nodeID string) (allocation.PowerProof, error)
+	// Policy limits how fast a billing account takes and gives back nodes; the zero value is the default.
+	Policy allocation.Policy
 }
 
 // AllocationRequest asks for one node.
@@ -174,11 +176,19 @@ func statuses(names []string) ([]lifecycle.AllocationStatus, error) {
 	for _, name := range names {
 		st := lifecycle.AllocationStatus(name)
 		if !lifecycle.Allocation.Has(st) {
-			return nil, problem.NewInvalid(problem.Field{Location: "query.status", Message: "is not a status of an allocation; docs/states/allocation.md lists them"})
+			return nil, problem.NewInvalid(problem.Field{Location: "query.status", Message: "must be one of " + statusNames()})
 		}
 		out = append(out, st)
 	}
 	return out, nil
+}
+
+func statusNames() string {
+	var names []string
+	for _, st := range lifecycle.Allocation.States {
+		names = append(names, string(st.State))
+	}
+	return strings.Join(names, ", ")
 }
 
 func (s *allocationServer) create(ctx context.Context, in *struct {
@@ -207,7 +217,7 @@ func (s *allocationServer) createIn(ctx context.Context, k op.Key, body Allocati
 	return op.WithIdempotency(ctx, s.api, project+" "+key, body, nil, func(tx *db.Tx) (*op.Created[Allocation], error) {
 		made, err := allocation.Create(ctx, tx, allocation.Request{
 			ProjectID: project, SKUID: body.SKUID, SiteID: body.SiteID, Name: body.Name, Tags: body.Tags, KeyIDs: body.SSHKeyIDs,
-			WaitSeconds: body.WaitSeconds, ExpiresAt: body.ExpiresAt, Actor: op.ProjectActor(ctx),
+			WaitSeconds: body.WaitSeconds, ExpiresAt: body.ExpiresAt, Policy: s.cfg.Policy, Actor: op.ProjectActor(ctx),
 		})
 		if err != nil {
 			return nil, err

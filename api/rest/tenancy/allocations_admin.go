@@ -35,9 +35,10 @@ type AdminAllocation struct {
 	Access          string                        `json:"access,omitempty" doc:"revoked or unconfirmed; unconfirmed means that the tenant may still be logged in"`
 	ReleaseAttempts int                           `json:"release_attempts"`
 	CertificateID   string                        `json:"certificate_id,omitempty"`
-	JobID           string                        `json:"job_id,omitempty" doc:"Of the live job; left out in lists"`
+	JobID           string                        `json:"job_id,omitempty" doc:"Of the live job"`
 	JobStatus       lifecycle.JobStatus           `json:"job_status,omitempty"`
-	Progress        *AllocationProgress           `json:"progress,omitempty" doc:"Left out in lists"`
+	Progress        *AllocationProgress           `json:"progress,omitempty" doc:"Of the live job"`
+	AllowedActions  []string                      `json:"allowed_actions" nullable:"false" doc:"force_release and remove_assignment, where an operator may ask for them now"`
 	RequestedAt     time.Time                     `json:"requested_at"`
 	StartTime       *time.Time                    `json:"start_time,omitempty"`
 	ReleasingAt     *time.Time                    `json:"releasing_at,omitempty"`
@@ -89,18 +90,8 @@ func (s *allocationServer) listAll(ctx context.Context, in *AdminAllocationQuery
 		if err != nil {
 			return err
 		}
-		n := newNames(tx)
-		if err := n.readNodes(ctx, rows); err != nil {
-			return err
-		}
-		for _, row := range rows {
-			v, err := n.adminView(ctx, row)
-			if err != nil {
-				return err
-			}
-			views = append(views, v)
-		}
-		return nil
+		views, err = s.adminViews(ctx, tx, rows)
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -115,16 +106,9 @@ func (s *allocationServer) getAny(ctx context.Context, in *AdminAllocationPath) 
 		if err != nil {
 			return err
 		}
-		n := newNames(tx)
-		if err := n.readNodes(ctx, []allocationdb.Allocation{row}); err != nil {
-			return err
-		}
-		if view, err = n.adminView(ctx, row); err != nil {
-			return err
-		}
-		job, progress, err := s.progress(ctx, tx, row.ID)
-		if job != nil {
-			view.JobID, view.JobStatus, view.Progress = job.ID, job.Status, progress
+		views, err := s.adminViews(ctx, tx, []allocationdb.Allocation{row})
+		if err == nil {
+			view = views[0]
 		}
 		return err
 	})
@@ -132,6 +116,29 @@ func (s *allocationServer) getAny(ctx context.Context, in *AdminAllocationPath) 
 		return nil, err
 	}
 	return op.WithVersion(view.Version, view), nil
+}
+
+// adminViews shows allocations to operators, each with its node and its live job.
+func (s *allocationServer) adminViews(ctx context.Context, r reader, rows []allocationdb.Allocation) ([]AdminAllocation, error) {
+	n := newNames(r)
+	if err := n.readNodes(ctx, rows); err != nil {
+		return nil, err
+	}
+	jobs, err := s.liveJobs(ctx, r, rows)
+	if err != nil {
+		return nil, err
+	}
+	var out []AdminAllocation
+	for _, row := range rows {
+		v, err := n.adminView(ctx, row)
+		if err != nil {
+			return nil, err
+		}
+		job := jobs[row.ID]
+		v.JobID, v.JobStatus, v.Progress = job.id, job.status, job.progress
+		out = append(out, v)
+	}
+	return out, nil
 }
 
 func (n *names) adminView(ctx context.Context, a allocationdb.Allocation) (AdminAllocation, error) {
@@ -146,7 +153,7 @@ func (n *names) adminView(ctx context.Context, a allocationdb.Allocation) (Admin
 	out := AdminAllocation{
 		ID: a.ID, ProjectID: a.ProjectID, SKUID: a.SKUID, SKU: sku, Status: a.Status, Condition: a.Condition, ConditionReason: a.ConditionReason,
 		State: lifecycle.AllocationState(a.Status, a.Condition), Topology: at, FailureCode: a.FailureCode, FailureMessage: a.FailureMessage,
-		Outcome: a.Outcome, Access: a.Access, ReleaseAttempts: a.ReleaseAttempts, RequestedAt: a.RequestedAt.UTC(), StartTime: utc(a.StartTime),
+		Outcome: a.Outcome, Access: a.Access, ReleaseAttempts: a.ReleaseAttempts, AllowedActions: lifecycle.AllocationOperatorActions(a.Status), RequestedAt: a.RequestedAt.UTC(), StartTime: utc(a.StartTime),
 		ReleasingAt: utc(a.ReleasingAt), AccessEndedAt: utc(a.AccessEndedAt), NodeReleasedAt: utc(a.NodeReleasedAt), ReleasedAt: utc(a.ReleasedAt), Version: a.Version,
 	}
 	if a.CertificateID != nil {
@@ -226,7 +233,7 @@ func (s *allocationServer) removeAssignment(ctx context.Context, in *struct {
 // readPower reads the power of the node of an allocation, before the transaction. A quarantined node
 // needs no reading, and neither does an allocation that is refused anyway.
 func (s *allocationServer) readPower(ctx context.Context, a allocationdb.Allocation) (allocation.PowerProof, error) {
-	if a.NodeID == nil || a.Status != lifecycle.AllocationReleasing && a.Status != lifecycle.AllocationReleaseFailed {
+	if a.NodeID == nil || !a.Status.Releasing() {
 		return allocation.PowerProof{}, nil
 	}
 	node, err := s.api.Store().Node(ctx, *a.NodeID)

@@ -127,6 +127,7 @@ type shown struct {
 	Topology                        struct{ Site string }
 	Tags                            map[string]string
 	Progress                        *struct{ Stages int }
+	AllowedActions                  []string                       `json:"allowed_actions"`
 	SSHKeys                         []struct{ Fingerprint string } `json:"ssh_keys"`
 }
 
@@ -162,10 +163,13 @@ func TestAllocation_FromCreateToRelease(t *testing.T) {
 		m.do(m.owner, "GET", m.base+query, nil).want(http.StatusOK).at(t, &out)
 		return out.Data
 	}
-	require.Len(t, list("?tag=Team=a&status=provisioning"), 1)
+	listed := list("?tag=Team=a&status=provisioning")
+	require.Len(t, listed, 1)
+	require.Equal(t, got.Progress, listed[0].Progress, "a list says how far it is too")
+	require.Equal(t, []string{"update", "release"}, got.AllowedActions)
 	require.Empty(t, list("?tag=team=a"), "keys keep their case")
 	require.Empty(t, list("?status=active&status=released"))
-	m.do(m.owner, "GET", m.base+"?status=gone", nil).want(http.StatusUnprocessableEntity)
+	require.Contains(t, string(m.do(m.owner, "GET", m.base+"?status=gone", nil).want(http.StatusUnprocessableEntity).raw), "must be one of requested, provisioning")
 	m.do(m.owner, "GET", m.base+"?tag=Team", nil).want(http.StatusUnprocessableEntity)
 
 	m.activate(id)
@@ -226,6 +230,51 @@ func TestAllocation_Refusals(t *testing.T) {
 	m.do(billing, "POST", "/allocations", m.request(nil)).want(http.StatusForbidden)
 }
 
+// TestAllocation_WrongInputs sends what is refused, and reads whether the answer says what to do.
+func TestAllocation_WrongInputs(t *testing.T) {
+	t.Parallel()
+	m := newMarket(t)
+	m.freeNode()
+	one := m.base + "/" + m.create(nil)
+	long := strings.Repeat("x", 101)
+	reason := map[string]any{"reason": "ticket 4711"}
+	for _, wrong := range []struct {
+		bearer, method, path string
+		body                 map[string]any
+		status               int
+		says                 string
+	}{
+		{m.owner, "POST", m.base, map[string]any{"name": "train"}, 422, "sku_id"},
+		{m.owner, "POST", m.base, m.request(map[string]any{"sku_id": "h100x8"}), 422, "choose one of the catalogue"},
+		{m.owner, "POST", m.base, m.request(map[string]any{"site_id": "south"}), 422, "is no site; give the id"},
+		{m.owner, "POST", m.base, m.request(map[string]any{"name": long}), 422, "body.name"},
+		{m.owner, "POST", m.base, m.request(map[string]any{"wait_seconds": -1}), 422, "body.wait_seconds"},
+		{m.owner, "POST", m.base, m.request(map[string]any{"wait_seconds": "1h"}), 422, "body.wait_seconds"},
+		{m.owner, "POST", m.base, m.request(map[string]any{"expires_at": "2020-01-01T00:00:00Z"}), 422, "must be in the future"},
+		{m.owner, "POST", m.base, m.request(map[string]any{"expires_at": "tomorrow"}), 422, "body.expires_at"},
+		{m.owner, "POST", m.base, m.request(map[string]any{"tags": map[string]string{"a b": "1"}}), 422, "must have keys of 1 to 63"},
+		{m.owner, "POST", m.base, m.request(map[string]any{"ssh_key_ids": []string{"key_none"}}), 422, "a key that the project does not have"},
+		{m.owner, "POST", m.base, m.request(map[string]any{"node_id": "node_1"}), 422, "node_id"},
+		{m.owner, "GET", m.base + "?status=Active", nil, 422, "must be one of requested"},
+		{m.owner, "GET", m.base + "?tag=team", nil, 422, "must be KEY=VALUE"},
+		{m.owner, "GET", m.base + "/alc_none", nil, 404, "no such resource"},
+		{m.owner, "PATCH", one, map[string]any{"name": long}, 422, "body.name"},
+		{m.owner, "POST", one + "/release", map[string]any{"reason": strings.Repeat("x", 501)}, 422, "body.reason"},
+		{m.admin, "POST", "/admin/allocations/alc_none/force-release", reason, 404, "no such resource"},
+		{m.admin, "POST", strings.Replace(one, m.base, "/admin/allocations", 1) + "/force-release", map[string]any{}, 422, "reason"},
+		{m.admin, "GET", "/admin/allocations?status=broken", nil, 422, "must be one of requested"},
+	} {
+		var body any
+		if wrong.body != nil {
+			body = wrong.body
+		}
+		got := m.do(wrong.bearer, wrong.method, wrong.path, body).want(wrong.status)
+		require.Contains(t, string(got.raw), wrong.says, "%s %s %v", wrong.method, wrong.path, wrong.body)
+	}
+	require.Len(t, m.engine.taken(), 0)
+	require.Equal(t, "provisioning", m.read(strings.TrimPrefix(one, m.base+"/")).Status, "none of them changed anything")
+}
+
 // TestAllocation_CancelOfRequested releases what has no node yet.
 func TestAllocation_CancelOfRequested(t *testing.T) {
 	t.Parallel()
@@ -279,6 +328,19 @@ func TestAdminAllocations(t *testing.T) {
 	m.failRelease(id)
 	list := string(m.do(m.admin, "GET", "/admin/allocations?status=release_failed", nil).want(http.StatusOK).raw)
 	require.Contains(t, list, node.ID)
+	var jobs struct {
+		Data []struct {
+			JobID          string `json:"job_id"`
+			JobStatus      string `json:"job_status"`
+			Progress       *struct{ Stages int }
+			AllowedActions []string `json:"allowed_actions"`
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(list), &jobs))
+	require.Equal(t, "failed_manual_intervention", jobs.Data[0].JobStatus)
+	require.Equal(t, len(lifecycle.AllocationReleaseStages()), jobs.Data[0].Progress.Stages)
+	require.Equal(t, []string{"force_release", "remove_assignment"}, jobs.Data[0].AllowedActions)
+	require.Equal(t, id, m.do(m.admin, "GET", "/admin/jobs/"+jobs.Data[0].JobID, nil).want(http.StatusOK).field("resource_id"))
 	for _, theirs := range []string{"train", "Team", "127.0.0.9"} {
 		require.NotContains(t, list, theirs, "an operator reads that in the project, with a reason")
 	}

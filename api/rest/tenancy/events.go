@@ -75,7 +75,7 @@ func RegisterEvents(api *op.API, cfg EventsConfig) {
 		OperationID: "follow-project-events", Method: http.MethodGet, Path: projectEventsPath, Tags: []string{"projects"}, Summary: "Follow what happens in a project (server-sent events)",
 		Description: "The id of each event begins with its cursor, which counts the events of the project. With Last-Event-ID the stream continues after that " +
 			"event, without one it begins with what comes next. Where events after it were deleted, or the database was restored since, the answer is 410 " +
-			"with the type events-gone: read the project again. The stream ends within a minute when the reader loses access.",
+			"with the type events-gone, and an open stream ends with an event of that type: read the project again. The stream ends within a minute when the reader loses access.",
 		Responses: map[string]*huma.Response{"200": {
 			Description: "A stream whose data lines are events",
 			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: op.Schema[ProjectEvent](api, "ProjectEvent")}},

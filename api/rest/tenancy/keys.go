@@ -168,7 +168,23 @@ func (s *server) listTokens(ctx context.Context, in *struct {
 	ProjectPath
 	op.Page
 }) (*op.Listed[ProjectToken], error) {
-	return listIn(ctx, s, in.Page, tenancydb.ListTokens, tokenID, tokenView)
+	list := tenancydb.ListTokens
+	if only := ownTokensOf(ctx); only != nil {
+		list = func(ctx context.Context, tx *db.ProjectTx, after string, limit int) ([]tenancydb.Token, error) {
+			return tenancydb.ListTokensOf(ctx, tx, *only, after, limit)
+		}
+	}
+	return listIn(ctx, s, in.Page, list, tokenID, tokenView)
+}
+
+// ownTokensOf returns the member whose tokens alone the caller sees: whoever may not use the project's
+// nodes sees nothing of the others' automation. It returns nil for those who see all.
+func ownTokensOf(ctx context.Context) *string {
+	access := op.ProjectAccessOf(ctx)
+	if access.Allows(lifecycle.RoleProjectViewer) {
+		return nil
+	}
+	return &access.MemberID
 }
 
 func (s *server) createToken(ctx context.Context, in *struct {
@@ -220,7 +236,13 @@ func (s *server) createToken(ctx context.Context, in *struct {
 }
 
 func (s *server) getToken(ctx context.Context, in *TokenPath) (*struct{ Body ProjectToken }, error) {
-	t, err := readIn(ctx, s, func(tx *db.ProjectTx) (tenancydb.Token, error) { return tenancydb.ReadToken(ctx, tx, in.TokenID) }, tokenView)
+	t, err := readIn(ctx, s, func(tx *db.ProjectTx) (tenancydb.Token, error) {
+		t, err := tenancydb.ReadToken(ctx, tx, in.TokenID)
+		if only := ownTokensOf(ctx); err == nil && only != nil && t.MemberID != *only {
+			err = db.NotFound("token " + in.TokenID)
+		}
+		return t, err
+	}, tokenView)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,9 @@ var parameter = regexp.MustCompile(`\{([a-z_]+)\}`)
 func fill(t *testing.T, path string, ids map[string]string) string {
 	t.Helper()
 	return parameter.ReplaceAllStringFunc(path, func(p string) string {
+		if p == "{month}" { // which no tenant owns
+			return "2026-03"
+		}
 		id := ids[strings.Trim(p, "{}")]
 		require.NotEmpty(t, id, "%s: make what %s names in newTenant, so that another tenant can ask for it", path, p)
 		return id
@@ -69,7 +72,7 @@ func TestTwoTenants(t *testing.T) {
 		}
 	}
 	for _, r := range routes { // what belongs to another tenant, in the caller's own project
-		if strings.Count(r[1], "{") < 2 || r[0] == http.MethodPut {
+		if strings.Count(strings.ReplaceAll(r[1], "{month}", ""), "{") < 2 || r[0] == http.MethodPut {
 			continue
 		}
 		mixed, none := map[string]string{}, missing()

@@ -562,7 +562,8 @@ WITH moved AS (
         node_id = coalesce($2, node_id), site_id = coalesce($3, site_id),
         provisioning_at = CASE WHEN $1::text = 'provisioning' THEN now() ELSE provisioning_at END,
         access_given_at = CASE WHEN $1::text = 'active' THEN coalesce(access_given_at, now()) ELSE access_given_at END,
-        start_time = CASE WHEN $1::text = 'active' THEN now() ELSE start_time END,
+        -- What is charged begins when the keys went in, however long the proof of them took.
+        start_time = CASE WHEN $1::text = 'active' THEN coalesce(access_given_at, now()) ELSE start_time END,
         releasing_at = CASE WHEN $1::text = 'releasing' THEN coalesce(releasing_at, now()) ELSE releasing_at END,
         release_reason = CASE WHEN $4::text <> '' THEN $4::text ELSE release_reason END,
         charge_capped_at = CASE WHEN $1::text IN ('releasing', 'release_failed') THEN coalesce(charge_capped_at, now()) ELSE charge_capped_at END,

@@ -211,12 +211,26 @@ func (q *Queries) FreeNode(ctx context.Context, arg FreeNodeParams) (*time.Time,
 	return tenant_left_at, err
 }
 
-const listReserves = `-- name: ListReserves :many
-SELECT sku_id, site_id, nodes, updated_at FROM sku_reserves WHERE sku_id = $1 ORDER BY site_id
+const keepReserves = `-- name: KeepReserves :exec
+DELETE FROM sku_reserves WHERE sku_id = $1 AND site_id <> ALL ($2::text[])
 `
 
-func (q *Queries) ListReserves(ctx context.Context, skuID string) ([]SKUReserve, error) {
-	rows, err := q.db.Query(ctx, listReserves, skuID)
+type KeepReservesParams struct {
+	SKUID   string
+	SiteIds []string
+}
+
+func (q *Queries) KeepReserves(ctx context.Context, arg KeepReservesParams) error {
+	_, err := q.db.Exec(ctx, keepReserves, arg.SKUID, arg.SiteIds)
+	return err
+}
+
+const listReserves = `-- name: ListReserves :many
+SELECT sku_id, site_id, nodes, updated_at FROM sku_reserves WHERE sku_id = ANY ($1::text[]) ORDER BY sku_id, site_id
+`
+
+func (q *Queries) ListReserves(ctx context.Context, skuIds []string) ([]SKUReserve, error) {
+	rows, err := q.db.Query(ctx, listReserves, skuIds)
 	if err != nil {
 		return nil, err
 	}
@@ -356,7 +370,8 @@ func (q *Queries) OccupancyMismatches(ctx context.Context, arg OccupancyMismatch
 }
 
 const provesClean = `-- name: ProvesClean :one
-SELECT EXISTS (SELECT FROM certificates WHERE id = $1 AND node_id = $2 AND verdict = 'clean' AND issued_at > $3::timestamptz)
+SELECT EXISTS (SELECT FROM certificates WHERE id = $1 AND node_id = $2
+    AND (verdict = 'clean' AND issued_at > $3::timestamptz OR sanitized_since > $3::timestamptz))
 `
 
 type ProvesCleanParams struct {
@@ -365,7 +380,7 @@ type ProvesCleanParams struct {
 	After  time.Time
 }
 
-// Whether a certificate says that a node is clean, and was issued after a moment.
+// Whether a certificate proves a node clean of a tenant whose access ended at a moment: of every disk, or of what he left on a system that stays.
 func (q *Queries) ProvesClean(ctx context.Context, arg ProvesCleanParams) (bool, error) {
 	row := q.db.QueryRow(ctx, provesClean, arg.ID, arg.NodeID, arg.After)
 	var exists bool

@@ -61,7 +61,8 @@ WITH moved AS (
         node_id = coalesce(sqlc.narg('node_id'), node_id), site_id = coalesce(sqlc.narg('site_id'), site_id),
         provisioning_at = CASE WHEN @to_state::text = 'provisioning' THEN now() ELSE provisioning_at END,
         access_given_at = CASE WHEN @to_state::text = 'active' THEN coalesce(access_given_at, now()) ELSE access_given_at END,
-        start_time = CASE WHEN @to_state::text = 'active' THEN now() ELSE start_time END,
+        -- What is charged begins when the keys went in, however long the proof of them took.
+        start_time = CASE WHEN @to_state::text = 'active' THEN coalesce(access_given_at, now()) ELSE start_time END,
         releasing_at = CASE WHEN @to_state::text = 'releasing' THEN coalesce(releasing_at, now()) ELSE releasing_at END,
         release_reason = CASE WHEN @release_reason::text <> '' THEN @release_reason::text ELSE release_reason END,
         charge_capped_at = CASE WHEN @to_state::text IN ('releasing', 'release_failed') THEN coalesce(charge_capped_at, now()) ELSE charge_capped_at END,

@@ -42,8 +42,9 @@ UPDATE nodes SET allocation_id = NULL, tenant_left_at = coalesce(tenant_left_at,
 WHERE nodes.id = @id AND nodes.allocation_id IS NOT NULL AND NOT EXISTS (SELECT FROM allocations a WHERE a.node_id = @id AND a.node_released_at IS NULL);
 
 -- name: ProvesClean :one
--- Whether a certificate says that a node is clean, and was issued after a moment.
-SELECT EXISTS (SELECT FROM certificates WHERE id = @id AND node_id = @node_id AND verdict = 'clean' AND issued_at > @after::timestamptz);
+-- Whether a certificate proves a node clean of a tenant whose access ended at a moment: of every disk, or of what he left on a system that stays.
+SELECT EXISTS (SELECT FROM certificates WHERE id = @id AND node_id = @node_id
+    AND (verdict = 'clean' AND issued_at > @after::timestamptz OR sanitized_since > @after::timestamptz));
 
 -- name: TakeNode :one
 -- Gives the job the node as its own, unless another live job has it.
@@ -86,4 +87,7 @@ ON CONFLICT (sku_id, site_id) DO UPDATE SET nodes = excluded.nodes, updated_at =
 DELETE FROM sku_reserves WHERE sku_id = @sku_id AND site_id = @site_id;
 
 -- name: ListReserves :many
-SELECT * FROM sku_reserves WHERE sku_id = @sku_id ORDER BY site_id;
+SELECT * FROM sku_reserves WHERE sku_id = ANY (@sku_ids::text[]) ORDER BY sku_id, site_id;
+
+-- name: KeepReserves :exec
+DELETE FROM sku_reserves WHERE sku_id = @sku_id AND site_id <> ALL (@site_ids::text[]);

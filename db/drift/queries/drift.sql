@@ -53,14 +53,15 @@ SELECT n.id, jsonb_build_object(
         'blocked_at', b.auth_blocked_at, 'blocked_reason', b.auth_blocked_reason) END,
     'look', to_jsonb(o),
     'beat', CASE WHEN h.node_id IS NOT NULL THEN jsonb_build_object('boot_id', h.boot_id, 'agent_version', h.agent_version, 'skew_ms', h.clock_skew_ms,
-        'received_at', h.received_at, 'report', h.report, 'report_boot_id', h.report_boot_id, 'reported_at', h.reported_at) END,
+        'received_at', h.received_at, 'report', h.report, 'report_boot_id', h.report_boot_id, 'reported_at', h.reported_at, 'allocation', h.allocation) END,
     'identity', CASE WHEN i.node_id IS NOT NULL THEN jsonb_build_object('generation', i.generation, 'locked_at', i.locked_at, 'locked_reason', i.locked_reason,
         'not_before', c.not_before, 'not_after', c.not_after) END,
     'sku', k.spec, 'profile', p.spec,
     'mark', r.facts || jsonb_build_object('marked_at', r.marked_at),
     'live_job', coalesce((SELECT j.id FROM jobs j WHERE j.node_id = n.id
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating') LIMIT 1), ''),
-    'last_job_at', (SELECT max(j.updated_at) FROM jobs j WHERE j.node_id = n.id AND j.kind IN ('onboarding', 'decommission', 'node_operation'))
+    'last_job_at', (SELECT max(j.updated_at) FROM jobs j WHERE j.node_id = n.id AND j.kind IN ('onboarding', 'decommission', 'node_operation', 'allocation_provision', 'allocation_release')),
+    'restored_at', (SELECT max(s.began_at) FROM restores s)
 )::jsonb AS facts
 FROM (SELECT * FROM nodes x WHERE x.site_id = @site_id AND x.status <> 'deleted' AND x.id > @after::text
     ORDER BY x.id LIMIT @max_rows) n
@@ -74,6 +75,13 @@ LEFT JOIN skus k ON k.id = n.sku_id
 LEFT JOIN profiles p ON p.id = n.profile_id
 LEFT JOIN drift_marks r ON r.node_id = n.id
 ORDER BY n.id;
+
+-- name: RecordAgreements :execrows
+-- Nodes of which the database, MAAS and the agent agree who is on them. Without a restore there is nothing to agree after.
+INSERT INTO node_agreements (node_id, restore_id)
+SELECT n.id, r.id FROM nodes n, (SELECT max(id) AS id FROM restores) r
+WHERE n.id = ANY (@node_ids::text[]) AND n.status <> 'deleted' AND r.id IS NOT NULL
+ON CONFLICT (node_id) DO UPDATE SET restore_id = excluded.restore_id, agreed_at = clock_timestamp() WHERE node_agreements.restore_id < excluded.restore_id;
 
 -- name: PutMarks :execrows
 INSERT INTO drift_marks (node_id, facts) SELECT m.node_id, m.facts FROM jsonb_to_recordset(@marks::jsonb) AS m (node_id text, facts jsonb)

@@ -11,7 +11,7 @@ import (
 )
 
 const certificatesOfNode = `-- name: CertificatesOfNode :many
-SELECT id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at FROM certificates WHERE node_id = $1 ORDER BY sequence
+SELECT id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at, sanitized_since FROM certificates WHERE node_id = $1 ORDER BY sequence
 `
 
 func (q *Queries) CertificatesOfNode(ctx context.Context, nodeID string) ([]Certificate, error) {
@@ -36,6 +36,7 @@ func (q *Queries) CertificatesOfNode(ctx context.Context, nodeID string) ([]Cert
 			&i.KeyID,
 			&i.Signature,
 			&i.IssuedAt,
+			&i.SanitizedSince,
 		); err != nil {
 			return nil, err
 		}
@@ -48,23 +49,26 @@ func (q *Queries) CertificatesOfNode(ctx context.Context, nodeID string) ([]Cert
 }
 
 const insertCertificate = `-- name: InsertCertificate :exec
-INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at,
+    sanitized_since)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
+    $13)
 `
 
 type InsertCertificateParams struct {
-	ID           string
-	NodeID       string
-	RunID        string
-	Sequence     int64
-	Verdict      string
-	Simulated    bool
-	Payload      []byte
-	Hash         string
-	PreviousHash string
-	KeyID        string
-	Signature    []byte
-	IssuedAt     time.Time
+	ID             string
+	NodeID         string
+	RunID          string
+	Sequence       int64
+	Verdict        string
+	Simulated      bool
+	Payload        []byte
+	Hash           string
+	PreviousHash   string
+	KeyID          string
+	Signature      []byte
+	IssuedAt       time.Time
+	SanitizedSince *time.Time
 }
 
 func (q *Queries) InsertCertificate(ctx context.Context, arg InsertCertificateParams) error {
@@ -81,6 +85,7 @@ func (q *Queries) InsertCertificate(ctx context.Context, arg InsertCertificatePa
 		arg.KeyID,
 		arg.Signature,
 		arg.IssuedAt,
+		arg.SanitizedSince,
 	)
 	return err
 }
@@ -120,7 +125,7 @@ func (q *Queries) InsertSigningKey(ctx context.Context, arg InsertSigningKeyPara
 }
 
 const lastCertificate = `-- name: LastCertificate :one
-SELECT id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at FROM certificates WHERE node_id = $1 ORDER BY sequence DESC LIMIT 1
+SELECT id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at, sanitized_since FROM certificates WHERE node_id = $1 ORDER BY sequence DESC LIMIT 1
 `
 
 func (q *Queries) LastCertificate(ctx context.Context, nodeID string) (Certificate, error) {
@@ -139,6 +144,7 @@ func (q *Queries) LastCertificate(ctx context.Context, nodeID string) (Certifica
 		&i.KeyID,
 		&i.Signature,
 		&i.IssuedAt,
+		&i.SanitizedSince,
 	)
 	return i, err
 }

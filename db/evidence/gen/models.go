@@ -9,18 +9,19 @@ import (
 )
 
 type Certificate struct {
-	ID           string
-	NodeID       string
-	RunID        string
-	Sequence     int64
-	Verdict      string
-	Simulated    bool
-	Payload      []byte
-	Hash         string
-	PreviousHash string
-	KeyID        string
-	Signature    []byte
-	IssuedAt     time.Time
+	ID             string
+	NodeID         string
+	RunID          string
+	Sequence       int64
+	Verdict        string
+	Simulated      bool
+	Payload        []byte
+	Hash           string
+	PreviousHash   string
+	KeyID          string
+	Signature      []byte
+	IssuedAt       time.Time
+	SanitizedSince *time.Time
 }
 
 type SigningKey struct {

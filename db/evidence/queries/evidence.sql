@@ -21,8 +21,10 @@ WHERE old.purpose = @purpose AND (old.id = @id AND old.retired_at IS NULL OR old
   AND EXISTS (SELECT FROM signing_keys AS k WHERE k.id = @id AND k.retired_at IS NULL);
 
 -- name: InsertCertificate :exec
-INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at)
-VALUES (@id, @node_id, @run_id, @sequence, @verdict, @simulated, @payload, @hash, @previous_hash, @key_id, @signature, @issued_at);
+INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at,
+    sanitized_since)
+VALUES (@id, @node_id, @run_id, @sequence, @verdict, @simulated, @payload, @hash, @previous_hash, @key_id, @signature, @issued_at,
+    sqlc.narg('sanitized_since'));
 
 -- name: CertificatesOfNode :many
 SELECT * FROM certificates WHERE node_id = @node_id ORDER BY sequence;

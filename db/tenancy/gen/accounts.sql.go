@@ -10,7 +10,7 @@ import (
 )
 
 const account = `-- name: Account :one
-SELECT id, name, max_projects, version, created_at, updated_at FROM billing_accounts WHERE id = $1
+SELECT id, name, max_projects, version, created_at, updated_at, currency FROM billing_accounts WHERE id = $1
 `
 
 func (q *Queries) Account(ctx context.Context, id string) (BillingAccount, error) {
@@ -23,12 +23,13 @@ func (q *Queries) Account(ctx context.Context, id string) (BillingAccount, error
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Currency,
 	)
 	return i, err
 }
 
 const accountByName = `-- name: AccountByName :one
-SELECT id, name, max_projects, version, created_at, updated_at FROM billing_accounts WHERE name = $1
+SELECT id, name, max_projects, version, created_at, updated_at, currency FROM billing_accounts WHERE name = $1
 `
 
 func (q *Queries) AccountByName(ctx context.Context, name string) (BillingAccount, error) {
@@ -41,6 +42,7 @@ func (q *Queries) AccountByName(ctx context.Context, name string) (BillingAccoun
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Currency,
 	)
 	return i, err
 }
@@ -63,17 +65,23 @@ func (q *Queries) DeleteAccount(ctx context.Context, arg DeleteAccountParams) (i
 }
 
 const insertAccount = `-- name: InsertAccount :one
-INSERT INTO billing_accounts (id, name, max_projects) VALUES ($1, $2, $3) RETURNING id, name, max_projects, version, created_at, updated_at
+INSERT INTO billing_accounts (id, name, currency, max_projects) VALUES ($1, $2, $3, $4) RETURNING id, name, max_projects, version, created_at, updated_at, currency
 `
 
 type InsertAccountParams struct {
 	ID          string
 	Name        string
+	Currency    string
 	MaxProjects int
 }
 
 func (q *Queries) InsertAccount(ctx context.Context, arg InsertAccountParams) (BillingAccount, error) {
-	row := q.db.QueryRow(ctx, insertAccount, arg.ID, arg.Name, arg.MaxProjects)
+	row := q.db.QueryRow(ctx, insertAccount,
+		arg.ID,
+		arg.Name,
+		arg.Currency,
+		arg.MaxProjects,
+	)
 	var i BillingAccount
 	err := row.Scan(
 		&i.ID,
@@ -82,12 +90,13 @@ func (q *Queries) InsertAccount(ctx context.Context, arg InsertAccountParams) (B
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Currency,
 	)
 	return i, err
 }
 
 const listAccounts = `-- name: ListAccounts :many
-SELECT id, name, max_projects, version, created_at, updated_at FROM billing_accounts WHERE id > $1::text ORDER BY id LIMIT $2
+SELECT id, name, max_projects, version, created_at, updated_at, currency FROM billing_accounts WHERE id > $1::text ORDER BY id LIMIT $2
 `
 
 type ListAccountsParams struct {
@@ -111,6 +120,7 @@ func (q *Queries) ListAccounts(ctx context.Context, arg ListAccountsParams) ([]B
 			&i.Version,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.Currency,
 		); err != nil {
 			return nil, err
 		}
@@ -123,7 +133,7 @@ func (q *Queries) ListAccounts(ctx context.Context, arg ListAccountsParams) ([]B
 }
 
 const lockAccount = `-- name: LockAccount :one
-SELECT id, name, max_projects, version, created_at, updated_at FROM billing_accounts WHERE id = $1 FOR NO KEY UPDATE
+SELECT id, name, max_projects, version, created_at, updated_at, currency FROM billing_accounts WHERE id = $1 FOR NO KEY UPDATE
 `
 
 func (q *Queries) LockAccount(ctx context.Context, id string) (BillingAccount, error) {
@@ -136,13 +146,14 @@ func (q *Queries) LockAccount(ctx context.Context, id string) (BillingAccount, e
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Currency,
 	)
 	return i, err
 }
 
 const updateAccount = `-- name: UpdateAccount :one
 UPDATE billing_accounts SET name = $1, max_projects = $2, version = version + 1, updated_at = now()
-WHERE id = $3 AND version = $4 RETURNING id, name, max_projects, version, created_at, updated_at
+WHERE id = $3 AND version = $4 RETURNING id, name, max_projects, version, created_at, updated_at, currency
 `
 
 type UpdateAccountParams struct {
@@ -167,6 +178,7 @@ func (q *Queries) UpdateAccount(ctx context.Context, arg UpdateAccountParams) (B
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Currency,
 	)
 	return i, err
 }

@@ -226,12 +226,13 @@ func (q *Queries) ListSSHKeys(ctx context.Context, arg ListSSHKeysParams) ([]Pro
 
 const listTokens = `-- name: ListTokens :many
 SELECT project_id, id, member_id, name, role, created_at, expires_at FROM project_tokens
-WHERE project_id = $1 AND id > $2::text ORDER BY id LIMIT $3
+WHERE project_id = $1 AND id > $2::text AND ($3::text = '' OR member_id = $3::text) ORDER BY id LIMIT $4
 `
 
 type ListTokensParams struct {
 	ProjectID string
 	After     string
+	MemberID  string
 	MaxRows   int32
 }
 
@@ -246,7 +247,12 @@ type ListTokensRow struct {
 }
 
 func (q *Queries) ListTokens(ctx context.Context, arg ListTokensParams) ([]ListTokensRow, error) {
-	rows, err := q.db.Query(ctx, listTokens, arg.ProjectID, arg.After, arg.MaxRows)
+	rows, err := q.db.Query(ctx, listTokens,
+		arg.ProjectID,
+		arg.After,
+		arg.MemberID,
+		arg.MaxRows,
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ type BillingAccount struct {
 	Version     int64
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
+	Currency    string
 }
 
 type CatalogueItem struct {

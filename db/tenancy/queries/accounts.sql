@@ -1,5 +1,5 @@
 -- name: InsertAccount :one
-INSERT INTO billing_accounts (id, name, max_projects) VALUES (@id, @name, @max_projects) RETURNING *;
+INSERT INTO billing_accounts (id, name, currency, max_projects) VALUES (@id, @name, @currency, @max_projects) RETURNING *;
 
 -- name: Account :one
 SELECT * FROM billing_accounts WHERE id = @id;

@@ -30,7 +30,7 @@ SELECT project_id, id, member_id, name, role, created_at, expires_at FROM projec
 
 -- name: ListTokens :many
 SELECT project_id, id, member_id, name, role, created_at, expires_at FROM project_tokens
-WHERE project_id = @project_id AND id > @after::text ORDER BY id LIMIT @max_rows;
+WHERE project_id = @project_id AND id > @after::text AND (@member_id::text = '' OR member_id = @member_id::text) ORDER BY id LIMIT @max_rows;
 
 -- name: CountTokens :one
 SELECT count(*) FROM project_tokens WHERE project_id = @project_id AND expires_at > now();

@@ -39,7 +39,8 @@ WITH bounds AS (
 UPDATE webhooks w SET claimed_by = $1, claimed_until = now() + make_interval(secs => $2::double precision)
 FROM due WHERE w.project_id = due.project_id AND w.id = due.id
 RETURNING w.project_id, w.id, w.name, w.url, w.secret_ref,
-    CASE WHEN w.previous_until > now() THEN w.previous_secret_ref ELSE '' END::text AS previous_secret_ref, w.failures
+    CASE WHEN w.previous_until > now() THEN w.previous_secret_ref ELSE '' END::text AS previous_secret_ref, w.failures,
+    w.claimed_by
 `
 
 type ClaimWebhooksParams struct {
@@ -59,6 +60,7 @@ type ClaimWebhooksRow struct {
 	SecretRef         string
 	PreviousSecretRef string
 	Failures          int
+	ClaimedBy         string
 }
 
 // Billing accounts take turns, and within an account its projects: the next turn of one counts its claims under way. The last workers of a lane, the
@@ -87,6 +89,7 @@ func (q *Queries) ClaimWebhooks(ctx context.Context, arg ClaimWebhooksParams) ([
 			&i.SecretRef,
 			&i.PreviousSecretRef,
 			&i.Failures,
+			&i.ClaimedBy,
 		); err != nil {
 			return nil, err
 		}

@@ -49,7 +49,8 @@ WITH bounds AS (
 UPDATE webhooks w SET claimed_by = @claimed_by, claimed_until = now() + make_interval(secs => @lease_seconds::double precision)
 FROM due WHERE w.project_id = due.project_id AND w.id = due.id
 RETURNING w.project_id, w.id, w.name, w.url, w.secret_ref,
-    CASE WHEN w.previous_until > now() THEN w.previous_secret_ref ELSE '' END::text AS previous_secret_ref, w.failures;
+    CASE WHEN w.previous_until > now() THEN w.previous_secret_ref ELSE '' END::text AS previous_secret_ref, w.failures,
+    w.claimed_by;
 
 -- name: DueDeliveries :many
 SELECT event_id, event_cursor, type, subject, data, occurred_at, attempts, extract(epoch FROM now() - queued_at)::double precision AS age_seconds

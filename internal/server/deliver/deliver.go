@@ -219,7 +219,7 @@ func (d *Deliverer) deliver(ctx context.Context, w webhookdb.Claimed, lane webho
 }
 
 func (d *Deliverer) finish(ctx context.Context, tx *db.Tx, w webhookdb.Claimed, f webhookdb.Finished) error {
-	if held, err := webhookdb.Finish(ctx, tx, w, d.Name, f); err != nil || !held {
+	if held, err := webhookdb.Finish(ctx, tx, w, f); err != nil || !held {
 		return err
 	}
 	n := webhookdb.Notice{ProjectID: w.ProjectID, Episode: w.ID + "/" + time.Now().UTC().Format(time.DateOnly)}

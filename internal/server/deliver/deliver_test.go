@@ -200,6 +200,33 @@ func TestDeliver_GoneIsOfTheURLThatAnswered(t *testing.T) {
 	require.Zero(t, f.count("SELECT count(*) FROM notices"))
 }
 
+// An edit ends a claim. The same process may claim the webhook again while its attempt from before is
+// under way: what that attempt brings ends no other claim, and disables nothing.
+func TestDeliver_AttemptFromBeforeAnEdit(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(http.ResponseWriter, *http.Request) {})
+	f.addWebhooks(1)
+	f.addEvents(1, 1)
+	_, err := webhookdb.FanOut(t.Context(), f.store, 10)
+	require.NoError(t, err)
+	var claims []webhookdb.Claimed
+	for range 2 {
+		claimed, err := webhookdb.Claim(t.Context(), f.store, "one", one, time.Hour)
+		require.NoError(t, err)
+		require.Len(t, claimed, 1)
+		claims = append(claims, claimed...)
+		f.exec("UPDATE webhooks SET claimed_by = '', claimed_until = NULL WHERE claimed_by = $1 AND $2", claimed[0].ClaimedBy, len(claims) == 1)
+	}
+	for i, outcome := range []webhookdb.Finished{{Gone: true, Failures: 1, LastReason: "410", Tried: true}, {Succeeded: true, Tried: true}} {
+		require.NoError(t, f.store.Tx(t.Context(), func(tx *db.Tx) error {
+			held, err := webhookdb.Finish(t.Context(), tx, claims[i], outcome)
+			require.Equal(t, i == 1, held)
+			return err
+		}))
+	}
+	require.Equal(t, 1, f.count("SELECT count(*) FROM webhooks WHERE status = 'enabled' AND claimed_by = '' AND last_success_at IS NOT NULL"))
+}
+
 // one asks for one new webhook.
 var one = webhookdb.Wanted{Lane: webhookdb.LaneNew, Free: 1}
 
@@ -222,7 +249,7 @@ func TestDeliver_LeaseEnds(t *testing.T) {
 	f.wait("SELECT count(*) FROM webhook_deliveries WHERE status = 'delivered'", 1, 30*time.Second)
 	// What the late process stores changes nothing that is done.
 	require.NoError(t, f.store.Tx(t.Context(), func(tx *db.Tx) error {
-		_, err := webhookdb.Finish(t.Context(), tx, dead[0], "dead", webhookdb.Finished{
+		_, err := webhookdb.Finish(t.Context(), tx, dead[0], webhookdb.Finished{
 			Outcomes: []webhookdb.Outcome{{EventID: "evt_1_1", Status: webhookdb.Pending, Reason: "late"}}, Failures: 9, LastReason: "late",
 		})
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/portal"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/api/rest/tenancy"
+	"github.com/slipway-cloud/slipway/intent/allocation"
 	"github.com/slipway-cloud/slipway/internal/telemetry"
 )
 
@@ -21,6 +22,7 @@ type Config struct {
 	Boot    boot.Config
 	Portal  portal.Config
 	Events  tenancy.EventsConfig
+	Launch  allocation.Policy    // the zero value is the default
 	Health  *telemetry.Health    // nil: no /healthz, /readyz
 	Metrics *prometheus.Registry // nil: no /metrics
 }
@@ -37,7 +39,8 @@ func New(cfg Config) (*op.API, error) {
 	tenancy.Register(api)
 	tenancy.RegisterEvents(api, cfg.Events)
 	engine := rest.NewEngine(api, cfg.REST)
-	tenancy.RegisterAllocations(api, tenancy.AllocationsConfig{AskJob: engine.AskJob, ReadPower: engine.ReadPower})
+	tenancy.RegisterBilling(api)
+	tenancy.RegisterAllocations(api, tenancy.AllocationsConfig{AskJob: engine.AskJob, ReadPower: engine.ReadPower, Policy: cfg.Launch})
 	cfg.Boot.Store, cfg.Boot.Log = api.Store(), api.Log()
 	cfg.Boot.AgentURL, cfg.Boot.AgentCAPEM = cfg.REST.AgentURL, cfg.REST.AgentCAPEM
 	boot.New(cfg.Boot).Register(api)

@@ -90,7 +90,7 @@ func (b *BMC) ChangePassword(ctx context.Context, fresh providers.Secret) error 
 			"the BMC refused the new password (completion code 0x%02x); it may want another length or other characters", byte(code))}
 	case providers.IsKind(err, providers.KindProtocol): // answers that failed their check: the command was sent
 		b.closed = true
-		return &providers.Error{Kind: providers.KindUncertain, Op: op, Err: err, Message: "the new password was sent and no proper answer came; log in anew to know which one holds"}
+		return &providers.Error{Kind: providers.KindUncertain, Op: op, Err: err, Message: "the new password was sent and no proper answer came; log in again to know which one holds"}
 	}
 	return err
 }

@@ -147,7 +147,7 @@ const bmcAddress = 0x20
 // thresholdReading is the reading type of analog sensors.
 const thresholdReading = 0x01
 
-// sensorSeverity judges a reading by its state bits, so that no conversion of
+// sensorSeverity rates a reading by its state bits, so that no conversion of
 // the value is needed.
 func sensorSeverity(s sensorRecord, r sensor.GetSensorReadingResponse) severity {
 	if s.readingType == thresholdReading {

@@ -298,7 +298,7 @@ func TestGarbageEndsInAnErrorInTime(t *testing.T) {
 
 // A session that lay idle is opened again before it is used, since the BMC may
 // have dropped it; a BMC that dropped it early costs one call.
-func TestAnIdleSessionIsOpenedAnew(t *testing.T) {
+func TestIdleSession_OpenedAgain(t *testing.T) {
 	t.Parallel()
 	r := newReference(t)
 	o := fast()

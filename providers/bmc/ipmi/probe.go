@@ -10,7 +10,7 @@ import (
 )
 
 // Probe asks, without a login, whether IPMI 2.0 is spoken, and for the
-// system's UUID where the BMC tells it to strangers. There is no pin: IPMI has
+// system's UUID where the BMC tells it without a login. There is no pin: IPMI has
 // no certificate, and none of what Probe tells is proven.
 //
 // Errors: KindUnsupported for a BMC that speaks only IPMI 1.5 or has a BMC key

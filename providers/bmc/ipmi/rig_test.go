@@ -67,7 +67,7 @@ func newOpenIPMI(t *testing.T, commands ...string) *openIPMI {
 		Dir: t.TempDir(), User: simUser, Password: simPassword, GUID: [16]byte(guid), Commands: commands,
 	})
 	if errors.Is(err, ipmisim.ErrNotInstalled) {
-		peerMissing(t, err.Error()+": no independent BMC judges the provider")
+		peerMissing(t, err.Error()+": no independent BMC checks the provider")
 	}
 	require.NoError(t, err)
 	t.Cleanup(sim.Stop)
@@ -148,7 +148,7 @@ func ipmitool(t *testing.T, target providers.BMCTarget, suite string, args ...st
 	t.Helper()
 	program, err := exec.LookPath("ipmitool")
 	if err != nil {
-		peerMissing(t, "ipmitool is not installed (apt-get install ipmitool): no independent client judges the reference BMC")
+		peerMissing(t, "ipmitool is not installed (apt-get install ipmitool): no independent client checks the reference BMC")
 	}
 	host, port, _ := strings.Cut(target.Address, ":")
 	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(60*time.Second))

@@ -233,7 +233,7 @@ func conditionRefused(err error) bool {
 	return errors.As(err, &pe) && (pe.Status == http.StatusPreconditionFailed || pe.Status == http.StatusPreconditionRequired)
 }
 
-// sentChange judges the error of a change that left: only a plain refusal says
+// sentChange checks the error of a change that left: only a plain refusal says
 // that the old password still holds. After a server error, an ended session or
 // an unreadable answer nobody knows.
 func sentChange(op *operation, err error) error {
@@ -254,5 +254,5 @@ func sentChange(op *operation, err error) error {
 
 func uncertainChange(op *operation, status int, cause error) error {
 	return &providers.Error{Kind: providers.KindUncertain, Op: op.name, Status: status, Err: cause,
-		Message: "the new password was sent and the BMC did not say clearly whether it took it; log in anew to know"}
+		Message: "the new password was sent and the BMC did not say clearly whether it took it; log in again to know"}
 }

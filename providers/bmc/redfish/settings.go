@@ -42,6 +42,7 @@ func (b *BMC) ReadSettings(ctx context.Context) (providers.SettingsReport, error
 		}
 	}
 	slices.Sort(r.out.Unreadable)
+	slices.Sort(r.out.NotOffered)
 	slices.SortFunc(r.out.Values, func(x, y providers.BMCSetting) int { return strings.Compare(x.Name, y.Name) })
 	b.secrets.scrub(&r.out)
 	return r.out, nil
@@ -69,6 +70,12 @@ func (r *settingsReader) get(ctx context.Context, link string) (doc, error) {
 func (r *settingsReader) unreadable(link string, err error) error {
 	if !passable(err) && !providers.IsKind(err, providers.KindForeign) {
 		return err
+	}
+	if providers.IsKind(err, providers.KindNotFound) {
+		if len(r.out.NotOffered) < maxFindings {
+			r.out.NotOffered = append(r.out.NotOffered, link)
+		}
+		return nil
 	}
 	if len(r.out.Unreadable) < maxFindings {
 		r.out.Unreadable = append(r.out.Unreadable, link+": "+reason(err))
@@ -110,6 +117,9 @@ func (r *settingsReader) boot(system doc) {
 		override = boot.text(keyTarget)
 	}
 	r.set("boot/override", override)
+	if version := system.text("BiosVersion"); version != "" {
+		r.set("bios/version", version)
+	}
 }
 
 func (r *settingsReader) secureBoot(ctx context.Context, system doc) error {
@@ -216,7 +226,7 @@ func (b *BMC) DisableHostInterfaces(ctx context.Context) (providers.HostInterfac
 			return nil
 		})
 	})
-	out.LeftOn = append(out.LeftOn, r.out.Unreadable...)
+	out.LeftOn = append(append(out.LeftOn, r.out.Unreadable...), r.out.NotOffered...)
 	b.secrets.scrub(&out)
 	return out, err
 }

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -88,6 +89,43 @@ func TestPage_NotesFaults(t *testing.T) {
 	page.Allow(404, "/none")
 	page.Evaluate(`fetch("/none").then((r) => r.status)`, new(int))
 	page.RequireNoFaults()
+}
+
+// A request of a worker that began before the watch names the worker when it fails.
+func TestPage_NamesWorkerOfEarlierRequest(t *testing.T) {
+	t.Parallel()
+	lost := make(chan struct{})
+	loseStream := sync.OnceFunc(func() { close(lost) })
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/stream":
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			<-lost
+			panic(http.ErrAbortHandler) // closes the connection in the middle of the answer
+		case "/worker.js":
+			w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
+			fmt.Fprint(w, `onconnect = (e) => fetch("/stream").then((r) => { e.ports[0].postMessage("runs"); return r.text(); }).catch(() => 0)`)
+		default:
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			fmt.Fprintf(w, `<!doctype html><html lang="en"><title>t</title><link rel="icon" href="data:,">%s</html>`, worker)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	t.Cleanup(loseStream)
+	page := browser.Start(t).Open(t, srv.URL)
+	page.Go("/")
+	page.AwaitText("worker runs")
+	page.WatchWorkers()
+	page.RequireNoFaults()
+	loseStream()
+	var faults []string
+	page.Await("the fault of the lost stream", 10*time.Second, func() bool {
+		faults = append(faults, page.Faults()...)
+		return len(faults) > 0
+	})
+	require.Len(t, faults, 1)
+	require.Contains(t, faults[0], "request failed: "+srv.URL+"/worker.js (a request that began before the watch)")
 }
 
 func TestPage_ActsByRoleAndName(t *testing.T) {

@@ -51,6 +51,15 @@ func (w *watch) fault(format string, args ...any) {
 	w.faults = append(w.faults, fmt.Sprintf(format, args...))
 }
 
+// attributeRequest names the script that a request belongs to if the watch has not seen it begin.
+func (w *watch) attributeRequest(id network.RequestID, script string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, seen := w.urls[id]; !seen {
+		w.urls[id] = script + " (a request that began before the watch)"
+	}
+}
+
 func (w *watch) isAllowed(status int64, url string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

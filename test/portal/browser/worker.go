@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/inspector"
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
@@ -28,17 +29,22 @@ func (p *Page) WatchWorkers() {
 	watched := 0
 	for _, info := range infos {
 		if info.Type == "shared_worker" && info.BrowserContextID == p.profile {
-			require.NoError(p.t, p.watchWorker(info.TargetID), "watch %s", info.URL)
+			require.NoError(p.t, p.watchWorker(info.TargetID, info.URL), "watch %s", info.URL)
 			watched++
 		}
 	}
 	require.Positive(p.t, watched, "no shared worker runs")
 }
 
-func (p *Page) watchWorker(id target.ID) error {
+func (p *Page) watchWorker(id target.ID, script string) error {
 	ctx, cancel := chromedp.NewContext(p.browser.ctx, chromedp.WithTargetID(id))
 	p.t.Cleanup(cancel)
 	chromedp.ListenTarget(ctx, func(event any) {
+		// The watch begins when the worker runs, so its first requests may be under way, such as the
+		// event stream of the portal.
+		if failed, ok := event.(*network.EventLoadingFailed); ok {
+			p.watch.attributeRequest(failed.RequestID, script)
+		}
 		// A worker that ends with its last page is said to have crashed.
 		if _, ended := event.(*inspector.EventTargetCrashed); !ended {
 			p.watch.handle(event)

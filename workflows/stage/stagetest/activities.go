@@ -4,7 +4,9 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
+	"github.com/stretchr/testify/mock"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/testsuite"
 )
@@ -15,6 +17,7 @@ type Activities struct {
 	mu      sync.Mutex
 	calls   []string
 	answers map[string]func() (any, error)
+	fakes   map[string]any
 }
 
 // Answer has an activity, by its name, answer with what f returns; a nil value is the empty result.
@@ -55,7 +58,16 @@ func (a *Activities) register(env *testsuite.TestWorkflowEnvironment, m reflect.
 		}
 		return []reflect.Value{result, problem}
 	})
+	if a.fakes == nil {
+		a.fakes = map[string]any{}
+	}
+	a.fakes[m.Name] = fake.Interface()
 	env.RegisterActivityWithOptions(fake.Interface(), activity.RegisterOptions{Name: m.Name})
+}
+
+// Hold has a registered activity take some time by the workflow's clock before it answers.
+func (a *Activities) Hold(env *testsuite.TestWorkflowEnvironment, name string, long func() time.Duration) {
+	env.OnActivity(name, mock.Anything, mock.Anything).Return(a.fakes[name]).AfterFn(long)
 }
 
 func (a *Activities) answer(name string, typ reflect.Type) (reflect.Value, error) {

@@ -33,8 +33,10 @@ type Store struct {
 	mu    sync.Mutex
 	snap  contract.Snapshot
 	runID string
-	steps []contract.Projection
-	taken int
+	// compensations counts how often the job was taken back.
+	compensations int
+	steps         []contract.Projection
+	taken         int
 }
 
 // Clone returns a store with the same state and without hooks and pending failures.
@@ -106,6 +108,9 @@ func (s *Store) ProjectJob(_ context.Context, p contract.Projection) (contract.P
 	if len(checkpoint) == 0 {
 		checkpoint = s.snap.Checkpoint
 	}
+	if p.Status == lifecycle.JobCompensating && s.snap.Status != p.Status {
+		s.compensations++
+	}
 	s.runID = p.RunID
 	s.snap = contract.Snapshot{
 		Seq: p.Seq, Status: p.Status, Stage: p.Stage, Failure: p.Failure, Stages: p.Stages, Reached: p.Reached,
@@ -115,7 +120,7 @@ func (s *Store) ProjectJob(_ context.Context, p contract.Projection) (contract.P
 	if s.OnProject != nil {
 		s.OnProject(p)
 	}
-	res := contract.ProjectResult{Applied: true, StoredSeq: p.Seq}
+	res := contract.ProjectResult{Applied: true, StoredSeq: p.Seq, Pass: 1 + s.compensations}
 	for i, a := range p.Actions {
 		if s.NamesUnproven && !proven(a) {
 			res.Unproven = append(res.Unproven, i)

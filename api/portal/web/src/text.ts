@@ -389,7 +389,7 @@ export const text = {
 
   projects: {
     title: "Projects", one: "Project", parts: "Lists of the project", overview: "Overview", create: "Create a project", tags: "Tags", closed: "Closed",
-    part: { members: "Members", invitations: "Invitations", keys: "SSH keys", tokens: "Tokens", webhooks: "Webhooks", notices: "Notices", audit: "Audit log" } as Record<string, string>,
+    part: { allocations: "Allocations", members: "Members", invitations: "Invitations", keys: "SSH keys", tokens: "Tokens", webhooks: "Webhooks", notices: "Notices", audit: "Audit log" } as Record<string, string>,
     intro: "What is in a project is its members' own. You are asked for a reason before you see it.",
     accountHelp: "It pays for the project. Create one on the page Billing accounts.", createHelp: "The first owner is invited by a verified e-mail address, or by the subject of the sign-in.",
     ownerEmail: "E-mail address", ownerEmailHelp: "The identity provider must have verified it. Leave it empty if you give a subject.",
@@ -402,6 +402,25 @@ export const text = {
     invite: "Invite a member", inviteDays: "Days it can be accepted", who: "Invited", revokeHelp: "It can no longer be accepted. The owners of the project see it, with your reason.",
     fingerprint: "Fingerprint", member: "Member", delete: "Delete", deleted: (name: string) => `${name} is deleted.`,
     deleteKeyHelp: "The key is used for no further node. The owners of the project see it, with your reason.", deliveries: "Deliveries",
+  },
+
+  allocations: {
+    title: "Allocations", one: "Allocation", caption: "Allocations of all customers, newest first", state: "State", condition: "Condition", access: "Access of the tenant",
+    attempts: "Tries to release", nodeState: "State of the node", progress: "Progress", stages: (done: number, all: number) => `${done} of ${all} stages are done`,
+    requested: "Requested", active: "Active since", releasing: "Releasing since", accessEnded: "Access ended", nodeFreed: "Node freed", ended: "Ended", outcome: "Outcome",
+    expires: "Released by itself", waits: "Waits for a node until", certificate: "Certificate", noJob: "No job is under way.", failure: "Failure",
+    customers: "Name, tags, keys and connection are the customer's:", inProject: "read them in the project",
+    connection: "Connection", host: "Host", port: "Port", user: "Account", hostKey: "Host key", login: (id: string) => `slipway ssh ${id}`, command: "To log in",
+    image: "Image", installed: "Installed", network: "Network", rack: "Rack", group: "Group", keys: "SSH keys", accepted: "Accepted by the node", refused: "Refused by the node",
+    changed: "The allocation is in another state now. Reload to read it.", live: "Progress of its job",
+    create: "Ask for a node", createHelp: "Without a free node it is refused, unless it may wait.", key: (name: string) => `SSH key ${name}`, noKeys: "The project has no SSH key, so that nobody could log in.",
+    chooseKey: "Choose at least one SSH key.", tagsHelp: "One on each line, such as team=research", badTag: (line: string) => `This line is no KEY=VALUE: ${line}`,
+    wait: "Minutes it may wait for a node", waitHelp: "0 refuses at once when no node is free", hours: "Hours until it is released by itself", hoursHelp: "Left empty, it stays until it is released.",
+    edit: "Change name and tags", release: "Release", releaseHelp: "The tenant's access ends, and everything on the node is erased. One whose release failed is tried once more.",
+    meaning: {
+      force_release: "Try the release once more. It skips nothing: the node is proven clean before anybody gets it.",
+      remove_assignment: "Take the node from the allocation, although nothing proves that the tenant is out. The node must be off by its BMC and by MAAS, or quarantined. It stays quarantined and has to be cleaned.",
+    } as Record<string, string>,
   },
 
   webhooks: {

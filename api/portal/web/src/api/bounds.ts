@@ -61,6 +61,8 @@ export const bounds = {
   },
   SKURequest: {
     "name": {"type":"string","maxLength":100},
+    "reserves.0.nodes": {"type":"integer","min":1,"max":10000},
+    "reserves.0.site_id": {"type":"string","maxLength":200},
     "spec.data_disks": {"type":"integer","min":0,"max":1024},
     "spec.driver_min_version": {"type":"string","maxLength":64},
     "spec.gpu_memory_mib": {"type":"integer","min":0,"max":16777216},
@@ -71,6 +73,7 @@ export const bounds = {
     "spec.nics_up": {"type":"integer","min":0,"max":1024},
     "spec.protect_serials": {"type":"array","maxItems":64},
     "spec.require_ecc": {"type":"boolean"},
+    "tenant_root": {"type":"boolean"},
   },
   SiteRequest: {
     "name": {"type":"string","maxLength":100},

@@ -859,7 +859,7 @@ export interface paths {
         };
         /**
          * Say what a job would do now
-         * @description Of onboardings, decommissions and node operations. Stages that the job has behind it are shown as done. The stages look with the very code that a run uses and change nothing: no machine, no BMC, no record. It answers within twenty seconds; a region or BMC that does not answer shows in its row.
+         * @description Of onboardings, decommissions, node operations, and the provision and release of allocations. Stages that the job has behind it are shown as done. The stages look with the very code that a run uses and change nothing: no machine, no BMC, no record. It answers within twenty seconds; a region or BMC that does not answer shows in its row.
          *
          *     Needs role viewer or higher.
          */
@@ -2950,6 +2950,8 @@ export interface components {
             access?: string;
             /** Format: date-time */
             access_ended_at?: string;
+            /** @description force_release and remove_assignment, where an operator may ask for them now */
+            allowed_actions?: string[];
             certificate_id?: string;
             condition?: string;
             condition_reason?: string;
@@ -2957,7 +2959,7 @@ export interface components {
             failure_message?: string;
             hostname?: string;
             id?: string;
-            /** @description Of the live job; left out in lists */
+            /** @description Of the live job */
             job_id?: string;
             job_status?: string;
             node_id?: string;
@@ -2965,7 +2967,7 @@ export interface components {
             node_released_at?: string;
             node_status?: string;
             outcome?: string;
-            /** @description Left out in lists */
+            /** @description Of the live job */
             progress?: components["schemas"]["AllocationProgress"];
             project_id?: string;
             /** Format: int64 */
@@ -3017,6 +3019,8 @@ export interface components {
         Allocation: {
             /** @description Once it is releasing: revoked when the end of the access is proven, otherwise unconfirmed */
             access?: string;
+            /** @description update and release, where a member may ask for them now */
+            allowed_actions?: string[];
             /** @description Of the proof that the node was cleaned */
             certificate_id?: string;
             /** @description ok, stopped, rebooting, reinstalling, degraded, maintenance_required or node_lost */
@@ -3037,7 +3041,7 @@ export interface components {
             network?: components["schemas"]["AllocationNetwork"];
             /** @description Of one that is released: released, cancelled or assignment_removed */
             outcome?: string;
-            /** @description Of the job that is under way; left out in lists */
+            /** @description Of the job that is under way */
             progress?: components["schemas"]["AllocationProgress"];
             project_id?: string;
             /**
@@ -3891,6 +3895,9 @@ export interface components {
              */
             reached_percent?: number;
             recommended_action?: string;
+            resource_id?: string;
+            /** @description Of a job about something else than a node or a BMC, such as allocation */
+            resource_kind?: string;
             /** @description The page of the failure class */
             runbook?: string;
             site_id?: string;

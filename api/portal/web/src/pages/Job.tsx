@@ -4,6 +4,7 @@ import { duration } from "../clock";
 import { useLive } from "../live";
 import { askAction } from "../parts/ActionForm";
 import { Badge } from "../parts/Badge";
+import { Eta } from "../parts/Eta";
 import { Facts, Heading, Section } from "../parts/Facts";
 import { Json } from "../parts/Json";
 import { NodeLink, Outside, To } from "../parts/Link";
@@ -102,18 +103,10 @@ export function askJobAction(job: { id?: string; hostname?: string; message?: st
 
 function Progress({ job }: { job: Job }) {
   const percent = job.progress_percent ?? 0;
-  const eta = job.eta;
   return (
     <>
       <p><progress max={100} value={percent} aria-label={text.job.progress} /> {percent} %{job.reached_percent !== percent && <span class="quiet"> ({text.job.reached} {job.reached_percent} %)</span>}</p>
-      {eta && (
-        <Facts facts={[
-          [text.job.etaP50, eta.p50_seconds !== undefined && duration(eta.p50_seconds)],
-          [text.job.etaP90, eta.p90_seconds !== undefined && <>{duration(eta.p90_seconds)} <span class="quiet">{text.job.etaSamples(eta.samples ?? 0)}</span></>],
-          [text.job.eta, eta.overdue ? text.job.overdue : eta.reason],
-        ]} />
-      )}
-      {eta?.p50_seconds !== undefined && <p class="quiet">{text.job.etaNote}</p>}
+      <Eta eta={job.eta} />
     </>
   );
 }
@@ -134,6 +127,7 @@ function JobFacts({ job }: { job: Job }) {
     <Facts facts={[
       [text.node.id, <code>{job.id}</code>],
       [text.job.node, job.node_id && <NodeLink id={job.node_id} name={job.hostname} />],
+      [text.allocations.one, job.resource_kind === "allocation" && job.resource_id && <To path={`/allocations/${encodeURIComponent(job.resource_id)}`}>{job.resource_id}</To>],
       [text.job.mode, words(job.mode)],
       [text.job.stage, words(job.stage)],
       [text.job.attempt, job.attempt],

@@ -91,7 +91,7 @@ function NodeFacts({ node }: { node: Node }) {
       [text.node.ips, node.ip_addresses?.join(", ")],
       [text.node.maas, node.maas_system_id],
       [text.node.bmc, node.bmc_id && <To path={`/bmcs/${encodeURIComponent(node.bmc_id)}`}>{node.bmc_id}</To>],
-      [text.node.allocation, node.allocation_id],
+      [text.node.allocation, node.allocation_id && <To path={`/allocations/${encodeURIComponent(node.allocation_id)}`}>{node.allocation_id}</To>],
       [text.node.labels, labels.length > 0 && labels.map(([k, v]) => `${k}=${v}`).join(", ")],
       [text.node.updated, <Time at={node.updated_at} />],
     ]} />

@@ -14,17 +14,18 @@ import { timelineColumns } from "../parts/timeline";
 import { hasRole } from "../session";
 import { text, words } from "../text";
 import { useState } from "preact/hooks";
+import { ProjectAllocations } from "./ProjectAllocations";
 import { ProjectNav } from "./projectNav";
 import type { PageProps } from ".";
 
 /** PartProps are given to each list of a project: it is read again when turn changes. */
-interface PartProps {
+export interface PartProps {
   id: string;
   turn: number;
   again: () => void;
 }
 
-const parts: Record<string, ComponentType<PartProps>> = { members: Members, invitations: Invitations, keys: Keys, tokens: ProjectTokens, webhooks: Webhooks, notices: Notices, audit: ProjectAudit };
+const parts: Record<string, ComponentType<PartProps>> = { allocations: ProjectAllocations, members: Members, invitations: Invitations, keys: Keys, tokens: ProjectTokens, webhooks: Webhooks, notices: Notices, audit: ProjectAudit };
 
 /** ProjectPartPage shows one list of a project, once the operator has given a reason. */
 export function ProjectPartPage({ params }: PageProps) {

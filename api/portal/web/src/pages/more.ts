@@ -1,10 +1,12 @@
 // The pages that are loaded later, in one part of the bundle: the first view of the portal has none of them.
 export { AccountPage, Accounts } from "./Accounts";
+export { AllocationPage, Allocations } from "./Allocations";
 export { Audit } from "./Audit";
 export { BmcPage, Bmcs } from "./Bmcs";
 export { Catalogue } from "./Catalogue";
 export { Documentation } from "./Documentation";
 export { InstallWorkflowPage, InstallWorkflows } from "./InstallWorkflows";
+export { ProjectAllocationPage } from "./ProjectAllocations";
 export { ProjectPartPage } from "./ProjectPart";
 export { ProjectPage, Projects } from "./Projects";
 export { ProfilePage, SitePage, Sites } from "./Sites";

@@ -1,0 +1,154 @@
+package drift_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// markFor marks the machine in MAAS for an allocation, "" for none.
+func (w *world) markFor(allocation string) {
+	w.t.Helper()
+	require.NoError(w.t, w.maas.SetWorkloadAnnotations(w.t.Context(), w.id, map[string]string{lifecycle.MAASAllocationMark: allocation}))
+}
+
+// claimed is a node whose tenant a restored database has forgotten, or a free one.
+type claimed struct {
+	mark   string  // what MAAS has
+	agent  *string // what its agent says; nil does not say
+	silent bool    // its agent was last heard before the restore
+}
+
+// restore says of the database that it was restored from a backup.
+func (w *world) restore() {
+	w.t.Helper()
+	planned, err := w.store.PlanEndOfAccess(w.t.Context())
+	require.NoError(w.t, err)
+	_, err = w.store.EndRestoredAccess(w.t.Context(), planned.Hash)
+	require.NoError(w.t, err)
+}
+
+// claimAll has many clients claim nodes of the world's SKU at once. It returns who got each node.
+func (w *world) claimAll(clients int) map[string][]string {
+	w.t.Helper()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	out := map[string][]string{}
+	by := db.Actor{Owner: lifecycle.OwnerCustomer, ID: "test"}
+	for range clients {
+		project := dbtest.Project(w.t, w.store)
+		wg.Go(func() {
+			err := w.store.Tx(w.t.Context(), func(tx *db.Tx) error {
+				a, err := allocationdb.Create(w.t.Context(), tx, allocationdb.New{ProjectID: project.ID, SKUID: *w.node.SKUID, RequestedBy: "test", Actor: by})
+				if err != nil {
+					return err
+				}
+				a, found, err := allocationdb.Claim(w.t.Context(), tx, a.ID, by)
+				if err == nil && found {
+					mu.Lock()
+					out[*a.NodeID] = append(out[*a.NodeID], a.ID)
+					mu.Unlock()
+				}
+				return err
+			})
+			if err != nil {
+				w.t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+// TestRestore_YesterdaysDatabase restores a backup of before four tenants came, under their feet: the
+// database has their nodes as free. No claim takes one of them, whichever of MAAS and the agent says
+// so, and free nodes are claimed again once both have said that they are free.
+func TestRestore_YesterdaysDatabase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tenant, none := "alc_of_today", ""
+	fleet := []claimed{
+		{mark: tenant, agent: &tenant},
+		{mark: tenant, agent: &none}, // the agent of a root tenant lies
+		{agent: &tenant},             // the mark is lost
+		{mark: tenant, silent: true}, // the tenant has stopped the agent
+		{agent: &none}, {agent: &none}, {agent: &none},
+		{}, // an agent of before says nothing
+	}
+	nodes := make([]db.Node, len(fleet))
+	heartbeats := func() {
+		for i, c := range fleet {
+			w.recordHeartbeatOf(nodes[i].ID, "boot-of-"+nodes[i].ID, func(b *db.Heartbeat) {
+				if b.Allocation = c.agent; c.silent {
+					b.ReceivedAt = w.now().Add(-24 * time.Hour)
+				}
+			})
+		}
+		w.recordHeartbeat(func(b *db.Heartbeat) { b.Allocation = &none })
+	}
+	for i := range fleet {
+		nodes[i] = dbtest.Node(t, w.store, dbtest.Active(), dbtest.At(w.site.ID), dbtest.Of(*w.node.SKUID))
+		w.sql("UPDATE nodes SET maas_system_id = $2 WHERE id = $1", nodes[i].ID, fmt.Sprintf("copy%02d", i))
+	}
+	list := func() {
+		w.front.says(func(all []map[string]any) []map[string]any {
+			out := slices.Clone(all)
+			for i, c := range fleet {
+				m := maps.Clone(all[0])
+				m["system_id"], m["hostname"], m["fqdn"] = fmt.Sprintf("copy%02d", i), nodes[i].Hostname, nodes[i].Hostname+".maas"
+				m["workload_annotations"] = map[string]any{"slipway-job": mark, lifecycle.MAASAllocationMark: c.mark}
+				out = append(out, m)
+			}
+			return out
+		})
+	}
+	w.restore()
+	heartbeats()
+	require.Empty(t, w.claimAll(16), "nothing is claimed before anybody was asked")
+
+	list()
+	w.pass()
+	heartbeats()
+	got := w.claimAll(32)
+	want := []string{nodes[4].ID, nodes[5].ID, nodes[6].ID, w.node.ID}
+	slices.Sort(want)
+	require.Equal(t, want, slices.Sorted(maps.Keys(got)), "those of which both say that they are free")
+	for id, who := range got {
+		require.Len(t, who, 1, id)
+	}
+	open := w.open()
+	require.Contains(t, open, lifecycle.DriftMAASOccupant)
+	require.Contains(t, open, lifecycle.DriftAgentOccupant)
+	rows, err := w.store.Attention(t.Context(), db.AttentionFilter{Kind: db.AttentionRestore}, db.AttentionPlace{}, 10)
+	require.NoError(t, err)
+	require.Len(t, rows, 1, "one line for all")
+	require.True(t, strings.HasPrefix(rows[0].Message, "5 nodes have not agreed"), rows[0].Message)
+
+	// The first tenant's node is cleaned, so that MAAS and the agent forget him.
+	fleet[0] = claimed{agent: &none}
+	heartbeats()
+	list()
+	w.pass()
+	require.Equal(t, []string{nodes[0].ID}, slices.Sorted(maps.Keys(w.claimAll(8))))
+
+	// Another restore asks all of them again.
+	for _, who := range got {
+		require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+			_, err := allocationdb.Fail(t.Context(), tx, who[0], lifecycle.FailureProvision, "", db.Actor{Owner: lifecycle.OwnerJob})
+			return err
+		}))
+	}
+	w.restore()
+	require.Empty(t, w.claimAll(8))
+}

@@ -1,0 +1,153 @@
+package ledgerdb
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/ledger/gen"
+)
+
+// Price is a price of a SKU in a currency. It is valid from ValidFrom until ValidUntil, nil while no
+// other follows it.
+type Price struct {
+	ID, SKUID, Currency string
+	RateMinorPerHour    int64
+	ValidFrom           time.Time
+	ValidUntil          *time.Time
+	SetBy               string
+	CreatedAt           time.Time
+}
+
+// RateProtection is how long what runs keeps a lower rate after its price was raised.
+const RateProtection = 168 * time.Hour
+
+// PriceLead is how far ahead a price starts at least. The first one of a SKU in a currency may start
+// at once.
+const PriceLead = time.Hour
+
+// IsCharging reports whether anything is charged: whether any price was ever set. Until then the
+// installation charges nothing and no claim asks for money. From then on a SKU needs a price in the
+// currency of the account that claims it.
+func IsCharging(ctx context.Context, c Conn) (bool, error) {
+	charging, err := queries(c).AnyPrice(ctx)
+	return charging, db.MapError("prices", err)
+}
+
+// FindPrice returns the price of a SKU in a currency at a moment, or db.ErrNotFound.
+func FindPrice(ctx context.Context, c Conn, skuID, currency string, at time.Time) (Price, error) {
+	row, err := queries(c).PriceAt(ctx, gen.PriceAtParams{SKUID: skuID, Currency: currency, At: at})
+	return Price{ID: row.ID, SKUID: skuID, Currency: currency, RateMinorPerHour: row.RateMinorPerHour, ValidFrom: row.ValidFrom},
+		db.MapError("price of SKU "+skuID+" in "+currency, err)
+}
+
+// LockLastPrice locks the SKU and returns its last price in a currency, which may still be to come,
+// or db.ErrNotFound when it has none.
+func LockLastPrice(ctx context.Context, tx *db.Tx, skuID, currency string) (Price, error) {
+	if _, err := queries(tx).LockSKU(ctx, skuID); err != nil {
+		return Price{}, db.MapError("SKU "+skuID, err)
+	}
+	row, err := queries(tx).LastPrice(ctx, gen.LastPriceParams{SKUID: skuID, Currency: currency})
+	return Price{ID: row.ID, SKUID: skuID, Currency: currency, RateMinorPerHour: row.RateMinorPerHour, ValidFrom: row.ValidFrom},
+		db.MapError("price of SKU "+skuID+" in "+currency, err)
+}
+
+// NewPrice is a price that is to be set.
+type NewPrice struct {
+	SKUID, Currency  string
+	RateMinorPerHour int64
+	ValidFrom        time.Time
+	SetBy            string
+}
+
+// SetPrice ends the last price of the SKU and currency where the new one begins. It returns
+// db.ErrInvalid when it starts too early. The rules for operators are in intent/billing.
+func SetPrice(ctx context.Context, tx *db.Tx, n NewPrice) (Price, error) {
+	what := "price of SKU " + n.SKUID + " in " + n.Currency
+	last, err := LockLastPrice(ctx, tx, n.SKUID, n.Currency)
+	switch {
+	case err == nil:
+		if !n.ValidFrom.After(last.ValidFrom) {
+			return Price{}, &db.ConflictError{What: "price", Existing: last.ID, Message: "a price that starts later was set already; start after it"}
+		}
+		rows, err := queries(tx).ClosePrice(ctx, gen.ClosePriceParams{Until: n.ValidFrom, ID: last.ID})
+		if err := db.CheckGuarded(what, rows, err); err != nil {
+			return Price{}, err
+		}
+	case !errors.Is(err, db.ErrNotFound):
+		return Price{}, err
+	}
+	row, err := queries(tx).InsertPrice(ctx, gen.InsertPriceParams{
+		ID: db.NewID("prc"), SKUID: n.SKUID, Currency: n.Currency, RateMinorPerHour: n.RateMinorPerHour, ValidFrom: n.ValidFrom,
+		SetBy: db.ClipText(n.SetBy, maxActor),
+	})
+	return Price{
+		ID: row.ID, SKUID: row.SKUID, Currency: row.Currency, RateMinorPerHour: row.RateMinorPerHour, ValidFrom: row.ValidFrom, SetBy: row.SetBy,
+		CreatedAt: row.CreatedAt,
+	}, db.MapError(what, err)
+}
+
+// PriceFilter narrows a list; empty fields match all.
+type PriceFilter struct{ SKUID, Currency string }
+
+// ListPrices lists prices by id, from the one after the id given.
+func ListPrices(ctx context.Context, c Conn, f PriceFilter, after string, limit int) ([]Price, error) {
+	rows, err := queries(c).ListPrices(ctx, gen.ListPricesParams{SKUID: f.SKUID, Currency: f.Currency, After: after, MaxRows: db.PageLimit(limit)})
+	out := make([]Price, 0, len(rows))
+	for _, r := range rows {
+		p := Price{
+			ID: r.ID, SKUID: r.SKUID, Currency: r.Currency, RateMinorPerHour: r.RateMinorPerHour, ValidFrom: r.ValidFrom, SetBy: r.SetBy, CreatedAt: r.CreatedAt,
+		}
+		if !r.Open {
+			p.ValidUntil = &r.ValidUntil
+		}
+		out = append(out, p)
+	}
+	return out, db.MapError("list prices", err)
+}
+
+// Affected is an allocation that runs or waits and that a new price concerns. RateMinorPerHour is
+// its rate now, nil while it has not begun.
+type Affected = gen.AffectedBySKURow
+
+// ListAffected lists the allocations that a price of a SKU in a currency concerns.
+func ListAffected(ctx context.Context, c Conn, skuID, currency string, limit int) ([]Affected, error) {
+	rows, err := queries(c).AffectedBySKU(ctx, gen.AffectedBySKUParams{SKUID: skuID, Currency: currency, MaxRows: db.PageLimit(limit)})
+	return rows, db.MapError("allocations of SKU "+skuID, err)
+}
+
+// Quote is what a claim of one node costs and holds back.
+type Quote struct {
+	Charging         bool // false: the installation charges nothing
+	Priced           bool // the SKU has a price in the currency of the account
+	RateMinorPerHour int64
+	HoldMinor        int64
+	Balance          Balance
+}
+
+// HoldMinutes is for how long an allocation holds back its rate.
+const HoldMinutes = 60
+
+// QuoteClaim returns what one node of a SKU costs a billing account now. Lock the account first, so
+// that two claims do not both see the same balance.
+func QuoteClaim(ctx context.Context, tx *db.Tx, accountID, skuID string) (Quote, error) {
+	b, err := ReadBalance(ctx, tx, accountID)
+	if err != nil || !b.Charging {
+		return Quote{Balance: b}, err
+	}
+	now, err := tx.Clock(ctx)
+	if err != nil {
+		return Quote{}, err
+	}
+	p, err := FindPrice(ctx, tx, skuID, b.Currency, now)
+	if errors.Is(err, db.ErrNotFound) || errors.Is(err, pgx.ErrNoRows) {
+		return Quote{Charging: true, Balance: b}, nil
+	}
+	const hour = 60
+	return Quote{
+		Charging: true, Priced: true, RateMinorPerHour: p.RateMinorPerHour, HoldMinor: (p.RateMinorPerHour*HoldMinutes + hour - 1) / hour, Balance: b,
+	}, err
+}

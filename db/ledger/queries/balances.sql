@@ -1,0 +1,81 @@
+-- name: Balance :one
+SELECT a.billing_account_id, t.currency, t.exponent, a.state, a.since, t.low_minor, t.depleted_minor, t.rearm_minor, a.grace_seconds, a.episode, a.depletions, a.version,
+    coalesce(l.balance_minor, 0)::bigint AS balance_minor,
+    (SELECT coalesce(sum(h.amount_minor), 0) FROM balance_holds h WHERE h.billing_account_id = a.billing_account_id AND h.freed_at IS NULL)::bigint AS held_minor,
+    a.set_aside_at, (SELECT EXISTS (SELECT FROM prices))::boolean AS charging
+FROM account_balances a JOIN balance_thresholds t ON t.billing_account_id = a.billing_account_id
+LEFT JOIN ledger_accounts l ON l.billing_account_id = a.billing_account_id AND l.code = 'prepaid'
+WHERE a.billing_account_id = @billing_account_id;
+
+-- name: SetThresholds :execrows
+UPDATE account_balances SET low_minor = sqlc.narg('low_minor'), depleted_minor = sqlc.narg('depleted_minor'), rearm_minor = sqlc.narg('rearm_minor'), grace_seconds = @grace_seconds,
+    version = version + 1
+WHERE billing_account_id = @billing_account_id AND version = @version;
+
+-- name: InsertHold :exec
+INSERT INTO balance_holds (project_id, allocation_id, billing_account_id, currency, amount_minor)
+SELECT r.project_id, r.allocation_id, r.billing_account_id, r.currency, @amount_minor FROM usage_records r
+WHERE r.project_id = @project_id AND r.allocation_id = @allocation_id ON CONFLICT DO NOTHING;
+
+-- name: CountUnreviewed :one
+SELECT (SELECT count(*) FROM account_balances a WHERE a.state = 'depleted' AND a.depletions > a.reviewed_depletion) AS depleted,
+    (SELECT count(DISTINCT r.billing_account_id) FROM usage_records r WHERE r.closed_at IS NULL AND r.start_time IS NOT NULL) AS charged;
+
+-- name: ReviewDepletions :exec
+UPDATE account_balances SET reviewed_depletion = depletions WHERE depletions > reviewed_depletion;
+
+-- name: StopEnforcement :exec
+UPDATE billing_control SET enforcement_stopped_at = coalesce(enforcement_stopped_at, clock_timestamp()),
+    enforcement_stopped = CASE WHEN enforcement_stopped = '' THEN @reason ELSE enforcement_stopped END;
+
+-- name: ResumeEnforcement :execrows
+UPDATE billing_control SET enforcement_stopped_at = NULL, enforcement_stopped = '' WHERE enforcement_stopped_at IS NOT NULL;
+
+-- name: DepletedAllocations :many
+-- What is to be released: everything that is not being released yet, of accounts that are depleted since a posting and whose grace is over.
+SELECT l.id AS allocation_id FROM account_balances a JOIN projects p ON p.billing_account_id = a.billing_account_id JOIN allocations l ON l.project_id = p.id
+WHERE a.state = 'depleted' AND a.depletions > 0 AND a.reviewed_depletion = a.depletions AND a.set_aside_at IS NULL
+  AND a.since + make_interval(secs => a.grace_seconds) <= clock_timestamp()
+  AND l.status IN ('requested', 'provisioning', 'active') AND l.release_requested_at IS NULL
+ORDER BY l.id LIMIT @max_rows;
+
+-- name: LockAccountOfAllocation :one
+SELECT b.id FROM allocations l JOIN projects p ON p.id = l.project_id JOIN billing_accounts b ON b.id = p.billing_account_id
+WHERE l.id = @allocation_id FOR NO KEY UPDATE OF b;
+
+-- name: StillDepleted :one
+-- It is read after the account was locked: a payment may have come since.
+SELECT (a.state = 'depleted' AND a.since + make_interval(secs => a.grace_seconds) <= clock_timestamp())::boolean AS depleted
+FROM account_balances a WHERE a.billing_account_id = @billing_account_id;
+
+-- name: UntoldNotices :many
+SELECT n.billing_account_id, n.episode, n.kind, n.balance_minor, t.currency, t.exponent, t.low_minor, t.depleted_minor
+FROM balance_notices n JOIN balance_thresholds t ON t.billing_account_id = n.billing_account_id WHERE n.told_at IS NULL ORDER BY n.at LIMIT @max_rows;
+
+-- name: NoticeTold :exec
+UPDATE balance_notices SET told_at = now() WHERE billing_account_id = @billing_account_id AND episode = @episode AND kind = @kind AND told_at IS NULL;
+
+-- name: ProjectsOf :many
+SELECT id FROM projects WHERE billing_account_id = @billing_account_id AND status <> 'closed' ORDER BY id;
+
+-- name: Budget :one
+SELECT * FROM project_budgets WHERE project_id = @project_id;
+
+-- name: PutBudget :one
+INSERT INTO project_budgets (project_id, limit_minor, warn_percent) VALUES (@project_id, @limit_minor, @warn_percent)
+ON CONFLICT (project_id) DO UPDATE SET limit_minor = excluded.limit_minor, warn_percent = excluded.warn_percent, version = project_budgets.version + 1, updated_at = now()
+RETURNING *;
+
+-- name: DeleteBudget :execrows
+DELETE FROM project_budgets WHERE project_id = @project_id;
+
+-- name: BudgetsOver :many
+-- The budgets of which a part is spent in this month (UTC) that its project was not told of.
+SELECT b.project_id, b.limit_minor, b.warn_percent, b.version, c.currency, x.exponent, spent.minor AS spent_minor, spent.month
+FROM project_budgets b JOIN projects p ON p.id = b.project_id JOIN billing_accounts c ON c.id = p.billing_account_id JOIN currencies x ON x.code = c.currency
+CROSS JOIN LATERAL (SELECT coalesce(sum(w.amount_minor), 0)::bigint AS minor, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM')::text AS month FROM usage_windows w
+    WHERE w.project_id = b.project_id AND w.window_end > date_trunc('month', now(), 'UTC')) AS spent
+WHERE spent.minor * 100 >= b.limit_minor * b.warn_percent
+  AND NOT EXISTS (SELECT FROM notices n WHERE n.project_id = b.project_id AND n.kind = CASE WHEN spent.minor >= b.limit_minor THEN 'budget_spent' ELSE 'budget_warning' END
+      AND n.episode = spent.month || ':' || b.version)
+ORDER BY b.project_id LIMIT @max_rows;

@@ -1,0 +1,61 @@
+-- name: UsageOf :many
+-- The usage of a project: one row for each segment, newest first. A record that has not begun has one row without a segment.
+SELECT r.id, r.allocation_id, r.project_id, r.billing_account_id, r.sku_id, r.currency, r.max_spend_minor, r.start_time, r.end_time, r.closed_at,
+    coalesce(s.segment, 0)::integer AS segment, coalesce(s.rate_minor_per_hour, 0)::bigint AS rate_minor_per_hour, s.started_at AS segment_start,
+    s.ended_at AS segment_end, s.billed_through AS last_billed_at, coalesce(s.charged_minor, 0)::bigint AS cost_minor
+FROM usage_records r LEFT JOIN usage_segments s ON s.project_id = r.project_id AND s.record_id = r.id
+WHERE r.project_id = @project_id AND (@allocation_id::text = '' OR r.allocation_id = @allocation_id::text)
+  AND (@before_allocation::text = '' OR (r.allocation_id, coalesce(s.segment, 0)) < (@before_allocation::text, @before_segment::integer))
+ORDER BY r.allocation_id DESC, segment DESC LIMIT @max_rows;
+
+-- name: UsageByDay :many
+-- What a project's allocations cost on each day (UTC). A window that crosses midnight counts for the day on which it ends.
+SELECT date_trunc('day', w.window_end - interval '1 microsecond', 'UTC')::timestamptz AS day, r.allocation_id, r.currency, sum(w.amount_minor)::bigint AS amount_minor,
+    extract(epoch FROM sum(w.window_end - w.window_start))::bigint AS seconds
+FROM usage_windows w JOIN usage_records r ON r.project_id = w.project_id AND r.id = w.record_id
+WHERE w.project_id = @project_id AND w.window_end > @since::timestamptz AND w.window_end <= @until::timestamptz
+GROUP BY 1, 2, 3 ORDER BY 1, 2 LIMIT @max_rows;
+
+-- name: SetMaxSpend :execrows
+UPDATE usage_records SET max_spend_minor = sqlc.narg('max_spend_minor') WHERE project_id = @project_id AND allocation_id = @allocation_id;
+
+-- name: Control :one
+SELECT * FROM billing_control;
+
+-- name: LockControl :one
+SELECT * FROM billing_control FOR UPDATE;
+
+-- name: SetClockDisagrees :exec
+UPDATE billing_control SET clock_disagrees = @detail::text,
+    clock_disagrees_since = CASE WHEN @detail::text = '' THEN NULL ELSE coalesce(clock_disagrees_since, clock_timestamp()) END
+WHERE clock_disagrees <> @detail::text;
+
+-- name: SetBoundary :exec
+UPDATE billing_control SET boundary = greatest(boundary, @boundary::timestamptz);
+
+-- name: FinishTick :exec
+UPDATE billing_control SET ticked_at = clock_timestamp(), ticks = ticks + 1, windows = windows + @windows::bigint;
+
+-- name: AccountsToBill :many
+-- Accounts with something to charge, by id. Those that are set aside are tried alone.
+SELECT a.billing_account_id, (a.set_aside_at IS NOT NULL)::boolean AS set_aside FROM account_balances a
+WHERE a.billing_account_id > @after::text AND EXISTS (SELECT FROM usage_records r WHERE r.billing_account_id = a.billing_account_id AND r.closed_at IS NULL
+    AND r.start_time < @boundary::timestamptz)
+ORDER BY a.billing_account_id LIMIT @max_rows;
+
+-- name: BillAccounts :one
+SELECT billed_windows::integer AS windows, billed_minor::text AS amount_minor FROM bill_accounts(@accounts::text[], @boundary::timestamptz);
+
+-- name: SetAside :exec
+UPDATE account_balances SET set_aside_at = coalesce(set_aside_at, clock_timestamp()), set_aside_reason = @reason, version = version + 1
+WHERE billing_account_id = @billing_account_id;
+
+-- name: PutBack :exec
+UPDATE account_balances SET set_aside_at = NULL, set_aside_reason = '', version = version + 1 WHERE billing_account_id = @billing_account_id AND set_aside_at IS NOT NULL;
+
+-- name: SpentOut :many
+-- Allocations that have reached what they may cost.
+SELECT r.allocation_id FROM usage_records r
+WHERE r.max_spend_minor IS NOT NULL AND r.closed_at IS NULL AND r.end_cap IS NULL AND r.end_time IS NULL
+  AND r.max_spend_minor <= (SELECT coalesce(sum(s.charged_minor), 0) FROM usage_segments s WHERE s.project_id = r.project_id AND s.record_id = r.id)
+ORDER BY r.allocation_id LIMIT @max_rows;

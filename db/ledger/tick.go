@@ -1,0 +1,212 @@
+package ledgerdb
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/ledger/gen"
+)
+
+// Control is the row that all ticks share.
+type Control = gen.BillingControl
+
+// ReadControl returns the last tick and what keeps the next one, or the releases, from being done.
+func ReadControl(ctx context.Context, c Conn) (Control, error) {
+	row, err := queries(c).Control(ctx)
+	return row, db.MapError("billing control", err)
+}
+
+// The limits of a tick.
+const (
+	// ClockTolerance is how far the clocks of database, worker and Schedule may be apart.
+	ClockTolerance = time.Minute
+	tickBatch      = 250
+	maxReason      = 500
+	// More accounts than the larger of these, depleted in one tick, are a mistake more likely than
+	// the truth.
+	massDepleted        = 5
+	massDepletedPercent = 2
+)
+
+// TickInput says when a tick is done. Worker and Scheduled are compared with the database's clock;
+// the zero value is not. Boundary is the moment up to which is charged; the zero value is the
+// current minute of the database's clock, and tests choose others in the past.
+type TickInput struct {
+	Worker, Scheduled time.Time
+	Boundary          time.Time
+	Batch             int // accounts in one transaction; 0 is the default
+}
+
+// TickReport is what a tick has done.
+type TickReport struct {
+	Boundary time.Time `json:"boundary"`
+	// ClockDisagrees says why nothing was charged, "" when it was.
+	ClockDisagrees string `json:"clock_disagrees,omitempty"`
+	Accounts       int    `json:"accounts,omitempty"`
+	Windows        int    `json:"windows,omitempty"`
+	// SetAside are the accounts that could not be charged.
+	SetAside []string `json:"set_aside,omitempty"`
+	// EnforcementStopped says why nothing is released until an operator has looked.
+	EnforcementStopped string `json:"enforcement_stopped,omitempty"`
+}
+
+// Tick charges what runs up to a boundary, in batches of accounts. What was charged is not charged
+// again, so that a tick can be repeated, come late, twice or not at all: the next one charges the
+// whole time since the last. A batch that fails is halved until the account that fails stands alone;
+// that one is set aside, and tried again by the next tick. It charges nothing while the clocks
+// disagree or the database's time is behind the last tick.
+func Tick(ctx context.Context, store *db.Store, in TickInput) (TickReport, error) {
+	r, err := beginTick(ctx, store, in)
+	if err != nil || r.ClockDisagrees != "" {
+		return r, err
+	}
+	size := in.Batch
+	if size <= 0 {
+		size = tickBatch
+	}
+	for after := ""; ; {
+		rows, err := queries(store).AccountsToBill(ctx, gen.AccountsToBillParams{After: after, Boundary: r.Boundary, MaxRows: int32(min(size, tickBatch*4))})
+		if err != nil {
+			return r, db.MapError("list accounts to charge", err)
+		}
+		if len(rows) == 0 {
+			break
+		}
+		var batch []string
+		for _, row := range rows {
+			after = row.BillingAccountID
+			if !row.SetAside {
+				batch = append(batch, row.BillingAccountID)
+				continue
+			}
+			if err := billBatch(ctx, store, []string{row.BillingAccountID}, &r); err != nil {
+				return r, err
+			}
+		}
+		if err := billBatch(ctx, store, batch, &r); err != nil {
+			return r, err
+		}
+	}
+	return r, finishTick(ctx, store, &r)
+}
+
+// beginTick compares the clocks and fixes the boundary.
+func beginTick(ctx context.Context, store *db.Store, in TickInput) (TickReport, error) {
+	r := TickReport{}
+	err := store.Tx(ctx, func(tx *db.Tx) error {
+		r = TickReport{}
+		control, err := queries(tx).LockControl(ctx)
+		if err != nil {
+			return db.MapError("billing control", err)
+		}
+		now, err := tx.Clock(ctx)
+		if err != nil {
+			return err
+		}
+		r.Boundary = now.Truncate(time.Minute)
+		if !in.Boundary.IsZero() {
+			r.Boundary = in.Boundary
+		}
+		r.ClockDisagrees = compareClocks(now, in, r.Boundary, control)
+		if err := queries(tx).SetClockDisagrees(ctx, r.ClockDisagrees); err != nil || r.ClockDisagrees != "" {
+			return db.MapError("billing control", err)
+		}
+		return db.MapError("billing control", queries(tx).SetBoundary(ctx, r.Boundary))
+	})
+	return r, err
+}
+
+func compareClocks(now time.Time, in TickInput, boundary time.Time, control Control) string {
+	const layout = "2006-01-02T15:04:05Z"
+	clock := func(t time.Time) string { return t.UTC().Format(layout) }
+	for _, other := range []struct {
+		name string
+		at   time.Time
+	}{{"the worker", in.Worker}, {"the Schedule", in.Scheduled}} {
+		if apart := now.Sub(other.at).Abs(); !other.at.IsZero() && apart > ClockTolerance {
+			return fmt.Sprintf("the database says %s and %s says %s; nothing is charged or released until they agree", clock(now), other.name, clock(other.at))
+		}
+	}
+	if control.Boundary != nil && now.Before(*control.Boundary) {
+		return fmt.Sprintf("the database says %s and has charged up to %s already; nothing is charged or released until that time", clock(now), clock(*control.Boundary))
+	}
+	if boundary.After(now) {
+		return fmt.Sprintf("the database says %s and is asked to charge up to %s", clock(now), clock(boundary))
+	}
+	return ""
+}
+
+// billBatch charges accounts in one transaction. A batch that fails is halved; an account that fails
+// alone is set aside.
+func billBatch(ctx context.Context, store *db.Store, accounts []string, r *TickReport) error {
+	if len(accounts) == 0 {
+		return nil
+	}
+	var billed gen.BillAccountsRow
+	err := store.Tx(ctx, func(tx *db.Tx) (err error) {
+		if billed, err = queries(tx).BillAccounts(ctx, gen.BillAccountsParams{Accounts: accounts, Boundary: r.Boundary}); err != nil {
+			return db.MapError("charge accounts", err)
+		}
+		if len(accounts) == 1 {
+			return db.MapError("charge accounts", queries(tx).PutBack(ctx, accounts[0]))
+		}
+		return nil
+	})
+	switch {
+	case err == nil:
+		r.Accounts += len(accounts)
+		r.Windows += billed.Windows
+		return nil
+	case ctx.Err() != nil || db.IsUnavailable(err):
+		return err
+	case len(accounts) > 1:
+		half := len(accounts) / 2
+		if err := billBatch(ctx, store, accounts[:half], r); err != nil {
+			return err
+		}
+		return billBatch(ctx, store, accounts[half:], r)
+	}
+	r.SetAside = append(r.SetAside, accounts[0])
+	return db.MapError("set an account aside", queries(store).SetAside(ctx, gen.SetAsideParams{
+		Reason: db.ClipText(err.Error(), maxReason), BillingAccountID: accounts[0],
+	}))
+}
+
+// finishTick looks at the accounts that are depleted since the tick before. Too many of them stop the
+// releases, until an operator has looked.
+func finishTick(ctx context.Context, store *db.Store, r *TickReport) error {
+	return store.Tx(ctx, func(tx *db.Tx) error {
+		q := queries(tx)
+		if _, err := q.LockControl(ctx); err != nil {
+			return db.MapError("billing control", err)
+		}
+		n, err := q.CountUnreviewed(ctx)
+		if err != nil {
+			return db.MapError("count depleted accounts", err)
+		}
+		if limit := max(massDepleted, n.Charged*massDepletedPercent/100); n.Depleted > limit {
+			r.EnforcementStopped = fmt.Sprintf(
+				"%d of %d charged accounts are depleted since the tick before, and %d may be; nothing is released until an operator has looked at prices and charges",
+				n.Depleted, n.Charged, limit)
+			if err := q.StopEnforcement(ctx, r.EnforcementStopped); err != nil {
+				return db.MapError("billing control", err)
+			}
+		}
+		if err := q.ReviewDepletions(ctx); err != nil {
+			return db.MapError("review depleted accounts", err)
+		}
+		return db.MapError("billing control", q.FinishTick(ctx, int64(r.Windows)))
+	})
+}
+
+// ResumeEnforcement lets depleted accounts be released again after an operator has looked. It
+// returns db.ErrStale when nothing was stopped.
+func ResumeEnforcement(ctx context.Context, tx *db.Tx, actor db.Actor) error {
+	n, err := queries(tx).ResumeEnforcement(ctx)
+	if err := db.CheckGuarded("forced releases", n, err); err != nil {
+		return err
+	}
+	return tx.AppendAudit(ctx, db.Entry{ResourceKind: "billing", ResourceID: "enforcement", Kind: db.EntryAction, Name: "resume_enforcement", Actor: actor})
+}

@@ -1,0 +1,49 @@
+package ledgerdb
+
+import (
+	"context"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/ledger/gen"
+)
+
+// Usage is one segment of a usage record: what an allocation costs at one rate. One that has not
+// begun has no StartTime, and one whose charge has not ended no EndTime.
+type Usage = gen.UsageOfRow
+
+// UsagePlace is the last row of the page before; the zero value is the beginning.
+type UsagePlace struct {
+	AllocationID string
+	Segment      int
+}
+
+// ListUsage lists the usage of a project, newest allocation first; allocationID narrows it.
+func ListUsage(ctx context.Context, c Conn, projectID, allocationID string, before UsagePlace, limit int) ([]Usage, error) {
+	rows, err := queries(c).UsageOf(ctx, gen.UsageOfParams{
+		ProjectID: projectID, AllocationID: allocationID, BeforeAllocation: before.AllocationID, BeforeSegment: before.Segment, MaxRows: db.PageLimit(limit),
+	})
+	return rows, db.MapError("usage of project "+projectID, err)
+}
+
+// DayUsage is what an allocation cost on a day (UTC).
+type DayUsage = gen.UsageByDayRow
+
+// ListDayUsage lists what the allocations of a project cost on each day, by day. A charge belongs to
+// the day on which its time ends.
+func ListDayUsage(ctx context.Context, c Conn, projectID string, since, until time.Time, limit int) ([]DayUsage, error) {
+	rows, err := queries(c).UsageByDay(ctx, gen.UsageByDayParams{ProjectID: projectID, Since: since, Until: until, MaxRows: db.PageLimit(limit)})
+	return rows, db.MapError("usage of project "+projectID, err)
+}
+
+// SetMaxSpend stores what an allocation may cost until it is released; nil is without limit.
+func SetMaxSpend(ctx context.Context, tx *db.Tx, projectID, allocationID string, maxMinor *int64) error {
+	n, err := queries(tx).SetMaxSpend(ctx, gen.SetMaxSpendParams{MaxSpendMinor: maxMinor, ProjectID: projectID, AllocationID: allocationID})
+	return db.CheckRepeatable("usage of allocation "+allocationID, n, err, func() error { return db.NotFound("usage of allocation " + allocationID) })
+}
+
+// ListSpentOut lists allocations that cost what they may and are not being released yet.
+func ListSpentOut(ctx context.Context, c Conn, limit int) ([]string, error) {
+	ids, err := queries(c).SpentOut(ctx, db.PageLimit(limit))
+	return ids, db.MapError("list allocations that have reached max_spend", err)
+}

@@ -1,0 +1,155 @@
+package billing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
+	webhookdb "github.com/slipway-cloud/slipway/db/webhook"
+	"github.com/slipway-cloud/slipway/intent/allocation"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// Report is what Enforce has done.
+type Report struct {
+	Released []string `json:"released,omitempty"` // allocations
+	Told     int      `json:"told,omitempty"`     // notices of balances that were passed on
+	Budgets  int      `json:"budgets,omitempty"`  // notices of budgets that were written
+	Stopped  string   `json:"stopped,omitempty"`  // why nothing was released
+}
+
+// enforceBatch bounds what one call does; the next one goes on.
+const enforceBatch = 200
+
+var system = db.Actor{Owner: lifecycle.OwnerSystem, ID: "billing"}
+
+// Enforce does what follows from balances. It looks at the state as it is and not at what has
+// changed, so that it can be repeated and misses nothing: it releases the allocations of accounts that
+// are depleted and whose grace is over, and those that cost what they may; it passes the notices of
+// balances on to their projects, and tells projects of their budgets. Nothing is released while the
+// clocks disagree or an operator has to look first. domain ends the Message-ID of e-mails. An error
+// about one row does not stop the others.
+func Enforce(ctx context.Context, store *db.Store, domain string) (Report, error) {
+	var r Report
+	errs := []error{tellBalances(ctx, store, domain, &r), tellBudgets(ctx, store, domain, &r)}
+	control, err := ledgerdb.ReadControl(ctx, store)
+	switch {
+	case err != nil:
+		return r, errors.Join(append(errs, err)...)
+	case control.ClockDisagreesSince != nil:
+		r.Stopped = control.ClockDisagrees
+		return r, errors.Join(errs...)
+	}
+	if control.EnforcementStoppedAt != nil {
+		r.Stopped = control.EnforcementStopped
+	} else {
+		ids, err := ledgerdb.ListDepleted(ctx, store, enforceBatch)
+		errs = append(errs, err, releaseAll(ctx, store, ids, lifecycle.ReleaseBalanceDepleted, ledgerdb.IsStillDepleted, &r))
+	}
+	ids, err := ledgerdb.ListSpentOut(ctx, store, enforceBatch)
+	errs = append(errs, err, releaseAll(ctx, store, ids, lifecycle.ReleaseMaxSpend, nil, &r))
+	return r, errors.Join(errs...)
+}
+
+// releaseAll releases allocations, each in a transaction of its own. still, where there is one, is
+// asked again under the lock of the allocation.
+func releaseAll(ctx context.Context, store *db.Store, ids []string, reason string,
+	still func(context.Context, *db.Tx, string) (bool, error), r *Report,
+) error {
+	var errs []error
+	for _, id := range ids {
+		released := false
+		err := store.Tx(ctx, func(tx *db.Tx) error {
+			released = false
+			if _, err := allocationdb.Lock(ctx, tx, id); err != nil {
+				return err
+			}
+			if still != nil {
+				if due, err := still(ctx, tx, id); err != nil || !due {
+					return err
+				}
+			}
+			actor := system
+			actor.Comment = reason
+			_, err := allocation.Release(ctx, tx, id, reason, actor)
+			released = err == nil
+			return err
+		})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("release allocation %s: %w", id, err))
+		} else if released {
+			r.Released = append(r.Released, id)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tellBalances passes each notice of a balance on to the projects of its account.
+func tellBalances(ctx context.Context, store *db.Store, domain string, r *Report) error {
+	notices, err := ledgerdb.ListUntold(ctx, store, enforceBatch)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, n := range notices {
+		err := store.Tx(ctx, func(tx *db.Tx) error {
+			projects, err := ledgerdb.ListProjects(ctx, tx, n.BillingAccountID)
+			if err != nil {
+				return err
+			}
+			for _, id := range projects {
+				row := webhookdb.Notice{ProjectID: id, Kind: n.Kind, Episode: fmt.Sprintf("%s:%d", n.BillingAccountID, n.Episode), Message: balanceMessage(n)}
+				if _, err := webhookdb.AddNotice(ctx, tx, row, domain); err != nil {
+					return err
+				}
+			}
+			return ledgerdb.MarkTold(ctx, tx, n)
+		})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("pass a notice of billing account %s on: %w", n.BillingAccountID, err))
+			continue
+		}
+		r.Told++
+	}
+	return errors.Join(errs...)
+}
+
+func balanceMessage(n ledgerdb.Notice) string {
+	left := lifecycle.FormatMinor(n.BalanceMinor, int(n.Exponent)) + " " + n.Currency
+	if n.Kind == string(lifecycle.BalanceDepleted) {
+		return "The balance is used up (" + left + "). All allocations of the billing account are being released; add to the balance to request new ones."
+	}
+	return "The balance is low: " + left + " are left. When it is used up, all allocations of the billing account are released; add to it."
+}
+
+// tellBudgets tells projects of the part of their budget that is spent.
+func tellBudgets(ctx context.Context, store *db.Store, domain string, r *Report) error {
+	rows, err := ledgerdb.ListOverBudget(ctx, store, enforceBatch)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, b := range rows {
+		kind, what := "budget_warning", fmt.Sprintf("%d %% of the budget", b.WarnPercent)
+		if b.SpentMinor >= b.LimitMinor {
+			kind, what = "budget_spent", "the whole budget"
+		}
+		exponent := int(b.Exponent)
+		message := fmt.Sprintf("The project has spent %s of %s: %s of %s %s. Nothing is stopped.", what, b.Month, lifecycle.FormatMinor(b.SpentMinor, exponent),
+			lifecycle.FormatMinor(b.LimitMinor, exponent), b.Currency)
+		err := store.Tx(ctx, func(tx *db.Tx) error {
+			written, err := webhookdb.AddNotice(ctx, tx, webhookdb.Notice{ProjectID: b.ProjectID, Kind: kind, Episode: fmt.Sprintf("%s:%d", b.Month, b.Version), Message: message}, domain)
+			if written {
+				r.Budgets++
+			}
+			return err
+		})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("tell project %s of its budget: %w", b.ProjectID, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,140 @@
+package allocation
+
+import (
+	"slices"
+
+	"go.temporal.io/sdk/workflow"
+
+	allocationact "github.com/slipway-cloud/slipway/activities/allocation"
+	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
+	"github.com/slipway-cloud/slipway/workflows/stage"
+)
+
+// changeGuards names the change that marked machines in MAAS, removed the credentials of an
+// installation from the disk, and rotated the BMC's password. Jobs of before go on without it.
+const changeGuards = "allocation-guards"
+
+func isGuarded(ctx workflow.Context) bool {
+	return workflow.GetVersion(ctx, changeGuards, workflow.DefaultVersion, 1) != workflow.DefaultVersion
+}
+
+// withoutRotation returns the stages of a release of before the guards.
+func withoutRotation(all []stage.Stage[ReleaseState]) []stage.Stage[ReleaseState] {
+	return slices.DeleteFunc(all, func(st stage.Stage[ReleaseState]) bool { return st.Name == lifecycle.StageRotateBMCLogin })
+}
+
+func (s *ProvisionState) holderIn(at string) maasact.HolderIn {
+	return maasact.HolderIn{MachineIn: maasact.MachineIn{JobRef: s.Job.At(at), SystemID: s.Node.SystemID}, AllocationID: s.Request.AllocationID}
+}
+
+// heldElsewhere returns why the node is not free, "" where nobody says so: MAAS and the agent know of
+// tenants that a restored database has forgotten.
+func (s *ProvisionState) heldElsewhere() string {
+	switch id := s.Request.AllocationID; {
+	case s.Machine.Allocation != "" && s.Machine.Allocation != id:
+		return "MAAS has its machine marked for allocation " + s.Machine.Allocation
+	case s.Node.HeldFor != "" && s.Node.HeldFor != id:
+		return "its agent holds it for allocation " + s.Node.HeldFor
+	}
+	return ""
+}
+
+// markMachine has MAAS name the allocation, before anything of the tenant is on the node.
+func (s *ProvisionState) markMachine(ctx workflow.Context, at string) error {
+	if s.Node.SystemID == "" || !isGuarded(ctx) {
+		return nil
+	}
+	_, err := stage.Do(ctx, stage.KindMAASCall, "mark the machine in MAAS", maas.MarkAllocation, s.holderIn(at))
+	return err
+}
+
+// unmarkMachine takes the mark away again. Where that fails, the node counts as held: the release
+// cleans it.
+func (s *ProvisionState) unmarkMachine(ctx workflow.Context, at string) {
+	if s.Node.SystemID == "" || s.Unproven != "" || !isGuarded(ctx) {
+		return
+	}
+	if _, err := stage.Do(ctx, stage.KindMAASCall, "remove the mark of the machine in MAAS", maas.ClearAllocation, s.holderIn(at)); err != nil {
+		s.Unproven = "MAAS still has the machine marked for the allocation: " + string(stage.ClassOf(err))
+	}
+}
+
+// describeNetwork keeps which network of MAAS the node is in, for the tenant.
+func (s *ProvisionState) describeNetwork(ctx workflow.Context, at string) error {
+	if s.Node.SystemID == "" || !isGuarded(ctx) {
+		return nil
+	}
+	n, err := stage.Do(ctx, stage.KindMAASCall, "read the node's network", maas.ReadNetwork, maasact.MachineIn{JobRef: s.Job.At(at), SystemID: s.Node.SystemID})
+	if err != nil {
+		return err
+	}
+	_, err = stage.Do(ctx, stage.KindLocalWork, "keep the network", allocs.KeepNetwork, allocationact.NetworkIn{AllocationRef: s.ref(at), CIDR: n.CIDR})
+	return err
+}
+
+// retireOnNode has the agent remove from the disk what the installation was given.
+func (s *ProvisionState) retireOnNode(ctx workflow.Context) error {
+	if !isGuarded(ctx) {
+		return nil
+	}
+	return runTask(ctx, s.Job, task{stage: lifecycle.StageRetireCredentials, kind: lifecycle.TaskKindRetireCredentials, tries: &s.Tries.Retire,
+		args: spec.RetireCredentialsArgs{}})
+}
+
+func skipRotation(s *ReleaseState) string {
+	switch {
+	case s.Cleaning.Node.BMCID == "":
+		return "Slipway knows no BMC of the node"
+	case !s.Facts.TenantRoot:
+		return "the tenant was not root, and could not reach the BMC from the node"
+	}
+	return ""
+}
+
+// rotateLogin gives the BMC another password, since root could have learnt it. It can be repeated from
+// the top: what is committed is found so.
+func rotateLogin(ctx workflow.Context, s *ReleaseState) error {
+	in := bmcact.RotateIn{JobRef: s.Job.At(lifecycle.StageRotateBMCLogin), BMCID: s.Cleaning.Node.BMCID}
+	f, err := stage.Do(ctx, stage.KindLocalWork, "make and store the new password", bmc.PrepareRotation, in)
+	if err != nil {
+		return err
+	}
+	if !f.Committed {
+		if _, err = stage.Do(ctx, stage.KindBMCCall, "set the candidate on the BMC", bmc.ApplyRotation, in); err != nil {
+			return err
+		}
+		if f, err = stage.Do(ctx, stage.KindBMCCall, "log in with the candidate", bmc.VerifyRotation, in); err != nil {
+			return err
+		}
+	}
+	power := maasact.PowerLoginIn{JobRef: in.JobRef, BMCID: in.BMCID, CredentialRef: f.CandidateRef}
+	if _, err = stage.Do(ctx, stage.KindMAASCall, "give MAAS the BMC's new login", maas.UpdatePowerLogin, power); err != nil {
+		return err
+	}
+	f, err = stage.Do(ctx, stage.KindLocalWork, "make the candidate the BMC's login", bmc.CommitRotation, in)
+	s.Rotated = err == nil && f.Committed
+	return err
+}
+
+// provesRotation returns an error when a root tenant's BMC still has the password of before.
+func (s *ReleaseState) provesRotation(ctx workflow.Context) error {
+	if skipRotation(s) != "" || s.Rotated || !isGuarded(ctx) {
+		return nil
+	}
+	return stage.Fail(lifecycle.FailFirmwareChanged, "the BMC's password is that of before the tenant; retry the stage %s", lifecycle.StageRotateBMCLogin)
+}
+
+// notVerified names what of the BMC nothing was compared of.
+func (s *ReleaseState) notVerified() []string {
+	out := append(slices.Clone(s.Settings.Unreadable), s.Settings.NotOffered...)
+	switch {
+	case s.Cleaning.Node.BMCID == "":
+		return []string{"Slipway knows no BMC of the node"}
+	case !s.Settings.Done && len(out) == 0:
+		return []string{"the BMC shows none of its settings"}
+	}
+	return out
+}

@@ -1,0 +1,90 @@
+package allocation_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// TestProvision_NodeHeldElsewhere: MAAS or the agent knows of a tenant of whom the database does not.
+// Nothing is sent to the node, which is taken out of service.
+func TestProvision_NodeHeldElsewhere(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*fixture){
+		"MAAS": func(f *fixture) {
+			f.says("ObserveMachine", contract.MachineFacts{SystemID: "abc", Status: "Deployed", Allocation: "alc_2"})
+		},
+		"agent": func(f *fixture) { f.node.HeldFor = "alc_2" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := provision(t, true)
+			change(f)
+			require.Equal(t, lifecycle.JobCancelled, f.Run().Status)
+			require.Empty(t, f.tasks)
+			require.Zero(t, f.count("RunTask"))
+			require.Zero(t, f.count("ClearAllocation"), "the other tenant's mark stays")
+			require.Equal(t, lifecycle.NodeQuarantined, f.Store.Last().Node.To)
+		})
+	}
+}
+
+// TestProvision_MarksBeforeTheTenant: MAAS names the allocation, and the disk holds no credential any
+// more, before an account is there. A provision that is taken back removes its mark.
+func TestProvision_MarksBeforeTheTenant(t *testing.T) {
+	t.Parallel()
+	f := provision(t, true)
+	require.Equal(t, lifecycle.JobCompleted, f.Run().Status)
+	require.True(t, f.before("MarkAllocation", "ProveLogin"))
+	require.True(t, f.before("RunTask", "MarkAllocation"), "credentials are retired first: %v", f.Calls())
+	require.Equal(t, 1, f.count("KeepNetwork"))
+	require.Zero(t, f.count("ClearAllocation"))
+
+	back := provision(t, true)
+	back.fails("ProveLogin", lifecycle.FailNodeTask, always, nil)
+	require.Equal(t, lifecycle.JobCancelled, back.Run().Status)
+	require.Equal(t, 1, back.count("ClearAllocation"))
+	require.True(t, back.allocationMoves()[0].Clean)
+
+	stuck := provision(t, true)
+	stuck.fails("ProveLogin", lifecycle.FailNodeTask, always, nil)
+	stuck.fails("ClearAllocation", lifecycle.FailMAASRejected, always, nil)
+	require.Equal(t, lifecycle.JobCancelled, stuck.Run().Status)
+	require.False(t, stuck.allocationMoves()[0].Clean, "a node that MAAS has as held is not free")
+}
+
+// TestRelease_RotatesBeforeTheCertificate: no certificate is signed while a BMC that root could reach
+// has the password of before.
+func TestRelease_RotatesBeforeTheCertificate(t *testing.T) {
+	t.Parallel()
+	f := release(t, true)
+	require.Equal(t, lifecycle.JobCompleted, f.Run().Status)
+	for _, pair := range [][2]string{
+		{"CompareSettings", "PrepareRotation"}, {"PrepareRotation", "ApplyRotation"}, {"ApplyRotation", "VerifyRotation"}, {"VerifyRotation", "UpdatePowerLogin"},
+		{"UpdatePowerLogin", "CommitRotation"}, {"CommitRotation", "CertifyNode"},
+	} {
+		require.True(t, f.before(pair[0], pair[1]), "%s before %s: %v", pair[0], pair[1], f.Calls())
+	}
+
+	for activity, good := range map[string]any{
+		"ApplyRotation": contract.RotationFacts{}, "VerifyRotation": contract.RotationFacts{}, "UpdatePowerLogin": contract.MachineFacts{},
+		"CommitRotation": contract.RotationFacts{Committed: true},
+	} {
+		bad := release(t, true)
+		bad.fails(activity, lifecycle.FailBMCPinMismatch, 1, good)
+		parked := bad.LastAt(time.Hour)
+		bad.at(2*time.Hour, lifecycle.ActionRetryStage)
+		require.Equal(t, lifecycle.JobCompleted, bad.Run().Status, activity)
+		require.Equal(t, lifecycle.StageRotateBMCLogin, parked.Failure.Stage, activity)
+		require.Equal(t, lifecycle.AllocationReleaseFailed, parked.Allocation.To, activity)
+		require.True(t, bad.before("CommitRotation", "CertifyNode"), activity)
+	}
+
+	other := release(t, false)
+	require.Equal(t, lifecycle.JobCompleted, other.Run().Status)
+	require.Zero(t, other.count("PrepareRotation"), "the tenant was not root")
+}

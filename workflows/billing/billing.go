@@ -1,0 +1,55 @@
+// Package billing is the workflow that a Schedule starts once a minute to charge what runs. It only
+// sequences; activities/billing says what is done.
+package billing
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/slipway-cloud/slipway/activities/billing"
+)
+
+var acts *billing.Activities
+
+// Report is what one pass did; it stands in the workflow's result.
+type Report struct {
+	Windows        int    `json:"windows,omitempty"`
+	SetAside       int    `json:"set_aside,omitempty"`
+	Released       int    `json:"released,omitempty"`
+	ClockDisagrees string `json:"clock_disagrees,omitempty"`
+	Problem        string `json:"problem,omitempty"`
+}
+
+// The longest that each part may take; together they are less than the run may take. They are local
+// activities, so that they do not wait behind stages that fill the worker.
+const (
+	chargeLimit  = 4 * time.Minute
+	enforceLimit = time.Minute
+)
+
+// Bill is one pass. Balances are enforced also when the charging failed: what was charged before
+// stands. The workflow's time is that of Temporal.
+func Bill(ctx workflow.Context) (Report, error) {
+	var r Report
+	var tick billing.TickReport
+	err := workflow.ExecuteLocalActivity(within(ctx, chargeLimit), acts.ChargeUsage, billing.TickIn{At: workflow.Now(ctx)}).Get(ctx, &tick)
+	r.Windows, r.SetAside, r.ClockDisagrees = tick.Windows, len(tick.SetAside), tick.ClockDisagrees
+	if err != nil {
+		r.Problem = "not everything was charged: " + err.Error()
+	}
+	var enforced billing.EnforceReport
+	if err := workflow.ExecuteLocalActivity(within(ctx, enforceLimit), acts.EnforceBalances).Get(ctx, &enforced); err != nil {
+		r.Problem += " not every balance was enforced: " + err.Error()
+	}
+	r.Released = len(enforced.Released)
+	return r, nil
+}
+
+// within: no retries, the next pass is one.
+func within(ctx workflow.Context, d time.Duration) workflow.Context {
+	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		ScheduleToCloseTimeout: d, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
+	})
+}
