@@ -36,7 +36,7 @@ var apiName = map[string]lifecycle.Action{
 // readable is what the command says of an effect.
 var readable = map[string]string{
 	"retry_stage": "the failed stage runs again", "continue": "goes on", "from_top": "from the top", "compensate_then_from_top": "undone, then the job runs from the top",
-	"cancel": "undone, then the job ends", "adopt": "adopted", "freeze": "until somebody resumes it", "noop": "nothing to do",
+	"cancel": "undone, then the job ends", "adopt": "is taken over", "freeze": "until an operator resumes it", "noop": "nothing to do",
 }
 
 func cells() (columns []string, effects map[string][]string) {
