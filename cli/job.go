@@ -17,35 +17,41 @@ import (
 
 // job is a job as the tables show it.
 type job struct {
-	ID                string                               `json:"id"`
-	Kind              string                               `json:"kind"`
-	Mode              string                               `json:"mode"`
-	Status            string                               `json:"status"`
-	NeedsHuman        bool                                 `json:"needs_human"`
-	NodeID            string                               `json:"node_id"`
-	Hostname          string                               `json:"hostname"`
-	BatchID           string                               `json:"batch_id"`
-	Stage             string                               `json:"stage"`
-	Attempt           int                                  `json:"attempt"`
-	ProgressPercent   int                                  `json:"progress_percent"`
-	ReachedPercent    int                                  `json:"reached_percent"`
-	FailureClass      string                               `json:"failure_class"`
-	FailedStage       string                               `json:"failed_stage"`
-	Message           string                               `json:"message"`
-	RecommendedAction string                               `json:"recommended_action"`
-	NextStep          string                               `json:"next_step"`
-	Runbook           string                               `json:"runbook"`
-	AllowedActions    []string                             `json:"allowed_actions"`
-	Frozen            bool                                 `json:"frozen"`
-	StageDeadline     *time.Time                           `json:"stage_deadline"`
-	WorkflowID        string                               `json:"temporal_workflow_id"`
-	CreatedBy         string                               `json:"created_by"`
-	CreatedAt         *time.Time                           `json:"created_at"`
-	StartedAt         *time.Time                           `json:"started_at"`
-	FinishedAt        *time.Time                           `json:"finished_at"`
-	ETA               *lifecycle.Estimate                  `json:"eta"`
-	Observed          *struct{ MAAS, Power, Agent string } `json:"observed"`
-	Stages            []stage                              `json:"stages"`
+	ID                string              `json:"id"`
+	Kind              string              `json:"kind"`
+	Mode              string              `json:"mode"`
+	Status            string              `json:"status"`
+	NeedsHuman        bool                `json:"needs_human"`
+	NodeID            string              `json:"node_id"`
+	Hostname          string              `json:"hostname"`
+	BatchID           string              `json:"batch_id"`
+	Stage             string              `json:"stage"`
+	Attempt           int                 `json:"attempt"`
+	ProgressPercent   int                 `json:"progress_percent"`
+	ReachedPercent    int                 `json:"reached_percent"`
+	FailureClass      string              `json:"failure_class"`
+	FailedStage       string              `json:"failed_stage"`
+	Message           string              `json:"message"`
+	RecommendedAction string              `json:"recommended_action"`
+	NextStep          string              `json:"next_step"`
+	Runbook           string              `json:"runbook"`
+	AllowedActions    []string            `json:"allowed_actions"`
+	Frozen            bool                `json:"frozen"`
+	StageDeadline     *time.Time          `json:"stage_deadline"`
+	WorkflowID        string              `json:"temporal_workflow_id"`
+	CreatedBy         string              `json:"created_by"`
+	CreatedAt         *time.Time          `json:"created_at"`
+	StartedAt         *time.Time          `json:"started_at"`
+	FinishedAt        *time.Time          `json:"finished_at"`
+	ETA               *lifecycle.Estimate `json:"eta"`
+	Observed          *seen               `json:"observed"`
+	Stages            []stage             `json:"stages"`
+}
+
+// seen is the outside as a job last saw it, and when it was first like that.
+type seen struct {
+	MAAS, Power, Agent string
+	At                 *time.Time
 }
 
 // what is the job's kind, with its mode where it has one.
@@ -235,6 +241,9 @@ func (a *app) jobFields(j job) error {
 	var observed, eta string
 	if j.Observed != nil {
 		observed = fmt.Sprintf("MAAS %s, power %s, agent %s", orDash(j.Observed.MAAS), orDash(j.Observed.Power), orDash(j.Observed.Agent))
+		if since := a.when(j.Observed.At); since != "" {
+			observed += ", first seen so " + since
+		}
 	}
 	switch {
 	case j.ETA == nil:
