@@ -329,12 +329,12 @@ func (a *app) showAllocation(r answer) error {
 		}
 		waits := ""
 		if l.Status == lifecycle.AllocationRequested {
-			waits = when(l.QueueDeadlineAt)
+			waits = a.when(l.QueueDeadlineAt)
 		}
 		return a.fields("id", l.ID, "name", l.Name, "sku", l.SKU, "status", l.Status, "condition", condition, "state", l.State, "progress", l.progress(),
 			"login", l.login(), "keys", strings.Join(keys, ", "), "image", image, "network", strings.TrimSpace(l.Network.Kind+" "+l.Network.CIDR),
 			"site", l.Topology.Site, "rack", l.Topology.Rack, "group", l.Topology.Group, "tags", strings.Join(tags, ", "), "failure", l.FailureMessage,
-			"waits until", waits, "active since", when(l.StartTime), "expires", when(l.ExpiresAt), "released", when(l.ReleasedAt), "outcome", l.Outcome,
+			"waits until", waits, "active since", a.when(l.StartTime), "expires", a.when(l.ExpiresAt), "released", a.when(l.ReleasedAt), "outcome", l.Outcome,
 			"access", l.Access, "certificate", l.CertificateID)
 	})
 }

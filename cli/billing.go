@@ -43,8 +43,8 @@ func (a *app) printBalance(raw []byte) error {
 		state = "nothing is charged: there are no prices"
 	}
 	return a.fields("billing account", b.BillingAccountID, "balance", amount(b.BalanceMinor), "held", amount(b.HeldMinor), "available", amount(b.AvailableMinor),
-		"state", state, "since", when(b.Since), "low at", amount(b.Thresholds.LowMinor), "depleted at", amount(b.Thresholds.DepletedMinor),
-		"released at", orDash(when(b.GraceEndsAt)))
+		"state", state, "since", a.when(b.Since), "low at", amount(b.Thresholds.LowMinor), "depleted at", amount(b.Thresholds.DepletedMinor),
+		"released at", orDash(a.when(b.GraceEndsAt)))
 }
 
 // reasonFlag adds --reason, which operators give for a customer's project.

@@ -99,8 +99,11 @@ type Database struct {
 
 // Temporal is where the engine is and which queue and build this process serves.
 type Temporal struct {
-	Address        string      `yaml:"address"`
-	Namespace      string      `yaml:"namespace"`
+	Address   string `yaml:"address"`
+	Namespace string `yaml:"namespace"`
+	// MaintenanceNamespace is where Schedules and their passes are, so that Namespace lists jobs.
+	MaintenanceNamespace string `yaml:"maintenance_namespace"`
+
 	TaskQueue      string      `yaml:"task_queue"`
 	BuildID        string      `yaml:"build_id"`
 	DeploymentName string      `yaml:"deployment_name"`
@@ -287,7 +290,8 @@ func Default() Config {
 	return Config{
 		Database: Database{MaxConns: 20},
 		Temporal: Temporal{
-			Address: "127.0.0.1:7233", Namespace: "default", TaskQueue: "slipway", DeploymentName: "slipway",
+			Address: "127.0.0.1:7233", Namespace: "default", MaintenanceNamespace: "slipway-maintenance",
+			TaskQueue: "slipway", DeploymentName: "slipway",
 			PayloadCodec: PayloadsEncrypted,
 		},
 		API:     API{Listen: "127.0.0.1:8080"},
