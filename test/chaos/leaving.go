@@ -172,6 +172,9 @@ func (l leaving) activities(stage string) []string {
 		if !full { // it signs after the release
 			out = append(out, "CertifyNode")
 		}
+		if l.Mode.KeepsSystem() { // an installation takes the mark of the tenant away
+			out = append(out, "ClearAllocation")
+		}
 		return out
 	case lifecycle.StageLoadSite:
 		if reimage {
