@@ -78,7 +78,7 @@ func allocationRelease() *ScenarioSet {
 		projectionsOf(kind, lifecycle.StageCleanupStorage, lifecycle.StageRotateBMCLogin))
 	kept := slices.Concat(remote(lifecycle.StageRevokeAccess, runTask, lifecycle.StageRevokeAccess, "ObserveMachine", lifecycle.StageRevokeAccess, "OfferKeys",
 		lifecycle.StageCleanupStorage, "RecordOccupancy", lifecycle.StageCleanupStorage, "ReadNodeFacts", lifecycle.StageCleanupStorage, runTask, lifecycle.StageValidateClean, "PowerCycleByBMC",
-		lifecycle.StageValidateClean, "WaitForNewBoot"), cleanPoints(),
+		lifecycle.StageValidateClean, "WaitForNewBoot", lifecycle.StageCertify, "ClearAllocation"), cleanPoints(),
 		projectionsOf(kind, lifecycle.StageLoadSite, lifecycle.StageReleaseMAAS, lifecycle.StageRotateBMCLogin))
 	lies := letting{name: "other_agent_lies", trouble: agentLies}
 	stopped := letting{name: "other_agent_stopped", trouble: agentStopped}
@@ -114,7 +114,7 @@ func cleanPoints() []Point {
 		lifecycle.StageStopUsage, "StopUsage", lifecycle.StageDetachStorage, "LoadNodeConfig",
 		lifecycle.StageScrubGPU, "RecordOccupancy", lifecycle.StageScrubGPU, runTask,
 		lifecycle.StageValidateClean, "RecordOccupancy", lifecycle.StageValidateClean, runTask,
-		lifecycle.StageValidateFirmware, "CompareSettings", lifecycle.StageCertify, "ClearAllocation", lifecycle.StageCertify, "CertifyNode", lifecycle.StageFreeNode, "RecordOccupancy",
+		lifecycle.StageValidateFirmware, "CompareSettings", lifecycle.StageCertify, "CertifyNode", lifecycle.StageFreeNode, "RecordOccupancy",
 	)
 }
 

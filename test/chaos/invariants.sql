@@ -203,6 +203,11 @@ SELECT a.node_id, 'allocation ' || a.id || ' is charged from ' || a.start_time |
 WHERE a.start_time IS NOT NULL AND (a.access_given_at IS NULL OR a.start_time < a.access_given_at
     OR a.access_ended_at IS NULL AND a.status = 'released' OR a.access_ended_at < a.start_time);
 
+-- name: access_is_stored_before_keys_are_sent
+SELECT a.node_id, 'a key of allocation ' || a.id || ' was accepted at ' || k.accepted_at || ', and its tenant had access from ' || coalesce(a.access_given_at::text, 'never')
+FROM allocations a JOIN allocation_keys k ON k.project_id = a.project_id AND k.allocation_id = a.id
+WHERE k.accepted_at IS NOT NULL AND (a.access_given_at IS NULL OR k.accepted_at < a.access_given_at);
+
 -- name: no_record_charges_time_without_access
 SELECT a.node_id, 'allocation ' || a.id || ' is ' || a.status || ', its tenant had access from ' || coalesce(a.access_given_at::text, 'never') || ' to '
     || coalesce(a.access_ended_at::text, 'now') || ', and its record charges from ' || coalesce(u.start_time::text, 'never') || ' to ' || coalesce(u.end_time::text, 'now')
