@@ -178,6 +178,9 @@ func TestPrices_AreTriedBeforeTheyAreSet(t *testing.T) {
 	require.InDelta(t, 100, plan.Factor, 0)
 	require.NotEmpty(t, plan.NeedsConfirmation)
 	require.Equal(t, int64(1993), plan.Before.RateMinorPerHour)
+	require.Equal(t, []int{2, 2}, []int{plan.Exponent, plan.Before.Exponent})
+	inYen := map[string]any{"sku_id": m.sku.ID, "currency": "JPY", "rate_minor_per_hour": 3000}
+	require.Contains(t, string(m.do(m.admin, "POST", "/admin/prices/plan", inYen).want(http.StatusOK).raw), `"exponent":0`)
 	require.Len(t, plan.Affected, 1)
 	require.Equal(t, m.allocation, plan.Affected[0].AllocationID)
 	m.do(m.admin, "POST", "/admin/prices", price).want(http.StatusPreconditionRequired)
@@ -185,7 +188,9 @@ func TestPrices_AreTriedBeforeTheyAreSet(t *testing.T) {
 	m.do(m.admin, "POST", "/admin/prices", price).want(http.StatusPreconditionFailed)
 	price["plan_hash"] = plan.PlanHash
 	require.Contains(t, string(m.do(m.admin, "POST", "/admin/prices", price).want(http.StatusUnprocessableEntity).raw), "body.confirm")
-	require.Len(t, list[tenancy.Price](t, m.do(m.admin, "GET", "/admin/prices", nil)), 1, "nothing was set")
+	prices := list[tenancy.Price](t, m.do(m.admin, "GET", "/admin/prices", nil))
+	require.Len(t, prices, 1, "nothing was set")
+	require.Equal(t, 2, prices[0].Exponent)
 	price["confirm"] = true
 	m.do(m.admin, "POST", "/admin/prices", price).want(http.StatusCreated)
 	soon := map[string]any{"sku_id": m.sku.ID, "currency": "USD", "rate_minor_per_hour": 1993, "valid_from": time.Now().Add(59 * time.Minute)}
@@ -204,6 +209,7 @@ func TestThresholds_NeedAnOrderAndTheVersion(t *testing.T) {
 	body := map[string]any{"low_minor": 5000, "rearm_minor": 6000, "grace_seconds": 600, "reason": "contract 4"}
 	changed := w.do(w.admin, "PUT", at+"/thresholds", body, header{"If-Match": tag}).want(http.StatusOK)
 	require.Contains(t, string(changed.raw), `"low_minor":5000`)
+	require.Contains(t, string(changed.raw), `"version":`+strings.Trim(changed.header.Get("ETag"), `"`))
 	w.do(w.admin, "PUT", at+"/thresholds", body, header{"If-Match": tag}).want(http.StatusPreconditionFailed)
 	body["low_minor"] = 7000
 	require.Contains(t, string(w.do(w.admin, "PUT", at+"/thresholds", body).want(http.StatusUnprocessableEntity).raw), "low_minor")

@@ -20,7 +20,7 @@ export const billing = {
   postedAt: "Posted", kind: "Kind", until: "For the time until", reason: "Reason", after: "Balance after", actor: "Who",
   none: "Nothing was posted.",
 
-  costPerDay: "Cost per day", from: "From", to: "To", dayHelp: "A day in UTC, such as 2026-11-01; 92 days at most",
+  costPerDay: "Cost per day", from: "From", to: "To", dayHelp: "Such as 2026-11-01",
   chart: (from: string, to: string, total: string) => `Cost per day (UTC) from ${from} to ${to}: ${total} in all`, noCost: "Nothing was charged in these days.",
   day: "Day", time: "Charged for", cost: "Cost", segments: "Allocations by rate, newest first", rate: "Rate an hour", start: "From", end: "Until", billed: "Charged until",
   noUsage: "The project has used nothing.", figures: "The same figures as a table",
