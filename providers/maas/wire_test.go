@@ -15,6 +15,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 func TestRedirectIsRefused(t *testing.T) {
