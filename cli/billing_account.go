@@ -16,7 +16,7 @@ func (a *app) sendOne(use, short string, args int, columns []string, request fun
 			return err
 		}
 		headers := map[string]string{}
-		if method == "DELETE" {
+		if method == "DELETE" || method == "PUT" {
 			headers["If-Match"] = "*"
 		}
 		r, err := a.ask(cmd.Context(), method, path, body, headers)
@@ -51,6 +51,7 @@ func (a *app) billingAccountCommand() *cobra.Command {
 		a.listOf("list", "List billing accounts", base, columns...), create,
 		a.sendOne("show ACCOUNT", "Show a billing account", 1, columns, one("GET")),
 		a.sendOne("delete ACCOUNT", "Delete a billing account without projects", 1, columns, one("DELETE")),
+		a.thresholdsCommand(),
 	)
 }
 

@@ -190,7 +190,20 @@ func (a *app) open(ctx context.Context, acc account, method, path, key string, b
 	if err != nil {
 		return nil, fail(ExitUnreachable, "the server %s cannot be reached: %w", acc.Server, bare(err))
 	}
+	a.noteServerTime(res.Header.Get("Date"))
 	return res, nil
+}
+
+// noteServerTime compares the server's clock with this one, so that a wrong clock here does not move
+// the times in tables. A server states whole seconds.
+func (a *app) noteServerTime(date string) {
+	at, err := http.ParseTime(date)
+	if err != nil {
+		return
+	}
+	if a.skew = time.Until(at); a.skew.Abs() <= 2*time.Second {
+		a.skew = 0
+	}
 }
 
 func checkAnswer(res *http.Response, raw []byte) (answer, error) {

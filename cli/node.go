@@ -117,7 +117,7 @@ func (a *app) nodeList() *cobra.Command {
 			}
 			t := a.table("HOSTNAME", "STATUS", "ID", "SERIAL", "SINCE", "")
 			for _, n := range got.Data {
-				t.row(n.Hostname, n.Status, n.ID, orDash(n.Serial), when(n.StateChangedAt), n.simulated())
+				t.row(n.Hostname, n.Status, n.ID, orDash(n.Serial), a.when(n.StateChangedAt), n.simulated())
 			}
 			return t.flush()
 		})
@@ -141,20 +141,20 @@ func (a *app) nodeShow() *cobra.Command {
 				return err
 			}
 			pairs := []any{
-				"hostname", n.Hostname, "id", n.ID, "status", n.Status + " since " + when(n.StateChangedAt), "simulated", n.simulated(), "site", n.SiteID,
-				"profile", n.ProfileID, "sku", n.SKUID, "serial", n.Serial, "maas system", n.MAASSystemID, "addresses", strings.Join(n.IPAddresses, ", "),
+				"hostname", n.Hostname, "id", n.ID, "status", n.Status + ", " + a.when(n.StateChangedAt), "simulated", n.simulated(), "site", a.nameOf(cmd.Context(), "/admin/maas-sites/", n.SiteID),
+				"profile", a.nameOf(cmd.Context(), "/admin/maas-sites/"+n.SiteID+"/profiles/", n.ProfileID), "sku", a.nameOf(cmd.Context(), "/admin/skus/", n.SKUID), "serial", n.Serial, "maas system", n.MAASSystemID, "addresses", strings.Join(n.IPAddresses, ", "),
 				"labels", n.labels(), "bmc", n.BMCID, "live job", n.LiveJobID,
 				"allowed now", n.allowed(), "decommission modes", strings.Join(n.AllowedModes, ", "),
 			}
 			if n.PXE != nil {
-				pairs = append(pairs, n.pxeFields(a.workflowNames(cmd.Context()))...)
+				pairs = append(pairs, n.pxeFields(a.workflowNames(cmd.Context()), a.when)...)
 			}
 			if n.Agent != nil {
 				health := "meets the SKU"
 				if len(n.Agent.Unhealthy) > 0 {
 					health = strings.Join(n.Agent.Unhealthy, "; ")
 				}
-				pairs = append(pairs, "agent", fmt.Sprintf("%s, last heard %s", n.Agent.Version, when(n.Agent.LastHeartbeatAt)), "health", health)
+				pairs = append(pairs, "agent", fmt.Sprintf("%s, last heard %s", n.Agent.Version, a.when(n.Agent.LastHeartbeatAt)), "health", health)
 			}
 			return a.fields(pairs...)
 		})
@@ -192,7 +192,7 @@ func (a *app) nodeHistory() *cobra.Command {
 			}
 			t := a.table("AT", "FROM", "TO", "BY", "WHO", "COMMENT")
 			for _, h := range got.Data {
-				t.row(when(h.CreatedAt), orDash(h.FromState), h.ToState, h.TriggeredBy, orDash(h.UserID), h.Comment)
+				t.row(a.when(h.CreatedAt), orDash(h.FromState), h.ToState, h.TriggeredBy, orDash(h.UserID), h.Comment)
 			}
 			if err := t.flush(); err != nil {
 				return err
@@ -243,7 +243,7 @@ func (a *app) nodeTimeline() *cobra.Command {
 				if e.Actor != "" {
 					by += " " + e.Actor
 				}
-				t.row(when(e.At), e.ResourceKind, e.Kind, e.Name, change, orDash(e.Metadata.outcome()), by, e.Comment)
+				t.row(a.when(e.At), e.ResourceKind, e.Kind, e.Name, change, orDash(e.Metadata.outcome()), by, e.Comment)
 			}
 			return t.flush()
 		})
@@ -356,7 +356,7 @@ func (a *app) nodeBootstrap() *cobra.Command {
 			b.Token = "written to " + filepath.Join(dir, "token")
 		}
 		return a.show(r.raw, func() error {
-			err := a.fields("node", b.Node.ID, "hostname", b.Node.Hostname, "job", b.JobID, "token", orShownOnce(b.Token), "expires", when(b.TokenExpiresAt),
+			err := a.fields("node", b.Node.ID, "hostname", b.Node.Hostname, "job", b.JobID, "token", orShownOnce(b.Token), "expires", a.when(b.TokenExpiresAt),
 				"token goes to", b.TokenPath, "config goes to", b.ConfigPath)
 			if err == nil && dir == "" {
 				_, err = fmt.Fprintf(a.Out, "\n%s\n", strings.TrimSpace(b.AgentConfig))

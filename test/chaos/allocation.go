@@ -52,6 +52,7 @@ func provisionPoints() []Point {
 		lifecycle.StageCheckNode, "ReadInstalledImage", lifecycle.StageCheckNode, "ReadNetwork", lifecycle.StageCheckNode, "KeepNetwork",
 		lifecycle.StageIsolateNode, "DisableHostInterfaces", lifecycle.StageSnapshotFirmware, "KeepSettings",
 		lifecycle.StageRetireCredentials, "RetireCredentials", lifecycle.StageRetireCredentials, runTask,
+		lifecycle.StageProbeNetwork, "ListProbeTargets", lifecycle.StageProbeNetwork, runTask,
 		lifecycle.StageCreateAccount, "MarkAllocation", lifecycle.StageCreateAccount, runTask, lifecycle.StageProveLogin, "ProveLogin",
 		lifecycle.StageInstallKeys, "DescribeInstance", lifecycle.StageInstallKeys, runTask, lifecycle.StageInstallKeys, "GiveAccess",
 		lifecycle.StageProveKeys, "OfferKeys", lifecycle.StageProveKeys, "RecordKeys",
