@@ -8,7 +8,6 @@ import (
 	"math"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -101,6 +100,14 @@ func (l allocation) line() string {
 	return text
 }
 
+// pathOfAllocation returns the path of an allocation below base. It refuses what is not the id of one.
+func pathOfAllocation(base, id string) (string, error) {
+	if !strings.HasPrefix(id, "alc_") || !idShape.MatchString(id) {
+		return "", fail(ExitUsage, "%q is not the id of an allocation, alc_...; slipway allocation list shows them", id)
+	}
+	return base + "/allocations/" + id, nil
+}
+
 // operatorFlag is the reason of an operator who acts on a customer's project.
 type operatorFlag string
 
@@ -131,7 +138,11 @@ func (a *app) operatorAction(name, short string, columns []string) *cobra.Comman
 	reason := cmd.Flags().String("reason", "", "why; the owners of the project see it")
 	_ = cmd.MarkFlagRequired("reason")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		r, err := a.ask(cmd.Context(), "POST", "/admin/allocations/"+url.PathEscape(args[0])+"/"+name, map[string]any{"reason": *reason}, map[string]string{"If-Match": "*"})
+		path, err := pathOfAllocation("/admin", args[0])
+		if err != nil {
+			return err
+		}
+		r, err := a.ask(cmd.Context(), "POST", path+"/"+name, map[string]any{"reason": *reason}, map[string]string{"If-Match": "*"})
 		if err != nil {
 			return err
 		}
@@ -206,11 +217,16 @@ func (a *app) createAllocationCommand() *cobra.Command {
 	return cmd
 }
 
+// maxWait is how long a request may wait for a node.
+const maxWait = 24 * time.Hour
+
 // checkDurations refuses what the server would not be told.
 func checkDurations(cmd *cobra.Command, wait, expires time.Duration) error {
 	switch {
 	case wait < 0:
 		return fail(ExitUsage, "--wait must not be negative, such as 30m; without it nothing waits")
+	case wait > maxWait:
+		return fail(ExitUsage, "--wait must be at most 24h, such as 30m")
 	case cmd.Flags().Changed("expires-in") && expires <= 0:
 		return fail(ExitUsage, "--expires-in must be more than 0, such as 8h; without it nothing expires")
 	}
@@ -323,139 +339,6 @@ func (a *app) showAllocation(r answer) error {
 	})
 }
 
-// allocationFilter are the flags of a list of a project's allocations.
-type allocationFilter struct {
-	project      string
-	status, tags []string
-}
-
-func (f *allocationFilter) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.project, "project", "", projectHelp)
-	cmd.Flags().StringSliceVar(&f.status, "status", nil, "only those in this status; may be repeated")
-	cmd.Flags().StringArrayVar(&f.tags, "tag", nil, "only those with this tag, KEY=VALUE; may be repeated")
-}
-
-func (f *allocationFilter) query() url.Values {
-	query := url.Values{}
-	if len(f.status) > 0 {
-		query["status"] = f.status
-	}
-	if len(f.tags) > 0 {
-		query["tag"] = f.tags
-	}
-	if f.project != "" {
-		query.Set("project_id", f.project)
-	}
-	return query
-}
-
-func (a *app) listAllocationsCommand() *cobra.Command {
-	var filter allocationFilter
-	var reason operatorFlag
-	var watch watchFlags
-	cmd := &cobra.Command{
-		Use: "list", Short: "List the allocations of a project, newest first", Args: cobra.NoArgs,
-		Long: "Lists the allocations of a project, newest first. With --watch it follows the newest " + strconv.Itoa(watchedRows) +
-			" until none of them changes by itself any more.",
-	}
-	filter.add(cmd)
-	watch.add(cmd)
-	cmd.Flags().Lookup("watch").Usage = "follow the newest until none of them changes by itself"
-	reason.add(cmd)
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		if watch.on {
-			return a.watchAllocations(cmd.Context(), filter.query(), watch, reason)
-		}
-		raw, err := a.listAllWith(cmd.Context(), "/allocations", filter.query(), 0, reason.headers())
-		if err != nil {
-			return err
-		}
-		return a.show(raw, func() error {
-			rows, err := allocationRows(raw)
-			if err != nil {
-				return err
-			}
-			return a.printAllocations(rows)
-		})
-	})
-	return cmd
-}
-
-func allocationRows(raw []byte) ([]allocation, error) {
-	var list struct{ Data []allocation }
-	err := json.Unmarshal(raw, &list)
-	return list.Data, err
-}
-
-// nameWidth keeps a list of allocations within 120 columns.
-const nameWidth = 12
-
-func (a *app) printAllocations(rows []allocation) error {
-	t := a.table("ID", "NAME", "SKU", "STATUS", "SITE", "PROGRESS")
-	for _, l := range rows {
-		name := []rune(orDash(l.Name))
-		if len(name) > nameWidth {
-			name = append(name[:nameWidth-1], '…')
-		}
-		status := string(l.Status)
-		if l.Status == lifecycle.AllocationActive && l.Condition != "" && l.Condition != string(lifecycle.ConditionOK) {
-			status += ", " + l.Condition
-		}
-		progress := ""
-		if p := l.Progress; p != nil && p.Stage != "" {
-			progress = fmt.Sprintf("%d/%d %d%%", min(p.StagesDone+1, p.Stages), p.Stages, p.Percent) + l.remaining()
-		}
-		t.row(l.ID, string(name), l.SKU, status, orDash(l.Topology.Site), progress)
-	}
-	return t.flush()
-}
-
-// watchedRows are the allocations that a watched list follows.
-const watchedRows = 50
-
-// watchAllocations prints a line for each change of the newest allocations until none of them changes
-// by itself, and then the list.
-func (a *app) watchAllocations(ctx context.Context, query url.Values, w watchFlags, reason operatorFlag) error {
-	query.Set("limit", strconv.Itoa(watchedRows))
-	shown := map[string]string{}
-	return a.followWith(ctx, "/allocations?"+query.Encode(), reason.headers(), w, func(r answer) (bool, error) {
-		rows, err := allocationRows(r.raw)
-		if err != nil {
-			return true, err
-		}
-		over := true
-		for _, l := range rows {
-			over = over && !l.moves()
-			if line := l.line(); a.output == "table" && l.moves() && shown[l.ID] != line {
-				fmt.Fprintln(a.Out, oneLine(line))
-				shown[l.ID] = line
-			}
-		}
-		if !over {
-			return false, nil
-		}
-		return true, a.show(r.raw, func() error { return a.printAllocations(rows) })
-	})
-}
-
-func (a *app) listAllAllocationsCommand(columns []string) *cobra.Command {
-	var status []string
-	cmd := &cobra.Command{Use: "list-all", Short: "List the allocations of all customers, for operators", Args: cobra.NoArgs}
-	cmd.Flags().StringSliceVar(&status, "status", nil, "only those in this status, such as release_failed; may be repeated")
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		query := url.Values{}
-		if len(status) > 0 {
-			query["status"] = status
-		}
-		raw, err := a.listAll(cmd.Context(), "/admin/allocations", query, 0)
-		if err != nil {
-			return err
-		}
-		return a.show(raw, func() error { return a.printRows(raw, columns) })
-	})
-	return cmd
-}
-
 func (a *app) showAllocationCommand() *cobra.Command {
 	var reason operatorFlag
 	var watch watchFlags
@@ -463,7 +346,11 @@ func (a *app) showAllocationCommand() *cobra.Command {
 	watch.add(cmd)
 	reason.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		r, err := a.ask(cmd.Context(), "GET", "/allocations/"+url.PathEscape(args[0]), nil, reason.headers())
+		path, err := pathOfAllocation("", args[0])
+		if err != nil {
+			return err
+		}
+		r, err := a.ask(cmd.Context(), "GET", path, nil, reason.headers())
 		if err != nil {
 			return err
 		}
@@ -479,9 +366,13 @@ func (a *app) releaseCommand() *cobra.Command {
 	watch.add(cmd)
 	reason.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		path, err := pathOfAllocation("", args[0])
+		if err != nil {
+			return err
+		}
 		body := map[string]any{}
 		set(body, "reason", string(reason))
-		r, err := a.ask(cmd.Context(), "POST", "/allocations/"+url.PathEscape(args[0])+"/release", body, reason.headers())
+		r, err := a.ask(cmd.Context(), "POST", path+"/release", body, reason.headers())
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,7 +78,11 @@ func (a *app) sshCommand() *cobra.Command {
 	cmd.Flags().StringVarP(&identity, "identity", "i", "", "the file of your private key, which ssh reads (default: as ssh chooses)")
 	reason.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		r, err := a.ask(cmd.Context(), "GET", "/allocations/"+url.PathEscape(args[0]), nil, reason.headers())
+		path, err := pathOfAllocation("", args[0])
+		if err != nil {
+			return err
+		}
+		r, err := a.ask(cmd.Context(), "GET", path, nil, reason.headers())
 		if err != nil {
 			return err
 		}

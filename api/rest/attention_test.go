@@ -77,12 +77,15 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 	dbtest.PXENode(t, store, "52:54:01:00:00:01", lifecycle.NodeInstallFailed)
 	moves := dbtest.Job(t, store, dbtest.On(dbtest.PXENode(t, store, "52:54:01:00:00:03", lifecycle.NodeMigrating).ID), dbtest.JobStatus(lifecycle.JobRunning))
 	quiet := dbtest.PXENode(t, store, "52:54:01:00:00:02", lifecycle.NodeActive)
-	for i := range 900 {
-		require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error {
-			_, _, err := tx.Discover(t.Context(), db.Discovery{MAC: fmt.Sprintf("52:54:00:00:%02x:%02x", i/256, i%256)})
-			return err
-		}))
-	}
+	require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error {
+		for i := range 900 {
+			if _, _, err := tx.Discover(t.Context(), db.Discovery{MAC: fmt.Sprintf("52:54:00:00:%02x:%02x", i/256, i%256)}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	dbtest.Node(t, store, dbtest.Active())
 	alter(t, dsn, "UPDATE nodes SET tenant_left_at = now() WHERE id = '"+locked.ID+"'")
 	alter(t, dsn, "UPDATE outbox SET created_at = now() - interval '2 minutes', last_error = 'no answer' WHERE job_id = '"+waits.ID+"'",
 		"UPDATE outbox SET done_at = now() WHERE kind = 'start_workflow' AND job_id <> '"+waits.ID+"'",

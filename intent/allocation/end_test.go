@@ -221,9 +221,9 @@ func TestEndings_ByExpiryAndByTheProject(t *testing.T) {
 	a, b := m.active().Allocation, m.active().Allocation
 	_, err := m.store.DBTX().Exec(ctx, "UPDATE allocations SET expires_at = now() - interval '1 second' WHERE id = $1", a.ID)
 	require.NoError(t, err)
-	n, err := allocation.ReleaseExpired(ctx, m.store, time.Now().Add(-24*time.Hour), 10)
+	n, err := allocation.ReleaseExpired(ctx, m.store, time.Now().Add(-time.Hour), 10)
 	require.NoError(t, err)
-	require.Zero(t, n, "the database's clock is a day ahead of the worker's")
+	require.Zero(t, n, "the database's clock alone says that it is past")
 	n, err = allocation.ReleaseExpired(ctx, m.store, time.Now(), 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)

@@ -175,14 +175,14 @@ func liveStatuses() []lifecycle.AllocationStatus {
 }
 
 // ReleaseExpired releases allocations whose expiry is past, each in a transaction of its own, and
-// returns how many. One that cannot be released does not stop the others. worker is the caller's
-// time: none is released while it differs from the database's, since a clock that is a day ahead
-// would erase what has another day.
-func ReleaseExpired(ctx context.Context, store *db.Store, worker time.Time, limit int) (int, error) {
-	if why, err := ledgerdb.CheckClock(ctx, store, worker); err != nil || why != "" {
+// returns how many. now is the time of this process: an expiry is past when the database's clock says
+// so too, and none is while the last tick of billing found that the clocks disagree. One that cannot
+// be released does not stop the others.
+func ReleaseExpired(ctx context.Context, store *db.Store, now time.Time, limit int) (int, error) {
+	if why, err := ledgerdb.CheckClock(ctx, store, now); err != nil || why != "" {
 		return 0, err
 	}
-	ids, err := allocationdb.ListDue(ctx, store, limit)
+	ids, err := allocationdb.ListDue(ctx, store, now, limit)
 	if err != nil {
 		return 0, err
 	}

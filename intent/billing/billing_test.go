@@ -174,6 +174,10 @@ func TestCreate_NeedsAPrice(t *testing.T) {
 	dbtest.SetPrices(t, s.dsn, other.ID, "USD", dbtest.Rate{From: s.now().Add(-time.Hour), RateMinorPerHour: 100})
 	_, err = s.create(nil)
 	s.requireRefusal(err, intent.Conflict, "has no price in USD")
+	s.requireRefusal(s.tx(func(tx *db.Tx) error {
+		_, err := allocation.Create(t.Context(), tx, allocation.Request{ProjectID: s.project.ID, SKUID: other.ID, Actor: customer})
+		return err
+	}), intent.Invalid, "is not offered")
 	dbtest.SetPrices(t, s.dsn, s.sku.ID, "EUR", dbtest.Rate{From: s.now().Add(-time.Hour), RateMinorPerHour: 100})
 	_, err = s.create(nil)
 	s.requireRefusal(err, intent.Conflict, "has no price in USD")

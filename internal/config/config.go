@@ -37,6 +37,8 @@ type Config struct {
 	Release    Release    `yaml:"release"`
 	Allocation Allocation `yaml:"allocation"`
 
+	NetworkProbe NetworkProbe `yaml:"network_probe"`
+
 	Webhooks Webhooks `yaml:"webhooks"`
 	Mail     Mail     `yaml:"mail"`
 }
@@ -263,6 +265,7 @@ type Retention struct {
 	Notices  time.Duration `yaml:"notices"`
 
 	Invitations time.Duration `yaml:"invitations"`
+	Allocations time.Duration `yaml:"allocations"`
 }
 
 // Log is how much is logged and in which form.
@@ -302,7 +305,7 @@ func Default() Config {
 
 		Retention: Retention{
 			Tasks: 90 * day, Findings: 30 * day, Outbox: 7 * day, Events: 30 * day, Actions: 90 * day, Jobs: 400 * day, Webhooks: 30 * day, Notices: 90 * day,
-			Invitations: 90 * day,
+			Invitations: 90 * day, Allocations: 90 * day,
 		},
 		Webhooks:   Webhooks{Ports: "443", RetryFor: 3 * day},
 		Mail:       Mail{Port: 587, TLS: "starttls"},

@@ -64,6 +64,7 @@ func (c Config) Validate(parts ...Part) error {
 			c.Relay.validate(v)
 			c.Release.validate(v)
 			c.Allocation.validate(v)
+			c.NetworkProbe.validate(v)
 			c.Sweep.validate(v)
 			c.Reconcile.validate(v)
 			c.Retention.validate(v)
@@ -231,6 +232,7 @@ func (r Retention) validate(v *validator) {
 			v.add("retention."+name, "must lie between 1h and 876000h")
 		}
 	}
+	v.within("retention.allocations", r.Allocations, 90*day, 100*365*day) // customers are promised 90 days
 }
 
 func (r Relay) validate(v *validator) {

@@ -7,6 +7,7 @@ import (
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	driftact "github.com/slipway-cloud/slipway/activities/drift"
+	"github.com/slipway-cloud/slipway/activities/isolation"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/providers"
@@ -31,8 +32,13 @@ func (a *App) driftActivities(logins *bmcact.Activities, openers map[string]prov
 	policy.Silent = max(policy.Silent, a.Config.Agent.OfflineAfter)
 	return &driftact.Activities{
 		Store: a.Store, Secrets: a.Secrets, Opener: maas.Opener{Options: maas.Options{Log: a.Log}}, Openers: openers, Logins: logins,
-		Policy: policy, Log: a.Log, Unschedule: a.Reconciles().Remove,
+		Policy: policy, Network: a.isolation(), Log: a.Log, Unschedule: a.Reconciles().Remove,
 	}
+}
+
+// isolation is what nodes of tenants must not reach.
+func (a *App) isolation() isolation.Policy {
+	return isolation.Policy{Known: a.Config.ProtectedTargets(), Allowed: a.Config.NetworkProbe.AllowedNames()}
 }
 
 // keepReconciles makes each site's Schedule, brings it to this program's

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"time"
@@ -31,6 +32,8 @@ type View struct {
 	LastSync    time.Time   `json:"last_sync"`
 	Fleet       string      `json:"fleet_id"` // of the physical machine; "" = unknown
 	Hardware    simhw.Power `json:"hardware_power"`
+
+	OwnerData map[string]string `json:"owner_data,omitempty"`
 }
 
 // Machine returns one record by system_id, hostname or MAC.
@@ -58,7 +61,8 @@ func (s *Server) Machines() []View {
 func (s *Server) view(m *machine) View {
 	v := View{
 		SystemID: m.id, Hostname: m.hostname, Status: m.status, StatusName: m.status.String(), Owner: m.owner, PowerState: m.powerState,
-		Locked: m.locked, Error: m.errorText, HWSync: m.hwSync, SyncAgent: m.syncAgent, SyncHealthy: m.syncHealthy, LastSync: m.lastSync,
+		OwnerData: maps.Clone(m.ownerData),
+		Locked:    m.locked, Error: m.errorText, HWSync: m.hwSync, SyncAgent: m.syncAgent, SyncHealthy: m.syncHealthy, LastSync: m.lastSync,
 	}
 	if d := m.diskByID(m.bootDisk); d != nil {
 		v.BootDisk = d.name

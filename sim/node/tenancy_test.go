@@ -300,8 +300,7 @@ func TestMetadata_OnANode(t *testing.T) {
 	s.machine.Reset("test")
 	s.eventually("it is served after a boot", func() bool { status, _ := read(); return status == 200 && s.machine.BootID() != first })
 	s.do(lifecycle.TaskKindRevokeUser, &spec.RevokeUserArgs{AllocationID: allocationID, User: tenantUser})
-	status, _ = read()
-	require.Equal(t, 404, status)
+	s.eventually("it is served no more", func() bool { status, _ := read(); return status == http.StatusNotFound })
 	require.NoFileExists(t, filepath.Join(s.node.Root(), metadata.Path))
 }
 
@@ -336,4 +335,8 @@ func TestOccupy_HiddenPlants(t *testing.T) {
 	require.Equal(t, []string{"/dev/nvme0n1", "/dev/nvme1n1", "/dev/nvme2n1", "/dev/nvme3n1", "/sys/firmware/efi/efivars/Boot0042-8be4df61-93ca-11d2-aa0d-00e098032b8c", simnode.BootEntry}, traces,
 		"drives are erased by others, and the boot menu is the firmware's")
 	s.machine.SetBootEntries()
+	s.machine.Erase()
+	traces, err = s.node.TenantTraces()
+	require.NoError(t, err)
+	require.Equal(t, []string{"/sys/firmware/efi/efivars/Boot0042-8be4df61-93ca-11d2-aa0d-00e098032b8c"}, traces, "MAAS has erased every drive")
 }

@@ -66,7 +66,7 @@ type AllocationQuery struct {
 	Tag    []string `query:"tag,explode" maxItems:"50" itemMaxLength:"330" nullable:"false" doc:"Only those with this tag, as KEY=VALUE; may be repeated, and all must be there"`
 }
 
-// keptFor is how long an allocation that has ended is listed. It can be read by its id afterwards.
+// keptFor is how long an allocation that has ended is listed. Its retention may be longer.
 const keptFor = 90 * day
 
 func allocationAccess() op.Access {
@@ -103,7 +103,7 @@ func RegisterAllocations(api *op.API, cfg AllocationsConfig) {
 	s := &allocationServer{&server{api}, cfg, &db.Estimator{}}
 	const base, one = "/projects/{id}/allocations", "/projects/{id}/allocations/{allocation_id}"
 	allocationRoute(s, "list-allocations", http.MethodGet, base, "List the allocations of a project, newest first",
-		"Those that ended more than 90 days ago are left out; each can still be read by its id.", s.list)
+		"Those that ended more than 90 days ago are left out.", s.list)
 	allocationRoute(s, "create-allocation", http.MethodPost, base, "Ask for a node", createDoc, s.create)
 	allocationRoute(s, "get-allocation", http.MethodGet, one, "Read an allocation with its keys and its progress", "", s.get)
 	allocationRoute(s, "update-allocation", http.MethodPatch, one, "Change name and tags of an allocation", "", s.update)
@@ -241,10 +241,13 @@ func (s *allocationServer) auditAllocation(ctx context.Context, tx *db.Tx, proje
 	return tx.AppendAudit(ctx, db.Entry{ResourceKind: lifecycle.Project.Resource, ResourceID: project, Kind: db.EntryAction, Name: name, Actor: a})
 }
 
-// find reads an allocation of the project of the request. To everybody else it does not exist.
+// find reads an allocation of the project of the request. To everybody else, and once it is pruned, it
+// does not exist.
 func (s *allocationServer) find(ctx context.Context, id string) (a allocationdb.Allocation, err error) {
 	err = op.InProject(ctx, s.api, func(tx *db.ProjectTx) error {
-		a, err = allocationdb.Get(ctx, tx, id)
+		if a, err = allocationdb.Get(ctx, tx, id); err == nil && a.PrunedAt != nil {
+			err = db.NotFound(allocationdb.Resource + " " + id)
+		}
 		return err
 	})
 	return a, err

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
@@ -257,10 +258,10 @@ func TestAllocation_WrongInputs(t *testing.T) {
 		{m.owner, "POST", m.base, m.request(map[string]any{"node_id": "node_1"}), 422, "node_id"},
 		{m.owner, "GET", m.base + "?status=Active", nil, 422, "must be one of requested"},
 		{m.owner, "GET", m.base + "?tag=team", nil, 422, "must be KEY=VALUE"},
-		{m.owner, "GET", m.base + "/alc_none", nil, 404, "no such resource"},
+		{m.owner, "GET", m.base + "/alc_none", nil, 404, "There is no allocation alc_none"},
 		{m.owner, "PATCH", one, map[string]any{"name": long}, 422, "body.name"},
 		{m.owner, "POST", one + "/release", map[string]any{"reason": strings.Repeat("x", 501)}, 422, "body.reason"},
-		{m.admin, "POST", "/admin/allocations/alc_none/force-release", reason, 404, "no such resource"},
+		{m.admin, "POST", "/admin/allocations/alc_none/force-release", reason, 404, "There is no allocation alc_none"},
 		{m.admin, "POST", strings.Replace(one, m.base, "/admin/allocations", 1) + "/force-release", map[string]any{}, 422, "reason"},
 		{m.admin, "GET", "/admin/allocations?status=broken", nil, 422, "must be one of requested"},
 	} {
@@ -381,7 +382,8 @@ func TestAllocations_WithoutAProjectInThePath(t *testing.T) {
 	require.Contains(t, string(m.do(m.owner, "GET", "/allocations", nil).want(http.StatusOK).raw), id)
 	none := m.do(beta.owner, "GET", "/allocations/"+missing()["allocation_id"], nil).want(http.StatusNotFound)
 	for _, bearer := range []string{beta.owner, beta.token, m.signIn("nobody")} {
-		require.Equal(t, string(none.raw), string(m.do(bearer, "GET", one, nil).want(http.StatusNotFound).raw))
+		theirs := m.do(bearer, "GET", one, nil).want(http.StatusNotFound)
+		require.Equal(t, withoutIDs(none.raw, missing()), withoutIDs(theirs.raw, map[string]string{"allocation_id": id}))
 		m.do(bearer, "POST", one+"/release", nil).want(http.StatusNotFound)
 		m.do(bearer, "GET", "/allocations?project_id="+m.project, nil).want(http.StatusNotFound)
 		m.do(bearer, "POST", "/allocations?project_id="+m.project, m.request(nil)).want(http.StatusNotFound)
@@ -391,4 +393,30 @@ func TestAllocations_WithoutAProjectInThePath(t *testing.T) {
 	m.do(m.admin, "GET", one, nil).want(http.StatusUnprocessableEntity) // an operator gives a reason
 	m.do(m.admin, "GET", one, nil, header{"Slipway-Reason": "ticket 4711"}).want(http.StatusOK)
 	m.do(m.token, "POST", one+"/release", nil).want(http.StatusAccepted)
+}
+
+// TestAllocation_AfterItsRetention reads an allocation that has ended: customers until it is pruned,
+// operators also later, without what was the customer's.
+func TestAllocation_AfterItsRetention(t *testing.T) {
+	t.Parallel()
+	m := newMarket(t)
+	m.freeNode()
+	id := m.create(nil)
+	m.activate(id)
+	dbtest.EndTenancy(t, m.store, id)
+	one := m.base + "/" + id
+	m.exec("UPDATE allocations SET released_at = now() - interval '89 days' WHERE id = $1", id)
+	require.Contains(t, string(m.do(m.owner, "GET", m.base, nil).want(http.StatusOK).raw), id)
+	m.exec("UPDATE allocations SET released_at = now() - interval '91 days' WHERE id = $1", id)
+	require.NotContains(t, string(m.do(m.owner, "GET", m.base, nil).want(http.StatusOK).raw), id)
+	m.do(m.owner, "GET", one, nil).want(http.StatusOK)
+	n, err := allocationdb.Prune(t.Context(), m.store, time.Now().Add(-90*24*time.Hour))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+	for _, path := range []string{one, "/allocations/" + id} {
+		m.do(m.owner, "GET", path, nil).want(http.StatusNotFound)
+		m.do(m.owner, "POST", path+"/release", nil).want(http.StatusNotFound)
+	}
+	m.do(m.owner, "PATCH", one, map[string]any{"name": "back"}, header{"If-Match": "*"}).want(http.StatusNotFound)
+	require.Contains(t, string(m.do(m.admin, "GET", "/admin/allocations/"+id, nil).want(http.StatusOK).raw), id)
 }

@@ -32,6 +32,7 @@ type Balance struct {
 	GraceSeconds     int                    `json:"grace_seconds" doc:"How long after the balance is depleted until allocations are released"`
 	GraceEndsAt      *time.Time             `json:"grace_ends_at,omitempty" doc:"When the allocations of a depleted account are released"`
 	Charging         bool                   `json:"charging" doc:"false while this installation has no prices: nothing is charged then, and the state means nothing"`
+	Version          int64                  `json:"version" doc:"Of the thresholds and the state, for If-Match"`
 }
 
 // BalanceThresholds are the balances at which the state changes.
@@ -44,7 +45,7 @@ type BalanceThresholds struct {
 func balanceView(b ledgerdb.Balance) Balance {
 	return Balance{
 		b.BillingAccountID, lifecycle.BalanceState(b.State), b.Since.UTC(), b.BalanceMinor, b.HeldMinor, b.AvailableMinor(), b.Currency, int(b.Exponent),
-		BalanceThresholds{b.LowMinor, b.DepletedMinor, b.RearmMinor}, b.GraceSeconds, utc(b.GraceEndsAt()), b.Charging,
+		BalanceThresholds{b.LowMinor, b.DepletedMinor, b.RearmMinor}, b.GraceSeconds, utc(b.GraceEndsAt()), b.Charging, b.Version,
 	}
 }
 

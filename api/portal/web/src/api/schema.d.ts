@@ -2333,7 +2333,7 @@ export interface paths {
         };
         /**
          * List the allocations of a project, newest first
-         * @description Those that ended more than 90 days ago are left out; each can still be read by its id.
+         * @description Those that ended more than 90 days ago are left out.
          *
          *     Needs any role in the project. An operator needs Slipway-Reason, which is audited.
          */
@@ -3417,7 +3417,7 @@ export interface components {
             ssh_keys?: components["schemas"]["AllocationKey"][];
             /**
              * Format: date-time
-             * @description When it became active
+             * @description When the keys went in: what is charged begins here
              */
             start_time?: string;
             /** @description Of status and condition: pending, running, stopping, stopped, starting, terminating, terminated, degraded or maintenance_required */
@@ -3692,6 +3692,11 @@ export interface components {
             /** @description Of the posted balance: holds do not count */
             state?: string;
             thresholds?: components["schemas"]["BalanceThresholds"];
+            /**
+             * Format: int64
+             * @description Of the thresholds and the state, for If-Match
+             */
+            version?: number;
         };
         BalanceThresholds: {
             /**
@@ -4993,6 +4998,11 @@ export interface components {
         };
         Price: {
             currency?: string;
+            /**
+             * Format: int64
+             * @description Digits of the minor unit: 2 for USD, 0 for JPY
+             */
+            exponent?: number;
             id?: string;
             /** Format: int64 */
             rate_minor_per_hour?: number;
@@ -5012,6 +5022,11 @@ export interface components {
             /** @description The price that it ends */
             before?: components["schemas"]["Price"];
             currency?: string;
+            /**
+             * Format: int64
+             * @description Digits of the minor unit
+             */
+            exponent?: number;
             /**
              * Format: double
              * @description Of the price before
