@@ -8,6 +8,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -175,8 +176,12 @@ func liveStatuses() []lifecycle.AllocationStatus {
 
 // ReleaseExpired releases allocations whose expiry is past, each in a transaction of its own, and
 // returns how many. now is the time of this process: an expiry is past when the database's clock says
-// so too. One that cannot be released does not stop the others.
+// so too, and none is while the last tick of billing found that the clocks disagree. One that cannot
+// be released does not stop the others.
 func ReleaseExpired(ctx context.Context, store *db.Store, now time.Time, limit int) (int, error) {
+	if why, err := ledgerdb.CheckClock(ctx, store, now); err != nil || why != "" {
+		return 0, err
+	}
 	ids, err := allocationdb.ListDue(ctx, store, now, limit)
 	if err != nil {
 		return 0, err
