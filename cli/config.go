@@ -78,6 +78,9 @@ func (a *app) writeContexts(c contexts) error {
 
 // account is who we are: SLIPWAY_SERVER and SLIPWAY_TOKEN, else the context.
 func (a *app) account() (account, error) {
+	if a.signing != nil {
+		return *a.signing, nil
+	}
 	acc := account{Server: a.Getenv("SLIPWAY_SERVER"), Token: a.Getenv("SLIPWAY_TOKEN"), CAFile: a.Getenv("SLIPWAY_CA_FILE")}
 	if acc.Server != "" && acc.Token != "" && a.context == "" {
 		return acc, nil
@@ -135,8 +138,13 @@ func (a *app) loginCommand() *cobra.Command {
 			name = u.Host
 		}
 		acc := account{Server: strings.TrimRight(server, "/"), Token: token, CAFile: ca}
-		who := principal{}
-		if err := a.callAs(cmd.Context(), acc, "GET", "/whoami", nil, &who); err != nil {
+		a.signing = &acc
+		r, err := a.api.Whoami(cmd.Context())
+		if err != nil {
+			return err
+		}
+		who, err := r.Decode()
+		if err != nil {
 			return err
 		}
 		c, err := a.readContexts()
@@ -151,11 +159,6 @@ func (a *app) loginCommand() *cobra.Command {
 		return nil
 	})
 	return cmd
-}
-
-type principal struct {
-	Name  string
-	Roles []string
 }
 
 func isLoopback(host string) bool {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,7 +78,7 @@ func (a *app) sshCommand() *cobra.Command {
 	cmd.Flags().StringVarP(&identity, "identity", "i", "", "the file of your private key, which ssh reads (default: as ssh chooses)")
 	reason.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		r, err := a.ask(cmd.Context(), "GET", "/allocations/"+url.PathEscape(args[0]), nil, reason.headers())
+		r, err := untyped(a.api.GetOwnAllocation(cmd.Context(), args[0], nil, reason.because()))
 		if err != nil {
 			return err
 		}
