@@ -85,6 +85,15 @@ func (a Answer[T]) Decode() (T, error) {
 	return v, nil
 }
 
+// Value returns the decoded answer of a call.
+func Value[T any](a Answer[T], err error) (T, error) {
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return a.Decode()
+}
+
 // Unreachable is a request of which no answer came.
 type Unreachable struct {
 	Server string
