@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 	"gopkg.in/yaml.v3"
 )
@@ -61,19 +62,7 @@ func (a *app) writeContexts(c contexts) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, ".config-*") // made with mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }()
-	_, err = f.Write(raw)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), a.ConfigPath)
+	return renameio.WriteFile(a.ConfigPath, raw, 0o600, renameio.WithStaticPermissions(0o600))
 }
 
 // account is who we are: SLIPWAY_SERVER and SLIPWAY_TOKEN, else the context.
