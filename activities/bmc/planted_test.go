@@ -21,12 +21,14 @@ func TestSettings_FindWhatATenantPlanted(t *testing.T) {
 		plant func(*lab)
 		found string
 	}{
-		"nothing":           {func(*lab) {}, ""},
-		"BMC account":       {func(l *lab) { l.sim.PlantAccount("backdoor") }, "account/"},
-		"boot override":     {func(l *lab) { l.hw.SetBootOverride(simhw.Override{Target: "Pxe", Enabled: "Continuous"}) }, "boot/override was "},
-		"EFI entry":         {func(l *lab) { l.hw.SetBootEntries("Boot0042") }, "boot/order was "},
-		"BIOS version":      {func(l *lab) { l.sim.SetFirmware("BIOS", "0.0.1") }, "firmware/"},
-		"unreadable part":   {func(l *lab) { _ = l.sim.AddFault(redfishsim.Fault{Name: redfishsim.FaultUnavailable, Path: "NetworkProtocol", Status: 500}) }, "cannot be read: "},
+		"nothing":       {func(*lab) {}, ""},
+		"BMC account":   {func(l *lab) { l.sim.PlantAccount("backdoor") }, "account/"},
+		"boot override": {func(l *lab) { l.hw.SetBootOverride(simhw.Override{Target: "Pxe", Enabled: "Continuous"}) }, "boot/override was "},
+		"EFI entry":     {func(l *lab) { l.hw.SetBootEntries("Boot0042") }, "boot/order was "},
+		"BIOS version":  {func(l *lab) { l.sim.SetFirmware("BIOS", "0.0.1") }, "firmware/"},
+		"unreadable part": {func(l *lab) {
+			_ = l.sim.AddFault(redfishsim.Fault{Name: redfishsim.FaultUnavailable, Path: "NetworkProtocol", Status: 500})
+		}, "cannot be read: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -28,7 +28,7 @@ var credentialPaths = []string{
 // cloudConfigDir is where the datasource of cloud-init is configured, with the key for MAAS in it.
 const cloudConfigDir = "/etc/cloud/cloud.cfg.d"
 
-// cloudInitOff keeps cloud-init from beginning anew without its datasource: it would give the node
+// cloudInitOff keeps cloud-init from beginning again without its datasource: it would give the node
 // other host keys.
 const cloudInitOff = "/etc/cloud/cloud-init.disabled"
 

@@ -57,6 +57,7 @@ func restored() *cobra.Command {
 func printPlannedEnd(out io.Writer, planned db.RestoredAccess) error {
 	printAccess(out, "would end", planned)
 	fmt.Fprintln(out, "would begin a new epoch of events")
+	fmt.Fprintln(out, "would close the claims of all nodes until MAAS and their agents agree with the database about who is on them")
 	_, err := fmt.Fprintf(out, "nothing was changed; to end it: slipwayd restored --confirm %s\n", planned.Hash)
 	return err
 }

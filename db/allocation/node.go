@@ -49,8 +49,16 @@ func TakeFreeNode(ctx context.Context, tx *db.Tx, allocationID, skuID, siteID st
 		return TakenNode{}, false, err
 	}
 	p := gen.ClaimFreeNodeParams{AllocationID: allocationID, SKUID: skuID, SiteID: siteID, FullSites: full}
+	if _, err := tx.DBTX().Exec(ctx, "SAVEPOINT claim"); err != nil {
+		return TakenNode{}, false, db.MapError("claim a node of SKU "+skuID, err)
+	}
 	row, err := queries(tx).ClaimFreeNode(ctx, p)
 	if errors.Is(err, pgx.ErrNoRows) {
+		// It keeps the locks of nodes that others took at this moment. With these, two claims that wait
+		// would wait for each other.
+		if _, err := tx.DBTX().Exec(ctx, "ROLLBACK TO SAVEPOINT claim"); err != nil {
+			return TakenNode{}, false, db.MapError("claim a node of SKU "+skuID, err)
+		}
 		var waited gen.ClaimLockedNodeRow
 		waited, err = queries(tx).ClaimLockedNode(ctx, gen.ClaimLockedNodeParams(p))
 		row = TakenNode(waited)

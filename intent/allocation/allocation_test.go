@@ -224,7 +224,7 @@ func TestCreate_Refusals(t *testing.T) {
 		"tags must have keys":          with(func(r *allocation.Request) { r.Tags = map[string]string{"a b": ""} }),
 		"wait_seconds must be 0":       with(func(r *allocation.Request) { r.WaitSeconds = allocation.MaxWaitSeconds + 1 }),
 		"sku_id is not offered":        with(func(r *allocation.Request) { r.SKUID = dbtest.SKU(t, m.store).ID }),
-		"site_id is no site":     with(func(r *allocation.Request) { r.SiteID = "site_none" }),
+		"site_id is no site":           with(func(r *allocation.Request) { r.SiteID = "site_none" }),
 		"names a key that the project": with(func(r *allocation.Request) { r.KeyIDs = []string{m.keys[0].ID, "key_none"} }),
 		"expires_at must be in":        with(func(r *allocation.Request) { r.ExpiresAt = &past }),
 	} {

@@ -72,7 +72,9 @@ func (p *ScenarioSet) path(name string) *Path {
 }
 
 // requires reports whether a kind of fault is required on the set.
-func (p *ScenarioSet) requires(k Kind) bool { return len(p.Strata) == 0 || slices.Contains(p.Strata, k) }
+func (p *ScenarioSet) requires(k Kind) bool {
+	return len(p.Strata) == 0 || slices.Contains(p.Strata, k)
+}
 
 // beginsInService reports whether cases of a path begin with a node in service.
 func (p *ScenarioSet) beginsInService() bool {

@@ -189,7 +189,7 @@ func TestAllocation_OneTenantAfterAnother_NotRoot(t *testing.T) {
 	gone := w.becomes(t, active.ID, released.Job.ID, lifecycle.AllocationReleased)
 	require.Equal(t, lifecycle.AccessRevoked, gone.Access)
 	require.NotNil(t, gone.CertificateID)
-	require.Equal(t, 1, m.Counters().Installs, "the installed system stays: %v", string(w.job(t, released.Job.ID).Checkpoint))
+	require.Equal(t, 1, m.Counters().Installs, "the installed system stays")
 
 	next := w.becomes(t, waiting.Allocation.ID, waiting.Job.ID, lifecycle.AllocationActive)
 	require.Equal(t, nodeID, *next.NodeID)

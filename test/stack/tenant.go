@@ -27,7 +27,7 @@ type Tenant struct {
 	Signer  ssh.Signer
 	// Seed is the secret half of the key.
 	Seed []byte
-	sku     string
+	sku  string
 }
 
 var tenantAdmin = db.Actor{Owner: lifecycle.OwnerAdmin, ID: "test"}

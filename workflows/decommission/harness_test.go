@@ -214,6 +214,11 @@ func (w *site) PowerOffByMAAS(_ context.Context, in maasact.MachineIn) (contract
 	return w.powered("maas", "off", in.ObserveOnly)
 }
 
+// ClearAllocation finds no mark: no test here has a tenant of before in MAAS.
+func (w *site) ClearAllocation(_ context.Context, in maasact.HolderIn) (contract.MachineFacts, error) {
+	return contract.MachineFacts{SystemID: in.SystemID, Done: true}, nil
+}
+
 func (w *site) PowerOnByMAAS(_ context.Context, in maasact.MachineIn) (contract.PowerFacts, error) {
 	return w.powered("maas", "on", in.ObserveOnly)
 }

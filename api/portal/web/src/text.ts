@@ -385,6 +385,7 @@ export const text = {
   accounts: {
     title: "Billing accounts", one: "Billing account", projects: "Projects", most: "Projects at most", create: "Create a billing account",
     deleteHelp: "Only an account without projects can be deleted.",
+    currency: "Currency", currencyHelp: "Three letters, as in USD. It is never changed.",
   },
 
   projects: {

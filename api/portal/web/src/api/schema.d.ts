@@ -4,6 +4,28 @@
  */
 
 export interface paths {
+    "/api/v1/admin/adjustments": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Give to a balance, or take from it
+         * @description It is a transaction of its own: what was booked before stays. Repeating it with its Idempotency-Key books nothing, at any later time too.
+         *
+         *     Needs role admin or higher.
+         */
+        post: operations["create-adjustment"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/admin/agent-reissues": {
         parameters: {
             query?: never;
@@ -242,6 +264,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/admin/audit/verification": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Verify the audit log: of one resource, or chain after chain
+         * @description The database walks the chain of hashes of each resource. A limit is a number of chains; follow next_cursor to verify all of them.
+         *
+         *     Needs role operator or higher.
+         */
+        get: operations["verify-audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/admin/billing-accounts": {
         parameters: {
             query?: never;
@@ -289,6 +333,90 @@ export interface paths {
          * @description Needs role admin or higher.
          */
         delete: operations["delete-billing-account"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/billing-accounts/{id}/balance": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read the balance of a billing account
+         * @description Needs role operator or higher.
+         */
+        get: operations["get-account-balance"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/billing-accounts/{id}/ledger": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the ledger of a billing account, newest first
+         * @description Needs role operator or higher.
+         */
+        get: operations["list-account-ledger"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/billing-accounts/{id}/thresholds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Replace the thresholds of a billing account
+         * @description They count from the next posting on. If-Match is the ETag of the balance.
+         *
+         *     Needs role admin or higher.
+         */
+        put: operations["set-account-thresholds"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/billing/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Let depleted accounts be released again
+         * @description After an operator has looked at why so many accounts were depleted at once. It answers 409 when nothing is stopped.
+         *
+         *     Needs role admin or higher.
+         */
+        post: operations["resume-enforcement"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1250,6 +1378,54 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/admin/prices": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List prices, past and future ones too
+         * @description Needs role viewer or higher.
+         */
+        get: operations["list-prices"];
+        put?: never;
+        /**
+         * Set a price of a SKU in a currency from a time on
+         * @description Started with the plan_hash of a dry run. A price begins at least an hour ahead and is never changed: another one ends it. What runs keeps a lower rate for seven days.
+         *
+         *     Needs role admin or higher.
+         */
+        post: operations["create-price"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/prices/plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Say what a price would change, without setting it
+         * @description It names the price that ends and the allocations that are concerned.
+         *
+         *     Needs role operator or higher.
+         */
+        post: operations["plan-price"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/admin/projects": {
         parameters: {
             query?: never;
@@ -1563,7 +1739,7 @@ export interface paths {
         };
         /**
          * Follow what happens (server-sent events)
-         * @description The id of each event begins with its cursor: a reader that has seen one has missed nothing before it. With Last-Event-ID the stream continues after that event, without one it begins with what comes next. Where events after it were deleted, or the database was restored since, the answer is 410 with the type events-gone: read again what you follow. Lines that begin with a colon are heartbeats. The stream ends within a minute when the token or session that began it has ended.
+         * @description The id of each event begins with its cursor: a reader that has seen one has missed nothing before it. With Last-Event-ID the stream continues after that event, without one it begins with what comes next. Where events after it were deleted, or the database was restored since, the answer is 410 with the type events-gone, and an open stream ends with an event of that type: read again what you follow. Lines that begin with a colon are heartbeats. The stream ends within a minute when the token or session that began it has ended.
          *
          *     Needs role viewer or higher.
          */
@@ -2242,6 +2418,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/projects/{id}/balance": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read the balance that pays for a project
+         * @description It is the balance of the project's billing account, from which all its projects are paid.
+         *
+         *     Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["get-balance"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/projects/{id}/billing-account": {
         parameters: {
             query?: never;
@@ -2291,7 +2489,7 @@ export interface paths {
         };
         /**
          * Follow what happens in a project (server-sent events)
-         * @description The id of each event begins with its cursor, which counts the events of the project. With Last-Event-ID the stream continues after that event, without one it begins with what comes next. Where events after it were deleted, or the database was restored since, the answer is 410 with the type events-gone: read the project again. The stream ends within a minute when the reader loses access.
+         * @description The id of each event begins with its cursor, which counts the events of the project. With Last-Event-ID the stream continues after that event, without one it begins with what comes next. Where events after it were deleted, or the database was restored since, the answer is 410 with the type events-gone, and an open stream ends with an event of that type: read the project again. The stream ends within a minute when the reader loses access.
          *
          *     Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
          */
@@ -2413,6 +2611,28 @@ export interface paths {
          * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
          */
         delete: operations["revoke-invitation"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/ledger": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what a project was charged and credited, newest first
+         * @description Top-ups and adjustments of the whole billing account belong to no project and are not in it.
+         *
+         *     Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["list-ledger"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -2554,6 +2774,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/projects/{id}/statements/{month}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What a project was charged and credited in a month
+         * @description Summed from the ledger by allocation and kind, without a limit of size. What is posted in a month belongs to it: a charge for its last minute that is posted in the next month is in the next statement. As JSON it ends with the member complete; as CSV with the row total. An answer without it was cut short.
+         *
+         *     Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["get-statement"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/projects/{id}/tokens": {
         parameters: {
             query?: never;
@@ -2597,6 +2839,50 @@ export interface paths {
          * @description Needs any role in the project. An operator needs Slipway-Reason, which is audited.
          */
         delete: operations["delete-project-token"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what the allocations of a project use and cost, newest first
+         * @description One row for each rate of an allocation, and one without times for an allocation that is not active yet.
+         *
+         *     Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["list-usage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/usage/days": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what the allocations of a project cost on each day
+         * @description Of 31 days without from and to, and of 92 days at most.
+         *
+         *     Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["list-usage-days"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -2898,6 +3184,39 @@ export interface components {
             /** @description Of the list that you have compared with the machine */
             reported_digest: string;
         };
+        AccountLedgerLine: {
+            actor?: string;
+            allocation_id?: string;
+            /**
+             * Format: int64
+             * @description What the balance gained; a charge is negative
+             */
+            amount_minor?: number;
+            /** Format: int64 */
+            balance_after_minor?: number;
+            currency?: string;
+            /**
+             * Format: date-time
+             * @description Of a charge: the end of the time that it is for
+             */
+            effective_at?: string;
+            /** @description The fact that it books; no fact is booked twice */
+            key?: string;
+            /** @description usage, adjustment, topup, refund and others */
+            kind?: string;
+            /**
+             * Format: int64
+             * @description Of the billing account; grows by one with each of its lines
+             */
+            number?: number;
+            /** Format: date-time */
+            posted_at?: string;
+            project_id?: string;
+            /** @description Of an adjustment */
+            reason?: string;
+            /** Format: int64 */
+            transaction_id?: number;
+        };
         "Act-on-driftRequest": {
             /** @description Why; it stands in the audit log */
             reason: string;
@@ -2944,6 +3263,30 @@ export interface components {
             /** @description Only with adopt_observed_state, and with a reason */
             accept_risk?: boolean;
             reason?: string;
+        };
+        Adjustment: {
+            /** Format: int64 */
+            amount_minor?: number;
+            billing_account_id?: string;
+            currency?: string;
+            /** Format: date-time */
+            posted_at?: string;
+            project_id?: string;
+            reason?: string;
+            /** Format: int64 */
+            transaction_id?: number;
+        };
+        AdjustmentRequest: {
+            /**
+             * Format: int64
+             * @description Above 0 it is a credit, below 0 a charge
+             */
+            amount_minor: number;
+            billing_account_id: string;
+            /** @description The project on whose statement it stands */
+            project_id?: string;
+            /** @description Those who pay for the project see it */
+            reason: string;
         };
         AdminAllocation: {
             /** @description revoked or unconfirmed; unconfirmed means that the tenant may still be logged in */
@@ -2998,6 +3341,18 @@ export interface components {
             tags?: {
                 [key: string]: string;
             };
+        };
+        AffectedAllocation: {
+            allocation_id?: string;
+            billing_account_id?: string;
+            project_id?: string;
+            /**
+             * Format: int64
+             * @description Its rate now; left out before it is active
+             */
+            rate_minor_per_hour?: number;
+            /** Format: date-time */
+            start_time?: string;
         };
         AgentRelease: {
             binary_url?: string;
@@ -3189,7 +3544,7 @@ export interface components {
             job_id?: string;
             job_kind?: string;
             /** @enum {string} */
-            kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent";
+            kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent" | "audit_broken" | "restore_unconfirmed" | "clock_disagrees" | "enforcement_stopped" | "account_set_aside" | "billing_silent";
             /** @description The resource, as a path of this API */
             link?: string;
             /** @description What is wrong */
@@ -3225,6 +3580,17 @@ export interface components {
             to_state?: string;
             /** @description customer, or admin for an operator */
             triggered_by?: string;
+        };
+        AuditVerification: {
+            /**
+             * Format: int64
+             * @description How many chains this page verified
+             */
+            checked?: number;
+            /** @description Those that are not whole */
+            data?: components["schemas"]["BrokenChain"][];
+            /** @description Verifies the next chains; absent on the last page */
+            next_cursor?: string;
         };
         BMC: {
             address?: string;
@@ -3286,6 +3652,64 @@ export interface components {
             /** @description Which system, where the BMC has several */
             system_id?: string;
         };
+        Balance: {
+            /**
+             * Format: int64
+             * @description balance_minor less held_minor: what a new allocation may hold back
+             */
+            available_minor?: number;
+            /**
+             * Format: int64
+             * @description What was posted
+             */
+            balance_minor?: number;
+            billing_account_id?: string;
+            /** @description false while this installation has no prices: nothing is charged then, and the state means nothing */
+            charging?: boolean;
+            currency?: string;
+            /**
+             * Format: int64
+             * @description Digits of the minor unit: 2 for USD, 0 for JPY
+             */
+            exponent?: number;
+            /**
+             * Format: date-time
+             * @description When the allocations of a depleted account are released
+             */
+            grace_ends_at?: string;
+            /**
+             * Format: int64
+             * @description How long after the balance is depleted until allocations are released
+             */
+            grace_seconds?: number;
+            /**
+             * Format: int64
+             * @description Held back for allocations
+             */
+            held_minor?: number;
+            /** Format: date-time */
+            since?: string;
+            /** @description Of the posted balance: holds do not count */
+            state?: string;
+            thresholds?: components["schemas"]["BalanceThresholds"];
+        };
+        BalanceThresholds: {
+            /**
+             * Format: int64
+             * @description depleted at this balance and below
+             */
+            depleted_minor?: number;
+            /**
+             * Format: int64
+             * @description low_balance at this balance and below
+             */
+            low_minor?: number;
+            /**
+             * Format: int64
+             * @description Above this balance the next low balance is a new episode, with a notice of its own
+             */
+            rearm_minor?: number;
+        };
         Batch: {
             /** @description Items by the status of their job, and rejected */
             counts?: {
@@ -3339,6 +3763,7 @@ export interface components {
         BillingAccount: {
             /** Format: date-time */
             created_at?: string;
+            currency?: string;
             id?: string;
             /** Format: int64 */
             max_projects?: number;
@@ -3369,6 +3794,15 @@ export interface components {
             sha256?: string;
             /** @description http or https */
             url?: string;
+        };
+        BrokenChain: {
+            /**
+             * Format: int64
+             * @description The first row of the chain that is missing or was changed
+             */
+            first_broken_seq?: number;
+            resource_id?: string;
+            resource_kind?: string;
         };
         Bundle: {
             /** @description The agent's configuration file */
@@ -3414,6 +3848,8 @@ export interface components {
             issued_at?: string;
             previous_hash?: string;
             run?: components["schemas"]["Run"];
+            /** Format: date-time */
+            sanitized_since?: string;
             /** Format: int64 */
             schema?: number;
             /** Format: int64 */
@@ -3921,8 +4357,41 @@ export interface components {
             id?: string;
             public?: string;
         };
+        LedgerLine: {
+            allocation_id?: string;
+            /**
+             * Format: int64
+             * @description What the balance gained; a charge is negative
+             */
+            amount_minor?: number;
+            currency?: string;
+            /**
+             * Format: date-time
+             * @description Of a charge: the end of the time that it is for
+             */
+            effective_at?: string;
+            /** @description usage, adjustment, topup, refund and others */
+            kind?: string;
+            /**
+             * Format: int64
+             * @description Of the billing account; grows by one with each of its lines
+             */
+            number?: number;
+            /** Format: date-time */
+            posted_at?: string;
+            project_id?: string;
+            /** @description Of an adjustment */
+            reason?: string;
+            /** Format: int64 */
+            transaction_id?: number;
+        };
         ListAPIToken: {
             data?: components["schemas"]["APIToken"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListAccountLedgerLine: {
+            data?: components["schemas"]["AccountLedgerLine"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
@@ -4016,6 +4485,11 @@ export interface components {
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
+        ListLedgerLine: {
+            data?: components["schemas"]["LedgerLine"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
         ListMember: {
             data?: components["schemas"]["Member"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
@@ -4028,6 +4502,11 @@ export interface components {
         };
         ListNotice: {
             data?: components["schemas"]["Notice"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListPrice: {
+            data?: components["schemas"]["Price"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
@@ -4091,6 +4570,16 @@ export interface components {
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
+        ListUsageDay: {
+            data?: components["schemas"]["UsageDay"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListUsageSegment: {
+            data?: components["schemas"]["UsageSegment"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
         ListWebhook: {
             data?: components["schemas"]["Webhook"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
@@ -4136,6 +4625,20 @@ export interface components {
              */
             purpose?: "install" | "erase";
             workflow_id?: string;
+        };
+        NewBillingAccountRequest: {
+            /**
+             * @description Of its balance, prices and statements; it is never changed
+             * @default USD
+             */
+            currency: string;
+            /**
+             * Format: int64
+             * @description Projects that are not closed, at most
+             * @default 20
+             */
+            max_projects: number;
+            name: string;
         };
         Node: {
             /** @description What allowed actions need beyond the state; it is judged when they are asked for */
@@ -4487,6 +4990,75 @@ export interface components {
             /** @description As its firmware says it; the job stops when the machine that boots says another */
             serial_number?: string;
             system_uuid?: string;
+        };
+        Price: {
+            currency?: string;
+            id?: string;
+            /** Format: int64 */
+            rate_minor_per_hour?: number;
+            set_by?: string;
+            sku_id?: string;
+            /** Format: date-time */
+            valid_from?: string;
+            /**
+             * Format: date-time
+             * @description Left out while no other price follows
+             */
+            valid_until?: string;
+        };
+        PricePlan: {
+            /** @description Allocations that run or wait; a higher price reaches those that run seven days after it begins */
+            affected?: components["schemas"]["AffectedAllocation"][];
+            /** @description The price that it ends */
+            before?: components["schemas"]["Price"];
+            currency?: string;
+            /**
+             * Format: double
+             * @description Of the price before
+             */
+            factor?: number;
+            /** @description There are more than are listed */
+            more?: boolean;
+            /** @description Why confirm must be true */
+            needs_confirmation?: string;
+            plan_hash?: string;
+            /** Format: int64 */
+            rate_minor_per_hour?: number;
+            sku_id?: string;
+            /** Format: date-time */
+            valid_from?: string;
+        };
+        PricePlanRequest: {
+            currency: string;
+            /**
+             * Format: int64
+             * @description Minor units for each hour of one node: 1993 is 19.93 USD
+             */
+            rate_minor_per_hour: number;
+            sku_id: string;
+            /**
+             * Format: date-time
+             * @description At least an hour ahead; left out, in 65 minutes, or at once for the first price of the SKU
+             */
+            valid_from?: string;
+        };
+        PriceRequest: {
+            /** @description Required for a price of zero, and for one below half or above twice the price before */
+            confirm?: boolean;
+            currency: string;
+            /** @description plan_hash of POST /admin/prices/plan with the same price */
+            plan_hash?: string;
+            /**
+             * Format: int64
+             * @description Minor units for each hour of one node: 1993 is 19.93 USD
+             */
+            rate_minor_per_hour: number;
+            sku_id: string;
+            /**
+             * Format: date-time
+             * @description At least an hour ahead; left out, in 65 minutes, or at once for the first price of the SKU
+             */
+            valid_from?: string;
         };
         Principal: {
             id?: string;
@@ -4854,7 +5426,11 @@ export interface components {
             created_at?: string;
             id?: string;
             name?: string;
+            /** @description Free nodes that are kept back from allocations */
+            reserves?: components["schemas"]["SKUReserve"][] | null;
             spec?: components["schemas"]["SKUSpec"];
+            /** @description Whether tenants are root on their nodes */
+            tenant_root?: boolean;
             /** Format: date-time */
             updated_at?: string;
             /** Format: int64 */
@@ -4862,7 +5438,17 @@ export interface components {
         };
         SKURequest: {
             name: string;
+            /** @description How many free nodes are kept back from allocations, by site; left out they stay as they are */
+            reserves?: components["schemas"]["SKUReserve"][];
             spec?: components["schemas"]["SKUSpec"];
+            /** @description Whether tenants are root on their nodes; left out it is true, or stays as it is */
+            tenant_root?: boolean;
+        };
+        SKUReserve: {
+            /** Format: int64 */
+            nodes: number;
+            /** @description site_... */
+            site_id: string;
         };
         SKUSpec: {
             /** Format: int64 */
@@ -5045,6 +5631,55 @@ export interface components {
             hardware?: components["schemas"]["HardwareRequest"];
             state: string;
         };
+        Statement: {
+            billing_account_id?: string;
+            /** @description true, and the last member: a statement without it was cut short */
+            complete?: boolean;
+            currency?: string;
+            /**
+             * Format: int64
+             * @description Digits of the minor unit
+             */
+            exponent?: number;
+            /** @description false while the month has not ended: the same call answers more later */
+            final?: boolean;
+            lines?: components["schemas"]["StatementLine"][];
+            /** @example 2026-11 */
+            month?: string;
+            project_id?: string;
+            /** Format: date-time */
+            since?: string;
+            /**
+             * Format: int64
+             * @description The sum of the lines: negative when the project was charged more than it was credited
+             */
+            total_minor?: number;
+            /**
+             * Format: date-time
+             * @description What is posted at this time or later is in the next statement
+             */
+            until?: string;
+        };
+        StatementLine: {
+            /** @description Left out for what belongs to the project as a whole */
+            allocation_id?: string;
+            /**
+             * Format: int64
+             * @description A charge is negative
+             */
+            amount_minor?: number;
+            /**
+             * Format: date-time
+             * @description Of its first transaction: the end of the time that it is for
+             */
+            first_at?: string;
+            /** @description usage, adjustment and others */
+            kind?: string;
+            /** Format: date-time */
+            last_at?: string;
+            /** Format: int64 */
+            transactions?: number;
+        };
         StepResult: {
             detail?: string;
             /** Format: date-time */
@@ -5141,6 +5776,29 @@ export interface components {
             simulated?: boolean;
             steps?: components["schemas"]["StepResult"][] | null;
         };
+        ThresholdsRequest: {
+            /**
+             * Format: int64
+             * @description Left out, 0; below 0 it is a credit line
+             */
+            depleted_minor?: number;
+            /**
+             * Format: int64
+             * @description How long after the balance is depleted until allocations are released
+             */
+            grace_seconds?: number;
+            /**
+             * Format: int64
+             * @description Left out, 10 whole units
+             */
+            low_minor?: number;
+            /**
+             * Format: int64
+             * @description Left out, 12 whole units
+             */
+            rearm_minor?: number;
+            reason: string;
+        };
         TimelineEntry: {
             actor?: string;
             /** Format: date-time */
@@ -5185,6 +5843,62 @@ export interface components {
             reason: string;
             /** @description A release that was added, such as v1.2.3 */
             version: string;
+        };
+        UsageDay: {
+            allocation_id?: string;
+            /** Format: int64 */
+            cost_minor?: number;
+            currency?: string;
+            /**
+             * @description In UTC. A charge belongs to the day on which its time ends
+             * @example 2026-11-23
+             */
+            day?: string;
+            /**
+             * Format: int64
+             * @description For how long it was charged
+             */
+            seconds?: number;
+        };
+        UsageSegment: {
+            allocation_id?: string;
+            /** @description Nothing more is charged for the allocation */
+            closed?: boolean;
+            /**
+             * Format: int64
+             * @description What was charged for it
+             */
+            cost_minor?: number;
+            currency?: string;
+            /**
+             * Format: date-time
+             * @description When the segment ended; null while it runs
+             */
+            end_time?: string | null;
+            /**
+             * Format: date-time
+             * @description Up to when it is charged
+             */
+            last_billed_at?: string | null;
+            /**
+             * Format: int64
+             * @description The allocation is released when all its segments cost this
+             */
+            max_spend_minor?: number;
+            /** Format: int64 */
+            rate_minor_per_hour?: number;
+            /**
+             * Format: int64
+             * @description Counts the rates of the allocation, from 0
+             */
+            segment?: number;
+            sku_id?: string;
+            /**
+             * Format: date-time
+             * @description When the segment began; null before the allocation is active
+             */
+            start_time?: string | null;
+            usage_id?: string;
         };
         Version: {
             api?: string;
@@ -5246,6 +5960,47 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    "create-adjustment": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AdjustmentRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Adjustment"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "reissue-agents": {
         parameters: {
             query?: never;
@@ -5619,7 +6374,7 @@ export interface operations {
                 limit?: number;
                 /** @description next_cursor of the page before */
                 cursor?: string;
-                kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent";
+                kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent" | "audit_broken" | "restore_unconfirmed" | "clock_disagrees" | "enforcement_stopped" | "account_set_aside" | "billing_silent";
                 /** @description Only of this site; what belongs to no site is left out */
                 site_id?: string;
             };
@@ -5697,6 +6452,43 @@ export interface operations {
             };
         };
     };
+    "verify-audit": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+                /** @description Such as node or job; with resource_id one chain, without it all */
+                resource_kind?: string;
+                resource_id?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditVerification"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "list-billing-accounts": {
         parameters: {
             query?: {
@@ -5747,7 +6539,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["BillingAccountRequest"];
+                "application/json": components["schemas"]["NewBillingAccountRequest"];
             };
         };
         responses: {
@@ -5861,6 +6653,149 @@ export interface operations {
             cookie?: never;
         };
         requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-account-balance": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description acc_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Balance"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-account-ledger": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+                /** @description Only of this project */
+                project_id?: string;
+            };
+            header?: never;
+            path: {
+                /** @description acc_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListAccountLedgerLine"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "set-account-thresholds": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description ETag of the version that is changed, or * for whichever is there */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description acc_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ThresholdsRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Balance"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "resume-enforcement": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ReasonRequest"];
+            };
+        };
         responses: {
             /** @description No Content */
             204: {
@@ -8050,6 +8985,118 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Plan"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-prices": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+                /** @description Only of this SKU */
+                sku_id?: string;
+                /** @description Only in this currency */
+                currency?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListPrice"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-price": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PriceRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Price"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "plan-price": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PricePlanRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PricePlan"];
                 };
             };
             /** @description Problem document (RFC 9457) */
@@ -10276,6 +11323,41 @@ export interface operations {
             };
         };
     };
+    "get-balance": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Balance"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "get-project-billing-account": {
         parameters: {
             query?: never;
@@ -10694,6 +11776,46 @@ export interface operations {
             };
         };
     };
+    "list-ledger": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListLedgerLine"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "list-members": {
         parameters: {
             query?: {
@@ -11086,6 +12208,46 @@ export interface operations {
             };
         };
     };
+    "get-statement": {
+        parameters: {
+            query?: {
+                format?: "json" | "csv";
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description As 2026-11; months are in UTC */
+                month: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The statement */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Statement"];
+                    "text/csv": string;
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "list-project-tokens": {
         parameters: {
             query?: {
@@ -11232,6 +12394,88 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-usage": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+                /** @description Only of this allocation */
+                allocation_id?: string;
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListUsageSegment"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-usage-days": {
+        parameters: {
+            query?: {
+                /** @description First day in UTC, as 2026-11-01; left out, 30 days before the last */
+                from?: string;
+                /** @description Last day; left out, today */
+                to?: string;
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListUsageDay"];
+                };
             };
             /** @description Problem document (RFC 9457) */
             default: {

@@ -18,6 +18,7 @@ type Account = Schemas["BillingAccount"];
 const columns: Column<Account>[] = [
   { label: text.sites.name, header: true, cell: (a) => <To path={`/billing-accounts/${encodeURIComponent(a.id ?? "")}`} row>{a.name}</To> },
   { label: text.accounts.projects, cell: (a) => <To path="/projects" query={{ billing_account_id: a.id }}>{text.projects.title}</To> },
+  { label: text.accounts.currency, cell: (a) => a.currency },
   { label: text.accounts.most, number: true, cell: (a) => a.max_projects },
   { label: text.jobs.created, cell: (a) => <Time at={a.created_at} /> },
 ];
@@ -26,6 +27,8 @@ const accountFields = (a?: Account) => [
   { name: "name", label: text.sites.name, kind: "text" as const, required: true, max: 100, value: a?.name },
   { name: "max_projects", label: text.accounts.most, kind: "number" as const, required: true, max: 10_000, value: String(a?.max_projects ?? 20) },
 ];
+
+const currencyField = { name: "currency", label: text.accounts.currency, help: text.accounts.currencyHelp, kind: "text" as const, required: true, max: 3, value: "USD" };
 
 const bodyOf = (values: Record<string, string>) => ({ name: values["name"] ?? "", max_projects: Number(values["max_projects"]) });
 
@@ -37,9 +40,9 @@ export function Accounts() {
     idOf: (a) => a.id ?? "", kinds: ["billing_account"],
   });
   const create = () => askAction({
-    title: text.accounts.create, button: text.accounts.create, reason: "none", fields: accountFields(),
+    title: text.accounts.create, button: text.accounts.create, reason: "none", fields: [...accountFields(), currencyField],
     send: async ({ values, key }) => {
-      const made = await call(() => client.POST("/api/v1/admin/billing-accounts", { params: { header: { "Idempotency-Key": key } }, body: bodyOf(values) }));
+      const made = await call(() => client.POST("/api/v1/admin/billing-accounts", { params: { header: { "Idempotency-Key": key } }, body: { ...bodyOf(values), currency: values["currency"] ?? "" } }));
       return <To path={`/billing-accounts/${encodeURIComponent(made.id ?? "")}`}>{made.name}</To>;
     },
     done: list.reload,
