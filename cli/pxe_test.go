@@ -137,8 +137,8 @@ func TestANodeIsDeprovisionedByTheCommandLine(t *testing.T) {
 	require.Contains(t, w.run("", "bmc", "list").exits(0).out, "10.0.0.9")
 
 	w.run("", "job", "cancel", n.Hostname).exits(0)
-	attention := strings.ReplaceAll(w.run("", "attention").exits(0).out, "\n    | ", " ") // lines that were wrapped
-	require.Contains(t, attention, "slipway node deprovision "+n.Hostname)
+	advice := strings.ReplaceAll(w.run("", "attention").exits(0).out, "\n    | ", " ") // a long line goes on below
+	require.Contains(t, advice, "slipway node deprovision "+n.Hostname)
 	late := do("deprovision", n.Hostname, "--wait", "--interval", "10ms", "--watch-timeout", "100ms").exits(cli.ExitError)
 	require.Contains(t, late.out, n.Hostname+": pending")
 	again, _ := w.operation(n.ID)

@@ -180,9 +180,14 @@ func TestEachKindComesAndGoes(t *testing.T) {
 		},
 		db.AttentionDiscoveryFull: {
 			func(t *testing.T, s *db.Store, _ *pgx.Conn) (string, string, string) {
-				for i := range 900 {
-					discover(t, s, mac(i+1))
-				}
+				in(t, s, func(tx *db.Tx) error {
+					for i := range 900 {
+						if _, _, err := tx.Discover(t.Context(), db.Discovery{MAC: mac(i + 1)}); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
 				return "", "", ""
 			},
 			func(t *testing.T, s *db.Store, _ *pgx.Conn) {

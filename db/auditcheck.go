@@ -21,7 +21,7 @@ func (s statements) VerifyAuditChains(ctx context.Context, after Chain, limit in
 
 // HasAuditChain returns whether the resource has rows in the audit log.
 func (s statements) HasAuditChain(ctx context.Context, c Chain) (bool, error) {
-	has, err := s.q.HasAuditChain(ctx, gen.HasAuditChainParams{ResourceKind: c.ResourceKind, ResourceID: c.ResourceID})
+	has, err := s.q.HasAuditChain(ctx, gen.HasAuditChainParams(c))
 	return has, MapError("find the audit chain of "+c.ResourceKind+" "+c.ResourceID, err)
 }
 

@@ -203,6 +203,7 @@ var functionCallers = map[string][]string{
 	"ledger_verify":           {RoleApp, RoleRead},
 	"rate_at":                 {RoleApp, RoleRead},
 	"split_usage":             {RoleApp},
+	"unconfirmed_nodes":       {RoleApp, RoleRead},
 	"usage_cost":              {RoleApp, RoleRead},
 	"isolate_by_project":      {},
 	"project_audit":           {RoleCustomer},

@@ -32,6 +32,8 @@ const (
 
 	// ownerPause is the least time between two tries to take the ownership of the tables.
 	ownerPause = 200 * time.Millisecond
+	// ownerAttempts bounds the tries: the processes that serve do not wait for a migration.
+	ownerAttempts = 20
 )
 
 // superuserAdvice says how to go on when the user of the migration lacks a right.
@@ -47,7 +49,7 @@ func superuserAdvice(statement string) string {
 func prepareOwner(ctx context.Context, conn *pgx.Conn) error {
 	for attempt := 1; ; attempt++ {
 		err := prepareOwnerOnce(ctx, conn)
-		if err == nil || !retryable(err) && sqlState(err) != stateLockTimeout || attempt == txAttempts {
+		if err == nil || !retryable(err) && sqlState(err) != stateLockTimeout || attempt == ownerAttempts {
 			return err
 		}
 		if err := poll.Sleep(ctx, ownerPause+rand.N(ownerPause)); err != nil {

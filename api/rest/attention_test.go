@@ -77,12 +77,15 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 	dbtest.PXENode(t, store, "52:54:01:00:00:01", lifecycle.NodeInstallFailed)
 	moves := dbtest.Job(t, store, dbtest.On(dbtest.PXENode(t, store, "52:54:01:00:00:03", lifecycle.NodeMigrating).ID), dbtest.JobStatus(lifecycle.JobRunning))
 	quiet := dbtest.PXENode(t, store, "52:54:01:00:00:02", lifecycle.NodeActive)
-	for i := range 900 {
-		require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error {
-			_, _, err := tx.Discover(t.Context(), db.Discovery{MAC: fmt.Sprintf("52:54:00:00:%02x:%02x", i/256, i%256)})
-			return err
-		}))
-	}
+	require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error {
+		for i := range 900 {
+			if _, _, err := tx.Discover(t.Context(), db.Discovery{MAC: fmt.Sprintf("52:54:00:00:%02x:%02x", i/256, i%256)}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	dbtest.Node(t, store, dbtest.Active())
 	alter(t, dsn, "UPDATE nodes SET tenant_left_at = now() WHERE id = '"+locked.ID+"'")
 	alter(t, dsn, "UPDATE outbox SET created_at = now() - interval '2 minutes', last_error = 'no answer' WHERE job_id = '"+waits.ID+"'",
 		"UPDATE outbox SET done_at = now() WHERE kind = 'start_workflow' AND job_id <> '"+waits.ID+"'",
@@ -104,6 +107,8 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 			"ticked_at = now() - interval '11 minutes'",
 		"INSERT INTO prices (id, sku_id, currency, rate_minor_per_hour, valid, set_by) VALUES ('prc_x', '"+dbtest.SKU(t, store).ID+"', 'USD', 1, tstzrange(now(), NULL), 'x')",
 		"INSERT INTO billing_accounts (id, name) VALUES ('acc_x', 'x')",
+		"INSERT INTO audit_breaks (resource_kind, resource_id, broken_seq) VALUES ('node', '"+node.ID+"', 1)",
+		"INSERT INTO restores DEFAULT VALUES",
 		"UPDATE account_balances SET set_aside_at = now(), set_aside_reason = 'out of range' WHERE billing_account_id = 'acc_x'")
 
 	byKind := map[string]rest.Attention{}

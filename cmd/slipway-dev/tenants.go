@@ -156,9 +156,12 @@ func (o *operator) findsNothing(ctx context.Context, out io.Writer, first, secon
 	}
 	fmt.Fprintln(out, "\nThe node refuses Bob's key, which was good there before:")
 	_, err = o.carol.ssh(ctx, out, second, o.bob.key, "true")
+	if err == nil {
+		return errors.New("ssh with the key of the first customer should be refused, and it got in")
+	}
 	var ended *exec.ExitError
 	if !errors.As(err, &ended) || ended.ExitCode() != refusedBySSH {
-		return fmt.Errorf("ssh with the key of the first customer should be refused, and it ended with: %v", err)
+		return fmt.Errorf("ssh with the key of the first customer should be refused, and it ended with: %w", err)
 	}
 	return nil
 }

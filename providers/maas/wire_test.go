@@ -114,7 +114,7 @@ func TestDeadlineOfItsOwn(t *testing.T) {
 	t.Parallel()
 	entered := make(chan struct{}, 2)
 	s := newStub(t, blocker(entered))
-	m := open(t, s.URL, maas.Options{Timeout: 60 * time.Millisecond})
+	m := open(t, s.URL, maas.Options{Timeout: runenv.Patience(500 * time.Millisecond)})
 	_, err := m.Machine(t.Context(), id)
 	requireKind(t, err, providers.KindUnreachable)
 	require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -55,6 +55,15 @@ func requestBody(method, path string) any {
 	return map[string]any{"role": "viewer"}
 }
 
+// withoutIDs returns an answer with the ids of its request put aside, since a refusal says them again.
+func withoutIDs(raw []byte, ids map[string]string) string {
+	text := string(raw)
+	for _, id := range ids {
+		text = strings.ReplaceAll(text, id, "ID")
+	}
+	return text
+}
+
 // TestTwoTenants calls every route of the access table that names a project as everybody but its
 // members, with the ids of another tenant.
 func TestTwoTenants(t *testing.T) {
@@ -68,7 +77,7 @@ func TestTwoTenants(t *testing.T) {
 		for _, r := range routes {
 			theirs := w.do(bearer, r[0], fill(t, r[1], alpha.ids), requestBody(r[0], r[1])).want(http.StatusNotFound)
 			none := w.do(bearer, r[0], fill(t, r[1], missing()), requestBody(r[0], r[1])).want(http.StatusNotFound)
-			require.Equal(t, string(none.raw), string(theirs.raw), "%s %s as %s", r[0], r[1], who)
+			require.Equal(t, withoutIDs(none.raw, missing()), withoutIDs(theirs.raw, alpha.ids), "%s %s as %s", r[0], r[1], who)
 		}
 	}
 	for _, r := range routes { // what belongs to another tenant, in the caller's own project
@@ -81,7 +90,8 @@ func TestTwoTenants(t *testing.T) {
 		}
 		mixed["id"], none["id"] = beta.project, beta.project
 		got := w.do(beta.owner, r[0], fill(t, r[1], mixed), requestBody(r[0], r[1])).want(http.StatusNotFound)
-		require.Equal(t, string(w.do(beta.owner, r[0], fill(t, r[1], none), requestBody(r[0], r[1])).raw), string(got.raw), "%s %s", r[0], r[1])
+		unknown := w.do(beta.owner, r[0], fill(t, r[1], none), requestBody(r[0], r[1])).want(http.StatusNotFound)
+		require.Equal(t, withoutIDs(unknown.raw, none), withoutIDs(got.raw, mixed), "%s %s", r[0], r[1])
 	}
 	w.do(alpha.owner, "GET", "/projects/"+alpha.project+"/export", nil).want(http.StatusOK) // nothing of it was changed
 	for name, path := range map[string]string{"member_id": "members", "key_id": "ssh-keys", "token_id": "tokens", "invitation_id": "invitations"} {
