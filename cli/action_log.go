@@ -51,7 +51,7 @@ func (a *app) actionLog(use, short string, find func(context.Context, string) (s
 			}
 			t := a.table("SINCE", "JOB", "ACTION", "TRY", "STATUS", "TOOK", "FAILURE", "MESSAGE")
 			for _, i := range tries {
-				t.row(when(i.StartedAt), i.JobID, i.ActionType, i.Attempt, i.Status, i.took(), orDash(i.FailureClass), i.ErrorMessage)
+				t.row(a.when(i.StartedAt), i.JobID, i.ActionType, i.Attempt, i.Status, i.took(), orDash(i.FailureClass), i.ErrorMessage)
 			}
 			return t.flush()
 		})

@@ -36,7 +36,7 @@ func (a *app) tokenCommand() *cobra.Command {
 			if err := r.into(&t); err != nil {
 				return err
 			}
-			return a.fields("id", t.ID, "name", t.Name, "roles", strings.Join(t.Roles, ", "), "expires", when(t.ExpiresAt), "token", t.Token)
+			return a.fields("id", t.ID, "name", t.Name, "roles", strings.Join(t.Roles, ", "), "expires", a.when(t.ExpiresAt), "token", t.Token)
 		})
 	})
 	show := &cobra.Command{Use: "list", Short: "List API tokens", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
@@ -51,7 +51,7 @@ func (a *app) tokenCommand() *cobra.Command {
 			}
 			t := a.table("ID", "NAME", "ROLES", "EXPIRES", "REVOKED")
 			for _, tok := range got.Data {
-				t.row(tok.ID, tok.Name, strings.Join(tok.Roles, ","), orDash(when(tok.ExpiresAt)), orDash(when(tok.RevokedAt)))
+				t.row(tok.ID, tok.Name, strings.Join(tok.Roles, ","), orDash(a.when(tok.ExpiresAt)), orDash(a.when(tok.RevokedAt)))
 			}
 			return t.flush()
 		})

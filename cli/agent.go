@@ -122,7 +122,7 @@ func (a *app) agentReleaseCommand() *cobra.Command {
 			return a.show(r.raw, func() error {
 				var got agentRelease
 				return firstError(r.into(&got), func() error {
-					return a.fields("release", got.Version, "program", got.BinaryURL, "added", when(got.CreatedAt))
+					return a.fields("release", got.Version, "program", got.BinaryURL, "added", a.when(got.CreatedAt))
 				})
 			})
 		}),
@@ -139,7 +139,7 @@ func (a *app) agentReleaseCommand() *cobra.Command {
 			}
 			t := a.table("VERSION", "PROGRAM", "ADDED", "BY")
 			for _, r := range got.Data {
-				t.row(r.Version, r.BinaryURL, when(r.CreatedAt), orDash(r.CreatedBy))
+				t.row(r.Version, r.BinaryURL, a.when(r.CreatedAt), orDash(r.CreatedBy))
 			}
 			return t.flush()
 		})

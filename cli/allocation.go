@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -101,6 +100,14 @@ func (l allocation) line() string {
 	return text
 }
 
+// checkAllocation refuses what is not the id of an allocation.
+func checkAllocation(id string) error {
+	if !strings.HasPrefix(id, "alc_") || !idShape.MatchString(id) {
+		return fail(ExitUsage, "%q is not the id of an allocation, alc_...; slipway allocation list shows them", id)
+	}
+	return nil
+}
+
 // operatorFlag is the reason of an operator who acts on a customer's project.
 type operatorFlag string
 
@@ -132,6 +139,9 @@ func (a *app) operatorAction(name, short string, columns []string, act func(ctx 
 	reason := cmd.Flags().String("reason", "", "why; the owners of the project see it")
 	_ = cmd.MarkFlagRequired("reason")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		if err := checkAllocation(args[0]); err != nil {
+			return err
+		}
 		r, err := act(cmd.Context(), args[0], client.ReasonRequest{Reason: *reason})
 		if err != nil {
 			return err
@@ -147,6 +157,7 @@ func (a *app) createAllocationCommand() *cobra.Command {
 	var project, site, name string
 	var tags, keys []string
 	var wait, expires time.Duration
+	var maxSpend int64
 	var watch watchFlags
 	var reason operatorFlag
 	cmd := &cobra.Command{Use: "create SKU", Short: "Ask for a node", Args: cobra.ExactArgs(1)}
@@ -157,6 +168,7 @@ func (a *app) createAllocationCommand() *cobra.Command {
 	f.StringArrayVar(&tags, "tag", nil, "KEY=VALUE; may be repeated")
 	f.StringSliceVar(&keys, "key", nil, "an SSH key of the project that may log in, by id; may be repeated (default: all of them)")
 	f.DurationVar(&wait, "wait", 0, "how long it may wait for a node, up to 24h (default: not at all)")
+	f.Int64Var(&maxSpend, "max-spend", 0, "release it when it has cost this, in minor units, as 5000 for 50.00 USD")
 	f.DurationVar(&expires, "expires-in", 0, "release it by itself after so long")
 	watch.add(cmd)
 	reason.add(cmd)
@@ -177,6 +189,9 @@ func (a *app) createAllocationCommand() *cobra.Command {
 		if expires > 0 {
 			body.ExpiresAt = new(time.Now().Add(expires).UTC().Truncate(time.Second))
 		}
+		if cmd.Flags().Changed("max-spend") {
+			body.MaxSpendMinor = &maxSpend
+		}
 		if len(tags) > 0 {
 			pairs, err := tagsOf(tags)
 			if err != nil {
@@ -194,11 +209,16 @@ func (a *app) createAllocationCommand() *cobra.Command {
 	return cmd
 }
 
+// maxWait is how long a request may wait for a node.
+const maxWait = 24 * time.Hour
+
 // checkDurations refuses what the server would not be told.
 func checkDurations(cmd *cobra.Command, wait, expires time.Duration) error {
 	switch {
 	case wait < 0:
 		return fail(ExitUsage, "--wait must not be negative, such as 30m; without it nothing waits")
+	case wait > maxWait:
+		return fail(ExitUsage, "--wait must be at most 24h, such as 30m")
 	case cmd.Flags().Changed("expires-in") && expires <= 0:
 		return fail(ExitUsage, "--expires-in must be more than 0, such as 8h; without it nothing expires")
 	}
@@ -304,137 +324,14 @@ func (a *app) showAllocation(r answer) error {
 		}
 		waits := ""
 		if l.Status == lifecycle.AllocationRequested {
-			waits = when(l.QueueDeadlineAt)
+			waits = a.when(l.QueueDeadlineAt)
 		}
 		return a.fields("id", l.ID, "name", l.Name, "sku", l.SKU, "status", l.Status, "condition", condition, "state", l.State, "progress", l.progress(),
 			"login", l.login(), "keys", strings.Join(keys, ", "), "image", image, "network", strings.TrimSpace(l.Network.Kind+" "+l.Network.CIDR),
 			"site", l.Topology.Site, "rack", l.Topology.Rack, "group", l.Topology.Group, "tags", strings.Join(tags, ", "), "failure", l.FailureMessage,
-			"waits until", waits, "active since", when(l.StartTime), "expires", when(l.ExpiresAt), "released", when(l.ReleasedAt), "outcome", l.Outcome,
+			"waits until", waits, "active since", a.when(l.StartTime), "expires", a.when(l.ExpiresAt), "released", a.when(l.ReleasedAt), "outcome", l.Outcome,
 			"access", l.Access, "certificate", l.CertificateID)
 	})
-}
-
-// allocationFilter are the flags of a list of a project's allocations.
-type allocationFilter struct {
-	project      string
-	status, tags []string
-}
-
-func (f *allocationFilter) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.project, "project", "", projectHelp)
-	cmd.Flags().StringSliceVar(&f.status, "status", nil, "only those in this status; may be repeated")
-	cmd.Flags().StringArrayVar(&f.tags, "tag", nil, "only those with this tag, KEY=VALUE; may be repeated")
-}
-
-func (f *allocationFilter) query() client.ListOwnAllocationsParams {
-	return client.ListOwnAllocationsParams{Status: f.status, Tag: f.tags, ProjectID: optional[string](f.project)}
-}
-
-func (a *app) listAllocationsCommand() *cobra.Command {
-	var filter allocationFilter
-	var reason operatorFlag
-	var watch watchFlags
-	cmd := &cobra.Command{
-		Use: "list", Short: "List the allocations of a project, newest first", Args: cobra.NoArgs,
-		Long: "Lists the allocations of a project, newest first. With --watch it follows the newest " + strconv.Itoa(watchedRows) +
-			" until none of them changes by itself any more.",
-	}
-	filter.add(cmd)
-	watch.add(cmd)
-	cmd.Flags().Lookup("watch").Usage = "follow the newest until none of them changes by itself"
-	reason.add(cmd)
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		if watch.on {
-			return a.watchAllocations(cmd.Context(), filter.query(), watch, reason)
-		}
-		query := filter.query()
-		raw, err := a.listAll(cmd.Context(), list(a.api.ListOwnAllocations, &query, reason.because()), 0)
-		if err != nil {
-			return err
-		}
-		return a.show(raw, func() error {
-			rows, err := allocationRows(raw)
-			if err != nil {
-				return err
-			}
-			return a.printAllocations(rows)
-		})
-	})
-	return cmd
-}
-
-func allocationRows(raw []byte) ([]allocation, error) {
-	var list struct{ Data []allocation }
-	err := json.Unmarshal(raw, &list)
-	return list.Data, err
-}
-
-// nameWidth keeps a list of allocations within 120 columns.
-const nameWidth = 12
-
-func (a *app) printAllocations(rows []allocation) error {
-	t := a.table("ID", "NAME", "SKU", "STATUS", "SITE", "PROGRESS")
-	for _, l := range rows {
-		name := []rune(orDash(l.Name))
-		if len(name) > nameWidth {
-			name = append(name[:nameWidth-1], '…')
-		}
-		status := string(l.Status)
-		if l.Status == lifecycle.AllocationActive && l.Condition != "" && l.Condition != string(lifecycle.ConditionOK) {
-			status += ", " + l.Condition
-		}
-		progress := ""
-		if p := l.Progress; p != nil && p.Stage != "" {
-			progress = fmt.Sprintf("%d/%d %d%%", min(p.StagesDone+1, p.Stages), p.Stages, p.Percent) + l.remaining()
-		}
-		t.row(l.ID, string(name), l.SKU, status, orDash(l.Topology.Site), progress)
-	}
-	return t.flush()
-}
-
-// watchedRows are the allocations that a watched list follows.
-const watchedRows = 50
-
-// watchAllocations prints a line for each change of the newest allocations until none of them changes
-// by itself, and then the list.
-func (a *app) watchAllocations(ctx context.Context, query client.ListOwnAllocationsParams, w watchFlags, reason operatorFlag) error {
-	query.Limit = new(int64(watchedRows))
-	shown := map[string]string{}
-	read := func(ctx context.Context) (answer, error) {
-		return untyped(a.api.ListOwnAllocations(ctx, &query, reason.because()))
-	}
-	return a.follow(ctx, read, w, func(r answer) (bool, error) {
-		rows, err := allocationRows(r.raw)
-		if err != nil {
-			return true, err
-		}
-		over := true
-		for _, l := range rows {
-			over = over && !l.moves()
-			if line := l.line(); a.output == "table" && l.moves() && shown[l.ID] != line {
-				fmt.Fprintln(a.Out, oneLine(line))
-				shown[l.ID] = line
-			}
-		}
-		if !over {
-			return false, nil
-		}
-		return true, a.show(r.raw, func() error { return a.printAllocations(rows) })
-	})
-}
-
-func (a *app) listAllAllocationsCommand(columns []string) *cobra.Command {
-	var status []string
-	cmd := &cobra.Command{Use: "list-all", Short: "List the allocations of all customers, for operators", Args: cobra.NoArgs}
-	cmd.Flags().StringSliceVar(&status, "status", nil, "only those in this status, such as release_failed; may be repeated")
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		raw, err := a.listAll(cmd.Context(), list(a.api.ListAllAllocations, &client.ListAllAllocationsParams{Status: status}), 0)
-		if err != nil {
-			return err
-		}
-		return a.show(raw, func() error { return a.printRows(raw, columns) })
-	})
-	return cmd
 }
 
 func (a *app) showAllocationCommand() *cobra.Command {
@@ -444,6 +341,9 @@ func (a *app) showAllocationCommand() *cobra.Command {
 	watch.add(cmd)
 	reason.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		if err := checkAllocation(args[0]); err != nil {
+			return err
+		}
 		r, err := untyped(a.api.GetOwnAllocation(cmd.Context(), args[0], nil, reason.because()))
 		if err != nil {
 			return err
@@ -460,6 +360,9 @@ func (a *app) releaseCommand() *cobra.Command {
 	watch.add(cmd)
 	reason.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		if err := checkAllocation(args[0]); err != nil {
+			return err
+		}
 		r, err := untyped(a.api.ReleaseOwnAllocation(cmd.Context(), args[0], nil, client.ReleaseRequest{Reason: string(reason)}, reason.because()))
 		if err != nil {
 			return err

@@ -101,6 +101,45 @@ func TestAllocations(t *testing.T) {
 	require.Contains(t, run("allocation", "remove-assignment", id).exits(cli.ExitRefused).err, "only the assignment of one that is being released")
 }
 
+// TestAllocation_RefusalsSayWhatToDo gives wrong inputs to command and server. Nothing is written.
+func TestAllocation_RefusalsSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.env["SLIPWAY_SERVER"], w.env["SLIPWAY_TOKEN"] = w.url, w.token("admin")
+	account := w.run("", "-o", "json", "billing-account", "create", "acme").exits(0).id()
+	project := w.run("", "-o", "json", "project", "create", "training", "--billing-account", account, "--owner-email", "ada@example.com").exits(0).id()
+	w.run("", "quota", "set", project, "total", "2", "--reason", "ticket 4711").exits(0)
+	sku, site := dbtest.SKU(t, w.store, dbtest.Named("h100x8")), dbtest.Site(t, w.store, dbtest.Named("south"))
+	w.run("", "catalogue", "create", "h100x8", "--profile", dbtest.Profile(t, w.store, dbtest.At(site.ID)).ID, "--title", "Eight GPUs").exits(0)
+	w.addKey(project)
+	dbtest.FreeNode(t, w.store, dbtest.Of(sku.ID), dbtest.At(site.ID))
+	create := func(more ...string) []string {
+		return append([]string{"allocation", "create", "h100x8", "--project", project}, more...)
+	}
+	for _, row := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"allocation", "create", "no such"}, cli.ExitUsage, "neither the id nor the name of a SKU"},
+		{[]string{"allocation", "create", "a100x8"}, cli.ExitNotFound, "slipway catalogue list shows"},
+		{[]string{"allocation", "create", dbtest.SKU(t, w.store, dbtest.Named("inside")).ID, "--project", project}, cli.ExitUsage, "choose one of the catalogue"},
+		{[]string{"allocation", "create", "h100x8", "--project", "prj_none"}, cli.ExitNotFound, "prj_none"},
+		{create("--tag", "te am=a"), cli.ExitUsage, "must have keys of"},
+		{create("--key", "laptop"), cli.ExitUsage, "give ids of its SSH keys, key_..."},
+		{create("--site", "south"), cli.ExitUsage, "give the id, site_..."},
+		{create("--name", "train\x1b[31m"), cli.ExitUsage, "must not hold control characters"},
+		{[]string{"allocation", "list", "--project", project, "--status", "runing"}, cli.ExitUsage, "must be one of requested, provisioning, active"},
+		{[]string{"allocation", "show", "alc_none"}, cli.ExitNotFound, "alc_none"},
+	} {
+		got := w.run("", append(row.args, "--reason", "ticket 4711")...)
+		require.Contains(t, got.exits(row.code).err, row.says, row.args)
+		require.Empty(t, got.out, row.args)
+	}
+	require.NotContains(t, w.run("", "allocation", "list-all").exits(0).out, "alc_", "nothing was written")
+	w.run("", append(create("--wait", "24h", "--name", "train 1"), "--reason", "ticket 4711")...).exits(0)
+}
+
 // TestAllocation_WatchTellsHowItEnds follows an allocation that fails.
 func TestAllocation_WatchTellsHowItEnds(t *testing.T) {
 	t.Parallel()
@@ -176,6 +215,13 @@ func TestAllocation_WrongInputs(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
 		"--wait must not be negative":           {"create", "sku_1", "--wait", "-5m"},
+		"--wait must be at most 24h":            {"create", "sku_1", "--wait", "25h"},
+		"missing unit in duration":              {"create", "sku_1", "--wait", "30"},
+		"KEY=VALUE, not \"a b\"":                {"list", "--tag", "a b"},
+		"\"train\" is not the id of an alloc":   {"show", "train"},
+		"\"../projects\" is not the id":         {"release", "../projects"},
+		"\"node_1\" is not the id":              {"force-release", "node_1", "--reason", "x"},
+		"slipway allocation list shows them":    {"remove-assignment", "gpu-01", "--reason", "x"},
 		"--expires-in must be more than 0":      {"create", "sku_1", "--expires-in", "0s"},
 		"--tag must be KEY=VALUE, not \"team\"": {"create", "sku_1", "--tag", "team"},
 		"--tag must be KEY=VALUE, not \"=a\"":   {"create", "sku_1", "--tag", "=a"},

@@ -99,7 +99,7 @@ const lineWidth = 120
 func (a *app) wrapped(label, text string) {
 	const goesOn = "    | "
 	line, words := label, 0
-	for _, word := range strings.Fields(oneLine(text)) {
+	for _, word := range unbroken(oneLine(text)) {
 		if words > 0 && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > lineWidth {
 			_, _ = fmt.Fprintln(a.Out, line)
 			line, words = goesOn, 0
@@ -112,6 +112,24 @@ func (a *app) wrapped(label, text string) {
 	if words > 0 {
 		_, _ = fmt.Fprintln(a.Out, line)
 	}
+}
+
+// unbroken returns the words of a text. A command, up to the next punctuation, is one of them, so that
+// it can be copied from one line.
+func unbroken(text string) []string {
+	const punctuation = ".,;:)"
+	var out []string
+	inCommand := false
+	for _, word := range strings.Fields(text) {
+		last := len(out) - 1
+		if inCommand && utf8.RuneCountInString(out[last])+1+utf8.RuneCountInString(word) < lineWidth/2 {
+			out[last] += " " + word
+		} else {
+			out = append(out, word)
+		}
+		inCommand = (inCommand || word == "slipway") && !strings.ContainsAny(word[len(word)-1:], punctuation)
+	}
+	return out
 }
 
 // what names the thing: the host where there is one, and the id that the next

@@ -43,8 +43,8 @@ func (a *app) printBalance(raw []byte) error {
 		state = "nothing is charged: there are no prices"
 	}
 	return a.fields("billing account", b.BillingAccountID, "balance", amount(b.BalanceMinor), "held", amount(b.HeldMinor), "available", amount(b.AvailableMinor),
-		"state", state, "since", when(b.Since), "low at", amount(b.Thresholds.LowMinor), "depleted at", amount(b.Thresholds.DepletedMinor),
-		"released at", orDash(when(b.GraceEndsAt)))
+		"state", state, "since", a.when(b.Since), "low at", amount(b.Thresholds.LowMinor), "depleted at", amount(b.Thresholds.DepletedMinor),
+		"released at", orDash(a.when(b.GraceEndsAt)))
 }
 
 // reasonFlag adds --reason, which operators give for a customer's project.
@@ -126,6 +126,29 @@ func (a *app) statementCommand() *cobra.Command {
 	return cmd
 }
 
+func (a *app) budgetCommand() *cobra.Command {
+	columns := []string{"month", "spent_minor", "limit_minor", "warn_percent"}
+	var percent int
+	return group("budget", "Budgets: what a project may cost in a month until its owners are told",
+		a.projectCommandOf(projectAction{use: "show PROJECT", short: "Show the budget of a project, and what it has cost in this month, in minor units",
+			send: ofProject(a.api.GetBudget), columns: columns}),
+		a.projectCommandOf(projectAction{
+			use: "set PROJECT AMOUNT", short: "Set the budget of a project for each month, in minor units", args: 1, columns: columns,
+			send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
+				limit, err := minorUnits("AMOUNT", args[0])
+				if err != nil {
+					return answer{}, err
+				}
+				return untyped(a.api.PutBudget(ctx, project, nil, client.BudgetRequest{LimitMinor: limit, WarnPercent: int64(percent)}, because))
+			},
+			flags: func(c *cobra.Command) {
+				c.Flags().IntVar(&percent, "warn-percent", 80, "the part at which they are told first")
+			},
+		}),
+		a.projectCommandOf(projectAction{use: "delete PROJECT", short: "Remove the budget of a project", send: ofProject(a.api.DeleteBudget, client.IfMatch("*"))}),
+	)
+}
+
 func minorUnits(name, text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
@@ -200,4 +223,50 @@ func (a *app) adjustmentCommand() *cobra.Command {
 	create.Flags().StringVar(&reason, "reason", "", "why; those who pay for the project see it")
 	_ = create.MarkFlagRequired("reason")
 	return group("adjustment", "Adjustments of balances", create)
+}
+
+// thresholdsCommand sets the thresholds of a billing account. What no flag names is that of the policy.
+func (a *app) thresholdsCommand() *cobra.Command {
+	amounts := map[string]*int64{"low": new(int64), "depleted": new(int64), "rearm": new(int64)}
+	var grace time.Duration
+	var reason string
+	var cmd *cobra.Command
+	cmd = a.sendOne("thresholds ACCOUNT", "Set the balances at which the state of an account changes, in minor units", 1,
+		[]string{"billing_account_id", "state", "balance_minor", "currency", "grace_seconds"},
+		func(ctx context.Context, args []string) (answer, error) {
+			account, err := a.accountOf(ctx, args[0])
+			if err != nil {
+				return answer{}, err
+			}
+			given := func(name string) *int64 {
+				if !cmd.Flags().Changed(name) {
+					return nil
+				}
+				return amounts[name]
+			}
+			body := client.ThresholdsRequest{
+				GraceSeconds: new(int64(grace.Seconds())), Reason: reason,
+				LowMinor: given("low"), DepletedMinor: given("depleted"), RearmMinor: given("rearm"),
+			}
+			return untyped(a.api.SetAccountThresholds(ctx, account, nil, body, client.IfMatch("*")))
+		})
+	f := cmd.Flags()
+	f.Int64Var(amounts["low"], "low", 0, "low_balance at this balance and below (default: 10 whole units)")
+	f.Int64Var(amounts["depleted"], "depleted", 0, "depleted at this balance and below; a negative one is a credit line (default: 0)")
+	f.Int64Var(amounts["rearm"], "rearm", 0, "the next notice is given after the balance was above this (default: 12 whole units)")
+	f.DurationVar(&grace, "grace", 0, "how long after the balance is depleted until allocations are released, up to 1h")
+	f.StringVar(&reason, "reason", "", "why; it stands in the audit log")
+	_ = cmd.MarkFlagRequired("reason")
+	return cmd
+}
+
+func (a *app) billingCommand() *cobra.Command {
+	var reason string
+	resume := a.sendOne("resume", "Let depleted accounts be released again, after a look at why so many were depleted at once", 0, nil,
+		func(ctx context.Context, _ []string) (answer, error) {
+			return untyped(a.api.ResumeEnforcement(ctx, client.ReasonRequest{Reason: reason}))
+		})
+	resume.Flags().StringVar(&reason, "reason", "", "why; it stands in the audit log")
+	_ = resume.MarkFlagRequired("reason")
+	return group("billing", "Charging and forced releases", resume)
 }

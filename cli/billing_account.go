@@ -51,6 +51,7 @@ func (a *app) billingAccountCommand() *cobra.Command {
 		a.listOf("list", "List billing accounts", list(a.api.ListBillingAccounts, nil), columns...), create,
 		a.sendOne("show ACCOUNT", "Show a billing account", 1, columns, show),
 		a.sendOne("delete ACCOUNT", "Delete a billing account without projects", 1, columns, remove),
+		a.thresholdsCommand(),
 	)
 }
 

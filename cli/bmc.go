@@ -97,8 +97,8 @@ func (a *app) showBMC(r answer) error {
 			return err
 		}
 		return a.fields("bmc", b.ID, "node", b.NodeID, "address", b.Address, "protocol", b.Protocol, "vendor", b.Vendor, "login", b.CredentialRef,
-			"rotating to", strings.TrimSpace(b.CandidateRef+" "+b.RotationState), "rotated", when(b.RotatedAt), "login before", b.PreviousRef,
-			"approved pin", b.PinSHA256, "pin that waits", b.PinPending, "logins stopped", when(b.AuthBlockedAt), "because", b.AuthBlockedReason,
+			"rotating to", strings.TrimSpace(b.CandidateRef+" "+b.RotationState), "rotated", a.when(b.RotatedAt), "login before", b.PreviousRef,
+			"approved pin", b.PinSHA256, "pin that waits", b.PinPending, "logins stopped", a.when(b.AuthBlockedAt), "because", b.AuthBlockedReason,
 			"next", b.NextStep)
 	})
 }
@@ -226,7 +226,7 @@ func (a *app) bmcRotations() *cobra.Command {
 			}
 			t := a.table("JOB", "WHEN", "WHO", "OUTCOME", "FROM", "TO", "WHY")
 			for _, r := range got.Data {
-				t.row(r.JobID, when(r.RequestedAt), orDash(r.RequestedBy), fmt.Sprintf("%s (%s)", r.Outcome, r.Status), orDash(r.OldRef), orDash(r.NewRef), r.Reason)
+				t.row(r.JobID, a.when(r.RequestedAt), orDash(r.RequestedBy), fmt.Sprintf("%s (%s)", r.Outcome, r.Status), orDash(r.OldRef), orDash(r.NewRef), r.Reason)
 			}
 			return t.flush()
 		})

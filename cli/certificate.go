@@ -48,7 +48,7 @@ func (a *app) certificateList() *cobra.Command {
 				if c.Simulated {
 					note = "simulated"
 				}
-				t.row(c.Sequence, c.Verdict, when(&issued), orDash(c.Run.Mode), len(c.Devices), c.Run.ID, note)
+				t.row(c.Sequence, c.Verdict, a.when(&issued), orDash(c.Run.Mode), len(c.Devices), c.Run.ID, note)
 				for _, f := range c.Failures {
 					t.row("", "", "", "", "", "", oneLine(f))
 				}

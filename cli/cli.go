@@ -66,9 +66,11 @@ type app struct {
 	key     string
 	timeout time.Duration
 	api     *client.Client
-	signing *account  // what login signs in to, before it is kept
-	raw     bool      // print texts unchanged
-	screen  io.Writer // Out without textWriter, for control sequences of our own
+	signing *account      // what login signs in to, before it is kept
+	raw     bool          // print texts unchanged
+	utc     bool          // print times, not their distance from now
+	skew    time.Duration // how far the server's clock is ahead of this one
+	screen  io.Writer     // Out without textWriter, for control sequences of our own
 }
 
 // failure is an error with the exit code it ends in.
@@ -134,7 +136,8 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use: "slipway", Short: "The command line of Slipway, the control plane of a GPU cloud",
 		Long: "Begin with: slipway login --server URL --token-stdin\n\nWherever an id is taken, a name is too: a site, profile or SKU by name, a node by hostname,\n" +
-			"a job by the hostname of its node.\n\n" + exitHelp,
+			"a job by the hostname of its node, a batch by name, a finding of drift by NODE or NODE/DETECTOR.\n" +
+			"slipway completion --help tells how a shell completes them.\n\n" + exitHelp,
 		SilenceUsage: true, SilenceErrors: true, Version: a.Version,
 		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -143,6 +146,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVarP(&a.output, "output", "o", "table", "table, json or yaml")
 	f.StringVar(&a.key, "idempotency-key", "", "key of this request; repeating it with the same key cannot do it twice (default: a new one)")
 	f.BoolVar(&a.raw, "raw", false, "print texts as they are stored; without it control and invisible characters are replaced, as they can change what a terminal shows")
+	f.BoolVar(&a.utc, "utc", false, "print times in UTC; without it tables say how long ago they were")
 	f.DurationVar(&a.timeout, "request-timeout", time.Minute, "how long one request may take")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		a.api.Timeout = a.timeout
@@ -159,10 +163,11 @@ func (a *app) root() *cobra.Command {
 		a.nodeCommand(), a.batchCommand(), a.jobCommand(), a.bmcCommand(), a.tokenCommand(), a.attentionCommand(), a.certificateCommand(), a.auditCommand(), a.taskCommand(), a.driftCommand(), a.agentReleaseCommand(),
 		a.decommissionCommand(), a.installWorkflowCommand(), a.deviceGroupCommand(),
 		a.billingAccountCommand(), a.projectCommand(), a.memberCommand(), a.invitationCommand(), a.keyCommand(), a.projectTokenCommand(), a.quotaCommand(), a.catalogueCommand(),
-		a.balanceCommand(), a.usageCommand(), a.ledgerCommand(), a.statementCommand(), a.priceCommand(), a.adjustmentCommand(),
+		a.balanceCommand(), a.usageCommand(), a.ledgerCommand(), a.statementCommand(), a.budgetCommand(), a.billingCommand(), a.priceCommand(), a.adjustmentCommand(),
 		a.webhookCommand(), a.noticeCommand(), a.allocationCommand(), a.sshCommand(),
 	)
 	refuseBlanks(root)
+	a.completeNames(root)
 	return root
 }
 

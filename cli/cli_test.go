@@ -218,7 +218,7 @@ func TestInventory(t *testing.T) {
 	w := ready(t)
 	require.Equal(t, "bmc/gpu-1@1\n", w.run("", "secret", "show", "bmc/gpu-1").exits(0).out)
 	listed := w.run("", "secret", "list", "--prefix", "bmc/").exits(0).out
-	require.Regexp(t, `(?m)^NAME +VERSION +KEPT +STORED +FIRST STORED\nbmc/gpu-1 +1 +1 +20\d\d-`, listed)
+	require.Regexp(t, `(?m)^NAME +VERSION +KEPT +STORED +FIRST STORED\nbmc/gpu-1 +1 +1 +\d+s ago +\d+s ago`, listed)
 	require.NotContains(t, listed, "calvin")
 	require.Contains(t, w.run("", "site", "show", "north").exits(0).out, "ssh_user: ubuntu")
 	require.Contains(t, w.run("", "site", "update", "north", "--set", "ssh_user=null", "--set", "region=eu").exits(0).out, "region: eu")
@@ -284,7 +284,13 @@ func TestOnboardAndAct(t *testing.T) {
 		}
 		return nil
 	}
-	require.Contains(t, w.run("", "job", "retry", id).exits(0).out, "done: retry_stage")
+	require.Contains(t, w.run("", "job", "retry", id).exits(0).out, "retry requested: ")
+	w.workflow = func(_ client.UpdateWorkflowOptions, res *contract.ActionResult) error {
+		*res = contract.ActionResult{Effect: lifecycle.EffectCancel, Status: lifecycle.JobRunning}
+		return nil
+	}
+	require.Contains(t, w.run("", "job", "cancel", id).exits(0).out, "cancel requested: what can be undone is undone, then the job ends")
+	w.workflow = nil
 	for _, verb := range []string{"resume", "restart-clean", "cancel", "adopt", "mark-manual"} {
 		w.run("", "job", verb, id, "--reason", "x").exits(0)
 	}

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -167,7 +168,20 @@ func (s sender) Do(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, &client.Unreachable{Server: acc.Server, Key: client.KeyOf(out), Err: bare(err)}
 	}
+	s.a.noteServerTime(res.Header.Get("Date"))
 	return res, nil
+}
+
+// noteServerTime compares the server's clock with this one, so that a wrong clock here does not move
+// the times in tables. A server states whole seconds.
+func (a *app) noteServerTime(date string) {
+	at, err := http.ParseTime(date)
+	if err != nil {
+		return
+	}
+	if a.skew = time.Until(at); a.skew.Abs() <= 2*time.Second {
+		a.skew = 0
+	}
 }
 
 // idempotencyKey is the flag's, or a new one for each request.

@@ -105,14 +105,18 @@ func (a *app) driftTable(raw []byte) error {
 	}
 	t := a.table("ID", "SEVERITY", "DETECTOR", "WHAT", "STATUS", "SINCE", "SEEN", "MESSAGE")
 	for _, i := range got.Data {
-		t.row(i.ID, i.Severity, i.Detector, i.what(), i.Status, when(i.FirstSeenAt), i.SeenCount, i.Message)
+		t.row(i.ID, i.Severity, i.Detector, i.what(), i.Status, a.when(i.FirstSeenAt), i.SeenCount, i.Message)
 	}
 	return t.flush()
 }
 
 func (a *app) driftShow() *cobra.Command {
-	return &cobra.Command{Use: "show FINDING", Short: "A finding with its evidence and what can be done", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
-		r, err := untyped(a.api.GetDrift(cmd.Context(), args[0]))
+	return &cobra.Command{Use: "show FINDING", Short: "A finding with its evidence and what can be done, by id, NODE or NODE/DETECTOR", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
+		id, err := a.findingOf(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		r, err := untyped(a.api.GetDrift(cmd.Context(), id))
 		if err != nil {
 			return err
 		}
@@ -131,7 +135,11 @@ func (a *app) driftAct(action, short string) *cobra.Command {
 		if reason == "" {
 			return fail(ExitUsage, "say with --reason why")
 		}
-		r, err := untyped(a.api.ActOnDrift(cmd.Context(), args[0], client.ActOnDriftParamsAction(action), nil, client.ActOnDriftRequest{Reason: reason}))
+		id, err := a.findingOf(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		r, err := untyped(a.api.ActOnDrift(cmd.Context(), id, client.ActOnDriftParamsAction(action), nil, client.ActOnDriftRequest{Reason: reason}))
 		if err != nil {
 			return err
 		}
@@ -152,12 +160,12 @@ func (a *app) showDrift(r answer) error {
 		}
 		acted := ""
 		if d.Action != "" {
-			acted = strings.TrimSpace(fmt.Sprintf("%s by %s at %s: %s", d.Action, d.ActedBy, when(d.ActedAt), d.ActedReason))
+			acted = strings.TrimSpace(fmt.Sprintf("%s by %s %s: %s", d.Action, d.ActedBy, a.when(d.ActedAt), d.ActedReason))
 		}
 		return a.fields("id", d.ID, "detector", d.Detector, "severity", d.Severity, "status", d.Status, "about", d.Scope+" "+d.Subject, "node", d.NodeID,
-			"hostname", d.Hostname, "machine", d.SystemID, "message", d.Message, "first seen", when(d.FirstSeenAt),
-			"last seen", fmt.Sprintf("%s, by %d passes", when(d.LastSeenAt), d.SeenCount), "evidence", evidence.String(), "done", acted,
-			"closed", when(d.ClosedAt), "outcome", d.Outcome, "what to do", d.NextAction, "allowed", strings.Join(d.AllowedActions, ", "), "adopt", d.Adopts)
+			"hostname", d.Hostname, "machine", d.SystemID, "message", d.Message, "first seen", a.when(d.FirstSeenAt),
+			"last seen", fmt.Sprintf("%s, by %d passes", a.when(d.LastSeenAt), d.SeenCount), "evidence", evidence.String(), "done", acted,
+			"closed", a.when(d.ClosedAt), "outcome", d.Outcome, "what to do", d.NextAction, "allowed", strings.Join(d.AllowedActions, ", "), "adopt", d.Adopts)
 	})
 }
 
@@ -196,7 +204,7 @@ func (a *app) passTable(raw []byte) error {
 		if i.Late {
 			note = strings.TrimSpace("LATE " + note)
 		}
-		t.row(i.Site, i.Pass, orDash(when(i.FinishedAt)), i.Report.Nodes, i.Report.Seen, i.Report.Opened, i.Report.Closed, orDash(note))
+		t.row(i.Site, i.Pass, orDash(a.when(i.FinishedAt)), i.Report.Nodes, i.Report.Seen, i.Report.Opened, i.Report.Closed, orDash(note))
 	}
 	return t.flush()
 }

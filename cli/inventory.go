@@ -432,7 +432,7 @@ func (a *app) secretList() *cobra.Command {
 			}
 			t := a.table("NAME", "VERSION", "KEPT", "STORED", "FIRST STORED")
 			for _, s := range got.Data {
-				t.row(s.Name, s.Version, s.Versions, when(s.StoredAt), when(s.FirstStoredAt))
+				t.row(s.Name, s.Version, s.Versions, a.when(s.StoredAt), a.when(s.FirstStoredAt))
 			}
 			return t.flush()
 		})

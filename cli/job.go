@@ -17,35 +17,41 @@ import (
 
 // job is a job as the tables show it.
 type job struct {
-	ID                string                               `json:"id"`
-	Kind              string                               `json:"kind"`
-	Mode              string                               `json:"mode"`
-	Status            string                               `json:"status"`
-	NeedsHuman        bool                                 `json:"needs_human"`
-	NodeID            string                               `json:"node_id"`
-	Hostname          string                               `json:"hostname"`
-	BatchID           string                               `json:"batch_id"`
-	Stage             string                               `json:"stage"`
-	Attempt           int                                  `json:"attempt"`
-	ProgressPercent   int                                  `json:"progress_percent"`
-	ReachedPercent    int                                  `json:"reached_percent"`
-	FailureClass      string                               `json:"failure_class"`
-	FailedStage       string                               `json:"failed_stage"`
-	Message           string                               `json:"message"`
-	RecommendedAction string                               `json:"recommended_action"`
-	NextStep          string                               `json:"next_step"`
-	Runbook           string                               `json:"runbook"`
-	AllowedActions    []string                             `json:"allowed_actions"`
-	Frozen            bool                                 `json:"frozen"`
-	StageDeadline     *time.Time                           `json:"stage_deadline"`
-	WorkflowID        string                               `json:"temporal_workflow_id"`
-	CreatedBy         string                               `json:"created_by"`
-	CreatedAt         *time.Time                           `json:"created_at"`
-	StartedAt         *time.Time                           `json:"started_at"`
-	FinishedAt        *time.Time                           `json:"finished_at"`
-	ETA               *lifecycle.Estimate                  `json:"eta"`
-	Observed          *struct{ MAAS, Power, Agent string } `json:"observed"`
-	Stages            []stage                              `json:"stages"`
+	ID                string              `json:"id"`
+	Kind              string              `json:"kind"`
+	Mode              string              `json:"mode"`
+	Status            string              `json:"status"`
+	NeedsHuman        bool                `json:"needs_human"`
+	NodeID            string              `json:"node_id"`
+	Hostname          string              `json:"hostname"`
+	BatchID           string              `json:"batch_id"`
+	Stage             string              `json:"stage"`
+	Attempt           int                 `json:"attempt"`
+	ProgressPercent   int                 `json:"progress_percent"`
+	ReachedPercent    int                 `json:"reached_percent"`
+	FailureClass      string              `json:"failure_class"`
+	FailedStage       string              `json:"failed_stage"`
+	Message           string              `json:"message"`
+	RecommendedAction string              `json:"recommended_action"`
+	NextStep          string              `json:"next_step"`
+	Runbook           string              `json:"runbook"`
+	AllowedActions    []string            `json:"allowed_actions"`
+	Frozen            bool                `json:"frozen"`
+	StageDeadline     *time.Time          `json:"stage_deadline"`
+	WorkflowID        string              `json:"temporal_workflow_id"`
+	CreatedBy         string              `json:"created_by"`
+	CreatedAt         *time.Time          `json:"created_at"`
+	StartedAt         *time.Time          `json:"started_at"`
+	FinishedAt        *time.Time          `json:"finished_at"`
+	ETA               *lifecycle.Estimate `json:"eta"`
+	Observed          *seen               `json:"observed"`
+	Stages            []stage             `json:"stages"`
+}
+
+// seen is the outside as a job last saw it, and when it was first like that.
+type seen struct {
+	MAAS, Power, Agent string
+	At                 *time.Time
 }
 
 // what is the job's kind, with its mode where it has one.
@@ -136,7 +142,7 @@ func (a *app) listJobs(l jobListing) *cobra.Command {
 	f.StringVar(&filter.status, "status", "", "only those in this state")
 	if l.ofEveryKind {
 		f.StringVar(&filter.kind, "kind", "", "only jobs of this kind")
-		f.StringVar(&filter.batch, "batch", "", "only jobs of this batch")
+		f.StringVar(&filter.batch, "batch", "", "only jobs of this batch, by name or id")
 	}
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
 		if filter.node != "" {
@@ -145,6 +151,13 @@ func (a *app) listJobs(l jobListing) *cobra.Command {
 				return err
 			}
 			filter.node = id
+		}
+		if filter.batch != "" {
+			id, err := a.batchOf(cmd.Context(), filter.batch)
+			if err != nil {
+				return err
+			}
+			filter.batch = id
 		}
 		raw, err := a.listAll(cmd.Context(), l.list(filter), limit)
 		if err != nil {
@@ -157,7 +170,7 @@ func (a *app) listJobs(l jobListing) *cobra.Command {
 			}
 			t := a.table("ID", l.what, "NODE", "STATUS", "REACHED", "STAGE", "FAILURE", "SINCE")
 			for _, j := range got.Data {
-				t.row(j.ID, l.of(j), orDash(j.Hostname), j.Status, percent(j.ReachedPercent), orDash(j.Stage), orDash(j.FailureClass), when(j.CreatedAt))
+				t.row(j.ID, l.of(j), orDash(j.Hostname), j.Status, percent(j.ReachedPercent), orDash(j.Stage), orDash(j.FailureClass), a.when(j.CreatedAt))
 			}
 			return t.flush()
 		})
@@ -228,7 +241,7 @@ func (a *app) showTries(ctx context.Context, jobID string) error {
 	}
 	t := a.table("SINCE", "STAGE", "TRY", "OUTCOME", "TOOK", "FAILURE", "MESSAGE")
 	for _, i := range tries {
-		t.row(when(i.StartedAt), i.Stage, i.Attempt, i.Status, i.took(), orDash(i.FailureClass), i.ErrorMessage)
+		t.row(a.when(i.StartedAt), i.Stage, i.Attempt, i.Status, i.took(), orDash(i.FailureClass), i.ErrorMessage)
 	}
 	return t.flush()
 }
@@ -246,6 +259,9 @@ func (a *app) jobFields(j job) error {
 	var observed, eta string
 	if j.Observed != nil {
 		observed = fmt.Sprintf("MAAS %s, power %s, agent %s", orDash(j.Observed.MAAS), orDash(j.Observed.Power), orDash(j.Observed.Agent))
+		if since := a.when(j.Observed.At); since != "" {
+			observed += ", first seen so " + since
+		}
 	}
 	switch {
 	case j.ETA == nil:
@@ -261,10 +277,10 @@ func (a *app) jobFields(j job) error {
 		failure += " in " + j.FailedStage
 	}
 	return a.fields("job", j.ID, "kind", j.what(), "node", strings.TrimSpace(j.Hostname+" "+j.NodeID), "batch", j.BatchID, "status", j.Status, "stage", j.Stage,
-		"progress", j.progress(), "to the end", eta, "stage ends by", when(j.StageDeadline),
+		"progress", j.progress(), "to the end", eta, "stage ends by", a.when(j.StageDeadline),
 		"observed", observed, "failure", failure, "message", j.Message, "recommended", j.RecommendedAction, "next", j.NextStep, "runbook", j.Runbook,
-		"allowed now", strings.Join(j.AllowedActions, ", "), "by", j.CreatedBy, "accepted", when(j.CreatedAt), "started", when(j.StartedAt),
-		"finished", when(j.FinishedAt), "temporal", j.WorkflowID)
+		"allowed now", strings.Join(j.AllowedActions, ", "), "by", j.CreatedBy, "accepted", a.when(j.CreatedAt), "started", a.when(j.StartedAt),
+		"finished", a.when(j.FinishedAt), "temporal", j.WorkflowID)
 }
 
 func (a *app) jobAction(name string, action lifecycle.Action) *cobra.Command {
@@ -301,31 +317,29 @@ func (a *app) jobAction(name string, action lifecycle.Action) *cobra.Command {
 			if got.Stage != "" && !lifecycle.Job.Terminal(lifecycle.JobStatus(got.Status)) {
 				at += " at " + got.Stage
 			}
-			_, err := fmt.Fprintf(a.Out, "%s; %s is %s\n", did(lifecycle.Effect(got.Effect)), oneLine(id), oneLine(at))
+			_, err := fmt.Fprintf(a.Out, "%s; %s is %s\n", accepted(lifecycle.Effect(got.Effect)), oneLine(id), oneLine(at))
 			return err
 		})
 	})
 	return cmd
 }
 
-// did says in words what an action has begun.
-func did(e lifecycle.Effect) string {
+// accepted says in words what an action has begun: it is accepted, and done only when the job says so.
+func accepted(e lifecycle.Effect) string {
 	what := map[lifecycle.Effect]string{
-		lifecycle.EffectRetryStage: "the failed stage runs again",
-		lifecycle.EffectContinue:   "the job goes on where it stopped",
-		lifecycle.EffectFromTop:    "the job runs from the top and skips what is already so",
-		lifecycle.EffectRestart:    "what was done is undone, then the job runs from the top",
-		lifecycle.EffectCancel:     "what can be undone is undone, then the job ends",
-		lifecycle.EffectAdopt:      "what the outside shows is adopted and the job goes on",
-		lifecycle.EffectFreeze:     "the job stands still until somebody resumes it",
+		lifecycle.EffectRetryStage: "retry requested: the failed stage runs again",
+		lifecycle.EffectContinue:   "resume requested: the job goes on where it stopped",
+		lifecycle.EffectFromTop:    "rerun requested: the job runs from the top and skips what is already so",
+		lifecycle.EffectRestart:    "clean restart requested: what was done is undone, then the job runs from the top",
+		lifecycle.EffectCancel:     "cancel requested: what can be undone is undone, then the job ends",
+		lifecycle.EffectAdopt:      "adoption requested: what the outside shows is taken over and the job goes on",
+		lifecycle.EffectFreeze:     "stop requested: the job stands still until an operator resumes it",
+		lifecycle.EffectNoop:       "nothing to do",
 	}[e]
-	switch {
-	case e == lifecycle.EffectNoop:
-		return "nothing to do"
-	case what == "":
-		return "done: " + string(e)
+	if what == "" {
+		return "accepted: " + string(e)
 	}
-	return "done: " + string(e) + " (" + what + ")"
+	return what
 }
 
 func percent(n int) string { return fmt.Sprintf("%d%%", n) }

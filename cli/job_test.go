@@ -3,6 +3,7 @@ package cli_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
@@ -36,7 +37,7 @@ var apiName = map[string]lifecycle.Action{
 // readable is what the command says of an effect.
 var readable = map[string]string{
 	"retry_stage": "the failed stage runs again", "continue": "goes on", "from_top": "from the top", "compensate_then_from_top": "undone, then the job runs from the top",
-	"cancel": "undone, then the job ends", "adopt": "adopted", "freeze": "until somebody resumes it", "noop": "nothing to do",
+	"cancel": "undone, then the job ends", "adopt": "is taken over", "freeze": "until an operator resumes it", "noop": "nothing to do",
 }
 
 func cells() (columns []string, effects map[string][]string) {
@@ -166,6 +167,15 @@ func TestJobShow_EveryTry(t *testing.T) {
 	j := dbtest.Job(t, w.store)
 	show := func() string { return w.run("", "job", "show", j.ID).exits(cli.ExitOK).out }
 	require.NotContains(t, show(), "tries:")
+	at := time.Now().Add(-3 * time.Hour)
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.ProjectJob(t.Context(), db.Projection{
+			JobID: j.ID, Seq: 1, Status: lifecycle.JobRunning, Observed: &lifecycle.Observed{MAAS: "Ready", Power: "off", At: &at},
+			Actor: db.Actor{Owner: lifecycle.OwnerJob},
+		})
+		return err
+	}))
+	require.Contains(t, show(), "MAAS Ready, power off, agent -, first seen so 3h00m ago")
 	_, err := dbtest.Owner(t, dsn).Exec(t.Context(), `INSERT INTO action_logs
 		(id, job_id, seq, stage, attempt, action_type, component, status, started_at, finished_at, duration_ms, failure_class, error_message) VALUES
 		('act_1', $1, 1, 'wait_for_deployed', 1, 'wait_for_deployed', 'orchestrator', 'failed', now() - interval '2 hours', now() - interval '1 hour', 3600000,

@@ -117,7 +117,7 @@ func (a *app) nodeList() *cobra.Command {
 			}
 			t := a.table("HOSTNAME", "STATUS", "ID", "SERIAL", "SINCE", "")
 			for _, n := range got.Data {
-				t.row(n.Hostname, n.Status, n.ID, orDash(n.Serial), when(n.StateChangedAt), n.simulated())
+				t.row(n.Hostname, n.Status, n.ID, orDash(n.Serial), a.when(n.StateChangedAt), n.simulated())
 			}
 			return t.flush()
 		})
@@ -140,25 +140,36 @@ func (a *app) nodeShow() *cobra.Command {
 			if err := r.into(&n); err != nil {
 				return err
 			}
+			siteName, profileName, skuName := a.namesOf(cmd.Context(), n)
 			pairs := []any{
-				"hostname", n.Hostname, "id", n.ID, "status", n.Status + " since " + when(n.StateChangedAt), "simulated", n.simulated(), "site", n.SiteID,
-				"profile", n.ProfileID, "sku", n.SKUID, "serial", n.Serial, "maas system", n.MAASSystemID, "addresses", strings.Join(n.IPAddresses, ", "),
+				"hostname", n.Hostname, "id", n.ID, "status", n.Status + ", " + a.when(n.StateChangedAt), "simulated", n.simulated(), "site", siteName,
+				"profile", profileName, "sku", skuName, "serial", n.Serial, "maas system", n.MAASSystemID, "addresses", strings.Join(n.IPAddresses, ", "),
 				"labels", n.labels(), "bmc", n.BMCID, "live job", n.LiveJobID,
 				"allowed now", n.allowed(), "decommission modes", strings.Join(n.AllowedModes, ", "),
 			}
 			if n.PXE != nil {
-				pairs = append(pairs, n.pxeFields(a.workflowNames(cmd.Context()))...)
+				pairs = append(pairs, n.pxeFields(a.workflowNames(cmd.Context()), a.when)...)
 			}
 			if n.Agent != nil {
 				health := "meets the SKU"
 				if len(n.Agent.Unhealthy) > 0 {
 					health = strings.Join(n.Agent.Unhealthy, "; ")
 				}
-				pairs = append(pairs, "agent", fmt.Sprintf("%s, last heard %s", n.Agent.Version, when(n.Agent.LastHeartbeatAt)), "health", health)
+				pairs = append(pairs, "agent", fmt.Sprintf("%s, last heard %s", n.Agent.Version, a.when(n.Agent.LastHeartbeatAt)), "health", health)
 			}
 			return a.fields(pairs...)
 		})
 	})}
+}
+
+// namesOf returns the names and ids of what a node belongs to.
+func (a *app) namesOf(ctx context.Context, n node) (site, profile, sku string) {
+	site = nameOf(ctx, func(ctx context.Context, id string) (answer, error) { return untyped(a.api.GetSite(ctx, id)) }, n.SiteID)
+	profile = nameOf(ctx, func(ctx context.Context, id string) (answer, error) {
+		return untyped(a.api.GetProfile(ctx, n.SiteID, id))
+	}, n.ProfileID)
+	sku = nameOf(ctx, func(ctx context.Context, id string) (answer, error) { return untyped(a.api.GetSku(ctx, id)) }, n.SKUID)
+	return site, profile, sku
 }
 
 func (a *app) nodeHistory() *cobra.Command {
@@ -192,7 +203,7 @@ func (a *app) nodeHistory() *cobra.Command {
 			}
 			t := a.table("AT", "FROM", "TO", "BY", "WHO", "COMMENT")
 			for _, h := range got.Data {
-				t.row(when(h.CreatedAt), orDash(h.FromState), h.ToState, h.TriggeredBy, orDash(h.UserID), h.Comment)
+				t.row(a.when(h.CreatedAt), orDash(h.FromState), h.ToState, h.TriggeredBy, orDash(h.UserID), h.Comment)
 			}
 			if err := t.flush(); err != nil {
 				return err
@@ -243,7 +254,7 @@ func (a *app) nodeTimeline() *cobra.Command {
 				if e.Actor != "" {
 					by += " " + e.Actor
 				}
-				t.row(when(e.At), e.ResourceKind, e.Kind, e.Name, change, orDash(e.Metadata.outcome()), by, e.Comment)
+				t.row(a.when(e.At), e.ResourceKind, e.Kind, e.Name, change, orDash(e.Metadata.outcome()), by, e.Comment)
 			}
 			return t.flush()
 		})
@@ -337,7 +348,7 @@ func (a *app) nodeBootstrap() *cobra.Command {
 			b.Token = "written to " + filepath.Join(dir, "token")
 		}
 		return a.show(r.raw, func() error {
-			err := a.fields("node", b.Node.ID, "hostname", b.Node.Hostname, "job", b.JobID, "token", orShownOnce(b.Token), "expires", when(b.TokenExpiresAt),
+			err := a.fields("node", b.Node.ID, "hostname", b.Node.Hostname, "job", b.JobID, "token", orShownOnce(b.Token), "expires", a.when(b.TokenExpiresAt),
 				"token goes to", b.TokenPath, "config goes to", b.ConfigPath)
 			if err == nil && dir == "" {
 				_, err = fmt.Fprintf(a.Out, "\n%s\n", strings.TrimSpace(b.AgentConfig))

@@ -58,7 +58,7 @@ func (a *app) showNodeDrives(r answer) error {
 		if err := r.into(&l); err != nil {
 			return err
 		}
-		err := a.fields("expected from", l.Source, "recorded", when(l.RecordedAt), "reported", when(l.ReportedAt), "reported digest", l.ReportedDigest,
+		err := a.fields("expected from", l.Source, "recorded", a.when(l.RecordedAt), "reported", a.when(l.ReportedAt), "reported digest", l.ReportedDigest,
 			"protected", strings.Join(l.ProtectSerials, ", "))
 		if err != nil {
 			return err

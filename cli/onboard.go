@@ -234,13 +234,17 @@ func (a *app) showBatch(r answer) error {
 
 func (a *app) batchCommand() *cobra.Command {
 	var w watchFlags
-	show := &cobra.Command{Use: "show BATCH", Short: "Show a batch and its items", Args: cobra.ExactArgs(1)}
+	show := &cobra.Command{Use: "show BATCH", Short: "Show a batch and its items, by id or name", Args: cobra.ExactArgs(1)}
 	w.add(show)
 	show.RunE = does(func(cmd *cobra.Command, args []string) error {
-		if w.on {
-			return a.watchBatch(cmd.Context(), args[0], w)
+		id, err := a.batchOf(cmd.Context(), args[0])
+		if err != nil {
+			return err
 		}
-		r, err := untyped(a.api.GetOnboardingBatch(cmd.Context(), args[0]))
+		if w.on {
+			return a.watchBatch(cmd.Context(), id, w)
+		}
+		r, err := untyped(a.api.GetOnboardingBatch(cmd.Context(), id))
 		if err != nil {
 			return err
 		}

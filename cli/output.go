@@ -103,11 +103,39 @@ func (a *app) fields(pairs ...any) error {
 	return w.Flush()
 }
 
-func when(t *time.Time) string {
+// when says how far a time is from now, or with --utc the time itself.
+func (a *app) when(t *time.Time) string {
+	if a.utc || t == nil || t.IsZero() {
+		return moment(t)
+	}
+	d := t.Sub(time.Now().Add(a.skew))
+	if d > 0 {
+		return "in " + distance(d)
+	}
+	return distance(-d) + " ago"
+}
+
+// moment is a time in UTC.
+func moment(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
 	}
 	return t.UTC().Format(time.RFC3339)
+}
+
+const day = 24 * time.Hour
+
+// distance rounds a duration to what an operator compares.
+func distance(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 2*day:
+		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd", d/day)
 }
 
 func orDash(s string) string {

@@ -107,7 +107,7 @@ func (a *app) showPlan(r answer) error {
 			job = "none: this is a dry run, and nothing was started"
 		}
 		err := a.fields("plan of", p.Kind, "job", job, "node", strings.TrimSpace(p.Hostname+" "+p.NodeID), "status", p.Status, "observed", observed,
-			"at", when(p.ObservedAt), "plan hash", p.PlanHash, "summary", p.Summary)
+			"at", a.when(p.ObservedAt), "plan hash", p.PlanHash, "summary", p.Summary)
 		if err != nil {
 			return err
 		}

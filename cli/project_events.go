@@ -129,6 +129,6 @@ func (a *app) printEvent(raw []byte) error {
 		}
 		return writeYAML(a.Out, raw)
 	}
-	_, err := fmt.Fprintln(a.Out, oneLine(fmt.Sprintf("%d  %s  %s  %s", e.Cursor, when(e.At), e.Type, e.Payload)))
+	_, err := fmt.Fprintln(a.Out, oneLine(fmt.Sprintf("%d  %s  %s  %s", e.Cursor, moment(e.At), e.Type, e.Payload)))
 	return err
 }

@@ -260,7 +260,7 @@ type pxe struct {
 
 // pxeFields are the rows of a PXE node; named says what an install workflow is
 // called.
-func (n node) pxeFields(named func(id string) string) []any {
+func (n node) pxeFields(named func(id string) string, when func(*time.Time) string) []any {
 	var said []string
 	for _, k := range []string{"vendor", "model", "serial_number", "system_uuid", "ip_address", "hostname"} {
 		if v := n.PXE.Reported[k]; v != "" {

@@ -94,3 +94,77 @@ func (a *app) newestOf(ctx context.Context, name string, of lister, what string)
 	}
 	return got.Data[0].ID, nil
 }
+
+// batchOf finds a batch by its id or its name.
+func (a *app) batchOf(ctx context.Context, name string) (string, error) {
+	if strings.HasPrefix(name, "batch_") {
+		_, err := isID("batch_", "batch", name)
+		return name, err
+	}
+	raw, err := a.listAll(ctx, list(a.api.ListOnboardingBatches, nil), 0)
+	if err != nil {
+		return "", err
+	}
+	var got struct{ Data []named }
+	if err := (answer{raw: raw}).into(&got); err != nil {
+		return "", err
+	}
+	var ids []string
+	for _, b := range got.Data {
+		if b.Name == name {
+			ids = append(ids, b.ID)
+		}
+	}
+	switch len(ids) {
+	case 0:
+		return "", fail(ExitNotFound, "there is no batch %q; slipway batch list shows what there is", name)
+	case 1:
+		return ids[0], nil
+	}
+	return "", fail(ExitRefused, "%d batches have the name %q; give an id: %s", len(ids), name, strings.Join(ids, ", "))
+}
+
+// findingOf finds a finding of drift by its id, or the one that is not closed of a node, which a
+// detector may narrow down: NODE/DETECTOR.
+func (a *app) findingOf(ctx context.Context, name string) (string, error) {
+	if strings.HasPrefix(name, "drift_") {
+		_, err := isID("drift_", "finding", name)
+		return name, err
+	}
+	hostname, detector, _ := strings.Cut(name, "/")
+	node, err := a.nodeOf(ctx, hostname)
+	if err != nil {
+		return "", err
+	}
+	raw, err := a.listAll(ctx, list(a.api.ListDrift, &client.ListDriftParams{NodeID: &node, Detector: optional[string](detector)}), 0)
+	if err != nil {
+		return "", err
+	}
+	var got struct{ Data []drift }
+	if err := (answer{raw: raw}).into(&got); err != nil {
+		return "", err
+	}
+	var found []string
+	id := ""
+	for _, d := range got.Data {
+		if d.Status != "closed" {
+			id, found = d.ID, append(found, d.Detector)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", fail(ExitNotFound, "%s has no such finding that is not closed; slipway drift list --status all shows the others", name)
+	case 1:
+		return id, nil
+	}
+	return "", fail(ExitRefused, "%s has %d findings (%s); name one as %s/DETECTOR", name, len(found), strings.Join(found, ", "), hostname)
+}
+
+// nameOf returns "NAME (ID)" of what read reads, or the id alone where the name cannot be read.
+func nameOf(ctx context.Context, read func(context.Context, string) (answer, error), id string) string {
+	var got named
+	if id == "" || into(&got)(read(ctx, id)) != nil || got.Name == "" {
+		return id
+	}
+	return got.Name + " (" + id + ")"
+}

@@ -78,6 +78,9 @@ func (a *app) sshCommand() *cobra.Command {
 	cmd.Flags().StringVarP(&identity, "identity", "i", "", "the file of your private key, which ssh reads (default: as ssh chooses)")
 	reason.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		if err := checkAllocation(args[0]); err != nil {
+			return err
+		}
 		r, err := untyped(a.api.GetOwnAllocation(cmd.Context(), args[0], nil, reason.because()))
 		if err != nil {
 			return err

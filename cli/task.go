@@ -86,7 +86,7 @@ func (a *app) nodeTasks() *cobra.Command {
 			}
 			t := a.table("ID", "KIND", "STATUS", "SINCE", "TRIES", "NOTE")
 			for _, i := range got.Data {
-				t.row(i.ID, i.Kind, i.Status, when(i.StatusSince), i.Attempt, i.note())
+				t.row(i.ID, i.Kind, i.Status, a.when(i.StatusSince), i.Attempt, i.note())
 			}
 			return t.flush()
 		})
@@ -133,9 +133,9 @@ func (a *app) showTask(r answer) error {
 		if err := r.into(&t); err != nil {
 			return err
 		}
-		err := a.fields("id", t.ID, "kind", t.Kind, "status", t.Status+" since "+when(t.StatusSince), "because", t.Message, "node", t.NodeID, "job", t.JobID,
-			"asked by", t.CreatedBy, "asked at", when(t.CreatedAt), "handed out", fmt.Sprintf("%d times, last %s", t.Attempt, orDash(when(t.DispatchedAt))),
-			"boot", t.BootID, "lease until", when(t.LeaseUntil), "deadline", when(t.DeadlineAt), "finished", when(t.FinishedAt), "progress", t.Progress,
+		err := a.fields("id", t.ID, "kind", t.Kind, "status", t.Status+", "+a.when(t.StatusSince), "because", t.Message, "node", t.NodeID, "job", t.JobID,
+			"asked by", t.CreatedBy, "asked at", a.when(t.CreatedAt), "handed out", fmt.Sprintf("%d times, last %s", t.Attempt, orDash(a.when(t.DispatchedAt))),
+			"boot", t.BootID, "lease until", a.when(t.LeaseUntil), "deadline", a.when(t.DeadlineAt), "finished", a.when(t.FinishedAt), "progress", t.Progress,
 			"code", t.Code, "arguments", string(t.Args))
 		if err != nil || t.Result == nil {
 			return err

@@ -57,7 +57,7 @@ func TestTasksOfANode(t *testing.T) {
 
 	w.run("", "task", "requeue", lost.ID).exits(cli.ExitUsage)
 	again := w.run("", "task", "requeue", lost.ID, "--reason", "nothing was begun").exits(cli.ExitOK)
-	require.Contains(t, again.out, "queued since")
+	require.Contains(t, again.out, "queued, ")
 	w.run("", "task", "requeue", lost.ID, "--reason", "nothing was begun").exits(cli.ExitRefused)
 	require.Equal(t, lost.ID, w.run("", "task", "show", lost.ID, "-o", "json").exits(cli.ExitOK).id())
 	w.env["SLIPWAY_TOKEN"] = w.token("viewer")

@@ -229,6 +229,8 @@ const (
 	SecretUseKindMaasKey         SecretUseKind = "maas_key"
 	SecretUseKindSMTPPassword    SecretUseKind = "smtp_password"
 	SecretUseKindSSHKey          SecretUseKind = "ssh_key"
+	SecretUseKindStripeKey       SecretUseKind = "stripe_key"
+	SecretUseKindStripeWebhook   SecretUseKind = "stripe_webhook"
 )
 
 // Defines values for StateTransitionDisks.
@@ -649,7 +651,7 @@ type Allocation struct {
 	// SSHKeys The keys that may log in; left out in lists
 	SSHKeys []AllocationKey `json:"ssh_keys,omitempty"`
 
-	// StartTime When it became active
+	// StartTime When the keys went in: what is charged begins here
 	StartTime time.Time `json:"start_time,omitempty"`
 
 	// State Of status and condition: pending, running, stopping, stopped, starting, terminating, terminated, degraded or maintenance_required
@@ -730,7 +732,10 @@ type AllocationProgress struct {
 type AllocationRequest struct {
 	// ExpiresAt When it is released by itself
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
-	Name      *string    `json:"name,omitempty"`
+
+	// MaxSpendMinor It is released when it has cost this, in minor units of the currency of the billing account; what it costs until the release ends is charged too
+	MaxSpendMinor *int64  `json:"max_spend_minor,omitempty"`
+	Name          *string `json:"name,omitempty"`
 
 	// SiteID Only a node of this site
 	SiteID *string `json:"site_id,omitempty"`
@@ -933,6 +938,9 @@ type Balance struct {
 	// State Of the posted balance: holds do not count
 	State      string            `json:"state,omitempty"`
 	Thresholds BalanceThresholds `json:"thresholds,omitempty"`
+
+	// Version Of the thresholds and the state, for If-Match
+	Version int64 `json:"version,omitempty"`
 }
 
 // BalanceThresholds defines model for BalanceThresholds.
@@ -1037,6 +1045,28 @@ type BrokenChain struct {
 	FirstBrokenSeq int64  `json:"first_broken_seq,omitempty"`
 	ResourceID     string `json:"resource_id,omitempty"`
 	ResourceKind   string `json:"resource_kind,omitempty"`
+}
+
+// Budget defines model for Budget.
+type Budget struct {
+	LimitMinor int64 `json:"limit_minor,omitempty"`
+
+	// Month The month, in UTC, that spent_minor is of
+	//
+	// Examples: 2026-11
+	Month      string    `json:"month,omitempty"`
+	SpentMinor int64     `json:"spent_minor,omitempty"`
+	UpdatedAt  time.Time `json:"updated_at,omitempty"`
+
+	// WarnPercent The part of the limit at which they are told first
+	WarnPercent int64 `json:"warn_percent,omitempty"`
+}
+
+// BudgetRequest defines model for BudgetRequest.
+type BudgetRequest struct {
+	// LimitMinor In minor units of the currency of the billing account
+	LimitMinor  int64 `json:"limit_minor"`
+	WarnPercent int64 `json:"warn_percent,omitempty"`
 }
 
 // Bundle defines model for Bundle.
@@ -2432,7 +2462,10 @@ type PlannedHardwareDisks string
 
 // Price defines model for Price.
 type Price struct {
-	Currency         string    `json:"currency,omitempty"`
+	Currency string `json:"currency,omitempty"`
+
+	// Exponent Digits of the minor unit: 2 for USD, 0 for JPY
+	Exponent         int64     `json:"exponent,omitempty"`
 	ID               string    `json:"id,omitempty"`
 	RateMinorPerHour int64     `json:"rate_minor_per_hour,omitempty"`
 	SetBy            string    `json:"set_by,omitempty"`
@@ -2449,6 +2482,9 @@ type PricePlan struct {
 	Affected []AffectedAllocation `json:"affected,omitempty"`
 	Before   Price                `json:"before,omitempty"`
 	Currency string               `json:"currency,omitempty"`
+
+	// Exponent Digits of the minor unit
+	Exponent int64 `json:"exponent,omitempty"`
 
 	// Factor Of the price before
 	Factor float64 `json:"factor,omitempty"`
@@ -2993,7 +3029,7 @@ type SecretUse struct {
 	// Kind What the value is
 	Kind SecretUseKind `json:"kind,omitempty"`
 
-	// Networks Networks whose addresses may receive it, such as 10.4.0.0/16; not for ssh_key and bootstrap_bundle
+	// Networks Networks whose addresses may receive it, such as 10.4.0.0/16; not for ssh_key, bootstrap_bundle and stripe_webhook
 	Networks []string `json:"networks,omitempty"`
 
 	// Nodes Nodes that may receive it, by id
@@ -3343,7 +3379,7 @@ type UsageDay struct {
 	CostMinor    int64  `json:"cost_minor,omitempty"`
 	Currency     string `json:"currency,omitempty"`
 
-	// Day In UTC. A charge belongs to the day on which its time ends
+	// Day In UTC
 	//
 	// Examples: 2026-11-23
 	Day string `json:"day,omitempty"`
@@ -4501,6 +4537,24 @@ type GetProjectBillingAccountParams struct {
 	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
 }
 
+// DeleteBudgetParams defines parameters for DeleteBudget.
+type DeleteBudgetParams struct {
+	// SlipwayReason Why an operator acts on a customer's project; members leave it out
+	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
+}
+
+// GetBudgetParams defines parameters for GetBudget.
+type GetBudgetParams struct {
+	// SlipwayReason Why an operator acts on a customer's project; members leave it out
+	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
+}
+
+// PutBudgetParams defines parameters for PutBudget.
+type PutBudgetParams struct {
+	// SlipwayReason Why an operator acts on a customer's project; members leave it out
+	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
+}
+
 // CloseProjectParams defines parameters for CloseProject.
 type CloseProjectParams struct {
 	// SlipwayReason Why an operator acts on a customer's project; members leave it out
@@ -5083,6 +5137,9 @@ type UpdateAllocationJSONRequestBody = AllocationPatch
 // ReleaseAllocationJSONRequestBody defines body for ReleaseAllocation for application/json ContentType.
 type ReleaseAllocationJSONRequestBody = ReleaseRequest
 
+// PutBudgetJSONRequestBody defines body for PutBudget for application/json ContentType.
+type PutBudgetJSONRequestBody = BudgetRequest
+
 // PutGroupRoleJSONRequestBody defines body for PutGroupRole for application/json ContentType.
 type PutGroupRoleJSONRequestBody = RoleRequest
 
@@ -5452,7 +5509,7 @@ type ClientInterface interface {
 
 	// SetAccountThresholdsWithBody Replace the thresholds of a billing account
 	//
-	// They count from the next posting on. If-Match is the ETag of the balance.
+	// They count at once. If-Match is the ETag of the balance.
 	//
 	// Needs role admin or higher.
 	//
@@ -5463,7 +5520,7 @@ type ClientInterface interface {
 
 	// SetAccountThresholds Replace the thresholds of a billing account
 	//
-	// They count from the next posting on. If-Match is the ETag of the balance.
+	// They count at once. If-Match is the ETag of the balance.
 	//
 	// Needs role admin or higher.
 	//
@@ -7039,7 +7096,7 @@ type ClientInterface interface {
 
 	// ListAllocations List the allocations of a project, newest first
 	//
-	// Those that ended more than 90 days ago are left out; each can still be read by its id.
+	// Those that ended more than 90 days ago are left out.
 	//
 	// Needs any role in the project. An operator needs Slipway-Reason, which is audited.
 	//
@@ -7137,6 +7194,42 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/projects/{id}/billing-account (the `GetProjectBillingAccount` operationId).
 	GetProjectBillingAccount(ctx context.Context, id string, params *GetProjectBillingAccountParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteBudget Remove the budget of a project
+	//
+	// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+	//
+	// Corresponds with DELETE /api/v1/projects/{id}/budget (the `DeleteBudget` operationId).
+	DeleteBudget(ctx context.Context, id string, params *DeleteBudgetParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetBudget Read the budget of a project, and what it has cost in this month
+	//
+	// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+	//
+	// Corresponds with GET /api/v1/projects/{id}/budget (the `GetBudget` operationId).
+	GetBudget(ctx context.Context, id string, params *GetBudgetParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutBudgetWithBody Set the budget of a project
+	//
+	// It stops nothing: the owners and those with role billing get a notice at warn_percent and at the limit, once in a month. Another budget gives them again.
+	//
+	// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /api/v1/projects/{id}/budget (the `PutBudget` operationId).
+	PutBudgetWithBody(ctx context.Context, id string, params *PutBudgetParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutBudget Set the budget of a project
+	//
+	// It stops nothing: the owners and those with role billing get a notice at warn_percent and at the limit, once in a month. Another budget gives them again.
+	//
+	// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /api/v1/projects/{id}/budget (the `PutBudget` operationId).
+	PutBudget(ctx context.Context, id string, params *PutBudgetParams, body PutBudgetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CloseProject End everything of a project and keep its data
 	//
@@ -8126,7 +8219,7 @@ func (c *requests) ListAccountLedger(ctx context.Context, id string, params *Lis
 
 // SetAccountThresholdsWithBody Replace the thresholds of a billing account
 //
-// They count from the next posting on. If-Match is the ETag of the balance.
+// They count at once. If-Match is the ETag of the balance.
 //
 // Needs role admin or higher.
 //
@@ -8147,7 +8240,7 @@ func (c *requests) SetAccountThresholdsWithBody(ctx context.Context, id string, 
 
 // SetAccountThresholds Replace the thresholds of a billing account
 //
-// They count from the next posting on. If-Match is the ETag of the balance.
+// They count at once. If-Match is the ETag of the balance.
 //
 // Needs role admin or higher.
 //
@@ -11403,7 +11496,7 @@ func (c *requests) UpdateProject(ctx context.Context, id string, params *UpdateP
 
 // ListAllocations List the allocations of a project, newest first
 //
-// Those that ended more than 90 days ago are left out; each can still be read by its id.
+// Those that ended more than 90 days ago are left out.
 //
 // Needs any role in the project. An operator needs Slipway-Reason, which is audited.
 //
@@ -11602,6 +11695,82 @@ func (c *requests) GetBalance(ctx context.Context, id string, params *GetBalance
 // Corresponds with GET /api/v1/projects/{id}/billing-account (the `GetProjectBillingAccount` operationId).
 func (c *requests) GetProjectBillingAccount(ctx context.Context, id string, params *GetProjectBillingAccountParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetProjectBillingAccountRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteBudget Remove the budget of a project
+//
+// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Corresponds with DELETE /api/v1/projects/{id}/budget (the `DeleteBudget` operationId).
+func (c *requests) DeleteBudget(ctx context.Context, id string, params *DeleteBudgetParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteBudgetRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetBudget Read the budget of a project, and what it has cost in this month
+//
+// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Corresponds with GET /api/v1/projects/{id}/budget (the `GetBudget` operationId).
+func (c *requests) GetBudget(ctx context.Context, id string, params *GetBudgetParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetBudgetRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutBudgetWithBody Set the budget of a project
+//
+// It stops nothing: the owners and those with role billing get a notice at warn_percent and at the limit, once in a month. Another budget gives them again.
+//
+// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/projects/{id}/budget (the `PutBudget` operationId).
+func (c *requests) PutBudgetWithBody(ctx context.Context, id string, params *PutBudgetParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutBudgetRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutBudget Set the budget of a project
+//
+// It stops nothing: the owners and those with role billing get a notice at warn_percent and at the limit, once in a month. Another budget gives them again.
+//
+// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/v1/projects/{id}/budget (the `PutBudget` operationId).
+func (c *requests) PutBudget(ctx context.Context, id string, params *PutBudgetParams, body PutBudgetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutBudgetRequest(c.Server, id, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -22010,6 +22179,166 @@ func NewGetProjectBillingAccountRequest(server string, id string, params *GetPro
 	return req, nil
 }
 
+// NewDeleteBudgetRequest constructs an http.Request for the DeleteBudget method
+func NewDeleteBudgetRequest(server string, id string, params *DeleteBudgetParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/projects/%s/budget", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.SlipwayReason != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Slipway-Reason", *params.SlipwayReason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Slipway-Reason", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetBudgetRequest constructs an http.Request for the GetBudget method
+func NewGetBudgetRequest(server string, id string, params *GetBudgetParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/projects/%s/budget", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.SlipwayReason != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Slipway-Reason", *params.SlipwayReason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Slipway-Reason", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewPutBudgetRequest calls the generic PutBudget builder with application/json body
+func NewPutBudgetRequest(server string, id string, params *PutBudgetParams, body PutBudgetJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutBudgetRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewPutBudgetRequestWithBody constructs an http.Request for the PutBudget method, with any body, and a specified content type
+func NewPutBudgetRequestWithBody(server string, id string, params *PutBudgetParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/projects/%s/budget", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.SlipwayReason != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Slipway-Reason", *params.SlipwayReason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Slipway-Reason", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewCloseProjectRequest constructs an http.Request for the CloseProject method
 func NewCloseProjectRequest(server string, id string, params *CloseProjectParams) (*http.Request, error) {
 	var err error
@@ -25493,7 +25822,7 @@ func (c *Client) ListAccountLedger(ctx context.Context, id string, params *ListA
 
 // SetAccountThresholdsWithBody Replace the thresholds of a billing account
 //
-// They count from the next posting on. If-Match is the ETag of the balance.
+// They count at once. If-Match is the ETag of the balance.
 //
 // Needs role admin or higher.
 //
@@ -25508,7 +25837,7 @@ func (c *Client) SetAccountThresholdsWithBody(ctx context.Context, id string, pa
 
 // SetAccountThresholds Replace the thresholds of a billing account
 //
-// They count from the next posting on. If-Match is the ETag of the balance.
+// They count at once. If-Match is the ETag of the balance.
 //
 // Needs role admin or higher.
 //
@@ -27756,7 +28085,7 @@ func (c *Client) UpdateProject(ctx context.Context, id string, params *UpdatePro
 
 // ListAllocations List the allocations of a project, newest first
 //
-// Those that ended more than 90 days ago are left out; each can still be read by its id.
+// Those that ended more than 90 days ago are left out.
 //
 // Needs any role in the project. An operator needs Slipway-Reason, which is audited.
 //
@@ -27896,6 +28225,58 @@ func (c *Client) GetBalance(ctx context.Context, id string, params *GetBalancePa
 func (c *Client) GetProjectBillingAccount(ctx context.Context, id string, params *GetProjectBillingAccountParams, editors ...RequestEditorFn) (Answer[ProjectAccount], error) {
 	return ask[ProjectAccount](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
 		return c.requests.GetProjectBillingAccount(ctx, id, params, editors...)
+	})
+}
+
+// DeleteBudget Remove the budget of a project
+//
+// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Corresponds with DELETE /api/v1/projects/{id}/budget (the `DeleteBudget` operationId).
+func (c *Client) DeleteBudget(ctx context.Context, id string, params *DeleteBudgetParams, editors ...RequestEditorFn) (Answer[Nothing], error) {
+	return ask[Nothing](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.DeleteBudget(ctx, id, params, editors...)
+	})
+}
+
+// GetBudget Read the budget of a project, and what it has cost in this month
+//
+// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Corresponds with GET /api/v1/projects/{id}/budget (the `GetBudget` operationId).
+func (c *Client) GetBudget(ctx context.Context, id string, params *GetBudgetParams, editors ...RequestEditorFn) (Answer[Budget], error) {
+	return ask[Budget](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.GetBudget(ctx, id, params, editors...)
+	})
+}
+
+// PutBudgetWithBody Set the budget of a project
+//
+// It stops nothing: the owners and those with role billing get a notice at warn_percent and at the limit, once in a month. Another budget gives them again.
+//
+// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/projects/{id}/budget (the `PutBudget` operationId).
+func (c *Client) PutBudgetWithBody(ctx context.Context, id string, params *PutBudgetParams, contentType string, body io.Reader, editors ...RequestEditorFn) (Answer[Budget], error) {
+	return ask[Budget](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.PutBudgetWithBody(ctx, id, params, contentType, body, editors...)
+	})
+}
+
+// PutBudget Set the budget of a project
+//
+// It stops nothing: the owners and those with role billing get a notice at warn_percent and at the limit, once in a month. Another budget gives them again.
+//
+// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/v1/projects/{id}/budget (the `PutBudget` operationId).
+func (c *Client) PutBudget(ctx context.Context, id string, params *PutBudgetParams, body PutBudgetJSONRequestBody, editors ...RequestEditorFn) (Answer[Budget], error) {
+	return ask[Budget](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.PutBudget(ctx, id, params, body, editors...)
 	})
 }
 

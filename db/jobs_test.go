@@ -123,7 +123,8 @@ func projection(j db.Job, seq int64) db.Projection {
 func project(t testing.TB, s *db.Store, p db.Projection) (applied bool, err error) {
 	t.Helper()
 	err = s.Tx(t.Context(), func(tx *db.Tx) (err error) {
-		applied, err = tx.ProjectJob(t.Context(), p)
+		out, err := tx.ProjectJob(t.Context(), p)
+		applied = out.Applied
 		return err
 	})
 	return applied, err
@@ -366,4 +367,28 @@ func TestOneLiveJobForABMC(t *testing.T) {
 	require.ErrorIs(t, err, db.ErrNotFound)
 	_, err = create()
 	require.NoError(t, err)
+}
+
+// TestProjectJob_RefusedRowWritesNothing sends a step of which the database refuses the last row: the
+// event and the columns, which were sent before it, are not there either.
+func TestProjectJob_RefusedRowWritesNothing(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	j := dbtest.Job(t, s, dbtest.JobStatus(lifecycle.JobRunning))
+	before, err := s.Job(t.Context(), j.ID)
+	require.NoError(t, err)
+	events := func() (n int) {
+		require.NoError(t, s.DBTX().QueryRow(t.Context(), "SELECT count(*) FROM outbox").Scan(&n))
+		return n
+	}
+	had := events()
+	p := projection(j, 1)
+	p.Stages[1].State = "nonsense"
+	applied, err := project(t, s, p)
+	require.ErrorIs(t, err, db.ErrInvalid)
+	require.False(t, applied)
+	after, err := s.Job(t.Context(), j.ID)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+	require.Equal(t, had, events())
 }

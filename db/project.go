@@ -48,6 +48,15 @@ type Projection struct {
 	Entries []Entry
 }
 
+// Projected says what a step of a job came to.
+type Projected struct {
+	Applied bool
+	// Seq, RunID and Pass are those of the job now.
+	Seq   int64
+	RunID string
+	Pass  int
+}
+
 // NodeMove moves the job's node with the projection. The transition is named,
 // or else is the one that leads To where the owner may go.
 type NodeMove struct {
@@ -67,23 +76,28 @@ type NodeMove struct {
 // or repeated projection is harmless. A jump that is no edge is refused and
 // nothing is written. The sequence goes on when a lost workflow is started
 // again: the new run continues from Job.Seq.
-func (tx *Tx) ProjectJob(ctx context.Context, p Projection) (applied bool, err error) {
+func (tx *Tx) ProjectJob(ctx context.Context, p Projection) (Projected, error) {
 	j, err := tx.LockJob(ctx, p.JobID)
 	if err != nil {
-		return false, err
+		return Projected{}, err
 	}
+	out := Projected{Seq: j.Seq, RunID: j.RunID, Pass: PassOf(j.Compensations)}
 	if p.Seq <= j.Seq {
-		return false, nil
+		return out, nil
 	}
-	if err := tx.projectStatus(ctx, j, p); err != nil {
-		return false, err
+	var rest queue // one round trip for what answers nothing
+	if err := tx.projectStatus(ctx, &rest, j, p); err != nil {
+		return out, err
 	}
-	if err := tx.projectColumns(ctx, p); err != nil {
-		return false, err
+	if err := projectColumns(ctx, &rest, p); err != nil {
+		return out, err
+	}
+	if err := rest.send(ctx, tx.dbtx); err != nil {
+		return out, MapError("project job "+p.JobID, err)
 	}
 	if p.NodeMove != nil {
 		if err := tx.projectNode(ctx, j, p); err != nil {
-			return false, err
+			return out, err
 		}
 	}
 	for _, e := range p.Entries {
@@ -91,15 +105,19 @@ func (tx *Tx) ProjectJob(ctx context.Context, p Projection) (applied bool, err e
 			e.ResourceKind, e.ResourceID, e.NodeID = "job", j.ID, j.NodeID
 		}
 		if err := tx.AppendAudit(ctx, e); err != nil {
-			return false, err
+			return out, err
 		}
 	}
-	return true, nil
+	if p.Status == lifecycle.JobCompensating && j.Status != p.Status {
+		out.Pass++
+	}
+	out.Applied, out.Seq, out.RunID = true, p.Seq, p.RunID
+	return out, nil
 }
 
 // projectStatus moves the job when its status differs, and otherwise only
 // tells that it went on.
-func (tx *Tx) projectStatus(ctx context.Context, j Job, p Projection) error {
+func (tx *Tx) projectStatus(ctx context.Context, rest *queue, j Job, p Projection) error {
 	from := j.Status
 	j.Stage, j.FailureClass = p.Stage, p.FailureClass
 	j.ProgressPercent, j.ReachedPercent = p.ProgressPercent, p.ReachedPercent
@@ -108,7 +126,7 @@ func (tx *Tx) projectStatus(ctx context.Context, j Job, p Projection) error {
 		if err != nil {
 			return err
 		}
-		return tx.AppendEvent(ctx, Event{ResourceKind: "job", ResourceID: j.ID, NodeID: j.NodeID, Type: "job.progress", Payload: payload})
+		return rest.statements().AppendEvent(ctx, Event{ResourceKind: "job", ResourceID: j.ID, NodeID: j.NodeID, Type: "job.progress", Payload: payload})
 	}
 	t, err := lifecycle.JobTransition(from, p.Status)
 	if err != nil {
@@ -125,8 +143,9 @@ func (tx *Tx) projectStatus(ctx context.Context, j Job, p Projection) error {
 	return err
 }
 
-func (tx *Tx) projectColumns(ctx context.Context, p Projection) error {
-	err := tx.q.ProjectJob(ctx, gen.ProjectJobParams{
+func projectColumns(ctx context.Context, rest *queue, p Projection) error {
+	q := rest.statements().q
+	err := q.ProjectJob(ctx, gen.ProjectJobParams{
 		ID: p.JobID, Seq: p.Seq, RunID: p.RunID, Stage: p.Stage, StageOrdinal: p.StageOrdinal, Attempt: p.Attempt, FailureClass: p.FailureClass,
 		FailedStage: p.FailedStage, Message: ClipText(p.Message, MaxMessage), RecommendedAction: p.RecommendedAction,
 		NextStep: ClipText(p.NextStep, MaxMessage), WaitingOutside: p.WaitingOutside, Frozen: p.Frozen, Adopted: p.Adopted, Observed: p.Observed,
@@ -147,7 +166,7 @@ func (tx *Tx) projectColumns(ctx context.Context, p Projection) error {
 	if err != nil {
 		return fmt.Errorf("stages of job %s: %w", p.JobID, err)
 	}
-	return MapError("project stages of job "+p.JobID, tx.q.ProjectStages(ctx, params))
+	return MapError("project stages of job "+p.JobID, q.ProjectStages(ctx, params))
 }
 
 func orNull(b json.RawMessage) json.RawMessage {

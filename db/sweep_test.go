@@ -82,22 +82,18 @@ func TestAJobThatMovedIsNotLost(t *testing.T) {
 	j := dbtest.Job(t, s, dbtest.JobStatus(lifecycle.JobRunning))
 	sent(t, s)
 	seen := liveJob(t, s, j.ID)
-	project := func(seq int64, stage string, state lifecycle.StageState) bool {
-		applied := false
-		require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
-			var err error
-			applied, err = tx.ProjectJob(t.Context(), db.Projection{
-				JobID: j.ID, Seq: seq, RunID: "r1", Status: lifecycle.JobRunning, Stage: stage,
-				Stages: []lifecycle.StageRow{{Ordinal: 1, Name: stage, State: state, Attempts: 1}},
-			})
-			return err
-		}))
+	step := func(seq int64, stage string, state lifecycle.StageState) bool {
+		applied, err := project(t, s, db.Projection{
+			JobID: j.ID, Seq: seq, RunID: "r1", Status: lifecycle.JobRunning, Stage: stage,
+			Stages: []lifecycle.StageRow{{Ordinal: 1, Name: stage, State: state, Attempts: 1}},
+		})
+		require.NoError(t, err)
 		return applied
 	}
-	require.True(t, project(1, "wait_for_ready", "running"))
+	require.True(t, step(1, "wait_for_ready", "running"))
 	require.False(t, parkLost(t, s, seen, "gone"))
 	require.True(t, parkLost(t, s, liveJob(t, s, j.ID), "gone"))
-	require.False(t, project(2, "wait_for_ready", "succeeded"), "the step that was on its way")
+	require.False(t, step(2, "wait_for_ready", "succeeded"), "the step that was on its way")
 	stages, err := s.JobStages(t.Context(), j.ID)
 	require.NoError(t, err)
 	require.Equal(t, lifecycle.StageFailed, stages[0].State)

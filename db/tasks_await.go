@@ -77,12 +77,6 @@ func (tx *Tx) RequireJobAtWork(ctx context.Context, jobID string, undo bool, pas
 // PassOf returns the pass that a job is at: 1, and one more each time that it was taken back.
 func PassOf(compensations int) int { return compensations + 1 }
 
-// PassOfJob reads the pass of a job and holds it until the transaction ends.
-func (tx *Tx) PassOfJob(ctx context.Context, jobID string) (int, error) {
-	job, err := tx.q.HoldJobStatus(ctx, jobID)
-	return PassOf(job.Compensations), MapError("job "+jobID, err)
-}
-
 // await is AwaitTask for one key; next is the key of the task that took, or
 // takes, its place.
 func (tx *Tx) await(ctx context.Context, in NewTask) (t NodeTask, done bool, next string, err error) {

@@ -179,12 +179,10 @@ func TestAwaitTask_RefusesWhatAJobAskedBeforeItWasTakenBack(t *testing.T) {
 	t.Parallel()
 	w := newTasks(t)
 	job := dbtest.Job(t, w.Store, dbtest.On(w.node.ID), dbtest.JobStatus(lifecycle.JobRunning))
-	pass := func() (n int) {
-		require.NoError(t, w.Tx(t.Context(), func(tx *db.Tx) (err error) {
-			n, err = tx.PassOfJob(t.Context(), job.ID)
-			return err
-		}))
-		return n
+	pass := func() int {
+		now, err := w.Job(t.Context(), job.ID)
+		require.NoError(t, err)
+		return db.PassOf(now.Compensations)
 	}
 	move := func(to ...lifecycle.JobStatus) {
 		from := lifecycle.JobRunning

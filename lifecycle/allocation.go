@@ -202,6 +202,7 @@ const (
 	StageIsolateNode       = "isolate_node"
 	StageSnapshotFirmware  = "snapshot_firmware"
 	StageRetireCredentials = "retire_credentials"
+	StageProbeNetwork      = "probe_network"
 	StageCreateAccount     = "create_account"
 	StageProveLogin        = "prove_login"
 	StageInstallKeys       = "install_keys"
@@ -212,8 +213,8 @@ const (
 // AllocationProvisionStages lists the stages of the job that provisions an allocation, in order.
 func AllocationProvisionStages() []string {
 	return []string{
-		StageClaimNode, StageCheckNode, StageIsolateNode, StageSnapshotFirmware, StageRetireCredentials, StageCreateAccount, StageProveLogin,
-		StageInstallKeys, StageProveKeys, StageActivate,
+		StageClaimNode, StageCheckNode, StageIsolateNode, StageSnapshotFirmware, StageRetireCredentials, StageProbeNetwork, StageCreateAccount,
+		StageProveLogin, StageInstallKeys, StageProveKeys, StageActivate,
 	}
 }
 

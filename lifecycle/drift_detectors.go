@@ -53,6 +53,7 @@ const (
 	DriftOccupancy          = "occupancy_mismatch"
 	DriftMAASOccupant       = "maas_occupant_differs"
 	DriftAgentOccupant      = "agent_occupant_differs"
+	DriftNetworkOpen        = "network_open"
 	DriftSiteUnreachable    = "site_unreachable"
 	DriftBreakerOpen        = "breaker_open"
 )
@@ -229,6 +230,11 @@ func driftOfAgents() []DriftDetector {
 			Name: DriftClockSkew, Scope: DriftOfNode, Severity: DriftWarning, Sources: of, Expects: serving(), Closes: untilGone,
 			Finds: "the node's clock differs from the server's by more than 30 s", Evidence: []string{"skew"},
 			Next: "Look at time synchronisation on the node; beyond five minutes MAAS refuses its requests.",
+		},
+		{
+			Name: DriftNetworkOpen, Scope: DriftOfNode, Severity: DriftCritical, Sources: of, Expects: serving(), Closes: untilGone,
+			Finds: "the node's network reaches the control plane, MAAS, a BMC or another node; the node is not claimed meanwhile", Evidence: []string{"open", "tried", "probed_at"},
+			Next: "Close the network for nodes: a tenant on it would reach what is named. A later pass tries again. Ignore the finding, or name the target in network_probe.allowed, only if it is meant.",
 		},
 		report(DriftGPUCount, "the agent reports another number of GPUs than the SKU has", "Check the GPUs on the node (nvidia-smi, dmesg); fix them and unquarantine the node.", true),
 		report(DriftGPUFault, "a GPU has a failed or pending row remap or more uncorrected errors than the SKU allows", "Reset or replace the GPU, then unquarantine the node.", true),

@@ -36,10 +36,13 @@ const (
 	FailDriveUnexpected       FailureClass = "drive_unexpected"
 	FailDriveMissing          FailureClass = "drive_missing"
 	FailFirmwareChanged       FailureClass = "firmware_changed"
+	FailNetworkOpen           FailureClass = "network_open"
 	FailAccessUnconfirmed     FailureClass = "access_unconfirmed"
 	FailCapacity              FailureClass = "capacity_unavailable"
 	FailStorageRejected       FailureClass = "storage_rejected"
 	FailPaymentMismatch       FailureClass = "payment_mismatch"
+	FailPaymentsUnavailable   FailureClass = "payments_unavailable"
+	FailPaymentsRejected      FailureClass = "payments_rejected"
 	FailSecretUnavailable     FailureClass = "secret_unavailable"
 	FailConfiguration         FailureClass = "configuration_invalid"
 	FailStageDeadline         FailureClass = "stage_deadline_exceeded"
@@ -102,10 +105,13 @@ var failures = []FailureInfo{
 	{Class: FailDriveUnexpected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A drive is in the node that its record does not name, and nothing was erased; pull or protect it, or accept the drives that the agent reports, then retry the stage.", NodeUnsafe: true},
 	{Class: FailDriveMissing, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A drive of the node's record is not there; find it and put it back, or destroy it and accept the drives that the agent reports, then retry the stage.", NodeUnsafe: true},
 	{Class: FailFirmwareChanged, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The BMC's accounts, its network, the boot order, Secure Boot or a firmware version differs from the claim; put back what the message names, then retry the stage.", NodeUnsafe: true},
+	{Class: FailNetworkOpen, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The node's network reaches what no tenant may reach; close the network to what the message names, then unquarantine the node.", NodeUnsafe: true},
 	{Class: FailAccessUnconfirmed, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "Nothing proves that the tenant's access has ended, and neither the BMC nor MAAS could switch the node off; cut its power or its network by hand, bring the BMC back, then retry the stage.", NodeUnsafe: true},
 	{Class: FailCapacity, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "No node is free for this SKU; add capacity, then retry the stage."},
 	{Class: FailStorageRejected, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The storage back end refused; fix the cause it names, then retry the stage."},
 	{Class: FailPaymentMismatch, Manual: true, AutoAttempts: 1, Recommended: ActionMarkManual, Next: "The amounts differ; resolve the payment session by hand."},
+	{Class: FailPaymentsUnavailable, AutoAttempts: 10, Recommended: ActionRetryStage, Next: "The payment provider does not answer as it should; check its status page and the network, then retry the stage: a request is repeated with its key, so nothing is paid twice."},
+	{Class: FailPaymentsRejected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The payment provider refused the request; fix the cause it names, then retry the stage."},
 	{Class: FailSecretUnavailable, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A secret that the site or profile refers to cannot be read; store it under that reference, then retry the stage."},
 	{Class: FailConfiguration, Manual: true, AutoAttempts: 1, Recommended: ActionRerun, Next: "The site, profile or SKU is not usable as it stands; correct what the message names, then rerun: they are read again."},
 	{Class: FailStageDeadline, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The stage did not end before its deadline; look at the last observed state, then retry the stage."},

@@ -143,6 +143,9 @@ type JobFacts struct {
 	// WaitingOutside is true while the current stage waits on the outside
 	// world (MAAS, the node), when adoption makes sense.
 	WaitingOutside bool
+	// Unobserved names the current stage where it has no outside state to observe: there is nothing
+	// to adopt. "" where it has.
+	Unobserved string
 	// CleanUp is true once a clean-up has begun and has not ended: also while it
 	// is parked, when the failure is FailCompensation.
 	CleanUp bool
@@ -230,6 +233,9 @@ func Decide(a Action, s JobStatus, f JobFacts) Verdict {
 			return no("clean-up has begun and must end first: resume it, cancel or restart clean")
 		}
 		if s.Parked() || (s == JobRunning && f.WaitingOutside) {
+			if f.Unobserved != "" {
+				return no("stage %s has no outside state to observe", f.Unobserved)
+			}
 			return yes(EffectAdopt)
 		}
 		if s == JobRunning {

@@ -58,3 +58,18 @@ func TestWhoFroze(t *testing.T) {
 	require.Equal(t, "frozen by anna", lifecycle.FrozenBy("anna", ""))
 	require.Equal(t, "frozen by anna: smoke", lifecycle.FrozenBy("anna", "smoke"))
 }
+
+// An adoption that the stage would refuse is not among the allowed actions.
+func TestAllowedActions_OfAStageWithoutOutside(t *testing.T) {
+	t.Parallel()
+	for _, f := range []lifecycle.JobFacts{{}, {WaitingOutside: true}} {
+		for _, s := range []lifecycle.JobStatus{lifecycle.JobRunning, lifecycle.JobFailedRetryable, lifecycle.JobFailedManual} {
+			f.Unobserved = lifecycle.UnobservedStage(lifecycle.StageLoadSiteConfig)
+			require.NotContains(t, lifecycle.AllowedActions(s, f), lifecycle.ActionAdopt)
+		}
+		f.Unobserved = lifecycle.UnobservedStage(lifecycle.StageWaitReady)
+		require.Contains(t, lifecycle.AllowedActions(lifecycle.JobFailedManual, f), lifecycle.ActionAdopt)
+	}
+	require.Equal(t, "stage load_site_config has no outside state to observe",
+		lifecycle.Decide(lifecycle.ActionAdopt, lifecycle.JobFailedManual, lifecycle.JobFacts{Unobserved: "load_site_config"}).Reason)
+}

@@ -72,6 +72,7 @@ const (
 	TaskKindSetMetadata TaskKind = "allocation.set_metadata"
 
 	TaskKindRetireCredentials TaskKind = "node.retire_credentials"
+	TaskKindProbeNetwork      TaskKind = "node.probe_network"
 
 	TaskKindScrub    TaskKind = "gpu.scrub"
 	TaskKindValidate TaskKind = "node.validate"
@@ -99,6 +100,7 @@ var taskKinds = []TaskKindInfo{
 	{TaskKindSetKeys, 1, true, 10 * time.Minute, "let exactly these public keys log in to the account of an allocation"},
 	{TaskKindSetMetadata, 1, true, 10 * time.Minute, "serve what the node's tenant may know of the allocation on the link-local address, or end that"},
 	{TaskKindRetireCredentials, 1, true, 10 * time.Minute, "remove from the node's disk what its installation was given: user-data, credentials for MAAS, the enrolment token"},
+	{TaskKindProbeNetwork, 1, true, 5 * time.Minute, "try to connect to addresses that the node must not reach, and name those that answer"},
 	{TaskKindScrub, 1, false, 12 * time.Hour, "erase what tenants may have left: users, processes, mounts, disks, GPUs; a result per device"},
 	{TaskKindValidate, 1, true, 2 * time.Hour, "prove from a fresh boot that the node is clean and meets its SKU"},
 	{TaskKindUpdate, 1, false, 30 * time.Minute, "install the agent version of a signed manifest, check it, or go back"},
@@ -204,8 +206,8 @@ func (k TaskKind) CheckArgs(version int, raw json.RawMessage) (any, error) {
 	into := map[TaskKind]any{
 		TaskKindDrain: &spec.DrainArgs{}, TaskKindUninstall: &spec.UninstallArgs{}, TaskKindRevokeUser: &spec.RevokeUserArgs{},
 		TaskKindCreateUser: &spec.CreateUserArgs{}, TaskKindSetKeys: &spec.SetKeysArgs{}, TaskKindSetMetadata: &spec.SetMetadataArgs{},
-		TaskKindRetireCredentials: &spec.RetireCredentialsArgs{},
-		TaskKindScrub:             &spec.ScrubArgs{}, TaskKindValidate: &spec.ValidateArgs{}, TaskKindUpdate: &spec.UpdateArgs{},
+		TaskKindRetireCredentials: &spec.RetireCredentialsArgs{}, TaskKindProbeNetwork: &spec.ProbeNetworkArgs{},
+		TaskKindScrub: &spec.ScrubArgs{}, TaskKindValidate: &spec.ValidateArgs{}, TaskKindUpdate: &spec.UpdateArgs{},
 	}[k]
 	return into, spec.DecodeArgs(raw, into)
 }

@@ -15,10 +15,11 @@ const (
 	SideBMC     Side = "bmc"
 	SideSSH     Side = "ssh"
 	SideSecrets Side = "secrets"
+	SideStripe  Side = "stripe"
 )
 
 // sideOfOp has the side of each first part of an Error's Op.
-var sideOfOp = map[string]Side{"maas": SideMAAS, "redfish": SideBMC, "ipmi": SideBMC, "ssh": SideSSH, "secrets": SideSecrets}
+var sideOfOp = map[string]Side{"maas": SideMAAS, "redfish": SideBMC, "ipmi": SideBMC, "ssh": SideSSH, "secrets": SideSecrets, "stripe": SideStripe}
 
 // Side returns the side that e is about, "" where its Op names none.
 func (e *Error) Side() Side {
@@ -69,6 +70,19 @@ var failureTables = map[Side]failureTable{
 		KindInvalid:                lifecycle.FailConfiguration,
 		KindUnsupported:            lifecycle.FailConfiguration,
 		KindUncertain:              lifecycle.FailPowerNotConfirmed,
+	}},
+	SideStripe: {lifecycle.FailPaymentsRejected, map[Kind]lifecycle.FailureClass{
+		KindUnreachable: lifecycle.FailPaymentsUnavailable,
+		KindUnavailable: lifecycle.FailPaymentsUnavailable,
+		KindBusy:        lifecycle.FailPaymentsUnavailable,
+		// A mutation is repeated with its key, or what it made is read.
+		KindUncertain:    lifecycle.FailPaymentsUnavailable,
+		KindProtocol:     lifecycle.FailPaymentsUnavailable,
+		KindTooBig:       lifecycle.FailPaymentsUnavailable,
+		KindUnauthorized: lifecycle.FailConfiguration,
+		KindForbidden:    lifecycle.FailConfiguration,
+		// A redirect, or an object of the other mode.
+		KindForeign: lifecycle.FailConfiguration,
 	}},
 	SideSSH: {lifecycle.FailSSHSeed, map[Kind]lifecycle.FailureClass{
 		KindPinMismatch: lifecycle.FailStateDisagreement,

@@ -41,7 +41,7 @@ func Class(kind lifecycle.TaskKind, code string) lifecycle.FailureClass {
 	case lifecycle.TaskKindValidate:
 		return lifecycle.FailNodeUnhealthy
 	case lifecycle.TaskKindDrain, lifecycle.TaskKindUninstall, lifecycle.TaskKindRevokeUser, lifecycle.TaskKindUpdate,
-		lifecycle.TaskKindCreateUser, lifecycle.TaskKindSetKeys, lifecycle.TaskKindSetMetadata, lifecycle.TaskKindRetireCredentials:
+		lifecycle.TaskKindCreateUser, lifecycle.TaskKindSetKeys, lifecycle.TaskKindSetMetadata, lifecycle.TaskKindRetireCredentials, lifecycle.TaskKindProbeNetwork:
 	}
 	return lifecycle.FailNodeTask
 }

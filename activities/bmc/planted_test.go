@@ -8,6 +8,7 @@ import (
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/providers"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -22,7 +23,7 @@ func TestSettings_FindWhatATenantPlanted(t *testing.T) {
 		found string
 	}{
 		"nothing":       {func(*lab) {}, ""},
-		"BMC account":   {func(l *lab) { l.sim.PlantAccount("backdoor") }, "account/"},
+		"BMC account":   {func(l *lab) { l.sim.AddAccount("backdoor", "Pass-12345678") }, "account/"},
 		"boot override": {func(l *lab) { l.hw.SetBootOverride(simhw.Override{Target: "Pxe", Enabled: "Continuous"}) }, "boot/override was "},
 		"EFI entry":     {func(l *lab) { l.hw.SetBootEntries("Boot0042") }, "boot/order was "},
 		"BIOS version":  {func(l *lab) { l.sim.SetFirmware("BIOS", "0.0.1") }, "firmware/"},
@@ -51,4 +52,48 @@ func TestSettings_FindWhatATenantPlanted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withoutSettings is a protocol that shows no settings, as IPMI does.
+type withoutSettings struct{ providers.BMCOpener }
+
+func (o withoutSettings) OpenBMC(t providers.BMCTarget) (providers.BMC, error) {
+	b, err := o.BMCOpener.OpenBMC(t)
+	return struct{ providers.BMC }{b}, err
+}
+
+// TestSettings_OfABMCThatShowsNone: what its protocol never offers is named as not verified, and is no
+// difference. A BMC that showed its settings at the claim and shows none now has changed.
+func TestSettings_OfABMCThatShowsNone(t *testing.T) {
+	t.Parallel()
+	const none = "the BMC's protocol does not show its settings"
+	l := newLab(t, "Dell", 1, nil)
+	claims := func() bmcact.SettingsIn {
+		node := dbtest.Node(t, l.truth)
+		tenant := dbtest.Occupy(t, l.truth, node.ID)
+		return bmcact.SettingsIn{
+			AllocationRef: contract.AllocationRef{JobRef: contract.JobRef{JobID: "job_settings", NodeID: node.ID}, AllocationID: tenant.ID}, BMCID: l.bmcID,
+		}
+	}
+	before := claims()
+	_, err := l.acts.KeepSettings(t.Context(), before)
+	require.NoError(t, err)
+
+	l.acts.Openers = map[string]providers.BMCOpener{"redfish": withoutSettings{l.acts.Openers["redfish"]}}
+	in := claims()
+	off, err := l.acts.DisableHostInterfaces(t.Context(), in)
+	require.NoError(t, err)
+	require.Equal(t, "the BMC's protocol cannot switch off a host interface", off.Note)
+	kept, err := l.acts.KeepSettings(t.Context(), in)
+	require.NoError(t, err)
+	require.Equal(t, []string{none}, kept.NotOffered)
+	got, err := l.acts.CompareSettings(t.Context(), in)
+	require.NoError(t, err)
+	require.Empty(t, got.Changed)
+	require.Equal(t, []string{none}, got.NotOffered)
+	require.False(t, got.Done, "nothing is verified")
+
+	got, err = l.acts.CompareSettings(t.Context(), before)
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(got.Changed, ";"), "is not shown")
 }

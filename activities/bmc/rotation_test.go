@@ -230,3 +230,69 @@ func TestAnotherJobTakesOverALostRotation(t *testing.T) {
 	require.Equal(t, candidate, l.must(l.acts.CommitRotation).CurrentRef)
 	require.Equal(t, 1, l.sim.Counters().PasswordChanges)
 }
+
+// sentAndDoubted brings a rotation to prepared with a candidate that was sent: the BMC rejected it
+// once, while it restarted, and takes it since.
+func (l *lab) sentAndDoubted() (candidate string) {
+	l.t.Helper()
+	candidate = l.must(l.acts.PrepareRotation).CandidateRef
+	require.NoError(l.t, l.truth.MoveBMCRotation(l.t.Context(), l.bmcID, candidate, lifecycle.RotationPrepared, lifecycle.RotationSend))
+	spec := l.hw.Spec()
+	l.hw.SetBMC(spec.BMCAddress, spec.BMCUser, l.password(candidate, true))
+	require.NoError(l.t, l.truth.MoveBMCRotation(l.t.Context(), l.bmcID, candidate, lifecycle.RotationApplying, lifecycle.RotationRefuse))
+	l.safe(true)
+	return candidate
+}
+
+// patiently repeats a step once, after the time that the BMC's lockout takes, where that allows no
+// second login at once.
+func (l *lab) patiently(step rotateStep) contract.RotationFacts {
+	l.t.Helper()
+	f, err := step(l.t.Context(), l.in("test"))
+	l.safe(true)
+	if err == nil {
+		return f
+	}
+	requireClass(l.t, err, lifecycle.FailBMCUnreachable)
+	l.passTime(err)
+	return l.must(step)
+}
+
+// TestUndo_ProvesTheLoginAfterASend checks that a candidate that was sent once is not dropped unless
+// the login before is proven, whatever the BMC said of it.
+func TestUndo_ProvesTheLoginAfterASend(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Supermicro", 2, nil)
+	candidate := l.sentAndDoubted()
+	f := l.patiently(l.acts.UndoRotation)
+	require.Equal(t, candidate, f.CurrentRef, "the BMC has the new password: it stays")
+	require.True(t, l.must(l.acts.CheckRotationEnded).Undone)
+	require.Equal(t, 1, l.sim.Counters().FailedLogins)
+
+	l = newLab(t, "Supermicro", 2, nil)
+	candidate = l.sentAndDoubted()
+	require.True(t, l.must(l.acts.ApplyRotation).Applied, "a retry finds out too")
+	require.True(t, l.patiently(l.acts.VerifyRotation).Verified)
+	require.Equal(t, candidate, l.must(l.acts.CommitRotation).CurrentRef)
+}
+
+// TestUndo_KeepsACandidateWhenNoLoginIsTaken checks that logins stop after both were rejected, and
+// that nothing is dropped.
+func TestUndo_KeepsACandidateWhenNoLoginIsTaken(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Lenovo", 2, nil)
+	candidate := l.sentAndDoubted()
+	l.changedByHand()
+	_, err := l.acts.UndoRotation(t.Context(), l.in("test"))
+	require.Error(t, err)
+	rec := l.record()
+	require.Equal(t, candidate, rec.CandidateRef)
+	require.NotEmpty(t, l.password(candidate, true))
+	for range 3 {
+		_, err = l.acts.UndoRotation(t.Context(), l.in("test"))
+		require.Error(t, err)
+	}
+	require.LessOrEqual(t, l.sim.Counters().FailedLogins, 3, "no login is tried for ever")
+	require.Zero(t, l.sim.Counters().Lockouts)
+	require.Equal(t, candidate, l.record().CandidateRef)
+}

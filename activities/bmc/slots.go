@@ -3,6 +3,7 @@ package bmc
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,9 @@ type rotation struct {
 	row           db.BMCRotation // the job's newest
 	caPEM         string
 	trustFirstPin bool
+	// currentTried: the current login was rejected in this step after a candidate had been sent.
+	// currentProven: it was let in.
+	currentTried, currentProven bool
 }
 
 func (r *rotation) load(ctx context.Context) error {
@@ -144,15 +148,40 @@ func (r *rotation) draw(ctx context.Context, length int) (providers.Secret, erro
 	return loginSecret(now.Username, fresh)
 }
 
-// enter logs in with one slot. demote is the state in which the rotation stood
-// when a rejection is an answer: it then goes back to prepared, in one
-// transaction with the count.
-func (r *rotation) enter(ctx context.Context, slot string, demote lifecycle.RotationState) (*loginSession, error) {
+// enterCandidate logs in with the candidate. A rejection is an answer: the rotation then goes back to
+// prepared from the state in which it stood.
+func (r *rotation) enterCandidate(ctx context.Context, from lifecycle.RotationState) (*loginSession, error) {
+	return r.enter(ctx, contract.SlotCandidate, from, lifecycle.RotationRefuse)
+}
+
+// enterCurrent logs in with the current login. Where the candidate was sent, a rejection is an answer
+// too: the BMC may have taken the candidate although it said otherwise, so the rotation goes back to
+// applying, which finds out. It does so once a step; a second rejection stops further logins.
+func (r *rotation) enterCurrent(ctx context.Context) (*loginSession, error) {
+	from := lifecycle.RotationNone
+	if r.rec.RotationState == lifecycle.RotationPrepared && slices.Contains(r.row.SentRefs, r.rec.CandidateRef) && !r.currentTried {
+		from = lifecycle.RotationPrepared
+	}
+	s, err := r.enter(ctx, contract.SlotCurrent, from, lifecycle.RotationSend)
+	switch {
+	case errors.Is(err, errSlotRejected):
+		r.currentTried, r.rec.RotationState = true, lifecycle.RotationApplying
+	case err == nil:
+		r.currentProven = true
+	}
+	return s, err
+}
+
+// enter logs in with one slot. Unless from is none, a rejection makes the transition from there, in
+// one transaction with the count.
+func (r *rotation) enter(
+	ctx context.Context, slot string, from lifecycle.RotationState, rejected lifecycle.Transition[lifecycle.RotationState],
+) (*loginSession, error) {
 	e := loginRequest{job: r.in.JobRef, bmcID: r.in.BMCID, caPEM: r.caPEM, trustFirstPin: r.trustFirstPin, slot: slot}
 	candidate := r.rec.CandidateRef
-	if demote != lifecycle.RotationNone {
+	if from != lifecycle.RotationNone {
 		e.onRejected = func(ctx context.Context, tx *db.Tx) error {
-			return tx.MoveBMCRotation(ctx, r.in.BMCID, candidate, demote, lifecycle.RotationRefuse)
+			return tx.MoveBMCRotation(ctx, r.in.BMCID, candidate, from, rejected)
 		}
 	}
 	return r.a.enter(ctx, e)
@@ -165,6 +194,9 @@ func (r *rotation) move(ctx context.Context, t lifecycle.Transition[lifecycle.Ro
 	})
 	if err == nil {
 		r.rec.RotationState = t.To
+		if t.To == lifecycle.RotationApplying {
+			r.row.SentRefs = append(r.row.SentRefs, r.rec.CandidateRef)
+		}
 	}
 	return err
 }
@@ -196,7 +228,10 @@ func (r *rotation) apply(ctx context.Context) error {
 // send changes the password from the current to the candidate. That it is being
 // sent is written down first. It returns nil with the outcome unknown too.
 func (r *rotation) send(ctx context.Context) error {
-	v, err := r.enter(ctx, contract.SlotCurrent, lifecycle.RotationNone)
+	v, err := r.enterCurrent(ctx)
+	if errors.Is(err, errSlotRejected) {
+		return nil // applying again: the next round finds out
+	}
 	if err != nil {
 		return err
 	}
@@ -283,10 +318,10 @@ func (r *rotation) fit(ctx context.Context, v *loginSession, accounts providers.
 	return r.newCandidate(ctx, r.rec.CandidateRef, length)
 }
 
-// findOut tries the candidate, once. A rejection says that the current login is
-// live: nothing else was ever sent.
+// findOut tries the candidate, once. A rejection says that the current login is live, which a login
+// with it has to prove before the rotation is dropped.
 func (r *rotation) findOut(ctx context.Context) error {
-	v, err := r.enter(ctx, contract.SlotCandidate, lifecycle.RotationApplying)
+	v, err := r.enterCandidate(ctx, lifecycle.RotationApplying)
 	switch {
 	case errors.Is(err, errSlotRejected):
 		r.rec.RotationState = lifecycle.RotationPrepared
@@ -299,7 +334,7 @@ func (r *rotation) findOut(ctx context.Context) error {
 }
 
 func (r *rotation) verify(ctx context.Context) error {
-	v, err := r.enter(ctx, contract.SlotCandidate, lifecycle.RotationApplied)
+	v, err := r.enterCandidate(ctx, lifecycle.RotationApplied)
 	if errors.Is(err, errSlotRejected) {
 		return fault.New(lifecycle.FailBMCUnreachable,
 			"BMC %s said that it took the new password and does not let it in; the old one is kept, and a repetition changes it once more", r.rec.Address)
@@ -314,21 +349,22 @@ func (r *rotation) verify(ctx context.Context) error {
 // undo ends the rotation with the live login.
 func (r *rotation) undo(ctx context.Context) error {
 	candidate := r.rec.CandidateRef
-	for range 4 {
+	for range 6 {
 		var err error
 		switch r.rec.RotationState {
 		case lifecycle.RotationNone, lifecycle.RotationPrepared:
+			if len(r.row.SentRefs) > 0 && !r.currentProven {
+				err = r.proveCurrent(ctx)
+				break
+			}
 			return fault.Internal(ctx, r.a.Store.DropBMCRotation(ctx, r.in.BMCID, candidate, "the rotation was taken back; the old login stays"))
 		case lifecycle.RotationApplying:
-			if err = r.findOut(ctx); err == nil && r.rec.RotationState == lifecycle.RotationPrepared {
-				err = r.proveCurrent(ctx)
-			}
+			err = r.findOut(ctx)
 		case lifecycle.RotationApplied:
-			v, verr := r.enter(ctx, contract.SlotCandidate, lifecycle.RotationApplied)
+			v, verr := r.enterCandidate(ctx, lifecycle.RotationApplied)
 			switch {
 			case errors.Is(verr, errSlotRejected):
 				r.rec.RotationState = lifecycle.RotationPrepared
-				err = r.proveCurrent(ctx)
 			case verr == nil:
 				err = r.move(ctx, lifecycle.RotationVerify)
 				v.leave()
@@ -351,12 +387,15 @@ func (r *rotation) end(ctx context.Context) error {
 	return fault.Internal(ctx, r.a.Store.ReleaseBMCLogin(ctx, r.in.BMCID, r.in.JobID))
 }
 
-// proveCurrent logs in with the current login after the candidate was rejected:
-// a rotation never ends on a guess.
+// proveCurrent logs in with the current login after a candidate was sent: a rotation never ends on a
+// guess. Where the BMC does not take it, the rotation may be applying again.
 func (r *rotation) proveCurrent(ctx context.Context) error {
-	v, err := r.enter(ctx, contract.SlotCurrent, lifecycle.RotationNone)
+	v, err := r.enterCurrent(ctx)
 	if err == nil {
 		v.leave()
+	}
+	if errors.Is(err, errSlotRejected) {
+		return nil
 	}
 	return err
 }

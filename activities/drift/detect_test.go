@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -56,6 +57,7 @@ func healthyFacts() Facts {
 		Look:      &LookFacts{Address: "10.1.1.1", ProbedAt: at, AnsweredAt: &at, PinSHA256: "P"},
 		Heartbeat: &HeartbeatFacts{BootID: "b1", Allocation: &none, AgentVersion: "1.0.0", ReceivedAt: at.Add(-10 * time.Second), ReportBootID: "b1", ReportedAt: &hour, Report: &spec.HealthReport{MemoryMiB: &mib, GPUs: make([]spec.GPUReport, 2), NICs: []spec.NICReport{{MAC: "aa", Up: true}}, Disks: []spec.DiskReport{{Name: "sda", Boot: true}, {Name: "sdb"}}, Driver: "550.1"}},
 		Identity:  &IdentityFacts{Generation: 1, NotBefore: &hour, NotAfter: &until},
+		Network:   &driftdb.NetworkProbe{Asked: spec.ProbeNetworkArgs{Targets: []spec.ProbeTarget{{Name: "maas"}}}, Output: []byte(`{"tried":1}`)},
 		SKU:       &spec.SKUSpec{GPUs: 2, NICsUp: 1, DataDisks: 1, MinMemoryMiB: 1024, DriverMinVersion: "550"},
 		Profile:   &spec.ProfileSpec{RequireHWSync: true},
 		Mark:      &Mark{BootID: "b1", DeployedBy: "job_1", Hostname: "gpu-1", Serial: "s1", UUID: "u1", MACs: []string{"aa"}, Addresses: []string{"10.0.0.1"}, MarkedAt: hour},

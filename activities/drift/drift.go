@@ -14,6 +14,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/bmc"
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/activities/isolation"
 	"github.com/slipway-cloud/slipway/db"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -31,7 +32,9 @@ type Activities struct {
 	// reads none.
 	Logins Logins
 	Policy Policy
-	Log    *slog.Logger
+	// Network says what nodes must not reach.
+	Network isolation.Policy
+	Log     *slog.Logger
 	// Unschedule ends the passes of a site that is gone; nil leaves them.
 	Unschedule func(ctx context.Context, siteID string) error
 	// Ahead moves the clock, for tests; nil leaves it.
@@ -67,6 +70,10 @@ type Policy struct {
 	Probes, Logins         int
 	ProbeEvery, LoginEvery time.Duration
 	AtOnce                 int
+	// Networks is how many nodes a pass may have probe their network, NetworkEvery how often one node
+	// at most.
+	Networks     int
+	NetworkEvery time.Duration
 }
 
 // DefaultPolicy is right for real gear.
@@ -74,6 +81,7 @@ func DefaultPolicy() Policy {
 	return Policy{
 		Due: 15 * time.Minute, Share: 0.05, Settle: time.Minute, Fresh: 90 * time.Second, Silent: 10 * time.Minute, Skew: 30 * time.Second,
 		Probes: 500, Logins: 20, ProbeEvery: 30 * time.Minute, LoginEvery: 30 * time.Minute, AtOnce: 10,
+		Networks: 100, NetworkEvery: 15 * time.Minute,
 	}
 }
 
@@ -151,6 +159,7 @@ type Report struct {
 	PassCounts
 	List       ListReport       `json:"list"`
 	BMCs       BMCReport        `json:"bmcs"`
+	Networks   NetworkReport    `json:"networks,omitzero"`
 	Quarantine QuarantineReport `json:"quarantine"`
 	Problems   []string         `json:"problems,omitempty"`
 }

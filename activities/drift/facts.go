@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -34,6 +35,8 @@ type Facts struct {
 	LastJobAt *time.Time        `json:"last_job_at"`
 	// RestoredAt is when the database was last restored from a backup.
 	RestoredAt *time.Time `json:"restored_at"`
+	// Network is the last probe of the node's network that its agent ended.
+	Network *driftdb.NetworkProbe `json:"network"`
 }
 
 // NodeFacts is the node's row.

@@ -253,7 +253,7 @@ func TestPower_BMCDecides(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.front.says(each(func(m map[string]any) { m["power_state"] = "off" }))
-	w.sql("UPDATE heartbeats SET received_at = received_at - interval '1 hour'")
+	w.sql("UPDATE heartbeats SET received_at = received_at - interval '5 minutes'")
 	r := w.pass()
 	require.Equal(t, 1, r.BMCs.Logins)
 	require.Zero(t, r.BMCs.Refused)

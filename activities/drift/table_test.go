@@ -335,7 +335,8 @@ func agentSituations() map[string]situation {
 		lifecycle.DriftClockSkew: {
 			fault: func(w *world) { w.recordHeartbeat(func(b *db.Heartbeat) { b.ClockSkew = -45 * time.Second }) }, fix: (*world).fixReport,
 		},
-		lifecycle.DriftGPUCount: {fault: reports(func(r *spec.HealthReport) { r.GPUs = r.GPUs[:7] }), fix: (*world).fixReport},
+		lifecycle.DriftNetworkOpen: {fault: func(w *world) { w.answerProbe("postgres") }, fix: func(w *world) { w.answerProbe() }},
+		lifecycle.DriftGPUCount:    {fault: reports(func(r *spec.HealthReport) { r.GPUs = r.GPUs[:7] }), fix: (*world).fixReport},
 		lifecycle.DriftGPUFault: {fault: reports(func(r *spec.HealthReport) {
 			r.GPUs[3].RemapFailed, r.GPUs[4].UncorrectedECC = &yes, &many
 		}), fix: (*world).fixReport},

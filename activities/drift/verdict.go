@@ -80,6 +80,7 @@ func detectors() map[string]nodeDetector {
 		lifecycle.DriftOccupancy:          occupancyMismatch,
 		lifecycle.DriftMAASOccupant:       maasOccupant,
 		lifecycle.DriftAgentOccupant:      agentOccupant,
+		lifecycle.DriftNetworkOpen:        networkOpen,
 	}
 }
 

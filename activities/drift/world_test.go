@@ -22,6 +22,7 @@ import (
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	"github.com/slipway-cloud/slipway/activities/drift"
+	"github.com/slipway-cloud/slipway/activities/isolation"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
@@ -106,6 +107,7 @@ func newWorld(t *testing.T) *world {
 	w.acts = &drift.Activities{
 		Store: w.store, Secrets: vault, Opener: maas.Opener{}, Openers: openers, Policy: policy, Log: slog.New(slog.DiscardHandler),
 		Logins: &bmcact.Activities{Store: w.store, Secrets: vault, Openers: openers}, Ahead: w.ahead,
+		Network: isolation.Policy{Known: []spec.ProbeTarget{{Name: "postgres", Address: "10.0.0.1:5432"}}},
 	}
 	w.recordHeartbeat(nil)
 	w.pass()
@@ -135,6 +137,9 @@ func (w *world) step(to ...providers.MAASStatus) {
 		w.fleet.Clock().Step(20 * time.Second)
 		return false
 	}, runenv.Patience(30*time.Second), time.Millisecond, "the machine never was %v", to)
+	if w.node.ID != "" {
+		w.recordHeartbeat(nil) // the agent is heard meanwhile, however far the time has moved
+	}
 }
 
 // machine makes the record and deploys it, as Slipway's user.
@@ -272,6 +277,8 @@ func onePass(t *testing.T, acts *drift.Activities, siteID string, last *drift.Pa
 		r.Problems = append(r.Problems, r.List.Problem)
 	}
 	r.BMCs, err = acts.VisitBMCs(ctx, p)
+	require.NoError(t, err)
+	r.Networks, err = acts.ProbeNetworks(ctx, p)
 	require.NoError(t, err)
 	for in := (drift.PageIn{Pass: p}); ; {
 		out, err := acts.ComparePage(ctx, in)

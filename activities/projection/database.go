@@ -67,27 +67,15 @@ func (d *Database) ProjectJob(ctx context.Context, p contract.Projection) (contr
 		step := row // a transaction may run again
 		step.Entries = nil
 		res.Unproven = attribute(&step, p, unproven)
-		if res.Applied, err = tx.ProjectJob(ctx, step); err != nil {
-			return err
-		}
-		res.StoredSeq = p.Seq
-		if res.Pass, err = tx.PassOfJob(ctx, p.JobID); err != nil {
-			return err
-		}
-		if res.Applied && p.Allocation != nil {
-			return moveAllocation(ctx, tx, p, contract.JobWorkflowID(p.Kind, p.JobID))
-		}
-		if res.Applied {
-			return nil
-		}
-		job, err := tx.Job(ctx, p.JobID)
+		now, err := tx.ProjectJob(ctx, step)
 		if err != nil {
 			return err
 		}
 		// A repeated write finds its own number and its own run: it is done.
-		res.StoredSeq = job.Seq
-		if job.Seq == p.Seq && job.RunID == p.RunID {
-			res.Applied = true
+		res.Applied = now.Seq == p.Seq && now.RunID == p.RunID
+		res.StoredSeq, res.Pass = now.Seq, now.Pass
+		if now.Applied && p.Allocation != nil {
+			return moveAllocation(ctx, tx, p, contract.JobWorkflowID(p.Kind, p.JobID))
 		}
 		return nil
 	})

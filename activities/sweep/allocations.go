@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
@@ -21,7 +22,7 @@ const allocationsBatch = 50
 func (a *Activities) sweepAllocations(ctx context.Context, r *StartsReport) error {
 	var errs []error
 	var err error
-	if r.Expired, err = allocation.ReleaseExpired(ctx, a.Store, allocationsBatch); err != nil {
+	if r.Expired, err = allocation.ReleaseExpired(ctx, a.Store, time.Now(), allocationsBatch); err != nil {
 		errs = append(errs, err)
 	}
 	ids, err := allocationdb.ListWithoutJob(ctx, a.Store, a.pace().Quiet, allocationsBatch)

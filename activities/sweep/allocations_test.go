@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/activities/sweep"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/db/dbtest"
@@ -145,4 +146,41 @@ func TestLostJobs_OfAllocations(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{string(contract.KindAllocationRelease), *b.NodeID}, []string{next.Kind, *next.NodeID})
 	require.Equal(t, []string{db.AttentionParkedJob}, w.kinds(), "the release alone needs an operator")
+}
+
+// TestPrune_Allocations deletes what a customer wrote in an allocation that ended long ago, with its
+// keys; usage, certificate and transitions still know it.
+func TestPrune_Allocations(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	old, late, live := w.occupied(), w.occupied(), w.occupied()
+	w.sql("UPDATE allocations SET name = 'secret-name', tags = '{\"team\": \"a\"}', image = '{\"id\": \"x\"}', network = '{}'")
+	for _, id := range []string{old.ID, late.ID} {
+		dbtest.EndTenancy(t, w.Store, id)
+	}
+	w.sql("INSERT INTO allocation_keys (project_id, allocation_id, fingerprint, public_key) SELECT project_id, id, 'SHA256:x', 'ssh-ed25519 x' FROM allocations")
+	w.sql("UPDATE allocations SET released_at = now() - CASE id WHEN $1 THEN interval '91 days' ELSE interval '89 days' END WHERE id <> $2", old.ID, live.ID)
+	keys := func(id string) int {
+		list, err := allocationdb.ListKeys(t.Context(), w.Store, id)
+		require.NoError(t, err)
+		return len(list)
+	}
+	w.Keep.Allocations = 90 * 24 * time.Hour
+	w.Ahead = func() time.Duration { return 48 * time.Hour } // a clock that is ahead alone
+	for range 2 {
+		require.NoError(t, w.SweepDone(t.Context(), sweep.Outcome{}))
+		gone := w.allocation(old.ID)
+		require.NotNil(t, gone.PrunedAt)
+		require.Equal(t, []any{"", 0, 0}, []any{gone.Name, len(gone.Tags), keys(old.ID)})
+		require.Nil(t, gone.Image)
+		require.Equal(t, []any{old.NodeID, lifecycle.AllocationReleased}, []any{gone.NodeID, gone.Status})
+		for _, id := range []string{late.ID, live.ID} {
+			require.Equal(t, "secret-name", w.allocation(id).Name)
+			require.NotZero(t, keys(id))
+			require.NotNil(t, w.allocation(id).Image)
+		}
+	}
+	audit, err := w.Store.ResourceTimeline(t.Context(), allocationdb.Resource, old.ID, 0, 100)
+	require.NoError(t, err)
+	require.NotEmpty(t, audit)
 }

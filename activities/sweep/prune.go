@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	portaldb "github.com/slipway-cloud/slipway/db/portal"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 )
@@ -21,6 +22,7 @@ type Keep struct {
 	Jobs     time.Duration // with their stages, since they ended
 
 	Invitations time.Duration // to projects, since they ended
+	Allocations time.Duration // what customers wrote in them, since they ended
 }
 
 // prune deletes at most one small batch of each kind, by the database's clock:
@@ -41,6 +43,12 @@ func (a *Activities) prune(ctx context.Context, now time.Time) error {
 		{"jobs", a.Keep.Jobs, a.Store.PruneJobs},
 		{"invitations", a.Keep.Invitations, func(ctx context.Context, before time.Time) (int64, error) {
 			return tenancydb.PruneInvitations(ctx, a.Store, before)
+		}},
+		{"allocations", a.Keep.Allocations, func(ctx context.Context, before time.Time) (int64, error) {
+			if own := time.Now().Add(-a.Keep.Allocations); own.Before(before) {
+				before = own // one clock that jumps ahead alone deletes nothing of customers
+			}
+			return allocationdb.Prune(ctx, a.Store, before)
 		}},
 	} {
 		if c.keep <= 0 {

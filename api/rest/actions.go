@@ -117,5 +117,17 @@ func (x *exchange) refuses(why *lifecycle.ActionRefusedError) *decided {
 
 // facts are what the database knows of a job that no workflow runs for.
 func facts(j db.Job) lifecycle.JobFacts {
-	return lifecycle.JobFacts{WaitingOutside: j.WaitingOutside, WorkflowLost: true, CleanUp: j.FailureClass == lifecycle.FailCompensation}
+	return lifecycle.JobFacts{
+		WaitingOutside: j.WaitingOutside, WorkflowLost: true, CleanUp: j.FailureClass == lifecycle.FailCompensation,
+		Unobserved: unobserved(j.Kind, j.Stage),
+	}
+}
+
+// unobserved names the stage of a job where nothing of it can be adopted. A release of an allocation
+// adopts nothing: what it does not prove itself would reach the next tenant.
+func unobserved(kind, stage string) string {
+	if contract.JobKind(kind) == contract.KindAllocationRelease {
+		return stage
+	}
+	return lifecycle.UnobservedStage(stage)
 }

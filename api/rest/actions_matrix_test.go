@@ -73,7 +73,7 @@ func workflowIn(effects map[string]map[string]string, column string, status life
 			}
 			return contract.Refusal(lifecycle.ActionRefusedError{Action: lifecycle.Action(o.UpdateName), Status: status, Reason: "the table says so", Allowed: allowed})
 		}
-		*into.(*contract.ActionResult) = contract.ActionResult{Action: lifecycle.Action(o.UpdateName), Effect: lifecycle.Effect(e), Status: status, Stage: "s"}
+		*into.(*contract.ActionResult) = contract.ActionResult{Action: lifecycle.Action(o.UpdateName), Effect: lifecycle.Effect(e), Status: status, Stage: lifecycle.StageWaitReady}
 		return nil
 	}
 }
@@ -90,7 +90,7 @@ func jobIn(t *testing.T, w *world, column string) db.Job {
 		return job
 	}
 	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
-		_, err := tx.ProjectJob(t.Context(), db.Projection{JobID: job.ID, Seq: 10, Status: status, Stage: "s", WaitingOutside: column == "waiting"})
+		_, err := tx.ProjectJob(t.Context(), db.Projection{JobID: job.ID, Seq: 10, Status: status, Stage: lifecycle.StageWaitReady, WaitingOutside: column == "waiting"})
 		return err
 	}))
 	return job
@@ -196,7 +196,7 @@ func TestNothingIsOfferedForAdoptionInACleanUp(t *testing.T) {
 	require.Contains(t, get().AllowedActions, lifecycle.ActionAdopt)
 	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.ProjectJob(t.Context(), db.Projection{
-			JobID: job.ID, Seq: 11, Status: lifecycle.JobFailedManual, Stage: "s", FailureClass: lifecycle.FailCompensation, FailedStage: "s", Message: "it is not clean",
+			JobID: job.ID, Seq: 11, Status: lifecycle.JobFailedManual, Stage: lifecycle.StageWaitReady, FailureClass: lifecycle.FailCompensation, FailedStage: "s", Message: "it is not clean",
 		})
 		return err
 	}))

@@ -117,7 +117,8 @@ func (s *server) attentionView(r db.Attention, now time.Time) Attention {
 		Recommended: r.RecommendedAction, AllowedActions: []string{}, Runbook: "docs/operations.md#what-needs-a-person", Link: linkOf(r),
 	}
 	if r.JobID != "" && r.Kind != db.AttentionOrphanWorkflow && r.Kind != db.AttentionTaskUncertain {
-		facts := lifecycle.JobFacts{WaitingOutside: r.WaitingOutside, WorkflowLost: r.WorkflowGone, CleanUp: r.FailureClass == string(lifecycle.FailCompensation)}
+		facts := lifecycle.JobFacts{WaitingOutside: r.WaitingOutside, WorkflowLost: r.WorkflowGone, CleanUp: r.FailureClass == string(lifecycle.FailCompensation),
+			Unobserved: unobserved(r.JobKind, r.Stage)}
 		for _, action := range lifecycle.AllowedActions(lifecycle.JobStatus(r.Status), facts) {
 			a.AllowedActions = append(a.AllowedActions, string(action))
 		}

@@ -84,7 +84,7 @@ func explainEvents(a *Attention) {
 }
 
 func explainAudit(a *Attention) {
-	a.NextAction = "Find out who had the rights of the database's owner, and compare the resource's rows with a backup. The line stays until the chain is whole again, after a restore."
+	a.NextAction = "Find out who had the rights of the database's owner, and compare its rows with a backup. The line stays until the chain is whole again, after a restore."
 	a.Runbook = "docs/operations.md#verifying-the-audit-log"
 }
 

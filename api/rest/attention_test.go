@@ -107,7 +107,7 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 			"ticked_at = now() - interval '11 minutes'",
 		"INSERT INTO prices (id, sku_id, currency, rate_minor_per_hour, valid, set_by) VALUES ('prc_x', '"+dbtest.SKU(t, store).ID+"', 'USD', 1, tstzrange(now(), NULL), 'x')",
 		"INSERT INTO billing_accounts (id, name) VALUES ('acc_x', 'x')",
-		"INSERT INTO audit_breaks (resource_kind, resource_id, broken_seq) VALUES ('node', '"+node.ID+"', 1)",
+		"INSERT INTO audit_breaks (resource_kind, resource_id, broken_seq) VALUES ('ledger', 'acc_x/prepaid/000000000000000', 7)",
 		"INSERT INTO restores DEFAULT VALUES",
 		"UPDATE account_balances SET set_aside_at = now(), set_aside_reason = 'out of range' WHERE billing_account_id = 'acc_x'")
 
@@ -131,6 +131,7 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 		require.Len(t, w.attention("?kind="+kind).Data, 1)
 	}
 	require.Len(t, byKind, len(db.AttentionKinds()))
+	require.Equal(t, "the ledger of billing account acc_x, account prepaid, is missing entry 7 or it was changed", byKind[db.AttentionAuditBroken].Message)
 
 	p := byKind[db.AttentionParkedJob]
 	require.Equal(t, parked.ID, p.JobID)

@@ -128,10 +128,17 @@ func demo(ctx context.Context, o stack.Options, out io.Writer, search *secretSea
 	if err := search.betweenActs(ctx, op, out, jobs[demoSingles].host); err != nil {
 		return err
 	}
-	if err := op.lendNode(ctx, out, jobs[lentNode]); err != nil {
+	second, err := op.lendNode(ctx, out, jobs[lentNode])
+	if err != nil {
+		return err
+	}
+	if err := op.runLow(ctx, out); err != nil {
 		return err
 	}
 	if err := op.leave(ctx, out, jobs, pxe); err != nil {
+		return err
+	}
+	if err := op.runOut(ctx, out, second); err != nil {
 		return err
 	}
 	op.addresses(out)

@@ -187,7 +187,11 @@ func (c *secretSearch) run(ctx context.Context, o *operator, out io.Writer) erro
 }
 
 func (c *secretSearch) search(ctx context.Context, s *secretscan.Searcher) error {
-	if err := s.Histories(ctx, c.stack.App.Temporal, c.stack.Config.Temporal.Namespace); err != nil {
+	temporal := c.stack.Config.Temporal
+	if err := s.Histories(ctx, c.stack.App.Temporal, temporal.Namespace); err != nil {
+		return err
+	}
+	if err := s.Histories(ctx, c.stack.App.Maintenance, temporal.MaintenanceNamespace); err != nil {
 		return err
 	}
 	if err := s.Database(ctx, c.conn); err != nil {

@@ -23,48 +23,48 @@ const (
 )
 
 // lendNode gives a node to a customer, who logs in and leaves a file; takes it back; and gives it to a
-// customer of another company, who finds nothing of the first.
-func (o *operator) lendNode(ctx context.Context, out io.Writer, w *watched) error {
+// customer of another company, who finds nothing of the first. It returns the allocation of the second.
+func (o *operator) lendNode(ctx context.Context, out io.Writer, w *watched) (string, error) {
 	fmt.Fprintf(out, "\nTwo customers have %s one after the other. Both are root on it.\n", w.host)
 	if err := o.offerNode(ctx, out); err != nil {
-		return err
+		return "", err
 	}
 	bob, err := o.bob.withToken(ctx, out)
 	if err != nil {
-		return err
+		return "", err
 	}
 	first, err := bob.allocate(ctx, out, "--name", "train", "--tag", "team=research")
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := bob.show(ctx, out, "allocation", "show", first, "--watch"); err != nil {
-		return err
+		return "", err
 	}
 	if err := bob.connect(ctx, out, first, w.host, "hostname; sudo id -un; nvidia-smi -L; echo "+leftText+" > "+leftFile+"; ls"); err != nil {
-		return err
+		return "", err
 	}
 	fmt.Fprintln(out, "\nCarol asks for the same, and waits for it:")
 	second, err := o.carol.allocate(ctx, out, "--name", "inference", "--wait", "10m")
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := o.carol.show(ctx, out, "allocation", "list"); err != nil {
-		return err
+		return "", err
 	}
 	fmt.Fprintln(out, "\nBob gives the node back. He was root, so the machine is switched off, erased and installed again, and proven clean before Carol gets it.")
 	if err := bob.show(ctx, out, "allocation", "release", first, "--watch"); err != nil {
-		return err
+		return "", err
 	}
 	if err := o.carol.show(ctx, out, "allocation", "show", second, "--watch"); err != nil {
-		return err
+		return "", err
 	}
 	if err := o.findsNothing(ctx, out, first, second, w.host); err != nil {
-		return err
+		return "", err
 	}
-	return o.show(ctx, out, "allocation", "list-all", "--status", "active", "--status", "release_failed")
+	return second, o.show(ctx, out, "allocation", "list-all", "--status", "active", "--status", "release_failed")
 }
 
-// offerNode offers the SKU of the node, and lets the projects of both customers have one.
+// offerNode offers the SKU of the node at a price, and lets the projects of both customers have one.
 func (o *operator) offerNode(ctx context.Context, out io.Writer) error {
 	var err error
 	if o.carol.project, err = o.makeProject(ctx, out, "globex", "inference", o.carol); err != nil {
@@ -85,7 +85,7 @@ func (o *operator) offerNode(ctx context.Context, out io.Writer) error {
 			return err
 		}
 	}
-	return nil
+	return o.setPrice(ctx, out)
 }
 
 // withToken makes a token of the customer's project for a program, and returns that program.

@@ -108,6 +108,13 @@ func Get(ctx context.Context, c Conn, id string) (Allocation, error) {
 	return row, db.MapError(what(id), err)
 }
 
+// Prune deletes what customers wrote in a batch of allocations that ended before a time, with their
+// keys, and returns how many there were. The rows stay: usage and certificates refer to them.
+func Prune(ctx context.Context, c Conn, before time.Time) (int64, error) {
+	n, err := queries(c).PruneAllocations(ctx, gen.PruneAllocationsParams{Before: before, MaxRows: db.PruneBatch})
+	return n, db.MapError("prune allocations", err)
+}
+
 // Lock returns one allocation and keeps others from changing it until the transaction ends.
 func Lock(ctx context.Context, tx *db.Tx, id string) (Allocation, error) {
 	row, err := queries(tx).LockAllocation(ctx, id)
@@ -163,9 +170,10 @@ func List(ctx context.Context, c Conn, f Filter, after string, limit int) ([]All
 	return rows, db.MapError("list allocations", err)
 }
 
-// ListDue lists allocations whose expiry is past and that nobody has released yet.
-func ListDue(ctx context.Context, c Conn, limit int) ([]string, error) {
-	ids, err := queries(c).AllocationsDue(ctx, db.PageLimit(limit))
+// ListDue lists allocations whose expiry is past, by the clocks of the database and of this process, and
+// that nobody has released yet.
+func ListDue(ctx context.Context, c Conn, now time.Time, limit int) ([]string, error) {
+	ids, err := queries(c).AllocationsDue(ctx, gen.AllocationsDueParams{WorkerNow: now, MaxRows: db.PageLimit(limit)})
 	return ids, db.MapError("list allocations that have expired", err)
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
@@ -21,36 +22,48 @@ type Rate struct {
 // are in the order of their times. dsn is that of Database.
 func SetPrices(t testing.TB, dsn, skuID, currency string, rates ...Rate) {
 	t.Helper()
-	conn := Owner(t, dsn)
-	tx, err := conn.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = tx.Exec(t.Context(), "SET LOCAL session_replication_role = replica")
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "DELETE FROM prices WHERE sku_id = $1 AND currency = $2", skuID, currency)
-	require.NoError(t, err)
-	for i, r := range rates {
-		var until *time.Time
-		if i+1 < len(rates) {
-			until = &rates[i+1].From
+	require.NoError(t, SetPricesOf(t.Context(), Owner(t, dsn), skuID, currency, rates...))
+}
+
+// SetPricesOf does so over a connection of the owner of the tables.
+func SetPricesOf(ctx context.Context, owner *pgx.Conn, skuID, currency string, rates ...Rate) error {
+	return pgx.BeginFunc(ctx, owner, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL session_replication_role = replica"); err != nil {
+			return err
 		}
-		_, err = tx.Exec(t.Context(), "INSERT INTO prices (id, sku_id, currency, rate_minor_per_hour, valid, set_by) VALUES ($1, $2, $3, $4, tstzrange($5, $6), 'dbtest')",
-			db.NewID("prc"), skuID, currency, r.RateMinorPerHour, r.From, until)
-		require.NoError(t, err)
-	}
-	require.NoError(t, tx.Commit(t.Context()))
+		if _, err := tx.Exec(ctx, "DELETE FROM prices WHERE sku_id = $1 AND currency = $2", skuID, currency); err != nil {
+			return err
+		}
+		for i, r := range rates {
+			var until *time.Time
+			if i+1 < len(rates) {
+				until = &rates[i+1].From
+			}
+			_, err := tx.Exec(ctx, "INSERT INTO prices (id, sku_id, currency, rate_minor_per_hour, valid, set_by) VALUES ($1, $2, $3, $4, tstzrange($5, $6), 'dbtest')",
+				db.NewID("prc"), skuID, currency, r.RateMinorPerHour, r.From, until)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // Credit posts an amount to a billing account; a negative one is taken.
 func Credit(t testing.TB, s *db.Store, accountID string, minor int64) {
 	t.Helper()
-	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
-		_, _, err := ledgerdb.Post(t.Context(), tx, ledgerdb.Posting{
+	require.NoError(t, CreditAccount(t.Context(), s, accountID, minor))
+}
+
+// CreditAccount does so outside a test.
+func CreditAccount(ctx context.Context, s *db.Store, accountID string, minor int64) error {
+	return s.Tx(ctx, func(tx *db.Tx) error {
+		_, _, err := ledgerdb.Post(ctx, tx, ledgerdb.Posting{
 			Key: db.NewID("key"), Kind: ledgerdb.KindAdjustment, BillingAccountID: accountID, Reason: "dbtest", Actor: "dbtest",
 			Legs: []ledgerdb.Leg{{Code: ledgerdb.CodePrepaid, AmountMinor: minor}, {Code: ledgerdb.CodeAdjustments, AmountMinor: -minor}},
 		})
 		return err
-	}))
+	})
 }
 
 // usageSQL forges an allocation that runs since a moment, with its usage record.

@@ -154,7 +154,7 @@ func (q *Queries) AuditCheck(ctx context.Context) (AuditCheckRow, error) {
 }
 
 const auditVerify = `-- name: AuditVerify :one
-SELECT coalesce(audit_verify($1::text, $2::text), 0)::bigint
+SELECT coalesce(chain_verify($1::text, $2::text), 0)::bigint
 `
 
 type AuditVerifyParams struct {
@@ -521,7 +521,7 @@ func (q *Queries) ResourceTimeline(ctx context.Context, arg ResourceTimelinePara
 }
 
 const verifyAuditChains = `-- name: VerifyAuditChains :many
-SELECT c.resource_kind, c.resource_id, coalesce(audit_verify(c.resource_kind, c.resource_id), 0)::bigint AS broken_seq
+SELECT c.resource_kind, c.resource_id, coalesce(chain_verify(c.resource_kind, c.resource_id), 0)::bigint AS broken_seq
 FROM (SELECT a.resource_kind, a.resource_id FROM audit_chains a WHERE (a.resource_kind, a.resource_id) > ($1::text, $2::text)
     ORDER BY a.resource_kind, a.resource_id LIMIT $3) c
 ORDER BY c.resource_kind, c.resource_id

@@ -131,6 +131,7 @@ type BMCRotation struct {
 	ToRef      string
 	Message    string
 	PurgedAt   *time.Time
+	SentRefs   []string
 }
 
 type Batch struct {

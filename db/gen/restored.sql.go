@@ -20,10 +20,16 @@ func (q *Queries) BeginEventEpoch(ctx context.Context) error {
 }
 
 const beginRestore = `-- name: BeginRestore :exec
+WITH stopped AS (
+    UPDATE billing_control SET enforcement_stopped_at = coalesce(enforcement_stopped_at, clock_timestamp()),
+        enforcement_stopped = 'the database was restored from a backup, which lacks later payments; nothing is released until an operator has booked them'
+    WHERE EXISTS (SELECT FROM prices)
+)
 INSERT INTO restores DEFAULT VALUES
 `
 
-// From now on no node is claimed that has not agreed since.
+// From now on no node is claimed that has not agreed since. Where usage is charged, nothing is released because of a balance until an operator has
+// compared the balances: payments since the backup are lost.
 func (q *Queries) BeginRestore(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, beginRestore)
 	return err

@@ -150,7 +150,7 @@ func (q *Queries) InsertBMCRotation(ctx context.Context, arg InsertBMCRotationPa
 }
 
 const lastBMCRotationOfJob = `-- name: LastBMCRotationOfJob :one
-SELECT id, bmc_id, job_id, started_at, finished_at, outcome, from_ref, to_ref, message, purged_at FROM bmc_rotations WHERE bmc_id = $1 AND job_id = $2 ORDER BY id DESC LIMIT 1
+SELECT id, bmc_id, job_id, started_at, finished_at, outcome, from_ref, to_ref, message, purged_at, sent_refs FROM bmc_rotations WHERE bmc_id = $1 AND job_id = $2 ORDER BY id DESC LIMIT 1
 `
 
 type LastBMCRotationOfJobParams struct {
@@ -172,12 +172,13 @@ func (q *Queries) LastBMCRotationOfJob(ctx context.Context, arg LastBMCRotationO
 		&i.ToRef,
 		&i.Message,
 		&i.PurgedAt,
+		&i.SentRefs,
 	)
 	return i, err
 }
 
 const listBMCRotations = `-- name: ListBMCRotations :many
-SELECT id, bmc_id, job_id, started_at, finished_at, outcome, from_ref, to_ref, message, purged_at FROM bmc_rotations WHERE bmc_id = $1 AND ($2::text = '' OR id < $2) ORDER BY id DESC LIMIT $3
+SELECT id, bmc_id, job_id, started_at, finished_at, outcome, from_ref, to_ref, message, purged_at, sent_refs FROM bmc_rotations WHERE bmc_id = $1 AND ($2::text = '' OR id < $2) ORDER BY id DESC LIMIT $3
 `
 
 type ListBMCRotationsParams struct {
@@ -206,6 +207,7 @@ func (q *Queries) ListBMCRotations(ctx context.Context, arg ListBMCRotationsPara
 			&i.ToRef,
 			&i.Message,
 			&i.PurgedAt,
+			&i.SentRefs,
 		); err != nil {
 			return nil, err
 		}
@@ -270,8 +272,11 @@ func (q *Queries) MarkBMCRotationPurged(ctx context.Context, id string) error {
 }
 
 const moveBMCRotation = `-- name: MoveBMCRotation :execrows
+WITH sent AS (
+    UPDATE bmc_rotations r SET sent_refs = array_append(r.sent_refs, $3::text)
+    WHERE r.bmc_id = $2 AND r.finished_at IS NULL AND $1::text = 'applying' AND NOT $3::text = ANY (r.sent_refs))
 UPDATE bmcs SET rotation_state = $1, version = version + 1, updated_at = now()
-WHERE id = $2 AND candidate_ref = $3 AND rotation_state = $4
+WHERE bmcs.id = $2 AND bmcs.candidate_ref = $3 AND bmcs.rotation_state = $4
 `
 
 type MoveBMCRotationParams struct {
@@ -281,6 +286,7 @@ type MoveBMCRotationParams struct {
 	FromState    lifecycle.RotationState
 }
 
+// What is about to be sent is recorded for good with it.
 func (q *Queries) MoveBMCRotation(ctx context.Context, arg MoveBMCRotationParams) (int64, error) {
 	result, err := q.db.Exec(ctx, moveBMCRotation,
 		arg.ToState,
@@ -295,7 +301,7 @@ func (q *Queries) MoveBMCRotation(ctx context.Context, arg MoveBMCRotationParams
 }
 
 const openBMCRotation = `-- name: OpenBMCRotation :one
-SELECT id, bmc_id, job_id, started_at, finished_at, outcome, from_ref, to_ref, message, purged_at FROM bmc_rotations WHERE bmc_id = $1 AND finished_at IS NULL
+SELECT id, bmc_id, job_id, started_at, finished_at, outcome, from_ref, to_ref, message, purged_at, sent_refs FROM bmc_rotations WHERE bmc_id = $1 AND finished_at IS NULL
 `
 
 func (q *Queries) OpenBMCRotation(ctx context.Context, bmcID string) (BMCRotation, error) {
@@ -312,6 +318,7 @@ func (q *Queries) OpenBMCRotation(ctx context.Context, bmcID string) (BMCRotatio
 		&i.ToRef,
 		&i.Message,
 		&i.PurgedAt,
+		&i.SentRefs,
 	)
 	return i, err
 }
@@ -379,7 +386,7 @@ func (q *Queries) SetBMCRotationTarget(ctx context.Context, arg SetBMCRotationTa
 }
 
 const spentBMCRotations = `-- name: SpentBMCRotations :many
-SELECT r.id, r.bmc_id, r.job_id, r.started_at, r.finished_at, r.outcome, r.from_ref, r.to_ref, r.message, r.purged_at FROM bmc_rotations r JOIN bmcs b ON b.id = r.bmc_id
+SELECT r.id, r.bmc_id, r.job_id, r.started_at, r.finished_at, r.outcome, r.from_ref, r.to_ref, r.message, r.purged_at, r.sent_refs FROM bmc_rotations r JOIN bmcs b ON b.id = r.bmc_id
 WHERE r.bmc_id = $1 AND r.finished_at IS NOT NULL AND r.purged_at IS NULL
   AND r.to_ref NOT IN (b.credential_ref, b.candidate_ref, b.previous_ref)
   AND (SELECT count(*) FROM bmc_rotations n WHERE n.bmc_id = r.bmc_id AND n.finished_at IS NOT NULL AND n.id > r.id) >= 1
@@ -407,6 +414,7 @@ func (q *Queries) SpentBMCRotations(ctx context.Context, bmcID string) ([]BMCRot
 			&i.ToRef,
 			&i.Message,
 			&i.PurgedAt,
+			&i.SentRefs,
 		); err != nil {
 			return nil, err
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 const bMCRotationsOfJobs = `-- name: BMCRotationsOfJobs :many
-SELECT DISTINCT ON (job_id) id, bmc_id, job_id, started_at, finished_at, outcome, from_ref, to_ref, message, purged_at FROM bmc_rotations WHERE bmc_id = $1 AND job_id = ANY ($2::text[]) ORDER BY job_id, id DESC
+SELECT DISTINCT ON (job_id) id, bmc_id, job_id, started_at, finished_at, outcome, from_ref, to_ref, message, purged_at, sent_refs FROM bmc_rotations WHERE bmc_id = $1 AND job_id = ANY ($2::text[]) ORDER BY job_id, id DESC
 `
 
 type BMCRotationsOfJobsParams struct {
@@ -39,6 +39,7 @@ func (q *Queries) BMCRotationsOfJobs(ctx context.Context, arg BMCRotationsOfJobs
 			&i.ToRef,
 			&i.Message,
 			&i.PurgedAt,
+			&i.SentRefs,
 		); err != nil {
 			return nil, err
 		}

@@ -39,8 +39,8 @@ type Thresholds struct {
 	GraceSeconds                        int
 }
 
-// SetThresholds replaces the thresholds of the version given, or returns db.ErrStale. They count from
-// the next posting on.
+// SetThresholds replaces the thresholds of the version given, or returns db.ErrStale. They count at
+// once.
 func SetThresholds(ctx context.Context, tx *db.Tx, accountID string, version int64, t Thresholds) error {
 	n, err := queries(tx).SetThresholds(ctx, gen.SetThresholdsParams{
 		LowMinor: t.LowMinor, DepletedMinor: t.DepletedMinor, RearmMinor: t.RearmMinor, GraceSeconds: t.GraceSeconds, BillingAccountID: accountID, Version: version,
@@ -94,8 +94,9 @@ func ListProjects(ctx context.Context, c Conn, accountID string) ([]string, erro
 	return ids, db.MapError("projects of billing account "+accountID, err)
 }
 
-// Budget is what a project may cost in a calendar month (UTC) until it is told.
-type Budget = gen.ProjectBudget
+// Budget is what a project may cost in a calendar month (UTC) until it is told, with what it has cost
+// in this one.
+type Budget = gen.BudgetRow
 
 // ReadBudget returns the budget of a project, or db.ErrNotFound.
 func ReadBudget(ctx context.Context, c Conn, projectID string) (Budget, error) {
@@ -103,10 +104,13 @@ func ReadBudget(ctx context.Context, c Conn, projectID string) (Budget, error) {
 	return b, db.MapError("budget of project "+projectID, err)
 }
 
-// PutBudget sets the budget of a project. Its warnings are given again.
+// PutBudget sets the budget of a project. The warnings of another one than before are given again.
 func PutBudget(ctx context.Context, c Conn, projectID string, limitMinor int64, warnPercent int) (Budget, error) {
-	b, err := queries(c).PutBudget(ctx, gen.PutBudgetParams{ProjectID: projectID, LimitMinor: limitMinor, WarnPercent: warnPercent})
-	return b, db.MapError("budget of project "+projectID, err)
+	err := queries(c).PutBudget(ctx, gen.PutBudgetParams{ProjectID: projectID, LimitMinor: limitMinor, WarnPercent: warnPercent})
+	if err != nil {
+		return Budget{}, db.MapError("budget of project "+projectID, err)
+	}
+	return ReadBudget(ctx, c, projectID)
 }
 
 // DeleteBudget deletes the budget of a project, or returns db.ErrNotFound.

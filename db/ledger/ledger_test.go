@@ -136,6 +136,60 @@ func TestLedger_IsAppendOnly(t *testing.T) {
 	require.Equal(t, int64(2), broken, "the texts are covered too")
 }
 
+// manyPostings books transactions of one minor unit each in one statement.
+const manyPostings = `
+WITH t AS (
+    INSERT INTO ledger_transactions (key, kind, billing_account_id, currency, effective_at, reason)
+    SELECT 'k' || i, 'adjustment', $1, 'USD', now(), 'x' FROM generate_series(1, 10001) i RETURNING id
+)
+INSERT INTO ledger_entries (transaction_id, line, ledger_account_id, currency, amount_minor, account_seq, balance_after_minor)
+SELECT t.id, c.line, a.id, 'USD', c.sign, row_number() OVER places, c.sign * row_number() OVER places
+FROM t CROSS JOIN (VALUES (1, 'prepaid', 1), (2, 'adjustments', -1)) AS c (line, code, sign) JOIN ledger_accounts a ON a.billing_account_id = $1 AND a.code = c.code
+WINDOW places AS (PARTITION BY a.id ORDER BY t.id)`
+
+// TestLedger_IsVerifiedInParts: the background verification of the audit log goes over the ledger, ten
+// thousand entries at a time, and says which part was altered.
+func TestLedger_IsVerifiedInParts(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	owner := dbtest.Owner(t, s.dsn)
+	for _, sql := range []string{"INSERT INTO ledger_accounts (billing_account_id, code, currency) VALUES ($1, 'prepaid', 'USD'), ($1, 'adjustments', 'USD')", manyPostings} {
+		_, err := s.store.DBTX().Exec(t.Context(), sql, s.account)
+		require.NoError(t, err)
+	}
+	require.Equal(t, int64(10_001), s.balance().BalanceMinor)
+	require.Equal(t, int64(2), s.count("SELECT count(*) FROM ledger_anchors WHERE seq = 10000"))
+	round := func() []db.ChainCheck {
+		t.Helper()
+		_, broken, err := s.store.CheckNextChains(t.Context(), 0, 1000)
+		require.NoError(t, err)
+		return broken
+	}
+	require.Empty(t, round())
+	s.requireWhole()
+	_, err := owner.Exec(t.Context(), "SET session_replication_role = replica") // no triggers
+	require.NoError(t, err)
+	for part, seq := range map[string]int64{"000000000000000": 7, "000000000010000": 10_001} {
+		const entry = "UPDATE ledger_transactions t SET reason = $1 FROM ledger_entries e WHERE e.transaction_id = t.id AND e.line = 1 AND e.account_seq = $2"
+		_, err = owner.Exec(t.Context(), entry, "another one", seq)
+		require.NoError(t, err)
+		broken := round()
+		require.Len(t, broken, 2, "both accounts of the transaction")
+		for i, code := range []string{"adjustments", "prepaid"} {
+			require.Equal(t, "ledger", broken[i].ResourceKind)
+			require.Equal(t, s.account+"/"+code+"/"+part, broken[i].ResourceID)
+		}
+		require.Equal(t, int64(1), s.count("SELECT count(*) FROM audit_attention WHERE message LIKE 'the ledger of billing account ' || $1 || ', account prepaid, is missing %'", s.account))
+		_, err = owner.Exec(t.Context(), entry, "x", seq)
+		require.NoError(t, err)
+	}
+	_, err = owner.Exec(t.Context(), "DELETE FROM ledger_anchors")
+	require.NoError(t, err)
+	broken := round()
+	require.Len(t, broken, 2)
+	require.Equal(t, int64(10_001), broken[0].BrokenSeq, "an anchor is missing")
+}
+
 func TestAccount_KeepsItsCurrency(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -210,6 +264,15 @@ func TestBalance_Thresholds(t *testing.T) {
 	}), db.ErrStale)
 	s.credit(4000)
 	require.Equal(t, string(lifecycle.BalanceLow), s.balance().State, "the threshold of the account")
+	s.credit(-4001)
+	require.Equal(t, string(lifecycle.BalanceDepleted), s.balance().State)
+	line := int64(-5000)
+	b = s.balance()
+	require.NoError(t, s.tx(func(tx *db.Tx) error {
+		return ledgerdb.SetThresholds(t.Context(), tx, s.account, b.Version, ledgerdb.Thresholds{DepletedMinor: &line})
+	}))
+	require.Equal(t, string(lifecycle.BalanceLow), s.balance().State, "a credit line counts at once")
+	require.Nil(t, s.balance().GraceEndsAt())
 	s.requireWhole()
 }
 

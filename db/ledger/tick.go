@@ -24,6 +24,9 @@ const (
 	ClockTolerance = time.Minute
 	tickBatch      = 250
 	maxReason      = 500
+	// releaseSeconds is what an allocation runs on when its balance is used up, besides the grace: until
+	// the next tick, and until its access is revoked.
+	releaseSeconds = 60 + 120
 	// More accounts than the larger of these, depleted in one tick, are a mistake more likely than
 	// the truth.
 	massDepleted        = 5
@@ -138,6 +141,20 @@ func compareClocks(now time.Time, in TickInput, boundary time.Time, control Cont
 	return ""
 }
 
+// CheckClock says why nothing may follow from the time now, "" when it may: the last tick found that
+// the clocks disagree, or the database's clock differs from the worker's or is behind the last tick.
+func CheckClock(ctx context.Context, store *db.Store, worker time.Time) (string, error) {
+	control, err := ReadControl(ctx, store)
+	if err != nil || control.ClockDisagrees != "" {
+		return control.ClockDisagrees, err
+	}
+	now, err := store.Clock(ctx)
+	if err != nil {
+		return "", err
+	}
+	return compareClocks(now, TickInput{Worker: worker}, time.Time{}, control), nil
+}
+
 // billBatch charges accounts in one transaction. A batch that fails is halved; an account that fails
 // alone is set aside.
 func billBatch(ctx context.Context, store *db.Store, accounts []string, r *TickReport) error {
@@ -196,6 +213,9 @@ func finishTick(ctx context.Context, store *db.Store, r *TickReport) error {
 		}
 		if err := q.ReviewDepletions(ctx); err != nil {
 			return db.MapError("review depleted accounts", err)
+		}
+		if err := q.MarkShort(ctx, releaseSeconds); err != nil {
+			return db.MapError("mark short balances", err)
 		}
 		return db.MapError("billing control", q.FinishTick(ctx, int64(r.Windows)))
 	})

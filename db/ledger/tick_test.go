@@ -256,7 +256,8 @@ func TestUsage_FollowsTheAllocation(t *testing.T) {
 	require.NoError(t, allocationdb.EndAccess(t.Context(), s.store, a.ID, lifecycle.AccessRevoked))
 	a, err := allocationdb.Get(t.Context(), s.store, a.ID)
 	require.NoError(t, err)
-	require.True(t, usage().EndTime.Equal(*a.AccessEndedAt))
+	least := a.StartTime.Add(10 * time.Minute)
+	require.True(t, usage().EndTime.Equal(least), "ten minutes are the least")
 	require.Zero(t, s.balance().HeldMinor, "the hold ends with the charge")
 	require.Equal(t, node.ID, *a.NodeID)
 	require.NoError(t, s.tx(func(tx *db.Tx) error {
@@ -267,10 +268,32 @@ func TestUsage_FollowsTheAllocation(t *testing.T) {
 		_, err := allocationdb.MoveTo(t.Context(), tx, allocationdb.Move{ID: a.ID, To: lifecycle.AllocationRetryRelease, Actor: job})
 		return err
 	}))
-	require.True(t, usage().EndTime.Equal(*a.AccessEndedAt), "a retry opens no second record")
+	require.True(t, usage().EndTime.Equal(least), "a retry opens no second record")
 	require.Equal(t, int64(1), s.count("SELECT count(*) FROM usage_records"))
 	_, err = s.store.DBTX().Exec(t.Context(), "UPDATE usage_records SET end_time = now() + interval '1 day'")
 	require.ErrorContains(t, err, "cannot be taken back")
+	_, err = s.store.DBTX().Exec(t.Context(), "UPDATE usage_records SET end_time = now() + interval '1 second'")
+	require.ErrorContains(t, err, "cannot be taken back")
+}
+
+// TestUsage_EndsOfAClockThatWasAhead: the ends that a clock a day ahead has written are charged up to
+// the next tick, and not for the day.
+func TestUsage_EndsOfAClockThatWasAhead(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	now := s.now()
+	s.prices(dbtest.Rate{From: now.Add(-48 * time.Hour), RateMinorPerHour: 3600})
+	gone := dbtest.RunSince(t, s.dsn, s.project.ID, s.sku.ID, now.Add(-2*time.Hour))
+	leaves := dbtest.RunSince(t, s.dsn, s.project.ID, s.sku.ID, now.Add(-2*time.Hour))
+	dbtest.EndUsage(t, s.dsn, gone, now.Add(23*time.Hour))
+	_, err := dbtest.Owner(t, s.dsn).Exec(t.Context(), "UPDATE usage_records SET end_cap = now() + interval '1 day' WHERE allocation_id = $1", leaves)
+	require.NoError(t, err)
+	s.tick(now)
+	require.Equal(t, int64(2*-7200), s.balance().BalanceMinor)
+	require.Equal(t, int64(1), s.count("SELECT count(*) FROM usage_records WHERE closed_at IS NOT NULL AND end_time = $1", now))
+	require.Equal(t, int64(1), s.count("SELECT count(*) FROM usage_records WHERE end_cap BETWEEN now() AND now() + interval '300 seconds' AND end_time IS NULL"))
+	s.tick(now)
+	require.Equal(t, int64(2*-7200), s.balance().BalanceMinor)
 }
 
 // TestUsage_ReleaseIsCapped: a release that the control plane never finishes is charged for five

@@ -29,8 +29,8 @@ func ListUsage(ctx context.Context, c Conn, projectID, allocationID string, befo
 // DayUsage is what an allocation cost on a day (UTC).
 type DayUsage = gen.UsageByDayRow
 
-// ListDayUsage lists what the allocations of a project cost on each day, by day. A charge belongs to
-// the day on which its time ends.
+// ListDayUsage lists what the allocations of a project cost on each day, by day, from a midnight (UTC)
+// to another one. The days of a segment sum to what it was charged.
 func ListDayUsage(ctx context.Context, c Conn, projectID string, since, until time.Time, limit int) ([]DayUsage, error) {
 	rows, err := queries(c).UsageByDay(ctx, gen.UsageByDayParams{ProjectID: projectID, Since: since, Until: until, MaxRows: db.PageLimit(limit)})
 	return rows, db.MapError("usage of project "+projectID, err)

@@ -79,6 +79,17 @@ CREATE TABLE ledger_entries (
     FOREIGN KEY (ledger_account_id, currency) REFERENCES ledger_accounts (id, currency)
 );
 
+-- The balance and the head of an account after each ten thousandth entry, so that a long ledger is verified part by part.
+CREATE TABLE ledger_anchors (
+    ledger_account_id bigint NOT NULL REFERENCES ledger_accounts (id),
+    seq               bigint NOT NULL CHECK (seq > 0),
+    balance_minor     bigint NOT NULL,
+    head              bytea NOT NULL,
+    at                timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (ledger_account_id, seq)
+);
+
+CREATE TRIGGER ledger_anchors_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_anchors FOR EACH STATEMENT EXECUTE FUNCTION audit_refuse_edit();
 CREATE TRIGGER ledger_transactions_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_transactions FOR EACH STATEMENT
     EXECUTE FUNCTION audit_refuse_edit();
 CREATE TRIGGER ledger_entries_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_entries FOR EACH STATEMENT
@@ -132,8 +143,8 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION 'ledger transaction % has % lines with the sum %', entry.transaction_id, entry.lines, entry.total USING ERRCODE = 'SW005';
     END IF;
-    IF EXISTS (SELECT FROM ledger_entries e JOIN added a USING (transaction_id) GROUP BY e.transaction_id
-        HAVING count(DISTINCT e.line) > (SELECT count(*) FROM added b WHERE b.transaction_id = e.transaction_id)) THEN
+    IF EXISTS (SELECT FROM (SELECT b.transaction_id, count(*) AS lines FROM added b GROUP BY b.transaction_id) a
+        WHERE a.lines < (SELECT count(*) FROM ledger_entries e WHERE e.transaction_id = a.transaction_id)) THEN
         RAISE EXCEPTION 'a ledger transaction gets its lines at once' USING ERRCODE = 'SW005';
     END IF;
     FOR entry IN SELECT a.ledger_account_id, a.amount_minor, a.account_seq, a.balance_after_minor, t.billing_account_id,
@@ -152,6 +163,9 @@ BEGIN
         account.last_seq := entry.account_seq;
         account.balance_minor := entry.balance_after_minor;
         account.head := sha256(account.head || convert_to(entry.text, 'UTF8'));
+        IF account.last_seq % 10000 = 0 THEN
+            INSERT INTO ledger_anchors (ledger_account_id, seq, balance_minor, head) VALUES (account.id, account.last_seq, account.balance_minor, account.head);
+        END IF;
         IF entry.following IS DISTINCT FROM account.id THEN
             UPDATE ledger_accounts l SET balance_minor = account.balance_minor, last_seq = account.last_seq, head = account.head WHERE l.id = account.id;
         END IF;
@@ -175,26 +189,46 @@ END $$;
 CREATE CONSTRAINT TRIGGER ledger_transactions_lines AFTER INSERT ON ledger_transactions DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     EXECUTE FUNCTION guard_ledger_lines();
 
--- ledger_verify walks the entries of an account and returns the first number that is missing or altered, the one after the last when only the end differs,
--- or null when all is as it was written.
+-- ledger_verify walks at most p_most entries of an account after one of its anchors, or from the beginning. It returns the first number that is missing or
+-- altered, the one after the last when only the end differs, or null when all is as it was written.
 -- +goose StatementBegin
-CREATE FUNCTION ledger_verify(p_account bigint) RETURNS bigint LANGUAGE plpgsql STABLE SET search_path = pg_catalog, public, pg_temp AS $$
+CREATE FUNCTION ledger_verify(p_account bigint, p_after bigint DEFAULT 0, p_most bigint DEFAULT 1000000000000) RETURNS bigint LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
     entry record;
     account ledger_accounts;
-    expected bigint := 1;
+    anchor ledger_anchors;
+    expected bigint := p_after + 1;
     balance bigint := 0;
     hash bytea := '';
 BEGIN
+    IF p_after > 0 THEN
+        SELECT * INTO anchor FROM ledger_anchors a WHERE a.ledger_account_id = p_account AND a.seq = p_after;
+        IF NOT FOUND THEN
+            RETURN p_after;
+        END IF;
+        balance := anchor.balance_minor;
+        hash := anchor.head;
+    END IF;
     FOR entry IN SELECT e.account_seq, e.amount_minor, e.balance_after_minor, ledger_entry_text(e, t) AS text
-        FROM ledger_entries e JOIN ledger_transactions t ON t.id = e.transaction_id WHERE e.ledger_account_id = p_account ORDER BY e.account_seq LOOP
+        FROM ledger_entries e JOIN ledger_transactions t ON t.id = e.transaction_id WHERE e.ledger_account_id = p_account
+            AND e.account_seq > p_after AND e.account_seq <= p_after + p_most ORDER BY e.account_seq LOOP
         balance := balance + entry.amount_minor;
         IF entry.account_seq <> expected OR entry.balance_after_minor <> balance THEN
             RETURN expected;
         END IF;
         hash := sha256(hash || convert_to(entry.text, 'UTF8'));
         expected := expected + 1;
+        IF entry.account_seq % 10000 = 0 THEN
+            SELECT * INTO anchor FROM ledger_anchors a WHERE a.ledger_account_id = p_account AND a.seq = entry.account_seq;
+            IF (anchor.balance_minor, anchor.head) IS DISTINCT FROM (balance, hash) THEN
+                RETURN expected;
+            END IF;
+        END IF;
     END LOOP;
+    IF expected = p_after + p_most + 1 THEN
+        RETURN NULL;
+    END IF;
     SELECT * INTO account FROM ledger_accounts a WHERE a.id = p_account;
     IF account.last_seq <> expected - 1 OR account.balance_minor <> balance OR account.head <> hash THEN
         RETURN expected;
@@ -205,7 +239,7 @@ END $$;
 
 -- +goose Down
 DROP FUNCTION ledger_verify, ledger_entry_text;
-DROP TABLE ledger_entries, ledger_transactions, ledger_accounts;
+DROP TABLE ledger_anchors, ledger_entries, ledger_transactions, ledger_accounts;
 DROP FUNCTION guard_ledger_lines, post_ledger_entries, guard_ledger_time, guard_ledger_account;
 DROP TRIGGER billing_accounts_currency ON billing_accounts;
 DROP FUNCTION guard_account_currency;

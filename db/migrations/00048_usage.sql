@@ -62,6 +62,13 @@ CREATE FUNCTION usage_cost(p_rate bigint, p_start timestamptz, p_end timestamptz
 $$;
 -- +goose StatementEnd
 
+-- least_end is the earliest end of a charge: what was active is charged for ten minutes at least, since each tenancy costs an erasure.
+-- +goose StatementBegin
+CREATE FUNCTION least_end(p_start timestamptz) RETURNS timestamptz LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, public, pg_temp AS $$
+    SELECT p_start + interval '600 seconds'
+$$;
+-- +goose StatementEnd
+
 -- What an allocation uses, from its creation on. It is charged from start_time to end_time, and at most to end_cap.
 CREATE TABLE usage_records (
     project_id         text NOT NULL,
@@ -152,6 +159,7 @@ BEGIN
             IS DISTINCT FROM (OLD.project_id, OLD.allocation_id, OLD.id, OLD.billing_account_id, OLD.sku_id, OLD.currency)
         OR OLD.start_time IS NOT NULL AND NEW.start_time IS DISTINCT FROM OLD.start_time
         OR OLD.end_time IS NOT NULL AND NEW.end_time IS DISTINCT FROM OLD.end_time
+            AND (NEW.end_time < OLD.end_time AND OLD.end_time > greatest(now(), least_end(OLD.start_time))) IS NOT TRUE
         OR OLD.closed_at IS NOT NULL AND NEW.closed_at IS DISTINCT FROM OLD.closed_at THEN
         RAISE EXCEPTION 'usage record % cannot be taken back', OLD.id USING ERRCODE = 'SW005';
     END IF;
@@ -161,8 +169,8 @@ END $$;
 CREATE TRIGGER usage_records_guard BEFORE UPDATE ON usage_records FOR EACH ROW EXECUTE FUNCTION guard_usage_record();
 
 -- follow_allocation keeps the usage record with its allocation, whatever moves it: the charge begins with active, and ends when the access is proven to
--- have ended, when the release fails, when the allocation ends, and at most five minutes after a release was accepted. An end that is known late, after a
--- minute was charged, is the end of that minute.
+-- have ended, when the release fails, when the allocation ends, and at most five minutes after a release was accepted, but not before least_end. An end
+-- that is known late, after a minute was charged, is the end of that minute. A start before the request is that of a clock that was behind.
 -- +goose StatementBegin
 CREATE FUNCTION follow_allocation() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
@@ -171,8 +179,8 @@ DECLARE
     ends timestamptz;
 BEGIN
     IF TG_OP = 'INSERT' THEN
-        INSERT INTO usage_records (project_id, allocation_id, id, billing_account_id, sku_id, currency)
-        SELECT NEW.project_id, NEW.id, 'usg_' || substr(NEW.id, 5), b.id, NEW.sku_id, b.currency
+        INSERT INTO usage_records (project_id, allocation_id, id, billing_account_id, sku_id, currency, created_at)
+        SELECT NEW.project_id, NEW.id, 'usg_' || substr(NEW.id, 5), b.id, NEW.sku_id, b.currency, now()
         FROM projects p JOIN billing_accounts b ON b.id = p.billing_account_id WHERE p.id = NEW.project_id;
         RETURN NULL;
     END IF;
@@ -185,11 +193,11 @@ BEGIN
         RETURN NULL;
     END IF;
     IF r.start_time IS NULL AND NEW.start_time IS NOT NULL THEN
-        UPDATE usage_records u SET start_time = NEW.start_time WHERE u.project_id = r.project_id AND u.id = r.id;
+        r.start_time := greatest(NEW.start_time, r.created_at);
+        UPDATE usage_records u SET start_time = r.start_time WHERE u.project_id = r.project_id AND u.id = r.id;
         INSERT INTO usage_segments (project_id, record_id, segment, billing_account_id, currency, rate_minor_per_hour, started_at, billed_through)
-        VALUES (r.project_id, r.id, 0, r.billing_account_id, r.currency, coalesce(rate_at(r.sku_id, r.currency, NEW.start_time, NEW.start_time), 0),
-            NEW.start_time, NEW.start_time);
-        r.start_time := NEW.start_time;
+        VALUES (r.project_id, r.id, 0, r.billing_account_id, r.currency, coalesce(rate_at(r.sku_id, r.currency, r.start_time, r.start_time), 0),
+            r.start_time, r.start_time);
     END IF;
     IF NEW.charge_capped_at IS NOT NULL AND r.end_cap IS NULL THEN
         UPDATE usage_records u SET end_cap = NEW.charge_capped_at + interval '300 seconds' WHERE u.project_id = r.project_id AND u.id = r.id
@@ -204,7 +212,7 @@ BEGIN
         RETURN NULL;
     END IF;
     SELECT max(s.billed_through) INTO billed FROM usage_segments s WHERE s.project_id = r.project_id AND s.record_id = r.id;
-    UPDATE usage_records u SET end_time = greatest(ends, billed, r.start_time) WHERE u.project_id = r.project_id AND u.id = r.id;
+    UPDATE usage_records u SET end_time = greatest(ends, billed, least_end(r.start_time)) WHERE u.project_id = r.project_id AND u.id = r.id;
     RETURN NULL;
 END $$;
 -- +goose StatementEnd
@@ -265,7 +273,13 @@ CREATE FUNCTION bill_accounts(p_accounts text[], p_boundary timestamptz, OUT bil
 BEGIN
     PERFORM FROM billing_accounts b WHERE b.id = ANY (p_accounts) ORDER BY b.id FOR NO KEY UPDATE;
     PERFORM FROM usage_records r WHERE r.billing_account_id = ANY (p_accounts) AND r.closed_at IS NULL ORDER BY r.id FOR NO KEY UPDATE;
-    UPDATE usage_records r SET end_time = greatest(r.end_cap, r.start_time, (SELECT max(s.billed_through) FROM usage_segments s
+    -- An end that is still to come was written by a clock that was ahead: the tenant is gone, so that the charge ends with this tick.
+    UPDATE usage_records r SET end_time = greatest(p_boundary, least_end(r.start_time), (SELECT max(s.billed_through) FROM usage_segments s
+        WHERE s.project_id = r.project_id AND s.record_id = r.id))
+    WHERE r.billing_account_id = ANY (p_accounts) AND r.closed_at IS NULL AND r.end_time > greatest(now(), least_end(r.start_time));
+    UPDATE usage_records r SET end_cap = now() + interval '300 seconds'
+    WHERE r.billing_account_id = ANY (p_accounts) AND r.closed_at IS NULL AND r.end_cap > now() + interval '300 seconds';
+    UPDATE usage_records r SET end_time = greatest(r.end_cap, least_end(r.start_time), (SELECT max(s.billed_through) FROM usage_segments s
         WHERE s.project_id = r.project_id AND s.record_id = r.id))
     WHERE r.billing_account_id = ANY (p_accounts) AND r.closed_at IS NULL AND r.end_time IS NULL AND r.start_time IS NOT NULL AND r.end_cap <= p_boundary;
     PERFORM split_usage(p_accounts, p_boundary);
@@ -323,4 +337,4 @@ DROP TRIGGER allocations_usage_insert ON allocations;
 DROP TRIGGER allocations_usage_update ON allocations;
 DROP FUNCTION follow_allocation;
 DROP TABLE usage_windows, usage_segments, usage_records, prices;
-DROP FUNCTION guard_usage_record, guard_usage_segment, usage_cost, rate_at, guard_price;
+DROP FUNCTION least_end, guard_usage_record, guard_usage_segment, usage_cost, rate_at, guard_price;

@@ -3,7 +3,8 @@
 -- +goose Up
 -- A row for each account. A threshold that is null is that of the policy: 10, 0 and 12 whole units. state follows the posted balance of prepaid; holds do
 -- not count. episode grows when the balance is above rearm again, and each kind of notice is written once in it. depletions counts the postings that took
--- the account to depleted; the last reviewed one is that after which allocations may be released.
+-- the account to depleted; the last reviewed one is that after which allocations may be released. short_since is since when what is available does not
+-- cover what the allocations cost until they could be released; short_episode counts these times.
 CREATE TABLE account_balances (
     billing_account_id text PRIMARY KEY REFERENCES billing_accounts (id) ON DELETE CASCADE,
     low_minor          bigint,
@@ -15,6 +16,8 @@ CREATE TABLE account_balances (
     episode            integer NOT NULL DEFAULT 1,
     depletions         integer NOT NULL DEFAULT 0,
     reviewed_depletion integer NOT NULL DEFAULT 0,
+    short_since        timestamptz,
+    short_episode      integer NOT NULL DEFAULT 0,
     set_aside_at       timestamptz,
     set_aside_reason   text NOT NULL DEFAULT '' CHECK (char_length(set_aside_reason) <= 500),
     version            bigint NOT NULL DEFAULT 1,
@@ -28,7 +31,7 @@ CREATE INDEX account_balances_set_aside ON account_balances (billing_account_id)
 CREATE TABLE balance_notices (
     billing_account_id text NOT NULL REFERENCES billing_accounts (id) ON DELETE CASCADE,
     episode            integer NOT NULL,
-    kind               text NOT NULL CHECK (kind IN ('low_balance', 'depleted')),
+    kind               text NOT NULL CHECK (kind IN ('low_balance', 'depleted', 'balance_short')),
     balance_minor      bigint NOT NULL,
     at                 timestamptz NOT NULL DEFAULT now(),
     told_at            timestamptz,
@@ -52,23 +55,29 @@ SELECT b.id AS billing_account_id, b.currency, c.exponent, coalesce(s.low_minor,
     coalesce(s.depleted_minor, 0)::bigint AS depleted_minor, coalesce(s.rearm_minor, 12 * (10 ^ c.exponent)::bigint)::bigint AS rearm_minor
 FROM billing_accounts b JOIN currencies c ON c.code = b.currency JOIN account_balances s ON s.billing_account_id = b.id;
 
--- follow_balance decides the state in the transaction that moves the balance.
+-- follow_balance decides the state in the transaction that moves the balance or a threshold: a credit line counts at once, and not after the release that
+-- it is to prevent. An account to which nothing was posted has no state yet.
 -- +goose StatementBegin
 CREATE FUNCTION follow_balance() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
     t balance_thresholds;
     s account_balances;
+    balance bigint;
     next_state text;
 BEGIN
-    SELECT * INTO t FROM balance_thresholds v WHERE v.billing_account_id = NEW.billing_account_id;
+    SELECT a.balance_minor INTO balance FROM ledger_accounts a WHERE a.billing_account_id = NEW.billing_account_id AND a.code = 'prepaid' AND a.last_seq > 0;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
     SELECT * INTO s FROM account_balances a WHERE a.billing_account_id = NEW.billing_account_id FOR NO KEY UPDATE;
-    next_state := CASE WHEN NEW.balance_minor <= t.depleted_minor THEN 'depleted' WHEN NEW.balance_minor <= t.low_minor THEN 'low_balance' ELSE 'healthy' END;
-    IF NEW.balance_minor > t.rearm_minor AND EXISTS (SELECT FROM balance_notices n
-        WHERE n.billing_account_id = s.billing_account_id AND n.episode = s.episode) THEN
+    SELECT * INTO t FROM balance_thresholds v WHERE v.billing_account_id = NEW.billing_account_id;
+    next_state := CASE WHEN balance <= t.depleted_minor THEN 'depleted' WHEN balance <= t.low_minor THEN 'low_balance' ELSE 'healthy' END;
+    IF balance > t.rearm_minor AND EXISTS (SELECT FROM balance_notices n
+        WHERE n.billing_account_id = s.billing_account_id AND n.episode = s.episode AND n.kind <> 'balance_short') THEN
         s.episode := s.episode + 1;
     END IF;
     IF next_state <> 'healthy' THEN
-        INSERT INTO balance_notices (billing_account_id, episode, kind, balance_minor) VALUES (s.billing_account_id, s.episode, next_state, NEW.balance_minor)
+        INSERT INTO balance_notices (billing_account_id, episode, kind, balance_minor) VALUES (s.billing_account_id, s.episode, next_state, balance)
         ON CONFLICT DO NOTHING;
     END IF;
     IF next_state = 'depleted' AND (s.state <> 'depleted' OR s.depletions = 0) THEN
@@ -85,6 +94,9 @@ BEGIN
     RETURN NULL;
 END $$;
 -- +goose StatementEnd
+CREATE TRIGGER account_balances_thresholds AFTER UPDATE OF low_minor, depleted_minor, rearm_minor ON account_balances FOR EACH ROW
+    WHEN ((OLD.low_minor, OLD.depleted_minor, OLD.rearm_minor) IS DISTINCT FROM (NEW.low_minor, NEW.depleted_minor, NEW.rearm_minor))
+    EXECUTE FUNCTION follow_balance();
 CREATE TRIGGER ledger_accounts_state AFTER UPDATE OF balance_minor ON ledger_accounts FOR EACH ROW
     WHEN (NEW.code = 'prepaid' AND NEW.balance_minor <> OLD.balance_minor) EXECUTE FUNCTION follow_balance();
 
@@ -124,6 +136,13 @@ CREATE TABLE project_budgets (
 );
 SELECT isolate_by_project('project_budgets');
 
+-- budget_spend is what the projects with a budget have cost in this month. It is computed from the segments: their windows are many.
+CREATE VIEW budget_spend WITH (security_invoker = true) AS
+SELECT b.project_id, to_char(m.start AT TIME ZONE 'UTC', 'YYYY-MM')::text AS month,
+    (SELECT coalesce(sum(s.charged_minor - usage_cost(s.rate_minor_per_hour, s.started_at, greatest(s.started_at, m.start))), 0)
+        FROM usage_segments s WHERE s.project_id = b.project_id AND s.billed_through > m.start)::bigint AS spent_minor
+FROM project_budgets b CROSS JOIN (SELECT date_trunc('month', now(), 'UTC') AS start) m;
+
 -- The last tick, and what keeps the next one or the forced releases from being done. One row.
 CREATE TABLE billing_control (
     one                    boolean PRIMARY KEY DEFAULT true CHECK (one),
@@ -159,10 +178,11 @@ SELECT 'billing_silent', 'billing_silent:', coalesce(b.ticked_at, now()), '', ''
 FROM billing_control b WHERE b.ticked_at < now() - interval '10 minutes' AND EXISTS (SELECT FROM prices);
 
 -- +goose Down
-DROP VIEW billing_attention;
+DROP VIEW billing_attention, budget_spend;
 DROP TABLE billing_control, project_budgets, balance_holds;
 DROP TRIGGER usage_records_hold ON usage_records;
 DROP TRIGGER ledger_accounts_state ON ledger_accounts;
+DROP TRIGGER account_balances_thresholds ON account_balances;
 DROP FUNCTION free_hold, follow_balance;
 DROP VIEW balance_thresholds;
 DROP TRIGGER billing_accounts_balance ON billing_accounts;

@@ -68,7 +68,12 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- The candidates that a rotation has sent: a BMC may have taken one although it said otherwise, so the
+-- login before is proven before the rotation is dropped.
+ALTER TABLE bmc_rotations ADD COLUMN sent_refs text[] NOT NULL DEFAULT '{}';
+
 -- +goose Down
+ALTER TABLE bmc_rotations DROP COLUMN sent_refs;
 DROP FUNCTION prune_jobs;
 DROP INDEX jobs_ended;
 DROP TRIGGER jobs_no_delete ON jobs;

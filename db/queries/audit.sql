@@ -41,7 +41,7 @@ ORDER BY pos DESC LIMIT @max_rows;
 
 -- name: AuditVerify :one
 -- The first broken seq of a chain; 0 when it is whole.
-SELECT coalesce(audit_verify(@resource_kind::text, @resource_id::text), 0)::bigint;
+SELECT coalesce(chain_verify(@resource_kind::text, @resource_id::text), 0)::bigint;
 
 -- name: AuditChains :many
 SELECT resource_kind, resource_id FROM audit_chains
@@ -55,7 +55,7 @@ SELECT resource, lifecycle, name, from_state, to_state FROM lifecycle_edges ORDE
 
 -- name: VerifyAuditChains :many
 -- The chains after one, each with its first broken seq; 0 when it is whole.
-SELECT c.resource_kind, c.resource_id, coalesce(audit_verify(c.resource_kind, c.resource_id), 0)::bigint AS broken_seq
+SELECT c.resource_kind, c.resource_id, coalesce(chain_verify(c.resource_kind, c.resource_id), 0)::bigint AS broken_seq
 FROM (SELECT a.resource_kind, a.resource_id FROM audit_chains a WHERE (a.resource_kind, a.resource_id) > (@after_kind::text, @after_id::text)
     ORDER BY a.resource_kind, a.resource_id LIMIT @max_rows) c
 ORDER BY c.resource_kind, c.resource_id;

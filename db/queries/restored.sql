@@ -21,7 +21,13 @@ SELECT kind::text AS kind, project_id::text AS project_id, id::text AS id FROM (
 ORDER BY kind, project_id, id;
 
 -- name: BeginRestore :exec
--- From now on no node is claimed that has not agreed since.
+-- From now on no node is claimed that has not agreed since. Where usage is charged, nothing is released because of a balance until an operator has
+-- compared the balances: payments since the backup are lost.
+WITH stopped AS (
+    UPDATE billing_control SET enforcement_stopped_at = coalesce(enforcement_stopped_at, clock_timestamp()),
+        enforcement_stopped = 'the database was restored from a backup, which lacks later payments; nothing is released until an operator has booked them'
+    WHERE EXISTS (SELECT FROM prices)
+)
 INSERT INTO restores DEFAULT VALUES;
 
 -- name: BeginEventEpoch :exec

@@ -51,8 +51,12 @@ WHERE id = @id AND candidate_ref = @instead_of::text AND rotation_state IN ('', 
 UPDATE bmc_rotations SET to_ref = @to_ref WHERE bmc_id = @bmc_id AND finished_at IS NULL;
 
 -- name: MoveBMCRotation :execrows
+-- What is about to be sent is recorded for good with it.
+WITH sent AS (
+    UPDATE bmc_rotations r SET sent_refs = array_append(r.sent_refs, @candidate_ref::text)
+    WHERE r.bmc_id = @id AND r.finished_at IS NULL AND @to_state::text = 'applying' AND NOT @candidate_ref::text = ANY (r.sent_refs))
 UPDATE bmcs SET rotation_state = @to_state, version = version + 1, updated_at = now()
-WHERE id = @id AND candidate_ref = @candidate_ref AND rotation_state = @from_state;
+WHERE bmcs.id = @id AND bmcs.candidate_ref = @candidate_ref AND bmcs.rotation_state = @from_state;
 
 -- name: CommitBMCCandidate :execrows
 UPDATE bmcs SET previous_ref = credential_ref, credential_ref = candidate_ref, candidate_ref = '', rotation_state = '', rotated_at = now(),

@@ -1,8 +1,11 @@
 #!/bin/sh
-# Registers Slipway's namespace and its search attributes. Safe to repeat.
+# Registers Slipway's namespace, its search attributes, and the namespace of the passes. Safe to repeat.
 set -eu
 temporal operator namespace describe --namespace "$NAMESPACE" >/dev/null 2>&1 ||
   temporal operator namespace create --namespace "$NAMESPACE" --retention 30d
+passes=${MAINTENANCE_NAMESPACE:-slipway-maintenance}
+temporal operator namespace describe --namespace "$passes" >/dev/null 2>&1 ||
+  temporal operator namespace create --namespace "$passes" --retention 3d
 attribute() { # attribute NAME TYPE
   known=$(temporal operator search-attribute list --namespace "$NAMESPACE")
   if echo "$known" | grep -qw "$1"; then return; fi

@@ -69,11 +69,11 @@ func Create(ctx context.Context, tx *db.Tx, r Request) (Accepted, error) {
 	if err := check(r); err != nil {
 		return Accepted{}, err
 	}
-	hold, err := Admit(ctx, tx, r)
-	if err != nil {
+	if err := requireOffered(ctx, tx, r); err != nil { // first: what does not exist has no quota and no price either
 		return Accepted{}, err
 	}
-	if err := requireOffered(ctx, tx, r); err != nil {
+	hold, err := Admit(ctx, tx, r)
+	if err != nil {
 		return Accepted{}, err
 	}
 	keys, err := chooseKeys(ctx, tx, r)
@@ -275,7 +275,7 @@ func chooseKeys(ctx context.Context, tx *db.Tx, r Request) ([]allocationdb.Publi
 	}
 	for _, id := range r.KeyIDs {
 		if !found[id] {
-			return nil, invalid("ssh_key_ids", "names a key that the project does not have")
+			return nil, invalid("ssh_key_ids", "names a key that the project does not have; give ids of its SSH keys, key_...")
 		}
 	}
 	switch {

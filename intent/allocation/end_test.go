@@ -2,6 +2,7 @@ package allocation_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -220,7 +221,10 @@ func TestEndings_ByExpiryAndByTheProject(t *testing.T) {
 	a, b := m.active().Allocation, m.active().Allocation
 	_, err := m.store.DBTX().Exec(ctx, "UPDATE allocations SET expires_at = now() - interval '1 second' WHERE id = $1", a.ID)
 	require.NoError(t, err)
-	n, err := allocation.ReleaseExpired(ctx, m.store, 10)
+	n, err := allocation.ReleaseExpired(ctx, m.store, time.Now().Add(-time.Hour), 10)
+	require.NoError(t, err)
+	require.Zero(t, n, "the database's clock alone says that it is past")
+	n, err = allocation.ReleaseExpired(ctx, m.store, time.Now(), 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Equal(t, []string{"releasing", "expired"}, []string{string(m.read(a.ID).Status), m.read(a.ID).ReleaseReason})

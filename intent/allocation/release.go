@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
@@ -173,9 +174,10 @@ func liveStatuses() []lifecycle.AllocationStatus {
 }
 
 // ReleaseExpired releases allocations whose expiry is past, each in a transaction of its own, and
-// returns how many. One that cannot be released does not stop the others.
-func ReleaseExpired(ctx context.Context, store *db.Store, limit int) (int, error) {
-	ids, err := allocationdb.ListDue(ctx, store, limit)
+// returns how many. now is the time of this process: an expiry is past when the database's clock says
+// so too. One that cannot be released does not stop the others.
+func ReleaseExpired(ctx context.Context, store *db.Store, now time.Time, limit int) (int, error) {
+	ids, err := allocationdb.ListDue(ctx, store, now, limit)
 	if err != nil {
 		return 0, err
 	}

@@ -174,6 +174,10 @@ func TestCreate_NeedsAPrice(t *testing.T) {
 	dbtest.SetPrices(t, s.dsn, other.ID, "USD", dbtest.Rate{From: s.now().Add(-time.Hour), RateMinorPerHour: 100})
 	_, err = s.create(nil)
 	s.requireRefusal(err, intent.Conflict, "has no price in USD")
+	s.requireRefusal(s.tx(func(tx *db.Tx) error {
+		_, err := allocation.Create(t.Context(), tx, allocation.Request{ProjectID: s.project.ID, SKUID: other.ID, Actor: customer})
+		return err
+	}), intent.Invalid, "is not offered")
 	dbtest.SetPrices(t, s.dsn, s.sku.ID, "EUR", dbtest.Rate{From: s.now().Add(-time.Hour), RateMinorPerHour: 100})
 	_, err = s.create(nil)
 	s.requireRefusal(err, intent.Conflict, "has no price in USD")
@@ -278,19 +282,27 @@ func TestEnforce_TypoReleasesNobody(t *testing.T) {
 
 	worst := newShop(t)
 	worst.price(10_000)
+	var last, lastID, lastAccount string
 	for range 6 {
 		p := dbtest.Project(t, worst.store)
 		dbtest.Credit(t, worst.store, p.BillingAccountID, 10_000)
-		worst.runSince(p.ID, start)
+		last, lastID, lastAccount = p.ID, worst.runSince(p.ID, start), p.BillingAccountID
 	}
 	require.NotEmpty(t, worst.tick().EnforcementStopped)
+	limit := int64(1)
+	require.NoError(t, worst.tx(func(tx *db.Tx) error { return ledgerdb.SetMaxSpend(t.Context(), tx, last, lastID, &limit) }))
 	r := worst.enforce()
-	require.Empty(t, r.Released)
+	require.Empty(t, r.Released, "nor what has reached its max_spend")
+	require.Zero(t, r.Told, "nobody is told of a release that does not come")
 	require.NotEmpty(t, r.Stopped)
 	worst.tick()
 	require.Empty(t, worst.enforce().Released, "it stays stopped")
 	require.NoError(t, worst.tx(func(tx *db.Tx) error { return ledgerdb.ResumeEnforcement(t.Context(), tx, operator) }))
-	require.Len(t, worst.enforce().Released, 6)
+	dbtest.Credit(t, worst.store, lastAccount, 1_000_000)
+	require.NoError(t, worst.tx(func(tx *db.Tx) error { return ledgerdb.SetMaxSpend(t.Context(), tx, last, lastID, nil) }))
+	r = worst.enforce()
+	require.Len(t, r.Released, 5, "one was given its money back")
+	require.Equal(t, 5, r.Told, "and is not told that it has none")
 }
 
 // TestEnforce_MaxSpendAndBudget releases an allocation that costs what it may, and tells its project
@@ -318,6 +330,56 @@ func TestEnforce_MaxSpendAndBudget(t *testing.T) {
 	require.Equal(t, 1, s.enforce().Budgets, "another budget is told again")
 	require.NoError(t, ledgerdb.DeleteBudget(t.Context(), s.store, s.project.ID))
 	require.ErrorIs(t, ledgerdb.DeleteBudget(t.Context(), s.store, s.project.ID), db.ErrNotFound)
+}
+
+// TestEnforce_WaitsAfterARestore: a restored database lacks the last payments, so that nothing is
+// released until an operator has booked them.
+func TestEnforce_WaitsAfterARestore(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.price(6000)
+	id := s.runSince(s.project.ID, s.now().Add(-time.Hour))
+	plan, err := s.store.PlanEndOfAccess(t.Context())
+	require.NoError(t, err)
+	_, err = s.store.EndRestoredAccess(t.Context(), plan.Hash)
+	require.NoError(t, err)
+	s.tick()
+	require.Equal(t, string(lifecycle.BalanceDepleted), s.balance().State)
+	r := s.enforce()
+	require.Empty(t, r.Released)
+	require.Contains(t, r.Stopped, "restored from a backup")
+	require.NoError(t, s.tx(func(tx *db.Tx) error { return ledgerdb.ResumeEnforcement(t.Context(), tx, operator) }))
+	require.Equal(t, []string{id}, s.enforce().Released)
+}
+
+// TestTick_TellsWhoseBalanceIsShort: an account is told once when the hour that is held back is all that
+// is left, and again after it had more.
+func TestTick_TellsWhoseBalanceIsShort(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.price(6000)
+	at := s.now()
+	id := s.runSince(s.project.ID, at.Add(-time.Hour))
+	require.NoError(t, s.tx(func(tx *db.Tx) error { return ledgerdb.PlaceHold(t.Context(), tx, s.project.ID, id, 6000) }))
+	told := func() (n int) {
+		t.Helper()
+		_, err := ledgerdb.Tick(t.Context(), s.store, ledgerdb.TickInput{Boundary: at})
+		require.NoError(t, err)
+		s.enforce()
+		require.NoError(t, s.store.DBTX().QueryRow(t.Context(), "SELECT count(*) FROM notices WHERE kind = 'balance_short'").Scan(&n))
+		return n
+	}
+	dbtest.Credit(t, s.store, s.account, 6000+6000+300) // the hour that ran, the one that is held, and three minutes
+	require.Zero(t, told(), "three minutes are what a tick and a release take")
+	dbtest.Credit(t, s.store, s.account, -1)
+	require.Equal(t, string(lifecycle.BalanceHealthy), s.balance().State)
+	require.Equal(t, 1, told())
+	dbtest.Credit(t, s.store, s.account, 2)
+	require.Equal(t, 1, told(), "not twice as much yet")
+	dbtest.Credit(t, s.store, s.account, 1000)
+	require.Equal(t, 1, told())
+	dbtest.Credit(t, s.store, s.account, -1100)
+	require.Equal(t, 2, told(), "short again")
 }
 
 // TestSetPrice_Rules walks the rules of a price.

@@ -29,12 +29,12 @@ var system = db.Actor{Owner: lifecycle.OwnerSystem, ID: "billing"}
 // Enforce does what follows from balances. It looks at the state as it is and not at what has
 // changed, so that it can be repeated and misses nothing: it releases the allocations of accounts that
 // are depleted and whose grace is over, and those that cost what they may; it passes the notices of
-// balances on to their projects, and tells projects of their budgets. Nothing is released while the
-// clocks disagree or an operator has to look first. domain ends the Message-ID of e-mails. An error
+// balances on to their projects, and tells projects of their budgets. While the clocks disagree or an
+// operator has to look first, nothing is released and nobody is told that it will be. domain ends the Message-ID of e-mails. An error
 // about one row does not stop the others.
 func Enforce(ctx context.Context, store *db.Store, domain string) (Report, error) {
 	var r Report
-	errs := []error{tellBalances(ctx, store, domain, &r), tellBudgets(ctx, store, domain, &r)}
+	errs := []error{tellBudgets(ctx, store, domain, &r)}
 	control, err := ledgerdb.ReadControl(ctx, store)
 	switch {
 	case err != nil:
@@ -42,14 +42,14 @@ func Enforce(ctx context.Context, store *db.Store, domain string) (Report, error
 	case control.ClockDisagreesSince != nil:
 		r.Stopped = control.ClockDisagrees
 		return r, errors.Join(errs...)
+	case control.EnforcementStoppedAt != nil:
+		r.Stopped = control.EnforcementStopped // a limit of an allocation counts the same charges
+		return r, errors.Join(errs...)
 	}
-	if control.EnforcementStoppedAt != nil {
-		r.Stopped = control.EnforcementStopped
-	} else {
-		ids, err := ledgerdb.ListDepleted(ctx, store, enforceBatch)
-		errs = append(errs, err, releaseAll(ctx, store, ids, lifecycle.ReleaseBalanceDepleted, ledgerdb.IsStillDepleted, &r))
-	}
-	ids, err := ledgerdb.ListSpentOut(ctx, store, enforceBatch)
+	errs = append(errs, tellBalances(ctx, store, domain, &r))
+	ids, err := ledgerdb.ListDepleted(ctx, store, enforceBatch)
+	errs = append(errs, err, releaseAll(ctx, store, ids, lifecycle.ReleaseBalanceDepleted, ledgerdb.IsStillDepleted, &r))
+	ids, err = ledgerdb.ListSpentOut(ctx, store, enforceBatch)
 	errs = append(errs, err, releaseAll(ctx, store, ids, lifecycle.ReleaseMaxSpend, nil, &r))
 	return r, errors.Join(errs...)
 }
@@ -121,6 +121,10 @@ func balanceMessage(n ledgerdb.Notice) string {
 	left := lifecycle.FormatMinor(n.BalanceMinor, int(n.Exponent)) + " " + n.Currency
 	if n.Kind == string(lifecycle.BalanceDepleted) {
 		return "The balance is used up (" + left + "). All allocations of the billing account are being released; add to the balance to request new ones."
+	}
+	if n.Kind == "balance_short" {
+		return "What is available beside an hour of all allocations is " + left + ", which is less than they cost until they could be released. " +
+			"When the balance is used up, all allocations of the billing account are released; add to it."
 	}
 	return "The balance is low: " + left + " are left. When it is used up, all allocations of the billing account are released; add to it."
 }

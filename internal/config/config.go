@@ -37,6 +37,8 @@ type Config struct {
 	Release    Release    `yaml:"release"`
 	Allocation Allocation `yaml:"allocation"`
 
+	NetworkProbe NetworkProbe `yaml:"network_probe"`
+
 	Webhooks Webhooks `yaml:"webhooks"`
 	Mail     Mail     `yaml:"mail"`
 }
@@ -97,8 +99,11 @@ type Database struct {
 
 // Temporal is where the engine is and which queue and build this process serves.
 type Temporal struct {
-	Address        string      `yaml:"address"`
-	Namespace      string      `yaml:"namespace"`
+	Address   string `yaml:"address"`
+	Namespace string `yaml:"namespace"`
+	// MaintenanceNamespace is where Schedules and their passes are, so that Namespace lists jobs.
+	MaintenanceNamespace string `yaml:"maintenance_namespace"`
+
 	TaskQueue      string      `yaml:"task_queue"`
 	BuildID        string      `yaml:"build_id"`
 	DeploymentName string      `yaml:"deployment_name"`
@@ -263,6 +268,7 @@ type Retention struct {
 	Notices  time.Duration `yaml:"notices"`
 
 	Invitations time.Duration `yaml:"invitations"`
+	Allocations time.Duration `yaml:"allocations"`
 }
 
 // Log is how much is logged and in which form.
@@ -284,7 +290,8 @@ func Default() Config {
 	return Config{
 		Database: Database{MaxConns: 20},
 		Temporal: Temporal{
-			Address: "127.0.0.1:7233", Namespace: "default", TaskQueue: "slipway", DeploymentName: "slipway",
+			Address: "127.0.0.1:7233", Namespace: "default", MaintenanceNamespace: "slipway-maintenance",
+			TaskQueue: "slipway", DeploymentName: "slipway",
 			PayloadCodec: PayloadsEncrypted,
 		},
 		API:     API{Listen: "127.0.0.1:8080"},
@@ -302,7 +309,7 @@ func Default() Config {
 
 		Retention: Retention{
 			Tasks: 90 * day, Findings: 30 * day, Outbox: 7 * day, Events: 30 * day, Actions: 90 * day, Jobs: 400 * day, Webhooks: 30 * day, Notices: 90 * day,
-			Invitations: 90 * day,
+			Invitations: 90 * day, Allocations: 90 * day,
 		},
 		Webhooks:   Webhooks{Ports: "443", RetryFor: 3 * day},
 		Mail:       Mail{Port: 587, TLS: "starttls"},

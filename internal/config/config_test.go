@@ -164,6 +164,7 @@ func TestProblemsNameTheSetting(t *testing.T) {
 		"two documents":      {given{file: "api: {}\n---\napi: {}"}, []string{"more than one"}},
 		"missing file":       {given{args: []string{"--config", "/nonexistent/x"}}, []string{"/nonexistent/x"}},
 		"bad variable":       {given{env: map[string]string{"SLIPWAY_WORKER_STOP_TIMEOUT": "soon"}}, []string{"SLIPWAY_WORKER_STOP_TIMEOUT", "duration"}},
+		"allocations kept":   {given{args: []string{"--retention-allocations=2159h"}, parts: everyPart}, []string{"retention.allocations must lie between 2160h"}},
 		"no database":        {given{parts: []Part{PartDatabase}}, []string{"database.url is missing", "SLIPWAY_DATABASE_URL"}},
 		"database no URL":    {given{env: map[string]string{"SLIPWAY_DATABASE_URL": "host=x"}, parts: []Part{PartDatabase}}, []string{"database.url must be"}},
 		"connections":        {given{file: complete + "worker: {}", args: []string{"--database-max-conns=0"}, parts: everyPart}, []string{"database.max_conns must lie between 2"}},

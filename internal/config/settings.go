@@ -25,7 +25,9 @@ func settings(c *Config) *pflag.FlagSet {
 	num(&c.Database.MaxConns, "database-max-conns", "connections of this process to PostgreSQL at most")
 
 	str(&c.Temporal.Address, "temporal-address", "host:port of Temporal's frontend")
-	str(&c.Temporal.Namespace, "temporal-namespace", "Temporal namespace")
+	str(&c.Temporal.Namespace, "temporal-namespace", "Temporal namespace of the jobs")
+	str(&c.Temporal.MaintenanceNamespace, "temporal-maintenance-namespace",
+		"Temporal namespace of the passes that run every few seconds or minutes; a worker registers it when it is missing; the same as temporal-namespace keeps both in one")
 	str(&c.Temporal.TaskQueue, "temporal-task-queue", "task queue of Slipway's workers")
 	str(&c.Temporal.BuildID, "temporal-build-id", "build id of this worker; empty runs it unversioned, as in development")
 	str(&c.Temporal.DeploymentName, "temporal-deployment-name", "worker deployment this build belongs to")
@@ -85,6 +87,8 @@ func settings(c *Config) *pflag.FlagSet {
 	fs.DurationVar(&c.Allocation.LaunchWindow, "allocation-launch-window", c.Allocation.LaunchWindow, "the time in which a billing account may request allocation-max-launches allocations")
 	num(&c.Allocation.MaxReleasing, "allocation-max-releasing", "how many nodes of a billing account may be in releasing while it requests another")
 	fs.DurationVar(&c.Allocation.ProvisionDeadline, "allocation-provision-deadline", c.Allocation.ProvisionDeadline, "how long a node may be provisioned after its claim before it is taken back and cleaned")
+	str(&c.NetworkProbe.Targets, "network-probe-targets", "what nodes of tenants must not reach besides what Slipway knows, as NAME=HOST:PORT separated by commas")
+	str(&c.NetworkProbe.Allowed, "network-probe-allowed", "names of targets, or first words of names such as maas, bmc and node, that nodes of tenants may reach, separated by commas")
 	num(&c.Release.MaxDeliver, "release-max-deliver", "how often a stage of a release tries what may pass by itself before the release has failed")
 
 	fs.DurationVar(&c.Sweep.Every, "sweep-every", c.Sweep.Every, "how often the sweeper compares jobs with workflows")
@@ -111,6 +115,8 @@ func settings(c *Config) *pflag.FlagSet {
 	fs.DurationVar(&c.Retention.Notices, "retention-notices", c.Retention.Notices, "how long the notices of a project are kept")
 	fs.DurationVar(&c.Retention.Invitations, "retention-invitations", c.Retention.Invitations,
 		"how long invitations to projects stay after they ended; one that a member accepted stays with the member")
+	fs.DurationVar(&c.Retention.Allocations, "retention-allocations", c.Retention.Allocations,
+		"how long customers can read an allocation after it ended; at least 90 days. Then its name, tags, keys and texts are deleted")
 
 	str(&c.Webhooks.Ports, "webhooks-ports", "ports that webhooks of tenants may use, separated by commas")
 	str(&c.Webhooks.RefusedNetworks, "webhooks-refused-networks", "public networks that webhooks of tenants may not use, separated by commas: your own")

@@ -64,6 +64,7 @@ func (c Config) Validate(parts ...Part) error {
 			c.Relay.validate(v)
 			c.Release.validate(v)
 			c.Allocation.validate(v)
+			c.NetworkProbe.validate(v)
 			c.Sweep.validate(v)
 			c.Reconcile.validate(v)
 			c.Retention.validate(v)
@@ -102,6 +103,7 @@ func (d Database) validate(v *validator) {
 func (t Temporal) validate(v *validator) {
 	v.address("temporal.address", t.Address)
 	v.required("temporal.namespace", t.Namespace, "name the namespace that Slipway's workflows live in")
+	v.required("temporal.maintenance_namespace", t.MaintenanceNamespace, "name the namespace of the passes; it may be temporal.namespace")
 	v.required("temporal.task_queue", t.TaskQueue, "name the queue that the workers serve")
 	v.required("temporal.deployment_name", t.DeploymentName, "name the worker deployment")
 	if strings.ContainsAny(t.DeploymentName, ".:") {
@@ -231,6 +233,7 @@ func (r Retention) validate(v *validator) {
 			v.add("retention."+name, "must lie between 1h and 876000h")
 		}
 	}
+	v.within("retention.allocations", r.Allocations, 90*day, 100*365*day) // customers are promised 90 days
 }
 
 func (r Relay) validate(v *validator) {

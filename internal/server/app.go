@@ -41,7 +41,11 @@ type App struct {
 	Secrets  *secrets.Secrets
 	Payloads *payloadcodec.Codec
 	Temporal client.Client
-	CA       *nodeca.CA
+	// Maintenance speaks for the namespace of the Schedules and their passes. It is Temporal itself
+	// where the configuration names one namespace for both.
+	Maintenance client.Client
+
+	CA *nodeca.CA
 	// Receiver may be a webhook beside public addresses. No setting sets it, and Run refuses it.
 	Receiver *LocalReceiver
 
@@ -97,7 +101,7 @@ func Open(ctx context.Context, cfg config.Config, logTo io.Writer) (*App, error)
 		a.Close()
 		return nil, err
 	}
-	if a.Temporal, err = dialTemporal(cfg, log, a.Payloads); err != nil {
+	if err := a.dialTemporal(); err != nil {
 		a.Close()
 		return nil, err
 	}
@@ -110,6 +114,9 @@ func Open(ctx context.Context, cfg config.Config, logTo io.Writer) (*App, error)
 
 // Close frees what Open took; it may be called on a half-open App.
 func (a *App) Close() {
+	if a.Maintenance != nil && a.Maintenance != a.Temporal {
+		a.Maintenance.Close()
+	}
 	if a.Temporal != nil {
 		a.Temporal.Close()
 	}
@@ -170,7 +177,24 @@ func openPayloadCodec(ctx context.Context, cfg config.Config, s *secrets.Secrets
 	return payloadcodec.Open(ctx, s, log, plain)
 }
 
-func dialTemporal(cfg config.Config, log *slog.Logger, payloads *payloadcodec.Codec) (client.Client, error) {
+// dialTemporal makes the clients of both namespaces.
+func (a *App) dialTemporal() error {
+	o, err := temporalOptions(a.Config, a.Log, a.Payloads)
+	if err != nil {
+		return err
+	}
+	if a.Temporal, err = temporalx.Dial(o); err != nil {
+		return err
+	}
+	a.Maintenance = a.Temporal
+	if name := a.Config.Temporal.MaintenanceNamespace; name != o.Namespace {
+		o.Namespace = name
+		a.Maintenance, err = temporalx.Dial(o)
+	}
+	return err
+}
+
+func temporalOptions(cfg config.Config, log *slog.Logger, payloads *payloadcodec.Codec) (temporalx.ClientOptions, error) {
 	o := temporalx.ClientOptions{
 		Address: cfg.Temporal.Address, Namespace: cfg.Temporal.Namespace, Log: telemetry.TemporalLogger(log), Payloads: payloads,
 	}
@@ -178,16 +202,16 @@ func dialTemporal(cfg config.Config, log *slog.Logger, payloads *payloadcodec.Co
 		c := cfg.Temporal.TLS
 		t, err := temporaltls.Client(temporaltls.ClientOptions{CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile, ServerName: c.ServerName})
 		if err != nil {
-			return nil, err
+			return o, err
 		}
 		o.TLS = t
 	}
 	if f := cfg.Temporal.APIKeyFile; f != "" {
 		key, err := os.ReadFile(f)
 		if err != nil {
-			return nil, fmt.Errorf("temporal.api_key_file: %w", err)
+			return o, fmt.Errorf("temporal.api_key_file: %w", err)
 		}
 		o.APIKey = strings.TrimSpace(string(key))
 	}
-	return temporalx.Dial(o)
+	return o, nil
 }

@@ -7,20 +7,20 @@ import (
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	driftact "github.com/slipway-cloud/slipway/activities/drift"
+	"github.com/slipway-cloud/slipway/activities/isolation"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
-	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas"
 )
 
 // Reconciles are the Schedules of this installation's passes over its sites.
 func (a *App) Reconciles() temporalx.Reconciles {
-	return temporalx.Reconciles{Client: a.Temporal, TaskQueue: a.Config.Temporal.TaskQueue}
+	return temporalx.Reconciles{Client: a.Maintenance, TaskQueue: a.Config.Temporal.TaskQueue}
 }
 
 // driftActivities are the reconciler's eyes and hands. A login goes through the
 // same gate as a job's.
-func (a *App) driftActivities(logins *bmcact.Activities, openers map[string]providers.BMCOpener) *driftact.Activities {
+func (a *App) driftActivities(logins *bmcact.Activities) *driftact.Activities {
 	c, policy := a.Config.Reconcile, driftact.DefaultPolicy()
 	policy.Due = 3 * c.Every
 	policy.Settle = min(policy.Settle, c.Every/2)
@@ -30,9 +30,14 @@ func (a *App) driftActivities(logins *bmcact.Activities, openers map[string]prov
 	policy.Fresh = max(policy.Fresh, a.Config.Agent.OfflineAfter)
 	policy.Silent = max(policy.Silent, a.Config.Agent.OfflineAfter)
 	return &driftact.Activities{
-		Store: a.Store, Secrets: a.Secrets, Opener: maas.Opener{Options: maas.Options{Log: a.Log}}, Openers: openers, Logins: logins,
-		Policy: policy, Log: a.Log, Unschedule: a.Reconciles().Remove,
+		Store: a.Store, Secrets: a.Secrets, Opener: maas.Opener{Options: maas.Options{Log: a.Log}}, Openers: logins.Openers, Logins: logins,
+		Policy: policy, Network: a.isolation(), Log: a.Log, Unschedule: a.Reconciles().Remove,
 	}
+}
+
+// isolation is what nodes of tenants must not reach.
+func (a *App) isolation() isolation.Policy {
+	return isolation.Policy{Known: a.Config.ProtectedTargets(), Allowed: a.Config.NetworkProbe.AllowedNames()}
 }
 
 // keepReconciles makes each site's Schedule, brings it to this program's
@@ -56,6 +61,9 @@ func (a *App) ensureReconciles(ctx context.Context, ensured map[string]time.Time
 			return nil
 		}
 		err := a.Reconciles().Ensure(ctx, id, a.Config.Reconcile.Every)
+		if err == nil {
+			err = a.removeFormerReconciles(ctx, id)
+		}
 		if err == nil {
 			ensured[id] = time.Now()
 		}

@@ -19,7 +19,7 @@ const (
 
 // Sweeps is the sweeper's Schedule of this installation.
 func (a *App) Sweeps() temporalx.Sweeps {
-	return temporalx.Sweeps{Client: a.Temporal, TaskQueue: a.Config.Temporal.TaskQueue}
+	return temporalx.Sweeps{Client: a.Maintenance, TaskQueue: a.Config.Temporal.TaskQueue}
 }
 
 // sweepActivities are the sweeper's hands: it sees only this task queue.
@@ -28,7 +28,7 @@ func (a *App) sweepActivities() *sweepact.Activities {
 	return &sweepact.Activities{
 		Store: a.Store, Log: a.Log, Lease: a.Config.Relay.Lease, OfflineAfter: a.Config.Agent.OfflineAfter,
 		Keep: sweepact.Keep{
-			Tasks: r.Tasks, Findings: r.Findings, Outbox: r.Outbox, Events: r.Events, Actions: r.Actions, Jobs: r.Jobs, Invitations: r.Invitations,
+			Tasks: r.Tasks, Findings: r.Findings, Outbox: r.Outbox, Events: r.Events, Actions: r.Actions, Jobs: r.Jobs, Invitations: r.Invitations, Allocations: r.Allocations,
 		},
 		Pace:   sweepact.NewPace(s.Every, s.Settle, s.Quiet),
 		Engine: temporalx.Watch{Client: a.Temporal, Namespace: t.Namespace, TaskQueue: t.TaskQueue, Payloads: a.Payloads},
@@ -37,7 +37,7 @@ func (a *App) sweepActivities() *sweepact.Activities {
 
 // Bills is the Schedule that charges what runs in this installation.
 func (a *App) Bills() temporalx.Bills {
-	return temporalx.Bills{Client: a.Temporal, TaskQueue: a.Config.Temporal.TaskQueue}
+	return temporalx.Bills{Client: a.Maintenance, TaskQueue: a.Config.Temporal.TaskQueue}
 }
 
 // billingActivities charge what runs and enforce balances.
@@ -50,7 +50,7 @@ func (a *App) billingActivities() *billingact.Activities {
 func (a *App) keepSchedules(ctx context.Context) {
 	for {
 		wait := scheduleEvery
-		if err := errors.Join(a.Sweeps().Ensure(ctx, a.Config.Sweep.Every), a.Bills().Ensure(ctx)); err != nil {
+		if err := a.ensureSchedules(ctx); err != nil {
 			if ctx.Err() != nil {
 				return
 			}
@@ -61,4 +61,12 @@ func (a *App) keepSchedules(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// ensureSchedules makes the Schedules, and then deletes those of an earlier release.
+func (a *App) ensureSchedules(ctx context.Context) error {
+	if err := errors.Join(a.Sweeps().Ensure(ctx, a.Config.Sweep.Every), a.Bills().Ensure(ctx)); err != nil {
+		return err
+	}
+	return a.removeFormerSchedules(ctx)
 }

@@ -19,6 +19,7 @@ import (
 	allocationact "github.com/slipway-cloud/slipway/activities/allocation"
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
+	"github.com/slipway-cloud/slipway/activities/isolation"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/activities/nodestate"
@@ -35,17 +36,15 @@ import (
 	"github.com/slipway-cloud/slipway/providers/ssh"
 	"github.com/slipway-cloud/slipway/workflows/agentjob"
 	"github.com/slipway-cloud/slipway/workflows/allocation"
-	"github.com/slipway-cloud/slipway/workflows/billing"
 	"github.com/slipway-cloud/slipway/workflows/bmcrotation"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/decommission"
 	"github.com/slipway-cloud/slipway/workflows/onboarding"
-	"github.com/slipway-cloud/slipway/workflows/reconcile"
-	"github.com/slipway-cloud/slipway/workflows/sweep"
 )
 
-// RegisterWorkflows registers every workflow under its explicit name, pinned to
-// the build that started it.
+// RegisterWorkflows registers every workflow under its explicit name, pinned to the build that
+// started it. The passes are among them: where they have a namespace of their own, one that an
+// earlier release started among the jobs still ends.
 func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(onboarding.Onboard, workflow.RegisterOptions{
 		Name: contract.OnboardingWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
@@ -83,16 +82,7 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(onboarding.Plan, workflow.RegisterOptions{
 		Name: contract.PlanWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})
-	r.RegisterWorkflowWithOptions(reconcile.Pass, workflow.RegisterOptions{
-		Name: contract.ReconcileWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
-	})
-	r.RegisterWorkflowWithOptions(billing.Bill, workflow.RegisterOptions{
-		Name: contract.BillWorkflow, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
-	})
-	// A pass is short and each run starts from the beginning, so that it may change its build.
-	r.RegisterWorkflowWithOptions(sweep.Sweep, workflow.RegisterOptions{
-		Name: contract.SweepWorkflow, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
-	})
+	registerPasses(r)
 }
 
 // RegisterActivities registers every activity over the app's own providers.
@@ -102,10 +92,8 @@ func (a *App) RegisterActivities(r worker.ActivityRegistry) {
 	r.RegisterActivityWithOptions(&maasact.Activities{
 		Store: a.Store, Secrets: a.Secrets, Opener: maas.Opener{Options: maas.Options{Log: a.Log}},
 	}, opts)
-	openers := map[string]providers.BMCOpener{"redfish": redfish.Opener{}, "ipmi": ipmi.Opener{}}
-	bmcs := &bmcact.Activities{Store: a.Store, Secrets: a.Secrets, Openers: openers}
+	bmcs := a.bmcActivities()
 	r.RegisterActivityWithOptions(bmcs, opts)
-	r.RegisterActivityWithOptions(a.driftActivities(bmcs, openers), opts)
 	r.RegisterActivityWithOptions(&nodeact.Activities{
 		Store: a.Store, Secrets: a.Secrets, SSH: ssh.New(), AgentURL: a.Config.Agent.PublicURL, AgentCAPEM: string(a.CA.CertPEM()),
 	}, opts)
@@ -115,8 +103,21 @@ func (a *App) RegisterActivities(r worker.ActivityRegistry) {
 		Store: a.Store, RevokeDeadline: a.Config.Release.RevokeDeadline, MaxDeliver: a.Config.Release.MaxDeliver,
 		ProvisionDeadline: a.Config.Allocation.ProvisionDeadline,
 	}, opts)
+	r.RegisterActivityWithOptions(&isolation.Activities{Store: a.Store, Policy: a.isolation()}, opts)
 	r.RegisterActivityWithOptions(&nodestate.Activities{Store: a.Store, Secrets: a.Secrets}, opts)
 	r.RegisterActivityWithOptions(&evidenceact.Activities{Store: a.Store, Ring: &signing.Ring{Store: a.Store, Secrets: a.Secrets}}, opts)
+	a.registerPassActivities(r)
+}
+
+func (a *App) bmcActivities() *bmcact.Activities {
+	openers := map[string]providers.BMCOpener{"redfish": redfish.Opener{}, "ipmi": ipmi.Opener{}}
+	return &bmcact.Activities{Store: a.Store, Secrets: a.Secrets, Openers: openers}
+}
+
+// registerPassActivities registers the activities of the workflows that Schedules start.
+func (a *App) registerPassActivities(r worker.ActivityRegistry) {
+	opts := activity.RegisterOptions{}
+	r.RegisterActivityWithOptions(a.driftActivities(a.bmcActivities()), opts)
 	r.RegisterActivityWithOptions(a.sweepActivities(), opts)
 	r.RegisterActivityWithOptions(a.billingActivities(), opts)
 }
@@ -160,14 +161,19 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	// A worker that the server turns away stops for good; a process that stays
 	// up without one would look well and do nothing.
 	opts.OnFatalError = func(err error) { stop(fmt.Errorf("the Temporal worker stopped: %w", err)) }
-	w := worker.New(a.Temporal, a.Config.Temporal.TaskQueue, opts)
-	RegisterWorkflows(w)
-	a.RegisterActivities(w)
-	if err := a.startWorker(ctx, w); err != nil {
+	w, err := temporalx.StartWorker(ctx, func() worker.Worker {
+		w := worker.New(a.Temporal, a.Config.Temporal.TaskQueue, opts)
+		RegisterWorkflows(w)
+		a.RegisterActivities(w)
+		return w
+	}, func(err error) {
+		a.Log.Warn("temporal not reachable yet; waiting", "address", a.Config.Temporal.Address, "error", err)
+	})
+	if err != nil {
 		return err
 	}
 	defer w.Stop()
-	if err := a.promote(ctx); err != nil {
+	if err := a.promote(ctx, a.Temporal); err != nil {
 		return err
 	}
 	host, _ := os.Hostname()
@@ -182,15 +188,14 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	go r.Housekeep(ctx)
 	go r.CheckAudit(ctx)
 	go a.Payloads.RefreshKeys(ctx)
-	go a.keepSchedules(ctx)
-	go a.keepReconciles(ctx)
 	deliverer := a.deliverer(r.Name)
-	var delivering sync.WaitGroup
-	delivering.Go(func() { deliverer.Run(ctx) })
+	var rest sync.WaitGroup
+	rest.Go(func() { deliverer.Run(ctx) })
+	rest.Go(func() { a.maintain(ctx, opts) })
 	r.Run(ctx)
 	// What the deliverer has sent is stored before the process ends, or it would be sent again. Each of
-	// its steps has a deadline.
-	delivering.Wait()
+	// its steps has a deadline, and a worker that stops has one too.
+	rest.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause
 	}
@@ -207,31 +212,16 @@ func (a *App) temporalReady(ctx context.Context) error {
 	return err
 }
 
-// startWorker waits for Temporal as long as it takes: a worker that gives up
-// would have to be started again by hand after an outage.
-func (a *App) startWorker(ctx context.Context, w worker.Worker) error {
-	for {
-		err := w.Start()
-		if err == nil {
-			return nil
-		}
-		a.Log.Warn("temporal not reachable yet; waiting", "address", a.Config.Temporal.Address, "error", err)
-		if err := poll.Sleep(ctx, 2*time.Second); err != nil {
-			return err
-		}
-	}
-}
-
 // promote makes this build the current version of its deployment, so that new
 // jobs run on it; jobs under way stay with the build they began on. An older
 // build that is started again beside a newer one, to finish its own jobs, does
 // not take over.
-func (a *App) promote(ctx context.Context) error {
+func (a *App) promote(ctx context.Context, c client.Client) error {
 	t := a.Config.Temporal
 	if t.BuildID == "" {
 		return nil
 	}
-	h := a.Temporal.WorkerDeploymentClient().GetHandle(t.DeploymentName)
+	h := c.WorkerDeploymentClient().GetHandle(t.DeploymentName)
 	until := time.Now().Add(time.Minute)
 	for {
 		done, err := promoteOnce(ctx, h, t.BuildID)

@@ -19,20 +19,24 @@ const (
 	SecretInternal  SecretKind = "internal"
 
 	SecretSMTPPassword SecretKind = "smtp_password"
+
+	// SecretStripeKey is a key of Stripe's API, SecretStripeWebhook one that signs Stripe's webhooks.
+	SecretStripeKey     SecretKind = "stripe_key"
+	SecretStripeWebhook SecretKind = "stripe_webhook"
 )
 
 // SecretKinds returns the kinds that an administrator may state.
 func SecretKinds() []SecretKind {
-	return []SecretKind{SecretBMCLogin, SecretMAASKey, SecretSSHKey, SecretBootstrap, SecretSMTPPassword}
+	return []SecretKind{SecretBMCLogin, SecretMAASKey, SecretSSHKey, SecretBootstrap, SecretSMTPPassword, SecretStripeKey, SecretStripeWebhook}
 }
 
 // SecretUse is what a stored secret may be used for: its kind, and the targets that may receive it. A
 // target is allowed when one of the lists has it. Sites and nodes are named by their ids.
 type SecretUse struct {
-	Kind     SecretKind `json:"kind" enum:"bmc_login,maas_key,ssh_key,bootstrap_bundle,smtp_password" doc:"What the value is"`
+	Kind     SecretKind `json:"kind" enum:"bmc_login,maas_key,ssh_key,bootstrap_bundle,smtp_password,stripe_key,stripe_webhook" doc:"What the value is"`
 	Sites    []string   `json:"sites,omitempty" maxItems:"100" itemMaxLength:"64" doc:"Sites whose targets may receive it, by id"`
 	Nodes    []string   `json:"nodes,omitempty" maxItems:"100" itemMaxLength:"64" doc:"Nodes that may receive it, by id"`
-	Networks []string   `json:"networks,omitempty" maxItems:"100" itemMaxLength:"64" doc:"Networks whose addresses may receive it, such as 10.4.0.0/16; not for ssh_key and bootstrap_bundle"`
+	Networks []string   `json:"networks,omitempty" maxItems:"100" itemMaxLength:"64" doc:"Networks whose addresses may receive it, such as 10.4.0.0/16; not for ssh_key, bootstrap_bundle and stripe_webhook"`
 	// Installation allows every target.
 	Installation bool `json:"installation,omitempty" doc:"Every target of the installation may receive it; excludes the lists"`
 }
@@ -71,8 +75,8 @@ func (u SecretUse) Validate() error {
 	case u.Installation && targets > 0:
 		p.add("installation", "must not be set beside sites, nodes or networks")
 	}
-	if (u.Kind == SecretSSHKey || u.Kind == SecretBootstrap) && len(u.Networks) > 0 {
-		p.add("networks", "must be empty for %s: it is used for a node and not for an address; name the sites or nodes that may receive it", u.Kind)
+	if slices.Contains([]SecretKind{SecretSSHKey, SecretBootstrap, SecretStripeWebhook}, u.Kind) && len(u.Networks) > 0 {
+		p.add("networks", "must be empty for %s: it is not used for an address; name the sites or nodes that may receive it, or set installation", u.Kind)
 	}
 	for field, prefix := range map[string]string{"sites": "site_", "nodes": "node_"} {
 		list := map[string][]string{"sites": u.Sites, "nodes": u.Nodes}[field]

@@ -95,12 +95,13 @@ type Override struct {
 type EventKind string
 
 // The events. Boot follows each power-on once firmware is through; OSUp follows
-// BootFromDisk when an OS is installed; OSDown precedes Off.
+// BootFromDisk when an OS is installed; OSDown precedes Off. Erased follows Erase.
 const (
 	EventPower  EventKind = "power"
 	EventBoot   EventKind = "boot"
 	EventOSUp   EventKind = "os_up"
 	EventOSDown EventKind = "os_down"
+	EventErased EventKind = "erased"
 )
 
 // Event is told to every subscriber, in order, outside the machine's lock.
@@ -388,6 +389,12 @@ func (m *Machine) Wipe() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.os, m.osBooted, m.osUp = nil, false, false
+}
+
+// Erase removes the operating system and what is on every disk.
+func (m *Machine) Erase() {
+	m.Wipe()
+	m.emit(Event{Kind: EventErased})
 }
 
 func newUUID() string {

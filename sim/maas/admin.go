@@ -1,14 +1,14 @@
 package maassim
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"time"
 
+	simcontrol "github.com/slipway-cloud/slipway/sim/control"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 )
 
@@ -31,6 +31,8 @@ type View struct {
 	LastSync    time.Time   `json:"last_sync"`
 	Fleet       string      `json:"fleet_id"` // of the physical machine; "" = unknown
 	Hardware    simhw.Power `json:"hardware_power"`
+
+	OwnerData map[string]string `json:"owner_data,omitempty"`
 }
 
 // Machine returns one record by system_id, hostname or MAC.
@@ -58,7 +60,8 @@ func (s *Server) Machines() []View {
 func (s *Server) view(m *machine) View {
 	v := View{
 		SystemID: m.id, Hostname: m.hostname, Status: m.status, StatusName: m.status.String(), Owner: m.owner, PowerState: m.powerState,
-		Locked: m.locked, Error: m.errorText, HWSync: m.hwSync, SyncAgent: m.syncAgent, SyncHealthy: m.syncHealthy, LastSync: m.lastSync,
+		OwnerData: maps.Clone(m.ownerData),
+		Locked:    m.locked, Error: m.errorText, HWSync: m.hwSync, SyncAgent: m.syncAgent, SyncHealthy: m.syncHealthy, LastSync: m.lastSync,
 	}
 	if d := m.diskByID(m.bootDisk); d != nil {
 		v.BootDisk = d.name
@@ -93,7 +96,7 @@ func (s *Server) RevokeToken() { s.mu.Lock(); defer s.mu.Unlock(); s.revoked = t
 func (s *Server) AdminAPI() http.Handler {
 	mux := http.NewServeMux()
 	show := func(path string, f func() any) {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { answer(w, f(), nil) })
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { simcontrol.Answer(w, f(), nil) })
 	}
 	show("/_sim/counters", func() any { return s.Counters() })
 	show("/_sim/history", func() any { return s.History() })
@@ -113,7 +116,7 @@ func (s *Server) AdminAPI() http.Handler {
 	mux.HandleFunc("POST /_sim/hwsync", s.adminSync)
 	mux.HandleFunc("POST /_sim/revoke-token", func(w http.ResponseWriter, _ *http.Request) {
 		s.RevokeToken()
-		answer(w, map[string]bool{"revoked": true}, nil)
+		simcontrol.Answer(w, map[string]bool{"revoked": true}, nil)
 	})
 	return mux
 }
@@ -135,22 +138,22 @@ func (s *Server) clockView() map[string]any {
 
 func (s *Server) adminAddFault(w http.ResponseWriter, r *http.Request) {
 	var f Fault
-	if err := readJSON(w, r, &f); err != nil {
-		answer(w, nil, err)
+	if err := simcontrol.ReadJSON(w, r, &f); err != nil {
+		simcontrol.Answer(w, nil, err)
 		return
 	}
 	id, err := s.AddFault(f)
 	if err != nil {
-		answer(w, nil, err)
+		simcontrol.Answer(w, nil, err)
 		return
 	}
-	respond(w, http.StatusCreated, map[string]int{"id": id})
+	simcontrol.Respond(w, http.StatusCreated, map[string]int{"id": id})
 }
 
 func (s *Server) adminClear(w http.ResponseWriter, r *http.Request) {
 	id, err := strconv.Atoi(r.PathValue("id"))
 	if err != nil || id < 1 {
-		answer(w, nil, errors.New("the id must be the number that adding the fault returned"))
+		simcontrol.Answer(w, nil, errors.New("the id must be the number that adding the fault returned"))
 		return
 	}
 	s.ClearFaults(id)
@@ -160,20 +163,20 @@ func (s *Server) adminClear(w http.ResponseWriter, r *http.Request) {
 func (s *Server) adminStep(w http.ResponseWriter, r *http.Request) {
 	d, err := time.ParseDuration(r.URL.Query().Get("by"))
 	if err != nil || d <= 0 {
-		answer(w, nil, errors.New("by must be a duration, for example ?by=5m"))
+		simcontrol.Answer(w, nil, errors.New("by must be a duration, for example ?by=5m"))
 		return
 	}
 	s.fleet.Clock().Step(d)
-	answer(w, s.clockView(), nil)
+	simcontrol.Answer(w, s.clockView(), nil)
 }
 
 func (s *Server) adminExternal(w http.ResponseWriter, r *http.Request) {
 	var in struct{ Act, Machine string }
-	err := readJSON(w, r, &in)
+	err := simcontrol.ReadJSON(w, r, &in)
 	if err == nil {
 		err = s.External(in.Act, in.Machine)
 	}
-	answer(w, map[string]bool{"done": true}, err)
+	simcontrol.Answer(w, map[string]bool{"done": true}, err)
 }
 
 func (s *Server) adminSync(w http.ResponseWriter, r *http.Request) {
@@ -181,39 +184,9 @@ func (s *Server) adminSync(w http.ResponseWriter, r *http.Request) {
 		Machine string
 		Healthy bool
 	}
-	err := readJSON(w, r, &in)
+	err := simcontrol.ReadJSON(w, r, &in)
 	if err == nil && !s.SetHWSyncAgent(in.Machine, in.Healthy) {
 		err = fmt.Errorf("machine %q: %w", in.Machine, ErrNoEffect)
 	}
-	answer(w, map[string]bool{"done": true}, err)
-}
-
-func readJSON(w http.ResponseWriter, r *http.Request, into any) error {
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
-		return err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("the body must be one JSON object")
-	}
-	return nil
-}
-
-func answer(w http.ResponseWriter, v any, err error) {
-	code := http.StatusOK
-	if err != nil {
-		code, v = http.StatusBadRequest, map[string]string{"error": err.Error()}
-		if errors.Is(err, ErrNoEffect) {
-			code = http.StatusConflict
-		}
-	}
-	respond(w, code, v)
-}
-
-func respond(w http.ResponseWriter, code int, v any) {
-	r := jsonCode(code, v)
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_, _ = w.Write(r.body) // a client that went away is the client's matter
+	simcontrol.Answer(w, map[string]bool{"done": true}, err)
 }

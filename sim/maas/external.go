@@ -1,11 +1,11 @@
 package maassim
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	simcontrol "github.com/slipway-cloud/slipway/sim/control"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 )
 
@@ -14,7 +14,7 @@ const otherUser = "other"
 
 // ErrNoEffect is an act of someone else that the region refuses in the present
 // state, or whose machine does not exist.
-var ErrNoEffect = errors.New("the act has no effect")
+var ErrNoEffect = simcontrol.ErrNoEffect
 
 // Acts lists what External can do.
 var actNames = [...]string{"release", "deploy", "delete", "lock", "unlock", "allocate", "enlist"}

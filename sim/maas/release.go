@@ -71,7 +71,7 @@ func (c *call) startErase(m *machine) *reply {
 
 func (s *Server) endErase(t *tx, m *machine, hw *simhw.Machine) {
 	s.event(m, "Disks erased", info, "")
-	t.do(hw.Wipe)
+	t.do(hw.Erase)
 	_ = s.beginRelease(t, m, "disks erased") // 14 -> 12 is in the table; a BMC error leaves it to the timer
 }
 

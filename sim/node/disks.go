@@ -54,6 +54,19 @@ func (n *Node) makeDisk(d simhw.Disk) error {
 	return nil
 }
 
+// eraseDisks empties the images of the machine's disks.
+func (n *Node) eraseDisks() error {
+	var errs []error
+	for _, d := range n.opt.Machine.Spec().Disks {
+		if err := os.Truncate(n.image(d.Name), 0); err == nil {
+			errs = append(errs, n.makeDisk(d))
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("erase the disk %s: %w", d.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // WriteSystem marks a disk as one that a system was installed on.
 func (n *Node) WriteSystem(d simhw.Disk) error {
 	if err := n.makeDisk(d); err != nil {

@@ -144,6 +144,12 @@ func choosePort(addr string) (string, error) {
 // heard takes an event of the machine. What runs in a boot ends at once when
 // the system goes down; the rest follows in order.
 func (n *Node) heard(ev simhw.Event) {
+	if ev.Kind == simhw.EventErased {
+		if err := n.eraseDisks(); err != nil {
+			n.log.Error("a simulated disk could not be erased", "error", err)
+		}
+		return
+	}
 	if ev.Kind != simhw.EventOSUp && ev.Kind != simhw.EventOSDown || ev.Kind == simhw.EventOSUp && (ev.OS == nil || ev.OS.Live != n.opt.Live) {
 		return
 	}

@@ -2,6 +2,7 @@ package simnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -95,6 +96,15 @@ func (p *agentProcess) kill() {
 		case <-time.After(10 * time.Second):
 		}
 	})
+}
+
+// StopAgent stops the agent's process, which stays there and does nothing until the system goes down.
+func (n *Node) StopAgent() error {
+	pid := n.AgentPID()
+	if pid == 0 {
+		return errors.New("the agent does not run")
+	}
+	return syscall.Kill(-pid, syscall.SIGSTOP)
 }
 
 // run executes one command of the node: below its root, with its tools first,

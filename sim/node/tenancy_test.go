@@ -335,4 +335,8 @@ func TestOccupy_HiddenPlants(t *testing.T) {
 	require.Equal(t, []string{"/dev/nvme0n1", "/dev/nvme1n1", "/dev/nvme2n1", "/dev/nvme3n1", "/sys/firmware/efi/efivars/Boot0042-8be4df61-93ca-11d2-aa0d-00e098032b8c", simnode.BootEntry}, traces,
 		"drives are erased by others, and the boot menu is the firmware's")
 	s.machine.SetBootEntries()
+	s.machine.Erase()
+	traces, err = s.node.TenantTraces()
+	require.NoError(t, err)
+	require.Equal(t, []string{"/sys/firmware/efi/efivars/Boot0042-8be4df61-93ca-11d2-aa0d-00e098032b8c"}, traces, "MAAS has erased every drive")
 }

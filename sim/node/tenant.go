@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,7 +18,7 @@ const TenantMark = "SIMULATED-TENANT-DATA"
 // Occupy leaves on the node what a tenant leaves: an account with a key, a key
 // of root, a process, containers of Docker and of containerd, things that start by themselves, a mount,
 // files in the temporary directories, MIG on, and data on every disk but the system's. It also leaves
-// what only root can, and what no scrub of an installed system finds: see plant. The system must be up.
+// what only root can, and what no scrub of an installed system finds: see Plant. The system must be up.
 func (n *Node) Occupy() error {
 	t, err := openTree(n.root)
 	if err != nil {
@@ -55,10 +56,13 @@ func (n *Node) Occupy() error {
 	if n.opt.Machine.Spec().GPUs > 0 {
 		n.note(migState, "")
 	}
-	return errors.Join(append(errs, n.plant(t), n.Fill())...)
+	for _, place := range Places() {
+		errs = append(errs, n.plant(t, place))
+	}
+	return errors.Join(append(errs, n.Fill())...)
 }
 
-// BootEntry is the entry that plant adds to the firmware's boot menu.
+// BootEntry is the entry that Plant adds to the firmware's boot menu.
 const BootEntry = "Boot0042"
 
 // efiVariable is where the kernel shows an entry of the boot menu.
@@ -66,23 +70,62 @@ func efiVariable(entry string) string {
 	return "/sys/firmware/efi/efivars/" + entry + "-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 }
 
-// plant hides what a tenant with root leaves for the next one: in files of packages, in sshd, in the
-// agent, in the initramfs, in a unit that looks like the system's, below /root, in the journal, and in
-// the boot menu of the firmware. Only another installation, and for the last one somebody who looks
-// from outside, takes it away. The agent still runs.
-func (n *Node) plant(t *tree) error {
-	agent := cloudinitAgent
-	if exists(filepath.Join(n.root, installedAgent)) {
-		agent = "/" + installedAgent
+// hidden is a file that a tenant with root leaves for the next one.
+type hidden struct{ path, content string }
+
+// plants are what a tenant with root hides on the disk, by where.
+func plants() map[string][]hidden {
+	return map[string][]hidden{
+		"package files": {{"/usr/bin/ls", "#!/bin/sh\n# " + TenantMark + "\n"}, {"/var/lib/dpkg/info/coreutils.list", "/usr/bin/ls\n"}},
+		"sshd":          {{"/usr/sbin/sshd", "#!/bin/sh\n# " + TenantMark + "\n"}, {"/etc/ssh/sshd_config.d/50-tenant.conf", "# " + TenantMark + "\nAuthorizedKeysFile /root/.hidden\n"}},
+		"initramfs":     {{"/boot/initrd.img-" + kernelRelease, TenantMark + "\n"}},
+		"unit":          {{"/usr/lib/systemd/system/systemd-timesync-helper.service", "[Service]\n# " + TenantMark + "\nExecStart=/usr/bin/ls\n"}},
+		"root's home":   {{"/root/.hidden", TenantMark + "\n"}, {"/root/.bashrc", "# " + TenantMark + "\n"}},
+		"journal":       {{"/var/log/journal/0123456789abcdef0123456789abcdef/system.journal", TenantMark + "\n"}},
 	}
-	errs := []error{t.put(agent, []byte("\n# "+TenantMark+"\n"), 0o755, true), n.addBootEntry(t, BootEntry)}
-	for path, content := range map[string]string{
-		"/usr/bin/ls": "#!/bin/sh\n# " + TenantMark + "\n", "/var/lib/dpkg/info/coreutils.list": "/usr/bin/ls\n",
-		"/usr/sbin/sshd": "#!/bin/sh\n# " + TenantMark + "\n", "/etc/ssh/sshd_config.d/50-tenant.conf": "# " + TenantMark + "\nAuthorizedKeysFile /root/.hidden\n",
-		"/boot/initrd.img-" + kernelRelease: TenantMark + "\n", "/usr/lib/systemd/system/systemd-timesync-helper.service": "[Service]\n# " + TenantMark + "\nExecStart=/usr/bin/ls\n",
-		"/root/.hidden": TenantMark + "\n", "/root/.bashrc": "# " + TenantMark + "\n", "/var/log/journal/0123456789abcdef0123456789abcdef/system.journal": TenantMark + "\n",
-	} {
-		errs = append(errs, t.put(path, []byte(content), 0o755, false))
+}
+
+// The places of plants that are no files of their own.
+const (
+	PlantInAgent = "agent"
+	PlantInEFI   = "EFI entry"
+)
+
+// Places lists where Plant hides something.
+func Places() []string {
+	return append(slices.Sorted(maps.Keys(plants())), PlantInAgent, PlantInEFI)
+}
+
+// Plant hides what a tenant with root leaves for the next one, in one of Places. Only another
+// installation takes it away, and for an entry of the firmware's boot menu an operator who looks from
+// outside. The agent still runs.
+func (n *Node) Plant(place string) error {
+	t, err := openTree(n.root)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	return n.plant(t, place)
+}
+
+func (n *Node) plant(t *tree, place string) error {
+	switch place {
+	case PlantInEFI:
+		return n.addBootEntry(t, BootEntry)
+	case PlantInAgent:
+		agent := cloudinitAgent
+		if exists(filepath.Join(n.root, installedAgent)) {
+			agent = "/" + installedAgent
+		}
+		return t.put(agent, []byte("\n# "+TenantMark+"\n"), 0o755, true)
+	}
+	files, known := plants()[place]
+	if !known {
+		return fmt.Errorf("a tenant hides nothing in %q", place)
+	}
+	var errs []error
+	for _, f := range files {
+		errs = append(errs, t.put(f.path, []byte(f.content), 0o755, false))
 	}
 	return errors.Join(errs...)
 }
@@ -129,6 +172,17 @@ func (n *Node) occupyContainerd(t *tree) error {
 		}
 	}
 	return t.put("/run/containerd/containerd.sock", nil, 0o600, false)
+}
+
+// OpenNetwork has the node's network let connections pass to these addresses, host:port, and to no
+// others, until the system is installed again. Without it nothing passes that the agent probes.
+func (n *Node) OpenNetwork(addresses ...string) error {
+	t, err := openTree(n.root)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	return t.put("/etc/slipway-simulated-network", []byte(strings.Join(addresses, "\n")+"\n"), 0o644, false)
 }
 
 // stuckPID is the process that HoldProcess leaves.

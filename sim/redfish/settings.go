@@ -2,6 +2,8 @@ package redfishsim
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 )
 
 // settingsNodes are what root on the machine could change in the BMC, or through it: Secure Boot, and
@@ -46,14 +48,6 @@ func (s *Server) SetFirmware(component, version string) {
 	s.flashed[component] = version
 }
 
-// PlantAccount adds an account with every right, as root on the machine can over the host interface.
-func (s *Server) PlantAccount(user string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.nextID++
-	s.accounts = append(s.accounts, &account{id: itoa(100 + s.nextID), user: user, password: "planted-" + user, role: "Administrator", enabled: true})
-}
-
 // firmwareVersion returns the version that a component has now.
 func (s *Server) firmwareVersion(component, shipped string) string {
 	s.mu.Lock()
@@ -77,6 +71,23 @@ func (s *Server) AddAccount(user, password string) {
 	}
 	s.nextID++
 	s.accounts = append(s.accounts, &account{id: "t" + itoa(s.nextID), user: user, password: password, role: "Administrator", enabled: true})
+}
+
+// RemoveAccount removes an account that AddAccount added.
+func (s *Server) RemoveAccount(user string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, a := range s.accounts {
+		switch {
+		case a.main || a.user != user:
+		case strings.HasPrefix(a.id, "t"):
+			s.accounts = slices.Delete(s.accounts, i, i+1)
+			return
+		default: // a slot of the BMC's, which stays
+			a.user, a.password, a.role, a.enabled = "", "", "", false
+			return
+		}
+	}
 }
 
 // SetBootOrder replaces the order of boot.

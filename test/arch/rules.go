@@ -91,7 +91,7 @@ func rules() []rule {
 			why: "the demo runs the stack and searches its run for secrets; nothing else of test/ is for it",
 		},
 		{
-			of: []string{"..."}, deep: true, never: []string{"sim/..."}, not: []string{"sim/...", "test/...", "cmd/bmcsim", "cmd/slipway-dev"},
+			of: []string{"..."}, deep: true, never: []string{"sim/..."}, not: []string{"sim/...", "test/...", "cmd/bmcsim", "cmd/stripesim", "cmd/slipway-dev"},
 			why: "simulators are for tests and the dev stack",
 		},
 		{of: []string{"agent/...", "cmd/slipway-agent"}, deep: true, never: []string{"db/...", "go.temporal.io/..."}, why: "a node knows the HTTP API and nothing behind it"},

@@ -135,7 +135,9 @@ func processorTime(b *testing.B) time.Duration {
 
 // postgresTime is what the connections of this database have used; the server
 // runs on this machine.
-func postgresTime(b *testing.B, conn *pgx.Conn) time.Duration {
+func postgresTime(b *testing.B, conn interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}) time.Duration {
 	b.Helper()
 	rows, err := conn.Query(b.Context(), "SELECT pid FROM pg_stat_activity WHERE datname = current_database() OR datname IS NULL")
 	require.NoError(b, err)

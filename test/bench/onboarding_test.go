@@ -98,7 +98,13 @@ func countOf(b *testing.B, r *rig.Rig, n rig.Node) (load bareLoad) {
 	jobs, err := r.Store.ListJobs(b.Context(), db.JobFilter{NodeID: n.ID}, "", 1)
 	require.NoError(b, err)
 	require.Len(b, jobs, 1)
-	it := r.Temporal.GetWorkflowHistory(b.Context(), jobs[0].WorkflowID, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	return countIn(b, r, jobs[0].WorkflowID)
+}
+
+// countIn counts the activities in the history of a workflow.
+func countIn(b *testing.B, r *rig.Rig, workflowID string) (load bareLoad) {
+	b.Helper()
+	it := r.Temporal.GetWorkflowHistory(b.Context(), workflowID, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for it.HasNext() {
 		e, err := it.Next()
 		require.NoError(b, err)

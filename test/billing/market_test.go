@@ -84,7 +84,8 @@ type allocation struct {
 
 // end returns when its charge ends, by what has happened up to now.
 func (a *allocation) end() (time.Time, bool) {
-	return model.End(a.released, chargeCap, a.accessEnded, a.failed, a.freed)
+	end, ended := model.End(a.released, chargeCap, a.accessEnded, a.failed, a.freed)
+	return model.NotBefore(a.start, end), ended
 }
 
 // payer is a billing account with what the model knows of it.

@@ -19,11 +19,12 @@ var mutants = []mutant{
 	{"a started minor unit is charged", "usage_cost", "floor(", "ceil("},
 	{"the end of a charge is ignored", "bill_accounts", "SET ended_at = greatest(r.end_time, s.billed_through)", "SET ended_at = p_boundary"},
 	{"a release that nothing confirms is charged on", "follow_allocation", "interval '300 seconds'", "interval '300 days'"},
+	{"a short tenancy is charged for its time only", "least_end", "interval '600 seconds'", "interval '0 seconds'"},
 	{"a higher price counts at once", "rate_at", "interval '168 hours'", "interval '0 hours'"},
 	{"a price change waits for the next tick", "split_usage", "SET ended_at = d.at", "SET ended_at = d.billed_through"},
 	{"a second entry into depleted is not counted", "follow_balance", "s.state <> 'depleted' OR s.depletions = 0", "s.depletions = 0"},
-	{"the low threshold is exclusive", "follow_balance", "NEW.balance_minor <= t.low_minor", "NEW.balance_minor < t.low_minor"},
-	{"a warning is armed again at its threshold", "follow_balance", "NEW.balance_minor > t.rearm_minor", "NEW.balance_minor >= t.rearm_minor"},
+	{"the low threshold is exclusive", "follow_balance", "balance <= t.low_minor", "balance < t.low_minor"},
+	{"a warning is armed again at its threshold", "follow_balance", "balance > t.rearm_minor", "balance >= t.rearm_minor"},
 }
 
 // TestMutants_AreFound plants each error and requires that the walks find it. Without an error the

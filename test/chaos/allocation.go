@@ -32,12 +32,13 @@ func allocationProvision() *ScenarioSet {
 	straight := append(provisionPoints(), projectionsOf(kind)...)
 	return &ScenarioSet{
 		Name: string(kind), Kind: kind, Stages: stages, Start: startProvision,
-		Also: append(remote("job", "RevokeTasks", lifecycle.StageCreateAccount, runTask, lifecycle.StageInstallKeys, "OfferKeys"),
+		Also: append(remote("job", "RevokeTasks", lifecycle.StageCreateAccount, runTask, lifecycle.StageCreateAccount, "ClearAllocation",
+			lifecycle.StageInstallKeys, "OfferKeys"),
 			project(string(lifecycle.JobCompensating)), project(string(lifecycle.JobCancelled))),
 		Paths: []Path{
 			letting{name: "root", root: true}.provisionPath(straight...),
 			letting{name: "other"}.provisionPath(straight...),
-			undone("undone_proving", true, claimed),
+			undone("undone_proving", true, claimed, lifecycle.StageCreateAccount, "ClearAllocation"),
 			undone("undone_keys", false, proven, lifecycle.StageInstallKeys, runTask, lifecycle.StageInstallKeys, "OfferKeys"),
 		},
 	}
@@ -48,9 +49,11 @@ func provisionPoints() []Point {
 	return remote(
 		lifecycle.StageClaimNode, "ClaimNode", "job", "ReadAllocation",
 		lifecycle.StageCheckNode, "ReadNodeFacts", lifecycle.StageCheckNode, "LoadNodeConfig", lifecycle.StageCheckNode, "ObserveMachine",
-		lifecycle.StageCheckNode, "ReadInstalledImage", lifecycle.StageIsolateNode, "DisableHostInterfaces",
-		lifecycle.StageSnapshotFirmware, "KeepSettings", lifecycle.StageRetireCredentials, "RetireCredentials",
-		lifecycle.StageCreateAccount, runTask, lifecycle.StageProveLogin, "ProveLogin",
+		lifecycle.StageCheckNode, "ReadInstalledImage", lifecycle.StageCheckNode, "ReadNetwork", lifecycle.StageCheckNode, "KeepNetwork",
+		lifecycle.StageIsolateNode, "DisableHostInterfaces", lifecycle.StageSnapshotFirmware, "KeepSettings",
+		lifecycle.StageRetireCredentials, "RetireCredentials", lifecycle.StageRetireCredentials, runTask,
+		lifecycle.StageProbeNetwork, "ListProbeTargets", lifecycle.StageProbeNetwork, runTask,
+		lifecycle.StageCreateAccount, "MarkAllocation", lifecycle.StageCreateAccount, runTask, lifecycle.StageProveLogin, "ProveLogin",
 		lifecycle.StageInstallKeys, "DescribeInstance", lifecycle.StageInstallKeys, runTask, lifecycle.StageInstallKeys, "GiveAccess",
 		lifecycle.StageProveKeys, "OfferKeys", lifecycle.StageProveKeys, "RecordKeys",
 	)
@@ -70,11 +73,13 @@ func projectionsOf(kind contract.JobKind, skipped ...string) []Point {
 func allocationRelease() *ScenarioSet {
 	kind := contract.KindAllocationRelease
 	root, other := letting{name: "root", root: true}, letting{name: "other"}
-	reinstalled := slices.Concat(powerPoints(), reinstallPoints(), cleanPoints(), projectionsOf(kind, lifecycle.StageCleanupStorage))
+	ofRoot := slices.Concat(powerPoints(), reinstallPoints(), cleanPoints(), rotationPoints(), projectionsOf(kind, lifecycle.StageCleanupStorage))
+	reinstalled := slices.Concat(powerPoints(), reinstallPoints(), cleanPoints(),
+		projectionsOf(kind, lifecycle.StageCleanupStorage, lifecycle.StageRotateBMCLogin))
 	kept := slices.Concat(remote(lifecycle.StageRevokeAccess, runTask, lifecycle.StageRevokeAccess, "ObserveMachine", lifecycle.StageRevokeAccess, "OfferKeys",
 		lifecycle.StageCleanupStorage, "RecordOccupancy", lifecycle.StageCleanupStorage, "ReadNodeFacts", lifecycle.StageCleanupStorage, runTask, lifecycle.StageValidateClean, "PowerCycleByBMC",
 		lifecycle.StageValidateClean, "WaitForNewBoot"), cleanPoints(),
-		projectionsOf(kind, lifecycle.StageLoadSite, lifecycle.StageReleaseMAAS))
+		projectionsOf(kind, lifecycle.StageLoadSite, lifecycle.StageReleaseMAAS, lifecycle.StageRotateBMCLogin))
 	lies := letting{name: "other_agent_lies", trouble: agentLies}
 	stopped := letting{name: "other_agent_stopped", trouble: agentStopped}
 	stuck := letting{name: "other_process_stuck", trouble: processStuck}
@@ -84,9 +89,9 @@ func allocationRelease() *ScenarioSet {
 		Name: string(kind), Kind: kind, Stages: contract.Stages(kind), Start: startRelease,
 		Also: append(releaseAlso(), projectionsOf(kind)...),
 		Paths: []Path{
-			root.releasePath(reinstalled...), other.releasePath(kept...),
+			root.releasePath(ofRoot...), other.releasePath(kept...),
 			lies.releasePath(reinstalled...), stopped.releasePath(powerPoints()...), stuck.releasePath(powerPoints()...),
-			dead.releasePath(append(reinstallPoints(), cleanPoints()...)...), removed.releasePath(unconfirmedPoints()...),
+			dead.releasePath(slices.Concat(reinstallPoints(), cleanPoints(), rotationPoints())...), removed.releasePath(unconfirmedPoints()...),
 		},
 	}
 }
@@ -109,8 +114,14 @@ func cleanPoints() []Point {
 		lifecycle.StageStopUsage, "StopUsage", lifecycle.StageDetachStorage, "LoadNodeConfig",
 		lifecycle.StageScrubGPU, "RecordOccupancy", lifecycle.StageScrubGPU, runTask,
 		lifecycle.StageValidateClean, "RecordOccupancy", lifecycle.StageValidateClean, runTask,
-		lifecycle.StageValidateFirmware, "CompareSettings", lifecycle.StageCertify, "CertifyNode", lifecycle.StageFreeNode, "RecordOccupancy",
+		lifecycle.StageValidateFirmware, "CompareSettings", lifecycle.StageCertify, "ClearAllocation", lifecycle.StageCertify, "CertifyNode", lifecycle.StageFreeNode, "RecordOccupancy",
 	)
+}
+
+// rotationPoints are those of a release after which the BMC has another password.
+func rotationPoints() []Point {
+	const at = lifecycle.StageRotateBMCLogin
+	return remote(at, "PrepareRotation", at, "ApplyRotation", at, "VerifyRotation", at, "UpdatePowerLogin", at, "CommitRotation")
 }
 
 // reinstallPoints are those of a release that installs the node again.
@@ -126,7 +137,7 @@ func reinstallPoints() []Point {
 // releaseAlso are what a release meets only after some faults.
 func releaseAlso() []Point {
 	pairs := []string{"job", "ReadAllocation", "job", "RevokeTasks", "job", "WaitForTasks", "job", "ReadNodeFacts"}
-	out := slices.Concat(remote(pairs...), powerPoints(), unconfirmedPoints(), reinstallPoints(), cleanPoints(), observes(contract.Stages(contract.KindAllocationRelease)))
+	out := slices.Concat(remote(pairs...), powerPoints(), unconfirmedPoints(), reinstallPoints(), cleanPoints(), rotationPoints(), observes(contract.Stages(contract.KindAllocationRelease)))
 	return append(out, remote(lifecycle.StageRevokeAccess, "OfferKeys")...)
 }
 

@@ -49,7 +49,7 @@ func (l letting) checkProvision(ctx context.Context, t *Target, end lifecycle.Jo
 	case a.Status == lifecycle.AllocationActive && (end != lifecycle.JobCompleted || t.wasGivenBack()):
 		f.add(WrongEnd, "the job is %s, given back: %t, and the allocation is active", end, t.wasGivenBack())
 	case a.Status == lifecycle.AllocationActive:
-		f.none("changes at MAAS", sum(did.maas))
+		f.changedOnlyMark(t, did)
 		f.none("resets by the BMC", sum(did.bmc.Resets))
 		f.none("installations", did.machine.Installs)
 		l.lent(ctx, f, t, a)
@@ -70,6 +70,16 @@ func (t *Target) mayGiveUp() bool {
 }
 
 func (t *Target) wasGivenBack() bool { t.mu.Lock(); defer t.mu.Unlock(); return t.givenBack }
+
+// changedOnlyMark: MAAS has the mark of the allocation, and nothing else was done there.
+func (f *findings) changedOnlyMark(t *Target, did effects) {
+	for what, n := range did.maas {
+		if what != "annotations" {
+			f.none("MAAS "+what, n)
+		}
+	}
+	f.atMost("MAAS annotations", 1+t.Overlaps("MarkAllocation"), did.maas["annotations"])
+}
 
 // lent: the tenant, and nobody else, logs in with his own key, and is root where the SKU says so.
 func (l letting) lent(ctx context.Context, f *findings, t *Target, a allocationdb.Allocation) {
@@ -92,6 +102,15 @@ func (l letting) lent(ctx context.Context, f *findings, t *Target, a allocationd
 	if n, err := t.Store.Node(ctx, t.NodeID); err != nil || n.AllocationID == nil || *n.AllocationID != a.ID {
 		f.add(WrongEnd, "the node's occupant is %v (%v), should be %s", n.AllocationID, err, a.ID)
 	}
+	if mark := t.mark(); mark != a.ID {
+		f.add(WrongEnd, "MAAS has the machine marked for %q, should be %s", mark, a.ID)
+	}
+}
+
+// mark is the allocation that MAAS has the target's machine marked for, "" for none.
+func (t *Target) mark() string {
+	v, _ := t.Stack.Sims.MAAS.Machine(t.before.systemID)
+	return v.OwnerData[lifecycle.MAASAllocationMark]
 }
 
 // keyFiles lists the files of the node that hold the tenant's public key and that an sshd may read.
@@ -136,6 +155,9 @@ func (t *Target) returned(ctx context.Context, f *findings, a allocationdb.Alloc
 	}
 	if !t.becomes(ctx, lifecycle.NodeActive) {
 		f.add(WrongEnd, "the node is %s, should become active", n.Status)
+	}
+	if mark := t.mark(); mark != "" {
+		f.add(WrongEnd, "the node is free, and MAAS has its machine marked for %s", mark)
 	}
 	if keys := t.keyFiles(f); len(keys) > 0 {
 		f.add(WrongEnd, "the node is free, and the tenant's key is in %v", keys)
@@ -205,8 +227,9 @@ func (l letting) bounds(f *findings, t *Target, did effects) {
 		f.atMost("MAAS "+what, most, did.maas[what])
 	}
 	f.atMost("installations", 1, did.machine.Installs)
-	f.exactly("BMC logins refused", 0, did.bmc.FailedLogins)
-	f.exactly("BMC settings changed", 0, did.bmc.Patches+did.bmc.BMCResets)
+	// A change of the password whose outcome was lost is found by a login with the new one.
+	f.atMost("BMC logins refused", one(l.root && len(t.Case.Faults) > 0), did.bmc.FailedLogins)
+	f.atMost("BMC settings changed", one(l.root)*(1+t.Overlaps("ApplyRotation")), did.bmc.Patches+did.bmc.BMCResets)
 	for disk, n := range did.erased {
 		f.atMost("erasures of "+disk, 1+t.kills(), n)
 	}
@@ -225,6 +248,9 @@ func (l letting) released(ctx context.Context, f *findings, t *Target, a allocat
 		f.exactly("installations", 1, installs)
 	case len(t.Case.Faults) == 0:
 		f.exactly("installations", 0, installs)
+	}
+	if changed := did.password != t.before.password; changed != l.root {
+		f.add(WrongEnd, "the BMC has another password: %t, should be %t", changed, l.root)
 	}
 	f.exactly("MAAS deploys", installs, did.maas["deploys"])
 	f.exactly("new generations of the identity", installs, int(did.generation))
@@ -249,7 +275,7 @@ func (l letting) assignmentRemoved(ctx context.Context, f *findings, t *Target, 
 func (f *findings) noSecrets(ctx context.Context, t *Target, kind contract.JobKind, jobID string) {
 	s := secretscan.New([]secretscan.Secret{
 		{Kind: "a private key", Value: secretscan.PrivateKeyMark}, {Kind: "the tenant's private key", Value: string(t.tenant.Seed)},
-		{Kind: "the BMC's password", Value: t.Machine.Spec().BMCPassword},
+		{Kind: "the BMC's password", Value: t.Machine.Spec().BMCPassword}, {Kind: "the BMC's former password", Value: t.before.password},
 	}, nil)
 	s.Payloads = t.Stack.App.Payloads
 	id := contract.JobWorkflowID(kind, jobID)

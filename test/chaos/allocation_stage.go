@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	"go.temporal.io/sdk/client"
@@ -36,6 +35,9 @@ func (l letting) offer(ctx context.Context, t *Target) error {
 	}
 	var err error
 	if t.tenant, err = stack.NewTenant(ctx, t.Store, t.sku.ID, t.Profile.ID); err != nil {
+		return err
+	}
+	if err := dbtest.CreditAccount(ctx, t.Store, t.tenant.Account, credit); err != nil {
 		return err
 	}
 	return countEffects(ctx, t)
@@ -134,13 +136,12 @@ func agentLies(_ context.Context, t *Target) error {
 
 // agentStopped stops the agent's process until the system goes down.
 func agentStopped(ctx context.Context, t *Target) error {
-	if !eventually(ctx, 5*time.Second, func() bool {
-		pid := t.node().AgentPID()
-		return pid > 0 && syscall.Kill(-pid, syscall.SIGSTOP) == nil
-	}) {
-		return errors.New("the agent does not run")
-	}
-	return nil
+	var err error
+	eventually(ctx, 5*time.Second, func() bool {
+		err = t.node().StopAgent()
+		return err == nil
+	})
+	return err
 }
 
 func processStuck(_ context.Context, t *Target) error {

@@ -12,10 +12,11 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/agenttask"
 	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
+	accessact "github.com/slipway-cloud/slipway/activities/tenantaccess"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// leavingBreaker does so for activities of a node that leaves service.
+// leavingBreaker does so for activities of a node that leaves service, or that a tenant gets or leaves.
 type leavingBreaker struct {
 	interceptor.WorkerInterceptorBase
 	asked sync.Map // job and stage to how often
@@ -44,6 +45,12 @@ func (c *brokenLeavingActivity) ExecuteActivity(ctx context.Context, in *interce
 		in.Args[0] = arg
 	case again && (name == "EndAllocation" || name == "DeleteNodeSecrets"):
 		return contract.DecommissionFacts{Done: true, Agent: contract.AgentAlive}, nil
+	case again && name == "GiveAccess":
+		return contract.AllocationFacts{Done: true}, nil
+	case name == "OfferKeys":
+		if arg, _ := in.Args[0].(accessact.OfferKeysIn); !arg.Accepted {
+			return accessact.OfferedKeys{Done: true}, nil // "the agent has removed the account"
+		}
 	}
 	return c.Next.ExecuteActivity(ctx, in)
 }

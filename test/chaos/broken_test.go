@@ -22,7 +22,7 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// TestRun_CatchesBrokenActivities runs a worker in which eight activities are wrong in the ways in
+// TestRun_CatchesBrokenActivities runs a worker in which ten activities are wrong in the ways in
 // which such code usually is. All goes well while nothing goes wrong. Each is caught by a fault in
 // its stage: the verdict is among its findings; "" is none.
 func TestRun_CatchesBrokenActivities(t *testing.T) {
@@ -46,9 +46,13 @@ func TestRun_CatchesBrokenActivities(t *testing.T) {
 		"node_operation/retire:force_release_allocations.EndAllocation=crash_before.silent":  chaos.WrongEnd,
 		"decommission/full_of_retired:cleanup_secrets.DeleteNodeSecrets=crash_before.silent": chaos.Invariant,
 		"decommission/soft_reset:validate_clean_node.PowerCycleByBMC=crash_after.silent":     "", // nothing is broken there
+
+		"allocation_release/other:":                                              "",
+		"allocation_release/other_agent_lies:":                                   chaos.WrongEnd, // the agent's word is taken for a proof
+		"allocation_provision/other:install_keys.GiveAccess=crash_before.silent": chaos.WrongEnd,
 	}
 	o := chaos.Options{
-		Sets: slices.Concat(onboarding(), chaos.Leaving()), Progress: &progress{}, Break: breakStages,
+		Sets: slices.Concat(onboarding(), chaos.Leaving(), chaos.AllocationJobs()), Progress: &progress{}, Break: breakStages,
 		// The second deployment of DeployMachine=crash_after.silent may come when the agent of the first
 		// has used the enrollment token; then no agent can enroll, and the job is also stuck.
 		Patience: runenv.Patience(75 * time.Second),

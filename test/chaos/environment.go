@@ -15,6 +15,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
@@ -80,6 +81,12 @@ var patient = maassim.Durations{DeployTimeout: 90 * time.Minute, NodeTimeout: 5 
 // has half of it.
 const revokeLimit = 30 * time.Second
 
+// ratePerHour is what a node costs, and credit what a tenant has, in minor units.
+const (
+	ratePerHour = 1993
+	credit      = 1000 * ratePerHour
+)
+
 // applicationName keeps the harness's connections apart from the product's.
 const applicationName = "chaos"
 
@@ -134,6 +141,9 @@ func (t *environment) furnish(ctx context.Context, o environmentOptions) error {
 	if err := dbtest.SetTenantRootOf(ctx, t.store, t.shared.ID, false); err != nil {
 		return err
 	}
+	if err := t.setPrices(ctx); err != nil {
+		return err
+	}
 	if o.processes == 0 {
 		all := []interceptor.WorkerInterceptor{&Interceptor{Injector: t.plans.Worker("here")}}
 		if o.breaks != nil {
@@ -147,6 +157,22 @@ func (t *environment) furnish(ctx context.Context, o environmentOptions) error {
 		return err
 	}
 	t.closes = append(t.closes, t.workers.stop)
+	return nil
+}
+
+// setPrices gives both SKUs a price, so that tenants are charged.
+func (t *environment) setPrices(ctx context.Context) error {
+	c, err := pgx.Connect(ctx, t.dsn)
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx) //nolint:errcheck // a connection of the harness
+	price := dbtest.Rate{From: time.Now().Add(-time.Hour), RateMinorPerHour: ratePerHour}
+	for _, sku := range []db.SKU{t.sku, t.shared} {
+		if err := dbtest.SetPricesOf(ctx, c, sku.ID, tenancydb.DefaultCurrency, price); err != nil {
+			return fmt.Errorf("set the price of %s: %w", sku.Name, err)
+		}
+	}
 	return nil
 }
 
@@ -234,6 +260,9 @@ func (t *environment) terminateBackends(ctx context.Context) error {
 		return err
 	}
 	defer c.Close(ctx) //nolint:errcheck // a connection of the harness
+	if t.workers != nil {
+		t.workers.cut()
+	}
 	_, err = c.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 		WHERE datname = current_database() AND application_name <> $1 AND pid <> pg_backend_pid() AND backend_type = 'client backend'`, applicationName)
 	return err

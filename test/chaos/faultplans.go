@@ -33,6 +33,7 @@ type FaultPlans struct {
 	mu     sync.Mutex
 	jobs   map[string]*faultPlan
 	seen   map[Point]int
+	begun  map[string]bool // workers that have executed an activity
 	inject injectFunc
 }
 
@@ -52,7 +53,7 @@ type faultPlan struct {
 }
 
 func newFaultPlans(f injectFunc) *FaultPlans {
-	return &FaultPlans{jobs: map[string]*faultPlan{}, seen: map[Point]int{}, inject: f}
+	return &FaultPlans{jobs: map[string]*faultPlan{}, seen: map[Point]int{}, begun: map[string]bool{}, inject: f}
 }
 
 // Plan sets the faults of a job, before it starts.
@@ -100,10 +101,18 @@ func of(counted map[Point]int, activity string) int {
 // Worker is the injector of one worker.
 func (d *FaultPlans) Worker(name string) Injector { return &workerInjector{d, name} }
 
+// HasBegun reports whether a worker has executed an activity of a job.
+func (d *FaultPlans) HasBegun(worker string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.begun[worker]
+}
+
 // Died takes back the orders that a killed worker had not carried out.
 func (d *FaultPlans) Died(worker string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	delete(d.begun, worker)
 	for _, p := range d.jobs {
 		for i := range p.faults {
 			if p.by[i] == worker && !p.done[i] {
@@ -148,6 +157,7 @@ type workerInjector struct {
 func (s *workerInjector) Enter(_ context.Context, jobID string, at Point) (Order, error) {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
+	s.d.begun[s.worker] = true
 	p := s.d.jobs[jobID]
 	if p == nil {
 		return Order{}, nil

@@ -62,9 +62,11 @@ WHERE (t.status = 'uncertain' OR t.status = 'expired' AND j.status IS DISTINCT F
     AND NOT (j.kind = 'allocation_provision' AND j.status = 'cancelled'); -- the node is cleaned, or quarantined
 
 -- name: a_job_asks_once
-SELECT job_id, count(*) || ' tasks of kind ' || kind || ' in ' || split_part(idempotency_key, '/', 2) FROM node_tasks
+SELECT job_id, count(*) || ' tasks of kind ' || kind || ' in ' || split_part(idempotency_key, '/', 2) || ': '
+    || string_agg(concat_ws(' ', status, message, result ->> 'message'), '; ' ORDER BY id) FROM node_tasks
 WHERE job_id IS NOT NULL AND split_part(idempotency_key, '/', 2) <> 'prove_login' -- which puts a one-time key in, and takes it out
-GROUP BY job_id, kind, split_part(idempotency_key, '/', 2) HAVING count(*) > 1;
+GROUP BY job_id, kind, split_part(idempotency_key, '/', 2)
+HAVING count(*) FILTER (WHERE NOT (kind = 'allocation.revoke_user' AND status = 'failed')) > 1; -- one more attempt of a release asks again what failed
 
 -- name: ends_of_tasks_were_told
 SELECT t.job_id, 'nobody told the workflow that task ' || t.id || ' (' || t.kind || ') is ' || t.status FROM node_tasks t
@@ -200,6 +202,19 @@ WHERE a.at IS NOT NULL AND (c.at IS NULL OR c.at < a.at);
 SELECT a.node_id, 'allocation ' || a.id || ' is charged from ' || a.start_time || ' and its tenant had access from ' || coalesce(a.access_given_at::text, 'never') FROM allocations a
 WHERE a.start_time IS NOT NULL AND (a.access_given_at IS NULL OR a.start_time < a.access_given_at
     OR a.access_ended_at IS NULL AND a.status = 'released' OR a.access_ended_at < a.start_time);
+
+-- name: no_record_charges_time_without_access
+SELECT a.node_id, 'allocation ' || a.id || ' is ' || a.status || ', its tenant had access from ' || coalesce(a.access_given_at::text, 'never') || ' to '
+    || coalesce(a.access_ended_at::text, 'now') || ', and its record charges from ' || coalesce(u.start_time::text, 'never') || ' to ' || coalesce(u.end_time::text, 'now')
+FROM allocations a LEFT JOIN usage_records u ON u.project_id = a.project_id AND u.allocation_id = a.id
+WHERE u.id IS NULL OR u.start_time IS DISTINCT FROM a.start_time
+    OR u.start_time IS NOT NULL AND u.end_time IS NULL AND a.status IN ('released', 'failed', 'release_failed')
+    OR u.end_time > a.access_ended_at + interval '1 minute'; -- which was charged before the end was known
+
+-- name: no_hold_outlives_its_charge
+SELECT a.node_id, 'allocation ' || a.id || ' is ' || a.status || ' and holds ' || h.amount_minor || ' back' FROM allocations a
+JOIN balance_holds h ON h.project_id = a.project_id AND h.allocation_id = a.id
+WHERE h.freed_at IS NULL AND a.status IN ('released', 'failed', 'release_failed');
 
 -- name: moving_allocations_have_a_job
 SELECT a.node_id, 'allocation ' || a.id || ' is ' || a.status || ' and no live job moves it' FROM allocations a

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -54,5 +55,41 @@ func TestInvariantsSpeakUp(t *testing.T) {
 	} {
 		require.Contains(t, got, name)
 		require.Equal(t, whose, got[name], name)
+	}
+}
+
+// TestInvariantsSpeakUp_Allocations plants what must not be of an allocation, past the triggers.
+func TestInvariantsSpeakUp_Allocations(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	store := dbtest.Open(t, dsn)
+	owner := dbtest.Owner(t, dsn)
+	_, err := owner.Exec(t.Context(), "SET session_replication_role = replica")
+	require.NoError(t, err)
+	lent := func() (nodeID, allocationID string) {
+		n := dbtest.Node(t, store, dbtest.Active())
+		return n.ID, dbtest.Occupy(t, store, n.ID).ID
+	}
+	for name, forge := range map[string]string{
+		"pointer_names_the_occupant":            `UPDATE nodes SET allocation_id = NULL WHERE allocation_id = $1`,
+		"moving_allocations_have_a_job":         `UPDATE allocations SET status = 'releasing', connection = NULL WHERE id = $1`,
+		"allocations_and_their_audit_agree":     `UPDATE allocations SET status = 'releasing', connection = NULL WHERE id = $1`,
+		"no_time_is_charged_without_access":     `UPDATE allocations SET access_given_at = start_time + interval '1 second' WHERE id = $1`,
+		"no_record_charges_time_without_access": `UPDATE allocations SET status = 'release_failed', connection = NULL WHERE id = $1`,
+		"no_hold_outlives_its_charge": `WITH a AS (UPDATE allocations SET status = 'release_failed', connection = NULL WHERE id = $1 RETURNING *)
+			INSERT INTO balance_holds (project_id, allocation_id, billing_account_id, currency, amount_minor) SELECT a.project_id, a.id, 'acc_1', 'USD', 1 FROM a`,
+	} {
+		nodeID, id := lent()
+		i := slices.IndexFunc(invariants(), func(i invariant) bool { return i.name == name })
+		require.GreaterOrEqual(t, i, 0, name)
+		found := func() bool {
+			rows, err := broken(t.Context(), owner, invariants()[i])
+			require.NoError(t, err, name)
+			return slices.ContainsFunc(rows, func(v violation) bool { return v.whose == nodeID })
+		}
+		require.False(t, found(), name)
+		_, err := owner.Exec(t.Context(), forge, id)
+		require.NoError(t, err, name)
+		require.True(t, found(), name)
 	}
 }

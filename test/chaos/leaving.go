@@ -172,6 +172,9 @@ func (l leaving) activities(stage string) []string {
 		if !full { // it signs after the release
 			out = append(out, "CertifyNode")
 		}
+		if l.Mode.KeepsSystem() { // an installation wipes the mark of a tenant
+			out = append(out, "ClearAllocation")
+		}
 		return out
 	case lifecycle.StageLoadSite:
 		if reimage {

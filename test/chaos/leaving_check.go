@@ -24,6 +24,7 @@ type effects struct {
 	bmc        redfishsim.Counters
 	erased     map[string]int // by disk
 	generation int64          // of the agent's identity
+	password   string         // of the BMC
 }
 
 func (t *Target) effects(ctx context.Context) (effects, error) {
@@ -38,6 +39,7 @@ func (t *Target) effects(ctx context.Context) (effects, error) {
 	if t.before.systemID != "" {
 		e.systemID = t.before.systemID // a node that is gone may have let go of it
 	}
+	e.password = t.Machine.Spec().BMCPassword
 	e.maas = maps.Clone(t.Stack.Sims.MAAS.Counters().Machines[e.systemID])
 	if id, err := t.Store.AgentIdentity(ctx, t.NodeID); err == nil {
 		e.generation = id.Generation
@@ -209,6 +211,9 @@ func (f *findings) tasksOnce(ctx context.Context, t *Target) {
 	}
 	asked := map[string]int{}
 	for _, r := range rows {
+		if r.Kind == lifecycle.TaskKindRevokeUser && r.Status == lifecycle.TaskFailed {
+			continue // one more attempt of a release asks again
+		}
 		asked[fmt.Sprintf("%s/%s", strings.Split(r.IdempotencyKey, "/")[1], r.Kind)]++
 	}
 	for what, n := range asked {

@@ -37,7 +37,12 @@ type hand struct {
 	cmd    *exec.Cmd
 	done   chan struct{}
 	killed bool
+	cut    bool // its connections to the database were terminated
 }
+
+// failed reports whether a process that ended should not have. One that loses its connections before it
+// has begun may end: who supervises it starts it again.
+func (h *hand) failed(begun bool) bool { return !h.killed && (begun || !h.cut) }
 
 // startWorkers starts the worker processes of an environment. They are this
 // program, which calls RunWorker when its first argument is "worker".
@@ -65,7 +70,8 @@ func startWorkers(ctx context.Context, t *environment, o environmentOptions) (*w
 func workerEnv(c config.Config) []string {
 	return []string{
 		"SLIPWAY_DATABASE_URL=" + c.Database.URL, "SLIPWAY_TEMPORAL_ADDRESS=" + c.Temporal.Address,
-		"SLIPWAY_TEMPORAL_NAMESPACE=" + c.Temporal.Namespace, "SLIPWAY_TEMPORAL_TASK_QUEUE=" + c.Temporal.TaskQueue,
+		"SLIPWAY_TEMPORAL_NAMESPACE=" + c.Temporal.Namespace, "SLIPWAY_TEMPORAL_MAINTENANCE_NAMESPACE=" + c.Temporal.MaintenanceNamespace,
+		"SLIPWAY_TEMPORAL_TASK_QUEUE=" + c.Temporal.TaskQueue,
 		"SLIPWAY_AGENT_CA_DIR=" + c.Agent.CADir, "SLIPWAY_AGENT_PUBLIC_URL=" + c.Agent.PublicURL,
 		"SLIPWAY_AGENT_LISTEN=" + c.Agent.Listen, "SLIPWAY_SECRETS_KEY_FILE=" + c.Secrets.KeyFile, "SLIPWAY_METRICS_LISTEN=",
 		"SLIPWAY_RELEASE_REVOKE_DEADLINE=" + c.Release.RevokeDeadline.String(),
@@ -92,12 +98,12 @@ func (w *workers) keepOne(ctx context.Context) {
 		_ = in.Close()
 		w.mu.Lock()
 		delete(w.live, name)
-		killed := h.killed
+		failed := h.failed(w.t.plans.HasBegun(name))
 		w.deaths++
 		w.mu.Unlock()
 		close(h.done)
 		w.t.plans.Died(name)
-		if !killed && ctx.Err() == nil {
+		if failed && ctx.Err() == nil {
 			w.failed(fmt.Errorf("a worker ended by itself: %w\n%s", err, said.String()))
 		}
 	}
@@ -163,6 +169,15 @@ func (w *workers) kill(ctx context.Context, name string) error {
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("worker %s does not die", name)
+	}
+}
+
+// cut notes that the connections of all processes were terminated.
+func (w *workers) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, h := range w.live {
+		h.cut = true
 	}
 }
 

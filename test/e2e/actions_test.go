@@ -15,6 +15,8 @@ import (
 	slipway "github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/providers/maas"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -25,7 +27,7 @@ import (
 // TestOperatorActions acts on real jobs over REST and straight through Temporal.
 func TestOperatorActions(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, stack.Options{Count: 4, Speed: 600, Durations: maassim.Durations{Commission: 20 * time.Minute}})
+	w := newWorld(t, stack.Options{Count: 5, Speed: 600, Durations: maassim.Durations{Commission: 20 * time.Minute}})
 	machines := w.Sims.Fleet.All()
 	for i, run := range []struct {
 		name string
@@ -35,6 +37,7 @@ func TestOperatorActions(t *testing.T) {
 		{"restart clean proves it", restartClean},
 		{"a frozen job stands still", frozenStandsStill},
 		{"a job whose workflow is gone", withoutWorkflow},
+		{"what an operator did in MAAS is adopted", adoptsWhatWasDone},
 	} {
 		t.Run(run.name, func(t *testing.T) {
 			t.Parallel()
@@ -248,4 +251,49 @@ func withoutWorkflow(t *testing.T, w *world, m *simhw.Machine) {
 	require.Equal(t, http.StatusConflict, refused.code)
 	require.Empty(t, refused.Allowed, "nothing is to be done with a job that has ended")
 	require.Len(t, w.actionRows(t, j.ID), 3)
+}
+
+// adoptsWhatWasDone: commissioning fails until the job parks, an operator commissions the machine in
+// MAAS itself and adopts that. The job commissions no more, goes on to an active node and ends as
+// reconciled.
+func adoptsWhatWasDone(t *testing.T, w *world, m *simhw.Machine) {
+	w.failNext(t, m, maassim.Fault{Name: "commission_fail", Count: lifecycle.Failure(lifecycle.FailCommissioning).AutoAttempts})
+	j := w.onboard(t, m)
+	parked := w.ends(t, j.ID, 2*time.Minute)
+	require.Equal(t, lifecycle.FailCommissioning, parked.FailureClass, parked.Message)
+	require.Equal(t, lifecycle.StageWaitReady, parked.FailedStage)
+	refused := w.act(t, "anna", j.ID, lifecycle.ActionAdopt, "")
+	require.Equal(t, http.StatusConflict, refused.code, "a failed commissioning is nothing to adopt")
+	require.Contains(t, refused.Detail, "is not a pair that may be adopted")
+
+	id := w.systemID(t, m)
+	region, err := maas.Opener{}.OpenMAAS(providers.MAASSite{Rule: providers.SimulatedAddresses(), URL: w.Sims.URL, APIKey: providers.NewSecret(w.Sims.APIKey)})
+	require.NoError(t, err)
+	_, err = region.Commission(t.Context(), id, providers.MAASCommission{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		v, ok := w.Sims.MAAS.Machine(m.Spec().NICs[0].MAC)
+		return ok && v.Status == maassim.Ready
+	}, runenv.Patience(time.Minute), 50*time.Millisecond)
+	before := w.Sims.MAAS.Counters().Machines[id]["commissions"]
+
+	got := w.act(t, "anna", j.ID, lifecycle.ActionAdopt, "")
+	require.Equal(t, http.StatusOK, got.code, got.Detail)
+	require.Equal(t, lifecycle.EffectAdopt, got.Effect)
+	end := w.ends(t, j.ID, 2*time.Minute)
+	require.Equal(t, lifecycle.JobReconciled, end.Status, "%s: %s", end.FailedStage, end.Message)
+	node, err := w.App.Store.Node(t.Context(), *j.NodeID)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.NodeActive, node.Status)
+	counts := w.Sims.MAAS.Counters().Machines[id]
+	require.Equal(t, before, counts["commissions"], "what was adopted is not done again")
+	require.Equal(t, 1, counts["deploys"])
+	rows := w.actionRows(t, j.ID)
+	require.Len(t, rows, 2)
+	require.Contains(t, string(rows[1].Metadata), "adopt")
+	stages, err := w.App.Store.JobStages(t.Context(), j.ID)
+	require.NoError(t, err)
+	at := slices.IndexFunc(stages, func(s lifecycle.StageRow) bool { return s.Name == lifecycle.StageWaitReady })
+	require.Equal(t, lifecycle.StageAdopted, stages[at].State)
+	require.Equal(t, "adopted: Ready", stages[at].Message)
 }

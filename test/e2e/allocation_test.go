@@ -173,7 +173,7 @@ func TestAllocation_OneTenantAfterAnother_NotRoot(t *testing.T) {
 	for m, nodeID = range w.activeNodes(t) {
 	}
 	first, second := w.newTenant(t), w.newTenant(t)
-	require.NoError(t, dbtest.SetTenantRoot(t.Context(), w.App.Store, false))
+	require.NoError(t, dbtest.SetTenantRootOf(t.Context(), w.App.Store, w.sku.ID, false))
 	got := first.allocate(t)
 	active := w.becomes(t, got.Allocation.ID, got.Job.ID, lifecycle.AllocationActive)
 	_, err := first.Run(t.Context(), active.Connection, "sudo -n id -u")

@@ -22,8 +22,10 @@ import (
 // outside can lead to them, and no row plants one.
 func classesWithoutProducer() map[lifecycle.FailureClass]string {
 	return map[lifecycle.FailureClass]string{
-		lifecycle.FailStorageRejected: "the jobs that attach and detach storage",
-		lifecycle.FailPaymentMismatch: "the jobs that settle payments",
+		lifecycle.FailStorageRejected:     "the jobs that attach and detach storage",
+		lifecycle.FailPaymentMismatch:     "the jobs that settle payments",
+		lifecycle.FailPaymentsUnavailable: "the jobs that settle payments",
+		lifecycle.FailPaymentsRejected:    "the jobs that settle payments",
 	}
 }
 
@@ -32,6 +34,7 @@ func classesRaisedElsewhere() map[lifecycle.FailureClass]string {
 	return map[lifecycle.FailureClass]string{
 		lifecycle.FailCapacity:          "the provision of an allocation, which ends with it (workflows/allocation tests it)",
 		lifecycle.FailFirmwareChanged:   "the release of an allocation (workflows/allocation tests it)",
+		lifecycle.FailNetworkOpen:       "the provision of an allocation, which does not park (TestAllocation_NetworkOpen)",
 		lifecycle.FailAccessUnconfirmed: "the release of an allocation (workflows/allocation tests it)",
 		lifecycle.FailWorkflowLost:      "the sweeper, for a job whose workflow was ended in Temporal (sweep_test.go ends some)",
 	}

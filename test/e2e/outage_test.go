@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/config"
@@ -19,6 +20,7 @@ import (
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
+	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // TestTemporalOutage_JobStartsLater accepts an onboarding while Temporal is down: it starts when
@@ -74,6 +76,27 @@ func TestSecrets_NotInHistoryOrLog(t *testing.T) {
 	require.Contains(t, raw, w.site.Spec.MAASAPIKeyRef, "the history holds references")
 	w.searchable(t, j)
 	w.stagesVisible(t, j)
+	w.listsOnlyJobs(t, "leaks")
+}
+
+// listsOnlyJobs checks that the namespace's list shows jobs alone, after the sweeper has made a pass.
+func (w *world) listsOnlyJobs(t *testing.T, namespace string) {
+	t.Helper()
+	list := func(c client.Client, namespace, query string) []string {
+		res, err := c.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Namespace: namespace, Query: query})
+		require.NoError(t, err)
+		types := make([]string, 0, len(res.GetExecutions()))
+		for _, e := range res.GetExecutions() {
+			types = append(types, e.GetType().GetName())
+		}
+		return types
+	}
+	require.Eventually(t, func() bool {
+		return len(list(w.App.Maintenance, w.Config.Temporal.MaintenanceNamespace, "WorkflowType = 'Sweep' AND ExecutionStatus = 'Completed'")) > 0
+	}, runenv.Patience(time.Minute), 200*time.Millisecond, "the sweeper makes passes in a namespace of its own")
+	for _, pass := range []string{contract.SweepWorkflow, contract.ReconcileWorkflow, contract.BillWorkflow} {
+		require.NotContains(t, list(w.App.Temporal, namespace, ""), pass)
+	}
 }
 
 var (

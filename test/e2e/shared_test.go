@@ -126,6 +126,7 @@ func sharedStack(t *testing.T) *stack.Stack {
 		Speed: 1, DatabaseEnv: databaseVar, TaskQueue: db.NewID("e2e"), Configure: func(c *config.Config) {
 			c.Reconcile.BMCProbes, c.Reconcile.BMCLogins = 0, 0 // tests count logins
 			c.Sweep.Every = 2 * time.Second                     // the sweeper is who gives an offline node back to service
+			c.Release.RevokeDeadline = runenv.Patience(30 * time.Second)
 		},
 	}))
 	require.NoError(t, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -155,6 +156,7 @@ func (w *world) fillProject(t *testing.T) string {
 	w.mustCall(t, http.MethodPut, "/api/v1/admin/catalogue/"+w.SKU.ID, object{"profile_id": w.Profile.ID, "title": "Eight H100", "isolation": "dedicated_network"})
 	w.plantProjectParts(t)
 	w.fillAllocations(t, id)
+	w.fillUsage(t, id)
 	w.project = id
 	return id
 }
@@ -176,8 +178,42 @@ func (w *world) fillAllocations(t *testing.T, project string) {
 	}))
 }
 
+// fillUsage gives a project an allocation that ran for two hours and has ended, and charges it.
+func (w *world) fillUsage(t *testing.T, project string) {
+	t.Helper()
+	conn := w.owner(t)
+	_, err := conn.Exec(t.Context(), "SET session_replication_role = replica")
+	require.NoError(t, err)
+	id := db.NewID("alc")
+	for _, sql := range []string{
+		`INSERT INTO prices (id, sku_id, currency, rate_minor_per_hour, valid, set_by)
+			SELECT 'prc_planted', sku_id, 'USD', 1993, tstzrange(now() - interval '2 days', NULL), 'test' FROM allocations WHERE project_id = $1 AND id <> $2 LIMIT 1`,
+		`INSERT INTO allocations (id, project_id, sku_id, name, status, outcome, access, requested_by, requested_at, access_given_at, start_time, access_ended_at, released_at)
+			SELECT $2, $1, sku_id, 'ended', 'released', 'released', 'revoked', 'test', now() - interval '4 hours', now() - interval '3 hours', now() - interval '3 hours',
+				now() - interval '1 hour', now() FROM prices WHERE id = 'prc_planted'`,
+		`INSERT INTO usage_records (project_id, allocation_id, id, billing_account_id, sku_id, currency, start_time, end_time)
+			SELECT a.project_id, a.id, replace(a.id, 'alc_', 'usg_'), p.billing_account_id, a.sku_id, 'USD', a.start_time, a.access_ended_at
+			FROM allocations a JOIN projects p ON p.id = a.project_id WHERE a.project_id = $1 AND a.id = $2`,
+		`INSERT INTO usage_segments (project_id, record_id, segment, billing_account_id, currency, rate_minor_per_hour, started_at, billed_through)
+			SELECT project_id, id, 0, billing_account_id, currency, 1993, start_time, start_time FROM usage_records WHERE project_id = $1 AND allocation_id = $2`,
+	} {
+		done, err := conn.Exec(t.Context(), sql, project, id)
+		require.NoError(t, err, sql)
+		require.EqualValues(t, 1, done.RowsAffected(), sql)
+	}
+	_, err = ledgerdb.Tick(t.Context(), w.App.Store, ledgerdb.TickInput{})
+	require.NoError(t, err)
+	month := time.Now().UTC().Format("2006-01")
+	statement := w.mustCall(t, http.MethodGet, "/api/v1/projects/"+project+"/statements/"+month, nil)
+	require.EqualValues(t, adjusted-2*1993, statement["total_minor"], "%v", statement)
+}
+
+// adjusted is what each project gets, for the reason of an adjustment.
+const adjusted = 5000
+
 // plantProjectParts gives each project that has none a member, and what only members and deliveries
-// make: a key, a token, a notice with its e-mail, and a delivery for each webhook.
+// make: a key, a token, a notice with its e-mail, and a delivery for each webhook. Each gets a line in
+// the ledger.
 func (w *world) plantProjectParts(t *testing.T) {
 	t.Helper()
 	conn := w.owner(t)
@@ -195,6 +231,13 @@ func (w *world) plantProjectParts(t *testing.T) {
 	} {
 		_, err := conn.Exec(t.Context(), sql+" ON CONFLICT DO NOTHING")
 		require.NoError(t, err, sql)
+	}
+	rows, err := conn.Query(t.Context(), "SELECT id, billing_account_id FROM projects p WHERE NOT EXISTS (SELECT FROM ledger_transactions l WHERE l.of_project = p.id)")
+	require.NoError(t, err)
+	without, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct{ ID, Account string }])
+	require.NoError(t, err)
+	for _, p := range without {
+		w.mustCall(t, http.MethodPost, "/api/v1/admin/adjustments", object{"billing_account_id": p.Account, "project_id": p.ID, "amount_minor": adjusted, "reason": image})
 	}
 }
 

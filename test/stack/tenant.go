@@ -23,6 +23,7 @@ import (
 
 // Tenant is a project with one member and one SSH key, which may have nodes of one SKU.
 type Tenant struct {
+	Account string // the billing account
 	Project string
 	Signer  ssh.Signer
 	// Seed is the secret half of the key.
@@ -52,6 +53,7 @@ func NewTenant(ctx context.Context, store *db.Store, skuID, profileID string) (*
 		if err != nil {
 			return err
 		}
+		out.Account = account.ID
 		p, err := tenancy.CreateProject(ctx, tx, tenancy.NewProject{AccountID: account.ID, Name: "project"}, tenantAdmin)
 		if err != nil {
 			return err

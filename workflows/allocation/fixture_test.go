@@ -10,6 +10,7 @@ import (
 	allocationact "github.com/slipway-cloud/slipway/activities/allocation"
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
+	isolationact "github.com/slipway-cloud/slipway/activities/isolation"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
@@ -50,7 +51,7 @@ func setup(t *testing.T, workflow any, kind contract.JobKind, status lifecycle.A
 
 func (f *fixture) register() {
 	f.Register(f.Env, &allocationact.Activities{}, &bmcact.Activities{}, &maasact.Activities{}, &nodeact.Activities{}, &nodestateact.Activities{},
-		&accessact.Activities{}, &agenttask.Activities{}, &evidenceact.Activities{})
+		&accessact.Activities{}, &isolationact.Activities{}, &agenttask.Activities{}, &evidenceact.Activities{})
 	read := func() (any, error) { return lookedUp(f, f.facts) }
 	for _, name := range []string{"ClaimNode", "ReadAllocation", "TakeNode", "StopUsage"} {
 		f.Answer(name, read)

@@ -2,6 +2,7 @@ package allocation
 
 import (
 	"slices"
+	"strings"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -21,9 +22,12 @@ func isGuarded(ctx workflow.Context) bool {
 	return workflow.GetVersion(ctx, changeGuards, workflow.DefaultVersion, 1) != workflow.DefaultVersion
 }
 
-// withoutRotation returns the stages of a release of before the guards.
-func withoutRotation(all []stage.Stage[ReleaseState]) []stage.Stage[ReleaseState] {
-	return slices.DeleteFunc(all, func(st stage.Stage[ReleaseState]) bool { return st.Name == lifecycle.StageRotateBMCLogin })
+// changeProbe names the change that had nodes probe their network. Jobs of before go on without it.
+const changeProbe = "allocation-network-probe"
+
+// without returns the stages of a job of before one of them was added.
+func without[S any](all []stage.Stage[S], name string) []stage.Stage[S] {
+	return slices.DeleteFunc(all, func(st stage.Stage[S]) bool { return st.Name == name })
 }
 
 func (s *ProvisionState) holderIn(at string) maasact.HolderIn {
@@ -82,6 +86,34 @@ func (s *ProvisionState) retireOnNode(ctx workflow.Context) error {
 	}
 	return runTask(ctx, s.Job, task{stage: lifecycle.StageRetireCredentials, kind: lifecycle.TaskKindRetireCredentials, tries: &s.Tries.Retire,
 		args: spec.RetireCredentialsArgs{}})
+}
+
+// probeNetwork has the node try to reach what no tenant may reach, before anything of the tenant is on
+// it: until then its word counts. Nothing but a closed network lets the provision go on.
+func probeNetwork(ctx workflow.Context, s *ProvisionState) error {
+	const at = lifecycle.StageProbeNetwork
+	if s.Probe == nil {
+		targets, err := stage.Do(ctx, stage.KindLocalWork, "list what the node must not reach", networks.ListProbeTargets, s.Job.At(at))
+		if err != nil {
+			return err
+		}
+		s.Probe = &targets
+	}
+	if len(s.Probe.Targets) == 0 { // the operator allows all of them
+		return nil
+	}
+	res, err := runTaskForResult(ctx, s.Job, task{stage: at, kind: lifecycle.TaskKindProbeNetwork, tries: &s.Tries.Probe, args: *s.Probe})
+	if err != nil {
+		return err
+	}
+	open, err := s.Probe.OpenTargets(res.Output)
+	switch {
+	case err != nil:
+		return stage.Fail(lifecycle.FailNodeTask, "nothing proves what the node's network reaches: %s", err)
+	case len(open) > 0:
+		return stage.Fail(lifecycle.FailNetworkOpen, "the node's network reaches what no tenant may reach: %s", strings.Join(open, ", "))
+	}
+	return nil
 }
 
 func skipRotation(s *ReleaseState) string {

@@ -1,12 +1,14 @@
 package allocation_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -86,4 +88,39 @@ func TestRelease_RotatesBeforeTheCertificate(t *testing.T) {
 	other := release(t, false)
 	require.Equal(t, lifecycle.JobCompleted, other.Run().Status)
 	require.Zero(t, other.count("PrepareRotation"), "the tenant was not root")
+}
+
+// probes has the node be asked for two targets, and answer with output.
+func (f *fixture) probes(output string) {
+	f.says("ListProbeTargets", spec.ProbeNetworkArgs{TimeoutMillis: 2000, Targets: []spec.ProbeTarget{{Name: "postgres", Address: "10.0.0.1:5432"}, {Name: "bmc bmc_1", Address: "10.1.0.1:443"}}})
+	f.says("RunTask", lifecycle.TaskResult{OK: true, BootID: "boot-1", Output: json.RawMessage(output)})
+}
+
+// TestProvision_ProbesTheNetwork: nothing of the tenant comes onto a node whose network reaches the
+// control plane or a BMC, nor onto one that does not say what it reaches. The node is taken out of
+// service, and the message names the target.
+func TestProvision_ProbesTheNetwork(t *testing.T) {
+	t.Parallel()
+	closed := provision(t, true)
+	closed.probes(`{"tried":2}`)
+	require.Equal(t, lifecycle.JobCompleted, closed.Run().Status)
+	require.True(t, closed.before("ListProbeTargets", "MarkAllocation"), "%v", closed.Calls())
+	require.Equal(t, 1, closed.count("ListProbeTargets"))
+
+	for output, class := range map[string]lifecycle.FailureClass{
+		`{"tried":2,"open":["bmc bmc_1"]}`: lifecycle.FailNetworkOpen, `{"tried":1}`: lifecycle.FailNodeTask, `{}`: lifecycle.FailNodeTask,
+	} {
+		f := provision(t, true)
+		f.probes(output)
+		require.Equal(t, lifecycle.JobCancelled, f.Run().Status, output)
+		require.Zero(t, f.count("MarkAllocation"), output)
+		require.Zero(t, f.count("ProveLogin"), output)
+		last := f.Store.Last()
+		require.Equal(t, class, last.Allocation.FailureClass, output)
+		require.Equal(t, lifecycle.AllocationFailed, last.Allocation.To, output)
+		require.Equal(t, lifecycle.NodeQuarantined, last.Node.To, output)
+		if class == lifecycle.FailNetworkOpen {
+			require.Contains(t, last.Node.Note, "bmc bmc_1")
+		}
+	}
 }

@@ -75,6 +75,8 @@ func (p *provisionPredictor) predict(_ workflow.Context, st stage.Stage[Provisio
 		return plan.Runs("keep what the BMC says of accounts, network, boot order, Secure Boot and firmware")
 	case lifecycle.StageRetireCredentials:
 		return plan.Runs("end the node's enrolment tokens", "delete what its installation was given")
+	case lifecycle.StageProbeNetwork:
+		return plan.Runs("have the node try to reach the control plane, MAAS, BMCs and other nodes; what answers ends the provision")
 	case lifecycle.StageCreateAccount:
 		return plan.Runs("make " + account + " without a password and without keys" + rootText(s.Facts.TenantRoot))
 	case lifecycle.StageProveLogin:
@@ -134,6 +136,8 @@ func (p *releasePredictor) predict(_ workflow.Context, st stage.Stage[ReleaseSta
 		return plan.Done("the tenant has no storage")
 	case lifecycle.StageValidateFirmware:
 		return plan.Runs("compare what the BMC says of accounts, network, boot order, Secure Boot and firmware with the claim")
+	case lifecycle.StageRotateBMCLogin:
+		return plan.Runs("give the BMC another password, log in with it, and give it to MAAS")
 	case lifecycle.StageCertify:
 		return plan.Runs("sign the certificate; anything that is not proven keeps the node")
 	case lifecycle.StageFreeNode:

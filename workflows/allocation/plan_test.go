@@ -106,7 +106,7 @@ func TestPlan_ReleaseOfARootTenant(t *testing.T) {
 
 	l.known.Facts.ProtectSerials = []string{"S1"}
 	p, rows = l.plans(t, contract.KindAllocationRelease)
-	require.Contains(t, p.Summary, "would park at "+lifecycle.StageReleaseMAAS)
+	require.Contains(t, p.Summary, "would park at "+lifecycle.StageLoadSite)
 	require.Equal(t, contract.PlannedFail, rows[lifecycle.StageReleaseMAAS].Planned)
 	require.NotContains(t, rows[lifecycle.StageReleaseMAAS].Failure.Message, "soft_reset", "it would keep the tenant's own system")
 	require.Contains(t, rows[lifecycle.StageReleaseMAAS].Failure.Message, "pull the drives")

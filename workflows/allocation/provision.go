@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
@@ -24,6 +25,9 @@ type ProvisionState struct {
 	Node    contract.DecommissionFacts  `json:"node,omitzero"`
 	Machine contract.MachineFacts       `json:"machine,omitzero"`
 	Tries   ProvisionTries              `json:"tries,omitzero"`
+
+	// Probe is what the node must not reach, kept so that a repetition asks for the same.
+	Probe *spec.ProbeNetworkArgs `json:"probe,omitempty"`
 
 	Settings   contract.SettingsFacts         `json:"settings,omitzero"`
 	Connection *contract.AllocationConnection `json:"connection,omitempty"`
@@ -43,11 +47,16 @@ type ProvisionTries struct {
 	Withdraw contract.TaskTries `json:"withdraw"`
 	Revoke   contract.TaskTries `json:"revoke"`
 	Retire   contract.TaskTries `json:"retire,omitzero"`
+	Probe    contract.TaskTries `json:"probe,omitzero"`
 }
 
 // Provision is the workflow that gives a tenant a node.
 func Provision(ctx workflow.Context, in contract.JobInput) (contract.JobResult, error) {
-	return stage.Run(ctx, ProvisionJob(in), in)
+	job := ProvisionJob(in)
+	if workflow.GetVersion(ctx, changeProbe, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+		job.Stages = without(job.Stages, lifecycle.StageProbeNetwork)
+	}
+	return stage.Run(ctx, job, in)
 }
 
 // ProvisionJob is the provision for one input. It never parks at a failure: the tenant waits for a
@@ -175,6 +184,8 @@ func provisionStages() []stage.Stage[ProvisionState] {
 			Doc: "keep what the BMC says of accounts, network, boot order, Secure Boot and firmware, to compare it at the release"},
 		{Name: lifecycle.StageRetireCredentials, Weight: 1, Deadline: shortDeadline, Run: unlessReleased(retire),
 			Doc: "end every enrolment token of the node, and delete what its installation was given, here and on its disk"},
+		{Name: lifecycle.StageProbeNetwork, Weight: 2, Deadline: taskDeadline, Waits: true, Run: unlessReleased(probeNetwork),
+			Doc: "have the node try to reach the control plane, MAAS, BMCs and other nodes, and fail where one of them answers"},
 		{Name: lifecycle.StageCreateAccount, Weight: 4, Deadline: taskDeadline, Waits: true, Run: unlessReleased(createAccount), Undo: undoAccount,
 			Doc: "make the tenant's account on the node, without a password and without keys"},
 		{Name: lifecycle.StageProveLogin, Weight: 8, Deadline: taskDeadline, Run: unlessReleased(proveLogin),

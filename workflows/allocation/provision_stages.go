@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/agenttask"
 	allocationact "github.com/slipway-cloud/slipway/activities/allocation"
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	isolationact "github.com/slipway-cloud/slipway/activities/isolation"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
@@ -30,6 +31,7 @@ var (
 	access   *accessact.Activities
 	bmc      *bmcact.Activities
 	maas     *maasact.Activities
+	networks *isolationact.Activities
 	node     *nodeact.Activities
 	nodeActs *nodestateact.Activities
 )
@@ -166,9 +168,14 @@ type task struct {
 const taskMargin = 30 * time.Second
 
 func runTask(ctx workflow.Context, job contract.JobRef, t task) error {
+	_, err := runTaskForResult(ctx, job, t)
+	return err
+}
+
+func runTaskForResult(ctx workflow.Context, job contract.JobRef, t task) (lifecycle.TaskResult, error) {
 	args, err := json.Marshal(t.args)
 	if err != nil {
-		return fmt.Errorf("arguments of %s: %w", t.kind, err)
+		return lifecycle.TaskResult{}, fmt.Errorf("arguments of %s: %w", t.kind, err)
 	}
 	info, _ := lifecycle.TaskKindOf(t.kind)
 	limit := info.Deadline
@@ -176,10 +183,11 @@ func runTask(ctx workflow.Context, job contract.JobRef, t task) error {
 		limit = t.limit
 	}
 	in := agenttask.RunTaskIn{JobRef: job.At(t.stage), Kind: t.kind, Args: args, Deadline: stage.Within(ctx, limit, taskMargin), Undo: t.undo, TaskTries: *t.tries}
-	if _, err = stage.Do(ctx, stage.KindAgentTask, string(t.kind), agent.RunTask, in); err != nil {
+	res, err := stage.Do(ctx, stage.KindAgentTask, string(t.kind), agent.RunTask, in)
+	if err != nil {
 		t.tries.Failed(stage.ClassOf(err))
 	}
-	return err
+	return res, err
 }
 
 func (s *ProvisionState) user() string { return lifecycle.TenantAccount(s.Request.AllocationID) }

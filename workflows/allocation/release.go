@@ -32,7 +32,7 @@ type ReleaseState struct {
 func Release(ctx workflow.Context, in contract.JobInput) (contract.JobResult, error) {
 	job := ReleaseJob(in)
 	if !isGuarded(ctx) {
-		job.Stages = withoutRotation(job.Stages)
+		job.Stages = without(job.Stages, lifecycle.StageRotateBMCLogin)
 	}
 	return stage.Run(ctx, job, in)
 }

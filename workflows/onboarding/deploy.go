@@ -137,10 +137,14 @@ func messageOf(err error) string {
 	return err.Error()
 }
 
-// ensureSync reads the machine before it logs in: the address may be newer than
-// the deployment.
+// ensureSync reads the machine before it logs in: the address may be newer than the deployment. The
+// login is proven also where the profile does not require hardware sync.
 func ensureSync(ctx workflow.Context, s *State) error {
-	f, err := stage.Do(ctx, stage.KindMAASCall, "hardware sync on", maas.EnsureHardwareSync, s.machineIn(lifecycle.StageEnsureHWSync))
+	act, summary := maas.ObserveMachine, "read the machine"
+	if s.Site.Profile.RequireHWSync {
+		act, summary = maas.EnsureHardwareSync, "hardware sync on"
+	}
+	f, err := stage.Do(ctx, stage.KindMAASCall, summary, act, s.machineIn(lifecycle.StageEnsureHWSync))
 	if err != nil {
 		return err
 	}

@@ -361,7 +361,10 @@ func (p *predictor) running() bool {
 
 func (p *predictor) ensureSync(ctx workflow.Context, st stage.Stage[State]) contract.PlanRow {
 	row := contract.PlanRow{Planned: contract.PlannedRun, Why: "looks whether hardware sync is on once the machine is Deployed"}
-	if p.running() {
+	switch {
+	case !p.State.Site.Profile.RequireHWSync:
+		row.Why = "logs in once the machine is Deployed; the profile does not require hardware sync"
+	case p.running():
 		row, _ = readMachine(ctx, p, "is hardware sync on", maas.PlanSyncOn, p.State.machineIn(st.Name))
 	}
 	if p.State.Site.Site.SSHKeyRef != "" && row.Failure == nil && row.Planned != contract.PlannedUnknown {

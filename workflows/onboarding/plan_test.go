@@ -3,6 +3,7 @@ package onboarding
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -122,6 +123,23 @@ func TestPlanOfADryRun(t *testing.T) {
 	require.Equal(t, "gpu-1", p.Subject.Hostname)
 	again := newOutside(t).healthy().plan(dryInput())
 	require.Equal(t, p.Hash, again.Hash)
+}
+
+// A profile without hardware sync does not take the proof of the SSH login from the plan.
+func TestPlan_LogsInWithoutHardwareSync(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]contract.PlannedAction{"": contract.PlannedSkip, "ber1/ssh": contract.PlannedRun} {
+		o := newOutside(t)
+		answer(o, maas.PlanSite, func(maasact.DryRunIn[maasact.LoadSiteIn]) (maasact.SitePlan, error) {
+			f := site()
+			f.Profile.RequireHWSync, f.Site.SSHKeyRef = false, key
+			return maasact.SitePlan{Facts: f}, nil
+		})
+		rows := o.healthy().plan(dryInput()).Rows
+		row := rows[slices.Index(lifecycle.OnboardingStages(), lifecycle.StageEnsureHWSync)]
+		require.Equal(t, want, row.Planned, key)
+		require.Equal(t, key != "", strings.Contains(strings.Join(row.Steps, " "), "log in to the node by SSH"))
+	}
 }
 
 // What cannot be observed any more is unknown. The rest of the plan is still complete.

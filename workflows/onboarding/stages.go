@@ -49,8 +49,8 @@ func stages() []stage.Stage[State] {
 			Doc: "tell why a deployment failed"},
 		{Name: lifecycle.StageRecoverDatasource, Weight: 1, Deadline: 60 * time.Minute, Waits: true, Skip: skipDeployRecovery, Run: recoverDatasource,
 			Doc: "after a datasource failure: release, wait, and deploy again"},
-		{Name: lifecycle.StageEnsureHWSync, Weight: 2, Deadline: 30 * time.Minute, Skip: skipHardwareSync, Run: ensureSync,
-			Doc: "check that the node takes Slipway's SSH login, and that hardware sync is on"},
+		{Name: lifecycle.StageEnsureHWSync, Weight: 2, Deadline: 30 * time.Minute, Skip: skipLoginAndSync, Run: ensureSync,
+			Doc: "check that the node takes Slipway's SSH login, and that hardware sync is on where the profile requires it"},
 		{Name: lifecycle.StageWaitHWSync, Weight: 10, Deadline: 120 * time.Minute, Waits: true, Skip: skipHardwareSync, Run: waitSync,
 			Observe: observeSync, Doc: "wait for a hardware sync later than the deployment; repair once"},
 		{Name: lifecycle.StageWaitAgent, Weight: 10, Deadline: 60 * time.Minute, DeadlineClass: lifecycle.FailAgentNotEnrolled, Waits: true,
@@ -83,6 +83,16 @@ func skipHardwareSync(s *State) string {
 		return "the profile does not require hardware sync"
 	}
 	return ""
+}
+
+// skipLoginAndSync is skipHardwareSync for the stage that also proves the SSH login, which does not
+// depend on hardware sync.
+func skipLoginAndSync(s *State) string {
+	why := skipHardwareSync(s)
+	if why == "" || (!s.Request.Manual && s.Site.Site.SSHKeyRef != "") {
+		return ""
+	}
+	return why
 }
 
 func skipDeployRecovery(s *State) string {

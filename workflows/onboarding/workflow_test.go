@@ -182,3 +182,40 @@ func TestAnOutsideThatCannotBeSeenIsNotAdopted(t *testing.T) {
 	_, err := p.act(t, lifecycle.ActionAdopt, contract.ActionRequest{Reason: "sure", AcceptRisk: true})
 	require.ErrorContains(t, err, "the outside could not be observed: MAAS is away")
 }
+
+// TestSSHLogin_IsProvenWithoutHardwareSync checks that the login is proven wherever the site has a key
+// for it, and skipped where nothing is to be proven.
+func TestSSHLogin_IsProvenWithoutHardwareSync(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		sync          bool
+		key           string
+		calls, others []string
+		skipped       string
+	}{
+		"neither":      {skipped: "the profile does not require hardware sync", others: []string{"CheckSSHSeed", "EnsureHardwareSync"}},
+		"a key alone":  {key: "ber1/ssh", calls: []string{"ObserveMachine", "CheckSSHSeed"}, others: []string{"EnsureHardwareSync", "WaitForHardwareSync"}},
+		"sync alone":   {sync: true, calls: []string{"EnsureHardwareSync", "WaitForHardwareSync"}, others: []string{"CheckSSHSeed"}},
+		"sync and key": {sync: true, key: "ber1/ssh", calls: []string{"EnsureHardwareSync", "CheckSSHSeed", "WaitForHardwareSync"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := State{Machine: contract.MachineFacts{SystemID: "abc", Status: "Deployed"}}
+			s.Site.Profile.RequireHWSync, s.Site.Site.SSHKeyRef = c.sync, c.key
+			p := parkedAt(t, lifecycle.StageEnsureHWSync, s)
+			p.Answer("WaitForHardwareSync", func() (any, error) {
+				return contract.MachineFacts{SystemID: "abc", Status: "Deployed", Done: true}, nil
+			})
+			_, err := p.act(t, lifecycle.ActionRetryStage, contract.ActionRequest{})
+			require.NoError(t, err)
+			for _, call := range c.calls {
+				require.Contains(t, p.Calls(), call)
+			}
+			for _, call := range c.others {
+				require.NotContains(t, p.Calls(), call)
+			}
+			row := p.Store.Last().Stages[slices.Index(lifecycle.OnboardingStages(), lifecycle.StageEnsureHWSync)]
+			require.Equal(t, c.skipped, row.Message)
+		})
+	}
+}

@@ -44,7 +44,7 @@ func TestAPartThatFails(t *testing.T) {
 	bad := errors.New("no database")
 	for name, tc := range map[string]struct {
 		list                drift.ListReport
-		lost, visit         error
+		lost, visit, probe  error
 		page, sets, moves   error
 		listed, compared    bool
 		settled, quarantine bool
@@ -54,6 +54,7 @@ func TestAPartThatFails(t *testing.T) {
 		"the region is away":      {list: drift.ListReport{Problem: "503"}, compared: true, settled: true, quarantine: true, told: "the region was not read: 503"},
 		"reading it fails here":   {lost: bad, compared: true, settled: true, quarantine: true, told: "no database"},
 		"BMCs cannot be asked":    {visit: bad, listed: true, compared: true, settled: true, quarantine: true, told: "BMCs were not asked"},
+		"nodes cannot be asked":   {probe: bad, listed: true, compared: true, settled: true, quarantine: true, told: "networks of nodes were not probed"},
 		"a page fails":            {page: bad, listed: true, compared: true, told: "the pass was not finished"},
 		"sets fail":               {sets: bad, listed: true, compared: true, settled: true, told: "the pass was not finished"},
 		"quarantining goes wrong": {moves: bad, listed: true, compared: true, settled: true, quarantine: true, told: "the pass was not finished"},
@@ -66,6 +67,7 @@ func TestAPartThatFails(t *testing.T) {
 			with := begun
 			with.Listed = tc.listed
 			env.OnActivity(acts.VisitBMCs, mock.Anything, with).Return(drift.BMCReport{Probes: 2}, tc.visit).Once()
+			env.OnActivity(acts.ProbeNetworks, mock.Anything, with).Return(drift.NetworkReport{Asked: 4}, tc.probe).Once()
 			env.OnActivity(acts.ComparePage, mock.Anything, drift.PageIn{Pass: with}).Return(drift.PageOut{PassCounts: drift.PassCounts{Nodes: 500}, After: "node_9"}, nil).Once()
 			env.OnActivity(acts.ComparePage, mock.Anything, drift.PageIn{Pass: with, After: "node_9"}).Return(drift.PageOut{PassCounts: drift.PassCounts{Nodes: 20}}, tc.page).Once()
 			if tc.settled {
@@ -84,6 +86,7 @@ func TestAPartThatFails(t *testing.T) {
 			if tc.told == "" {
 				require.Equal(t, 520, noted.Report.Nodes)
 				require.Equal(t, 3, noted.Report.Findings)
+				require.Equal(t, 4, noted.Report.Networks.Asked)
 			}
 			env.AssertExpectations(t)
 		})
@@ -108,6 +111,7 @@ func TestALargeSiteGoesOnInAnotherRun(t *testing.T) {
 	env.OnActivity(acts.BeginPass, mock.Anything, mock.Anything).Return(begun, nil).Once()
 	env.OnActivity(acts.ListMachines, mock.Anything, mock.Anything).Return(drift.ListReport{Machines: 60_000}, nil).Once()
 	env.OnActivity(acts.VisitBMCs, mock.Anything, mock.Anything).Return(drift.BMCReport{}, nil).Once()
+	env.OnActivity(acts.ProbeNetworks, mock.Anything, mock.Anything).Return(drift.NetworkReport{}, nil).Once()
 	env.OnActivity(acts.ComparePage, mock.Anything, mock.Anything).Return(drift.PageOut{PassCounts: drift.PassCounts{Nodes: 500}, After: "node_x"}, nil).Times(100)
 	env.ExecuteWorkflow(reconcile.Pass, reconcile.Input{ReconcileInput: contract.ReconcileInput{SiteID: "site_1"}})
 	var next *workflow.ContinueAsNewError

@@ -1,6 +1,7 @@
 package replay_test
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -33,7 +34,7 @@ type answers map[string]any
 func (a answers) script(refuse string, failure error, always bool) rig.Script {
 	var mu sync.Mutex
 	refused := false
-	return func(name string) (any, bool, error) {
+	return func(_ context.Context, name string, _ []any) (any, bool, error) {
 		if name == "TakeJob" || name == "ProjectJob" {
 			return nil, false, nil
 		}
@@ -192,13 +193,13 @@ func passes() []pass {
 		{workflow: contract.SweepWorkflow, name: "part_failed", input: none, answers: answers{}, refuse: "SweepStarts", asks: counts{Local: 5}},
 		{workflow: contract.BillWorkflow, name: "completed", input: none, answers: answers{}, asks: counts{Local: 2}},
 		{workflow: contract.BillWorkflow, name: "part_failed", input: none, answers: answers{}, refuse: "ChargeUsage", asks: counts{Local: 2}},
-		{workflow: contract.ReconcileWorkflow, name: "completed", input: site, answers: answers{"BeginPass": begun}, asks: counts{Activities: 7}},
+		{workflow: contract.ReconcileWorkflow, name: "completed", input: site, answers: answers{"BeginPass": begun}, asks: counts{Activities: 8}},
 		{workflow: contract.ReconcileWorkflow, name: "gone", input: site, answers: answers{"BeginPass": drift.Pass{SiteID: "site_1", Gone: true}},
 			asks: counts{Activities: 1}},
 		{workflow: contract.ReconcileWorkflow, name: "region_failed", input: site, answers: answers{"BeginPass": begun}, refuse: "ListMachines",
-			asks: counts{Activities: 7}},
+			asks: counts{Activities: 8}},
 		{workflow: contract.ReconcileWorkflow, name: "continued", input: site, next: true,
-			answers: answers{"BeginPass": begun, "ComparePage": drift.PageOut{After: "node_1"}}, asks: counts{Activities: 103}},
+			answers: answers{"BeginPass": begun, "ComparePage": drift.PageOut{After: "node_1"}}, asks: counts{Activities: 104}},
 		{workflow: contract.PlanWorkflow, name: "completed", input: onboardingPlan, asks: counts{Activities: 9}},
 		{workflow: contract.DecommissionPlanWorkflow, name: "completed", input: decommissionPlan, asks: counts{Activities: 2}},
 		{workflow: contract.AllocationPlanWorkflow, name: "completed", input: releasePlan, asks: counts{Activities: 4},

@@ -111,7 +111,11 @@ func (r *runner[S]) verdict(a lifecycle.Action) lifecycle.Verdict {
 }
 
 func (r *runner[S]) facts() lifecycle.JobFacts {
-	return lifecycle.JobFacts{WaitingOutside: r.waitingOutside(), CleanUp: r.purpose != forNothing}
+	f := lifecycle.JobFacts{WaitingOutside: r.waitingOutside(), CleanUp: r.purpose != forNothing}
+	if r.at < len(r.def.Stages) && r.def.Stages[r.at].Observe == nil {
+		f.Unobserved = r.stageName()
+	}
+	return f
 }
 
 func (r *runner[S]) refusal(a lifecycle.Action, reason string) error {

@@ -41,7 +41,7 @@ type Allocation struct {
 	CertificateID   string                        `json:"certificate_id,omitempty" doc:"Of the proof that the node was cleaned"`
 	AllowedActions  []string                      `json:"allowed_actions" nullable:"false" doc:"update and release, where a member may ask for them now"`
 	RequestedAt     time.Time                     `json:"requested_at"`
-	StartTime       *time.Time                    `json:"start_time,omitempty" doc:"When it became active"`
+	StartTime       *time.Time                    `json:"start_time,omitempty" doc:"When the keys went in: what is charged begins here"`
 	ReleasingAt     *time.Time                    `json:"releasing_at,omitempty"`
 	ReleasedAt      *time.Time                    `json:"released_at,omitempty"`
 	UpdatedAt       time.Time                     `json:"updated_at"`

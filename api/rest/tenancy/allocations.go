@@ -39,6 +39,7 @@ type AllocationRequest struct {
 	SSHKeyIDs   []string          `json:"ssh_key_ids,omitempty" nullable:"false" maxItems:"20" itemMaxLength:"200" doc:"Of the project's SSH keys; left out, all of them"`
 	WaitSeconds int               `json:"wait_seconds,omitempty" minimum:"0" maximum:"86400" doc:"How long it may wait for a node; 0 refuses at once when none is free"`
 	ExpiresAt   *time.Time        `json:"expires_at,omitempty" doc:"When it is released by itself"`
+	MaxSpend    *int64            `json:"max_spend_minor,omitempty" minimum:"1" maximum:"1000000000000000" doc:"It is released when it has cost this, in minor units of the currency of the billing account; what it costs until the release ends is charged too"`
 }
 
 // AllocationPatch changes name and tags.
@@ -65,7 +66,7 @@ type AllocationQuery struct {
 	Tag    []string `query:"tag,explode" maxItems:"50" itemMaxLength:"330" nullable:"false" doc:"Only those with this tag, as KEY=VALUE; may be repeated, and all must be there"`
 }
 
-// keptFor is how long an allocation that has ended is listed. It can be read by its id afterwards.
+// keptFor is how long an allocation that has ended is listed. Its retention may be longer.
 const keptFor = 90 * day
 
 func allocationAccess() op.Access {
@@ -102,7 +103,7 @@ func RegisterAllocations(api *op.API, cfg AllocationsConfig) {
 	s := &allocationServer{&server{api}, cfg, &db.Estimator{}}
 	const base, one = "/projects/{id}/allocations", "/projects/{id}/allocations/{allocation_id}"
 	allocationRoute(s, "list-allocations", http.MethodGet, base, "List the allocations of a project, newest first",
-		"Those that ended more than 90 days ago are left out; each can still be read by its id.", s.list)
+		"Those that ended more than 90 days ago are left out.", s.list)
 	allocationRoute(s, "create-allocation", http.MethodPost, base, "Ask for a node", createDoc, s.create)
 	allocationRoute(s, "get-allocation", http.MethodGet, one, "Read an allocation with its keys and its progress", "", s.get)
 	allocationRoute(s, "update-allocation", http.MethodPatch, one, "Change name and tags of an allocation", "", s.update)
@@ -217,7 +218,7 @@ func (s *allocationServer) createIn(ctx context.Context, k op.Key, body Allocati
 	return op.WithIdempotency(ctx, s.api, project+" "+key, body, nil, func(tx *db.Tx) (*op.Created[Allocation], error) {
 		made, err := allocation.Create(ctx, tx, allocation.Request{
 			ProjectID: project, SKUID: body.SKUID, SiteID: body.SiteID, Name: body.Name, Tags: body.Tags, KeyIDs: body.SSHKeyIDs,
-			WaitSeconds: body.WaitSeconds, ExpiresAt: body.ExpiresAt, Policy: s.cfg.Policy, Actor: op.ProjectActor(ctx),
+			WaitSeconds: body.WaitSeconds, ExpiresAt: body.ExpiresAt, MaxSpendMinor: body.MaxSpend, Policy: s.cfg.Policy, Actor: op.ProjectActor(ctx),
 		})
 		if err != nil {
 			return nil, err
@@ -240,10 +241,13 @@ func (s *allocationServer) auditAllocation(ctx context.Context, tx *db.Tx, proje
 	return tx.AppendAudit(ctx, db.Entry{ResourceKind: lifecycle.Project.Resource, ResourceID: project, Kind: db.EntryAction, Name: name, Actor: a})
 }
 
-// find reads an allocation of the project of the request. To everybody else it does not exist.
+// find reads an allocation of the project of the request. To everybody else, and once it is pruned, it
+// does not exist.
 func (s *allocationServer) find(ctx context.Context, id string) (a allocationdb.Allocation, err error) {
 	err = op.InProject(ctx, s.api, func(tx *db.ProjectTx) error {
-		a, err = allocationdb.Get(ctx, tx, id)
+		if a, err = allocationdb.Get(ctx, tx, id); err == nil && a.PrunedAt != nil {
+			err = db.NotFound(allocationdb.Resource + " " + id)
+		}
 		return err
 	})
 	return a, err

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
@@ -392,4 +393,30 @@ func TestAllocations_WithoutAProjectInThePath(t *testing.T) {
 	m.do(m.admin, "GET", one, nil).want(http.StatusUnprocessableEntity) // an operator gives a reason
 	m.do(m.admin, "GET", one, nil, header{"Slipway-Reason": "ticket 4711"}).want(http.StatusOK)
 	m.do(m.token, "POST", one+"/release", nil).want(http.StatusAccepted)
+}
+
+// TestAllocation_AfterItsRetention reads an allocation that has ended: customers until it is pruned,
+// operators also later, without what was the customer's.
+func TestAllocation_AfterItsRetention(t *testing.T) {
+	t.Parallel()
+	m := newMarket(t)
+	m.freeNode()
+	id := m.create(nil)
+	m.activate(id)
+	dbtest.EndTenancy(t, m.store, id)
+	one := m.base + "/" + id
+	m.exec("UPDATE allocations SET released_at = now() - interval '89 days' WHERE id = $1", id)
+	require.Contains(t, string(m.do(m.owner, "GET", m.base, nil).want(http.StatusOK).raw), id)
+	m.exec("UPDATE allocations SET released_at = now() - interval '91 days' WHERE id = $1", id)
+	require.NotContains(t, string(m.do(m.owner, "GET", m.base, nil).want(http.StatusOK).raw), id)
+	m.do(m.owner, "GET", one, nil).want(http.StatusOK)
+	n, err := allocationdb.Prune(t.Context(), m.store, time.Now().Add(-90*24*time.Hour))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+	for _, path := range []string{one, "/allocations/" + id} {
+		m.do(m.owner, "GET", path, nil).want(http.StatusNotFound)
+		m.do(m.owner, "POST", path+"/release", nil).want(http.StatusNotFound)
+	}
+	m.do(m.owner, "PATCH", one, map[string]any{"name": "back"}, header{"If-Match": "*"}).want(http.StatusNotFound)
+	require.Contains(t, string(m.do(m.admin, "GET", "/admin/allocations/"+id, nil).want(http.StatusOK).raw), id)
 }

@@ -32,6 +32,7 @@ type Balance struct {
 	GraceSeconds     int                    `json:"grace_seconds" doc:"How long after the balance is depleted until allocations are released"`
 	GraceEndsAt      *time.Time             `json:"grace_ends_at,omitempty" doc:"When the allocations of a depleted account are released"`
 	Charging         bool                   `json:"charging" doc:"false while this installation has no prices: nothing is charged then, and the state means nothing"`
+	Version          int64                  `json:"version" doc:"Of the thresholds and the state, for If-Match"`
 }
 
 // BalanceThresholds are the balances at which the state changes.
@@ -44,7 +45,7 @@ type BalanceThresholds struct {
 func balanceView(b ledgerdb.Balance) Balance {
 	return Balance{
 		b.BillingAccountID, lifecycle.BalanceState(b.State), b.Since.UTC(), b.BalanceMinor, b.HeldMinor, b.AvailableMinor(), b.Currency, int(b.Exponent),
-		BalanceThresholds{b.LowMinor, b.DepletedMinor, b.RearmMinor}, b.GraceSeconds, utc(b.GraceEndsAt()), b.Charging,
+		BalanceThresholds{b.LowMinor, b.DepletedMinor, b.RearmMinor}, b.GraceSeconds, utc(b.GraceEndsAt()), b.Charging, b.Version,
 	}
 }
 
@@ -94,7 +95,7 @@ func usageView(u ledgerdb.Usage) UsageSegment {
 
 // UsageDay is what an allocation cost on a day.
 type UsageDay struct {
-	Day          string `json:"day" example:"2026-11-23" doc:"In UTC. A charge belongs to the day on which its time ends"`
+	Day          string `json:"day" example:"2026-11-23" doc:"In UTC"`
 	AllocationID string `json:"allocation_id"`
 	Seconds      int64  `json:"seconds" doc:"For how long it was charged"`
 	CostMinor    int64  `json:"cost_minor"`
@@ -149,7 +150,7 @@ func billingAccess() op.Access {
 	return op.Access{
 		op.RoleProjectBilling: {
 			"GET /projects/{id}/balance", "GET /projects/{id}/ledger", "GET /projects/{id}/usage", "GET /projects/{id}/usage/days",
-			"GET /projects/{id}/statements/{month}",
+			"GET /projects/{id}/statements/{month}", "GET /projects/{id}/budget", "PUT /projects/{id}/budget", "DELETE /projects/{id}/budget",
 		},
 		op.RoleViewer: {"GET /admin/prices"},
 		op.RoleOperator: {
@@ -179,6 +180,7 @@ func RegisterBilling(api *op.API) {
 		"One row for each rate of an allocation, and one without times for an allocation that is not active yet.", s.listUsage)
 	billingRoute(s, "list-usage-days", http.MethodGet, one+"/usage/days", "List what the allocations of a project cost on each day",
 		"Of 31 days without from and to, and of 92 days at most.", s.listUsageDays)
+	s.registerBudgets()
 	s.registerStatements()
 	s.registerBillingAdmin()
 }

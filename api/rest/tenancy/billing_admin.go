@@ -40,14 +40,27 @@ type Price struct {
 	ID               string     `json:"id"`
 	SKUID            string     `json:"sku_id"`
 	Currency         string     `json:"currency"`
+	Exponent         int        `json:"exponent" doc:"Digits of the minor unit: 2 for USD, 0 for JPY"`
 	RateMinorPerHour int64      `json:"rate_minor_per_hour"`
 	ValidFrom        time.Time  `json:"valid_from"`
 	ValidUntil       *time.Time `json:"valid_until,omitempty" doc:"Left out while no other price follows"`
 	SetBy            string     `json:"set_by,omitempty"`
 }
 
-func priceView(p ledgerdb.Price) Price {
-	return Price{p.ID, p.SKUID, p.Currency, p.RateMinorPerHour, p.ValidFrom.UTC(), utc(p.ValidUntil), p.SetBy}
+// digits are those of the minor units, by currency.
+type digits map[string]int
+
+func readDigits(ctx context.Context, c ledgerdb.Conn) (digits, error) {
+	currencies, err := ledgerdb.ListCurrencies(ctx, c)
+	out := digits{}
+	for _, c := range currencies {
+		out[c.Code] = int(c.Exponent)
+	}
+	return out, err
+}
+
+func (d digits) priceView(p ledgerdb.Price) Price {
+	return Price{p.ID, p.SKUID, p.Currency, d[p.Currency], p.RateMinorPerHour, p.ValidFrom.UTC(), utc(p.ValidUntil), p.SetBy}
 }
 
 // PricePlanRequest asks what a price would change.
@@ -77,6 +90,7 @@ func (r PricePlanRequest) request(ctx context.Context) billing.PriceRequest {
 type PricePlan struct {
 	SKUID             string               `json:"sku_id"`
 	Currency          string               `json:"currency"`
+	Exponent          int                  `json:"exponent" doc:"Digits of the minor unit"`
 	RateMinorPerHour  int64                `json:"rate_minor_per_hour"`
 	ValidFrom         time.Time            `json:"valid_from"`
 	Before            *Price               `json:"before,omitempty" doc:"The price that it ends"`
@@ -96,13 +110,13 @@ type AffectedAllocation struct {
 	RateMinorPerHour *int64     `json:"rate_minor_per_hour,omitempty" doc:"Its rate now; left out before it is active"`
 }
 
-func pricePlanView(p billing.PricePlan) PricePlan {
+func (d digits) planView(p billing.PricePlan) PricePlan {
 	out := PricePlan{
-		SKUID: p.Price.SKUID, Currency: p.Price.Currency, RateMinorPerHour: p.Price.RateMinorPerHour, ValidFrom: p.Price.ValidFrom.UTC(), Factor: p.Factor,
+		SKUID: p.Price.SKUID, Currency: p.Price.Currency, Exponent: d[p.Price.Currency], RateMinorPerHour: p.Price.RateMinorPerHour, ValidFrom: p.Price.ValidFrom.UTC(), Factor: p.Factor,
 		NeedsConfirmation: p.NeedsConfirmation, Affected: []AffectedAllocation{}, More: p.More, PlanHash: p.Hash,
 	}
 	if p.Before != nil {
-		before := priceView(*p.Before)
+		before := d.priceView(*p.Before)
 		out.Before = &before
 	}
 	for _, a := range p.Affected {
@@ -134,7 +148,7 @@ func (s *server) registerBillingAdmin() {
 	const account = "/admin/billing-accounts/{id}"
 	billingRoute(s, "get-account-balance", http.MethodGet, account+"/balance", "Read the balance of a billing account", "", s.getAccountBalance)
 	billingRoute(s, "set-account-thresholds", http.MethodPut, account+"/thresholds", "Replace the thresholds of a billing account",
-		"They count from the next posting on. If-Match is the ETag of the balance.", s.setThresholds)
+		"They count at once. If-Match is the ETag of the balance.", s.setThresholds)
 	billingRoute(s, "list-account-ledger", http.MethodGet, account+"/ledger", "List the ledger of a billing account, newest first", "", s.listAccountLedger)
 	billingRoute(s, "list-prices", http.MethodGet, "/admin/prices", "List prices, past and future ones too", "", s.listPrices)
 	op.Add(s.api, huma.Operation{
@@ -238,18 +252,26 @@ func (s *server) listPrices(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
+	known, err := readDigits(ctx, s.api.Store())
+	if err != nil {
+		return nil, err
+	}
 	rows, err := ledgerdb.ListPrices(ctx, s.api.Store(), ledgerdb.PriceFilter{SKUID: in.SKUID, Currency: in.Currency}, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	return op.Paged(rows, in.Limit, func(p ledgerdb.Price) string { return p.ID }, priceView), nil
+	return op.Paged(rows, in.Limit, func(p ledgerdb.Price) string { return p.ID }, known.priceView), nil
 }
 
 func (s *server) planPrice(ctx context.Context, in *struct{ Body PricePlanRequest }) (*struct{ Body PricePlan }, error) {
 	out := &struct{ Body PricePlan }{}
 	err := s.api.Store().Tx(ctx, func(tx *db.Tx) error {
 		p, err := billing.PlanPrice(ctx, tx, in.Body.request(ctx))
-		out.Body = pricePlanView(p)
+		if err != nil {
+			return err
+		}
+		known, err := readDigits(ctx, tx)
+		out.Body = known.planView(p)
 		return err
 	})
 	if err != nil {
@@ -269,7 +291,8 @@ func (s *server) createPrice(ctx context.Context, in *struct {
 		if err != nil {
 			return nil, err
 		}
-		return op.NewCreated(op.Prefix+"/admin/prices?sku_id="+p.SKUID, 1, priceView(p)), nil
+		known, err := readDigits(ctx, tx)
+		return op.NewCreated(op.Prefix+"/admin/prices?sku_id="+p.SKUID, 1, known.priceView(p)), err
 	})
 }
 

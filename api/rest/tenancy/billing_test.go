@@ -209,3 +209,42 @@ func TestThresholds_NeedAnOrderAndTheVersion(t *testing.T) {
 	require.Contains(t, string(w.do(w.admin, "PUT", at+"/thresholds", body).want(http.StatusUnprocessableEntity).raw), "low_minor")
 	w.do(w.admin, "POST", "/admin/billing/resume", map[string]any{"reason": "prices are right"}).want(http.StatusPreconditionFailed)
 }
+
+// TestBudget_CountsTheMonth sets, reads and removes a budget. What was spent is of this month.
+func TestBudget_CountsTheMonth(t *testing.T) {
+	t.Parallel()
+	m := newPriced(t)
+	at := "/projects/" + m.project + "/budget"
+	m.do(m.owner, "DELETE", at, nil).want(http.StatusNoContent) // that of the tenant
+	m.do(m.owner, "GET", at, nil).want(http.StatusNotFound)
+	m.do(m.owner, "PUT", at, map[string]any{"limit_minor": 0}).want(http.StatusUnprocessableEntity)
+	u := list[tenancy.UsageSegment](t, m.do(m.owner, "GET", "/projects/"+m.project+"/usage", nil))[0]
+	rate := big.NewInt(1993)
+	year, month, _ := u.LastBilledAt.Date()
+	begin := time.Date(year, month, 1, 0, 0, 0, 0, time.UTC)
+	want := model.Charge(rate, u.LastBilledAt.Sub(*u.StartTime)).Int64() - model.Charge(rate, begin.Sub(*u.StartTime)).Int64()
+	var b tenancy.Budget
+	require.NoError(t, json.Unmarshal(m.do(m.owner, "PUT", at, map[string]any{"limit_minor": 90_000}).want(http.StatusOK).raw, &b))
+	require.Equal(t, []int64{90_000, 80, want}, []int64{b.LimitMinor, int64(b.WarnPercent), b.SpentMinor})
+	require.Equal(t, begin.Format("2006-01"), b.Month)
+	raw := m.do(m.owner, "PUT", at, map[string]any{"limit_minor": 90_000, "warn_percent": 80}).want(http.StatusOK).raw
+	require.Contains(t, string(raw), b.UpdatedAt.Format(time.RFC3339Nano), "the same budget is not another one, whose warnings are given again")
+	member, _ := m.addMember(m.tenant, "member", "member")
+	m.do(member, "GET", at, nil).want(http.StatusForbidden)
+	m.do(m.owner, "DELETE", at, nil).want(http.StatusNoContent)
+	m.do(m.owner, "DELETE", at, nil).want(http.StatusNotFound)
+}
+
+// TestAllocations_MaxSpend: an allocation may cost an hour at least, and its usage shows the limit.
+func TestAllocations_MaxSpend(t *testing.T) {
+	t.Parallel()
+	m := newPriced(t)
+	m.freeNode()
+	m.adjust(10_000, "").want(http.StatusCreated)
+	short := m.do(m.owner, "POST", m.base, m.request(map[string]any{"max_spend_minor": 1992})).want(http.StatusUnprocessableEntity)
+	require.Contains(t, string(short.raw), "19.93 USD")
+	id := m.create(map[string]any{"max_spend_minor": 1993})
+	rows := list[tenancy.UsageSegment](t, m.do(m.owner, "GET", "/projects/"+m.project+"/usage?allocation_id="+id, nil))
+	require.Len(t, rows, 1)
+	require.Equal(t, int64(1993), *rows[0].MaxSpendMinor)
+}

@@ -181,6 +181,7 @@ func (w *world) newTenant(name string) tenant {
 	v.ids["token_id"], v.token = made.field("id"), made.field("token")
 	v.ids["invitation_id"] = w.do(v.owner, "POST", base+"/invitations", map[string]any{"email": name + "-guest@example.com", "role": "viewer"}).want(http.StatusCreated).field("id")
 	v.ids["group"] = name + "-group"
+	w.do(v.owner, "PUT", base+"/budget", map[string]any{"limit_minor": 100_000}).want(http.StatusOK)
 	w.do(v.owner, "PUT", base+"/group-roles/"+v.ids["group"], map[string]any{"role": "viewer"}).want(http.StatusOK)
 	w.do(w.admin, "PUT", "/admin/projects/"+v.project+"/quotas/total", map[string]any{"max_nodes": 8, "reason": name + " asked"}).want(http.StatusOK)
 	v.ids["webhook_id"] = w.do(v.owner, "POST", base+"/webhooks", map[string]any{"name": name + "-hook", "url": "https://" + name + ".example.com/"}).want(http.StatusCreated).field("id")

@@ -40,7 +40,7 @@ func (q *Queries) AccountChurn(ctx context.Context, arg AccountChurnParams) (Acc
 }
 
 const allocation = `-- name: Allocation :one
-SELECT id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at FROM allocations WHERE id = $1
+SELECT id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at, pruned_at FROM allocations WHERE id = $1
 `
 
 func (q *Queries) Allocation(ctx context.Context, id string) (Allocation, error) {
@@ -84,12 +84,13 @@ func (q *Queries) Allocation(ctx context.Context, id string) (Allocation, error)
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.PrunedAt,
 	)
 	return i, err
 }
 
 const allocationOfNode = `-- name: AllocationOfNode :one
-SELECT id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at FROM allocations WHERE node_id = $1::text AND node_released_at IS NULL
+SELECT id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at, pruned_at FROM allocations WHERE node_id = $1::text AND node_released_at IS NULL
 `
 
 func (q *Queries) AllocationOfNode(ctx context.Context, nodeID string) (Allocation, error) {
@@ -133,17 +134,23 @@ func (q *Queries) AllocationOfNode(ctx context.Context, nodeID string) (Allocati
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.PrunedAt,
 	)
 	return i, err
 }
 
 const allocationsDue = `-- name: AllocationsDue :many
-SELECT id FROM allocations WHERE expires_at <= now() AND status IN ('requested', 'provisioning', 'active') AND release_requested_at IS NULL ORDER BY expires_at, id LIMIT $1
+SELECT id FROM allocations WHERE expires_at <= least(now(), $1::timestamptz) AND status IN ('requested', 'provisioning', 'active') AND release_requested_at IS NULL ORDER BY expires_at, id LIMIT $2
 `
 
-// One whose release was asked for already would keep its place in the list until its job stops.
-func (q *Queries) AllocationsDue(ctx context.Context, maxRows int32) ([]string, error) {
-	rows, err := q.db.Query(ctx, allocationsDue, maxRows)
+type AllocationsDueParams struct {
+	WorkerNow time.Time
+	MaxRows   int32
+}
+
+// One whose release was asked for already would keep its place in the list until its job stops. A clock that jumps ahead alone ends nothing.
+func (q *Queries) AllocationsDue(ctx context.Context, arg AllocationsDueParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, allocationsDue, arg.WorkerNow, arg.MaxRows)
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +267,7 @@ const insertAllocation = `-- name: InsertAllocation :one
 WITH made AS (
     INSERT INTO allocations (id, project_id, sku_id, site_id, name, tags, status, requested_by, network, queue_deadline_at, expires_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-    RETURNING id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at
+    RETURNING id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at, pruned_at
 ), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
         workflow_id, version)
@@ -381,7 +388,7 @@ func (q *Queries) Keys(ctx context.Context, allocationID string) ([]AllocationKe
 }
 
 const listAllocations = `-- name: ListAllocations :many
-SELECT id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at FROM allocations
+SELECT id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at, pruned_at FROM allocations
 WHERE ($1::text = '' OR id < $1::text)
   AND ($2::text = '' OR project_id = $2::text)
   AND ($3::text = '' OR sku_id = $3::text)
@@ -465,6 +472,7 @@ func (q *Queries) ListAllocations(ctx context.Context, arg ListAllocationsParams
 			&i.Version,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.PrunedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -508,7 +516,7 @@ func (q *Queries) LiveCounts(ctx context.Context, projectID string) ([]LiveCount
 }
 
 const lockAllocation = `-- name: LockAllocation :one
-SELECT id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at FROM allocations WHERE id = $1 FOR NO KEY UPDATE
+SELECT id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at, pruned_at FROM allocations WHERE id = $1 FOR NO KEY UPDATE
 `
 
 func (q *Queries) LockAllocation(ctx context.Context, id string) (Allocation, error) {
@@ -552,6 +560,7 @@ func (q *Queries) LockAllocation(ctx context.Context, id string) (Allocation, er
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.PrunedAt,
 	)
 	return i, err
 }
@@ -576,7 +585,7 @@ WITH moved AS (
         node_released_at = CASE WHEN $1::text IN ('released', 'failed') AND node_id IS NOT NULL THEN now() END,
         released_at = CASE WHEN $1::text IN ('released', 'failed') THEN now() END
     WHERE allocations.id = $11 AND allocations.status = $12::text AND allocations.version = $13
-    RETURNING id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at
+    RETURNING id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at, pruned_at
 ), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
         workflow_id, version)
@@ -682,6 +691,32 @@ func (q *Queries) OccupantsOf(ctx context.Context, nodeIds []string) ([]Occupant
 	return items, nil
 }
 
+const pruneAllocations = `-- name: PruneAllocations :execrows
+WITH old AS (
+    SELECT a.project_id, a.id FROM allocations a WHERE a.released_at < $1::timestamptz AND a.pruned_at IS NULL
+    ORDER BY a.released_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
+), keys AS (
+    DELETE FROM allocation_keys k USING old WHERE k.project_id = old.project_id AND k.allocation_id = old.id
+)
+UPDATE allocations a SET name = '', tags = '{}', release_reason = '', failure_message = '', condition_reason = '', network = NULL, image = NULL,
+    pruned_at = now(), version = a.version + 1, updated_at = now()
+FROM old WHERE a.project_id = old.project_id AND a.id = old.id
+`
+
+type PruneAllocationsParams struct {
+	Before  time.Time
+	MaxRows int32
+}
+
+// Deletes what the customer wrote in a batch of allocations that ended before a time, with their keys.
+func (q *Queries) PruneAllocations(ctx context.Context, arg PruneAllocationsParams) (int64, error) {
+	result, err := q.db.Exec(ctx, pruneAllocations, arg.Before, arg.MaxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const recordKey = `-- name: RecordKey :execrows
 UPDATE allocation_keys SET accepted_at = CASE WHEN $1::boolean THEN coalesce(accepted_at, now()) ELSE accepted_at END,
     refused_at = CASE WHEN $1::boolean THEN NULL ELSE coalesce(refused_at, now()) END
@@ -743,7 +778,7 @@ func (q *Queries) SetCondition(ctx context.Context, arg SetConditionParams) (int
 
 const setConnection = `-- name: SetConnection :one
 UPDATE allocations SET connection = $1, image = coalesce($2::jsonb, image), version = version + 1, updated_at = now()
-WHERE id = $3 AND status = 'active' AND connection IS DISTINCT FROM $1 RETURNING id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at
+WHERE id = $3 AND status = 'active' AND connection IS DISTINCT FROM $1 RETURNING id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at, pruned_at
 `
 
 type SetConnectionParams struct {
@@ -793,6 +828,7 @@ func (q *Queries) SetConnection(ctx context.Context, arg SetConnectionParams) (A
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.PrunedAt,
 	)
 	return i, err
 }
@@ -833,7 +869,7 @@ func (q *Queries) SetReleaseAttempts(ctx context.Context, arg SetReleaseAttempts
 }
 
 const setTags = `-- name: SetTags :one
-UPDATE allocations SET tags = $1, name = $2, version = version + 1, updated_at = now() WHERE id = $3 AND version = $4 RETURNING id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at
+UPDATE allocations SET tags = $1, name = $2, version = version + 1, updated_at = now() WHERE id = $3 AND version = $4 RETURNING id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at, pruned_at
 `
 
 type SetTagsParams struct {
@@ -889,6 +925,7 @@ func (q *Queries) SetTags(ctx context.Context, arg SetTagsParams) (Allocation, e
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.PrunedAt,
 	)
 	return i, err
 }

@@ -50,6 +50,7 @@ type Allocation struct {
 	Version            int64
 	CreatedAt          time.Time
 	UpdatedAt          time.Time
+	PrunedAt           *time.Time
 }
 
 type AllocationKey struct {

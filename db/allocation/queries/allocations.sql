@@ -155,5 +155,17 @@ FROM allocations a JOIN projects p ON p.id = a.project_id
 WHERE p.billing_account_id = @billing_account_id AND (a.status IN ('releasing', 'release_failed') OR a.requested_at > @since::timestamptz);
 
 -- name: AllocationsDue :many
--- One whose release was asked for already would keep its place in the list until its job stops.
-SELECT id FROM allocations WHERE expires_at <= now() AND status IN ('requested', 'provisioning', 'active') AND release_requested_at IS NULL ORDER BY expires_at, id LIMIT @max_rows;
+-- One whose release was asked for already would keep its place in the list until its job stops. A clock that jumps ahead alone ends nothing.
+SELECT id FROM allocations WHERE expires_at <= least(now(), @worker_now::timestamptz) AND status IN ('requested', 'provisioning', 'active') AND release_requested_at IS NULL ORDER BY expires_at, id LIMIT @max_rows;
+
+-- name: PruneAllocations :execrows
+-- Deletes what the customer wrote in a batch of allocations that ended before a time, with their keys.
+WITH old AS (
+    SELECT a.project_id, a.id FROM allocations a WHERE a.released_at < @before::timestamptz AND a.pruned_at IS NULL
+    ORDER BY a.released_at LIMIT @max_rows FOR NO KEY UPDATE SKIP LOCKED
+), keys AS (
+    DELETE FROM allocation_keys k USING old WHERE k.project_id = old.project_id AND k.allocation_id = old.id
+)
+UPDATE allocations a SET name = '', tags = '{}', release_reason = '', failure_message = '', condition_reason = '', network = NULL, image = NULL,
+    pruned_at = now(), version = a.version + 1, updated_at = now()
+FROM old WHERE a.project_id = old.project_id AND a.id = old.id;

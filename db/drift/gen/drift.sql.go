@@ -672,6 +672,23 @@ func (q *Queries) FinishPass(ctx context.Context, arg FinishPassParams) (int64, 
 	return result.RowsAffected(), nil
 }
 
+const lastProbe = `-- name: LastProbe :one
+SELECT jsonb_build_object('asked', t.args, 'output', t.result -> 'output', 'at', t.finished_at)::jsonb AS probe FROM node_tasks t
+WHERE t.node_id = $1 AND t.kind = $2 AND t.status = 'succeeded' ORDER BY t.id DESC LIMIT 1
+`
+
+type LastProbeParams struct {
+	NodeID string
+	Kind   lifecycle.TaskKind
+}
+
+func (q *Queries) LastProbe(ctx context.Context, arg LastProbeParams) (json.RawMessage, error) {
+	row := q.db.QueryRow(ctx, lastProbe, arg.NodeID, arg.Kind)
+	var probe json.RawMessage
+	err := row.Scan(&probe)
+	return probe, err
+}
+
 const listFindings = `-- name: ListFindings :many
 SELECT f.id, f.site_id, f.detector, f.scope, f.subject, f.node_id, f.bmc_id, f.system_id, f.severity, f.status, f.key, f.message, f.evidence, f.first_seen_at, f.last_seen_at, f.seen_count, f.changed_at, f.streak, f.action, f.acted_at, f.acted_by, f.acted_reason, f.acted_key, f.closed_at, f.outcome, f.version, coalesce(n.hostname, '')::text AS hostname FROM drift_findings f LEFT JOIN nodes n ON n.id = f.node_id
 WHERE ($1::text = '' OR f.id < $1::text)
@@ -773,7 +790,9 @@ SELECT n.id, jsonb_build_object(
     'live_job', coalesce((SELECT j.id FROM jobs j WHERE j.node_id = n.id
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating') LIMIT 1), ''),
     'last_job_at', (SELECT max(j.updated_at) FROM jobs j WHERE j.node_id = n.id AND j.kind IN ('onboarding', 'decommission', 'node_operation', 'allocation_provision', 'allocation_release')),
-    'restored_at', (SELECT max(s.began_at) FROM restores s)
+    'restored_at', (SELECT max(s.began_at) FROM restores s),
+    'network', (SELECT jsonb_build_object('asked', t.args, 'output', t.result -> 'output', 'at', t.finished_at) FROM node_tasks t
+        WHERE t.node_id = n.id AND t.kind = 'node.probe_network' AND t.status = 'succeeded' ORDER BY t.id DESC LIMIT 1)
 )::jsonb AS facts
 FROM (SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at FROM nodes x WHERE x.site_id = $1 AND x.status <> 'deleted' AND x.id > $2::text
     ORDER BY x.id LIMIT $3) n
@@ -1053,6 +1072,55 @@ func (q *Queries) MachinesWithBMC(ctx context.Context, arg MachinesWithBMCParams
 	return items, nil
 }
 
+const nodesToProbe = `-- name: NodesToProbe :many
+SELECT n.id FROM nodes n JOIN heartbeats h ON h.node_id = n.id
+LEFT JOIN allocations a ON a.node_id = n.id AND a.node_released_at IS NULL
+LEFT JOIN skus k ON k.id = a.sku_id
+LEFT JOIN LATERAL (SELECT max(t.created_at) AS at FROM node_tasks t WHERE t.node_id = n.id AND t.kind = $1) p ON true
+WHERE n.site_id = $2 AND n.status = 'active' AND n.tenant_left_at IS NULL AND h.received_at >= $3::timestamptz
+    AND (n.allocation_id IS NULL AND a.id IS NULL OR NOT k.tenant_root) AND (p.at IS NULL OR p.at <= $4::timestamptz)
+    AND NOT EXISTS (SELECT FROM node_tasks t WHERE t.node_id = n.id AND t.status IN ('queued', 'dispatched'))
+    AND NOT EXISTS (SELECT FROM jobs j WHERE j.node_id = n.id
+        AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
+ORDER BY p.at NULLS FIRST, n.id LIMIT $5
+`
+
+type NodesToProbeParams struct {
+	Kind       lifecycle.TaskKind
+	SiteID     string
+	HeardSince time.Time
+	Before     time.Time
+	MaxRows    int32
+}
+
+// Nodes in service whose agent is heard, the one that was asked longest ago first. The addresses are not for a tenant who is root on his node, and what
+// his node says proves nothing.
+func (q *Queries) NodesToProbe(ctx context.Context, arg NodesToProbeParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, nodesToProbe,
+		arg.Kind,
+		arg.SiteID,
+		arg.HeardSince,
+		arg.Before,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const observeFindings = `-- name: ObserveFindings :many
 WITH seen AS (
     SELECT (e.value ->> 'id')::text AS id, (e.value ->> 'detector')::text AS detector, (e.value ->> 'scope')::text AS scope, (e.value ->> 'subject')::text AS subject, (e.value ->> 'node_id')::text AS node_id,
@@ -1146,6 +1214,55 @@ func (q *Queries) PassOfSite(ctx context.Context, siteID string) (Pass, error) {
 		&i.Report,
 	)
 	return i, err
+}
+
+const probeAddresses = `-- name: ProbeAddresses :many
+(SELECT 'bmc'::text AS kind, b.id, b.address FROM bmcs b JOIN nodes n ON n.id = b.node_id
+    WHERE n.site_id = $1 AND n.status <> 'deleted' ORDER BY (n.id = $2) DESC, md5($3::text || b.id) LIMIT $4)
+UNION ALL
+(SELECT 'node'::text, n.id, coalesce(n.ip_addresses[1], h.address)::text FROM nodes n LEFT JOIN heartbeats h ON h.node_id = n.id
+    WHERE n.site_id = $1 AND n.status <> 'deleted' AND n.id <> $2 AND coalesce(n.ip_addresses[1], h.address, '') <> ''
+        AND NOT EXISTS (SELECT FROM nodes o WHERE o.id = $2 AND o.ip_addresses && n.ip_addresses)
+    ORDER BY md5($3::text || n.id) LIMIT $4)
+`
+
+type ProbeAddressesParams struct {
+	SiteID  string
+	NodeID  string
+	Seed    string
+	MaxRows int32
+}
+
+type ProbeAddressesRow struct {
+	Kind    string
+	ID      string
+	Address string
+}
+
+// Where BMCs and other nodes are, as their records say. Nodes behind one address with the node that is asked are left out.
+func (q *Queries) ProbeAddresses(ctx context.Context, arg ProbeAddressesParams) ([]ProbeAddressesRow, error) {
+	rows, err := q.db.Query(ctx, probeAddresses,
+		arg.SiteID,
+		arg.NodeID,
+		arg.Seed,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ProbeAddressesRow{}
+	for rows.Next() {
+		var i ProbeAddressesRow
+		if err := rows.Scan(&i.Kind, &i.ID, &i.Address); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const pruneFindings = `-- name: PruneFindings :execrows

@@ -61,7 +61,9 @@ SELECT n.id, jsonb_build_object(
     'live_job', coalesce((SELECT j.id FROM jobs j WHERE j.node_id = n.id
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating') LIMIT 1), ''),
     'last_job_at', (SELECT max(j.updated_at) FROM jobs j WHERE j.node_id = n.id AND j.kind IN ('onboarding', 'decommission', 'node_operation', 'allocation_provision', 'allocation_release')),
-    'restored_at', (SELECT max(s.began_at) FROM restores s)
+    'restored_at', (SELECT max(s.began_at) FROM restores s),
+    'network', (SELECT jsonb_build_object('asked', t.args, 'output', t.result -> 'output', 'at', t.finished_at) FROM node_tasks t
+        WHERE t.node_id = n.id AND t.kind = 'node.probe_network' AND t.status = 'succeeded' ORDER BY t.id DESC LIMIT 1)
 )::jsonb AS facts
 FROM (SELECT * FROM nodes x WHERE x.site_id = @site_id AND x.status <> 'deleted' AND x.id > @after::text
     ORDER BY x.id LIMIT @max_rows) n
@@ -82,6 +84,34 @@ INSERT INTO node_agreements (node_id, restore_id)
 SELECT n.id, r.id FROM nodes n, (SELECT max(id) AS id FROM restores) r
 WHERE n.id = ANY (@node_ids::text[]) AND n.status <> 'deleted' AND r.id IS NOT NULL
 ON CONFLICT (node_id) DO UPDATE SET restore_id = excluded.restore_id, agreed_at = clock_timestamp() WHERE node_agreements.restore_id < excluded.restore_id;
+
+-- name: LastProbe :one
+SELECT jsonb_build_object('asked', t.args, 'output', t.result -> 'output', 'at', t.finished_at)::jsonb AS probe FROM node_tasks t
+WHERE t.node_id = @node_id AND t.kind = @kind AND t.status = 'succeeded' ORDER BY t.id DESC LIMIT 1;
+
+-- name: ProbeAddresses :many
+-- Where BMCs and other nodes are, as their records say. Nodes behind one address with the node that is asked are left out.
+(SELECT 'bmc'::text AS kind, b.id, b.address FROM bmcs b JOIN nodes n ON n.id = b.node_id
+    WHERE n.site_id = @site_id AND n.status <> 'deleted' ORDER BY (n.id = @node_id) DESC, md5(@seed::text || b.id) LIMIT @max_rows)
+UNION ALL
+(SELECT 'node'::text, n.id, coalesce(n.ip_addresses[1], h.address)::text FROM nodes n LEFT JOIN heartbeats h ON h.node_id = n.id
+    WHERE n.site_id = @site_id AND n.status <> 'deleted' AND n.id <> @node_id AND coalesce(n.ip_addresses[1], h.address, '') <> ''
+        AND NOT EXISTS (SELECT FROM nodes o WHERE o.id = @node_id AND o.ip_addresses && n.ip_addresses)
+    ORDER BY md5(@seed::text || n.id) LIMIT @max_rows);
+
+-- name: NodesToProbe :many
+-- Nodes in service whose agent is heard, the one that was asked longest ago first. The addresses are not for a tenant who is root on his node, and what
+-- his node says proves nothing.
+SELECT n.id FROM nodes n JOIN heartbeats h ON h.node_id = n.id
+LEFT JOIN allocations a ON a.node_id = n.id AND a.node_released_at IS NULL
+LEFT JOIN skus k ON k.id = a.sku_id
+LEFT JOIN LATERAL (SELECT max(t.created_at) AS at FROM node_tasks t WHERE t.node_id = n.id AND t.kind = @kind) p ON true
+WHERE n.site_id = @site_id AND n.status = 'active' AND n.tenant_left_at IS NULL AND h.received_at >= @heard_since::timestamptz
+    AND (n.allocation_id IS NULL AND a.id IS NULL OR NOT k.tenant_root) AND (p.at IS NULL OR p.at <= @before::timestamptz)
+    AND NOT EXISTS (SELECT FROM node_tasks t WHERE t.node_id = n.id AND t.status IN ('queued', 'dispatched'))
+    AND NOT EXISTS (SELECT FROM jobs j WHERE j.node_id = n.id
+        AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
+ORDER BY p.at NULLS FIRST, n.id LIMIT @max_rows;
 
 -- name: PutMarks :execrows
 INSERT INTO drift_marks (node_id, facts) SELECT m.node_id, m.facts FROM jsonb_to_recordset(@marks::jsonb) AS m (node_id text, facts jsonb)

@@ -64,29 +64,39 @@ func (q *Queries) Balance(ctx context.Context, billingAccountID string) (Balance
 }
 
 const budget = `-- name: Budget :one
-SELECT project_id, limit_minor, warn_percent, version, updated_at FROM project_budgets WHERE project_id = $1
+SELECT b.project_id, b.limit_minor, b.warn_percent, b.version, b.updated_at, s.month, s.spent_minor FROM project_budgets b JOIN budget_spend s ON s.project_id = b.project_id WHERE b.project_id = $1
 `
 
-func (q *Queries) Budget(ctx context.Context, projectID string) (ProjectBudget, error) {
+type BudgetRow struct {
+	ProjectID   string
+	LimitMinor  int64
+	WarnPercent int
+	Version     int64
+	UpdatedAt   time.Time
+	Month       string
+	SpentMinor  int64
+}
+
+func (q *Queries) Budget(ctx context.Context, projectID string) (BudgetRow, error) {
 	row := q.db.QueryRow(ctx, budget, projectID)
-	var i ProjectBudget
+	var i BudgetRow
 	err := row.Scan(
 		&i.ProjectID,
 		&i.LimitMinor,
 		&i.WarnPercent,
 		&i.Version,
 		&i.UpdatedAt,
+		&i.Month,
+		&i.SpentMinor,
 	)
 	return i, err
 }
 
 const budgetsOver = `-- name: BudgetsOver :many
-SELECT b.project_id, b.limit_minor, b.warn_percent, b.version, c.currency, x.exponent, spent.minor AS spent_minor, spent.month
-FROM project_budgets b JOIN projects p ON p.id = b.project_id JOIN billing_accounts c ON c.id = p.billing_account_id JOIN currencies x ON x.code = c.currency
-CROSS JOIN LATERAL (SELECT coalesce(sum(w.amount_minor), 0)::bigint AS minor, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM')::text AS month FROM usage_windows w
-    WHERE w.project_id = b.project_id AND w.window_end > date_trunc('month', now(), 'UTC')) AS spent
-WHERE spent.minor * 100 >= b.limit_minor * b.warn_percent
-  AND NOT EXISTS (SELECT FROM notices n WHERE n.project_id = b.project_id AND n.kind = CASE WHEN spent.minor >= b.limit_minor THEN 'budget_spent' ELSE 'budget_warning' END
+SELECT b.project_id, b.limit_minor, b.warn_percent, b.version, c.currency, x.exponent, spent.spent_minor, spent.month
+FROM project_budgets b JOIN budget_spend spent ON spent.project_id = b.project_id JOIN projects p ON p.id = b.project_id JOIN billing_accounts c ON c.id = p.billing_account_id JOIN currencies x ON x.code = c.currency
+WHERE spent.spent_minor::numeric * 100 >= b.limit_minor::numeric * b.warn_percent
+  AND NOT EXISTS (SELECT FROM notices n WHERE n.project_id = b.project_id AND n.kind = CASE WHEN spent.spent_minor >= b.limit_minor THEN 'budget_spent' ELSE 'budget_warning' END
       AND n.episode = spent.month || ':' || b.version)
 ORDER BY b.project_id LIMIT $1
 `
@@ -219,6 +229,37 @@ func (q *Queries) LockAccountOfAllocation(ctx context.Context, allocationID stri
 	return id, err
 }
 
+const markShort = `-- name: MarkShort :exec
+WITH running AS (
+    SELECT r.billing_account_id, sum(s.rate_minor_per_hour) AS rate FROM usage_records r
+    JOIN usage_segments s ON s.project_id = r.project_id AND s.record_id = r.id AND s.ended_at IS NULL
+    WHERE r.closed_at IS NULL AND r.end_time IS NULL AND r.end_cap IS NULL GROUP BY r.billing_account_id
+), needed AS (
+    SELECT a.billing_account_id, coalesce(n.rate, 0) * (a.grace_seconds + $1::bigint) / 3600 AS minor,
+        (SELECT coalesce(sum(l.balance_minor), 0) FROM ledger_accounts l WHERE l.billing_account_id = a.billing_account_id AND l.code = 'prepaid')
+        - (SELECT coalesce(sum(h.amount_minor), 0) FROM balance_holds h WHERE h.billing_account_id = a.billing_account_id AND h.freed_at IS NULL)
+        - t.depleted_minor AS available
+    FROM account_balances a JOIN balance_thresholds t ON t.billing_account_id = a.billing_account_id
+    LEFT JOIN running n ON n.billing_account_id = a.billing_account_id
+    WHERE n.rate > 0 OR a.short_since IS NOT NULL
+), moved AS (
+    UPDATE account_balances a SET short_since = CASE WHEN a.short_since IS NULL THEN clock_timestamp() END,
+        short_episode = a.short_episode + CASE WHEN a.short_since IS NULL THEN 1 ELSE 0 END
+    FROM needed n WHERE n.billing_account_id = a.billing_account_id
+        AND (a.short_since IS NULL AND n.available < n.minor AND a.state = 'healthy' OR a.short_since IS NOT NULL AND n.available >= 2 * n.minor)
+    RETURNING a.billing_account_id, a.short_episode, a.short_since, n.available
+)
+INSERT INTO balance_notices (billing_account_id, episode, kind, balance_minor)
+SELECT m.billing_account_id, m.short_episode, 'balance_short', m.available FROM moved m WHERE m.short_since IS NOT NULL
+`
+
+// Accounts of which what is available does not cover a tick, the grace and a release, and those of which it covers twice as much again. Each begin has one
+// notice: a fixed threshold comes too late for who has many nodes.
+func (q *Queries) MarkShort(ctx context.Context, releaseSeconds int64) error {
+	_, err := q.db.Exec(ctx, markShort, releaseSeconds)
+	return err
+}
+
 const noticeTold = `-- name: NoticeTold :exec
 UPDATE balance_notices SET told_at = now() WHERE billing_account_id = $1 AND episode = $2 AND kind = $3 AND told_at IS NULL
 `
@@ -258,10 +299,10 @@ func (q *Queries) ProjectsOf(ctx context.Context, billingAccountID string) ([]st
 	return items, nil
 }
 
-const putBudget = `-- name: PutBudget :one
+const putBudget = `-- name: PutBudget :exec
 INSERT INTO project_budgets (project_id, limit_minor, warn_percent) VALUES ($1, $2, $3)
 ON CONFLICT (project_id) DO UPDATE SET limit_minor = excluded.limit_minor, warn_percent = excluded.warn_percent, version = project_budgets.version + 1, updated_at = now()
-RETURNING project_id, limit_minor, warn_percent, version, updated_at
+WHERE (project_budgets.limit_minor, project_budgets.warn_percent) <> (excluded.limit_minor, excluded.warn_percent)
 `
 
 type PutBudgetParams struct {
@@ -270,17 +311,10 @@ type PutBudgetParams struct {
 	WarnPercent int
 }
 
-func (q *Queries) PutBudget(ctx context.Context, arg PutBudgetParams) (ProjectBudget, error) {
-	row := q.db.QueryRow(ctx, putBudget, arg.ProjectID, arg.LimitMinor, arg.WarnPercent)
-	var i ProjectBudget
-	err := row.Scan(
-		&i.ProjectID,
-		&i.LimitMinor,
-		&i.WarnPercent,
-		&i.Version,
-		&i.UpdatedAt,
-	)
-	return i, err
+// The same budget again changes nothing, so that its warnings are not given again.
+func (q *Queries) PutBudget(ctx context.Context, arg PutBudgetParams) error {
+	_, err := q.db.Exec(ctx, putBudget, arg.ProjectID, arg.LimitMinor, arg.WarnPercent)
+	return err
 }
 
 const resumeEnforcement = `-- name: ResumeEnforcement :execrows
@@ -359,7 +393,10 @@ func (q *Queries) StopEnforcement(ctx context.Context, reason string) error {
 
 const untoldNotices = `-- name: UntoldNotices :many
 SELECT n.billing_account_id, n.episode, n.kind, n.balance_minor, t.currency, t.exponent, t.low_minor, t.depleted_minor
-FROM balance_notices n JOIN balance_thresholds t ON t.billing_account_id = n.billing_account_id WHERE n.told_at IS NULL ORDER BY n.at LIMIT $1
+FROM balance_notices n JOIN balance_thresholds t ON t.billing_account_id = n.billing_account_id
+JOIN account_balances a ON a.billing_account_id = n.billing_account_id
+WHERE n.told_at IS NULL AND CASE n.kind WHEN 'balance_short' THEN n.episode = a.short_episode AND a.short_since IS NOT NULL AND a.state <> 'depleted'
+    ELSE n.episode = a.episode AND (a.state = 'depleted' OR a.state = n.kind) END ORDER BY n.at LIMIT $1
 `
 
 type UntoldNoticesRow struct {
@@ -373,6 +410,7 @@ type UntoldNoticesRow struct {
 	DepletedMinor    int64
 }
 
+// Those that are still true: a payment may have come since.
 func (q *Queries) UntoldNotices(ctx context.Context, maxRows int32) ([]UntoldNoticesRow, error) {
 	rows, err := q.db.Query(ctx, untoldNotices, maxRows)
 	if err != nil {

@@ -49,11 +49,3 @@ type LedgerTransaction struct {
 	Actor            string
 	RequestHash      []byte
 }
-
-type ProjectBudget struct {
-	ProjectID   string
-	LimitMinor  int64
-	WarnPercent int
-	Version     int64
-	UpdatedAt   time.Time
-}

@@ -212,17 +212,21 @@ func (q *Queries) SpentOut(ctx context.Context, maxRows int32) ([]string, error)
 }
 
 const usageByDay = `-- name: UsageByDay :many
-SELECT date_trunc('day', w.window_end - interval '1 microsecond', 'UTC')::timestamptz AS day, r.allocation_id, r.currency, sum(w.amount_minor)::bigint AS amount_minor,
-    extract(epoch FROM sum(w.window_end - w.window_start))::bigint AS seconds
-FROM usage_windows w JOIN usage_records r ON r.project_id = w.project_id AND r.id = w.record_id
-WHERE w.project_id = $1 AND w.window_end > $2::timestamptz AND w.window_end <= $3::timestamptz
+SELECT d.day::timestamptz AS day, r.allocation_id, r.currency,
+    sum(usage_cost(s.rate_minor_per_hour, s.started_at, least(s.billed_through, d.day + interval '24 hours'))
+        - usage_cost(s.rate_minor_per_hour, s.started_at, greatest(s.started_at, d.day)))::bigint AS amount_minor,
+    extract(epoch FROM sum(least(s.billed_through, d.day + interval '24 hours') - greatest(s.started_at, d.day)))::bigint AS seconds
+FROM usage_segments s JOIN usage_records r ON r.project_id = s.project_id AND r.id = s.record_id
+CROSS JOIN LATERAL generate_series(date_trunc('day', greatest(s.started_at, $1::timestamptz), 'UTC'),
+    least(s.billed_through, $2::timestamptz) - interval '1 microsecond', interval '24 hours') AS d (day)
+WHERE s.project_id = $3 AND s.billed_through > greatest(s.started_at, $1::timestamptz) AND s.started_at < $2::timestamptz
 GROUP BY 1, 2, 3 ORDER BY 1, 2 LIMIT $4
 `
 
 type UsageByDayParams struct {
-	ProjectID string
 	Since     time.Time
 	Until     time.Time
+	ProjectID string
 	MaxRows   int32
 }
 
@@ -234,12 +238,13 @@ type UsageByDayRow struct {
 	Seconds      int64
 }
 
-// What a project's allocations cost on each day (UTC). A window that crosses midnight counts for the day on which it ends.
+// What a project's allocations cost on each day (UTC), of what is charged. It is computed from the segments: their windows are many, and one may be of
+// several days.
 func (q *Queries) UsageByDay(ctx context.Context, arg UsageByDayParams) ([]UsageByDayRow, error) {
 	rows, err := q.db.Query(ctx, usageByDay,
-		arg.ProjectID,
 		arg.Since,
 		arg.Until,
+		arg.ProjectID,
 		arg.MaxRows,
 	)
 	if err != nil {

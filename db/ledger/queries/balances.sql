@@ -24,6 +24,31 @@ SELECT (SELECT count(*) FROM account_balances a WHERE a.state = 'depleted' AND a
 -- name: ReviewDepletions :exec
 UPDATE account_balances SET reviewed_depletion = depletions WHERE depletions > reviewed_depletion;
 
+-- name: MarkShort :exec
+-- Accounts of which what is available does not cover a tick, the grace and a release, and those of which it covers twice as much again. Each begin has one
+-- notice: a fixed threshold comes too late for who has many nodes.
+WITH running AS (
+    SELECT r.billing_account_id, sum(s.rate_minor_per_hour) AS rate FROM usage_records r
+    JOIN usage_segments s ON s.project_id = r.project_id AND s.record_id = r.id AND s.ended_at IS NULL
+    WHERE r.closed_at IS NULL AND r.end_time IS NULL AND r.end_cap IS NULL GROUP BY r.billing_account_id
+), needed AS (
+    SELECT a.billing_account_id, coalesce(n.rate, 0) * (a.grace_seconds + @release_seconds::bigint) / 3600 AS minor,
+        (SELECT coalesce(sum(l.balance_minor), 0) FROM ledger_accounts l WHERE l.billing_account_id = a.billing_account_id AND l.code = 'prepaid')
+        - (SELECT coalesce(sum(h.amount_minor), 0) FROM balance_holds h WHERE h.billing_account_id = a.billing_account_id AND h.freed_at IS NULL)
+        - t.depleted_minor AS available
+    FROM account_balances a JOIN balance_thresholds t ON t.billing_account_id = a.billing_account_id
+    LEFT JOIN running n ON n.billing_account_id = a.billing_account_id
+    WHERE n.rate > 0 OR a.short_since IS NOT NULL
+), moved AS (
+    UPDATE account_balances a SET short_since = CASE WHEN a.short_since IS NULL THEN clock_timestamp() END,
+        short_episode = a.short_episode + CASE WHEN a.short_since IS NULL THEN 1 ELSE 0 END
+    FROM needed n WHERE n.billing_account_id = a.billing_account_id
+        AND (a.short_since IS NULL AND n.available < n.minor AND a.state = 'healthy' OR a.short_since IS NOT NULL AND n.available >= 2 * n.minor)
+    RETURNING a.billing_account_id, a.short_episode, a.short_since, n.available
+)
+INSERT INTO balance_notices (billing_account_id, episode, kind, balance_minor)
+SELECT m.billing_account_id, m.short_episode, 'balance_short', m.available FROM moved m WHERE m.short_since IS NOT NULL;
+
 -- name: StopEnforcement :exec
 UPDATE billing_control SET enforcement_stopped_at = coalesce(enforcement_stopped_at, clock_timestamp()),
     enforcement_stopped = CASE WHEN enforcement_stopped = '' THEN @reason ELSE enforcement_stopped END;
@@ -49,8 +74,12 @@ SELECT (a.state = 'depleted' AND a.since + make_interval(secs => a.grace_seconds
 FROM account_balances a WHERE a.billing_account_id = @billing_account_id;
 
 -- name: UntoldNotices :many
+-- Those that are still true: a payment may have come since.
 SELECT n.billing_account_id, n.episode, n.kind, n.balance_minor, t.currency, t.exponent, t.low_minor, t.depleted_minor
-FROM balance_notices n JOIN balance_thresholds t ON t.billing_account_id = n.billing_account_id WHERE n.told_at IS NULL ORDER BY n.at LIMIT @max_rows;
+FROM balance_notices n JOIN balance_thresholds t ON t.billing_account_id = n.billing_account_id
+JOIN account_balances a ON a.billing_account_id = n.billing_account_id
+WHERE n.told_at IS NULL AND CASE n.kind WHEN 'balance_short' THEN n.episode = a.short_episode AND a.short_since IS NOT NULL AND a.state <> 'depleted'
+    ELSE n.episode = a.episode AND (a.state = 'depleted' OR a.state = n.kind) END ORDER BY n.at LIMIT @max_rows;
 
 -- name: NoticeTold :exec
 UPDATE balance_notices SET told_at = now() WHERE billing_account_id = @billing_account_id AND episode = @episode AND kind = @kind AND told_at IS NULL;
@@ -59,23 +88,22 @@ UPDATE balance_notices SET told_at = now() WHERE billing_account_id = @billing_a
 SELECT id FROM projects WHERE billing_account_id = @billing_account_id AND status <> 'closed' ORDER BY id;
 
 -- name: Budget :one
-SELECT * FROM project_budgets WHERE project_id = @project_id;
+SELECT b.*, s.month, s.spent_minor FROM project_budgets b JOIN budget_spend s ON s.project_id = b.project_id WHERE b.project_id = @project_id;
 
--- name: PutBudget :one
+-- name: PutBudget :exec
+-- The same budget again changes nothing, so that its warnings are not given again.
 INSERT INTO project_budgets (project_id, limit_minor, warn_percent) VALUES (@project_id, @limit_minor, @warn_percent)
 ON CONFLICT (project_id) DO UPDATE SET limit_minor = excluded.limit_minor, warn_percent = excluded.warn_percent, version = project_budgets.version + 1, updated_at = now()
-RETURNING *;
+WHERE (project_budgets.limit_minor, project_budgets.warn_percent) <> (excluded.limit_minor, excluded.warn_percent);
 
 -- name: DeleteBudget :execrows
 DELETE FROM project_budgets WHERE project_id = @project_id;
 
 -- name: BudgetsOver :many
 -- The budgets of which a part is spent in this month (UTC) that its project was not told of.
-SELECT b.project_id, b.limit_minor, b.warn_percent, b.version, c.currency, x.exponent, spent.minor AS spent_minor, spent.month
-FROM project_budgets b JOIN projects p ON p.id = b.project_id JOIN billing_accounts c ON c.id = p.billing_account_id JOIN currencies x ON x.code = c.currency
-CROSS JOIN LATERAL (SELECT coalesce(sum(w.amount_minor), 0)::bigint AS minor, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM')::text AS month FROM usage_windows w
-    WHERE w.project_id = b.project_id AND w.window_end > date_trunc('month', now(), 'UTC')) AS spent
-WHERE spent.minor * 100 >= b.limit_minor * b.warn_percent
-  AND NOT EXISTS (SELECT FROM notices n WHERE n.project_id = b.project_id AND n.kind = CASE WHEN spent.minor >= b.limit_minor THEN 'budget_spent' ELSE 'budget_warning' END
+SELECT b.project_id, b.limit_minor, b.warn_percent, b.version, c.currency, x.exponent, spent.spent_minor, spent.month
+FROM project_budgets b JOIN budget_spend spent ON spent.project_id = b.project_id JOIN projects p ON p.id = b.project_id JOIN billing_accounts c ON c.id = p.billing_account_id JOIN currencies x ON x.code = c.currency
+WHERE spent.spent_minor::numeric * 100 >= b.limit_minor::numeric * b.warn_percent
+  AND NOT EXISTS (SELECT FROM notices n WHERE n.project_id = b.project_id AND n.kind = CASE WHEN spent.spent_minor >= b.limit_minor THEN 'budget_spent' ELSE 'budget_warning' END
       AND n.episode = spent.month || ':' || b.version)
 ORDER BY b.project_id LIMIT @max_rows;

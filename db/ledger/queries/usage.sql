@@ -9,11 +9,16 @@ WHERE r.project_id = @project_id AND (@allocation_id::text = '' OR r.allocation_
 ORDER BY r.allocation_id DESC, segment DESC LIMIT @max_rows;
 
 -- name: UsageByDay :many
--- What a project's allocations cost on each day (UTC). A window that crosses midnight counts for the day on which it ends.
-SELECT date_trunc('day', w.window_end - interval '1 microsecond', 'UTC')::timestamptz AS day, r.allocation_id, r.currency, sum(w.amount_minor)::bigint AS amount_minor,
-    extract(epoch FROM sum(w.window_end - w.window_start))::bigint AS seconds
-FROM usage_windows w JOIN usage_records r ON r.project_id = w.project_id AND r.id = w.record_id
-WHERE w.project_id = @project_id AND w.window_end > @since::timestamptz AND w.window_end <= @until::timestamptz
+-- What a project's allocations cost on each day (UTC), of what is charged. It is computed from the segments: their windows are many, and one may be of
+-- several days.
+SELECT d.day::timestamptz AS day, r.allocation_id, r.currency,
+    sum(usage_cost(s.rate_minor_per_hour, s.started_at, least(s.billed_through, d.day + interval '24 hours'))
+        - usage_cost(s.rate_minor_per_hour, s.started_at, greatest(s.started_at, d.day)))::bigint AS amount_minor,
+    extract(epoch FROM sum(least(s.billed_through, d.day + interval '24 hours') - greatest(s.started_at, d.day)))::bigint AS seconds
+FROM usage_segments s JOIN usage_records r ON r.project_id = s.project_id AND r.id = s.record_id
+CROSS JOIN LATERAL generate_series(date_trunc('day', greatest(s.started_at, @since::timestamptz), 'UTC'),
+    least(s.billed_through, @until::timestamptz) - interval '1 microsecond', interval '24 hours') AS d (day)
+WHERE s.project_id = @project_id AND s.billed_through > greatest(s.started_at, @since::timestamptz) AND s.started_at < @until::timestamptz
 GROUP BY 1, 2, 3 ORDER BY 1, 2 LIMIT @max_rows;
 
 -- name: SetMaxSpend :execrows

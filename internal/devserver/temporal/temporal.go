@@ -14,6 +14,7 @@ import (
 	"go.temporal.io/sdk/client"
 	sdk "go.temporal.io/sdk/temporal"
 
+	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -42,7 +43,7 @@ type Options struct {
 	UIPort int
 	// DB is the SQLite file that keeps everything; empty means memory.
 	DB string
-	// Namespaces to register; empty means Namespace.
+	// Namespaces to register; empty means Namespace and that of the passes.
 	Namespaces []string
 	// SearchAttributes maps name to type (Keyword, Bool, Int ...); nil means SearchAttributes().
 	SearchAttributes map[string]string
@@ -117,7 +118,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 
 func (o Options) withDefaults() Options {
 	if len(o.Namespaces) == 0 {
-		o.Namespaces = []string{Namespace}
+		o.Namespaces = []string{Namespace, config.Default().Temporal.MaintenanceNamespace}
 	}
 	if o.SearchAttributes == nil {
 		o.SearchAttributes = SearchAttributes()

@@ -164,13 +164,31 @@ func (r *Rig) StartJob(ctx context.Context, in contract.JobInput, summary string
 	if err != nil {
 		return "", err
 	}
-	if ch, ok := r.runs.Load(in.JobID); ok {
-		select {
-		case ch.(chan string) <- id:
-		default: // started again: the caller has one already
-		}
+	select {
+	case r.started(in.JobID) <- id:
+	default: // started again: there is one already
 	}
 	return id, nil
+}
+
+// started is where the run of a job is told once the relay has started it.
+func (r *Rig) started(jobID string) chan string {
+	ch, _ := r.runs.LoadOrStore(jobID, make(chan string, 1))
+	return ch.(chan string)
+}
+
+// Await returns the workflow's run of a job that was accepted, once the relay has started it. It can be
+// called once for each job.
+func (r *Rig) Await(ctx context.Context, kind contract.JobKind, jobID string) (client.WorkflowRun, error) {
+	defer r.runs.Delete(jobID)
+	wait, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	select {
+	case id := <-r.started(jobID):
+		return r.Temporal.GetWorkflow(ctx, contract.JobWorkflowID(kind, jobID), id), nil
+	case <-wait.Done():
+		return nil, fmt.Errorf("job %s was not started within %s: %w", jobID, startLimit, wait.Err())
+	}
 }
 
 const startLimit = 30 * time.Second
@@ -179,9 +197,6 @@ const startLimit = 30 * time.Second
 // returns the workflow's run once the relay has started it.
 func (r *Rig) Run(ctx context.Context, n Node) (jobID string, run client.WorkflowRun, err error) {
 	jobID = db.NewID("job")
-	ch := make(chan string, 1)
-	r.runs.Store(jobID, ch)
-	defer r.runs.Delete(jobID)
 	err = r.Store.Tx(ctx, func(tx *db.Tx) error {
 		_, err := onboarding.Start(ctx, tx, db.NewJob{ID: jobID, NodeID: &n.ID, Actor: operator}, n.Input)
 		return err
@@ -189,14 +204,8 @@ func (r *Rig) Run(ctx context.Context, n Node) (jobID string, run client.Workflo
 	if err != nil {
 		return jobID, nil, err
 	}
-	wait, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
-	select {
-	case id := <-ch:
-		return jobID, r.Temporal.GetWorkflow(ctx, contract.JobWorkflowID(contract.KindOnboarding, jobID), id), nil
-	case <-wait.Done():
-		return jobID, nil, fmt.Errorf("job %s was not started within %s: %w", jobID, startLimit, wait.Err())
-	}
+	run, err = r.Await(ctx, contract.KindOnboarding, jobID)
+	return jobID, run, err
 }
 
 // timeline keeps a node's outside calls, as package server's does.

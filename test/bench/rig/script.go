@@ -7,8 +7,8 @@ import (
 	"go.temporal.io/sdk/interceptor"
 )
 
-// Script returns what an activity answers. It returns false for one that is to run.
-type Script func(activity string) (answer any, answered bool, err error)
+// Script returns what an activity answers to its input. It returns false for one that is to run.
+type Script func(ctx context.Context, activity string, in []any) (answer any, answered bool, err error)
 
 // scripted answers activities by a script.
 type scripted struct {
@@ -28,7 +28,7 @@ type scriptedActivity struct {
 
 // ExecuteActivity implements interceptor.ActivityInboundInterceptor.
 func (a *scriptedActivity) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
-	if answer, answered, err := a.script(activity.GetInfo(ctx).ActivityType.Name); answered {
+	if answer, answered, err := a.script(ctx, activity.GetInfo(ctx).ActivityType.Name, in.Args); answered {
 		return answer, err
 	}
 	return a.Next.ExecuteActivity(ctx, in)

@@ -14,6 +14,9 @@ import (
 // Keep is the time for which a running allocation keeps a lower rate after a price was raised.
 const Keep = 7 * 24 * time.Hour
 
+// Minimum is the shortest time for which an allocation that was active is charged.
+const Minimum = 10 * time.Minute
+
 // hour is the unit of a rate, in the microseconds that PostgreSQL counts.
 var hour = big.NewInt(time.Hour.Microseconds())
 
@@ -103,6 +106,14 @@ func rateAt(prices []Price, start, at time.Time, keep time.Duration) *big.Int {
 		}
 	}
 	return lowest
+}
+
+// NotBefore returns the end of a charge that began at start and is to end at end.
+func NotBefore(start, end time.Time) time.Time {
+	if least := start.Add(Minimum); !start.IsZero() && end.Before(least) {
+		return least
+	}
+	return end
 }
 
 // End returns when the charge of an allocation ends: at the earliest of the times that end it, and at

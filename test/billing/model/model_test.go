@@ -129,6 +129,9 @@ func TestEnd_EarliestCounts(t *testing.T) {
 	require.Equal(t, after(time.Minute), end)
 	end, _ = model.End(start, limit, after(time.Hour))
 	require.Equal(t, after(limit), end)
+	require.Equal(t, after(10*time.Minute), model.NotBefore(start, after(time.Second)), "ten minutes are the least")
+	require.Equal(t, after(11*time.Minute), model.NotBefore(start, after(11*time.Minute)))
+	require.True(t, model.NotBefore(time.Time{}, time.Time{}).IsZero(), "it was never active")
 }
 
 func TestAccount_Episodes(t *testing.T) {

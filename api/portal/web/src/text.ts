@@ -390,7 +390,7 @@ export const text = {
 
   projects: {
     title: "Projects", one: "Project", parts: "Lists of the project", overview: "Overview", create: "Create a project", tags: "Tags", closed: "Closed",
-    part: { allocations: "Allocations", members: "Members", invitations: "Invitations", keys: "SSH keys", tokens: "Tokens", webhooks: "Webhooks", notices: "Notices", audit: "Audit log" } as Record<string, string>,
+    part: { allocations: "Allocations", members: "Members", invitations: "Invitations", keys: "SSH keys", tokens: "Tokens", webhooks: "Webhooks", notices: "Notices", balance: "Balance", usage: "Usage", ledger: "Ledger", statement: "Statement", audit: "Audit log" } as Record<string, string>,
     intro: "What is in a project is its members' own. You are asked for a reason before you see it.",
     accountHelp: "It pays for the project. Create one on the page Billing accounts.", createHelp: "The first owner is invited by a verified e-mail address, or by the subject of the sign-in.",
     ownerEmail: "E-mail address", ownerEmailHelp: "The identity provider must have verified it. Leave it empty if you give a subject.",
@@ -435,6 +435,8 @@ export const text = {
     answer: "Answer", nextTry: "Next try", cursor: "Cursor", dead: "dead letters",
   },
 
+  prices: "Prices",
+
   catalogue: {
     title: "Catalogue", item: "Title", availability: "Available", image: "Image", isolation: "Isolation", description: "Description",
     offer: "Offer a SKU", offerHelp: "It replaces the offer of the same SKU.", profileHelp: "The id of the profile that is deployed",
@@ -454,7 +456,8 @@ export const text = {
       "conflicting_discovery_candidates", "datasource_failure", "datasource_failure_repeated", "deploy_failed",
       "deploy_power_failed", "deploy_timeout", "drive_missing", "drive_unexpected", "firmware_changed", "frozen_by_operator",
       "hardware_sync_failure_repeated", "hardware_sync_unhealthy", "internal", "maas_machine_deleted", "maas_rejected",
-      "maas_unavailable", "node_task_failed", "node_task_uncertain", "node_unhealthy", "payment_mismatch", "power_not_confirmed",
+      "maas_unavailable", "node_task_failed", "node_task_uncertain", "node_unhealthy", "payment_mismatch", "payments_rejected",
+      "payments_unavailable", "power_not_confirmed",
       "pxe_interface_unfixable", "scrub_unverified", "secret_unavailable", "ssh_seed_failure", "ssh_seed_failure_repeated",
       "stage_deadline_exceeded", "state_disagreement", "storage_layout_rejected", "storage_rejected", "store_unavailable",
       "workflow_lost",

@@ -11,6 +11,11 @@ export class ProblemError extends Error {
   }
 }
 
+/** refuse stops a form that cannot be sent. */
+export function refuse(detail: string): never {
+  throw new ProblemError({ status: 422, title: text.spec.correct, detail });
+}
+
 /** toProblem makes a problem of whatever came instead of an answer. */
 export function toProblem(error: unknown, response: Response | undefined): Problem {
   if (error instanceof ProblemError) return error.problem;

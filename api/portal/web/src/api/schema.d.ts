@@ -388,7 +388,7 @@ export interface paths {
         get?: never;
         /**
          * Replace the thresholds of a billing account
-         * @description They count from the next posting on. If-Match is the ETag of the balance.
+         * @description They count at once. If-Match is the ETag of the balance.
          *
          *     Needs role admin or higher.
          */
@@ -2333,7 +2333,7 @@ export interface paths {
         };
         /**
          * List the allocations of a project, newest first
-         * @description Those that ended more than 90 days ago are left out; each can still be read by its id.
+         * @description Those that ended more than 90 days ago are left out.
          *
          *     Needs any role in the project. An operator needs Slipway-Reason, which is audited.
          */
@@ -2455,6 +2455,36 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/budget": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read the budget of a project, and what it has cost in this month
+         * @description Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["get-budget"];
+        /**
+         * Set the budget of a project
+         * @description It stops nothing: the owners and those with role billing get a notice at warn_percent and at the limit, once in a month. Another budget gives them again.
+         *
+         *     Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        put: operations["put-budget"];
+        post?: never;
+        /**
+         * Remove the budget of a project
+         * @description Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        delete: operations["delete-budget"];
         options?: never;
         head?: never;
         patch?: never;
@@ -3417,7 +3447,7 @@ export interface components {
             ssh_keys?: components["schemas"]["AllocationKey"][];
             /**
              * Format: date-time
-             * @description When it became active
+             * @description When the keys went in: what is charged begins here
              */
             start_time?: string;
             /** @description Of status and condition: pending, running, stopping, stopped, starting, terminating, terminated, degraded or maintenance_required */
@@ -3502,6 +3532,11 @@ export interface components {
              * @description When it is released by itself
              */
             expires_at?: string;
+            /**
+             * Format: int64
+             * @description It is released when it has cost this, in minor units of the currency of the billing account; what it costs until the release ends is charged too
+             */
+            max_spend_minor?: number;
             name?: string;
             /** @description Only a node of this site */
             site_id?: string;
@@ -3692,6 +3727,11 @@ export interface components {
             /** @description Of the posted balance: holds do not count */
             state?: string;
             thresholds?: components["schemas"]["BalanceThresholds"];
+            /**
+             * Format: int64
+             * @description Of the thresholds and the state, for If-Match
+             */
+            version?: number;
         };
         BalanceThresholds: {
             /**
@@ -3803,6 +3843,36 @@ export interface components {
             first_broken_seq?: number;
             resource_id?: string;
             resource_kind?: string;
+        };
+        Budget: {
+            /** Format: int64 */
+            limit_minor?: number;
+            /**
+             * @description The month, in UTC, that spent_minor is of
+             * @example 2026-11
+             */
+            month?: string;
+            /** Format: int64 */
+            spent_minor?: number;
+            /** Format: date-time */
+            updated_at?: string;
+            /**
+             * Format: int64
+             * @description The part of the limit at which they are told first
+             */
+            warn_percent?: number;
+        };
+        BudgetRequest: {
+            /**
+             * Format: int64
+             * @description In minor units of the currency of the billing account
+             */
+            limit_minor: number;
+            /**
+             * Format: int64
+             * @default 80
+             */
+            warn_percent: number;
         };
         Bundle: {
             /** @description The agent's configuration file */
@@ -4993,6 +5063,11 @@ export interface components {
         };
         Price: {
             currency?: string;
+            /**
+             * Format: int64
+             * @description Digits of the minor unit: 2 for USD, 0 for JPY
+             */
+            exponent?: number;
             id?: string;
             /** Format: int64 */
             rate_minor_per_hour?: number;
@@ -5012,6 +5087,11 @@ export interface components {
             /** @description The price that it ends */
             before?: components["schemas"]["Price"];
             currency?: string;
+            /**
+             * Format: int64
+             * @description Digits of the minor unit
+             */
+            exponent?: number;
             /**
              * Format: double
              * @description Of the price before
@@ -5509,8 +5589,8 @@ export interface components {
              * @description What the value is
              * @enum {string}
              */
-            kind?: "bmc_login" | "maas_key" | "ssh_key" | "bootstrap_bundle" | "smtp_password";
-            /** @description Networks whose addresses may receive it, such as 10.4.0.0/16; not for ssh_key and bootstrap_bundle */
+            kind?: "bmc_login" | "maas_key" | "ssh_key" | "bootstrap_bundle" | "smtp_password" | "stripe_key" | "stripe_webhook";
+            /** @description Networks whose addresses may receive it, such as 10.4.0.0/16; not for ssh_key, bootstrap_bundle and stripe_webhook */
             networks?: string[] | null;
             /** @description Nodes that may receive it, by id */
             nodes?: string[] | null;
@@ -5850,7 +5930,7 @@ export interface components {
             cost_minor?: number;
             currency?: string;
             /**
-             * @description In UTC. A charge belongs to the day on which its time ends
+             * @description In UTC
              * @example 2026-11-23
              */
             day?: string;
@@ -11381,6 +11461,113 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["ProjectAccount"];
                 };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-budget": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Budget"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "put-budget": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BudgetRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Budget"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-budget": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Problem document (RFC 9457) */
             default: {

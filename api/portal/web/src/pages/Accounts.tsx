@@ -1,17 +1,24 @@
+import { useState } from "preact/hooks";
 import { call, client } from "../api/client";
 import type { Schemas } from "../api/client";
 import { askAction } from "../parts/ActionForm";
 import { askDelete } from "../parts/askDelete";
+import { BalanceFacts } from "../parts/BalanceFacts";
 import { Loaded } from "../parts/Detail";
 import { Facts, Heading, Section } from "../parts/Facts";
 import { To } from "../parts/Link";
 import { FilterForm, ListTable, useList } from "../parts/list";
+import { minorOf, money } from "../parts/money";
+import { PagedTable } from "../parts/paged";
+import { ProblemText } from "../parts/ProblemText";
 import { useRead } from "../parts/read";
 import type { Column } from "../parts/Table";
 import { Time } from "../parts/Time";
 import { place } from "../router";
 import { hasRole } from "../session";
 import { text } from "../text";
+import { billing } from "../textBilling";
+import { ledgerColumns } from "./ProjectBilling";
 import type { PageProps } from ".";
 
 type Account = Schemas["BillingAccount"];
@@ -90,8 +97,84 @@ export function AccountPage({ params }: PageProps) {
               [text.jobs.changed, <Time at={a.updated_at} />], [text.accounts.projects, <To path="/projects" query={{ billing_account_id: id }}>{text.projects.title}</To>],
             ]} />
           </Section>
+          {hasRole("operator") && <Money id={id} />}
         </>
       )}
     </Loaded>
   );
+}
+
+type AccountLine = Schemas["AccountLedgerLine"];
+
+/** Money shows the balance and the ledger of a billing account, and lets an administrator change them. */
+function Money({ id }: { id: string }) {
+  const path = { id };
+  const [turn, setTurn] = useState(0);
+  const read = useRead(`${id} ${turn}`, () => call(() => client.GET("/api/v1/admin/billing-accounts/{id}/balance", { params: { path } })));
+  const b = read.data;
+  const again = () => setTurn(turn + 1);
+  return (
+    <>
+      <Section title={billing.balance}>
+        <ProblemText problem={read.problem} again={again} />
+        {b && <BalanceFacts balance={b} />}
+        {b && hasRole("admin") && (
+          <div class="buttons">
+            <button type="button" onClick={() => askAdjust(id, b, again)}>{billing.adjust}</button>
+            <button type="button" onClick={() => askThresholds(id, b, again)}>{billing.thresholds}</button>
+          </div>
+        )}
+      </Section>
+      <Section title={billing.ledger}>
+        {b && (
+          <PagedTable<AccountLine> name={`${id} ${turn}`} caption={billing.ledger} watch={[]} empty={billing.none} keyOf={(l) => String(l.number)}
+            read={(cursor) => call(() => client.GET("/api/v1/admin/billing-accounts/{id}/ledger", { params: { path, query: { limit: 50, cursor: cursor || undefined } } }))}
+            columns={[
+              ...ledgerColumns<AccountLine>(b.exponent),
+              { label: billing.after, number: true, cell: (l) => money(l.balance_after_minor, b.exponent, l.currency) },
+              { label: text.projects.one, cell: (l) => l.project_id && <To path={`/projects/${encodeURIComponent(l.project_id)}`}>{l.project_id}</To> },
+              { label: billing.actor, cell: (l) => l.actor ?? "" },
+            ]} />
+        )}
+      </Section>
+    </>
+  );
+}
+
+type BalanceView = Schemas["Balance"];
+
+/** askAdjust gives to a balance or takes from it. The key of the form keeps a repetition from being booked. */
+function askAdjust(id: string, b: BalanceView, again: () => void): void {
+  askAction({
+    title: billing.adjust, button: billing.adjust, body: billing.adjustHelp, reason: "required", reasonMax: 500, danger: true, done: again,
+    fields: [
+      { name: "amount", label: billing.adjustAmount(b.currency ?? ""), kind: "text", required: true, max: 15, help: billing.adjustAmountHelp },
+      { name: "project", label: billing.adjustProject, kind: "text", max: 200, help: billing.adjustProjectHelp },
+    ],
+    send: async ({ values, reason, key }) => {
+      const body = { billing_account_id: id, project_id: values["project"] || undefined, amount_minor: minorOf(values["amount"], b.exponent, billing.amount), reason };
+      const booked = await call(() => client.POST("/api/v1/admin/adjustments", { params: { header: { "Idempotency-Key": key } }, body }));
+      return billing.booked(money(booked.amount_minor, b.exponent, booked.currency));
+    },
+  });
+}
+
+/** askThresholds replaces the thresholds, unless another operator has changed them since they were read. */
+function askThresholds(id: string, b: BalanceView, again: () => void): void {
+  const fields: [string, string, number | undefined][] = [
+    ["low", billing.low, b.thresholds?.low_minor], ["depleted", billing.depleted, b.thresholds?.depleted_minor], ["rearm", billing.rearm, b.thresholds?.rearm_minor],
+  ];
+  askAction({
+    title: billing.thresholds, button: billing.thresholds, body: billing.thresholdsHelp, reason: "required", reasonMax: 500, done: again,
+    fields: [
+      ...fields.map(([name, label, now]) => ({ name, label: `${label} (${b.currency ?? ""})`, kind: "text" as const, max: 15, value: money(now, b.exponent, undefined) })),
+      { name: "grace", label: billing.graceField, kind: "number" as const, required: true, max: 3600, value: String(b.grace_seconds ?? 0) },
+    ],
+    send: async ({ values, reason }) => {
+      const [low_minor, depleted_minor, rearm_minor] = fields.map(([name, label]) => (values[name] ? minorOf(values[name], b.exponent, label) : undefined));
+      const body = { low_minor, depleted_minor, rearm_minor, grace_seconds: Number(values["grace"]), reason };
+      await call(() => client.PUT("/api/v1/admin/billing-accounts/{id}/thresholds", { params: { path: { id }, header: { "If-Match": `"${b.version ?? 0}"` } }, body }));
+      return text.spec.saved;
+    },
+  });
 }

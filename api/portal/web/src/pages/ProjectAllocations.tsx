@@ -1,6 +1,6 @@
 import { call, client } from "../api/client";
 import type { Schemas } from "../api/client";
-import { ProblemError } from "../api/problem";
+import { refuse } from "../api/problem";
 import { serverNow } from "../clock";
 import { askAction } from "../parts/ActionForm";
 import { Badge } from "../parts/Badge";
@@ -60,11 +60,6 @@ export function ProjectAllocations({ id, turn, again }: PartProps) {
         ]} />
     </>
   );
-}
-
-/** refuse stops a form that cannot be sent. */
-function refuse(detail: string): never {
-  throw new ProblemError({ status: 422, title: text.spec.correct, detail });
 }
 
 /** tagsOf reads one KEY=VALUE on each line. */

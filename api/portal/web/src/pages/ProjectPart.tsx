@@ -15,6 +15,7 @@ import { hasRole } from "../session";
 import { text, words } from "../text";
 import { useState } from "preact/hooks";
 import { ProjectAllocations } from "./ProjectAllocations";
+import { ProjectBalance, ProjectLedger, ProjectStatement, ProjectUsage } from "./ProjectBilling";
 import { ProjectNav } from "./projectNav";
 import type { PageProps } from ".";
 
@@ -25,7 +26,10 @@ export interface PartProps {
   again: () => void;
 }
 
-const parts: Record<string, ComponentType<PartProps>> = { allocations: ProjectAllocations, members: Members, invitations: Invitations, keys: Keys, tokens: ProjectTokens, webhooks: Webhooks, notices: Notices, audit: ProjectAudit };
+const parts: Record<string, ComponentType<PartProps>> = {
+  allocations: ProjectAllocations, members: Members, invitations: Invitations, keys: Keys, tokens: ProjectTokens, webhooks: Webhooks, notices: Notices,
+  balance: ProjectBalance, usage: ProjectUsage, ledger: ProjectLedger, statement: ProjectStatement, audit: ProjectAudit,
+};
 
 /** ProjectPartPage shows one list of a project, once the operator has given a reason. */
 export function ProjectPartPage({ params }: PageProps) {

@@ -72,6 +72,8 @@ export const pages: Page[] = [
   { path: "/projects/:id/allocations/:allocation", title: text.allocations.one, view: rare(text.allocations.one, "ProjectAllocationPage") },
   { path: "/allocations", title: text.allocations.title, view: rare(text.allocations.title, "Allocations"), nav: { group: text.groups.customers } },
   { path: "/allocations/:id", title: text.allocations.one, view: rare(text.allocations.one, "AllocationPage") },
+  { path: "/prices", title: text.prices, view: rare(text.prices, "Prices"), nav: { group: text.groups.customers } },
+  { path: "/prices/new", title: text.prices, view: rare(text.prices, "NewPrice"), role: "admin" },
   { path: "/catalogue", title: text.catalogue.title, view: rare(text.catalogue.title, "Catalogue"), nav: { group: text.groups.customers } },
   { path: "/audit", title: text.audit.title, view: rare(text.audit.title, "Audit"), nav: { group: text.groups.access }, role: "operator" },
   { path: "/api-tokens", title: text.tokens.title, view: rare(text.tokens.title, "Tokens"), nav: { group: text.groups.access }, role: "admin" },

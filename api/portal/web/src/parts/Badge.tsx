@@ -8,6 +8,7 @@ const symbols: Record<Tone, string> = { ok: "✓", busy: "▶", warn: "▲", bad
 const tones: Record<string, Tone> = {
   active: "ok", completed: "ok", reconciled: "ok", succeeded: "ok", success: "ok", adopted: "ok", clean: "ok", verified: "ok", already_done: "ok",
   running: "busy", compensating: "busy", removing: "busy", draining: "busy", enrolling: "busy", installing: "busy", in_progress: "busy",
+  healthy: "ok", low_balance: "warn", depleted: "bad",
   provisioning: "busy", releasing: "busy", revoked: "ok", requested: "busy", release_failed: "bad", unconfirmed: "bad",
   deprovisioning: "busy", migrating: "busy", dispatched: "busy", run: "busy", wait: "busy",
   offline: "warn", failed_retryable: "warn", warning: "warn", uncertain: "warn", reprovision: "warn", unknown: "warn", needs_human: "warn",

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// allocationFilter are the flags of a list of a project's allocations.
+type allocationFilter struct {
+	project      string
+	status, tags []string
+}
+
+func (f *allocationFilter) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.project, "project", "", projectHelp)
+	cmd.Flags().StringSliceVar(&f.status, "status", nil, "only those in this status; may be repeated")
+	cmd.Flags().StringArrayVar(&f.tags, "tag", nil, "only those with this tag, KEY=VALUE; may be repeated")
+}
+
+func (f *allocationFilter) query() client.ListOwnAllocationsParams {
+	return client.ListOwnAllocationsParams{Status: f.status, Tag: f.tags, ProjectID: optional[string](f.project)}
+}
+
+func (a *app) listAllocationsCommand() *cobra.Command {
+	var filter allocationFilter
+	var reason operatorFlag
+	var watch watchFlags
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the allocations of a project, newest first", Args: cobra.NoArgs,
+		Long: "Lists the allocations of a project, newest first. With --watch it follows the newest " + strconv.Itoa(watchedRows) +
+			" until none of them changes by itself any more.",
+	}
+	filter.add(cmd)
+	watch.add(cmd)
+	cmd.Flags().Lookup("watch").Usage = "follow the newest until none of them changes by itself"
+	reason.add(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		if _, err := tagsOf(filter.tags); err != nil {
+			return err
+		}
+		if watch.on {
+			return a.watchAllocations(cmd.Context(), filter.query(), watch, reason)
+		}
+		query := filter.query()
+		raw, err := a.listAll(cmd.Context(), list(a.api.ListOwnAllocations, &query, reason.because()), 0)
+		if err != nil {
+			return err
+		}
+		return a.show(raw, func() error {
+			rows, err := allocationRows(raw)
+			if err != nil {
+				return err
+			}
+			return a.printAllocations(rows)
+		})
+	})
+	return cmd
+}
+
+func allocationRows(raw []byte) ([]allocation, error) {
+	var list struct{ Data []allocation }
+	err := json.Unmarshal(raw, &list)
+	return list.Data, err
+}
+
+// nameWidth keeps a list of allocations within 120 columns.
+const nameWidth = 12
+
+func (a *app) printAllocations(rows []allocation) error {
+	t := a.table("ID", "NAME", "SKU", "STATUS", "SITE", "PROGRESS")
+	for _, l := range rows {
+		name := []rune(orDash(l.Name))
+		if len(name) > nameWidth {
+			name = append(name[:nameWidth-1], '…')
+		}
+		status := string(l.Status)
+		if l.Status == lifecycle.AllocationActive && l.Condition != "" && l.Condition != string(lifecycle.ConditionOK) {
+			status += ", " + l.Condition
+		}
+		progress := ""
+		if p := l.Progress; p != nil && p.Stage != "" {
+			progress = fmt.Sprintf("%d/%d %d%%", min(p.StagesDone+1, p.Stages), p.Stages, p.Percent) + l.remaining()
+		}
+		t.row(l.ID, string(name), l.SKU, status, orDash(l.Topology.Site), progress)
+	}
+	return t.flush()
+}
+
+// watchedRows are the allocations that a watched list follows.
+const watchedRows = 50
+
+// watchAllocations prints a line for each change of the newest allocations until none of them changes
+// by itself, and then the list.
+func (a *app) watchAllocations(ctx context.Context, query client.ListOwnAllocationsParams, w watchFlags, reason operatorFlag) error {
+	query.Limit = new(int64(watchedRows))
+	shown := map[string]string{}
+	read := func(ctx context.Context) (answer, error) {
+		return untyped(a.api.ListOwnAllocations(ctx, &query, reason.because()))
+	}
+	return a.follow(ctx, read, w, func(r answer) (bool, error) {
+		rows, err := allocationRows(r.raw)
+		if err != nil {
+			return true, err
+		}
+		over := true
+		for _, l := range rows {
+			over = over && !l.moves()
+			if line := l.line(); a.output == "table" && l.moves() && shown[l.ID] != line {
+				fmt.Fprintln(a.Out, oneLine(line))
+				shown[l.ID] = line
+			}
+		}
+		if !over {
+			return false, nil
+		}
+		return true, a.show(r.raw, func() error { return a.printAllocations(rows) })
+	})
+}
+
+func (a *app) listAllAllocationsCommand(columns []string) *cobra.Command {
+	var status []string
+	cmd := &cobra.Command{Use: "list-all", Short: "List the allocations of all customers, for operators", Args: cobra.NoArgs}
+	cmd.Flags().StringSliceVar(&status, "status", nil, "only those in this status, such as release_failed; may be repeated")
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		raw, err := a.listAll(cmd.Context(), list(a.api.ListAllAllocations, &client.ListAllAllocationsParams{Status: status}), 0)
+		if err != nil {
+			return err
+		}
+		return a.show(raw, func() error { return a.printRows(raw, columns) })
+	})
+	return cmd
+}

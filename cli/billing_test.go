@@ -1,0 +1,61 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/cli"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+)
+
+// TestBilling sets a price, pays in, reads what a project is told, and changes what an account may do.
+func TestBilling(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	sku := dbtest.SKU(t, w.store, dbtest.Named("h100x8"))
+	w.run(w.token("admin")+"\n", "login", "--server", w.url, "--token-stdin", "--name", "dev").exits(0)
+	read := func(into any, args ...string) {
+		t.Helper()
+		require.NoError(t, json.Unmarshal([]byte(w.run("", append([]string{"-o", "json"}, args...)...).exits(0).out), into))
+	}
+	var account, project struct{ ID string }
+	read(&account, "billing-account", "create", "acme")
+	read(&project, "project", "create", "training", "--billing-account", account.ID, "--owner-email", "ada@example.com")
+	told := func(args ...string) string {
+		t.Helper()
+		return w.run("", append(args, "--reason", "ticket 4711")...).exits(0).out
+	}
+	require.Contains(t, told("balance", project.ID), "nothing is charged")
+
+	var plan struct {
+		Hash string `json:"plan_hash"`
+	}
+	read(&plan, "price", "try", sku.Name, "1993")
+	require.Contains(t, w.run("", "price", "create", sku.Name, "1994", "--plan-hash", plan.Hash).exits(cli.ExitRefused).err, "dry run")
+	w.run("", "price", "create", sku.Name, "1993", "--plan-hash", plan.Hash).exits(0)
+	require.Contains(t, w.run("", "price", "list").exits(0).out, "1993")
+
+	require.Contains(t, w.run("", "adjustment", "create", "acme", "19.93", "--reason", "x y z").exits(cli.ExitUsage).err, "minor units")
+	w.run("", "adjustment", "create", "acme", "50000", "--project", project.ID, "--reason", "invoice 17 is paid").exits(0)
+	require.Contains(t, told("balance", project.ID), "500.00 USD")
+	require.Contains(t, told("ledger", project.ID), "invoice 17 is paid")
+	told("usage", project.ID)
+	told("usage", project.ID, "--days", "--from", "2026-01-01", "--to", "2026-01-31")
+	require.Contains(t, told("statement", project.ID, "2026-01"), `"complete":true`)
+	csv := told("statement", project.ID, "2026-01", "--csv")
+	require.Len(t, strings.Split(strings.TrimSpace(csv), "\n"), 2, "the header and the total")
+
+	require.Contains(t, told("budget", "set", project.ID, "90000", "--warn-percent", "70"), "70")
+	require.Contains(t, told("budget", "show", project.ID), "90000")
+	told("budget", "delete", project.ID)
+	w.run("", "budget", "show", project.ID, "--reason", "ticket 4711").exits(cli.ExitNotFound)
+
+	line := []string{"billing-account", "thresholds", "acme", "--depleted", "-100000", "--grace", "10m", "--reason", "contract 4"}
+	require.Contains(t, w.run("", line...).exits(0).out, "600")
+	require.Contains(t, told("balance", project.ID), "-1000.00 USD")
+	require.Contains(t, w.run("", "billing-account", "thresholds", "acme", "--low", "-1", "--reason", "contract 4").exits(cli.ExitUsage).err, "low_minor")
+	w.run("", "billing", "resume", "--reason", "nothing is stopped").exits(cli.ExitRefused)
+}

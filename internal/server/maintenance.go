@@ -1,0 +1,114 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/slipway-cloud/slipway/internal/poll"
+	"github.com/slipway-cloud/slipway/internal/temporalx"
+	"github.com/slipway-cloud/slipway/workflows/billing"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/reconcile"
+	"github.com/slipway-cloud/slipway/workflows/sweep"
+)
+
+// promoteRetry is the time between two tries to make this build the current one for the passes.
+const promoteRetry = time.Minute
+
+// registerPasses registers the workflows that Schedules start.
+func registerPasses(r worker.WorkflowRegistry) {
+	r.RegisterWorkflowWithOptions(reconcile.Pass, workflow.RegisterOptions{
+		Name: contract.ReconcileWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
+	r.RegisterWorkflowWithOptions(billing.Bill, workflow.RegisterOptions{
+		Name: contract.BillWorkflow, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
+	})
+	// A pass is short and each run starts from the beginning, so that it may change its build.
+	r.RegisterWorkflowWithOptions(sweep.Sweep, workflow.RegisterOptions{
+		Name: contract.SweepWorkflow, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
+	})
+}
+
+// separatesMaintenance tells whether passes have a namespace of their own.
+func (a *App) separatesMaintenance() bool { return a.Maintenance != a.Temporal }
+
+// maintain serves the passes and keeps their Schedules until ctx ends. Jobs do not wait for it: where
+// the namespace of the passes is missing and may not be registered, jobs run, and the list of what
+// requires operator action says that the sweeper does not look.
+func (a *App) maintain(ctx context.Context, opts worker.Options) {
+	if a.separatesMaintenance() {
+		w, err := temporalx.StartWorker(ctx, func() worker.Worker {
+			w := worker.New(a.Maintenance, a.Config.Temporal.TaskQueue, opts)
+			registerPasses(w)
+			a.registerPassActivities(w)
+			return w
+		}, func(err error) { a.reportMaintenance(ctx, err) })
+		if err != nil {
+			return
+		}
+		defer w.Stop()
+		if err := a.promotePasses(ctx); err != nil {
+			return
+		}
+	}
+	var keepers sync.WaitGroup
+	keepers.Go(func() { a.keepSchedules(ctx) })
+	keepers.Go(func() { a.keepReconciles(ctx) })
+	keepers.Wait()
+}
+
+// reportMaintenance logs why the passes cannot be served yet, and registers their namespace where
+// that is missing.
+func (a *App) reportMaintenance(ctx context.Context, err error) {
+	name := a.Config.Temporal.MaintenanceNamespace
+	if temporalx.IsNamespaceMissing(err) {
+		if err = temporalx.RegisterNamespace(ctx, a.Maintenance, name); err == nil {
+			a.Log.Info("registered the namespace of the passes", "namespace", name)
+			return
+		}
+		err = fmt.Errorf("%w: register it by deploy/temporal/namespace.sh, or set temporal.maintenance_namespace to a namespace that exists", err)
+	}
+	a.Log.Warn("passes cannot be served yet; will try again", "namespace", name, "error", err)
+}
+
+// promotePasses makes this build the current one for the passes. It returns an error only when ctx
+// ends.
+func (a *App) promotePasses(ctx context.Context) error {
+	for {
+		err := a.promote(ctx, a.Maintenance)
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		a.Log.Warn("this build serves no passes yet; will try again", "error", err)
+		if err := poll.Sleep(ctx, promoteRetry); err != nil {
+			return err
+		}
+	}
+}
+
+// removeFormerSchedules deletes the Schedules that an earlier release left in the namespace of the
+// jobs. A worker of that release, where one still runs, makes them again; two passes at once do no
+// harm.
+func (a *App) removeFormerSchedules(ctx context.Context) error {
+	if !a.separatesMaintenance() {
+		return nil
+	}
+	queue := a.Config.Temporal.TaskQueue
+	return errors.Join(
+		temporalx.Sweeps{Client: a.Temporal, TaskQueue: queue}.Remove(ctx),
+		temporalx.Bills{Client: a.Temporal, TaskQueue: queue}.Remove(ctx))
+}
+
+// removeFormerReconciles deletes a site's Schedule from the namespace of the jobs.
+func (a *App) removeFormerReconciles(ctx context.Context, siteID string) error {
+	if !a.separatesMaintenance() {
+		return nil
+	}
+	return temporalx.Reconciles{Client: a.Temporal, TaskQueue: a.Config.Temporal.TaskQueue}.Remove(ctx, siteID)
+}
