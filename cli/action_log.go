@@ -3,43 +3,44 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 func (a *app) jobActionLog() *cobra.Command {
-	return a.actionLog("actions JOB", "Every try of a job's stages, newest first", "/admin/jobs/", a.jobOf)
+	return a.actionLog("actions JOB", "Every try of a job's stages, newest first", a.jobOf, func(id, status, action, component string) lister {
+		return listBelow(a.api.ListJobActionLogs, id, &client.ListJobActionLogsParams{
+			Status: optional[client.ListJobActionLogsParamsStatus](status), ActionType: optional[string](action), Component: optional[client.ListJobActionLogsParamsComponent](component),
+		})
+	})
 }
 
 func (a *app) nodeActionLog() *cobra.Command {
-	return a.actionLog("actions NODE", "Every try of the stages of a node's jobs, newest first", "/nodes/", a.nodeOf)
+	return a.actionLog("actions NODE", "Every try of the stages of a node's jobs, newest first", a.nodeOf, func(id, status, action, component string) lister {
+		return listBelow(a.api.ListNodeActionLogs, id, &client.ListNodeActionLogsParams{
+			Status: optional[client.ListNodeActionLogsParamsStatus](status), ActionType: optional[string](action), Component: optional[client.ListNodeActionLogsParamsComponent](component),
+		})
+	})
 }
 
-// actionLog lists the action log of what find finds below path.
-func (a *app) actionLog(use, short, path string, find func(context.Context, string) (string, error)) *cobra.Command {
+// actionLog lists the action log of what find finds.
+func (a *app) actionLog(use, short string, find func(context.Context, string) (string, error), of func(id, status, action, component string) lister) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
 	f := cmd.Flags()
-	values := map[string]*string{
-		"status":      f.String("status", "", "only in this state: in_progress, success or failed"),
-		"action_type": f.String("type", "", "only of this type, such as deploy_via_maas"),
-		"component":   f.String("component", "", "only of this component: api or orchestrator"),
-	}
+	status := f.String("status", "", "only in this state: in_progress, success or failed")
+	action := f.String("type", "", "only of this type, such as deploy_via_maas")
+	component := f.String("component", "", "only of this component: api or orchestrator")
 	f.IntVar(&limit, "limit", 50, "at most so many; 0 is all")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		id, err := find(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		q := url.Values{}
-		for k, v := range values {
-			if *v != "" {
-				q.Set(k, *v)
-			}
-		}
-		raw, err := a.listAll(cmd.Context(), path+url.PathEscape(id)+"/action-logs", q, limit)
+		raw, err := a.listAll(cmd.Context(), of(id, *status, *action, *component), limit)
 		if err != nil {
 			return err
 		}

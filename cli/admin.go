@@ -2,11 +2,12 @@ package cli
 
 import (
 	"encoding/json"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 // apiToken is an API token as the tables show it.
@@ -26,7 +27,7 @@ func (a *app) tokenCommand() *cobra.Command {
 	create.Flags().StringSliceVar(&roles, "roles", []string{"viewer"}, "admin, operator, viewer")
 	create.Flags().DurationVar(&ttl, "ttl", 90*24*time.Hour, "how long it is valid; 0 does not expire")
 	create.RunE = does(func(cmd *cobra.Command, args []string) error {
-		r, err := a.ask(cmd.Context(), "POST", "/admin/api-tokens", map[string]any{"name": args[0], "roles": roles, "ttl": ttl.String()}, nil)
+		r, err := untyped(a.api.CreateAPIToken(cmd.Context(), nil, client.TokenRequest{Name: args[0], Roles: roles, TTL: new(ttl.String())}))
 		if err != nil {
 			return err
 		}
@@ -38,8 +39,8 @@ func (a *app) tokenCommand() *cobra.Command {
 			return a.fields("id", t.ID, "name", t.Name, "roles", strings.Join(t.Roles, ", "), "expires", a.when(t.ExpiresAt), "token", t.Token)
 		})
 	})
-	list := &cobra.Command{Use: "list", Short: "List API tokens", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
-		raw, err := a.listAll(cmd.Context(), "/admin/api-tokens", url.Values{}, 0)
+	show := &cobra.Command{Use: "list", Short: "List API tokens", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+		raw, err := a.listAll(cmd.Context(), list(a.api.ListAPITokens, nil), 0)
 		if err != nil {
 			return err
 		}
@@ -56,8 +57,8 @@ func (a *app) tokenCommand() *cobra.Command {
 		})
 	})}
 	revoke := &cobra.Command{Use: "revoke ID", Short: "Revoke an API token", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
-		_, err := a.ask(cmd.Context(), "DELETE", "/admin/api-tokens/"+url.PathEscape(args[0]), nil, nil)
+		_, err := a.api.RevokeAPIToken(cmd.Context(), args[0])
 		return err
 	})}
-	return group("token", "API tokens", create, list, revoke)
+	return group("token", "API tokens", create, show, revoke)
 }

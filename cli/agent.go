@@ -2,11 +2,12 @@ package cli
 
 import (
 	"encoding/json"
-	"net/url"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 func (a *app) nodeReissueAgent() *cobra.Command {
@@ -31,14 +32,19 @@ func (a *app) nodeReissueAgent() *cobra.Command {
 			return fail(ExitUsage, "name a node or --site, and say with --reason why")
 		}
 		if site == "" {
-			return a.startNodeJob(cmd, args[0], "reissue-agent", map[string]any{"reason": reason}, w)
+			id, err := a.nodeOf(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			r, err := untyped(a.api.ReissueAgent(cmd.Context(), id, nil, client.ReissueAgentRequest{Reason: reason}))
+			return a.followJob(cmd.Context(), r, err, w)
 		}
 		id, err := a.siteOf(cmd.Context(), site)
 		if err != nil {
 			return err
 		}
-		body := map[string]any{"site_id": id, "reason": reason, "all": all, "max_parallel": parallel}
-		r, err := a.ask(cmd.Context(), "POST", "/admin/agent-reissues", body, nil)
+		body := client.SiteReissueRequest{SiteID: id, Reason: reason, All: &all, MaxParallel: new(int64(parallel))}
+		r, err := untyped(a.api.ReissueAgents(cmd.Context(), nil, body))
 		if err != nil || !w.on {
 			return firstError(err, func() error { return a.showBatch(r) })
 		}
@@ -58,14 +64,6 @@ func firstError(err error, next func() error) error {
 	return next()
 }
 
-func (a *app) startNodeJob(cmd *cobra.Command, name, action string, body any, w watchFlags) error {
-	id, err := a.nodeOf(cmd.Context(), name)
-	if err != nil {
-		return err
-	}
-	return a.startJob(cmd.Context(), "/nodes/"+url.PathEscape(id)+"/actions/"+action, body, w)
-}
-
 func (a *app) nodeUpdateAgent() *cobra.Command {
 	var reason, version string
 	var w watchFlags
@@ -80,7 +78,12 @@ func (a *app) nodeUpdateAgent() *cobra.Command {
 		if version == "" || reason == "" {
 			return fail(ExitUsage, "say with --version what to install and with --reason why")
 		}
-		return a.startNodeJob(cmd, args[0], "update-agent", map[string]any{"version": version, "reason": reason}, w)
+		id, err := a.nodeOf(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		r, err := untyped(a.api.UpdateAgent(cmd.Context(), id, nil, client.UpdateAgentRequest{Version: version, Reason: reason}))
+		return a.followJob(cmd.Context(), r, err, w)
 	})
 	return cmd
 }
@@ -111,8 +114,8 @@ func (a *app) agentReleaseCommand() *cobra.Command {
 			if json.Unmarshal(manifest, &m) != nil || m.Version == "" {
 				return fail(ExitUsage, "%s is not the manifest of a release", args[0])
 			}
-			body := map[string]any{"manifest": manifest, "signature": signature, "binary_url": args[2]}
-			r, err := a.ask(cmd.Context(), "PUT", "/admin/agent-releases/"+url.PathEscape(m.Version), body, nil)
+			body := client.AgentReleaseRequest{Manifest: manifest, Signature: signature, BinaryURL: args[2]}
+			r, err := untyped(a.api.AddAgentRelease(cmd.Context(), m.Version, body))
 			if err != nil {
 				return err
 			}
@@ -124,8 +127,8 @@ func (a *app) agentReleaseCommand() *cobra.Command {
 			})
 		}),
 	}
-	list := &cobra.Command{Use: "list", Short: "List the releases of the agent", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
-		raw, err := a.listAll(cmd.Context(), "/admin/agent-releases", url.Values{}, 0)
+	show := &cobra.Command{Use: "list", Short: "List the releases of the agent", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+		raw, err := a.listAll(cmd.Context(), list(a.api.ListAgentReleases, nil), 0)
 		if err != nil {
 			return err
 		}
@@ -141,5 +144,5 @@ func (a *app) agentReleaseCommand() *cobra.Command {
 			return t.flush()
 		})
 	})}
-	return group("agent-release", "Signed releases of the node agent", add, list)
+	return group("agent-release", "Signed releases of the node agent", add, show)
 }

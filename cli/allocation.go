@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -100,12 +100,12 @@ func (l allocation) line() string {
 	return text
 }
 
-// pathOfAllocation returns the path of an allocation below base. It refuses what is not the id of one.
-func pathOfAllocation(base, id string) (string, error) {
+// checkAllocation refuses what is not the id of an allocation.
+func checkAllocation(id string) error {
 	if !strings.HasPrefix(id, "alc_") || !idShape.MatchString(id) {
-		return "", fail(ExitUsage, "%q is not the id of an allocation, alc_...; slipway allocation list shows them", id)
+		return fail(ExitUsage, "%q is not the id of an allocation, alc_...; slipway allocation list shows them", id)
 	}
-	return base + "/allocations/" + id, nil
+	return nil
 }
 
 // operatorFlag is the reason of an operator who acts on a customer's project.
@@ -115,51 +115,40 @@ func (o *operatorFlag) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar((*string)(o), "reason", "", "why; an operator who acts on a customer's project must say it, and its owners see it")
 }
 
-func (o *operatorFlag) headers() map[string]string {
-	if *o == "" {
-		return nil
-	}
-	return map[string]string{reasonHeader: string(*o)}
-}
+func (o *operatorFlag) because() client.RequestEditorFn { return client.Because(string(*o)) }
 
 func (a *app) allocationCommand() *cobra.Command {
 	listed := []string{"id", "project_id", "sku", "status", "hostname", "node_status", "access", "release_attempts", "failure_message"}
 	columns := append(slices.Clone(listed), "job_id", "job_status")
 	return group("allocation", "Allocations: nodes that projects have or have asked for",
 		a.createAllocationCommand(), a.listAllocationsCommand(), a.listAllAllocationsCommand(listed), a.showAllocationCommand(), a.releaseCommand(),
-		a.operatorAction("force-release", "Try a release that failed once more, for operators", columns),
-		a.operatorAction("remove-assignment", "Take the node from an allocation that cannot be released, for operators; the node must be off or quarantined", columns),
+		a.operatorAction("force-release", "Try a release that failed once more, for operators", columns,
+			func(ctx context.Context, id string, body client.ReasonRequest) (answer, error) {
+				return untyped(a.api.ForceRelease(ctx, id, body, client.IfMatch("*")))
+			}),
+		a.operatorAction("remove-assignment", "Take the node from an allocation that cannot be released, for operators; the node must be off or quarantined", columns,
+			func(ctx context.Context, id string, body client.ReasonRequest) (answer, error) {
+				return untyped(a.api.RemoveAssignment(ctx, id, nil, body, client.IfMatch("*")))
+			}),
 	)
 }
 
 // operatorAction is a command that sends an operator's reason to an action of an allocation.
-func (a *app) operatorAction(name, short string, columns []string) *cobra.Command {
+func (a *app) operatorAction(name, short string, columns []string, act func(ctx context.Context, id string, body client.ReasonRequest) (answer, error)) *cobra.Command {
 	cmd := &cobra.Command{Use: name + " ALLOCATION", Short: short, Args: cobra.ExactArgs(1)}
 	reason := cmd.Flags().String("reason", "", "why; the owners of the project see it")
 	_ = cmd.MarkFlagRequired("reason")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		path, err := pathOfAllocation("/admin", args[0])
-		if err != nil {
+		if err := checkAllocation(args[0]); err != nil {
 			return err
 		}
-		r, err := a.ask(cmd.Context(), "POST", path+"/"+name, map[string]any{"reason": *reason}, map[string]string{"If-Match": "*"})
+		r, err := act(cmd.Context(), args[0], client.ReasonRequest{Reason: *reason})
 		if err != nil {
 			return err
 		}
 		return a.show(r.raw, func() error { return a.printRows(r.raw, columns) })
 	})
 	return cmd
-}
-
-// inProject adds the project of a command to a path; "" leaves it to the server.
-func inProject(path, project string, query url.Values) string {
-	if project != "" {
-		query.Set("project_id", project)
-	}
-	if len(query) == 0 {
-		return path
-	}
-	return path + "?" + query.Encode()
 }
 
 const projectHelp = "the project, by id (default: that of the token, or the only one that you have a role in)"
@@ -191,24 +180,27 @@ func (a *app) createAllocationCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		body := map[string]any{"sku_id": sku, "wait_seconds": int(math.Ceil(wait.Seconds()))}
-		set(body, "site_id", site)
-		set(body, "name", name)
+		body := client.AllocationRequest{
+			SkuID: sku, WaitSeconds: new(int64(math.Ceil(wait.Seconds()))), SiteID: optional[string](site), Name: optional[string](name),
+		}
 		if len(keys) > 0 {
-			body["ssh_key_ids"] = keys
+			body.SSHKeyIds = &keys
 		}
 		if expires > 0 {
-			body["expires_at"] = time.Now().Add(expires).UTC().Format(time.RFC3339)
+			body.ExpiresAt = new(time.Now().Add(expires).UTC().Truncate(time.Second))
 		}
 		if cmd.Flags().Changed("max-spend") {
-			body["max_spend_minor"] = maxSpend
+			body.MaxSpendMinor = &maxSpend
 		}
 		if len(tags) > 0 {
-			if body["tags"], err = tagsOf(tags); err != nil {
+			pairs, err := tagsOf(tags)
+			if err != nil {
 				return err
 			}
+			body.Tags = &pairs
 		}
-		r, err := a.ask(cmd.Context(), "POST", inProject("/allocations", project, url.Values{}), body, reason.headers())
+		in := client.CreateOwnAllocationParams{ProjectID: optional[string](project)}
+		r, err := untyped(a.api.CreateOwnAllocation(cmd.Context(), &in, body, reason.because()))
 		if err != nil {
 			return err
 		}
@@ -254,20 +246,20 @@ func (a *app) offered(ctx context.Context, sku string) (string, error) {
 	if id, err := isID("sku_", "SKU", sku); id || err != nil {
 		return sku, err
 	}
-	raw, err := a.listAll(ctx, "/catalogue", url.Values{}, 0)
+	raw, err := a.listAll(ctx, list(a.api.ListCatalogue, nil), 0)
 	if err != nil {
 		return "", err
 	}
-	var list struct {
+	var got struct {
 		Data []struct {
 			ID  string `json:"sku_id"`
 			SKU string `json:"sku"`
 		}
 	}
-	if err := json.Unmarshal(raw, &list); err != nil {
+	if err := json.Unmarshal(raw, &got); err != nil {
 		return "", err
 	}
-	for _, item := range list.Data {
+	for _, item := range got.Data {
 		if item.SKU == sku {
 			return item.ID, nil
 		}
@@ -286,7 +278,10 @@ func (a *app) showOrWatch(ctx context.Context, r answer, w watchFlags, reason op
 		return err
 	}
 	screen := screen{a: a}
-	return a.followWith(ctx, "/allocations/"+url.PathEscape(first.ID), reason.headers(), w, func(r answer) (bool, error) {
+	read := func(ctx context.Context) (answer, error) {
+		return untyped(a.api.GetOwnAllocation(ctx, first.ID, nil, reason.because()))
+	}
+	return a.follow(ctx, read, w, func(r answer) (bool, error) {
 		var l allocation
 		if err := r.into(&l); err != nil {
 			return true, err
@@ -346,11 +341,10 @@ func (a *app) showAllocationCommand() *cobra.Command {
 	watch.add(cmd)
 	reason.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		path, err := pathOfAllocation("", args[0])
-		if err != nil {
+		if err := checkAllocation(args[0]); err != nil {
 			return err
 		}
-		r, err := a.ask(cmd.Context(), "GET", path, nil, reason.headers())
+		r, err := untyped(a.api.GetOwnAllocation(cmd.Context(), args[0], nil, reason.because()))
 		if err != nil {
 			return err
 		}
@@ -366,13 +360,10 @@ func (a *app) releaseCommand() *cobra.Command {
 	watch.add(cmd)
 	reason.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		path, err := pathOfAllocation("", args[0])
-		if err != nil {
+		if err := checkAllocation(args[0]); err != nil {
 			return err
 		}
-		body := map[string]any{}
-		set(body, "reason", string(reason))
-		r, err := a.ask(cmd.Context(), "POST", path+"/release", body, reason.headers())
+		r, err := untyped(a.api.ReleaseOwnAllocation(cmd.Context(), args[0], nil, client.ReleaseRequest{Reason: string(reason)}, reason.because()))
 		if err != nil {
 			return err
 		}

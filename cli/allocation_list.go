@@ -4,11 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -24,18 +24,8 @@ func (f *allocationFilter) add(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.tags, "tag", nil, "only those with this tag, KEY=VALUE; may be repeated")
 }
 
-func (f *allocationFilter) query() url.Values {
-	query := url.Values{}
-	if len(f.status) > 0 {
-		query["status"] = f.status
-	}
-	if len(f.tags) > 0 {
-		query["tag"] = f.tags
-	}
-	if f.project != "" {
-		query.Set("project_id", f.project)
-	}
-	return query
+func (f *allocationFilter) query() client.ListOwnAllocationsParams {
+	return client.ListOwnAllocationsParams{Status: f.status, Tag: f.tags, ProjectID: optional[string](f.project)}
 }
 
 func (a *app) listAllocationsCommand() *cobra.Command {
@@ -58,7 +48,8 @@ func (a *app) listAllocationsCommand() *cobra.Command {
 		if watch.on {
 			return a.watchAllocations(cmd.Context(), filter.query(), watch, reason)
 		}
-		raw, err := a.listAllWith(cmd.Context(), "/allocations", filter.query(), 0, reason.headers())
+		query := filter.query()
+		raw, err := a.listAll(cmd.Context(), list(a.api.ListOwnAllocations, &query, reason.because()), 0)
 		if err != nil {
 			return err
 		}
@@ -107,10 +98,13 @@ const watchedRows = 50
 
 // watchAllocations prints a line for each change of the newest allocations until none of them changes
 // by itself, and then the list.
-func (a *app) watchAllocations(ctx context.Context, query url.Values, w watchFlags, reason operatorFlag) error {
-	query.Set("limit", strconv.Itoa(watchedRows))
+func (a *app) watchAllocations(ctx context.Context, query client.ListOwnAllocationsParams, w watchFlags, reason operatorFlag) error {
+	query.Limit = new(int64(watchedRows))
 	shown := map[string]string{}
-	return a.followWith(ctx, "/allocations?"+query.Encode(), reason.headers(), w, func(r answer) (bool, error) {
+	read := func(ctx context.Context) (answer, error) {
+		return untyped(a.api.ListOwnAllocations(ctx, &query, reason.because()))
+	}
+	return a.follow(ctx, read, w, func(r answer) (bool, error) {
 		rows, err := allocationRows(r.raw)
 		if err != nil {
 			return true, err
@@ -135,11 +129,7 @@ func (a *app) listAllAllocationsCommand(columns []string) *cobra.Command {
 	cmd := &cobra.Command{Use: "list-all", Short: "List the allocations of all customers, for operators", Args: cobra.NoArgs}
 	cmd.Flags().StringSliceVar(&status, "status", nil, "only those in this status, such as release_failed; may be repeated")
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		query := url.Values{}
-		if len(status) > 0 {
-			query["status"] = status
-		}
-		raw, err := a.listAll(cmd.Context(), "/admin/allocations", query, 0)
+		raw, err := a.listAll(cmd.Context(), list(a.api.ListAllAllocations, &client.ListAllAllocationsParams{Status: status}), 0)
 		if err != nil {
 			return err
 		}

@@ -3,12 +3,13 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 // attention is one thing that needs an operator, as the table shows it.
@@ -45,18 +46,15 @@ func (a *app) attentionCommand() *cobra.Command {
 		if asJSON {
 			a.output = "json"
 		}
-		q := url.Values{}
-		if kind != "" {
-			q.Set("kind", kind)
-		}
+		filter := client.ListAttentionParams{Kind: optional[client.ListAttentionParamsKind](kind)}
 		if site != "" {
 			id, err := a.siteOf(cmd.Context(), site)
 			if err != nil {
 				return err
 			}
-			q.Set("site_id", id)
+			filter.SiteID = &id
 		}
-		raw, err := a.listAll(cmd.Context(), "/admin/attention", q, limit)
+		raw, err := a.listAll(cmd.Context(), list(a.api.ListAttention, &filter), limit)
 		if err != nil {
 			return err
 		}

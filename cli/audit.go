@@ -4,21 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/url"
 
 	"github.com/spf13/cobra"
-)
 
-// auditPage is the result of one page of the verification.
-type auditPage struct {
-	Checked int `json:"checked"`
-	Data    []struct {
-		Kind        string `json:"resource_kind"`
-		ID          string `json:"resource_id"`
-		FirstBroken int64  `json:"first_broken_seq"`
-	} `json:"data"`
-	Next string `json:"next_cursor,omitempty"`
-}
+	"github.com/slipway-cloud/slipway/client"
+)
 
 func (a *app) auditCommand() *cobra.Command {
 	return group("audit", "The audit log", a.auditVerify())
@@ -37,14 +27,13 @@ func (a *app) auditVerify() *cobra.Command {
 			return nil
 		},
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			q := url.Values{"limit": {"200"}}
+			q := client.VerifyAuditParams{Limit: new(int64(maxPage))}
 			if len(args) == 2 {
 				id, err := a.auditedResource(cmd.Context(), args[0], args[1])
 				if err != nil {
 					return err
 				}
-				q.Set("resource_kind", args[0])
-				q.Set("resource_id", id)
+				q.ResourceKind, q.ResourceID = &args[0], &id
 			}
 			all, err := a.verifyAudit(cmd.Context(), q)
 			if err != nil {
@@ -76,32 +65,32 @@ func (a *app) auditedResource(ctx context.Context, kind, name string) (string, e
 }
 
 // verifyAudit asks for page after page and returns their sum.
-func (a *app) verifyAudit(ctx context.Context, q url.Values) (all auditPage, err error) {
+func (a *app) verifyAudit(ctx context.Context, q client.VerifyAuditParams) (all client.AuditVerification, err error) {
 	for {
-		r, err := a.ask(ctx, "GET", "/admin/audit/verification?"+q.Encode(), nil, nil)
+		r, err := a.api.VerifyAudit(ctx, &q)
 		if err != nil {
 			return all, err
 		}
-		var page auditPage
-		if err := r.into(&page); err != nil {
+		page, err := r.Decode()
+		if err != nil {
 			return all, err
 		}
 		all.Checked, all.Data = all.Checked+page.Checked, append(all.Data, page.Data...)
-		if page.Next == "" || page.Next == q.Get("cursor") {
+		if page.NextCursor == "" || q.Cursor != nil && page.NextCursor == *q.Cursor {
 			return all, nil
 		}
-		q.Set("cursor", page.Next)
+		q.Cursor = &page.NextCursor
 	}
 }
 
-func (a *app) printAudit(all auditPage) error {
+func (a *app) printAudit(all client.AuditVerification) error {
 	if len(all.Data) == 0 {
 		_, err := fmt.Fprintf(a.Out, "whole: %d chains of the audit log\n", all.Checked)
 		return err
 	}
 	t := a.table("KIND", "RESOURCE", "FIRST BROKEN ROW")
 	for _, b := range all.Data {
-		t.row(b.Kind, b.ID, b.FirstBroken)
+		t.row(b.ResourceKind, b.ResourceID, b.FirstBrokenSeq)
 	}
 	return t.flush()
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -57,11 +57,7 @@ func (a *app) balanceCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "balance PROJECT", Short: "Show the balance that pays for a project", Args: cobra.ExactArgs(1)}
 	reasonFlag(cmd, &reason)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		headers := map[string]string{}
-		if reason != "" {
-			headers[reasonHeader] = reason
-		}
-		r, err := a.ask(cmd.Context(), "GET", "/projects/"+url.PathEscape(args[0])+"/balance", nil, headers)
+		r, err := untyped(a.api.GetBalance(cmd.Context(), args[0], nil, client.Because(reason)))
 		if err != nil {
 			return err
 		}
@@ -72,7 +68,7 @@ func (a *app) balanceCommand() *cobra.Command {
 
 func (a *app) ledgerCommand() *cobra.Command {
 	return a.projectCommandOf(projectAction{
-		use: "ledger PROJECT", short: "List what a project was charged and credited, newest first, in minor units", method: "GET", path: at("/ledger"), list: true,
+		use: "ledger PROJECT", short: "List what a project was charged and credited, newest first, in minor units", list: allOf(a.api.ListLedger),
 		columns: []string{"posted_at", "kind", "amount_minor", "currency", "allocation_id", "effective_at", "reason"},
 	})
 }
@@ -86,19 +82,16 @@ func (a *app) usageCommand() *cobra.Command {
 	cmd.Flags().StringVar(&from, "from", "", "with --days: the first day, as 2026-11-01")
 	cmd.Flags().StringVar(&to, "to", "", "with --days: the last day")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		path, headers := "/projects/"+url.PathEscape(args[0])+"/usage", map[string]string{}
-		if reason != "" {
-			headers[reasonHeader] = reason
-		}
 		if !days {
-			raw, err := a.listAllWith(cmd.Context(), path, url.Values{}, 0, headers)
+			raw, err := a.listAll(cmd.Context(), listBelow(a.api.ListUsage, args[0], nil, client.Because(reason)), 0)
 			if err != nil {
 				return err
 			}
 			columns := []string{"allocation_id", "segment", "rate_minor_per_hour", "start_time", "end_time", "last_billed_at", "cost_minor", "currency"}
 			return a.show(raw, func() error { return a.printRows(raw, columns) })
 		}
-		r, err := a.ask(cmd.Context(), "GET", path+"/days?"+url.Values{"from": {from}, "to": {to}}.Encode(), nil, headers)
+		period := client.ListUsageDaysParams{From: optional[string](from), To: optional[string](to)}
+		r, err := untyped(a.api.ListUsageDays(cmd.Context(), args[0], &period, client.Because(reason)))
 		if err != nil {
 			return err
 		}
@@ -120,11 +113,15 @@ func (a *app) statementCommand() *cobra.Command {
 	reasonFlag(cmd, &reason)
 	cmd.Flags().BoolVar(&asCSV, "csv", false, "comma-separated rows in place of JSON")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		path := "/projects/" + url.PathEscape(args[0]) + "/statements/" + url.PathEscape(args[1])
-		if asCSV {
-			return a.writeLines(cmd.Context(), path+"?format=csv", reason, oneLine, func(last string) bool { return strings.HasPrefix(last, ",total,") })
+		params := client.GetStatementParams{}
+		open := func(ctx context.Context) (*http.Response, error) {
+			return a.api.OpenStatement(ctx, args[0], args[1], &params, client.Because(reason))
 		}
-		return a.writeExport(cmd.Context(), path, reason)
+		if asCSV {
+			params.Format = new(client.GetStatementParamsFormatCsv)
+			return a.writeLines(cmd.Context(), open, oneLine, func(last string) bool { return strings.HasPrefix(last, ",total,") })
+		}
+		return a.writeExport(cmd.Context(), open)
 	})
 	return cmd
 }
@@ -133,19 +130,22 @@ func (a *app) budgetCommand() *cobra.Command {
 	columns := []string{"month", "spent_minor", "limit_minor", "warn_percent"}
 	var percent int
 	return group("budget", "Budgets: what a project may cost in a month until its owners are told",
-		a.projectCommandOf(projectAction{use: "show PROJECT", short: "Show the budget of a project, and what it has cost in this month, in minor units", method: "GET",
-			path: at("/budget"), columns: columns}),
+		a.projectCommandOf(projectAction{use: "show PROJECT", short: "Show the budget of a project, and what it has cost in this month, in minor units",
+			send: ofProject(a.api.GetBudget), columns: columns}),
 		a.projectCommandOf(projectAction{
-			use: "set PROJECT AMOUNT", short: "Set the budget of a project for each month, in minor units", method: "PUT", args: 1, path: at("/budget"), columns: columns,
-			body: func(args []string) (map[string]any, error) {
+			use: "set PROJECT AMOUNT", short: "Set the budget of a project for each month, in minor units", args: 1, columns: columns,
+			send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
 				limit, err := minorUnits("AMOUNT", args[0])
-				return map[string]any{"limit_minor": limit, "warn_percent": percent}, err
+				if err != nil {
+					return answer{}, err
+				}
+				return untyped(a.api.PutBudget(ctx, project, nil, client.BudgetRequest{LimitMinor: limit, WarnPercent: int64(percent)}, because))
 			},
 			flags: func(c *cobra.Command) {
 				c.Flags().IntVar(&percent, "warn-percent", 80, "the part at which they are told first")
 			},
 		}),
-		a.projectCommandOf(projectAction{use: "delete PROJECT", short: "Remove the budget of a project", method: "DELETE", path: at("/budget")}),
+		a.projectCommandOf(projectAction{use: "delete PROJECT", short: "Remove the budget of a project", send: ofProject(a.api.DeleteBudget, client.IfMatch("*"))}),
 	)
 }
 
@@ -158,34 +158,41 @@ func minorUnits(name, text string) (int64, error) {
 }
 
 func (a *app) priceCommand() *cobra.Command {
-	const base = "/admin/prices"
 	columns := []string{"id", "sku_id", "currency", "rate_minor_per_hour", "valid_from", "valid_until"}
 	var currency, from, hash string
 	var confirm bool
-	body := func(ctx context.Context, args []string) (map[string]any, error) {
-		sku, err := a.skuOf(ctx, args[0])
-		if err != nil {
-			return nil, err
+	body := func(ctx context.Context, args []string) (out client.PricePlanRequest, err error) {
+		out.Currency = currency
+		if out.SkuID, err = a.skuOf(ctx, args[0]); err != nil {
+			return out, err
 		}
-		rate, err := minorUnits("RATE", args[1])
-		out := map[string]any{"sku_id": sku, "currency": currency, "rate_minor_per_hour": rate}
 		if from != "" {
-			out["valid_from"] = from
+			begins, err := time.Parse(time.RFC3339, from)
+			if err != nil {
+				return out, fail(ExitUsage, "--from must be a time such as 2026-12-01T00:00:00Z, not %q", from)
+			}
+			out.ValidFrom = &begins
 		}
+		out.RateMinorPerHour, err = minorUnits("RATE", args[1])
 		return out, err
 	}
 	try := a.sendOne("try SKU RATE", "Say what a price would change, with the hash that price create needs", 2,
 		[]string{"sku_id", "currency", "rate_minor_per_hour", "valid_from", "factor", "needs_confirmation", "affected", "plan_hash"},
-		func(ctx context.Context, args []string) (string, string, any, error) {
+		func(ctx context.Context, args []string) (answer, error) {
 			b, err := body(ctx, args)
-			return http.MethodPost, base + "/plan", b, err
+			if err != nil {
+				return answer{}, err
+			}
+			return untyped(a.api.PlanPrice(ctx, b))
 		})
-	create := a.sendOne("create SKU RATE", "Set a price: RATE minor units for each hour of one node", 2, columns, func(ctx context.Context, args []string) (string, string, any, error) {
+	create := a.sendOne("create SKU RATE", "Set a price: RATE minor units for each hour of one node", 2, columns, func(ctx context.Context, args []string) (answer, error) {
 		b, err := body(ctx, args)
-		if err == nil {
-			b["plan_hash"], b["confirm"] = hash, confirm
+		if err != nil {
+			return answer{}, err
 		}
-		return http.MethodPost, base, b, err
+		return untyped(a.api.CreatePrice(ctx, nil, client.PriceRequest{
+			SkuID: b.SkuID, Currency: b.Currency, RateMinorPerHour: b.RateMinorPerHour, ValidFrom: b.ValidFrom, PlanHash: &hash, Confirm: &confirm,
+		}))
 	})
 	create.Flags().StringVar(&hash, "plan-hash", "", "of slipway price try with the same price")
 	create.Flags().BoolVar(&confirm, "confirm", false, "that a price of zero, or one below half or above twice the price before, is meant")
@@ -193,21 +200,24 @@ func (a *app) priceCommand() *cobra.Command {
 		c.Flags().StringVar(&currency, "currency", "USD", "currency of the billing accounts that pay it")
 		c.Flags().StringVar(&from, "from", "", "when it begins, as 2026-12-01T00:00:00Z, at least an hour ahead (default: in 65 minutes)")
 	}
-	return group("price", "Prices of SKUs", a.listOf("list", "List prices, past and future ones too", base, columns...), try, create)
+	return group("price", "Prices of SKUs", a.listOf("list", "List prices, past and future ones too", list(a.api.ListPrices, nil), columns...), try, create)
 }
 
 func (a *app) adjustmentCommand() *cobra.Command {
 	var project, reason string
 	create := a.sendOne("create ACCOUNT AMOUNT", "Book AMOUNT minor units on a balance; a negative amount, after --, is taken from it", 2,
 		[]string{"transaction_id", "billing_account_id", "project_id", "amount_minor", "currency", "reason", "posted_at"},
-		func(ctx context.Context, args []string) (string, string, any, error) {
+		func(ctx context.Context, args []string) (answer, error) {
 			account, err := a.accountOf(ctx, args[0])
 			if err != nil {
-				return "", "", nil, err
+				return answer{}, err
 			}
 			amount, err := minorUnits("AMOUNT", args[1])
-			return http.MethodPost, "/admin/adjustments",
-				map[string]any{"billing_account_id": account, "project_id": project, "amount_minor": amount, "reason": reason}, err
+			if err != nil {
+				return answer{}, err
+			}
+			body := client.AdjustmentRequest{BillingAccountID: account, ProjectID: project, AmountMinor: amount, Reason: reason}
+			return untyped(a.api.CreateAdjustment(ctx, nil, body))
 		})
 	create.Flags().StringVar(&project, "project", "", "the project on whose statement it stands")
 	create.Flags().StringVar(&reason, "reason", "", "why; those who pay for the project see it")
@@ -223,15 +233,22 @@ func (a *app) thresholdsCommand() *cobra.Command {
 	var cmd *cobra.Command
 	cmd = a.sendOne("thresholds ACCOUNT", "Set the balances at which the state of an account changes, in minor units", 1,
 		[]string{"billing_account_id", "state", "balance_minor", "currency", "grace_seconds"},
-		func(ctx context.Context, args []string) (string, string, any, error) {
+		func(ctx context.Context, args []string) (answer, error) {
 			account, err := a.accountOf(ctx, args[0])
-			body := map[string]any{"grace_seconds": int(grace.Seconds()), "reason": reason}
-			for name, amount := range amounts {
-				if cmd.Flags().Changed(name) {
-					body[name+"_minor"] = *amount
-				}
+			if err != nil {
+				return answer{}, err
 			}
-			return http.MethodPut, "/admin/billing-accounts/" + url.PathEscape(account) + "/thresholds", body, err
+			given := func(name string) *int64 {
+				if !cmd.Flags().Changed(name) {
+					return nil
+				}
+				return amounts[name]
+			}
+			body := client.ThresholdsRequest{
+				GraceSeconds: new(int64(grace.Seconds())), Reason: reason,
+				LowMinor: given("low"), DepletedMinor: given("depleted"), RearmMinor: given("rearm"),
+			}
+			return untyped(a.api.SetAccountThresholds(ctx, account, nil, body, client.IfMatch("*")))
 		})
 	f := cmd.Flags()
 	f.Int64Var(amounts["low"], "low", 0, "low_balance at this balance and below (default: 10 whole units)")
@@ -246,8 +263,8 @@ func (a *app) thresholdsCommand() *cobra.Command {
 func (a *app) billingCommand() *cobra.Command {
 	var reason string
 	resume := a.sendOne("resume", "Let depleted accounts be released again, after a look at why so many were depleted at once", 0, nil,
-		func(context.Context, []string) (string, string, any, error) {
-			return http.MethodPost, "/admin/billing/resume", map[string]any{"reason": reason}, nil
+		func(ctx context.Context, _ []string) (answer, error) {
+			return untyped(a.api.ResumeEnforcement(ctx, client.ReasonRequest{Reason: reason}))
 		})
 	resume.Flags().StringVar(&reason, "reason", "", "why; it stands in the audit log")
 	_ = resume.MarkFlagRequired("reason")

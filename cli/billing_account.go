@@ -2,24 +2,17 @@ package cli
 
 import (
 	"context"
-	"net/url"
 	"strconv"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 // sendOne makes a command that sends one request and prints the answer.
-func (a *app) sendOne(use, short string, args int, columns []string, request func(ctx context.Context, args []string) (method, path string, body any, err error)) *cobra.Command {
+func (a *app) sendOne(use, short string, args int, columns []string, send func(ctx context.Context, args []string) (answer, error)) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(args), RunE: does(func(cmd *cobra.Command, args []string) error {
-		method, path, body, err := request(cmd.Context(), args)
-		if err != nil {
-			return err
-		}
-		headers := map[string]string{}
-		if method == "DELETE" || method == "PUT" {
-			headers["If-Match"] = "*"
-		}
-		r, err := a.ask(cmd.Context(), method, path, body, headers)
+		r, err := send(cmd.Context(), args)
 		if err != nil || len(r.raw) == 0 {
 			return err
 		}
@@ -28,63 +21,69 @@ func (a *app) sendOne(use, short string, args int, columns []string, request fun
 }
 
 func (a *app) accountOf(ctx context.Context, name string) (string, error) {
-	return a.byName(ctx, "acc_", "billing-account", "/admin/billing-accounts", name)
+	return a.byName(ctx, "acc_", "billing-account", list(a.api.ListBillingAccounts, nil), name)
 }
 
 func (a *app) billingAccountCommand() *cobra.Command {
-	const base = "/admin/billing-accounts"
 	columns := []string{"id", "name", "max_projects", "currency"}
-	one := func(method string) func(context.Context, []string) (string, string, any, error) {
-		return func(ctx context.Context, args []string) (string, string, any, error) {
-			id, err := a.accountOf(ctx, args[0])
-			return method, base + "/" + url.PathEscape(id), nil, err
+	show := func(ctx context.Context, args []string) (answer, error) {
+		id, err := a.accountOf(ctx, args[0])
+		if err != nil {
+			return answer{}, err
 		}
+		return untyped(a.api.GetBillingAccount(ctx, id))
+	}
+	remove := func(ctx context.Context, args []string) (answer, error) {
+		id, err := a.accountOf(ctx, args[0])
+		if err != nil {
+			return answer{}, err
+		}
+		return untyped(a.api.DeleteBillingAccount(ctx, id, nil, client.IfMatch("*")))
 	}
 	var maxProjects int
 	var currency string
-	create := a.sendOne("create NAME", "Create a billing account", 1, columns, func(_ context.Context, args []string) (string, string, any, error) {
-		return "POST", base, map[string]any{"name": args[0], "max_projects": maxProjects, "currency": currency}, nil
+	create := a.sendOne("create NAME", "Create a billing account", 1, columns, func(ctx context.Context, args []string) (answer, error) {
+		return untyped(a.api.CreateBillingAccount(ctx, nil, client.NewBillingAccountRequest{Name: args[0], MaxProjects: new(int64(maxProjects)), Currency: &currency}))
 	})
 	create.Flags().IntVar(&maxProjects, "max-projects", 20, "projects that are not closed, at most")
 	create.Flags().StringVar(&currency, "currency", "USD", "of its balance, prices and statements; it is never changed")
 	return group("billing-account", "Billing accounts: who pays for projects",
-		a.listOf("list", "List billing accounts", base, columns...), create,
-		a.sendOne("show ACCOUNT", "Show a billing account", 1, columns, one("GET")),
-		a.sendOne("delete ACCOUNT", "Delete a billing account without projects", 1, columns, one("DELETE")),
+		a.listOf("list", "List billing accounts", list(a.api.ListBillingAccounts, nil), columns...), create,
+		a.sendOne("show ACCOUNT", "Show a billing account", 1, columns, show),
+		a.sendOne("delete ACCOUNT", "Delete a billing account without projects", 1, columns, remove),
 		a.thresholdsCommand(),
 	)
 }
 
-// quotaPath returns the path of a quota; sku is a SKU or total.
-func (a *app) quotaPath(ctx context.Context, project, sku string) (string, error) {
-	if sku != "total" {
-		id, err := a.skuOf(ctx, sku)
-		if err != nil {
-			return "", err
-		}
-		sku = id
+// quotaOf returns what a quota is of: the id of a SKU, or total.
+func (a *app) quotaOf(ctx context.Context, sku string) (string, error) {
+	if sku == "total" {
+		return sku, nil
 	}
-	return "/admin/projects/" + url.PathEscape(project) + "/quotas/" + url.PathEscape(sku), nil
+	return a.skuOf(ctx, sku)
 }
 
 func (a *app) quotaCommand() *cobra.Command {
 	columns := []string{"sku", "sku_id", "max_nodes"}
 	var reason string
 	put := a.sendOne("set PROJECT SKU NODES", "Set how many nodes a project may have of a SKU, or of all with total", 3, columns,
-		func(ctx context.Context, args []string) (string, string, any, error) {
+		func(ctx context.Context, args []string) (answer, error) {
 			n, err := strconv.Atoi(args[2])
 			if err != nil {
-				return "", "", nil, fail(ExitUsage, "NODES must be a number, not %q", args[2])
+				return answer{}, fail(ExitUsage, "NODES must be a number, not %q", args[2])
 			}
-			path, err := a.quotaPath(ctx, args[0], args[1])
-			return "PUT", path, map[string]any{"max_nodes": n, "reason": reason}, err
+			sku, err := a.quotaOf(ctx, args[1])
+			if err != nil {
+				return answer{}, err
+			}
+			return untyped(a.api.SetQuota(ctx, args[0], sku, client.QuotaRequest{MaxNodes: int64(n), Reason: reason}))
 		})
 	remove := &cobra.Command{
 		Use: "delete PROJECT SKU", Short: "Remove a quota; without the total a project may have no nodes", Args: cobra.ExactArgs(2),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			path, err := a.quotaPath(cmd.Context(), args[0], args[1])
+			sku, err := a.quotaOf(cmd.Context(), args[1])
 			if err == nil {
-				_, err = a.ask(cmd.Context(), "DELETE", path, nil, map[string]string{reasonHeader: reason})
+				_, err = a.api.DeleteQuota(cmd.Context(), args[0], sku, nil, client.Because(reason))
 			}
 			return err
 		}),
@@ -94,7 +93,7 @@ func (a *app) quotaCommand() *cobra.Command {
 		_ = c.MarkFlagRequired("reason")
 	}
 	return group("quota", "Quotas: how many nodes a project may have",
-		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List the quotas of a project", method: "GET", path: at("/quotas"), columns: columns}), put,
+		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List the quotas of a project", send: ofProject(a.api.ListProjectQuotas), columns: columns}), put,
 		remove,
 	)
 }
@@ -102,10 +101,13 @@ func (a *app) quotaCommand() *cobra.Command {
 func (a *app) catalogueCommand() *cobra.Command {
 	var profile, title, description, isolation string
 	offer := a.sendOne("create SKU", "Offer a SKU to customers, or change the offer", 1, []string{"sku_id", "title", "isolation"},
-		func(ctx context.Context, args []string) (string, string, any, error) {
+		func(ctx context.Context, args []string) (answer, error) {
 			id, err := a.skuOf(ctx, args[0])
-			return "PUT", "/admin/catalogue/" + url.PathEscape(id),
-				map[string]any{"profile_id": profile, "title": title, "description": description, "isolation": isolation}, err
+			if err != nil {
+				return answer{}, err
+			}
+			body := client.OfferRequest{ProfileID: profile, Title: title, Description: description, Isolation: client.OfferRequestIsolation(isolation)}
+			return untyped(a.api.PutCatalogueItem(ctx, id, body))
 		})
 	offer.Flags().StringVar(&profile, "profile", "", "what is deployed, by id")
 	offer.Flags().StringVar(&title, "title", "", "what customers see")
@@ -115,10 +117,13 @@ func (a *app) catalogueCommand() *cobra.Command {
 		_ = offer.MarkFlagRequired(required)
 	}
 	return group("catalogue", "The catalogue: SKUs that customers can ask for",
-		a.listOf("list", "List the catalogue", "/catalogue", "sku", "title", "gpus", "isolation", "availability"), offer,
-		a.sendOne("delete SKU", "Take a SKU out of the catalogue", 1, nil, func(ctx context.Context, args []string) (string, string, any, error) {
+		a.listOf("list", "List the catalogue", list(a.api.ListCatalogue, nil), "sku", "title", "gpus", "isolation", "availability"), offer,
+		a.sendOne("delete SKU", "Take a SKU out of the catalogue", 1, nil, func(ctx context.Context, args []string) (answer, error) {
 			id, err := a.skuOf(ctx, args[0])
-			return "DELETE", "/admin/catalogue/" + url.PathEscape(id), nil, err
+			if err != nil {
+				return answer{}, err
+			}
+			return untyped(a.api.DeleteCatalogueItem(ctx, id))
 		}),
 	)
 }

@@ -4,11 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 // bmc is a BMC as the tables show it.
@@ -41,10 +42,12 @@ func (b bmc) logins() string {
 func (a *app) bmcCommand() *cobra.Command {
 	return group("bmc", "BMCs: their logins and certificates. A BMC is named by its id or by the hostname of its node",
 		a.bmcList(),
-		a.bmcCall("show BMC", "Show a BMC", cobra.ExactArgs(1), func([]string) (string, string, any) { return "GET", "", nil }),
+		a.bmcCall("show BMC", "Show a BMC", cobra.ExactArgs(1), func(ctx context.Context, id string, _ []string) (answer, error) {
+			return untyped(a.api.GetBmc(ctx, id))
+		}),
 		a.bmcRotate(), a.bmcRotations(), a.bmcSetCredential(),
-		a.bmcCall("approve-pin BMC PIN", "Approve the certificate pin that waits, after comparing it", cobra.ExactArgs(2), func(args []string) (string, string, any) {
-			return "POST", "/actions/approve-pin", map[string]any{"pin_sha256": args[1]}
+		a.bmcCall("approve-pin BMC PIN", "Approve the certificate pin that waits, after comparing it", cobra.ExactArgs(2), func(ctx context.Context, id string, args []string) (answer, error) {
+			return untyped(a.api.ApproveBmcPin(ctx, id, client.ApproveBmcPinRequest{PinSha256: args[1]}))
 		}),
 		a.bmcClearBlock(),
 	)
@@ -63,7 +66,7 @@ func (a *app) bmcOf(ctx context.Context, name string) (string, error) {
 	var got struct {
 		BMCID string `json:"bmc_id"`
 	}
-	if err := a.call(ctx, "GET", "/nodes/"+url.PathEscape(id), nil, &got); err != nil {
+	if err := into(&got)(untyped(a.api.GetNode(ctx, id))); err != nil {
 		return "", err
 	}
 	if got.BMCID == "" {
@@ -72,21 +75,14 @@ func (a *app) bmcOf(ctx context.Context, name string) (string, error) {
 	return got.BMCID, nil
 }
 
-// bmcPath is where a BMC's part stands.
-func (a *app) bmcPath(ctx context.Context, name, part string) (string, error) {
-	id, err := a.bmcOf(ctx, name)
-	return "/admin/bmcs/" + url.PathEscape(id) + part, err
-}
-
 // bmcCall is a command that answers with the BMC.
-func (a *app) bmcCall(use, short string, args cobra.PositionalArgs, request func(args []string) (method, path string, body any)) *cobra.Command {
+func (a *app) bmcCall(use, short string, args cobra.PositionalArgs, ask func(ctx context.Context, id string, args []string) (answer, error)) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: args, RunE: does(func(cmd *cobra.Command, args []string) error {
-		method, part, body := request(args)
-		path, err := a.bmcPath(cmd.Context(), args[0], part)
+		id, err := a.bmcOf(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		r, err := a.ask(cmd.Context(), method, path, body, nil)
+		r, err := ask(cmd.Context(), id, args)
 		if err != nil {
 			return err
 		}
@@ -112,7 +108,7 @@ func (a *app) bmcList() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List BMCs", Args: cobra.NoArgs}
 	cmd.Flags().IntVar(&limit, "limit", 50, "at most so many; 0 is all")
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		raw, err := a.listAll(cmd.Context(), "/admin/bmcs", url.Values{}, limit)
+		raw, err := a.listAll(cmd.Context(), list(a.api.ListBmcs, nil), limit)
 		if err != nil {
 			return err
 		}
@@ -139,11 +135,11 @@ func (a *app) bmcClearBlock() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the audit log")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		path, err := a.bmcPath(cmd.Context(), args[0], "/actions/clear-auth-block")
+		id, err := a.bmcOf(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		r, err := a.ask(cmd.Context(), "POST", path, map[string]any{"reason": reason}, nil)
+		r, err := untyped(a.api.ClearBmcAuthBlock(cmd.Context(), id, client.ClearBmcAuthBlockRequest{Reason: reason}))
 		if err != nil {
 			return err
 		}
@@ -160,16 +156,16 @@ func (a *app) bmcSetCredential() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the audit log")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		path, err := a.bmcPath(cmd.Context(), args[0], "")
+		id, err := a.bmcOf(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		now, err := a.ask(cmd.Context(), "GET", path, nil, nil)
+		now, err := a.api.GetBmc(cmd.Context(), id)
 		if err != nil {
 			return err
 		}
-		body := map[string]any{"credential_ref": args[1], "reason": reason}
-		r, err := a.ask(cmd.Context(), "PUT", path+"/credential", body, map[string]string{"If-Match": now.etag})
+		body := client.SetBmcCredentialRequest{CredentialRef: args[1], Reason: reason}
+		r, err := untyped(a.api.SetBmcCredential(cmd.Context(), id, nil, body, client.IfMatch(now.ETag)))
 		if err != nil {
 			return err
 		}
@@ -188,11 +184,12 @@ func (a *app) bmcRotate() *cobra.Command {
 	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the history and in the audit log")
 	w.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		path, err := a.bmcPath(cmd.Context(), args[0], "/rotations")
+		id, err := a.bmcOf(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		return a.startJob(cmd.Context(), path, map[string]any{"reason": reason}, w)
+		r, err := untyped(a.api.RotateBmcCredential(cmd.Context(), id, nil, client.RotationRequest{Reason: reason}))
+		return a.followJob(cmd.Context(), r, err, w)
 	})
 	return cmd
 }
@@ -214,11 +211,11 @@ func (a *app) bmcRotations() *cobra.Command {
 	cmd := &cobra.Command{Use: "rotations BMC", Short: "List a BMC's rotations, newest first", Args: cobra.ExactArgs(1)}
 	cmd.Flags().IntVar(&limit, "limit", 50, "at most so many; 0 is all")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		path, err := a.bmcPath(cmd.Context(), args[0], "/rotations")
+		id, err := a.bmcOf(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		raw, err := a.listAll(cmd.Context(), path, url.Values{}, limit)
+		raw, err := a.listAll(cmd.Context(), listBelow(a.api.ListBmcRotations, id, nil), limit)
 		if err != nil {
 			return err
 		}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"strings"
 
@@ -25,7 +24,7 @@ func (a *app) bundleOf(cmd *cobra.Command, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := a.ask(cmd.Context(), "GET", "/nodes/"+url.PathEscape(id)+"/certificates", nil, nil)
+	r, err := untyped(a.api.NodeCertificates(cmd.Context(), id))
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 // The exit codes, distinct so that scripts can tell them apart.
@@ -41,7 +43,7 @@ type Env struct {
 	Terminal bool
 	// ConfigPath keeps the contexts; "" is ~/.config/slipway/config.yaml.
 	ConfigPath string
-	Client     *http.Client // nil: one with deadlines
+	Client     *http.Client // nil: one that follows no redirect
 	Version    string
 	// RunSSH runs ssh with arguments; nil runs the one of this machine.
 	RunSSH func(ctx context.Context, args []string) error
@@ -63,6 +65,8 @@ type app struct {
 	output  string
 	key     string
 	timeout time.Duration
+	api     *client.Client
+	signing *account      // what login signs in to, before it is kept
 	raw     bool          // print texts unchanged
 	utc     bool          // print times, not their distance from now
 	skew    time.Duration // how far the server's clock is ahead of this one
@@ -92,13 +96,18 @@ func Run(ctx context.Context, e Env, args []string) int {
 	}
 	a := &app{Env: e, screen: e.Out}
 	a.Out, a.Err = &textWriter{w: e.Out, raw: &a.raw}, &textWriter{w: e.Err, raw: &a.raw}
+	api, err := a.newAPI()
+	if err != nil {
+		fmt.Fprintf(a.Err, "slipway: %v\n", err)
+		return ExitError
+	}
+	a.api = api
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
-	err := root.ExecuteContext(ctx)
-	if err == nil {
+	if err = root.ExecuteContext(ctx); err == nil {
 		return ExitOK
 	}
 	var f *failure
@@ -140,6 +149,7 @@ func (a *app) root() *cobra.Command {
 	f.BoolVar(&a.utc, "utc", false, "print times in UTC; without it tables say how long ago they were")
 	f.DurationVar(&a.timeout, "request-timeout", time.Minute, "how long one request may take")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		a.api.Timeout = a.timeout
 		if err := checkFlags(cmd); err != nil {
 			return err
 		}
@@ -171,11 +181,6 @@ func group(use, short string, children ...*cobra.Command) *cobra.Command {
 // does wraps what a command does, so that its errors are told from wrong usage.
 func does(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		err := run(cmd, args)
-		var f *failure
-		if err == nil || errors.As(err, &f) {
-			return err
-		}
-		return &failure{ExitError, err}
+		return asFailure(run(cmd, args))
 	}
 }

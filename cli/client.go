@@ -1,32 +1,24 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/slipway-cloud/slipway/internal/poll"
+	"github.com/slipway-cloud/slipway/client"
 )
 
-const (
-	maxAnswer = 32 << 20 // bytes
-	maxLater  = 30       // seconds
-)
-
-// answer is what the API said.
+// answer is what the API said, to a command that prints the answers of several operations alike.
 type answer struct {
 	raw  []byte
 	etag string
@@ -39,19 +31,48 @@ func (r answer) into(v any) error {
 	return nil
 }
 
-// problemDoc is a problem document (RFC 9457) as the API writes it.
-type problemDoc struct {
-	Type, Title, Detail string
-	Status              int
-	RequestID           string `json:"request_id"`
-	FailureClass        string `json:"failure_class"`
-	Runbook             string
-	Existing            string
-	Allowed             []string
-	Errors              []struct{ Location, Message string }
+// untyped takes the type off an answer.
+func untyped[T any](r client.Answer[T], err error) (answer, error) {
+	return answer{r.Raw, r.ETag}, err
 }
 
-func (p problemDoc) text() string {
+// into returns a function that decodes an answer into v.
+func into(v any) func(answer, error) error {
+	return func(r answer, err error) error {
+		if err != nil {
+			return err
+		}
+		return r.into(v)
+	}
+}
+
+// lister asks for a list. The editors choose its page.
+type lister func(ctx context.Context, editors ...client.RequestEditorFn) (answer, error)
+
+// list returns a lister of an operation.
+func list[T, P any](call func(context.Context, *P, ...client.RequestEditorFn) (client.Answer[T], error), params *P, always ...client.RequestEditorFn) lister {
+	return func(ctx context.Context, editors ...client.RequestEditorFn) (answer, error) {
+		return untyped(call(ctx, params, append(editors, always...)...))
+	}
+}
+
+// listBelow returns a lister of an operation that lists what the thing with the id has.
+func listBelow[T, P any](call func(context.Context, string, *P, ...client.RequestEditorFn) (client.Answer[T], error), id string, params *P, always ...client.RequestEditorFn) lister {
+	return func(ctx context.Context, editors ...client.RequestEditorFn) (answer, error) {
+		return untyped(call(ctx, id, params, append(editors, always...)...))
+	}
+}
+
+// optional returns nil for a flag that was not given.
+func optional[S ~string](text string) *S {
+	if text == "" {
+		return nil
+	}
+	return new(S(text))
+}
+
+// problemText is a problem document in words.
+func problemText(p client.Problem) string {
 	var b strings.Builder
 	b.WriteString(oneLine(p.Detail))
 	for _, e := range p.Errors {
@@ -88,109 +109,66 @@ func exitOf(status int) int {
 	return ExitError
 }
 
-// call asks the API and decodes the answer into v, which may be nil.
-func (a *app) call(ctx context.Context, method, path string, body, v any) error {
-	acc, err := a.account()
-	if err != nil {
+// asFailure returns an error with the exit code it ends in.
+func asFailure(err error) error {
+	var f *failure
+	var refusal *client.Refusal
+	var lost *client.Unreachable
+	switch {
+	case err == nil || errors.As(err, &f):
+		return err
+	case errors.As(err, &refusal) && refusal.Detail == "":
+		return &failure{ExitError, err}
+	case errors.As(err, &refusal):
+		return repeatable(fail(exitOf(refusal.Status), "%s", problemText(refusal.Problem)), refusal.Key)
+	case errors.As(err, &lost):
+		return repeatable(&failure{ExitUnreachable, err}, lost.Key)
+	}
+	return &failure{ExitError, err}
+}
+
+// repeatable says how a change can be asked for once more of which it is not known whether it was
+// made.
+func repeatable(err error, key string) error {
+	var f *failure
+	if key == "" || !errors.As(err, &f) || f.code != ExitUnreachable {
 		return err
 	}
-	return a.callAs(ctx, acc, method, path, body, v)
+	return fail(ExitUnreachable, "%w\n  if it is not known whether it was done, this does it at most once: repeat the command with --idempotency-key %s", f.err, key)
 }
 
-func (a *app) callAs(ctx context.Context, acc account, method, path string, body, v any) error {
-	r, err := a.send(ctx, acc, method, path, body, nil)
-	if err != nil || v == nil {
-		return err
-	}
-	return r.into(v)
+// anyServer stands for the server of the context until a request is sent: flags choose the context.
+const anyServer = "http://server.invalid"
+
+// newAPI returns a client of the server of the context.
+func (a *app) newAPI() (*client.Client, error) {
+	return client.New(client.Config{Server: anyServer, HTTP: sender{a}, UserAgent: "slipway/" + a.Version, Key: a.idempotencyKey})
 }
 
-// ask is call for those who need the whole answer.
-func (a *app) ask(ctx context.Context, method, path string, body any, headers map[string]string) (answer, error) {
-	acc, err := a.account()
-	if err != nil {
-		return answer{}, err
-	}
-	return a.send(ctx, acc, method, path, body, headers)
-}
+// sender sends requests to the server of the context, with its token.
+type sender struct{ a *app }
 
-// send sends a request. Each POST carries an idempotency key. A read is repeated while the server
-// asks to come back later and the time of the request is not over.
-func (a *app) send(ctx context.Context, acc account, method, path string, body any, headers map[string]string) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
-	key := ""
-	if method == http.MethodPost {
-		key = a.idempotencyKey()
-	}
-	for {
-		r, later, err := a.sendOnce(ctx, acc, method, path, key, body, headers)
-		if method == http.MethodGet && later > 0 && poll.Sleep(ctx, later) == nil {
-			continue
-		}
-		var f *failure
-		if key != "" && errors.As(err, &f) && f.code == ExitUnreachable {
-			err = fail(ExitUnreachable, "%w\n  if it is not known whether it was done, this does it at most once: repeat the command with --idempotency-key %s", f.err, key)
-		}
-		return r, err
-	}
-}
-
-// sendOnce sends one request. later is how long the server asks to wait before it is repeated, 0
-// where it does not.
-func (a *app) sendOnce(ctx context.Context, acc account, method, path, key string, body any, headers map[string]string) (r answer, later time.Duration, err error) {
-	res, err := a.open(ctx, acc, method, path, key, body, headers)
-	if err != nil {
-		return answer{}, 0, err
-	}
-	defer func() { _ = res.Body.Close() }()
-	raw, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-	if err != nil {
-		return answer{}, 0, fail(ExitUnreachable, "the answer of %s broke off: %w", acc.Server, bare(err))
-	}
-	if res.StatusCode == http.StatusServiceUnavailable {
-		seconds, _ := strconv.Atoi(res.Header.Get("Retry-After")) // 0 where there is none
-		later = time.Duration(min(max(seconds, 0), maxLater)) * time.Second
-	}
-	r, err = checkAnswer(res, raw)
-	return r, later, err
-}
-
-// open sends one request and returns the answer with its body, which the caller closes.
-func (a *app) open(ctx context.Context, acc account, method, path, key string, body any, headers map[string]string) (*http.Response, error) {
-	var in io.Reader
-	if body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
-			return nil, err
-		}
-		in = bytes.NewReader(b)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, acc.Server+"/api/v1"+path, in)
+// Do sends one request. It returns an error when there is no context.
+func (s sender) Do(req *http.Request) (*http.Response, error) {
+	acc, err := s.a.account()
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Authorization", "Bearer "+acc.Token)
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", "slipway/"+a.Version)
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+	out := req.Clone(req.Context())
+	if out.URL, err = url.Parse(acc.Server + req.URL.RequestURI()); err != nil {
+		return nil, err
 	}
-	if key != "" {
-		req.Header.Set("Idempotency-Key", key)
-	}
-	for k, v := range headers {
-		req.Header.Set(k, v)
-	}
-	client, err := a.client(acc)
+	out.Host = out.URL.Host
+	out.Header.Set("Authorization", "Bearer "+acc.Token)
+	transport, err := s.a.transport(acc)
 	if err != nil {
 		return nil, err
 	}
-	res, err := client.Do(req)
+	res, err := transport.Do(out)
 	if err != nil {
-		return nil, fail(ExitUnreachable, "the server %s cannot be reached: %w", acc.Server, bare(err))
+		return nil, &client.Unreachable{Server: acc.Server, Key: client.KeyOf(out), Err: bare(err)}
 	}
-	a.noteServerTime(res.Header.Get("Date"))
+	s.a.noteServerTime(res.Header.Get("Date"))
 	return res, nil
 }
 
@@ -206,17 +184,6 @@ func (a *app) noteServerTime(date string) {
 	}
 }
 
-func checkAnswer(res *http.Response, raw []byte) (answer, error) {
-	if res.StatusCode < http.StatusMultipleChoices {
-		return answer{raw, res.Header.Get("ETag")}, nil
-	}
-	var p problemDoc
-	if json.Unmarshal(raw, &p) != nil || p.Detail == "" {
-		return answer{}, fail(ExitError, "the server answered %s and no problem document; is this a Slipway API?", res.Status)
-	}
-	return answer{}, fail(exitOf(res.StatusCode), "%s", p.text())
-}
-
 // idempotencyKey is the flag's, or a new one for each request.
 func (a *app) idempotencyKey() string {
 	if a.key != "" {
@@ -225,7 +192,7 @@ func (a *app) idempotencyKey() string {
 	return uuid.NewString()
 }
 
-func (a *app) client(acc account) (*http.Client, error) {
+func (a *app) transport(acc account) (*http.Client, error) {
 	if a.Client != nil {
 		return a.Client, nil
 	}

@@ -3,12 +3,13 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"net/url"
 	"regexp"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 // completionLimit bounds the question that a shell asks while the user waits at the prompt.
@@ -20,16 +21,17 @@ const maxCompletions = 200
 // completions are the lists whose names a shell completes, by the word that stands for one in the
 // usage of a command, and the flag that takes one.
 var completions = []struct {
-	word, flag, path string
+	word, flag string
+	list       func(*app) lister
 	// query narrows the list down to what begins with the text, "" where the API cannot.
 	query string
 }{
-	{"NODE", "node", "/nodes", "q"},
-	{"JOB", "", "/admin/jobs", ""},
-	{"SITE", "site", "/admin/maas-sites", ""},
-	{"SKU", "sku", "/admin/skus", ""},
-	{"BATCH", "batch", "/admin/onboarding-batches", ""},
-	{"FINDING", "", "/admin/drift", ""},
+	{"NODE", "node", func(a *app) lister { return list(a.api.ListNodes, nil) }, "q"},
+	{"JOB", "", func(a *app) lister { return list(a.api.ListJobs, nil) }, ""},
+	{"SITE", "site", func(a *app) lister { return list(a.api.ListSites, nil) }, ""},
+	{"SKU", "sku", func(a *app) lister { return list(a.api.ListSkus, nil) }, ""},
+	{"BATCH", "batch", func(a *app) lister { return list(a.api.ListOnboardingBatches, nil) }, ""},
+	{"FINDING", "", func(a *app) lister { return list(a.api.ListDrift, nil) }, ""},
 }
 
 var usageWord = regexp.MustCompile(`^[a-z-]+ ([A-Z]+)`)
@@ -46,7 +48,7 @@ func (a *app) completeNames(root *cobra.Command) {
 	}
 	for _, c := range completions {
 		names := func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-			return a.namesIn(cmd.Context(), c.path, c.query, begun), cobra.ShellCompDirectiveNoFileComp
+			return a.namesIn(cmd.Context(), c.list(a), c.query, begun), cobra.ShellCompDirectiveNoFileComp
 		}
 		if c.word == word && root.ValidArgsFunction == nil {
 			root.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
@@ -65,14 +67,16 @@ func (a *app) completeNames(root *cobra.Command) {
 
 // namesIn lists the names of what a list holds that begin with a text. A server that cannot be asked
 // offers nothing: a shell must not print errors into the command line.
-func (a *app) namesIn(ctx context.Context, path, query, begun string) []string {
+func (a *app) namesIn(ctx context.Context, of lister, query, begun string) []string {
 	ctx, cancel := context.WithTimeout(ctx, completionLimit)
 	defer cancel()
-	q := url.Values{}
+	narrowed := of
 	if query != "" && begun != "" {
-		q.Set(query, begun)
+		narrowed = func(ctx context.Context, editors ...client.RequestEditorFn) (answer, error) {
+			return of(ctx, append(editors, client.Query(query, begun))...)
+		}
 	}
-	raw, err := a.listAll(ctx, path, q, maxCompletions)
+	raw, err := a.listAll(ctx, narrowed, maxCompletions)
 	if err != nil {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 	"gopkg.in/yaml.v3"
 )
@@ -61,23 +62,14 @@ func (a *app) writeContexts(c contexts) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, ".config-*") // made with mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }()
-	_, err = f.Write(raw)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), a.ConfigPath)
+	return renameio.WriteFile(a.ConfigPath, raw, 0o600, renameio.WithStaticPermissions(0o600))
 }
 
 // account is who we are: SLIPWAY_SERVER and SLIPWAY_TOKEN, else the context.
 func (a *app) account() (account, error) {
+	if a.signing != nil {
+		return *a.signing, nil
+	}
 	acc := account{Server: a.Getenv("SLIPWAY_SERVER"), Token: a.Getenv("SLIPWAY_TOKEN"), CAFile: a.Getenv("SLIPWAY_CA_FILE")}
 	if acc.Server != "" && acc.Token != "" && a.context == "" {
 		return acc, nil
@@ -135,8 +127,13 @@ func (a *app) loginCommand() *cobra.Command {
 			name = u.Host
 		}
 		acc := account{Server: strings.TrimRight(server, "/"), Token: token, CAFile: ca}
-		who := principal{}
-		if err := a.callAs(cmd.Context(), acc, "GET", "/whoami", nil, &who); err != nil {
+		a.signing = &acc
+		r, err := a.api.Whoami(cmd.Context())
+		if err != nil {
+			return err
+		}
+		who, err := r.Decode()
+		if err != nil {
 			return err
 		}
 		c, err := a.readContexts()
@@ -151,11 +148,6 @@ func (a *app) loginCommand() *cobra.Command {
 		return nil
 	})
 	return cmd
-}
-
-type principal struct {
-	Name  string
-	Roles []string
 }
 
 func isLoopback(host string) bool {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -42,12 +43,12 @@ func (f decommissionFlags) check() error {
 	return nil
 }
 
-func (f decommissionFlags) body(node string) map[string]any {
-	out := map[string]any{"node_id": node, "mode": f.mode}
-	if f.grace != 0 {
-		out["grace_seconds"] = f.grace
+// graceSeconds is nil where nothing was said of it.
+func graceSeconds(grace int) *int64 {
+	if grace == 0 {
+		return nil
 	}
-	return out
+	return new(int64(grace))
 }
 
 func (a *app) nodeDecommission() *cobra.Command {
@@ -88,7 +89,9 @@ func (a *app) nodeDecommission() *cobra.Command {
 func (a *app) decommission(ctx context.Context, node, name string, f decommissionFlags) error {
 	key := a.key
 	a.key = "" // it is the start's; the plan is another request
-	r, err := a.ask(ctx, "POST", "/admin/decommissions/plan", f.body(node), nil)
+	r, err := untyped(a.api.PlanNewDecommission(ctx, client.DecommissionPlanRequest{
+		NodeID: node, Mode: client.DecommissionPlanRequestMode(f.mode), GraceSeconds: graceSeconds(f.grace),
+	}))
 	a.key = key
 	if err != nil {
 		return err
@@ -111,12 +114,11 @@ func (a *app) decommission(ctx context.Context, node, name string, f decommissio
 			return err
 		}
 	}
-	body := f.body(node)
-	body["plan_hash"] = p.PlanHash
-	if f.reason != "" {
-		body["reason"] = f.reason
-	}
-	return a.startJob(ctx, "/admin/decommissions", body, f.watch)
+	r, err = untyped(a.api.CreateDecommission(ctx, nil, client.DecommissionRequest{
+		NodeID: node, Mode: client.DecommissionRequestMode(f.mode), GraceSeconds: graceSeconds(f.grace),
+		PlanHash: &p.PlanHash, Reason: optional[string](f.reason),
+	}))
+	return a.followJob(ctx, r, err, f.watch)
 }
 
 // confirm asks for a word; anything else stops.
@@ -140,10 +142,10 @@ func (a *app) decommissionCommand() *cobra.Command {
 
 func (a *app) decommissionList() *cobra.Command {
 	return a.listJobs(jobListing{
-		path: "/admin/decommissions", short: "List decommissions, newest first", what: "MODE", of: func(j job) string { return j.Mode },
+		list: func(q jobFilter) lister { return list(a.api.ListDecommissions, q.decommissions(), q.editors()...) }, short: "List decommissions, newest first", what: "MODE", of: func(j job) string { return j.Mode },
 	})
 }
 
 func (a *app) decommissionShow() *cobra.Command {
-	return a.showJobOf("/admin/decommissions", "decommission")
+	return a.showJobOf("decommission", list(a.api.ListDecommissions, nil), a.api.GetDecommission)
 }

@@ -5,12 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/url"
 
 	"github.com/spf13/cobra"
-)
 
-const deviceGroups = "/admin/device-groups"
+	"github.com/slipway-cloud/slipway/client"
+)
 
 // deviceGroup is the policy of one.
 type deviceGroup struct {
@@ -20,7 +19,7 @@ type deviceGroup struct {
 }
 
 func (a *app) deviceGroupCommand() *cobra.Command {
-	list := &cobra.Command{Use: "list", Short: "List device groups", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+	show := &cobra.Command{Use: "list", Short: "List device groups", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
 		raw, groups, err := a.deviceGroups(cmd.Context())
 		if err != nil {
 			return err
@@ -35,14 +34,14 @@ func (a *app) deviceGroupCommand() *cobra.Command {
 		})
 	})}
 	remove := &cobra.Command{Use: "delete NAME", Short: "Delete a device group", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
-		_, err := a.ask(cmd.Context(), "DELETE", deviceGroups+"/"+url.PathEscape(args[0]), nil, nil)
+		_, err := a.api.DeleteDeviceGroup(cmd.Context(), args[0])
 		return err
 	})}
-	return group("device-group", "Device groups: policy for nodes with the label device-group", list, a.deviceGroupPut(), remove)
+	return group("device-group", "Device groups: policy for nodes with the label device-group", show, a.deviceGroupPut(), remove)
 }
 
 func (a *app) deviceGroups(ctx context.Context) (raw []byte, groups []deviceGroup, err error) {
-	if raw, err = a.listAll(ctx, deviceGroups, url.Values{}, 0); err != nil {
+	if raw, err = a.listAll(ctx, list(a.api.ListDeviceGroups, nil), 0); err != nil {
 		return nil, nil, err
 	}
 	var got struct{ Data []deviceGroup }
@@ -65,24 +64,24 @@ func (a *app) deviceGroupPut() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		body := map[string]any{"auto_promote": promote}
+		body := client.PutDeviceGroupRequest{AutoPromote: promote}
 		for _, g := range groups {
 			if g.Name == args[0] && !cmd.Flags().Changed("auto-promote") {
-				body["auto_promote"] = g.AutoPromote
+				body.AutoPromote = g.AutoPromote
 			}
 			if g.Name == args[0] {
-				body["erase_workflow_id"] = g.EraseWorkflowID
+				body.EraseWorkflowID = g.EraseWorkflowID
 			}
 		}
 		if cmd.Flags().Changed("erase-workflow") {
-			body["erase_workflow_id"] = ""
+			body.EraseWorkflowID = ""
 			if eraser != "" {
-				if body["erase_workflow_id"], err = a.installWorkflowOf(cmd.Context(), eraser); err != nil {
+				if body.EraseWorkflowID, err = a.installWorkflowOf(cmd.Context(), eraser); err != nil {
 					return err
 				}
 			}
 		}
-		r, err := a.ask(cmd.Context(), "PUT", deviceGroups+"/"+url.PathEscape(args[0]), body, nil)
+		r, err := untyped(a.api.PutDeviceGroup(cmd.Context(), args[0], body))
 		if err != nil {
 			return err
 		}

@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 // drift is a finding, as the tables show it.
@@ -67,7 +68,6 @@ func (a *app) driftList() *cobra.Command {
 	f.StringVar(&node, "node", "", "only of this node, by hostname or id")
 	f.IntVar(&limit, "limit", 0, "at most so many; 0 is all")
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		q := url.Values{}
 		if status == "all" {
 			status = ""
 		}
@@ -82,12 +82,10 @@ func (a *app) driftList() *cobra.Command {
 				return err
 			}
 		}
-		for k, v := range map[string]string{"status": status, "detector": detector, "severity": severity, "site_id": site, "node_id": node} {
-			if v != "" {
-				q.Set(k, v)
-			}
-		}
-		raw, err := a.listAll(cmd.Context(), "/admin/drift", q, limit)
+		raw, err := a.listAll(cmd.Context(), list(a.api.ListDrift, &client.ListDriftParams{
+			Status: optional[client.ListDriftParamsStatus](status), Severity: optional[client.ListDriftParamsSeverity](severity),
+			Detector: optional[string](detector), SiteID: optional[string](site), NodeID: optional[string](node),
+		}), limit)
 		if err != nil {
 			return err
 		}
@@ -118,7 +116,7 @@ func (a *app) driftShow() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := a.ask(cmd.Context(), "GET", "/admin/drift/"+url.PathEscape(id), nil, nil)
+		r, err := untyped(a.api.GetDrift(cmd.Context(), id))
 		if err != nil {
 			return err
 		}
@@ -141,7 +139,7 @@ func (a *app) driftAct(action, short string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := a.ask(cmd.Context(), "POST", "/admin/drift/"+url.PathEscape(id)+"/actions/"+action, map[string]any{"reason": reason}, nil)
+		r, err := untyped(a.api.ActOnDrift(cmd.Context(), id, client.ActOnDriftParamsAction(action), nil, client.ActOnDriftRequest{Reason: reason}))
 		if err != nil {
 			return err
 		}
@@ -173,7 +171,7 @@ func (a *app) showDrift(r answer) error {
 
 func (a *app) driftPasses() *cobra.Command {
 	return &cobra.Command{Use: "passes", Short: "How the last pass over each site went", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
-		raw, err := a.listAll(cmd.Context(), "/admin/drift-passes", url.Values{}, 0)
+		raw, err := a.listAll(cmd.Context(), list(a.api.ListDriftPasses, nil), 0)
 		if err != nil {
 			return err
 		}

@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 // resource is a site, profile or SKU.
@@ -25,24 +26,36 @@ type resource struct {
 	Reserves   []reserve `json:"reserves"`
 }
 
-// kind is how sites, profiles and SKUs are spoken to: they differ in where they
-// stand and in how a name is found.
+// kind is how sites, profiles and SKUs are spoken to: they differ in their operations. site is the
+// id of the site, "" for kinds of no site.
 type kind struct {
 	use, what string
 	example   string
-	// base is the collection; site is the flag's value, "" for kinds of no site.
-	base   func(ctx context.Context, site string) (string, error)
-	find   func(ctx context.Context, base, name string) (string, error)
-	ofSite bool
+	prefix    string // of its ids
+	list      func(site string) lister
+	create    func(ctx context.Context, site string, body io.Reader) (answer, error)
+	get       func(ctx context.Context, site, id string) (answer, error)
+	update    func(ctx context.Context, site, id, etag string, body io.Reader) (answer, error)
+	remove    func(ctx context.Context, site, id string) (answer, error)
+	ofSite    bool
 	// columns of a list beside id, name and version: fields of the spec.
 	columns []string
 }
 
 func (a *app) siteCommand() *cobra.Command {
 	k := kind{
-		use: "site", what: "site", example: "ssh_user=ubuntu", columns: []string{"maas_url", "region", "simulated"},
-		base: func(context.Context, string) (string, error) { return "/admin/maas-sites", nil },
-		find: func(ctx context.Context, _, name string) (string, error) { return a.siteOf(ctx, name) },
+		use: "site", what: "site", prefix: "site_", example: "ssh_user=ubuntu", columns: []string{"maas_url", "region", "simulated"},
+		list: func(string) lister { return list(a.api.ListSites, nil) },
+		create: func(ctx context.Context, _ string, body io.Reader) (answer, error) {
+			return untyped(a.api.CreateSiteWithBody(ctx, nil, client.JSON, body))
+		},
+		get: func(ctx context.Context, _, id string) (answer, error) { return untyped(a.api.GetSite(ctx, id)) },
+		update: func(ctx context.Context, _, id, etag string, body io.Reader) (answer, error) {
+			return untyped(a.api.UpdateSiteWithBody(ctx, id, nil, client.JSON, body, client.IfMatch(etag)))
+		},
+		remove: func(ctx context.Context, _, id string) (answer, error) {
+			return untyped(a.api.DeleteSite(ctx, id, nil, client.IfMatch("*")))
+		},
 	}
 	cmd := a.kindCommand(k, "Sites: a MAAS region and the network around it")
 	cmd.AddCommand(&cobra.Command{
@@ -52,7 +65,7 @@ func (a *app) siteCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := a.ask(cmd.Context(), "POST", "/admin/maas-sites/"+id+"/probe", nil, nil)
+			r, err := untyped(a.api.ProbeSite(cmd.Context(), id))
 			if err != nil {
 				return err
 			}
@@ -71,22 +84,38 @@ func (a *app) siteCommand() *cobra.Command {
 
 func (a *app) profileCommand() *cobra.Command {
 	return a.kindCommand(kind{
-		use: "profile", what: "profile", example: "stage_deadlines.deploy_via_maas=20m", columns: []string{"distro_series", "storage_layout", "batch_max_parallel"}, ofSite: true,
-		base: func(ctx context.Context, site string) (string, error) {
-			id, err := a.siteOf(ctx, site)
-			return "/admin/maas-sites/" + id + "/profiles", err
+		use: "profile", what: "profile", prefix: "prof_", example: "stage_deadlines.deploy_via_maas=20m",
+		columns: []string{"distro_series", "storage_layout", "batch_max_parallel"}, ofSite: true,
+		list: func(site string) lister { return listBelow(a.api.ListProfiles, site, nil) },
+		create: func(ctx context.Context, site string, body io.Reader) (answer, error) {
+			return untyped(a.api.CreateProfileWithBody(ctx, site, nil, client.JSON, body))
 		},
-		find: func(ctx context.Context, base, name string) (string, error) {
-			return a.byName(ctx, "prof_", "profile", base, name)
+		get: func(ctx context.Context, site, id string) (answer, error) {
+			return untyped(a.api.GetProfile(ctx, site, id))
+		},
+		update: func(ctx context.Context, site, id, etag string, body io.Reader) (answer, error) {
+			return untyped(a.api.UpdateProfileWithBody(ctx, site, id, nil, client.JSON, body, client.IfMatch(etag)))
+		},
+		remove: func(ctx context.Context, site, id string) (answer, error) {
+			return untyped(a.api.DeleteProfile(ctx, site, id, nil, client.IfMatch("*")))
 		},
 	}, "Profiles: the policy of a site for one kind of node")
 }
 
 func (a *app) skuCommand() *cobra.Command {
 	return a.kindCommand(kind{
-		use: "sku", what: "SKU", example: "gpus=8", columns: []string{"gpus", "gpu_model_contains", "nics_up", "data_disks"},
-		base: func(context.Context, string) (string, error) { return "/admin/skus", nil },
-		find: func(ctx context.Context, _, name string) (string, error) { return a.skuOf(ctx, name) },
+		use: "sku", what: "SKU", prefix: "sku_", example: "gpus=8", columns: []string{"gpus", "gpu_model_contains", "nics_up", "data_disks"},
+		list: func(string) lister { return list(a.api.ListSkus, nil) },
+		create: func(ctx context.Context, _ string, body io.Reader) (answer, error) {
+			return untyped(a.api.CreateSkuWithBody(ctx, nil, client.JSON, body))
+		},
+		get: func(ctx context.Context, _, id string) (answer, error) { return untyped(a.api.GetSku(ctx, id)) },
+		update: func(ctx context.Context, _, id, etag string, body io.Reader) (answer, error) {
+			return untyped(a.api.UpdateSkuWithBody(ctx, id, nil, client.JSON, body, client.IfMatch(etag)))
+		},
+		remove: func(ctx context.Context, _, id string) (answer, error) {
+			return untyped(a.api.DeleteSku(ctx, id, nil, client.IfMatch("*")))
+		},
 	}, "SKUs: what a node of one product must show before it may be active")
 }
 
@@ -114,7 +143,7 @@ func (a *app) createKind(k kind) *cobra.Command {
 		cmd.Flags().StringVar(&keyRef, "maas-api-key-ref", "", "secret that holds the MAAS API key")
 	}
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		base, err := k.base(cmd.Context(), site)
+		siteID, err := k.siteOf(cmd.Context(), a, site)
 		if err != nil {
 			return err
 		}
@@ -131,7 +160,7 @@ func (a *app) createKind(k kind) *cobra.Command {
 		if err := tenancy.onto(cmd.Context(), a, request); err != nil {
 			return err
 		}
-		r, err := a.ask(cmd.Context(), "POST", base, request, nil)
+		r, err := k.create(cmd.Context(), siteID, client.Body(request))
 		if err != nil {
 			return err
 		}
@@ -162,11 +191,11 @@ func (a *app) listKind(k kind) *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List " + k.what + "s", Args: cobra.NoArgs}
 	k.siteFlag(cmd, &site)
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		base, err := k.base(cmd.Context(), site)
+		siteID, err := k.siteOf(cmd.Context(), a, site)
 		if err != nil {
 			return err
 		}
-		raw, err := a.listAll(cmd.Context(), base, url.Values{}, 0)
+		raw, err := a.listAll(cmd.Context(), k.list(siteID), 0)
 		if err != nil {
 			return err
 		}
@@ -197,47 +226,56 @@ func (a *app) listKind(k kind) *cobra.Command {
 	return cmd
 }
 
-// listAll follows the pages of a list, to limit rows; 0 is all.
-func (a *app) listAll(ctx context.Context, path string, q url.Values, limit int) ([]byte, error) {
-	return a.listAllWith(ctx, path, q, limit, nil)
-}
+// maxPage is the longest page that the API gives.
+const maxPage = 200
 
-// listAllWith is listAll with headers.
-func (a *app) listAllWith(ctx context.Context, path string, q url.Values, limit int, headers map[string]string) ([]byte, error) {
+// listAll follows the pages of a list, to limit rows; 0 is all.
+func (a *app) listAll(ctx context.Context, of lister, limit int) ([]byte, error) {
 	all := []json.RawMessage{}
+	cursor := ""
 	for {
-		page := 200
+		page := maxPage
 		if limit > 0 {
 			page = min(page, limit-len(all))
 		}
-		q.Set("limit", strconv.Itoa(page))
+		editors := []client.RequestEditorFn{client.Query("limit", strconv.Itoa(page))}
+		if cursor != "" {
+			editors = append(editors, client.Query("cursor", cursor))
+		}
 		var got struct {
 			Data       []json.RawMessage
 			NextCursor string `json:"next_cursor"`
 		}
-		r, err := a.ask(ctx, "GET", path+"?"+q.Encode(), nil, headers)
-		if err == nil {
-			err = r.into(&got)
-		}
-		if err != nil {
+		if err := into(&got)(of(ctx, editors...)); err != nil {
 			return nil, err
 		}
 		all = append(all, got.Data...)
 		if got.NextCursor == "" || limit > 0 && len(all) >= limit {
 			return json.Marshal(map[string]any{"data": all})
 		}
-		q.Set("cursor", got.NextCursor)
+		cursor = got.NextCursor
 	}
 }
 
-// one finds the path of one resource.
-func (k kind) one(ctx context.Context, site, name string) (string, error) {
-	base, err := k.base(ctx, site)
-	if err != nil {
-		return "", err
+// siteOf finds the id of the site of a kind that belongs to one.
+func (k kind) siteOf(ctx context.Context, a *app, site string) (string, error) {
+	if !k.ofSite {
+		return "", nil
 	}
-	id, err := k.find(ctx, base, name)
-	return base + "/" + id, err
+	return a.siteOf(ctx, site)
+}
+
+// one finds the ids of the site and of one resource.
+func (k kind) one(ctx context.Context, a *app, site, name string) (siteID, id string, err error) {
+	if siteID, err = k.siteOf(ctx, a, site); err != nil {
+		return "", "", err
+	}
+	what := k.use
+	if k.use == "sku" {
+		what = k.what
+	}
+	id, err = a.byName(ctx, k.prefix, what, k.list(siteID), name)
+	return siteID, id, err
 }
 
 func (a *app) showKind(k kind) *cobra.Command {
@@ -245,11 +283,11 @@ func (a *app) showKind(k kind) *cobra.Command {
 	cmd := &cobra.Command{Use: "show " + strings.ToUpper(k.use), Short: "Show a " + k.what, Args: cobra.ExactArgs(1)}
 	k.siteFlag(cmd, &site)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		path, err := k.one(cmd.Context(), site, args[0])
+		siteID, id, err := k.one(cmd.Context(), a, site, args[0])
 		if err != nil {
 			return err
 		}
-		r, err := a.ask(cmd.Context(), "GET", path, nil, nil)
+		r, err := k.get(cmd.Context(), siteID, id)
 		if err != nil {
 			return err
 		}
@@ -267,11 +305,11 @@ func (a *app) updateKind(k kind) *cobra.Command {
 	cmd.Flags().StringVar(&name, "name", "", "a new name")
 	tenancy := k.skuFlags(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		path, err := k.one(cmd.Context(), site, args[0])
+		siteID, id, err := k.one(cmd.Context(), a, site, args[0])
 		if err != nil {
 			return err
 		}
-		r, err := a.ask(cmd.Context(), "GET", path, nil, nil)
+		r, err := k.get(cmd.Context(), siteID, id)
 		if err != nil {
 			return err
 		}
@@ -289,7 +327,7 @@ func (a *app) updateKind(k kind) *cobra.Command {
 		if err := tenancy.onto(cmd.Context(), a, body); err != nil {
 			return err
 		}
-		if r, err = a.ask(cmd.Context(), "PUT", path, body, map[string]string{"If-Match": r.etag}); err != nil {
+		if r, err = k.update(cmd.Context(), siteID, id, r.etag, client.Body(body)); err != nil {
 			return err
 		}
 		return a.showResource(r)
@@ -302,11 +340,11 @@ func (a *app) deleteKind(k kind) *cobra.Command {
 	cmd := &cobra.Command{Use: "delete " + strings.ToUpper(k.use), Short: "Delete a " + k.what + " that nothing refers to", Args: cobra.ExactArgs(1)}
 	k.siteFlag(cmd, &site)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		path, err := k.one(cmd.Context(), site, args[0])
+		siteID, id, err := k.one(cmd.Context(), a, site, args[0])
 		if err != nil {
 			return err
 		}
-		_, err = a.ask(cmd.Context(), "DELETE", path, nil, map[string]string{"If-Match": "*"})
+		_, err = k.remove(cmd.Context(), siteID, id)
 		return err
 	})
 	return cmd
@@ -350,7 +388,7 @@ func (a *app) secretCommand() *cobra.Command {
 		if value == "" || len(value) > maxSecret {
 			return fail(ExitUsage, "the value must have 1 to %d bytes", maxSecret)
 		}
-		r, err := a.ask(cmd.Context(), "PUT", "/admin/secrets", map[string]any{"name": args[0], "value": value, "use": body}, nil)
+		r, err := untyped(a.api.PutSecret(cmd.Context(), client.SecretRequest{Name: args[0], Value: value, Use: body}))
 		if err != nil {
 			return err
 		}
@@ -358,7 +396,7 @@ func (a *app) secretCommand() *cobra.Command {
 	})
 	show := &cobra.Command{Use: "show NAME", Short: "Show the newest version of a secret, never its value", Args: cobra.ExactArgs(1),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			r, err := a.ask(cmd.Context(), "GET", "/admin/secrets?name="+url.QueryEscape(args[0]), nil, nil)
+			r, err := untyped(a.api.GetSecret(cmd.Context(), &client.GetSecretParams{Name: args[0]}))
 			if err != nil {
 				return err
 			}
@@ -375,11 +413,7 @@ func (a *app) secretList() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only names that begin with this, such as bmc/")
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		q := url.Values{}
-		if prefix != "" {
-			q.Set("prefix", prefix)
-		}
-		raw, err := a.listAll(cmd.Context(), "/admin/secret-names", q, 0)
+		raw, err := a.listAll(cmd.Context(), list(a.api.ListSecrets, &client.ListSecretsParams{Prefix: optional[string](prefix)}), 0)
 		if err != nil {
 			return err
 		}

@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -91,59 +91,75 @@ func (a *app) jobCommand() *cobra.Command {
 
 // jobListing is a list command over jobs of every kind or of one.
 type jobListing struct {
-	path, short string
+	short string
+	list  func(jobFilter) lister
 	// what heads the column that tells them apart.
 	what string
 	of   func(job) string
-	// filters are flags of this list alone: name, parameter and help.
-	filters [][3]string
+	// ofEveryKind adds the flags that only a list of every kind has.
+	ofEveryKind bool
+}
+
+// jobFilter is what a list of jobs is narrowed by; "" is no condition.
+type jobFilter struct {
+	node, status, kind, batch string
+	waiting                   bool // for an operator
+}
+
+// editors narrow a list to the jobs that wait for an operator, where that is asked for.
+func (f jobFilter) editors() []client.RequestEditorFn {
+	if !f.waiting {
+		return nil
+	}
+	return []client.RequestEditorFn{client.Query("needs_human", "true")}
+}
+
+func (f jobFilter) jobs() *client.ListJobsParams {
+	return &client.ListJobsParams{
+		NodeID: optional[string](f.node), Status: optional[string](f.status), Kind: optional[string](f.kind), BatchID: optional[string](f.batch),
+	}
+}
+
+func (f jobFilter) decommissions() *client.ListDecommissionsParams {
+	return &client.ListDecommissionsParams{NodeID: optional[string](f.node), Status: optional[string](f.status)}
 }
 
 func (a *app) jobList() *cobra.Command {
 	return a.listJobs(jobListing{
-		path: "/admin/jobs", short: "List jobs, newest first", what: "KIND", of: job.what,
-		filters: [][3]string{{"kind", "kind", "only jobs of this kind"}, {"batch", "batch_id", "only jobs of this batch, by name or id"}},
+		list:  func(f jobFilter) lister { return list(a.api.ListJobs, f.jobs(), f.editors()...) },
+		short: "List jobs, newest first", what: "KIND", of: job.what, ofEveryKind: true,
 	})
 }
 
 func (a *app) listJobs(l jobListing) *cobra.Command {
-	var node string
-	var needs bool
+	var filter jobFilter
 	var limit int
 	cmd := &cobra.Command{Use: "list", Short: l.short, Args: cobra.NoArgs}
 	f := cmd.Flags()
-	f.BoolVar(&needs, "needs-human", false, "only those that wait for a person")
-	f.StringVar(&node, "node", "", "only those of this node, by hostname or id")
+	f.BoolVar(&filter.waiting, "needs-human", false, "only those that wait for a person")
+	f.StringVar(&filter.node, "node", "", "only those of this node, by hostname or id")
 	f.IntVar(&limit, "limit", 50, "at most so many; 0 is all")
-	values := map[string]*string{}
-	for _, x := range append(l.filters, [3]string{"status", "status", "only those in this state"}) {
-		values[x[1]] = f.String(x[0], "", x[2])
+	f.StringVar(&filter.status, "status", "", "only those in this state")
+	if l.ofEveryKind {
+		f.StringVar(&filter.kind, "kind", "", "only jobs of this kind")
+		f.StringVar(&filter.batch, "batch", "", "only jobs of this batch, by name or id")
 	}
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		q := url.Values{}
-		if node != "" {
-			id, err := a.nodeOf(cmd.Context(), node)
+		if filter.node != "" {
+			id, err := a.nodeOf(cmd.Context(), filter.node)
 			if err != nil {
 				return err
 			}
-			q.Set("node_id", id)
+			filter.node = id
 		}
-		if needs {
-			q.Set("needs_human", "true")
-		}
-		for k, v := range values {
-			if *v != "" {
-				q.Set(k, *v)
-			}
-		}
-		if name := q.Get("batch_id"); name != "" {
-			id, err := a.batchOf(cmd.Context(), name)
+		if filter.batch != "" {
+			id, err := a.batchOf(cmd.Context(), filter.batch)
 			if err != nil {
 				return err
 			}
-			q.Set("batch_id", id)
+			filter.batch = id
 		}
-		raw, err := a.listAll(cmd.Context(), l.path, q, limit)
+		raw, err := a.listAll(cmd.Context(), l.list(filter), limit)
 		if err != nil {
 			return err
 		}
@@ -162,22 +178,24 @@ func (a *app) listJobs(l jobListing) *cobra.Command {
 	return cmd
 }
 
-func (a *app) jobShow() *cobra.Command { return a.showJobOf("/admin/jobs", "job") }
+func (a *app) jobShow() *cobra.Command {
+	return a.showJobOf("job", list(a.api.ListJobs, nil), a.api.GetJob)
+}
 
 // showJobOf is the show command of a list of jobs.
-func (a *app) showJobOf(list, what string) *cobra.Command {
+func (a *app) showJobOf(what string, all lister, get func(context.Context, string, ...client.RequestEditorFn) (client.Answer[client.Job], error)) *cobra.Command {
 	var w watchFlags
 	cmd := &cobra.Command{Use: "show JOB", Short: "Show a " + what + " and its stages, by id or the hostname of its node", Args: cobra.ExactArgs(1)}
 	w.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		id, err := a.newestOf(cmd.Context(), args[0], list, what)
+		id, err := a.newestOf(cmd.Context(), args[0], all, what)
 		if err != nil {
 			return err
 		}
 		if w.on {
 			return a.watchJob(cmd.Context(), id, w)
 		}
-		r, err := a.ask(cmd.Context(), "GET", list+"/"+url.PathEscape(id), nil, nil)
+		r, err := untyped(get(cmd.Context(), id))
 		if err != nil {
 			return err
 		}
@@ -209,7 +227,7 @@ func (a *app) showJob(ctx context.Context, id string, r answer) error {
 // showTries prints every try of a job's stages, oldest first, when one of them was not the only one
 // of its stage or did not succeed: the stages alone show the last try of each.
 func (a *app) showTries(ctx context.Context, jobID string) error {
-	raw, err := a.listAll(ctx, "/admin/jobs/"+url.PathEscape(jobID)+"/action-logs", url.Values{}, 0)
+	raw, err := a.listAll(ctx, listBelow(a.api.ListJobActionLogs, jobID, nil), 0)
 	if err != nil {
 		return err
 	}
@@ -283,11 +301,7 @@ func (a *app) jobAction(name string, action lifecycle.Action) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		body := map[string]any{"reason": reason}
-		if risk {
-			body["accept_risk"] = true
-		}
-		r, err := a.ask(cmd.Context(), "POST", "/admin/jobs/"+url.PathEscape(id)+"/actions/"+string(action), body, nil)
+		r, err := untyped(a.api.ActOnJob(cmd.Context(), id, string(action), nil, client.ActionRequest{Reason: &reason, AcceptRisk: &risk}))
 		if err != nil {
 			return err
 		}

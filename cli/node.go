@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 // node is what the tables show of one.
@@ -89,24 +90,23 @@ func (a *app) nodeList() *cobra.Command {
 	f.StringVarP(&q, "query", "q", "", "part of a hostname or serial, or a whole id, MAAS system id or MAC")
 	f.IntVar(&limit, "limit", 0, "at most so many (default: all)")
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		v := url.Values{}
+		filter := client.ListNodesParams{
+			Lifecycle: optional[client.ListNodesParamsLifecycle](lifecycle), Hostname: optional[string](hostname), Q: optional[string](q),
+		}
 		if site != "" {
 			id, err := a.siteOf(cmd.Context(), site)
 			if err != nil {
 				return err
 			}
-			v.Set("site_id", id)
+			filter.SiteID = &id
 		}
-		except := ""
-		if status == "" && !all {
-			except = "deleted"
+		switch {
+		case status != "":
+			filter.Status = []string{status}
+		case !all:
+			filter.ExceptStatus = new("deleted")
 		}
-		for k, text := range map[string]string{"status": status, "except_status": except, "lifecycle": lifecycle, "hostname": hostname, "q": q} {
-			if text != "" {
-				v.Set(k, text)
-			}
-		}
-		raw, err := a.listAll(cmd.Context(), "/nodes", v, limit)
+		raw, err := a.listAll(cmd.Context(), list(a.api.ListNodes, &filter), limit)
 		if err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func (a *app) nodeShow() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := a.ask(cmd.Context(), "GET", "/nodes/"+url.PathEscape(id), nil, nil)
+		r, err := untyped(a.api.GetNode(cmd.Context(), id))
 		if err != nil {
 			return err
 		}
@@ -140,9 +140,10 @@ func (a *app) nodeShow() *cobra.Command {
 			if err := r.into(&n); err != nil {
 				return err
 			}
+			siteName, profileName, skuName := a.namesOf(cmd.Context(), n)
 			pairs := []any{
-				"hostname", n.Hostname, "id", n.ID, "status", n.Status + ", " + a.when(n.StateChangedAt), "simulated", n.simulated(), "site", a.nameOf(cmd.Context(), "/admin/maas-sites/", n.SiteID),
-				"profile", a.nameOf(cmd.Context(), "/admin/maas-sites/"+n.SiteID+"/profiles/", n.ProfileID), "sku", a.nameOf(cmd.Context(), "/admin/skus/", n.SKUID), "serial", n.Serial, "maas system", n.MAASSystemID, "addresses", strings.Join(n.IPAddresses, ", "),
+				"hostname", n.Hostname, "id", n.ID, "status", n.Status + ", " + a.when(n.StateChangedAt), "simulated", n.simulated(), "site", siteName,
+				"profile", profileName, "sku", skuName, "serial", n.Serial, "maas system", n.MAASSystemID, "addresses", strings.Join(n.IPAddresses, ", "),
 				"labels", n.labels(), "bmc", n.BMCID, "live job", n.LiveJobID,
 				"allowed now", n.allowed(), "decommission modes", strings.Join(n.AllowedModes, ", "),
 			}
@@ -161,6 +162,16 @@ func (a *app) nodeShow() *cobra.Command {
 	})}
 }
 
+// namesOf returns the names and ids of what a node belongs to.
+func (a *app) namesOf(ctx context.Context, n node) (site, profile, sku string) {
+	site = nameOf(ctx, func(ctx context.Context, id string) (answer, error) { return untyped(a.api.GetSite(ctx, id)) }, n.SiteID)
+	profile = nameOf(ctx, func(ctx context.Context, id string) (answer, error) {
+		return untyped(a.api.GetProfile(ctx, n.SiteID, id))
+	}, n.ProfileID)
+	sku = nameOf(ctx, func(ctx context.Context, id string) (answer, error) { return untyped(a.api.GetSku(ctx, id)) }, n.SKUID)
+	return site, profile, sku
+}
+
 func (a *app) nodeHistory() *cobra.Command {
 	var limit, offset int
 	cmd := &cobra.Command{Use: "history NODE", Short: "A node's state transitions, newest first", Args: cobra.ExactArgs(1)}
@@ -171,7 +182,7 @@ func (a *app) nodeHistory() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := a.ask(cmd.Context(), "GET", fmt.Sprintf("/nodes/%s/history?limit=%d&offset=%d", url.PathEscape(id), limit, offset), nil, nil)
+		r, err := untyped(a.api.NodeHistory(cmd.Context(), id, &client.NodeHistoryParams{Limit: new(int64(limit)), Offset: new(int64(offset))}))
 		if err != nil {
 			return err
 		}
@@ -213,7 +224,7 @@ func (a *app) nodeTimeline() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		raw, err := a.listAll(cmd.Context(), "/nodes/"+url.PathEscape(id)+"/timeline", url.Values{}, limit)
+		raw, err := a.listAll(cmd.Context(), listBelow(a.api.NodeTimeline, id, nil), limit)
 		if err != nil {
 			return err
 		}
@@ -269,18 +280,13 @@ func (a *app) nodeLabel() *cobra.Command {
 					return fail(ExitUsage, "%q must be KEY=VALUE or KEY-", l)
 				}
 			}
-			r, err := a.patchNode(cmd.Context(), id, map[string]any{"labels": labels}, "*")
+			r, err := untyped(a.api.UpdateNode(cmd.Context(), id, nil, client.NodePatch{Labels: &labels}, client.IfMatch("*")))
 			if err != nil {
 				return err
 			}
 			return a.sayNode(r, func(n node) string { return "labels of " + n.Hostname + ": " + orDash(n.labels()) })
 		}),
 	}
-}
-
-// patchNode changes a node of the version that etag names; the answer is the node.
-func (a *app) patchNode(ctx context.Context, id string, body map[string]any, etag string) (answer, error) {
-	return a.ask(ctx, "PATCH", "/nodes/"+url.PathEscape(id), body, map[string]string{"If-Match": etag})
 }
 
 // sayNode says in a sentence what an answer that is a node means.
@@ -327,21 +333,7 @@ func (a *app) nodeBootstrap() *cobra.Command {
 	cmd.Flags().StringVar(&dir, "out", "", "folder to write token and agent.yaml into")
 	cmd.Flags().StringVar(&again, "reissue", "", "a node created before, by hostname or id: issue a new token for it")
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		path, body := "/admin/nodes", any(nil)
-		if again != "" {
-			id, err := a.nodeOf(cmd.Context(), again)
-			if err != nil {
-				return err
-			}
-			path += "/" + url.PathEscape(id) + "/bootstrap"
-		} else {
-			ids, err := t.resolve(cmd.Context(), a)
-			if err != nil {
-				return err
-			}
-			body = ids
-		}
-		r, err := a.ask(cmd.Context(), "POST", path, body, nil)
+		r, err := a.bootstrap(cmd.Context(), t, again)
 		if err != nil {
 			return err
 		}
@@ -368,6 +360,22 @@ func (a *app) nodeBootstrap() *cobra.Command {
 		})
 	})
 	return cmd
+}
+
+// bootstrap creates a node, or asks for a new token of the node again.
+func (a *app) bootstrap(ctx context.Context, t target, again string) (answer, error) {
+	if again != "" {
+		id, err := a.nodeOf(ctx, again)
+		if err != nil {
+			return answer{}, err
+		}
+		return untyped(a.api.ReissueBootstrap(ctx, id, nil))
+	}
+	body, err := t.resolve(ctx, a)
+	if err != nil {
+		return answer{}, err
+	}
+	return untyped(a.api.CreateNode(ctx, nil, body))
 }
 
 func orShownOnce(token string) string {

@@ -1,12 +1,13 @@
 package cli
 
 import (
+	"context"
 	"fmt"
-	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -17,6 +18,39 @@ func (a *app) nodeActions() []*cobra.Command {
 		out = append(out, a.nodeAction(info))
 	}
 	return out
+}
+
+// nodeOperation asks something of a node.
+type nodeOperation func(ctx context.Context, id string, body client.NodeActionRequest) (answer, error)
+
+// withoutParams takes the parameters off an operation.
+func withoutParams[P any](call func(context.Context, string, *P, client.NodeActionRequest, ...client.RequestEditorFn) (client.Answer[client.NodeActionAnswer], error)) nodeOperation {
+	return func(ctx context.Context, id string, body client.NodeActionRequest) (answer, error) {
+		return untyped(call(ctx, id, nil, body))
+	}
+}
+
+// actOnNode returns the operation of an action.
+func (a *app) actOnNode(action lifecycle.NodeAction) nodeOperation {
+	switch action {
+	case lifecycle.NodeActionDrain:
+		return withoutParams(a.api.DrainNode)
+	case lifecycle.NodeActionRetire:
+		return withoutParams(a.api.RetireNode)
+	case lifecycle.NodeActionReactivate:
+		return withoutParams(a.api.ReactivateNode)
+	case lifecycle.NodeActionQuarantine:
+		return withoutParams(a.api.QuarantineNode)
+	case lifecycle.NodeActionUnquarantine:
+		return withoutParams(a.api.UnquarantineNode)
+	case lifecycle.NodeActionRemove:
+		return withoutParams(a.api.RemoveNode)
+	case lifecycle.NodeActionResume:
+		return withoutParams(a.api.ResumeNode)
+	}
+	return func(context.Context, string, client.NodeActionRequest) (answer, error) {
+		return answer{}, fmt.Errorf("the API has no action %q", action)
+	}
 }
 
 func (a *app) nodeAction(info lifecycle.NodeActionInfo) *cobra.Command {
@@ -51,11 +85,7 @@ func (a *app) nodeAction(info lifecycle.NodeActionInfo) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		body := map[string]any{"reason": reason}
-		if grace != 0 {
-			body["grace_seconds"] = grace
-		}
-		r, err := a.ask(cmd.Context(), "POST", "/nodes/"+url.PathEscape(id)+"/actions/"+string(info.Action), body, nil)
+		r, err := a.actOnNode(info.Action)(cmd.Context(), id, client.NodeActionRequest{Reason: &reason, GraceSeconds: graceSeconds(grace)})
 		if err != nil {
 			return err
 		}

@@ -1,12 +1,13 @@
 package cli
 
 import (
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 // nodeDriveList are the drives of a node, as the tables show them.
@@ -37,15 +38,16 @@ func (a *app) nodeDrives() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		method, path, body := "GET", "/nodes/"+url.PathEscape(id)+"/drives", any(nil)
-		if accept != "" {
-			method, path, body = "POST", path+"/accept", map[string]any{"reported_digest": accept, "reason": reason}
+		var r client.Answer[client.NodeDrives]
+		if accept == "" {
+			r, err = a.api.GetNodeDrives(cmd.Context(), id)
+		} else {
+			r, err = a.api.AcceptNodeDrives(cmd.Context(), id, client.AcceptDrivesRequest{ReportedDigest: accept, Reason: reason})
 		}
-		r, err := a.ask(cmd.Context(), method, path, body, nil)
 		if err != nil {
 			return err
 		}
-		return a.showNodeDrives(r)
+		return a.showNodeDrives(answer{r.Raw, r.ETag})
 	})
 	return cmd
 }

@@ -3,10 +3,11 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 // target is which node is meant, by names or ids.
@@ -21,22 +22,21 @@ func (t *target) flags(cmd *cobra.Command) {
 }
 
 // resolve finds the ids.
-func (t target) resolve(ctx context.Context, a *app) (map[string]any, error) {
+func (t target) resolve(ctx context.Context, a *app) (ids client.NodeRequest, err error) {
 	for name, v := range map[string]string{"--site": t.site, "--profile": t.profile, "--sku": t.sku, "--hostname": t.hostname} {
 		if v == "" {
-			return nil, fail(ExitUsage, "%s is missing", name)
+			return ids, fail(ExitUsage, "%s is missing", name)
 		}
 	}
-	site, err := a.siteOf(ctx, t.site)
-	if err != nil {
-		return nil, err
+	ids.Hostname = t.hostname
+	if ids.SiteID, err = a.siteOf(ctx, t.site); err != nil {
+		return ids, err
 	}
-	profile, err := a.profileOf(ctx, site, t.profile)
-	if err != nil {
-		return nil, err
+	if ids.ProfileID, err = a.profileOf(ctx, ids.SiteID, t.profile); err != nil {
+		return ids, err
 	}
-	sku, err := a.skuOf(ctx, t.sku)
-	return map[string]any{"site_id": site, "profile_id": profile, "sku_id": sku, "hostname": t.hostname}, err
+	ids.SkuID, err = a.skuOf(ctx, t.sku)
+	return ids, err
 }
 
 func (a *app) nodeOnboard() *cobra.Command {
@@ -68,25 +68,25 @@ func (a *app) nodeOnboard() *cobra.Command {
 		if file != "" {
 			return a.onboardBatch(cmd.Context(), file, w)
 		}
-		body, err := t.resolve(cmd.Context(), a)
+		ids, err := t.resolve(cmd.Context(), a)
 		if err != nil {
 			return err
 		}
 		if b.Address == "" || b.Credential == "" {
 			return fail(ExitUsage, "--bmc and --credential are needed")
 		}
-		body["bmc"] = b.request()
+		body := client.OnboardingRequest{SiteID: ids.SiteID, ProfileID: ids.ProfileID, SkuID: ids.SkuID, Hostname: ids.Hostname, Bmc: b.request()}
 		if dry.on {
 			return a.planOnboarding(cmd, body, dry)
 		}
-		return a.startJob(cmd.Context(), "/admin/onboardings", body, w)
+		r, err := untyped(a.api.CreateOnboarding(cmd.Context(), nil, body))
+		return a.followJob(cmd.Context(), r, err, w)
 	})
 	return cmd
 }
 
-// startJob asks for a job, and follows it where that is wanted or else shows it.
-func (a *app) startJob(ctx context.Context, path string, body any, w watchFlags) error {
-	r, err := a.ask(ctx, "POST", path, body, nil)
+// followJob follows a job that was asked for where that is wanted, or else shows it.
+func (a *app) followJob(ctx context.Context, r answer, err error, w watchFlags) error {
 	if err != nil {
 		return err
 	}
@@ -109,15 +109,11 @@ type bmcFlags struct {
 	CipherSuite int    `json:"ipmi_cipher_suite"`
 }
 
-func (b bmcFlags) request() map[string]any {
-	out := map[string]any{"address": b.Address, "credential_ref": b.Credential, "system_id": b.SystemID}
-	if b.Protocol != "" {
-		out["protocol"] = b.Protocol
+func (b bmcFlags) request() client.BMCRequest {
+	return client.BMCRequest{
+		Address: b.Address, CredentialRef: b.Credential, SystemID: b.SystemID,
+		Protocol: client.BMCRequestProtocol(b.Protocol), IpmiCipherSuite: client.BMCRequestIpmiCipherSuite(b.CipherSuite),
 	}
-	if b.CipherSuite != 0 {
-		out["ipmi_cipher_suite"] = b.CipherSuite
-	}
-	return out
 }
 
 // batchFile is a batch as an operator writes it, by names or ids.
@@ -135,10 +131,10 @@ type batchFile struct {
 }
 
 // request finds the ids, each name once.
-func (b batchFile) request(ctx context.Context, a *app) (map[string]any, error) {
+func (b batchFile) request(ctx context.Context, a *app) (out client.BatchRequest, err error) {
 	site, err := a.siteOf(ctx, b.Site)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	known := map[string]string{}
 	once := func(kind, name string, find func(string) (string, error)) (string, error) {
@@ -158,25 +154,23 @@ func (b batchFile) request(ctx context.Context, a *app) (map[string]any, error) 
 	sku := func(name string) (string, error) {
 		return once("s/", name, func(n string) (string, error) { return a.skuOf(ctx, n) })
 	}
-	out := map[string]any{"name": b.Name, "site_id": site}
-	if out["profile_id"], err = profile(b.Profile); err != nil {
-		return nil, err
+	out.Name, out.SiteID, out.SkuID = &b.Name, site, new(string)
+	if out.ProfileID, err = profile(b.Profile); err != nil {
+		return out, err
 	}
-	if out["sku_id"], err = sku(b.SKU); err != nil {
-		return nil, err
+	if *out.SkuID, err = sku(b.SKU); err != nil {
+		return out, err
 	}
-	items := []map[string]any{}
 	for _, i := range b.Items {
-		item := map[string]any{"hostname": i.Hostname, "bmc": i.request()}
-		if item["profile_id"], err = profile(i.Profile); err != nil {
-			return nil, err
+		item := client.BatchItemRequest{Hostname: i.Hostname, Bmc: i.request()}
+		if item.ProfileID, err = profile(i.Profile); err != nil {
+			return out, err
 		}
-		if item["sku_id"], err = sku(i.SKU); err != nil {
-			return nil, err
+		if item.SkuID, err = sku(i.SKU); err != nil {
+			return out, err
 		}
-		items = append(items, item)
+		out.Items = append(out.Items, item)
 	}
-	out["items"] = items
 	return out, nil
 }
 
@@ -192,7 +186,7 @@ func (a *app) onboardBatch(ctx context.Context, file string, w watchFlags) error
 	if err != nil {
 		return err
 	}
-	r, err := a.ask(ctx, "POST", "/admin/onboarding-batches", body, nil)
+	r, err := untyped(a.api.CreateOnboardingBatch(ctx, nil, body))
 	if err != nil {
 		return err
 	}
@@ -250,14 +244,14 @@ func (a *app) batchCommand() *cobra.Command {
 		if w.on {
 			return a.watchBatch(cmd.Context(), id, w)
 		}
-		r, err := a.ask(cmd.Context(), "GET", "/admin/onboarding-batches/"+url.PathEscape(id), nil, nil)
+		r, err := untyped(a.api.GetOnboardingBatch(cmd.Context(), id))
 		if err != nil {
 			return err
 		}
 		return a.showBatch(r)
 	})
-	list := &cobra.Command{Use: "list", Short: "List batches, newest first", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
-		raw, err := a.listAll(cmd.Context(), "/admin/onboarding-batches", url.Values{}, 50)
+	all := &cobra.Command{Use: "list", Short: "List batches, newest first", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+		raw, err := a.listAll(cmd.Context(), list(a.api.ListOnboardingBatches, nil), 50)
 		if err != nil {
 			return err
 		}
@@ -273,7 +267,7 @@ func (a *app) batchCommand() *cobra.Command {
 			return t.flush()
 		})
 	})}
-	return group("batch", "Batches of onboardings", show, list)
+	return group("batch", "Batches of onboardings", show, all)
 }
 
 // ended reports whether nothing moves any more without an operator.

@@ -2,11 +2,12 @@ package cli
 
 import (
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 // plan is what a job would do, as the tables show it.
@@ -143,20 +144,13 @@ func (a *app) jobPlan() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := a.ask(cmd.Context(), "GET", "/admin/jobs/"+url.PathEscape(id)+"/plan"+loginQuery(login), nil, nil)
+		r, err := untyped(a.api.PlanJob(cmd.Context(), id, &client.PlanJobParams{Login: &login}))
 		if err != nil {
 			return err
 		}
 		return a.showPlan(r)
 	})
 	return cmd
-}
-
-func loginQuery(login bool) string {
-	if login {
-		return "?login=true"
-	}
-	return ""
 }
 
 // dryRun is how onboard is asked for a plan instead.
@@ -180,8 +174,8 @@ func (d dryRun) check(file string, w watchFlags) error {
 	return nil
 }
 
-func (a *app) planOnboarding(cmd *cobra.Command, body map[string]any, d dryRun) error {
-	r, err := a.ask(cmd.Context(), "POST", "/admin/onboardings/plan"+loginQuery(d.login), body, nil)
+func (a *app) planOnboarding(cmd *cobra.Command, body client.OnboardingRequest, d dryRun) error {
+	r, err := untyped(a.api.PlanNewOnboarding(cmd.Context(), &client.PlanNewOnboardingParams{Login: &d.login}, body))
 	if err != nil {
 		return err
 	}

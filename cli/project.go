@@ -1,29 +1,27 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"os"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
-// reasonHeader says why an operator acts on a customer's project.
-const reasonHeader = "Slipway-Reason"
-
-// projectAction is one command on a project: its route and what it sends.
+// projectAction is one command on a project. It has send or list.
 type projectAction struct {
-	use, short, method string
-	args               int // after the project
-	path               func(args []string) string
-	body               func(args []string) (map[string]any, error)
-	columns            []string // of a list, or of what is shown
-	flags              func(*cobra.Command)
-	ifMatch            bool // of a POST that changes a version
-	list               bool // follows all pages
+	use, short string
+	args       int // after the project
+	// send asks for one thing; because is the reason of an operator.
+	send    func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error)
+	list    func(project string, because client.RequestEditorFn) lister
+	columns []string // of a list, or of what is shown
+	flags   func(*cobra.Command)
 }
 
 // projectCommandOf makes the command of an action. Its first argument is the project's id.
@@ -35,31 +33,16 @@ func (a *app) projectCommandOf(p projectAction) *cobra.Command {
 		p.flags(cmd)
 	}
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		headers := map[string]string{}
-		if reason != "" {
-			headers[reasonHeader] = reason
-		}
-		if p.method == "PATCH" || p.method == "DELETE" || p.ifMatch {
-			headers["If-Match"] = "*"
-		}
-		var body any
-		if p.body != nil {
-			b, err := p.body(args[1:])
-			if err != nil {
-				return err
-			}
-			body = b
-		}
-		path := "/projects/" + url.PathEscape(args[0]) + p.path(args[1:])
-		if p.list {
-			raw, err := a.listAllWith(cmd.Context(), path, url.Values{}, 0, headers)
+		because := client.Because(reason)
+		if p.list != nil {
+			raw, err := a.listAll(cmd.Context(), p.list(args[0], because), 0)
 			if err != nil {
 				return err
 			}
 			return a.show(raw, func() error { return a.printRows(raw, p.columns) })
 		}
-		r, err := a.ask(cmd.Context(), p.method, path, body, headers)
-		if err != nil || p.method == "DELETE" {
+		r, err := p.send(cmd.Context(), args[0], args[1:], because)
+		if err != nil || len(r.raw) == 0 {
 			return err
 		}
 		return a.show(r.raw, func() error { return a.printRows(r.raw, p.columns) })
@@ -110,9 +93,9 @@ func cell(v any) string {
 }
 
 // listOf is a command without a project that prints a list.
-func (a *app) listOf(use, short, path string, columns ...string) *cobra.Command {
+func (a *app) listOf(use, short string, of lister, columns ...string) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
-		raw, err := a.listAll(cmd.Context(), path, url.Values{}, 0)
+		raw, err := a.listAll(cmd.Context(), of, 0)
 		if err != nil {
 			return err
 		}
@@ -120,11 +103,28 @@ func (a *app) listOf(use, short, path string, columns ...string) *cobra.Command 
 	})}
 }
 
-func at(path string) func([]string) string { return func([]string) string { return path } }
+// projectRequest sends a request about a project.
+type projectRequest = func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error)
 
-// below names one thing of a project by its id, the last argument that a path takes.
-func below(path string) func([]string) string {
-	return func(args []string) string { return path + "/" + url.PathEscape(args[0]) }
+// ofProject returns what reads or changes the project itself.
+func ofProject[T, P any](call func(context.Context, string, *P, ...client.RequestEditorFn) (client.Answer[T], error), always ...client.RequestEditorFn) projectRequest {
+	return func(ctx context.Context, project string, _ []string, because client.RequestEditorFn) (answer, error) {
+		return untyped(call(ctx, project, nil, append(always, because)...))
+	}
+}
+
+// inProject returns what reads or removes one thing of a project, which the first argument names.
+func inProject[T, P any](call func(context.Context, string, string, *P, ...client.RequestEditorFn) (client.Answer[T], error), always ...client.RequestEditorFn) projectRequest {
+	return func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
+		return untyped(call(ctx, project, args[0], nil, append(always, because)...))
+	}
+}
+
+// allOf returns what lists the things of a project.
+func allOf[T, P any](call func(context.Context, string, *P, ...client.RequestEditorFn) (client.Answer[T], error)) func(string, client.RequestEditorFn) lister {
+	return func(project string, because client.RequestEditorFn) lister {
+		return listBelow(call, project, nil, because)
+	}
 }
 
 func projectColumns() []string { return []string{"id", "name", "status", "billing_account_id"} }
@@ -141,56 +141,55 @@ func (a *app) projectCommand() *cobra.Command {
 	create.Flags().StringVar(&email, "owner-email", "", "verified e-mail address of the first owner")
 	create.Flags().StringVar(&subject, "owner-subject", "", "oidc:SUBJECT of the first owner")
 	create.RunE = does(func(cmd *cobra.Command, args []string) error {
-		path, body := "/projects", map[string]any{"billing_account_id": account, "name": args[0]}
+		var r client.Answer[client.Project]
+		var err error
 		if email != "" || subject != "" {
-			path = "/admin/projects"
-			set(body, "owner_email", email)
-			set(body, "owner_subject", subject)
+			body := client.AdminProjectRequest{BillingAccountID: account, Name: args[0], OwnerEmail: email, OwnerSubject: subject}
+			r, err = a.api.CreateProjectFor(cmd.Context(), nil, body)
+		} else {
+			r, err = a.api.CreateProject(cmd.Context(), nil, client.ProjectRequest{BillingAccountID: account, Name: args[0]})
 		}
-		r, err := a.ask(cmd.Context(), "POST", path, body, nil)
 		if err != nil {
 			return err
 		}
-		return a.show(r.raw, func() error { return a.printRows(r.raw, projectColumns()) })
+		return a.show(r.Raw, func() error { return a.printRows(r.Raw, projectColumns()) })
 	})
 	rename := projectAction{
-		use: "rename PROJECT", short: "Change the name of a project", method: "PATCH", path: at(""), columns: projectColumns(),
+		use: "rename PROJECT", short: "Change the name of a project", columns: projectColumns(),
 		flags: func(c *cobra.Command) {
 			c.Flags().StringVar(&name, "name", "", "the new name")
 			_ = c.MarkFlagRequired("name")
 		},
-		body: func([]string) (map[string]any, error) { return map[string]any{"name": name}, nil },
+		send: func(ctx context.Context, project string, _ []string, because client.RequestEditorFn) (answer, error) {
+			return untyped(a.api.UpdateProject(ctx, project, nil, client.ProjectPatch{Name: &name}, client.IfMatch("*"), because))
+		},
 	}
 	return group("project", "Projects: what owns nodes, with its members",
-		a.listOf("list", "List the projects that you have a role in", "/projects", projectColumns()...),
-		a.listOf("list-all", "List the projects of all customers, for operators", "/admin/projects", projectColumns()...),
+		a.listOf("list", "List the projects that you have a role in", list(a.api.ListProjects, nil), projectColumns()...),
+		a.listOf("list-all", "List the projects of all customers, for operators", list(a.api.ListAllProjects, nil), projectColumns()...),
 		create, a.projectCommandOf(rename),
-		a.projectCommandOf(projectAction{use: "show PROJECT", short: "Show a project", method: "GET", path: at(""), columns: projectColumns()}),
-		a.projectCommandOf(projectAction{use: "close PROJECT", short: "End everything of a project and keep its data", method: "POST", path: at("/close"), ifMatch: true, columns: projectColumns()}),
-		a.projectCommandOf(projectAction{use: "delete PROJECT", short: "Delete a project that is empty", method: "DELETE", path: at("")}),
-		a.projectCommandOf(projectAction{use: "billing-account PROJECT", short: "Show the billing account that pays for a project", method: "GET", path: at("/billing-account"), columns: []string{"id", "name", "created_at"}}),
+		a.projectCommandOf(projectAction{use: "show PROJECT", short: "Show a project", send: ofProject(a.api.GetProject), columns: projectColumns()}),
+		a.projectCommandOf(projectAction{use: "close PROJECT", short: "End everything of a project and keep its data", send: ofProject(a.api.CloseProject, client.IfMatch("*")), columns: projectColumns()}),
+		a.projectCommandOf(projectAction{use: "delete PROJECT", short: "Delete a project that is empty", send: ofProject(a.api.DeleteProject, client.IfMatch("*"))}),
+		a.projectCommandOf(projectAction{use: "billing-account PROJECT", short: "Show the billing account that pays for a project", send: ofProject(a.api.GetProjectBillingAccount), columns: []string{"id", "name", "created_at"}}),
 		a.projectExportCommand(),
-		a.projectCommandOf(projectAction{use: "audit-log PROJECT", short: "Who did what in a project, newest first", method: "GET", path: at("/audit-log"), list: true, columns: []string{"at", "name", "triggered_by", "actor_id", "comment"}}),
+		a.projectCommandOf(projectAction{use: "audit-log PROJECT", short: "Who did what in a project, newest first", list: allOf(a.api.ListProjectAudit), columns: []string{"at", "name", "triggered_by", "actor_id", "comment"}}),
 		a.projectEventsCommand(),
 	)
-}
-
-func set(body map[string]any, field, value string) {
-	if value != "" {
-		body[field] = value
-	}
 }
 
 func (a *app) memberCommand() *cobra.Command {
 	columns := []string{"id", "subject", "name", "role"}
 	return group("member", "Members of a project",
-		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List members", method: "GET", path: at("/members"), list: true, columns: columns}),
-		a.projectCommandOf(projectAction{use: "show PROJECT MEMBER", short: "Show a member", method: "GET", args: 1, path: below("/members"), columns: columns}),
+		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List members", list: allOf(a.api.ListMembers), columns: columns}),
+		a.projectCommandOf(projectAction{use: "show PROJECT MEMBER", short: "Show a member", args: 1, send: inProject(a.api.GetMember), columns: columns}),
 		a.projectCommandOf(projectAction{
-			use: "set-role PROJECT MEMBER ROLE", short: "Change the role of a member", method: "PATCH", args: 2, path: below("/members"), columns: columns,
-			body: func(args []string) (map[string]any, error) { return map[string]any{"role": args[1]}, nil },
+			use: "set-role PROJECT MEMBER ROLE", short: "Change the role of a member", args: 2, columns: columns,
+			send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
+				return untyped(a.api.UpdateMember(ctx, project, args[0], nil, client.RoleRequest{Role: args[1]}, client.IfMatch("*"), because))
+			},
 		}),
-		a.projectCommandOf(projectAction{use: "delete PROJECT MEMBER", short: "Remove a member with its keys and tokens", method: "DELETE", args: 1, path: below("/members")}),
+		a.projectCommandOf(projectAction{use: "delete PROJECT MEMBER", short: "Remove a member with its keys and tokens", args: 1, send: inProject(a.api.RemoveMember, client.IfMatch("*"))}),
 	)
 }
 
@@ -198,56 +197,58 @@ func (a *app) invitationCommand() *cobra.Command {
 	var email, subject, role string
 	columns := []string{"id", "project_id", "project_name", "email", "subject", "role", "status", "expires_at"}
 	accept := &cobra.Command{Use: "accept INVITATION", Short: "Accept an invitation", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
-		r, err := a.ask(cmd.Context(), "POST", "/invitations/"+url.PathEscape(args[0])+"/accept", nil, nil)
+		r, err := a.api.AcceptInvitation(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		return a.show(r.raw, func() error { return a.printRows(r.raw, []string{"id", "subject", "role"}) })
+		return a.show(r.Raw, func() error { return a.printRows(r.Raw, []string{"id", "subject", "role"}) })
 	})}
 	mine := &cobra.Command{Use: "mine", Short: "List the invitations that you can accept", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
-		r, err := a.ask(cmd.Context(), "GET", "/invitations", nil, nil) // the route has no pages
+		r, err := a.api.ListOwnInvitations(cmd.Context()) // the route has no pages
 		if err != nil {
 			return err
 		}
-		return a.show(r.raw, func() error { return a.printRows(r.raw, columns) })
+		return a.show(r.Raw, func() error { return a.printRows(r.Raw, columns) })
 	})}
 	return group("invitation", "Invitations to projects",
 		mine, accept,
-		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List the invitations to a project", method: "GET", path: at("/invitations"), list: true, columns: columns}),
+		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List the invitations to a project", list: allOf(a.api.ListInvitations), columns: columns}),
 		a.projectCommandOf(projectAction{
-			use: "create PROJECT", short: "Invite an identity to a project", method: "POST", path: at("/invitations"), columns: columns,
+			use: "create PROJECT", short: "Invite an identity to a project", columns: columns,
 			flags: func(c *cobra.Command) {
 				c.Flags().StringVar(&email, "email", "", "e-mail address, which the identity provider must have verified")
 				c.Flags().StringVar(&subject, "subject", "", "or oidc:SUBJECT of the sign-in")
 				c.Flags().StringVar(&role, "role", "member", "owner, member, billing or viewer")
 			},
-			body: func([]string) (map[string]any, error) {
-				body := map[string]any{"role": role}
-				set(body, "email", email)
-				set(body, "subject", subject)
-				return body, nil
+			send: func(ctx context.Context, project string, _ []string, because client.RequestEditorFn) (answer, error) {
+				body := client.InvitationRequest{Role: role, Email: optional[string](email), Subject: optional[string](subject)}
+				return untyped(a.api.CreateInvitation(ctx, project, nil, body, because))
 			},
 		}),
-		a.projectCommandOf(projectAction{use: "delete PROJECT INVITATION", short: "Take an invitation back", method: "DELETE", args: 1, path: below("/invitations")}),
+		a.projectCommandOf(projectAction{use: "delete PROJECT INVITATION", short: "Take an invitation back", args: 1, send: inProject(a.api.RevokeInvitation, client.IfMatch("*"))}),
 	)
 }
 
 func (a *app) keyCommand() *cobra.Command {
 	columns := []string{"id", "name", "type", "fingerprint", "member_id"}
 	return group("key", "SSH keys of a project",
-		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List SSH keys", method: "GET", path: at("/ssh-keys"), list: true, columns: columns}),
-		a.projectCommandOf(projectAction{use: "show PROJECT KEY", short: "Show an SSH key", method: "GET", args: 1, path: below("/ssh-keys"), columns: append(columns, "public_key")}),
+		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List SSH keys", list: allOf(a.api.ListSSHKeys), columns: columns}),
+		a.projectCommandOf(projectAction{use: "show PROJECT KEY", short: "Show an SSH key", args: 1, send: inProject(a.api.GetSSHKey), columns: append(columns, "public_key")}),
 		a.projectCommandOf(projectAction{
-			use: "create PROJECT NAME FILE", short: "Add an SSH public key from a .pub file", method: "POST", args: 2, path: at("/ssh-keys"), columns: columns,
-			body: func(args []string) (map[string]any, error) {
+			use: "create PROJECT NAME FILE", short: "Add an SSH public key from a .pub file", args: 2, columns: columns,
+			send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
 				text, err := os.ReadFile(args[1])
 				if err == nil && strings.Contains(string(text), "PRIVATE KEY") {
 					err = fail(ExitUsage, "%s holds a private key, which was not sent; give the .pub file beside it", args[1])
 				}
-				return map[string]any{"name": args[0], "public_key": strings.TrimSpace(string(text))}, err
+				if err != nil {
+					return answer{}, err
+				}
+				body := client.SSHKeyRequest{Name: args[0], PublicKey: strings.TrimSpace(string(text))}
+				return untyped(a.api.CreateSSHKey(ctx, project, nil, body, because))
 			},
 		}),
-		a.projectCommandOf(projectAction{use: "delete PROJECT KEY", short: "Delete an SSH key", method: "DELETE", args: 1, path: below("/ssh-keys")}),
+		a.projectCommandOf(projectAction{use: "delete PROJECT KEY", short: "Delete an SSH key", args: 1, send: inProject(a.api.DeleteSSHKey, client.IfMatch("*"))}),
 	)
 }
 
@@ -256,17 +257,18 @@ func (a *app) projectTokenCommand() *cobra.Command {
 	var role string
 	var days int
 	return group("project-token", "Tokens of a project, for programs",
-		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List tokens", method: "GET", path: at("/tokens"), list: true, columns: columns}),
+		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List tokens", list: allOf(a.api.ListProjectTokens), columns: columns}),
 		a.projectCommandOf(projectAction{
-			use: "create PROJECT NAME", short: "Create a token; it is shown once", method: "POST", args: 1, path: at("/tokens"), columns: append(columns, "token"),
+			use: "create PROJECT NAME", short: "Create a token; it is shown once", args: 1, columns: append(columns, "token"),
 			flags: func(c *cobra.Command) {
 				c.Flags().StringVar(&role, "role", "member", "owner, member, billing or viewer, at most your own")
 				c.Flags().IntVar(&days, "days", 90, "for how many days it is valid")
 			},
-			body: func(args []string) (map[string]any, error) {
-				return map[string]any{"name": args[0], "role": role, "days": days}, nil
+			send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
+				body := client.ProjectTokenRequest{Name: args[0], Role: role, Days: new(int64(days))}
+				return untyped(a.api.CreateProjectToken(ctx, project, nil, body, because))
 			},
 		}),
-		a.projectCommandOf(projectAction{use: "delete PROJECT TOKEN", short: "Delete a token", method: "DELETE", args: 1, path: below("/tokens")}),
+		a.projectCommandOf(projectAction{use: "delete PROJECT TOKEN", short: "Delete a token", args: 1, send: inProject(a.api.DeleteProjectToken, client.IfMatch("*"))}),
 	)
 }

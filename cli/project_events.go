@@ -7,14 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/internal/poll"
 )
 
@@ -58,17 +57,17 @@ func (a *app) projectEventsCommand() *cobra.Command {
 		if cmd.Flags().Changed("after") {
 			last = strconv.FormatInt(after, 10)
 		}
-		return a.followEvents(cmd.Context(), "/projects/"+url.PathEscape(args[0])+"/events", last, reason)
+		return a.followEvents(cmd.Context(), args[0], last, reason)
 	})
 	return cmd
 }
 
 // followEvents prints the events after the cursor last until ctx ends or the reader has no access any
 // more. It opens the stream again when it ends, unless the server was away for longer than patience.
-func (a *app) followEvents(ctx context.Context, path, last, reason string) error {
+func (a *app) followEvents(ctx context.Context, project, last, reason string) error {
 	heard := time.Now()
 	for {
-		err := a.readEvents(ctx, path, reason, &last, &heard)
+		err := asFailure(a.readEvents(ctx, project, reason, &last, &heard))
 		var f *failure
 		switch {
 		case ctx.Err() != nil:
@@ -83,37 +82,19 @@ func (a *app) followEvents(ctx context.Context, path, last, reason string) error
 }
 
 // readEvents prints the events of one connection. It returns nil when the connection ended.
-func (a *app) readEvents(ctx context.Context, path, reason string, last *string, heard *time.Time) error {
-	acc, err := a.account()
-	if err != nil {
-		return err
-	}
+func (a *app) readEvents(ctx context.Context, project, reason string, last *string, heard *time.Time) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	silence := time.AfterFunc(streamSilence, cancel)
 	defer silence.Stop()
-	headers := map[string]string{"Accept": "text/event-stream, application/problem+json"}
-	if *last != "" {
-		headers["Last-Event-ID"] = *last
-	}
-	if reason != "" {
-		headers[reasonHeader] = reason
-	}
-	res, err := a.open(ctx, acc, http.MethodGet, path, "", nil, headers)
+	res, err := a.api.OpenEvents(ctx, project, client.After(*last), client.Because(reason))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode != http.StatusOK {
-		raw, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-		if err == nil {
-			_, err = checkAnswer(res, raw)
-		}
-		return err
-	}
 	id := *last
 	lines := bufio.NewScanner(res.Body)
-	lines.Buffer(nil, maxAnswer)
+	lines.Buffer(nil, client.MaxAnswer)
 	for lines.Scan() {
 		*heard = time.Now()
 		silence.Reset(streamSilence)

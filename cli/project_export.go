@@ -6,11 +6,12 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 // exportEnd is the last line of an export that is whole.
@@ -26,45 +27,35 @@ func (a *app) projectExportCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why you act on a customer's project, for operators; its owners see it")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		return a.writeExport(cmd.Context(), "/projects/"+url.PathEscape(args[0])+"/export", reason)
+		return a.writeExport(cmd.Context(), func(ctx context.Context) (*http.Response, error) {
+			return a.api.OpenExport(ctx, args[0], client.Because(reason))
+		})
 	})
 	return cmd
 }
 
+// opener opens an answer that has no bound.
+type opener func(ctx context.Context) (*http.Response, error)
+
 // writeExport writes the lines of a JSON export as they come, and fails when the last one is missing.
-func (a *app) writeExport(ctx context.Context, path, reason string) error {
-	return a.writeLines(ctx, path, reason, escapeJSON, func(last string) bool { return strings.HasSuffix(last, exportEnd) })
+func (a *app) writeExport(ctx context.Context, open opener) error {
+	return a.writeLines(ctx, open, escapeJSON, func(last string) bool { return strings.HasSuffix(last, exportEnd) })
 }
 
 // writeLines writes the lines of an answer as they come, each made fit for a terminal. It fails when
 // the last one does not end the answer.
-func (a *app) writeLines(ctx context.Context, path, reason string, printable func(string) string, ends func(last string) bool) error {
-	acc, err := a.account()
-	if err != nil {
-		return err
-	}
+func (a *app) writeLines(ctx context.Context, open opener, printable func(string) string, ends func(last string) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	silence := time.AfterFunc(streamSilence, cancel)
 	defer silence.Stop()
-	headers := map[string]string{}
-	if reason != "" {
-		headers[reasonHeader] = reason
-	}
-	res, err := a.open(ctx, acc, http.MethodGet, path, "", nil, headers)
+	res, err := open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode != http.StatusOK {
-		raw, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-		if err == nil {
-			_, err = checkAnswer(res, raw)
-		}
-		return err
-	}
 	lines := bufio.NewScanner(res.Body)
-	lines.Buffer(nil, maxAnswer)
+	lines.Buffer(nil, client.MaxAnswer)
 	last := ""
 	for lines.Scan() {
 		silence.Reset(streamSilence)

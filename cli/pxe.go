@@ -4,28 +4,38 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/netip"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-const installWorkflows = "/admin/install-workflows"
-
 func (a *app) installWorkflowCommand() *cobra.Command {
 	return a.kindCommand(kind{
-		use: "install-workflow", what: "PXE install workflow", example: "deadline_minutes=45", columns: []string{"deadline_minutes", "command_line"},
-		base: func(context.Context, string) (string, error) { return installWorkflows, nil },
-		find: func(ctx context.Context, _, name string) (string, error) { return a.installWorkflowOf(ctx, name) },
+		use: "install-workflow", what: "PXE install workflow", prefix: "wf_", example: "deadline_minutes=45", columns: []string{"deadline_minutes", "command_line"},
+		list: func(string) lister { return list(a.api.ListInstallWorkflows, nil) },
+		create: func(ctx context.Context, _ string, body io.Reader) (answer, error) {
+			return untyped(a.api.CreateInstallWorkflowWithBody(ctx, nil, client.JSON, body))
+		},
+		get: func(ctx context.Context, _, id string) (answer, error) {
+			return untyped(a.api.GetInstallWorkflow(ctx, id))
+		},
+		update: func(ctx context.Context, _, id, etag string, body io.Reader) (answer, error) {
+			return untyped(a.api.UpdateInstallWorkflowWithBody(ctx, id, nil, client.JSON, body, client.IfMatch(etag)))
+		},
+		remove: func(ctx context.Context, _, id string) (answer, error) {
+			return untyped(a.api.DeleteInstallWorkflow(ctx, id, nil, client.IfMatch("*")))
+		},
 	}, "Install workflows: what a PXE node loads and how its installer is answered")
 }
 
 func (a *app) installWorkflowOf(ctx context.Context, name string) (string, error) {
-	return a.byName(ctx, "wf_", "install-workflow", installWorkflows, name)
+	return a.byName(ctx, "wf_", "install-workflow", list(a.api.ListInstallWorkflows, nil), name)
 }
 
 // workflowNames makes the ids of install workflows readable; one that cannot be
@@ -33,7 +43,7 @@ func (a *app) installWorkflowOf(ctx context.Context, name string) (string, error
 func (a *app) workflowNames(ctx context.Context) func(id string) string {
 	names := map[string]string{}
 	var got struct{ Data []struct{ ID, Name string } }
-	if raw, err := a.listAll(ctx, installWorkflows, url.Values{}, 0); err == nil && json.Unmarshal(raw, &got) == nil {
+	if raw, err := a.listAll(ctx, list(a.api.ListInstallWorkflows, nil), 0); err == nil && json.Unmarshal(raw, &got) == nil {
 		for _, w := range got.Data {
 			names[w.ID] = w.Name
 		}
@@ -62,7 +72,7 @@ func (a *app) nodeApprove() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := a.assignTo(cmd.Context(), id, "install_workflow_id", workflow, etag)
+		r, err := a.assignTo(cmd.Context(), id, workflow, false, etag)
 		if err != nil {
 			return err
 		}
@@ -77,7 +87,7 @@ func (a *app) discovered(ctx context.Context, name string) (id, etag string, err
 	if id, err = a.nodeOf(ctx, name); err != nil {
 		return "", "", err
 	}
-	r, err := a.ask(ctx, "GET", "/nodes/"+url.PathEscape(id), nil, nil)
+	r, err := untyped(a.api.GetNode(ctx, id))
 	if err != nil {
 		return "", "", err
 	}
@@ -104,10 +114,6 @@ func (a *app) nodeWorkflow() *cobra.Command {
 	cmd.Flags().BoolVar(&inherit, "inherit", false, "with --erase and without WORKFLOW: the erase workflow of the node's device group")
 	cmd.Flags().BoolVar(&erase, "erase", false, "the workflow that it is erased with, not the one that it is installed with")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		field := "install_workflow_id"
-		if erase {
-			field = "erase_workflow_id"
-		}
 		workflow := ""
 		switch {
 		case len(args) == 2 && !inherit:
@@ -119,7 +125,7 @@ func (a *app) nodeWorkflow() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := a.assignTo(cmd.Context(), id, field, workflow, "*")
+		r, err := a.assignTo(cmd.Context(), id, workflow, erase, "*")
 		if err != nil {
 			return err
 		}
@@ -141,7 +147,7 @@ func (a *app) nodeSKU() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := a.patchNode(cmd.Context(), id, map[string]any{"sku_id": sku}, "*")
+			r, err := untyped(a.api.UpdateNode(cmd.Context(), id, nil, client.NodePatch{SkuID: &sku}, client.IfMatch("*")))
 			if err != nil {
 				return err
 			}
@@ -161,15 +167,19 @@ func assigned(hostname, workflow string, erase bool) string {
 	return fmt.Sprintf("%s is erased with %s from now on", hostname, workflow)
 }
 
-// assignTo gives a node a workflow; the answer is the node.
-func (a *app) assignTo(ctx context.Context, id, field, workflow, etag string) (r answer, err error) {
+// assignTo gives a node a workflow that it is installed or erased with; the answer is the node.
+func (a *app) assignTo(ctx context.Context, id, workflow string, erase bool, etag string) (r answer, err error) {
 	wf := ""
 	if workflow != "" {
 		if wf, err = a.installWorkflowOf(ctx, workflow); err != nil {
 			return r, err
 		}
 	}
-	return a.patchNode(ctx, id, map[string]any{field: wf}, etag)
+	patch := client.NodePatch{InstallWorkflowID: &wf}
+	if erase {
+		patch = client.NodePatch{EraseWorkflowID: &wf}
+	}
+	return untyped(a.api.UpdateNode(ctx, id, nil, patch, client.IfMatch(etag)))
 }
 
 func (a *app) nodeState() *cobra.Command {
@@ -193,11 +203,8 @@ func (a *app) nodeState() *cobra.Command {
 }
 
 func (a *app) setState(ctx context.Context, id, state, comment string, force bool, etag string) error {
-	body := map[string]any{"state": state, "force": force}
-	if comment != "" {
-		body["comment"] = comment
-	}
-	r, err := a.ask(ctx, "POST", "/nodes/"+url.PathEscape(id)+"/state", body, map[string]string{"If-Match": etag})
+	body := client.StateTransition{State: state, Force: &force, Comment: optional[string](comment)}
+	r, err := untyped(a.api.SetNodeState(ctx, id, nil, body, client.IfMatch(etag)))
 	if err != nil {
 		return err
 	}
@@ -220,8 +227,8 @@ func (a *app) nodePurge() *cobra.Command {
 		if unseen != unseen.Truncate(time.Minute) {
 			return fail(ExitUsage, "--unseen takes whole minutes, such as 90m, not %s", unseen)
 		}
-		body := map[string]any{"source": source, "unseen_minutes": int(unseen.Minutes())}
-		r, err := a.ask(cmd.Context(), "POST", "/admin/discovered-nodes/purge", body, nil)
+		body := client.PurgeRequest{Source: &source, UnseenMinutes: new(int64(unseen.Minutes()))}
+		r, err := untyped(a.api.PurgeDiscoveredNodes(cmd.Context(), body))
 		if err != nil {
 			return err
 		}

@@ -3,12 +3,11 @@ package cli
 import (
 	"context"
 	"fmt"
-	"maps"
-	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -43,7 +42,7 @@ func (a *app) nodeDeprovision() *cobra.Command {
 	}
 	f.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		return a.startState(cmd.Context(), args[0], "deprovisioning", map[string]any{}, f)
+		return a.startState(cmd.Context(), args[0], client.StateTransition{State: string(lifecycle.NodeDeprovisioning)}, f)
 	})
 	return cmd
 }
@@ -65,36 +64,30 @@ func (a *app) nodeMigrate() *cobra.Command {
 	h.add(cmd)
 	f.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		body := map[string]any{"disks": disks, "erase_old": eraseOld}
+		body := client.StateTransition{State: string(lifecycle.NodeMigrating), Disks: optional[client.StateTransitionDisks](disks), EraseOld: &eraseOld}
 		if h.named() {
 			hardware, err := h.body()
 			if err != nil {
 				return err
 			}
-			body["hardware"] = hardware
+			body.Hardware = &hardware
 		}
-		return a.startState(cmd.Context(), args[0], "migrating", body, f)
+		return a.startState(cmd.Context(), args[0], body, f)
 	})
 	return cmd
 }
 
 // startState sets a state together with its job.
-func (a *app) startState(ctx context.Context, name, state string, body map[string]any, f stateFlags) error {
+func (a *app) startState(ctx context.Context, name string, body client.StateTransition, f stateFlags) error {
 	id, err := a.nodeOf(ctx, name)
 	if err != nil {
 		return err
 	}
 	if f.plan {
-		return a.planState(ctx, id, state, body, f)
+		return a.planState(ctx, id, body, f)
 	}
-	body["state"] = state
-	if f.comment != "" {
-		body["comment"] = f.comment
-	}
-	if f.grace != 0 {
-		body["grace_seconds"] = f.grace
-	}
-	r, err := a.ask(ctx, "POST", "/nodes/"+url.PathEscape(id)+"/state", body, map[string]string{"If-Match": "*"})
+	body.Comment, body.GraceSeconds = optional[string](f.comment), graceSeconds(f.grace)
+	r, err := untyped(a.api.SetNodeState(ctx, id, nil, body, client.IfMatch("*")))
 	if err != nil {
 		return err
 	}
@@ -109,13 +102,13 @@ func (a *app) startState(ctx context.Context, name, state string, body map[strin
 }
 
 // planState shows what the job of a state would do.
-func (a *app) planState(ctx context.Context, id, state string, asked map[string]any, f stateFlags) error {
-	body := map[string]any{"node_id": id, "mode": lifecycle.ModeDeprovision, "grace_seconds": f.grace}
-	if state == string(lifecycle.NodeMigrating) {
-		body["mode"] = lifecycle.ModeMigrate
-		maps.Copy(body, asked)
+func (a *app) planState(ctx context.Context, id string, asked client.StateTransition, f stateFlags) error {
+	body := client.DecommissionPlanRequest{NodeID: id, Mode: client.DecommissionPlanRequestMode(lifecycle.ModeDeprovision), GraceSeconds: graceSeconds(f.grace)}
+	if asked.State == string(lifecycle.NodeMigrating) {
+		body.Mode, body.EraseOld, body.Hardware = client.DecommissionPlanRequestMode(lifecycle.ModeMigrate), asked.EraseOld, asked.Hardware
+		body.Disks = (*client.DecommissionPlanRequestDisks)(asked.Disks)
 	}
-	r, err := a.ask(ctx, "POST", "/admin/decommissions/plan", body, nil)
+	r, err := untyped(a.api.PlanNewDecommission(ctx, body))
 	if err != nil {
 		return err
 	}
@@ -153,18 +146,11 @@ func (b *pxeBMC) named() bool {
 	return b.cipherSuite != 0 || b.address+b.credential+b.protocol+b.systemID != ""
 }
 
-func (b *pxeBMC) body() (map[string]any, error) {
+func (b *pxeBMC) body() (client.BMCRequest, error) {
 	if b.address == "" || b.credential == "" {
-		return nil, fail(ExitUsage, "name the BMC and its login: --%saddress and --%scredential-ref go together", b.prefix, b.prefix)
+		return client.BMCRequest{}, fail(ExitUsage, "name the BMC and its login: --%saddress and --%scredential-ref go together", b.prefix, b.prefix)
 	}
-	out := map[string]any{"address": b.address, "credential_ref": b.credential, "system_id": b.systemID}
-	if b.protocol != "" {
-		out["protocol"] = b.protocol
-	}
-	if b.cipherSuite != 0 {
-		out["ipmi_cipher_suite"] = b.cipherSuite
-	}
-	return out, nil
+	return bmcFlags{Address: b.address, Credential: b.credential, SystemID: b.systemID, Protocol: b.protocol, CipherSuite: b.cipherSuite}.request(), nil
 }
 
 func (a *app) nodeSetBMC() *cobra.Command {
@@ -181,14 +167,14 @@ func (a *app) nodeSetBMC() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if pin != "" {
-			body["pin_sha256"] = pin
-		}
 		id, err := a.nodeOf(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		r, err := a.ask(cmd.Context(), "PUT", "/nodes/"+url.PathEscape(id)+"/bmc", body, nil)
+		r, err := untyped(a.api.PutNodeBmc(cmd.Context(), id, client.NodeBMCRequest{
+			Address: body.Address, CredentialRef: body.CredentialRef, SystemID: body.SystemID, PinSha256: pin,
+			Protocol: client.NodeBMCRequestProtocol(body.Protocol), IpmiCipherSuite: client.NodeBMCRequestIpmiCipherSuite(body.IpmiCipherSuite),
+		}))
 		if err != nil {
 			return err
 		}
@@ -227,23 +213,20 @@ func (h *hardwareFlags) named() bool {
 	return len(h.macs) > 0 || h.keepBMC || h.serial+h.uuid != "" || h.bmc.named()
 }
 
-func (h *hardwareFlags) body() (map[string]any, error) {
+func (h *hardwareFlags) body() (client.HardwareRequest, error) {
+	body := client.HardwareRequest{MacAddresses: h.macs, SerialNumber: &h.serial, SystemUUID: &h.uuid, KeepBmc: &h.keepBMC}
 	if len(h.macs) == 0 {
-		return nil, fail(ExitUsage, "name the addresses of the new hardware with --mac, first the one that it boots with")
-	}
-	body := map[string]any{"mac_addresses": h.macs, "serial_number": h.serial, "system_uuid": h.uuid}
-	if h.keepBMC {
-		body["keep_bmc"] = true
+		return body, fail(ExitUsage, "name the addresses of the new hardware with --mac, first the one that it boots with")
 	}
 	if h.bmc.named() {
 		bmc, err := h.bmc.body()
 		if err != nil {
-			return nil, err
+			return body, err
 		}
 		if h.keepBMC {
-			return nil, fail(ExitUsage, "--keep-bmc says that the BMC stays the same, and --bmc-address names another; leave one of the two out")
+			return body, fail(ExitUsage, "--keep-bmc says that the BMC stays the same, and --bmc-address names another; leave one of the two out")
 		}
-		body["bmc"] = bmc
+		body.Bmc = &bmc
 	}
 	return body, nil
 }
@@ -264,7 +247,7 @@ func (a *app) nodeHardware() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := a.ask(cmd.Context(), "PUT", "/nodes/"+url.PathEscape(id)+"/hardware", body, map[string]string{"If-Match": "*"})
+		r, err := untyped(a.api.PlanNodeHardware(cmd.Context(), id, nil, body, client.IfMatch("*")))
 		if err != nil {
 			return err
 		}

@@ -2,19 +2,21 @@ package cli
 
 import (
 	"context"
-	"net/url"
 	"strings"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 type named struct{ ID, Name string }
 
-// byName finds the id of the one resource with this name. What has the prefix is an id already.
-func (a *app) byName(ctx context.Context, prefix, kind, path, name string) (string, error) {
+// byName finds the id of the one resource of a list with this name. What has the prefix is an id
+// already.
+func (a *app) byName(ctx context.Context, prefix, kind string, of lister, name string) (string, error) {
 	if id, err := isID(prefix, kind, name); id || err != nil {
 		return name, err
 	}
 	var got struct{ Data []named }
-	if err := a.call(ctx, "GET", path+"?name="+url.QueryEscape(name), nil, &got); err != nil {
+	if err := into(&got)(of(ctx, client.Query("name", name))); err != nil {
 		return "", err
 	}
 	if len(got.Data) == 0 {
@@ -27,15 +29,15 @@ func (a *app) byName(ctx context.Context, prefix, kind, path, name string) (stri
 }
 
 func (a *app) siteOf(ctx context.Context, name string) (string, error) {
-	return a.byName(ctx, "site_", "site", "/admin/maas-sites", name)
+	return a.byName(ctx, "site_", "site", list(a.api.ListSites, nil), name)
 }
 
 func (a *app) profileOf(ctx context.Context, siteID, name string) (string, error) {
-	return a.byName(ctx, "prof_", "profile", "/admin/maas-sites/"+siteID+"/profiles", name)
+	return a.byName(ctx, "prof_", "profile", listBelow(a.api.ListProfiles, siteID, nil), name)
 }
 
 func (a *app) skuOf(ctx context.Context, name string) (string, error) {
-	return a.byName(ctx, "sku_", "SKU", "/admin/skus", name)
+	return a.byName(ctx, "sku_", "SKU", list(a.api.ListSkus, nil), name)
 }
 
 // nodeOf finds a node by hostname. Deleted ones are passed over while another
@@ -45,7 +47,7 @@ func (a *app) nodeOf(ctx context.Context, name string) (string, error) {
 		return name, err
 	}
 	var got struct{ Data []node }
-	if err := a.call(ctx, "GET", "/nodes?limit=200&hostname="+url.QueryEscape(name), nil, &got); err != nil {
+	if err := into(&got)(untyped(a.api.ListNodes(ctx, &client.ListNodesParams{Limit: new(int64(maxPage)), Hostname: &name}))); err != nil {
 		return "", err
 	}
 	var live []node
@@ -70,11 +72,11 @@ func (a *app) nodeOf(ctx context.Context, name string) (string, error) {
 
 // jobOf finds a job by its id, or the newest one of a node.
 func (a *app) jobOf(ctx context.Context, name string) (string, error) {
-	return a.newestOf(ctx, name, "/admin/jobs", "job")
+	return a.newestOf(ctx, name, list(a.api.ListJobs, nil), "job")
 }
 
 // newestOf finds a job of a list by its id, or the newest one of a node.
-func (a *app) newestOf(ctx context.Context, name, list, what string) (string, error) {
+func (a *app) newestOf(ctx context.Context, name string, of lister, what string) (string, error) {
 	if strings.HasPrefix(name, "job_") {
 		_, err := isID("job_", what, name)
 		return name, err
@@ -84,7 +86,7 @@ func (a *app) newestOf(ctx context.Context, name, list, what string) (string, er
 		return "", err
 	}
 	var got struct{ Data []named }
-	if err := a.call(ctx, "GET", list+"?limit=1&node_id="+url.QueryEscape(id), nil, &got); err != nil {
+	if err := into(&got)(of(ctx, client.Query("limit", "1"), client.Query("node_id", id))); err != nil {
 		return "", err
 	}
 	if len(got.Data) == 0 {
@@ -99,7 +101,7 @@ func (a *app) batchOf(ctx context.Context, name string) (string, error) {
 		_, err := isID("batch_", "batch", name)
 		return name, err
 	}
-	raw, err := a.listAll(ctx, "/admin/onboarding-batches", url.Values{}, 0)
+	raw, err := a.listAll(ctx, list(a.api.ListOnboardingBatches, nil), 0)
 	if err != nil {
 		return "", err
 	}
@@ -134,11 +136,7 @@ func (a *app) findingOf(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	q := url.Values{"node_id": {node}}
-	if detector != "" {
-		q.Set("detector", detector)
-	}
-	raw, err := a.listAll(ctx, "/admin/drift", q, 0)
+	raw, err := a.listAll(ctx, list(a.api.ListDrift, &client.ListDriftParams{NodeID: &node, Detector: optional[string](detector)}), 0)
 	if err != nil {
 		return "", err
 	}
@@ -162,10 +160,10 @@ func (a *app) findingOf(ctx context.Context, name string) (string, error) {
 	return "", fail(ExitRefused, "%s has %d findings (%s); name one as %s/DETECTOR", name, len(found), strings.Join(found, ", "), hostname)
 }
 
-// nameOf returns "NAME (ID)" of a resource, or the id alone where the name cannot be read.
-func (a *app) nameOf(ctx context.Context, path, id string) string {
+// nameOf returns "NAME (ID)" of what read reads, or the id alone where the name cannot be read.
+func nameOf(ctx context.Context, read func(context.Context, string) (answer, error), id string) string {
 	var got named
-	if id == "" || a.call(ctx, "GET", path+url.PathEscape(id), nil, &got) != nil || got.Name == "" {
+	if id == "" || into(&got)(read(ctx, id)) != nil || got.Name == "" {
 		return id
 	}
 	return got.Name + " (" + id + ")"

@@ -1,71 +1,77 @@
 package cli
 
 import (
-	"net/url"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/slipway-cloud/slipway/lifecycle/spec"
+	"github.com/slipway-cloud/slipway/client"
 )
 
 func (a *app) roceCommand() *cobra.Command {
-	var ports []string
+	var texts []string
 	var file string
 	set := &cobra.Command{
 		Use: "set SITE HOSTNAME", Short: "Write all RoCE ports of a host", Args: cobra.ExactArgs(2),
 		Example: "  slipway roce set north gpu-1 --port interface=ens1f0,mtu=9000,subnet=10.1.0.0/24,ip=10.1.0.7,tag=roce",
 	}
-	set.Flags().StringArrayVar(&ports, "port", nil, "interface=NAME[,mtu=N][,subnet=CIDR][,ip=ADDRESS][,tag=TAG...]; may be repeated")
+	set.Flags().StringArrayVar(&texts, "port", nil, "interface=NAME[,mtu=N][,subnet=CIDR][,ip=ADDRESS][,tag=TAG...]; may be repeated")
 	set.Flags().StringVarP(&file, "file", "f", "", "YAML or JSON file with a list of ports")
 	set.MarkFlagsMutuallyExclusive("port", "file")
 	set.MarkFlagsOneRequired("port", "file")
 	set.RunE = does(func(cmd *cobra.Command, args []string) error {
-		list := []spec.RoCEPort{}
+		ports := []client.RoCEPort{}
 		if file != "" {
-			if err := a.readDocument(file, &list); err != nil {
+			if err := a.readDocument(file, &ports); err != nil {
 				return err
 			}
 		}
-		for _, text := range ports {
+		for _, text := range texts {
 			p, err := parsePort(text)
 			if err != nil {
 				return err
 			}
-			list = append(list, p)
+			ports = append(ports, p)
 		}
-		return a.roce(cmd, args, "PUT", map[string]any{"ports": list})
+		body := client.RoCERequest{Ports: ports}
+		return a.roce(cmd, args, func(site string) (client.Answer[client.RoCE], error) {
+			return a.api.PutRoce(cmd.Context(), site, args[1], nil, body)
+		})
 	})
 	show := &cobra.Command{Use: "show SITE HOSTNAME", Short: "Show the RoCE ports of a host", Args: cobra.ExactArgs(2),
-		RunE: does(func(cmd *cobra.Command, args []string) error { return a.roce(cmd, args, "GET", nil) })}
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			return a.roce(cmd, args, func(site string) (client.Answer[client.RoCE], error) {
+				return a.api.GetRoce(cmd.Context(), site, args[1])
+			})
+		})}
 	return group("roce", "RoCE assignments: the fast ports of a host, by site and hostname", set, show)
 }
 
-func (a *app) roce(cmd *cobra.Command, args []string, method string, body any) error {
+func (a *app) roce(cmd *cobra.Command, args []string, ask func(site string) (client.Answer[client.RoCE], error)) error {
 	site, err := a.siteOf(cmd.Context(), args[0])
 	if err != nil {
 		return err
 	}
-	r, err := a.ask(cmd.Context(), method, "/admin/maas-sites/"+site+"/roce-assignments/"+url.PathEscape(args[1]), body, nil)
+	r, err := ask(site)
 	if err != nil {
 		return err
 	}
-	return a.show(r.raw, func() error {
-		var got struct{ Ports []spec.RoCEPort }
-		if err := r.into(&got); err != nil {
+	return a.show(r.Raw, func() error {
+		got, err := r.Decode()
+		if err != nil {
 			return err
 		}
 		t := a.table("INTERFACE", "MTU", "SUBNET", "IP", "TAGS")
 		for _, p := range got.Ports {
-			t.row(p.Interface, p.MTU, orDash(p.SubnetCIDR), orDash(p.IP), orDash(strings.Join(p.Tags, ",")))
+			t.row(p.Interface, p.Mtu, orDash(p.SubnetCidr), orDash(p.IP), orDash(strings.Join(p.Tags, ",")))
 		}
 		return t.flush()
 	})
 }
 
-func parsePort(text string) (spec.RoCEPort, error) {
-	var p spec.RoCEPort
+func parsePort(text string) (client.RoCEPort, error) {
+	var p client.RoCEPort
 	for _, pair := range strings.Split(text, ",") {
 		k, v, _ := strings.Cut(pair, "=")
 		switch k {
@@ -76,9 +82,9 @@ func parsePort(text string) (spec.RoCEPort, error) {
 			if err != nil {
 				return p, fail(ExitUsage, "--port: mtu %q is no number", v)
 			}
-			p.MTU = n
+			p.Mtu = int64(n)
 		case "subnet":
-			p.SubnetCIDR = v
+			p.SubnetCidr = v
 		case "ip":
 			p.IP = v
 		case "tag":

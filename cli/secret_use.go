@@ -3,10 +3,11 @@ package cli
 import (
 	"context"
 	"fmt"
-	"net/http"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 // secretUse are the flags that say what a secret may be used for.
@@ -27,32 +28,28 @@ func (u *secretUse) flags(f *pflag.FlagSet) {
 }
 
 // body returns the use as the API takes it.
-func (u *secretUse) body(ctx context.Context, a *app) (map[string]any, error) {
+func (u *secretUse) body(ctx context.Context, a *app) (use client.SecretUse, err error) {
 	if u.kind == "" || len(u.sites)+len(u.nodes)+len(u.networks) == 0 && !u.installation {
-		return nil, fail(ExitUsage, "say what the secret may be used for: --kind, and --site, --node, --network or --installation")
+		return use, fail(ExitUsage, "say what the secret may be used for: --kind, and --site, --node, --network or --installation")
 	}
-	use := map[string]any{"kind": u.kind}
-	for field, list := range map[string][]string{"sites": u.sites, "nodes": u.nodes} {
-		find := map[string]func(context.Context, string) (string, error){"sites": a.siteOf, "nodes": a.nodeOf}[field]
-		var ids []string
-		for _, name := range list {
-			id, err := find(ctx, name)
-			if err != nil {
-				return nil, err
-			}
-			ids = append(ids, id)
+	use = client.SecretUse{Kind: client.SecretUseKind(u.kind), Networks: u.networks, Installation: u.installation}
+	if use.Sites, err = each(ctx, u.sites, a.siteOf); err != nil {
+		return use, err
+	}
+	use.Nodes, err = each(ctx, u.nodes, a.nodeOf)
+	return use, err
+}
+
+// each finds the ids of all names.
+func each(ctx context.Context, names []string, find func(context.Context, string) (string, error)) (ids []string, err error) {
+	for _, name := range names {
+		id, err := find(ctx, name)
+		if err != nil {
+			return nil, err
 		}
-		if len(ids) > 0 {
-			use[field] = ids
-		}
+		ids = append(ids, id)
 	}
-	if len(u.networks) > 0 {
-		use["networks"] = u.networks
-	}
-	if u.installation {
-		use["installation"] = true
-	}
-	return use, nil
+	return ids, nil
 }
 
 func (a *app) secretSetUse() *cobra.Command {
@@ -67,11 +64,11 @@ func (a *app) secretSetUse() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := a.ask(cmd.Context(), http.MethodPut, "/admin/secret-uses", map[string]any{"name": args[0], "use": body}, nil)
+		r, err := a.api.PutSecretUse(cmd.Context(), client.SecretUseRequest{Name: args[0], Use: body})
 		if err != nil {
 			return err
 		}
-		return a.show(r.raw, func() error {
+		return a.show(r.Raw, func() error {
 			_, err := fmt.Fprintln(a.Out, args[0]+" may be used as stated")
 			return err
 		})

@@ -78,11 +78,10 @@ func (a *app) sshCommand() *cobra.Command {
 	cmd.Flags().StringVarP(&identity, "identity", "i", "", "the file of your private key, which ssh reads (default: as ssh chooses)")
 	reason.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		path, err := pathOfAllocation("", args[0])
-		if err != nil {
+		if err := checkAllocation(args[0]); err != nil {
 			return err
 		}
-		r, err := a.ask(cmd.Context(), "GET", path, nil, reason.headers())
+		r, err := untyped(a.api.GetOwnAllocation(cmd.Context(), args[0], nil, reason.because()))
 		if err != nil {
 			return err
 		}

@@ -3,10 +3,11 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 // task is what a node's agent was asked to do, as the tables show it.
@@ -73,13 +74,8 @@ func (a *app) nodeTasks() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		v := url.Values{}
-		for k, text := range map[string]string{"status": status, "kind": kind} {
-			if text != "" {
-				v.Set(k, text)
-			}
-		}
-		raw, err := a.listAll(cmd.Context(), "/nodes/"+url.PathEscape(id)+"/tasks", v, limit)
+		filter := client.ListNodeTasksParams{Status: optional[client.ListNodeTasksParamsStatus](status), Kind: optional[string](kind)}
+		raw, err := a.listAll(cmd.Context(), listBelow(a.api.ListNodeTasks, id, &filter), limit)
 		if err != nil {
 			return err
 		}
@@ -100,7 +96,7 @@ func (a *app) nodeTasks() *cobra.Command {
 
 func (a *app) taskCommand() *cobra.Command {
 	show := &cobra.Command{Use: "show TASK", Short: "A task with its steps and devices", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
-		r, err := a.ask(cmd.Context(), "GET", "/tasks/"+url.PathEscape(args[0]), nil, nil)
+		r, err := untyped(a.api.GetTask(cmd.Context(), args[0]))
 		if err != nil {
 			return err
 		}
@@ -122,7 +118,7 @@ func (a *app) taskRequeue() *cobra.Command {
 		if reason == "" {
 			return fail(ExitUsage, "say with --reason what you found on the node")
 		}
-		r, err := a.ask(cmd.Context(), "POST", "/admin/tasks/"+url.PathEscape(args[0])+"/requeue", map[string]any{"reason": reason}, nil)
+		r, err := untyped(a.api.RequeueTask(cmd.Context(), args[0], client.RequeueTaskRequest{Reason: reason}))
 		if err != nil {
 			return err
 		}

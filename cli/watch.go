@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -28,14 +27,8 @@ func (w *watchFlags) add(cmd *cobra.Command) {
 // patience is how long a server may be away while it is watched.
 const patience = time.Minute
 
-// follow reads path until step says that it is over. A server that restarts in
-// between is waited for.
-func (a *app) follow(ctx context.Context, path string, w watchFlags, step func(answer) (bool, error)) error {
-	return a.followWith(ctx, path, nil, w, step)
-}
-
-// followWith is follow with headers.
-func (a *app) followWith(ctx context.Context, path string, headers map[string]string, w watchFlags, step func(answer) (bool, error)) error {
+// follow reads until step says that it is over. A server that restarts in between is waited for.
+func (a *app) follow(ctx context.Context, read func(context.Context) (answer, error), w watchFlags, step func(answer) (bool, error)) error {
 	if w.limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, w.limit)
@@ -45,7 +38,8 @@ func (a *app) followWith(ctx context.Context, path string, headers map[string]st
 	defer tick.Stop()
 	heard := time.Now()
 	for {
-		r, err := a.ask(ctx, "GET", path, nil, headers)
+		r, err := read(ctx)
+		err = asFailure(err)
 		var f *failure
 		switch {
 		case err == nil:
@@ -71,7 +65,8 @@ func (a *app) followWith(ctx context.Context, path string, headers map[string]st
 // change elsewhere.
 func (a *app) watchJob(ctx context.Context, id string, w watchFlags) error {
 	screen := screen{a: a}
-	return a.follow(ctx, "/admin/jobs/"+url.PathEscape(id), w, func(r answer) (bool, error) {
+	read := func(ctx context.Context) (answer, error) { return untyped(a.api.GetJob(ctx, id)) }
+	return a.follow(ctx, read, w, func(r answer) (bool, error) {
 		var j job
 		if err := r.into(&j); err != nil {
 			return true, err
@@ -115,7 +110,8 @@ func verdict(j job, well bool) error {
 
 func (a *app) watchBatch(ctx context.Context, id string, w watchFlags) error {
 	screen := screen{a: a}
-	return a.follow(ctx, "/admin/onboarding-batches/"+url.PathEscape(id), w, func(r answer) (bool, error) {
+	read := func(ctx context.Context) (answer, error) { return untyped(a.api.GetOnboardingBatch(ctx, id)) }
+	return a.follow(ctx, read, w, func(r answer) (bool, error) {
 		var b batch
 		if err := r.into(&b); err != nil {
 			return true, err

@@ -20,10 +20,10 @@ import (
 //go:embed *.md runbooks/*.md states/*.md adr/*.md
 var pages embed.FS
 
-//go:embed images/*.png
+//go:embed images/*.png images/icon.svg
 var images embed.FS
 
-// Image returns the PNG of a path such as "images/portal-plan.png", which the pages link to. It
+// Image returns the picture of a path such as "images/portal-plan.png", which the pages link to. It
 // returns fs.ErrNotExist when there is none.
 func Image(name string) ([]byte, error) { return images.ReadFile(name) }
 
@@ -31,6 +31,7 @@ func Image(name string) ([]byte, error) { return images.ReadFile(name) }
 var frame = template.Must(template.New("page").Parse(`<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{.Title}} - Slipway</title>
+<link rel="icon" href="/docs/images/icon.svg" type="image/svg+xml">
 <style>body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 0 auto; padding: 1.5rem; }
 code, pre { font: 14px/1.45 ui-monospace, monospace; } pre { overflow: auto; padding: .7rem; background: #8881; }
 table { border-collapse: collapse; display: block; overflow: auto; } td, th { border: 1px solid #8884; padding: .25rem .5rem; text-align: left; vertical-align: top; }</style>

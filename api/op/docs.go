@@ -49,13 +49,14 @@ func (a *API) serveViewer(w http.ResponseWriter, r *http.Request) {
 
 // servePage answers with a page of docs/, a runbook for example, or with a picture of one.
 func (a *API) servePage(w http.ResponseWriter, r *http.Request) {
-	if image, err := docs.Image(chi.URLParam(r, "*")); err == nil {
-		w.Header().Set("Content-Type", "image/png")
+	name := chi.URLParam(r, "*")
+	if image, err := docs.Image(name); err == nil {
+		w.Header().Set("Content-Type", map[string]string{".png": "image/png", ".svg": "image/svg+xml; charset=utf-8"}[path.Ext(name)])
 		w.Header().Set("Cache-Control", "max-age=3600")
 		_, _ = w.Write(image) // a broken connection is the reader's to notice
 		return
 	}
-	page, err := docs.Page(chi.URLParam(r, "*"))
+	page, err := docs.Page(name)
 	if err != nil {
 		a.WriteError(w, r, problem.New(problem.NotFound, "there is no such page; /docs/operations is a good start"))
 		return

@@ -45,6 +45,30 @@ func TestDocs_LoadTheirOwnFilesOnly(t *testing.T) {
 	}
 }
 
+// Every page has the icon of the portal, or a browser asks for /favicon.ico, which is not there.
+func TestDocs_HaveAnIcon(t *testing.T) {
+	t.Parallel()
+	api, err := op.New(op.Config{Store: &db.Store{}})
+	require.NoError(t, err)
+	get := func(path string) *httptest.ResponseRecorder {
+		rec := httptest.NewRecorder()
+		api.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		return rec
+	}
+	link := regexp.MustCompile(`<link rel="icon" href="([^"]+)"`)
+	for _, path := range []string{"/docs", "/docs/operations", "/docs/runbooks/bmc_unreachable"} {
+		page := get(path)
+		found := link.FindStringSubmatch(page.Body.String())
+		require.NotNil(t, found, path)
+		require.Contains(t, page.Header().Get("Content-Security-Policy"), "img-src 'self'", path)
+		icon := get(found[1])
+		require.Equal(t, "image/svg+xml; charset=utf-8", icon.Header().Get("Content-Type"))
+		want, err := os.ReadFile("../portal/web/src/icon.svg")
+		require.NoError(t, err)
+		require.Equal(t, string(want), icon.Body.String())
+	}
+}
+
 // A picture of a page is served where the page links to it, and the page may show it.
 func TestDocs_ServePictures(t *testing.T) {
 	t.Parallel()

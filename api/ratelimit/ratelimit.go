@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // maxBuckets bounds the memory; beyond it full buckets, which say nothing, are
@@ -17,11 +19,11 @@ const maxBuckets = 16384
 // Limiter is a token bucket for each address and each name; an IPv6 address counts as its /64. Its
 // methods may be called from any goroutine.
 type Limiter struct {
-	rate  float64 // tokens a second
-	burst float64
+	rate  rate.Limit
+	burst int
 	now   func() time.Time
 	mu    sync.Mutex
-	at    map[key]bucket
+	at    map[key]*rate.Limiter
 	// noneFullBefore is when the first of the buckets may be full, if dropFull found
 	// none. Until then it need not look again: a request only delays it.
 	noneFullBefore time.Time
@@ -33,15 +35,10 @@ type key struct {
 	name string
 }
 
-type bucket struct {
-	tokens float64
-	seen   time.Time
-}
-
-// New makes a limiter of rate requests a second, burst at once, by the clock
+// New makes a limiter of perSecond requests a second, burst at once, by the clock
 // given.
-func New(rate float64, burst int, now func() time.Time) *Limiter {
-	return &Limiter{rate: rate, burst: float64(burst), now: now, at: map[key]bucket{}}
+func New(perSecond float64, burst int, now func() time.Time) *Limiter {
+	return &Limiter{rate: rate.Limit(perSecond), burst: burst, now: now, at: map[key]*rate.Limiter{}}
 }
 
 // Allow takes one token of an address, or says how long to wait for the next.
@@ -74,20 +71,16 @@ func (l *Limiter) take(k key) (bool, time.Duration) {
 		if len(l.at) >= maxBuckets && !l.dropFull(now) {
 			return false, time.Second
 		}
-		b = bucket{tokens: l.burst, seen: now}
+		b = rate.NewLimiter(l.rate, l.burst)
+		l.at[k] = b
 	}
-	b.tokens = l.filled(b, now)
-	b.seen = now
-	ok := b.tokens >= 1
-	if ok {
-		b.tokens--
+	token := b.ReserveN(now, 1)
+	wait := token.DelayFrom(now)
+	if wait > 0 {
+		token.CancelAt(now)
+		return false, wait
 	}
-	l.at[k] = b
-	return ok, time.Duration((1 - b.tokens) / l.rate * float64(time.Second))
-}
-
-func (l *Limiter) filled(b bucket, now time.Time) float64 {
-	return min(l.burst, b.tokens+max(0, now.Sub(b.seen).Seconds())*l.rate)
+	return true, 0
 }
 
 // dropFull makes room in a map that has none. It returns false when no bucket is
@@ -98,13 +91,13 @@ func (l *Limiter) dropFull(now time.Time) bool {
 	}
 	most := 0.0
 	for k, b := range l.at {
-		tokens := l.filled(b, now)
-		if tokens >= l.burst {
+		tokens := b.TokensAt(now)
+		if tokens >= float64(l.burst) {
 			delete(l.at, k)
 		}
 		most = max(most, tokens)
 	}
-	l.noneFullBefore = now.Add(time.Duration((l.burst - most) / l.rate * float64(time.Second)))
+	l.noneFullBefore = now.Add(time.Duration((float64(l.burst) - most) / float64(l.rate) * float64(time.Second)))
 	return len(l.at) < maxBuckets
 }
 

@@ -47,6 +47,26 @@ func TestEachAddressHasItsBurstAndItsRate(t *testing.T) {
 	require.False(t, ok, "one bucket for everybody")
 }
 
+// Whoever waits as told gets a token, and a refused request costs none.
+func TestTheWaitIsThatForTheNextToken(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	l := ratelimit.New(0.5, 1, func() time.Time { return now })
+	ok, _ := l.AllowAll()
+	require.True(t, ok)
+	for range 3 {
+		ok, wait := l.AllowAll()
+		require.False(t, ok)
+		require.Equal(t, 2*time.Second, wait)
+	}
+	now = now.Add(-time.Hour) // a clock that jumps back gives nothing away
+	ok, _ = l.AllowAll()
+	require.False(t, ok)
+	now = now.Add(time.Hour + 2*time.Second)
+	ok, _ = l.AllowAll()
+	require.True(t, ok)
+}
+
 // However many addresses come, the memory is bounded; when all buckets are in
 // use a newcomer waits, and full ones make room.
 func TestTheMemoryIsBounded(t *testing.T) {

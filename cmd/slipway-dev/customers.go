@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/internal/devserver/identity"
 )
 
@@ -181,11 +182,20 @@ func (c *customer) seesNothing(ctx context.Context, out io.Writer, project strin
 	if err := c.show(ctx, out, "project", "list"); err != nil {
 		return err
 	}
-	api := &client{base: c.api.base, token: c.token}
+	api, err := newAPI(c.stack, c.token)
+	if err != nil {
+		return err
+	}
 	for _, path := range []string{"", "/members", "/ssh-keys"} {
-		err := api.call(ctx, http.MethodGet, "/projects/"+project+path, nil, nil)
-		var r *refusal
-		if !errors.As(err, &r) || r.status != http.StatusNotFound {
+		switch path {
+		case "":
+			_, err = api.GetProject(ctx, project, nil)
+		case "/members":
+			_, err = api.ListMembers(ctx, project, nil)
+		case "/ssh-keys":
+			_, err = api.ListSSHKeys(ctx, project, nil)
+		}
+		if client.StatusOf(err) != http.StatusNotFound {
 			return fmt.Errorf("%s asks for a project of others and gets %w, where 404 is right", c.Name, err)
 		}
 		fmt.Fprintf(out, "%s: GET /api/v1/projects/%s%s  ->  404\n", c.Name, project, path)

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
@@ -156,57 +156,38 @@ type watched struct {
 	ended                  bool
 }
 
-type jobView struct {
-	ID           string              `json:"id"`
-	NodeID       string              `json:"node_id"`
-	Hostname     string              `json:"hostname"`
-	Status       lifecycle.JobStatus `json:"status"`
-	Stage        string              `json:"stage"`
-	Progress     int                 `json:"progress_percent"`
-	Message      string              `json:"message"`
-	NextStep     string              `json:"next_step"`
-	FailureClass string              `json:"failure_class"`
-}
-
-func (o *operator) bmc(m *simhw.Machine) map[string]any {
-	return map[string]any{"address": m.Spec().BMCAddress, "credential_ref": stack.BMCSecret(m.Spec().ID)}
+func (o *operator) bmc(m *simhw.Machine) client.BMCRequest {
+	return client.BMCRequest{Address: m.Spec().BMCAddress, CredentialRef: stack.BMCSecret(m.Spec().ID)}
 }
 
 // onboardAll asks for four single onboardings and one batch of three.
 func (o *operator) onboardAll(ctx context.Context, out io.Writer) ([]*watched, error) {
-	lent, err := o.ensure(ctx, "/admin/skus", lentSKU, o.stack.SKUSpec())
+	lent, err := o.skus().ensure(ctx, lentSKU, o.stack.SKUSpec())
 	if err != nil {
 		return nil, err
 	}
 	machines := o.stack.Sims.Fleet.All()
 	var jobs []*watched
 	for i, m := range machines[:demoSingles] {
-		var j jobView
 		sku := o.sku
 		if i == lentNode {
 			sku = lent
 		}
-		req := map[string]any{"site_id": o.site, "profile_id": o.prof, "sku_id": sku, "hostname": hostname(m), "bmc": o.bmc(m)}
-		if err := o.api.call(ctx, http.MethodPost, "/admin/onboardings", req, &j); err != nil {
+		req := client.OnboardingRequest{SiteID: o.site, ProfileID: o.prof, SkuID: sku, Hostname: hostname(m), Bmc: o.bmc(m)}
+		j, err := client.Value(o.api.CreateOnboarding(ctx, nil, req))
+		if err != nil {
 			return nil, err
 		}
 		fmt.Fprintf(out, "\nPOST /api/v1/admin/onboardings  %s (%s)  ->  202 %s", hostname(m), m.Spec().Vendor, j.ID)
 		jobs = append(jobs, &watched{ID: j.ID, host: hostname(m), vendor: m.Spec().Vendor})
 	}
-	var items []map[string]any
+	var items []client.BatchItemRequest
 	for _, m := range machines[demoSingles:] {
-		items = append(items, map[string]any{"hostname": hostname(m), "bmc": o.bmc(m)})
+		items = append(items, client.BatchItemRequest{Hostname: hostname(m), Bmc: o.bmc(m)})
 	}
-	var batch struct {
-		ID    string
-		Items []struct {
-			Hostname string
-			JobID    string `json:"job_id"`
-			Error    string
-		}
-	}
-	req := map[string]any{"name": "rack 1", "site_id": o.site, "profile_id": o.prof, "sku_id": o.sku, "items": items}
-	if err := o.api.call(ctx, http.MethodPost, "/admin/onboarding-batches", req, &batch); err != nil {
+	req := client.BatchRequest{Name: new("rack 1"), SiteID: o.site, ProfileID: o.prof, SkuID: &o.sku, Items: items}
+	batch, err := client.Value(o.api.CreateOnboardingBatch(ctx, nil, req))
+	if err != nil {
 		return nil, err
 	}
 	fmt.Fprintf(out, "\nPOST /api/v1/admin/onboarding-batches  %d servers  ->  202 %s\n\n", len(items), batch.ID)
@@ -228,19 +209,20 @@ func (o *operator) watch(ctx context.Context, out io.Writer, jobs []*watched, be
 			if j.ended {
 				continue
 			}
-			var v jobView
-			if err := o.api.call(ctx, http.MethodGet, "/admin/jobs/"+j.ID, nil, &v); err != nil {
+			v, err := client.Value(o.api.GetJob(ctx, j.ID))
+			if err != nil {
 				return err
 			}
+			status := lifecycle.JobStatus(v.Status)
 			j.node = v.NodeID
 			if line := fmt.Sprintf("%-9s %s", v.Status, v.Stage); line != j.seen {
 				j.seen = line
-				fmt.Fprintf(out, "%6.1fs  %-16s %-11s %s %3d %%  %s\n", time.Since(began).Seconds(), j.host, j.vendor, bar(v.Progress), v.Progress, line)
+				fmt.Fprintf(out, "%6.1fs  %-16s %-11s %s %3d %%  %s\n", time.Since(began).Seconds(), j.host, j.vendor, bar(int(v.ProgressPercent)), v.ProgressPercent, line)
 			}
 			switch {
-			case v.Status.Parked():
+			case status.Parked():
 				return fmt.Errorf("%s stopped at %s: %s: %s; %s", j.host, v.Stage, v.FailureClass, v.Message, v.NextStep)
-			case lifecycle.Job.Terminal(v.Status):
+			case lifecycle.Job.Terminal(status):
 				j.ended = true
 				open--
 			}
@@ -269,8 +251,8 @@ func (o *operator) summary(ctx context.Context, out io.Writer, jobs []*watched) 
 		}
 	}
 	for _, j := range jobs {
-		var list struct{ Data []struct{ Status string } }
-		if err := o.api.call(ctx, http.MethodGet, "/nodes?hostname="+j.host, nil, &list); err != nil {
+		list, err := client.Value(o.api.ListNodes(ctx, &client.ListNodesParams{Hostname: &j.host}))
+		if err != nil {
 			return err
 		}
 		if len(list.Data) != 1 || list.Data[0].Status != string(lifecycle.NodeActive) {

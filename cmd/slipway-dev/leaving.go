@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -84,28 +84,24 @@ func (o *operator) renewIdentity(ctx context.Context, out io.Writer, w *watched)
 }
 
 func (o *operator) decommission(ctx context.Context, w *watched, mode lifecycle.DecommissionMode) (string, error) {
-	var plan struct {
-		Hash string `json:"plan_hash"`
-	}
-	ask := map[string]any{"node_id": w.node, "mode": mode}
-	if err := o.api.call(ctx, http.MethodPost, "/admin/decommissions/plan", ask, &plan); err != nil {
+	ask := client.DecommissionPlanRequest{NodeID: w.node, Mode: client.DecommissionPlanRequestMode(mode)}
+	plan, err := client.Value(o.api.PlanNewDecommission(ctx, ask))
+	if err != nil {
 		return "", err
 	}
-	ask["plan_hash"], ask["reason"] = plan.Hash, "the demo"
-	var j jobView
-	err := o.api.call(ctx, http.MethodPost, "/admin/decommissions", ask, &j)
+	j, err := client.Value(o.api.CreateDecommission(ctx, nil, client.DecommissionRequest{
+		NodeID: w.node, Mode: client.DecommissionRequestMode(mode), PlanHash: &plan.PlanHash, Reason: new("the demo"),
+	}))
 	return j.ID, err
 }
 
 func (o *operator) endsIn(ctx context.Context, w *watched, ends []lifecycle.NodeStatus) error {
-	var n struct {
-		Status lifecycle.NodeStatus `json:"status"`
-	}
-	if err := o.api.call(ctx, http.MethodGet, "/nodes/"+w.node, nil, &n); err != nil {
+	n, err := client.Value(o.api.GetNode(ctx, w.node))
+	if err != nil {
 		return err
 	}
 	for _, s := range ends {
-		if n.Status == s {
+		if n.Status == string(s) {
 			return nil
 		}
 	}

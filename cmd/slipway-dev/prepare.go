@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,13 +12,15 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
 // operator acts with an admin's token at a running stack.
 type operator struct {
 	stack *stack.Stack
-	api   *client
+	api   *client.Client
+	token string
 	cli   string // the slipway program
 	home  string // its configuration folder
 	site  string // ids of what was registered
@@ -42,14 +44,30 @@ func prepare(ctx context.Context, s *stack.Stack) (*operator, error) {
 	if err != nil {
 		return nil, err
 	}
+	api, err := newAPI(s, token)
+	if err != nil {
+		return nil, err
+	}
 	o := &operator{
-		stack: s, api: &client{base: s.Config.API.PublicURL, token: token},
+		stack: s, api: api, token: token,
 		cli: filepath.Join(s.Bin, "slipway"), home: filepath.Join(s.Dir, "cli"),
 	}
 	if err := o.register(ctx); err != nil {
 		return nil, err
 	}
 	return o, o.login(ctx, o.home, token)
+}
+
+// callTimeout is how long one request may take.
+const callTimeout = 20 * time.Second
+
+// newAPI returns a client of the stack's API for the owner of the token.
+func newAPI(s *stack.Stack, token string) (*client.Client, error) {
+	api, err := client.New(client.Config{Server: s.Config.API.PublicURL, Token: token, UserAgent: "slipway-dev"})
+	if err == nil {
+		api.Timeout = callTimeout
+	}
+	return api, err
 }
 
 // login points the slipway program at this stack, in a folder for the owner of the token.
@@ -89,43 +107,95 @@ func (o *operator) show(ctx context.Context, out io.Writer, args ...string) erro
 // register creates what is not there yet.
 func (o *operator) register(ctx context.Context) error {
 	var err error
-	if o.site, err = o.ensure(ctx, "/admin/maas-sites", "sim", o.stack.SiteSpec()); err != nil {
+	if o.site, err = o.sites().ensure(ctx, "sim", o.stack.SiteSpec()); err != nil {
 		return err
 	}
 	profile := o.stack.ProfileSpec()
 	profile.BatchMaxParallel = demoMachines - demoSingles // the demo's batch at once
-	if o.prof, err = o.ensure(ctx, "/admin/maas-sites/"+o.site+"/profiles", "standard", profile); err != nil {
+	if o.prof, err = o.profiles().ensure(ctx, "standard", profile); err != nil {
 		return err
 	}
-	if o.sku, err = o.ensure(ctx, "/admin/skus", "h100x8", o.stack.SKUSpec()); err != nil {
+	if o.sku, err = o.skus().ensure(ctx, "h100x8", o.stack.SKUSpec()); err != nil {
 		return err
 	}
 	for i, m := range o.stack.Sims.Fleet.All() {
-		path := "/admin/maas-sites/" + o.site + "/roce-assignments/" + hostname(m)
-		if err := o.api.call(ctx, http.MethodPut, path, map[string]any{"ports": stack.RoCEPorts(m, i)}, nil); err != nil {
+		body := client.Body(map[string]any{"ports": stack.RoCEPorts(m, i)})
+		if _, err := o.api.PutRoceWithBody(ctx, o.site, hostname(m), nil, client.JSON, body); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// registry is how one kind of named resources is listed, created and replaced.
+type registry struct {
+	list   func(ctx context.Context) ([]byte, error)
+	create func(ctx context.Context, body io.Reader) ([]byte, error)
+	update func(ctx context.Context, id string, body io.Reader) ([]byte, error)
+}
+
+// raw returns the JSON of an answer.
+func raw[T any](a client.Answer[T], err error) ([]byte, error) { return a.Raw, err }
+
+func (o *operator) sites() registry {
+	return registry{
+		func(ctx context.Context) ([]byte, error) { return raw(o.api.ListSites(ctx, nil)) },
+		func(ctx context.Context, body io.Reader) ([]byte, error) {
+			return raw(o.api.CreateSiteWithBody(ctx, nil, client.JSON, body))
+		},
+		func(ctx context.Context, id string, body io.Reader) ([]byte, error) {
+			return raw(o.api.UpdateSiteWithBody(ctx, id, nil, client.JSON, body, client.IfMatch("*")))
+		},
+	}
+}
+
+func (o *operator) profiles() registry {
+	return registry{
+		func(ctx context.Context) ([]byte, error) { return raw(o.api.ListProfiles(ctx, o.site, nil)) },
+		func(ctx context.Context, body io.Reader) ([]byte, error) {
+			return raw(o.api.CreateProfileWithBody(ctx, o.site, nil, client.JSON, body))
+		},
+		func(ctx context.Context, id string, body io.Reader) ([]byte, error) {
+			return raw(o.api.UpdateProfileWithBody(ctx, o.site, id, nil, client.JSON, body, client.IfMatch("*")))
+		},
+	}
+}
+
+func (o *operator) skus() registry {
+	return registry{
+		func(ctx context.Context) ([]byte, error) { return raw(o.api.ListSkus(ctx, nil)) },
+		func(ctx context.Context, body io.Reader) ([]byte, error) {
+			return raw(o.api.CreateSkuWithBody(ctx, nil, client.JSON, body))
+		},
+		func(ctx context.Context, id string, body io.Reader) ([]byte, error) {
+			return raw(o.api.UpdateSkuWithBody(ctx, id, nil, client.JSON, body, client.IfMatch("*")))
+		},
+	}
+}
+
 // ensure finds a named resource or creates it, and returns its id. One that is
 // there gets the present spec: the simulated site's ports change at each start.
-func (o *operator) ensure(ctx context.Context, path, name string, spec any) (string, error) {
-	var list struct {
-		Data []struct{ ID, Name string }
+func (r registry) ensure(ctx context.Context, name string, spec any) (string, error) {
+	type named struct{ ID, Name string }
+	var list struct{ Data []named }
+	text, err := r.list(ctx)
+	if err == nil {
+		err = json.Unmarshal(text, &list)
 	}
-	if err := o.api.call(ctx, http.MethodGet, path, nil, &list); err != nil {
+	if err != nil {
 		return "", err
 	}
-	for _, r := range list.Data {
-		if r.Name == name {
-			replace := [2]string{"If-Match", "*"} // the dev stack owns what it registered
-			return r.ID, o.api.call(ctx, http.MethodPut, path+"/"+r.ID, map[string]any{"name": name, "spec": spec}, nil, replace)
+	body := client.Body(map[string]any{"name": name, "spec": spec})
+	for _, found := range list.Data {
+		if found.Name == name { // the dev stack owns what it registered
+			_, err := r.update(ctx, found.ID, body)
+			return found.ID, err
 		}
 	}
-	var made struct{ ID string }
-	err := o.api.call(ctx, http.MethodPost, path, map[string]any{"name": name, "spec": spec}, &made)
+	var made named
+	if text, err = r.create(ctx, body); err == nil {
+		err = json.Unmarshal(text, &made)
+	}
 	return made.ID, err
 }
 

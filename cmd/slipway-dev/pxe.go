@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
@@ -85,17 +86,13 @@ func (o *operator) inService(ctx context.Context, out io.Writer, w *watched) err
 
 // deprovision asks for the state that a job owns.
 func (o *operator) deprovision(ctx context.Context, out io.Writer, w *watched) (*watched, error) {
-	var n struct {
-		PXE struct {
-			JobID string `json:"job_id"`
-		}
-	}
-	ask := map[string]any{"state": lifecycle.NodeDeprovisioning, "comment": "the demo"}
-	if err := o.api.call(ctx, http.MethodPost, "/nodes/"+w.node+"/state", ask, &n, [2]string{"If-Match", "*"}); err != nil {
+	ask := client.StateTransition{State: string(lifecycle.NodeDeprovisioning), Comment: new("the demo")}
+	n, err := client.Value(o.api.SetNodeState(ctx, w.node, nil, ask, client.IfMatch("*")))
+	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(out, "\nPOST /api/v1/nodes/%s/state  %s deprovisioning  ->  200 %s", w.node, w.host, n.PXE.JobID)
-	return &watched{ID: n.PXE.JobID, host: w.host, vendor: w.vendor, node: w.node}, nil
+	fmt.Fprintf(out, "\nPOST /api/v1/nodes/%s/state  %s deprovisioning  ->  200 %s", w.node, w.host, n.Pxe.JobID)
+	return &watched{ID: n.Pxe.JobID, host: w.host, vendor: w.vendor, node: w.node}, nil
 }
 
 // becomes waits until the node is in a state; from installed on its agent must
@@ -105,17 +102,12 @@ func (o *operator) becomes(ctx context.Context, w *watched, want lifecycle.NodeS
 	defer cancel()
 	at := lifecycle.NodeStatus("unknown")
 	for {
-		var list struct {
-			Data []struct {
-				ID     string
-				Status lifecycle.NodeStatus
-			}
-		}
-		if err := o.api.call(ctx, http.MethodGet, "/nodes?hostname="+w.host, nil, &list); err != nil {
+		list, err := client.Value(o.api.ListNodes(ctx, &client.ListNodesParams{Hostname: &w.host}))
+		if err != nil {
 			return err
 		}
 		if len(list.Data) == 1 {
-			w.node, at = list.Data[0].ID, list.Data[0].Status
+			w.node, at = list.Data[0].ID, lifecycle.NodeStatus(list.Data[0].Status)
 		}
 		if at == want && (want == lifecycle.NodeDiscovered || o.heard(ctx, w.node)) {
 			return nil
@@ -153,11 +145,11 @@ func (o *operator) installWorkflows(ctx context.Context) error {
 		return err
 	}
 	for _, wf := range [][3]string{{installName, installWords, installUserData}, {eraserName, eraserWords, eraserUserData}} {
-		spec := map[string]any{
-			"kernel": map[string]any{"url": url, "sha256": sum}, "initrds": []any{}, "command_line": wf[1] + " ds=nocloud-net;s={{ .SeedURL }}",
-			"user_data": wf[2], "agent": map[string]any{"simulated": true, "heartbeat_seconds": 1},
+		spec := client.InstallWorkflowSpec{
+			Kernel: client.BootImage{URL: url, Sha256: sum}, CommandLine: wf[1] + " ds=nocloud-net;s={{ .SeedURL }}",
+			UserData: wf[2], Agent: client.InstallAgent{Simulated: true, HeartbeatSeconds: 1},
 		}
-		if err := o.api.call(ctx, http.MethodPost, "/admin/install-workflows", map[string]any{"name": wf[0], "spec": spec}, nil); err != nil {
+		if _, err := o.api.CreateInstallWorkflow(ctx, nil, client.InstallWorkflowRequest{Name: wf[0], Spec: spec}); err != nil {
 			return err
 		}
 	}

@@ -6,12 +6,12 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
 	sdk "go.temporal.io/sdk/client"
 
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/secretscan"
 )
@@ -94,7 +94,7 @@ func (c *secretSearch) plantCanaries(ctx context.Context, o *operator) (canaries
 	}
 	c.stack.App.Log.Info("the search for secrets plants a canary", "canary", cs[1].value)
 	sku := map[string]any{"name": "canary", "spec": spec.SKUSpec{GPUs: 8, GPUModelContains: cs[2].value + " " + cs[4].value}}
-	err := o.api.call(ctx, http.MethodPost, "/admin/skus", sku, nil)
+	_, err := o.api.CreateSkuWithBody(ctx, nil, client.JSON, client.Body(sku))
 	if err == nil {
 		_, err = fmt.Fprintln(c.printed, "the search for secrets plants a canary:", cs[3].value)
 	}

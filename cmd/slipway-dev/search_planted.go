@@ -87,7 +87,7 @@ func (c *secretSearch) planted(ctx context.Context, o *operator) ([]secretscan.S
 		return nil, nil, fmt.Errorf("the key file: %w", err)
 	}
 	whole = append(whole, secretscan.Secret{Kind: kindKeyFile, Value: text}, secretscan.Secret{Kind: kindKeyFile, Value: string(raw)},
-		secretscan.Secret{Kind: kindMAAS, Value: c.stack.Sims.APIKey}, secretscan.Secret{Kind: kindAPIToken, Value: o.api.token})
+		secretscan.Secret{Kind: kindMAAS, Value: c.stack.Sims.APIKey}, secretscan.Secret{Kind: kindAPIToken, Value: o.token})
 	address, err := url.Parse(c.stack.Config.Database.URL)
 	if err != nil {
 		return nil, nil, errors.New("the database's URL cannot be read") // the error would repeat it

@@ -77,6 +77,10 @@ func rules() []rule {
 			of: []string{"api/..."}, not: []string{"api/*/*test"}, never: []string{"api/..."}, except: []string{"api/op", "api/problem", "api/ratelimit"},
 			why: "APIs are peers; internal/server mounts them all",
 		},
+		{
+			of: []string{"client"}, only: []string{"std", "internal/poll", "github.com/google/uuid", "github.com/oapi-codegen/runtime/..."},
+			why: "other programs use the client too",
+		},
 		{of: []string{"cmd/slipway"}, deep: true, never: []string{"db/...", "workflows/...", "activities/...", "providers/..."}, why: "the CLI is a client of the HTTP API"},
 		{
 			of: []string{"..."}, deep: true, never: []string{"test/..."}, not: []string{"test/...", "db/dbtest/...", "cmd/slipway-dev"},

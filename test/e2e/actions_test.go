@@ -1,11 +1,9 @@
 package e2e_test
 
 import (
-	"encoding/json"
-	"io"
+	"errors"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/slipway-cloud/slipway/api/op"
+	slipway "github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
@@ -66,31 +65,18 @@ func (w *world) act(t *testing.T, who, jobID string, a lifecycle.Action, key str
 
 func (w *world) actAs(t *testing.T, token, jobID string, a lifecycle.Action, key string) told {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.Config.API.PublicURL+"/api/v1/admin/jobs/"+jobID+"/actions/"+string(a),
-		strings.NewReader(`{"reason": "tested"}`))
-	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+token)
-	req.Header.Set("Content-Type", "application/json")
-	if key != "" {
-		req.Header.Set("Idempotency-Key", key)
-	}
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	defer res.Body.Close() //nolint:errcheck // read to the end
-	raw, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
-	var got told
-	if res.StatusCode == http.StatusOK {
-		require.NoError(t, json.Unmarshal(raw, &got), string(raw))
-	} else {
-		var p struct {
-			Detail  string
-			Allowed []lifecycle.Action
+	r, err := w.client(t, token).ActOnJob(t.Context(), jobID, string(a), nil, slipway.ActionRequest{Reason: new("tested")}, slipway.WithKey(key))
+	var refused *slipway.Refusal
+	if errors.As(err, &refused) {
+		got := told{code: refused.Status, Detail: refused.Detail}
+		for _, allowed := range refused.Allowed {
+			got.Allowed = append(got.Allowed, lifecycle.Action(allowed))
 		}
-		require.NoError(t, json.Unmarshal(raw, &p), string(raw))
-		got.Detail, got.Allowed = p.Detail, p.Allowed
+		return got
 	}
-	got.code = res.StatusCode
+	require.NoError(t, err)
+	got := decoded[told](t, r.Raw)
+	got.code = http.StatusOK
 	return got
 }
 

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
@@ -19,7 +17,6 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
-	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -70,19 +67,9 @@ func (w *world) allocation(t *testing.T, id string) allocationdb.Allocation {
 // jobPlan asks the API what a job would do now.
 func (w *world) jobPlan(t *testing.T, jobID string) rest.Plan {
 	t.Helper()
-	token, err := op.CreateToken(t.Context(), w.App.Store, "planner", []string{"viewer"}, time.Hour)
+	r, err := w.as(t, "viewer").PlanJob(t.Context(), jobID, nil)
 	require.NoError(t, err)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.Config.API.PublicURL+"/api/v1/admin/jobs/"+jobID+"/plan", nil)
-	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+token)
-	client := http.Client{Timeout: runenv.Patience(time.Minute)}
-	res, err := client.Do(req)
-	require.NoError(t, err)
-	defer res.Body.Close()
-	require.Equal(t, http.StatusOK, res.StatusCode)
-	var p rest.Plan
-	require.NoError(t, json.NewDecoder(res.Body).Decode(&p))
-	return p
+	return decoded[rest.Plan](t, r.Raw)
 }
 
 // becomes waits until an allocation has a status, and fails on the job that does not get it there.

@@ -19,7 +19,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/slipway-cloud/slipway/agent/protocol"
-	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/internal/config"
@@ -82,8 +82,8 @@ func TestNewNodeCA_EveryAgentComesBack(t *testing.T) {
 // reissueSite asks for new identities at the site and waits until every agent has one.
 func (r *rotator) reissueSite(t *testing.T) {
 	t.Helper()
-	var batch rest.Batch
-	r.call(t, http.StatusAccepted, http.MethodPost, "/admin/agent-reissues", rest.SiteReissueRequest{SiteID: r.site.ID, Reason: "test"}, &batch)
+	batch, err := client.Value(r.api.ReissueAgents(t.Context(), nil, client.SiteReissueRequest{SiteID: r.site.ID, Reason: "test"}))
+	require.NoError(t, err)
 	items, err := r.App.Store.BatchItems(t.Context(), batch.ID, -1, 100)
 	require.NoError(t, err)
 	require.Len(t, items, len(r.Sims.Fleet.All()))

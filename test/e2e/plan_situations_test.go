@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -15,7 +17,7 @@ import (
 // planFresh: MAAS knows nothing of the machine; without a login only its
 // hostname and BMC address are looked for.
 func planFresh(t *testing.T, p *planner) {
-	got := p.dry(t, p.request(p.fresh), "").
+	got := p.dry(t, p.request(p.fresh), false).
 		is(lifecycle.StageLoadSiteConfig, contract.PlannedRun, "MAAS").
 		is(lifecycle.StageResolvePower, contract.PlannedRun, "approve the certificate pin", "log in to the BMC", "is not tried").
 		is(lifecycle.StageCreateOrFind, contract.PlannedRun, "create "+host(p.fresh), "power redfish", "ask with login").
@@ -35,7 +37,7 @@ func planFresh(t *testing.T, p *planner) {
 	require.False(t, got.NeedsHuman)
 	require.Empty(t, got.JobID)
 	require.Empty(t, got.NodeID)
-	again := p.dry(t, p.request(p.fresh), "")
+	again := p.dry(t, p.request(p.fresh), false)
 	require.Equal(t, got.PlanHash, again.PlanHash, "nothing has changed")
 	out := p.cliAnswer(t, p.token, "node", "onboard", "--dry-run", "--site", p.site.Name, "--profile", p.profile.Name, "--sku", p.sku.Name,
 		"--hostname", host(p.fresh), "--bmc", p.fresh.Spec().BMCAddress, "--credential", "sim/bmc/"+p.fresh.Spec().ID)
@@ -47,7 +49,7 @@ func planFresh(t *testing.T, p *planner) {
 // planEnlisted: a machine that enlisted itself has a name of MAAS's own and is
 // found by its BMC; what it has is known only as far as enlisting read it.
 func planEnlisted(t *testing.T, p *planner) {
-	p.dry(t, p.request(p.enlisted), "").
+	p.dry(t, p.request(p.enlisted), false).
 		is(lifecycle.StageCreateOrFind, contract.PlannedRun, "take up machine", "MAAS New").
 		is(lifecycle.StageCommission, contract.PlannedRun, "commission").
 		is(lifecycle.StageWaitReady, contract.PlannedWait).
@@ -56,7 +58,7 @@ func planEnlisted(t *testing.T, p *planner) {
 
 // planForeign: somebody else's machine is left alone.
 func planForeign(t *testing.T, p *planner) {
-	p.dry(t, p.request(p.foreign), "").
+	p.dry(t, p.request(p.foreign), false).
 		parks(lifecycle.StageCreateOrFind, lifecycle.FailStateDisagreement).
 		is(lifecycle.StageCreateOrFind, contract.PlannedFail, "already Deployed by someone else", "MAAS Deployed").
 		is(lifecycle.StageConfigureStorage, contract.PlannedUnknown, "not settled").
@@ -67,7 +69,7 @@ func planForeign(t *testing.T, p *planner) {
 // disk meets the job would park.
 func planPicky(t *testing.T, p *planner) {
 	request := p.request(p.ready)
-	good := p.dry(t, request, "").
+	good := p.dry(t, request, false).
 		is(lifecycle.StageCreateOrFind, contract.PlannedRun, "take up machine").
 		is(lifecycle.StageCommission, contract.PlannedDone, "already Ready").
 		is(lifecycle.StageWaitReady, contract.PlannedDone).
@@ -75,8 +77,8 @@ func planPicky(t *testing.T, p *planner) {
 		is(lifecycle.StageEnsurePXE, contract.PlannedRun, "remove the auto", "links of").
 		is(lifecycle.StageDeploy, contract.PlannedRun, "allocate", "mark", "deploy jammy")
 	require.False(t, good.NeedsHuman)
-	request["profile_id"] = p.pickyProfile.ID
-	bad := p.dry(t, request, "").
+	request.ProfileID = p.pickyProfile.ID
+	bad := p.dry(t, request, false).
 		parks(lifecycle.StageConfigureStorage, lifecycle.FailBootDiskNotFound).
 		is(lifecycle.StageConfigureStorage, contract.PlannedFail, "NOSUCH").
 		is(lifecycle.StageEnsurePXE, contract.PlannedRun)
@@ -85,7 +87,7 @@ func planPicky(t *testing.T, p *planner) {
 
 // planTwofold: two records in MAAS could be the machine.
 func planTwofold(t *testing.T, p *planner) {
-	p.dry(t, p.request(p.twofold), "").
+	p.dry(t, p.request(p.twofold), false).
 		parks(lifecycle.StageCreateOrFind, lifecycle.FailConflictingCandidates).
 		is(lifecycle.StageCreateOrFind, contract.PlannedFail, "2 MAAS machines match").
 		is(lifecycle.StageConfigureStorage, contract.PlannedUnknown, "not settled")
@@ -94,8 +96,7 @@ func planTwofold(t *testing.T, p *planner) {
 // planParked: what is behind the job is shown as done; where it stands it would
 // park again.
 func planParked(t *testing.T, p *planner) {
-	status, raw := p.ask(t, http.MethodGet, "/onboardings/"+p.parked.ID+"/plan", nil)
-	got := readPlan(t, status, raw).
+	got := readPlan(t)(p.api.PlanOnboarding(t.Context(), p.parked.ID, nil)).
 		is(lifecycle.StageLoadSiteConfig, contract.PlannedDone, "this job has done it").
 		is(lifecycle.StageCreateOrFind, contract.PlannedDone).
 		is(lifecycle.StageWaitReady, contract.PlannedDone).
@@ -111,8 +112,8 @@ func planParked(t *testing.T, p *planner) {
 // planAway: the region does not answer, and that is all that can be told.
 func planAway(t *testing.T, p *planner) {
 	request := p.request(p.fresh)
-	request["site_id"], request["profile_id"] = p.away.ID, p.awayProfile.ID
-	p.dry(t, request, "").
+	request.SiteID, request.ProfileID = p.away.ID, p.awayProfile.ID
+	p.dry(t, request, false).
 		parks(lifecycle.StageLoadSiteConfig, lifecycle.FailMAASUnavailable).
 		is(lifecycle.StageCreateOrFind, contract.PlannedUnknown).
 		is(lifecycle.StageDeploy, contract.PlannedUnknown).
@@ -123,33 +124,36 @@ func planAway(t *testing.T, p *planner) {
 // planRefused: a dry run is refused by what refuses the real request.
 func planRefused(t *testing.T, p *planner) {
 	for name, c := range map[string]struct {
-		change func(map[string]any)
+		change func(*client.OnboardingRequest)
 		status int
 		says   string
 	}{
-		"unknown site":     {func(r map[string]any) { r["site_id"] = "site_00000000-0000-7000-8000-000000000000" }, 422, "no such site"},
-		"other's profile":  {func(r map[string]any) { r["profile_id"] = p.awayProfile.ID }, 422, "another site"},
-		"unknown SKU":      {func(r map[string]any) { r["sku_id"] = "sku_00000000-0000-7000-8000-000000000000" }, 422, "no such SKU"},
-		"bad hostname":     {func(r map[string]any) { r["hostname"] = "No Host" }, 422, "DNS label"},
-		"live job of host": {func(r map[string]any) { r["hostname"] = host(p.diskless) }, 409, p.parked.ID},
+		"unknown site":     {func(r *client.OnboardingRequest) { r.SiteID = "site_00000000-0000-7000-8000-000000000000" }, 422, "no such site"},
+		"other's profile":  {func(r *client.OnboardingRequest) { r.ProfileID = p.awayProfile.ID }, 422, "another site"},
+		"unknown SKU":      {func(r *client.OnboardingRequest) { r.SkuID = "sku_00000000-0000-7000-8000-000000000000" }, 422, "no such SKU"},
+		"bad hostname":     {func(r *client.OnboardingRequest) { r.Hostname = "No Host" }, 422, "DNS label"},
+		"live job of host": {func(r *client.OnboardingRequest) { r.Hostname = host(p.diskless) }, 409, p.parked.ID},
 	} {
 		request := p.request(p.fresh)
-		c.change(request)
-		for _, path := range []string{"/onboardings/plan", "/onboardings"} {
-			status, raw := p.ask(t, http.MethodPost, path, request)
-			require.Equal(t, c.status, status, "%s %s: %s", name, path, raw)
-			require.Contains(t, string(raw), c.says, name)
+		c.change(&request)
+		_, planErr := p.api.PlanNewOnboarding(t.Context(), nil, request)
+		_, startErr := p.api.CreateOnboarding(t.Context(), nil, request)
+		for _, err := range []error{planErr, startErr} {
+			var refused *client.Refusal
+			require.ErrorAs(t, err, &refused, name)
+			require.Equal(t, c.status, refused.Status, "%s: %v", name, err)
+			require.Contains(t, fmt.Sprintf("%+v", refused.Problem), c.says, name)
 		}
 	}
-	status, raw := p.ask(t, http.MethodGet, "/onboardings/job_00000000-0000-7000-8000-000000000000/plan", nil)
-	require.Equal(t, http.StatusNotFound, status, string(raw))
+	_, err := p.api.PlanOnboarding(t.Context(), "job_00000000-0000-7000-8000-000000000000", nil)
+	require.Equal(t, http.StatusNotFound, client.StatusOf(err), "%v", err)
 }
 
 // planWithLogin: one login tells serial and MAC addresses.
 func planWithLogin(t *testing.T, p *planner) {
 	b := p.Sims.BMCs[p.enlisted.Spec().ID]
 	before := b.Counters()
-	p.dry(t, p.request(p.enlisted), "?login=true").
+	p.dry(t, p.request(p.enlisted), true).
 		is(lifecycle.StageResolvePower, contract.PlannedRun, p.enlisted.Spec().Serial).
 		is(lifecycle.StageCreateOrFind, contract.PlannedRun, "take up machine").
 		is(lifecycle.StageCommission, contract.PlannedRun, "commission")
@@ -157,19 +161,18 @@ func planWithLogin(t *testing.T, p *planner) {
 	require.Equal(t, before.FailedLogins, after.FailedLogins)
 	require.Equal(t, before.Patches, after.Patches)
 	require.LessOrEqual(t, after.Logins-before.Logins, 1, "one login")
-	p.dry(t, p.request(p.fresh), "?login=true").
+	p.dry(t, p.request(p.fresh), true).
 		is(lifecycle.StageCreateOrFind, contract.PlannedRun, "create "+host(p.fresh), "MAC "+p.fresh.Spec().NICs[0].MAC)
 }
 
 // planKept: the job that follows does what its plan said, and when it has ended
 // there is nothing left to plan.
 func planKept(t *testing.T, p *planner) {
-	plan := p.dry(t, p.request(p.ready), "")
+	plan := p.dry(t, p.request(p.ready), false)
 	before := p.Sims.MAAS.Counters().Total
-	status, raw := p.ask(t, http.MethodPost, "/onboardings", p.request(p.ready))
-	require.Equal(t, http.StatusAccepted, status, string(raw))
-	id := strings.Split(strings.SplitAfter(string(raw), `"id":"`)[1], `"`)[0]
-	j := p.ends(t, id, 2*time.Minute)
+	started, err := client.Value(p.api.CreateOnboarding(t.Context(), nil, p.request(p.ready)))
+	require.NoError(t, err)
+	j := p.ends(t, started.ID, 2*time.Minute)
 	require.Equal(t, lifecycle.JobCompleted, j.Status, "%s: %s", j.FailedStage, j.Message)
 	after := p.Sims.MAAS.Counters().Total
 	did := func(what string) bool { return after[what] > before[what] }
@@ -183,7 +186,6 @@ func planKept(t *testing.T, p *planner) {
 	require.Equal(t, promised(lifecycle.StageEnsurePXE, "remove the auto"), did("unlinks"))
 	require.Equal(t, promised(lifecycle.StageDeploy, "allocate"), did("allocations"))
 	require.Equal(t, promised(lifecycle.StageDeploy, "deploy jammy"), did("deploys"))
-	status, raw = p.ask(t, http.MethodGet, "/onboardings/"+id+"/plan", nil)
-	ended := readPlan(t, status, raw).is(lifecycle.StageDeploy, contract.PlannedDone).is(lifecycle.StageWaitAgent, contract.PlannedDone)
+	ended := readPlan(t)(p.api.PlanOnboarding(t.Context(), started.ID, nil)).is(lifecycle.StageDeploy, contract.PlannedDone).is(lifecycle.StageWaitAgent, contract.PlannedDone)
 	require.Contains(t, ended.Summary, "nothing is left to do")
 }

@@ -1,13 +1,9 @@
 package e2e_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +14,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/db"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -34,6 +31,7 @@ import (
 type planner struct {
 	*world
 	token string
+	api   *client.Client
 	// machines by what is the matter with them
 	fresh, enlisted, foreign, ready, twofold, diskless *simhw.Machine
 	parked                                             db.Job
@@ -70,6 +68,7 @@ func newPlanner(t *testing.T) *planner {
 	var err error
 	p.token, err = op.CreateToken(t.Context(), w.App.Store, "planner", []string{"operator"}, time.Hour)
 	require.NoError(t, err)
+	p.api = w.client(t, p.token)
 	_, err = w.Sims.MAAS.AddFault(maassim.Fault{Name: "no_boss_disk", Machine: p.diskless.Spec().NICs[0].MAC})
 	require.NoError(t, err)
 	p.parked = w.onboard(t, p.diskless)
@@ -214,30 +213,10 @@ func (p *planner) rows(t *testing.T) map[string]string {
 	return out
 }
 
-// ask sends one request and returns status and body.
-func (p *planner) ask(t *testing.T, method, path string, body any) (int, []byte) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
-	defer cancel()
-	raw, err := json.Marshal(body)
-	require.NoError(t, err)
-	req, err := http.NewRequestWithContext(ctx, method, p.Config.API.PublicURL+"/api/v1/admin"+path, bytes.NewReader(raw))
-	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+p.token)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", db.NewID("key"))
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	defer res.Body.Close() //nolint:errcheck // read to the end
-	got, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
-	return res.StatusCode, got
-}
-
-func (p *planner) request(m *simhw.Machine) map[string]any {
-	return map[string]any{
-		"site_id": p.site.ID, "profile_id": p.profile.ID, "sku_id": p.sku.ID, "hostname": host(m),
-		"bmc": map[string]any{"address": m.Spec().BMCAddress, "credential_ref": stack.BMCSecret(m.Spec().ID)},
+func (p *planner) request(m *simhw.Machine) client.OnboardingRequest {
+	return client.OnboardingRequest{
+		SiteID: p.site.ID, ProfileID: p.profile.ID, SkuID: p.sku.ID, Hostname: host(m),
+		Bmc: client.BMCRequest{Address: m.Spec().BMCAddress, CredentialRef: stack.BMCSecret(m.Spec().ID)},
 	}
 }
 
@@ -247,17 +226,24 @@ type planned struct {
 	t *testing.T
 }
 
-func (p *planner) dry(t *testing.T, body map[string]any, query string) planned {
+func (p *planner) dry(t *testing.T, body client.OnboardingRequest, login bool) planned {
 	t.Helper()
-	status, raw := p.ask(t, http.MethodPost, "/onboardings/plan"+query, body)
-	return readPlan(t, status, raw)
+	return readPlan(t)(p.api.PlanNewOnboarding(t.Context(), &client.PlanNewOnboardingParams{Login: &login}, body))
 }
 
-func readPlan(t *testing.T, status int, raw []byte) planned {
+// readPlan returns a function that checks what every plan must have.
+func readPlan(t *testing.T) func(client.Answer[client.Plan], error) planned {
 	t.Helper()
-	require.Equal(t, http.StatusOK, status, string(raw))
-	out := planned{t: t}
-	require.NoError(t, json.Unmarshal(raw, &out.Plan))
+	return func(a client.Answer[client.Plan], err error) planned {
+		t.Helper()
+		require.NoError(t, err)
+		return checkedPlan(t, a.Raw)
+	}
+}
+
+func checkedPlan(t *testing.T, raw []byte) planned {
+	t.Helper()
+	out := planned{decoded[rest.Plan](t, raw), t}
 	require.Len(t, out.Rows, len(lifecycle.OnboardingStages()))
 	for i, r := range out.Rows {
 		require.Equal(t, lifecycle.OnboardingStages()[i], r.Stage)

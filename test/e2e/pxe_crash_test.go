@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
@@ -22,7 +23,7 @@ type killed struct {
 
 // killInEveryStage brings one machine into service for each stage of a mode,
 // begins its job, and then starts a worker that dies once in each.
-func (w *pxeWorld) killInEveryStage(t *testing.T, mode lifecycle.DecommissionMode, ask func(killed) map[string]any, after func(killed)) {
+func (w *pxeWorld) killInEveryStage(t *testing.T, mode lifecycle.DecommissionMode, ask func(killed) client.StateTransition, after func(killed)) {
 	t.Helper()
 	info, ok := lifecycle.DecommissionModeOf(mode)
 	require.True(t, ok)
@@ -60,8 +61,8 @@ func TestPXEDeprovisioning_WorkerKilledInEachStage(t *testing.T) {
 	t.Parallel()
 	info, _ := lifecycle.DecommissionModeOf(lifecycle.ModeDeprovision)
 	w := newPXEWorld(t, newPrivateWorld(t, stack.Options{PXE: pxeMachines(len(info.Stages)), NoWorker: true, DatabaseEnv: databaseVar}))
-	w.killInEveryStage(t, lifecycle.ModeDeprovision, func(killed) map[string]any {
-		return map[string]any{"state": "deprovisioning", "grace_seconds": 1}
+	w.killInEveryStage(t, lifecycle.ModeDeprovision, func(killed) client.StateTransition {
+		return deprovisioning()
 	}, func(k killed) {
 		w.completes(t, k.job, "killed in", k.stage)
 		require.Equal(t, append(fromDiscoveryToService[:5:5], "deprovisioning", "retired"), w.way(t, k.node), "killed in %s", k.stage)
@@ -88,8 +89,10 @@ func TestPXEMigration_WorkerKilledInEachStage(t *testing.T) {
 	t.Parallel()
 	info, _ := lifecycle.DecommissionModeOf(lifecycle.ModeMigrate)
 	w := newPXEWorld(t, newPrivateWorld(t, stack.Options{PXE: pxeMachines(2 * len(info.Stages)), NoWorker: true, DatabaseEnv: databaseVar}))
-	w.killInEveryStage(t, lifecycle.ModeMigrate, func(k killed) map[string]any {
-		return map[string]any{"state": "migrating", "disks": "new", "erase_old": true, "grace_seconds": 1, "hardware": w.hardware(k.fresh)}
+	w.killInEveryStage(t, lifecycle.ModeMigrate, func(k killed) client.StateTransition {
+		return client.StateTransition{
+			State: "migrating", Disks: new(client.StateTransitionDisksNew), EraseOld: new(true), GraceSeconds: new(int64(1)), Hardware: new(w.hardware(k.fresh)),
+		}
 	}, func(k killed) {
 		w.pinned(t, k.job, k.node, k.fresh)
 		w.completes(t, k.job, "killed in", k.stage)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	pxesim "github.com/slipway-cloud/slipway/sim/pxe"
@@ -21,8 +22,8 @@ func TestPXEMigration_OtherMachineParks(t *testing.T) {
 	old, fresh := w.PXE[0], w.PXE[1]
 	id := w.active(t, old)[0]
 	planned := w.hardware(fresh)
-	planned["serial_number"] = "ANOTHER-1"
-	job := w.begin(t, id, map[string]any{"state": "migrating", "disks": "moved", "grace_seconds": 1, "hardware": planned})
+	planned.SerialNumber = new("ANOTHER-1")
+	job := w.begin(t, id, client.StateTransition{State: "migrating", Disks: new(client.StateTransitionDisksMoved), GraceSeconds: new(int64(1)), Hardware: &planned})
 	power(t, old, simhw.Off)
 	require.NoError(t, pxesim.MoveDisks(old.Server, fresh.Server))
 	w.pinned(t, job, id, fresh)

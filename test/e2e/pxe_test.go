@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/cli"
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
@@ -36,7 +37,7 @@ func TestPXENode_InstalledAndErased(t *testing.T) {
 		stolen[i] = w.identityBelow(t, s.Disk.Root())
 		require.Equal(t, http.StatusOK, w.repeatHeartbeat(t, stolen[i], nodes[i]), "the identity is good before")
 		require.NoError(t, s.Disk.Occupy())
-		jobs[i] = w.begin(t, nodes[i], map[string]any{"state": "deprovisioning", "grace_seconds": 1})
+		jobs[i] = w.begin(t, nodes[i], deprovisioning())
 	}
 	for i, s := range w.PXE {
 		w.completes(t, jobs[i], s.Hardware.Spec().Vendor)
@@ -45,7 +46,7 @@ func TestPXENode_InstalledAndErased(t *testing.T) {
 		erased(t, s)
 		w.proven(t, s, nodes[i])
 		require.Equal(t, http.StatusForbidden, w.repeatHeartbeat(t, stolen[i], nodes[i]), "the certificate of a retired node is refused")
-		require.Nil(t, w.view(t, nodes[i]).PXE.Netboot, "nothing is booted for it any more")
+		require.Nil(t, w.view(t, nodes[i]).Pxe.Netboot, "nothing is booted for it any more")
 		counters := s.Hardware.Counters()
 		require.Equal(t, 1, counters.Installs)
 	}
@@ -79,7 +80,7 @@ func TestPXEErasure_FailureParks(t *testing.T) {
 	s := w.PXE[0]
 	id := w.active(t, s)[0]
 	require.NoError(t, s.Live.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{SanitizeFails: true}}))
-	job := w.begin(t, id, map[string]any{"state": "deprovisioning", "grace_seconds": 1})
+	job := w.begin(t, id, deprovisioning())
 	j := w.ends(t, job, pxePatience)
 	require.Equal(t, lifecycle.JobFailedManual, j.Status)
 	require.Equal(t, []string{lifecycle.StageScrubGPU, string(lifecycle.FailScrubUnverified)}, []string{j.FailedStage, string(j.FailureClass)}, j.Message)
@@ -104,7 +105,7 @@ func TestPXENode_WithoutBMCParksForRestart(t *testing.T) {
 	s := w.PXE[0]
 	id := w.active(t, s)[0]
 	require.NoError(t, s.Disk.Occupy())
-	job := w.begin(t, id, map[string]any{"state": "deprovisioning", "grace_seconds": 1})
+	job := w.begin(t, id, deprovisioning())
 	var parked []string
 	for range 6 {
 		j := w.ends(t, job, pxePatience)
@@ -132,15 +133,15 @@ func TestPXEDeprovisioning_CancelledBeginsAgain(t *testing.T) {
 	s := w.PXE[0]
 	id := w.active(t, s)[0]
 	require.NoError(t, s.Live.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{GPUMemoryResidue: true}}))
-	first := w.begin(t, id, map[string]any{"state": "deprovisioning", "grace_seconds": 1})
+	first := w.begin(t, id, deprovisioning())
 	require.Equal(t, lifecycle.JobFailedManual, w.ends(t, first, pxePatience).Status)
 	w.act(t, first, lifecycle.ActionCancel)
 	require.Eventually(t, func() bool { return w.job(t, first).Status == lifecycle.JobCancelled }, runenv.Patience(pxePatience), 100*time.Millisecond)
 	require.Equal(t, lifecycle.NodeDeprovisioning, w.node(t, id).Status)
-	require.Eventually(t, func() bool { return w.view(t, id).PXE.Netboot == nil }, runenv.Patience(pxePatience), 100*time.Millisecond, "it boots its disk again")
+	require.Eventually(t, func() bool { return w.view(t, id).Pxe.Netboot.JobID == "" }, runenv.Patience(pxePatience), 100*time.Millisecond, "it boots its disk again")
 	require.NoError(t, s.Live.SetFaults(simnode.Faults{}))
 
-	second := w.begin(t, id, map[string]any{"state": "deprovisioning", "grace_seconds": 1})
+	second := w.begin(t, id, deprovisioning())
 	require.NotEqual(t, first, second)
 	w.completes(t, second)
 	require.Equal(t, append(fromDiscoveryToService[:5:5], "deprovisioning", "retired"), w.way(t, id))
@@ -148,10 +149,12 @@ func TestPXEDeprovisioning_CancelledBeginsAgain(t *testing.T) {
 }
 
 // hardware is a machine as an operator plans it.
-func (w *pxeWorld) hardware(s *stack.PXEServer) map[string]any {
+func (w *pxeWorld) hardware(s *stack.PXEServer) client.HardwareRequest {
 	spec := s.Hardware.Spec()
-	return map[string]any{"mac_addresses": []string{s.MAC()}, "serial_number": spec.Serial, "system_uuid": spec.UUID,
-		"bmc": map[string]any{"address": spec.BMCAddress, "credential_ref": stack.BMCSecret(spec.ID)}}
+	return client.HardwareRequest{
+		MacAddresses: []string{s.MAC()}, SerialNumber: &spec.Serial, SystemUUID: &spec.UUID,
+		Bmc: &client.BMCRequest{Address: spec.BMCAddress, CredentialRef: stack.BMCSecret(spec.ID)},
+	}
 }
 
 // TestPXEMigration_ToNewDisks checks that the old hardware is erased and the new one installed,
@@ -163,9 +166,10 @@ func TestPXEMigration_ToNewDisks(t *testing.T) {
 	id := w.active(t, old)[0]
 	require.NoError(t, old.Disk.Occupy())
 	stolen := w.identityBelow(t, old.Disk.Root())
-	job := w.begin(t, id, map[string]any{"state": "migrating", "disks": "new", "erase_old": true, "grace_seconds": 1})
+	job := w.begin(t, id, client.StateTransition{State: "migrating", Disks: new(client.StateTransitionDisksNew), EraseOld: new(true), GraceSeconds: new(int64(1))})
 	power(t, old, simhw.Off)
-	w.call(t, http.StatusOK, http.MethodPut, "/nodes/"+id+"/hardware", w.hardware(fresh), nil)
+	_, err := w.api.PlanNodeHardware(t.Context(), id, nil, w.hardware(fresh), client.IfMatch("*"))
+	require.NoError(t, err)
 	w.pinned(t, job, id, fresh)
 	w.completes(t, job)
 
@@ -193,10 +197,11 @@ func TestPXEMigration_WithItsDisks(t *testing.T) {
 	w := newPXEWorld(t, newWorld(t, stack.Options{PXE: machines}))
 	old, fresh := w.PXE[0], w.PXE[1]
 	id := w.active(t, old)[0]
-	job := w.begin(t, id, map[string]any{"state": "migrating", "disks": "moved", "grace_seconds": 1})
+	job := w.begin(t, id, client.StateTransition{State: "migrating", Disks: new(client.StateTransitionDisksMoved), GraceSeconds: new(int64(1))})
 	power(t, old, simhw.Off)
 	require.NoError(t, pxesim.MoveDisks(old.Server, fresh.Server))
-	w.call(t, http.StatusOK, http.MethodPut, "/nodes/"+id+"/hardware", w.hardware(fresh), nil)
+	_, err := w.api.PlanNodeHardware(t.Context(), id, nil, w.hardware(fresh), client.IfMatch("*"))
+	require.NoError(t, err)
 	w.pinned(t, job, id, fresh)
 	w.completes(t, job)
 

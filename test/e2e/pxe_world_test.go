@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
@@ -74,43 +75,36 @@ func newPXEWorld(t *testing.T, on *world) *pxeWorld {
 	}))
 	t.Cleanup(mirror.Close)
 	sum := sha256.Sum256(image)
-	kernel := map[string]any{"url": mirror.URL + "/vmlinuz", "sha256": hex.EncodeToString(sum[:])}
+	kernel := client.BootImage{URL: mirror.URL + "/vmlinuz", Sha256: hex.EncodeToString(sum[:])}
 	add := func(name, words, userData string) string {
-		var made struct{ ID string }
-		w.call(t, http.StatusCreated, http.MethodPost, "/admin/install-workflows", map[string]any{"name": name, "spec": map[string]any{
-			"kernel": kernel, "initrds": []any{map[string]any{"url": mirror.URL + "/initrd"}}, "command_line": words + " ds=nocloud-net;s={{ .SeedURL }}",
-			"user_data": userData, "agent": map[string]any{"simulated": true, "heartbeat_seconds": 1},
-		}}, &made)
+		made, err := client.Value(w.api.CreateInstallWorkflow(t.Context(), nil, client.InstallWorkflowRequest{Name: name, Spec: client.InstallWorkflowSpec{
+			Kernel: kernel, Initrds: []client.BootImage{{URL: mirror.URL + "/initrd"}}, CommandLine: words + " ds=nocloud-net;s={{ .SeedURL }}",
+			UserData: userData, Agent: client.InstallAgent{Simulated: true, HeartbeatSeconds: 1},
+		}}))
+		require.NoError(t, err)
 		return made.ID
 	}
 	w.disk, w.eraser = add("disk-"+on.site.Name, "autoinstall", pxeUserData), add("eraser-"+on.site.Name, pxesim.LiveWord, pxeEraserData)
 	return w
 }
 
-// pxeView is what the API says of a PXE node.
-type pxeView struct {
-	ID, Status, Hostname string
-	Labels               map[string]string
-	BMCID                string `json:"bmc_id"`
-	PXE                  struct {
-		JobID   string `json:"job_id"`
-		Netboot *struct {
-			Purpose string
-			JobID   string `json:"job_id"`
-		}
-	}
+// deprovisioning asks for the erasure of a node.
+func deprovisioning() client.StateTransition {
+	return client.StateTransition{State: "deprovisioning", GraceSeconds: new(int64(1))}
 }
 
-func (w *pxeWorld) view(t *testing.T, id string) (v pxeView) {
+func (w *pxeWorld) view(t *testing.T, id string) client.Node {
 	t.Helper()
-	w.call(t, http.StatusOK, http.MethodGet, "/nodes/"+id, nil, &v)
+	v, err := client.Value(w.api.GetNode(t.Context(), id))
+	require.NoError(t, err)
 	return v
 }
 
 // set asks for a state and returns what the node is then.
-func (w *pxeWorld) set(t *testing.T, id string, body map[string]any) (v pxeView) {
+func (w *pxeWorld) set(t *testing.T, id string, body client.StateTransition) client.Node {
 	t.Helper()
-	w.call(t, http.StatusOK, http.MethodPost, "/nodes/"+id+"/state", body, &v)
+	v, err := client.Value(w.api.SetNodeState(t.Context(), id, nil, body, client.IfMatch("*")))
+	require.NoError(t, err)
 	return v
 }
 
@@ -135,16 +129,17 @@ func (w *pxeWorld) active(t *testing.T, servers ...*stack.PXEServer) (nodes []st
 	}
 	for _, s := range servers {
 		id := w.discovered(t, s)
-		w.call(t, http.StatusOK, http.MethodPatch, "/nodes/"+id, map[string]any{
-			"install_workflow_id": w.disk, "erase_workflow_id": w.eraser, "labels": map[string]string{"rack": "7"},
-		}, nil)
-		w.set(t, id, map[string]any{"state": "pending"})
+		_, err := w.api.UpdateNode(t.Context(), id, nil, client.NodePatch{
+			InstallWorkflowID: &w.disk, EraseWorkflowID: &w.eraser, Labels: &map[string]*string{"rack": new("7")},
+		}, client.IfMatch("*"))
+		require.NoError(t, err)
+		w.set(t, id, client.StateTransition{State: "pending"})
 		nodes = append(nodes, id)
 	}
 	for i, id := range nodes {
 		w.reaches(t, id, lifecycle.NodeInstalled)
 		w.heard(t, id, servers[i])
-		w.set(t, id, map[string]any{"state": "active"})
+		w.set(t, id, client.StateTransition{State: "active"})
 		if servers[i].BMC != nil {
 			w.rotator.bmc(t, servers[i].Hardware, &id)
 		}
@@ -171,12 +166,12 @@ func (w *pxeWorld) heard(t *testing.T, id string, s *stack.PXEServer) {
 }
 
 // begin asks for a state that a job owns and returns the job.
-func (w *pxeWorld) begin(t *testing.T, id string, body map[string]any) string {
+func (w *pxeWorld) begin(t *testing.T, id string, body client.StateTransition) string {
 	t.Helper()
 	v := w.set(t, id, body)
-	require.Equal(t, body["state"], v.Status)
-	require.NotEmpty(t, v.PXE.JobID)
-	return v.PXE.JobID
+	require.Equal(t, body.State, v.Status)
+	require.NotEmpty(t, v.Pxe.JobID)
+	return v.Pxe.JobID
 }
 
 func (w *pxeWorld) completes(t *testing.T, job string, words ...any) {
@@ -222,6 +217,7 @@ func (w *pxeWorld) pinned(t *testing.T, job, id string, s *stack.PXEServer) {
 	b, err := w.App.Store.BMCOfNode(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, s.Hardware.Spec().BMCAddress, b.Address)
-	w.call(t, http.StatusOK, http.MethodPost, "/admin/bmcs/"+b.ID+"/actions/approve-pin", map[string]string{"pin_sha256": b.PinPending}, nil)
+	_, err = w.api.ApproveBmcPin(t.Context(), b.ID, client.ApproveBmcPinRequest{PinSha256: b.PinPending})
+	require.NoError(t, err)
 	w.act(t, job, lifecycle.ActionRetryStage)
 }

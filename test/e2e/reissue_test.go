@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"math/big"
-	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -34,8 +34,8 @@ func TestReissueAgent_BringsAnAgentBack(t *testing.T) {
 	nodeID := *onboarded.NodeID
 	root := r.Sims.Nodes[m.Spec().ID].Root()
 	reissue := func() string {
-		var job struct{ ID string }
-		r.call(t, http.StatusAccepted, http.MethodPost, "/nodes/"+nodeID+"/actions/reissue-agent", map[string]string{"reason": "test"}, &job)
+		job, err := client.Value(r.api.ReissueAgent(t.Context(), nodeID, nil, client.ReissueAgentRequest{Reason: "test"}))
+		require.NoError(t, err)
 		return job.ID
 	}
 	back := func(job string, generation int64) {

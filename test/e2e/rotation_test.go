@@ -1,11 +1,7 @@
 package e2e_test
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/api/op"
-	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -31,6 +27,7 @@ import (
 type rotator struct {
 	*world
 	token string
+	api   *client.Client
 }
 
 func newRotator(t *testing.T, w *world) *rotator {
@@ -39,45 +36,22 @@ func newRotator(t *testing.T, w *world) *rotator {
 	var err error
 	r.token, err = op.CreateToken(t.Context(), r.App.Store, "rotator", []string{"admin"}, time.Hour)
 	require.NoError(t, err)
+	r.api = w.client(t, r.token)
 	return r
-}
-
-// call asks the API and wants this status.
-func (r *rotator) call(t *testing.T, want int, method, path string, body any, into any) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	raw, err := json.Marshal(body)
-	require.NoError(t, err)
-	req, err := http.NewRequestWithContext(ctx, method, r.Config.API.PublicURL+"/api/v1"+path, bytes.NewReader(raw))
-	require.NoError(t, err)
-	for k, v := range map[string]string{
-		"Authorization": "Bearer " + r.token, "Content-Type": "application/json", "Idempotency-Key": db.NewID("key"), "If-Match": "*",
-	} {
-		req.Header.Set(k, v)
-	}
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	defer res.Body.Close() //nolint:errcheck // read to the end
-	got, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
-	require.Equal(t, want, res.StatusCode, string(got))
-	if into != nil {
-		require.NoError(t, json.Unmarshal(got, into))
-	}
 }
 
 // rotate asks for a rotation and returns the job's id.
 func (r *rotator) rotate(t *testing.T, bmcID string) string {
 	t.Helper()
-	var job struct{ ID string }
-	r.call(t, http.StatusAccepted, http.MethodPost, "/admin/bmcs/"+bmcID+"/rotations", map[string]string{"reason": "test"}, &job)
+	job, err := client.Value(r.api.RotateBmcCredential(t.Context(), bmcID, nil, client.RotationRequest{Reason: "test"}))
+	require.NoError(t, err)
 	return job.ID
 }
 
 func (r *rotator) act(t *testing.T, job string, a lifecycle.Action) {
 	t.Helper()
-	r.call(t, http.StatusOK, http.MethodPost, "/admin/jobs/"+job+"/actions/"+string(a), map[string]string{"reason": "test"}, nil)
+	_, err := r.api.ActOnJob(t.Context(), job, string(a), nil, client.ActionRequest{Reason: new("test")})
+	require.NoError(t, err)
 }
 
 // region is a plain client of the simulated MAAS.
@@ -140,12 +114,12 @@ func (r *rotator) rotated(t *testing.T, m *simhw.Machine, before db.BMC, oldRef,
 		require.NoError(t, err)
 		require.Contains(t, []string{"on", "off"}, power, "MAAS must be able to log in")
 	}
-	var history struct{ Data []rest.Rotation }
-	r.call(t, http.StatusOK, http.MethodGet, "/admin/bmcs/"+now.ID+"/rotations", nil, &history)
+	history, err := client.Value(r.api.ListBmcRotations(t.Context(), now.ID, nil))
+	require.NoError(t, err)
 	require.NotEmpty(t, history.Data)
 	row := history.Data[0]
 	require.Equal(t, []string{job, "rotated", "test", oldRef, now.CredentialRef},
-		[]string{row.JobID, row.Outcome, row.Reason, row.OldRef, row.NewRef})
+		[]string{row.JobID, string(row.Outcome), row.Reason, row.OldCredentialRef, row.NewCredentialRef})
 	return login.Password.Reveal()
 }
 
@@ -225,14 +199,14 @@ func TestBMCRotation_WrongPasswordParks(t *testing.T) {
 	m, bare := r.Sims.Fleet.All()[0], r.Sims.Fleet.All()[1]
 	sim := r.Sims.BMCs[m.Spec().ID]
 	b, right := r.active(t, m), m.Spec().BMCPassword
-	path := "/admin/bmcs/" + b.ID
 	wrong, err := json.Marshal(map[string]string{"username": m.Spec().BMCUser, "password": "not-this-one"})
 	require.NoError(t, err)
 	wrongRef := stack.BMCSecret(m.Spec().ID) + "-wrong"
 	dbtest.StateUse(t, r.App.Store, spec.SecretBMCLogin, wrongRef)
 	_, err = r.App.Secrets.Put(t.Context(), wrongRef, providers.NewSecret(string(wrong)))
 	require.NoError(t, err)
-	r.call(t, http.StatusOK, http.MethodPut, path+"/credential", map[string]string{"credential_ref": wrongRef}, nil)
+	_, err = r.api.SetBmcCredential(t.Context(), b.ID, nil, client.SetBmcCredentialRequest{CredentialRef: wrongRef}, client.IfMatch("*"))
+	require.NoError(t, err)
 
 	job := r.rotate(t, b.ID)
 	rejected := func() {
@@ -244,12 +218,13 @@ func TestBMCRotation_WrongPasswordParks(t *testing.T) {
 	rejected()
 	r.act(t, job, lifecycle.ActionRetryStage)
 	rejected()
-	var answer rest.CredentialAnswer
-	r.call(t, http.StatusOK, http.MethodPut, path+"/credential", map[string]string{"credential_ref": b.CredentialRef}, &answer)
+	answer, err := client.Value(r.api.SetBmcCredential(t.Context(), b.ID, nil, client.SetBmcCredentialRequest{CredentialRef: b.CredentialRef}, client.IfMatch("*")))
+	require.NoError(t, err)
 	require.Contains(t, answer.NextStep, "clear-auth-block")
 	r.act(t, job, lifecycle.ActionRetryStage)
 	rejected()
-	r.call(t, http.StatusOK, http.MethodPost, path+"/actions/clear-auth-block", map[string]string{"reason": "stored the right one"}, nil)
+	_, err = r.api.ClearBmcAuthBlock(t.Context(), b.ID, client.ClearBmcAuthBlockRequest{Reason: "stored the right one"})
+	require.NoError(t, err)
 	r.act(t, job, lifecycle.ActionRetryStage)
 	j := r.ends(t, job, 3*time.Minute)
 	require.Equal(t, lifecycle.JobCompleted, j.Status, "%s: %s", j.FailedStage, j.Message)

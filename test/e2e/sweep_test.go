@@ -2,11 +2,8 @@ package e2e_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +14,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
+	slipway "github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
@@ -184,15 +182,8 @@ func (w *world) endedBySweeper(t *testing.T, workflowID string) {
 
 func (w *world) resume(t *testing.T, token, jobID string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.Config.API.PublicURL+"/api/v1/admin/jobs/"+jobID+"/actions/resume",
-		strings.NewReader(`{"reason": "found by the sweeper"}`))
+	_, err := w.client(t, token).ActOnJob(t.Context(), jobID, "resume", nil, slipway.ActionRequest{Reason: new("found by the sweeper")})
 	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+token)
-	req.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	defer res.Body.Close() //nolint:errcheck // only its status counts
-	require.Equal(t, http.StatusOK, res.StatusCode)
 }
 
 // untilAttention waits until the list is as it should be. It is always sorted.
@@ -208,14 +199,8 @@ func (w *world) untilAttention(t *testing.T, token, what string, ok func([]rest.
 
 func (w *world) attention(t *testing.T, token string) []rest.Attention {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.Config.API.PublicURL+"/api/v1/admin/attention", nil)
+	r, err := w.client(t, token).ListAttention(t.Context(), nil)
 	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+token)
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	defer res.Body.Close() //nolint:errcheck // read to the end
-	require.Equal(t, http.StatusOK, res.StatusCode)
-	var got struct{ Data []rest.Attention }
-	require.NoError(t, json.NewDecoder(res.Body).Decode(&got))
+	got := decoded[struct{ Data []rest.Attention }](t, r.Raw)
 	return got.Data
 }

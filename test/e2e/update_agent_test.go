@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/cli"
+	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -63,8 +63,8 @@ func (u *updating) add(t *testing.T, version string, program []byte) {
 // request asks for a release by the API and returns the id of the job.
 func (u *updating) request(t *testing.T, version string) string {
 	t.Helper()
-	var job struct{ ID string }
-	u.call(t, http.StatusAccepted, http.MethodPost, "/nodes/"+u.node+"/actions/update-agent", map[string]string{"version": version, "reason": "test"}, &job)
+	job, err := client.Value(u.api.UpdateAgent(t.Context(), u.node, nil, client.UpdateAgentRequest{Version: version, Reason: "test"}))
+	require.NoError(t, err)
 	return job.ID
 }
 

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"context"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,8 +23,10 @@ func (w *world) stagesVisible(t *testing.T, j db.Job) {
 	t.Helper()
 	token, err := op.CreateToken(t.Context(), w.App.Store, "e2e", []string{"viewer"}, time.Hour)
 	require.NoError(t, err)
+	answer, err := w.client(t, token).GetOnboarding(t.Context(), j.ID)
+	require.NoError(t, err)
 	seen := map[string]string{
-		"API":      w.apiAnswer(t, token, "/api/v1/admin/onboardings/"+j.ID),
+		"API":      string(answer.Raw),
 		"CLI":      w.cliAnswer(t, token, "job", "show", j.ID),
 		"Temporal": w.currentDetails(t, j),
 	}
@@ -34,22 +35,6 @@ func (w *world) stagesVisible(t *testing.T, j db.Job) {
 			require.Contains(t, text, stage, where)
 		}
 	}
-}
-
-func (w *world) apiAnswer(t *testing.T, token, path string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.Config.API.PublicURL+path, nil)
-	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+token)
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	defer res.Body.Close() //nolint:errcheck // read to the end
-	var b strings.Builder
-	require.NoError(t, res.Write(&b))
-	require.Equal(t, http.StatusOK, res.StatusCode, b.String())
-	return b.String()
 }
 
 func (w *world) cliAnswer(t *testing.T, token string, args ...string) string {

@@ -46,7 +46,14 @@ func Generators(root string) ([]Generator, error) {
 			g.Inputs = append(g.Inputs, path)
 		}
 	}
-	return []Generator{g}, nil
+	api := Generator{
+		Tool:    "oapi-codegen",
+		Args:    []string{"-config", "client/oapi-codegen.yaml", "docs/api/openapi.yaml"},
+		Module:  "github.com/oapi-codegen/oapi-codegen/v2",
+		Inputs:  []string{"client/oapi-codegen.yaml", "client/overlay.yaml", "client/typed.tmpl", "docs/api/openapi.yaml"},
+		Outputs: []string{"client/client.gen.go"},
+	}
+	return []Generator{g, api}, nil
 }
 
 // Record returns the line of generated.sum that holds for the checkout as it is.

@@ -38,6 +38,7 @@ func Tools() []Tool {
 			"golangci-lint", "tools/lint", "github.com/golangci/golangci-lint/v2/cmd/golangci-lint",
 			"3 minutes",
 		},
+		{"oapi-codegen", "tools/openapi", "github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen", "90 seconds"},
 		// The Temporal CLI brings a server of its own version, so it is a module of its own.
 		{"temporal", "tools/temporal", "github.com/temporalio/cli/cmd/temporal", "5 minutes"},
 	}

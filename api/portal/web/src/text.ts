@@ -256,7 +256,7 @@ export const text = {
     title: "Settings", edit: "Edit", save: "Save", saved: "Saved.", create: "Create", json: "All other settings as JSON",
     more: "More settings", moreHelp: "Settings without a field of their own. The API reference names all of them: see Documentation in the menu.", notJson: "This is not JSON",
     atFields: "Each field says what is wrong with it.", notObject: "Write one object, such as {}.", correct: "Correct the form", twice: (field: string) => `${field} has a field of its own above: set it there, and not here.`,
-    byDefault: "by default",
+    byDefault: "by default", deleteHelp: "It can be deleted only while nothing refers to it.",
     stepUpFirst: "To save this you sign in a second time, which leaves the page. Do it before you fill in the form; it then counts for ten minutes.",
   },
 

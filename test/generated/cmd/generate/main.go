@@ -1,5 +1,6 @@
 // Command generate runs the generators that are external tools, in the checkout around the current
-// folder, and records what they wrote. `make generate` runs it; it builds a tool that is missing.
+// folder, or only those that are named, and records what they wrote. `make generate` runs it; it
+// builds a tool that is missing.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -36,6 +38,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	for _, g := range generators {
+		if len(os.Args) > 1 && !slices.Contains(os.Args[1:], g.Tool) {
+			continue
+		}
 		tool, err := toolcache.Find(g.Tool)
 		if err != nil {
 			return err

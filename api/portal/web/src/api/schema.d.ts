@@ -388,7 +388,7 @@ export interface paths {
         get?: never;
         /**
          * Replace the thresholds of a billing account
-         * @description They count from the next posting on. If-Match is the ETag of the balance.
+         * @description They count at once. If-Match is the ETag of the balance.
          *
          *     Needs role admin or higher.
          */
@@ -2460,6 +2460,36 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/projects/{id}/budget": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read the budget of a project, and what it has cost in this month
+         * @description Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["get-budget"];
+        /**
+         * Set the budget of a project
+         * @description It stops nothing: the owners and those with role billing get a notice at warn_percent and at the limit, once in a month. Another budget gives them again.
+         *
+         *     Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        put: operations["put-budget"];
+        post?: never;
+        /**
+         * Remove the budget of a project
+         * @description Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        delete: operations["delete-budget"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/projects/{id}/close": {
         parameters: {
             query?: never;
@@ -3502,6 +3532,11 @@ export interface components {
              * @description When it is released by itself
              */
             expires_at?: string;
+            /**
+             * Format: int64
+             * @description It is released when it has cost this, in minor units of the currency of the billing account; what it costs until the release ends is charged too
+             */
+            max_spend_minor?: number;
             name?: string;
             /** @description Only a node of this site */
             site_id?: string;
@@ -3808,6 +3843,36 @@ export interface components {
             first_broken_seq?: number;
             resource_id?: string;
             resource_kind?: string;
+        };
+        Budget: {
+            /** Format: int64 */
+            limit_minor?: number;
+            /**
+             * @description The month, in UTC, that spent_minor is of
+             * @example 2026-11
+             */
+            month?: string;
+            /** Format: int64 */
+            spent_minor?: number;
+            /** Format: date-time */
+            updated_at?: string;
+            /**
+             * Format: int64
+             * @description The part of the limit at which they are told first
+             */
+            warn_percent?: number;
+        };
+        BudgetRequest: {
+            /**
+             * Format: int64
+             * @description In minor units of the currency of the billing account
+             */
+            limit_minor: number;
+            /**
+             * Format: int64
+             * @default 80
+             */
+            warn_percent: number;
         };
         Bundle: {
             /** @description The agent's configuration file */
@@ -5865,7 +5930,7 @@ export interface components {
             cost_minor?: number;
             currency?: string;
             /**
-             * @description In UTC. A charge belongs to the day on which its time ends
+             * @description In UTC
              * @example 2026-11-23
              */
             day?: string;
@@ -11396,6 +11461,113 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["ProjectAccount"];
                 };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-budget": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Budget"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "put-budget": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BudgetRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Budget"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-budget": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Problem document (RFC 9457) */
             default: {

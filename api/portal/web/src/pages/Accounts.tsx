@@ -2,6 +2,7 @@ import { useState } from "preact/hooks";
 import { call, client } from "../api/client";
 import type { Schemas } from "../api/client";
 import { askAction } from "../parts/ActionForm";
+import { askDelete } from "../parts/askDelete";
 import { BalanceFacts } from "../parts/BalanceFacts";
 import { Loaded } from "../parts/Detail";
 import { Facts, Heading, Section } from "../parts/Facts";
@@ -13,7 +14,7 @@ import { ProblemText } from "../parts/ProblemText";
 import { useRead } from "../parts/read";
 import type { Column } from "../parts/Table";
 import { Time } from "../parts/Time";
-import { navigate, hrefOf, place } from "../router";
+import { place } from "../router";
 import { hasRole } from "../session";
 import { text } from "../text";
 import { billing } from "../textBilling";
@@ -76,13 +77,9 @@ export function AccountPage({ params }: PageProps) {
     },
     done: () => void read.again(),
   });
-  const remove = (a: Account) => askAction({
-    title: `${text.projects.delete}: ${a.name ?? ""}`, button: text.projects.delete, reason: "none", danger: true, confirmName: a.name, body: text.accounts.deleteHelp,
-    send: async () => {
-      await call(() => client.DELETE("/api/v1/admin/billing-accounts/{id}", { params: { path: { id }, header: header(a) } }));
-      return text.projects.deleted(a.name ?? id);
-    },
-    done: () => navigate(hrefOf("/billing-accounts")),
+  const remove = (a: Account) => askDelete({
+    name: a.name ?? id, help: text.accounts.deleteHelp, back: "/billing-accounts",
+    send: () => call(() => client.DELETE("/api/v1/admin/billing-accounts/{id}", { params: { path: { id }, header: header(a) } })),
   });
   return (
     <Loaded read={read} title={id}>

@@ -1,6 +1,7 @@
 import { call, client } from "../api/client";
 import type { Schemas } from "../api/client";
 import { useLive } from "../live";
+import { askDelete } from "../parts/askDelete";
 import { Loaded } from "../parts/Detail";
 import { Facts, Heading, Section } from "../parts/Facts";
 import { To } from "../parts/Link";
@@ -47,12 +48,21 @@ export function InstallWorkflowPage({ params }: PageProps) {
   const id = params["id"] ?? "";
   const read = useRead(id, () => call(() => client.GET("/api/v1/admin/install-workflows/{id}", { params: { path: { id } } })));
   useLive([id], read.again);
+  const remove = (workflow: Workflow) => askDelete({
+    name: workflow.name ?? id, help: text.spec.deleteHelp, back: "/install-workflows",
+    send: () => call(() => client.DELETE("/api/v1/admin/install-workflows/{id}", { params: { path: { id }, header: { "If-Match": `"${workflow.version ?? 0}"` } } })),
+  });
   return (
     <Loaded read={read} title={id}>
       {(workflow) => (
         <>
           <Heading title={`${text.installs.one}: ${workflow.name ?? id}`}>
-            {hasRole("admin") && <div class="buttons"><To path={`/install-workflows/${encodeURIComponent(id)}/edit`} class="button">{text.spec.edit}</To></div>}
+            {hasRole("admin") && (
+              <div class="buttons">
+                <To path={`/install-workflows/${encodeURIComponent(id)}/edit`} class="button">{text.spec.edit}</To>
+                <button type="button" class="danger" onClick={() => remove(workflow)}>{text.projects.delete}</button>
+              </div>
+            )}
           </Heading>
           <Facts facts={[[text.node.id, <code>{workflow.id}</code>], [text.sites.changed, <Time at={workflow.updated_at} />]]} />
           <Section title={text.spec.title}><Spec spec={workflow.spec} /></Section>

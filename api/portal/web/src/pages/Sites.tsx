@@ -2,6 +2,7 @@ import { call, client } from "../api/client";
 import type { Schemas } from "../api/client";
 import { useLive } from "../live";
 import { askAction } from "../parts/ActionForm";
+import { askDelete } from "../parts/askDelete";
 import { Loaded } from "../parts/Detail";
 import { Facts, Heading, Section } from "../parts/Facts";
 import { To } from "../parts/Link";
@@ -49,6 +50,10 @@ export function SitePage({ params }: PageProps) {
   const id = params["id"] ?? "";
   const read = useRead(id, () => call(() => client.GET("/api/v1/admin/maas-sites/{id}", { params: { path: { id } } })));
   useLive([id], read.again);
+  const remove = (site: Site) => askDelete({
+    name: site.name ?? id, help: text.spec.deleteHelp, back: "/sites",
+    send: () => call(() => client.DELETE("/api/v1/admin/maas-sites/{id}", { params: { path: { id }, header: { "If-Match": `"${site.version ?? 0}"` } } })),
+  });
   return (
     <Loaded read={read} title={id}>
       {(site) => (
@@ -58,6 +63,7 @@ export function SitePage({ params }: PageProps) {
             <div class="buttons">
               {hasRole("operator") && <button type="button" onClick={() => askProbe(site)}>{text.sites.probe}</button>}
               {hasRole("admin") && <To path={`${sitePath(id)}/edit`} class="button">{text.spec.edit}</To>}
+              {hasRole("admin") && <button type="button" class="danger" onClick={() => remove(site)}>{text.projects.delete}</button>}
             </div>
           </Heading>
           <Facts facts={[[text.node.id, <code>{site.id}</code>], [text.sites.changed, <Time at={site.updated_at} />], [text.nodes.title, <To path="/nodes" query={{ site_id: id }}>{text.sites.nodes}</To>]]} />
@@ -112,12 +118,23 @@ export function ProfilePage({ params }: PageProps) {
   const profile_id = params["profile"] ?? "";
   const read = useRead(`${id} ${profile_id}`, () => call(() => client.GET("/api/v1/admin/maas-sites/{id}/profiles/{profile_id}", { params: { path: { id, profile_id } } })));
   useLive([profile_id], read.again);
+  const remove = (profile: Schemas["Profile"]) => askDelete({
+    name: profile.name ?? profile_id, help: text.spec.deleteHelp, back: sitePath(id),
+    send: () => call(() => client.DELETE("/api/v1/admin/maas-sites/{id}/profiles/{profile_id}", {
+      params: { path: { id, profile_id }, header: { "If-Match": `"${profile.version ?? 0}"` } },
+    })),
+  });
   return (
     <Loaded read={read} title={profile_id}>
       {(profile) => (
         <>
           <Heading title={`${text.sites.profile}: ${profile.name ?? profile_id}`}>
-            {hasRole("admin") && <div class="buttons"><To path={`${sitePath(id)}/profiles/${encodeURIComponent(profile_id)}/edit`} class="button">{text.spec.edit}</To></div>}
+            {hasRole("admin") && (
+              <div class="buttons">
+                <To path={`${sitePath(id)}/profiles/${encodeURIComponent(profile_id)}/edit`} class="button">{text.spec.edit}</To>
+                <button type="button" class="danger" onClick={() => remove(profile)}>{text.projects.delete}</button>
+              </div>
+            )}
           </Heading>
           <Facts facts={[[text.node.id, <code>{profile.id}</code>], [text.nodes.site, <To path={sitePath(id)}>{id}</To>], [text.sites.changed, <Time at={profile.updated_at} />]]} />
           <Section title={text.spec.title}><Spec spec={profile.spec} /></Section>

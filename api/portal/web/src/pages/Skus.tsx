@@ -1,6 +1,7 @@
 import { call, client } from "../api/client";
 import type { Schemas } from "../api/client";
 import { useLive } from "../live";
+import { askDelete } from "../parts/askDelete";
 import { Loaded } from "../parts/Detail";
 import { Facts, Heading, Section } from "../parts/Facts";
 import { To } from "../parts/Link";
@@ -44,12 +45,21 @@ export function SkuPage({ params }: PageProps) {
   const id = params["id"] ?? "";
   const read = useRead(id, () => call(() => client.GET("/api/v1/admin/skus/{id}", { params: { path: { id } } })));
   useLive([id], read.again);
+  const remove = (sku: Sku) => askDelete({
+    name: sku.name ?? id, help: text.spec.deleteHelp, back: "/skus",
+    send: () => call(() => client.DELETE("/api/v1/admin/skus/{id}", { params: { path: { id }, header: { "If-Match": `"${sku.version ?? 0}"` } } })),
+  });
   return (
     <Loaded read={read} title={id}>
       {(sku) => (
         <>
           <Heading title={`${text.nodes.sku}: ${sku.name ?? id}`}>
-            {hasRole("admin") && <div class="buttons"><To path={`/skus/${encodeURIComponent(id)}/edit`} class="button">{text.spec.edit}</To></div>}
+            {hasRole("admin") && (
+              <div class="buttons">
+                <To path={`/skus/${encodeURIComponent(id)}/edit`} class="button">{text.spec.edit}</To>
+                <button type="button" class="danger" onClick={() => remove(sku)}>{text.projects.delete}</button>
+              </div>
+            )}
           </Heading>
           <Facts facts={[[text.node.id, <code>{sku.id}</code>], [text.sites.changed, <Time at={sku.updated_at} />], [text.nodes.title, <To path="/nodes" query={{ sku_id: id }}>{text.skus.nodes}</To>]]} />
           <Section title={text.skus.requires}><Spec spec={sku.spec} /></Section>
