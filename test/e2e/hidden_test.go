@@ -187,7 +187,7 @@ func (w *world) unquarantine(t *testing.T, nodeID string) {
 }
 
 var (
-	base64Text = regexp.MustCompile(`[A-Za-z0-9+/=\n ]{40,}`)
+	base64Text = regexp.MustCompile(`(?m)(^[A-Za-z0-9+/]+=*\n)+`)
 	tokenText  = regexp.MustCompile(`[A-Za-z0-9_-]{20,100}`)
 )
 
@@ -211,8 +211,7 @@ func (w *world) enrolmentToken(t *testing.T, m *simhw.Machine, nodeID string) st
 			}
 		}
 		for _, encoded := range base64Text.FindAll(text, -1) {
-			clean := strings.NewReplacer("\n", "", " ", "").Replace(string(encoded))
-			if inner, err := base64.StdEncoding.DecodeString(clean); err == nil {
+			if inner, err := base64.StdEncoding.DecodeString(string(encoded)); err == nil { // which passes line breaks over
 				texts = append(texts, inner)
 			}
 		}
@@ -256,11 +255,17 @@ func (w *world) requireUseless(t *testing.T, m, other *simhw.Machine, otherID, t
 	for _, path := range filesWith(t, root, []string{"PRIVATE KEY-----"}) {
 		raw, err := os.ReadFile(filepath.Join(root, path))
 		require.NoError(t, err)
+		var identity struct {
+			Key string `json:"key_pem"`
+		}
+		if json.Unmarshal(raw, &identity) == nil {
+			raw = []byte(identity.Key)
+		}
 		if key, err := ssh.ParsePrivateKey(raw); err == nil {
 			keys = append(keys, key)
 		}
 	}
-	require.NotEmpty(t, keys, "a node has its host key at least")
+	require.NotEmpty(t, keys, "the agent has a key at least")
 	for _, user := range []string{"root", w.site.Spec.SSHUser, "slipway"} {
 		_, err := ssh.Dial("tcp", w.Sims.Nodes[other.Spec().ID].SSHAddress(), &ssh.ClientConfig{
 			User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(keys...)}, Timeout: runenv.Patience(10 * time.Second),
