@@ -33,7 +33,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
-// outside is something that root leaves outside of the disks, which no installation removes.
+// outside is something that root leaves outside of the disks, which no installation removes. A boot
+// override, which would keep the machine from being installed, is tested in activities/bmc.
 type outside struct {
 	plant, fix func(w *world, m *simhw.Machine)
 	// named begins the setting that the release names.
@@ -49,14 +50,6 @@ func outsides() map[string]outside {
 		"BIOS version": {
 			plant: func(w *world, m *simhw.Machine) { w.Sims.BMCs[m.Spec().ID].SetFirmware("BIOS", "0.0.1") },
 			fix:   func(w *world, m *simhw.Machine) { w.Sims.BMCs[m.Spec().ID].SetFirmware("BIOS", "") }, named: "firmware/",
-		},
-		"boot override": {
-			plant: func(_ *world, m *simhw.Machine) {
-				m.SetBootOverride(simhw.Override{Target: "BiosSetup", Enabled: "Continuous", Mode: m.BootOverride().Mode})
-			},
-			fix: func(_ *world, m *simhw.Machine) {
-				m.SetBootOverride(simhw.Override{Target: "None", Enabled: "Disabled", Mode: m.BootOverride().Mode})
-			}, named: "boot/override",
 		},
 		simnode.PlantInEFI: {
 			plant: func(w *world, m *simhw.Machine) { _ = w.Sims.Nodes[m.Spec().ID].Plant(simnode.PlantInEFI) },
@@ -163,8 +156,6 @@ func TestAllocation_HiddenTenant_EachPlace(t *testing.T) {
 // isGone reports whether the release itself has removed what was planted outside of the disks.
 func (w *world) isGone(name string, m *simhw.Machine) bool {
 	switch name {
-	case "boot override":
-		return m.BootOverride().Enabled != "Continuous"
 	case simnode.PlantInEFI:
 		return !slices.Contains(m.BootEntries(), simnode.BootEntry)
 	}
