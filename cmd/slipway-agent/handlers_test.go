@@ -34,7 +34,7 @@ func TestEveryKindHasAHandlerHereOrInTheAgent(t *testing.T) {
 	for _, kind := range []lifecycle.TaskKind{lifecycle.TaskKindScrub, lifecycle.TaskKindValidate} {
 		require.NotNil(t, reg[kind], kind)
 	}
-	require.Len(t, lifecycle.TaskKinds(), len(reg)+7, "drain, uninstall, update and those of an allocation are the agent's own")
+	require.Len(t, lifecycle.TaskKinds(), len(reg)+9, "drain, uninstall, update, those of an allocation, of credentials and of the network are the agent's own")
 }
 
 func TestAScrubIsFencedToItsBootAndGoesOnInItOnly(t *testing.T) {
