@@ -129,7 +129,7 @@ func TestAllocation_RefusalsSayWhatToDo(t *testing.T) {
 		{create("--key", "laptop"), cli.ExitUsage, "give ids of its SSH keys, key_..."},
 		{create("--site", "south"), cli.ExitUsage, "give the id, site_..."},
 		{create("--name", "train\x1b[31m"), cli.ExitUsage, "must not hold control characters"},
-		{[]string{"allocation", "list", "--project", project, "--status", "runing"}, cli.ExitUsage, "must be one of requested, provisioning, active"},
+		{[]string{"allocation", "list", "--project", project, "--status", "runs"}, cli.ExitUsage, "must be one of requested, provisioning, active"},
 		{[]string{"allocation", "show", "alc_none"}, cli.ExitNotFound, "alc_none"},
 	} {
 		got := w.run("", append(row.args, "--reason", "ticket 4711")...)

@@ -29,7 +29,7 @@ func (s *Server) onHardware(hw *simhw.Machine, ev simhw.Event) {
 			if m != nil {
 				s.onDiskBoot(t, m, hw, ev)
 			}
-		case simhw.EventOSDown: // MAAS does not see it
+		case simhw.EventOSDown, simhw.EventErased: // MAAS does not see it
 		}
 		return nil
 	})

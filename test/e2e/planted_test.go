@@ -59,7 +59,7 @@ func newFaultNode(w *world, m *simhw.Machine) *faultNode {
 			h.inject(&h.down)
 		case simhw.EventOSUp:
 			go h.injectIfUp()
-		case simhw.EventPower, simhw.EventBoot:
+		case simhw.EventPower, simhw.EventBoot, simhw.EventErased:
 		}
 	})
 	return h

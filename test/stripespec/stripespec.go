@@ -43,7 +43,7 @@ func CheckObject(name string, object []byte) error {
 	}
 	ref, found := all[name]
 	if !found {
-		return fmt.Errorf("Stripe's OpenAPI description has no object %q", name)
+		return fmt.Errorf("the OpenAPI description of Stripe has no object %q", name)
 	}
 	var v any
 	if err := json.Unmarshal(object, &v); err != nil {
