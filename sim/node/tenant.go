@@ -65,9 +65,11 @@ func (n *Node) Occupy() error {
 // BootEntry is the entry that Plant adds to the firmware's boot menu.
 const BootEntry = "Boot0042"
 
+const efiVariables = "/sys/firmware/efi/efivars/"
+
 // efiVariable is where the kernel shows an entry of the boot menu.
 func efiVariable(entry string) string {
-	return "/sys/firmware/efi/efivars/" + entry + "-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+	return efiVariables + entry + "-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 }
 
 // hidden is a file that a tenant with root leaves for the next one.
@@ -145,9 +147,13 @@ func (n *Node) TenantTraces() ([]string, error) {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
+		there := strings.TrimPrefix(path, n.root)
+		if strings.HasPrefix(there, efiVariables) && !slices.ContainsFunc(n.opt.Machine.BootEntries(), func(e string) bool { return efiVariable(e) == there }) {
+			return nil // the kernel shows there what the firmware has, and this is as of the last boot
+		}
 		raw, err := os.ReadFile(path)
 		if err == nil && bytes.Contains(raw, []byte(TenantMark)) {
-			out = append(out, strings.TrimPrefix(path, n.root))
+			out = append(out, there)
 		}
 		return err
 	})

@@ -46,7 +46,7 @@ func TestPXENode_InstalledAndErased(t *testing.T) {
 		erased(t, s)
 		w.proven(t, s, nodes[i])
 		require.Equal(t, http.StatusForbidden, w.repeatHeartbeat(t, stolen[i], nodes[i]), "the certificate of a retired node is refused")
-		require.Nil(t, w.view(t, nodes[i]).Pxe.Netboot, "nothing is booted for it any more")
+		require.Zero(t, w.view(t, nodes[i]).Pxe.Netboot, "nothing is booted for it any more")
 		counters := s.Hardware.Counters()
 		require.Equal(t, 1, counters.Installs)
 	}
