@@ -129,7 +129,7 @@ func (o *operator) billNow(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	app := o.stack.App
-	return app.Temporal.ScheduleClient().GetHandle(ctx, app.Bills().ID()).Trigger(ctx, temporal.ScheduleTriggerOptions{})
+	return app.Maintenance.ScheduleClient().GetHandle(ctx, app.Bills().ID()).Trigger(ctx, temporal.ScheduleTriggerOptions{})
 }
 
 // awaitNotices waits until the second customer was told of a balance as often as wanted, by kind, and
