@@ -51,8 +51,8 @@ func (a *Agent) runTasks(ctx context.Context) error {
 		return ended(ctx)
 	case <-a.session.ready:
 	}
-	exec = &networkProber{Executor: exec, a: a, dial: a.dialer()}
-	loop := task.NewLoop(task.LoopConfig{Server: &taskServer{a: a, executor: exec}, Executor: exec, BootID: a.node.bootID,
+	prober := &networkProber{Executor: exec, a: a, dial: a.dialer()}
+	loop := task.NewLoop(task.LoopConfig{Server: &taskServer{a: a, executor: prober}, Executor: prober, BootID: a.node.bootID,
 		Fetch: a.fetch, Log: a.log, Wait: a.cfg.TaskWait, Backoff: min(a.cfg.HeartbeatInterval, time.Second)})
 	if err := loop.Run(ctx); err != nil {
 		return err
