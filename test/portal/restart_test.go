@@ -32,6 +32,7 @@ func TestPortal_FollowsAgainAfterRestart(t *testing.T) {
 	require.NoError(t, err)
 	w.url = "http://" + listener.Addr().String()
 	stop := forward(t, listener, api)
+	t.Cleanup(func() { stop() }) // after the page is closed, which would name its stream's end a fault
 	p := chromium.Open(t, w.url)
 	p.Resize(1280, 900)
 	w.signIn(p, "/portal/nodes", "Inventory")
@@ -46,7 +47,7 @@ func TestPortal_FollowsAgainAfterRestart(t *testing.T) {
 	require.NotContains(t, p.Text(), "meanwhile", "the page reads although there is no server, so that this test proves nothing")
 	listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp", listener.Addr().String())
 	require.NoError(t, err)
-	forward(t, listener, api)
+	stop = forward(t, listener, api)
 	p.Await("that changes arrive again", reconnectLimit, func() bool { return strings.Contains(p.Text(), "Live") })
 	p.AwaitText("meanwhile")
 	w.renameNode(t, 3, "afterwards")
@@ -68,9 +69,7 @@ func forward(t *testing.T, listener net.Listener, api string) (stop func()) {
 		r.Out.Host = r.In.Host
 	}}}
 	go func() { _ = srv.Serve(listener) }()
-	stop = func() { _ = srv.Close() }
-	t.Cleanup(stop)
-	return stop
+	return func() { _ = srv.Close() }
 }
 
 // renameNode changes the hostname of a planted node and tells of it.
