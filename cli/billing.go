@@ -42,7 +42,7 @@ func (a *app) printBalance(raw []byte) error {
 	amount := func(minor int64) string { return lifecycle.FormatMinor(minor, b.Exponent) + " " + b.Currency }
 	state := b.State
 	if !b.Charging {
-		state = "nothing is charged: there are no prices"
+		state = "nothing is charged: no price is in force"
 	}
 	return a.fields("billing account", b.BillingAccountID, "balance", amount(b.BalanceMinor), "held", amount(b.HeldMinor), "available", amount(b.AvailableMinor),
 		"state", state, "since", a.when(b.Since), "low at", amount(b.Thresholds.LowMinor), "depleted at", amount(b.Thresholds.DepletedMinor),
