@@ -24,11 +24,13 @@ type balance struct {
 	AvailableMinor   int64      `json:"available_minor"`
 	Currency         string     `json:"currency"`
 	Exponent         int        `json:"exponent"`
+	GraceSeconds     int64      `json:"grace_seconds"`
 	GraceEndsAt      *time.Time `json:"grace_ends_at"`
 	Charging         bool       `json:"charging"`
 	Thresholds       struct {
 		LowMinor      int64 `json:"low_minor"`
 		DepletedMinor int64 `json:"depleted_minor"`
+		RearmMinor    int64 `json:"rearm_minor"`
 	} `json:"thresholds"`
 }
 
@@ -40,7 +42,7 @@ func (a *app) printBalance(raw []byte) error {
 	amount := func(minor int64) string { return lifecycle.FormatMinor(minor, b.Exponent) + " " + b.Currency }
 	state := b.State
 	if !b.Charging {
-		state = "nothing is charged: there are no prices"
+		state = "nothing is charged: no price is in force"
 	}
 	return a.fields("billing account", b.BillingAccountID, "balance", amount(b.BalanceMinor), "held", amount(b.HeldMinor), "available", amount(b.AvailableMinor),
 		"state", state, "since", a.when(b.Since), "low at", amount(b.Thresholds.LowMinor), "depleted at", amount(b.Thresholds.DepletedMinor),
@@ -195,7 +197,7 @@ func (a *app) priceCommand() *cobra.Command {
 		}))
 	})
 	create.Flags().StringVar(&hash, "plan-hash", "", "of slipway price try with the same price")
-	create.Flags().BoolVar(&confirm, "confirm", false, "that a price of zero, or one below half or above twice the price before, is meant")
+	create.Flags().BoolVar(&confirm, "confirm", false, "that a price of zero, one below half or above twice the price before, or one that begins in more than 31 days, is meant")
 	for _, c := range []*cobra.Command{try, create} {
 		c.Flags().StringVar(&currency, "currency", "USD", "currency of the billing accounts that pay it")
 		c.Flags().StringVar(&from, "from", "", "when it begins, as 2026-12-01T00:00:00Z, at least an hour ahead (default: in 65 minutes)")
@@ -225,7 +227,7 @@ func (a *app) adjustmentCommand() *cobra.Command {
 	return group("adjustment", "Adjustments of balances", create)
 }
 
-// thresholdsCommand sets the thresholds of a billing account. What no flag names is that of the policy.
+// thresholdsCommand sets the thresholds of a billing account. What no flag names stays as it is.
 func (a *app) thresholdsCommand() *cobra.Command {
 	amounts := map[string]*int64{"low": new(int64), "depleted": new(int64), "rearm": new(int64)}
 	var grace time.Duration
@@ -238,22 +240,33 @@ func (a *app) thresholdsCommand() *cobra.Command {
 			if err != nil {
 				return answer{}, err
 			}
-			given := func(name string) *int64 {
+			r, err := untyped(a.api.GetAccountBalance(ctx, account))
+			if err != nil {
+				return r, err
+			}
+			var now balance
+			if err := json.Unmarshal(r.raw, &now); err != nil {
+				return r, err
+			}
+			given := func(name string, old int64) *int64 {
 				if !cmd.Flags().Changed(name) {
-					return nil
+					return &old
 				}
 				return amounts[name]
 			}
 			body := client.ThresholdsRequest{
-				GraceSeconds: new(int64(grace.Seconds())), Reason: reason,
-				LowMinor: given("low"), DepletedMinor: given("depleted"), RearmMinor: given("rearm"),
+				GraceSeconds: &now.GraceSeconds, Reason: reason, LowMinor: given("low", now.Thresholds.LowMinor),
+				DepletedMinor: given("depleted", now.Thresholds.DepletedMinor), RearmMinor: given("rearm", now.Thresholds.RearmMinor),
 			}
-			return untyped(a.api.SetAccountThresholds(ctx, account, nil, body, client.IfMatch("*")))
+			if cmd.Flags().Changed("grace") {
+				body.GraceSeconds = new(int64(grace.Seconds()))
+			}
+			return untyped(a.api.SetAccountThresholds(ctx, account, nil, body, client.IfMatch(r.etag)))
 		})
 	f := cmd.Flags()
-	f.Int64Var(amounts["low"], "low", 0, "low_balance at this balance and below (default: 10 whole units)")
-	f.Int64Var(amounts["depleted"], "depleted", 0, "depleted at this balance and below; a negative one is a credit line (default: 0)")
-	f.Int64Var(amounts["rearm"], "rearm", 0, "the next notice is given after the balance was above this (default: 12 whole units)")
+	f.Int64Var(amounts["low"], "low", 0, "low_balance at this balance and below (10 whole units at first)")
+	f.Int64Var(amounts["depleted"], "depleted", 0, "depleted at this balance and below; a negative one is a credit line (0 at first)")
+	f.Int64Var(amounts["rearm"], "rearm", 0, "the next notice is given after the balance was above this (12 whole units at first)")
 	f.DurationVar(&grace, "grace", 0, "how long after the balance is depleted until allocations are released, up to 1h")
 	f.StringVar(&reason, "reason", "", "why; it stands in the audit log")
 	_ = cmd.MarkFlagRequired("reason")

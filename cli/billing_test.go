@@ -56,6 +56,18 @@ func TestBilling(t *testing.T) {
 	line := []string{"billing-account", "thresholds", "acme", "--depleted", "-100000", "--grace", "10m", "--reason", "contract 4"}
 	require.Contains(t, w.run("", line...).exits(0).out, "600")
 	require.Contains(t, told("balance", project.ID), "-1000.00 USD")
-	require.Contains(t, w.run("", "billing-account", "thresholds", "acme", "--low", "-1", "--reason", "contract 4").exits(cli.ExitUsage).err, "low_minor")
+	w.run("", "billing-account", "thresholds", "acme", "--low", "500", "--reason", "contract 5").exits(0)
+	var after struct {
+		Thresholds   map[string]int64
+		GraceSeconds int64 `json:"grace_seconds"`
+	}
+	read(&after, "balance", project.ID, "--reason", "ticket 4711")
+	require.Equal(t, map[string]int64{"low_minor": 500, "depleted_minor": -100_000, "rearm_minor": 1200}, after.Thresholds, "what no flag names stays")
+	require.Equal(t, int64(600), after.GraceSeconds)
+	w.run("", "billing-account", "thresholds", "acme", "--grace", "0s", "--reason", "contract 6").exits(0)
+	read(&after, "balance", project.ID, "--reason", "ticket 4711")
+	require.Equal(t, int64(-100_000), after.Thresholds["depleted_minor"])
+	require.Zero(t, after.GraceSeconds)
+	require.Contains(t, w.run("", "billing-account", "thresholds", "acme", "--low", "-100001", "--reason", "contract 4").exits(cli.ExitUsage).err, "low_minor")
 	w.run("", "billing", "resume", "--reason", "nothing is stopped").exits(cli.ExitRefused)
 }

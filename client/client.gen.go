@@ -911,14 +911,14 @@ type BMCRequestProtocol string
 
 // Balance defines model for Balance.
 type Balance struct {
-	// AvailableMinor balance_minor less held_minor: what a new allocation may hold back
+	// AvailableMinor What a new allocation may hold back: balance_minor less held_minor, and the credit line, which is depleted_minor where that is negative
 	AvailableMinor int64 `json:"available_minor,omitempty"`
 
 	// BalanceMinor What was posted
 	BalanceMinor     int64  `json:"balance_minor,omitempty"`
 	BillingAccountID string `json:"billing_account_id,omitempty"`
 
-	// Charging false while this installation has no prices: nothing is charged then, and the state means nothing
+	// Charging false while this installation has no price in force: nothing is charged then, and the state means nothing
 	Charging bool   `json:"charging,omitempty"`
 	Currency string `json:"currency,omitempty"`
 
@@ -2514,7 +2514,7 @@ type PricePlanRequest struct {
 
 // PriceRequest defines model for PriceRequest.
 type PriceRequest struct {
-	// Confirm Required for a price of zero, and for one below half or above twice the price before
+	// Confirm Required for a price of zero, for one below half or above twice the price before, and for one that begins more than 31 days ahead
 	Confirm  *bool  `json:"confirm,omitempty"`
 	Currency string `json:"currency"`
 

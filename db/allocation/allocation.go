@@ -230,13 +230,13 @@ func SetNetwork(ctx context.Context, c Conn, id string, n Network) error {
 	return db.CheckRepeatable(what(id), rows, err, exists(ctx, c, id))
 }
 
-// Churn is what a billing account has in releasing, and how many allocations it has requested since
-// a moment.
+// Churn is what a billing account has in releasing, how many allocations it has requested since a
+// moment, and how many failed after its keys were in them and before that was proven.
 type Churn = gen.AccountChurnRow
 
 // CountChurn counts the allocations of all projects of a billing account.
-func CountChurn(ctx context.Context, tx *db.Tx, accountID string, since time.Time) (Churn, error) {
-	row, err := queries(tx).AccountChurn(ctx, gen.AccountChurnParams{BillingAccountID: accountID, Since: since})
+func CountChurn(ctx context.Context, tx *db.Tx, accountID string, since, unprovenSince time.Time) (Churn, error) {
+	row, err := queries(tx).AccountChurn(ctx, gen.AccountChurnParams{BillingAccountID: accountID, Since: since, UnprovenSince: unprovenSince})
 	return row, db.MapError("churn of billing account "+accountID, err)
 }
 

@@ -139,8 +139,8 @@ func GiveAccess(ctx context.Context, c Conn, id string) error {
 	return db.CheckGuarded(what(id), n, err)
 }
 
-// Activate moves an allocation whose keys the node accepts to active. Its connection is known and
-// its time starts now. An allocation that is active already is returned as it is.
+// Activate moves an allocation whose keys the node accepts to active. Its connection is known, and its
+// time starts when the keys went in. An allocation that is active already is returned as it is.
 func Activate(ctx context.Context, tx *db.Tx, id string, c Connection, image Image, actor db.Actor) (Allocation, error) {
 	a, err := Lock(ctx, tx, id)
 	if err != nil || a.Status == lifecycle.AllocationActive {

@@ -10,11 +10,15 @@ import (
 
 // Balance is the balance of a billing account. BalanceMinor is what was posted; HeldMinor is held
 // back for allocations. State follows the posted balance. Charging says whether the installation
-// charges at all; where it does not, the state means nothing.
+// has a price in force; where it has none, the state means nothing.
 type Balance struct{ gen.BalanceRow }
 
-// AvailableMinor is what a claim may still hold back.
-func (b Balance) AvailableMinor() int64 { return b.BalanceMinor - b.HeldMinor }
+// AvailableMinor is what a claim may still hold back. A credit line, which is a negative threshold of
+// depleted, counts to it.
+func (b Balance) AvailableMinor() int64 { return b.BalanceMinor - b.HeldMinor - min(b.DepletedMinor, 0) }
+
+// IsDepleted reports whether the balance is at the threshold of depleted or below.
+func (b Balance) IsDepleted() bool { return b.BalanceMinor <= b.DepletedMinor }
 
 // GraceEndsAt is when the allocations of a depleted account are released, nil when it is not
 // depleted or nothing was posted to it yet.

@@ -29,7 +29,7 @@ const RateProtection = 168 * time.Hour
 // at once.
 const PriceLead = time.Hour
 
-// IsCharging reports whether anything is charged: whether any price was ever set. Until then the
+// IsCharging reports whether anything is charged: whether any price has begun. Until then the
 // installation charges nothing and no claim asks for money. From then on a SKU needs a price in the
 // currency of the account that claims it.
 func IsCharging(ctx context.Context, c Conn) (bool, error) {

@@ -31,6 +31,9 @@ const (
 	// the truth.
 	massDepleted        = 5
 	massDepletedPercent = 2
+	// A tick that charges more than this at once follows a long stop, or a clock that is ahead; on one
+	// host all clocks are the same one.
+	longestTick = time.Hour
 )
 
 // TickInput says when a tick is done. Worker and Scheduled are compared with the database's clock;
@@ -116,9 +119,25 @@ func beginTick(ctx context.Context, store *db.Store, in TickInput) (TickReport, 
 		if err := queries(tx).SetClockDisagrees(ctx, r.ClockDisagrees); err != nil || r.ClockDisagrees != "" {
 			return db.MapError("billing control", err)
 		}
+		if control.Boundary != nil && r.Boundary.Sub(*control.Boundary) > longestTick {
+			if r.EnforcementStopped, err = stopAfterJump(ctx, tx, r.Boundary, r.Boundary.Sub(*control.Boundary)); err != nil {
+				return err
+			}
+		}
 		return db.MapError("billing control", queries(tx).SetBoundary(ctx, r.Boundary))
 	})
 	return r, err
+}
+
+// stopAfterJump stops the forced releases when a tick is to charge a long time at once. It is stored
+// with the boundary, so that a tick that breaks off leaves it too.
+func stopAfterJump(ctx context.Context, tx *db.Tx, boundary time.Time, jump time.Duration) (string, error) {
+	due, err := queries(tx).AccountsToBill(ctx, gen.AccountsToBillParams{Boundary: boundary, MaxRows: 1})
+	if err != nil || len(due) == 0 {
+		return "", db.MapError("list accounts to charge", err)
+	}
+	why := fmt.Sprintf("a tick charged %.4g hours at once; look at the clocks, then `slipway billing resume`", jump.Hours())
+	return why, db.MapError("billing control", queries(tx).StopEnforcement(ctx, why))
 }
 
 func compareClocks(now time.Time, in TickInput, boundary time.Time, control Control) string {

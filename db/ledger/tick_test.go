@@ -313,3 +313,65 @@ func TestUsage_ReleaseIsCapped(t *testing.T) {
 	require.Equal(t, int64(-3600), s.balance().BalanceMinor)
 	require.Zero(t, s.count("SELECT count(*) FROM usage_records WHERE closed_at IS NULL"))
 }
+
+// TestTick_NeverRan: a price was set and the Schedule has never made a tick.
+func TestTick_NeverRan(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	const silent = "SELECT count(*) FROM billing_attention WHERE kind = 'billing_silent'"
+	require.Zero(t, s.count(silent), "there is no price")
+	s.prices(dbtest.Rate{From: s.now().Add(-time.Hour), RateMinorPerHour: 1})
+	require.Zero(t, s.count(silent))
+	_, err := dbtest.Owner(t, s.dsn).Exec(t.Context(), "SET session_replication_role = replica; UPDATE prices SET created_at = now() - interval '11 minutes'")
+	require.NoError(t, err)
+	require.Equal(t, int64(1), s.count(silent+" AND since < now() - interval '10 minutes'"))
+	s.tick(s.now())
+	require.Zero(t, s.count(silent))
+}
+
+// TestUsage_ReleasedBeforeTheProof: whoever asks for the release after the keys went in is charged the
+// least, also when the allocation was never active. A provision that failed by itself is free.
+func TestUsage_ReleasedBeforeTheProof(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.prices(dbtest.Rate{From: s.now().Add(-48 * time.Hour), RateMinorPerHour: 3600})
+	actor, job := db.Actor{Owner: lifecycle.OwnerCustomer, ID: "oidc:ada"}, db.Actor{Owner: lifecycle.OwnerJob}
+	for _, c := range []struct{ access, asked, charged bool }{{true, true, true}, {true, false, false}, {false, true, false}} {
+		dbtest.FreeNode(t, s.store, dbtest.Of(s.sku.ID))
+		var a allocationdb.Allocation
+		require.NoError(t, s.tx(func(tx *db.Tx) (err error) {
+			a, err = allocationdb.Create(t.Context(), tx, allocationdb.New{ProjectID: s.project.ID, SKUID: s.sku.ID, RequestedBy: "x", Actor: actor})
+			if err == nil {
+				_, _, err = allocationdb.Claim(t.Context(), tx, a.ID, actor)
+			}
+			return err
+		}))
+		if c.access {
+			require.NoError(t, allocationdb.GiveAccess(t.Context(), s.store, a.ID))
+		}
+		require.NoError(t, s.tx(func(tx *db.Tx) error {
+			move := allocationdb.Move{ID: a.ID, To: lifecycle.AllocationAbort, Actor: job}
+			if c.asked {
+				if err := allocationdb.RequestRelease(t.Context(), tx, a.ID, "done"); err != nil {
+					return err
+				}
+			} else {
+				move.Reason, move.FailureCode = lifecycle.FailureProvision, lifecycle.FailureProvision
+			}
+			_, err := allocationdb.MoveTo(t.Context(), tx, move)
+			return err
+		}))
+		require.NoError(t, allocationdb.EndAccess(t.Context(), s.store, a.ID, lifecycle.AccessRevoked))
+		rows, err := ledgerdb.ListUsage(t.Context(), s.store, s.project.ID, a.ID, ledgerdb.UsagePlace{}, 10)
+		require.NoError(t, err)
+		require.Len(t, rows, 1)
+		if !c.charged {
+			require.Nil(t, rows[0].StartTime, c)
+			continue
+		}
+		a, err = allocationdb.Get(t.Context(), s.store, a.ID)
+		require.NoError(t, err)
+		require.True(t, rows[0].StartTime.Equal(*a.AccessGivenAt))
+		require.True(t, rows[0].EndTime.Equal(a.AccessGivenAt.Add(10*time.Minute)), "ten minutes are the least")
+	}
+}

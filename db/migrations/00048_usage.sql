@@ -168,8 +168,8 @@ END $$;
 -- +goose StatementEnd
 CREATE TRIGGER usage_records_guard BEFORE UPDATE ON usage_records FOR EACH ROW EXECUTE FUNCTION guard_usage_record();
 
--- follow_allocation keeps the usage record with its allocation, whatever moves it: the charge begins with active, and ends when the access is proven to
--- have ended, when the release fails, when the allocation ends, and at most five minutes after a release was accepted, but not before least_end. An end
+-- follow_allocation keeps the usage record with its allocation, whatever moves it: the charge begins when the keys went in, once that is known to be
+-- used (start_time), and ends when the access is proven to have ended, when the release fails, when the allocation ends, and at most five minutes after a release was accepted, but not before least_end. An end
 -- that is known late, after a minute was charged, is the end of that minute. A start before the request is that of a clock that was behind.
 -- +goose StatementBegin
 CREATE FUNCTION follow_allocation() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$

@@ -172,10 +172,11 @@ SELECT 'account_set_aside', 'account_set_aside:' || a.billing_account_id, a.set_
     'billing account ' || a.billing_account_id || ' is not charged: ' || a.set_aside_reason, '', '', false, false
 FROM account_balances a WHERE a.set_aside_at IS NOT NULL
 UNION ALL
--- Something is to be charged and no tick was finished for ten minutes.
-SELECT 'billing_silent', 'billing_silent:', coalesce(b.ticked_at, now()), '', '', '', '', '', '', '', '', '', '',
+-- Something is to be charged and no tick was finished for ten minutes, or none at all since the first price was set.
+SELECT 'billing_silent', 'billing_silent:', coalesce(b.ticked_at, p.first_at), '', '', '', '', '', '', '', '', '', '',
     'no allocation was charged for ten minutes; the next tick charges the whole time', '', '', false, false
-FROM billing_control b WHERE b.ticked_at < now() - interval '10 minutes' AND EXISTS (SELECT FROM prices);
+FROM billing_control b CROSS JOIN (SELECT min(created_at) AS first_at FROM prices) p
+WHERE p.first_at IS NOT NULL AND coalesce(b.ticked_at, p.first_at) < now() - interval '10 minutes';
 
 -- +goose Down
 DROP VIEW billing_attention, budget_spend;

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,11 +35,27 @@ func AddNotice(ctx context.Context, tx *db.Tx, n Notice, domain string) (bool, e
 	if err != nil {
 		return false, db.MapError("notice", err)
 	}
-	payload, err := json.Marshal(map[string]string{"kind": n.Kind, "node": n.Node, "message": n.Message})
+	payload, err := json.Marshal(map[string]string{"kind": n.Kind, "node": n.Node, "message": publicMessage(n)})
 	if err != nil {
 		return false, fmt.Errorf("write the event of a notice: %w", err)
 	}
 	return true, tx.AppendEvent(ctx, db.Event{ResourceKind: "notice", ResourceID: n.ID, ProjectID: &n.ProjectID, Type: "notice." + n.Kind, Payload: payload})
+}
+
+// MoneyMessage stands in the place of a message that tells amounts.
+const MoneyMessage = "It is about the money of the project; ask who may read money: an owner, or a member with the role billing."
+
+// TellsMoney reports whether the message of a kind of notice tells amounts.
+func TellsMoney(kind string) bool {
+	return kind == "low_balance" || kind == "depleted" || kind == "balance_short" || strings.HasPrefix(kind, "budget_")
+}
+
+// publicMessage is what the event of a notice says: viewers read events, and not money.
+func publicMessage(n Notice) string {
+	if TellsMoney(n.Kind) {
+		return MoneyMessage
+	}
+	return n.Message
 }
 
 // ClaimEmails gives e-mails that are due to one sender for the lease.

@@ -258,6 +258,33 @@ func TestCreate_Limits(t *testing.T) {
 	m.refused(intent.Conflict, "has no SSH key", r)
 }
 
+// TestCreate_StopsUnprovenKeys: a tenant who stops the proof of his keys from inside pays nothing, and
+// takes a node out of service each time.
+func TestCreate_StopsUnprovenKeys(t *testing.T) {
+	t.Parallel()
+	m := newMarket(t)
+	r := m.request()
+	r.Policy = allocation.Policy{MaxLaunches: 100, LaunchWindow: time.Hour, MaxReleasing: 100}
+	m.tx(func(tx *db.Tx) error { return tenancydb.PutQuota(t.Context(), tx, m.project.ID, m.sku.ID, 100) })
+	fail := func(access bool, failure string) {
+		m.freeNode()
+		id := m.create(r).Allocation.ID
+		if access {
+			require.NoError(t, allocationdb.GiveAccess(t.Context(), m.store, id))
+		}
+		m.tx(func(tx *db.Tx) error {
+			_, err := allocationdb.MoveTo(t.Context(), tx, allocationdb.Move{ID: id, To: lifecycle.AllocationAbort, FailureCode: failure, Actor: engine})
+			return err
+		})
+	}
+	fail(false, lifecycle.FailureProvision)
+	fail(true, "")
+	for range 10 {
+		fail(true, lifecycle.FailureProvision)
+	}
+	m.refused(intent.RateLimited, "10 nodes of the billing account failed within 1h0m0s", r)
+}
+
 // TestCreate_AtOnceTakesDifferentNodes makes all requests of one project at once.
 func TestCreate_AtOnceTakesDifferentNodes(t *testing.T) {
 	t.Parallel()

@@ -37,6 +37,14 @@ type Policy struct {
 	MaxReleasing int
 }
 
+// maxUnproven allocations of a billing account may fail in unprovenWindow between the installation
+// and the proof of their keys. A tenant who stops the proof from inside takes a node out of service
+// and pays nothing.
+const (
+	maxUnproven    = 10
+	unprovenWindow = time.Hour
+)
+
 // DefaultPolicy is used where the settings name no other.
 var DefaultPolicy = Policy{MaxLaunches: 60, LaunchWindow: time.Minute, MaxReleasing: 20}
 
@@ -174,7 +182,8 @@ func Admit(ctx context.Context, tx *db.Tx, r Request) (*int64, error) {
 }
 
 // admitMoney refuses a SKU that has no price, and one that the balance does not cover for an hour.
-// An installation that charges nothing refuses nothing.
+// An installation that charges nothing refuses nothing. An account that is depleted gets no node that
+// is free either: all that it has is released.
 func admitMoney(ctx context.Context, tx *db.Tx, accountID string, r Request) (*int64, error) {
 	q, err := ledgerdb.QuoteClaim(ctx, tx, accountID, r.SKUID)
 	if err != nil || !q.Charging {
@@ -184,8 +193,8 @@ func admitMoney(ctx context.Context, tx *db.Tx, accountID string, r Request) (*i
 		return nil, &intent.Refusal{Kind: intent.Conflict, Detail: fmt.Sprintf(
 			"SKU %s has no price in %s, the currency of the billing account; choose another SKU or ask the operators for a price", r.SKUID, q.Balance.Currency)}
 	}
-	if q.RateMinorPerHour == 0 {
-		return &q.HoldMinor, nil
+	if q.RateMinorPerHour == 0 && (!q.Balance.IsDepleted() || q.Balance.Depletions == 0) {
+		return &q.HoldMinor, nil // an account to which nothing was posted is not released for its balance
 	}
 	money := func(minor int64) string {
 		return lifecycle.FormatMinor(minor, int(q.Balance.Exponent)) + " " + q.Balance.Currency
@@ -193,7 +202,7 @@ func admitMoney(ctx context.Context, tx *db.Tx, accountID string, r Request) (*i
 	if r.MaxSpendMinor != nil && *r.MaxSpendMinor < q.HoldMinor {
 		return nil, invalid("max_spend_minor", "must be at least what an hour costs: "+money(q.HoldMinor))
 	}
-	if q.Balance.State == string(lifecycle.BalanceDepleted) || q.Balance.AvailableMinor() < q.HoldMinor {
+	if q.Balance.IsDepleted() || q.Balance.AvailableMinor() < q.HoldMinor {
 		return nil, &intent.Refusal{Kind: intent.Conflict, Detail: fmt.Sprintf(
 			"the node costs %s an hour, which is held back, and %s of the balance are available; add to the balance or release something first",
 			money(q.RateMinorPerHour), money(q.Balance.AvailableMinor()))}
@@ -224,13 +233,17 @@ func admitChurn(ctx context.Context, tx *db.Tx, accountID string, policy Policy)
 	if err != nil {
 		return err
 	}
-	churn, err := allocationdb.CountChurn(ctx, tx, accountID, now.Add(-policy.LaunchWindow))
+	churn, err := allocationdb.CountChurn(ctx, tx, accountID, now.Add(-policy.LaunchWindow), now.Add(-unprovenWindow))
 	switch {
 	case err != nil:
 		return err
 	case churn.Launched >= policy.MaxLaunches:
 		return &intent.Refusal{Kind: intent.RateLimited, Detail: fmt.Sprintf(
 			"the billing account has requested %d nodes within %s, and may request %d; try again later", churn.Launched, policy.LaunchWindow, policy.MaxLaunches)}
+	case churn.Unproven >= maxUnproven:
+		return &intent.Refusal{Kind: intent.RateLimited, Detail: fmt.Sprintf(
+			"%d nodes of the billing account failed within %s after its keys were installed and before they were proven to work; try again later, or ask the operators",
+			churn.Unproven, unprovenWindow)}
 	case churn.Releasing >= policy.MaxReleasing:
 		return &intent.Refusal{Kind: intent.Conflict, Detail: fmt.Sprintf(
 			"%d nodes of the billing account are being released, and %d may be at a time; wait until some of them are clean", churn.Releasing, policy.MaxReleasing)}

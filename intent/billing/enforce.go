@@ -119,6 +119,10 @@ func tellBalances(ctx context.Context, store *db.Store, domain string, r *Report
 
 func balanceMessage(n ledgerdb.Notice) string {
 	left := lifecycle.FormatMinor(n.BalanceMinor, int(n.Exponent)) + " " + n.Currency
+	if n.Kind == string(lifecycle.BalanceDepleted) && n.InGrace {
+		return "The balance is used up (" + left + "). All allocations of the billing account are released at " + n.ReleasedAt.UTC().Format("2006-01-02 15:04 UTC") +
+			" unless something is added to the balance before; new ones are refused."
+	}
 	if n.Kind == string(lifecycle.BalanceDepleted) {
 		return "The balance is used up (" + left + "). All allocations of the billing account are being released; add to the balance to request new ones."
 	}
@@ -145,7 +149,7 @@ func tellBudgets(ctx context.Context, store *db.Store, domain string, r *Report)
 		message := fmt.Sprintf("The project has spent %s of %s: %s of %s %s. Nothing is stopped.", what, b.Month, lifecycle.FormatMinor(b.SpentMinor, exponent),
 			lifecycle.FormatMinor(b.LimitMinor, exponent), b.Currency)
 		err := store.Tx(ctx, func(tx *db.Tx) error {
-			written, err := webhookdb.AddNotice(ctx, tx, webhookdb.Notice{ProjectID: b.ProjectID, Kind: kind, Episode: fmt.Sprintf("%s:%d", b.Month, b.Version), Message: message}, domain)
+			written, err := webhookdb.AddNotice(ctx, tx, webhookdb.Notice{ProjectID: b.ProjectID, Kind: kind, Episode: b.Episode, Message: message}, domain)
 			if written {
 				r.Budgets++
 			}

@@ -20,6 +20,7 @@ import (
 const (
 	MaxRateMinor  = 1_000_000_000_000
 	MaxPriceAhead = 2 * 365 * 24 * time.Hour
+	farAhead      = 31 * 24 * time.Hour // a price that begins later needs a confirmation
 	maxAffected   = 500
 	// A new price outside of these factors of the last one needs a confirmation, as one of zero does.
 	leastFactor, mostFactor = 0.5, 2.0
@@ -114,6 +115,9 @@ func checkPrice(ctx context.Context, tx *db.Tx, r PriceRequest) (PricePlan, erro
 		return p, invalid("valid_from", "must be at most two years ahead")
 	}
 	p.Factor, p.NeedsConfirmation = compareRates(p.Before, r.RateMinorPerHour)
+	if p.NeedsConfirmation == "" && p.Price.ValidFrom.After(now.Add(farAhead)) {
+		p.NeedsConfirmation = "the price begins more than 31 days ahead, and cannot be taken back"
+	}
 	return p, nil
 }
 

@@ -25,13 +25,13 @@ type Balance struct {
 	Since            time.Time              `json:"since"`
 	BalanceMinor     int64                  `json:"balance_minor" doc:"What was posted"`
 	HeldMinor        int64                  `json:"held_minor" doc:"Held back for allocations"`
-	AvailableMinor   int64                  `json:"available_minor" doc:"balance_minor less held_minor: what a new allocation may hold back"`
+	AvailableMinor   int64                  `json:"available_minor" doc:"What a new allocation may hold back: balance_minor less held_minor, and the credit line, which is depleted_minor where that is negative"`
 	Currency         string                 `json:"currency"`
 	Exponent         int                    `json:"exponent" doc:"Digits of the minor unit: 2 for USD, 0 for JPY"`
 	Thresholds       BalanceThresholds      `json:"thresholds"`
 	GraceSeconds     int                    `json:"grace_seconds" doc:"How long after the balance is depleted until allocations are released"`
 	GraceEndsAt      *time.Time             `json:"grace_ends_at,omitempty" doc:"When the allocations of a depleted account are released"`
-	Charging         bool                   `json:"charging" doc:"false while this installation has no prices: nothing is charged then, and the state means nothing"`
+	Charging         bool                   `json:"charging" doc:"false while this installation has no price in force: nothing is charged then, and the state means nothing"`
 	Version          int64                  `json:"version" doc:"Of the thresholds and the state, for If-Match"`
 }
 

@@ -75,7 +75,7 @@ type PricePlanRequest struct {
 type PriceRequest struct {
 	PricePlanRequest
 	PlanHash string `json:"plan_hash,omitempty" maxLength:"64" doc:"plan_hash of POST /admin/prices/plan with the same price"`
-	Confirm  bool   `json:"confirm,omitempty" doc:"Required for a price of zero, and for one below half or above twice the price before"`
+	Confirm  bool   `json:"confirm,omitempty" doc:"Required for a price of zero, for one below half or above twice the price before, and for one that begins more than 31 days ahead"`
 }
 
 func (r PricePlanRequest) request(ctx context.Context) billing.PriceRequest {

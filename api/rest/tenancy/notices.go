@@ -60,7 +60,7 @@ func (s *eventServer) listNotices(ctx context.Context, in *struct {
 func noticeID(n Notice) string { return n.ID }
 
 // readNotices reads notices, newest first, from the one before the id given, with their deliveries.
-// Only an owner is shown to whom they went.
+// Only an owner is shown to whom they went, and only who may read money what they say of it.
 func readNotices(ctx context.Context, tx *db.ProjectTx, before string, limit int) ([]Notice, error) {
 	rows, err := webhookdb.ListNotices(ctx, tx, before, limit)
 	if err != nil {
@@ -83,7 +83,11 @@ func readNotices(ctx context.Context, tx *db.ProjectTx, before string, limit int
 		byNotice[d.NoticeID] = append(byNotice[d.NoticeID], NoticeDelivery{d.Channel, d.To, d.Status, utc(d.DeliveredAt), d.Reason})
 	}
 	out := make([]Notice, 0, len(rows))
+	money := op.ProjectAccessOf(ctx).Allows(lifecycle.RoleProjectBilling)
 	for _, r := range rows {
+		if !money && webhookdb.TellsMoney(r.Kind) {
+			r.Message = webhookdb.MoneyMessage
+		}
 		out = append(out, Notice{r.ID, r.Kind, r.Node, r.Message, r.CreatedAt.UTC(), db.EmptyIfNil(byNotice[r.ID])})
 	}
 	return out, nil

@@ -1,6 +1,7 @@
 package tenancy_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"testing"
 
@@ -80,4 +81,44 @@ func TestNotices_UnverifiedAddressIsNone(t *testing.T) {
 	}
 	require.NotContains(t, string(w.do(a.owner, "GET", at+"/members", nil).want(http.StatusOK).raw), "victim")
 	require.Equal(t, []string{"alpha-owner@example.com"}, w.notify(a.project, "1"))
+}
+
+// TestNotices_TellMoneyToWhoMayReadIt reads notices of money in each role, and their events.
+func TestNotices_TellMoneyToWhoMayReadIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.newTenant("alpha")
+	at := "/projects/" + v.project
+	readers := map[string]string{"owner": v.owner}
+	for _, role := range []string{"billing", "member", "viewer"} {
+		readers[role], _ = w.addMember(v, role, role)
+	}
+	kinds := []string{"low_balance", "depleted", "balance_short", "budget_warning", "budget_spent"}
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+		for _, kind := range append(kinds, "webhook_failing") {
+			n := webhookdb.Notice{ProjectID: v.project, Kind: kind, Episode: "1", Message: "12.34 USD are left"}
+			if _, err := webhookdb.AddNotice(t.Context(), tx, n, "slipway.example"); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	for role, bearer := range readers {
+		var list struct{ Data []struct{ Kind, Message string } }
+		require.NoError(t, json.Unmarshal(w.do(bearer, "GET", at+"/notices", nil).want(http.StatusOK).raw, &list))
+		require.Len(t, list.Data, len(kinds)+1)
+		for _, n := range list.Data {
+			if role == "owner" || role == "billing" || n.Kind == "webhook_failing" {
+				require.Contains(t, n.Message, "12.34", role+" "+n.Kind)
+			} else {
+				require.Contains(t, n.Message, "ask who may read money", role+" "+n.Kind)
+			}
+		}
+	}
+	for _, kind := range kinds {
+		var payload string
+		require.NoError(t, dbtest.Owner(t, w.dsn).QueryRow(t.Context(), "SELECT payload::text FROM outbox WHERE type = $1", "notice."+kind).Scan(&payload))
+		require.NotContains(t, payload, "12.34", kind)
+		require.Contains(t, payload, "ask who may read money")
+	}
 }

@@ -16,26 +16,31 @@ import (
 
 const accountChurn = `-- name: AccountChurn :one
 SELECT count(*) FILTER (WHERE a.status IN ('releasing', 'release_failed'))::integer AS releasing,
-    count(*) FILTER (WHERE a.requested_at > $1::timestamptz)::integer AS launched
+    count(*) FILTER (WHERE a.requested_at > $1::timestamptz)::integer AS launched,
+    count(*) FILTER (WHERE a.access_given_at > $2::timestamptz AND a.start_time IS NULL AND a.failure_code <> '')::integer AS unproven
 FROM allocations a JOIN projects p ON p.id = a.project_id
-WHERE p.billing_account_id = $2 AND (a.status IN ('releasing', 'release_failed') OR a.requested_at > $1::timestamptz)
+WHERE p.billing_account_id = $3 AND (a.status IN ('releasing', 'release_failed') OR a.requested_at > $1::timestamptz
+    OR a.access_given_at > $2::timestamptz)
 `
 
 type AccountChurnParams struct {
 	Since            time.Time
+	UnprovenSince    time.Time
 	BillingAccountID string
 }
 
 type AccountChurnRow struct {
 	Releasing int
 	Launched  int
+	Unproven  int
 }
 
-// What a billing account has in releasing, and what it has started since a moment.
+// What a billing account has in releasing, what it has started since a moment, and what failed between its keys and their proof: whoever logs in at once
+// can stop the proof.
 func (q *Queries) AccountChurn(ctx context.Context, arg AccountChurnParams) (AccountChurnRow, error) {
-	row := q.db.QueryRow(ctx, accountChurn, arg.Since, arg.BillingAccountID)
+	row := q.db.QueryRow(ctx, accountChurn, arg.Since, arg.UnprovenSince, arg.BillingAccountID)
 	var i AccountChurnRow
-	err := row.Scan(&i.Releasing, &i.Launched)
+	err := row.Scan(&i.Releasing, &i.Launched, &i.Unproven)
 	return i, err
 }
 
@@ -572,7 +577,9 @@ WITH moved AS (
         provisioning_at = CASE WHEN $1::text = 'provisioning' THEN now() ELSE provisioning_at END,
         access_given_at = CASE WHEN $1::text = 'active' THEN coalesce(access_given_at, now()) ELSE access_given_at END,
         -- What is charged begins when the keys went in, however long the proof of them took.
-        start_time = CASE WHEN $1::text = 'active' THEN coalesce(access_given_at, now()) ELSE start_time END,
+        -- Who asks for the release between the keys and their proof has used the node too.
+        start_time = CASE WHEN $1::text = 'active' THEN coalesce(access_given_at, now())
+            WHEN $1::text = 'releasing' AND release_requested_at IS NOT NULL THEN coalesce(start_time, access_given_at) ELSE start_time END,
         releasing_at = CASE WHEN $1::text = 'releasing' THEN coalesce(releasing_at, now()) ELSE releasing_at END,
         release_reason = CASE WHEN $4::text <> '' THEN $4::text ELSE release_reason END,
         charge_capped_at = CASE WHEN $1::text IN ('releasing', 'release_failed') THEN coalesce(charge_capped_at, now()) ELSE charge_capped_at END,

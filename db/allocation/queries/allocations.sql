@@ -62,7 +62,9 @@ WITH moved AS (
         provisioning_at = CASE WHEN @to_state::text = 'provisioning' THEN now() ELSE provisioning_at END,
         access_given_at = CASE WHEN @to_state::text = 'active' THEN coalesce(access_given_at, now()) ELSE access_given_at END,
         -- What is charged begins when the keys went in, however long the proof of them took.
-        start_time = CASE WHEN @to_state::text = 'active' THEN coalesce(access_given_at, now()) ELSE start_time END,
+        -- Who asks for the release between the keys and their proof has used the node too.
+        start_time = CASE WHEN @to_state::text = 'active' THEN coalesce(access_given_at, now())
+            WHEN @to_state::text = 'releasing' AND release_requested_at IS NOT NULL THEN coalesce(start_time, access_given_at) ELSE start_time END,
         releasing_at = CASE WHEN @to_state::text = 'releasing' THEN coalesce(releasing_at, now()) ELSE releasing_at END,
         release_reason = CASE WHEN @release_reason::text <> '' THEN @release_reason::text ELSE release_reason END,
         charge_capped_at = CASE WHEN @to_state::text IN ('releasing', 'release_failed') THEN coalesce(charge_capped_at, now()) ELSE charge_capped_at END,
@@ -148,11 +150,14 @@ SELECT sku_id, count(*)::integer AS nodes FROM allocations
 WHERE project_id = @project_id AND status NOT IN ('released', 'failed') GROUP BY sku_id;
 
 -- name: AccountChurn :one
--- What a billing account has in releasing, and what it has started since a moment.
+-- What a billing account has in releasing, what it has started since a moment, and what failed between its keys and their proof: whoever logs in at once
+-- can stop the proof.
 SELECT count(*) FILTER (WHERE a.status IN ('releasing', 'release_failed'))::integer AS releasing,
-    count(*) FILTER (WHERE a.requested_at > @since::timestamptz)::integer AS launched
+    count(*) FILTER (WHERE a.requested_at > @since::timestamptz)::integer AS launched,
+    count(*) FILTER (WHERE a.access_given_at > @unproven_since::timestamptz AND a.start_time IS NULL AND a.failure_code <> '')::integer AS unproven
 FROM allocations a JOIN projects p ON p.id = a.project_id
-WHERE p.billing_account_id = @billing_account_id AND (a.status IN ('releasing', 'release_failed') OR a.requested_at > @since::timestamptz);
+WHERE p.billing_account_id = @billing_account_id AND (a.status IN ('releasing', 'release_failed') OR a.requested_at > @since::timestamptz
+    OR a.access_given_at > @unproven_since::timestamptz);
 
 -- name: AllocationsDue :many
 -- One whose release was asked for already would keep its place in the list until its job stops. A clock that jumps ahead alone ends nothing.

@@ -11,10 +11,11 @@ import (
 )
 
 const balance = `-- name: Balance :one
-SELECT a.billing_account_id, t.currency, t.exponent, a.state, a.since, t.low_minor, t.depleted_minor, t.rearm_minor, a.grace_seconds, a.episode, a.depletions, a.version,
+SELECT a.billing_account_id, t.currency, t.exponent,
+    (CASE WHEN l.last_seq > 0 THEN a.state WHEN t.depleted_minor >= 0 THEN 'depleted' WHEN t.low_minor >= 0 THEN 'low_balance' ELSE 'healthy' END)::text AS state, a.since, t.low_minor, t.depleted_minor, t.rearm_minor, a.grace_seconds, a.episode, a.depletions, a.version,
     coalesce(l.balance_minor, 0)::bigint AS balance_minor,
     (SELECT coalesce(sum(h.amount_minor), 0) FROM balance_holds h WHERE h.billing_account_id = a.billing_account_id AND h.freed_at IS NULL)::bigint AS held_minor,
-    a.set_aside_at, (SELECT EXISTS (SELECT FROM prices))::boolean AS charging
+    a.set_aside_at, (SELECT EXISTS (SELECT FROM prices p WHERE lower(p.valid) <= now()))::boolean AS charging
 FROM account_balances a JOIN balance_thresholds t ON t.billing_account_id = a.billing_account_id
 LEFT JOIN ledger_accounts l ON l.billing_account_id = a.billing_account_id AND l.code = 'prepaid'
 WHERE a.billing_account_id = $1
@@ -39,6 +40,7 @@ type BalanceRow struct {
 	Charging         bool
 }
 
+// The stored state follows postings. Until the first one the balance is 0, and the state is that of the thresholds.
 func (q *Queries) Balance(ctx context.Context, billingAccountID string) (BalanceRow, error) {
 	row := q.db.QueryRow(ctx, balance, billingAccountID)
 	var i BalanceRow
@@ -93,11 +95,12 @@ func (q *Queries) Budget(ctx context.Context, projectID string) (BudgetRow, erro
 }
 
 const budgetsOver = `-- name: BudgetsOver :many
-SELECT b.project_id, b.limit_minor, b.warn_percent, b.version, c.currency, x.exponent, spent.spent_minor, spent.month
+SELECT b.project_id, b.limit_minor, b.warn_percent, c.currency, x.exponent, spent.spent_minor, spent.month,
+    (spent.month || ':' || extract(epoch FROM b.updated_at))::text AS episode
 FROM project_budgets b JOIN budget_spend spent ON spent.project_id = b.project_id JOIN projects p ON p.id = b.project_id JOIN billing_accounts c ON c.id = p.billing_account_id JOIN currencies x ON x.code = c.currency
 WHERE spent.spent_minor::numeric * 100 >= b.limit_minor::numeric * b.warn_percent
   AND NOT EXISTS (SELECT FROM notices n WHERE n.project_id = b.project_id AND n.kind = CASE WHEN spent.spent_minor >= b.limit_minor THEN 'budget_spent' ELSE 'budget_warning' END
-      AND n.episode = spent.month || ':' || b.version)
+      AND n.episode = spent.month || ':' || extract(epoch FROM b.updated_at))
 ORDER BY b.project_id LIMIT $1
 `
 
@@ -105,14 +108,15 @@ type BudgetsOverRow struct {
 	ProjectID   string
 	LimitMinor  int64
 	WarnPercent int
-	Version     int64
 	Currency    string
 	Exponent    int16
 	SpentMinor  int64
 	Month       string
+	Episode     string
 }
 
-// The budgets of which a part is spent in this month (UTC) that its project was not told of.
+// The budgets of which a part is spent in this month (UTC) that its project was not told of. The episode names the time of the budget: one that was deleted
+// and set again is another one.
 func (q *Queries) BudgetsOver(ctx context.Context, maxRows int32) ([]BudgetsOverRow, error) {
 	rows, err := q.db.Query(ctx, budgetsOver, maxRows)
 	if err != nil {
@@ -126,11 +130,11 @@ func (q *Queries) BudgetsOver(ctx context.Context, maxRows int32) ([]BudgetsOver
 			&i.ProjectID,
 			&i.LimitMinor,
 			&i.WarnPercent,
-			&i.Version,
 			&i.Currency,
 			&i.Exponent,
 			&i.SpentMinor,
 			&i.Month,
+			&i.Episode,
 		); err != nil {
 			return nil, err
 		}
@@ -392,7 +396,8 @@ func (q *Queries) StopEnforcement(ctx context.Context, reason string) error {
 }
 
 const untoldNotices = `-- name: UntoldNotices :many
-SELECT n.billing_account_id, n.episode, n.kind, n.balance_minor, t.currency, t.exponent, t.low_minor, t.depleted_minor
+SELECT n.billing_account_id, n.episode, n.kind, n.balance_minor, t.currency, t.exponent, t.low_minor, t.depleted_minor,
+    (a.since + make_interval(secs => a.grace_seconds))::timestamptz AS released_at, (a.since + make_interval(secs => a.grace_seconds) > clock_timestamp())::boolean AS in_grace
 FROM balance_notices n JOIN balance_thresholds t ON t.billing_account_id = n.billing_account_id
 JOIN account_balances a ON a.billing_account_id = n.billing_account_id
 WHERE n.told_at IS NULL AND CASE n.kind WHEN 'balance_short' THEN n.episode = a.short_episode AND a.short_since IS NOT NULL AND a.state <> 'depleted'
@@ -408,6 +413,8 @@ type UntoldNoticesRow struct {
 	Exponent         int16
 	LowMinor         int64
 	DepletedMinor    int64
+	ReleasedAt       time.Time
+	InGrace          bool
 }
 
 // Those that are still true: a payment may have come since.
@@ -429,6 +436,8 @@ func (q *Queries) UntoldNotices(ctx context.Context, maxRows int32) ([]UntoldNot
 			&i.Exponent,
 			&i.LowMinor,
 			&i.DepletedMinor,
+			&i.ReleasedAt,
+			&i.InGrace,
 		); err != nil {
 			return nil, err
 		}

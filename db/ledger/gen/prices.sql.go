@@ -58,9 +58,10 @@ func (q *Queries) AffectedBySKU(ctx context.Context, arg AffectedBySKUParams) ([
 }
 
 const anyPrice = `-- name: AnyPrice :one
-SELECT EXISTS (SELECT FROM prices)::boolean AS charging
+SELECT EXISTS (SELECT FROM prices WHERE lower(valid) <= now())::boolean AS charging
 `
 
+// A price that begins later charges nothing yet.
 func (q *Queries) AnyPrice(ctx context.Context) (bool, error) {
 	row := q.db.QueryRow(ctx, anyPrice)
 	var charging bool

@@ -1,8 +1,10 @@
 -- name: Balance :one
-SELECT a.billing_account_id, t.currency, t.exponent, a.state, a.since, t.low_minor, t.depleted_minor, t.rearm_minor, a.grace_seconds, a.episode, a.depletions, a.version,
+-- The stored state follows postings. Until the first one the balance is 0, and the state is that of the thresholds.
+SELECT a.billing_account_id, t.currency, t.exponent,
+    (CASE WHEN l.last_seq > 0 THEN a.state WHEN t.depleted_minor >= 0 THEN 'depleted' WHEN t.low_minor >= 0 THEN 'low_balance' ELSE 'healthy' END)::text AS state, a.since, t.low_minor, t.depleted_minor, t.rearm_minor, a.grace_seconds, a.episode, a.depletions, a.version,
     coalesce(l.balance_minor, 0)::bigint AS balance_minor,
     (SELECT coalesce(sum(h.amount_minor), 0) FROM balance_holds h WHERE h.billing_account_id = a.billing_account_id AND h.freed_at IS NULL)::bigint AS held_minor,
-    a.set_aside_at, (SELECT EXISTS (SELECT FROM prices))::boolean AS charging
+    a.set_aside_at, (SELECT EXISTS (SELECT FROM prices p WHERE lower(p.valid) <= now()))::boolean AS charging
 FROM account_balances a JOIN balance_thresholds t ON t.billing_account_id = a.billing_account_id
 LEFT JOIN ledger_accounts l ON l.billing_account_id = a.billing_account_id AND l.code = 'prepaid'
 WHERE a.billing_account_id = @billing_account_id;
@@ -75,7 +77,8 @@ FROM account_balances a WHERE a.billing_account_id = @billing_account_id;
 
 -- name: UntoldNotices :many
 -- Those that are still true: a payment may have come since.
-SELECT n.billing_account_id, n.episode, n.kind, n.balance_minor, t.currency, t.exponent, t.low_minor, t.depleted_minor
+SELECT n.billing_account_id, n.episode, n.kind, n.balance_minor, t.currency, t.exponent, t.low_minor, t.depleted_minor,
+    (a.since + make_interval(secs => a.grace_seconds))::timestamptz AS released_at, (a.since + make_interval(secs => a.grace_seconds) > clock_timestamp())::boolean AS in_grace
 FROM balance_notices n JOIN balance_thresholds t ON t.billing_account_id = n.billing_account_id
 JOIN account_balances a ON a.billing_account_id = n.billing_account_id
 WHERE n.told_at IS NULL AND CASE n.kind WHEN 'balance_short' THEN n.episode = a.short_episode AND a.short_since IS NOT NULL AND a.state <> 'depleted'
@@ -100,10 +103,12 @@ WHERE (project_budgets.limit_minor, project_budgets.warn_percent) <> (excluded.l
 DELETE FROM project_budgets WHERE project_id = @project_id;
 
 -- name: BudgetsOver :many
--- The budgets of which a part is spent in this month (UTC) that its project was not told of.
-SELECT b.project_id, b.limit_minor, b.warn_percent, b.version, c.currency, x.exponent, spent.spent_minor, spent.month
+-- The budgets of which a part is spent in this month (UTC) that its project was not told of. The episode names the time of the budget: one that was deleted
+-- and set again is another one.
+SELECT b.project_id, b.limit_minor, b.warn_percent, c.currency, x.exponent, spent.spent_minor, spent.month,
+    (spent.month || ':' || extract(epoch FROM b.updated_at))::text AS episode
 FROM project_budgets b JOIN budget_spend spent ON spent.project_id = b.project_id JOIN projects p ON p.id = b.project_id JOIN billing_accounts c ON c.id = p.billing_account_id JOIN currencies x ON x.code = c.currency
 WHERE spent.spent_minor::numeric * 100 >= b.limit_minor::numeric * b.warn_percent
   AND NOT EXISTS (SELECT FROM notices n WHERE n.project_id = b.project_id AND n.kind = CASE WHEN spent.spent_minor >= b.limit_minor THEN 'budget_spent' ELSE 'budget_warning' END
-      AND n.episode = spent.month || ':' || b.version)
+      AND n.episode = spent.month || ':' || extract(epoch FROM b.updated_at))
 ORDER BY b.project_id LIMIT @max_rows;

@@ -24,7 +24,8 @@ FROM prices WHERE (@sku_id::text = '' OR sku_id = @sku_id::text) AND (@currency:
 ORDER BY id LIMIT @max_rows;
 
 -- name: AnyPrice :one
-SELECT EXISTS (SELECT FROM prices)::boolean AS charging;
+-- A price that begins later charges nothing yet.
+SELECT EXISTS (SELECT FROM prices WHERE lower(valid) <= now())::boolean AS charging;
 
 -- name: AffectedBySKU :many
 -- The usage records that a price of a SKU and currency touches: those that run or wait.

@@ -6,7 +6,7 @@ export const billing = {
 
   balance: "Balance", posted: "Posted balance", held: "Held back for allocations", available: "Available", since: "Since", low: "Low at and below", depleted: "Depleted at and below",
   rearm: "A new notice above", grace: "Seconds until the release", released: "Allocations are released at", state: "State",
-  uncharged: "Nothing is charged: this installation has no prices. The state means nothing.",
+  uncharged: "Nothing is charged: this installation has no price in force. The state means nothing.",
   heldHelp: "What is held back does not count for the state. A new allocation needs an hour of its price available.",
 
   thresholds: "Set the thresholds", thresholdsHelp: "They count from the next posting on. Left empty, a threshold is that of the policy.", graceField: "Seconds after depletion until allocations are released",

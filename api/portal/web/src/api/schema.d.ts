@@ -3690,7 +3690,7 @@ export interface components {
         Balance: {
             /**
              * Format: int64
-             * @description balance_minor less held_minor: what a new allocation may hold back
+             * @description What a new allocation may hold back: balance_minor less held_minor, and the credit line, which is depleted_minor where that is negative
              */
             available_minor?: number;
             /**
@@ -3699,7 +3699,7 @@ export interface components {
              */
             balance_minor?: number;
             billing_account_id?: string;
-            /** @description false while this installation has no prices: nothing is charged then, and the state means nothing */
+            /** @description false while this installation has no price in force: nothing is charged then, and the state means nothing */
             charging?: boolean;
             currency?: string;
             /**
@@ -5123,7 +5123,7 @@ export interface components {
             valid_from?: string;
         };
         PriceRequest: {
-            /** @description Required for a price of zero, and for one below half or above twice the price before */
+            /** @description Required for a price of zero, for one below half or above twice the price before, and for one that begins more than 31 days ahead */
             confirm?: boolean;
             currency: string;
             /** @description plan_hash of POST /admin/prices/plan with the same price */
