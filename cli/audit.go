@@ -35,9 +35,9 @@ func (a *app) auditVerify() *cobra.Command {
 				}
 				q.ResourceKind, q.ResourceID = &args[0], &id
 			}
-			all, err := a.verifyAudit(cmd.Context(), q)
-			if err != nil {
-				return err
+			all, failed := a.verifyAudit(cmd.Context(), q)
+			if failed != nil && len(all.Data) == 0 {
+				return failed
 			}
 			raw, err := json.Marshal(all)
 			if err != nil {
@@ -45,6 +45,9 @@ func (a *app) auditVerify() *cobra.Command {
 			}
 			if err := a.show(raw, func() error { return a.printAudit(all) }); err != nil {
 				return err
+			}
+			if failed != nil { // what was found before it is shown
+				return failed
 			}
 			if len(all.Data) > 0 {
 				return fail(ExitError, "%d of %d chains of the audit log are not whole", len(all.Data), all.Checked)
@@ -64,7 +67,7 @@ func (a *app) auditedResource(ctx context.Context, kind, name string) (string, e
 	return name, nil
 }
 
-// verifyAudit asks for page after page and returns their sum.
+// verifyAudit asks for page after page and returns their sum, also of those before an error.
 func (a *app) verifyAudit(ctx context.Context, q client.VerifyAuditParams) (all client.AuditVerification, err error) {
 	for {
 		r, err := a.api.VerifyAudit(ctx, &q)

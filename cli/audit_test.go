@@ -1,6 +1,8 @@
 package cli_test
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,4 +39,22 @@ func TestAuditVerify(t *testing.T) {
 		require.Regexp(t, `node\s+`+node.ID+`\s+2`, said.out)
 		require.Contains(t, said.err, "1 of ")
 	}
+}
+
+// TestAuditVerify_FailsLater: what was found before an error is printed.
+func TestAuditVerify_FailsLater(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Get("cursor") != "" {
+			rw.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		_, _ = rw.Write([]byte(`{"checked":200,"data":[{"resource_kind":"node","resource_id":"node_1","first_broken_seq":2}],"next_cursor":"c"}`))
+	}))
+	t.Cleanup(srv.Close)
+	said := runAgainst(t, srv.URL, "audit", "verify")
+	require.NotEqual(t, cli.ExitOK, said.code)
+	require.Regexp(t, `node\s+node_1\s+2`, said.out)
+	require.NotContains(t, said.err, "of 200 chains", "not all were verified")
 }

@@ -53,3 +53,43 @@ func TestPruneJobs(t *testing.T) {
 	_, err = raw(t, dsn).Exec(t.Context(), "DELETE FROM jobs WHERE id = $1", newest.ID)
 	requireState(t, err, "42501")
 }
+
+// TestPruneJobs_GoesOn: jobs that stay are not looked at each time, and after the last one it starts
+// over.
+func TestPruneJobs_GoesOn(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	s, conn := dbtest.Open(t, dsn), dbtest.Owner(t, dsn)
+	n := dbtest.Node(t, s, dbtest.Active())
+	job := dbtest.Job(t, s, dbtest.On(n.ID), dbtest.JobStatus(lifecycle.JobCompleted))
+	dbtest.Job(t, s, dbtest.On(n.ID), dbtest.JobStatus(lifecycle.JobCompleted))
+	exec(t, conn, "SET session_replication_role = replica")
+	exec(t, conn, "DELETE FROM outbox")
+	exec(t, conn, `INSERT INTO jobs SELECT (jsonb_populate_record(j, jsonb_build_object('id', 'job_0' || i, 'workflow_id', 'w' || i))).*
+		FROM jobs j, generate_series(1, 1000) i WHERE j.id = $1`, job.ID)
+	exec(t, conn, "INSERT INTO batch_items (batch_id, ordinal, hostname, job_id) SELECT 'b', row_number() OVER (), 'h', id FROM jobs WHERE id LIKE 'job\\_0%' AND id <> $1", job.ID)
+	exec(t, conn, "UPDATE jobs SET finished_at = now() - CASE WHEN id = $1 THEN interval '500 days' ELSE interval '600 days' END", job.ID)
+	exec(t, conn, "SET session_replication_role = origin")
+	now, err := s.Clock(t.Context())
+	require.NoError(t, err)
+	prune := func() int64 {
+		pruned, err := s.PruneJobs(t.Context(), now.Add(-400*24*time.Hour))
+		require.NoError(t, err)
+		return pruned
+	}
+	require.Equal(t, []int64{0, 1}, []int64{prune(), prune()})
+	exec(t, conn, "DELETE FROM batch_items WHERE ordinal <= 150")
+	require.Equal(t, []int64{100, 50, 0, 0}, []int64{prune(), prune(), prune(), prune()})
+}
+
+// TestJobs_IndexedReferences: whether a job may be deleted is asked of every table that refers to it.
+func TestJobs_IndexedReferences(t *testing.T) {
+	t.Parallel()
+	conn := dbtest.Owner(t, dbtest.Database(t))
+	var missing []string
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT array_agg(c.conrelid::regclass::text) FROM pg_constraint c
+		WHERE c.contype = 'f' AND c.confrelid = 'jobs'::regclass AND NOT EXISTS (
+			SELECT 1 FROM pg_index i WHERE i.indrelid = c.conrelid AND i.indkey[0] = c.conkey[1]
+				AND (i.indpred IS NULL OR pg_get_expr(i.indpred, i.indrelid) = '(job_id IS NOT NULL)'))`).Scan(&missing))
+	require.Empty(t, missing)
+}

@@ -25,47 +25,68 @@ type Keep struct {
 	Allocations time.Duration // what customers wrote in them, since they ended
 }
 
-// prune deletes at most one small batch of each kind, by the database's clock:
-// the next pass goes on, so that no statement holds much for long. One that
-// fails keeps no other from being done.
+// pruneLimit is the longest that pruning may take in a pass. It leaves the rest of the activity's time
+// to what is stored afterwards.
+const pruneLimit = 6 * time.Second
+
+// retention is one kind of rows that are deleted.
+type retention struct {
+	what string
+	do   func(context.Context) error
+}
+
+// prune deletes at most one small batch of each kind: the next pass goes on, so that no statement
+// holds much for long. Each kind gets an equal part of the time that is left, so that one that fails
+// or is slow keeps no other from being done. The kinds that touch the most tables are last.
 func (a *Activities) prune(ctx context.Context, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, pruneLimit)
+	defer cancel()
+	end, _ := ctx.Deadline()
+	kinds := a.retentions(now)
 	var failed []error
-	for _, c := range []struct {
-		what string
-		keep time.Duration
-		do   func(context.Context, time.Time) (int64, error)
-	}{
-		{"tasks", a.Keep.Tasks, a.Store.PruneTasks},
-		{"findings", a.Keep.Findings, a.Store.PruneFindings},
-		{"outbox rows", a.Keep.Outbox, a.Store.PruneOutbox},
-		{"events", a.Keep.Events, a.Store.PruneEvents},
-		{"action log rows", a.Keep.Actions, a.Store.PruneActionLogs},
-		{"jobs", a.Keep.Jobs, a.Store.PruneJobs},
-		{"invitations", a.Keep.Invitations, func(ctx context.Context, before time.Time) (int64, error) {
-			return tenancydb.PruneInvitations(ctx, a.Store, before)
-		}},
-		{"allocations", a.Keep.Allocations, func(ctx context.Context, before time.Time) (int64, error) {
-			if own := time.Now().Add(-a.Keep.Allocations); own.Before(before) {
-				before = own // one clock that jumps ahead alone deletes nothing of customers
-			}
-			return allocationdb.Prune(ctx, a.Store, before)
-		}},
-	} {
-		if c.keep <= 0 {
-			continue
+	for i, k := range kinds {
+		part, done := context.WithTimeout(ctx, time.Until(end)/time.Duration(len(kinds)-i))
+		if err := k.do(part); err != nil {
+			failed = append(failed, fmt.Errorf("%s were not pruned: %w", k.what, err))
 		}
-		if _, err := c.do(ctx, now.Add(-c.keep)); err != nil {
-			failed = append(failed, fmt.Errorf("%s were not pruned: %w", c.what, err))
-		}
-	}
-	if _, err := a.Store.PruneAgentIdentities(ctx); err != nil { // so does each of these
-		failed = append(failed, fmt.Errorf("denied keys of agents were not pruned: %w", err))
-	}
-	if _, err := a.Store.PruneIdempotency(ctx); err != nil { // each says itself when it ends
-		failed = append(failed, fmt.Errorf("idempotency records were not pruned: %w", err))
-	}
-	if _, err := portaldb.Prune(ctx, a.Store); err != nil {
-		failed = append(failed, fmt.Errorf("sessions of the portal were not pruned: %w", err))
+		done()
 	}
 	return errors.Join(failed...)
+}
+
+// retentions returns the kinds that are deleted after a time or that end by themselves. What is old is
+// told by the clock that is behind, the database's or this process's: one that jumps ahead alone
+// deletes nothing.
+func (a *Activities) retentions(now time.Time) []retention {
+	if own := time.Now(); own.Before(now) {
+		now = own
+	}
+	var out []retention
+	add := func(what string, do func(context.Context) (int64, error)) {
+		out = append(out, retention{what, func(ctx context.Context) error {
+			_, err := do(ctx)
+			return err
+		}})
+	}
+	after := func(what string, keep time.Duration, do func(context.Context, time.Time) (int64, error)) {
+		if keep > 0 {
+			add(what, func(ctx context.Context) (int64, error) { return do(ctx, now.Add(-keep)) })
+		}
+	}
+	after("tasks", a.Keep.Tasks, a.Store.PruneTasks)
+	after("findings", a.Keep.Findings, a.Store.PruneFindings)
+	after("outbox rows", a.Keep.Outbox, a.Store.PruneOutbox)
+	after("events", a.Keep.Events, a.Store.PruneEvents)
+	after("action log rows", a.Keep.Actions, a.Store.PruneActionLogs)
+	after("invitations", a.Keep.Invitations, func(ctx context.Context, before time.Time) (int64, error) {
+		return tenancydb.PruneInvitations(ctx, a.Store, before)
+	})
+	after("allocations", a.Keep.Allocations, func(ctx context.Context, before time.Time) (int64, error) {
+		return allocationdb.Prune(ctx, a.Store, before)
+	})
+	add("denied keys of agents", a.Store.PruneAgentIdentities)
+	add("idempotency records", a.Store.PruneIdempotency)
+	add("sessions of the portal", func(ctx context.Context) (int64, error) { return portaldb.Prune(ctx, a.Store) })
+	after("jobs", a.Keep.Jobs, a.Store.PruneJobs)
+	return out
 }

@@ -72,4 +72,39 @@ func TestAPassPrunesASmallBatchOfWhatIsOlderThanItsRetention(t *testing.T) {
 		require.NoError(t, a.SweepDone(t.Context(), sweep.Outcome{}))
 	}
 	require.Equal(t, []int{101, 1}, []int{count("events"), count("action_logs")})
+
+	a.Ahead = func() time.Duration { return 48 * time.Hour } // a clock that is ahead alone
+	require.NoError(t, a.SweepDone(t.Context(), sweep.Outcome{}))
+	require.Equal(t, []int{101, 1, 2}, []int{count("events"), count("action_logs"), count("outbox")})
+}
+
+// TestPrune_SlowKind: rows that others hold keep no other rows from being deleted, and the pass says
+// what was not done.
+func TestPrune_SlowKind(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	store, held := dbtest.Open(t, dsn), dbtest.Owner(t, dsn)
+	job := dbtest.Job(t, store)
+	run := func(sql string, args ...any) {
+		_, err := held.Exec(t.Context(), sql, args...)
+		require.NoError(t, err)
+	}
+	run(`INSERT INTO action_logs (id, job_id, seq, stage, attempt, action_type, component, status, started_at, finished_at, duration_ms)
+		VALUES ('act_1', $1, 1, 's', 1, 's', 'orchestrator', 'failed', now() - interval '2 hours', now() - interval '2 hours', 0)`, job.ID)
+	run("BEGIN")
+	run("LOCK TABLE events")
+	a := &sweep.Activities{Store: store, Log: slog.New(slog.DiscardHandler), Keep: sweep.Keep{Events: time.Hour, Actions: time.Hour}}
+	require.Error(t, a.SweepDone(t.Context(), sweep.Outcome{}))
+	pass, err := store.SweepPass(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, pass.Problem, "events were not pruned")
+	require.NotContains(t, pass.Problem, "action log")
+	run("ROLLBACK")
+	var left int
+	require.NoError(t, held.QueryRow(t.Context(), "SELECT count(*) FROM action_logs").Scan(&left))
+	require.Zero(t, left)
+	require.NoError(t, a.SweepDone(t.Context(), sweep.Outcome{}))
+	pass, err = store.SweepPass(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, pass.Problem)
 }

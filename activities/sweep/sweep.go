@@ -6,6 +6,7 @@ package sweep
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -174,8 +175,8 @@ type Outcome struct {
 	Problem string `json:"problem,omitempty"` // why the pass could not check everything
 }
 
-// SweepDone closes findings of jobs that have moved, records the pass, and prunes one batch of old
-// rows.
+// SweepDone closes findings of jobs that have moved, prunes one batch of old rows of each kind, and
+// records the pass with what it could not do.
 func (a *Activities) SweepDone(ctx context.Context, in Outcome) error {
 	if _, err := a.Store.CloseFindingsOfMovedJobs(ctx); err != nil {
 		return fault.Internal(ctx, err)
@@ -184,10 +185,11 @@ func (a *Activities) SweepDone(ctx context.Context, in Outcome) error {
 	if err != nil {
 		return err
 	}
-	if err := a.Store.FinishSweep(ctx, in.Problem); err != nil {
-		return fault.Internal(ctx, err)
+	pruned, problem := a.prune(ctx, now), in.Problem
+	if pruned != nil {
+		problem = strings.TrimSpace(problem + " " + strings.ReplaceAll(pruned.Error(), "\n", "; "))
 	}
-	return fault.Internal(ctx, a.prune(ctx, now))
+	return fault.Internal(ctx, errors.Join(pruned, a.Store.FinishSweep(ctx, problem)))
 }
 
 // pass is the state of one comparison.

@@ -191,7 +191,7 @@ func (c *secretSearch) search(ctx context.Context, s *secretscan.Searcher) error
 	if err := s.Histories(ctx, c.stack.App.Temporal, temporal.Namespace); err != nil {
 		return err
 	}
-	if err := s.Histories(ctx, c.stack.App.Maintenance, temporal.MaintenanceNamespace); err != nil {
+	if err := s.Histories(ctx, c.stack.App.Maintenance, temporal.PassNamespace()); err != nil {
 		return err
 	}
 	if err := s.Database(ctx, c.conn); err != nil {

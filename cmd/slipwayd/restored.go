@@ -49,6 +49,7 @@ func restored() *cobra.Command {
 		}
 		printAccess(cmd.OutOrStdout(), "ended", ended)
 		fmt.Fprintln(cmd.OutOrStdout(), "next: slipwayd token create makes an API token; ask the owners of projects for members who were removed since the backup")
+		fmt.Fprintln(cmd.OutOrStdout(), "next, where usage is charged: book the payments since the backup; nothing is released because of a balance until slipway billing resume")
 		return nil
 	}
 	return cmd
@@ -58,6 +59,7 @@ func printPlannedEnd(out io.Writer, planned db.RestoredAccess) error {
 	printAccess(out, "would end", planned)
 	fmt.Fprintln(out, "would begin a new epoch of events")
 	fmt.Fprintln(out, "would close the claims of all nodes until MAAS and their agents agree with the database about who is on them")
+	fmt.Fprintln(out, "would stop the enforcement of balances, where usage is charged, until slipway billing resume")
 	_, err := fmt.Fprintf(out, "nothing was changed; to end it: slipwayd restored --confirm %s\n", planned.Hash)
 	return err
 }

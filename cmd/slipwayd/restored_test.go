@@ -61,4 +61,28 @@ func TestRestored_ShowsThenEnds(t *testing.T) {
 	require.NoError(t, err)
 	epoch(&after)
 	require.NotEqual(t, before, after)
+
+	require.Contains(t, shown, "would stop the enforcement of balances")
+	require.Contains(t, ended, "slipway billing resume")
+	reason := func() (text string) {
+		require.NoError(t, store.DBTX().QueryRow(t.Context(), "SELECT enforcement_stopped FROM billing_control").Scan(&text))
+		return text
+	}
+	require.Empty(t, reason(), "nothing is charged")
+	owner := dbtest.Owner(t, dsn)
+	for _, statement := range []string{
+		"SET session_replication_role = replica",
+		"INSERT INTO prices (id, sku_id, currency, rate_minor_per_hour, valid, set_by) VALUES ('prc_1', 'sku_1', 'USD', 1, tstzrange(now(), NULL), 'test')",
+	} {
+		_, err = owner.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	_, err = run("--confirm", again[1])
+	require.NoError(t, err)
+	require.Contains(t, reason(), "restored from a backup")
+	_, err = owner.Exec(t.Context(), "UPDATE billing_control SET enforcement_stopped = 'twelve accounts at once'")
+	require.NoError(t, err)
+	_, err = run("--confirm", again[1])
+	require.NoError(t, err)
+	require.Equal(t, "twelve accounts at once", reason(), "that of an earlier stop stays")
 }

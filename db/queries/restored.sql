@@ -25,7 +25,9 @@ ORDER BY kind, project_id, id;
 -- compared the balances: payments since the backup are lost.
 WITH stopped AS (
     UPDATE billing_control SET enforcement_stopped_at = coalesce(enforcement_stopped_at, clock_timestamp()),
-        enforcement_stopped = 'the database was restored from a backup, which lacks later payments; nothing is released until an operator has booked them'
+        enforcement_stopped = CASE WHEN enforcement_stopped_at IS NULL
+            THEN 'the database was restored from a backup, which lacks later payments; nothing is released until an operator has booked them'
+            ELSE enforcement_stopped END
     WHERE EXISTS (SELECT FROM prices)
 )
 INSERT INTO restores DEFAULT VALUES;

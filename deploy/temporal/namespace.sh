@@ -3,7 +3,7 @@
 set -eu
 temporal operator namespace describe --namespace "$NAMESPACE" >/dev/null 2>&1 ||
   temporal operator namespace create --namespace "$NAMESPACE" --retention 30d
-passes=${MAINTENANCE_NAMESPACE:-slipway-maintenance}
+passes=${MAINTENANCE_NAMESPACE:-$NAMESPACE-maintenance}
 temporal operator namespace describe --namespace "$passes" >/dev/null 2>&1 ||
   temporal operator namespace create --namespace "$passes" --retention 3d
 attribute() { # attribute NAME TYPE

@@ -101,7 +101,8 @@ type Database struct {
 type Temporal struct {
 	Address   string `yaml:"address"`
 	Namespace string `yaml:"namespace"`
-	// MaintenanceNamespace is where Schedules and their passes are, so that Namespace lists jobs.
+	// MaintenanceNamespace is where Schedules and their passes are, so that Namespace lists jobs; see
+	// PassNamespace.
 	MaintenanceNamespace string `yaml:"maintenance_namespace"`
 
 	TaskQueue      string      `yaml:"task_queue"`
@@ -110,6 +111,15 @@ type Temporal struct {
 	APIKeyFile     string      `yaml:"api_key_file"`
 	PayloadCodec   string      `yaml:"payload_codec"`
 	TLS            TemporalTLS `yaml:"tls"`
+}
+
+// PassNamespace returns MaintenanceNamespace, or its default: installations that namespaces keep apart
+// share neither.
+func (t Temporal) PassNamespace() string {
+	if t.MaintenanceNamespace != "" {
+		return t.MaintenanceNamespace
+	}
+	return t.Namespace + "-maintenance"
 }
 
 // The values of Temporal.PayloadCodec.
@@ -290,7 +300,7 @@ func Default() Config {
 	return Config{
 		Database: Database{MaxConns: 20},
 		Temporal: Temporal{
-			Address: "127.0.0.1:7233", Namespace: "default", MaintenanceNamespace: "slipway-maintenance",
+			Address: "127.0.0.1:7233", Namespace: "default",
 			TaskQueue: "slipway", DeploymentName: "slipway",
 			PayloadCodec: PayloadsEncrypted,
 		},

@@ -50,7 +50,8 @@ func (n NetworkProbe) validate(v *validator) {
 
 // ProtectedTargets returns where the control plane listens as far as the settings say it, for nodes to
 // try: PostgreSQL, Temporal and its pages, the API and the metrics of this process where they listen on
-// one address, and what network_probe.targets names. The API's public URL is for everybody.
+// one address, and what network_probe.targets names. The API's public URL is for everybody, so the API is
+// left out where it may listen there.
 func (c Config) ProtectedTargets() []spec.ProbeTarget {
 	out := c.NetworkProbe.targets()
 	add := func(name, address string) {
@@ -67,8 +68,8 @@ func (c Config) ProtectedTargets() []spec.ProbeTarget {
 	}
 	add("temporal", c.Temporal.Address)
 	add("temporal-ui", urlAddress(c.Portal.TemporalUIURL))
-	if at := oneAddress(c.API.Listen); at != urlAddress(c.API.PublicURL) {
-		add("api", at)
+	if !mayBeSame(c.API.Listen, urlAddress(c.API.PublicURL)) {
+		add("api", oneAddress(c.API.Listen))
 	}
 	add("metrics", oneAddress(c.Metrics.Listen))
 	return out
@@ -94,6 +95,19 @@ func (d Database) addresses() []string {
 		}
 	}
 	return out
+}
+
+// mayBeSame tells whether two addresses may name one socket: those of the same port and host, and those
+// of the same port where a host is a name or stands for all addresses.
+func mayBeSame(a, b string) bool {
+	aHost, aPort, aErr := net.SplitHostPort(a)
+	bHost, bPort, bErr := net.SplitHostPort(b)
+	if aErr != nil || bErr != nil || aPort != bPort {
+		return false
+	}
+	aIP, aErr := netip.ParseAddr(aHost)
+	bIP, bErr := netip.ParseAddr(bHost)
+	return aErr != nil || bErr != nil || aIP.IsUnspecified() || bIP.IsUnspecified() || aIP.Unmap() == bIP.Unmap()
 }
 
 // oneAddress returns an address to listen on that names one, "" for those that stand for all.

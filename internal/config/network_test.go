@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,10 +27,41 @@ func TestProtectedTargets(t *testing.T) {
 		{Name: "postgres", Address: "10.0.0.5:5432"}, {Name: "postgres-2", Address: "10.0.0.6:6432"},
 		{Name: "temporal", Address: "temporal.internal:7233"}, {Name: "temporal-ui", Address: "temporal.example.com:443"}, {Name: "api", Address: "10.0.0.7:8080"},
 	}, c.ProtectedTargets())
-	c.API.Listen, c.API.PublicURL = "203.0.113.7:443", "https://203.0.113.7"
-	for _, target := range c.ProtectedTargets() {
-		require.NotEqual(t, "api", target.Name, "it is for everybody")
+}
+
+// TestProtectedTargets_PublicAPI: what may be the socket of the public URL is for everybody.
+func TestProtectedTargets_PublicAPI(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		listen, public string
+		protected      bool
+	}{
+		{"203.0.113.7:443", "https://203.0.113.7", false},
+		{"203.0.113.7:443", "https://slipway.example.com", false},
+		{"api.internal:443", "https://203.0.113.7", false},
+		{"[fd00:0::7]:8443", "https://[fd00::7]:8443", false},
+		{"[::ffff:203.0.113.7]:443", "https://203.0.113.7:443", false},
+		{"203.0.113.7:8080", "http://0.0.0.0:8080", false},
+		{":443", "https://slipway.example.com", false},
+		{"10.0.0.7:8080", "https://slipway.example.com", true},
+		{"10.0.0.7:443", "https://203.0.113.7", true},
+		{"api.internal:8080", "https://slipway.example.com", true},
+	} {
+		c := config.Default()
+		c.API.Listen, c.API.PublicURL = tc.listen, tc.public
+		protected := slices.ContainsFunc(c.ProtectedTargets(), func(t spec.ProbeTarget) bool { return t.Name == "api" })
+		require.Equal(t, tc.protected, protected, "%s and %s", tc.listen, tc.public)
 	}
+}
+
+// TestPassNamespace: installations that namespaces keep apart share neither.
+func TestPassNamespace(t *testing.T) {
+	t.Parallel()
+	c := config.Default()
+	c.Temporal.Namespace = "fra1"
+	require.Equal(t, "fra1-maintenance", c.Temporal.PassNamespace())
+	c.Temporal.MaintenanceNamespace = "fra1"
+	require.Equal(t, "fra1", c.Temporal.PassNamespace())
 }
 
 // TestNetworkProbe_Validate: a target that no agent could try is an error of the configuration.

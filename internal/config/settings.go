@@ -27,7 +27,7 @@ func settings(c *Config) *pflag.FlagSet {
 	str(&c.Temporal.Address, "temporal-address", "host:port of Temporal's frontend")
 	str(&c.Temporal.Namespace, "temporal-namespace", "Temporal namespace of the jobs")
 	str(&c.Temporal.MaintenanceNamespace, "temporal-maintenance-namespace",
-		"Temporal namespace of the passes that run every few seconds or minutes; a worker registers it when it is missing; the same as temporal-namespace keeps both in one")
+		"Temporal namespace of the passes that run every few seconds or minutes; a worker registers it when it is missing; empty means temporal-namespace with -maintenance after it; the same as temporal-namespace keeps both in one")
 	str(&c.Temporal.TaskQueue, "temporal-task-queue", "task queue of Slipway's workers")
 	str(&c.Temporal.BuildID, "temporal-build-id", "build id of this worker; empty runs it unversioned, as in development")
 	str(&c.Temporal.DeploymentName, "temporal-deployment-name", "worker deployment this build belongs to")

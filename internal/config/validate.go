@@ -103,7 +103,6 @@ func (d Database) validate(v *validator) {
 func (t Temporal) validate(v *validator) {
 	v.address("temporal.address", t.Address)
 	v.required("temporal.namespace", t.Namespace, "name the namespace that Slipway's workflows live in")
-	v.required("temporal.maintenance_namespace", t.MaintenanceNamespace, "name the namespace of the passes; it may be temporal.namespace")
 	v.required("temporal.task_queue", t.TaskQueue, "name the queue that the workers serve")
 	v.required("temporal.deployment_name", t.DeploymentName, "name the worker deployment")
 	if strings.ContainsAny(t.DeploymentName, ".:") {

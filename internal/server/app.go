@@ -187,7 +187,7 @@ func (a *App) dialTemporal() error {
 		return err
 	}
 	a.Maintenance = a.Temporal
-	if name := a.Config.Temporal.MaintenanceNamespace; name != o.Namespace {
+	if name := a.Config.Temporal.PassNamespace(); name != o.Namespace {
 		o.Namespace = name
 		a.Maintenance, err = temporalx.Dial(o)
 	}

@@ -2,11 +2,11 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -42,21 +42,26 @@ func (a *App) separatesMaintenance() bool { return a.Maintenance != a.Temporal }
 // the namespace of the passes is missing and may not be registered, jobs run, and the list of what
 // requires operator action says that the sweeper does not look.
 func (a *App) maintain(ctx context.Context, opts worker.Options) {
-	if a.separatesMaintenance() {
-		w, err := temporalx.StartWorker(ctx, func() worker.Worker {
-			w := worker.New(a.Maintenance, a.Config.Temporal.TaskQueue, opts)
-			registerPasses(w)
-			a.registerPassActivities(w)
-			return w
-		}, func(err error) { a.reportMaintenance(ctx, err) })
-		if err != nil {
-			return
-		}
-		defer w.Stop()
-		if err := a.promotePasses(ctx); err != nil {
-			return
-		}
+	if !a.separatesMaintenance() {
+		a.keepPasses(ctx)
+		return
 	}
+	temporalx.KeepWorker(ctx, promoteRetry, func(ended func(error)) worker.Worker {
+		opts := opts
+		opts.OnFatalError = ended // not that of the jobs' worker, which ends the process
+		w := worker.New(a.Maintenance, a.Config.Temporal.TaskQueue, opts)
+		registerPasses(w)
+		a.registerPassActivities(w)
+		return w
+	}, func(err error) { a.reportMaintenance(ctx, err) }, func(ctx context.Context) {
+		if a.promotePasses(ctx) == nil {
+			a.keepPasses(ctx)
+		}
+	})
+}
+
+// keepPasses keeps the Schedules of the passes until ctx ends.
+func (a *App) keepPasses(ctx context.Context) {
 	var keepers sync.WaitGroup
 	keepers.Go(func() { a.keepSchedules(ctx) })
 	keepers.Go(func() { a.keepReconciles(ctx) })
@@ -66,7 +71,7 @@ func (a *App) maintain(ctx context.Context, opts worker.Options) {
 // reportMaintenance logs why the passes cannot be served yet, and registers their namespace where
 // that is missing.
 func (a *App) reportMaintenance(ctx context.Context, err error) {
-	name := a.Config.Temporal.MaintenanceNamespace
+	name := a.Config.Temporal.PassNamespace()
 	if temporalx.IsNamespaceMissing(err) {
 		if err = temporalx.RegisterNamespace(ctx, a.Maintenance, name); err == nil {
 			a.Log.Info("registered the namespace of the passes", "namespace", name)
@@ -92,23 +97,12 @@ func (a *App) promotePasses(ctx context.Context) error {
 	}
 }
 
-// removeFormerSchedules deletes the Schedules that an earlier release left in the namespace of the
-// jobs. A worker of that release, where one still runs, makes them again; two passes at once do no
-// harm.
-func (a *App) removeFormerSchedules(ctx context.Context) error {
-	if !a.separatesMaintenance() {
-		return nil
+// formerSchedules returns the client of the namespace in which an earlier release had the Schedules:
+// that of the jobs, nil when they are still there. A worker of that release, where one still runs,
+// makes them again; two passes at once do no harm.
+func (a *App) formerSchedules() client.Client {
+	if a.separatesMaintenance() {
+		return a.Temporal
 	}
-	queue := a.Config.Temporal.TaskQueue
-	return errors.Join(
-		temporalx.Sweeps{Client: a.Temporal, TaskQueue: queue}.Remove(ctx),
-		temporalx.Bills{Client: a.Temporal, TaskQueue: queue}.Remove(ctx))
-}
-
-// removeFormerReconciles deletes a site's Schedule from the namespace of the jobs.
-func (a *App) removeFormerReconciles(ctx context.Context, siteID string) error {
-	if !a.separatesMaintenance() {
-		return nil
-	}
-	return temporalx.Reconciles{Client: a.Temporal, TaskQueue: a.Config.Temporal.TaskQueue}.Remove(ctx, siteID)
+	return nil
 }

@@ -15,7 +15,7 @@ import (
 
 // Reconciles are the Schedules of this installation's passes over its sites.
 func (a *App) Reconciles() temporalx.Reconciles {
-	return temporalx.Reconciles{Client: a.Maintenance, TaskQueue: a.Config.Temporal.TaskQueue}
+	return temporalx.Reconciles{Client: a.Maintenance, Former: a.formerSchedules(), TaskQueue: a.Config.Temporal.TaskQueue}
 }
 
 // driftActivities are the reconciler's eyes and hands. A login goes through the
@@ -61,9 +61,6 @@ func (a *App) ensureReconciles(ctx context.Context, ensured map[string]time.Time
 			return nil
 		}
 		err := a.Reconciles().Ensure(ctx, id, a.Config.Reconcile.Every)
-		if err == nil {
-			err = a.removeFormerReconciles(ctx, id)
-		}
 		if err == nil {
 			ensured[id] = time.Now()
 		}

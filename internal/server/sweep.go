@@ -19,7 +19,7 @@ const (
 
 // Sweeps is the sweeper's Schedule of this installation.
 func (a *App) Sweeps() temporalx.Sweeps {
-	return temporalx.Sweeps{Client: a.Maintenance, TaskQueue: a.Config.Temporal.TaskQueue}
+	return temporalx.Sweeps{Client: a.Maintenance, Former: a.formerSchedules(), TaskQueue: a.Config.Temporal.TaskQueue}
 }
 
 // sweepActivities are the sweeper's hands: it sees only this task queue.
@@ -37,7 +37,7 @@ func (a *App) sweepActivities() *sweepact.Activities {
 
 // Bills is the Schedule that charges what runs in this installation.
 func (a *App) Bills() temporalx.Bills {
-	return temporalx.Bills{Client: a.Maintenance, TaskQueue: a.Config.Temporal.TaskQueue}
+	return temporalx.Bills{Client: a.Maintenance, Former: a.formerSchedules(), TaskQueue: a.Config.Temporal.TaskQueue}
 }
 
 // billingActivities charge what runs and enforce balances.
@@ -63,10 +63,6 @@ func (a *App) keepSchedules(ctx context.Context) {
 	}
 }
 
-// ensureSchedules makes the Schedules, and then deletes those of an earlier release.
 func (a *App) ensureSchedules(ctx context.Context) error {
-	if err := errors.Join(a.Sweeps().Ensure(ctx, a.Config.Sweep.Every), a.Bills().Ensure(ctx)); err != nil {
-		return err
-	}
-	return a.removeFormerSchedules(ctx)
+	return errors.Join(a.Sweeps().Ensure(ctx, a.Config.Sweep.Every), a.Bills().Ensure(ctx))
 }

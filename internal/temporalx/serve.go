@@ -36,6 +36,32 @@ func StartWorker(ctx context.Context, build func() worker.Worker, failed func(er
 	}
 }
 
+// KeepWorker starts what build returns and calls serve until ctx ends. When the server turns the worker
+// away, which the worker tells ended, the context of serve ends, and after a pause another worker is
+// started. It tells failed of each failure.
+func KeepWorker(ctx context.Context, pause time.Duration, build func(ended func(error)) worker.Worker, failed func(error), serve func(context.Context)) {
+	for ctx.Err() == nil {
+		if err := keepOnce(ctx, build, failed, serve); err != nil && ctx.Err() == nil {
+			failed(fmt.Errorf("the Temporal worker stopped: %w", err))
+		}
+		if poll.Sleep(ctx, pause) != nil {
+			return
+		}
+	}
+}
+
+func keepOnce(ctx context.Context, build func(ended func(error)) worker.Worker, failed func(error), serve func(context.Context)) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	w, err := StartWorker(ctx, func() worker.Worker { return build(end) }, failed)
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	serve(ctx)
+	return context.Cause(ctx)
+}
+
 // namespaceRetention is how long a namespace that RegisterNamespace makes keeps what has ended.
 const namespaceRetention = 3 * 24 * time.Hour
 

@@ -2,11 +2,13 @@ package temporalx_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/log"
@@ -93,4 +95,35 @@ func TestRegisterNamespace_LetsAWorkerStart(t *testing.T) {
 	require.NoError(t, err)
 	w.Stop()
 	require.Positive(t, missing)
+}
+
+// idle is a worker that starts and does nothing.
+type idle struct{ worker.Worker }
+
+func (idle) Start() error { return nil }
+func (idle) Stop()        {}
+
+// TestKeepWorker_StartsAgain: a worker that the server turns away ends what is served with it, and
+// another one is started.
+func TestKeepWorker_StartsAgain(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var ends []func(error)
+	var told []string
+	served := 0
+	temporalx.KeepWorker(ctx, time.Millisecond, func(ended func(error)) worker.Worker {
+		ends = append(ends, ended)
+		return idle{}
+	}, func(err error) { told = append(told, err.Error()) }, func(during context.Context) {
+		if served++; served == 3 {
+			cancel()
+		} else {
+			ends[served-1](errors.New("the namespace was deleted"))
+		}
+		<-during.Done()
+	})
+	require.Equal(t, 3, served)
+	require.Len(t, told, 2)
+	require.Contains(t, told[1], "the namespace was deleted")
 }

@@ -181,6 +181,31 @@ func TestAnswers_OtherThanAskedAreRefused(t *testing.T) {
 	}
 }
 
+// A create that a server or a proxy did not see to its end may have taken effect.
+func TestStatuses_UnfinishedIsUncertain(t *testing.T) {
+	t.Parallel()
+	for status, kind := range map[int]providers.Kind{
+		408: providers.KindUncertain, 424: providers.KindUncertain, 425: providers.KindUncertain, 499: providers.KindUncertain, 400: providers.KindInvalid,
+	} {
+		for _, body := range []string{`{"error":{"type":"invalid_request_error","message":"m"}}`, "<html>"} {
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(status)
+				_, _ = w.Write([]byte(body))
+			}))
+			t.Cleanup(srv.Close)
+			p, err := stripe.Opener{Options: stripe.Options{Tries: 1}}.OpenPayments(providers.PaymentsAccount{
+				Rule: providers.SimulatedAddresses(), URL: srv.URL, Key: providers.NewSecret(apiKey),
+			})
+			require.NoError(t, err)
+			_, err = p.CreateSession(t.Context(), providers.SessionCreate{
+				Key: "k", Reference: "pay_1", Installation: "i", Amount: 2500, Currency: "USD", Product: "x", SuccessURL: "https://a", CancelURL: "https://b",
+				Expires: time.Now().Add(time.Hour),
+			})
+			requireKind(t, err, kind)
+		}
+	}
+}
+
 // Only the status paid of a payment counts, not completion.
 func TestSession_CompleteIsNotPaid(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -106,6 +107,10 @@ func classifyRefusal(out *providers.Error, s shape, w *wire, e *stripego.Error) 
 	}
 }
 
+// unfinished are the statuses of a client's error by which a server or a proxy says that it did not see
+// a request to its end: the effect may have taken place.
+var unfinished = []int{http.StatusRequestTimeout, http.StatusFailedDependency, http.StatusTooEarly, 499}
+
 // fromStatus fills in what a status alone means.
 func fromStatus(out *providers.Error, s shape, w *wire, message string) {
 	out.Status, out.Message, out.RetryAfter = w.status, message, retryAfter(w.header)
@@ -118,7 +123,7 @@ func fromStatus(out *providers.Error, s shape, w *wire, message string) {
 		out.Kind = providers.KindNotFound
 	case w.status == http.StatusConflict, w.status == http.StatusTooManyRequests:
 		out.Kind = providers.KindBusy
-	case w.status >= http.StatusInternalServerError:
+	case w.status >= http.StatusInternalServerError, slices.Contains(unfinished, w.status):
 		out.Kind = uncertainOr(s, providers.KindUnavailable)
 	default:
 		out.Kind = providers.KindInvalid

@@ -271,13 +271,10 @@ func (s *Stack) temporal(ctx context.Context) error {
 		if err := s.Temporal.EnsureNamespace(ctx, s.Options.Namespace); err != nil {
 			return err
 		}
-		return s.Temporal.EnsureNamespace(ctx, maintenanceOf(s.Options.Namespace))
+		return s.Temporal.EnsureNamespace(ctx, config.Temporal{Namespace: s.Options.Namespace}.PassNamespace())
 	}
 	return nil
 }
-
-// maintenanceOf is the namespace of the passes of a stack that has a namespace of its own.
-func maintenanceOf(namespace string) string { return namespace + "-maintenance" }
 
 // appLogin is the user that Slipway connects as, with the rights of a serving process.
 const appLogin = "slipway_dev_app"
@@ -357,7 +354,7 @@ func (s *Stack) configure(ctx context.Context) (config.Config, error) {
 	}
 	cfg.Temporal.Address, cfg.Temporal.Namespace = s.Temporal.Address(), temporal.Namespace
 	if s.Options.Namespace != "" {
-		cfg.Temporal.Namespace, cfg.Temporal.MaintenanceNamespace = s.Options.Namespace, maintenanceOf(s.Options.Namespace)
+		cfg.Temporal.Namespace = s.Options.Namespace
 	}
 	if s.Options.TaskQueue != "" {
 		cfg.Temporal.TaskQueue = s.Options.TaskQueue

@@ -118,7 +118,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 
 func (o Options) withDefaults() Options {
 	if len(o.Namespaces) == 0 {
-		o.Namespaces = []string{Namespace, config.Default().Temporal.MaintenanceNamespace}
+		o.Namespaces = []string{Namespace, config.Temporal{Namespace: Namespace}.PassNamespace()}
 	}
 	if o.SearchAttributes == nil {
 		o.SearchAttributes = SearchAttributes()

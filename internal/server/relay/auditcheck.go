@@ -5,13 +5,15 @@ import (
 	"time"
 )
 
-// The verification of the audit log: how many chains are verified at a time, how often, and how long
-// after the end of a round the next begins.
+// The verification of the audit log: how many chains one statement verifies, how often verification
+// goes on and for how long at a time, and how long after the end of a round the next begins. A chain
+// may have ten thousand rows, and a statement ends after a minute.
 const (
-	auditChains = 500
+	auditChains = 20
 	auditEvery  = 15 * time.Second
+	auditBusy   = 10 * time.Second
 	auditRounds = time.Hour
-	auditWithin = 5 * time.Minute
+	auditWithin = time.Minute
 )
 
 // CheckAudit verifies the chains of the audit log in turn until ctx ends. A broken chain is stored
@@ -21,7 +23,7 @@ func (r *Relay) CheckAudit(ctx context.Context) {
 	t := time.NewTicker(auditEvery)
 	defer t.Stop()
 	for {
-		r.checkChains(ctx, auditRounds, auditChains)
+		r.checkChains(ctx, auditRounds, auditBusy)
 		select {
 		case <-ctx.Done():
 			return
@@ -30,14 +32,25 @@ func (r *Relay) CheckAudit(ctx context.Context) {
 	}
 }
 
-func (r *Relay) checkChains(ctx context.Context, every time.Duration, limit int) {
+// checkChains verifies chains until the round ends or for as long as busy says.
+func (r *Relay) checkChains(ctx context.Context, every, busy time.Duration) {
+	for until := time.Now().Add(busy); ; {
+		checked, err := r.checkNextChains(ctx, every)
+		if err != nil {
+			r.complain(ctx, "audit log not verified", err)
+		}
+		if err != nil || checked < auditChains || time.Now().After(until) {
+			return
+		}
+	}
+}
+
+func (r *Relay) checkNextChains(ctx context.Context, every time.Duration) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditWithin)
 	defer cancel()
-	_, broken, err := r.Store.CheckNextChains(ctx, every, limit)
-	if err != nil {
-		r.complain(ctx, "audit log not verified", err)
-	}
+	checked, broken, err := r.Store.CheckNextChains(ctx, every, auditChains)
 	for _, b := range broken {
 		r.Log.ErrorContext(ctx, "the audit log was altered", "resource_kind", b.ResourceKind, "resource_id", b.ResourceID, "first_broken_seq", b.BrokenSeq)
 	}
+	return checked, err
 }
