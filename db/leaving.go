@@ -25,6 +25,13 @@ func (s statements) HoldsRootTenant(ctx context.Context, nodeID string) (bool, e
 	return root, MapError("node "+nodeID, err)
 }
 
+// LastTenancy returns the allocation of the tenant who is on the node, or who left it last; "" where
+// none is known.
+func (s statements) LastTenancy(ctx context.Context, nodeID string) (string, error) {
+	id, err := s.q.LastTenancy(ctx, &nodeID)
+	return id, MapError("node "+nodeID, err)
+}
+
 // clearTenantLeft clears the mark of a node that is deleted, or that got other disks.
 func (tx *Tx) clearTenantLeft(ctx context.Context, nodeID string) error {
 	now, err := tx.Clock(ctx)

@@ -36,6 +36,9 @@ type CertifyIn struct {
 	AgentUnreachable string `json:"agent_unreachable,omitempty"`
 	// NotVerified names what of the BMC could not be compared; the certificate says so.
 	NotVerified []string `json:"not_verified,omitempty"`
+	// BMCChecked says that the BMC was compared with what it was before a root tenant, and got another
+	// password.
+	BMCChecked bool `json:"bmc_checked,omitempty"`
 	// Netboot is the live system that erased the node, with the disks that the installed system had
 	// reported before. It is nil when no live system was booted.
 	Netboot *contract.NetbootFacts `json:"netboot,omitempty"`
@@ -61,9 +64,7 @@ func (a *Activities) CertifyNode(ctx context.Context, in CertifyIn) (contract.Ce
 	c := g.certificate(n)
 	c.SetVerdict()
 	out := contract.CertificateFacts{Verdict: string(c.Verdict), Unproven: g.unproven()}
-	if c.SanitizedSince, err = a.sanitizedSince(ctx, g, c.Verdict, out.Unproven); err != nil {
-		return out, err
-	}
+	c.SanitizedSince = sanitizedSince(g, c.Verdict, out.Unproven)
 	existing, err := a.findSameCertificate(ctx, c)
 	if err != nil {
 		return out, err
@@ -112,24 +113,18 @@ func (a *Activities) findSameCertificate(ctx context.Context, c evidence.Certifi
 // sanitizedSince returns the start of the scrub when everything that the mode requires is proven: no
 // data is left of a tenant whose allocation ended before. A mode that keeps the installed system is
 // never called clean, but its scrub has removed the tenant's data from that system.
-// Of the system on which a tenant was root the word proves nothing. It returns nil in every other case.
-func (a *Activities) sanitizedSince(ctx context.Context, g *gathered, v evidence.Verdict, unproven []string) (*time.Time, error) {
-	if len(unproven) > 0 || g.scrub == nil || g.scrub.DispatchedAt == nil {
-		return nil, nil
+// Of the system on which a tenant was root the word proves nothing, and of his BMC neither. It returns
+// nil in every other case.
+func sanitizedSince(g *gathered, v evidence.Verdict, unproven []string) *time.Time {
+	if len(unproven) > 0 || g.scrub == nil || g.scrub.DispatchedAt == nil || g.bmcUnchecked {
+		return nil
 	}
-	if g.in.Mode.KeepsSystem() {
-		root, err := a.Store.HoldsRootTenant(ctx, g.in.NodeID)
-		if err != nil {
-			return nil, fault.Internal(ctx, err)
-		}
-		if root {
-			return nil, nil
-		}
-	} else if v != evidence.VerdictClean {
-		return nil, nil
+	keeps := g.in.Mode.KeepsSystem()
+	if keeps && g.root || !keeps && v != evidence.VerdictClean {
+		return nil
 	}
 	since := g.scrub.DispatchedAt.UTC()
-	return &since, nil
+	return &since
 }
 
 // certificate puts the evidence in the shape that is signed.

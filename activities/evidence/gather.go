@@ -28,6 +28,9 @@ type gathered struct {
 	validate  *db.NodeTask
 	ended     time.Time
 	simulated bool // some of it comes from recorded tools
+	// root says that the node's last tenant was root there. bmcUnchecked says that nothing has compared
+	// his BMC since.
+	root, bmcUnchecked bool
 }
 
 // maxTasks is more than the tasks of one job.
@@ -55,7 +58,10 @@ func (a *Activities) gather(ctx context.Context, in CertifyIn, n db.Node) (*gath
 	g.addTask(g.validate)
 	g.requireScrub()
 	for _, part := range in.NotVerified {
-		g.steps = append(g.steps, lifecycle.StepResult{Name: "bmc.settings", Skipped: "not verified: " + part})
+		g.steps = append(g.steps, lifecycle.StepResult{Name: stepOfBMC, Skipped: "not verified: " + part})
+	}
+	if err := a.addTenantBMC(ctx, g, n); err != nil {
+		return nil, err
 	}
 	if in.AgentUnreachable != "" {
 		if err := a.addUnreachable(ctx, g); err != nil {
@@ -195,6 +201,34 @@ func (a *Activities) addUnreachable(ctx context.Context, g *gathered) error {
 	for _, d := range listed {
 		g.addDevice(d, listed)
 	}
+	return nil
+}
+
+// stepOfBMC names in a certificate what is known of the BMC.
+const stepOfBMC = "bmc.settings"
+
+// addTenantBMC adds a failed step where a root tenant could change the BMC and nothing has compared it
+// since: the next tenant would get it. The release of an allocation has stages of its own for it. A mode
+// after which the node is gone only says it.
+func (a *Activities) addTenantBMC(ctx context.Context, g *gathered, n db.Node) (err error) {
+	if g.root, err = a.Store.HoldsRootTenant(ctx, n.ID); err != nil {
+		return fault.Internal(ctx, err)
+	}
+	if !g.root || g.in.BMCChecked || g.in.Kind == contract.KindAllocationRelease || n.Lifecycle != lifecycle.NodeMAAS.Lifecycle {
+		return nil
+	}
+	if _, err = a.Store.BMCOfNode(ctx, n.ID); errors.Is(err, db.ErrNotFound) {
+		return nil
+	} else if err != nil {
+		return fault.Internal(ctx, err)
+	}
+	g.bmcUnchecked = true
+	const why = "the BMC was not compared with what it was before the tenant"
+	step := lifecycle.StepResult{Name: stepOfBMC, Detail: why}
+	if g.in.Mode != lifecycle.ModeReimage {
+		step = lifecycle.StepResult{Name: stepOfBMC, Skipped: "not verified: " + why}
+	}
+	g.steps = append(g.steps, step)
 	return nil
 }
 

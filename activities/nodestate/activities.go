@@ -55,6 +55,9 @@ func (a *Activities) ReadNodeFacts(ctx context.Context, in contract.JobRef) (con
 	if out.TenantRoot, err = a.Store.HoldsRootTenant(ctx, in.NodeID); err != nil {
 		return out, fault.Internal(ctx, err)
 	}
+	if out.LastTenancy, err = a.Store.LastTenancy(ctx, in.NodeID); err != nil {
+		return out, fault.Internal(ctx, err)
+	}
 	bmc, err := a.Store.BMCOfNode(ctx, in.NodeID)
 	switch {
 	case err == nil:

@@ -94,6 +94,19 @@ func (q *Queries) HoldsRootTenant(ctx context.Context, id string) (bool, error) 
 	return root, err
 }
 
+const lastTenancy = `-- name: LastTenancy :one
+SELECT coalesce((SELECT a.id FROM allocations a WHERE a.node_id = $1 AND (a.access_given_at IS NOT NULL OR a.node_released_at IS NULL)
+    ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1), '')::text AS id
+`
+
+// The allocation of the tenant who is on a node, or who left it, as HoldsRootTenant finds it; empty where none is known.
+func (q *Queries) LastTenancy(ctx context.Context, nodeID *string) (string, error) {
+	row := q.db.QueryRow(ctx, lastTenancy, nodeID)
+	var id string
+	err := row.Scan(&id)
+	return id, err
+}
+
 const secretUses = `-- name: SecretUses :many
 SELECT ('BMC ' || b.id)::text AS who FROM bmcs b
 WHERE b.id <> $1::text AND $2::text IN (split_part(b.credential_ref, '@', 1), split_part(b.candidate_ref, '@', 1))

@@ -10,6 +10,11 @@ SELECT ((n.allocation_id IS NOT NULL OR n.tenant_left_at IS NOT NULL OR EXISTS (
         ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1), true))::boolean AS root
 FROM nodes n WHERE n.id = @id;
 
+-- name: LastTenancy :one
+-- The allocation of the tenant who is on a node, or who left it, as HoldsRootTenant finds it; empty where none is known.
+SELECT coalesce((SELECT a.id FROM allocations a WHERE a.node_id = @node_id AND (a.access_given_at IS NOT NULL OR a.node_released_at IS NULL)
+    ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1), '')::text AS id;
+
 -- name: SecretUses :many
 -- Who else refers to a secret, by its name without a version.
 SELECT ('BMC ' || b.id)::text AS who FROM bmcs b

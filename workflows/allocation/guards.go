@@ -7,10 +7,10 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	allocationact "github.com/slipway-cloud/slipway/activities/allocation"
-	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
+	"github.com/slipway-cloud/slipway/workflows/decommission"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
@@ -126,29 +126,22 @@ func skipRotation(s *ReleaseState) string {
 	return ""
 }
 
-// rotateLogin gives the BMC another password, since root could have learnt it. It can be repeated from
-// the top: what is committed is found so.
-func rotateLogin(ctx workflow.Context, s *ReleaseState) error {
-	in := bmcact.RotateIn{JobRef: s.Job.At(lifecycle.StageRotateBMCLogin), BMCID: s.Cleaning.Node.BMCID}
-	f, err := stage.Do(ctx, stage.KindLocalWork, "make and store the new password", bmc.PrepareRotation, in)
-	if err != nil {
-		return err
-	}
-	if !f.Committed {
-		if _, err = stage.Do(ctx, stage.KindBMCCall, "set the candidate on the BMC", bmc.ApplyRotation, in); err != nil {
-			return err
-		}
-		if f, err = stage.Do(ctx, stage.KindBMCCall, "log in with the candidate", bmc.VerifyRotation, in); err != nil {
-			return err
-		}
-	}
-	power := maasact.PowerLoginIn{JobRef: in.JobRef, BMCID: in.BMCID, CredentialRef: f.CandidateRef}
-	if _, err = stage.Do(ctx, stage.KindMAASCall, "give MAAS the BMC's new login", maas.UpdatePowerLogin, power); err != nil {
-		return err
-	}
-	f, err = stage.Do(ctx, stage.KindLocalWork, "make the candidate the BMC's login", bmc.CommitRotation, in)
-	s.Rotated = err == nil && f.Committed
+// rotateLogin gives the BMC another password, since root could have learnt it.
+func rotateLogin(ctx workflow.Context, s *ReleaseState) (err error) {
+	s.Rotated, err = decommission.RotateLogin(ctx, s.Job.At(lifecycle.StageRotateBMCLogin), s.Cleaning.Node.BMCID)
 	return err
+}
+
+// changeEndRotation names the change that ended a rotation with its job. Jobs of before leave it.
+const changeEndRotation = "release-ends-rotation"
+
+// undoLogin ends a rotation that the release does not finish, since the allocation has lost its node:
+// no other job could rotate the BMC's password, and MAAS might have the other one.
+func undoLogin(ctx workflow.Context, s *ReleaseState) error {
+	if s.Cleaning.Node.BMCID == "" || workflow.GetVersion(ctx, changeEndRotation, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+		return nil
+	}
+	return decommission.EndRotation(ctx, s.Job.At(lifecycle.StageRotateBMCLogin), s.Cleaning.Node.BMCID)
 }
 
 // provesRotation returns an error when a root tenant's BMC still has the password of before.
@@ -161,12 +154,8 @@ func (s *ReleaseState) provesRotation(ctx workflow.Context) error {
 
 // notVerified names what of the BMC nothing was compared of.
 func (s *ReleaseState) notVerified() []string {
-	out := append(slices.Clone(s.Settings.Unreadable), s.Settings.NotOffered...)
-	switch {
-	case s.Cleaning.Node.BMCID == "":
+	if s.Cleaning.Node.BMCID == "" {
 		return []string{"Slipway knows no BMC of the node"}
-	case !s.Settings.Done && len(out) == 0:
-		return []string{"the BMC shows none of its settings"}
 	}
-	return out
+	return decommission.NotVerified(s.Settings)
 }

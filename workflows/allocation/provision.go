@@ -33,6 +33,9 @@ type ProvisionState struct {
 	Connection *contract.AllocationConnection `json:"connection,omitempty"`
 	Image      *contract.AllocationImage      `json:"image,omitempty"`
 
+	// KeysSent is set before the tenant's keys are sent to the node.
+	KeysSent bool `json:"keys_sent,omitempty"`
+
 	// Failure is why the provision gives up. Unproven says why the node may hold something of the
 	// tenant: the release job cleans it then.
 	Failure  *contract.Failure `json:"failure,omitempty"`
@@ -142,14 +145,16 @@ func provisionMove(s *ProvisionState, to lifecycle.JobStatus, _ *contract.Failur
 }
 
 // provisionCancelled takes a node out of service on which a provision failed: it would be claimed
-// again at once, and fail every tenant. What failed elsewhere says nothing of the node.
+// again at once, and fail every tenant. What failed elsewhere says nothing of the node, and neither does
+// what failed once the tenant's keys were sent: he may be on the node, as root, and make it fail. The
+// release cleans and proves it then, as after any tenant.
 func provisionCancelled(s *ProvisionState) *contract.NodeMove {
-	if s.Job.NodeID == "" || s.Failure == nil {
+	if s.Job.NodeID == "" || s.Failure == nil || s.KeysSent {
 		return nil
 	}
 	switch s.Failure.Class { //nolint:exhaustive // every other class is about the node
 	case lifecycle.FailMAASUnavailable, lifecycle.FailStoreUnavailable, lifecycle.FailInternal, lifecycle.FailSecretUnavailable, lifecycle.FailConfiguration,
-		lifecycle.FailCapacity:
+		lifecycle.FailCapacity, lifecycle.FailBMCUnreachable:
 		return nil
 	}
 	return quarantine(fmt.Sprintf("an allocation could not be provisioned: %s: %s", s.Failure.Stage, s.Failure.Message))

@@ -225,6 +225,7 @@ func installKeys(ctx workflow.Context, s *ProvisionState) error {
 	if _, err := stage.Do(ctx, stage.KindLocalWork, "store that the tenant may have access", allocs.GiveAccess, s.ref(at)); err != nil {
 		return err
 	}
+	s.KeysSent = true
 	return runTask(ctx, s.Job, task{stage: at, kind: lifecycle.TaskKindSetKeys, tries: &s.Tries.Keys, args: s.keysArgs(publicKeys(s.Facts.Keys))})
 }
 

@@ -23,6 +23,8 @@ type DecommissionFacts struct {
 	AllocationID string               `json:"allocation_id,omitempty"`
 	// TenantRoot says that the tenant who is on the node, or who left it unproven, was root there.
 	TenantRoot bool `json:"tenant_root,omitempty"`
+	// LastTenancy is the allocation of that tenant; "" where none is known.
+	LastTenancy string `json:"last_tenancy,omitempty"`
 	// TenantLeft is when a tenant left a node that nothing proves clean since.
 	TenantLeft    *time.Time    `json:"tenant_left,omitempty"`
 	Hostname      string        `json:"hostname"`

@@ -219,6 +219,9 @@ type powerAct = func(context.Context, maasact.MachineIn) (contract.PowerFacts, e
 // certify signs what was gathered and fails where it does not prove the node
 // clean.
 func (s *State) certify(ctx workflow.Context, at string) error {
+	if err := s.checkTenantBMC(ctx, at); err != nil {
+		return err
+	}
 	if err := s.evidence(ctx, at); err != nil {
 		return err
 	}
@@ -243,7 +246,7 @@ func (s *State) unmarkMachine(ctx workflow.Context, at string) error {
 }
 
 func (s *State) evidence(ctx workflow.Context, at string) error {
-	in := evidenceact.CertifyIn{JobRef: s.Job.At(at), Kind: s.Kind, Mode: s.Request.Mode, StartedAt: s.StartedAt.Truncate(time.Microsecond), AgentUnreachable: s.AgentUnreachable, InitialDisks: s.InitialDisks, NotVerified: s.NotVerified}
+	in := evidenceact.CertifyIn{JobRef: s.Job.At(at), Kind: s.Kind, Mode: s.Request.Mode, StartedAt: s.StartedAt.Truncate(time.Microsecond), AgentUnreachable: s.AgentUnreachable, InitialDisks: s.InitialDisks, NotVerified: s.NotVerified, BMCChecked: s.BMCChecked}
 	if s.pxe() {
 		in.Netboot = &s.Netboot
 	}

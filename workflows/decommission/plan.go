@@ -249,6 +249,9 @@ func (p *predictor) validate() contract.PlanRow {
 	if p.State.isUnmanaged() {
 		return p.validateUnmanaged(append(steps, "sign the certificate")...)
 	}
+	if p.State.checksTenantBMC() {
+		steps = append(steps, "compare the BMC's settings with those of before the tenant, and give it another password")
+	}
 	if !p.State.isFullDecommission() {
 		steps = append(steps, "sign the certificate")
 	}

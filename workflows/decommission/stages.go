@@ -41,7 +41,7 @@ func stages() []stage.Stage[State] {
 		{Name: lifecycle.StageScrubGPU, Weight: 30, Deadline: 13 * time.Hour, Waits: true, Skip: skipScrubGPU, Run: scrub,
 			Observe: observeScrubbed, Undo: markIrreversible(lifecycle.StageScrubGPU), Doc: "erase what tenants may have left, device by device"},
 		{Name: lifecycle.StageValidateClean, Weight: 10, Deadline: 4 * time.Hour, Waits: true, Skip: skipValidateClean, Run: validate,
-			Observe: observeValidated, Undo: withdrawTasks, Doc: "restart the node, prove it clean, and sign the certificate"},
+			Observe: observeValidated, Undo: undoValidate, Doc: "restart the node, prove it clean, and sign the certificate"},
 		{Name: lifecycle.StageLoadSite, Weight: 1, Deadline: 10 * time.Minute, Skip: skipWithoutMAAS, Run: loadSite,
 			Doc: "prove that MAAS can do what is asked of it, and look at the machine before it changes"},
 		{Name: lifecycle.StageReleaseMAAS, Weight: 30, Deadline: 16 * time.Hour, Waits: true, Skip: skipWithoutMAAS, Run: release,

@@ -56,6 +56,11 @@ type State struct {
 	// NotVerified names what the certificate says was not looked at.
 	NotVerified []string `json:"not_verified,omitempty"`
 
+	// BMCChecked is set once the BMC of a root tenant was compared and has another password. RotatesBMC
+	// is the BMC whose password the job began to change.
+	BMCChecked bool   `json:"bmc_checked,omitempty"`
+	RotatesBMC string `json:"rotates_bmc,omitempty"`
+
 	// Netboot is what this job has the node boot from the network, and what was
 	// known of its disks before. Hardware is what replaces the node's hardware. RestartRequested has
 	// the stages at which an operator was asked to restart the machine.

@@ -151,13 +151,14 @@ WHERE project_id = @project_id AND status NOT IN ('released', 'failed') GROUP BY
 
 -- name: AccountChurn :one
 -- What a billing account has in releasing, what it has started since a moment, and what failed between its keys and their proof: whoever logs in at once
--- can stop the proof.
-SELECT count(*) FILTER (WHERE a.status IN ('releasing', 'release_failed'))::integer AS releasing,
-    count(*) FILTER (WHERE a.requested_at > @since::timestamptz)::integer AS launched,
-    count(*) FILTER (WHERE a.access_given_at > @unproven_since::timestamptz AND a.start_time IS NULL AND a.failure_code <> '')::integer AS unproven
-FROM allocations a JOIN projects p ON p.id = a.project_id
-WHERE p.billing_account_id = @billing_account_id AND (a.status IN ('releasing', 'release_failed') OR a.requested_at > @since::timestamptz
-    OR a.access_given_at > @unproven_since::timestamptz);
+-- can stop the proof. Each count reads its own index, and never all that the account ever had. A request waits for a node for a day at most.
+SELECT (SELECT count(*) FROM projects p JOIN allocations a ON a.project_id = p.id
+        WHERE p.billing_account_id = @billing_account_id AND a.status IN ('releasing', 'release_failed'))::integer AS releasing,
+    (SELECT count(*) FROM projects p JOIN allocations a ON a.project_id = p.id
+        WHERE p.billing_account_id = @billing_account_id AND a.requested_at > @since::timestamptz)::integer AS launched,
+    (SELECT count(*) FROM projects p JOIN allocations a ON a.project_id = p.id
+        WHERE p.billing_account_id = @billing_account_id AND a.requested_at > @unproven_since::timestamptz - interval '2 days'
+            AND a.access_given_at > @unproven_since::timestamptz AND a.start_time IS NULL AND a.failure_code <> '')::integer AS unproven;
 
 -- name: AllocationsDue :many
 -- One whose release was asked for already would keep its place in the list until its job stops. A clock that jumps ahead alone ends nothing.
@@ -170,6 +171,10 @@ WITH old AS (
     ORDER BY a.released_at LIMIT @max_rows FOR NO KEY UPDATE SKIP LOCKED
 ), keys AS (
     DELETE FROM allocation_keys k USING old WHERE k.project_id = old.project_id AND k.allocation_id = old.id
+), settings AS (
+    -- What a node that nothing proves clean since is compared with stays.
+    UPDATE node_occupancies o SET firmware_snapshot = NULL FROM old, nodes n
+    WHERE o.allocation_id = old.id AND o.firmware_snapshot IS NOT NULL AND n.id = o.node_id AND n.tenant_left_at IS NULL
 )
 UPDATE allocations a SET name = '', tags = '{}', release_reason = '', failure_message = '', condition_reason = '', network = NULL, image = NULL,
     pruned_at = now(), version = a.version + 1, updated_at = now()
