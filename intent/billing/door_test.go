@@ -132,7 +132,7 @@ func TestEnforce_AJumpReleasesNobody(t *testing.T) {
 	r := s.enforce()
 	require.Empty(t, r.Released)
 	require.Zero(t, r.Told)
-	require.Contains(t, r.Stopped, "look at the clocks")
+	require.Contains(t, r.Stopped, "looked at the clocks")
 	s.tick()
 	require.Empty(t, s.enforce().Released, "it stays stopped")
 	require.NoError(t, s.tx(func(tx *db.Tx) error { return ledgerdb.ResumeEnforcement(t.Context(), tx, operator) }))
