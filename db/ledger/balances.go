@@ -15,7 +15,9 @@ type Balance struct{ gen.BalanceRow }
 
 // AvailableMinor is what a claim may still hold back. A credit line, which is a negative threshold of
 // depleted, counts to it.
-func (b Balance) AvailableMinor() int64 { return b.BalanceMinor - b.HeldMinor - min(b.DepletedMinor, 0) }
+func (b Balance) AvailableMinor() int64 {
+	return b.BalanceMinor - b.HeldMinor - min(b.DepletedMinor, 0)
+}
 
 // IsDepleted reports whether the balance is at the threshold of depleted or below.
 func (b Balance) IsDepleted() bool { return b.BalanceMinor <= b.DepletedMinor }

@@ -136,7 +136,7 @@ func stopAfterJump(ctx context.Context, tx *db.Tx, boundary time.Time, jump time
 	if err != nil || len(due) == 0 {
 		return "", db.MapError("list accounts to charge", err)
 	}
-	why := fmt.Sprintf("a tick charged %.4g hours at once; look at the clocks, then `slipway billing resume`", jump.Hours())
+	why := fmt.Sprintf("a tick charged %.4g hours at once; nothing is released until an operator has looked at the clocks", jump.Hours())
 	return why, db.MapError("billing control", queries(tx).StopEnforcement(ctx, why))
 }
 

@@ -273,7 +273,7 @@ func TestEnforce_TypoReleasesNobody(t *testing.T) {
 	s.requireRefusal(err, intent.Invalid, "100 times the one before")
 	dbtest.SetPrices(t, s.dsn, s.sku.ID, "USD", dbtest.Rate{From: s.now().Add(-48 * time.Hour), RateMinorPerHour: 100},
 		dbtest.Rate{From: s.now().Add(-24 * time.Hour), RateMinorPerHour: 10_000})
-	s.tick()
+	s.tickAt(start.Add(30 * time.Hour))
 	require.Empty(t, s.enforce().Released)
 	var charged int64
 	const sum = "SELECT coalesce(sum(charged_minor), 0) FROM usage_segments"

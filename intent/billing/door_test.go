@@ -21,6 +21,14 @@ func (s *shop) setThresholds(t ledgerdb.Thresholds) {
 	require.NoError(s, s.tx(func(tx *db.Tx) error { return ledgerdb.SetThresholds(s.Context(), tx, s.account, b.Version, t) }))
 }
 
+// tickAt charges up to a moment, also when the minute changes meanwhile.
+func (s *shop) tickAt(boundary time.Time) ledgerdb.TickReport {
+	s.Helper()
+	r, err := ledgerdb.Tick(s.Context(), s.store, ledgerdb.TickInput{Boundary: boundary})
+	require.NoError(s, err)
+	return r
+}
+
 // TestCreate_CreditLine claims on a credit line, with an account to which nothing was posted, until
 // what is held back has used the line up.
 func TestCreate_CreditLine(t *testing.T) {
@@ -122,17 +130,17 @@ func TestEnforce_AJumpReleasesNobody(t *testing.T) {
 	s := newShop(t)
 	s.price(6000)
 	dbtest.Credit(t, s.store, s.account, 100_000)
-	id := s.runSince(s.project.ID, s.now().Add(-26*time.Hour))
-	_, err := ledgerdb.Tick(t.Context(), s.store, ledgerdb.TickInput{Boundary: s.now().Add(-24 * time.Hour)})
-	require.NoError(t, err)
+	now := s.now()
+	id := s.runSince(s.project.ID, now.Add(-26*time.Hour))
+	s.tickAt(now.Add(-24 * time.Hour))
 	require.Empty(t, s.enforce().Stopped)
-	require.Contains(t, s.tick().EnforcementStopped, "24 hours at once")
+	require.Contains(t, s.tickAt(now).EnforcementStopped, "24 hours at once")
 	require.Equal(t, int64(100_000-26*6000), s.balance().BalanceMinor, "it is charged")
 	require.Equal(t, string(lifecycle.BalanceDepleted), s.balance().State)
 	r := s.enforce()
 	require.Empty(t, r.Released)
 	require.Zero(t, r.Told)
-	require.Contains(t, r.Stopped, "look at the clocks")
+	require.Contains(t, r.Stopped, "looked at the clocks")
 	s.tick()
 	require.Empty(t, s.enforce().Released, "it stays stopped")
 	require.NoError(t, s.tx(func(tx *db.Tx) error { return ledgerdb.ResumeEnforcement(t.Context(), tx, operator) }))
@@ -146,15 +154,11 @@ func TestTick_StopsAfterOverAnHour(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.price(60)
-	tick := func(ago time.Duration) string {
-		t.Helper()
-		r, err := ledgerdb.Tick(t.Context(), s.store, ledgerdb.TickInput{Boundary: s.now().Add(-ago)})
-		require.NoError(t, err)
-		return r.EnforcementStopped
-	}
+	now := s.now()
+	tick := func(ago time.Duration) string { return s.tickAt(now.Add(-ago)).EnforcementStopped }
 	require.Empty(t, tick(48*time.Hour))
 	require.Empty(t, tick(5*time.Hour), "nothing ran")
-	s.runSince(s.project.ID, s.now().Add(-5*time.Hour))
+	s.runSince(s.project.ID, now.Add(-5*time.Hour))
 	require.Empty(t, tick(4*time.Hour+time.Minute), "59 minutes")
 	require.NotEmpty(t, tick(3*time.Hour-time.Minute), "62 minutes")
 }

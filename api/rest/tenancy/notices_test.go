@@ -104,7 +104,9 @@ func TestNotices_TellMoneyToWhoMayReadIt(t *testing.T) {
 		return nil
 	}))
 	for role, bearer := range readers {
-		var list struct{ Data []struct{ Kind, Message string } }
+		var list struct {
+			Data []struct{ Kind, Message string }
+		}
 		require.NoError(t, json.Unmarshal(w.do(bearer, "GET", at+"/notices", nil).want(http.StatusOK).raw, &list))
 		require.Len(t, list.Data, len(kinds)+1)
 		for _, n := range list.Data {
