@@ -3,6 +3,7 @@ package allocationdb_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -381,4 +382,56 @@ func TestProjects_SeeTheirOwn(t *testing.T) {
 		_, err = tx.DBTX().Exec(t.Context(), "UPDATE allocations SET name = 'mine'")
 		return err
 	}), "permission denied")
+}
+
+// TestPrune_BMCSettings: what the BMC was at a claim is deleted with the allocation, unless its node is
+// still to be compared with it.
+func TestPrune_BMCSettings(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	kept := map[bool]string{}
+	for _, dirty := range []bool{true, false} {
+		node := dbtest.Node(t, s)
+		a := dbtest.Occupy(t, s, node.ID)
+		require.NoError(t, allocationdb.SetFirmwareSnapshot(t.Context(), s, a.ID, []byte(`{"values": []}`)))
+		dbtest.EndTenancy(t, s, a.ID)
+		if !dirty {
+			require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error { return tx.MarkSanitized(t.Context(), node.ID, time.Now().Add(time.Minute)) }))
+		}
+		kept[dirty] = a.ID
+	}
+	n, err := allocationdb.Prune(t.Context(), s, time.Now().Add(time.Minute))
+	require.NoError(t, err)
+	require.EqualValues(t, 2, n)
+	_, err = allocationdb.FirmwareSnapshot(t.Context(), s, kept[true])
+	require.NoError(t, err)
+	_, err = allocationdb.FirmwareSnapshot(t.Context(), s, kept[false])
+	require.ErrorIs(t, err, db.ErrNotFound)
+}
+
+// TestCountChurn_ReadsIndexes: what is counted under the lock of an account reads none of the
+// allocations that are neither new nor being given back.
+func TestCountChurn_ReadsIndexes(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	s := dbtest.Open(t, dsn)
+	for query, index := range map[string]string{
+		"SELECT count(*) FROM allocations a WHERE a.project_id = 'p' AND a.status IN ('releasing', 'release_failed')": "allocations_releasing",
+		"SELECT count(*) FROM allocations a WHERE a.project_id = 'p' AND a.requested_at > now() - interval '1 hour'":  "allocations_by_request",
+	} {
+		var plan string
+		require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
+			if _, err := tx.DBTX().Exec(t.Context(), "SET LOCAL enable_seqscan = off"); err != nil {
+				return err
+			}
+			rows, err := tx.DBTX().Query(t.Context(), "EXPLAIN "+query)
+			if err != nil {
+				return err
+			}
+			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			plan = strings.Join(lines, "\n")
+			return err
+		}))
+		require.Contains(t, plan, index)
+	}
 }
