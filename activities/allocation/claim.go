@@ -69,7 +69,7 @@ func (a *Activities) lookAgain(ctx context.Context, class lifecycle.FailureClass
 	}
 	first := cmp.Or(a.Wait, defaultWait)
 	wait := min(first<<min(attempt-1, 10), maxWaitTimes*first)
-	wait += time.Duration(rand.Int64N(int64(wait)/4 + 1)) //nolint:gosec // spreads the load
+	wait -= time.Duration(rand.Int64N(int64(wait)/4 + 1)) //nolint:gosec // spreads the load
 	return temporal.NewApplicationErrorWithOptions(why, string(class), temporal.ApplicationErrorOptions{
 		NextRetryDelay: min(wait, max(most, time.Second)), Category: temporal.ApplicationErrorCategoryBenign,
 	})

@@ -86,7 +86,7 @@ func TestClaimNode_HoldsNoSlot(t *testing.T) {
 		var again *temporal.ApplicationError
 		require.ErrorAs(t, err, &again)
 		require.False(t, again.NonRetryable())
-		require.GreaterOrEqual(t, again.NextRetryDelay(), 5*time.Second)
+		require.GreaterOrEqual(t, again.NextRetryDelay(), 3*time.Second)
 		require.LessOrEqual(t, again.NextRetryDelay(), time.Minute)
 		delays[again.NextRetryDelay()] = true
 	}

@@ -2,6 +2,7 @@ package stage
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -56,7 +57,8 @@ func options(k Kind, summary string, left time.Duration) workflow.ActivityOption
 	case KindPoll:
 		o.StartToCloseTimeout = left
 	case KindQueue:
-		o.StartToCloseTimeout, o.RetryPolicy.MaximumAttempts = 2*time.Minute, 0
+		// The deadline ends the attempts, not their number. The SDK would take zero for ten in tests.
+		o.StartToCloseTimeout, o.RetryPolicy.MaximumAttempts = 2*time.Minute, math.MaxInt32
 	case KindAgentTask:
 		// Each repetition takes the same wait up again, which makes up for a worker
 		// that died before it had asked. What the agent does goes on when the job
