@@ -27,8 +27,9 @@ type Activities struct {
 	MaxDeliver     int
 	// ProvisionDeadline is how long a node may be provisioned after its claim; zero is half an hour.
 	ProvisionDeadline time.Duration
-	// Poll is how often a request that waits for a node looks; zero is two seconds.
-	Poll time.Duration
+	// Poll is how often a release looks whether its node is free of other jobs; zero is two seconds.
+	// Wait is after how long a request looks for a node again, at first; zero is five seconds.
+	Poll, Wait time.Duration
 }
 
 // ReadAllocation reads an allocation, its keys, and the policy of its release. Read-only.
@@ -95,39 +96,6 @@ func actor(ctx context.Context, jobID string) db.Actor {
 		by.WorkflowID = by.ID
 	}
 	return by
-}
-
-// ClaimNode claims a node for a requested allocation, and looks again until its deadline while none is
-// free. It fails with capacity_unavailable then. An allocation whose release was asked for, or that
-// has a node, is returned as it is.
-func (a *Activities) ClaimNode(ctx context.Context, in contract.AllocationRef) (contract.AllocationFacts, error) {
-	var row allocationdb.Allocation
-	late := false
-	err := fault.PollStore(ctx, a.poll(), func() (done bool, err error) {
-		err = a.Store.Tx(ctx, func(tx *db.Tx) error {
-			done, late = false, false
-			if row, err = allocationdb.Lock(ctx, tx, in.AllocationID); err != nil {
-				return err
-			}
-			if done = row.Status != lifecycle.AllocationRequested; done {
-				return nil
-			}
-			if row, done, err = allocationdb.Claim(ctx, tx, in.AllocationID, actor(ctx, in.JobID)); err != nil || done {
-				return err
-			}
-			now, err := tx.Clock(ctx)
-			late = row.QueueDeadlineAt == nil || !now.Before(*row.QueueDeadlineAt)
-			return err
-		})
-		return done || late, err
-	})
-	switch {
-	case err != nil:
-		return contract.AllocationFacts{}, fault.Internal(ctx, err)
-	case late:
-		return contract.AllocationFacts{}, fault.New(lifecycle.FailCapacity, "no node of the SKU became free in time")
-	}
-	return a.facts(ctx, row)
 }
 
 // TakeNode reads an allocation that is being released, and gives the job its node: from then on the

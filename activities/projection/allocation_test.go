@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 
 	allocationact "github.com/slipway-cloud/slipway/activities/allocation"
@@ -61,6 +62,40 @@ func provisioned(t *testing.T) *tenancy {
 	require.Equal(t, f, again, "a claim whose answer was lost finds its node")
 	w.job.NodeID = &w.node.ID
 	return w
+}
+
+// TestClaimNode_HoldsNoSlot: requests that wait for a node look once each and say when they look again;
+// no attempt of theirs lasts longer than its look.
+func TestClaimNode_HoldsNoSlot(t *testing.T) {
+	t.Parallel()
+	w := provisioned(t) // has the one node
+	a, err := allocationdb.Get(t.Context(), w.store, w.id)
+	require.NoError(t, err)
+	acts := &allocationact.Activities{Store: w.store}
+	waiting := func(until time.Time) contract.AllocationRef {
+		var b allocationdb.Allocation
+		require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) (err error) {
+			b, err = allocationdb.Create(t.Context(), tx, allocationdb.New{ProjectID: a.ProjectID, SKUID: a.SKUID, RequestedBy: "anna", Actor: customer, QueueDeadline: &until})
+			return err
+		}))
+		return contract.AllocationRef{JobRef: contract.JobRef{JobID: "job_1"}, AllocationID: b.ID}
+	}
+	delays := map[time.Duration]bool{}
+	for range 20 {
+		_, err := acts.ClaimNode(t.Context(), waiting(time.Now().Add(24*time.Hour)))
+		var again *temporal.ApplicationError
+		require.ErrorAs(t, err, &again)
+		require.False(t, again.NonRetryable())
+		require.GreaterOrEqual(t, again.NextRetryDelay(), 3*time.Second)
+		require.LessOrEqual(t, again.NextRetryDelay(), time.Minute)
+		delays[again.NextRetryDelay()] = true
+	}
+	require.Greater(t, len(delays), 1, "they do not all look at one moment")
+	_, err = acts.ClaimNode(t.Context(), waiting(time.Now().Add(-time.Minute)))
+	var late *temporal.ApplicationError
+	require.ErrorAs(t, err, &late)
+	require.True(t, late.NonRetryable(), "its deadline is over")
+	require.Equal(t, string(lifecycle.FailCapacity), late.Type())
 }
 
 func (w *tenancy) ref() contract.AllocationRef {

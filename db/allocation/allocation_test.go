@@ -3,6 +3,7 @@ package allocationdb_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -381,4 +382,42 @@ func TestProjects_SeeTheirOwn(t *testing.T) {
 		_, err = tx.DBTX().Exec(t.Context(), "UPDATE allocations SET name = 'mine'")
 		return err
 	}), "permission denied")
+}
+
+// TestPrune_BMCSettings: what the BMC was at a claim is deleted with the allocation, unless its node is
+// still to be compared with it.
+func TestPrune_BMCSettings(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	kept := map[bool]string{}
+	for _, dirty := range []bool{true, false} {
+		node := dbtest.Node(t, s)
+		a := dbtest.Occupy(t, s, node.ID)
+		require.NoError(t, allocationdb.SetFirmwareSnapshot(t.Context(), s, a.ID, []byte(`{"values": []}`)))
+		dbtest.EndTenancy(t, s, a.ID)
+		if !dirty {
+			require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error { return tx.MarkSanitized(t.Context(), node.ID, time.Now().Add(time.Minute)) }))
+		}
+		kept[dirty] = a.ID
+	}
+	n, err := allocationdb.Prune(t.Context(), s, time.Now().Add(time.Minute))
+	require.NoError(t, err)
+	require.EqualValues(t, 2, n)
+	_, err = allocationdb.FirmwareSnapshot(t.Context(), s, kept[true])
+	require.NoError(t, err)
+	_, err = allocationdb.FirmwareSnapshot(t.Context(), s, kept[false])
+	require.ErrorIs(t, err, db.ErrNotFound)
+}
+
+// TestCountChurn_HasIndexes: what is counted under the lock of an account has indexes without the
+// allocations that ended, and by the time of the request.
+func TestCountChurn_HasIndexes(t *testing.T) {
+	t.Parallel()
+	rows, err := dbtest.Store(t).DBTX().Query(t.Context(), "SELECT indexdef FROM pg_indexes WHERE tablename = 'allocations'")
+	require.NoError(t, err)
+	defs, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	all := strings.Join(defs, "\n")
+	require.Contains(t, all, "(project_id, requested_at)")
+	require.Regexp(t, `\(project_id\) WHERE .*'releasing'.*'release_failed'`, all)
 }

@@ -90,6 +90,27 @@ func TestRelease_RotatesBeforeTheCertificate(t *testing.T) {
 	require.Zero(t, other.count("PrepareRotation"), "the tenant was not root")
 }
 
+// TestRelease_EndsItsRotation: a release that ends in the middle of a rotation, since the assignment was
+// removed, leaves none that keeps others from rotating, and MAAS has the login that the BMC takes.
+func TestRelease_EndsItsRotation(t *testing.T) {
+	t.Parallel()
+	f := release(t, true)
+	f.fails("VerifyRotation", lifecycle.FailBMCAuthRejected, always, nil)
+	f.says("UndoRotation", contract.RotationFacts{Undone: true, CurrentRef: "bmc/old"})
+	f.endedAt(90 * time.Minute)
+	f.at(2*time.Hour, lifecycle.ActionCancel)
+	require.Equal(t, lifecycle.JobCancelled, f.Run().Status)
+	require.Equal(t, 1, f.count("UndoRotation"))
+	require.True(t, f.before("UndoRotation", "UpdatePowerLogin"))
+
+	early := release(t, true)
+	early.fails("CompareSettings", lifecycle.FailBMCAuthRejected, always, nil)
+	early.endedAt(90 * time.Minute)
+	early.at(2*time.Hour, lifecycle.ActionCancel)
+	require.Equal(t, lifecycle.JobCancelled, early.Run().Status)
+	require.Zero(t, early.count("UndoRotation"), "none was begun")
+}
+
 // probes has the node be asked for two targets, and answer with output.
 func (f *fixture) probes(output string) {
 	f.says("ListProbeTargets", spec.ProbeNetworkArgs{TimeoutMillis: 2000, Targets: []spec.ProbeTarget{{Name: "postgres", Address: "10.0.0.1:5432"}, {Name: "bmc bmc_1", Address: "10.1.0.1:443"}}})

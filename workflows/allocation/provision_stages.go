@@ -38,7 +38,7 @@ var (
 
 // claim waits for a node. A release that is asked for meanwhile ends the wait.
 func claim(ctx workflow.Context, s *ProvisionState) error {
-	f, err := stage.Do(ctx, stage.KindPoll, "claim a node", allocs.ClaimNode, s.ref(lifecycle.StageClaimNode))
+	f, err := stage.Do(ctx, stage.KindQueue, "claim a node", allocs.ClaimNode, s.ref(lifecycle.StageClaimNode))
 	if err != nil {
 		return err
 	}

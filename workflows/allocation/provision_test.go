@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/allocation"
@@ -50,13 +51,14 @@ func TestProvision_FailsAtEachStage(t *testing.T) {
 	}{
 		{"ObserveMachine", lifecycle.FailMAASRejected, true, true},
 		{"ObserveMachine", lifecycle.FailMAASUnavailable, true, false},
-		{"DisableHostInterfaces", lifecycle.FailBMCUnreachable, true, true},
+		{"DisableHostInterfaces", lifecycle.FailBMCUnreachable, true, false},
+		{"DisableHostInterfaces", lifecycle.FailBMCPinMismatch, true, true},
 		{"KeepSettings", lifecycle.FailBMCAuthRejected, true, true},
 		{"RetireCredentials", lifecycle.FailSecretUnavailable, true, false},
 		{"ProveLogin", lifecycle.FailNodeTask, true, true},
 		{"GiveAccess", lifecycle.FailStateDisagreement, false, true},
-		{"OfferKeys", lifecycle.FailNodeTask, false, true},
-		{"RecordKeys", lifecycle.FailStateDisagreement, false, true},
+		{"OfferKeys", lifecycle.FailNodeTask, false, false},
+		{"RecordKeys", lifecycle.FailStateDisagreement, false, false},
 	} {
 		t.Run(c.activity+"/"+string(c.class), func(t *testing.T) {
 			t.Parallel()
@@ -135,8 +137,48 @@ func TestProvision_NoCapacity(t *testing.T) {
 	f.fails("ClaimNode", lifecycle.FailCapacity, always, nil)
 	require.Equal(t, lifecycle.JobCancelled, f.Run().Status)
 	require.Equal(t, lifecycle.FailCapacity, f.allocationMoves()[0].FailureClass)
-	require.Equal(t, 1, f.count("ClaimNode"), "the wait is the activity's own")
+	require.Equal(t, 1, f.count("ClaimNode"))
 	require.Empty(t, f.Store.Moves())
+}
+
+// TestProvision_WaitsForANode: the wait of a day is no attempt of the stage and no step of the job. The
+// claim is called again when its error says so.
+func TestProvision_WaitsForANode(t *testing.T) {
+	t.Parallel()
+	f := provision(t, true)
+	looks, begun := 0, f.Env.Now()
+	f.Answer("ClaimNode", func() (any, error) {
+		if looks++; looks <= 300 {
+			return nil, temporal.NewApplicationErrorWithOptions("none is free", string(lifecycle.FailCapacity), temporal.ApplicationErrorOptions{NextRetryDelay: time.Minute})
+		}
+		return f.facts, nil
+	})
+	require.Equal(t, lifecycle.JobCompleted, f.Run().Status)
+	require.Equal(t, 301, f.count("ClaimNode"))
+	require.GreaterOrEqual(t, f.Env.Now().Sub(begun), 300*time.Minute)
+	require.Equal(t, 1, f.Store.Last().Stages[0].Attempts)
+}
+
+// TestProvision_HostileRoot: a tenant who keeps the node from taking or proving his keys has no node
+// taken out of service: the release cleans it.
+func TestProvision_HostileRoot(t *testing.T) {
+	t.Parallel()
+	f := provision(t, true)
+	given := false
+	f.Answer("GiveAccess", func() (any, error) {
+		given = true
+		return contract.AllocationFacts{}, nil
+	})
+	f.Answer("RunTask", func() (any, error) {
+		if given { // his keys may be in: he ends the agent
+			return nil, stagetest.Failure(lifecycle.FailNodeTaskUncertain)
+		}
+		return lifecycle.TaskResult{OK: true, BootID: "boot-1"}, nil
+	})
+	require.Equal(t, lifecycle.JobCancelled, f.Run().Status)
+	require.Nil(t, f.Store.Last().Node)
+	require.Equal(t, lifecycle.StageInstallKeys, f.allocationMoves()[0].FailureStage)
+	require.False(t, f.allocationMoves()[0].Clean, "the release has to clean it")
 }
 
 // TestProvision_ReleasedMeanwhile asks for the release at each look: the job stops there.

@@ -52,6 +52,10 @@ type site struct {
 	// those that a task names.
 	scrubs []spec.ScrubArgs
 	drives func([]spec.ExpectedDrive) error
+	// changed is what the BMC shows otherwise than before the tenant. bmcChecked is what the last
+	// certificate was told.
+	changed    []string
+	bmcChecked bool
 	// passes has the pass of each task that was asked for.
 	passes []int
 }
@@ -176,7 +180,7 @@ func (w *site) MoveNode(_ context.Context, in nodestateact.MoveIn) (contract.Dec
 func (w *site) CertifyNode(_ context.Context, in evidenceact.CertifyIn) (contract.CertificateFacts, error) {
 	return does(w, "certify", func() contract.CertificateFacts {
 		w.certs++
-		w.unreachable, w.known = in.AgentUnreachable, in.InitialDisks
+		w.unreachable, w.known, w.bmcChecked = in.AgentUnreachable, in.InitialDisks, in.BMCChecked
 		if len(w.unproven) == 0 {
 			w.facts.TenantLeft = nil
 		}

@@ -141,16 +141,16 @@ func TestDirtyNode_RootTenantsSystemIsNotAsked(t *testing.T) {
 	t.Parallel()
 	left := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for mode, want := range map[lifecycle.DecommissionMode]string{
-		lifecycle.ModeReimage: "config maas:off bmc:off site before release storage pxe render deploy deployed agent discard gpu.scrub site bmc:on fresh node.validate certify",
+		lifecycle.ModeReimage: "config maas:off bmc:off site before release storage pxe render deploy deployed agent discard gpu.scrub site bmc:on fresh node.validate compare:alc_9 prepare apply verify login commit certify",
 		lifecycle.ModeFull:    "config maas:off bmc:off probe before release certify maas:off bmc:off move:retired move:removing identity secrets record",
 	} {
 		b := setup(t, mode)
-		b.site.facts.TenantRoot, b.site.facts.TenantLeft = true, &left
+		b.site.facts.TenantRoot, b.site.facts.TenantLeft, b.site.facts.LastTenancy = true, &left, "alc_9"
 		require.Equal(t, lifecycle.JobCompleted, b.run())
 		require.Equal(t, want, b.calls(), mode)
 	}
 	b := setup(t, lifecycle.ModeReimage)
-	b.site.facts.TenantRoot, b.site.facts.TenantLeft = false, &left
+	b.site.facts.TenantRoot, b.site.facts.TenantLeft, b.site.facts.LastTenancy = false, &left, "alc_9"
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, stories[lifecycle.ModeReimage].calls, b.calls(), "he was not root")
 }

@@ -2,6 +2,7 @@ package stage
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -27,6 +28,10 @@ const (
 	// KindAgentTask waits for a task that the node's agent does (RunTask). It is
 	// ended from outside; while it waits it holds no worker and has no heartbeat.
 	KindAgentTask
+	// KindQueue looks once whether what the stage waits for is there, and is called again by Temporal for
+	// as long as the stage's deadline allows: a wait of a day holds no worker and no history. The
+	// activity says when, in its error.
+	KindQueue
 	// KindLocalWork renders or decides in the worker and touches the database.
 	KindLocalWork
 )
@@ -51,6 +56,9 @@ func options(k Kind, summary string, left time.Duration) workflow.ActivityOption
 		o.StartToCloseTimeout = 10 * time.Minute
 	case KindPoll:
 		o.StartToCloseTimeout = left
+	case KindQueue:
+		// The deadline ends the attempts, not their number. The SDK would take zero for ten in tests.
+		o.StartToCloseTimeout, o.RetryPolicy.MaximumAttempts = 2*time.Minute, math.MaxInt32
 	case KindAgentTask:
 		// Each repetition takes the same wait up again, which makes up for a worker
 		// that died before it had asked. What the agent does goes on when the job
