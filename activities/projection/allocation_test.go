@@ -224,7 +224,7 @@ func TestProvision_ReleasedBeforeItsLastStep(t *testing.T) {
 	got := w.allocation()
 	require.Equal(t, lifecycle.AllocationReleasing, got.Status)
 	require.Equal(t, "enough", got.ReleaseReason)
-	require.Nil(t, got.StartTime, "nothing is charged")
+	require.Equal(t, got.AccessGivenAt, got.StartTime, "he had access, so the least charge applies")
 	next, err := w.store.LiveJobOfResource(t.Context(), allocationdb.Resource, w.id)
 	require.NoError(t, err)
 	require.Equal(t, []string{string(contract.KindAllocationRelease), w.node.ID}, []string{next.Kind, *next.NodeID})

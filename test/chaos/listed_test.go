@@ -22,6 +22,7 @@ import (
 // with the reason.
 var unlistedActivities = map[string]string{
 	"PowerOnByMAAS":   "cycles a node whose BMC is not on record, and every target here has one; activities/maas repeats it, and the workflow tests of decommission run it",
+	"UndoRotation":    "comes only where a job ends while it changes a BMC's login; activities/bmc repeats it with crashes, and TestRelease_EndsItsRotation and TestReimage_EndsItsRotation run it",
 	"CommissionAgain": "comes only after an operator's retry of configure_storage; activities/maas repeats and overlaps it, and the row boot_disk_not_found of TestClasses runs it",
 }
 
