@@ -43,6 +43,9 @@ func (l letting) checkProvision(ctx context.Context, t *Target, end lifecycle.Jo
 	}
 	f.noSecrets(ctx, t, t.Case.Job, t.jobID())
 	a, err := t.allocationEnds(ctx)
+	if err == nil && a.Status == lifecycle.AllocationReleaseFailed && t.Case.Has(SiteCut) {
+		a, err = t.retryRelease(ctx)
+	}
 	switch {
 	case err != nil:
 		f.add(WrongEnd, "%v", err)

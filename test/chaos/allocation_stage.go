@@ -125,6 +125,37 @@ func (t *Target) allocationEnds(ctx context.Context) (allocationdb.Allocation, e
 	return a, err
 }
 
+// retryRelease does what an operator does once a site is back: the release that followed a provision met
+// neither the BMC nor MAAS, and waits for him.
+func (t *Target) retryRelease(ctx context.Context) (allocationdb.Allocation, error) {
+	var a allocationdb.Allocation
+	for range mostRetries {
+		pause(ctx, runenv.Patience(retryAfter))
+		j, err := t.Store.LiveJobOfResource(ctx, allocationdb.Resource, t.allocation)
+		if err != nil {
+			return a, err
+		}
+		_, err = t.Stack.App.Temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+			WorkflowID: contract.JobWorkflowID(contract.JobKind(j.Kind), j.ID), UpdateName: string(lifecycle.ActionRetryStage),
+			WaitForStage: client.WorkflowUpdateStageCompleted, Args: []any{contract.ActionRequest{Actor: "chaos", Reason: "the site is back"}},
+		})
+		if err != nil {
+			return a, err
+		}
+		pause(ctx, retryAfter)
+		if a, err = t.allocationEnds(ctx); err != nil || a.Status != lifecycle.AllocationReleaseFailed {
+			return a, err
+		}
+	}
+	return a, nil
+}
+
+// An operator looks after a site that is away this often, after this time.
+const (
+	mostRetries = 4
+	retryAfter  = 3 * time.Second
+)
+
 // The troubles of a release.
 
 // agentLies makes the agent answer that it has removed the account, while the node still lets the tenant in.
