@@ -37,9 +37,14 @@ type RunTaskIn struct {
 	contract.TaskTries
 }
 
-// key returns the same key for each repetition of a task of a job.
+// key returns the same key for each repetition of a task of a job. A task that undoes what one of its own
+// kind did is another task.
 func (in RunTaskIn) key() string {
-	return fmt.Sprintf("%s/%s/%s/%s/%d", in.JobID, in.Stage, in.Kind, in.Key, in.Round)
+	key := fmt.Sprintf("%s/%s/%s/%s/%d", in.JobID, in.Stage, in.Kind, in.Key, in.Round)
+	if in.Undo {
+		key += "/undo"
+	}
+	return key
 }
 
 // RunTask queues a task for the node's agent and ends with its result. It fails with

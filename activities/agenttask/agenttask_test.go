@@ -129,6 +129,33 @@ func TestRunTask_RetryQueuesAnotherTask(t *testing.T) {
 	require.Equal(t, second.ID, w.tasks()[0].ID)
 }
 
+// TestRunTask_UndoIsAnotherTask: an undo of the same kind in the same stage asks for something else, as the
+// withdrawal of keys does.
+func TestRunTask_UndoIsAnotherTask(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, time.Minute, persists)
+	in := w.in(lifecycle.TaskKindDrain, drainArgs)
+	run := w.start(in)
+	w.finish(w.claim(), lifecycle.TaskResult{OK: true, Message: "done"})
+	require.NoError(t, run.Get(t.Context(), nil))
+
+	step, err := lifecycle.JobTransition(lifecycle.JobRunning, lifecycle.JobCompensating)
+	require.NoError(t, err)
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.TransitionJob(t.Context(), w.job.ID, step, nil, db.Actor{Owner: step.Owners[0], ID: "test"})
+		return err
+	}))
+	in.Undo, in.Args = true, []byte(`{"grace_seconds": 2}`)
+	undo := w.start(in)
+	task := w.claim()
+	require.JSONEq(t, string(in.Args), string(task.Args))
+	w.finish(task, lifecycle.TaskResult{OK: true, Message: "undone"})
+	var got lifecycle.TaskResult
+	require.NoError(t, undo.Get(t.Context(), &got))
+	require.Equal(t, "undone", got.Message)
+	require.Len(t, w.tasks(), 2)
+}
+
 func TestUncertainTask_IsDoneAgainOnRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, runenv.Patience(2*time.Second), persists) // the second run must end within its lease

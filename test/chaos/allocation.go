@@ -39,8 +39,7 @@ func allocationProvision() *ScenarioSet {
 			letting{name: "root", root: true}.provisionPath(straight...),
 			letting{name: "other"}.provisionPath(straight...),
 			undone("undone_proving", true, claimed, lifecycle.StageCreateAccount, "ClearAllocation"),
-			// No fault comes to the OfferKeys of this way back: it may end with an error, and the release proves the rest.
-			undone("undone_keys", false, proven, lifecycle.StageInstallKeys, runTask),
+			undone("undone_keys", false, proven, lifecycle.StageInstallKeys, runTask, lifecycle.StageInstallKeys, "OfferKeys"),
 		},
 	}
 }

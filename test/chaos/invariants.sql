@@ -65,7 +65,7 @@ WHERE (t.status = 'uncertain' OR t.status = 'expired' AND j.status IS DISTINCT F
 SELECT job_id, count(*) || ' tasks of kind ' || kind || ' in ' || split_part(idempotency_key, '/', 2) || ': '
     || string_agg(concat_ws(' ', status, message, result ->> 'message'), '; ' ORDER BY id) FROM node_tasks
 WHERE job_id IS NOT NULL AND split_part(idempotency_key, '/', 2) <> 'prove_login' -- which puts a one-time key in, and takes it out
-GROUP BY job_id, kind, split_part(idempotency_key, '/', 2)
+GROUP BY job_id, kind, split_part(idempotency_key, '/', 2), idempotency_key LIKE '%/undo' -- to undo it is to ask for something else
 HAVING count(*) FILTER (WHERE NOT (kind = 'allocation.revoke_user' AND status = 'failed')) > 1; -- one more attempt of a release asks again what failed
 
 -- name: ends_of_tasks_were_told
