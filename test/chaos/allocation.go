@@ -160,8 +160,11 @@ func (l letting) provisionPath(points ...Point) Path {
 
 func (l letting) releasePath(points ...Point) Path {
 	p := Path{Name: l.name, From: lifecycle.NodeActive, Keeps: lifecycle.NodeActive, Points: points, Prepare: l.let, Check: l.checkRelease}
-	if l.operator != nil {
-		p.Parked = l.endRelease
+	if p.Parked = l.endRelease; l.operator == nil {
+		// A site that is away for as long as the release may take leaves it to an operator.
+		p.Parked = func(ctx context.Context, t *Target, job db.Job) bool {
+			return t.Case.Has(SiteCut) && letting{operator: forceRelease}.endRelease(ctx, t, job)
+		}
 	}
 	if l.removed {
 		p.Ends, p.Keeps, p.NoCancel = []lifecycle.JobStatus{lifecycle.JobCancelled}, "", true
