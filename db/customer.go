@@ -46,7 +46,7 @@ func (s *Store) ForProject(ctx context.Context, project string, fn func(*Project
 		return fmt.Errorf("project: %w", ErrNotFound)
 	}
 	err := repeat(ctx, func() error {
-		return pgx.BeginTxFunc(ctx, s.customers, pgx.TxOptions{}, func(tx pgx.Tx) error {
+		return transact(ctx, s.customers, beginWrite, func(tx DBTX) error {
 			const bind = "SELECT set_config('role', '" + RoleCustomer + "', true), set_config('app.project', $1, true)"
 			if _, err := tx.Exec(ctx, bind, project); err != nil {
 				return MapError("bind the transaction to a project", err)

@@ -27,12 +27,7 @@ func (q *queue) Exec(_ context.Context, sql string, args ...any) (pgconn.Command
 func (q *queue) Query(context.Context, string, ...any) (pgx.Rows, error) { return nil, errQueued }
 
 // QueryRow implements DBTX. The row is an error.
-func (q *queue) QueryRow(context.Context, string, ...any) pgx.Row { return refusedRow{} }
-
-type refusedRow struct{}
-
-// Scan implements pgx.Row.
-func (refusedRow) Scan(...any) error { return errQueued }
+func (q *queue) QueryRow(context.Context, string, ...any) pgx.Row { return failedRow{errQueued} }
 
 // send runs the statements. It returns the first error; none after it has run.
 func (q *queue) send(ctx context.Context, on DBTX) error {

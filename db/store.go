@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/slipway-cloud/slipway/db/gen"
@@ -171,19 +170,19 @@ const txAttempts = 6
 // most six times in all; so fn must do nothing that cannot be repeated, and
 // above all no call over the network.
 func (s *Store) Tx(ctx context.Context, fn func(*Tx) error) error {
-	return s.begin(ctx, pgx.TxOptions{}, fn)
+	return s.begin(ctx, beginWrite, fn)
 }
 
 // ReadTx runs fn on one snapshot that cannot be written.
 func (s *Store) ReadTx(ctx context.Context, fn func(*Tx) error) error {
-	return s.begin(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, fn)
+	return s.begin(ctx, beginRead, fn)
 }
 
-func (s *Store) begin(ctx context.Context, opts pgx.TxOptions, fn func(*Tx) error) error {
+func (s *Store) begin(ctx context.Context, begin string, fn func(*Tx) error) error {
 	return repeat(ctx, func() error {
 		var moves []nodeMove
-		err := pgx.BeginTxFunc(ctx, s.pool, opts, func(tx pgx.Tx) error {
-			t := &Tx{statements: statementsOn(tx, s.renewGrace)}
+		err := transact(ctx, s.pool, begin, func(dbtx DBTX) error {
+			t := &Tx{statements: statementsOn(dbtx, s.renewGrace)}
 			err := fn(t)
 			moves = t.moves
 			return err

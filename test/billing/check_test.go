@@ -81,8 +81,15 @@ SELECT 'revenue that is not what the windows say (I7)', a.billing_account_id FRO
         WHERE r.billing_account_id = a.billing_account_id)
 UNION ALL
 SELECT 'a window whose transaction is not its own', w.record_id FROM usage_windows w JOIN usage_records r ON r.project_id = w.project_id AND r.id = w.record_id
-JOIN ledger_transactions t ON t.id = w.transaction_id JOIN ledger_entries e ON e.transaction_id = t.id AND e.line = 1
-WHERE r.billing_account_id = ANY ($1) AND (-e.amount_minor <> w.amount_minor OR t.of_allocation <> r.allocation_id OR t.billing_account_id <> r.billing_account_id)`
+JOIN ledger_transactions t ON t.id = w.transaction_id
+WHERE r.billing_account_id = ANY ($1) AND (t.kind <> 'usage' OR t.of_project <> w.project_id OR t.of_allocation <> r.allocation_id OR t.billing_account_id <> r.billing_account_id)
+UNION ALL
+SELECT 'a debit that is not the sum of its windows', t.key FROM ledger_transactions t JOIN ledger_entries e ON e.transaction_id = t.id AND e.line = 1
+WHERE t.billing_account_id = ANY ($1) AND t.kind = 'usage'
+    AND -e.amount_minor <> (SELECT coalesce(sum(w.amount_minor), 0) FROM usage_windows w WHERE w.transaction_id = t.id)
+UNION ALL
+SELECT 'more than one debit of a project in a tick', t.of_project FROM ledger_transactions t WHERE t.billing_account_id = ANY ($1) AND t.kind = 'usage'
+GROUP BY t.of_project, t.posted_at HAVING count(*) > 1`
 
 func (w *walk) checkLedger() error {
 	wrong, err := rows[problem](w.ctx, w.app, ledgerSQL, w.accountIDs())

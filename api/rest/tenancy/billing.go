@@ -58,7 +58,7 @@ type LedgerLine struct {
 	AmountMinor   int64     `json:"amount_minor" doc:"What the balance gained; a charge is negative"`
 	Currency      string    `json:"currency"`
 	ProjectID     string    `json:"project_id,omitempty"`
-	AllocationID  string    `json:"allocation_id,omitempty"`
+	AllocationID  string    `json:"allocation_id,omitempty" doc:"Left out where a charge is for several; the statement and the usage tell them apart"`
 	EffectiveAt   time.Time `json:"effective_at" doc:"Of a charge: the end of the time that it is for"`
 	PostedAt      time.Time `json:"posted_at"`
 	Reason        string    `json:"reason,omitempty" doc:"Of an adjustment"`

@@ -38,7 +38,7 @@ type StatementLine struct {
 	Kind         string    `json:"kind" doc:"usage, adjustment and others"`
 	FirstAt      time.Time `json:"first_at" doc:"Of its first transaction: the end of the time that it is for"`
 	LastAt       time.Time `json:"last_at"`
-	Transactions int64     `json:"transactions"`
+	Transactions int64     `json:"transactions" doc:"How often something was posted; of usage, how many times were charged"`
 	AmountMinor  int64     `json:"amount_minor" doc:"A charge is negative"`
 }
 

@@ -41,10 +41,18 @@ WHERE a.billing_account_id = @billing_account_id AND a.code = 'prepaid' AND (@be
 ORDER BY e.account_seq DESC LIMIT @max_rows;
 
 -- name: StatementLines :many
--- What a project was charged and credited in a time, by allocation and kind: it is summed from the ledger and from nothing else.
-SELECT coalesce(t.of_allocation, '')::text AS allocation_id, t.kind, t.currency, min(t.effective_at)::timestamptz AS first_at,
-    max(t.effective_at)::timestamptz AS last_at, count(*) AS transactions, sum(e.amount_minor)::bigint AS amount_minor
-FROM ledger_transactions t JOIN ledger_entries e ON e.transaction_id = t.id JOIN ledger_accounts a ON a.id = e.ledger_account_id AND a.code = 'prepaid'
-WHERE t.of_project = @of_project::text AND t.posted_at >= @since::timestamptz AND t.posted_at < @until::timestamptz
-  AND (coalesce(t.of_allocation, ''), t.kind) > (@after_allocation::text, @after_kind::text)
+-- What a project was charged and credited in a time, by allocation and kind: it is summed from the ledger, and a debit for usage from its windows, of which
+-- it is the sum.
+SELECT x.allocation_id::text AS allocation_id, x.kind, x.currency, min(x.at)::timestamptz AS first_at, max(x.at)::timestamptz AS last_at,
+    count(*) AS transactions, sum(x.amount_minor)::bigint AS amount_minor
+FROM (
+    SELECT coalesce(t.of_allocation, '')::text AS allocation_id, t.kind, t.currency, t.effective_at AS at, e.amount_minor
+    FROM ledger_transactions t JOIN ledger_entries e ON e.transaction_id = t.id JOIN ledger_accounts a ON a.id = e.ledger_account_id AND a.code = 'prepaid'
+    WHERE t.of_project = @of_project::text AND t.posted_at >= @since::timestamptz AND t.posted_at < @until::timestamptz AND t.kind <> 'usage'
+    UNION ALL
+    SELECT 'alc_' || substr(w.record_id, 5), t.kind, t.currency, w.window_end, -w.amount_minor
+    FROM ledger_transactions t JOIN usage_windows w ON w.transaction_id = t.id
+    WHERE t.of_project = @of_project::text AND t.posted_at >= @since::timestamptz AND t.posted_at < @until::timestamptz AND t.kind = 'usage'
+) x
+WHERE (x.allocation_id, x.kind) > (@after_allocation::text, @after_kind::text)
 GROUP BY 1, 2, 3 ORDER BY 1, 2 LIMIT @max_rows;

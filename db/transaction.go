@@ -1,0 +1,195 @@
+package db
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// The statements that begin a transaction.
+const (
+	beginWrite = "begin"
+	beginRead  = "begin isolation level repeatable read read only"
+)
+
+// transaction is a transaction that begins with its first statement, in the same round trip.
+type transaction struct {
+	conn  *pgxpool.Conn
+	begin string // "" after it was sent
+}
+
+// transact runs fn in a transaction and commits it when fn returns nil. fn must not use its
+// argument after it has returned, nor run two statements at once.
+func transact(ctx context.Context, pool *pgxpool.Pool, begin string, fn func(DBTX) error) error {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release() // it closes a connection that is still in a transaction, as after a panic
+	t := &transaction{conn, begin}
+	if err := fn(t); err != nil {
+		if isOpen(conn) {
+			_, _ = conn.Exec(ctx, "rollback")
+		}
+		return err
+	}
+	if t.begin != "" {
+		return nil // it ran no statement
+	}
+	tag, err := conn.Exec(ctx, "commit")
+	if err == nil && tag.String() == "ROLLBACK" {
+		return pgx.ErrTxCommitRollback
+	}
+	return err
+}
+
+// isOpen reports whether a connection is in a transaction, be it one that has failed.
+func isOpen(conn *pgxpool.Conn) bool { return conn.Conn().PgConn().TxStatus() != 'I' }
+
+// first sends the begin together with the first statement. It returns nil when the transaction has
+// begun, or begins by itself because the statement cannot be sent with another.
+func (t *transaction) first(ctx context.Context, sql string, args []any) (pgx.BatchResults, error) {
+	if t.begin == "" {
+		return nil, nil
+	}
+	begin := t.begin
+	t.begin = ""
+	if !canFollow(args) {
+		_, err := t.conn.Exec(ctx, begin)
+		return nil, err
+	}
+	var batch pgx.Batch
+	batch.Queue(begin)
+	batch.Queue(sql, args...)
+	results := t.conn.SendBatch(ctx, &batch)
+	if _, err := results.Exec(); err != nil {
+		_ = results.Close()
+		return nil, err
+	}
+	return results, nil
+}
+
+// canFollow reports whether a statement can be sent in a batch. One without arguments may be several,
+// and options of one statement are not for a batch.
+func canFollow(args []any) bool {
+	return len(args) > 0 && !slices.ContainsFunc(args, func(arg any) bool {
+		switch arg.(type) {
+		case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
+			return true
+		}
+		return false
+	})
+}
+
+// Exec implements DBTX.
+func (t *transaction) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	first, err := t.first(ctx, sql, args)
+	if err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	if first == nil {
+		return t.conn.Exec(ctx, sql, args...)
+	}
+	tag, err := first.Exec()
+	if closed := first.Close(); err == nil {
+		err = closed
+	}
+	return tag, err
+}
+
+// Query implements DBTX.
+func (t *transaction) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	first, err := t.first(ctx, sql, args)
+	if err != nil {
+		return nil, err
+	}
+	if first == nil {
+		return t.conn.Query(ctx, sql, args...)
+	}
+	rows, err := first.Query()
+	if err != nil {
+		_ = first.Close()
+		return nil, err
+	}
+	return &firstRows{Rows: rows, batch: first}, nil
+}
+
+// QueryRow implements DBTX.
+func (t *transaction) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	first, err := t.first(ctx, sql, args)
+	if err != nil {
+		return failedRow{err}
+	}
+	if first == nil {
+		return t.conn.QueryRow(ctx, sql, args...)
+	}
+	return firstRow{first}
+}
+
+// SendBatch runs the statements of a queue.
+func (t *transaction) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	if t.begin != "" {
+		var all pgx.Batch
+		all.Queue(t.begin)
+		all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
+		t.begin = ""
+		results := t.conn.SendBatch(ctx, &all)
+		_, _ = results.Exec() // each result and Close return its error too
+		return results
+	}
+	return t.conn.SendBatch(ctx, b)
+}
+
+// firstRows are the rows of the first statement. The connection is free again after the last one.
+type firstRows struct {
+	pgx.Rows
+	batch pgx.BatchResults
+	err   error
+}
+
+// Next implements pgx.Rows.
+func (r *firstRows) Next() bool {
+	if r.Rows.Next() {
+		return true
+	}
+	r.Close()
+	return false
+}
+
+// Close implements pgx.Rows.
+func (r *firstRows) Close() {
+	r.Rows.Close()
+	if r.batch != nil {
+		r.err = r.batch.Close()
+		r.batch = nil
+	}
+}
+
+// Err implements pgx.Rows.
+func (r *firstRows) Err() error {
+	if err := r.Rows.Err(); err != nil {
+		return err
+	}
+	return r.err
+}
+
+// firstRow is the row of the first statement.
+type firstRow struct{ batch pgx.BatchResults }
+
+// Scan implements pgx.Row.
+func (r firstRow) Scan(dest ...any) error {
+	err := r.batch.QueryRow().Scan(dest...)
+	if closed := r.batch.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// failedRow is the row of a statement that was not run.
+type failedRow struct{ err error }
+
+// Scan implements pgx.Row.
+func (r failedRow) Scan(...any) error { return r.err }
