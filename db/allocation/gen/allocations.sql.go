@@ -213,6 +213,55 @@ func (q *Queries) AllocationsWithoutJob(ctx context.Context, arg AllocationsWith
 	return items, nil
 }
 
+const capChargesByFindings = `-- name: CapChargesByFindings :many
+UPDATE allocations a SET charge_capped_at = r.began_at - interval '300 seconds', version = a.version + 1, updated_at = now()
+FROM (SELECT max(s.began_at) AS began_at FROM restores s) r, drift_findings f
+WHERE a.site_id = $1::text AND a.status = 'active' AND a.charge_capped_at IS NULL AND a.requested_at < r.began_at
+  AND f.node_id = a.node_id AND f.status = 'open' AND f.detector = $2 AND f.streak >= $3::integer AND f.key LIKE '%/' || a.id
+  AND f.last_seen_at > r.began_at
+RETURNING a.id, a.node_id, a.version, f.message
+`
+
+type CapChargesByFindingsParams struct {
+	SiteID   string
+	Detector string
+	Confirm  int
+}
+
+type CapChargesByFindingsRow struct {
+	ID      string
+	NodeID  *string
+	Version int64
+	Message string
+}
+
+// Active allocations of before the last restore whose machine MAAS has marked for nobody or for another allocation: their charge ends with what was
+// charged. The key of the finding names the allocation that was found.
+func (q *Queries) CapChargesByFindings(ctx context.Context, arg CapChargesByFindingsParams) ([]CapChargesByFindingsRow, error) {
+	rows, err := q.db.Query(ctx, capChargesByFindings, arg.SiteID, arg.Detector, arg.Confirm)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CapChargesByFindingsRow{}
+	for rows.Next() {
+		var i CapChargesByFindingsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.NodeID,
+			&i.Version,
+			&i.Message,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const conditionByFindings = `-- name: ConditionByFindings :execrows
 WITH seen AS (
     SELECT a.id, (SELECT min(f.message) FROM drift_findings f WHERE f.node_id = a.node_id AND f.status = 'open' AND f.detector = ANY ($1::text[])

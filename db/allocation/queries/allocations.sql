@@ -107,6 +107,16 @@ UPDATE allocations a SET condition = CASE WHEN s.message IS NULL THEN 'ok' ELSE 
 FROM seen s WHERE s.id = a.id AND (s.message IS NOT NULL AND a.condition = 'ok'
     OR s.message IS NULL AND a.condition = 'maintenance_required' AND a.condition_reason LIKE 'the node reports: %');
 
+-- name: CapChargesByFindings :many
+-- Active allocations of before the last restore whose machine MAAS has marked for nobody or for another allocation: their charge ends with what was
+-- charged. The key of the finding names the allocation that was found.
+UPDATE allocations a SET charge_capped_at = r.began_at - interval '300 seconds', version = a.version + 1, updated_at = now()
+FROM (SELECT max(s.began_at) AS began_at FROM restores s) r, drift_findings f
+WHERE a.site_id = @site_id::text AND a.status = 'active' AND a.charge_capped_at IS NULL AND a.requested_at < r.began_at
+  AND f.node_id = a.node_id AND f.status = 'open' AND f.detector = @detector AND f.streak >= @confirm::integer AND f.key LIKE '%/' || a.id
+  AND f.last_seen_at > r.began_at
+RETURNING a.id, a.node_id, a.version, f.message;
+
 -- name: SetTags :one
 UPDATE allocations SET tags = @tags, name = @name, version = version + 1, updated_at = now() WHERE id = @id AND version = @version RETURNING *;
 
