@@ -261,8 +261,8 @@ func SetNetwork(ctx context.Context, c Conn, id string, n Network) error {
 type Churn = gen.AccountChurnRow
 
 // CountChurn counts the allocations of all projects of a billing account.
-func CountChurn(ctx context.Context, tx *db.Tx, accountID string, since, unprovenSince time.Time) (Churn, error) {
-	row, err := queries(tx).AccountChurn(ctx, gen.AccountChurnParams{BillingAccountID: accountID, Since: since, UnprovenSince: unprovenSince})
+func CountChurn(ctx context.Context, tx *db.Tx, accountID string, since, unpaidSince time.Time) (Churn, error) {
+	row, err := queries(tx).AccountChurn(ctx, gen.AccountChurnParams{BillingAccountID: accountID, Since: since, UnpaidSince: unpaidSince})
 	return row, db.MapError("churn of billing account "+accountID, err)
 }
 

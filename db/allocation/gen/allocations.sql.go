@@ -20,33 +20,34 @@ SELECT (SELECT count(*) FROM projects p JOIN allocations a ON a.project_id = p.i
     (SELECT count(*) FROM projects p JOIN allocations a ON a.project_id = p.id
         WHERE p.billing_account_id = $1 AND a.requested_at > $2::timestamptz)::integer AS launched,
     (SELECT count(*) FROM projects p JOIN allocations a ON a.project_id = p.id
-        WHERE p.billing_account_id = $1 AND a.requested_at > $3          AND a.access_given_at > $4::timestamptz AND a.start_time IS NULL AND a.failure_code <> '')::integer AS unproven
+        WHERE p.billing_account_id = $1 AND a.requested_at > $3          AND a.start_time IS NULL AND (a.release_requested_at > $4::timestamptz
+                OR a.access_given_at > $4::timestamptz AND a.failure_code <> ''))::integer AS unpaid
 `
 
 type AccountChurnParams struct {
-	BillingAccountID                               string
-	Since                                          time.Time
-	UnprovenSincetimestamptz2DayspgCataloginterval time.Time
-	UnprovenSince                                  time.Time
+	BillingAccountID                             string
+	Since                                        time.Time
+	UnpaidSincetimestamptz2DayspgCataloginterval time.Time
+	UnpaidSince                                  time.Time
 }
 
 type AccountChurnRow struct {
 	Releasing int
 	Launched  int
-	Unproven  int
+	Unpaid    int
 }
 
-// What a billing account has in releasing, what it has started since a moment, and what failed between its keys and their proof: whoever logs in at once
-// can stop the proof. Each count reads its own index, and never all that the account ever had. A request waits for a node for a day at most.
+// What a billing account has in releasing, what it has started since a moment, and the nodes that it had for nothing: given back before they were active,
+// or failed between their keys and the proof of these, which whoever logs in at once can stop. Each count reads its own index, and never all that the account ever had. A request waits for a node for a day at most.
 func (q *Queries) AccountChurn(ctx context.Context, arg AccountChurnParams) (AccountChurnRow, error) {
 	row := q.db.QueryRow(ctx, accountChurn,
 		arg.BillingAccountID,
 		arg.Since,
-		arg.UnprovenSincetimestamptz2DayspgCataloginterval,
-		arg.UnprovenSince,
+		arg.UnpaidSincetimestamptz2DayspgCataloginterval,
+		arg.UnpaidSince,
 	)
 	var i AccountChurnRow
-	err := row.Scan(&i.Releasing, &i.Launched, &i.Unproven)
+	err := row.Scan(&i.Releasing, &i.Launched, &i.Unpaid)
 	return i, err
 }
 
