@@ -91,14 +91,29 @@ SELECT jsonb_build_object('asked', t.args, 'output', t.result -> 'output', 'at',
 WHERE t.node_id = @node_id AND t.kind = @kind AND t.status = 'succeeded' ORDER BY t.id DESC LIMIT 1;
 
 -- name: ProbeAddresses :many
--- Where BMCs and other nodes are, as their records say. Nodes behind one address with the node that is asked are left out.
-(SELECT 'bmc'::text AS kind, b.id, b.address FROM bmcs b JOIN nodes n ON n.id = b.node_id
-    WHERE n.site_id = @site_id AND n.status <> 'deleted' ORDER BY (n.id = @node_id) DESC, md5(@seed::text || b.id) LIMIT @max_rows)
+-- Where BMCs and other nodes are, as their records say. Nodes behind one address with the node that is asked are left out. Nodes stand in an order of
+-- their own by chance (nodes_by_chance); the seed says where to begin, so that what is drawn is read and nothing else is.
+(SELECT 'bmc'::text AS kind, b.id, b.address FROM bmcs b JOIN nodes n ON n.id = b.node_id WHERE n.id = @node_id AND n.site_id = @site_id AND n.status <> 'deleted')
 UNION ALL
-(SELECT 'node'::text, n.id, coalesce(n.ip_addresses[1], h.address)::text FROM nodes n LEFT JOIN heartbeats h ON h.node_id = n.id
-    WHERE n.site_id = @site_id AND n.status <> 'deleted' AND n.id <> @node_id AND coalesce(n.ip_addresses[1], h.address, '') <> ''
-        AND NOT EXISTS (SELECT FROM nodes o WHERE o.id = @node_id AND o.ip_addresses && n.ip_addresses)
-    ORDER BY md5(@seed::text || n.id) LIMIT @max_rows);
+(SELECT d.kind, d.id, d.address FROM (
+    (SELECT 'bmc'::text AS kind, b.id, b.address FROM nodes n JOIN bmcs b ON b.node_id = n.id
+        WHERE n.site_id = @site_id AND n.status <> 'deleted' AND n.id <> @node_id AND md5(n.id) >= md5(@seed::text) ORDER BY md5(n.id) LIMIT @max_rows)
+    UNION ALL
+    (SELECT 'bmc'::text, b.id, b.address FROM nodes n JOIN bmcs b ON b.node_id = n.id
+        WHERE n.site_id = @site_id AND n.status <> 'deleted' AND n.id <> @node_id AND md5(n.id) < md5(@seed::text) ORDER BY md5(n.id) LIMIT @max_rows)
+    ) d LIMIT @max_rows)
+UNION ALL
+(SELECT d.kind, d.id, d.address FROM (
+    (SELECT 'node'::text AS kind, n.id, coalesce(n.ip_addresses[1], h.address)::text AS address FROM nodes n LEFT JOIN heartbeats h ON h.node_id = n.id
+        WHERE n.site_id = @site_id AND n.status <> 'deleted' AND n.id <> @node_id AND coalesce(n.ip_addresses[1], h.address, '') <> ''
+            AND NOT n.ip_addresses && coalesce((SELECT o.ip_addresses FROM nodes o WHERE o.id = @node_id), '{}')
+            AND md5(n.id) >= md5(@seed::text) ORDER BY md5(n.id) LIMIT @max_rows)
+    UNION ALL
+    (SELECT 'node'::text, n.id, coalesce(n.ip_addresses[1], h.address)::text FROM nodes n LEFT JOIN heartbeats h ON h.node_id = n.id
+        WHERE n.site_id = @site_id AND n.status <> 'deleted' AND n.id <> @node_id AND coalesce(n.ip_addresses[1], h.address, '') <> ''
+            AND NOT n.ip_addresses && coalesce((SELECT o.ip_addresses FROM nodes o WHERE o.id = @node_id), '{}')
+            AND md5(n.id) < md5(@seed::text) ORDER BY md5(n.id) LIMIT @max_rows)
+    ) d LIMIT @max_rows);
 
 -- name: NodesToProbe :many
 -- Nodes in service whose agent is heard, the one that was asked longest ago first. The addresses are not for a tenant who is root on his node, and what
