@@ -73,6 +73,7 @@ var tableAccess = map[string]Access{
 	"bmcs":                        AccessFull,
 	"catalogue_items":             AccessFull,
 	"certificates":                AccessAppend,
+	"claim_wakes":                 AccessFull,
 	"claimable_nodes":             AccessRead,
 	"denied_agent_keys":           AccessFull,
 	"device_groups":               AccessFull,

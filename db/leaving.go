@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/slipway-cloud/slipway/db/gen"
@@ -30,6 +31,21 @@ func (s statements) HoldsRootTenant(ctx context.Context, nodeID string) (bool, e
 func (s statements) LastTenancy(ctx context.Context, nodeID string) (string, error) {
 	id, err := s.q.LastTenancy(ctx, &nodeID)
 	return id, MapError("node "+nodeID, err)
+}
+
+// FormerTenancy is the tenancy of a node record that was the same hardware.
+type FormerTenancy = gen.FormerTenancyRow
+
+// FindFormerTenancy returns the record of the same hardware, other than the node itself, that a tenant
+// who was root left last and that nothing has proven clean since, where a snapshot is kept of its BMC.
+// It returns ErrNotFound when there is none.
+func (s statements) FindFormerTenancy(ctx context.Context, nodeID string, h Hardware) (FormerTenancy, error) {
+	macs := make([]string, 0, len(h.MACs))
+	for _, m := range h.MACs {
+		macs = append(macs, strings.ToLower(m))
+	}
+	row, err := s.q.FormerTenancy(ctx, gen.FormerTenancyParams{NodeID: nodeID, Serial: h.Serial, HardwareUUID: h.HardwareUUID, MACs: macs})
+	return row, MapError("former record of node "+nodeID, err)
 }
 
 // clearTenantLeft clears the mark of a node that is deleted, or that got other disks.

@@ -1,35 +1,13 @@
 package db_test
 
 import (
-	"context"
-	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 )
-
-// planner keeps the plan of each query that it runs.
-type planner struct {
-	db.DBTX
-	plan string
-}
-
-func (p *planner) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	rows, err := p.DBTX.Query(ctx, "EXPLAIN (COSTS OFF) "+sql, args...)
-	if err != nil {
-		return nil, err
-	}
-	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, err
-	}
-	p.plan = strings.Join(lines, "\n")
-	return p.DBTX.Query(ctx, sql, args...)
-}
 
 // manyNodes makes nodes with agents past the triggers, a hundredth of them in quarantine.
 var manyNodes = []string{
@@ -56,7 +34,7 @@ func TestPlans_OfLists(t *testing.T) {
 		_, err := conn.Exec(t.Context(), sql)
 		require.NoError(t, err, sql)
 	}
-	p := &planner{DBTX: s.DBTX()}
+	p := &dbtest.Planner{DBTX: s.DBTX()}
 	reads := db.StatementsOn(p, 0)
 	nodes := func(f db.NodeFilter) func() (int, error) {
 		return func() (int, error) {
@@ -95,9 +73,9 @@ func TestPlans_OfLists(t *testing.T) {
 		rows, err := tc.read()
 		require.NoError(t, err, name)
 		require.Equal(t, tc.rows, rows, name)
-		require.Contains(t, p.plan, tc.uses, name)
+		require.Contains(t, p.Plan, tc.uses, name)
 		for _, not := range tc.not {
-			require.NotContains(t, p.plan, not, "%s:\n%s", name, p.plan)
+			require.NotContains(t, p.Plan, not, "%s:\n%s", name, p.Plan)
 		}
 	}
 }

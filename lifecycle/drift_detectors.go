@@ -154,7 +154,8 @@ func driftOfMachines() []DriftDetector {
 }
 
 const heldElsewhere = "A database that was restored from a backup may be why: a tenant is on the node, or was, of whom the database does not know. " +
-	"Ask the tenant, then decommission the node with --mode reimage, which ends whatever is on it."
+	"Ask the tenant, then decommission the node with --mode reimage, which ends whatever is on it. " +
+	"Where a tenant has given the node back since the backup, the database charges him: his charge ends with the second pass that MAAS says it, and what was charged since the backup is credited by hand."
 
 // MAASAllocationMark is the workload annotation that names the allocation which has a machine. MAAS
 // wipes it when it releases the machine.
@@ -168,10 +169,10 @@ func driftOfOccupancy() []DriftDetector {
 		Next: "No claim takes the node meanwhile. A database that was restored in part may be why: decommission the node, which ends whatever is on it.",
 	}, {
 		Name: DriftMAASOccupant, Scope: DriftOfNode, Severity: DriftCritical, Sources: []string{sourcePostgres, sourceMAAS}, Expects: serving(), Quarantines: true, Closes: untilGone,
-		Finds: "MAAS has the machine marked for another allocation than the one that occupies the node", Evidence: []string{"held_for", "occupant"}, Next: heldElsewhere,
+		Finds: "MAAS has the machine marked for another allocation than the one that occupies the node, or after a restore for none", Evidence: []string{"held_for", "occupant"}, Next: heldElsewhere,
 	}, {
 		Name: DriftAgentOccupant, Scope: DriftOfNode, Severity: DriftCritical, Sources: []string{sourcePostgres, sourceAgent}, Expects: serving(), Quarantines: true, Closes: untilGone,
-		Finds: "the agent holds the node for another allocation than the one that occupies it", Evidence: []string{"held_for", "occupant"}, Next: heldElsewhere,
+		Finds: "the agent holds the node for another allocation than the one that occupies it, or after a restore for none", Evidence: []string{"held_for", "occupant"}, Next: heldElsewhere,
 	}}
 }
 

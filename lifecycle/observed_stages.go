@@ -6,7 +6,7 @@ import "slices"
 // it. A test of each kind of job compares them with its stages.
 func observedStages() []string {
 	return []string{
-		StageCommission, StageWaitReady, StageConfigureStorage, StageApplyRoCE, StageEnsurePXE, StageDeploy, StageWaitDeployed, StageWaitHWSync,
+		StageResolvePower, StageCommission, StageWaitReady, StageConfigureStorage, StageApplyRoCE, StageEnsurePXE, StageDeploy, StageWaitDeployed, StageWaitHWSync,
 		StageUpdateMAASPower, StageUpdateAgent, StageWaitAgentVersion,
 		StageForceRelease, StageDrainNode, StageCleanupStorage, StageScrubGPU, StageValidateClean, StageReleaseMAAS, StagePowerOffMAAS,
 		StageRemoveNode, StageRemoveMAAS, StageBootEraser, StagePowerOff, StageReplaceHardware, StageBootHardware,

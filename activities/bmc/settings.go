@@ -126,6 +126,11 @@ func (a *Activities) CompareSettings(ctx context.Context, in SettingsIn) (contra
 	if err != nil {
 		return contract.SettingsFacts{}, fault.Internal(ctx, err)
 	}
+	return a.compareWith(ctx, in, raw)
+}
+
+// compareWith reads what the BMC says of itself and names what differs from a snapshot.
+func (a *Activities) compareWith(ctx context.Context, in SettingsIn, raw json.RawMessage) (contract.SettingsFacts, error) {
 	var before storedSettings
 	if err := json.Unmarshal(raw, &before); err != nil {
 		return contract.SettingsFacts{}, fault.Internal(ctx, fmt.Errorf("firmware snapshot of %s: %w", in.AllocationID, err))

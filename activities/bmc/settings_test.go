@@ -63,3 +63,45 @@ func TestCompareSettings_TenantWithoutAccess(t *testing.T) {
 	require.True(t, f.Done)
 	require.Empty(t, f.Changed)
 }
+
+// TestCompareFormerSettings_MachineThatComesBack: a machine whose record was decommissioned after a
+// tenant who was root is a new node, and its BMC is compared with what was kept of the old one.
+func TestCompareFormerSettings_MachineThatComesBack(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Dell", 1, nil)
+	identified, err := l.acts.ResolvePowerCredentials(t.Context(), bmcact.ResolveIn{JobRef: contract.JobRef{JobID: "job_back"}, BMCID: l.bmcID})
+	require.NoError(t, err)
+	require.NotEmpty(t, identified.Serial)
+	former, back := dbtest.Node(t, l.truth), dbtest.Node(t, l.truth)
+	in := bmcact.FormerIn{JobRef: contract.JobRef{JobID: "job_back", NodeID: back.ID}, BMC: identified}
+	compare := func() contract.SettingsFacts {
+		f, err := l.acts.CompareFormerSettings(t.Context(), in)
+		require.NoError(t, err)
+		return f
+	}
+	tenant := dbtest.Occupy(t, l.truth, former.ID)
+	_, err = l.acts.KeepSettings(t.Context(), bmcact.SettingsIn{
+		AllocationRef: contract.AllocationRef{JobRef: contract.JobRef{JobID: "job_kept", NodeID: former.ID}, AllocationID: tenant.ID}, BMCID: l.bmcID,
+	})
+	require.NoError(t, err)
+	_, err = l.truth.DBTX().Exec(t.Context(), "UPDATE nodes SET tenant_left_at = now() - interval '1 minute', allocation_id = NULL WHERE id = $1", former.ID)
+	require.NoError(t, err)
+	before := l.hw.BootOverride()
+	l.hw.SetBootOverride(simhw.Override{Target: "Pxe", Enabled: "Continuous"})
+	require.Zero(t, compare().Count, "another machine's record is not asked")
+
+	require.NoError(t, l.truth.SetNodeMachine(t.Context(), former.ID, db.NodeMachine{MACs: []string{strings.ToLower(identified.MACs[0])}}))
+	changed := compare()
+	require.Len(t, changed.Changed, 1, "the serial number is one that root could write, and the MAC address finds it")
+	require.True(t, strings.HasPrefix(changed.Changed[0], "boot/override was "), changed.Changed[0])
+
+	l.hw.SetBootOverride(before)
+	require.NoError(t, l.truth.SetNodeMachine(t.Context(), former.ID, db.NodeMachine{Serial: identified.Serial, MACs: []string{"52:54:00:00:00:01"}}))
+	same := compare()
+	require.True(t, same.Done, "%v", same.Changed)
+	require.Greater(t, same.Count, 5)
+	n, err := l.truth.Node(t.Context(), former.ID)
+	require.NoError(t, err)
+	require.Nil(t, n.TenantLeftAt, "it was proven, so that the next firmware is nobody's business")
+	require.Zero(t, compare().Count)
+}

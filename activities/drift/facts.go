@@ -51,6 +51,8 @@ type NodeFacts struct {
 	// Pointer is the allocation that the node names, Occupant the one that has the node; "" is none.
 	Pointer  string `json:"pointer"`
 	Occupant string `json:"occupant"`
+	// OccupiedSince is when that allocation was requested.
+	OccupiedSince *time.Time `json:"occupied_since"`
 }
 
 // Machine is a machine in the region's list.

@@ -1,7 +1,8 @@
 package drift
 
 // maasOccupant finds a machine that MAAS has marked for another allocation than the one that occupies
-// the node. A mark that is missing says nothing: a release of the machine in MAAS wipes it.
+// the node. A mark that is missing says nothing, since a release of the machine in MAAS wipes it. After
+// a restore it says that the node may have been given back since the backup.
 func maasOccupant(f Facts) Verdict {
 	return ofMachine(f, func(m Machine) Verdict {
 		return differentOccupant(f, m.Allocation, "MAAS has the machine marked for")
@@ -18,15 +19,26 @@ func agentOccupant(f Facts) Verdict {
 }
 
 func differentOccupant(f Facts, held, says string) Verdict {
-	switch held {
-	case "", f.Node.Occupant:
+	switch {
+	case held == f.Node.Occupant, held == "" && !f.mayHaveLeft():
 		return clean()
 	}
-	here := f.Node.Occupant
-	if here == "" {
-		here = "nobody"
+	return found(held+"/"+f.Node.Occupant, says+" "+allocationOrNobody(held)+", and the database says "+allocationOrNobody(f.Node.Occupant),
+		"held_for", held, "occupant", f.Node.Occupant)
+}
+
+func allocationOrNobody(id string) string {
+	if id == "" {
+		return "nobody"
 	}
-	return found(held+"/"+f.Node.Occupant, says+" allocation "+held+", and the database says "+here, "held_for", held, "occupant", f.Node.Occupant)
+	return "allocation " + id
+}
+
+// mayHaveLeft reports whether the allocation that occupies the node came before the last restore, and
+// the region was read after it: the tenant may have given the node back after the backup was made.
+func (f Facts) mayHaveLeft() bool {
+	r := f.RestoredAt
+	return r != nil && f.Node.OccupiedSince != nil && f.Node.OccupiedSince.Before(*r) && f.Listed.After(*r) && f.settled()
 }
 
 // agrees reports whether MAAS and the agent have said since the last restore what the database says:

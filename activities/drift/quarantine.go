@@ -17,16 +17,21 @@ type QuarantineReport struct {
 	// were within the hour.
 	Waiting int   `json:"waiting,omitempty"`
 	Limit   int64 `json:"limit,omitempty"`
+	// Capped are the allocations whose charge was stopped, since MAAS says after a
+	// restore that they do not have their node.
+	Capped []string `json:"capped,omitempty"`
 }
 
 // QuarantineDrifted moves nodes in service to quarantined whose findings say so and
 // were seen by two passes in a row, within the breaker; it says so when the
 // breaker is open. Not without the region's list. Each node is read again under
 // its lock. The condition of allocations follows what agents report, whatever the
-// policy of quarantines and the list. Repeatable.
+// policy of quarantines and the list. Charges end of allocations that a restored
+// database has on a node and MAAS does not. Repeatable.
 func (a *Activities) QuarantineDrifted(ctx context.Context, p Pass) (QuarantineReport, error) {
 	var r QuarantineReport
-	if _, err := a.row(ctx, p); err != nil {
+	_, err := a.row(ctx, p)
+	if err != nil {
 		return r, err
 	}
 	var names, byAgent []string
@@ -39,11 +44,14 @@ func (a *Activities) QuarantineDrifted(ctx context.Context, p Pass) (QuarantineR
 			byAgent = append(byAgent, d.Name)
 		}
 	}
-	if _, err := allocationdb.SetConditionsByFindings(ctx, a.Store, p.SiteID, byAgent, lifecycle.DriftConfirm); err != nil {
+	if _, err = allocationdb.SetConditionsByFindings(ctx, a.Store, p.SiteID, byAgent, lifecycle.DriftConfirm); err != nil {
 		return r, fault.Internal(ctx, err)
 	}
-	if !p.Listed || a.Policy.Share <= 0 {
+	if !p.Listed {
 		return r, nil
+	}
+	if r.Capped, err = a.capCharges(ctx, p); err != nil || a.Policy.Share <= 0 {
+		return r, fault.Internal(ctx, err)
 	}
 	all, err := driftdb.FindingsToQuarantine(ctx, a.Store, p.SiteID, names, byAgent, p.StartedAt, pageSize)
 	if err != nil {
@@ -74,6 +82,16 @@ func (a *Activities) QuarantineDrifted(ctx context.Context, p Pass) (QuarantineR
 	}
 	r.Limit = breaker.Limit
 	return r, fault.Internal(ctx, a.tellBreaker(ctx, p, r, breaker))
+}
+
+// capCharges ends the charge of allocations that a restored database has on a node and MAAS does not:
+// their tenants have given the nodes back since the backup. The word of an agent ends no charge.
+func (a *Activities) capCharges(ctx context.Context, p Pass) ([]string, error) {
+	ids, err := allocationdb.CapChargesByFindings(ctx, a.Store, p.SiteID, lifecycle.DriftMAASOccupant, lifecycle.DriftConfirm, actor())
+	for _, id := range ids {
+		a.Log.WarnContext(ctx, "drift: the charge of an allocation was stopped", "allocation", id, "detector", lifecycle.DriftMAASOccupant)
+	}
+	return ids, err
 }
 
 // tellBreaker opens the breaker's own finding while something waits for it.

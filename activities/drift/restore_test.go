@@ -152,3 +152,47 @@ func TestRestore_YesterdaysDatabase(t *testing.T) {
 	w.restore()
 	require.Empty(t, w.claimAll(8))
 }
+
+// TestRestore_GivenBackSince restores a backup of before a tenant gave his node back: the database has
+// him on it and charges him. The agent's word ends no charge, since a tenant who is root could say so.
+// MAAS's does, in the second pass, and an operator is told.
+func TestRestore_GivenBackSince(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := dbtest.Occupy(t, w.store, w.node.ID)
+	charged := func() (running bool) {
+		require.NoError(t, w.store.DBTX().QueryRow(t.Context(), "SELECT end_time IS NULL FROM usage_records WHERE allocation_id = $1", a.ID).Scan(&running))
+		return running
+	}
+	none := ""
+	passes := func(n int) {
+		for range n {
+			w.recordHeartbeat(func(b *db.Heartbeat) { b.Allocation = &none })
+			w.pass()
+		}
+	}
+	passes(2)
+	require.Empty(t, w.open(), "a mark that is missing says nothing before a restore")
+
+	w.markFor(a.ID)
+	w.restore()
+	passes(3)
+	require.Equal(t, []string{lifecycle.DriftAgentOccupant}, w.open())
+	require.True(t, charged(), "the tenant's agent may lie")
+
+	w.markFor("")
+	passes(1)
+	require.Contains(t, w.open(), lifecycle.DriftMAASOccupant)
+	require.True(t, charged(), "one pass may have read in between")
+	passes(2)
+	require.False(t, charged())
+	rows, err := w.store.Attention(t.Context(), db.AttentionFilter{Kind: db.AttentionDrift}, db.AttentionPlace{}, 10)
+	require.NoError(t, err)
+	require.True(t, slices.ContainsFunc(rows, func(r db.Attention) bool {
+		return r.NodeID == w.node.ID && strings.Contains(r.Message, "MAAS has the machine marked for nobody, and the database says allocation "+a.ID)
+	}), "%+v", rows)
+	audit, err := w.store.ResourceTimeline(t.Context(), lifecycle.Allocation.Resource, a.ID, 0, 100)
+	require.NoError(t, err)
+	caps := slices.DeleteFunc(audit, func(r db.AuditRow) bool { return r.Name != "cap_charge" })
+	require.Len(t, caps, 1, "the charge is capped once")
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -232,4 +233,38 @@ func PutReserve(ctx context.Context, tx *db.Tx, skuID, siteID string, nodes int)
 		return db.MapError("reserve of SKU "+skuID, err)
 	}
 	return db.MapError("reserve of SKU "+skuID, queries(tx).PutReserve(ctx, gen.PutReserveParams{SKUID: skuID, SiteID: siteID, Nodes: nodes}))
+}
+
+// wakeQuiet is how long a request that was told of a free node is not told of another one: it takes the
+// first one meanwhile.
+const wakeQuiet = 10 * time.Second
+
+// TakeWakes returns the jobs of the requests that have waited longest for the nodes that became free,
+// at most one for each node. A node is taken once: what is lost after it is made up for by the requests,
+// which look again by themselves. more reports that other nodes wait.
+func TakeWakes(ctx context.Context, store *db.Store, limit int) (jobs []string, more bool, err error) {
+	err = store.Tx(ctx, func(tx *db.Tx) error {
+		q := queries(tx)
+		jobs = nil
+		freed, err := q.LockFreedNodes(ctx, int32(limit)) //nolint:gosec // a constant
+		if err != nil {
+			return db.MapError("free nodes that requests wait for", err)
+		}
+		more = len(freed) == limit
+		for _, n := range freed {
+			var told *string
+			r, err := q.WaitingRequest(ctx, gen.WaitingRequestParams{SKUID: n.SKUID, SiteID: n.SiteID, QuietSeconds: wakeQuiet.Seconds()})
+			switch {
+			case err == nil:
+				told, jobs = &r.AllocationID, append(jobs, r.JobID)
+			case !errors.Is(err, pgx.ErrNoRows):
+				return db.MapError("requests that wait for a node", err)
+			}
+			if err := q.EndWake(ctx, gen.EndWakeParams{NodeID: n.NodeID, AllocationID: told}); err != nil {
+				return db.MapError("wake for node "+n.NodeID, err)
+			}
+		}
+		return nil
+	})
+	return jobs, more, err
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -46,7 +47,13 @@ type ProbeAddress = gen.ProbeAddressesRow
 // many of each, drawn by the seed.
 func ProbeAddresses(ctx context.Context, c db.Conn, siteID, nodeID, seed string, each int) ([]ProbeAddress, error) {
 	rows, err := queries(c).ProbeAddresses(ctx, gen.ProbeAddressesParams{SiteID: siteID, NodeID: nodeID, Seed: seed, MaxRows: int32(each)}) //nolint:gosec // a constant
-	return rows, db.MapError("addresses of site "+siteID, err)
+	bmcs := 0
+	return slices.DeleteFunc(rows, func(r ProbeAddress) bool {
+		if r.Kind == "bmc" {
+			bmcs++
+		}
+		return r.Kind == "bmc" && bmcs > each // the node's own is one more than were drawn
+	}), db.MapError("addresses of site "+siteID, err)
 }
 
 // NodesToProbe lists nodes in service whose network was last probed before, longest ago first.

@@ -78,6 +78,42 @@ func (q *Queries) DropBMCOfNode(ctx context.Context, arg DropBMCOfNodeParams) (i
 	return result.RowsAffected(), nil
 }
 
+const formerTenancy = `-- name: FormerTenancy :one
+SELECT d.id AS node_id, t.id AS allocation_id
+FROM nodes d CROSS JOIN LATERAL (SELECT a.id, s.tenant_root FROM allocations a JOIN skus s ON s.id = a.sku_id
+    WHERE a.node_id = d.id AND a.access_given_at IS NOT NULL ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1) t
+WHERE d.id <> $1 AND d.tenant_left_at IS NOT NULL AND t.tenant_root
+  AND (d.serial = nullif($2::text, '') OR lower(d.hardware_uuid) = nullif(lower($3::text), '') OR d.macs && $4::text[])
+  AND EXISTS (SELECT FROM node_occupancies o WHERE o.allocation_id = t.id AND o.firmware_snapshot IS NOT NULL)
+ORDER BY d.tenant_left_at DESC, d.id LIMIT 1
+`
+
+type FormerTenancyParams struct {
+	NodeID       string
+	Serial       string
+	HardwareUUID string
+	MACs         []string
+}
+
+type FormerTenancyRow struct {
+	NodeID       string
+	AllocationID string
+}
+
+// The node record of the same hardware that a tenant who was root left last, where nothing has proven it clean since, with his allocation: as LastTenancy
+// finds it, where a snapshot is kept of the node's BMC.
+func (q *Queries) FormerTenancy(ctx context.Context, arg FormerTenancyParams) (FormerTenancyRow, error) {
+	row := q.db.QueryRow(ctx, formerTenancy,
+		arg.NodeID,
+		arg.Serial,
+		arg.HardwareUUID,
+		arg.MACs,
+	)
+	var i FormerTenancyRow
+	err := row.Scan(&i.NodeID, &i.AllocationID)
+	return i, err
+}
+
 const holdsRootTenant = `-- name: HoldsRootTenant :one
 SELECT ((n.allocation_id IS NOT NULL OR n.tenant_left_at IS NOT NULL OR EXISTS (SELECT FROM allocations o WHERE o.node_id = n.id AND o.node_released_at IS NULL))
     AND coalesce((SELECT s.tenant_root FROM allocations a JOIN skus s ON s.id = a.sku_id

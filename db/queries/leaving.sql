@@ -15,6 +15,17 @@ FROM nodes n WHERE n.id = @id;
 SELECT coalesce((SELECT a.id FROM allocations a WHERE a.node_id = @node_id AND (a.access_given_at IS NOT NULL OR a.node_released_at IS NULL)
     ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1), '')::text AS id;
 
+-- name: FormerTenancy :one
+-- The node record of the same hardware that a tenant who was root left last, where nothing has proven it clean since, with his allocation: as LastTenancy
+-- finds it, where a snapshot is kept of the node's BMC.
+SELECT d.id AS node_id, t.id AS allocation_id
+FROM nodes d CROSS JOIN LATERAL (SELECT a.id, s.tenant_root FROM allocations a JOIN skus s ON s.id = a.sku_id
+    WHERE a.node_id = d.id AND a.access_given_at IS NOT NULL ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1) t
+WHERE d.id <> @node_id AND d.tenant_left_at IS NOT NULL AND t.tenant_root
+  AND (d.serial = nullif(@serial::text, '') OR lower(d.hardware_uuid) = nullif(lower(@hardware_uuid::text), '') OR d.macs && @macs::text[])
+  AND EXISTS (SELECT FROM node_occupancies o WHERE o.allocation_id = t.id AND o.firmware_snapshot IS NOT NULL)
+ORDER BY d.tenant_left_at DESC, d.id LIMIT 1;
+
 -- name: SecretUses :many
 -- Who else refers to a secret, by its name without a version.
 SELECT ('BMC ' || b.id)::text AS who FROM bmcs b

@@ -242,7 +242,7 @@ func TestCreate_Limits(t *testing.T) {
 		m.freeNode()
 	}
 	r := m.request()
-	r.Policy = allocation.Policy{MaxLaunches: 2, LaunchWindow: time.Hour, MaxReleasing: 1}
+	r.Policy = allocation.Policy{MaxLaunches: 2, LaunchWindow: time.Hour, MaxReleasing: 1, MaxUnpaid: 1}
 	first := m.create(r)
 	m.tx(func(tx *db.Tx) error { return tenancydb.PutQuota(t.Context(), tx, m.project.ID, m.sku.ID, 1) })
 	m.refused(intent.Conflict, "it has 1 of 1 nodes and asks for 1", r)
@@ -258,31 +258,49 @@ func TestCreate_Limits(t *testing.T) {
 	m.refused(intent.Conflict, "has no SSH key", r)
 }
 
-// TestCreate_StopsUnprovenKeys: a tenant who stops the proof of his keys from inside pays nothing, and
-// takes a node out of service each time.
-func TestCreate_StopsUnprovenKeys(t *testing.T) {
+// TestCreate_StopsUnpaidNodes: who gives nodes back before they are active, or stops the proof of his
+// keys from inside, pays nothing and takes a node out of service each time. It does not count what
+// failed by itself, what was paid, or what was given back before it had a node.
+func TestCreate_StopsUnpaidNodes(t *testing.T) {
 	t.Parallel()
 	m := newMarket(t)
 	r := m.request()
-	r.Policy = allocation.Policy{MaxLaunches: 100, LaunchWindow: time.Hour, MaxReleasing: 100}
+	r.Policy = allocation.Policy{MaxLaunches: 100, LaunchWindow: time.Hour, MaxReleasing: 100, MaxUnpaid: 4}
 	m.tx(func(tx *db.Tx) error { return tenancydb.PutQuota(t.Context(), tx, m.project.ID, m.sku.ID, 100) })
-	fail := func(access bool, failure string) {
+	provision := func(access bool) string {
 		m.freeNode()
 		id := m.create(r).Allocation.ID
 		if access {
 			require.NoError(t, allocationdb.GiveAccess(t.Context(), m.store, id))
 		}
+		return id
+	}
+	move := func(id string, to lifecycle.Transition[lifecycle.AllocationStatus], failure string) {
 		m.tx(func(tx *db.Tx) error {
-			_, err := allocationdb.MoveTo(t.Context(), tx, allocationdb.Move{ID: id, To: lifecycle.AllocationAbort, FailureCode: failure, Actor: engine})
+			_, err := allocationdb.MoveTo(t.Context(), tx, allocationdb.Move{ID: id, To: to, FailureCode: failure, Actor: engine})
 			return err
 		})
 	}
-	fail(false, lifecycle.FailureProvision)
-	fail(true, "")
-	for range 10 {
-		fail(true, lifecycle.FailureProvision)
+	move(provision(false), lifecycle.AllocationAbort, lifecycle.FailureProvision)
+	move(provision(true), lifecycle.AllocationAbort, "")
+	for range 3 { // he is charged for them
+		id := provision(true)
+		m.release(id)
+		move(id, lifecycle.AllocationAbort, "")
 	}
-	m.refused(intent.RateLimited, "10 nodes of the billing account failed within 1h0m0s", r)
+	wait := r
+	wait.WaitSeconds = 60
+	for range 5 {
+		m.release(m.create(wait).Allocation.ID)
+	}
+	for range 2 {
+		move(provision(true), lifecycle.AllocationAbort, lifecycle.FailureProvision)
+	}
+	m.release(provision(false))
+	m.release(provision(false))
+	m.refused(intent.RateLimited, "4 nodes of the billing account were given back within 1h0m0s", r)
+	r.Policy.MaxUnpaid = 5
+	provision(false)
 }
 
 // TestCreate_AtOnceTakesDifferentNodes makes all requests of one project at once.

@@ -35,18 +35,17 @@ type Policy struct {
 	// MaxReleasing is how many allocations may be in releasing or release_failed while a new one is
 	// requested.
 	MaxReleasing int
+	// MaxUnpaid is how many nodes may have been provisioned for nothing within the last hour: given
+	// back before they were active, or failed after the keys were installed. Each was out of service
+	// for a while, and who wants that pays nothing otherwise.
+	MaxUnpaid int
 }
 
-// maxUnproven allocations of a billing account may fail in unprovenWindow between the installation
-// and the proof of their keys. A tenant who stops the proof from inside takes a node out of service
-// and pays nothing.
-const (
-	maxUnproven    = 10
-	unprovenWindow = time.Hour
-)
+// unpaidWindow is the time in which MaxUnpaid counts.
+const unpaidWindow = time.Hour
 
 // DefaultPolicy is used where the settings name no other.
-var DefaultPolicy = Policy{MaxLaunches: 60, LaunchWindow: time.Minute, MaxReleasing: 20}
+var DefaultPolicy = Policy{MaxLaunches: 60, LaunchWindow: time.Minute, MaxReleasing: 20, MaxUnpaid: 5}
 
 // Request asks for one node.
 type Request struct {
@@ -233,17 +232,17 @@ func admitChurn(ctx context.Context, tx *db.Tx, accountID string, policy Policy)
 	if err != nil {
 		return err
 	}
-	churn, err := allocationdb.CountChurn(ctx, tx, accountID, now.Add(-policy.LaunchWindow), now.Add(-unprovenWindow))
+	churn, err := allocationdb.CountChurn(ctx, tx, accountID, now.Add(-policy.LaunchWindow), now.Add(-unpaidWindow))
 	switch {
 	case err != nil:
 		return err
 	case churn.Launched >= policy.MaxLaunches:
 		return &intent.Refusal{Kind: intent.RateLimited, Detail: fmt.Sprintf(
 			"the billing account has requested %d nodes within %s, and may request %d; try again later", churn.Launched, policy.LaunchWindow, policy.MaxLaunches)}
-	case churn.Unproven >= maxUnproven:
+	case churn.Unpaid >= policy.MaxUnpaid:
 		return &intent.Refusal{Kind: intent.RateLimited, Detail: fmt.Sprintf(
-			"%d nodes of the billing account failed within %s after its keys were installed and before they were proven to work; try again later, or ask the operators",
-			churn.Unproven, unprovenWindow)}
+			"%d nodes of the billing account were given back within %s before they were active, or failed after its keys were installed, and %d may be; try again later, or ask the operators",
+			churn.Unpaid, unpaidWindow, policy.MaxUnpaid)}
 	case churn.Releasing >= policy.MaxReleasing:
 		return &intent.Refusal{Kind: intent.Conflict, Detail: fmt.Sprintf(
 			"%d nodes of the billing account are being released, and %d may be at a time; wait until some of them are clean", churn.Releasing, policy.MaxReleasing)}

@@ -217,10 +217,12 @@ type Worker struct {
 // Allocation limits how nodes are given to tenants.
 type Allocation struct {
 	// MaxLaunches is how many allocations a billing account may request in LaunchWindow, MaxReleasing how
-	// many of its nodes may be in releasing or release_failed while it requests one.
+	// many of its nodes may be in releasing or release_failed while it requests one, MaxUnpaid how many it
+	// may have had within an hour without paying.
 	MaxLaunches  int           `yaml:"max_launches"`
 	LaunchWindow time.Duration `yaml:"launch_window"`
 	MaxReleasing int           `yaml:"max_releasing"`
+	MaxUnpaid    int           `yaml:"max_unpaid"`
 	// ProvisionDeadline is how long a node may be provisioned after its claim before it is taken back.
 	ProvisionDeadline time.Duration `yaml:"provision_deadline"`
 }
@@ -325,7 +327,7 @@ func Default() Config {
 		Mail:       Mail{Port: 587, TLS: "starttls"},
 		Relay:      Relay{Lease: 30 * time.Second, Poll: 2 * time.Second},
 		Release:    Release{RevokeDeadline: 2 * time.Minute, MaxDeliver: 5},
-		Allocation: Allocation{MaxLaunches: 60, LaunchWindow: time.Minute, MaxReleasing: 20, ProvisionDeadline: 30 * time.Minute},
+		Allocation: Allocation{MaxLaunches: 60, LaunchWindow: time.Minute, MaxReleasing: 20, MaxUnpaid: 5, ProvisionDeadline: 30 * time.Minute},
 		Sweep:      Sweep{Every: 15 * time.Second, Settle: 15 * time.Second, Quiet: 30 * time.Second},
 		Reconcile: Reconcile{
 			Every: 5 * time.Minute, NewSites: 15 * time.Second, QuarantinePercent: 5, BMCProbes: 500, BMCLogins: 20,

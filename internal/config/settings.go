@@ -86,6 +86,7 @@ func settings(c *Config) *pflag.FlagSet {
 	num(&c.Allocation.MaxLaunches, "allocation-max-launches", "how many allocations a billing account may request in allocation-launch-window")
 	fs.DurationVar(&c.Allocation.LaunchWindow, "allocation-launch-window", c.Allocation.LaunchWindow, "the time in which a billing account may request allocation-max-launches allocations")
 	num(&c.Allocation.MaxReleasing, "allocation-max-releasing", "how many nodes of a billing account may be in releasing while it requests another")
+	num(&c.Allocation.MaxUnpaid, "allocation-max-unpaid", "how many nodes a billing account may have had for nothing within an hour while it requests another: given back before they were active, or failed after its keys were installed")
 	fs.DurationVar(&c.Allocation.ProvisionDeadline, "allocation-provision-deadline", c.Allocation.ProvisionDeadline, "how long a node may be provisioned after its claim before it is taken back and cleaned")
 	str(&c.NetworkProbe.Targets, "network-probe-targets", "what nodes of tenants must not reach besides what Slipway knows, as NAME=HOST:PORT separated by commas")
 	str(&c.NetworkProbe.Allowed, "network-probe-allowed", "names of targets, or first words of names such as maas, bmc and node, that nodes of tenants may reach, separated by commas")

@@ -249,6 +249,7 @@ func (a Allocation) validate(v *validator) {
 	v.between("allocation.max_launches", a.MaxLaunches, 1, 100000)
 	v.within("allocation.launch_window", a.LaunchWindow, time.Second, time.Hour)
 	v.between("allocation.max_releasing", a.MaxReleasing, 1, 100000)
+	v.between("allocation.max_unpaid", a.MaxUnpaid, 1, 100000)
 	v.within("allocation.provision_deadline", a.ProvisionDeadline, 5*time.Minute, 4*time.Hour)
 }
 

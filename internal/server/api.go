@@ -54,6 +54,7 @@ func (a *App) httpAPI() (*op.API, error) {
 		Portal: browsers,
 		Launch: allocation.Policy{
 			MaxLaunches: a.Config.Allocation.MaxLaunches, LaunchWindow: a.Config.Allocation.LaunchWindow, MaxReleasing: a.Config.Allocation.MaxReleasing,
+			MaxUnpaid: a.Config.Allocation.MaxUnpaid,
 		},
 		Events: tenancy.EventsConfig{Secrets: a.Secrets, Rule: a.webhookRule, NewSecret: webhook.NewSecret},
 		Health: a.Health, Metrics: a.Metrics,

@@ -177,8 +177,9 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 		return err
 	}
 	host, _ := os.Hostname()
+	jobs := temporalx.Jobs{Client: a.Temporal, TaskQueue: a.Config.Temporal.TaskQueue}
 	r := &relay.Relay{
-		Store: a.Store, Starter: temporalx.Jobs{Client: a.Temporal, TaskQueue: a.Config.Temporal.TaskQueue},
+		Store: a.Store, Starter: jobs, Claims: jobs,
 		Tasks: temporalx.Completions{Client: a.Temporal, Namespace: a.Config.Temporal.Namespace},
 		Name:  fmt.Sprintf("%s/%d", host, os.Getpid()), Log: a.Log, Poll: a.Config.Relay.Poll, Lease: a.Config.Relay.Lease,
 		Started: a.counter("slipway_relay_started_total", "Workflows started from the outbox."),

@@ -51,6 +51,18 @@ type Jobs struct {
 	TaskQueue string
 }
 
+// WakeClaim tells the job of a request that a node became free. A job that does not run is told
+// nothing, and that is no error: it looks for a node when it begins.
+func (j Jobs) WakeClaim(ctx context.Context, jobID string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	err := j.Client.SignalWorkflow(ctx, contract.JobWorkflowID(contract.KindAllocationProvision, jobID), "", contract.SignalNodeFree, nil)
+	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
+		return nil
+	}
+	return err
+}
+
 const startTimeout = 10 * time.Second
 
 // StartJob starts a job's workflow under its deterministic id. One that runs

@@ -239,7 +239,7 @@ func nodeOf(in []any) string {
 // allocate takes a node from the request over an active allocation to its end. It returns the ids of
 // the two workflows.
 func (m *allocationMarket) allocate(ctx context.Context, i int) (workflows [2]string, err error) {
-	policy := allocation.Policy{MaxLaunches: 1 << 20, LaunchWindow: time.Minute, MaxReleasing: 1 << 20}
+	policy := allocation.Policy{MaxLaunches: 1 << 20, LaunchWindow: time.Minute, MaxReleasing: 1 << 20, MaxUnpaid: 1 << 20}
 	var made allocation.Accepted
 	var released allocation.Released
 	err = m.rig.Store.Tx(ctx, func(tx *db.Tx) (err error) {

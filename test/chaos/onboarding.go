@@ -59,6 +59,7 @@ func deployedUndone() []string {
 func straight() []Point {
 	return remote(
 		lifecycle.StageLoadSiteConfig, "LoadSiteConfig", lifecycle.StageResolvePower, "ResolvePowerCredentials",
+		lifecycle.StageResolvePower, "CompareFormerSettings",
 		lifecycle.StageCreateOrFind, "CreateOrFindMachine", lifecycle.StageCommission, "CommissionMachine",
 		lifecycle.StageWaitReady, "WaitForReady", lifecycle.StageConfigureStorage, "ConfigureStorage",
 		lifecycle.StageApplyRoCE, "ApplyRoCE", lifecycle.StageEnsurePXE, "EnsurePXEInterfaceAuto",

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/slipway-cloud/slipway/activities/agenttask"
@@ -38,7 +39,7 @@ var (
 
 // claim waits for a node. A release that is asked for meanwhile ends the wait.
 func claim(ctx workflow.Context, s *ProvisionState) error {
-	f, err := stage.Do(ctx, stage.KindQueue, "claim a node", allocs.ClaimNode, s.ref(lifecycle.StageClaimNode))
+	f, err := s.claimWhenFree(ctx)
 	if err != nil {
 		return err
 	}
@@ -50,6 +51,29 @@ func claim(ctx workflow.Context, s *ProvisionState) error {
 		return stage.Cancel("its release was asked for")
 	}
 	return nil
+}
+
+// claimWhenFree has Temporal look for a node later and later, and looks at once when the job is told
+// that one became free. A try that is called off may have taken the node: the next one finds that.
+func (s *ProvisionState) claimWhenFree(ctx workflow.Context) (contract.AllocationFacts, error) {
+	free := workflow.GetSignalChannel(ctx, contract.SignalNodeFree)
+	for {
+		var f contract.AllocationFacts
+		try, callOff := workflow.WithCancel(ctx)
+		result := stage.Start(try, stage.KindQueue, "claim a node", allocs.ClaimNode, s.ref(lifecycle.StageClaimNode))
+		told := false
+		workflow.NewSelector(ctx).
+			AddFuture(result, func(workflow.Future) {}).
+			AddReceive(free, func(c workflow.ReceiveChannel, _ bool) { c.Receive(ctx, nil); told = true }).
+			Select(ctx)
+		callOff()
+		err := result.Get(ctx, &f)
+		if err == nil || !told || !temporal.IsCanceledError(err) || ctx.Err() != nil {
+			return f, err
+		}
+		for free.ReceiveAsync(nil) { // what was told of other nodes meanwhile is one look
+		}
+	}
 }
 
 // unlessReleased runs a stage unless the release of the allocation has been asked for: between any two

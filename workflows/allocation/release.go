@@ -21,9 +21,13 @@ type ReleaseState struct {
 	Cleaning decommission.State `json:"cleaning,omitzero"`
 	Revoke   contract.TaskTries `json:"revoke,omitzero"`
 	// Access is lifecycle.AccessRevoked once the tenant's access is proven to have ended, by AccessProof.
-	Access      string                 `json:"access,omitempty"`
-	AccessProof string                 `json:"access_proof,omitempty"`
-	Settings    contract.SettingsFacts `json:"settings,omitzero"`
+	Access      string `json:"access,omitempty"`
+	AccessProof string `json:"access_proof,omitempty"`
+	// OffAt is when the machine was last read off, where that alone is the proof.
+	OffAt *time.Time `json:"off_at,omitempty"`
+	// EraseAsked is set once MAAS was asked to erase the machine, so that its power is MAAS's.
+	EraseAsked bool                   `json:"erase_asked,omitempty"`
+	Settings   contract.SettingsFacts `json:"settings,omitzero"`
 	// Rotated is set once the BMC takes another password than the tenant may have learnt.
 	Rotated bool `json:"rotated,omitempty"`
 }
@@ -138,9 +142,9 @@ func releaseStages() []stage.Stage[ReleaseState] {
 			Doc: "read the allocation and its node, and close the tenant's terminals: there are none yet"},
 		{Name: lifecycle.StageRevokeAccess, Weight: 3, Deadline: 30 * time.Minute, DeadlineClass: lifecycle.FailAccessUnconfirmed, Waits: true, Run: revokeAccess,
 			Doc: "end the tenant's access and prove it from outside; without a proof in time the machine's power is cut"},
-		{Name: lifecycle.StageStopUsage, Weight: 1, Deadline: shortDeadline, Run: stopUsage,
+		{Name: lifecycle.StageStopUsage, Weight: 1, Deadline: shortDeadline, Run: whileOff(lifecycle.StageStopUsage, stopUsage),
 			Doc: "end what the tenant is charged"},
-		{Name: lifecycle.StageDetachStorage, Weight: 1, Deadline: shortDeadline, Run: detachStorage,
+		{Name: lifecycle.StageDetachStorage, Weight: 1, Deadline: shortDeadline, Run: whileOff(lifecycle.StageDetachStorage, detachStorage),
 			Doc: "detach the tenant's storage: there is none yet"},
 	}
 	for _, name := range []string{
@@ -186,15 +190,16 @@ func cleaningStage(name string) stage.Stage[ReleaseState] {
 		return skip(s)
 	}
 	run := out.Run
-	out.Run = func(ctx workflow.Context, s *ReleaseState) error {
+	out.Run = whileOff(name, func(ctx workflow.Context, s *ReleaseState) error {
 		if why := s.Cleaning.ReleaseForbidden(); why != "" {
 			return stage.Fail(lifecycle.FailConfiguration, "%s; remove the assignment, and decommission the node", why)
 		}
 		if err := s.occupy(ctx, name, lifecycle.OccupancySanitizing); err != nil {
 			return err
 		}
+		s.EraseAsked = s.EraseAsked || name == lifecycle.StageReleaseMAAS
 		return run(ctx, s)
-	}
+	})
 	return out
 }
 

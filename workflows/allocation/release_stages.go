@@ -79,6 +79,7 @@ func revokeAccess(ctx workflow.Context, s *ReleaseState) error {
 		// The agent could not prove it, so it cleans nothing either.
 		s.Cleaning.Request.Mode = lifecycle.ModeReimage
 	}
+	s.readOff(ctx)
 	return s.endAccess(ctx, at, lifecycle.AccessRevoked, proof)
 }
 

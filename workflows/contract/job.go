@@ -34,6 +34,9 @@ var JobKinds = []JobKind{
 	KindOnboarding, KindBMCRotation, KindDecommission, KindNodeOperation, KindAgentReissue, KindAgentUpdate, KindAllocationProvision, KindAllocationRelease,
 }
 
+// SignalNodeFree tells the job of a request that waits that a node became free.
+const SignalNodeFree = "node_free"
+
 // TaskQueue is the task queue of all job workflows and their activities.
 const TaskQueue = "slipway"
 

@@ -1,6 +1,7 @@
 package onboarding
 
 import (
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -26,7 +27,7 @@ func stages() []stage.Stage[State] {
 		{Name: lifecycle.StageLoadSiteConfig, Weight: 1, Deadline: 5 * time.Minute, Run: loadSiteConfig,
 			Doc: "read site, profile and SKU, and prove that MAAS can do what they ask"},
 		{Name: lifecycle.StageResolvePower, Weight: 1, Deadline: 10 * time.Minute, Skip: skipManual, Run: resolvePower,
-			Doc: "resolve the BMC login, check its certificate, read the system's identity"},
+			Observe: observePower, Adoptable: []string{}, Doc: "resolve the BMC login, check its certificate, read the system's identity, and compare a BMC that a former tenant could change"},
 		{Name: lifecycle.StageCreateOrFind, Weight: 2, Deadline: 15 * time.Minute, Skip: skipManual, Run: createOrFind, Undo: removeCreated, VerifyUndo: verifyRecordRemoved,
 			Doc: "find the machine in MAAS or create it"},
 		{Name: lifecycle.StageCommission, Weight: 2, Deadline: 10 * time.Minute, Skip: skipManual, Run: commission, Undo: abortCommissioning, VerifyUndo: verifyNotCommissioning,
@@ -140,10 +141,38 @@ func resolvePower(ctx workflow.Context, s *State) error {
 		CAPEM: s.Site.Site.BMCCAPEM, TrustFirstPin: s.Site.Site.TrustFirstBMCPin,
 	}
 	f, err := stage.Do(ctx, stage.KindBMCCall, "log in to the BMC and identify", bmc.ResolvePowerCredentials, in)
-	if err == nil {
-		s.BMC = f
+	if err != nil {
+		return err
+	}
+	s.BMC = f
+	return compareFormerTenant(ctx, s)
+}
+
+// changeFormerTenant names the change that had an onboarding compare the BMC of a machine that comes
+// back with what it was before its last tenant.
+const changeFormerTenant = "onboarding-former-tenant"
+
+// compareFormerTenant fails with firmware_changed where the BMC is another one than before the last
+// tenant of the machine's former record.
+func compareFormerTenant(ctx workflow.Context, s *State) error {
+	if workflow.GetVersion(ctx, changeFormerTenant, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+		return nil
+	}
+	in := bmcact.FormerIn{JobRef: s.Job.At(lifecycle.StageResolvePower), CAPEM: s.Site.Site.BMCCAPEM, BMC: s.BMC}
+	f, err := stage.Do(ctx, stage.KindBMCCall, "compare the BMC with what it was before its last tenant", bmc.CompareFormerSettings, in)
+	if err == nil && len(f.Changed) > 0 {
+		err = stage.Fail(lifecycle.FailFirmwareChanged, "a tenant has left this machine, and its BMC shows other settings than before: %s", strings.Join(f.Changed, "; "))
 	}
 	return err
+}
+
+// observePower lets an operator accept, at a risk, a BMC that was identified and is not what it was
+// before its last tenant. It reads nothing: the stage itself always runs.
+func observePower(_ workflow.Context, s *State) (stage.Observation, error) {
+	if s.BMC.BMCID == "" {
+		return stage.Observation{}, stage.Fail(lifecycle.FailBMCUnreachable, "the BMC has not been identified, so that nothing of it can be accepted")
+	}
+	return stage.Observation{State: "the BMC as it is"}, nil
 }
 
 func createOrFind(ctx workflow.Context, s *State) error {

@@ -70,6 +70,8 @@ type pair struct {
 
 // pairs is the list as it is meant, written down apart from the stages' table.
 var pairs = []pair{
+	{lifecycle.StageResolvePower, "the BMC as it is", false, false, false},
+
 	{lifecycle.StageCommission, "Commissioning", false, false, true}, {lifecycle.StageCommission, "Testing", false, false, true},
 	{lifecycle.StageCommission, "Ready", false, false, true}, {lifecycle.StageCommission, "Allocated", false, false, true},
 	{lifecycle.StageCommission, "Deploying", false, false, true}, {lifecycle.StageCommission, "Deployed", false, false, true},
@@ -96,7 +98,8 @@ var pairs = []pair{
 
 // lookingFor is the activity by which a stage observes.
 var lookingFor = map[string]string{
-	lifecycle.StageCommission: "ObserveMachine", lifecycle.StageWaitReady: "ObserveMachine", lifecycle.StageConfigureStorage: "ConfigureStorage",
+	lifecycle.StageResolvePower: "CreateOrFindMachine", // it looks at what it kept itself
+	lifecycle.StageCommission:   "ObserveMachine", lifecycle.StageWaitReady: "ObserveMachine", lifecycle.StageConfigureStorage: "ConfigureStorage",
 	lifecycle.StageApplyRoCE: "ApplyRoCE", lifecycle.StageEnsurePXE: "EnsurePXEInterfaceAuto", lifecycle.StageDeploy: "DeployMachine",
 	lifecycle.StageWaitDeployed: "ObserveMachine", lifecycle.StageWaitHWSync: "WaitForHardwareSync",
 }
@@ -104,6 +107,7 @@ var lookingFor = map[string]string{
 func (c pair) job(t *testing.T) *parkedJob {
 	t.Helper()
 	p := parkedAt(t, c.stage, State{
+		BMC:     contract.BMCFacts{BMCID: "bmc_1"},
 		Machine: contract.MachineFacts{SystemID: "abc", Status: "Ready"},
 		Site:    contract.SiteFacts{Profile: spec.ProfileSpec{RequireHWSync: true, EnablePhase2RoCE: true}.WithDefaults()},
 	})

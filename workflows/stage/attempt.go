@@ -197,6 +197,18 @@ func failureOf(err error) contract.Failure {
 	return f
 }
 
+// Explain adds a text to the message of a failure, for operators. An error that ends a stage without a
+// failure stays as it is.
+func Explain(err error, text string) error {
+	var b *goToStage
+	var c *cancelJob
+	if err == nil || errors.As(err, &b) || errors.As(err, &c) || Unfinished(err) {
+		return err
+	}
+	f := failureOf(err)
+	return Fail(f.Class, "%s; %s", f.Message, text)
+}
+
 // ClassOf is the failure class of an error as the runner reads it; "" for none.
 func ClassOf(err error) lifecycle.FailureClass {
 	if err == nil {

@@ -129,12 +129,17 @@ func timeLeft(ctx workflow.Context) time.Duration {
 // Temporal Web UI. act is a method of a nil pointer to an activity struct.
 func Do[I, O any](ctx workflow.Context, k Kind, summary string, act func(context.Context, I) (O, error), in I) (O, error) {
 	var out O
+	err := Start(ctx, k, summary, act, in).Get(ctx, &out)
+	return out, err
+}
+
+// Start is Do for what goes on while the workflow waits for something else as well.
+func Start[I, O any](ctx workflow.Context, k Kind, summary string, act func(context.Context, I) (O, error), in I) workflow.Future {
 	if ref, ok := any(&in).(interface{ SetPass(pass int) }); ok {
 		ref.SetPass(passOf(ctx))
 	}
 	ctx = workflow.WithActivityOptions(ctx, options(k, summary, timeLeft(ctx)))
-	err := workflow.ExecuteActivity(ctx, act, in).Get(ctx, &out)
-	return out, err
+	return workflow.ExecuteActivity(ctx, act, in)
 }
 
 // quickDB is for local activities: a database write of milliseconds. When

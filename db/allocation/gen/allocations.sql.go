@@ -20,33 +20,34 @@ SELECT (SELECT count(*) FROM projects p JOIN allocations a ON a.project_id = p.i
     (SELECT count(*) FROM projects p JOIN allocations a ON a.project_id = p.id
         WHERE p.billing_account_id = $1 AND a.requested_at > $2::timestamptz)::integer AS launched,
     (SELECT count(*) FROM projects p JOIN allocations a ON a.project_id = p.id
-        WHERE p.billing_account_id = $1 AND a.requested_at > $3          AND a.access_given_at > $4::timestamptz AND a.start_time IS NULL AND a.failure_code <> '')::integer AS unproven
+        WHERE p.billing_account_id = $1 AND a.requested_at > $3          AND a.start_time IS NULL AND (a.release_requested_at > $4::timestamptz
+                OR a.access_given_at > $4::timestamptz AND a.failure_code <> ''))::integer AS unpaid
 `
 
 type AccountChurnParams struct {
-	BillingAccountID                               string
-	Since                                          time.Time
-	UnprovenSincetimestamptz2DayspgCataloginterval time.Time
-	UnprovenSince                                  time.Time
+	BillingAccountID                             string
+	Since                                        time.Time
+	UnpaidSincetimestamptz2DayspgCataloginterval time.Time
+	UnpaidSince                                  time.Time
 }
 
 type AccountChurnRow struct {
 	Releasing int
 	Launched  int
-	Unproven  int
+	Unpaid    int
 }
 
-// What a billing account has in releasing, what it has started since a moment, and what failed between its keys and their proof: whoever logs in at once
-// can stop the proof. Each count reads its own index, and never all that the account ever had. A request waits for a node for a day at most.
+// What a billing account has in releasing, what it has started since a moment, and the nodes that it had for nothing: given back before they were active,
+// or failed between their keys and the proof of these, which whoever logs in at once can stop. Each count reads its own index, and never all that the account ever had. A request waits for a node for a day at most.
 func (q *Queries) AccountChurn(ctx context.Context, arg AccountChurnParams) (AccountChurnRow, error) {
 	row := q.db.QueryRow(ctx, accountChurn,
 		arg.BillingAccountID,
 		arg.Since,
-		arg.UnprovenSincetimestamptz2DayspgCataloginterval,
-		arg.UnprovenSince,
+		arg.UnpaidSincetimestamptz2DayspgCataloginterval,
+		arg.UnpaidSince,
 	)
 	var i AccountChurnRow
-	err := row.Scan(&i.Releasing, &i.Launched, &i.Unproven)
+	err := row.Scan(&i.Releasing, &i.Launched, &i.Unpaid)
 	return i, err
 }
 
@@ -206,6 +207,55 @@ func (q *Queries) AllocationsWithoutJob(ctx context.Context, arg AllocationsWith
 			return nil, err
 		}
 		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const capChargesByFindings = `-- name: CapChargesByFindings :many
+UPDATE allocations a SET charge_capped_at = r.began_at - interval '300 seconds', version = a.version + 1, updated_at = now()
+FROM (SELECT max(s.began_at) AS began_at FROM restores s) r, drift_findings f
+WHERE a.site_id = $1::text AND a.status = 'active' AND a.charge_capped_at IS NULL AND a.requested_at < r.began_at
+  AND f.node_id = a.node_id AND f.status = 'open' AND f.detector = $2 AND f.streak >= $3::integer AND f.key LIKE '%/' || a.id
+  AND f.last_seen_at > r.began_at
+RETURNING a.id, a.node_id, a.version, f.message
+`
+
+type CapChargesByFindingsParams struct {
+	SiteID   string
+	Detector string
+	Confirm  int
+}
+
+type CapChargesByFindingsRow struct {
+	ID      string
+	NodeID  *string
+	Version int64
+	Message string
+}
+
+// Active allocations of before the last restore whose machine MAAS has marked for nobody or for another allocation: their charge ends with what was
+// charged. The key of the finding names the allocation that was found.
+func (q *Queries) CapChargesByFindings(ctx context.Context, arg CapChargesByFindingsParams) ([]CapChargesByFindingsRow, error) {
+	rows, err := q.db.Query(ctx, capChargesByFindings, arg.SiteID, arg.Detector, arg.Confirm)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CapChargesByFindingsRow{}
+	for rows.Next() {
+		var i CapChargesByFindingsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.NodeID,
+			&i.Version,
+			&i.Message,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -149,6 +149,20 @@ func (q *Queries) DeleteReserve(ctx context.Context, arg DeleteReserveParams) (i
 	return result.RowsAffected(), nil
 }
 
+const endWake = `-- name: EndWake :exec
+UPDATE claim_wakes SET woken_at = clock_timestamp(), allocation_id = $1 WHERE node_id = $2
+`
+
+type EndWakeParams struct {
+	AllocationID *string
+	NodeID       string
+}
+
+func (q *Queries) EndWake(ctx context.Context, arg EndWakeParams) error {
+	_, err := q.db.Exec(ctx, endWake, arg.AllocationID, arg.NodeID)
+	return err
+}
+
 const enterOccupancy = `-- name: EnterOccupancy :exec
 WITH ended AS (
     UPDATE node_occupancies o SET until = clock_timestamp()
@@ -244,6 +258,38 @@ func (q *Queries) ListReserves(ctx context.Context, skuIds []string) ([]SKUReser
 			&i.Nodes,
 			&i.UpdatedAt,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockFreedNodes = `-- name: LockFreedNodes :many
+SELECT w.node_id, n.sku_id::text AS sku_id, n.site_id FROM claim_wakes w JOIN nodes n ON n.id = w.node_id
+WHERE w.woken_at IS NULL AND n.sku_id IS NOT NULL ORDER BY w.freed_at LIMIT $1 FOR NO KEY UPDATE OF w
+`
+
+type LockFreedNodesRow struct {
+	NodeID string
+	SKUID  string
+	SiteID string
+}
+
+// Nodes that became free and of which no request was told yet. Whoever tells requests does so alone, or two would tell the same one.
+func (q *Queries) LockFreedNodes(ctx context.Context, maxRows int32) ([]LockFreedNodesRow, error) {
+	rows, err := q.db.Query(ctx, lockFreedNodes, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LockFreedNodesRow{}
+	for rows.Next() {
+		var i LockFreedNodesRow
+		if err := rows.Scan(&i.NodeID, &i.SKUID, &i.SiteID); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -440,4 +486,31 @@ func (q *Queries) TakeNode(ctx context.Context, arg TakeNodeParams) (string, err
 	var id string
 	err := row.Scan(&id)
 	return id, err
+}
+
+const waitingRequest = `-- name: WaitingRequest :one
+SELECT a.id AS allocation_id, j.id AS job_id FROM allocations a
+JOIN jobs j ON j.resource_kind = 'allocation' AND j.resource_id = a.id AND j.status IN ('pending', 'running')
+WHERE a.status = 'requested' AND a.sku_id = $1 AND (a.site_id IS NULL OR a.site_id = $2::text) AND a.queue_deadline_at > now()
+  AND NOT EXISTS (SELECT FROM claim_wakes w WHERE w.allocation_id = a.id AND w.woken_at > clock_timestamp() - make_interval(secs => $3::float8))
+ORDER BY a.id LIMIT 1
+`
+
+type WaitingRequestParams struct {
+	SKUID        string
+	SiteID       string
+	QuietSeconds float64
+}
+
+type WaitingRequestRow struct {
+	AllocationID string
+	JobID        string
+}
+
+// The request that has waited longest for such a node and that was not told of another one within the last seconds, with its job.
+func (q *Queries) WaitingRequest(ctx context.Context, arg WaitingRequestParams) (WaitingRequestRow, error) {
+	row := q.db.QueryRow(ctx, waitingRequest, arg.SKUID, arg.SiteID, arg.QuietSeconds)
+	var i WaitingRequestRow
+	err := row.Scan(&i.AllocationID, &i.JobID)
+	return i, err
 }

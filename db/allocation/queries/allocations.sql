@@ -107,6 +107,16 @@ UPDATE allocations a SET condition = CASE WHEN s.message IS NULL THEN 'ok' ELSE 
 FROM seen s WHERE s.id = a.id AND (s.message IS NOT NULL AND a.condition = 'ok'
     OR s.message IS NULL AND a.condition = 'maintenance_required' AND a.condition_reason LIKE 'the node reports: %');
 
+-- name: CapChargesByFindings :many
+-- Active allocations of before the last restore whose machine MAAS has marked for nobody or for another allocation: their charge ends with what was
+-- charged. The key of the finding names the allocation that was found.
+UPDATE allocations a SET charge_capped_at = r.began_at - interval '300 seconds', version = a.version + 1, updated_at = now()
+FROM (SELECT max(s.began_at) AS began_at FROM restores s) r, drift_findings f
+WHERE a.site_id = @site_id::text AND a.status = 'active' AND a.charge_capped_at IS NULL AND a.requested_at < r.began_at
+  AND f.node_id = a.node_id AND f.status = 'open' AND f.detector = @detector AND f.streak >= @confirm::integer AND f.key LIKE '%/' || a.id
+  AND f.last_seen_at > r.began_at
+RETURNING a.id, a.node_id, a.version, f.message;
+
 -- name: SetTags :one
 UPDATE allocations SET tags = @tags, name = @name, version = version + 1, updated_at = now() WHERE id = @id AND version = @version RETURNING *;
 
@@ -150,15 +160,16 @@ SELECT sku_id, count(*)::integer AS nodes FROM allocations
 WHERE project_id = @project_id AND status NOT IN ('released', 'failed') GROUP BY sku_id;
 
 -- name: AccountChurn :one
--- What a billing account has in releasing, what it has started since a moment, and what failed between its keys and their proof: whoever logs in at once
--- can stop the proof. Each count reads its own index, and never all that the account ever had. A request waits for a node for a day at most.
+-- What a billing account has in releasing, what it has started since a moment, and the nodes that it had for nothing: given back before they were active,
+-- or failed between their keys and the proof of these, which whoever logs in at once can stop. Each count reads its own index, and never all that the account ever had. A request waits for a node for a day at most.
 SELECT (SELECT count(*) FROM projects p JOIN allocations a ON a.project_id = p.id
         WHERE p.billing_account_id = @billing_account_id AND a.status IN ('releasing', 'release_failed'))::integer AS releasing,
     (SELECT count(*) FROM projects p JOIN allocations a ON a.project_id = p.id
         WHERE p.billing_account_id = @billing_account_id AND a.requested_at > @since::timestamptz)::integer AS launched,
     (SELECT count(*) FROM projects p JOIN allocations a ON a.project_id = p.id
-        WHERE p.billing_account_id = @billing_account_id AND a.requested_at > @unproven_since::timestamptz - interval '2 days'
-            AND a.access_given_at > @unproven_since::timestamptz AND a.start_time IS NULL AND a.failure_code <> '')::integer AS unproven;
+        WHERE p.billing_account_id = @billing_account_id AND a.requested_at > @unpaid_since::timestamptz - interval '2 days'
+            AND a.start_time IS NULL AND (a.release_requested_at > @unpaid_since::timestamptz
+                OR a.access_given_at > @unpaid_since::timestamptz AND a.failure_code <> ''))::integer AS unpaid;
 
 -- name: AllocationsDue :many
 -- One whose release was asked for already would keep its place in the list until its job stops. A clock that jumps ahead alone ends nothing.

@@ -20,6 +20,22 @@ WHERE nodes.id = (
     ORDER BY n.id LIMIT 1 FOR NO KEY UPDATE OF n)
 RETURNING id, site_id;
 
+-- name: LockFreedNodes :many
+-- Nodes that became free and of which no request was told yet. Whoever tells requests does so alone, or two would tell the same one.
+SELECT w.node_id, n.sku_id::text AS sku_id, n.site_id FROM claim_wakes w JOIN nodes n ON n.id = w.node_id
+WHERE w.woken_at IS NULL AND n.sku_id IS NOT NULL ORDER BY w.freed_at LIMIT @max_rows FOR NO KEY UPDATE OF w;
+
+-- name: WaitingRequest :one
+-- The request that has waited longest for such a node and that was not told of another one within the last seconds, with its job.
+SELECT a.id AS allocation_id, j.id AS job_id FROM allocations a
+JOIN jobs j ON j.resource_kind = 'allocation' AND j.resource_id = a.id AND j.status IN ('pending', 'running')
+WHERE a.status = 'requested' AND a.sku_id = @sku_id AND (a.site_id IS NULL OR a.site_id = @site_id::text) AND a.queue_deadline_at > now()
+  AND NOT EXISTS (SELECT FROM claim_wakes w WHERE w.allocation_id = a.id AND w.woken_at > clock_timestamp() - make_interval(secs => @quiet_seconds::float8))
+ORDER BY a.id LIMIT 1;
+
+-- name: EndWake :exec
+UPDATE claim_wakes SET woken_at = clock_timestamp(), allocation_id = sqlc.narg('allocation_id') WHERE node_id = @node_id;
+
 -- name: LockReserves :many
 -- Claims of a SKU that has reserves are made one after the other.
 SELECT site_id, nodes FROM sku_reserves WHERE sku_id = @sku_id ORDER BY site_id FOR NO KEY UPDATE;

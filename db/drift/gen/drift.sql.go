@@ -776,7 +776,8 @@ const listNodeFacts = `-- name: ListNodeFacts :many
 SELECT n.id, jsonb_build_object(
     'node', jsonb_build_object('id', n.id, 'lifecycle', n.lifecycle, 'status', n.status, 'hostname', n.hostname, 'serial', n.serial, 'hardware_uuid', n.hardware_uuid, 'macs', n.macs,
         'system_id', coalesce(n.maas_system_id, ''), 'ip_addresses', n.ip_addresses, 'state_changed_at', n.state_changed_at, 'pointer', coalesce(n.allocation_id, ''),
-        'occupant', coalesce((SELECT a.id FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL), '')),
+        'occupant', coalesce((SELECT a.id FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL), ''),
+        'occupied_since', (SELECT a.requested_at FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL)),
     'machine', m.facts || jsonb_build_object('power_address', m.power_address),
     'bmc', CASE WHEN b.id IS NOT NULL THEN jsonb_build_object('id', b.id, 'address', b.address, 'protocol', b.protocol, 'pin_sha256', b.pin_sha256,
         'blocked_at', b.auth_blocked_at, 'blocked_reason', b.auth_blocked_reason) END,
@@ -1217,18 +1218,32 @@ func (q *Queries) PassOfSite(ctx context.Context, siteID string) (Pass, error) {
 }
 
 const probeAddresses = `-- name: ProbeAddresses :many
-(SELECT 'bmc'::text AS kind, b.id, b.address FROM bmcs b JOIN nodes n ON n.id = b.node_id
-    WHERE n.site_id = $1 AND n.status <> 'deleted' ORDER BY (n.id = $2) DESC, md5($3::text || b.id) LIMIT $4)
+(SELECT 'bmc'::text AS kind, b.id, b.address FROM bmcs b JOIN nodes n ON n.id = b.node_id WHERE n.id = $1 AND n.site_id = $2 AND n.status <> 'deleted')
 UNION ALL
-(SELECT 'node'::text, n.id, coalesce(n.ip_addresses[1], h.address)::text FROM nodes n LEFT JOIN heartbeats h ON h.node_id = n.id
-    WHERE n.site_id = $1 AND n.status <> 'deleted' AND n.id <> $2 AND coalesce(n.ip_addresses[1], h.address, '') <> ''
-        AND NOT EXISTS (SELECT FROM nodes o WHERE o.id = $2 AND o.ip_addresses && n.ip_addresses)
-    ORDER BY md5($3::text || n.id) LIMIT $4)
+(SELECT d.kind, d.id, d.address FROM (
+    (SELECT 'bmc'::text AS kind, b.id, b.address FROM nodes n JOIN bmcs b ON b.node_id = n.id
+        WHERE n.site_id = $2 AND n.status <> 'deleted' AND n.id <> $1 AND md5(n.id) >= md5($3::text) ORDER BY md5(n.id) LIMIT $4)
+    UNION ALL
+    (SELECT 'bmc'::text, b.id, b.address FROM nodes n JOIN bmcs b ON b.node_id = n.id
+        WHERE n.site_id = $2 AND n.status <> 'deleted' AND n.id <> $1 AND md5(n.id) < md5($3::text) ORDER BY md5(n.id) LIMIT $4)
+    ) d LIMIT $4)
+UNION ALL
+(SELECT d.kind, d.id, d.address FROM (
+    (SELECT 'node'::text AS kind, n.id, coalesce(n.ip_addresses[1], h.address)::text AS address FROM nodes n LEFT JOIN heartbeats h ON h.node_id = n.id
+        WHERE n.site_id = $2 AND n.status <> 'deleted' AND n.id <> $1 AND coalesce(n.ip_addresses[1], h.address, '') <> ''
+            AND NOT n.ip_addresses && coalesce((SELECT o.ip_addresses FROM nodes o WHERE o.id = $1), '{}')
+            AND md5(n.id) >= md5($3::text) ORDER BY md5(n.id) LIMIT $4)
+    UNION ALL
+    (SELECT 'node'::text, n.id, coalesce(n.ip_addresses[1], h.address)::text FROM nodes n LEFT JOIN heartbeats h ON h.node_id = n.id
+        WHERE n.site_id = $2 AND n.status <> 'deleted' AND n.id <> $1 AND coalesce(n.ip_addresses[1], h.address, '') <> ''
+            AND NOT n.ip_addresses && coalesce((SELECT o.ip_addresses FROM nodes o WHERE o.id = $1), '{}')
+            AND md5(n.id) < md5($3::text) ORDER BY md5(n.id) LIMIT $4)
+    ) d LIMIT $4)
 `
 
 type ProbeAddressesParams struct {
-	SiteID  string
 	NodeID  string
+	SiteID  string
 	Seed    string
 	MaxRows int32
 }
@@ -1239,11 +1254,12 @@ type ProbeAddressesRow struct {
 	Address string
 }
 
-// Where BMCs and other nodes are, as their records say. Nodes behind one address with the node that is asked are left out.
+// Where BMCs and other nodes are, as their records say. Nodes behind one address with the node that is asked are left out. Nodes stand in an order of
+// their own by chance (nodes_by_chance); the seed says where to begin, so that what is drawn is read and nothing else is.
 func (q *Queries) ProbeAddresses(ctx context.Context, arg ProbeAddressesParams) ([]ProbeAddressesRow, error) {
 	rows, err := q.db.Query(ctx, probeAddresses,
-		arg.SiteID,
 		arg.NodeID,
+		arg.SiteID,
 		arg.Seed,
 		arg.MaxRows,
 	)

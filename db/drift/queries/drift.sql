@@ -47,7 +47,8 @@ WHERE m.site_id = @site_id AND m.system_id = a.system_id AND m.power_address <> 
 SELECT n.id, jsonb_build_object(
     'node', jsonb_build_object('id', n.id, 'lifecycle', n.lifecycle, 'status', n.status, 'hostname', n.hostname, 'serial', n.serial, 'hardware_uuid', n.hardware_uuid, 'macs', n.macs,
         'system_id', coalesce(n.maas_system_id, ''), 'ip_addresses', n.ip_addresses, 'state_changed_at', n.state_changed_at, 'pointer', coalesce(n.allocation_id, ''),
-        'occupant', coalesce((SELECT a.id FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL), '')),
+        'occupant', coalesce((SELECT a.id FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL), ''),
+        'occupied_since', (SELECT a.requested_at FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL)),
     'machine', m.facts || jsonb_build_object('power_address', m.power_address),
     'bmc', CASE WHEN b.id IS NOT NULL THEN jsonb_build_object('id', b.id, 'address', b.address, 'protocol', b.protocol, 'pin_sha256', b.pin_sha256,
         'blocked_at', b.auth_blocked_at, 'blocked_reason', b.auth_blocked_reason) END,
@@ -90,14 +91,29 @@ SELECT jsonb_build_object('asked', t.args, 'output', t.result -> 'output', 'at',
 WHERE t.node_id = @node_id AND t.kind = @kind AND t.status = 'succeeded' ORDER BY t.id DESC LIMIT 1;
 
 -- name: ProbeAddresses :many
--- Where BMCs and other nodes are, as their records say. Nodes behind one address with the node that is asked are left out.
-(SELECT 'bmc'::text AS kind, b.id, b.address FROM bmcs b JOIN nodes n ON n.id = b.node_id
-    WHERE n.site_id = @site_id AND n.status <> 'deleted' ORDER BY (n.id = @node_id) DESC, md5(@seed::text || b.id) LIMIT @max_rows)
+-- Where BMCs and other nodes are, as their records say. Nodes behind one address with the node that is asked are left out. Nodes stand in an order of
+-- their own by chance (nodes_by_chance); the seed says where to begin, so that what is drawn is read and nothing else is.
+(SELECT 'bmc'::text AS kind, b.id, b.address FROM bmcs b JOIN nodes n ON n.id = b.node_id WHERE n.id = @node_id AND n.site_id = @site_id AND n.status <> 'deleted')
 UNION ALL
-(SELECT 'node'::text, n.id, coalesce(n.ip_addresses[1], h.address)::text FROM nodes n LEFT JOIN heartbeats h ON h.node_id = n.id
-    WHERE n.site_id = @site_id AND n.status <> 'deleted' AND n.id <> @node_id AND coalesce(n.ip_addresses[1], h.address, '') <> ''
-        AND NOT EXISTS (SELECT FROM nodes o WHERE o.id = @node_id AND o.ip_addresses && n.ip_addresses)
-    ORDER BY md5(@seed::text || n.id) LIMIT @max_rows);
+(SELECT d.kind, d.id, d.address FROM (
+    (SELECT 'bmc'::text AS kind, b.id, b.address FROM nodes n JOIN bmcs b ON b.node_id = n.id
+        WHERE n.site_id = @site_id AND n.status <> 'deleted' AND n.id <> @node_id AND md5(n.id) >= md5(@seed::text) ORDER BY md5(n.id) LIMIT @max_rows)
+    UNION ALL
+    (SELECT 'bmc'::text, b.id, b.address FROM nodes n JOIN bmcs b ON b.node_id = n.id
+        WHERE n.site_id = @site_id AND n.status <> 'deleted' AND n.id <> @node_id AND md5(n.id) < md5(@seed::text) ORDER BY md5(n.id) LIMIT @max_rows)
+    ) d LIMIT @max_rows)
+UNION ALL
+(SELECT d.kind, d.id, d.address FROM (
+    (SELECT 'node'::text AS kind, n.id, coalesce(n.ip_addresses[1], h.address)::text AS address FROM nodes n LEFT JOIN heartbeats h ON h.node_id = n.id
+        WHERE n.site_id = @site_id AND n.status <> 'deleted' AND n.id <> @node_id AND coalesce(n.ip_addresses[1], h.address, '') <> ''
+            AND NOT n.ip_addresses && coalesce((SELECT o.ip_addresses FROM nodes o WHERE o.id = @node_id), '{}')
+            AND md5(n.id) >= md5(@seed::text) ORDER BY md5(n.id) LIMIT @max_rows)
+    UNION ALL
+    (SELECT 'node'::text, n.id, coalesce(n.ip_addresses[1], h.address)::text FROM nodes n LEFT JOIN heartbeats h ON h.node_id = n.id
+        WHERE n.site_id = @site_id AND n.status <> 'deleted' AND n.id <> @node_id AND coalesce(n.ip_addresses[1], h.address, '') <> ''
+            AND NOT n.ip_addresses && coalesce((SELECT o.ip_addresses FROM nodes o WHERE o.id = @node_id), '{}')
+            AND md5(n.id) < md5(@seed::text) ORDER BY md5(n.id) LIMIT @max_rows)
+    ) d LIMIT @max_rows);
 
 -- name: NodesToProbe :many
 -- Nodes in service whose agent is heard, the one that was asked longest ago first. The addresses are not for a tenant who is root on his node, and what

@@ -23,11 +23,17 @@ type Starter interface {
 	StartJob(ctx context.Context, in contract.JobInput, summary string) (runID string, err error)
 }
 
+// Waker tells the job of a request that a node became free.
+type Waker interface {
+	WakeClaim(ctx context.Context, jobID string) error
+}
+
 // Relay is one relay; Name tells the claims of several apart.
 type Relay struct {
 	Store   *db.Store
 	Starter Starter
 	Tasks   Completer // nil: tasks of nodes are another's business
+	Claims  Waker     // nil: requests that wait for a node are another's business
 	Name    string
 	Log     *slog.Logger
 	// Poll is how long a relay sleeps when nobody wakes it; 0 is 2 s.
@@ -69,14 +75,17 @@ func (r *Relay) Run(ctx context.Context) {
 	if poll == 0 {
 		poll = 2 * time.Second
 	}
-	starts, events := make(chan struct{}, 1), make(chan struct{}, 1)
-	go r.listen(ctx, db.ChannelOutbox, starts, events)
+	starts, events, claims := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	go r.listen(ctx, db.ChannelOutbox, starts, events, claims)
 	// Events go on while Temporal is away and every start waits for it.
 	var both sync.WaitGroup
 	both.Go(func() {
 		r.loop(ctx, poll, events, "events not relayed", func(ctx context.Context) (int, error) { return r.Store.RelayEvents(ctx, eventBatch) })
 	})
 	both.Go(func() { r.loop(ctx, poll, starts, "workflows not started", r.starts) })
+	if r.Claims != nil {
+		both.Go(func() { r.loop(ctx, poll, claims, "requests not told of free nodes", r.wakes) })
+	}
 	if r.Tasks != nil {
 		ends := make(chan struct{}, 1)
 		go r.listen(ctx, db.ChannelTaskEnds, ends)

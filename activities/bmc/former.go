@@ -1,0 +1,56 @@
+package bmc
+
+import (
+	"context"
+	"errors"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// FormerIn is the input of CompareFormerSettings: the BMC, and what it says of its machine.
+type FormerIn struct {
+	contract.JobRef
+	CAPEM string            `json:"ca_pem,omitempty"`
+	BMC   contract.BMCFacts `json:"bmc"`
+}
+
+// CompareFormerSettings compares the BMC of a machine that comes back with the snapshot of before the
+// tenant who left it last: a full_decommission compares nothing, and the machine is a new node. The
+// former record is found by serial number, hardware UUID or MAC address. A BMC that is as it was ends
+// the mark of that record. What cannot be compared, since there is no such record or the BMC shows
+// nothing, changes nothing. It changes nothing on the BMC, and can be repeated.
+func (a *Activities) CompareFormerSettings(ctx context.Context, in FormerIn) (contract.SettingsFacts, error) {
+	n, err := a.Store.Node(ctx, in.NodeID)
+	if err != nil {
+		return contract.SettingsFacts{}, fault.Internal(ctx, err)
+	}
+	former, err := a.Store.FindFormerTenancy(ctx, in.NodeID, db.Hardware{
+		Serial: spec.NormalSerial(in.BMC.Serial), HardwareUUID: in.BMC.UUID, MACs: append(n.MACs, in.BMC.MACs...),
+	})
+	if errors.Is(err, db.ErrNotFound) {
+		return contract.SettingsFacts{Done: true, Note: "no tenant has left this machine without a proof"}, nil
+	}
+	if err != nil {
+		return contract.SettingsFacts{}, fault.Internal(ctx, err)
+	}
+	raw, err := allocationdb.FirmwareSnapshot(ctx, a.Store, former.AllocationID)
+	if err != nil {
+		return contract.SettingsFacts{}, fault.Internal(ctx, err)
+	}
+	ref := contract.AllocationRef{JobRef: in.JobRef, AllocationID: former.AllocationID}
+	out, err := a.compareWith(ctx, SettingsIn{AllocationRef: ref, BMCID: in.BMC.BMCID, CAPEM: in.CAPEM}, raw)
+	if err != nil || !out.Done {
+		return out, err
+	}
+	return out, fault.Internal(ctx, a.Store.Tx(ctx, func(tx *db.Tx) error {
+		now, err := tx.Clock(ctx)
+		if err != nil {
+			return err
+		}
+		return tx.MarkSanitized(ctx, former.NodeID, now)
+	}))
+}
