@@ -183,4 +183,9 @@ type RemoteExec interface {
 	// of it is not known now. A repeated call finds out, or says KindUncertain again when the machine
 	// lost it.
 	Exec(ctx context.Context, t MachineTarget, c RemoteCommand, sink OutputSink) (RemoteResult, error)
+
+	// Stop ends the script of an operation, with SIGTERM and then SIGKILL, and returns when it has ended.
+	// Exec then returns exit status 143 or 137. It returns nil for one that has ended or never began,
+	// and KindUncertain for one that left no result.
+	Stop(ctx context.Context, t MachineTarget, opID string) error
 }

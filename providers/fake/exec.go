@@ -51,6 +51,32 @@ func (p *Provider) Exec(ctx context.Context, t providers.MachineTarget, c provid
 	}
 }
 
+// Stop implements providers.RemoteExec.
+func (p *Provider) Stop(ctx context.Context, t providers.MachineTarget, opID string) error {
+	if !providers.ValidOpID(opID) {
+		return &providers.Error{Kind: providers.KindInvalid, Op: opExec, Message: "the operation id is not valid"}
+	}
+	p.mu.Lock()
+	op := p.machine(t.ID).ops[opID]
+	p.mu.Unlock()
+	if op == nil {
+		return nil
+	}
+	op.stop()
+	for {
+		changed, ended := op.state()
+		if ended {
+			_, err := op.result()
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return &providers.Error{Kind: providers.KindBusy, Op: opExec, Message: "operation " + opID + " has not ended yet; repeat the call", Err: ctx.Err()}
+		}
+	}
+}
+
 // start returns the operation of the command, and begins it when the machine does not have it.
 func (p *Provider) start(id string, c providers.RemoteCommand) (*operation, error) {
 	p.mu.Lock()

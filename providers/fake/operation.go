@@ -13,8 +13,10 @@ import (
 
 // The exit statuses that a shell uses too.
 const (
-	exitTimeout = 124
-	exitUnknown = 127
+	exitTimeout    = 124
+	exitUnknown    = 127
+	exitKilled     = 137
+	exitTerminated = 143
 )
 
 // operation is one script on one machine.
@@ -22,6 +24,7 @@ type operation struct {
 	id, script string
 	command    providers.RemoteCommand
 	lost       chan struct{} // closed when the machine loses it
+	stopped    chan struct{} // closed when it is to end
 
 	mu        sync.Mutex
 	kept      map[string][]byte // by stream
@@ -34,7 +37,7 @@ type operation struct {
 func newOperation(c providers.RemoteCommand) *operation {
 	return &operation{
 		id: c.OpID, script: c.Script, command: c,
-		lost: make(chan struct{}), kept: map[string][]byte{}, changed: make(chan struct{}),
+		lost: make(chan struct{}), stopped: make(chan struct{}), kept: map[string][]byte{}, changed: make(chan struct{}),
 	}
 }
 
@@ -66,6 +69,9 @@ func (o *operation) run(released <-chan struct{}, count func()) {
 			case <-passed:
 				o.end(exitTimeout)
 				return
+			case <-o.stopped:
+				o.end(exitTerminated)
+				return
 			case <-o.lost:
 				return
 			}
@@ -73,6 +79,8 @@ func (o *operation) run(released <-chan struct{}, count func()) {
 			select {
 			case <-passed:
 				o.end(exitTimeout)
+			case <-o.stopped:
+				o.end(exitKilled)
 			case <-o.lost:
 			}
 			return
@@ -124,6 +132,15 @@ func (o *operation) lose() {
 		o.ended = true
 		close(o.lost)
 		o.announce()
+	}
+}
+
+// stop asks the script to end.
+func (o *operation) stop() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !isClosed(o.stopped) {
+		close(o.stopped)
 	}
 }
 

@@ -25,6 +25,9 @@ import (
 func behave(file string) func(conformance.Behaviour) string {
 	return func(b conformance.Behaviour) string {
 		var s strings.Builder
+		if b.Hang {
+			s.WriteString("trap '' TERM\n")
+		}
 		if b.Count {
 			fmt.Fprintf(&s, "echo ran >>%s\n", quote([]string{file}))
 		}
@@ -33,7 +36,7 @@ func behave(file string) func(conformance.Behaviour) string {
 			fmt.Fprintf(&s, "until [ -e %s ]; do sleep 0.05; done\nprintf late\n", quote([]string{file + ".go"}))
 		}
 		if b.Hang {
-			s.WriteString("trap '' TERM\nwhile :; do sleep 0.1; done\n")
+			s.WriteString("while :; do sleep 0.1; done\n")
 		}
 		if b.Flood > 0 {
 			fmt.Fprintf(&s, "head -c %d /dev/zero | tr '\\000' x\n", b.Flood)

@@ -60,11 +60,11 @@ func (r *Runner) prepareShown(cmd command, c providers.SSHCommand, show int) (co
 	if !path.IsAbs(r.stateDir) {
 		return cmd, failure(providers.KindInvalid, opRun, nil, "the folder for operation results must be an absolute path")
 	}
-	mark := make([]byte, 16)
-	if _, err := rand.Read(mark); err != nil {
-		return cmd, failure(providers.KindUnavailable, opRun, err, "the system gives no random numbers")
+	mark, err := newMark()
+	if err != nil {
+		return cmd, err
 	}
-	cmd.op = &operation{id: c.OpID, digest: digest(c), mark: "slipway-op-" + hex.EncodeToString(mark)}
+	cmd.op = &operation{id: c.OpID, digest: digest(c), mark: mark}
 	cmd.keep = show + headerRoom
 	cmd.line = quote(append([]string{
 		"sh", "-c", opScript, "slipway-op",
@@ -72,6 +72,15 @@ func (r *Runner) prepareShown(cmd command, c providers.SSHCommand, show int) (co
 		strconv.Itoa(cmd.maxOutput), strconv.Itoa(show), strconv.Itoa(len(c.Stdin)), cmd.op.digest, cmd.op.mark,
 	}, c.Argv...))
 	return cmd, nil
+}
+
+// newMark returns a word that no login script writes.
+func newMark() (string, error) {
+	random := make([]byte, 16)
+	if _, err := rand.Read(random); err != nil {
+		return "", failure(providers.KindUnavailable, opRun, err, "the system gives no random numbers")
+	}
+	return "slipway-op-" + hex.EncodeToString(random), nil
 }
 
 // digest tells whether an operation id is used again for another command.

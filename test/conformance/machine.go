@@ -43,7 +43,7 @@ func ExerciseMachine(t *testing.T, open func(t *testing.T) MachineFixture) {
 	for name, test := range map[string]func(machineRun){
 		"end": machineRun.end, "once": machineRun.once, "offsets": machineRun.offsets, "live": machineRun.live,
 		"lost sink": machineRun.lostSink, "cancelled": machineRun.cancelled, "side by side": machineRun.sideBySide,
-		"bounds": machineRun.bounds, "timeout": machineRun.timeout, "secrets": machineRun.secrets, "refused": machineRun.refused,
+		"bounds": machineRun.bounds, "timeout": machineRun.timeout, "stop": machineRun.stop, "secrets": machineRun.secrets, "refused": machineRun.refused,
 		"power": machineRun.power, "netboot": machineRun.netboot,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -238,6 +238,35 @@ func (r machineRun) timeout() {
 		require.Equal(r.t, "before", stdout)
 	}
 	require.Equal(r.t, 1, r.Runs())
+}
+
+// stop: a script is ended before its timeout, also one that does not take SIGTERM, and is not run again.
+func (r machineRun) stop() {
+	end := func(id string) { require.NoError(r.t, r.Adapter.RemoteExec.Stop(r.t.Context(), r.Target, id)) }
+	end("never-began")
+	for i, tc := range []struct {
+		b    Behaviour
+		exit int
+	}{{Behaviour{Count: true, Wait: true}, 143}, {Behaviour{Count: true, Stdout: "x", Hang: true}, 137}} {
+		id := []string{"op-term", "op-kill"}[i]
+		c, ended := r.command(id, tc.b), make(chan int, 1)
+		go func() {
+			res, err := r.Adapter.RemoteExec.Exec(r.t.Context(), r.Target, c, (&output{}).store)
+			if err != nil {
+				res.ExitCode = -1
+			}
+			ended <- res.ExitCode
+		}()
+		r.eventually("the script to run", func() bool { return r.Runs() == i+1 })
+		end(id)
+		require.Equal(r.t, tc.exit, <-ended)
+		end(id)
+		res, _ := r.exec(c)
+		require.Equal(r.t, tc.exit, res.ExitCode)
+		require.Equal(r.t, i+1, r.Runs())
+	}
+	err := r.Adapter.RemoteExec.Stop(r.t.Context(), r.Target, "../op")
+	require.Equal(r.t, providers.KindInvalid, providers.KindOf(err), "%v", err)
 }
 
 func (r machineRun) secrets() {
