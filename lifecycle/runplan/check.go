@@ -24,15 +24,11 @@ const (
 )
 
 var (
-	validID      = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 	validName    = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 	validImage   = regexp.MustCompile(`^[a-z0-9][a-z0-9._/-]{0,127}$`)
 	validKubelet = regexp.MustCompile(`^v1\.[0-9]{1,3}\.[0-9]{1,3}$`)
 	validTicket  = regexp.MustCompile(`^[A-Za-z0-9._/#-]{0,64}$`)
 )
-
-// ValidID reports whether text can be the id of a machine, plan or cluster.
-func ValidID(text string) bool { return validID.MatchString(text) }
 
 // problems collects what is wrong with a plan.
 type problems []spec.Invalid
@@ -44,7 +40,7 @@ func (p *problems) add(field, format string, args ...any) {
 // Check returns a *spec.InvalidError that lists everything that is wrong with the plan.
 func (p Plan) Check() error {
 	var bad problems
-	if !ValidID(p.ID) {
+	if !spec.ValidMachineID(p.ID) {
 		bad.add("plan_id", "must be 1 to 128 of A-Z, a-z, 0-9, '.', '_' and '-'")
 	}
 	checkText(&bad, "display_name", p.DisplayName, MaxDisplayName)
@@ -134,7 +130,7 @@ func (s Step) checkParameters(bad *problems, at string) {
 }
 
 func checkCluster(bad *problems, at, ref string) {
-	if ref != "" && !ValidID(ref) {
+	if ref != "" && !spec.ValidMachineID(ref) {
 		bad.add(at+".cluster_ref", "must be 1 to 128 of A-Z, a-z, 0-9, '.', '_' and '-', or empty for the machine's own cluster")
 	}
 }
