@@ -83,10 +83,9 @@ func MachinePhaseOfNode(node NodeStatus, inCluster bool) MachinePhase {
 		return MachineReady
 	case NodeDeleted:
 		return MachineRetired
-	case NodeQuarantined, NodeDraining, NodeRetired, NodeRemoving:
+	default: // quarantined, draining, retired, removing, and what a later lifecycle adds
 		return MachineMaintenance
 	}
-	return MachineMaintenance
 }
 
 // MachinePhaseAfterRun returns the transition that ends a run in the phase end. before is the phase in

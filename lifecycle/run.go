@@ -79,11 +79,7 @@ func RunPhaseOf(job JobStatus, class FailureClass) RunPhase {
 
 // IsStepFailure reports whether a job that parked with this class parked because a step failed.
 func IsStepFailure(class FailureClass) bool {
-	switch class {
-	case FailWorkflowLost, FailFrozen, FailStoreUnavailable:
-		return false
-	}
-	return true
+	return class != FailWorkflowLost && class != FailFrozen && class != FailStoreUnavailable
 }
 
 // RunNeedsIntervention reports whether an active run waits for an operator.

@@ -179,7 +179,8 @@ type RemoteExec interface {
 	//
 	// Errors: KindInvalid (a bad command, or an OpID that was used for another one), KindUnreachable
 	// (repeat it), KindBusy (an earlier call runs it: repeat), KindPinMismatch, KindUnauthorized,
-	// KindForbidden, KindUnavailable (sink failed: repeat) and KindUncertain: it was sent and what became
+	// KindForbidden, KindTooBig (the machine sends more than it was to keep), KindUnavailable (sink
+	// failed: repeat) and KindUncertain: it was sent and what became
 	// of it is not known now. A repeated call finds out, or says KindUncertain again when the machine
 	// lost it.
 	Exec(ctx context.Context, t MachineTarget, c RemoteCommand, sink OutputSink) (RemoteResult, error)

@@ -170,8 +170,12 @@ func (f *follower) read(ctx context.Context, from io.Reader, stream string, offs
 		return f.lost(err)
 	}
 	buf := make([]byte, chunkSize)
-	for {
+	for room := max(int64(f.cmd.maxOutput)-offset, 0); ; {
 		n, err := from.Read(buf)
+		if room -= int64(n); room < 0 {
+			return failure(providers.KindTooBig, opExec, nil,
+				"the machine sends more than the %d bytes that it was to keep of a stream; it does not run the commands that it is given", f.cmd.maxOutput)
+		}
 		if n > 0 {
 			if _, werr := out.Write(buf[:n]); werr != nil {
 				return werr

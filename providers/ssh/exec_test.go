@@ -159,6 +159,40 @@ func TestExec_MuchOutputNeedsLittleMemory(t *testing.T) {
 	require.Less(t, most, before+(16<<20))
 }
 
+// endless is what a machine sends that somebody else controls.
+type endless struct{ mark string }
+
+func (e *endless) Read(p []byte) (int, error) {
+	if e.mark != "" {
+		n := copy(p, e.mark)
+		e.mark = e.mark[n:]
+		return n, nil
+	}
+	return len(p), nil
+}
+
+// The bound on the machine is the machine's word. Here it counts again.
+func TestFollow_StopsAtTheBound(t *testing.T) {
+	t.Parallel()
+	const bound = 1 << 20
+	for _, offset := range []int64{0, 1000, bound, 2 * bound} {
+		total := int64(0)
+		f := &follower{
+			cmd: command{maxOutput: bound, op: &operation{id: "op", mark: "mark"}},
+			sink: func(_ context.Context, c providers.OutputChunk) error {
+				total += int64(len(c.Data))
+				return nil
+			},
+		}
+		err := f.read(t.Context(), &endless{"mark\n"}, providers.StreamStdout, offset)
+		require.Equal(t, providers.KindTooBig, providers.KindOf(err), "%v", err)
+		require.LessOrEqual(t, total, max(bound-offset, 0))
+	}
+	f := &follower{cmd: command{maxOutput: bound, op: &operation{id: "op", mark: "mark"}}}
+	err := f.read(t.Context(), &endless{}, providers.StreamStdout, 0)
+	require.Equal(t, providers.KindUnreachable, providers.KindOf(err), "%v", err)
+}
+
 // A sink that never returns holds up its own call only.
 func TestExec_ASinkThatBlocksDoesNotHoldTheScript(t *testing.T) {
 	t.Parallel()
