@@ -50,12 +50,22 @@ func newKillRig(t *testing.T) *killRig {
 	return r
 }
 
+// repeat runs the operation to its end. It returns the state that the wrapper answered.
+func (r *killRig) repeat(id string) string {
+	state, _ := r.start(id, `exec sh -c "$@"`, "never", 0)
+	return state
+}
+
 // run runs the operation, which is killed at the call with the number at; 0 is never. It returns the
-// state that the wrapper answered, "" for none.
+// state that the wrapper answered, "" for none, and the number of calls.
 func (r *killRig) run(id, when string, at int) (state string, calls int) {
 	r.t.Helper()
+	return r.start(id, `echo $$ >"$KILL_DIR/pid"; PATH=`+r.shims+`:$PATH; exec sh -c "$@"`, when, at)
+}
+
+func (r *killRig) start(id, begin, when string, at int) (state string, calls int) {
+	r.t.Helper()
 	dir := r.t.TempDir()
-	begin := `echo $$ >"$KILL_DIR/pid"; PATH=` + r.shims + `:$PATH; exec sh -c "$@"`
 	cmd := exec.CommandContext(r.t.Context(), "sh", "-c", begin, "sh", opScript, "slipway-op",
 		filepath.Join(r.base, "ops"), id, "20", "5", "100", "101", "5", "digest", "mark", "sh", "-c", `printf x >>"$1"`, "sh", r.count+id)
 	cmd.Env = append(os.Environ(), "KILL_DIR="+dir, "KILL_WHEN="+when, fmt.Sprintf("KILL_AT=%d", at))
@@ -94,14 +104,13 @@ func TestOperation_KilledAtEachBoundaryRunsOnce(t *testing.T) {
 		for _, when := range []string{"before", "after"} {
 			id := fmt.Sprintf("%s-%d", when, at)
 			r.run(id, when, at)
-			again, _ := r.run(id, "never", 0)
+			again := r.repeat(id)
 			require.Contains(t, []string{"done", "lost"}, again, id)
 			// What a killed wrapper has started goes on.
 			if again == "done" {
 				require.Equal(t, 1, r.counted(id), id)
 			}
-			third, _ := r.run(id, "never", 0)
-			require.Equal(t, again, third, id)
+			require.Equal(t, again, r.repeat(id), id)
 			outcomes[again]++
 		}
 	}

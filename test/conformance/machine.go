@@ -230,7 +230,7 @@ func (r machineRun) bounds() {
 
 func (r machineRun) timeout() {
 	c := r.command("op", Behaviour{Count: true, Stdout: "before", Hang: true})
-	c.Timeout = time.Second
+	c.Timeout = runenv.Patience(time.Second)
 	for range 2 {
 		res, o := r.exec(c)
 		stdout, _ := o.text()
