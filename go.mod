@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	code.dny.dev/ssrf v0.2.0
+	connectrpc.com/connect v1.21.0
 	github.com/bougou/go-ipmi v0.9.1
 	github.com/canonical/gomaasclient v0.15.0
 	github.com/chromedp/cdproto v0.0.0-20250724212937-08a3db8b4327

@@ -24,6 +24,9 @@ func TestGeneratedPagesAreCurrent(t *testing.T) {
 		"project.md":       lifecycle.Project.Document(),
 		"invitation.md":    lifecycle.Invitation.Document(),
 		"allocation.md":    lifecycle.Allocation.Document(),
+		"machine.md":       lifecycle.MachinePhases.Document(),
+		"run.md":           lifecycle.Run.Document(),
+		"run_step.md":      lifecycle.RunStep.Document(),
 		"actions.md":       lifecycle.DocumentActions(),
 
 		"decommission.md": lifecycle.DocumentDecommission(),

@@ -53,12 +53,13 @@ type Need string
 
 // The proofs that transitions require.
 const (
-	NeedEnrolled      Need = "agent_enrolled"     // a live agent identity exists
-	NeedHealthy       Need = "health_proven"      // a fresh report meets what the SKU expects
-	NeedOwningJob     Need = "owning_job"         // a job that owns the state is created or resumed with it
-	NeedIdentityKept  Need = "identity_kept"      // the installed identity was not removed
-	NeedUninstalled   Need = "uninstall_verified" // uninstall was confirmed
-	NeedStateDeadline Need = "heartbeat_overdue"  // last heartbeat is older than the policy allows
+	NeedEnrolled      Need = "agent_enrolled"      // a live agent identity exists
+	NeedHealthy       Need = "health_proven"       // a fresh report meets what the SKU expects
+	NeedOwningJob     Need = "owning_job"          // a job that owns the state is created or resumed with it
+	NeedIdentityKept  Need = "identity_kept"       // the installed identity was not removed
+	NeedUninstalled   Need = "uninstall_verified"  // uninstall was confirmed
+	NeedInCluster     Need = "in_customer_cluster" // the machine was seen in its cluster
+	NeedStateDeadline Need = "heartbeat_overdue"   // last heartbeat is older than the policy allows
 )
 
 // Proof is the set of needs that the caller has established.

@@ -21,6 +21,17 @@ type SSHTarget struct {
 	PrivateKeyPEM         Secret
 	CertificateAuthorized string
 	HandshakeTimeout      time.Duration // 0 = 10 s
+	// Jump is the host through which the node is reached, with a pin and a credential of its own; nil
+	// for none. A node behind it needs an IP address: the jump host must not choose what a name means.
+	Jump *SSHTarget
+}
+
+// Credentials returns the private keys of the target and of its jump host.
+func (t SSHTarget) Credentials() []Secret {
+	if t.Jump == nil {
+		return []Secret{t.PrivateKeyPEM}
+	}
+	return append(t.Jump.Credentials(), t.PrivateKeyPEM)
 }
 
 // SSHCommand is one bounded remote command. Argv is a fixed template: it is

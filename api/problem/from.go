@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/runplan"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -73,6 +74,10 @@ func fromDomain(err error) *Problem {
 	if errors.As(err, &refused) {
 		return refusal(refused.Error(), refused.Allowed)
 	}
+	var start *runplan.StartRefusal
+	if errors.As(err, &start) {
+		return fromStart(start)
+	}
 	var invalid *spec.InvalidError
 	if errors.As(err, &invalid) {
 		fields := make([]Field, 0, len(invalid.Fields))
@@ -82,6 +87,17 @@ func fromDomain(err error) *Problem {
 		return NewInvalid(fields...)
 	}
 	return nil
+}
+
+// fromStart returns why a run may not start.
+func fromStart(r *runplan.StartRefusal) *Problem {
+	switch {
+	case r.Invalid():
+		return New(Invalid, r.Detail)
+	case r.Reason == runplan.ReasonActiveRun:
+		return New(LiveJob, r.Detail).With(r.Existing)
+	}
+	return New(ActionRefused, r.Detail)
 }
 
 func refusal(detail string, allowed []lifecycle.Action) *Problem {

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"connectrpc.com/connect"
+
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -59,6 +61,7 @@ const (
 type Info struct {
 	Kind   Kind
 	Status int
+	Code   connect.Code // of the gRPC API
 	Title  string
 }
 
@@ -68,37 +71,37 @@ func (i Info) Type() string { return typePrefix + string(i.Kind) }
 // Kinds lists every kind that the API answers with.
 func Kinds() []Info {
 	return []Info{
-		{Malformed, http.StatusBadRequest, "The request cannot be read"},
-		{KeyMissing, http.StatusBadRequest, "The Idempotency-Key is missing"},
-		{Unauthenticated, http.StatusUnauthorized, "Not signed in"},
-		{Forbidden, http.StatusForbidden, "Not allowed"},
-		{StepUpRequired, http.StatusForbidden, "A second sign-in is needed"},
-		{NotFound, http.StatusNotFound, "Not found"},
-		{MethodNotAllowed, http.StatusMethodNotAllowed, "Method not allowed"},
-		{NotAcceptable, http.StatusNotAcceptable, "No such representation"},
-		{RequestTimeout, http.StatusRequestTimeout, "The request came too slowly"},
-		{Conflict, http.StatusConflict, "Something is in the way"},
-		{LiveJob, http.StatusConflict, "A live job is in the way"},
-		{IllegalTransition, http.StatusConflict, "The state does not allow it"},
-		{ActionRefused, http.StatusConflict, "The action is refused"},
-		{NoCapacity, http.StatusConflict, "No node is free"},
-		{WorkflowGone, http.StatusConflict, "The job's workflow is gone"},
-		{KeyInFlight, http.StatusConflict, "A request with this key is being served"},
-		{Stale, http.StatusPreconditionFailed, "The resource was changed meanwhile"},
-		{EventsGone, http.StatusGone, "The stream cannot continue there"},
-		{TooLarge, http.StatusRequestEntityTooLarge, "The body is too large"},
-		{UnsupportedMedia, http.StatusUnsupportedMediaType, "The body is not JSON"},
-		{Invalid, http.StatusUnprocessableEntity, "The request is not valid"},
-		{KeyReused, http.StatusUnprocessableEntity, "The Idempotency-Key belongs to another request"},
-		{VersionMissing, http.StatusPreconditionRequired, "The version is missing"},
-		{PlanMissing, http.StatusPreconditionRequired, "The plan is missing"},
-		{PlanStale, http.StatusPreconditionFailed, "The plan is no longer true"},
-		{TooManyRequests, http.StatusTooManyRequests, "Too many requests"},
-		{Internal, http.StatusInternalServerError, "Internal error"},
-		{OutsideFailed, http.StatusBadGateway, "The other side failed"},
-		{EngineUnavailable, http.StatusServiceUnavailable, "Temporal does not answer"},
-		{Unavailable, http.StatusServiceUnavailable, "Not available now"},
-		{OutcomeUnknown, http.StatusGatewayTimeout, "No answer in time"},
+		{Malformed, http.StatusBadRequest, connect.CodeInvalidArgument, "The request cannot be read"},
+		{KeyMissing, http.StatusBadRequest, connect.CodeInvalidArgument, "The Idempotency-Key is missing"},
+		{Unauthenticated, http.StatusUnauthorized, connect.CodeUnauthenticated, "Not signed in"},
+		{Forbidden, http.StatusForbidden, connect.CodePermissionDenied, "Not allowed"},
+		{StepUpRequired, http.StatusForbidden, connect.CodePermissionDenied, "A second sign-in is needed"},
+		{NotFound, http.StatusNotFound, connect.CodeNotFound, "Not found"},
+		{MethodNotAllowed, http.StatusMethodNotAllowed, connect.CodeUnimplemented, "Method not allowed"},
+		{NotAcceptable, http.StatusNotAcceptable, connect.CodeInvalidArgument, "No such representation"},
+		{RequestTimeout, http.StatusRequestTimeout, connect.CodeDeadlineExceeded, "The request came too slowly"},
+		{Conflict, http.StatusConflict, connect.CodeFailedPrecondition, "Something is in the way"},
+		{LiveJob, http.StatusConflict, connect.CodeFailedPrecondition, "A live job is in the way"},
+		{IllegalTransition, http.StatusConflict, connect.CodeFailedPrecondition, "The state does not allow it"},
+		{ActionRefused, http.StatusConflict, connect.CodeFailedPrecondition, "The action is refused"},
+		{NoCapacity, http.StatusConflict, connect.CodeResourceExhausted, "No node is free"},
+		{WorkflowGone, http.StatusConflict, connect.CodeFailedPrecondition, "The job's workflow is gone"},
+		{KeyInFlight, http.StatusConflict, connect.CodeAborted, "A request with this key is being served"},
+		{Stale, http.StatusPreconditionFailed, connect.CodeAborted, "The resource was changed meanwhile"},
+		{EventsGone, http.StatusGone, connect.CodeOutOfRange, "The stream cannot continue there"},
+		{TooLarge, http.StatusRequestEntityTooLarge, connect.CodeResourceExhausted, "The body is too large"},
+		{UnsupportedMedia, http.StatusUnsupportedMediaType, connect.CodeInvalidArgument, "The body is not JSON"},
+		{Invalid, http.StatusUnprocessableEntity, connect.CodeInvalidArgument, "The request is not valid"},
+		{KeyReused, http.StatusUnprocessableEntity, connect.CodeInvalidArgument, "The Idempotency-Key belongs to another request"},
+		{VersionMissing, http.StatusPreconditionRequired, connect.CodeInvalidArgument, "The version is missing"},
+		{PlanMissing, http.StatusPreconditionRequired, connect.CodeInvalidArgument, "The plan is missing"},
+		{PlanStale, http.StatusPreconditionFailed, connect.CodeAborted, "The plan is no longer true"},
+		{TooManyRequests, http.StatusTooManyRequests, connect.CodeResourceExhausted, "Too many requests"},
+		{Internal, http.StatusInternalServerError, connect.CodeInternal, "Internal error"},
+		{OutsideFailed, http.StatusBadGateway, connect.CodeUnavailable, "The other side failed"},
+		{EngineUnavailable, http.StatusServiceUnavailable, connect.CodeUnavailable, "Temporal does not answer"},
+		{Unavailable, http.StatusServiceUnavailable, connect.CodeUnavailable, "Not available now"},
+		{OutcomeUnknown, http.StatusGatewayTimeout, connect.CodeDeadlineExceeded, "No answer in time"},
 	}
 }
 
@@ -108,7 +111,7 @@ func infoOf(k Kind) Info {
 			return i
 		}
 	}
-	return Info{Internal, http.StatusInternalServerError, "Internal error"}
+	return Info{Internal, http.StatusInternalServerError, connect.CodeInternal, "Internal error"}
 }
 
 // Field is one thing that is wrong with a request. The value is never repeated:
@@ -166,6 +169,11 @@ func (p *Problem) After(seconds int) *Problem { p.RetryAfter = seconds; return p
 func (p *Problem) Class(c lifecycle.FailureClass) *Problem {
 	p.FailureClass, p.Runbook = c, lifecycle.Failure(c).Runbook()
 	return p
+}
+
+// Code returns the gRPC code of the problem's kind.
+func (p *Problem) Code() connect.Code {
+	return infoOf(Kind(strings.TrimPrefix(p.Type, typePrefix))).Code
 }
 
 // Of reports whether p is of kind k.

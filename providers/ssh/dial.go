@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 
@@ -48,12 +50,9 @@ func connect(ctx context.Context, t providers.SSHTarget, signers ...ssh.Signer) 
 	hctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 
-	conn, err := providers.NewDialer(t.Rule, timeout).DialContext(hctx, "tcp", t.Address)
-	if providers.IsRefusedAddress(err) {
-		return nil, failure(providers.KindInvalid, opDial, err, "%s may not be connected to: %v", t.Address, err)
-	}
+	conn, err := openConn(hctx, t, timeout)
 	if err != nil {
-		return nil, failure(providers.KindUnreachable, opDial, err, "cannot connect to %s", t.Address)
+		return nil, err
 	}
 	stop := context.AfterFunc(hctx, func() { _ = conn.Close() })
 	c, chans, reqs, err := ssh.NewClientConn(conn, t.Address, l.config)
@@ -68,6 +67,55 @@ func connect(ctx context.Context, t providers.SSHTarget, signers ...ssh.Signer) 
 	}
 	return ssh.NewClient(c, chans, reqs), nil
 }
+
+// openConn connects to the node, through its jump host where there is one.
+func openConn(ctx context.Context, t providers.SSHTarget, timeout time.Duration) (net.Conn, error) {
+	if t.Jump != nil {
+		return openJumped(ctx, t)
+	}
+	conn, err := providers.NewDialer(t.Rule, timeout).DialContext(ctx, "tcp", t.Address)
+	if providers.IsRefusedAddress(err) {
+		return nil, failure(providers.KindInvalid, opDial, err, "%s may not be connected to: %v", t.Address, err)
+	}
+	if err != nil {
+		return nil, failure(providers.KindUnreachable, opDial, err, "cannot connect to %s", t.Address)
+	}
+	return conn, nil
+}
+
+// openJumped connects to the node from its jump host. The agent is not forwarded: the jump host sees
+// only the encrypted connection.
+func openJumped(ctx context.Context, t providers.SSHTarget) (net.Conn, error) {
+	if t.Jump.Jump != nil {
+		return nil, failure(providers.KindInvalid, opDial, nil, "a jump host cannot have a jump host")
+	}
+	address, err := netip.ParseAddrPort(t.Address)
+	if err != nil {
+		return nil, failure(providers.KindInvalid, opDial, nil, "the address of a node behind a jump host must be an IP address and a port")
+	}
+	if err := t.Rule.Check(address); err != nil {
+		return nil, failure(providers.KindInvalid, opDial, err, "%s may not be connected to: %v", t.Address, err)
+	}
+	jump, err := dial(ctx, *t.Jump)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := jump.DialContext(ctx, "tcp", t.Address)
+	if err != nil {
+		_ = jump.Close()
+		return nil, failure(providers.KindUnreachable, opDial, err, "the jump host %s cannot connect to %s", t.Jump.Address, t.Address)
+	}
+	return jumpedConn{conn, jump}, nil
+}
+
+// jumpedConn is a connection that ends together with the one to its jump host.
+type jumpedConn struct {
+	net.Conn
+	jump *ssh.Client
+}
+
+// Close closes the connection to the jump host: closing the tunnel alone would wait for the peer.
+func (c jumpedConn) Close() error { return c.jump.Close() }
 
 func newLogin(t providers.SSHTarget, signers []ssh.Signer) (*login, error) {
 	host, port, err := net.SplitHostPort(t.Address)

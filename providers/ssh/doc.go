@@ -1,6 +1,6 @@
 // Package ssh runs bounded commands on nodes over SSH (providers.SSHRunner).
-// It serves bootstrap and break-glass only; daily work on a node goes through
-// its agent.
+// It serves bootstrap, break-glass and the steps of runs; daily work on a node
+// goes through its agent.
 //
 // What a caller can rely on:
 //
@@ -14,6 +14,10 @@
 //   - A connection lost after the command was sent is KindUncertain.
 //   - With an operation id, the command runs at most once per node and its
 //     result can be read again: see op.go.
+//   - A script of a run (Runner.Exec) is an operation whose output is read while it
+//     runs, by a second session, from any offset: see exec.go and follow.sh.
+//   - A node may be behind a jump host. Both host keys are pinned, and the jump
+//     host sees only the encrypted connection.
 //
 // The node needs a POSIX login shell and GNU coreutils; operation ids also need
 // /proc. Words of a command are visible in the node's process list: hand a

@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -19,47 +18,69 @@ import (
 // opScript is what runs on the node; it says itself how it works.
 //
 //go:embed op.sh
-var opScript string
+var opText string
+
+// ownerText stands before op.sh and follow.sh.
+//
+//go:embed owner.sh
+var ownerText string
+
+// followText is what a reader of an operation's output runs on the node.
+//
+//go:embed follow.sh
+var followText string
+
+var opScript = ownerText + opText
 
 // operation is one run of the wrapper.
 //
 // The folder of an operation stays on the node: removing it would let the
 // operation run again. It ends with the node's own disk, at release.
 type operation struct {
-	id   string
-	mark string // random, so that words of a login script are not taken for the answer
+	id     string
+	digest string // of the command
+	mark   string // random, so that words of a login script are not taken for the answer
 }
 
 // headerRoom is what may stand before the kept output: the answer line and what
 // a login script prints ahead of it.
 const headerRoom = 8 << 10
 
-// validOpID keeps an id from leaving the state folder or hiding in it.
-func validOpID(id string) bool {
-	ok, err := regexp.MatchString(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$`, id)
-	return ok && err == nil
+// prepareOp makes the line that runs c, and then shows as much of its output as is kept.
+func (r *Runner) prepareOp(cmd command, c providers.SSHCommand) (command, error) {
+	return r.prepareShown(cmd, c, cmd.maxOutput+1)
 }
 
-func (r *Runner) prepareOp(cmd command, c providers.SSHCommand) (command, error) {
-	if !validOpID(c.OpID) {
+// prepareShown makes the line that runs c, and then shows so many bytes of its output.
+func (r *Runner) prepareShown(cmd command, c providers.SSHCommand, show int) (command, error) {
+	if !providers.ValidOpID(c.OpID) {
 		return cmd, failure(providers.KindInvalid, opRun, nil,
 			"an operation id is a letter or digit and then at most 127 letters, digits or any of _ . : -")
 	}
 	if !path.IsAbs(r.stateDir) {
 		return cmd, failure(providers.KindInvalid, opRun, nil, "the folder for operation results must be an absolute path")
 	}
-	mark := make([]byte, 16)
-	if _, err := rand.Read(mark); err != nil {
-		return cmd, failure(providers.KindUnavailable, opRun, err, "the system gives no random numbers")
+	mark, err := newMark()
+	if err != nil {
+		return cmd, err
 	}
-	cmd.op = &operation{id: c.OpID, mark: "slipway-op-" + hex.EncodeToString(mark)}
-	cmd.keep = cmd.maxOutput + 1 + headerRoom
+	cmd.op = &operation{id: c.OpID, digest: digest(c), mark: mark}
+	cmd.keep = show + headerRoom
 	cmd.line = quote(append([]string{
 		"sh", "-c", opScript, "slipway-op",
 		path.Clean(r.stateDir), c.OpID, seconds(cmd.timeout), seconds(killAfter),
-		strconv.Itoa(cmd.maxOutput), strconv.Itoa(len(c.Stdin)), digest(c), cmd.op.mark,
+		strconv.Itoa(cmd.maxOutput), strconv.Itoa(show), strconv.Itoa(len(c.Stdin)), cmd.op.digest, cmd.op.mark,
 	}, c.Argv...))
 	return cmd, nil
+}
+
+// newMark returns a word that no login script writes.
+func newMark() (string, error) {
+	random := make([]byte, 16)
+	if _, err := rand.Read(random); err != nil {
+		return "", failure(providers.KindUnavailable, opRun, err, "the system gives no random numbers")
+	}
+	return "slipway-op-" + hex.EncodeToString(random), nil
 }
 
 // digest tells whether an operation id is used again for another command.
@@ -87,16 +108,11 @@ type answer struct {
 
 // parse reads the wrapper's answer out of what came back.
 func (o *operation) parse(out outcome, maxOutput int) (providers.SSHResult, error) {
-	stdout, _ := out.stdout.take()
+	a, body, err := o.answer(out)
+	if err != nil {
+		return providers.SSHResult{}, err
+	}
 	stderr, _ := out.stderr.take()
-	a, body, ok := o.split(stdout)
-	if !ok {
-		return providers.SSHResult{}, failure(providers.KindUncertain, opRun, nil,
-			"the node gave no account of operation %s (exit status %d); it needs sh, coreutils and /proc", o.id, out.exitCode)
-	}
-	if a.state != "done" {
-		return providers.SSHResult{}, o.refusal(a.state)
-	}
 	// The kept error output stands last: a login script may have written before it.
 	stderr = stderr[max(0, len(stderr)-min(a.errN, maxOutput+1)):]
 	return providers.SSHResult{
@@ -105,6 +121,20 @@ func (o *operation) parse(out outcome, maxOutput int) (providers.SSHResult, erro
 		Stderr:    stderr[:min(len(stderr), maxOutput)],
 		Truncated: a.outN > maxOutput || a.errN > maxOutput || a.stillOpened != 0 || out.cutShort,
 	}, nil
+}
+
+// answer reads the wrapper's answer of an operation that is done, and what follows it.
+func (o *operation) answer(out outcome) (answer, []byte, error) {
+	stdout, _ := out.stdout.take()
+	a, body, ok := o.split(stdout)
+	if !ok {
+		return answer{}, nil, failure(providers.KindUncertain, opRun, nil,
+			"the node gave no account of operation %s (exit status %d); it needs sh, coreutils and /proc", o.id, out.exitCode)
+	}
+	if a.state != "done" {
+		return answer{}, nil, o.refusal(a.state)
+	}
+	return a, body, nil
 }
 
 // split finds the answer line and returns what follows it.

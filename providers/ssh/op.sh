@@ -1,7 +1,7 @@
 # Runs one command at most once on this node and keeps its result, so that a
 # run repeated after a lost connection reads what the first one did.
 #
-#   sh -c SCRIPT slipway-op BASE ID LIMIT KILL MAX INLEN DIGEST MARK COMMAND...
+#   sh -c SCRIPT slipway-op BASE ID LIMIT KILL MAX SHOW INLEN DIGEST MARK COMMAND...
 #
 # BASE/ID is claimed by renaming a complete folder onto it: the rename either
 # makes it ours or fails because another run has it. It holds owner (pid, start
@@ -10,30 +10,15 @@
 # about MAX bytes, never to the connection, so losing that ends nothing.
 #
 # The answer is one line "MARK STATE RC OUTBYTES ERRBYTES CUT" on standard
-# output, followed for STATE done by the kept output on both streams.
-set -u
-umask 077
-base=$1 id=$2 limit=$3 kill=$4 max=$5 inlen=$6 digest=$7 mark=$8
-shift 8
+# output, followed for STATE done by at most SHOW bytes of the kept output on both
+# streams. owner.sh stands before this script.
+base=$1 id=$2 limit=$3 kill=$4 max=$5 show=$6 inlen=$7 digest=$8 mark=$9
+shift 9
 dir=$base/$id
-boot=$(cat /proc/sys/kernel/random/boot_id)
 
 say() { printf '%s %s %s %s %s %s\n' "$mark" "$1" "${2:-0}" "${3:-0}" "${4:-0}" "${5:-0}"; }
 size() { wc -c <"$dir/$1" 2>/dev/null || echo 0; }
 uptime_s() { read -r up _ </proc/uptime; echo "${up%%.*}"; }
-
-# started PID prints the start time of a living process; with the pid it names
-# one process for as long as the node is up.
-started() {
-    read -r line 2>/dev/null <"/proc/$1/stat" || return 1
-    set -- ${line##*) }
-    [ "$1" != Z ] && echo "${20}"
-}
-
-owner_alive() {
-    read -r pid start at <"$dir/owner" &&
-        [ "$at" = "$boot" ] && [ "$(started "$pid" 2>/dev/null)" = "$start" ]
-}
 
 # stage prepares all that is needed beside the final place. Nothing has run yet,
 # so a failure here is harmless.
@@ -83,8 +68,8 @@ deliver() {
     cut=0
     [ -f "$dir/cut" ] && cut=1
     say "done" "$(cat "$dir/rc")" "$(size out)" "$(size err)" $cut
-    head -c $((max + 1)) "$dir/out"
-    head -c $((max + 1)) "$dir/err" >&2
+    head -c "$show" "$dir/out"
+    head -c "$show" "$dir/err" >&2
 }
 
 if [ ! -d "$dir" ]; then

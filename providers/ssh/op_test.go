@@ -210,7 +210,7 @@ func TestAnOperationWithoutItsWholeInputDoesNotRun(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "count")
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", opScript, "slipway-op",
-		filepath.Join(dir, "ops"), "op", "10", "5", "100", "10", "digest", "mark", "touch", file)
+		filepath.Join(dir, "ops"), "op", "10", "5", "100", "101", "10", "digest", "mark", "touch", file)
 	cmd.Stdin = bytes.NewReader([]byte("half"))
 	out, err := cmd.Output()
 	require.NoError(t, err)

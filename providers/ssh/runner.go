@@ -79,7 +79,7 @@ func New(opts ...Option) *Runner {
 //
 // A node may repeat what it was sent: the login key and c.Secrets are hidden in result and error.
 func (r *Runner) RunSSH(ctx context.Context, t providers.SSHTarget, c providers.SSHCommand) (providers.SSHResult, error) {
-	known := providers.NewRedaction(append([]providers.Secret{t.PrivateKeyPEM}, c.Secrets...)...)
+	known := providers.NewRedaction(append(t.Credentials(), c.Secrets...)...)
 	res, err := r.run(ctx, t, c)
 	for _, stream := range []*[]byte{&res.Stdout, &res.Stderr} {
 		if text := string(*stream); known.Found(text) {

@@ -47,6 +47,13 @@ func (n *node) log(t *testing.T) string {
 // startNode runs sshd, or skips when OpenSSH is not installed.
 func startNode(t *testing.T) *node {
 	t.Helper()
+	_, ca := newKey(t)
+	return startNodeTrusting(t, ca)
+}
+
+// startNodeTrusting runs an sshd that takes the user certificates of ca.
+func startNodeTrusting(t *testing.T, ca ssh.Signer) *node {
+	t.Helper()
 	sshd := findSSHD(t)
 	if os.Geteuid() == 0 {
 		require.NoError(t, os.MkdirAll("/run/sshd", 0o755)) // sshd's privilege separation folder
@@ -62,7 +69,6 @@ func startNode(t *testing.T) *node {
 	}
 	hostPEM, host := newKey(t)
 	loginPEM, login := newKey(t)
-	_, ca := newKey(t)
 	hostCert := &ssh.Certificate{
 		Key: host.PublicKey(), CertType: ssh.HostCert, KeyId: "host",
 		ValidPrincipals: []string{"127.0.0.1"}, ValidBefore: ssh.CertTimeInfinity,

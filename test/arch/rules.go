@@ -81,6 +81,10 @@ func rules() []rule {
 			of: []string{"client"}, only: []string{"std", "internal/poll", "github.com/google/uuid", "github.com/oapi-codegen/runtime/..."},
 			why: "other programs use the client too",
 		},
+		{
+			of: []string{"proto/gen/..."}, only: []string{"std", "proto/gen/...", "google.golang.org/protobuf/...", "connectrpc.com/connect"},
+			why: "other programs use the messages too",
+		},
 		{of: []string{"cmd/slipway"}, deep: true, never: []string{"db/...", "workflows/...", "activities/...", "providers/..."}, why: "the CLI is a client of the HTTP API"},
 		{
 			of: []string{"..."}, deep: true, never: []string{"test/..."}, not: []string{"test/...", "db/dbtest/...", "cmd/slipway-dev"},

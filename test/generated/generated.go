@@ -22,6 +22,7 @@ const Path = "test/generated/generated.sum"
 type Generator struct {
 	Tool    string   // its name in toolcache
 	Args    []string // the tool runs in the checkout with these
+	Plugins []string // other tools that it starts from bin/
 	Module  string   // that go.mod of the tool pins
 	Inputs  []string // files and folders that the outputs depend on
 	Outputs []string // files and folders that hold nothing else than outputs
@@ -53,7 +54,15 @@ func Generators(root string) ([]Generator, error) {
 		Inputs:  []string{"client/oapi-codegen.yaml", "client/overlay.yaml", "client/typed.tmpl", "docs/api/openapi.yaml"},
 		Outputs: []string{"client/client.gen.go"},
 	}
-	return []Generator{g, api}, nil
+	proto := Generator{
+		Tool:    "buf",
+		Args:    []string{"generate"},
+		Plugins: []string{"protoc-gen-go", "protoc-gen-connect-go"},
+		Module:  "github.com/bufbuild/buf",
+		Inputs:  []string{"buf.yaml", "buf.gen.yaml", "proto/slipway", "tools/proto/go.mod"},
+		Outputs: []string{"proto/gen"},
+	}
+	return []Generator{g, api, proto}, nil
 }
 
 // Record returns the line of generated.sum that holds for the checkout as it is.

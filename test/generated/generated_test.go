@@ -22,7 +22,7 @@ func TestCheck_CommittedCodeIsCurrent(t *testing.T) {
 func copyTree(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, path := range []string{"sqlc.yaml", "tools/go.mod", "tools/openapi/go.mod", Path} {
+	for _, path := range []string{"sqlc.yaml", "tools/go.mod", "tools/openapi/go.mod", "tools/proto/go.mod", "buf.yaml", "buf.gen.yaml", Path} {
 		text, err := os.ReadFile(filepath.Join(root, path))
 		require.NoError(t, err)
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755))
@@ -30,7 +30,8 @@ func copyTree(t *testing.T) string {
 	}
 	generators, err := Generators(root)
 	require.NoError(t, err)
-	for _, path := range slices.Concat(generators[0].Inputs[1:], generators[0].Outputs) { // the first is sqlc.yaml
+	folders := slices.Concat(generators[0].Inputs[1:], generators[0].Outputs, []string{"proto/slipway", "proto/gen"}) // the first is sqlc.yaml
+	for _, path := range folders {
 		require.NoError(t, os.CopyFS(filepath.Join(dir, path), os.DirFS(filepath.Join(root, path))))
 	}
 	for _, path := range slices.Concat(generators[1].Inputs, generators[1].Outputs) {
@@ -55,10 +56,13 @@ func TestCheck_ReportsEachChange(t *testing.T) {
 		"an output below db":     {"db/drift/gen/unlisted.go", "the outputs of sqlc changed"},
 		"a changed output":       {"db/gen/nodes.sql.go", "the outputs of sqlc changed"},
 		"a new file of outputs":  {"db/gen/unlisted.go", "the outputs of sqlc changed"},
-		"a record more":          {Path, "3 records for 2 generators"},
+		"a record more":          {Path, "4 records for 3 generators"},
 		"a changed API":          {"docs/api/openapi.yaml", "the inputs of oapi-codegen changed"},
 		"a changed template":     {"client/typed.tmpl", "the inputs of oapi-codegen changed"},
 		"a changed client":       {"client/client.gen.go", "the outputs of oapi-codegen changed"},
+		"a changed message":      {"proto/slipway/v1/run.proto", "the inputs of buf changed"},
+		"a changed plugin":       {"tools/proto/go.mod", "the inputs of buf changed"},
+		"another message's code": {"proto/gen/unlisted.pb.go", "the outputs of buf changed"},
 		"a changed tool version": {"tools/go.mod", "the version of sqlc changed"},
 	} {
 		t.Run(name, func(t *testing.T) {

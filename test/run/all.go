@@ -199,6 +199,7 @@ func (s *session) lint(ctx context.Context) {
 	s.run(ctx, "lint", s.tools["golangci-lint"], "run", "./...")
 	s.board.step(ctx, "workflowcheck", s.workflowcheck)
 	s.board.step(ctx, "dev module", s.vetDevModule)
+	s.board.step(ctx, "proto", s.checkProto)
 }
 
 // results reads all results files of the session. It returns what could be read, and an error for a

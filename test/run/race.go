@@ -18,7 +18,7 @@ func raced() []string {
 		"internal/server", "internal/server/deliver", "providers/webhook", "providers/mail", "internal/signing", "sim/node", "internal/telemetry",
 		"internal/temporaltls", "internal/temporalx", "internal/temporalx/payloadcodec",
 		"sim/redfish", "providers/bmc/ipmi", "providers/bmc/redfish", "providers/maas",
-		"sim/maas", "sim/stripe", "providers/stripe", "providers/secrets", "providers/ssh",
+		"sim/maas", "sim/stripe", "providers/fake", "providers/stripe", "providers/secrets", "providers/ssh",
 		"test/run",
 		"workflows/stage",
 	}
@@ -40,6 +40,7 @@ func notRaced() map[string]string {
 		"test/stack":                  "starts processes; it runs in the end-to-end tests, which proof races",
 		"internal/devserver/pg":       "starts a process",
 		"internal/devserver/temporal": "starts a process",
+		"proto/gen/slipway/v1":        "generated; its use of sync is the library's",
 		"sim/control":                 "without tests; the raced sim/maas and sim/stripe use it",
 		"test/stripespec":             "without tests; the raced sim/stripe and providers/stripe use it",
 		"sim/hw":                      "without tests; its machines run in the raced simulators",

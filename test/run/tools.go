@@ -27,6 +27,16 @@ func (s *session) vetDevModule(ctx context.Context) (cost, error) {
 	}, "dev")
 }
 
+// checkProto runs buf on proto/, unless it passed for the same files before.
+func (s *session) checkProto(ctx context.Context) (cost, error) {
+	return s.checked("buf", func() (cost, error) {
+		if _, err := ensureTool(ctx, "buf", &prefixed{b: s.board, prefix: "tools | "}); err != nil {
+			return cost{}, err
+		}
+		return s.child(ctx, "buf", []string{"scripts/proto.sh"}, nil)
+	}, "proto", "buf.yaml", "scripts/proto.sh", "tools/proto")
+}
+
 // checked runs a check whose verdict follows from the files below the given paths alone, unless it
 // passed for the same files before.
 func (s *session) checked(label string, check func() (cost, error), paths ...string) (cost, error) {

@@ -39,6 +39,9 @@ func Tools() []Tool {
 			"3 minutes",
 		},
 		{"oapi-codegen", "tools/openapi", "github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen", "90 seconds"},
+		{"buf", "tools/proto", "github.com/bufbuild/buf/cmd/buf", "3 minutes"},
+		{"protoc-gen-go", "tools/proto", "google.golang.org/protobuf/cmd/protoc-gen-go", "15 seconds"},
+		{"protoc-gen-connect-go", "tools/proto", "connectrpc.com/connect/cmd/protoc-gen-connect-go", "20 seconds"},
 		// The Temporal CLI brings a server of its own version, so it is a module of its own.
 		{"temporal", "tools/temporal", "github.com/temporalio/cli/cmd/temporal", "5 minutes"},
 	}

@@ -41,11 +41,7 @@ func run(ctx context.Context) error {
 		if len(os.Args) > 1 && !slices.Contains(os.Args[1:], g.Tool) {
 			continue
 		}
-		tool, err := toolcache.Find(g.Tool)
-		if err != nil {
-			return err
-		}
-		program, err := toolcache.Ensure(ctx, tool, os.Stderr)
+		program, err := ensure(ctx, append(g.Plugins, g.Tool)...)
 		if err != nil {
 			return err
 		}
@@ -60,6 +56,20 @@ func run(ctx context.Context) error {
 		}
 	}
 	return generated.Write(root)
+}
+
+// ensure builds the tools that are missing. It returns the path of the last one.
+func ensure(ctx context.Context, names ...string) (program string, err error) {
+	for _, name := range names {
+		tool, err := toolcache.Find(name)
+		if err != nil {
+			return "", err
+		}
+		if program, err = toolcache.Ensure(ctx, tool, os.Stderr); err != nil {
+			return "", err
+		}
+	}
+	return program, nil
 }
 
 // removeStale removes the code of queries that are gone, which sqlc leaves. The queries of a folder

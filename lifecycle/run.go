@@ -1,0 +1,141 @@
+package lifecycle
+
+// RunType is the kind of a run.
+type RunType string
+
+// The types of runs.
+const (
+	RunTypeRepave      RunType = "REPAVE"
+	RunTypeRMA         RunType = "RMA"
+	RunTypeReboot      RunType = "REBOOT"
+	RunTypeUpgrade     RunType = "UPGRADE"
+	RunTypeNetReconfig RunType = "NET_RECONFIG"
+)
+
+// RunTypes lists all types, in the order of the documentation.
+func RunTypes() []RunType {
+	return []RunType{RunTypeRepave, RunTypeRMA, RunTypeReboot, RunTypeUpgrade, RunTypeNetReconfig}
+}
+
+// RunPhase is how far a run is.
+type RunPhase string
+
+// The phases of a run, in the spelling of the API.
+const (
+	RunPending   RunPhase = "PENDING"
+	RunRunning   RunPhase = "RUNNING"
+	RunSucceeded RunPhase = "SUCCEEDED"
+	RunFailed    RunPhase = "FAILED"
+	RunCanceled  RunPhase = "CANCELED"
+)
+
+// The transitions of a run. Its job moves it.
+var (
+	RunStart  = runMove("start", RunRunning, "its job began", RunPending)
+	RunFinish = runMove("finish", RunSucceeded, "all steps succeeded", RunRunning)
+	RunFail   = runMove("fail", RunFailed, "a step failed after its retries; the machine is in MAINTENANCE", RunRunning)
+	RunCancel = runMove("cancel", RunCanceled, "it was cancelled; the machine is in MAINTENANCE", RunPending, RunRunning)
+)
+
+func runMove(name string, to RunPhase, doc string, from ...RunPhase) Transition[RunPhase] {
+	return Transition[RunPhase]{Name: name, From: from, To: to, Owners: []Owner{OwnerJob}, Doc: doc}
+}
+
+// Run is the lifecycle of a run.
+var Run = Machine[RunPhase]{
+	Resource: "run",
+	Initial:  []RunPhase{RunPending},
+	States: []StateInfo[RunPhase]{
+		{State: RunPending, Doc: "accepted and not started", Transitional: true},
+		{State: RunRunning, Doc: "its steps are carried out", Transitional: true},
+		{State: RunSucceeded, Doc: "all steps succeeded", Terminal: true},
+		{State: RunFailed, Doc: "a step failed; an operator may start a run that follows it", Terminal: true},
+		{State: RunCanceled, Doc: "cancelled", Terminal: true},
+	},
+	Transitions: []Transition[RunPhase]{RunStart, RunFinish, RunFail, RunCancel},
+}
+
+// RunPhaseOf returns the phase of the run that a job carries out. class says why a parked job is
+// parked. A park that no step caused leaves the run RUNNING: it has lost its workflow or its store, or
+// an operator froze it.
+func RunPhaseOf(job JobStatus, class FailureClass) RunPhase {
+	switch job {
+	case JobPending:
+		return RunPending
+	case JobRunning, JobCompensating:
+		return RunRunning
+	case JobCompleted, JobReconciled:
+		return RunSucceeded
+	case JobCancelled:
+		return RunCanceled
+	case JobFailedRetryable, JobFailedManual:
+		if IsStepFailure(class) {
+			return RunFailed
+		}
+		return RunRunning
+	}
+	return RunRunning
+}
+
+// IsStepFailure reports whether a job that parked with this class parked because a step failed.
+func IsStepFailure(class FailureClass) bool {
+	return class != FailWorkflowLost && class != FailFrozen && class != FailStoreUnavailable
+}
+
+// RunNeedsIntervention reports whether an active run waits for an operator.
+func RunNeedsIntervention(job JobStatus, class FailureClass) bool {
+	return job.Parked() && !IsStepFailure(class)
+}
+
+// StepState is the state of one step of a run.
+type StepState string
+
+// The states of a step, in the spelling of the API.
+const (
+	StepWaiting   StepState = "WAITING"
+	StepRunning   StepState = "RUNNING"
+	StepSucceeded StepState = "SUCCEEDED"
+	StepFailed    StepState = "FAILED"
+)
+
+// The transitions of a step. The stage that carries it out moves it.
+var (
+	StepStart  = stepMove("start", StepRunning, "an attempt began", StepWaiting, StepFailed)
+	StepFinish = stepMove("finish", StepSucceeded, "it succeeded, or its outcome was there already", StepWaiting, StepRunning)
+	StepFail   = stepMove("fail", StepFailed, "an attempt failed, or what it did was undone", StepRunning, StepSucceeded)
+)
+
+func stepMove(name string, to StepState, doc string, from ...StepState) Transition[StepState] {
+	return Transition[StepState]{Name: name, From: from, To: to, Owners: []Owner{OwnerJob}, Doc: doc}
+}
+
+// RunStep is the lifecycle of one step of a run.
+var RunStep = Machine[StepState]{
+	Resource: "run_step",
+	Initial:  []StepState{StepWaiting},
+	States: []StateInfo[StepState]{
+		{State: StepWaiting, Doc: "not begun; so it stays when an earlier step fails"},
+		{State: StepRunning, Doc: "an attempt runs", Transitional: true},
+		{State: StepSucceeded, Doc: "its outcome is there"},
+		{State: StepFailed, Doc: "its last attempt failed, or what it did was undone"},
+	},
+	Transitions: []Transition[StepState]{StepStart, StepFinish, StepFail},
+}
+
+// StepStateOf returns the state of the step that a stage carries out.
+func StepStateOf(stage StageState) StepState {
+	switch stage {
+	case StagePending:
+		return StepWaiting
+	case StageRunning:
+		return StepRunning
+	case StageSucceeded, StageSkipped, StageAdopted:
+		return StepSucceeded
+	case StageFailed, StageCompensated:
+		return StepFailed
+	}
+	return StepFailed
+}
+
+// RetryCount returns how often a step was repeated after its first attempt.
+func RetryCount(s StageRow) int { return max(s.Attempts-1, 0) }
