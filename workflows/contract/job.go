@@ -27,11 +27,14 @@ const (
 	// KindAllocationProvision prepares a node for a tenant, KindAllocationRelease ends that.
 	KindAllocationProvision JobKind = "allocation_provision"
 	KindAllocationRelease   JobKind = "allocation_release"
+	// KindAllocationKeys brings the keys of an active allocation to its node.
+	KindAllocationKeys JobKind = "allocation_keys"
 )
 
 // JobKinds lists every kind of job that a workflow runs.
 var JobKinds = []JobKind{
 	KindOnboarding, KindBMCRotation, KindDecommission, KindNodeOperation, KindAgentReissue, KindAgentUpdate, KindAllocationProvision, KindAllocationRelease,
+	KindAllocationKeys,
 }
 
 // TaskQueue is the task queue of all job workflows and their activities.
@@ -50,6 +53,7 @@ const (
 	// The workflows of an allocation.
 	AllocationProvisionWorkflow = "AllocationProvision"
 	AllocationReleaseWorkflow   = "AllocationRelease"
+	AllocationKeysWorkflow      = "AllocationKeys"
 	// PlanWorkflow observes what an onboarding would do; it changes nothing.
 	PlanWorkflow = "OnboardingPlan"
 	// SweepWorkflow looks for what is stuck; a Schedule starts it.
@@ -80,6 +84,8 @@ func WorkflowType(k JobKind) (string, bool) {
 		return AllocationProvisionWorkflow, true
 	case KindAllocationRelease:
 		return AllocationReleaseWorkflow, true
+	case KindAllocationKeys:
+		return AllocationKeysWorkflow, true
 	}
 	return "", false
 }
