@@ -53,7 +53,7 @@ func explainBilling(next string) func(*Attention) {
 func explainKeys(a *Attention) {
 	a.NextAction = "Start the node or its agent if it is silent: a job tries again within ten minutes. Whoever is root on the node may keep it from refusing a key: " +
 		"tell the project's owners that only the release of the allocation ends that access."
-	a.Runbook = "docs/runbooks/keys_unconfirmed.md"
+	a.Runbook = "docs/allocation-jobs.md#when-nothing-proves-a-key-refused"
 }
 
 func explainParked(a *Attention) {
