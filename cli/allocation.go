@@ -30,7 +30,9 @@ type allocation struct {
 	Network    struct{ Kind, CIDR string }
 	Tags       map[string]string `json:"tags"`
 	Keys       []struct {
-		Fingerprint string `json:"fingerprint"`
+		Fingerprint string     `json:"fingerprint"`
+		WithdrawnAt *time.Time `json:"withdrawn_at"`
+		RefusedAt   *time.Time `json:"refused_at"`
 	} `json:"ssh_keys"`
 	FailureMessage  string     `json:"failure_message"`
 	Outcome         string     `json:"outcome"`
@@ -121,7 +123,7 @@ func (a *app) allocationCommand() *cobra.Command {
 	listed := []string{"id", "project_id", "sku", "status", "hostname", "node_status", "access", "release_attempts", "failure_message"}
 	columns := append(slices.Clone(listed), "job_id", "job_status")
 	return group("allocation", "Allocations: nodes that projects have or have asked for",
-		a.createAllocationCommand(), a.listAllocationsCommand(), a.listAllAllocationsCommand(listed), a.showAllocationCommand(), a.releaseCommand(),
+		a.createAllocationCommand(), a.listAllocationsCommand(), a.listAllAllocationsCommand(listed), a.showAllocationCommand(), a.setKeysCommand(), a.releaseCommand(),
 		a.operatorAction("force-release", "Try a release that failed once more, for operators", columns,
 			func(ctx context.Context, id string, body client.ReasonRequest) (answer, error) {
 				return untyped(a.api.ForceRelease(ctx, id, body, client.IfMatch("*")))
@@ -311,12 +313,17 @@ func (a *app) showAllocation(r answer) error {
 		if l.Image != nil {
 			image = l.Image.Name + " " + l.Image.Version
 		}
-		var tags, keys []string
+		var tags, keys, withdrawn []string
 		for _, k := range slices.Sorted(maps.Keys(l.Tags)) {
 			tags = append(tags, k+"="+l.Tags[k])
 		}
 		for _, k := range l.Keys {
-			keys = append(keys, k.Fingerprint)
+			switch {
+			case k.WithdrawnAt == nil:
+				keys = append(keys, k.Fingerprint)
+			case k.RefusedAt == nil:
+				withdrawn = append(withdrawn, k.Fingerprint)
+			}
 		}
 		condition := l.Condition
 		if l.Status != lifecycle.AllocationActive {
@@ -327,7 +334,7 @@ func (a *app) showAllocation(r answer) error {
 			waits = a.when(l.QueueDeadlineAt)
 		}
 		return a.fields("id", l.ID, "name", l.Name, "sku", l.SKU, "status", l.Status, "condition", condition, "state", l.State, "progress", l.progress(),
-			"login", l.login(), "keys", strings.Join(keys, ", "), "image", image, "network", strings.TrimSpace(l.Network.Kind+" "+l.Network.CIDR),
+			"login", l.login(), "keys", strings.Join(keys, ", "), "withdrawn, not proven", strings.Join(withdrawn, ", "), "image", image, "network", strings.TrimSpace(l.Network.Kind+" "+l.Network.CIDR),
 			"site", l.Topology.Site, "rack", l.Topology.Rack, "group", l.Topology.Group, "tags", strings.Join(tags, ", "), "failure", l.FailureMessage,
 			"waits until", waits, "active since", a.when(l.StartTime), "expires", a.when(l.ExpiresAt), "released", a.when(l.ReleasedAt), "outcome", l.Outcome,
 			"access", l.Access, "certificate", l.CertificateID)
@@ -349,6 +356,26 @@ func (a *app) showAllocationCommand() *cobra.Command {
 			return err
 		}
 		return a.showOrWatch(cmd.Context(), r, watch, reason, "")
+	})
+	return cmd
+}
+
+func (a *app) setKeysCommand() *cobra.Command {
+	var keys []string
+	var reason operatorFlag
+	cmd := &cobra.Command{Use: "set-keys ALLOCATION", Short: "Replace the keys that may log in; all others are withdrawn", Args: cobra.ExactArgs(1)}
+	cmd.Flags().StringSliceVar(&keys, "key", nil, "an SSH key of the project that may log in, by id; may be repeated")
+	_ = cmd.MarkFlagRequired("key")
+	reason.add(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		if err := checkAllocation(args[0]); err != nil {
+			return err
+		}
+		r, err := untyped(a.api.SetOwnAllocationKeys(cmd.Context(), args[0], nil, client.AllocationKeysRequest{SSHKeyIds: keys}, reason.because()))
+		if err != nil {
+			return err
+		}
+		return a.showAllocation(r)
 	})
 	return cmd
 }

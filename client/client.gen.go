@@ -50,6 +50,7 @@ const (
 	AttentionKindHardwareWanted          AttentionKind = "hardware_wanted"
 	AttentionKindInstallFailed           AttentionKind = "install_failed"
 	AttentionKindJobStuck                AttentionKind = "job_stuck"
+	AttentionKindKeysUnconfirmed         AttentionKind = "keys_unconfirmed"
 	AttentionKindNodeQuarantined         AttentionKind = "node_quarantined"
 	AttentionKindNodeStuck               AttentionKind = "node_stuck"
 	AttentionKindOrphanWorkflow          AttentionKind = "orphan_workflow"
@@ -281,6 +282,7 @@ const (
 	ListAttentionParamsKindHardwareWanted          ListAttentionParamsKind = "hardware_wanted"
 	ListAttentionParamsKindInstallFailed           ListAttentionParamsKind = "install_failed"
 	ListAttentionParamsKindJobStuck                ListAttentionParamsKind = "job_stuck"
+	ListAttentionParamsKindKeysUnconfirmed         ListAttentionParamsKind = "keys_unconfirmed"
 	ListAttentionParamsKindNodeQuarantined         ListAttentionParamsKind = "node_quarantined"
 	ListAttentionParamsKindNodeStuck               ListAttentionParamsKind = "node_stuck"
 	ListAttentionParamsKindOrphanWorkflow          ListAttentionParamsKind = "orphan_workflow"
@@ -614,7 +616,7 @@ type Allocation struct {
 	// Access Once it is releasing: revoked when the end of the access is proven, otherwise unconfirmed
 	Access string `json:"access,omitempty"`
 
-	// AllowedActions update and release, where a member may ask for them now
+	// AllowedActions update, set_keys and release, where a member may ask for them now
 	AllowedActions []string `json:"allowed_actions,omitempty"`
 
 	// CertificateID Of the proof that the node was cleaned
@@ -648,7 +650,7 @@ type Allocation struct {
 	Sku   string `json:"sku,omitempty"`
 	SkuID string `json:"sku_id,omitempty"`
 
-	// SSHKeys The keys that may log in; left out in lists
+	// SSHKeys The keys that may log in, and former ones; left out in lists
 	SSHKeys []AllocationKey `json:"ssh_keys,omitempty"`
 
 	// StartTime When the keys went in: what is charged begins here
@@ -693,8 +695,17 @@ type AllocationKey struct {
 	Fingerprint string    `json:"fingerprint,omitempty"`
 	PublicKey   string    `json:"public_key,omitempty"`
 
-	// RefusedAt When the node was seen to refuse it, after the release
+	// RefusedAt When the node was seen to refuse it, after the release or after it was withdrawn
 	RefusedAt time.Time `json:"refused_at,omitempty"`
+
+	// WithdrawnAt When it ended: its member or the SSH key was removed, or the keys were replaced. Without refused_at nothing proves yet that the node refuses it
+	WithdrawnAt time.Time `json:"withdrawn_at,omitempty"`
+}
+
+// AllocationKeysRequest defines model for AllocationKeysRequest.
+type AllocationKeysRequest struct {
+	// SSHKeyIds Of the project's SSH keys; all others are withdrawn
+	SSHKeyIds []string `json:"ssh_key_ids"`
 }
 
 // AllocationNetwork defines model for AllocationNetwork.
@@ -4189,6 +4200,12 @@ type GetOwnAllocationParams struct {
 	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
 }
 
+// SetOwnAllocationKeysParams defines parameters for SetOwnAllocationKeys.
+type SetOwnAllocationKeysParams struct {
+	// SlipwayReason Why an operator acts on a customer's project; members leave it out
+	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
+}
+
 // ReleaseOwnAllocationParams defines parameters for ReleaseOwnAllocation.
 type ReleaseOwnAllocationParams struct {
 	// SlipwayReason Why an operator acts on a customer's project; members leave it out
@@ -4505,6 +4522,12 @@ type UpdateAllocationParams struct {
 
 	// IfMatch ETag of the version that is changed, or * for whichever is there
 	IfMatch *string `json:"If-Match,omitempty"`
+}
+
+// SetAllocationKeysParams defines parameters for SetAllocationKeys.
+type SetAllocationKeysParams struct {
+	// SlipwayReason Why an operator acts on a customer's project; members leave it out
+	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
 }
 
 // ReleaseAllocationParams defines parameters for ReleaseAllocation.
@@ -5077,6 +5100,9 @@ type RequeueTaskJSONRequestBody = RequeueTaskRequest
 // CreateOwnAllocationJSONRequestBody defines body for CreateOwnAllocation for application/json ContentType.
 type CreateOwnAllocationJSONRequestBody = AllocationRequest
 
+// SetOwnAllocationKeysJSONRequestBody defines body for SetOwnAllocationKeys for application/json ContentType.
+type SetOwnAllocationKeysJSONRequestBody = AllocationKeysRequest
+
 // ReleaseOwnAllocationJSONRequestBody defines body for ReleaseOwnAllocation for application/json ContentType.
 type ReleaseOwnAllocationJSONRequestBody = ReleaseRequest
 
@@ -5133,6 +5159,9 @@ type CreateAllocationJSONRequestBody = AllocationRequest
 
 // UpdateAllocationJSONRequestBody defines body for UpdateAllocation for application/json ContentType.
 type UpdateAllocationJSONRequestBody = AllocationPatch
+
+// SetAllocationKeysJSONRequestBody defines body for SetAllocationKeys for application/json ContentType.
+type SetAllocationKeysJSONRequestBody = AllocationKeysRequest
 
 // ReleaseAllocationJSONRequestBody defines body for ReleaseAllocation for application/json ContentType.
 type ReleaseAllocationJSONRequestBody = ReleaseRequest
@@ -5411,7 +5440,7 @@ type ClientInterface interface {
 
 	// ListAttention List everything that needs a person, oldest first
 	//
-	// Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, nodes that a tenant left and nothing proves clean, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. Each with what to do. It is computed from the rows when it is asked for: what is mended is gone from it.
+	// Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, nodes that a tenant left and nothing proves clean, keys that were withdrawn and may still log in, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. Each with what to do. It is computed from the rows when it is asked for: what is mended is gone from it.
 	//
 	// Needs role viewer or higher.
 	//
@@ -6606,6 +6635,28 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/allocations/{allocation_id} (the `GetOwnAllocation` operationId).
 	GetOwnAllocation(ctx context.Context, allocationID string, params *GetOwnAllocationParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// SetOwnAllocationKeysWithBody Replace the keys that may log in, by the allocation's id alone
+	//
+	// As set-allocation-keys, which those may call who have role member in its project.
+	//
+	// Needs a sign-in and no role.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /api/v1/allocations/{allocation_id}/keys (the `SetOwnAllocationKeys` operationId).
+	SetOwnAllocationKeysWithBody(ctx context.Context, allocationID string, params *SetOwnAllocationKeysParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetOwnAllocationKeys Replace the keys that may log in, by the allocation's id alone
+	//
+	// As set-allocation-keys, which those may call who have role member in its project.
+	//
+	// Needs a sign-in and no role.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /api/v1/allocations/{allocation_id}/keys (the `SetOwnAllocationKeys` operationId).
+	SetOwnAllocationKeys(ctx context.Context, allocationID string, params *SetOwnAllocationKeysParams, body SetOwnAllocationKeysJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ReleaseOwnAllocationWithBody Give a node back by the allocation's id alone
 	//
 	// As release-allocation, which those may call who have role member in its project.
@@ -7149,6 +7200,28 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /api/v1/projects/{id}/allocations/{allocation_id} (the `UpdateAllocation` operationId).
 	UpdateAllocation(ctx context.Context, id string, allocationID string, params *UpdateAllocationParams, body UpdateAllocationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetAllocationKeysWithBody Replace the keys that may log in to an active allocation
+	//
+	// The keys that are left out are withdrawn. The answer is 202: a job brings the keys to the node, and proves from outside that the node refuses the former ones. In ssh_keys a key with withdrawn_at and without refused_at is not proven to be refused yet. It can be repeated. Sessions that are open stay open.
+	//
+	// Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /api/v1/projects/{id}/allocations/{allocation_id}/keys (the `SetAllocationKeys` operationId).
+	SetAllocationKeysWithBody(ctx context.Context, id string, allocationID string, params *SetAllocationKeysParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetAllocationKeys Replace the keys that may log in to an active allocation
+	//
+	// The keys that are left out are withdrawn. The answer is 202: a job brings the keys to the node, and proves from outside that the node refuses the former ones. In ssh_keys a key with withdrawn_at and without refused_at is not proven to be refused yet. It can be repeated. Sessions that are open stay open.
+	//
+	// Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /api/v1/projects/{id}/allocations/{allocation_id}/keys (the `SetAllocationKeys` operationId).
+	SetAllocationKeys(ctx context.Context, id string, allocationID string, params *SetAllocationKeysParams, body SetAllocationKeysJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReleaseAllocationWithBody Give a node back; everything on it is erased
 	//
@@ -8001,7 +8074,7 @@ func (c *requests) RevokeAPIToken(ctx context.Context, id string, reqEditors ...
 
 // ListAttention List everything that needs a person, oldest first
 //
-// Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, nodes that a tenant left and nothing proves clean, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. Each with what to do. It is computed from the rows when it is asked for: what is mended is gone from it.
+// Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, nodes that a tenant left and nothing proves clean, keys that were withdrawn and may still log in, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. Each with what to do. It is computed from the rows when it is asked for: what is mended is gone from it.
 //
 // Needs role viewer or higher.
 //
@@ -10506,6 +10579,48 @@ func (c *requests) GetOwnAllocation(ctx context.Context, allocationID string, pa
 	return c.Client.Do(req)
 }
 
+// SetOwnAllocationKeysWithBody Replace the keys that may log in, by the allocation's id alone
+//
+// As set-allocation-keys, which those may call who have role member in its project.
+//
+// Needs a sign-in and no role.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/allocations/{allocation_id}/keys (the `SetOwnAllocationKeys` operationId).
+func (c *requests) SetOwnAllocationKeysWithBody(ctx context.Context, allocationID string, params *SetOwnAllocationKeysParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetOwnAllocationKeysRequestWithBody(c.Server, allocationID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetOwnAllocationKeys Replace the keys that may log in, by the allocation's id alone
+//
+// As set-allocation-keys, which those may call who have role member in its project.
+//
+// Needs a sign-in and no role.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/v1/allocations/{allocation_id}/keys (the `SetOwnAllocationKeys` operationId).
+func (c *requests) SetOwnAllocationKeys(ctx context.Context, allocationID string, params *SetOwnAllocationKeysParams, body SetOwnAllocationKeysJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetOwnAllocationKeysRequest(c.Server, allocationID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ReleaseOwnAllocationWithBody Give a node back by the allocation's id alone
 //
 // As release-allocation, which those may call who have role member in its project.
@@ -11600,6 +11715,48 @@ func (c *requests) UpdateAllocationWithBody(ctx context.Context, id string, allo
 // Corresponds with PATCH /api/v1/projects/{id}/allocations/{allocation_id} (the `UpdateAllocation` operationId).
 func (c *requests) UpdateAllocation(ctx context.Context, id string, allocationID string, params *UpdateAllocationParams, body UpdateAllocationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateAllocationRequest(c.Server, id, allocationID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetAllocationKeysWithBody Replace the keys that may log in to an active allocation
+//
+// The keys that are left out are withdrawn. The answer is 202: a job brings the keys to the node, and proves from outside that the node refuses the former ones. In ssh_keys a key with withdrawn_at and without refused_at is not proven to be refused yet. It can be repeated. Sessions that are open stay open.
+//
+// Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/projects/{id}/allocations/{allocation_id}/keys (the `SetAllocationKeys` operationId).
+func (c *requests) SetAllocationKeysWithBody(ctx context.Context, id string, allocationID string, params *SetAllocationKeysParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetAllocationKeysRequestWithBody(c.Server, id, allocationID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetAllocationKeys Replace the keys that may log in to an active allocation
+//
+// The keys that are left out are withdrawn. The answer is 202: a job brings the keys to the node, and proves from outside that the node refuses the former ones. In ssh_keys a key with withdrawn_at and without refused_at is not proven to be refused yet. It can be repeated. Sessions that are open stay open.
+//
+// Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/v1/projects/{id}/allocations/{allocation_id}/keys (the `SetAllocationKeys` operationId).
+func (c *requests) SetAllocationKeys(ctx context.Context, id string, allocationID string, params *SetAllocationKeysParams, body SetAllocationKeysJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetAllocationKeysRequest(c.Server, id, allocationID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -19339,6 +19496,68 @@ func NewGetOwnAllocationRequest(server string, allocationID string, params *GetO
 	return req, nil
 }
 
+// NewSetOwnAllocationKeysRequest calls the generic SetOwnAllocationKeys builder with application/json body
+func NewSetOwnAllocationKeysRequest(server string, allocationID string, params *SetOwnAllocationKeysParams, body SetOwnAllocationKeysJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSetOwnAllocationKeysRequestWithBody(server, allocationID, params, "application/json", bodyReader)
+}
+
+// NewSetOwnAllocationKeysRequestWithBody constructs an http.Request for the SetOwnAllocationKeys method, with any body, and a specified content type
+func NewSetOwnAllocationKeysRequestWithBody(server string, allocationID string, params *SetOwnAllocationKeysParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "allocation_id", allocationID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/allocations/%s/keys", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.SlipwayReason != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Slipway-Reason", *params.SlipwayReason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Slipway-Reason", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewReleaseOwnAllocationRequest calls the generic ReleaseOwnAllocation builder with application/json body
 func NewReleaseOwnAllocationRequest(server string, allocationID string, params *ReleaseOwnAllocationParams, body ReleaseOwnAllocationJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -21917,6 +22136,75 @@ func NewUpdateAllocationRequestWithBody(server string, id string, allocationID s
 			}
 
 			req.Header.Set("If-Match", headerParam1)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewSetAllocationKeysRequest calls the generic SetAllocationKeys builder with application/json body
+func NewSetAllocationKeysRequest(server string, id string, allocationID string, params *SetAllocationKeysParams, body SetAllocationKeysJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSetAllocationKeysRequestWithBody(server, id, allocationID, params, "application/json", bodyReader)
+}
+
+// NewSetAllocationKeysRequestWithBody constructs an http.Request for the SetAllocationKeys method, with any body, and a specified content type
+func NewSetAllocationKeysRequestWithBody(server string, id string, allocationID string, params *SetAllocationKeysParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "allocation_id", allocationID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/projects/%s/allocations/%s/keys", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.SlipwayReason != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Slipway-Reason", *params.SlipwayReason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Slipway-Reason", headerParam0)
 		}
 
 	}
@@ -25676,7 +25964,7 @@ func (c *Client) RevokeAPIToken(ctx context.Context, id string, editors ...Reque
 
 // ListAttention List everything that needs a person, oldest first
 //
-// Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, nodes that a tenant left and nothing proves clean, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. Each with what to do. It is computed from the rows when it is asked for: what is mended is gone from it.
+// Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, nodes that a tenant left and nothing proves clean, keys that were withdrawn and may still log in, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. Each with what to do. It is computed from the rows when it is asked for: what is mended is gone from it.
 //
 // Needs role viewer or higher.
 //
@@ -27395,6 +27683,36 @@ func (c *Client) GetOwnAllocation(ctx context.Context, allocationID string, para
 	})
 }
 
+// SetOwnAllocationKeysWithBody Replace the keys that may log in, by the allocation's id alone
+//
+// As set-allocation-keys, which those may call who have role member in its project.
+//
+// Needs a sign-in and no role.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/allocations/{allocation_id}/keys (the `SetOwnAllocationKeys` operationId).
+func (c *Client) SetOwnAllocationKeysWithBody(ctx context.Context, allocationID string, params *SetOwnAllocationKeysParams, contentType string, body io.Reader, editors ...RequestEditorFn) (Answer[Allocation], error) {
+	return ask[Allocation](ctx, c, []any{allocationID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.SetOwnAllocationKeysWithBody(ctx, allocationID, params, contentType, body, editors...)
+	})
+}
+
+// SetOwnAllocationKeys Replace the keys that may log in, by the allocation's id alone
+//
+// As set-allocation-keys, which those may call who have role member in its project.
+//
+// Needs a sign-in and no role.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/v1/allocations/{allocation_id}/keys (the `SetOwnAllocationKeys` operationId).
+func (c *Client) SetOwnAllocationKeys(ctx context.Context, allocationID string, params *SetOwnAllocationKeysParams, body SetOwnAllocationKeysJSONRequestBody, editors ...RequestEditorFn) (Answer[Allocation], error) {
+	return ask[Allocation](ctx, c, []any{allocationID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.SetOwnAllocationKeys(ctx, allocationID, params, body, editors...)
+	})
+}
+
 // ReleaseOwnAllocationWithBody Give a node back by the allocation's id alone
 //
 // As release-allocation, which those may call who have role member in its project.
@@ -28160,6 +28478,36 @@ func (c *Client) UpdateAllocationWithBody(ctx context.Context, id string, alloca
 func (c *Client) UpdateAllocation(ctx context.Context, id string, allocationID string, params *UpdateAllocationParams, body UpdateAllocationJSONRequestBody, editors ...RequestEditorFn) (Answer[Allocation], error) {
 	return ask[Allocation](ctx, c, []any{id, allocationID}, func(ctx context.Context) (*http.Response, error) {
 		return c.requests.UpdateAllocation(ctx, id, allocationID, params, body, editors...)
+	})
+}
+
+// SetAllocationKeysWithBody Replace the keys that may log in to an active allocation
+//
+// The keys that are left out are withdrawn. The answer is 202: a job brings the keys to the node, and proves from outside that the node refuses the former ones. In ssh_keys a key with withdrawn_at and without refused_at is not proven to be refused yet. It can be repeated. Sessions that are open stay open.
+//
+// Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/projects/{id}/allocations/{allocation_id}/keys (the `SetAllocationKeys` operationId).
+func (c *Client) SetAllocationKeysWithBody(ctx context.Context, id string, allocationID string, params *SetAllocationKeysParams, contentType string, body io.Reader, editors ...RequestEditorFn) (Answer[Allocation], error) {
+	return ask[Allocation](ctx, c, []any{id, allocationID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.SetAllocationKeysWithBody(ctx, id, allocationID, params, contentType, body, editors...)
+	})
+}
+
+// SetAllocationKeys Replace the keys that may log in to an active allocation
+//
+// The keys that are left out are withdrawn. The answer is 202: a job brings the keys to the node, and proves from outside that the node refuses the former ones. In ssh_keys a key with withdrawn_at and without refused_at is not proven to be refused yet. It can be repeated. Sessions that are open stay open.
+//
+// Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/v1/projects/{id}/allocations/{allocation_id}/keys (the `SetAllocationKeys` operationId).
+func (c *Client) SetAllocationKeys(ctx context.Context, id string, allocationID string, params *SetAllocationKeysParams, body SetAllocationKeysJSONRequestBody, editors ...RequestEditorFn) (Answer[Allocation], error) {
+	return ask[Allocation](ctx, c, []any{id, allocationID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.SetAllocationKeys(ctx, id, allocationID, params, body, editors...)
 	})
 }
 

@@ -41,6 +41,7 @@ const (
 	AttentionEnforcement     = "enforcement_stopped"       // too many accounts were depleted at once; nothing is released
 	AttentionAccountAside    = "account_set_aside"         // a billing account cannot be charged
 	AttentionBillingSilent   = "billing_silent"            // nothing was charged for ten minutes
+	AttentionKeys            = "keys_unconfirmed"          // nothing proves that a node refuses keys that were withdrawn
 )
 
 // AttentionKinds lists every kind.
@@ -51,7 +52,7 @@ func AttentionKinds() []string {
 		AttentionTaskUncertain, AttentionSweeper, AttentionDrift, AttentionReconcile, AttentionInstallFailed,
 		AttentionDiscoveryFull, AttentionHardwareWanted, AttentionAgentSilent, AttentionTenantLeft, AttentionEventNotSent,
 		AttentionAuditBroken, AttentionRestore,
-		AttentionClockDisagrees, AttentionEnforcement, AttentionAccountAside, AttentionBillingSilent,
+		AttentionClockDisagrees, AttentionEnforcement, AttentionAccountAside, AttentionBillingSilent, AttentionKeys,
 	}
 }
 

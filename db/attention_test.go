@@ -145,6 +145,23 @@ func TestEachKindComesAndGoes(t *testing.T) {
 				dbtest.Occupy(t, s, offline[0].ID)
 			},
 		},
+		db.AttentionKeys: {
+			func(t *testing.T, s *db.Store, c *pgx.Conn) (string, string, string) {
+				n := dbtest.Node(t, s, dbtest.Active())
+				dbtest.Occupy(t, s, n.ID)
+				exec(t, c, "DELETE FROM project_ssh_keys")
+				require.Empty(t, kinds(t, s), "a job has a minute")
+				exec(t, c, "UPDATE allocation_keys SET withdrawn_at = now() - interval '61 seconds'")
+				row := attention(t, s, db.AttentionFilter{Kind: db.AttentionKeys})[0]
+				require.Contains(t, row.Message, dbtest.KeyFingerprint)
+				require.Contains(t, row.Message, "member mem_")
+				require.NotContains(t, row.Message, "ssh-ed25519")
+				return "", n.ID, ""
+			},
+			func(t *testing.T, _ *db.Store, c *pgx.Conn) {
+				exec(t, c, "UPDATE allocation_keys SET refused_at = now()")
+			},
+		},
 		db.AttentionBMCLoginBlocked: {
 			func(t *testing.T, s *db.Store, _ *pgx.Conn) (string, string, string) {
 				n := dbtest.Node(t, s)

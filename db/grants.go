@@ -38,6 +38,7 @@ var tableAccess = map[string]Access{
 	"billing_attention":           AccessRead,
 	"billing_control":             "SELECT, UPDATE",
 	"currencies":                  AccessRead,
+	"key_attention":               AccessRead,
 	"ledger_accounts":             AccessAppend,
 	"ledger_anchors":              AccessRead,
 	"ledger_entries":              AccessAppend,
@@ -167,7 +168,7 @@ var customerAccess = map[string]Access{
 	"usage_records":   AccessRead,
 	"usage_segments":  AccessRead,
 	"usage_windows":   AccessRead,
-	"allocation_keys": AccessRead,
+	"allocation_keys": "SELECT, UPDATE (withdrawn_at, withdrawn_member, refused_at, tried_at)", // the end of an SSH key withdraws it
 	"allocations":     AccessRead,
 	// Not the cursor of all events, from which a customer would learn how much others do.
 	"events":                      "SELECT (project_id, project_cursor, event_id, resource_kind, resource_id, type, payload, at)",

@@ -88,6 +88,7 @@ func (s AllocationStatus) Releasing() bool {
 // The actions on an allocation, as answers name them.
 const (
 	AllocationActionUpdate           = "update"
+	AllocationActionSetKeys          = "set_keys"
 	AllocationActionRelease          = "release"
 	AllocationActionForceRelease     = "force_release"
 	AllocationActionRemoveAssignment = "remove_assignment"
@@ -98,7 +99,9 @@ func AllocationActions(s AllocationStatus) []string {
 	switch s {
 	case AllocationReleased, AllocationFailed, AllocationReleasing:
 		return []string{AllocationActionUpdate}
-	case AllocationRequested, AllocationProvisioning, AllocationActive, AllocationReleaseFailed:
+	case AllocationActive:
+		return []string{AllocationActionUpdate, AllocationActionSetKeys, AllocationActionRelease}
+	case AllocationRequested, AllocationProvisioning, AllocationReleaseFailed:
 	}
 	return []string{AllocationActionUpdate, AllocationActionRelease}
 }
@@ -217,6 +220,17 @@ func AllocationProvisionStages() []string {
 		StageProveLogin, StageInstallKeys, StageProveKeys, StageActivate,
 	}
 }
+
+// The stages of the job that brings the keys of an active allocation to its node, besides
+// StageProveKeys.
+const (
+	StageSetKeys    = "set_keys"
+	StageRecordKeys = "record_keys"
+)
+
+// AllocationKeysStages lists the stages of the job that brings the keys of an active allocation to its
+// node, in order.
+func AllocationKeysStages() []string { return []string{StageSetKeys, StageProveKeys, StageRecordKeys} }
 
 // The stages of the job that releases an allocation.
 const (

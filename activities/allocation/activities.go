@@ -69,10 +69,17 @@ func (a *Activities) facts(ctx context.Context, row allocationdb.Allocation) (co
 	}
 	out.TenantRoot = sku.TenantRoot
 	keys, err := allocationdb.ListKeys(ctx, a.Store, row.ID)
-	for _, k := range keys {
-		out.Keys = append(out.Keys, contract.AllocationKey{Fingerprint: k.Fingerprint, PublicKey: k.PublicKey})
-	}
+	inForce, former := allocationdb.SplitKeys(keys)
+	out.Keys, out.Former = keyFacts(inForce), keyFacts(former)
 	return out, fault.Internal(ctx, err)
+}
+
+func keyFacts(keys []allocationdb.Key) []contract.AllocationKey {
+	var out []contract.AllocationKey
+	for _, k := range keys {
+		out = append(out, contract.AllocationKey{Fingerprint: k.Fingerprint, PublicKey: k.PublicKey})
+	}
+	return out
 }
 
 const (
@@ -257,7 +264,8 @@ func (a *Activities) DescribeInstance(ctx context.Context, in contract.Allocatio
 		InstanceID: row.ID, InstanceType: sku.Name, ProjectID: row.ProjectID, Hostname: n.Hostname, Tags: row.Tags, Region: n.SiteID,
 		Zone: n.Labels["rack"], Group: n.Labels["group"],
 	}
-	for _, k := range keys {
+	inForce, _ := allocationdb.SplitKeys(keys)
+	for _, k := range inForce {
 		doc.PublicKeys = append(doc.PublicKeys, k.PublicKey)
 	}
 	addAddresses(&doc, n.IPAddresses, n.MACs)

@@ -30,6 +30,11 @@ func moveAllocation(ctx context.Context, tx *db.Tx, p contract.Projection, workf
 			return abortProvision(ctx, tx, a, by) // asked for after the last stage had looked
 		}
 		_, err = allocationdb.Activate(ctx, tx, a.ID, allocationdb.Connection(*m.Connection), allocationdb.Image(*m.Image), by)
+		if err == nil { // a key may have ended since the job read them
+			_, err = allocationintent.Continue(ctx, tx, a.ID)
+		}
+	case "": // of a job that changes keys
+		err = endKeys(ctx, tx, a, m)
 	case lifecycle.AllocationFailed:
 		err = endProvision(ctx, tx, a, m, by)
 	case lifecycle.AllocationReleasing:
@@ -50,6 +55,18 @@ func moveAllocation(ctx context.Context, tx *db.Tx, p contract.Projection, workf
 	case lifecycle.AllocationRequested, lifecycle.AllocationProvisioning:
 		err = fmt.Errorf("no job moves an allocation to %s: %w", m.To, db.ErrInvalid)
 	}
+	return err
+}
+
+// endKeys tells the project of keys that were proven. Then it starts what the job was in the way of: a
+// release, or another change of keys.
+func endKeys(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, m *contract.AllocationMove) error {
+	if m.KeysProven {
+		if err := allocationdb.TellKeysChanged(ctx, tx, a); err != nil {
+			return err
+		}
+	}
+	_, err := allocationintent.Continue(ctx, tx, a.ID)
 	return err
 }
 

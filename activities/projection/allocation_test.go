@@ -2,6 +2,7 @@ package projection_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -228,6 +229,82 @@ func TestProvision_ReleasedBeforeItsLastStep(t *testing.T) {
 	next, err := w.store.LiveJobOfResource(t.Context(), allocationdb.Resource, w.id)
 	require.NoError(t, err)
 	require.Equal(t, []string{string(contract.KindAllocationRelease), w.node.ID}, []string{next.Kind, *next.NodeID})
+}
+
+// liveJob returns the live job of the allocation, "" where it has none.
+func (w *tenancy) liveJob() string {
+	w.t.Helper()
+	job, err := w.store.LiveJobOfResource(w.t.Context(), allocationdb.Resource, w.id)
+	if errors.Is(err, db.ErrNotFound) {
+		return ""
+	}
+	require.NoError(w.t, err)
+	w.job, w.seq = job, 0
+	return job.Kind
+}
+
+// endKey withdraws the key of the allocation, as the end of its SSH key does.
+func (w *tenancy) endKey() {
+	w.t.Helper()
+	_, err := w.store.DBTX().Exec(w.t.Context(), "UPDATE allocation_keys SET withdrawn_at = now(), tried_at = NULL, refused_at = NULL")
+	require.NoError(w.t, err)
+}
+
+// TestProvision_KeyEndsBeforeItsLastStep: the key went onto the node and ended before the allocation was
+// active, so that a job takes it off with the very step.
+func TestProvision_KeyEndsBeforeItsLastStep(t *testing.T) {
+	t.Parallel()
+	w := provisioned(t)
+	w.completed(w.endKey)
+	require.Equal(t, lifecycle.AllocationActive, w.allocation().Status)
+	require.Equal(t, string(contract.KindAllocationKeys), w.liveJob())
+	require.Equal(t, w.node.ID, *w.job.NodeID)
+}
+
+// TestKeys_EndOfTheJob: the project is told what was proven, once. What the job was in the way of
+// begins with its last step: a release, or another change of keys.
+func TestKeys_EndOfTheJob(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		meanwhile func(*tenancy)
+		proven    bool
+		next      string
+	}{
+		"proven": {meanwhile: func(w *tenancy) {
+			require.NoError(t, allocationdb.RecordKey(t.Context(), w.store, w.id, dbtest.KeyFingerprint, false))
+		}, proven: true},
+		"not proven": {meanwhile: func(*tenancy) {}},
+		"the keys changed again": {meanwhile: func(w *tenancy) {
+			require.NoError(t, allocationdb.RecordKey(t.Context(), w.store, w.id, dbtest.KeyFingerprint, false))
+			w.endKey()
+		}, proven: true, next: string(contract.KindAllocationKeys)},
+		"the tenant gave the node back": {meanwhile: func(w *tenancy) {
+			require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+				r, err := allocation.Release(t.Context(), tx, w.id, "enough", customer)
+				require.Equal(t, lifecycle.ActionCancel, r.Action)
+				return err
+			}))
+		}, next: string(contract.KindAllocationRelease)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := provisioned(t)
+			w.completed(w.endKey)
+			require.Equal(t, string(contract.KindAllocationKeys), w.liveJob())
+			require.NoError(t, w.project(lifecycle.JobRunning, nil))
+			c.meanwhile(w)
+			if c.proven {
+				require.NoError(t, w.project(lifecycle.JobCompleted, &contract.AllocationMove{KeysProven: true}))
+			} else {
+				require.NoError(t, w.project(lifecycle.JobCompensating, nil))
+				require.NoError(t, w.project(lifecycle.JobCancelled, &contract.AllocationMove{}))
+			}
+			require.Equal(t, c.next, w.liveJob())
+			var told int
+			require.NoError(t, w.store.DBTX().QueryRow(t.Context(), "SELECT count(*) FROM outbox WHERE type = 'allocation.keys_changed' AND event_project IS NOT NULL").Scan(&told))
+			require.Equal(t, map[bool]int{true: 1}[c.proven], told)
+		})
+	}
 }
 
 // TestTakeNode_OfAnotherJob: the wait for the node has an end that the tenant's access shows, and a node

@@ -16,8 +16,8 @@ import (
 // allocationsBatch bounds how many allocations a pass releases, and how many it gives a job.
 const allocationsBatch = 50
 
-// sweepAllocations releases allocations whose expiry is past, and gives those that only a job moves on
-// the job that they lack. Each has a transaction of its own: an error about one does not stop the
+// sweepAllocations releases allocations whose expiry is past, gives those that only a job moves on
+// the job that they lack, and starts the jobs that change keys. Each has a transaction of its own: an error about one does not stop the
 // others.
 func (a *Activities) sweepAllocations(ctx context.Context, r *StartsReport) error {
 	var errs []error
@@ -43,13 +43,28 @@ func (a *Activities) sweepAllocations(ctx context.Context, r *StartsReport) erro
 	if r.Expired > 0 || len(r.Continued) > 0 {
 		a.Log.WarnContext(ctx, "sweeper: allocations were moved on", "expired", r.Expired, "without_job", r.Continued)
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, a.sweepKeys(ctx, r))...)
+}
+
+// sweepKeys withdraws keys of allocations that their projects do not have any more, and starts the
+// jobs that bring changed keys to nodes: those that another job kept from being started, and those
+// that have to try again.
+func (a *Activities) sweepKeys(ctx context.Context, r *StartsReport) error {
+	withdrawn, err := allocationdb.WithdrawEndedKeys(ctx, a.Store, allocationsBatch)
+	if err != nil {
+		return err
+	}
+	r.KeyJobs, err = allocation.StartKeyJobs(ctx, a.Store, "", actor, allocationsBatch)
+	if withdrawn > 0 || len(r.KeyJobs) > 0 {
+		a.Log.WarnContext(ctx, "sweeper: keys of allocations are changed", "withdrawn", withdrawn, "jobs_of", r.KeyJobs)
+	}
+	return err
 }
 
 // parkLost parks a job whose workflow is lost, and moves its allocation with it. It returns whether the
 // job was parked, and whether it was ended then because another one takes over.
 func (p *pass) parkLost(ctx context.Context, tx *db.Tx, j db.LiveJob, cause string) (parked, ended bool, err error) {
-	if !slices.Contains([]contract.JobKind{contract.KindAllocationProvision, contract.KindAllocationRelease}, contract.JobKind(j.Kind)) {
+	if !slices.Contains([]contract.JobKind{contract.KindAllocationProvision, contract.KindAllocationRelease, contract.KindAllocationKeys}, contract.JobKind(j.Kind)) {
 		parked, err = tx.ParkLost(ctx, j, cause, actor)
 		return parked, false, err
 	}

@@ -33,6 +33,9 @@ func (w *world) provisioned() (allocationdb.Allocation, db.Job) {
 	var a allocationdb.Allocation
 	var job db.Job
 	require.NoError(w.t, w.Store.Tx(w.t.Context(), func(tx *db.Tx) error {
+		if _, _, err := dbtest.ProjectKey(w.t.Context(), tx, project.ID); err != nil {
+			return err
+		}
 		created, err := allocationdb.Create(w.t.Context(), tx, allocationdb.New{
 			ProjectID: project.ID, SKUID: sku.ID, RequestedBy: "anna", Actor: byTenant,
 			Keys: []allocationdb.PublicKey{{Fingerprint: dbtest.KeyFingerprint, PublicKey: dbtest.Key}},
@@ -80,6 +83,35 @@ func (w *world) sql(statement string, args ...any) {
 	w.t.Helper()
 	_, err := w.Store.DBTX().Exec(w.t.Context(), statement, args...)
 	require.NoError(w.t, err)
+}
+
+// TestKeys_ThatHaveEnded: a pass finds keys whose SSH key is gone, and starts the jobs that another job
+// kept from being started.
+func TestKeys_ThatHaveEnded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b, stays := w.occupied(), w.occupied(), w.occupied()
+	for _, each := range []allocationdb.Allocation{a, b, stays} {
+		require.NoError(t, w.Store.RecordHeartbeats(t.Context(), []db.Heartbeat{{NodeID: *each.NodeID, BootID: "boot-1", Generation: 1, ReceivedAt: time.Now()}}))
+	}
+	other := dbtest.Job(t, w.Store, dbtest.On(*b.NodeID))
+	w.begin(other.ID)
+	w.sql("DELETE FROM project_ssh_keys WHERE project_id = $1", a.ProjectID)
+	w.sql("UPDATE allocation_keys SET withdrawn_at = NULL WHERE allocation_id = $1", a.ID) // as one whose allocation was written at that moment
+	w.sql("DELETE FROM project_ssh_keys WHERE project_id = $1", b.ProjectID)
+	r, err := w.SweepStarts(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{a.ID}, r.KeyJobs)
+	require.NoError(t, w.Store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.TransitionJob(t.Context(), other.ID, lifecycle.JobComplete, nil, db.Actor{Owner: lifecycle.OwnerSystem})
+		return err
+	}))
+	r, err = w.SweepStarts(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{b.ID}, r.KeyJobs)
+	r, err = w.SweepStarts(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, r.KeyJobs, "each has its job")
 }
 
 // TestAllocations_ThatAreDueOrLackAJob: an expiry ends an allocation, and one whose job was lost goes on.

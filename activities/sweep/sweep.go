@@ -101,6 +101,8 @@ type StartsReport struct {
 	// those that lacked a job.
 	Expired   int      `json:"expired,omitempty"`
 	Continued []string `json:"continued,omitempty"`
+	// KeyJobs are the allocations whose changed keys a job brings to their nodes.
+	KeyJobs []string `json:"key_jobs,omitempty"`
 }
 
 // SweepStarts repairs the starts of jobs. Then it moves the allocations that are due or lack a job:

@@ -40,6 +40,7 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionEnforcement: explainBilling("Look at the prices and the charges of the last hour. Give back by adjustments what was charged wrongly, then let the releases go on; " +
 			"accounts that are still depleted are released then."),
 		db.AttentionAccountAside:  explainBilling("Correct what the message names. Each tick tries the account again, and charges the whole time then."),
+		db.AttentionKeys:          explainKeys,
 		db.AttentionBillingSilent: explainBilling("Check that a worker runs, that Temporal answers, and that the schedule bill/TASK_QUEUE is there and not paused."),
 	}
 }
@@ -47,6 +48,12 @@ func explanations() map[string]func(*Attention) {
 // explainBilling says what to do about money.
 func explainBilling(next string) func(*Attention) {
 	return func(a *Attention) { a.NextAction, a.Runbook = next, "docs/billing-rules.md#what-requires-an-operator" }
+}
+
+func explainKeys(a *Attention) {
+	a.NextAction = "Start the node or its agent if it is silent: a job tries again within ten minutes. Whoever is root on the node may keep it from refusing a key: " +
+		"tell the project's owners that only the release of the allocation ends that access."
+	a.Runbook = "docs/allocation-jobs.md#when-nothing-proves-a-key-refused"
 }
 
 func explainParked(a *Attention) {

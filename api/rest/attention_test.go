@@ -111,6 +111,8 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 		"INSERT INTO restores DEFAULT VALUES",
 		"UPDATE account_balances SET set_aside_at = now(), set_aside_reason = 'out of range' WHERE billing_account_id = 'acc_x'")
 
+	dbtest.Occupy(t, store, dbtest.Node(t, store, dbtest.Active()).ID)
+	alter(t, dsn, "SET ROLE slipway_app", "UPDATE allocation_keys SET withdrawn_at = now() - interval '2 minutes'", "RESET ROLE")
 	byKind := map[string]rest.Attention{}
 	for _, a := range w.attention("").Data {
 		byKind[a.Kind] = a

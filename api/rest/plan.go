@@ -112,14 +112,14 @@ func (s *server) planJob(ctx context.Context, in *struct {
 		return s.planOf(ctx, job, in.Login)
 	case contract.KindDecommission, contract.KindNodeOperation:
 		return s.planOfNodeJob(ctx, job)
-	case contract.KindAllocationProvision, contract.KindAllocationRelease:
+	case contract.KindAllocationProvision, contract.KindAllocationRelease, contract.KindAllocationKeys:
 		return s.planOfAllocationJob(ctx, job)
 	default:
 		return nil, problem.New(problem.Conflict, fmt.Sprintf("there are no plans of jobs of kind %s; its stages say what it does", kind))
 	}
 }
 
-// planOfAllocationJob says what a provision or a release would do now.
+// planOfAllocationJob says what a job of an allocation would do now.
 func (s *server) planOfAllocationJob(ctx context.Context, job db.Job) (*struct{ Body Plan }, error) {
 	if lifecycle.Job.Terminal(job.Status) || job.Status == lifecycle.JobCompensating {
 		return s.endedPlan(ctx, job)

@@ -83,6 +83,21 @@ WITH moved AS (
 )
 UPDATE nodes SET allocation_id = $1, version = version + 1 WHERE id = $2 AND allocation_id IS NULL`
 
+// keySQL gives a project an owner with Key, so that allocations of it may have that key.
+const keySQL = `
+WITH owner AS (
+    INSERT INTO project_members (project_id, id, subject, name, email, role) VALUES ($1, $2, 'oidc:' || $2, 'owner', '', 'owner') RETURNING project_id, id
+)
+INSERT INTO project_ssh_keys (project_id, id, member_id, name, type, public_key, fingerprint)
+SELECT project_id, $3, id, 'key', 'ssh-ed25519', $4, $5 FROM owner`
+
+// ProjectKey gives a project an owner with Key. It returns the ids of both.
+func ProjectKey(ctx context.Context, tx *db.Tx, projectID string) (memberID, keyID string, err error) {
+	memberID, keyID = db.NewID("mem"), db.NewID("key")
+	_, err = tx.DBTX().Exec(ctx, keySQL, projectID, memberID, keyID, Key, KeyFingerprint)
+	return memberID, keyID, err
+}
+
 // OccupyNode is Occupy outside of a test of package testing.
 func OccupyNode(ctx context.Context, s *db.Store, nodeID string) (allocationdb.Allocation, error) {
 	var a allocationdb.Allocation
@@ -93,6 +108,9 @@ func OccupyNode(ctx context.Context, s *db.Store, nodeID string) (allocationdb.A
 		}
 		p, err := project(ctx, tx)
 		if err != nil {
+			return err
+		}
+		if _, _, err := ProjectKey(ctx, tx, p.ID); err != nil {
 			return err
 		}
 		if n.SKUID == nil {
@@ -117,6 +135,9 @@ func OccupyNode(ctx context.Context, s *db.Store, nodeID string) (allocationdb.A
 			return db.NotFound("free node " + nodeID)
 		}
 		if err := allocationdb.EnterOccupancy(ctx, tx, nodeID, lifecycle.OccupancyAllocated, a.ID, ""); err != nil {
+			return err
+		}
+		if err := allocationdb.RecordKey(ctx, tx, a.ID, KeyFingerprint, true); err != nil {
 			return err
 		}
 		a, err = allocationdb.Activate(ctx, tx, a.ID, allocationdb.Connection{Host: "127.0.0.1", Port: 22, User: lifecycle.TenantAccount(a.ID)},

@@ -52,6 +52,11 @@ func ChangeRole(ctx context.Context, tx *db.ProjectTx, id string, version int64,
 // RemoveMember deletes the version given with the member's keys and tokens. The commit fails with
 // db.ErrLastOwner when the project would have no owner.
 func RemoveMember(ctx context.Context, tx *db.ProjectTx, id string, version int64) error {
+	// Not by the cascade: the owner of the tables would run it, who sees no allocation from which a key
+	// could be withdrawn.
+	if err := queries(tx).DeleteMemberKeys(ctx, gen.DeleteMemberKeysParams{ProjectID: tx.Project(), MemberID: id}); err != nil {
+		return db.MapError("delete SSH keys of member "+id, err)
+	}
 	n, err := queries(tx).DeleteMember(ctx, gen.DeleteMemberParams{ProjectID: tx.Project(), ID: id, Version: version})
 	return db.CheckDelete("member "+id, n, err, func() error { _, err := ReadMember(ctx, tx, id); return err })
 }

@@ -84,10 +84,13 @@ func withJob(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, action l
 }
 
 // startRelease returns the live job of an allocation in releasing, or writes the release job when
-// there is none.
+// there is none. A job that changes keys is to stop: the end of it writes the release job.
 func startRelease(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, action lifecycle.Action, actor db.Actor) (Released, error) {
 	r, err := withJob(ctx, tx, a, action, nil)
 	if err != nil || r.Job != nil {
+		if r.Job != nil && r.Job.Kind == string(contract.KindAllocationKeys) {
+			r.Action = lifecycle.ActionCancel
+		}
 		return r, err
 	}
 	job, err := createJob(ctx, tx, contract.KindAllocationRelease, a, actor)
@@ -110,7 +113,8 @@ func ForceRelease(ctx context.Context, tx *db.Tx, id, reason string, actor db.Ac
 
 // Continue gives an allocation that only a job moves on the job that it lacks. A request whose job has
 // ended is failed. A provision whose job has ended is released: nobody knows how far its account was
-// made, so that its node is cleaned. It returns the allocation as it is when it has a job or has ended. The sweeper calls it.
+// made, so that its node is cleaned. An active one gets the job that changes its keys when that is due.
+// It returns the allocation as it is when it has a job or has ended. The sweeper calls it.
 func Continue(ctx context.Context, tx *db.Tx, id string) (Released, error) {
 	actor := db.Actor{Owner: lifecycle.OwnerSystem, Comment: "no job moved the allocation on"}
 	a, err := allocationdb.Lock(ctx, tx, id)
@@ -135,7 +139,11 @@ func Continue(ctx context.Context, tx *db.Tx, id string) (Released, error) {
 		}
 	case lifecycle.AllocationReleasing:
 		return startRelease(ctx, tx, a, "", actor)
-	case lifecycle.AllocationActive, lifecycle.AllocationReleased, lifecycle.AllocationFailed, lifecycle.AllocationReleaseFailed:
+	case lifecycle.AllocationActive:
+		actor.Comment = "keys of the allocation have changed"
+		job, err := startKeys(ctx, tx, a, actor)
+		return Released{Allocation: a, Job: job}, err
+	case lifecycle.AllocationReleased, lifecycle.AllocationFailed, lifecycle.AllocationReleaseFailed:
 	}
 	return Released{Allocation: a}, err
 }

@@ -70,6 +70,9 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(allocation.Release, workflow.RegisterOptions{
 		Name: contract.AllocationReleaseWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})
+	r.RegisterWorkflowWithOptions(allocation.Keys, workflow.RegisterOptions{
+		Name: contract.AllocationKeysWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
 	r.RegisterWorkflowWithOptions(allocation.ReadPower, workflow.RegisterOptions{
 		Name: contract.NodePowerWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})

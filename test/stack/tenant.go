@@ -21,10 +21,12 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// Tenant is a project with one member and one SSH key, which may have nodes of one SKU.
+// Tenant is a member of a project with one SSH key. The project may have nodes of one SKU.
 type Tenant struct {
 	Account string // the billing account
 	Project string
+	Member  tenancydb.Member
+	Key     tenancydb.SSHKey
 	Signer  ssh.Signer
 	// Seed is the secret half of the key.
 	Seed []byte
@@ -35,20 +37,8 @@ var tenantAdmin = db.Actor{Owner: lifecycle.OwnerAdmin, ID: "test"}
 
 // NewTenant makes a tenant of a billing account of its own, and offers the SKU to all.
 func NewTenant(ctx context.Context, store *db.Store, skuID, profileID string) (*Tenant, error) {
-	_, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("make a tenant's key: %w", err)
-	}
-	out := &Tenant{Seed: private.Seed(), sku: skuID}
-	if out.Signer, err = ssh.NewSignerFromKey(private); err != nil {
-		return nil, fmt.Errorf("use a tenant's key: %w", err)
-	}
-	key, err := tenancy.ParseSSHKey(string(ssh.MarshalAuthorizedKey(out.Signer.PublicKey())))
-	if err != nil {
-		return nil, err
-	}
-	var member tenancydb.Member
-	err = store.Tx(ctx, func(tx *db.Tx) error {
+	out := &Tenant{sku: skuID}
+	err := store.Tx(ctx, func(tx *db.Tx) error {
 		account, err := tenancydb.CreateAccount(ctx, tx, db.NewID("account"), 1)
 		if err != nil {
 			return err
@@ -59,10 +49,6 @@ func NewTenant(ctx context.Context, store *db.Store, skuID, profileID string) (*
 			return err
 		}
 		out.Project = p.ID
-		m := tenancydb.NewMember{Subject: tenancy.SubjectPrefix + db.NewID("subject"), Name: "anna", Role: lifecycle.RoleProjectOwner}
-		if member, err = tenancydb.AddMember(ctx, tx, p.ID, m); err != nil {
-			return err
-		}
 		if err := tenancydb.PutQuota(ctx, tx, p.ID, "", 10); err != nil {
 			return err
 		}
@@ -72,12 +58,56 @@ func NewTenant(ctx context.Context, store *db.Store, skuID, profileID string) (*
 	if err != nil {
 		return nil, err
 	}
-	return out, store.ForProject(ctx, out.Project, func(tx *db.ProjectTx) error {
-		_, err := tenancydb.AddSSHKey(ctx, tx, tenancydb.SSHKey{
-			MemberID: member.ID, Name: "laptop", Type: key.Type, PublicKey: key.PublicKey, Fingerprint: key.Fingerprint,
+	return out, out.join(ctx, store, "anna", lifecycle.RoleProjectOwner)
+}
+
+// AddMember makes another member of the tenant's project, with a key of its own.
+func (t *Tenant) AddMember(ctx context.Context, store *db.Store, name string) (*Tenant, error) {
+	out := &Tenant{Account: t.Account, Project: t.Project, sku: t.sku}
+	return out, out.join(ctx, store, name, lifecycle.RoleProjectMember)
+}
+
+// join makes the member of the project, and its key.
+func (t *Tenant) join(ctx context.Context, store *db.Store, name string, role lifecycle.ProjectRole) error {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return fmt.Errorf("make a tenant's key: %w", err)
+	}
+	t.Seed = private.Seed()
+	if t.Signer, err = ssh.NewSignerFromKey(private); err != nil {
+		return fmt.Errorf("use a tenant's key: %w", err)
+	}
+	key, err := tenancy.ParseSSHKey(string(ssh.MarshalAuthorizedKey(t.Signer.PublicKey())))
+	if err != nil {
+		return err
+	}
+	err = store.Tx(ctx, func(tx *db.Tx) error {
+		m := tenancydb.NewMember{Subject: tenancy.SubjectPrefix + db.NewID("subject"), Name: name, Role: role}
+		t.Member, err = tenancydb.AddMember(ctx, tx, t.Project, m)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return store.ForProject(ctx, t.Project, func(tx *db.ProjectTx) error {
+		t.Key, err = tenancydb.AddSSHKey(ctx, tx, tenancydb.SSHKey{
+			MemberID: t.Member.ID, Name: name + "s laptop", Type: key.Type, PublicKey: key.PublicKey, Fingerprint: key.Fingerprint,
 		})
 		return err
 	})
+}
+
+// Leave removes the member from the project with its key, and starts the jobs that take the key off
+// nodes, as the API does.
+func (t *Tenant) Leave(ctx context.Context, store *db.Store) error {
+	err := store.ForProject(ctx, t.Project, func(tx *db.ProjectTx) error {
+		return tenancydb.RemoveMember(ctx, tx, t.Member.ID, t.Member.Version)
+	})
+	if err != nil {
+		return err
+	}
+	_, err = allocation.StartKeyJobs(ctx, store, t.Project, tenantAdmin, 1)
+	return err
 }
 
 // waitsForNode is how long a tenant waits for a node, in seconds.

@@ -14,13 +14,19 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/stage/plan"
 )
 
-// Plan is the workflow that says what a provision or a release would do, stage by stage, given what is
+// Plan is the workflow that says what a job of an allocation would do, stage by stage, given what is
 // observed now. It reads the database and the region, and sends nothing to a BMC or a node.
 func Plan(ctx workflow.Context, in contract.AllocationPlanInput) (contract.Plan, error) {
 	if in.Job.Kind == contract.KindAllocationRelease {
 		p := &releasePredictor{Planner: plan.New[ReleaseState](ctx)}
 		return plan.Run(ctx, p.Planner, plan.Predictions[ReleaseState]{
 			Job: ReleaseJob, Observe: p.observe, Hostname: func(s *ReleaseState) string { return s.Cleaning.Node.Hostname }, Predict: p.predict,
+		}, in.Job, in.Request)
+	}
+	if in.Job.Kind == contract.KindAllocationKeys {
+		p := &keysPredictor{Planner: plan.New[KeysState](ctx)}
+		return plan.Run(ctx, p.Planner, plan.Predictions[KeysState]{
+			Job: KeysJob, Observe: p.observe, Hostname: func(s *KeysState) string { return s.Node.Hostname }, Predict: p.predict,
 		}, in.Job, in.Request)
 	}
 	p := &provisionPredictor{Planner: plan.New[ProvisionState](ctx)}
@@ -96,6 +102,43 @@ func rootText(root bool) string {
 	return ""
 }
 
+// keysPredictor predicts the stages of a change of keys.
+type keysPredictor struct {
+	*plan.Planner[KeysState]
+}
+
+func (p *keysPredictor) observe(ctx workflow.Context) error {
+	s := &p.State
+	f, err := plan.Read(ctx, p.Planner, "look at the allocation", allocs.PlanAllocation, allocationact.PlanIn{In: s.ref("")})
+	if err != nil || f.NodeID == "" {
+		return err
+	}
+	if s.Read { // the job sends what it has read
+		f.Keys, f.Former = s.Facts.Keys, s.Facts.Former
+	}
+	s.Facts = f
+	known, err := plan.Read(ctx, p.Planner, "look at the node", nodeActs.PlanNodeDecommission, nodestateact.DecommissionPlanIn{In: s.Job})
+	s.Node = known.Facts
+	return err
+}
+
+func (p *keysPredictor) predict(_ workflow.Context, st stage.Stage[KeysState]) contract.PlanRow {
+	s := &p.State
+	if s.Facts.Status != lifecycle.AllocationActive {
+		return plan.Skips("the allocation is not active, and its release withdraws all keys")
+	}
+	switch st.Name {
+	case lifecycle.StageSetKeys:
+		row := plan.Runs(fmt.Sprintf("put %d keys into the account %s, and no other", len(s.Facts.Keys), lifecycle.TenantAccount(s.Request.AllocationID)))
+		row.Observed = "the agent is " + string(s.Node.Agent)
+		return row
+	case lifecycle.StageProveKeys:
+		return plan.Runs(fmt.Sprintf("have each of %d former keys refused from outside", len(s.Facts.Former)),
+			fmt.Sprintf("have each of %d keys accepted", len(s.Facts.Keys)))
+	}
+	return plan.Runs("store what the node accepts", "give the node's metadata the keys in force")
+}
+
 // releasePredictor predicts the stages of a release. Those that clean the node are predicted as those
 // of a decommission.
 type releasePredictor struct {
@@ -169,7 +212,7 @@ func (p *releasePredictor) revoke() contract.PlanRow {
 		}
 		return row
 	}
-	row := plan.Runs(append(steps, fmt.Sprintf("have each of the tenant's %d keys refused from outside", len(s.Facts.Keys)))...)
+	row := plan.Runs(append(steps, fmt.Sprintf("have each of the tenant's %d keys refused from outside", len(s.Facts.Keys)+len(s.Facts.Former)))...)
 	row.Why = fmt.Sprintf("without that proof within %d s it would %s, and the node would be installed again", s.Facts.RevokeSeconds, off)
 	return row
 }

@@ -1,5 +1,5 @@
-// Package allocation has the two jobs of an allocation: one gives a tenant a node, the other takes it
-// back. The release cleans the node with the stages of a decommission.
+// Package allocation has the jobs of an allocation: one gives a tenant a node, one changes the keys that
+// may log in, and one takes the node back. The release cleans the node with the stages of a decommission.
 package allocation
 
 import (

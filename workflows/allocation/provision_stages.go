@@ -237,6 +237,9 @@ func proveLogin(ctx workflow.Context, s *ProvisionState) error {
 // installKeys puts the metadata in place first: the keys are the last that goes onto the node.
 func installKeys(ctx workflow.Context, s *ProvisionState) error {
 	const at = lifecycle.StageInstallKeys
+	if len(s.Facts.Keys) == 0 {
+		return stage.Fail(lifecycle.FailConfiguration, "every key of the allocation has ended, so that nobody could log in")
+	}
 	doc, err := stage.Do(ctx, stage.KindLocalWork, "gather the metadata", allocs.DescribeInstance, s.ref(at))
 	if err != nil {
 		return err
@@ -315,6 +318,9 @@ const undoLimit = 3 * time.Minute
 // node, and root: the release cleans it, whatever this comes to.
 func undoKeys(ctx workflow.Context, s *ProvisionState) error {
 	const at = lifecycle.StageInstallKeys
+	if len(s.Facts.Keys) == 0 && !s.KeysSent {
+		return nil // there was none left to send
+	}
 	s.Unproven = "the tenant's keys were on the node"
 	if _, err := stage.Do(ctx, stage.KindLocalWork, "withdraw tasks", agent.RevokeTasks, agenttask.RevokeTasksIn{JobRef: s.Job}); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package allocation
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -117,7 +118,8 @@ func (s *ReleaseState) revokeByAgent(ctx workflow.Context, until time.Time) stri
 // proveRefused has the node refuse every key. It returns why that is not proven.
 func (s *ReleaseState) proveRefused(ctx workflow.Context, until time.Time) string {
 	const at = lifecycle.StageRevokeAccess
-	if len(s.Facts.Keys) == 0 {
+	keys := publicKeys(slices.Concat(s.Facts.Keys, s.Facts.Former))
+	if len(keys) == 0 {
 		return ""
 	}
 	account := accessact.Account{AllocationID: s.Request.AllocationID, Site: s.Cleaning.Config.Site}
@@ -127,11 +129,13 @@ func (s *ReleaseState) proveRefused(ctx workflow.Context, until time.Time) strin
 			account.IPs = m.IPs
 		}
 	}
-	out, err := stage.Do(ctx, stage.KindPoll, "have each key refused", access.OfferKeys, accessact.OfferKeysIn{
-		JobRef: s.Job.At(at), Account: account, Keys: publicKeys(s.Facts.Keys), Until: until, Poll: s.Cleaning.Config.Profile.PollInterval,
-	})
-	if err != nil || !out.Done {
-		return "nothing proves that the node refuses the tenant's keys"
+	for some := range slices.Chunk(keys, spec.MaxTenantKeys) {
+		out, err := stage.Do(ctx, stage.KindPoll, "have each key refused", access.OfferKeys, accessact.OfferKeysIn{
+			JobRef: s.Job.At(at), Account: account, Keys: some, Until: until, Poll: s.Cleaning.Config.Profile.PollInterval,
+		})
+		if err != nil || !out.Done {
+			return "nothing proves that the node refuses the tenant's keys"
+		}
 	}
 	return ""
 }

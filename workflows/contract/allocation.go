@@ -6,7 +6,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// AllocationInput is the accepted request of a provision or a release: everything else is read from
+// AllocationInput is the accepted request of a job of an allocation: everything else is read from
 // the allocation.
 type AllocationInput struct {
 	AllocationID string `json:"allocation_id"`
@@ -20,10 +20,13 @@ type AllocationRef struct {
 	AllocationID string `json:"allocation_id"`
 }
 
-// AllocationMove asks for a change of the job's allocation with the projection.
+// AllocationMove asks for a change of the job's allocation with the projection. To is "" for a job that
+// changes keys: its allocation stays where it is.
 type AllocationMove struct {
 	AllocationID string                     `json:"allocation_id"`
 	To           lifecycle.AllocationStatus `json:"to"`
+	// KeysProven is set where the node was seen to accept the keys in force, and to refuse the former ones.
+	KeysProven bool `json:"keys_proven,omitempty"`
 	// FailureClass and FailureStage say where a provision failed, or a release is parked.
 	FailureClass lifecycle.FailureClass `json:"failure_class,omitempty"`
 	FailureStage string                 `json:"failure_stage,omitempty"`
@@ -76,8 +79,10 @@ type AllocationFacts struct {
 	SiteID     string                     `json:"site_id,omitempty"`
 	TenantRoot bool                       `json:"tenant_root,omitempty"`
 	// ReleaseRequested is set once somebody has asked for the release while it is being provisioned.
-	ReleaseRequested bool            `json:"release_requested,omitempty"`
-	Keys             []AllocationKey `json:"keys,omitempty"`
+	ReleaseRequested bool `json:"release_requested,omitempty"`
+	// Keys are those in force, Former those that were withdrawn and may be on the node still.
+	Keys   []AllocationKey `json:"keys,omitempty"`
+	Former []AllocationKey `json:"former,omitempty"`
 	// AccessGiven is set once a key of the tenant may have been on the node.
 	AccessGiven bool   `json:"access_given,omitempty"`
 	Access      string `json:"access,omitempty"`

@@ -27,11 +27,14 @@ const (
 	// KindAllocationProvision prepares a node for a tenant, KindAllocationRelease ends that.
 	KindAllocationProvision JobKind = "allocation_provision"
 	KindAllocationRelease   JobKind = "allocation_release"
+	// KindAllocationKeys brings the keys of an active allocation to its node.
+	KindAllocationKeys JobKind = "allocation_keys"
 )
 
 // JobKinds lists every kind of job that a workflow runs.
 var JobKinds = []JobKind{
 	KindOnboarding, KindBMCRotation, KindDecommission, KindNodeOperation, KindAgentReissue, KindAgentUpdate, KindAllocationProvision, KindAllocationRelease,
+	KindAllocationKeys,
 }
 
 // SignalNodeFree tells the job of a request that waits that a node became free.
@@ -53,6 +56,7 @@ const (
 	// The workflows of an allocation.
 	AllocationProvisionWorkflow = "AllocationProvision"
 	AllocationReleaseWorkflow   = "AllocationRelease"
+	AllocationKeysWorkflow      = "AllocationKeys"
 	// PlanWorkflow observes what an onboarding would do; it changes nothing.
 	PlanWorkflow = "OnboardingPlan"
 	// SweepWorkflow looks for what is stuck; a Schedule starts it.
@@ -83,6 +87,8 @@ func WorkflowType(k JobKind) (string, bool) {
 		return AllocationProvisionWorkflow, true
 	case KindAllocationRelease:
 		return AllocationReleaseWorkflow, true
+	case KindAllocationKeys:
+		return AllocationKeysWorkflow, true
 	}
 	return "", false
 }

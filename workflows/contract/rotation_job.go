@@ -27,6 +27,8 @@ func Stages(k JobKind) []string {
 		return lifecycle.AllocationProvisionStages()
 	case KindAllocationRelease:
 		return lifecycle.AllocationReleaseStages()
+	case KindAllocationKeys:
+		return lifecycle.AllocationKeysStages()
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ type Allocation struct {
 	Network         AllocationNetwork             `json:"network"`
 	Image           *AllocationImage              `json:"image,omitempty" doc:"What is installed, from the record of the deployment; absent before it is active"`
 	Topology        AllocationTopology            `json:"topology" doc:"Where the node is; empty before one is claimed"`
-	SSHKeys         []AllocationKey               `json:"ssh_keys,omitempty" nullable:"false" doc:"The keys that may log in; left out in lists"`
+	SSHKeys         []AllocationKey               `json:"ssh_keys,omitempty" nullable:"false" doc:"The keys that may log in, and former ones; left out in lists"`
 	Progress        *AllocationProgress           `json:"progress,omitempty" doc:"Of the job that is under way"`
 	QueueDeadlineAt *time.Time                    `json:"queue_deadline_at,omitempty" doc:"Until when it waits for a node"`
 	ExpiresAt       *time.Time                    `json:"expires_at,omitempty"`
@@ -39,7 +39,7 @@ type Allocation struct {
 	Outcome         string                        `json:"outcome,omitempty" doc:"Of one that is released: released, cancelled or assignment_removed"`
 	Access          string                        `json:"access,omitempty" doc:"Once it is releasing: revoked when the end of the access is proven, otherwise unconfirmed"`
 	CertificateID   string                        `json:"certificate_id,omitempty" doc:"Of the proof that the node was cleaned"`
-	AllowedActions  []string                      `json:"allowed_actions" nullable:"false" doc:"update and release, where a member may ask for them now"`
+	AllowedActions  []string                      `json:"allowed_actions" nullable:"false" doc:"update, set_keys and release, where a member may ask for them now"`
 	RequestedAt     time.Time                     `json:"requested_at"`
 	StartTime       *time.Time                    `json:"start_time,omitempty" doc:"When the keys went in: what is charged begins here"`
 	ReleasingAt     *time.Time                    `json:"releasing_at,omitempty"`
@@ -87,7 +87,8 @@ type AllocationKey struct {
 	Fingerprint string     `json:"fingerprint"`
 	PublicKey   string     `json:"public_key"`
 	AcceptedAt  *time.Time `json:"accepted_at,omitempty" doc:"When the node was first seen to accept it"`
-	RefusedAt   *time.Time `json:"refused_at,omitempty" doc:"When the node was seen to refuse it, after the release"`
+	RefusedAt   *time.Time `json:"refused_at,omitempty" doc:"When the node was seen to refuse it, after the release or after it was withdrawn"`
+	WithdrawnAt *time.Time `json:"withdrawn_at,omitempty" doc:"When it ended: its member or the SSH key was removed, or the keys were replaced. Without refused_at nothing proves yet that the node refuses it"`
 }
 
 // AllocationProgress is how far a job is.
@@ -128,7 +129,7 @@ func (s *allocationServer) show(ctx context.Context, id string) (*op.Versioned[A
 			return err
 		}
 		for _, k := range keys {
-			view.SSHKeys = append(view.SSHKeys, AllocationKey{k.Fingerprint, k.PublicKey, utc(k.AcceptedAt), utc(k.RefusedAt)})
+			view.SSHKeys = append(view.SSHKeys, AllocationKey{k.Fingerprint, k.PublicKey, utc(k.AcceptedAt), utc(k.RefusedAt), utc(k.WithdrawnAt)})
 		}
 		return nil
 	})

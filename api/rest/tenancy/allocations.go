@@ -75,11 +75,12 @@ func allocationAccess() op.Access {
 		op.RoleProjectViewer: {"GET /projects/{id}/allocations/{allocation_id}"},
 		op.RoleProjectMember: {
 			"POST /projects/{id}/allocations", "PATCH /projects/{id}/allocations/{allocation_id}",
-			"POST /projects/{id}/allocations/{allocation_id}/release",
+			"POST /projects/{id}/allocations/{allocation_id}/release", "PUT /projects/{id}/allocations/{allocation_id}/keys",
 		},
 		// The paths below need a role in the project of the allocation, which they find themselves.
 		op.RoleSignedIn: {
 			"GET /allocations", "POST /allocations", "GET /allocations/{allocation_id}", "POST /allocations/{allocation_id}/release",
+			"PUT /allocations/{allocation_id}/keys",
 		},
 		op.RoleViewer:   {"GET /admin/allocations", "GET /admin/allocations/{allocation_id}"},
 		op.RoleOperator: {"POST /admin/allocations/{allocation_id}/force-release", "POST /admin/allocations/{allocation_id}/remove-assignment"},
@@ -108,6 +109,7 @@ func RegisterAllocations(api *op.API, cfg AllocationsConfig) {
 	allocationRoute(s, "get-allocation", http.MethodGet, one, "Read an allocation with its keys and its progress", "", s.get)
 	allocationRoute(s, "update-allocation", http.MethodPatch, one, "Change name and tags of an allocation", "", s.update)
 	allocationRoute(s, "release-allocation", http.MethodPost, one+"/release", "Give a node back; everything on it is erased", releaseDoc, s.release)
+	allocationRoute(s, "set-allocation-keys", http.MethodPut, one+"/keys", "Replace the keys that may log in to an active allocation", setKeysDoc, s.setKeys)
 	s.registerOwn()
 	s.registerAdmin()
 }
@@ -122,7 +124,7 @@ const (
 // allocationRoute declares one operation. What changes an allocation answers 202: a job does the work.
 func allocationRoute[I, O any](s *allocationServer, id, method, path, summary, description string, handler func(context.Context, *I) (*O, error)) {
 	status := 0
-	if method == http.MethodPost {
+	if method == http.MethodPost || method == http.MethodPut {
 		status = http.StatusAccepted
 	}
 	op.Add(s.api, huma.Operation{

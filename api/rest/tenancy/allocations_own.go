@@ -37,6 +37,7 @@ func (s *allocationServer) registerOwn() {
 	allocationRoute(s, "create-own-allocation", http.MethodPost, base, "Ask for a node for your project", "As create-allocation, which those may call who have role member in the project.", s.createOwn)
 	allocationRoute(s, "get-own-allocation", http.MethodGet, one, "Read an allocation by its id alone", "As get-allocation, which those may call who have role viewer in its project.", s.getOwn)
 	allocationRoute(s, "release-own-allocation", http.MethodPost, one+"/release", "Give a node back by the allocation's id alone", "As release-allocation, which those may call who have role member in its project.", s.releaseOwn)
+	allocationRoute(s, "set-own-allocation-keys", http.MethodPut, one+"/keys", "Replace the keys that may log in, by the allocation's id alone", "As set-allocation-keys, which those may call who have role member in its project.", s.setKeysOwn)
 }
 
 // enter returns the context of a request in the project that it names, or in the only one that the

@@ -24,7 +24,7 @@ func withoutEvent() map[string]string {
 	const own = "the allocation has events of its own"
 	return map[string]string{
 		"operator_access":   "a read changes nothing; owners find it in the audit log",
-		"create_allocation": own, "release_allocation": own, "force_release": own, "remove_assignment": own,
+		"create_allocation": own, "release_allocation": own, "set_allocation_keys": own, "force_release": own, "remove_assignment": own,
 		"update_allocation": "name and tags change nothing that happens",
 		"put_budget":        "a budget stops nothing, and its notices are sent", "delete_budget": "as put_budget",
 		"test_webhook": queue, "redeliver_webhook_event": queue, "replay_webhook": queue,

@@ -111,7 +111,7 @@ func (s *server) getKey(ctx context.Context, in *SSHKeyPath) (*struct{ Body SSHK
 }
 
 func (s *server) deleteKey(ctx context.Context, in *SSHKeyPath) (*struct{}, error) {
-	return nil, op.InProject(ctx, s.api, func(tx *db.ProjectTx) error {
+	err := op.InProject(ctx, s.api, func(tx *db.ProjectTx) error {
 		k, err := tenancydb.ReadSSHKey(ctx, tx, in.KeyID)
 		if err != nil {
 			return err
@@ -124,6 +124,10 @@ func (s *server) deleteKey(ctx context.Context, in *SSHKeyPath) (*struct{}, erro
 		}
 		return op.AuditProject(ctx, tx, "delete_ssh_key", map[string]any{"ssh_key": k.ID, "name": k.Name, "fingerprint": k.Fingerprint})
 	})
+	if err == nil {
+		s.startKeyJobs(ctx)
+	}
+	return nil, err
 }
 
 // ProjectToken is a token of a project. Its text is in the answer that creates it, once.

@@ -118,6 +118,7 @@ func (s *server) updateMember(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
+	s.startKeyJobs(ctx)
 	return op.WithVersion(row.Version, memberView(row)), nil
 }
 
@@ -128,7 +129,7 @@ func (s *server) removeMember(ctx context.Context, in *struct {
 	if err := refuseProjectToken(ctx); err != nil {
 		return nil, err
 	}
-	return nil, op.InProject(ctx, s.api, func(tx *db.ProjectTx) error {
+	err := op.InProject(ctx, s.api, func(tx *db.ProjectTx) error {
 		m, err := tenancydb.ReadMember(ctx, tx, in.MemberID)
 		if err != nil {
 			return err
@@ -148,6 +149,10 @@ func (s *server) removeMember(ctx context.Context, in *struct {
 		}
 		return op.AuditProject(ctx, tx, "remove_member", map[string]any{"member": m.ID, "subject": m.Subject, "role": m.Role})
 	})
+	if err == nil {
+		s.startKeyJobs(ctx)
+	}
+	return nil, err
 }
 
 func (s *server) listGroupRoles(ctx context.Context, _ *ProjectPath) (*op.Listed[GroupRole], error) {

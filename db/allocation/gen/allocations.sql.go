@@ -181,6 +181,45 @@ func (q *Queries) AllocationsDue(ctx context.Context, arg AllocationsDueParams) 
 	return items, nil
 }
 
+const allocationsWithKeysDue = `-- name: AllocationsWithKeysDue :many
+SELECT a.id FROM allocations a
+WHERE a.status = 'active' AND ($1::text = '' OR a.project_id = $1::text)
+  AND (a.project_id, a.id) IN (SELECT k.project_id, k.allocation_id FROM allocation_keys k
+    WHERE (k.withdrawn_at IS NOT NULL AND k.refused_at IS NULL OR k.withdrawn_at IS NULL AND k.added_at IS NOT NULL AND k.accepted_at IS NULL)
+      AND (k.tried_at IS NULL OR k.tried_at < now() - make_interval(secs => $2::float8)))
+  AND NOT EXISTS (SELECT FROM jobs j WHERE (j.node_id = a.node_id OR j.resource_kind = 'allocation' AND j.resource_id = a.id)
+      AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
+  AND EXISTS (SELECT FROM heartbeats h WHERE h.node_id = a.node_id AND h.received_at > now() - interval '2 minutes')
+ORDER BY a.id LIMIT $3
+`
+
+type AllocationsWithKeysDueParams struct {
+	ProjectID    string
+	AgainSeconds float64
+	MaxRows      int32
+}
+
+// Allocations of a project, or of all (”), with keys due, that have no live job, and whose node has none. An agent that is silent could do nothing.
+func (q *Queries) AllocationsWithKeysDue(ctx context.Context, arg AllocationsWithKeysDueParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, allocationsWithKeysDue, arg.ProjectID, arg.AgainSeconds, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const allocationsWithoutJob = `-- name: AllocationsWithoutJob :many
 SELECT a.id FROM allocations a WHERE a.status IN ('requested', 'provisioning', 'releasing') AND a.updated_at < now() - make_interval(secs => $1::float8)
   AND NOT EXISTS (SELECT FROM jobs j WHERE j.resource_kind = 'allocation' AND j.resource_id = a.id
@@ -285,6 +324,28 @@ type ConditionByFindingsParams struct {
 // Allocations of a site whose nodes have open findings that only the agent makes: they require maintenance, and those that had such findings do well again.
 func (q *Queries) ConditionByFindings(ctx context.Context, arg ConditionByFindingsParams) (int64, error) {
 	result, err := q.db.Exec(ctx, conditionByFindings, arg.Detectors, arg.Confirm, arg.SiteID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const deleteFormerKeys = `-- name: DeleteFormerKeys :execrows
+DELETE FROM allocation_keys WHERE (project_id, allocation_id, fingerprint) IN (
+    SELECT k.project_id, k.allocation_id, k.fingerprint FROM allocation_keys k
+    WHERE k.project_id = $1 AND k.allocation_id = $2 AND k.withdrawn_at IS NOT NULL AND k.refused_at IS NOT NULL
+    ORDER BY k.withdrawn_at DESC, k.fingerprint OFFSET $3::integer)
+`
+
+type DeleteFormerKeysParams struct {
+	ProjectID    string
+	AllocationID string
+	Kept         int
+}
+
+// Forgets the oldest former keys of an allocation that its node was seen to refuse, but for the newest of them.
+func (q *Queries) DeleteFormerKeys(ctx context.Context, arg DeleteFormerKeysParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteFormerKeys, arg.ProjectID, arg.AllocationID, arg.Kept)
 	if err != nil {
 		return 0, err
 	}
@@ -418,7 +479,7 @@ func (q *Queries) InsertKeys(ctx context.Context, arg InsertKeysParams) error {
 }
 
 const keys = `-- name: Keys :many
-SELECT project_id, allocation_id, fingerprint, public_key, accepted_at, refused_at FROM allocation_keys WHERE allocation_id = $1 ORDER BY fingerprint
+SELECT project_id, allocation_id, fingerprint, public_key, accepted_at, refused_at, added_at, withdrawn_at, withdrawn_member, tried_at FROM allocation_keys WHERE allocation_id = $1 ORDER BY fingerprint
 `
 
 func (q *Queries) Keys(ctx context.Context, allocationID string) ([]AllocationKey, error) {
@@ -437,6 +498,10 @@ func (q *Queries) Keys(ctx context.Context, allocationID string) ([]AllocationKe
 			&i.PublicKey,
 			&i.AcceptedAt,
 			&i.RefusedAt,
+			&i.AddedAt,
+			&i.WithdrawnAt,
+			&i.WithdrawnMember,
+			&i.TriedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -446,6 +511,27 @@ func (q *Queries) Keys(ctx context.Context, allocationID string) ([]AllocationKe
 		return nil, err
 	}
 	return items, nil
+}
+
+const keysDue = `-- name: KeysDue :one
+SELECT EXISTS (SELECT FROM allocation_keys k JOIN allocations a ON a.project_id = k.project_id AND a.id = k.allocation_id
+    WHERE a.id = $1 AND a.status = 'active'
+      AND (k.withdrawn_at IS NOT NULL AND k.refused_at IS NULL OR k.withdrawn_at IS NULL AND k.added_at IS NOT NULL AND k.accepted_at IS NULL)
+      AND (k.tried_at IS NULL OR k.tried_at < now() - make_interval(secs => $2::float8)))
+`
+
+type KeysDueParams struct {
+	ID           string
+	AgainSeconds float64
+}
+
+// Whether an active allocation has keys that a job has to take off its node, or put onto it, and prove: those that no job was created for yet, and after a
+// while those that no job could prove.
+func (q *Queries) KeysDue(ctx context.Context, arg KeysDueParams) (bool, error) {
+	row := q.db.QueryRow(ctx, keysDue, arg.ID, arg.AgainSeconds)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }
 
 const listAllocations = `-- name: ListAllocations :many
@@ -626,6 +712,17 @@ func (q *Queries) LockAllocation(ctx context.Context, id string) (Allocation, er
 	return i, err
 }
 
+const markKeysTried = `-- name: MarkKeysTried :exec
+UPDATE allocation_keys SET tried_at = clock_timestamp()
+WHERE allocation_id = $1
+  AND (withdrawn_at IS NOT NULL AND refused_at IS NULL OR withdrawn_at IS NULL AND added_at IS NOT NULL AND accepted_at IS NULL)
+`
+
+func (q *Queries) MarkKeysTried(ctx context.Context, allocationID string) error {
+	_, err := q.db.Exec(ctx, markKeysTried, allocationID)
+	return err
+}
+
 const moveAllocation = `-- name: MoveAllocation :one
 WITH moved AS (
     UPDATE allocations SET status = $1, updated_at = now(), version = version + 1,
@@ -778,6 +875,35 @@ type PruneAllocationsParams struct {
 // Deletes what the customer wrote in a batch of allocations that ended before a time, with their keys.
 func (q *Queries) PruneAllocations(ctx context.Context, arg PruneAllocationsParams) (int64, error) {
 	result, err := q.db.Exec(ctx, pruneAllocations, arg.Before, arg.MaxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const putKeys = `-- name: PutKeys :execrows
+INSERT INTO allocation_keys (project_id, allocation_id, fingerprint, public_key, added_at)
+SELECT $1, $2, unnest($3::text[]), unnest($4::text[]), clock_timestamp()
+ON CONFLICT (project_id, allocation_id, fingerprint) DO UPDATE SET added_at = clock_timestamp(), withdrawn_at = NULL, withdrawn_member = '', accepted_at = NULL,
+    refused_at = NULL, tried_at = NULL
+WHERE allocation_keys.withdrawn_at IS NOT NULL
+`
+
+type PutKeysParams struct {
+	ProjectID    string
+	AllocationID string
+	Fingerprints []string
+	PublicKeys   []string
+}
+
+// Puts keys in force that are not: a key that was withdrawn begins again.
+func (q *Queries) PutKeys(ctx context.Context, arg PutKeysParams) (int64, error) {
+	result, err := q.db.Exec(ctx, putKeys,
+		arg.ProjectID,
+		arg.AllocationID,
+		arg.Fingerprints,
+		arg.PublicKeys,
+	)
 	if err != nil {
 		return 0, err
 	}
@@ -995,4 +1121,43 @@ func (q *Queries) SetTags(ctx context.Context, arg SetTagsParams) (Allocation, e
 		&i.PrunedAt,
 	)
 	return i, err
+}
+
+const withdrawEndedKeys = `-- name: WithdrawEndedKeys :execrows
+UPDATE allocation_keys SET withdrawn_at = clock_timestamp(), withdrawn_member = '', refused_at = NULL, tried_at = NULL
+WHERE (project_id, allocation_id, fingerprint) IN (
+    SELECT k.project_id, k.allocation_id, k.fingerprint FROM allocations a JOIN allocation_keys k ON k.project_id = a.project_id AND k.allocation_id = a.id
+    WHERE a.status NOT IN ('released', 'failed') AND k.withdrawn_at IS NULL
+      AND NOT EXISTS (SELECT FROM project_ssh_keys p WHERE p.project_id = k.project_id AND p.fingerprint = k.fingerprint)
+    ORDER BY k.allocation_id, k.fingerprint LIMIT $1)
+`
+
+// Keys in force that the project does not have any more: one ended while the allocation that names it was being written.
+func (q *Queries) WithdrawEndedKeys(ctx context.Context, maxRows int32) (int64, error) {
+	result, err := q.db.Exec(ctx, withdrawEndedKeys, maxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const withdrawOtherKeys = `-- name: WithdrawOtherKeys :execrows
+UPDATE allocation_keys k SET withdrawn_at = clock_timestamp(), refused_at = NULL, tried_at = NULL,
+    withdrawn_member = coalesce((SELECT p.member_id FROM project_ssh_keys p WHERE p.project_id = k.project_id AND p.fingerprint = k.fingerprint), '')
+WHERE k.project_id = $1 AND k.allocation_id = $2 AND k.withdrawn_at IS NULL AND k.fingerprint <> ALL ($3::text[])
+`
+
+type WithdrawOtherKeysParams struct {
+	ProjectID    string
+	AllocationID string
+	Fingerprints []string
+}
+
+// Withdraws the keys in force that are not among those given.
+func (q *Queries) WithdrawOtherKeys(ctx context.Context, arg WithdrawOtherKeysParams) (int64, error) {
+	result, err := q.db.Exec(ctx, withdrawOtherKeys, arg.ProjectID, arg.AllocationID, arg.Fingerprints)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }

@@ -54,12 +54,16 @@ type Allocation struct {
 }
 
 type AllocationKey struct {
-	ProjectID    string
-	AllocationID string
-	Fingerprint  string
-	PublicKey    string
-	AcceptedAt   *time.Time
-	RefusedAt    *time.Time
+	ProjectID       string
+	AllocationID    string
+	Fingerprint     string
+	PublicKey       string
+	AcceptedAt      *time.Time
+	RefusedAt       *time.Time
+	AddedAt         *time.Time
+	WithdrawnAt     *time.Time
+	WithdrawnMember string
+	TriedAt         *time.Time
 }
 
 type NodeOccupancy struct {

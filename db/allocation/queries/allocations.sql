@@ -54,6 +54,61 @@ UPDATE allocation_keys SET accepted_at = CASE WHEN @accepted::boolean THEN coale
     refused_at = CASE WHEN @accepted::boolean THEN NULL ELSE coalesce(refused_at, now()) END
 WHERE allocation_id = @allocation_id AND fingerprint = @fingerprint;
 
+-- name: KeysDue :one
+-- Whether an active allocation has keys that a job has to take off its node, or put onto it, and prove: those that no job was created for yet, and after a
+-- while those that no job could prove.
+SELECT EXISTS (SELECT FROM allocation_keys k JOIN allocations a ON a.project_id = k.project_id AND a.id = k.allocation_id
+    WHERE a.id = @id AND a.status = 'active'
+      AND (k.withdrawn_at IS NOT NULL AND k.refused_at IS NULL OR k.withdrawn_at IS NULL AND k.added_at IS NOT NULL AND k.accepted_at IS NULL)
+      AND (k.tried_at IS NULL OR k.tried_at < now() - make_interval(secs => @again_seconds::float8)));
+
+-- name: AllocationsWithKeysDue :many
+-- Allocations of a project, or of all (''), with keys due, that have no live job, and whose node has none. An agent that is silent could do nothing.
+SELECT a.id FROM allocations a
+WHERE a.status = 'active' AND (@project_id::text = '' OR a.project_id = @project_id::text)
+  AND (a.project_id, a.id) IN (SELECT k.project_id, k.allocation_id FROM allocation_keys k
+    WHERE (k.withdrawn_at IS NOT NULL AND k.refused_at IS NULL OR k.withdrawn_at IS NULL AND k.added_at IS NOT NULL AND k.accepted_at IS NULL)
+      AND (k.tried_at IS NULL OR k.tried_at < now() - make_interval(secs => @again_seconds::float8)))
+  AND NOT EXISTS (SELECT FROM jobs j WHERE (j.node_id = a.node_id OR j.resource_kind = 'allocation' AND j.resource_id = a.id)
+      AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
+  AND EXISTS (SELECT FROM heartbeats h WHERE h.node_id = a.node_id AND h.received_at > now() - interval '2 minutes')
+ORDER BY a.id LIMIT @max_rows;
+
+-- name: MarkKeysTried :exec
+UPDATE allocation_keys SET tried_at = clock_timestamp()
+WHERE allocation_id = @allocation_id
+  AND (withdrawn_at IS NOT NULL AND refused_at IS NULL OR withdrawn_at IS NULL AND added_at IS NOT NULL AND accepted_at IS NULL);
+
+-- name: WithdrawEndedKeys :execrows
+-- Keys in force that the project does not have any more: one ended while the allocation that names it was being written.
+UPDATE allocation_keys SET withdrawn_at = clock_timestamp(), withdrawn_member = '', refused_at = NULL, tried_at = NULL
+WHERE (project_id, allocation_id, fingerprint) IN (
+    SELECT k.project_id, k.allocation_id, k.fingerprint FROM allocations a JOIN allocation_keys k ON k.project_id = a.project_id AND k.allocation_id = a.id
+    WHERE a.status NOT IN ('released', 'failed') AND k.withdrawn_at IS NULL
+      AND NOT EXISTS (SELECT FROM project_ssh_keys p WHERE p.project_id = k.project_id AND p.fingerprint = k.fingerprint)
+    ORDER BY k.allocation_id, k.fingerprint LIMIT @max_rows);
+
+-- name: WithdrawOtherKeys :execrows
+-- Withdraws the keys in force that are not among those given.
+UPDATE allocation_keys k SET withdrawn_at = clock_timestamp(), refused_at = NULL, tried_at = NULL,
+    withdrawn_member = coalesce((SELECT p.member_id FROM project_ssh_keys p WHERE p.project_id = k.project_id AND p.fingerprint = k.fingerprint), '')
+WHERE k.project_id = @project_id AND k.allocation_id = @allocation_id AND k.withdrawn_at IS NULL AND k.fingerprint <> ALL (@fingerprints::text[]);
+
+-- name: PutKeys :execrows
+-- Puts keys in force that are not: a key that was withdrawn begins again.
+INSERT INTO allocation_keys (project_id, allocation_id, fingerprint, public_key, added_at)
+SELECT @project_id, @allocation_id, unnest(@fingerprints::text[]), unnest(@public_keys::text[]), clock_timestamp()
+ON CONFLICT (project_id, allocation_id, fingerprint) DO UPDATE SET added_at = clock_timestamp(), withdrawn_at = NULL, withdrawn_member = '', accepted_at = NULL,
+    refused_at = NULL, tried_at = NULL
+WHERE allocation_keys.withdrawn_at IS NOT NULL;
+
+-- name: DeleteFormerKeys :execrows
+-- Forgets the oldest former keys of an allocation that its node was seen to refuse, but for the newest of them.
+DELETE FROM allocation_keys WHERE (project_id, allocation_id, fingerprint) IN (
+    SELECT k.project_id, k.allocation_id, k.fingerprint FROM allocation_keys k
+    WHERE k.project_id = @project_id AND k.allocation_id = @allocation_id AND k.withdrawn_at IS NOT NULL AND k.refused_at IS NOT NULL
+    ORDER BY k.withdrawn_at DESC, k.fingerprint OFFSET @kept::integer);
+
 -- name: MoveAllocation :one
 -- The commit point of an allocation: guarded update, audit row and event in one statement. A move that does not set a column keeps it.
 WITH moved AS (
