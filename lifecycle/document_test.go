@@ -15,16 +15,17 @@ var update = flag.Bool("update", false, "write the generated pages")
 
 func TestGeneratedPagesAreCurrent(t *testing.T) {
 	pages := map[string]string{
-		"node-maas.md":     lifecycle.NodeMAAS.Document(),
-		"node-pxe.md":      lifecycle.NodePXE.Document(),
-		"job.md":           lifecycle.Job.Document(),
-		"node_task.md":     lifecycle.NodeTask.Document(),
-		"bmc_rotation.md":  lifecycle.BMCRotation.Document(),
-		"drift_finding.md": lifecycle.DriftFinding.Document(),
-		"project.md":       lifecycle.Project.Document(),
-		"invitation.md":    lifecycle.Invitation.Document(),
-		"allocation.md":    lifecycle.Allocation.Document(),
-		"actions.md":       lifecycle.DocumentActions(),
+		"node-maas.md":       lifecycle.NodeMAAS.Document(),
+		"node-pxe.md":        lifecycle.NodePXE.Document(),
+		"job.md":             lifecycle.Job.Document(),
+		"node_task.md":       lifecycle.NodeTask.Document(),
+		"bmc_rotation.md":    lifecycle.BMCRotation.Document(),
+		"drift_finding.md":   lifecycle.DriftFinding.Document(),
+		"project.md":         lifecycle.Project.Document(),
+		"invitation.md":      lifecycle.Invitation.Document(),
+		"allocation.md":      lifecycle.Allocation.Document(),
+		"payment_session.md": lifecycle.Payment.Document(),
+		"actions.md":         lifecycle.DocumentActions(),
 
 		"decommission.md": lifecycle.DocumentDecommission(),
 		"drift.md":        lifecycle.DocumentDrift(),
