@@ -35,8 +35,12 @@ func agentHosts(publicURL string) []string {
 }
 
 // httpAPI assembles the listener of the HTTP API.
-func (a *App) httpAPI() (*op.API, error) {
+func (a *App) httpAPI(ctx context.Context) (*op.API, error) {
 	c := a.Config
+	webhooks, err := a.checkPayments(ctx)
+	if err != nil {
+		return nil, err
+	}
 	browsers, err := portalConfig(c)
 	if err != nil {
 		return nil, err
@@ -55,8 +59,8 @@ func (a *App) httpAPI() (*op.API, error) {
 		Launch: allocation.Policy{
 			MaxLaunches: a.Config.Allocation.MaxLaunches, LaunchWindow: a.Config.Allocation.LaunchWindow, MaxReleasing: a.Config.Allocation.MaxReleasing,
 		},
-		Events: tenancy.EventsConfig{Secrets: a.Secrets, Rule: a.webhookRule, NewSecret: webhook.NewSecret},
-		Health: a.Health, Metrics: a.Metrics,
+		Events:   tenancy.EventsConfig{Secrets: a.Secrets, Rule: a.webhookRule, NewSecret: webhook.NewSecret},
+		Payments: a.Payments(), Webhooks: webhooks, Health: a.Health, Metrics: a.Metrics,
 	})
 }
 
