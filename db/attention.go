@@ -41,6 +41,10 @@ const (
 	AttentionEnforcement     = "enforcement_stopped"       // too many accounts were depleted at once; nothing is released
 	AttentionAccountAside    = "account_set_aside"         // a billing account cannot be charged
 	AttentionBillingSilent   = "billing_silent"            // nothing was charged for ten minutes
+	AttentionPayment         = "payment_mismatch"          // a payment came that could not be credited
+	AttentionPaymentDiffers  = "payment_difference"        // the payment provider and the ledger differ
+	AttentionPaymentDispute  = "payment_dispute"           // a payer's bank takes a payment back
+	AttentionPaymentsSilent  = "payments_silent"           // payments were not compared with the payment provider for an hour
 )
 
 // AttentionKinds lists every kind.
@@ -52,6 +56,7 @@ func AttentionKinds() []string {
 		AttentionDiscoveryFull, AttentionHardwareWanted, AttentionAgentSilent, AttentionTenantLeft, AttentionEventNotSent,
 		AttentionAuditBroken, AttentionRestore,
 		AttentionClockDisagrees, AttentionEnforcement, AttentionAccountAside, AttentionBillingSilent,
+		AttentionPayment, AttentionPaymentDiffers, AttentionPaymentDispute, AttentionPaymentsSilent,
 	}
 }
 

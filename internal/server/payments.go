@@ -2,13 +2,14 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
+	paymentsact "github.com/slipway-cloud/slipway/activities/payments"
 	"github.com/slipway-cloud/slipway/intent/payments"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/paymentsync"
+	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/stripe"
 )
@@ -56,19 +57,12 @@ func (a *App) Payments() *paymentsync.Syncer {
 	return &paymentsync.Syncer{Store: a.Store, Connect: client.get, Policy: PaymentPolicy(a.Config), Log: a.Log}
 }
 
-// checkPayments returns what checks webhooks, nil when payments are off. It fails when the key is of the
-// other mode, test or live, or a secret is missing: the first payment would show it otherwise.
-func (a *App) checkPayments(ctx context.Context) (*stripe.Verifier, error) {
-	p := a.Config.Payment
-	if !p.Enabled() {
-		return nil, nil
-	}
-	if _, err := (stripe.Opener{}).Connect(ctx, a.Secrets, stripe.Settings{URL: p.StripeURL, KeyRef: p.StripeKeyRef, Live: p.StripeLive}); err != nil {
-		return nil, fmt.Errorf("payment.stripe_key_ref: %w", err)
-	}
-	webhooks, err := stripe.LoadVerifier(ctx, a.Secrets, p.SecretRefs(), p.StripeLive)
-	if err != nil {
-		return nil, fmt.Errorf("payment.webhook_secret_refs: %w", err)
-	}
-	return webhooks, nil
+// PaymentPasses is the Schedule that compares payments with the payment provider.
+func (a *App) PaymentPasses() temporalx.PaymentPasses {
+	return temporalx.PaymentPasses{Client: a.Maintenance, Former: a.formerSchedules(), TaskQueue: a.Config.Temporal.TaskQueue}
+}
+
+// paymentActivities compare payments with the payment provider.
+func (a *App) paymentActivities() *paymentsact.Activities {
+	return &paymentsact.Activities{Sync: a.Payments(), Log: a.Log}
 }

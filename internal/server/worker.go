@@ -120,6 +120,7 @@ func (a *App) registerPassActivities(r worker.ActivityRegistry) {
 	r.RegisterActivityWithOptions(a.driftActivities(a.bmcActivities()), opts)
 	r.RegisterActivityWithOptions(a.sweepActivities(), opts)
 	r.RegisterActivityWithOptions(a.billingActivities(), opts)
+	r.RegisterActivityWithOptions(a.paymentActivities(), opts)
 }
 
 // heartbeatFlush lets an activity's cancellation arrive within a second.

@@ -329,6 +329,7 @@ func (s *Stack) slipway(ctx context.Context) error {
 		// The server may be shared and outlive this stack: nothing shall go on firing there.
 		s.onClose(func() { _ = s.App.Sweeps().Remove(s.ctx) })
 		s.onClose(func() { _ = s.App.Bills().Remove(s.ctx) })
+		s.onClose(func() { _ = s.App.PaymentPasses().Remove(s.ctx) })
 		s.onClose(func() { _ = s.App.RemoveReconciles(s.ctx) })
 	}
 	return s.serve(ctx)
