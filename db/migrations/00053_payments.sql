@@ -253,7 +253,7 @@ WHERE s.status = 'initiated' AND s.created_at < now() - interval '1 hour'
    OR s.status = 'checkout_completed' AND s.payment_status = 'paid' AND s.completed_at < now() - interval '1 hour';
 
 -- What of payments needs an operator. A page that nobody has paid is no such thing: most are left.
-CREATE VIEW payment_attention AS
+CREATE VIEW payment_attention WITH (security_invoker = true) AS
 SELECT 'payment_mismatch'::text AS kind, ('payment_mismatch:' || s.id)::text AS id, coalesce(s.completed_at, s.created_at)::timestamptz AS since,
     ''::text AS site_id, ''::text AS node_id, ''::text AS hostname, ''::text AS bmc_id, ''::text AS job_id, ''::text AS job_kind, ''::text AS workflow_id,
     s.status::text AS status, ''::text AS stage, 'payment_mismatch'::text AS failure_class,

@@ -175,6 +175,9 @@ func (y *Syncer) CompareTotals(ctx context.Context) error {
 		if isOutside(m.Category) {
 			return nil
 		}
+		if err := y.followMovement(ctx, client, m); err != nil {
+			return err
+		}
 		return paymentsdb.StoreMovement(ctx, y.Store, paymentsdb.Movement{
 			ID: m.ID, Category: m.Category, Source: m.Source, AmountMinor: m.Amount, FeeMinor: m.Fee, Currency: m.Currency, MovedAt: m.Created,
 		})
@@ -194,6 +197,43 @@ func (y *Syncer) CompareTotals(ctx context.Context) error {
 		problems = append(problems, y.compareTotal(ctx, t))
 	}
 	return errors.Join(append(problems, paymentsdb.StoreTotalsTime(ctx, y.Store))...)
+}
+
+// followMovement follows the refund or dispute that has moved money: an event of it may never have been
+// made. What is not ours, or is not booked yet, is left to the totals.
+func (y *Syncer) followMovement(ctx context.Context, client providers.Payments, m providers.PaymentMovement) error {
+	switch {
+	case strings.HasPrefix(m.Category, "refund") || strings.HasPrefix(m.Category, "payment_refund"):
+		r, err := client.Refund(ctx, m.Source)
+		if err != nil {
+			return ignoreAbsent(err)
+		}
+		s, err := paymentsdb.FindByPayment(ctx, y.Store, r.PaymentID)
+		if err != nil {
+			return ignoreAbsent(err)
+		}
+		return y.followRefund(ctx, s.ID, observedRefund(r))
+	case strings.HasPrefix(m.Category, "dispute"):
+		d, err := client.Dispute(ctx, m.Source)
+		if err != nil {
+			return ignoreAbsent(err)
+		}
+		s, err := paymentsdb.FindByPayment(ctx, y.Store, d.PaymentID)
+		if err != nil {
+			return ignoreAbsent(err)
+		}
+		_, err = y.followDispute(ctx, s.ID, d)
+		return err
+	}
+	return nil
+}
+
+// ignoreAbsent drops the error of something that is not there.
+func ignoreAbsent(err error) error {
+	if _, isAbsent := absent(err); isAbsent || errors.Is(err, db.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // isOutside reports whether a movement is between the account at the payment provider and its bank, or
