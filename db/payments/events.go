@@ -48,10 +48,11 @@ func StoreEvent(ctx context.Context, tx *db.Tx, e NewEvent) (bool, error) {
 	return n > 0, db.MapError("event "+e.ID, err)
 }
 
-// ListEventsDue lists events that are to be processed.
-func ListEventsDue(ctx context.Context, c Conn, limit int) ([]DueEvent, error) {
-	rows, err := queries(c).EventsDue(ctx, db.PageLimit(limit))
-	return rows, db.MapError("list events of the payment provider", err)
+// ClaimEvents returns events that are to be processed, and keeps them from other processes for a time:
+// one that dies leaves them to the next.
+func ClaimEvents(ctx context.Context, c Conn, limit int, lease time.Duration) ([]DueEvent, error) {
+	rows, err := queries(c).ClaimEvents(ctx, gen.ClaimEventsParams{MaxRows: db.PageLimit(limit), LeaseSeconds: lease.Seconds()})
+	return rows, db.MapError("events of the payment provider", err)
 }
 
 // FinishEvent ends the processing of an event; sessionID is the session that it was about, "" for

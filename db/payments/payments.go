@@ -22,7 +22,7 @@ type (
 	Difference = gen.PaymentDifference
 	Control    = gen.PaymentControl
 	Total      = gen.TotalsRow
-	DueEvent   = gen.EventsDueRow
+	DueEvent   = gen.ClaimEventsRow
 )
 
 // Conn runs queries: a *db.Store, a *db.Tx, or a *db.ProjectTx, which sees the sessions of one project

@@ -24,7 +24,7 @@ type Decision struct {
 // from suspense and stores a refund that internal/paymentsync sends. Write-off books it away. The
 // session stays failed_reconcile after the last two.
 func Resolve(ctx context.Context, tx *db.Tx, d Decision) (paymentsdb.Session, error) {
-	if err := checkDecision(d); err != nil {
+	if err := CheckDecision(d); err != nil {
 		return paymentsdb.Session{}, err
 	}
 	s, err := paymentsdb.Lock(ctx, tx, d.SessionID)
@@ -61,7 +61,8 @@ func Resolve(ctx context.Context, tx *db.Tx, d Decision) (paymentsdb.Session, er
 	return resolveInPlace(ctx, tx, s, d, isOurs)
 }
 
-func checkDecision(d Decision) error {
+// CheckDecision refuses a decision that is none, or has no reason.
+func CheckDecision(d Decision) error {
 	var bad []intent.Field
 	if !slices.Contains(lifecycle.Resolutions, d.Resolution) {
 		bad = append(bad, intent.Field{Name: "resolution", Message: "must be credit, refund or write_off"})
@@ -70,6 +71,13 @@ func checkDecision(d Decision) error {
 		bad = append(bad, intent.Field{Name: "reason", Message: fmt.Sprintf("must say why, in at most %d characters", MaxReason)})
 	}
 	return intent.InvalidIf(bad)
+}
+
+// RecordLook stores that an operator had a session compared with the payment provider, which credited it.
+func RecordLook(ctx context.Context, tx *db.Tx, d Decision) error {
+	actor := d.Actor
+	actor.Comment = d.Reason
+	return audit(ctx, tx, d.SessionID, "resolve_payment", actor)
 }
 
 func resolveByCredit(ctx context.Context, tx *db.Tx, s paymentsdb.Session, d Decision) (paymentsdb.Session, error) {

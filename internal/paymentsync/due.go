@@ -14,6 +14,8 @@ import (
 )
 
 const (
+	// batch bounds what one pass does of each kind; the next one goes on.
+	batch = 200
 	// openLook is how often a page that is open is looked at, unpaidLook one that waits for a delayed
 	// payment, for unpaidFor.
 	openLook   = time.Hour

@@ -11,12 +11,14 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
 	"github.com/slipway-cloud/slipway/intent/payments"
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
 const (
-	// batch bounds what one pass does of each kind; the next one goes on.
-	batch = 200
+	// eventBatch bounds what one call processes, and eventLease how long no other process takes its events.
+	eventBatch = 50
+	eventLease = 2 * time.Minute
 	// The times between two tries of an event: doubled from the first, at most the last.
 	eventRetry    = 15 * time.Second
 	eventRetryMax = time.Hour
@@ -30,7 +32,7 @@ const (
 // ProcessEvents processes the events that are due, and returns how many it has. An event that fails is
 // tried again later, and does not stop the others.
 func (y *Syncer) ProcessEvents(ctx context.Context) (int, error) {
-	events, err := paymentsdb.ListEventsDue(ctx, y.Store, batch)
+	events, err := paymentsdb.ClaimEvents(ctx, y.Store, eventBatch, eventLease)
 	if err != nil || len(events) == 0 {
 		return 0, err
 	}
@@ -62,6 +64,28 @@ func (y *Syncer) ProcessEvents(ctx context.Context) (int, error) {
 		}
 	}
 	return done, errors.Join(failed...)
+}
+
+// eventPoll is how often a worker looks for events that a webhook has stored.
+const eventPoll = 2 * time.Second
+
+// Run processes events as webhooks store them, until ctx ends. A batch that fails is logged, and tried
+// again when its events are due.
+func (y *Syncer) Run(ctx context.Context) {
+	for {
+		bounded, cancel := context.WithTimeout(ctx, eventLease)
+		done, err := y.ProcessEvents(bounded)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			y.Log.WarnContext(ctx, "payments: events were not processed", "error", err)
+		}
+		if err == nil && done == eventBatch {
+			continue
+		}
+		if poll.Sleep(ctx, eventPoll) != nil {
+			return
+		}
+	}
 }
 
 // backOff doubles a wait with each try.

@@ -53,6 +53,7 @@ type walk struct {
 	*rig
 	ids      [sessionsInWalk]string
 	disputes []string
+	seen     map[string]int
 }
 
 // TestPayments_AnyOrderEndsTheSame runs generated walks: events in any order, lost, repeated, tampered
@@ -63,14 +64,14 @@ func TestPayments_AnyOrderEndsTheSame(t *testing.T) {
 	dsn := dbtest.Database(t)
 	store, owner := dbtest.Open(t, dsn), dbtest.Owner(t, dsn)
 	want := runenv.Scale(t, "SLIPWAY_PAYMENT_WALKS", 40, 1000)
-	done := 0
+	done, seen := 0, map[string]int{}
 	for done < want && !t.Failed() {
 		rapid.Check(t, func(rt *rapid.T) {
 			if done >= want {
 				return
 			}
 			done++
-			w := &walk{rig: openRig(t, rt, store, owner)}
+			w := &walk{rig: openRig(t, rt, store, owner), seen: seen}
 			w.ctx = t.Context()
 			for _, s := range steps.Draw(rt, "steps") {
 				w.do(s)
@@ -79,7 +80,10 @@ func TestPayments_AnyOrderEndsTheSame(t *testing.T) {
 			w.check()
 		})
 	}
-	t.Logf("%d walks", done)
+	t.Logf("%d walks: %v", done, seen)
+	for _, name := range []string{"credited", "expired", "refunded", "reversed", "disputed", "two refunds"} {
+		require.Positive(t, seen[name], "no walk has a session that was %s", name)
+	}
 }
 
 func (w *walk) page(i int) string {
@@ -104,10 +108,12 @@ func (w *walk) do(s step) {
 	defer cancel()
 	switch s.Name {
 	case "create":
-		made, err := w.sync.CreateCheckout(ctx, w.request(fmt.Sprint(s.Session)))
+		request := w.request(fmt.Sprint(s.Session))
+		request.Actor.ID = w.project.ID // walks share a database and no user
+		made, err := w.sync.CreateCheckout(ctx, request)
 		if err == nil {
 			w.ids[s.Session] = made.ID
-		} else if found, err := paymentsdb.FindByRequest(w.ctx, w.store, w.project.ID, fmt.Sprint(s.Session)); err == nil {
+		} else if found, err := paymentsdb.FindByRequest(w.ctx, w.store, w.project.ID, request.Key); err == nil {
 			w.ids[s.Session] = found.ID
 		}
 	case "pay", "pay_later", "settle", "settle_failed", "expire":
@@ -214,9 +220,35 @@ func (w *walk) check() {
 	}
 	require.LessOrEqual(w, int64(w.sim.Counters().Sessions), created, "one page for each session")
 	t := w.sim.Totals()["usd"]
+	w.note()
 	b := w.balances()
 	require.Zero(w, b["suspense"])
 	require.Zero(w, b["refund_pending"])
 	require.Equal(w, t.Paid-t.Refunded-t.Disputed, -(b["clearing"] + b["dispute_hold"]), "what Stripe has")
 	require.Equal(w, t.Paid-t.Refunded-t.Disputed, b["prepaid"], "what the customer has")
+}
+
+// note counts what the walk has led to, so that walks which lead nowhere are no proof.
+func (w *walk) note() {
+	for _, id := range w.ids {
+		if id == "" {
+			continue
+		}
+		w.seen[string(w.get(id).Status)]++
+		refunds, err := paymentsdb.ListRefunds(w.ctx, w.store, id)
+		require.NoError(w, err)
+		for _, r := range refunds {
+			if r.State == lifecycle.RefundFailed {
+				w.seen["reversed"]++
+			} else {
+				w.seen["refunded"]++
+			}
+		}
+		if len(refunds) > 1 {
+			w.seen["two refunds"]++
+		}
+		disputes, err := paymentsdb.ListDisputes(w.ctx, w.store, id)
+		require.NoError(w, err)
+		w.seen["disputed"] += len(disputes)
+	}
 }

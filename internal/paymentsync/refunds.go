@@ -120,6 +120,9 @@ func (y *Syncer) followRefund(ctx context.Context, sessionID string, o payments.
 // Resolve carries out what an operator decided about a session. Credit on a session that has not
 // failed compares it with the payment provider, and credits it when it is paid.
 func (y *Syncer) Resolve(ctx context.Context, d payments.Decision) (paymentsdb.Session, error) {
+	if err := payments.CheckDecision(d); err != nil {
+		return paymentsdb.Session{}, err
+	}
 	s, err := paymentsdb.Get(ctx, y.Store, d.SessionID)
 	if err != nil {
 		return s, err
@@ -129,7 +132,7 @@ func (y *Syncer) Resolve(ctx context.Context, d payments.Decision) (paymentsdb.S
 			return s, err
 		}
 		if s.Status == lifecycle.PaymentCredited {
-			return s, nil
+			return s, y.Store.Tx(ctx, func(tx *db.Tx) error { return payments.RecordLook(ctx, tx, d) })
 		}
 		if s.Status != lifecycle.PaymentFailedReconcile {
 			return s, &intent.Refusal{Kind: intent.Conflict, Detail: "the payment provider says that the session is not paid; nothing is credited that was not paid"}

@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
 	"github.com/slipway-cloud/slipway/intent"
+	"github.com/slipway-cloud/slipway/intent/allocation"
 	"github.com/slipway-cloud/slipway/intent/payments"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
@@ -142,6 +143,12 @@ func TestDispute_FreezesTheAccount(t *testing.T) {
 		require.NoError(t, r.deliver(opened...))
 		require.Equal(t, map[string]int64{"prepaid": -2000, "dispute_hold": paid, "adjustments": 2000, "clearing": -paid}, r.balances())
 		require.True(t, r.isFrozen())
+		require.NoError(t, r.tx(func(tx *db.Tx) error {
+			_, err := allocation.Admit(t.Context(), tx, allocation.Request{ProjectID: r.project.ID, SKUID: "sku_none"})
+			require.Equal(t, intent.Conflict, intent.AsRefusal(err).Kind)
+			require.Contains(t, err.Error(), "is disputed by the payer's bank")
+			return nil
+		}))
 		require.Empty(t, r.compare(), "the money has left Stripe too")
 		require.NoError(t, r.tx(func(tx *db.Tx) error {
 			err := payments.ClearDispute(t.Context(), tx, id, "trusted", operator)

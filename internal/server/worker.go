@@ -193,6 +193,9 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	var rest sync.WaitGroup
 	rest.Go(func() { deliverer.Run(ctx) })
 	rest.Go(func() { a.maintain(ctx, opts) })
+	if a.Config.Payment.Enabled() {
+		rest.Go(func() { a.Payments().Run(ctx) })
+	}
 	r.Run(ctx)
 	// What the deliverer has sent is stored before the process ends, or it would be sent again. Each of
 	// its steps has a deadline, and a worker that stops has one too.

@@ -10,6 +10,60 @@ import (
 	"time"
 )
 
+const claimEvents = `-- name: ClaimEvents :many
+UPDATE stripe_events e SET next_at = now() + make_interval(secs => $1::float8)
+WHERE e.id IN (SELECT d.id FROM stripe_events d WHERE d.state = 'pending' AND d.next_at <= now() ORDER BY d.next_at, d.id LIMIT $2 FOR UPDATE SKIP LOCKED)
+RETURNING e.id, e.type, e.object_kind, e.object_id, e.live, e.release, e.attempts, e.body, e.received_at
+`
+
+type ClaimEventsParams struct {
+	LeaseSeconds float64
+	MaxRows      int32
+}
+
+type ClaimEventsRow struct {
+	ID         string
+	Type       string
+	ObjectKind string
+	ObjectID   string
+	Live       bool
+	Release    string
+	Attempts   int
+	Body       []byte
+	ReceivedAt time.Time
+}
+
+// Events that are due, kept from other processes for a while.
+func (q *Queries) ClaimEvents(ctx context.Context, arg ClaimEventsParams) ([]ClaimEventsRow, error) {
+	rows, err := q.db.Query(ctx, claimEvents, arg.LeaseSeconds, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ClaimEventsRow{}
+	for rows.Next() {
+		var i ClaimEventsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Type,
+			&i.ObjectKind,
+			&i.ObjectID,
+			&i.Live,
+			&i.Release,
+			&i.Attempts,
+			&i.Body,
+			&i.ReceivedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const countEvents = `-- name: CountEvents :many
 SELECT state, count(*) AS events FROM stripe_events GROUP BY state ORDER BY state
 `
@@ -29,53 +83,6 @@ func (q *Queries) CountEvents(ctx context.Context) ([]CountEventsRow, error) {
 	for rows.Next() {
 		var i CountEventsRow
 		if err := rows.Scan(&i.State, &i.Events); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const eventsDue = `-- name: EventsDue :many
-SELECT id, type, object_kind, object_id, live, release, attempts, body, received_at FROM stripe_events
-WHERE state = 'pending' AND next_at <= now() ORDER BY next_at, id LIMIT $1
-`
-
-type EventsDueRow struct {
-	ID         string
-	Type       string
-	ObjectKind string
-	ObjectID   string
-	Live       bool
-	Release    string
-	Attempts   int
-	Body       []byte
-	ReceivedAt time.Time
-}
-
-func (q *Queries) EventsDue(ctx context.Context, maxRows int32) ([]EventsDueRow, error) {
-	rows, err := q.db.Query(ctx, eventsDue, maxRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []EventsDueRow{}
-	for rows.Next() {
-		var i EventsDueRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.Type,
-			&i.ObjectKind,
-			&i.ObjectID,
-			&i.Live,
-			&i.Release,
-			&i.Attempts,
-			&i.Body,
-			&i.ReceivedAt,
-		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -3,9 +3,11 @@ INSERT INTO stripe_events (id, type, object_kind, object_id, live, release, sour
 VALUES (@id, @type, @object_kind, @object_id, @live, @release, @source, @body, @event_at, @state::text, CASE WHEN @state::text <> 'pending' THEN now() END)
 ON CONFLICT (id) DO NOTHING;
 
--- name: EventsDue :many
-SELECT id, type, object_kind, object_id, live, release, attempts, body, received_at FROM stripe_events
-WHERE state = 'pending' AND next_at <= now() ORDER BY next_at, id LIMIT @max_rows;
+-- name: ClaimEvents :many
+-- Events that are due, kept from other processes for a while.
+UPDATE stripe_events e SET next_at = now() + make_interval(secs => @lease_seconds::float8)
+WHERE e.id IN (SELECT d.id FROM stripe_events d WHERE d.state = 'pending' AND d.next_at <= now() ORDER BY d.next_at, d.id LIMIT @max_rows FOR UPDATE SKIP LOCKED)
+RETURNING e.id, e.type, e.object_kind, e.object_id, e.live, e.release, e.attempts, e.body, e.received_at;
 
 -- name: FinishEvent :execrows
 UPDATE stripe_events SET state = @state::text, session_id = sqlc.narg('session_id'), processed_at = now(), last_error = @last_error
