@@ -41,6 +41,7 @@ const (
 type receiver struct {
 	api      *op.API
 	verifier *stripe.Verifier
+	limit    time.Duration
 	bodies   *semaphore.Weighted
 	writers  *semaphore.Weighted
 
@@ -51,8 +52,10 @@ type receiver struct {
 
 // Register serves Path. verifier is nil where there are no payments. The route takes no session and
 // no token, so that no browser can be made to use its user's rights there.
-func Register(api *op.API, verifier *stripe.Verifier) {
-	r := &receiver{api: api, verifier: verifier, bodies: semaphore.NewWeighted(bodyBudget), writers: semaphore.NewWeighted(writers)}
+func Register(api *op.API, verifier *stripe.Verifier) { register(api, verifier, limit) }
+
+func register(api *op.API, verifier *stripe.Verifier, limit time.Duration) {
+	r := &receiver{api: api, verifier: verifier, limit: limit, bodies: semaphore.NewWeighted(bodyBudget), writers: semaphore.NewWeighted(writers)}
 	api.Router().Post(Path, r.serve)
 }
 
@@ -61,10 +64,10 @@ func (h *receiver) serve(w http.ResponseWriter, r *http.Request) {
 		h.api.WriteError(w, r, problem.New(problem.NotFound, "payments are off on this installation; operators turn them on with payment.stripe_key_ref"))
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	ctx, cancel := context.WithTimeout(r.Context(), h.limit)
 	defer cancel()
 	// A sender that is slow must not hold its part of the budget.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit))
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.limit))
 	size := bodySize(r)
 	if err := h.bodies.Acquire(ctx, size); err != nil {
 		h.busy(w, r)

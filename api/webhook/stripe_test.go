@@ -23,6 +23,7 @@ import (
 	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/stripe"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 const (
@@ -40,6 +41,11 @@ type endpoint struct {
 
 func newEndpoint(t testing.TB, secrets ...string) *endpoint {
 	t.Helper()
+	return openEndpoint(t, runenv.Patience(10*time.Second), secrets...)
+}
+
+func openEndpoint(t testing.TB, limit time.Duration, secrets ...string) *endpoint {
+	t.Helper()
 	e := &endpoint{TB: t, store: dbtest.Store(t), log: &bytes.Buffer{}}
 	api, err := op.New(op.Config{Store: e.store, Log: slog.New(slog.NewTextHandler(&lockedWriter{w: e.log}, nil))})
 	require.NoError(t, err)
@@ -52,7 +58,7 @@ func newEndpoint(t testing.TB, secrets ...string) *endpoint {
 		verifier, err = stripe.NewVerifier(stripe.VerifierOptions{Secrets: values})
 		require.NoError(t, err)
 	}
-	webhook.Register(api, verifier)
+	webhook.RegisterWithin(api, verifier, limit)
 	require.NoError(t, api.Close())
 	e.handler = api.Handler()
 	return e
@@ -78,7 +84,7 @@ func sign(secret, body string, at time.Time) string {
 	return stripehook.GenerateTestSignedPayload(&stripehook.UnsignedPayload{Payload: []byte(body), Secret: secret, Timestamp: at}).Header
 }
 
-// send sends a webhook. A header that begins with a dash is left out.
+// send sends a webhook.
 func (e *endpoint) send(body io.Reader, signature string, headers ...string) *httptest.ResponseRecorder {
 	e.Helper()
 	req := httptest.NewRequestWithContext(e.Context(), http.MethodPost, webhook.Path, body)
@@ -118,7 +124,7 @@ func TestWebhook_StoresWhatIsSigned(t *testing.T) {
 	live := strings.ReplaceAll(event("evt_4", ""), `"livemode":false`, `"livemode":true`)
 	require.Equal(t, http.StatusOK, e.send(strings.NewReader(live), sign(newSecret, live, time.Now())).Code)
 	require.Equal(t, map[paymentsdb.EventState]int64{paymentsdb.EventPending: 3, paymentsdb.EventIgnored: 1}, e.stored())
-	due, err := paymentsdb.ListEventsDue(t.Context(), e.store, 10)
+	due, err := paymentsdb.ClaimEvents(t.Context(), e.store, 10, time.Minute)
 	require.NoError(t, err)
 	require.Contains(t, []string{string(due[0].Body), string(due[1].Body), string(due[2].Body)}, first, "as it came, byte by byte")
 }
@@ -194,7 +200,7 @@ func TestWebhook_IsSentAgainAfterAnOutage(t *testing.T) {
 // and they lose it.
 func TestWebhook_SlowSendersHoldNobodyUp(t *testing.T) {
 	t.Parallel()
-	e := newEndpoint(t, newSecret)
+	e := openEndpoint(t, time.Second, newSecret)
 	srv := httptest.NewServer(e.handler)
 	t.Cleanup(srv.Close)
 	const slow = 200 // bodies of 256 KiB: more than fit at once
@@ -217,7 +223,7 @@ func TestWebhook_SlowSendersHoldNobodyUp(t *testing.T) {
 		}
 		_ = res.Body.Close()
 		return res.StatusCode == http.StatusOK // Stripe repeats one that is answered with 503
-	}, time.Minute, 100*time.Millisecond)
+	}, runenv.Patience(30*time.Second), 100*time.Millisecond)
 	require.Equal(t, map[paymentsdb.EventState]int64{paymentsdb.EventPending: 1}, e.stored())
 }
 
@@ -236,6 +242,7 @@ func FuzzWebhook(f *testing.F) {
 	f.Add("", []byte("{\"id\":\"evt_\xff\",\"object\":\"event\",\"type\":\"\xff\",\"created\":1}"), true)
 	e := newEndpoint(f, newSecret)
 	f.Fuzz(func(t *testing.T, header string, body []byte, signed bool) {
+		e := &endpoint{TB: t, store: e.store, handler: e.handler, log: e.log}
 		before := e.stored()
 		if signed { // a body of any form with a valid signature
 			header = sign(newSecret, string(body), time.Now())
