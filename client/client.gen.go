@@ -596,6 +596,9 @@ type AccountPayment struct {
 	// ExpiresAt When the page closes
 	ExpiresAt time.Time `json:"expires_at,omitempty"`
 
+	// Exponent Digits of the minor unit: 2 for USD, 0 for JPY
+	Exponent int64 `json:"exponent,omitempty"`
+
 	// FailureCode create_failed, other_mode, payment_mismatch or credit_failed
 	FailureCode    string `json:"failure_code,omitempty"`
 	FailureMessage string `json:"failure_message,omitempty"`
@@ -2659,6 +2662,9 @@ type PaymentDetail struct {
 	// ExpiresAt When the page closes
 	ExpiresAt time.Time `json:"expires_at,omitempty"`
 
+	// Exponent Digits of the minor unit: 2 for USD, 0 for JPY
+	Exponent int64 `json:"exponent,omitempty"`
+
 	// FailureCode create_failed, other_mode, payment_mismatch or credit_failed
 	FailureCode    string `json:"failure_code,omitempty"`
 	FailureMessage string `json:"failure_message,omitempty"`
@@ -2800,6 +2806,9 @@ type PaymentSession struct {
 
 	// ExpiresAt When the page closes
 	ExpiresAt time.Time `json:"expires_at,omitempty"`
+
+	// Exponent Digits of the minor unit: 2 for USD, 0 for JPY
+	Exponent int64 `json:"exponent,omitempty"`
 
 	// FailureCode create_failed, other_mode, payment_mismatch or credit_failed
 	FailureCode    string `json:"failure_code,omitempty"`

@@ -28,6 +28,7 @@ type PaymentSession struct {
 	CreditedMinor    *int64                  `json:"credited_amount_minor,omitempty" doc:"What the balance gained"`
 	RefundedMinor    int64                   `json:"refunded_minor" doc:"What was asked back or went back to the payer"`
 	Currency         string                  `json:"currency"`
+	Exponent         int                     `json:"exponent" doc:"Digits of the minor unit: 2 for USD, 0 for JPY"`
 	URL              string                  `json:"url,omitempty" doc:"The payment page of Stripe; left out when it is closed, or not made yet"`
 	ExpiresAt        time.Time               `json:"expires_at" doc:"When the page closes"`
 	CreatedAt        time.Time               `json:"created_at"`
@@ -44,10 +45,10 @@ type PaymentSession struct {
 	Version          int64                   `json:"version"`
 }
 
-func paymentView(s paymentsdb.Session) PaymentSession {
+func (d digits) paymentView(s paymentsdb.Session) PaymentSession {
 	out := PaymentSession{
 		ID: s.ID, BillingAccountID: s.BillingAccountID, ProjectID: s.ProjectID, Status: s.Status, PaymentStatus: s.PaymentStatus,
-		RequestedMinor: s.RequestedAmountMinor, CreditedMinor: s.CreditedAmountMinor, RefundedMinor: s.RefundedMinor, Currency: s.Currency,
+		RequestedMinor: s.RequestedAmountMinor, CreditedMinor: s.CreditedAmountMinor, RefundedMinor: s.RefundedMinor, Currency: s.Currency, Exponent: d[s.Currency],
 		ExpiresAt: s.ExpiresAt.UTC(), CreatedAt: s.CreatedAt.UTC(), CompletedAt: utc(s.CompletedAt), CreditedAt: utc(s.CreditedAt),
 		LedgerEntryID: s.LedgerEntryID, StripeCheckoutID: text(s.StripeCheckoutSessionID), FailureCode: s.FailureCode, FailureMessage: s.FailureMessage,
 		Resolution: s.Resolution, ResolutionReason: s.ResolutionReason, ResolvedAt: utc(s.ResolvedAt), Live: s.Live, Version: s.Version,
@@ -133,7 +134,8 @@ func (s *paymentServer) createCheckout(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, s.refusePayment(ctx, err)
 	}
-	return op.NewCreated(op.Prefix+"/projects/"+project+"/payments/sessions/"+row.ID, row.Version, paymentView(row)), nil
+	known, err := readDigits(ctx, s.api.Store())
+	return op.NewCreated(op.Prefix+"/projects/"+project+"/payments/sessions/"+row.ID, row.Version, known.paymentView(row)), err
 }
 
 // retrySeconds is when to ask again for what Stripe has not answered.
@@ -158,9 +160,13 @@ func (s *paymentServer) listPayments(ctx context.Context, in *struct {
 	op.Page
 	Status string `query:"status" maxLength:"30" enum:"initiated,checkout_completed,credited,failed_reconcile,expired" doc:"Only those of this status"`
 }) (*op.Listed[PaymentSession], error) {
+	known, err := readDigits(ctx, s.api.Store())
+	if err != nil {
+		return nil, err
+	}
 	return listIn(ctx, s.server, in.Page, func(ctx context.Context, tx *db.ProjectTx, after string, limit int) ([]paymentsdb.Session, error) {
 		return paymentsdb.List(ctx, tx, paymentsdb.Filter{ProjectID: tx.Project(), Statuses: ofStatus(in.Status)}, after, limit)
-	}, paymentID, paymentView)
+	}, paymentID, known.paymentView)
 }
 
 func ofStatus(of string) []lifecycle.PaymentStatus {
@@ -182,5 +188,6 @@ func (s *paymentServer) getPayment(ctx context.Context, in *PaymentPath) (*op.Ve
 	if err != nil {
 		return nil, s.refusePayment(ctx, err)
 	}
-	return op.WithVersion(row.Version, paymentView(row)), nil
+	known, err := readDigits(ctx, s.api.Store())
+	return op.WithVersion(row.Version, known.paymentView(row)), err
 }

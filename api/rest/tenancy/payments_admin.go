@@ -30,9 +30,9 @@ type AccountPayment struct {
 	ResolvedBy       string `json:"resolved_by,omitempty"`
 }
 
-func accountPaymentView(s paymentsdb.Session) AccountPayment {
+func (d digits) accountPaymentView(s paymentsdb.Session) AccountPayment {
 	return AccountPayment{
-		paymentView(s), s.RequestedBy, s.ReceivedMinor, s.ReceivedCurrency, text(s.StripePaymentIntentID), s.SuspenseEntryID, s.CreditAttempts, s.LastError, s.ResolvedBy,
+		d.paymentView(s), s.RequestedBy, s.ReceivedMinor, s.ReceivedCurrency, text(s.StripePaymentIntentID), s.SuspenseEntryID, s.CreditAttempts, s.LastError, s.ResolvedBy,
 	}
 }
 
@@ -177,11 +177,15 @@ func (s *paymentServer) listAccountPayments(ctx context.Context, in *struct {
 		return nil, err
 	}
 	filter := paymentsdb.Filter{ProjectID: in.ProjectID, BillingAccountID: in.BillingAccountID, Statuses: ofStatus(in.Status), Stuck: in.Stuck}
+	known, err := readDigits(ctx, s.api.Store())
+	if err != nil {
+		return nil, err
+	}
 	rows, err := paymentsdb.List(ctx, s.api.Store(), filter, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	return op.Paged(rows, in.Limit, paymentID, accountPaymentView), nil
+	return op.Paged(rows, in.Limit, paymentID, known.accountPaymentView), nil
 }
 
 func (s *paymentServer) getAccountPayment(ctx context.Context, in *AdminPaymentPath) (*op.Versioned[PaymentDetail], error) {
@@ -197,14 +201,15 @@ func (s *paymentServer) getAccountPayment(ctx context.Context, in *AdminPaymentP
 	if err != nil {
 		return nil, err
 	}
-	out := PaymentDetail{accountPaymentView(row), []PaymentRefund{}, []PaymentDispute{}}
+	known, err := readDigits(ctx, s.api.Store())
+	out := PaymentDetail{known.accountPaymentView(row), []PaymentRefund{}, []PaymentDispute{}}
 	for _, r := range refunds {
 		out.Refunds = append(out.Refunds, refundView(r))
 	}
 	for _, d := range disputes {
 		out.Disputes = append(out.Disputes, disputeView(d))
 	}
-	return op.WithVersion(row.Version, out), nil
+	return op.WithVersion(row.Version, out), err
 }
 
 func (s *paymentServer) resolvePayment(ctx context.Context, in *struct {
@@ -221,7 +226,8 @@ func (s *paymentServer) resolvePayment(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, refuseOff(err)
 	}
-	return op.WithVersion(row.Version, accountPaymentView(row)), nil
+	known, err := readDigits(ctx, s.api.Store())
+	return op.WithVersion(row.Version, known.accountPaymentView(row)), err
 }
 
 func refuseOff(err error) error {

@@ -68,8 +68,8 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { _ = sealed.Close() })
 	w.api, err = httpapi.New(httpapi.Config{
 		Payments: w.pay,
-		API:  op.Config{Store: w.store, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Auth: op.AuthConfig{Issuer: provider.URL, Audience: "slipway"}, StreamRecheck: 200 * time.Millisecond},
-		REST: rest.Config{Temporal: w.engine, Plans: w.engine, Secrets: sealed},
+		API:      op.Config{Store: w.store, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Auth: op.AuthConfig{Issuer: provider.URL, Audience: "slipway"}, StreamRecheck: 200 * time.Millisecond},
+		REST:     rest.Config{Temporal: w.engine, Plans: w.engine, Secrets: sealed},
 		Events: tenancy.EventsConfig{Secrets: sealed, NewSecret: webhook.NewSecret, Rule: func(context.Context) (spec.AddressRule, error) {
 			if do := w.asking.Swap(nil); do != nil {
 				(*do)()
