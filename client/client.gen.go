@@ -17,6 +17,29 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// Defines values for AccountPaymentPaymentStatus.
+const (
+	AccountPaymentPaymentStatusAsyncFailed AccountPaymentPaymentStatus = "async_failed"
+	AccountPaymentPaymentStatusPaid        AccountPaymentPaymentStatus = "paid"
+	AccountPaymentPaymentStatusUnpaid      AccountPaymentPaymentStatus = "unpaid"
+)
+
+// Defines values for AccountPaymentResolution.
+const (
+	AccountPaymentResolutionCredit   AccountPaymentResolution = "credit"
+	AccountPaymentResolutionRefund   AccountPaymentResolution = "refund"
+	AccountPaymentResolutionWriteOff AccountPaymentResolution = "write_off"
+)
+
+// Defines values for AccountPaymentStatus.
+const (
+	AccountPaymentStatusCheckoutCompleted AccountPaymentStatus = "checkout_completed"
+	AccountPaymentStatusCredited          AccountPaymentStatus = "credited"
+	AccountPaymentStatusExpired           AccountPaymentStatus = "expired"
+	AccountPaymentStatusFailedReconcile   AccountPaymentStatus = "failed_reconcile"
+	AccountPaymentStatusInitiated         AccountPaymentStatus = "initiated"
+)
+
 // Defines values for ActionLogComponent.
 const (
 	ActionLogComponentAPI          ActionLogComponent = "api"
@@ -55,6 +78,10 @@ const (
 	AttentionKindNodeStuck               AttentionKind = "node_stuck"
 	AttentionKindOrphanWorkflow          AttentionKind = "orphan_workflow"
 	AttentionKindParkedJob               AttentionKind = "parked_job"
+	AttentionKindPaymentDifference       AttentionKind = "payment_difference"
+	AttentionKindPaymentDispute          AttentionKind = "payment_dispute"
+	AttentionKindPaymentMismatch         AttentionKind = "payment_mismatch"
+	AttentionKindPaymentsSilent          AttentionKind = "payments_silent"
 	AttentionKindReconcile               AttentionKind = "reconcile"
 	AttentionKindRestoreUnconfirmed      AttentionKind = "restore_unconfirmed"
 	AttentionKindStartNotSent            AttentionKind = "start_not_sent"
@@ -208,10 +235,92 @@ const (
 	OfferRequestIsolationSharedNetwork    OfferRequestIsolation = "shared_network"
 )
 
+// Defines values for PaymentDetailPaymentStatus.
+const (
+	PaymentDetailPaymentStatusAsyncFailed PaymentDetailPaymentStatus = "async_failed"
+	PaymentDetailPaymentStatusPaid        PaymentDetailPaymentStatus = "paid"
+	PaymentDetailPaymentStatusUnpaid      PaymentDetailPaymentStatus = "unpaid"
+)
+
+// Defines values for PaymentDetailResolution.
+const (
+	PaymentDetailResolutionCredit   PaymentDetailResolution = "credit"
+	PaymentDetailResolutionRefund   PaymentDetailResolution = "refund"
+	PaymentDetailResolutionWriteOff PaymentDetailResolution = "write_off"
+)
+
+// Defines values for PaymentDetailStatus.
+const (
+	PaymentDetailStatusCheckoutCompleted PaymentDetailStatus = "checkout_completed"
+	PaymentDetailStatusCredited          PaymentDetailStatus = "credited"
+	PaymentDetailStatusExpired           PaymentDetailStatus = "expired"
+	PaymentDetailStatusFailedReconcile   PaymentDetailStatus = "failed_reconcile"
+	PaymentDetailStatusInitiated         PaymentDetailStatus = "initiated"
+)
+
+// Defines values for PaymentDifferenceKind.
+const (
+	PaymentDifferenceKindDispute PaymentDifferenceKind = "dispute"
+	PaymentDifferenceKindRefund  PaymentDifferenceKind = "refund"
+	PaymentDifferenceKindSession PaymentDifferenceKind = "session"
+	PaymentDifferenceKindTotal   PaymentDifferenceKind = "total"
+)
+
+// Defines values for PaymentDisputeState.
+const (
+	PaymentDisputeStateLost PaymentDisputeState = "lost"
+	PaymentDisputeStateOpen PaymentDisputeState = "open"
+	PaymentDisputeStateWon  PaymentDisputeState = "won"
+)
+
+// Defines values for PaymentRefundOrigin.
+const (
+	PaymentRefundOriginDashboard PaymentRefundOrigin = "dashboard"
+	PaymentRefundOriginOperator  PaymentRefundOrigin = "operator"
+)
+
+// Defines values for PaymentRefundState.
+const (
+	PaymentRefundStateFailed    PaymentRefundState = "failed"
+	PaymentRefundStatePending   PaymentRefundState = "pending"
+	PaymentRefundStateRequested PaymentRefundState = "requested"
+	PaymentRefundStateSucceeded PaymentRefundState = "succeeded"
+)
+
+// Defines values for PaymentSessionPaymentStatus.
+const (
+	PaymentSessionPaymentStatusAsyncFailed PaymentSessionPaymentStatus = "async_failed"
+	PaymentSessionPaymentStatusPaid        PaymentSessionPaymentStatus = "paid"
+	PaymentSessionPaymentStatusUnpaid      PaymentSessionPaymentStatus = "unpaid"
+)
+
+// Defines values for PaymentSessionResolution.
+const (
+	PaymentSessionResolutionCredit   PaymentSessionResolution = "credit"
+	PaymentSessionResolutionRefund   PaymentSessionResolution = "refund"
+	PaymentSessionResolutionWriteOff PaymentSessionResolution = "write_off"
+)
+
+// Defines values for PaymentSessionStatus.
+const (
+	PaymentSessionStatusCheckoutCompleted PaymentSessionStatus = "checkout_completed"
+	PaymentSessionStatusCredited          PaymentSessionStatus = "credited"
+	PaymentSessionStatusExpired           PaymentSessionStatus = "expired"
+	PaymentSessionStatusFailedReconcile   PaymentSessionStatus = "failed_reconcile"
+	PaymentSessionStatusInitiated         PaymentSessionStatus = "initiated"
+)
+
 // Defines values for PlannedHardwareDisks.
 const (
 	PlannedHardwareDisksMoved PlannedHardwareDisks = "moved"
 	PlannedHardwareDisksNew   PlannedHardwareDisks = "new"
+)
+
+// Defines values for ResolveRequestResolution.
+const (
+	ResolveRequestResolutionCredit   ResolveRequestResolution = "credit"
+	ResolveRequestResolutionRefund   ResolveRequestResolution = "refund"
+	ResolveRequestResolutionWriteOff ResolveRequestResolution = "write_off"
 )
 
 // Defines values for RotationOutcome.
@@ -287,6 +396,10 @@ const (
 	ListAttentionParamsKindNodeStuck               ListAttentionParamsKind = "node_stuck"
 	ListAttentionParamsKindOrphanWorkflow          ListAttentionParamsKind = "orphan_workflow"
 	ListAttentionParamsKindParkedJob               ListAttentionParamsKind = "parked_job"
+	ListAttentionParamsKindPaymentDifference       ListAttentionParamsKind = "payment_difference"
+	ListAttentionParamsKindPaymentDispute          ListAttentionParamsKind = "payment_dispute"
+	ListAttentionParamsKindPaymentMismatch         ListAttentionParamsKind = "payment_mismatch"
+	ListAttentionParamsKindPaymentsSilent          ListAttentionParamsKind = "payments_silent"
 	ListAttentionParamsKindReconcile               ListAttentionParamsKind = "reconcile"
 	ListAttentionParamsKindRestoreUnconfirmed      ListAttentionParamsKind = "restore_unconfirmed"
 	ListAttentionParamsKindStartNotSent            ListAttentionParamsKind = "start_not_sent"
@@ -355,6 +468,15 @@ const (
 	ListOnboardingsParamsNeedsHumanTrue  ListOnboardingsParamsNeedsHuman = "true"
 )
 
+// Defines values for ListAccountPaymentsParamsStatus.
+const (
+	ListAccountPaymentsParamsStatusCheckoutCompleted ListAccountPaymentsParamsStatus = "checkout_completed"
+	ListAccountPaymentsParamsStatusCredited          ListAccountPaymentsParamsStatus = "credited"
+	ListAccountPaymentsParamsStatusExpired           ListAccountPaymentsParamsStatus = "expired"
+	ListAccountPaymentsParamsStatusFailedReconcile   ListAccountPaymentsParamsStatus = "failed_reconcile"
+	ListAccountPaymentsParamsStatusInitiated         ListAccountPaymentsParamsStatus = "initiated"
+)
+
 // Defines values for ListNodesParamsLifecycle.
 const (
 	ListNodesParamsLifecycleMaas ListNodesParamsLifecycle = "maas"
@@ -382,6 +504,15 @@ const (
 	ListNodeTasksParamsStatusQueued     ListNodeTasksParamsStatus = "queued"
 	ListNodeTasksParamsStatusSucceeded  ListNodeTasksParamsStatus = "succeeded"
 	ListNodeTasksParamsStatusUncertain  ListNodeTasksParamsStatus = "uncertain"
+)
+
+// Defines values for ListPaymentSessionsParamsStatus.
+const (
+	ListPaymentSessionsParamsStatusCheckoutCompleted ListPaymentSessionsParamsStatus = "checkout_completed"
+	ListPaymentSessionsParamsStatusCredited          ListPaymentSessionsParamsStatus = "credited"
+	ListPaymentSessionsParamsStatusExpired           ListPaymentSessionsParamsStatus = "expired"
+	ListPaymentSessionsParamsStatusFailedReconcile   ListPaymentSessionsParamsStatus = "failed_reconcile"
+	ListPaymentSessionsParamsStatusInitiated         ListPaymentSessionsParamsStatus = "initiated"
 )
 
 // Defines values for GetStatementParamsFormat.
@@ -447,6 +578,85 @@ type AccountLedgerLine struct {
 	Reason        string `json:"reason,omitempty"`
 	TransactionID int64  `json:"transaction_id,omitempty"`
 }
+
+// AccountPayment defines model for AccountPayment.
+type AccountPayment struct {
+	BillingAccountID string `json:"billing_account_id,omitempty"`
+
+	// CompletedAt When the payer had finished the page
+	CompletedAt time.Time `json:"completed_at,omitempty"`
+	CreatedAt   time.Time `json:"created_at,omitempty"`
+
+	// CreditAttempts Credits that failed
+	CreditAttempts int64 `json:"credit_attempts,omitempty"`
+
+	// CreditedAmountMinor What the balance gained
+	CreditedAmountMinor int64     `json:"credited_amount_minor,omitempty"`
+	CreditedAt          time.Time `json:"credited_at,omitempty"`
+	Currency            string    `json:"currency,omitempty"`
+
+	// ExpiresAt When the page closes
+	ExpiresAt time.Time `json:"expires_at,omitempty"`
+
+	// Exponent Digits of the minor unit: 2 for USD, 0 for JPY
+	Exponent int64 `json:"exponent,omitempty"`
+
+	// FailureCode create_failed, other_mode, payment_mismatch or credit_failed
+	FailureCode    string `json:"failure_code,omitempty"`
+	FailureMessage string `json:"failure_message,omitempty"`
+
+	// ID pay_...
+	ID        string `json:"id,omitempty"`
+	LastError string `json:"last_error,omitempty"`
+
+	// LedgerEntryID The transaction that credited it
+	LedgerEntryID int64 `json:"ledger_entry_id,omitempty"`
+
+	// Live false in Stripe's test mode, in which no money moves
+	Live bool `json:"live,omitempty"`
+
+	// PaymentStatus async_failed: a delayed payment method did not pay
+	PaymentStatus AccountPaymentPaymentStatus `json:"payment_status,omitempty"`
+
+	// ProjectID The project in which it was asked for
+	ProjectID        string `json:"project_id,omitempty"`
+	ReceivedCurrency string `json:"received_currency,omitempty"`
+
+	// ReceivedMinor What Stripe has received
+	ReceivedMinor int64 `json:"received_minor,omitempty"`
+
+	// RefundedMinor What was asked back or went back to the payer
+	RefundedMinor int64 `json:"refunded_minor,omitempty"`
+
+	// RequestedAmountMinor Minor units of the currency
+	RequestedAmountMinor int64  `json:"requested_amount_minor,omitempty"`
+	RequestedBy          string `json:"requested_by,omitempty"`
+
+	// Resolution What an operator decided of a payment that could not be credited
+	Resolution              AccountPaymentResolution `json:"resolution,omitempty"`
+	ResolutionReason        string                   `json:"resolution_reason,omitempty"`
+	ResolvedAt              time.Time                `json:"resolved_at,omitempty"`
+	ResolvedBy              string                   `json:"resolved_by,omitempty"`
+	Status                  AccountPaymentStatus     `json:"status,omitempty"`
+	StripeCheckoutSessionID string                   `json:"stripe_checkout_session_id,omitempty"`
+	StripePaymentIntentID   string                   `json:"stripe_payment_intent_id,omitempty"`
+
+	// SuspenseEntryID The transaction that booked a payment which could not be credited
+	SuspenseEntryID int64 `json:"suspense_entry_id,omitempty"`
+
+	// URL The payment page of Stripe; left out when it is closed, or not made yet
+	URL     string `json:"url,omitempty"`
+	Version int64  `json:"version,omitempty"`
+}
+
+// AccountPaymentPaymentStatus async_failed: a delayed payment method did not pay
+type AccountPaymentPaymentStatus string
+
+// AccountPaymentResolution What an operator decided of a payment that could not be credited
+type AccountPaymentResolution string
+
+// AccountPaymentStatus defines model for AccountPayment.Status.
+type AccountPaymentStatus string
 
 // ActOnDriftRequest defines model for Act-on-driftRequest.
 type ActOnDriftRequest struct {
@@ -1155,6 +1365,18 @@ type Certificates struct {
 	NodeID string        `json:"node_id,omitempty"`
 }
 
+// CheckoutRequest defines model for CheckoutRequest.
+type CheckoutRequest struct {
+	// AmountMinor Minor units of the billing account's currency; operators set the least and the most
+	AmountMinor int64 `json:"amount_minor"`
+
+	// CancelURL Where the payer's browser goes without a payment
+	CancelURL string `json:"cancel_url"`
+
+	// SuccessURL Where the payer's browser goes after the payment; operators set the hosts that are allowed
+	SuccessURL string `json:"success_url"`
+}
+
 // ClearBmcAuthBlockRequest defines model for Clear-bmc-auth-blockRequest.
 type ClearBmcAuthBlockRequest struct {
 	Reason string `json:"reason,omitempty"`
@@ -1462,6 +1684,22 @@ type FleetPoint struct {
 	States map[string]int64 `json:"states,omitempty"`
 }
 
+// ForeignPayment defines model for ForeignPayment.
+type ForeignPayment struct {
+	AmountMinor int64     `json:"amount_minor,omitempty"`
+	CreatedAt   time.Time `json:"created_at,omitempty"`
+	Currency    string    `json:"currency,omitempty"`
+	FoundAt     time.Time `json:"found_at,omitempty"`
+
+	// ID Of Stripe
+	ID string `json:"id,omitempty"`
+
+	// Installation The installation that it names
+	Installation string `json:"installation,omitempty"`
+	Paid         bool   `json:"paid,omitempty"`
+	Reference    string `json:"reference,omitempty"`
+}
+
 // GPUReport defines model for GPUReport.
 type GPUReport struct {
 	EccEnabled     bool   `json:"ecc_enabled,omitempty"`
@@ -1712,6 +1950,14 @@ type ListAccountLedgerLine struct {
 	NextCursor string `json:"next_cursor,omitempty"`
 }
 
+// ListAccountPayment defines model for ListAccountPayment.
+type ListAccountPayment struct {
+	Data []AccountPayment `json:"data,omitempty"`
+
+	// NextCursor Pass it as cursor to get the next page; absent on the last
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
 // ListActionLog defines model for ListActionLog.
 type ListActionLog struct {
 	Data []ActionLog `json:"data,omitempty"`
@@ -1824,6 +2070,14 @@ type ListDriftPass struct {
 	NextCursor string `json:"next_cursor,omitempty"`
 }
 
+// ListForeignPayment defines model for ListForeignPayment.
+type ListForeignPayment struct {
+	Data []ForeignPayment `json:"data,omitempty"`
+
+	// NextCursor Pass it as cursor to get the next page; absent on the last
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
 // ListGroupRole defines model for ListGroupRole.
 type ListGroupRole struct {
 	Data []GroupRole `json:"data,omitempty"`
@@ -1883,6 +2137,22 @@ type ListNode struct {
 // ListNotice defines model for ListNotice.
 type ListNotice struct {
 	Data []Notice `json:"data,omitempty"`
+
+	// NextCursor Pass it as cursor to get the next page; absent on the last
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
+// ListPaymentDifference defines model for ListPaymentDifference.
+type ListPaymentDifference struct {
+	Data []PaymentDifference `json:"data,omitempty"`
+
+	// NextCursor Pass it as cursor to get the next page; absent on the last
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
+// ListPaymentSession defines model for ListPaymentSession.
+type ListPaymentSession struct {
+	Data []PaymentSession `json:"data,omitempty"`
 
 	// NextCursor Pass it as cursor to get the next page; absent on the last
 	NextCursor string `json:"next_cursor,omitempty"`
@@ -2383,6 +2653,220 @@ type PXEFacts struct {
 	Vendor       string `json:"vendor,omitempty"`
 }
 
+// PaymentDetail defines model for PaymentDetail.
+type PaymentDetail struct {
+	BillingAccountID string `json:"billing_account_id,omitempty"`
+
+	// CompletedAt When the payer had finished the page
+	CompletedAt time.Time `json:"completed_at,omitempty"`
+	CreatedAt   time.Time `json:"created_at,omitempty"`
+
+	// CreditAttempts Credits that failed
+	CreditAttempts int64 `json:"credit_attempts,omitempty"`
+
+	// CreditedAmountMinor What the balance gained
+	CreditedAmountMinor int64            `json:"credited_amount_minor,omitempty"`
+	CreditedAt          time.Time        `json:"credited_at,omitempty"`
+	Currency            string           `json:"currency,omitempty"`
+	Disputes            []PaymentDispute `json:"disputes,omitempty"`
+
+	// ExpiresAt When the page closes
+	ExpiresAt time.Time `json:"expires_at,omitempty"`
+
+	// Exponent Digits of the minor unit: 2 for USD, 0 for JPY
+	Exponent int64 `json:"exponent,omitempty"`
+
+	// FailureCode create_failed, other_mode, payment_mismatch or credit_failed
+	FailureCode    string `json:"failure_code,omitempty"`
+	FailureMessage string `json:"failure_message,omitempty"`
+
+	// ID pay_...
+	ID        string `json:"id,omitempty"`
+	LastError string `json:"last_error,omitempty"`
+
+	// LedgerEntryID The transaction that credited it
+	LedgerEntryID int64 `json:"ledger_entry_id,omitempty"`
+
+	// Live false in Stripe's test mode, in which no money moves
+	Live bool `json:"live,omitempty"`
+
+	// PaymentStatus async_failed: a delayed payment method did not pay
+	PaymentStatus PaymentDetailPaymentStatus `json:"payment_status,omitempty"`
+
+	// ProjectID The project in which it was asked for
+	ProjectID        string `json:"project_id,omitempty"`
+	ReceivedCurrency string `json:"received_currency,omitempty"`
+
+	// ReceivedMinor What Stripe has received
+	ReceivedMinor int64 `json:"received_minor,omitempty"`
+
+	// RefundedMinor What was asked back or went back to the payer
+	RefundedMinor int64           `json:"refunded_minor,omitempty"`
+	Refunds       []PaymentRefund `json:"refunds,omitempty"`
+
+	// RequestedAmountMinor Minor units of the currency
+	RequestedAmountMinor int64  `json:"requested_amount_minor,omitempty"`
+	RequestedBy          string `json:"requested_by,omitempty"`
+
+	// Resolution What an operator decided of a payment that could not be credited
+	Resolution              PaymentDetailResolution `json:"resolution,omitempty"`
+	ResolutionReason        string                  `json:"resolution_reason,omitempty"`
+	ResolvedAt              time.Time               `json:"resolved_at,omitempty"`
+	ResolvedBy              string                  `json:"resolved_by,omitempty"`
+	Status                  PaymentDetailStatus     `json:"status,omitempty"`
+	StripeCheckoutSessionID string                  `json:"stripe_checkout_session_id,omitempty"`
+	StripePaymentIntentID   string                  `json:"stripe_payment_intent_id,omitempty"`
+
+	// SuspenseEntryID The transaction that booked a payment which could not be credited
+	SuspenseEntryID int64 `json:"suspense_entry_id,omitempty"`
+
+	// URL The payment page of Stripe; left out when it is closed, or not made yet
+	URL     string `json:"url,omitempty"`
+	Version int64  `json:"version,omitempty"`
+}
+
+// PaymentDetailPaymentStatus async_failed: a delayed payment method did not pay
+type PaymentDetailPaymentStatus string
+
+// PaymentDetailResolution What an operator decided of a payment that could not be credited
+type PaymentDetailResolution string
+
+// PaymentDetailStatus defines model for PaymentDetail.Status.
+type PaymentDetailStatus string
+
+// PaymentDifference defines model for PaymentDifference.
+type PaymentDifference struct {
+	AcknowledgedAt time.Time             `json:"acknowledged_at,omitempty"`
+	AcknowledgedBy string                `json:"acknowledged_by,omitempty"`
+	AmountMinor    int64                 `json:"amount_minor,omitempty"`
+	CheckedAt      time.Time             `json:"checked_at,omitempty"`
+	FoundAt        time.Time             `json:"found_at,omitempty"`
+	Kind           PaymentDifferenceKind `json:"kind,omitempty"`
+	Message        string                `json:"message,omitempty"`
+	Reason         string                `json:"reason,omitempty"`
+
+	// Subject What differs: an id of Stripe, or a currency
+	Subject string `json:"subject,omitempty"`
+}
+
+// PaymentDifferenceKind defines model for PaymentDifference.Kind.
+type PaymentDifferenceKind string
+
+// PaymentDispute defines model for PaymentDispute.
+type PaymentDispute struct {
+	AmountMinor      int64  `json:"amount_minor,omitempty"`
+	BillingAccountID string `json:"billing_account_id,omitempty"`
+
+	// ClearedAt When an operator let the billing account go on
+	ClearedAt     time.Time `json:"cleared_at,omitempty"`
+	ClearedBy     string    `json:"cleared_by,omitempty"`
+	ClearedReason string    `json:"cleared_reason,omitempty"`
+	ClosedAt      time.Time `json:"closed_at,omitempty"`
+	Currency      string    `json:"currency,omitempty"`
+
+	// ID Of Stripe
+	ID        string              `json:"id,omitempty"`
+	OpenedAt  time.Time           `json:"opened_at,omitempty"`
+	SessionID string              `json:"session_id,omitempty"`
+	State     PaymentDisputeState `json:"state,omitempty"`
+}
+
+// PaymentDisputeState defines model for PaymentDispute.State.
+type PaymentDisputeState string
+
+// PaymentRefund defines model for PaymentRefund.
+type PaymentRefund struct {
+	AmountMinor int64     `json:"amount_minor,omitempty"`
+	CreatedAt   time.Time `json:"created_at,omitempty"`
+	Currency    string    `json:"currency,omitempty"`
+	EndedAt     time.Time `json:"ended_at,omitempty"`
+
+	// ID rfd_...
+	ID        string `json:"id,omitempty"`
+	LastError string `json:"last_error,omitempty"`
+
+	// Origin dashboard: it was made at Stripe
+	Origin      PaymentRefundOrigin `json:"origin,omitempty"`
+	Reason      string              `json:"reason,omitempty"`
+	RequestedBy string              `json:"requested_by,omitempty"`
+	SessionID   string              `json:"session_id,omitempty"`
+
+	// State failed: the amount is in the balance again
+	State          PaymentRefundState `json:"state,omitempty"`
+	StripeRefundID string             `json:"stripe_refund_id,omitempty"`
+}
+
+// PaymentRefundOrigin dashboard: it was made at Stripe
+type PaymentRefundOrigin string
+
+// PaymentRefundState failed: the amount is in the balance again
+type PaymentRefundState string
+
+// PaymentSession defines model for PaymentSession.
+type PaymentSession struct {
+	BillingAccountID string `json:"billing_account_id,omitempty"`
+
+	// CompletedAt When the payer had finished the page
+	CompletedAt time.Time `json:"completed_at,omitempty"`
+	CreatedAt   time.Time `json:"created_at,omitempty"`
+
+	// CreditedAmountMinor What the balance gained
+	CreditedAmountMinor int64     `json:"credited_amount_minor,omitempty"`
+	CreditedAt          time.Time `json:"credited_at,omitempty"`
+	Currency            string    `json:"currency,omitempty"`
+
+	// ExpiresAt When the page closes
+	ExpiresAt time.Time `json:"expires_at,omitempty"`
+
+	// Exponent Digits of the minor unit: 2 for USD, 0 for JPY
+	Exponent int64 `json:"exponent,omitempty"`
+
+	// FailureCode create_failed, other_mode, payment_mismatch or credit_failed
+	FailureCode    string `json:"failure_code,omitempty"`
+	FailureMessage string `json:"failure_message,omitempty"`
+
+	// ID pay_...
+	ID string `json:"id,omitempty"`
+
+	// LedgerEntryID The transaction that credited it
+	LedgerEntryID int64 `json:"ledger_entry_id,omitempty"`
+
+	// Live false in Stripe's test mode, in which no money moves
+	Live bool `json:"live,omitempty"`
+
+	// PaymentStatus async_failed: a delayed payment method did not pay
+	PaymentStatus PaymentSessionPaymentStatus `json:"payment_status,omitempty"`
+
+	// ProjectID The project in which it was asked for
+	ProjectID string `json:"project_id,omitempty"`
+
+	// RefundedMinor What was asked back or went back to the payer
+	RefundedMinor int64 `json:"refunded_minor,omitempty"`
+
+	// RequestedAmountMinor Minor units of the currency
+	RequestedAmountMinor int64 `json:"requested_amount_minor,omitempty"`
+
+	// Resolution What an operator decided of a payment that could not be credited
+	Resolution              PaymentSessionResolution `json:"resolution,omitempty"`
+	ResolutionReason        string                   `json:"resolution_reason,omitempty"`
+	ResolvedAt              time.Time                `json:"resolved_at,omitempty"`
+	Status                  PaymentSessionStatus     `json:"status,omitempty"`
+	StripeCheckoutSessionID string                   `json:"stripe_checkout_session_id,omitempty"`
+
+	// URL The payment page of Stripe; left out when it is closed, or not made yet
+	URL     string `json:"url,omitempty"`
+	Version int64  `json:"version,omitempty"`
+}
+
+// PaymentSessionPaymentStatus async_failed: a delayed payment method did not pay
+type PaymentSessionPaymentStatus string
+
+// PaymentSessionResolution What an operator decided of a payment that could not be credited
+type PaymentSessionResolution string
+
+// PaymentSessionStatus defines model for PaymentSession.Status.
+type PaymentSessionStatus string
+
 // Plan defines model for Plan.
 type Plan struct {
 	// Drives Of a job that erases drives: those that the node is expected to have. A drive besides parks the job, one that is not there fails it
@@ -2811,6 +3295,15 @@ type ReasonRequest struct {
 	Reason string `json:"reason"`
 }
 
+// RefundRequest defines model for RefundRequest.
+type RefundRequest struct {
+	// AmountMinor At most what of the payment is not refunded, and what of the balance is neither spent nor held back
+	AmountMinor int64 `json:"amount_minor"`
+
+	// Reason Those who pay for the project see it
+	Reason string `json:"reason"`
+}
+
 // ReissueAgentRequest defines model for ReissueAgentRequest.
 type ReissueAgentRequest struct {
 	// Reason Why; it stands in the history and in the audit log
@@ -2858,6 +3351,18 @@ type RequeueTaskRequest struct {
 	// Reason What you found on the node; it stands in the audit log
 	Reason string `json:"reason"`
 }
+
+// ResolveRequest defines model for ResolveRequest.
+type ResolveRequest struct {
+	// Reason Those who pay for the project see it
+	Reason string `json:"reason"`
+
+	// Resolution credit gives what was paid to the balance; refund returns it to the payer; write_off books it away
+	Resolution ResolveRequestResolution `json:"resolution"`
+}
+
+// ResolveRequestResolution credit gives what was paid to the balance; refund returns it to the payer; write_off books it away
+type ResolveRequestResolution string
 
 // RoCE defines model for RoCE.
 type RoCE struct {
@@ -4051,6 +4556,57 @@ type PlanOnboardingParams struct {
 	Login *bool `form:"login,omitempty" json:"login,omitempty"`
 }
 
+// ListPaymentDifferencesParams defines parameters for ListPaymentDifferences.
+type ListPaymentDifferencesParams struct {
+	// Limit Rows in one page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor next_cursor of the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ListForeignPaymentsParams defines parameters for ListForeignPayments.
+type ListForeignPaymentsParams struct {
+	// Limit Rows in one page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor next_cursor of the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ListAccountPaymentsParams defines parameters for ListAccountPayments.
+type ListAccountPaymentsParams struct {
+	// Limit Rows in one page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor next_cursor of the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Stuck Only those that an operator may have to look at
+	Stuck *bool `form:"stuck,omitempty" json:"stuck,omitempty"`
+
+	// Status Only those of this status
+	Status *ListAccountPaymentsParamsStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// BillingAccountID Only of this billing account
+	BillingAccountID *string `form:"billing_account_id,omitempty" json:"billing_account_id,omitempty"`
+
+	// ProjectID Only those that were asked for in this project
+	ProjectID *string `form:"project_id,omitempty" json:"project_id,omitempty"`
+}
+
+// ListAccountPaymentsParamsStatus defines parameters for ListAccountPayments.
+type ListAccountPaymentsParamsStatus string
+
+// CreateRefundParams defines parameters for CreateRefund.
+type CreateRefundParams struct {
+	// IdempotencyKey Names this request: repeating it with the same key gives the first answer again
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
+
+	// XIdempotencyKey The same as Idempotency-Key
+	XIdempotencyKey *string `json:"X-Idempotency-Key,omitempty"`
+}
+
 // ListPricesParams defines parameters for ListPrices.
 type ListPricesParams struct {
 	// Limit Rows in one page
@@ -4719,6 +5275,42 @@ type ListNoticesParams struct {
 	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
 }
 
+// CreateCheckoutSessionParams defines parameters for CreateCheckoutSession.
+type CreateCheckoutSessionParams struct {
+	// SlipwayReason Why an operator acts on a customer's project; members leave it out
+	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
+
+	// IdempotencyKey Names this request: repeating it with the same key gives the first answer again
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
+
+	// XIdempotencyKey The same as Idempotency-Key
+	XIdempotencyKey *string `json:"X-Idempotency-Key,omitempty"`
+}
+
+// ListPaymentSessionsParams defines parameters for ListPaymentSessions.
+type ListPaymentSessionsParams struct {
+	// Limit Rows in one page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor next_cursor of the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Status Only those of this status
+	Status *ListPaymentSessionsParamsStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// SlipwayReason Why an operator acts on a customer's project; members leave it out
+	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
+}
+
+// ListPaymentSessionsParamsStatus defines parameters for ListPaymentSessions.
+type ListPaymentSessionsParamsStatus string
+
+// GetPaymentSessionParams defines parameters for GetPaymentSession.
+type GetPaymentSessionParams struct {
+	// SlipwayReason Why an operator acts on a customer's project; members leave it out
+	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
+}
+
 // ListProjectQuotasParams defines parameters for ListProjectQuotas.
 type ListProjectQuotasParams struct {
 	// SlipwayReason Why an operator acts on a customer's project; members leave it out
@@ -5067,6 +5659,18 @@ type PlanNewOnboardingJSONRequestBody = OnboardingRequest
 // ActOnOnboardingJSONRequestBody defines body for ActOnOnboarding for application/json ContentType.
 type ActOnOnboardingJSONRequestBody = ActionRequest
 
+// AcknowledgePaymentDifferenceJSONRequestBody defines body for AcknowledgePaymentDifference for application/json ContentType.
+type AcknowledgePaymentDifferenceJSONRequestBody = ReasonRequest
+
+// ClearDisputeJSONRequestBody defines body for ClearDispute for application/json ContentType.
+type ClearDisputeJSONRequestBody = ReasonRequest
+
+// CreateRefundJSONRequestBody defines body for CreateRefund for application/json ContentType.
+type CreateRefundJSONRequestBody = RefundRequest
+
+// ResolvePaymentJSONRequestBody defines body for ResolvePayment for application/json ContentType.
+type ResolvePaymentJSONRequestBody = ResolveRequest
+
 // CreatePriceJSONRequestBody defines body for CreatePrice for application/json ContentType.
 type CreatePriceJSONRequestBody = PriceRequest
 
@@ -5177,6 +5781,9 @@ type CreateInvitationJSONRequestBody = InvitationRequest
 
 // UpdateMemberJSONRequestBody defines body for UpdateMember for application/json ContentType.
 type UpdateMemberJSONRequestBody = RoleRequest
+
+// CreateCheckoutSessionJSONRequestBody defines body for CreateCheckoutSession for application/json ContentType.
+type CreateCheckoutSessionJSONRequestBody = CheckoutRequest
 
 // CreateSSHKeyJSONRequestBody defines body for CreateSSHKey for application/json ContentType.
 type CreateSSHKeyJSONRequestBody = SSHKeyRequest
@@ -6337,6 +6944,126 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/admin/onboardings/{id}/plan (the `PlanOnboarding` operationId).
 	PlanOnboarding(ctx context.Context, id string, params *PlanOnboardingParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListPaymentDifferences List what differs between Stripe and the ledger
+	//
+	// Needs role operator or higher.
+	//
+	// Corresponds with GET /api/v1/admin/payments/differences (the `ListPaymentDifferences` operationId).
+	ListPaymentDifferences(ctx context.Context, params *ListPaymentDifferencesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AcknowledgePaymentDifferenceWithBody Say that a difference is known
+	//
+	// It requires operator action again when its amount changes.
+	//
+	// Needs role operator or higher.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/admin/payments/differences/{kind}/{subject}/acknowledge (the `AcknowledgePaymentDifference` operationId).
+	AcknowledgePaymentDifferenceWithBody(ctx context.Context, kind string, subject string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AcknowledgePaymentDifference Say that a difference is known
+	//
+	// It requires operator action again when its amount changes.
+	//
+	// Needs role operator or higher.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/admin/payments/differences/{kind}/{subject}/acknowledge (the `AcknowledgePaymentDifference` operationId).
+	AcknowledgePaymentDifference(ctx context.Context, kind string, subject string, body AcknowledgePaymentDifferenceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ClearDisputeWithBody Let the billing account of a lost dispute go on
+	//
+	// Until then it gets no new allocation.
+	//
+	// Needs role operator or higher.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/admin/payments/disputes/{dispute_id}/clear (the `ClearDispute` operationId).
+	ClearDisputeWithBody(ctx context.Context, disputeID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ClearDispute Let the billing account of a lost dispute go on
+	//
+	// Until then it gets no new allocation.
+	//
+	// Needs role operator or higher.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/admin/payments/disputes/{dispute_id}/clear (the `ClearDispute` operationId).
+	ClearDispute(ctx context.Context, disputeID string, body ClearDisputeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListForeignPayments List sessions of the same account at Stripe that are not of this installation
+	//
+	// They are in no total.
+	//
+	// Needs role operator or higher.
+	//
+	// Corresponds with GET /api/v1/admin/payments/foreign-sessions (the `ListForeignPayments` operationId).
+	ListForeignPayments(ctx context.Context, params *ListForeignPaymentsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListAccountPayments List payments of all billing accounts, newest first
+	//
+	// stuck=true keeps those that an operator may have to look at: initiated for over an hour, paid and not credited for over an hour, or failed_reconcile without a resolution.
+	//
+	// Needs role operator or higher.
+	//
+	// Corresponds with GET /api/v1/admin/payments/sessions (the `ListAccountPayments` operationId).
+	ListAccountPayments(ctx context.Context, params *ListAccountPaymentsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetAccountPayment Read a payment with its refunds and disputes
+	//
+	// Needs role operator or higher.
+	//
+	// Corresponds with GET /api/v1/admin/payments/sessions/{payment_id} (the `GetAccountPayment` operationId).
+	GetAccountPayment(ctx context.Context, paymentID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateRefundWithBody Return a part of a credited payment to the payer
+	//
+	// The amount is taken from the balance at once, and comes back when Stripe refuses the refund. Repeating it with its Idempotency-Key refunds nothing more, at any later time too.
+	//
+	// Needs role operator or higher.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/admin/payments/sessions/{payment_id}/refunds (the `CreateRefund` operationId).
+	CreateRefundWithBody(ctx context.Context, paymentID string, params *CreateRefundParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateRefund Return a part of a credited payment to the payer
+	//
+	// The amount is taken from the balance at once, and comes back when Stripe refuses the refund. Repeating it with its Idempotency-Key refunds nothing more, at any later time too.
+	//
+	// Needs role operator or higher.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/admin/payments/sessions/{payment_id}/refunds (the `CreateRefund` operationId).
+	CreateRefund(ctx context.Context, paymentID string, params *CreateRefundParams, body CreateRefundJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResolvePaymentWithBody Decide about a payment that could not be credited
+	//
+	// credit of a session that has not failed compares it with Stripe, and credits it only when it is paid. Repeating the same decision changes nothing.
+	//
+	// Needs role operator or higher.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/admin/payments/sessions/{payment_id}/resolve (the `ResolvePayment` operationId).
+	ResolvePaymentWithBody(ctx context.Context, paymentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResolvePayment Decide about a payment that could not be credited
+	//
+	// credit of a session that has not failed compares it with Stripe, and credits it only when it is paid. Repeating the same decision changes nothing.
+	//
+	// Needs role operator or higher.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/admin/payments/sessions/{payment_id}/resolve (the `ResolvePayment` operationId).
+	ResolvePayment(ctx context.Context, paymentID string, body ResolvePaymentJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListPrices List prices, past and future ones too
 	//
 	// Needs role viewer or higher.
@@ -7454,6 +8181,44 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/projects/{id}/notices (the `ListNotices` operationId).
 	ListNotices(ctx context.Context, id string, params *ListNoticesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateCheckoutSessionWithBody Ask for a payment page, to add to the balance of a project's billing account
+	//
+	// The payer opens the url of the answer. Repeating it with its Idempotency-Key makes no second page, at any later time too; it is how to go on after an answer of status 503.
+	//
+	// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/projects/{id}/payments/checkout-session (the `CreateCheckoutSession` operationId).
+	CreateCheckoutSessionWithBody(ctx context.Context, id string, params *CreateCheckoutSessionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateCheckoutSession Ask for a payment page, to add to the balance of a project's billing account
+	//
+	// The payer opens the url of the answer. Repeating it with its Idempotency-Key makes no second page, at any later time too; it is how to go on after an answer of status 503.
+	//
+	// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/projects/{id}/payments/checkout-session (the `CreateCheckoutSession` operationId).
+	CreateCheckoutSession(ctx context.Context, id string, params *CreateCheckoutSessionParams, body CreateCheckoutSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListPaymentSessions List the payments that were asked for in a project, newest first
+	//
+	// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+	//
+	// Corresponds with GET /api/v1/projects/{id}/payments/sessions (the `ListPaymentSessions` operationId).
+	ListPaymentSessions(ctx context.Context, id string, params *ListPaymentSessionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetPaymentSession Read a payment
+	//
+	// One that is not credited yet is compared with Stripe first, every few seconds at most: the page on which a payer lands reads it until it is credited.
+	//
+	// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+	//
+	// Corresponds with GET /api/v1/projects/{id}/payments/sessions/{payment_id} (the `GetPaymentSession` operationId).
+	GetPaymentSession(ctx context.Context, id string, paymentID string, params *GetPaymentSessionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListProjectQuotas How many nodes a project may have
 	//
@@ -9961,6 +10726,246 @@ func (c *requests) PlanOnboarding(ctx context.Context, id string, params *PlanOn
 	return c.Client.Do(req)
 }
 
+// ListPaymentDifferences List what differs between Stripe and the ledger
+//
+// Needs role operator or higher.
+//
+// Corresponds with GET /api/v1/admin/payments/differences (the `ListPaymentDifferences` operationId).
+func (c *requests) ListPaymentDifferences(ctx context.Context, params *ListPaymentDifferencesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListPaymentDifferencesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AcknowledgePaymentDifferenceWithBody Say that a difference is known
+//
+// It requires operator action again when its amount changes.
+//
+// Needs role operator or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/admin/payments/differences/{kind}/{subject}/acknowledge (the `AcknowledgePaymentDifference` operationId).
+func (c *requests) AcknowledgePaymentDifferenceWithBody(ctx context.Context, kind string, subject string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAcknowledgePaymentDifferenceRequestWithBody(c.Server, kind, subject, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AcknowledgePaymentDifference Say that a difference is known
+//
+// It requires operator action again when its amount changes.
+//
+// Needs role operator or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/admin/payments/differences/{kind}/{subject}/acknowledge (the `AcknowledgePaymentDifference` operationId).
+func (c *requests) AcknowledgePaymentDifference(ctx context.Context, kind string, subject string, body AcknowledgePaymentDifferenceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAcknowledgePaymentDifferenceRequest(c.Server, kind, subject, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ClearDisputeWithBody Let the billing account of a lost dispute go on
+//
+// Until then it gets no new allocation.
+//
+// Needs role operator or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/admin/payments/disputes/{dispute_id}/clear (the `ClearDispute` operationId).
+func (c *requests) ClearDisputeWithBody(ctx context.Context, disputeID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewClearDisputeRequestWithBody(c.Server, disputeID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ClearDispute Let the billing account of a lost dispute go on
+//
+// Until then it gets no new allocation.
+//
+// Needs role operator or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/admin/payments/disputes/{dispute_id}/clear (the `ClearDispute` operationId).
+func (c *requests) ClearDispute(ctx context.Context, disputeID string, body ClearDisputeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewClearDisputeRequest(c.Server, disputeID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListForeignPayments List sessions of the same account at Stripe that are not of this installation
+//
+// They are in no total.
+//
+// Needs role operator or higher.
+//
+// Corresponds with GET /api/v1/admin/payments/foreign-sessions (the `ListForeignPayments` operationId).
+func (c *requests) ListForeignPayments(ctx context.Context, params *ListForeignPaymentsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListForeignPaymentsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListAccountPayments List payments of all billing accounts, newest first
+//
+// stuck=true keeps those that an operator may have to look at: initiated for over an hour, paid and not credited for over an hour, or failed_reconcile without a resolution.
+//
+// Needs role operator or higher.
+//
+// Corresponds with GET /api/v1/admin/payments/sessions (the `ListAccountPayments` operationId).
+func (c *requests) ListAccountPayments(ctx context.Context, params *ListAccountPaymentsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListAccountPaymentsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetAccountPayment Read a payment with its refunds and disputes
+//
+// Needs role operator or higher.
+//
+// Corresponds with GET /api/v1/admin/payments/sessions/{payment_id} (the `GetAccountPayment` operationId).
+func (c *requests) GetAccountPayment(ctx context.Context, paymentID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetAccountPaymentRequest(c.Server, paymentID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateRefundWithBody Return a part of a credited payment to the payer
+//
+// The amount is taken from the balance at once, and comes back when Stripe refuses the refund. Repeating it with its Idempotency-Key refunds nothing more, at any later time too.
+//
+// Needs role operator or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/admin/payments/sessions/{payment_id}/refunds (the `CreateRefund` operationId).
+func (c *requests) CreateRefundWithBody(ctx context.Context, paymentID string, params *CreateRefundParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateRefundRequestWithBody(c.Server, paymentID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateRefund Return a part of a credited payment to the payer
+//
+// The amount is taken from the balance at once, and comes back when Stripe refuses the refund. Repeating it with its Idempotency-Key refunds nothing more, at any later time too.
+//
+// Needs role operator or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/admin/payments/sessions/{payment_id}/refunds (the `CreateRefund` operationId).
+func (c *requests) CreateRefund(ctx context.Context, paymentID string, params *CreateRefundParams, body CreateRefundJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateRefundRequest(c.Server, paymentID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResolvePaymentWithBody Decide about a payment that could not be credited
+//
+// credit of a session that has not failed compares it with Stripe, and credits it only when it is paid. Repeating the same decision changes nothing.
+//
+// Needs role operator or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/admin/payments/sessions/{payment_id}/resolve (the `ResolvePayment` operationId).
+func (c *requests) ResolvePaymentWithBody(ctx context.Context, paymentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResolvePaymentRequestWithBody(c.Server, paymentID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResolvePayment Decide about a payment that could not be credited
+//
+// credit of a session that has not failed compares it with Stripe, and credits it only when it is paid. Repeating the same decision changes nothing.
+//
+// Needs role operator or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/admin/payments/sessions/{payment_id}/resolve (the `ResolvePayment` operationId).
+func (c *requests) ResolvePayment(ctx context.Context, paymentID string, body ResolvePaymentJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResolvePaymentRequest(c.Server, paymentID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListPrices List prices, past and future ones too
 //
 // Needs role viewer or higher.
@@ -12269,6 +13274,84 @@ func (c *requests) UpdateMember(ctx context.Context, id string, memberID string,
 // Corresponds with GET /api/v1/projects/{id}/notices (the `ListNotices` operationId).
 func (c *requests) ListNotices(ctx context.Context, id string, params *ListNoticesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListNoticesRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateCheckoutSessionWithBody Ask for a payment page, to add to the balance of a project's billing account
+//
+// The payer opens the url of the answer. Repeating it with its Idempotency-Key makes no second page, at any later time too; it is how to go on after an answer of status 503.
+//
+// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/projects/{id}/payments/checkout-session (the `CreateCheckoutSession` operationId).
+func (c *requests) CreateCheckoutSessionWithBody(ctx context.Context, id string, params *CreateCheckoutSessionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateCheckoutSessionRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateCheckoutSession Ask for a payment page, to add to the balance of a project's billing account
+//
+// The payer opens the url of the answer. Repeating it with its Idempotency-Key makes no second page, at any later time too; it is how to go on after an answer of status 503.
+//
+// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/projects/{id}/payments/checkout-session (the `CreateCheckoutSession` operationId).
+func (c *requests) CreateCheckoutSession(ctx context.Context, id string, params *CreateCheckoutSessionParams, body CreateCheckoutSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateCheckoutSessionRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListPaymentSessions List the payments that were asked for in a project, newest first
+//
+// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Corresponds with GET /api/v1/projects/{id}/payments/sessions (the `ListPaymentSessions` operationId).
+func (c *requests) ListPaymentSessions(ctx context.Context, id string, params *ListPaymentSessionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListPaymentSessionsRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetPaymentSession Read a payment
+//
+// One that is not credited yet is compared with Stripe first, every few seconds at most: the page on which a payer lands reads it until it is credited.
+//
+// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Corresponds with GET /api/v1/projects/{id}/payments/sessions/{payment_id} (the `GetPaymentSession` operationId).
+func (c *requests) GetPaymentSession(ctx context.Context, id string, paymentID string, params *GetPaymentSessionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPaymentSessionRequest(c.Server, id, paymentID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -18170,6 +19253,507 @@ func NewPlanOnboardingRequest(server string, id string, params *PlanOnboardingPa
 	return req, nil
 }
 
+// NewListPaymentDifferencesRequest constructs an http.Request for the ListPaymentDifferences method
+func NewListPaymentDifferencesRequest(server string, params *ListPaymentDifferencesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/payments/differences")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewAcknowledgePaymentDifferenceRequest calls the generic AcknowledgePaymentDifference builder with application/json body
+func NewAcknowledgePaymentDifferenceRequest(server string, kind string, subject string, body AcknowledgePaymentDifferenceJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAcknowledgePaymentDifferenceRequestWithBody(server, kind, subject, "application/json", bodyReader)
+}
+
+// NewAcknowledgePaymentDifferenceRequestWithBody constructs an http.Request for the AcknowledgePaymentDifference method, with any body, and a specified content type
+func NewAcknowledgePaymentDifferenceRequestWithBody(server string, kind string, subject string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "kind", kind, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "subject", subject, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/payments/differences/%s/%s/acknowledge", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewClearDisputeRequest calls the generic ClearDispute builder with application/json body
+func NewClearDisputeRequest(server string, disputeID string, body ClearDisputeJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewClearDisputeRequestWithBody(server, disputeID, "application/json", bodyReader)
+}
+
+// NewClearDisputeRequestWithBody constructs an http.Request for the ClearDispute method, with any body, and a specified content type
+func NewClearDisputeRequestWithBody(server string, disputeID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "dispute_id", disputeID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/payments/disputes/%s/clear", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListForeignPaymentsRequest constructs an http.Request for the ListForeignPayments method
+func NewListForeignPaymentsRequest(server string, params *ListForeignPaymentsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/payments/foreign-sessions")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListAccountPaymentsRequest constructs an http.Request for the ListAccountPayments method
+func NewListAccountPaymentsRequest(server string, params *ListAccountPaymentsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/payments/sessions")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Stuck != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "stuck", *params.Stuck, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Status != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "status", *params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.BillingAccountID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "billing_account_id", *params.BillingAccountID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ProjectID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "project_id", *params.ProjectID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetAccountPaymentRequest constructs an http.Request for the GetAccountPayment method
+func NewGetAccountPaymentRequest(server string, paymentID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "payment_id", paymentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/payments/sessions/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateRefundRequest calls the generic CreateRefund builder with application/json body
+func NewCreateRefundRequest(server string, paymentID string, params *CreateRefundParams, body CreateRefundJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateRefundRequestWithBody(server, paymentID, params, "application/json", bodyReader)
+}
+
+// NewCreateRefundRequestWithBody constructs an http.Request for the CreateRefund method, with any body, and a specified content type
+func NewCreateRefundRequestWithBody(server string, paymentID string, params *CreateRefundParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "payment_id", paymentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/payments/sessions/%s/refunds", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+		if params.XIdempotencyKey != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "X-Idempotency-Key", *params.XIdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("X-Idempotency-Key", headerParam1)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewResolvePaymentRequest calls the generic ResolvePayment builder with application/json body
+func NewResolvePaymentRequest(server string, paymentID string, body ResolvePaymentJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewResolvePaymentRequestWithBody(server, paymentID, "application/json", bodyReader)
+}
+
+// NewResolvePaymentRequestWithBody constructs an http.Request for the ResolvePayment method, with any body, and a specified content type
+func NewResolvePaymentRequestWithBody(server string, paymentID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "payment_id", paymentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/payments/sessions/%s/resolve", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewListPricesRequest constructs an http.Request for the ListPrices method
 func NewListPricesRequest(server string, params *ListPricesParams) (*http.Request, error) {
 	var err error
@@ -23748,6 +25332,246 @@ func NewListNoticesRequest(server string, id string, params *ListNoticesParams) 
 	return req, nil
 }
 
+// NewCreateCheckoutSessionRequest calls the generic CreateCheckoutSession builder with application/json body
+func NewCreateCheckoutSessionRequest(server string, id string, params *CreateCheckoutSessionParams, body CreateCheckoutSessionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateCheckoutSessionRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewCreateCheckoutSessionRequestWithBody constructs an http.Request for the CreateCheckoutSession method, with any body, and a specified content type
+func NewCreateCheckoutSessionRequestWithBody(server string, id string, params *CreateCheckoutSessionParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/projects/%s/payments/checkout-session", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.SlipwayReason != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Slipway-Reason", *params.SlipwayReason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Slipway-Reason", headerParam0)
+		}
+
+		if params.IdempotencyKey != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam1)
+		}
+
+		if params.XIdempotencyKey != nil {
+			var headerParam2 string
+
+			headerParam2, err = runtime.StyleParamWithOptions("simple", false, "X-Idempotency-Key", *params.XIdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("X-Idempotency-Key", headerParam2)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewListPaymentSessionsRequest constructs an http.Request for the ListPaymentSessions method
+func NewListPaymentSessionsRequest(server string, id string, params *ListPaymentSessionsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/projects/%s/payments/sessions", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Status != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "status", *params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.SlipwayReason != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Slipway-Reason", *params.SlipwayReason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Slipway-Reason", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetPaymentSessionRequest constructs an http.Request for the GetPaymentSession method
+func NewGetPaymentSessionRequest(server string, id string, paymentID string, params *GetPaymentSessionParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "payment_id", paymentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/projects/%s/payments/sessions/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.SlipwayReason != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Slipway-Reason", *params.SlipwayReason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Slipway-Reason", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewListProjectQuotasRequest constructs an http.Request for the ListProjectQuotas method
 func NewListProjectQuotasRequest(server string, id string, params *ListProjectQuotasParams) (*http.Request, error) {
 	var err error
@@ -27257,6 +29081,174 @@ func (c *Client) PlanOnboarding(ctx context.Context, id string, params *PlanOnbo
 	})
 }
 
+// ListPaymentDifferences List what differs between Stripe and the ledger
+//
+// Needs role operator or higher.
+//
+// Corresponds with GET /api/v1/admin/payments/differences (the `ListPaymentDifferences` operationId).
+func (c *Client) ListPaymentDifferences(ctx context.Context, params *ListPaymentDifferencesParams, editors ...RequestEditorFn) (Answer[ListPaymentDifference], error) {
+	return ask[ListPaymentDifference](ctx, c, nil, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ListPaymentDifferences(ctx, params, editors...)
+	})
+}
+
+// AcknowledgePaymentDifferenceWithBody Say that a difference is known
+//
+// It requires operator action again when its amount changes.
+//
+// Needs role operator or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/admin/payments/differences/{kind}/{subject}/acknowledge (the `AcknowledgePaymentDifference` operationId).
+func (c *Client) AcknowledgePaymentDifferenceWithBody(ctx context.Context, kind string, subject string, contentType string, body io.Reader, editors ...RequestEditorFn) (Answer[Nothing], error) {
+	return ask[Nothing](ctx, c, []any{kind, subject}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.AcknowledgePaymentDifferenceWithBody(ctx, kind, subject, contentType, body, editors...)
+	})
+}
+
+// AcknowledgePaymentDifference Say that a difference is known
+//
+// It requires operator action again when its amount changes.
+//
+// Needs role operator or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/admin/payments/differences/{kind}/{subject}/acknowledge (the `AcknowledgePaymentDifference` operationId).
+func (c *Client) AcknowledgePaymentDifference(ctx context.Context, kind string, subject string, body AcknowledgePaymentDifferenceJSONRequestBody, editors ...RequestEditorFn) (Answer[Nothing], error) {
+	return ask[Nothing](ctx, c, []any{kind, subject}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.AcknowledgePaymentDifference(ctx, kind, subject, body, editors...)
+	})
+}
+
+// ClearDisputeWithBody Let the billing account of a lost dispute go on
+//
+// Until then it gets no new allocation.
+//
+// Needs role operator or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/admin/payments/disputes/{dispute_id}/clear (the `ClearDispute` operationId).
+func (c *Client) ClearDisputeWithBody(ctx context.Context, disputeID string, contentType string, body io.Reader, editors ...RequestEditorFn) (Answer[Nothing], error) {
+	return ask[Nothing](ctx, c, []any{disputeID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ClearDisputeWithBody(ctx, disputeID, contentType, body, editors...)
+	})
+}
+
+// ClearDispute Let the billing account of a lost dispute go on
+//
+// Until then it gets no new allocation.
+//
+// Needs role operator or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/admin/payments/disputes/{dispute_id}/clear (the `ClearDispute` operationId).
+func (c *Client) ClearDispute(ctx context.Context, disputeID string, body ClearDisputeJSONRequestBody, editors ...RequestEditorFn) (Answer[Nothing], error) {
+	return ask[Nothing](ctx, c, []any{disputeID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ClearDispute(ctx, disputeID, body, editors...)
+	})
+}
+
+// ListForeignPayments List sessions of the same account at Stripe that are not of this installation
+//
+// They are in no total.
+//
+// Needs role operator or higher.
+//
+// Corresponds with GET /api/v1/admin/payments/foreign-sessions (the `ListForeignPayments` operationId).
+func (c *Client) ListForeignPayments(ctx context.Context, params *ListForeignPaymentsParams, editors ...RequestEditorFn) (Answer[ListForeignPayment], error) {
+	return ask[ListForeignPayment](ctx, c, nil, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ListForeignPayments(ctx, params, editors...)
+	})
+}
+
+// ListAccountPayments List payments of all billing accounts, newest first
+//
+// stuck=true keeps those that an operator may have to look at: initiated for over an hour, paid and not credited for over an hour, or failed_reconcile without a resolution.
+//
+// Needs role operator or higher.
+//
+// Corresponds with GET /api/v1/admin/payments/sessions (the `ListAccountPayments` operationId).
+func (c *Client) ListAccountPayments(ctx context.Context, params *ListAccountPaymentsParams, editors ...RequestEditorFn) (Answer[ListAccountPayment], error) {
+	return ask[ListAccountPayment](ctx, c, nil, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ListAccountPayments(ctx, params, editors...)
+	})
+}
+
+// GetAccountPayment Read a payment with its refunds and disputes
+//
+// Needs role operator or higher.
+//
+// Corresponds with GET /api/v1/admin/payments/sessions/{payment_id} (the `GetAccountPayment` operationId).
+func (c *Client) GetAccountPayment(ctx context.Context, paymentID string, editors ...RequestEditorFn) (Answer[PaymentDetail], error) {
+	return ask[PaymentDetail](ctx, c, []any{paymentID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.GetAccountPayment(ctx, paymentID, editors...)
+	})
+}
+
+// CreateRefundWithBody Return a part of a credited payment to the payer
+//
+// The amount is taken from the balance at once, and comes back when Stripe refuses the refund. Repeating it with its Idempotency-Key refunds nothing more, at any later time too.
+//
+// Needs role operator or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/admin/payments/sessions/{payment_id}/refunds (the `CreateRefund` operationId).
+func (c *Client) CreateRefundWithBody(ctx context.Context, paymentID string, params *CreateRefundParams, contentType string, body io.Reader, editors ...RequestEditorFn) (Answer[PaymentRefund], error) {
+	return ask[PaymentRefund](ctx, c, []any{paymentID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.CreateRefundWithBody(ctx, paymentID, params, contentType, body, editors...)
+	})
+}
+
+// CreateRefund Return a part of a credited payment to the payer
+//
+// The amount is taken from the balance at once, and comes back when Stripe refuses the refund. Repeating it with its Idempotency-Key refunds nothing more, at any later time too.
+//
+// Needs role operator or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/admin/payments/sessions/{payment_id}/refunds (the `CreateRefund` operationId).
+func (c *Client) CreateRefund(ctx context.Context, paymentID string, params *CreateRefundParams, body CreateRefundJSONRequestBody, editors ...RequestEditorFn) (Answer[PaymentRefund], error) {
+	return ask[PaymentRefund](ctx, c, []any{paymentID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.CreateRefund(ctx, paymentID, params, body, editors...)
+	})
+}
+
+// ResolvePaymentWithBody Decide about a payment that could not be credited
+//
+// credit of a session that has not failed compares it with Stripe, and credits it only when it is paid. Repeating the same decision changes nothing.
+//
+// Needs role operator or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/admin/payments/sessions/{payment_id}/resolve (the `ResolvePayment` operationId).
+func (c *Client) ResolvePaymentWithBody(ctx context.Context, paymentID string, contentType string, body io.Reader, editors ...RequestEditorFn) (Answer[AccountPayment], error) {
+	return ask[AccountPayment](ctx, c, []any{paymentID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ResolvePaymentWithBody(ctx, paymentID, contentType, body, editors...)
+	})
+}
+
+// ResolvePayment Decide about a payment that could not be credited
+//
+// credit of a session that has not failed compares it with Stripe, and credits it only when it is paid. Repeating the same decision changes nothing.
+//
+// Needs role operator or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/admin/payments/sessions/{payment_id}/resolve (the `ResolvePayment` operationId).
+func (c *Client) ResolvePayment(ctx context.Context, paymentID string, body ResolvePaymentJSONRequestBody, editors ...RequestEditorFn) (Answer[AccountPayment], error) {
+	return ask[AccountPayment](ctx, c, []any{paymentID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ResolvePayment(ctx, paymentID, body, editors...)
+	})
+}
+
 // ListPrices List prices, past and future ones too
 //
 // Needs role viewer or higher.
@@ -28852,6 +30844,60 @@ func (c *Client) UpdateMember(ctx context.Context, id string, memberID string, p
 func (c *Client) ListNotices(ctx context.Context, id string, params *ListNoticesParams, editors ...RequestEditorFn) (Answer[ListNotice], error) {
 	return ask[ListNotice](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
 		return c.requests.ListNotices(ctx, id, params, editors...)
+	})
+}
+
+// CreateCheckoutSessionWithBody Ask for a payment page, to add to the balance of a project's billing account
+//
+// The payer opens the url of the answer. Repeating it with its Idempotency-Key makes no second page, at any later time too; it is how to go on after an answer of status 503.
+//
+// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/projects/{id}/payments/checkout-session (the `CreateCheckoutSession` operationId).
+func (c *Client) CreateCheckoutSessionWithBody(ctx context.Context, id string, params *CreateCheckoutSessionParams, contentType string, body io.Reader, editors ...RequestEditorFn) (Answer[PaymentSession], error) {
+	return ask[PaymentSession](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.CreateCheckoutSessionWithBody(ctx, id, params, contentType, body, editors...)
+	})
+}
+
+// CreateCheckoutSession Ask for a payment page, to add to the balance of a project's billing account
+//
+// The payer opens the url of the answer. Repeating it with its Idempotency-Key makes no second page, at any later time too; it is how to go on after an answer of status 503.
+//
+// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/projects/{id}/payments/checkout-session (the `CreateCheckoutSession` operationId).
+func (c *Client) CreateCheckoutSession(ctx context.Context, id string, params *CreateCheckoutSessionParams, body CreateCheckoutSessionJSONRequestBody, editors ...RequestEditorFn) (Answer[PaymentSession], error) {
+	return ask[PaymentSession](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.CreateCheckoutSession(ctx, id, params, body, editors...)
+	})
+}
+
+// ListPaymentSessions List the payments that were asked for in a project, newest first
+//
+// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Corresponds with GET /api/v1/projects/{id}/payments/sessions (the `ListPaymentSessions` operationId).
+func (c *Client) ListPaymentSessions(ctx context.Context, id string, params *ListPaymentSessionsParams, editors ...RequestEditorFn) (Answer[ListPaymentSession], error) {
+	return ask[ListPaymentSession](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ListPaymentSessions(ctx, id, params, editors...)
+	})
+}
+
+// GetPaymentSession Read a payment
+//
+// One that is not credited yet is compared with Stripe first, every few seconds at most: the page on which a payer lands reads it until it is credited.
+//
+// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Corresponds with GET /api/v1/projects/{id}/payments/sessions/{payment_id} (the `GetPaymentSession` operationId).
+func (c *Client) GetPaymentSession(ctx context.Context, id string, paymentID string, params *GetPaymentSessionParams, editors ...RequestEditorFn) (Answer[PaymentSession], error) {
+	return ask[PaymentSession](ctx, c, []any{id, paymentID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.GetPaymentSession(ctx, id, paymentID, params, editors...)
 	})
 }
 

@@ -42,6 +42,10 @@ const (
 	AttentionAccountAside    = "account_set_aside"         // a billing account cannot be charged
 	AttentionBillingSilent   = "billing_silent"            // nothing was charged for ten minutes
 	AttentionKeys            = "keys_unconfirmed"          // nothing proves that a node refuses keys that were withdrawn
+	AttentionPayment         = "payment_mismatch"          // a payment came that could not be credited
+	AttentionPaymentDiffers  = "payment_difference"        // the payment provider and the ledger differ
+	AttentionPaymentDispute  = "payment_dispute"           // a payer's bank takes a payment back
+	AttentionPaymentsSilent  = "payments_silent"           // payments were not compared with the payment provider for an hour
 )
 
 // AttentionKinds lists every kind.
@@ -53,6 +57,7 @@ func AttentionKinds() []string {
 		AttentionDiscoveryFull, AttentionHardwareWanted, AttentionAgentSilent, AttentionTenantLeft, AttentionEventNotSent,
 		AttentionAuditBroken, AttentionRestore,
 		AttentionClockDisagrees, AttentionEnforcement, AttentionAccountAside, AttentionBillingSilent, AttentionKeys,
+		AttentionPayment, AttentionPaymentDiffers, AttentionPaymentDispute, AttentionPaymentsSilent,
 	}
 }
 

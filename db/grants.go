@@ -43,7 +43,17 @@ var tableAccess = map[string]Access{
 	"ledger_anchors":              AccessRead,
 	"ledger_entries":              AccessAppend,
 	"ledger_transactions":         AccessAppend,
+	"payment_attention":           AccessRead,
+	"payment_control":             "SELECT, UPDATE",
+	"payment_differences":         AccessFull,
+	"payment_disputes":            AccessKeep,
+	"payment_foreign_sessions":    AccessKeep,
+	"payment_movements":           AccessAppend,
+	"payment_refunds":             AccessKeep,
+	"payment_sessions":            AccessKeep,
+	"payment_stuck":               AccessRead,
 	"prices":                      AccessKeep,
+	"stripe_events":               AccessFull,
 	"budget_spend":                AccessRead,
 	"project_budgets":             AccessFull,
 	"usage_records":               AccessKeep,
@@ -154,22 +164,25 @@ var tableReads = map[string]string{
 	"portal_sign_ins":             "session_id, expires_at",
 	"project_idempotency_records": "project_id, principal, route, key, state, status, created_at, expires_at",
 	"project_tokens":              tokenColumns,
-	"pxe_tokens":                  "node_id, round, attempt, created_at, expires_at, used_at",
-	"secret_versions":             "name, version, keeper_url, created_at",
-	"webhooks":                    "project_id, id, name, event_types, status, disabled_reason, failures, last_reason, last_success_at, last_failure_at, slow, tried, lane, due_at, version, created_at, updated_at",
+	"stripe_events": "id, type, object_kind, object_id, live, release, source, state, session_id, attempts, next_at, last_error, event_at, " +
+		"received_at, processed_at",
+	"pxe_tokens":      "node_id, round, attempt, created_at, expires_at, used_at",
+	"secret_versions": "name, version, keeper_url, created_at",
+	"webhooks":        "project_id, id, name, event_types, status, disabled_reason, failures, last_reason, last_success_at, last_failure_at, slow, tried, lane, due_at, version, created_at, updated_at",
 }
 
 // customerAccess names the tables that RoleCustomer may use, with its rights. Row-level security
 // binds each of them that has a project to the project of the transaction.
 var customerAccess = map[string]Access{
-	"balance_holds":   AccessRead,
-	"budget_spend":    AccessRead,
-	"project_budgets": AccessFull,
-	"usage_records":   AccessRead,
-	"usage_segments":  AccessRead,
-	"usage_windows":   AccessRead,
-	"allocation_keys": "SELECT, UPDATE (withdrawn_at, withdrawn_member, refused_at, tried_at)", // the end of an SSH key withdraws it
-	"allocations":     AccessRead,
+	"balance_holds":    AccessRead,
+	"budget_spend":     AccessRead,
+	"payment_sessions": AccessRead,
+	"project_budgets":  AccessFull,
+	"usage_records":    AccessRead,
+	"usage_segments":   AccessRead,
+	"usage_windows":    AccessRead,
+	"allocation_keys":  "SELECT, UPDATE (withdrawn_at, withdrawn_member, refused_at, tried_at)", // the end of an SSH key withdraws it
+	"allocations":      AccessRead,
 	// Not the cursor of all events, from which a customer would learn how much others do.
 	"events":                      "SELECT (project_id, project_cursor, event_id, resource_kind, resource_id, type, payload, at)",
 	"notice_emails":               AccessRead,

@@ -194,5 +194,5 @@ func (m Machine[S]) Terminal(s S) bool {
 // AllEdges is every edge of every lifecycle: the content of lifecycle_edges.
 func AllEdges() []Edge {
 	return slices.Concat(NodeMAAS.Edges(), NodePXE.Edges(), Job.Edges(), NodeTask.Edges(), BMCRotation.Edges(), DriftFinding.Edges(),
-		Project.Edges(), Invitation.Edges(), Allocation.Edges())
+		Project.Edges(), Invitation.Edges(), Allocation.Edges(), Payment.Edges())
 }

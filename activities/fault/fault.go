@@ -77,6 +77,9 @@ func SSH(ctx context.Context, err error) error { return from(ctx, providers.Side
 // Secret turns an error of the secret store into a typed failure.
 func Secret(ctx context.Context, err error) error { return from(ctx, providers.SideSecrets, err) }
 
+// Payments types an error of the payment provider; one of the database is its own.
+func Payments(ctx context.Context, err error) error { return from(ctx, providers.SideStripe, err) }
+
 // Login turns an error of the secret store about a login into a typed failure. A name that does not
 // resolve is a target that cannot be reached, and a refused address is one that was configured: of
 // names the table of that target, such as BMC.

@@ -42,6 +42,14 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionAccountAside:  explainBilling("Correct what the message names. Each tick tries the account again, and charges the whole time then."),
 		db.AttentionKeys:          explainKeys,
 		db.AttentionBillingSilent: explainBilling("Check that a worker runs, that Temporal answers, and that the schedule bill/TASK_QUEUE is there and not paused."),
+		db.AttentionPayment:       explainPayment("Compare what was asked for with what was paid, then resolve the session by credit, refund or write_off, with a reason."),
+		db.AttentionPaymentDiffers: explainPayment("Find the payment at the payment provider, book or refund what is missing, or acknowledge the difference with a reason. " +
+			"One that is no more is gone after the next comparison."),
+		db.AttentionPaymentDispute: explainPayment("Answer an open dispute at the payment provider before its deadline. After a lost one, clear the dispute when the account may have allocations again."),
+		db.AttentionPaymentsSilent: func(a *Attention) {
+			a.Runbook = "docs/runbooks/payments_unavailable.md"
+			a.NextAction = "Check that a worker runs, that the payment provider answers, and that the schedule payments/TASK_QUEUE is there and not paused. Nothing is lost: the next pass does what is due."
+		},
 	}
 }
 
@@ -54,6 +62,11 @@ func explainKeys(a *Attention) {
 	a.NextAction = "Start the node or its agent if it is silent: a job tries again within ten minutes. Whoever is root on the node may keep it from refusing a key: " +
 		"tell the project's owners that only the release of the allocation ends that access."
 	a.Runbook = "docs/allocation-jobs.md#when-nothing-proves-a-key-refused"
+}
+
+// explainPayment says what to do about a payment.
+func explainPayment(next string) func(*Attention) {
+	return func(a *Attention) { a.NextAction, a.Runbook = next, "docs/runbooks/payment_mismatch.md" }
 }
 
 func explainParked(a *Attention) {

@@ -109,7 +109,15 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 		"INSERT INTO billing_accounts (id, name) VALUES ('acc_x', 'x')",
 		"INSERT INTO audit_breaks (resource_kind, resource_id, broken_seq) VALUES ('ledger', 'acc_x/prepaid/000000000000000', 7)",
 		"INSERT INTO restores DEFAULT VALUES",
-		"UPDATE account_balances SET set_aside_at = now(), set_aside_reason = 'out of range' WHERE billing_account_id = 'acc_x'")
+		"UPDATE account_balances SET set_aside_at = now(), set_aside_reason = 'out of range' WHERE billing_account_id = 'acc_x'",
+		"SET session_replication_role = replica",
+		"INSERT INTO payment_sessions (id, billing_account_id, project_id, requested_by, idempotency_key, request_hash, status, requested_amount_minor, currency, live, "+
+			"success_url, cancel_url, expires_at, created_at, completed_at, stripe_checkout_session_id, failure_code, failure_message) VALUES "+
+			"('pay_x', 'acc_x', 'prj_x', 'x', '1', '', 'failed_reconcile', 500, 'USD', false, '', '', now(), now(), now(), 'cs_x', 'payment_mismatch', '5.00 and 6.00'), "+
+			"('pay_y', 'acc_x', 'prj_x', 'x', '2', '', 'initiated', 500, 'USD', false, '', '', now(), now() - interval '2 hours', NULL, NULL, '', '')",
+		"INSERT INTO payment_disputes (id, session_id, billing_account_id, source, amount_minor, currency, state) VALUES ('du_x', 'pay_x', 'acc_x', 'prepaid', 500, 'USD', 'open')",
+		"INSERT INTO payment_differences (kind, subject, message) VALUES ('session', 'cs_y', 'no session has it')",
+		"SET session_replication_role = origin")
 
 	dbtest.Occupy(t, store, dbtest.Node(t, store, dbtest.Active()).ID)
 	alter(t, dsn, "SET ROLE slipway_app", "UPDATE allocation_keys SET withdrawn_at = now() - interval '2 minutes'", "RESET ROLE")

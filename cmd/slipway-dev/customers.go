@@ -110,12 +110,12 @@ func (o *operator) takeOnCustomers(ctx context.Context, out io.Writer) error {
 		people = append(people, c)
 	}
 	ada, bob, carol := people[0], people[1], people[2]
-	o.bob, o.carol = bob, carol
+	o.ada, o.bob, o.carol = ada, bob, carol
 	project, err := o.makeProject(ctx, out, "acme", "training", ada)
 	if err != nil {
 		return err
 	}
-	bob.project = project
+	ada.project, bob.project = project, project
 	if err := ada.show(ctx, out, "invitation", "create", project, "--email", bob.Email, "--role", "member"); err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func demoCommand() *cobra.Command {
 			defer search.close()
 			logs, out = append(logs, search.log), io.MultiWriter(out, search.printed)
 		}
-		o := stack.Options{Specs: demoSpecs(), PXE: stack.PXEMachines(1), Speed: demoSpeed, WithIdentity: true, Progress: out}
+		o := stack.Options{Specs: demoSpecs(), PXE: stack.PXEMachines(1), Speed: demoSpeed, WithIdentity: true, WithPayments: true, Progress: out}
 		if len(logs) > 0 {
 			o.Log = io.MultiWriter(logs...)
 		}

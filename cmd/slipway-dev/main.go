@@ -52,6 +52,7 @@ func upCommand() *cobra.Command {
 	f.IntVar(&o.APIPort, "api-port", 8080, "port of the HTTP API")
 	f.IntVar(&o.AgentPort, "agent-port", 8443, "port of the agent API")
 	f.IntVar(&o.IdentityPort, "identity-port", 8081, "port of the identity provider that the portal's users sign in at")
+	f.IntVar(&o.PaymentPort, "payment-port", 8100, "port of the simulated account at Stripe, with its payment pages")
 	f.IntVar(&o.TemporalPort, "temporal-port", 7233, "port of Temporal")
 	f.IntVar(&o.TemporalUI, "temporal-ui-port", 8233, "port of the Temporal Web UI")
 	f.BoolVar(&reset, "reset", false, "forget the state of earlier runs first")
@@ -73,7 +74,8 @@ func upCommand() *cobra.Command {
 			return err
 		}
 		defer log.Close() //nolint:errcheck // written line by line
-		o.Dir, o.Log, o.Progress, o.DatabaseEnv, o.WithIdentity = dir, log, cmd.OutOrStdout(), "DATABASE_URL", true
+		o.Dir, o.Log, o.Progress, o.DatabaseEnv = dir, log, cmd.OutOrStdout(), "DATABASE_URL"
+		o.WithIdentity, o.WithPayments = true, true
 		// The Web UI has no login here, so the codec server would refuse it.
 		o.Configure = func(c *config.Config) { c.Temporal.PayloadCodec = config.PayloadsPlain }
 		return up(cmd.Context(), o, cmd.OutOrStdout())

@@ -27,7 +27,8 @@ type operator struct {
 	prof  string
 	sku   string
 
-	bob, carol     *customer // of two companies
+	ada, bob       *customer // of one company
+	carol          *customer // of another one
 	customerTokens []string
 	hooks          *receiver // of the demo's webhook
 }
@@ -208,4 +209,5 @@ func (o *operator) addresses(out io.Writer) {
 	fmt.Fprintf(out, "  Temporal                    %s (namespace %s)\n", s.Temporal.Address(), s.Config.Temporal.Namespace)
 	fmt.Fprintf(out, "  MAAS region (simulated)     %s\n", s.Sims.URL)
 	fmt.Fprintf(out, "  its scenario port           %s/_sim/\n", s.Sims.Admin)
+	fmt.Fprintf(out, "  Stripe (simulated)          %s\n", s.Config.Payment.StripeURL)
 }

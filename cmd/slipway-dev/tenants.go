@@ -85,7 +85,10 @@ func (o *operator) offerNode(ctx context.Context, out io.Writer) error {
 			return err
 		}
 	}
-	return o.setPrice(ctx, out)
+	if err := o.setPrice(ctx, out); err != nil {
+		return err
+	}
+	return o.topUp(ctx, out)
 }
 
 // withToken makes a token of the customer's project for a program, and returns that program.

@@ -118,6 +118,7 @@ BEGIN
     INSERT INTO sweep_passes DEFAULT VALUES;
     INSERT INTO audit_checks DEFAULT VALUES;
     INSERT INTO billing_control DEFAULT VALUES;
+    INSERT INTO payment_control DEFAULT VALUES;
 END $$`
 
 // empty returns errChanged when the database no longer has the template's schema.

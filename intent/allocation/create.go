@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
+	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/intent/tenancy"
@@ -182,8 +183,13 @@ func Admit(ctx context.Context, tx *db.Tx, r Request) (*int64, error) {
 
 // admitMoney refuses a SKU that has no price, and one that the balance does not cover for an hour.
 // An installation that charges nothing refuses nothing. An account that is depleted gets no node that
-// is free either: all that it has is released.
+// is free either: all that it has is released. One with a disputed payment gets none.
 func admitMoney(ctx context.Context, tx *db.Tx, accountID string, r Request) (*int64, error) {
+	if frozen, err := paymentsdb.IsFrozen(ctx, tx, accountID); err != nil {
+		return nil, err
+	} else if frozen {
+		return nil, &intent.Refusal{Kind: intent.Conflict, Detail: "a payment of the billing account is disputed by the payer's bank; it gets no new allocation until that is settled: ask the operators"}
+	}
 	q, err := ledgerdb.QuoteClaim(ctx, tx, accountID, r.SKUID)
 	if err != nil || !q.Charging {
 		return nil, err

@@ -41,6 +41,7 @@ type Config struct {
 
 	Webhooks Webhooks `yaml:"webhooks"`
 	Mail     Mail     `yaml:"mail"`
+	Payment  Payment  `yaml:"payment"`
 }
 
 // Webhooks is how events of projects are sent to the addresses that tenants name.
@@ -324,6 +325,7 @@ func Default() Config {
 			Invitations: 90 * day, Allocations: 90 * day,
 		},
 		Webhooks:   Webhooks{Ports: "443", RetryFor: 3 * day},
+		Payment:    defaultPayment(),
 		Mail:       Mail{Port: 587, TLS: "starttls"},
 		Relay:      Relay{Lease: 30 * time.Second, Poll: 2 * time.Second},
 		Release:    Release{RevokeDeadline: 2 * time.Minute, MaxDeliver: 5},

@@ -130,6 +130,17 @@ func settings(c *Config) *pflag.FlagSet {
 	str(&c.Mail.PasswordRef, "mail-password-ref", "secret that holds the password of the SMTP user")
 	str(&c.Mail.From, "mail-from", "address that notices are sent from")
 
+	str(&c.Payment.StripeKeyRef, "payment-stripe-key-ref", "secret that holds the key of the Stripe account; empty turns payments off")
+	str(&c.Payment.StripeURL, "payment-stripe-url", "base of Stripe's API; empty is Stripe itself")
+	fs.BoolVar(&c.Payment.StripeLive, "payment-stripe-live", c.Payment.StripeLive, "the key is one of live mode: real money moves")
+	str(&c.Payment.WebhookSecretRefs, "payment-webhook-secret-refs", "secret that signs Stripe's webhooks; two, separated by a comma, while one is rolled")
+	num(&c.Payment.SessionTTLSeconds, "payment-session-ttl-seconds", "how long a payment page is open")
+	num(&c.Payment.CreditMaxAttempts, "payment-credit-max-attempts", "how often the credit of a paid session is tried before an operator has to look")
+	str(&c.Payment.RedirectHosts, "payment-redirect-hosts", "hosts to which payers may be sent, separated by commas, besides that of api-public-url")
+	num(&c.Payment.MinAmount, "payment-min-amount", "least amount of a payment, in whole units of its currency")
+	num(&c.Payment.MaxAmount, "payment-max-amount", "largest amount of a payment, in whole units of its currency")
+	num(&c.Payment.SessionsPerHour, "payment-sessions-per-hour", "how many payments a user may ask for in an hour")
+
 	str(&c.Log.Level, "log-level", "debug, info, warn or error")
 	str(&c.Log.Format, "log-format", "json or text")
 	str(&c.Metrics.Listen, "metrics-listen", "address of /metrics, /healthz and /readyz; empty turns it off")

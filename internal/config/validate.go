@@ -56,6 +56,7 @@ func (c Config) Validate(parts ...Part) error {
 			c.OIDC.validate(v)
 			c.Portal.validate(v)
 			c.Webhooks.validate(v)
+			c.Payment.validate(v)
 		},
 		PartAgent:   c.Agent.validate,
 		PartSecrets: c.Secrets.validate,
@@ -70,6 +71,7 @@ func (c Config) Validate(parts ...Part) error {
 			c.Retention.validate(v)
 			c.Webhooks.validate(v)
 			c.Mail.validate(v)
+			c.Payment.validate(v)
 		},
 	}
 	for _, p := range []Part{PartDatabase, PartMigrations, PartTemporal, PartAPI, PartAgent, PartSecrets, PartWorker} {

@@ -20,6 +20,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas"
+	"github.com/slipway-cloud/slipway/providers/stripe"
 	"github.com/slipway-cloud/slipway/providers/webhook"
 )
 
@@ -35,8 +36,12 @@ func agentHosts(publicURL string) []string {
 }
 
 // httpAPI assembles the listener of the HTTP API.
-func (a *App) httpAPI() (*op.API, error) {
+func (a *App) httpAPI(ctx context.Context) (*op.API, error) {
 	c := a.Config
+	webhooks, err := a.checkPayments(ctx)
+	if err != nil {
+		return nil, err
+	}
 	browsers, err := portalConfig(c)
 	if err != nil {
 		return nil, err
@@ -56,8 +61,8 @@ func (a *App) httpAPI() (*op.API, error) {
 			MaxLaunches: a.Config.Allocation.MaxLaunches, LaunchWindow: a.Config.Allocation.LaunchWindow, MaxReleasing: a.Config.Allocation.MaxReleasing,
 			MaxUnpaid: a.Config.Allocation.MaxUnpaid,
 		},
-		Events: tenancy.EventsConfig{Secrets: a.Secrets, Rule: a.webhookRule, NewSecret: webhook.NewSecret},
-		Health: a.Health, Metrics: a.Metrics,
+		Events:   tenancy.EventsConfig{Secrets: a.Secrets, Rule: a.webhookRule, NewSecret: webhook.NewSecret},
+		Payments: a.Payments(), Webhooks: webhooks, Health: a.Health, Metrics: a.Metrics,
 	})
 }
 
@@ -100,4 +105,21 @@ func (a *App) probeMAAS(ctx context.Context, siteID string, site spec.SiteSpec) 
 		return nil, err
 	}
 	return m.Probe(ctx)
+}
+
+// checkPayments returns what checks webhooks, nil when payments are off. It fails when the key is of the
+// other mode, test or live, or a secret is missing: the first payment would show it otherwise.
+func (a *App) checkPayments(ctx context.Context) (*stripe.Verifier, error) {
+	p := a.Config.Payment
+	if !p.Enabled() {
+		return nil, nil
+	}
+	if _, err := (stripe.Opener{}).Connect(ctx, a.Secrets, stripe.Settings{URL: p.StripeURL, KeyRef: p.StripeKeyRef, Live: p.StripeLive}); err != nil {
+		return nil, fmt.Errorf("payment.stripe_key_ref: %w", err)
+	}
+	webhooks, err := stripe.LoadVerifier(ctx, a.Secrets, p.SecretRefs(), p.StripeLive)
+	if err != nil {
+		return nil, fmt.Errorf("payment.webhook_secret_refs: %w", err)
+	}
+	return webhooks, nil
 }

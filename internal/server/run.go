@@ -54,7 +54,7 @@ func (a *App) RunAll(ctx context.Context) error {
 // RunAPI serves the HTTP API and the agent API until ctx ends.
 func (a *App) RunAPI(ctx context.Context) error {
 	a.servesAPI.Store(true)
-	api, err := a.httpAPI()
+	api, err := a.httpAPI(ctx)
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (a *App) billingActivities() *billingact.Activities {
 	return &billingact.Activities{Store: a.Store, Log: a.Log, Domain: a.noticeDomain()}
 }
 
-// keepSchedules makes the Schedules of the sweeper and of billing, and makes them again should
+// keepSchedules makes the Schedules of the sweeper, of billing and of payments, and makes them again should
 // somebody delete them, until ctx ends. A worker does its other work meanwhile.
 func (a *App) keepSchedules(ctx context.Context) {
 	for {
@@ -64,5 +64,9 @@ func (a *App) keepSchedules(ctx context.Context) {
 }
 
 func (a *App) ensureSchedules(ctx context.Context) error {
-	return errors.Join(a.Sweeps().Ensure(ctx, a.Config.Sweep.Every), a.Bills().Ensure(ctx))
+	err := errors.Join(a.Sweeps().Ensure(ctx, a.Config.Sweep.Every), a.Bills().Ensure(ctx))
+	if a.Config.Payment.Enabled() {
+		err = errors.Join(err, a.PaymentPasses().Ensure(ctx))
+	}
+	return err
 }

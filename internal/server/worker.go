@@ -123,6 +123,7 @@ func (a *App) registerPassActivities(r worker.ActivityRegistry) {
 	r.RegisterActivityWithOptions(a.driftActivities(a.bmcActivities()), opts)
 	r.RegisterActivityWithOptions(a.sweepActivities(), opts)
 	r.RegisterActivityWithOptions(a.billingActivities(), opts)
+	r.RegisterActivityWithOptions(a.paymentActivities(), opts)
 }
 
 // heartbeatFlush lets an activity's cancellation arrive within a second.
@@ -196,6 +197,9 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	var rest sync.WaitGroup
 	rest.Go(func() { deliverer.Run(ctx) })
 	rest.Go(func() { a.maintain(ctx, opts) })
+	if a.Config.Payment.Enabled() {
+		rest.Go(func() { a.Payments().Run(ctx) })
+	}
 	r.Run(ctx)
 	// What the deliverer has sent is stored before the process ends, or it would be sent again. Each of
 	// its steps has a deadline, and a worker that stops has one too.

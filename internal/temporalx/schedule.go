@@ -73,6 +73,39 @@ func (b Bills) Ensure(ctx context.Context) error {
 // Remove deletes the Schedule; one that is not there is no error.
 func (b Bills) Remove(ctx context.Context) error { return removeSchedule(ctx, b.Client, b.ID()) }
 
+// PaymentPasses is the Schedule that has payments compared with the payment provider. Its id names the
+// task queue.
+type PaymentPasses struct {
+	Client    client.Client
+	Former    client.Client // of the namespace that an earlier release had it in; nil for none
+	TaskQueue string
+}
+
+// A pass that could not run at its time is not made up for later: the next one does what is due. One
+// that takes longer than a minute keeps the next from starting.
+const (
+	paymentsEvery    = time.Minute
+	paymentsCatchUp  = 10 * time.Second
+	paymentsRunLimit = 40 * time.Minute
+)
+
+// ID is the Schedule's id.
+func (p PaymentPasses) ID() string { return "payments/" + p.TaskQueue }
+
+// Ensure makes the Schedule, or brings one that is there to this program's settings. It leaves it
+// paused when somebody paused it. Repeatable.
+func (p PaymentPasses) Ensure(ctx context.Context) error {
+	return ensureSchedule(ctx, p.Client, p.Former, paymentsEvery, paymentsCatchUp, &client.ScheduleWorkflowAction{
+		ID: p.ID(), Workflow: contract.PaymentsWorkflow, TaskQueue: p.TaskQueue, WorkflowRunTimeout: paymentsRunLimit,
+		StaticSummary: "compares payments with the payment provider",
+	})
+}
+
+// Remove deletes the Schedule; one that is not there is no error.
+func (p PaymentPasses) Remove(ctx context.Context) error {
+	return removeSchedule(ctx, p.Client, p.ID())
+}
+
 // ensureSchedule makes the Schedule that is called like its workflow, or brings
 // it to these settings. A run that is still at work keeps the next from starting.
 // It is paused as the one in the former namespace is, which is deleted afterwards.

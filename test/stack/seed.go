@@ -105,7 +105,7 @@ func (s *Stack) SeedBMC(ctx context.Context, m *simhw.Machine) error {
 
 // simulatedUse is the use of the secrets of simulated equipment: loopback alone, for what is sent.
 func simulatedUse(kind spec.SecretKind) spec.SecretUse {
-	if kind == spec.SecretSSHKey {
+	if kind == spec.SecretSSHKey || kind == spec.SecretStripeWebhook {
 		return spec.SecretUse{Kind: kind, Installation: true}
 	}
 	return spec.SecretUse{Kind: kind, Networks: []string{"127.0.0.0/8"}}

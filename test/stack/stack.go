@@ -27,6 +27,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/server"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
+	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
 )
 
 // Options say what to run.
@@ -52,6 +53,9 @@ type Options struct {
 	// WithIdentity starts an identity provider, which users sign in at, on IdentityPort of 127.0.0.1.
 	WithIdentity bool
 	IdentityPort int
+	// WithPayments starts a simulated account at Stripe, on PaymentPort of 127.0.0.1.
+	WithPayments bool
+	PaymentPort  int
 	// TemporalEnv and DatabaseEnv name variables with servers to share, as the
 	// tests do; empty starts private ones.
 	TemporalEnv, DatabaseEnv string
@@ -85,6 +89,7 @@ type Stack struct {
 	Postgres *pg.Server
 	Temporal *temporal.Server
 	Identity *identity.Provider // nil without Options.WithIdentity
+	Stripe   *stripesim.Server  // nil without Options.WithPayments
 	Sims     *Sims
 	PXE      []*PXEServer
 	App      *server.App
@@ -97,6 +102,7 @@ type Stack struct {
 	roles  map[string]*role
 	closes []func()
 	pxe    *simhw.Fleet
+	stripe account
 }
 
 // role is one of Slipway's own processes run inside this one.
@@ -325,10 +331,14 @@ func (s *Stack) slipway(ctx context.Context) error {
 		return err
 	}
 	s.onClose(func() { s.App.Close() })
+	if err := s.seedPayments(ctx); err != nil {
+		return err
+	}
 	if s.Options.Dir == "" && !s.Options.NoWorker {
 		// The server may be shared and outlive this stack: nothing shall go on firing there.
 		s.onClose(func() { _ = s.App.Sweeps().Remove(s.ctx) })
 		s.onClose(func() { _ = s.App.Bills().Remove(s.ctx) })
+		s.onClose(func() { _ = s.App.PaymentPasses().Remove(s.ctx) })
 		s.onClose(func() { _ = s.App.RemoveReconciles(s.ctx) })
 	}
 	return s.serve(ctx)
@@ -380,6 +390,11 @@ func (s *Stack) configure(ctx context.Context) (config.Config, error) {
 	}
 	if s.Options.WithIdentity {
 		if err := s.startIdentity(ctx, &cfg); err != nil {
+			return cfg, err
+		}
+	}
+	if s.Options.WithPayments {
+		if err := s.startPayments(&cfg); err != nil {
 			return cfg, err
 		}
 	}

@@ -66,6 +66,8 @@ const (
 	ReconcileWorkflow = "Reconcile"
 	// BillWorkflow charges what runs; a Schedule starts it.
 	BillWorkflow = "Bill"
+	// PaymentsWorkflow compares payments with the payment provider; a Schedule starts it.
+	PaymentsWorkflow = "Payments"
 )
 
 // WorkflowType maps a job kind to the workflow that runs it.

@@ -15,6 +15,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/slipway-cloud/slipway/activities/drift"
+	"github.com/slipway-cloud/slipway/activities/payments"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/db"
@@ -193,6 +194,11 @@ func passes() []pass {
 		{workflow: contract.SweepWorkflow, name: "part_failed", input: none, answers: answers{}, refuse: "SweepStarts", asks: counts{Local: 5}},
 		{workflow: contract.BillWorkflow, name: "completed", input: none, answers: answers{}, asks: counts{Local: 2}},
 		{workflow: contract.BillWorkflow, name: "part_failed", input: none, answers: answers{}, refuse: "ChargeUsage", asks: counts{Local: 2}},
+		{workflow: contract.PaymentsWorkflow, name: "completed", input: none, answers: answers{"PlanPaymentPass": payments.Plan{ListEvents: true, Compare: true}},
+			asks: counts{Activities: 6}},
+		{workflow: contract.PaymentsWorkflow, name: "off", input: none, answers: answers{"PlanPaymentPass": payments.Plan{Off: true}}, asks: counts{Activities: 1}},
+		{workflow: contract.PaymentsWorkflow, name: "part_failed", input: none, answers: answers{"PlanPaymentPass": payments.Plan{}}, refuse: "ProcessPaymentEvents",
+			asks: counts{Activities: 4}},
 		{workflow: contract.ReconcileWorkflow, name: "completed", input: site, answers: answers{"BeginPass": begun}, asks: counts{Activities: 8, Upserts: 1}},
 		{workflow: contract.ReconcileWorkflow, name: "gone", input: site, answers: answers{"BeginPass": drift.Pass{SiteID: "site_1", Gone: true}},
 			asks: counts{Activities: 1}},

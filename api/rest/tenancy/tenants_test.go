@@ -42,7 +42,7 @@ func (w *world) projectRoutes() [][2]string {
 func missing() map[string]string {
 	const tail = "_00000000-0000-7000-8000-000000000000"
 	return map[string]string{"id": "prj" + tail, "member_id": "mem" + tail, "key_id": "key" + tail, "token_id": "tok" + tail, "invitation_id": "inv" + tail, "group": "no-such-group",
-		"webhook_id": "whk" + tail, "event_id": "evt" + tail, "allocation_id": "alc" + tail}
+		"webhook_id": "whk" + tail, "event_id": "evt" + tail, "allocation_id": "alc" + tail, "payment_id": "pay" + tail}
 }
 
 func requestBody(method, path string) any {

@@ -25,10 +25,12 @@ import (
 	"github.com/slipway-cloud/slipway/api/rest/tenancy"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/paymentsync"
 	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/providers/webhook"
+	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
 )
 
 // world is the whole API with an identity provider, on a database of its own.
@@ -43,6 +45,8 @@ type world struct {
 	admin  string
 	asking atomic.Pointer[func()] // runs while the rule for addresses is asked for
 	engine *engine
+	stripe *stripesim.Server
+	pay    *paymentsync.Syncer
 }
 
 func newWorld(t *testing.T) *world {
@@ -58,12 +62,14 @@ func newWorld(t *testing.T) *world {
 	issuer.SetIssuer(provider.URL)
 	w.issuer = provider.URL
 	w.engine = &engine{}
+	w.openStripe()
 	sealed, err := secrets.Open(t.Context(), w.store, secrets.Keeper{KeyFile: t.TempDir() + "/key"}, secrets.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = sealed.Close() })
 	w.api, err = httpapi.New(httpapi.Config{
-		API:  op.Config{Store: w.store, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Auth: op.AuthConfig{Issuer: provider.URL, Audience: "slipway"}, StreamRecheck: 200 * time.Millisecond},
-		REST: rest.Config{Temporal: w.engine, Plans: w.engine, Secrets: sealed},
+		Payments: w.pay,
+		API:      op.Config{Store: w.store, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Auth: op.AuthConfig{Issuer: provider.URL, Audience: "slipway"}, StreamRecheck: 200 * time.Millisecond},
+		REST:     rest.Config{Temporal: w.engine, Plans: w.engine, Secrets: sealed},
 		Events: tenancy.EventsConfig{Secrets: sealed, NewSecret: webhook.NewSecret, Rule: func(context.Context) (spec.AddressRule, error) {
 			if do := w.asking.Swap(nil); do != nil {
 				(*do)()
@@ -185,6 +191,7 @@ func (w *world) newTenant(name string) tenant {
 	w.do(v.owner, "PUT", base+"/group-roles/"+v.ids["group"], map[string]any{"role": "viewer"}).want(http.StatusOK)
 	w.do(w.admin, "PUT", "/admin/projects/"+v.project+"/quotas/total", map[string]any{"max_nodes": 8, "reason": name + " asked"}).want(http.StatusOK)
 	v.ids["webhook_id"] = w.do(v.owner, "POST", base+"/webhooks", map[string]any{"name": name + "-hook", "url": "https://" + name + ".example.com/"}).want(http.StatusCreated).field("id")
+	v.ids["payment_id"] = w.checkout(v, 1000).want(http.StatusCreated).field("id")
 	v.ids["event_id"] = w.do(v.owner, "POST", base+"/webhooks/"+v.ids["webhook_id"]+"/test", nil).want(http.StatusOK).field("event_id")
 	return v
 }

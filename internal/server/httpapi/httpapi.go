@@ -10,21 +10,27 @@ import (
 	"github.com/slipway-cloud/slipway/api/portal"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/api/rest/tenancy"
+	"github.com/slipway-cloud/slipway/api/webhook"
 	"github.com/slipway-cloud/slipway/intent/allocation"
+	"github.com/slipway-cloud/slipway/internal/paymentsync"
 	"github.com/slipway-cloud/slipway/internal/telemetry"
+	"github.com/slipway-cloud/slipway/providers/stripe"
 )
 
 // Config is the configuration of each part. All parts share the store and the log of the API, and
 // tell agents the same server.
 type Config struct {
-	API     op.Config
-	REST    rest.Config
-	Boot    boot.Config
-	Portal  portal.Config
-	Events  tenancy.EventsConfig
-	Launch  allocation.Policy    // the zero value is the default
-	Health  *telemetry.Health    // nil: no /healthz, /readyz
-	Metrics *prometheus.Registry // nil: no /metrics
+	API    op.Config
+	REST   rest.Config
+	Boot   boot.Config
+	Portal portal.Config
+	Events tenancy.EventsConfig
+	Launch allocation.Policy // the zero value is the default
+	// Payments asks the payment provider, and Webhooks checks what it tells. nil: there are no payments.
+	Payments *paymentsync.Syncer
+	Webhooks *stripe.Verifier
+	Health   *telemetry.Health    // nil: no /healthz, /readyz
+	Metrics  *prometheus.Registry // nil: no /metrics
 }
 
 // New registers every area. It fails when a route has no role or a role no route.
@@ -40,6 +46,8 @@ func New(cfg Config) (*op.API, error) {
 	tenancy.RegisterEvents(api, cfg.Events)
 	engine := rest.NewEngine(api, cfg.REST)
 	tenancy.RegisterBilling(api)
+	tenancy.RegisterPayments(api, cfg.Payments)
+	webhook.Register(api, cfg.Webhooks)
 	tenancy.RegisterAllocations(api, tenancy.AllocationsConfig{AskJob: engine.AskJob, ReadPower: engine.ReadPower, Policy: cfg.Launch})
 	cfg.Boot.Store, cfg.Boot.Log = api.Store(), api.Log()
 	cfg.Boot.AgentURL, cfg.Boot.AgentCAPEM = cfg.REST.AgentURL, cfg.REST.AgentCAPEM

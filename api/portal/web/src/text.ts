@@ -390,7 +390,7 @@ export const text = {
 
   projects: {
     title: "Projects", one: "Project", parts: "Lists of the project", overview: "Overview", create: "Create a project", tags: "Tags", closed: "Closed",
-    part: { allocations: "Allocations", members: "Members", invitations: "Invitations", keys: "SSH keys", tokens: "Tokens", webhooks: "Webhooks", notices: "Notices", balance: "Balance", usage: "Usage", ledger: "Ledger", statement: "Statement", audit: "Audit log" } as Record<string, string>,
+    part: { allocations: "Allocations", members: "Members", invitations: "Invitations", keys: "SSH keys", tokens: "Tokens", webhooks: "Webhooks", notices: "Notices", balance: "Balance", payments: "Payments", usage: "Usage", ledger: "Ledger", statement: "Statement", audit: "Audit log" } as Record<string, string>,
     intro: "What is in a project is its members' own. You are asked for a reason before you see it.",
     accountHelp: "It pays for the project. Create one on the page Billing accounts.", createHelp: "The first owner is invited by a verified e-mail address, or by the subject of the sign-in.",
     ownerEmail: "E-mail address", ownerEmailHelp: "The identity provider must have verified it. Leave it empty if you give a subject.",
@@ -436,6 +436,7 @@ export const text = {
   },
 
   prices: "Prices",
+  payments: "Payments",
 
   catalogue: {
     title: "Catalogue", item: "Title", availability: "Available", image: "Image", isolation: "Isolation", description: "Description",

@@ -1378,6 +1378,178 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/admin/payments/differences": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what differs between Stripe and the ledger
+         * @description Needs role operator or higher.
+         */
+        get: operations["list-payment-differences"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/payments/differences/{kind}/{subject}/acknowledge": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Say that a difference is known
+         * @description It requires operator action again when its amount changes.
+         *
+         *     Needs role operator or higher.
+         */
+        post: operations["acknowledge-payment-difference"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/payments/disputes/{dispute_id}/clear": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Let the billing account of a lost dispute go on
+         * @description Until then it gets no new allocation.
+         *
+         *     Needs role operator or higher.
+         */
+        post: operations["clear-dispute"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/payments/foreign-sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List sessions of the same account at Stripe that are not of this installation
+         * @description They are in no total.
+         *
+         *     Needs role operator or higher.
+         */
+        get: operations["list-foreign-payments"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/payments/sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List payments of all billing accounts, newest first
+         * @description stuck=true keeps those that an operator may have to look at: initiated for over an hour, paid and not credited for over an hour, or failed_reconcile without a resolution.
+         *
+         *     Needs role operator or higher.
+         */
+        get: operations["list-account-payments"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/payments/sessions/{payment_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a payment with its refunds and disputes
+         * @description Needs role operator or higher.
+         */
+        get: operations["get-account-payment"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/payments/sessions/{payment_id}/refunds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Return a part of a credited payment to the payer
+         * @description The amount is taken from the balance at once, and comes back when Stripe refuses the refund. Repeating it with its Idempotency-Key refunds nothing more, at any later time too.
+         *
+         *     Needs role operator or higher.
+         */
+        post: operations["create-refund"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/payments/sessions/{payment_id}/resolve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Decide about a payment that could not be credited
+         * @description credit of a session that has not failed compares it with Stripe, and credits it only when it is paid. Repeating the same decision changes nothing.
+         *
+         *     Needs role operator or higher.
+         */
+        post: operations["resolve-payment"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/admin/prices": {
         parameters: {
             query?: never;
@@ -2736,6 +2908,70 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/projects/{id}/payments/checkout-session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Ask for a payment page, to add to the balance of a project's billing account
+         * @description The payer opens the url of the answer. Repeating it with its Idempotency-Key makes no second page, at any later time too; it is how to go on after an answer of status 503.
+         *
+         *     Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        post: operations["create-checkout-session"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/payments/sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the payments that were asked for in a project, newest first
+         * @description Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["list-payment-sessions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/payments/sessions/{payment_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a payment
+         * @description One that is not credited yet is compared with Stripe first, every few seconds at most: the page on which a payer lands reads it until it is credited.
+         *
+         *     Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["get-payment-session"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/projects/{id}/quotas": {
         parameters: {
             query?: never;
@@ -3247,6 +3483,98 @@ export interface components {
             /** Format: int64 */
             transaction_id?: number;
         };
+        AccountPayment: {
+            billing_account_id?: string;
+            /**
+             * Format: date-time
+             * @description When the payer had finished the page
+             */
+            completed_at?: string;
+            /** Format: date-time */
+            created_at?: string;
+            /**
+             * Format: int64
+             * @description Credits that failed
+             */
+            credit_attempts?: number;
+            /**
+             * Format: int64
+             * @description What the balance gained
+             */
+            credited_amount_minor?: number;
+            /** Format: date-time */
+            credited_at?: string;
+            currency?: string;
+            /**
+             * Format: date-time
+             * @description When the page closes
+             */
+            expires_at?: string;
+            /**
+             * Format: int64
+             * @description Digits of the minor unit: 2 for USD, 0 for JPY
+             */
+            exponent?: number;
+            /** @description create_failed, other_mode, payment_mismatch or credit_failed */
+            failure_code?: string;
+            failure_message?: string;
+            /** @description pay_... */
+            id?: string;
+            last_error?: string;
+            /**
+             * Format: int64
+             * @description The transaction that credited it
+             */
+            ledger_entry_id?: number;
+            /** @description false in Stripe's test mode, in which no money moves */
+            live?: boolean;
+            /**
+             * @description async_failed: a delayed payment method did not pay
+             * @enum {string}
+             */
+            payment_status?: "unpaid" | "paid" | "async_failed";
+            /** @description The project in which it was asked for */
+            project_id?: string;
+            received_currency?: string;
+            /**
+             * Format: int64
+             * @description What Stripe has received
+             */
+            received_minor?: number;
+            /**
+             * Format: int64
+             * @description What was asked back or went back to the payer
+             */
+            refunded_minor?: number;
+            /**
+             * Format: int64
+             * @description Minor units of the currency
+             */
+            requested_amount_minor?: number;
+            requested_by?: string;
+            /**
+             * @description What an operator decided of a payment that could not be credited
+             * @enum {string}
+             */
+            resolution?: "credit" | "refund" | "write_off";
+            resolution_reason?: string;
+            /** Format: date-time */
+            resolved_at?: string;
+            resolved_by?: string;
+            /** @enum {string} */
+            status?: "initiated" | "checkout_completed" | "credited" | "failed_reconcile" | "expired";
+            stripe_checkout_session_id?: string;
+            stripe_payment_intent_id?: string;
+            /**
+             * Format: int64
+             * @description The transaction that booked a payment which could not be credited
+             */
+            suspense_entry_id?: number;
+            /** @description The payment page of Stripe; left out when it is closed, or not made yet */
+            url?: string;
+            /** Format: int64 */
+            version?: number;
+        };
         "Act-on-driftRequest": {
             /** @description Why; it stands in the audit log */
             reason: string;
@@ -3579,7 +3907,7 @@ export interface components {
             job_id?: string;
             job_kind?: string;
             /** @enum {string} */
-            kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent" | "audit_broken" | "restore_unconfirmed" | "clock_disagrees" | "enforcement_stopped" | "account_set_aside" | "billing_silent";
+            kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent" | "audit_broken" | "restore_unconfirmed" | "clock_disagrees" | "enforcement_stopped" | "account_set_aside" | "billing_silent" | "payment_mismatch" | "payment_difference" | "payment_dispute" | "payments_silent";
             /** @description The resource, as a path of this API */
             link?: string;
             /** @description What is wrong */
@@ -3937,6 +4265,17 @@ export interface components {
             keys?: components["schemas"]["Key"][] | null;
             node_id?: string;
         };
+        CheckoutRequest: {
+            /**
+             * Format: int64
+             * @description Minor units of the billing account's currency; operators set the least and the most
+             */
+            amount_minor: number;
+            /** @description Where the payer's browser goes without a payment */
+            cancel_url: string;
+            /** @description Where the payer's browser goes after the payment; operators set the hosts that are allowed */
+            success_url: string;
+        };
         "Clear-bmc-auth-blockRequest": {
             reason?: string;
         };
@@ -4230,6 +4569,21 @@ export interface components {
                 [key: string]: number;
             };
         };
+        ForeignPayment: {
+            /** Format: int64 */
+            amount_minor?: number;
+            /** Format: date-time */
+            created_at?: string;
+            currency?: string;
+            /** Format: date-time */
+            found_at?: string;
+            /** @description Of Stripe */
+            id?: string;
+            /** @description The installation that it names */
+            installation?: string;
+            paid?: boolean;
+            reference?: string;
+        };
         GPUReport: {
             ecc_enabled?: boolean;
             /** Format: int64 */
@@ -4465,6 +4819,11 @@ export interface components {
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
+        ListAccountPayment: {
+            data?: components["schemas"]["AccountPayment"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
         ListActionLog: {
             data?: components["schemas"]["ActionLog"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
@@ -4535,6 +4894,11 @@ export interface components {
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
+        ListForeignPayment: {
+            data?: components["schemas"]["ForeignPayment"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
         ListGroupRole: {
             data?: components["schemas"]["GroupRole"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
@@ -4572,6 +4936,16 @@ export interface components {
         };
         ListNotice: {
             data?: components["schemas"]["Notice"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListPaymentDifference: {
+            data?: components["schemas"]["PaymentDifference"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListPaymentSession: {
+            data?: components["schemas"]["PaymentSession"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
@@ -4992,6 +5366,237 @@ export interface components {
             system_uuid?: string;
             vendor?: string;
         };
+        PaymentDetail: {
+            billing_account_id?: string;
+            /**
+             * Format: date-time
+             * @description When the payer had finished the page
+             */
+            completed_at?: string;
+            /** Format: date-time */
+            created_at?: string;
+            /**
+             * Format: int64
+             * @description Credits that failed
+             */
+            credit_attempts?: number;
+            /**
+             * Format: int64
+             * @description What the balance gained
+             */
+            credited_amount_minor?: number;
+            /** Format: date-time */
+            credited_at?: string;
+            currency?: string;
+            disputes?: components["schemas"]["PaymentDispute"][];
+            /**
+             * Format: date-time
+             * @description When the page closes
+             */
+            expires_at?: string;
+            /**
+             * Format: int64
+             * @description Digits of the minor unit: 2 for USD, 0 for JPY
+             */
+            exponent?: number;
+            /** @description create_failed, other_mode, payment_mismatch or credit_failed */
+            failure_code?: string;
+            failure_message?: string;
+            /** @description pay_... */
+            id?: string;
+            last_error?: string;
+            /**
+             * Format: int64
+             * @description The transaction that credited it
+             */
+            ledger_entry_id?: number;
+            /** @description false in Stripe's test mode, in which no money moves */
+            live?: boolean;
+            /**
+             * @description async_failed: a delayed payment method did not pay
+             * @enum {string}
+             */
+            payment_status?: "unpaid" | "paid" | "async_failed";
+            /** @description The project in which it was asked for */
+            project_id?: string;
+            received_currency?: string;
+            /**
+             * Format: int64
+             * @description What Stripe has received
+             */
+            received_minor?: number;
+            /**
+             * Format: int64
+             * @description What was asked back or went back to the payer
+             */
+            refunded_minor?: number;
+            refunds?: components["schemas"]["PaymentRefund"][];
+            /**
+             * Format: int64
+             * @description Minor units of the currency
+             */
+            requested_amount_minor?: number;
+            requested_by?: string;
+            /**
+             * @description What an operator decided of a payment that could not be credited
+             * @enum {string}
+             */
+            resolution?: "credit" | "refund" | "write_off";
+            resolution_reason?: string;
+            /** Format: date-time */
+            resolved_at?: string;
+            resolved_by?: string;
+            /** @enum {string} */
+            status?: "initiated" | "checkout_completed" | "credited" | "failed_reconcile" | "expired";
+            stripe_checkout_session_id?: string;
+            stripe_payment_intent_id?: string;
+            /**
+             * Format: int64
+             * @description The transaction that booked a payment which could not be credited
+             */
+            suspense_entry_id?: number;
+            /** @description The payment page of Stripe; left out when it is closed, or not made yet */
+            url?: string;
+            /** Format: int64 */
+            version?: number;
+        };
+        PaymentDifference: {
+            /** Format: date-time */
+            acknowledged_at?: string;
+            acknowledged_by?: string;
+            /** Format: int64 */
+            amount_minor?: number;
+            /** Format: date-time */
+            checked_at?: string;
+            /** Format: date-time */
+            found_at?: string;
+            /** @enum {string} */
+            kind?: "session" | "total" | "refund" | "dispute";
+            message?: string;
+            reason?: string;
+            /** @description What differs: an id of Stripe, or a currency */
+            subject?: string;
+        };
+        PaymentDispute: {
+            /** Format: int64 */
+            amount_minor?: number;
+            billing_account_id?: string;
+            /**
+             * Format: date-time
+             * @description When an operator let the billing account go on
+             */
+            cleared_at?: string;
+            cleared_by?: string;
+            cleared_reason?: string;
+            /** Format: date-time */
+            closed_at?: string;
+            currency?: string;
+            /** @description Of Stripe */
+            id?: string;
+            /** Format: date-time */
+            opened_at?: string;
+            session_id?: string;
+            /** @enum {string} */
+            state?: "open" | "won" | "lost";
+        };
+        PaymentRefund: {
+            /** Format: int64 */
+            amount_minor?: number;
+            /** Format: date-time */
+            created_at?: string;
+            currency?: string;
+            /** Format: date-time */
+            ended_at?: string;
+            /** @description rfd_... */
+            id?: string;
+            last_error?: string;
+            /**
+             * @description dashboard: it was made at Stripe
+             * @enum {string}
+             */
+            origin?: "operator" | "dashboard";
+            reason?: string;
+            requested_by?: string;
+            session_id?: string;
+            /**
+             * @description failed: the amount is in the balance again
+             * @enum {string}
+             */
+            state?: "requested" | "pending" | "succeeded" | "failed";
+            stripe_refund_id?: string;
+        };
+        PaymentSession: {
+            billing_account_id?: string;
+            /**
+             * Format: date-time
+             * @description When the payer had finished the page
+             */
+            completed_at?: string;
+            /** Format: date-time */
+            created_at?: string;
+            /**
+             * Format: int64
+             * @description What the balance gained
+             */
+            credited_amount_minor?: number;
+            /** Format: date-time */
+            credited_at?: string;
+            currency?: string;
+            /**
+             * Format: date-time
+             * @description When the page closes
+             */
+            expires_at?: string;
+            /**
+             * Format: int64
+             * @description Digits of the minor unit: 2 for USD, 0 for JPY
+             */
+            exponent?: number;
+            /** @description create_failed, other_mode, payment_mismatch or credit_failed */
+            failure_code?: string;
+            failure_message?: string;
+            /** @description pay_... */
+            id?: string;
+            /**
+             * Format: int64
+             * @description The transaction that credited it
+             */
+            ledger_entry_id?: number;
+            /** @description false in Stripe's test mode, in which no money moves */
+            live?: boolean;
+            /**
+             * @description async_failed: a delayed payment method did not pay
+             * @enum {string}
+             */
+            payment_status?: "unpaid" | "paid" | "async_failed";
+            /** @description The project in which it was asked for */
+            project_id?: string;
+            /**
+             * Format: int64
+             * @description What was asked back or went back to the payer
+             */
+            refunded_minor?: number;
+            /**
+             * Format: int64
+             * @description Minor units of the currency
+             */
+            requested_amount_minor?: number;
+            /**
+             * @description What an operator decided of a payment that could not be credited
+             * @enum {string}
+             */
+            resolution?: "credit" | "refund" | "write_off";
+            resolution_reason?: string;
+            /** Format: date-time */
+            resolved_at?: string;
+            /** @enum {string} */
+            status?: "initiated" | "checkout_completed" | "credited" | "failed_reconcile" | "expired";
+            stripe_checkout_session_id?: string;
+            /** @description The payment page of Stripe; left out when it is closed, or not made yet */
+            url?: string;
+            /** Format: int64 */
+            version?: number;
+        };
         Plan: {
             /** @description Of a job that erases drives: those that the node is expected to have. A drive besides parks the job, one that is not there fails it */
             drives?: components["schemas"]["PlanDrive"][] | null;
@@ -5387,6 +5992,15 @@ export interface components {
             /** @description The owners of the project see it */
             reason: string;
         };
+        RefundRequest: {
+            /**
+             * Format: int64
+             * @description At most what of the payment is not refunded, and what of the balance is neither spent nor held back
+             */
+            amount_minor: number;
+            /** @description Those who pay for the project see it */
+            reason: string;
+        };
         ReissueAgentRequest: {
             /** @description Why; it stands in the history and in the audit log */
             reason: string;
@@ -5428,6 +6042,15 @@ export interface components {
         "Requeue-taskRequest": {
             /** @description What you found on the node; it stands in the audit log */
             reason: string;
+        };
+        ResolveRequest: {
+            /** @description Those who pay for the project see it */
+            reason: string;
+            /**
+             * @description credit gives what was paid to the balance; refund returns it to the payer; write_off books it away
+             * @enum {string}
+             */
+            resolution: "credit" | "refund" | "write_off";
         };
         RoCE: {
             /** Format: date-time */
@@ -6454,7 +7077,7 @@ export interface operations {
                 limit?: number;
                 /** @description next_cursor of the page before */
                 cursor?: string;
-                kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent" | "audit_broken" | "restore_unconfirmed" | "clock_disagrees" | "enforcement_stopped" | "account_set_aside" | "billing_silent";
+                kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent" | "audit_broken" | "restore_unconfirmed" | "clock_disagrees" | "enforcement_stopped" | "account_set_aside" | "billing_silent" | "payment_mismatch" | "payment_difference" | "payment_dispute" | "payments_silent";
                 /** @description Only of this site; what belongs to no site is left out */
                 site_id?: string;
             };
@@ -9065,6 +9688,300 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Plan"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-payment-differences": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListPaymentDifference"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "acknowledge-payment-difference": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description session, total, refund or dispute */
+                kind: string;
+                /** @description As the list says it */
+                subject: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ReasonRequest"];
+            };
+        };
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "clear-dispute": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Of Stripe */
+                dispute_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ReasonRequest"];
+            };
+        };
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-foreign-payments": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListForeignPayment"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-account-payments": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+                /** @description Only those that an operator may have to look at */
+                stuck?: boolean;
+                /** @description Only those of this status */
+                status?: "initiated" | "checkout_completed" | "credited" | "failed_reconcile" | "expired";
+                /** @description Only of this billing account */
+                billing_account_id?: string;
+                /** @description Only those that were asked for in this project */
+                project_id?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListAccountPayment"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-account-payment": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description pay_... */
+                payment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaymentDetail"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-refund": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description pay_... */
+                payment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RefundRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaymentRefund"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "resolve-payment": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description pay_... */
+                payment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ResolveRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AccountPayment"];
                 };
             };
             /** @description Problem document (RFC 9457) */
@@ -12189,6 +13106,132 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ListNotice"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-checkout-session": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CheckoutRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaymentSession"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-payment-sessions": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+                /** @description Only those of this status */
+                status?: "initiated" | "checkout_completed" | "credited" | "failed_reconcile" | "expired";
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListPaymentSession"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-payment-session": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description pay_... */
+                payment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaymentSession"];
                 };
             };
             /** @description Problem document (RFC 9457) */

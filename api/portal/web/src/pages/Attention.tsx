@@ -19,6 +19,7 @@ const kinds = [
   "agent_certificate_ends", "agent_certificate_adopted", "agent_certificate_refused", "task_uncertain", "sweeper", "drift", "reconcile", "install_failed",
   "discovery_full", "hardware_wanted", "agent_silent", "tenant_left", "event_not_sent", "audit_broken", "restore_unconfirmed",
   "clock_disagrees", "enforcement_stopped", "account_set_aside", "billing_silent", "keys_unconfirmed",
+  "payment_mismatch", "payment_difference", "payment_dispute", "payments_silent",
 ] as const;
 
 /** Where links to what an entry is about, as far as the portal has a page for it. */

@@ -16,6 +16,7 @@ import { text, words } from "../text";
 import { useState } from "preact/hooks";
 import { ProjectAllocations } from "./ProjectAllocations";
 import { ProjectBalance, ProjectLedger, ProjectStatement, ProjectUsage } from "./ProjectBilling";
+import { ProjectPayments } from "./ProjectPayments";
 import { ProjectNav } from "./projectNav";
 import type { PageProps } from ".";
 
@@ -28,7 +29,7 @@ export interface PartProps {
 
 const parts: Record<string, ComponentType<PartProps>> = {
   allocations: ProjectAllocations, members: Members, invitations: Invitations, keys: Keys, tokens: ProjectTokens, webhooks: Webhooks, notices: Notices,
-  balance: ProjectBalance, usage: ProjectUsage, ledger: ProjectLedger, statement: ProjectStatement, audit: ProjectAudit,
+  balance: ProjectBalance, payments: ProjectPayments, usage: ProjectUsage, ledger: ProjectLedger, statement: ProjectStatement, audit: ProjectAudit,
 };
 
 /** ProjectPartPage shows one list of a project, once the operator has given a reason. */

@@ -72,6 +72,8 @@ export const pages: Page[] = [
   { path: "/projects/:id/allocations/:allocation", title: text.allocations.one, view: rare(text.allocations.one, "ProjectAllocationPage") },
   { path: "/allocations", title: text.allocations.title, view: rare(text.allocations.title, "Allocations"), nav: { group: text.groups.customers } },
   { path: "/allocations/:id", title: text.allocations.one, view: rare(text.allocations.one, "AllocationPage") },
+  { path: "/payments", title: text.payments, view: rare(text.payments, "Payments"), nav: { group: text.groups.customers }, role: "operator" },
+  { path: "/payments/:id", title: text.payments, view: rare(text.payments, "PaymentPage"), role: "operator" },
   { path: "/prices", title: text.prices, view: rare(text.prices, "Prices"), nav: { group: text.groups.customers } },
   { path: "/prices/new", title: text.prices, view: rare(text.prices, "NewPrice"), role: "admin" },
   { path: "/catalogue", title: text.catalogue.title, view: rare(text.catalogue.title, "Catalogue"), nav: { group: text.groups.customers } },

@@ -6,6 +6,7 @@ export { BmcPage, Bmcs } from "./Bmcs";
 export { Catalogue } from "./Catalogue";
 export { Documentation } from "./Documentation";
 export { InstallWorkflowPage, InstallWorkflows } from "./InstallWorkflows";
+export { PaymentPage, Payments } from "./Payments";
 export { NewPrice, Prices } from "./Prices";
 export { ProjectAllocationPage } from "./ProjectAllocations";
 export { ProjectPartPage } from "./ProjectPart";

@@ -3,7 +3,7 @@ import { place } from "../router";
 import { text } from "../text";
 
 /** projectParts are the lists of a project, by the last part of their address. */
-export const projectParts = ["allocations", "members", "invitations", "keys", "tokens", "webhooks", "notices", "balance", "usage", "ledger", "statement", "audit"] as const;
+export const projectParts = ["allocations", "members", "invitations", "keys", "tokens", "webhooks", "notices", "balance", "payments", "usage", "ledger", "statement", "audit"] as const;
 
 /** ProjectNav links to the lists of a project. Each is read when it is opened, with the reason. */
 export function ProjectNav({ id }: { id: string }) {

@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
+)
+
+// payment is what the commands read of a payment session.
+type payment struct {
+	ID             string     `json:"id"`
+	ProjectID      string     `json:"project_id"`
+	Status         string     `json:"status"`
+	RequestedMinor int64      `json:"requested_amount_minor"`
+	CreditedMinor  int64      `json:"credited_amount_minor"`
+	Currency       string     `json:"currency"`
+	URL            string     `json:"url"`
+	ExpiresAt      *time.Time `json:"expires_at"`
+	FailureMessage string     `json:"failure_message"`
+}
+
+func (a *app) topupCommand() *cobra.Command {
+	var reason, back string
+	var w watchFlags
+	cmd := &cobra.Command{
+		Use: "topup PROJECT AMOUNT", Short: "Ask for a payment page, to add AMOUNT minor units to the balance that pays for a project", Args: cobra.ExactArgs(2),
+		Example: "  slipway topup prj_... 5000 --watch",
+		Long:    "Open the address that it prints in a browser and pay there. The amount is credited when Stripe has it.",
+	}
+	reasonFlag(cmd, &reason)
+	cmd.Flags().StringVar(&back, "return-url", "", "where the browser goes afterwards (default: the payments of the project in the portal)")
+	w.add(cmd)
+	cmd.Flags().Lookup("watch").Usage = "wait until it is credited; exits with 6 when it is not"
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		amount, err := minorUnits("AMOUNT", args[1])
+		if err != nil {
+			return err
+		}
+		if back == "" {
+			acc, err := a.account()
+			if err != nil {
+				return err
+			}
+			back = strings.TrimRight(acc.Server, "/") + "/portal/projects/" + url.PathEscape(args[0]) + "/payments"
+		}
+		r, err := untyped(a.api.CreateCheckoutSession(cmd.Context(), args[0], nil, client.CheckoutRequest{AmountMinor: amount, SuccessURL: back, CancelURL: back}, client.Because(reason)))
+		if err != nil {
+			return err
+		}
+		var p payment
+		if err := r.into(&p); err != nil {
+			return err
+		}
+		if !w.on || a.output == "table" {
+			if err := a.show(r.raw, func() error {
+				return a.fields("payment", p.ID, "status", p.Status, "open", p.URL, "page closes", a.when(p.ExpiresAt))
+			}); err != nil || !w.on {
+				return err
+			}
+		}
+		return a.watchPayment(cmd.Context(), p, client.Because(reason), w)
+	})
+	return cmd
+}
+
+// watchPayment follows a payment until it is credited, or will not be without an operator.
+func (a *app) watchPayment(ctx context.Context, p payment, because client.RequestEditorFn, w watchFlags) error {
+	project, id := p.ProjectID, p.ID
+	read := func(ctx context.Context) (answer, error) {
+		return untyped(a.api.GetPaymentSession(ctx, project, id, nil, because))
+	}
+	return a.follow(ctx, read, w, func(r answer) (bool, error) {
+		var p payment
+		if err := r.into(&p); err != nil {
+			return true, err
+		}
+		switch p.Status {
+		case "initiated", "checkout_completed":
+			return false, nil
+		case "credited":
+			return true, a.show(r.raw, func() error { return a.printRows(r.raw, paymentShown()) })
+		case "failed_reconcile":
+			return true, fail(ExitJobFailed, "payment %s came and could not be credited: %s\n  an operator decides about it: slipway payment resolve %s", p.ID, oneLine(p.FailureMessage), p.ID)
+		}
+		text := "payment " + p.ID + " is " + p.Status
+		if p.FailureMessage != "" {
+			text += ": " + oneLine(p.FailureMessage)
+		}
+		return true, fail(ExitJobFailed, "%s; nothing was taken: ask for another one with slipway topup", text)
+	})
+}
+
+func paymentColumns() []string {
+	return []string{"id", "status", "requested_amount_minor", "credited_amount_minor", "refunded_minor", "currency", "created_at", "resolution"}
+}
+
+func paymentShown() []string {
+	return append(paymentColumns(), "project_id", "billing_account_id", "payment_status", "url", "expires_at", "completed_at", "credited_at", "ledger_entry_id",
+		"stripe_checkout_session_id", "failure_code", "failure_message", "resolution_reason", "received_minor", "last_error", "refunds", "disputes")
+}
+
+func (a *app) paymentCommand() *cobra.Command {
+	return group("payment", "Payments: what customers add to their balances through Stripe",
+		a.paymentListCommand(), a.paymentShowCommand(), a.paymentResolveCommand(), a.paymentRefundCommand(),
+		a.paymentDisputeCommand(), a.paymentDifferenceCommand(),
+		a.listOf("foreign", "List sessions of the same account at Stripe that are not of this installation", list(a.api.ListForeignPayments, nil),
+			"id", "installation", "reference", "amount_minor", "currency", "paid", "created_at"),
+	)
+}
+
+func (a *app) paymentListCommand() *cobra.Command {
+	var reason, status, account string
+	var stuck bool
+	cmd := &cobra.Command{
+		Use: "list [PROJECT]", Short: "List payments, newest first, in minor units", Args: cobra.MaximumNArgs(1),
+		Long: "With a project, those that were asked for in it. Without one, those of all billing accounts, for operators.",
+	}
+	reasonFlag(cmd, &reason)
+	cmd.Flags().StringVar(&status, "status", "", "only those of this status, such as credited")
+	cmd.Flags().StringVar(&account, "account", "", "without a project: only of this billing account")
+	cmd.Flags().BoolVar(&stuck, "stuck", false, "without a project: only those that an operator may have to look at")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		of := list(a.api.ListAccountPayments, &client.ListAccountPaymentsParams{Status: optional[client.ListAccountPaymentsParamsStatus](status), Stuck: &stuck})
+		columns := append(paymentColumns(), "billing_account_id", "failure_code")
+		switch {
+		case len(args) == 1 && (stuck || account != ""):
+			return fail(ExitUsage, "--stuck and --account are for operators, without a project")
+		case len(args) == 1:
+			params := client.ListPaymentSessionsParams{Status: optional[client.ListPaymentSessionsParamsStatus](status)}
+			of, columns = listBelow(a.api.ListPaymentSessions, args[0], &params, client.Because(reason)), paymentColumns()
+		case account != "":
+			id, err := a.accountOf(cmd.Context(), account)
+			if err != nil {
+				return err
+			}
+			of = list(a.api.ListAccountPayments, &client.ListAccountPaymentsParams{
+				Status: optional[client.ListAccountPaymentsParamsStatus](status), Stuck: &stuck, BillingAccountID: &id,
+			})
+		}
+		raw, err := a.listAll(cmd.Context(), of, 0)
+		if err != nil {
+			return err
+		}
+		return a.show(raw, func() error { return a.printRows(raw, columns) })
+	})
+	return cmd
+}
+
+func (a *app) paymentShowCommand() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use: "show [PROJECT] PAYMENT", Short: "Show a payment", Args: cobra.RangeArgs(1, 2),
+		Long: "With a project, one that was asked for in it: it is compared with Stripe first. Without one, any with its refunds and disputes, for operators.",
+	}
+	reasonFlag(cmd, &reason)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		var r answer
+		var err error
+		if len(args) == 2 {
+			r, err = untyped(a.api.GetPaymentSession(cmd.Context(), args[0], args[1], nil, client.Because(reason)))
+		} else {
+			r, err = untyped(a.api.GetAccountPayment(cmd.Context(), args[0]))
+		}
+		if err != nil {
+			return err
+		}
+		return a.show(r.raw, func() error { return a.printRows(r.raw, paymentShown()) })
+	})
+	return cmd
+}
+
+// because makes a command that needs --reason.
+func because(c *cobra.Command, reason *string, why string) *cobra.Command {
+	c.Flags().StringVar(reason, "reason", "", why)
+	_ = c.MarkFlagRequired("reason")
+	return c
+}
+
+func (a *app) paymentResolveCommand() *cobra.Command {
+	var reason string
+	return because(a.sendOne("resolve PAYMENT credit|refund|write_off", "Decide about a payment that could not be credited", 2, paymentShown(),
+		func(ctx context.Context, args []string) (answer, error) {
+			return untyped(a.api.ResolvePayment(ctx, args[0], client.ResolveRequest{Resolution: client.ResolveRequestResolution(args[1]), Reason: reason}))
+		}), &reason, "why; those who pay for the project see it")
+}
+
+func (a *app) paymentRefundCommand() *cobra.Command {
+	var reason string
+	return because(a.sendOne("refund PAYMENT AMOUNT", "Return AMOUNT minor units of a credited payment to the payer", 2,
+		[]string{"id", "session_id", "state", "amount_minor", "currency", "stripe_refund_id", "last_error"},
+		func(ctx context.Context, args []string) (answer, error) {
+			amount, err := minorUnits("AMOUNT", args[1])
+			if err != nil {
+				return answer{}, err
+			}
+			return untyped(a.api.CreateRefund(ctx, args[0], nil, client.RefundRequest{AmountMinor: amount, Reason: reason}))
+		}), &reason, "why; those who pay for the project see it")
+}
+
+func (a *app) paymentDisputeCommand() *cobra.Command {
+	var reason string
+	return because(a.sendOne("clear-dispute DISPUTE", "Let the billing account of a lost dispute have new allocations again", 1, nil,
+		func(ctx context.Context, args []string) (answer, error) {
+			return untyped(a.api.ClearDispute(ctx, args[0], client.ReasonRequest{Reason: reason}))
+		}), &reason, "why; it stands in the audit log")
+}
+
+func (a *app) paymentDifferenceCommand() *cobra.Command {
+	var reason string
+	return group("difference", "What differs between Stripe and the ledger",
+		a.listOf("list", "List what differs", list(a.api.ListPaymentDifferences, nil), "kind", "subject", "amount_minor", "found_at", "acknowledged_at", "message"),
+		because(a.sendOne("acknowledge KIND SUBJECT", "Say that a difference is known", 2, nil, func(ctx context.Context, args []string) (answer, error) {
+			return untyped(a.api.AcknowledgePaymentDifference(ctx, args[0], args[1], client.ReasonRequest{Reason: reason}))
+		}), &reason, "why; it stands in the audit log"),
+	)
+}

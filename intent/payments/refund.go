@@ -1,0 +1,318 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db"
+	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
+	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
+	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
+	"github.com/slipway-cloud/slipway/intent"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// pendingLook is when a refund that the payment provider has accepted is looked at again.
+const pendingLook = 6 * time.Hour
+
+// RefundRequest asks to return a part of a credited payment to the payer.
+type RefundRequest struct {
+	SessionID   string
+	AmountMinor int64
+	Reason      string
+	Key         string // tells a repetition from another refund
+	Actor       db.Actor
+}
+
+// RequestRefund takes the amount from the balance and stores the refund; internal/paymentsync sends
+// it. It returns false with the refund that is there when its key was used before. What is held back
+// for allocations, or was spent, is not refunded.
+func RequestRefund(ctx context.Context, tx *db.Tx, r RefundRequest) (paymentsdb.Refund, bool, error) {
+	var bad []intent.Field
+	if r.AmountMinor < 1 {
+		bad = append(bad, intent.Field{Name: "amount_minor", Message: "must be at least 1"})
+	}
+	if n := len([]rune(r.Reason)); n == 0 || n > MaxReason {
+		bad = append(bad, intent.Field{Name: "reason", Message: fmt.Sprintf("must say why, in at most %d characters", MaxReason)})
+	}
+	if r.Key == "" || len(r.Key) > MaxKey {
+		bad = append(bad, intent.Field{Name: "idempotency_key", Message: fmt.Sprintf("must be 1 to %d bytes", MaxKey)})
+	}
+	if err := intent.InvalidIf(bad); err != nil {
+		return paymentsdb.Refund{}, false, err
+	}
+	s, err := paymentsdb.Lock(ctx, tx, r.SessionID)
+	if err != nil {
+		return paymentsdb.Refund{}, false, err
+	}
+	stored, err := paymentsdb.FindRefund(ctx, tx, s.ID, r.Key)
+	switch {
+	case err == nil && (stored.AmountMinor != r.AmountMinor || stored.Reason != r.Reason):
+		return stored, false, refuse(intent.Conflict, "another refund was asked for with this key; use a new key for a new refund")
+	case err == nil || !errors.Is(err, db.ErrNotFound):
+		return stored, false, err
+	}
+	if s.Status != lifecycle.PaymentCredited {
+		return paymentsdb.Refund{}, false, refuse(intent.Conflict, "the session is %s; only a credited payment is refunded, one that could not be credited by resolving it", s.Status)
+	}
+	if left := *s.CreditedAmountMinor - s.RefundedMinor; r.AmountMinor > left {
+		return paymentsdb.Refund{}, false, refuse(intent.Conflict, "%d of the payment's minor units are left to refund", left)
+	}
+	if _, err := tenancydb.LockAccount(ctx, tx, s.BillingAccountID); err != nil {
+		return paymentsdb.Refund{}, false, err
+	}
+	balance, err := ledgerdb.ReadBalance(ctx, tx, s.BillingAccountID)
+	if err != nil {
+		return paymentsdb.Refund{}, false, err
+	}
+	if free := balance.BalanceMinor - balance.HeldMinor; r.AmountMinor > free { // a credit line is not the customer's money
+		return paymentsdb.Refund{}, false, refuse(intent.Conflict, "%s %s of the balance are neither spent nor held back; refund at most that",
+			lifecycle.FormatMinor(max(free, 0), int(balance.Exponent)), balance.Currency)
+	}
+	refund, err := holdRefund(ctx, tx, s, r, ledgerdb.CodePrepaid)
+	return refund, err == nil, err
+}
+
+// holdRefund stores a refund and takes its amount from an account of the ledger.
+func holdRefund(ctx context.Context, tx *db.Tx, s paymentsdb.Session, r RefundRequest, source string) (paymentsdb.Refund, error) {
+	refund, err := paymentsdb.CreateRefund(ctx, tx, paymentsdb.NewRefund{
+		ID: db.NewID("rfd"), SessionID: s.ID, Origin: paymentsdb.OriginOperator, Source: source, Key: r.Key, AmountMinor: r.AmountMinor, Currency: s.Currency,
+		State: lifecycle.RefundRequested, Reason: r.Reason, RequestedBy: paymentsdb.ActorName(r.Actor),
+	})
+	if err != nil {
+		return refund, err
+	}
+	_, err = post(ctx, tx, s, r.Actor, "refund:"+refund.ID, ledgerdb.KindRefund, ledgerdb.CodeRefundPending, source, r.AmountMinor, r.Reason)
+	if err != nil {
+		return refund, err
+	}
+	if err := paymentsdb.AddRefunded(ctx, tx, s.ID, r.AmountMinor); err != nil {
+		return refund, err
+	}
+	actor := r.Actor
+	actor.Comment = r.Reason
+	actor.Metadata = map[string]any{"refund_id": refund.ID, "amount_minor": r.AmountMinor, "currency": s.Currency}
+	return refund, audit(ctx, tx, s.ID, "request_refund", actor)
+}
+
+func audit(ctx context.Context, tx *db.Tx, sessionID, name string, actor db.Actor) error {
+	return tx.AppendAudit(ctx, db.Entry{ResourceKind: paymentsdb.Resource, ResourceID: sessionID, Kind: db.EntryAction, Name: name, Actor: actor})
+}
+
+// ObservedRefund is a refund as the payment provider has just answered.
+type ObservedRefund struct {
+	ID          string
+	Failed      bool // failed or canceled: the money is at the payment provider again
+	Succeeded   bool
+	AmountMinor int64
+	Currency    string
+	Reference   string // the id of our own refund, "" for one of the provider's dashboard
+}
+
+// FollowRefund books what became of a refund of a session. One that was made in the provider's
+// dashboard is booked as it is, also when the balance does not cover it: the money has gone. It can be
+// repeated and called in any order. It returns false when the session is not booked yet, so that
+// nothing can be taken from it: credit it first.
+func FollowRefund(ctx context.Context, tx *db.Tx, sessionID string, o ObservedRefund, actor db.Actor) (bool, error) {
+	s, err := paymentsdb.Lock(ctx, tx, sessionID)
+	if err != nil {
+		return false, err
+	}
+	refunds, err := paymentsdb.ListRefunds(ctx, tx, s.ID)
+	if err != nil {
+		return false, err
+	}
+	for _, known := range refunds {
+		if known.ID == o.Reference || known.StripeRefundID != nil && *known.StripeRefundID == o.ID {
+			return true, followKnown(ctx, tx, s, known.ID, o, actor)
+		}
+	}
+	source := sourceOf(s)
+	switch {
+	case source == "":
+		return false, nil
+	case o.Currency != s.Currency || o.AmountMinor < 1:
+		return true, paymentsdb.PutDifference(ctx, tx, paymentsdb.DifferenceRefund, o.ID,
+			fmt.Sprintf("refund %s of session %s has %d minor units of %s, which no ledger has", o.ID, s.ID, o.AmountMinor, o.Currency), o.AmountMinor)
+	}
+	refund, err := paymentsdb.CreateRefund(ctx, tx, paymentsdb.NewRefund{
+		ID: db.NewID("rfd"), SessionID: s.ID, Origin: paymentsdb.OriginDashboard, Source: source, Key: "provider:" + o.ID, AmountMinor: o.AmountMinor,
+		Currency: s.Currency, State: lifecycle.RefundPending, ProviderID: o.ID, RequestedBy: paymentsdb.ActorName(actor),
+		Reason: "made at the payment provider",
+	})
+	if err != nil {
+		return false, err
+	}
+	if _, err := post(ctx, tx, s, actor, "refund:"+refund.ID, ledgerdb.KindRefund, ledgerdb.CodeClearing, source, o.AmountMinor, refund.Reason); err != nil {
+		return false, err
+	}
+	if err := paymentsdb.AddRefunded(ctx, tx, s.ID, o.AmountMinor); err != nil {
+		return false, err
+	}
+	actor.Metadata = map[string]any{"refund_id": refund.ID, "provider_id": o.ID, "amount_minor": o.AmountMinor, "currency": s.Currency}
+	if err := audit(ctx, tx, s.ID, "book_refund", actor); err != nil {
+		return false, err
+	}
+	return true, followKnown(ctx, tx, s, refund.ID, o, actor)
+}
+
+// sourceOf returns the account of the ledger that a session's money is in, "" before it is booked.
+func sourceOf(s paymentsdb.Session) string {
+	switch {
+	case s.LedgerEntryID != nil:
+		return ledgerdb.CodePrepaid
+	case s.SuspenseEntryID != nil:
+		return ledgerdb.CodeSuspense
+	}
+	return ""
+}
+
+// followKnown moves a refund that is stored. Once it is accepted the money has left the account at the
+// payment provider; one that fails, before or after that, is in its source again.
+func followKnown(ctx context.Context, tx *db.Tx, s paymentsdb.Session, id string, o ObservedRefund, actor db.Actor) error {
+	r, err := paymentsdb.LockRefund(ctx, tx, id)
+	if err != nil || r.State == lifecycle.RefundFailed {
+		return err
+	}
+	if o.AmountMinor != r.AmountMinor || o.Currency != r.Currency {
+		return paymentsdb.PutDifference(ctx, tx, paymentsdb.DifferenceRefund, r.ID,
+			fmt.Sprintf("refund %s of session %s is %d %s here and %d %s at the payment provider", r.ID, s.ID, r.AmountMinor, r.Currency, o.AmountMinor, o.Currency),
+			o.AmountMinor-r.AmountMinor)
+	}
+	if o.Failed {
+		return reverseRefund(ctx, tx, s, r, o.ID, "the payment provider says that it failed", actor)
+	}
+	if r.State == lifecycle.RefundRequested {
+		if _, err := post(ctx, tx, s, actor, "refund_settle:"+r.ID, ledgerdb.KindRefund, ledgerdb.CodeClearing, ledgerdb.CodeRefundPending, r.AmountMinor, ""); err != nil {
+			return err
+		}
+	}
+	state, next := lifecycle.RefundPending, ptr(time.Now().Add(pendingLook))
+	if o.Succeeded || r.State == lifecycle.RefundSucceeded {
+		state, next = lifecycle.RefundSucceeded, nil
+	}
+	return paymentsdb.MoveRefund(ctx, tx, r.ID, state, o.ID, "", next)
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// reverseRefund gives the amount of a refund back to where it came from.
+func reverseRefund(ctx context.Context, tx *db.Tx, s paymentsdb.Session, r paymentsdb.Refund, providerID, why string, actor db.Actor) error {
+	from := ledgerdb.CodeClearing
+	if r.State == lifecycle.RefundRequested {
+		from = ledgerdb.CodeRefundPending
+	}
+	if _, err := post(ctx, tx, s, actor, "refund_reverse:"+r.ID, ledgerdb.KindRefundReversal, r.Source, from, r.AmountMinor, why); err != nil {
+		return err
+	}
+	if err := paymentsdb.AddRefunded(ctx, tx, s.ID, -r.AmountMinor); err != nil {
+		return err
+	}
+	actor.Metadata = map[string]any{"refund_id": r.ID, "amount_minor": r.AmountMinor, "why": why}
+	if err := audit(ctx, tx, s.ID, "reverse_refund", actor); err != nil {
+		return err
+	}
+	return paymentsdb.MoveRefund(ctx, tx, r.ID, lifecycle.RefundFailed, providerID, why, nil)
+}
+
+// RejectRefund gives the amount of a refund back that the payment provider has refused and never
+// made. It can be repeated; one that was accepted meanwhile stays.
+func RejectRefund(ctx context.Context, tx *db.Tx, id, why string, actor db.Actor) error {
+	r, err := paymentsdb.GetRefund(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	s, err := paymentsdb.Lock(ctx, tx, r.SessionID)
+	if err != nil {
+		return err
+	}
+	if r, err = paymentsdb.LockRefund(ctx, tx, id); err != nil || r.State != lifecycle.RefundRequested {
+		return err
+	}
+	return reverseRefund(ctx, tx, s, r, "", "the payment provider refuses it: "+db.ClipText(why, 400), actor)
+}
+
+// ObservedDispute is a dispute as the payment provider has just answered.
+type ObservedDispute struct {
+	ID          string
+	Won, Lost   bool
+	AmountMinor int64
+	Currency    string
+}
+
+// FollowDispute books what became of a dispute of a session. While it is open its amount is held, and
+// the billing account gets no new allocation; the balance may become negative. It can be repeated and
+// called in any order. It returns false when the session is not booked yet: credit it first.
+func FollowDispute(ctx context.Context, tx *db.Tx, sessionID string, o ObservedDispute, actor db.Actor) (bool, error) {
+	s, err := paymentsdb.Lock(ctx, tx, sessionID)
+	if err != nil {
+		return false, err
+	}
+	source := sourceOf(s)
+	switch {
+	case source == "":
+		return false, nil
+	case o.Currency != s.Currency || o.AmountMinor < 1:
+		return true, paymentsdb.PutDifference(ctx, tx, paymentsdb.DifferenceDispute, o.ID,
+			fmt.Sprintf("dispute %s of session %s has %d minor units of %s, which no ledger has", o.ID, s.ID, o.AmountMinor, o.Currency), o.AmountMinor)
+	}
+	isNew, err := paymentsdb.CreateDispute(ctx, tx, paymentsdb.NewDispute{
+		ID: o.ID, SessionID: s.ID, BillingAccountID: s.BillingAccountID, Source: source, AmountMinor: o.AmountMinor, Currency: s.Currency,
+	})
+	if err != nil {
+		return false, err
+	}
+	d, err := paymentsdb.LockDispute(ctx, tx, o.ID)
+	if err != nil {
+		return false, err
+	}
+	actor.Metadata = map[string]any{"dispute_id": d.ID, "amount_minor": d.AmountMinor, "currency": d.Currency}
+	if isNew {
+		if _, err := post(ctx, tx, s, actor, "dispute:"+d.ID, ledgerdb.KindDispute, ledgerdb.CodeDisputeHold, d.Source, d.AmountMinor, ""); err != nil {
+			return false, err
+		}
+		if err := audit(ctx, tx, s.ID, "hold_dispute", actor); err != nil {
+			return false, err
+		}
+	}
+	if d.State != lifecycle.DisputeOpen || !o.Won && !o.Lost {
+		return true, nil
+	}
+	return true, closeDispute(ctx, tx, s, d, o, actor)
+}
+
+func closeDispute(ctx context.Context, tx *db.Tx, s paymentsdb.Session, d paymentsdb.Dispute, o ObservedDispute, actor db.Actor) error {
+	state, kind, to := lifecycle.DisputeLost, ledgerdb.KindDispute, ledgerdb.CodeClearing
+	if o.Won {
+		state, kind, to = lifecycle.DisputeWon, ledgerdb.KindDisputeReversal, d.Source
+	}
+	if _, err := post(ctx, tx, s, actor, "dispute_close:"+d.ID, kind, to, ledgerdb.CodeDisputeHold, d.AmountMinor, ""); err != nil {
+		return err
+	}
+	if err := paymentsdb.CloseDispute(ctx, tx, d.ID, state); err != nil {
+		return err
+	}
+	return audit(ctx, tx, s.ID, "close_dispute_"+string(state), actor)
+}
+
+// ClearDispute lets the billing account of a dispute that was lost have allocations again.
+func ClearDispute(ctx context.Context, tx *db.Tx, disputeID, reason string, actor db.Actor) error {
+	if n := len([]rune(reason)); n == 0 || n > MaxReason {
+		return intent.InvalidIf([]intent.Field{{Name: "reason", Message: fmt.Sprintf("must say why, in at most %d characters", MaxReason)}})
+	}
+	d, err := paymentsdb.LockDispute(ctx, tx, disputeID)
+	if err != nil {
+		return err
+	}
+	if d.State != lifecycle.DisputeLost || d.ClearedAt != nil {
+		return refuse(intent.Conflict, "only a lost dispute that was not cleared yet is cleared; this one is %s", d.State)
+	}
+	if err := paymentsdb.ClearDispute(ctx, tx, d.ID, reason, actor); err != nil {
+		return err
+	}
+	actor.Comment = reason
+	actor.Metadata = map[string]any{"dispute_id": d.ID}
+	return audit(ctx, tx, d.SessionID, "clear_dispute", actor)
+}

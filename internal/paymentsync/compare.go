@@ -1,0 +1,281 @@
+package paymentsync
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db"
+	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
+	"github.com/slipway-cloud/slipway/intent/payments"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+)
+
+const (
+	// Lists overlap with what was read before: what was made meanwhile may show up late.
+	eventOverlap   = time.Hour
+	sessionOverlap = 3 * 24 * time.Hour
+	moveOverlap    = 24 * time.Hour
+	// eventsKept is how far back the payment provider lists events.
+	eventsKept = 29 * 24 * time.Hour
+	// pagesAtOnce bounds what one call reads of a list; the next one goes on where it stopped.
+	pagesAtOnce = 50
+)
+
+// eventTypes are the types that a page, a refund or a dispute has.
+func eventTypes() []string {
+	return []string{
+		"checkout.session.completed", "checkout.session.async_payment_succeeded", "checkout.session.async_payment_failed", "checkout.session.expired",
+		"refund.created", "refund.updated", "refund.failed", "charge.refunded",
+		"charge.dispute.created", "charge.dispute.updated", "charge.dispute.closed", "charge.dispute.funds_withdrawn", "charge.dispute.funds_reinstated",
+	}
+}
+
+// scan reads a list from a place on, newest first, and calls take for each item. It returns the place
+// where the next call goes on.
+func scan[T any](ctx context.Context, p paymentsdb.Place, overlap time.Duration, id func(T) string,
+	list func(context.Context, providers.PaymentQuery) (providers.PaymentPage[T], error), take func(T) error,
+) (paymentsdb.Place, error) {
+	if p.Until == nil {
+		p.Until, p.Page = ptr(time.Now()), ""
+	}
+	for range pagesAtOnce {
+		q := providers.PaymentQuery{Before: p.Page}
+		if p.From.Unix() > 0 {
+			q.From = p.From
+		}
+		page, err := list(ctx, q)
+		if err != nil {
+			return p, err
+		}
+		for _, item := range page.Items {
+			if err := take(item); err != nil {
+				return p, err
+			}
+			p.Page = id(item)
+		}
+		if !page.More || len(page.Items) == 0 {
+			return paymentsdb.Place{From: p.Until.Add(-overlap)}, nil
+		}
+	}
+	return p, nil
+}
+
+// ListEvents stores the events that no webhook was accepted for. It returns how many were new.
+func (y *Syncer) ListEvents(ctx context.Context) (int, error) {
+	client, control, err := y.open(ctx)
+	if err != nil {
+		return 0, err
+	}
+	place := paymentsdb.Place{From: control.EventsFrom, Until: control.EventsUntil, Page: control.EventsPage}
+	if oldest := time.Now().Add(-eventsKept); place.From.Before(oldest) {
+		place.From = oldest
+	}
+	stored := 0
+	list := func(ctx context.Context, q providers.PaymentQuery) (providers.PaymentPage[providers.PaymentEvent], error) {
+		return client.Events(ctx, providers.EventQuery{PaymentQuery: q, Types: eventTypes(), Undelivered: true})
+	}
+	place, failed := scan(ctx, place, eventOverlap, func(e providers.PaymentEvent) string { return e.ID }, list, func(e providers.PaymentEvent) error {
+		isNew, err := y.storeListed(ctx, e)
+		if isNew {
+			stored++
+		}
+		return err
+	})
+	if providers.KindOf(failed) == providers.KindNotFound { // the page where it stopped is too old
+		place.Page, place.Until = "", nil
+	}
+	return stored, errors.Join(failed, paymentsdb.StoreEventsPlace(ctx, y.Store, place))
+}
+
+func (y *Syncer) storeListed(ctx context.Context, e providers.PaymentEvent) (isNew bool, err error) {
+	body, err := json.Marshal(map[string]any{
+		"id": e.ID, "object": "event", "type": e.Type, "api_version": e.Release, "created": e.Created.Unix(), "livemode": e.Live,
+		"data": map[string]any{"object": e.Object},
+	})
+	if err != nil {
+		return false, err
+	}
+	err = y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
+		isNew, err = payments.ReceiveEvent(ctx, tx, paymentsdb.NewEvent{
+			ID: e.ID, Type: e.Type, ObjectKind: e.ObjectKind, ObjectID: e.ObjectID, Live: e.Live, Release: e.Release, Source: paymentsdb.FromList, Body: body,
+			At: e.Created,
+		}, e.Live != y.Policy.Live)
+		return err
+	})
+	return isNew, err
+}
+
+// CompareSessions reads every page that the payment provider has made since the last time. It fulfils
+// what is paid and not booked, and reports what differs. The list of events is no proof: an event may
+// never have been made.
+func (y *Syncer) CompareSessions(ctx context.Context) (int, error) {
+	client, control, err := y.open(ctx)
+	if err != nil {
+		return 0, err
+	}
+	compared := 0
+	place := paymentsdb.Place{From: control.SessionsFrom, Until: control.SessionsUntil, Page: control.SessionsPage}
+	place, failed := scan(ctx, place, sessionOverlap, func(p providers.PaymentSession) string { return p.ID }, client.Sessions, func(p providers.PaymentSession) error {
+		compared++
+		return y.comparePage(ctx, client, control.Installation, p)
+	})
+	if providers.KindOf(failed) == providers.KindNotFound {
+		place.Page, place.Until = "", nil
+	}
+	return compared, errors.Join(failed, paymentsdb.StoreSessionsPlace(ctx, y.Store, place))
+}
+
+func (y *Syncer) comparePage(ctx context.Context, client providers.Payments, installation string, page providers.PaymentSession) error {
+	s, o, err := y.sessionOf(ctx, installation, page)
+	if err != nil || o.state != "" {
+		return err
+	}
+	isBooked := s.LedgerEntryID != nil || s.Status == lifecycle.PaymentFailedReconcile
+	if page.Paid && !isBooked {
+		if s, err = y.fulfil(ctx, client, s.ID, page, installation); errors.Is(err, payments.ErrDisagrees) {
+			return y.reportDisagreement(ctx, page, err)
+		} else if err != nil {
+			return err
+		}
+		isBooked = s.LedgerEntryID != nil || s.Status == lifecycle.PaymentFailedReconcile
+	}
+	why := ""
+	switch {
+	case s.StripeCheckoutSessionID != nil && *s.StripeCheckoutSessionID != page.ID:
+		if !page.Paid {
+			return nil // a page that nobody was sent to
+		}
+		why = fmt.Sprintf("page %s is paid and names payment session %s, which has another page", page.ID, s.ID)
+	case page.Paid && !isBooked:
+		why = fmt.Sprintf("payment session %s is paid and not booked", s.ID)
+	case isBooked && !page.Paid:
+		why = fmt.Sprintf("payment session %s is booked, and the payment provider says that it is not paid", s.ID)
+	case isBooked && s.ReceivedMinor != nil && (*s.ReceivedMinor != page.Amount || s.ReceivedCurrency != page.Currency):
+		why = fmt.Sprintf("payment session %s is booked with %d %s, and the payment provider says %d %s", s.ID, *s.ReceivedMinor, s.ReceivedCurrency, page.Amount, page.Currency)
+	default:
+		return paymentsdb.DropDifference(ctx, y.Store, paymentsdb.DifferenceSession, page.ID)
+	}
+	return paymentsdb.PutDifference(ctx, y.Store, paymentsdb.DifferenceSession, page.ID, why, page.Amount)
+}
+
+// CompareTotals reads the movements of the balance at the payment provider since the last time, and
+// compares their sum with the ledger.
+func (y *Syncer) CompareTotals(ctx context.Context) error {
+	client, control, err := y.open(ctx)
+	if err != nil {
+		return err
+	}
+	place := paymentsdb.Place{From: control.MovementsFrom, Until: control.MovementsUntil, Page: control.MovementsPage}
+	place, failed := scan(ctx, place, moveOverlap, func(m providers.PaymentMovement) string { return m.ID }, client.Movements, func(m providers.PaymentMovement) error {
+		if isOutside(m.Category) {
+			return nil
+		}
+		if err := y.followMovement(ctx, client, m); err != nil {
+			return err
+		}
+		return paymentsdb.StoreMovement(ctx, y.Store, paymentsdb.Movement{
+			ID: m.ID, Category: m.Category, Source: m.Source, AmountMinor: m.Amount, FeeMinor: m.Fee, Currency: m.Currency, MovedAt: m.Created,
+		})
+	})
+	if providers.KindOf(failed) == providers.KindNotFound {
+		place.Page, place.Until = "", nil
+	}
+	if err := errors.Join(failed, paymentsdb.StoreMovementsPlace(ctx, y.Store, place)); err != nil || place.Until != nil {
+		return err
+	}
+	totals, err := paymentsdb.ReadTotals(ctx, y.Store)
+	if err != nil {
+		return err
+	}
+	var problems []error
+	for _, t := range totals {
+		problems = append(problems, y.compareTotal(ctx, t))
+	}
+	return errors.Join(append(problems, paymentsdb.StoreTotalsTime(ctx, y.Store))...)
+}
+
+// followMovement follows the refund or dispute that has moved money: an event of it may never have been
+// made. What is not ours, or is not booked yet, is left to the totals.
+func (y *Syncer) followMovement(ctx context.Context, client providers.Payments, m providers.PaymentMovement) error {
+	switch {
+	case strings.HasPrefix(m.Category, "refund") || strings.HasPrefix(m.Category, "payment_refund"):
+		r, err := client.Refund(ctx, m.Source)
+		if err != nil {
+			return ignoreAbsent(err)
+		}
+		s, err := paymentsdb.FindByPayment(ctx, y.Store, r.PaymentID)
+		if err != nil {
+			return ignoreAbsent(err)
+		}
+		return y.followRefund(ctx, s.ID, observedRefund(r))
+	case strings.HasPrefix(m.Category, "dispute"):
+		d, err := client.Dispute(ctx, m.Source)
+		if err != nil {
+			return ignoreAbsent(err)
+		}
+		s, err := paymentsdb.FindByPayment(ctx, y.Store, d.PaymentID)
+		if err != nil {
+			return ignoreAbsent(err)
+		}
+		_, err = y.followDispute(ctx, s.ID, d)
+		return err
+	}
+	return nil
+}
+
+// ignoreAbsent drops the error of something that is not there.
+func ignoreAbsent(err error) error {
+	if _, isAbsent := absent(err); isAbsent || errors.Is(err, db.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// isOutside reports whether a movement is between the account at the payment provider and its bank, or
+// a fee of its own: the ledger has no part in it.
+func isOutside(category string) bool {
+	for _, prefix := range []string{"payout", "topup", "fee", "tax", "network_cost", "transfer", "contribution", "reserve"} {
+		if strings.HasPrefix(category, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+func (y *Syncer) compareTotal(ctx context.Context, t paymentsdb.Total) error {
+	differs := t.MovedMinor - t.ForeignMinor - t.BookedMinor
+	if differs == 0 {
+		return paymentsdb.DropDifference(ctx, y.Store, paymentsdb.DifferenceTotal, t.Currency)
+	}
+	return paymentsdb.PutDifference(ctx, y.Store, paymentsdb.DifferenceTotal, t.Currency, fmt.Sprintf(
+		"the payment provider has %d minor units of %s, of which %d are not ours, and the ledger says %d: a difference of %d",
+		t.MovedMinor, t.Currency, t.ForeignMinor, t.BookedMinor, differs), differs)
+}
+
+// How often the lists are read.
+const (
+	eventsEvery = time.Hour
+	totalsEvery = 24 * time.Hour
+)
+
+// IsListDue reports whether the events that were not delivered are to be listed.
+func IsListDue(c paymentsdb.Control, now time.Time) bool {
+	return c.EventsAt == nil || c.EventsUntil != nil || now.Sub(*c.EventsAt) >= eventsEvery
+}
+
+// IsCompareDue reports whether sessions and totals are to be compared: each night, in an hour when a
+// list is still being read, and again an hour after totals have differed for the first time.
+func IsCompareDue(c paymentsdb.Control, now time.Time, differs bool) bool {
+	switch {
+	case c.TotalsAt == nil || c.SessionsUntil != nil || c.MovementsUntil != nil:
+		return true
+	case differs:
+		return now.Sub(*c.TotalsAt) >= eventsEvery
+	}
+	return now.Sub(*c.TotalsAt) >= totalsEvery
+}

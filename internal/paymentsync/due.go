@@ -1,0 +1,161 @@
+package paymentsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db"
+	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
+	"github.com/slipway-cloud/slipway/intent/payments"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+)
+
+const (
+	// batch bounds what one pass does of each kind; the next one goes on.
+	batch = 200
+	// openLook is how often a page that is open is looked at, unpaidLook one that waits for a delayed
+	// payment, for unpaidFor.
+	openLook   = time.Hour
+	unpaidLook = 6 * time.Hour
+	unpaidFor  = 40 * 24 * time.Hour
+	// expiryGrace is how long after its end a page is closed: a payment may be under way.
+	expiryGrace = time.Minute
+
+	lookRetry    = time.Minute
+	lookRetryMax = time.Hour
+)
+
+// SyncDue compares the sessions, refunds and disputes that are due with the payment provider, and
+// returns how many it has. What no webhook told is found here.
+func (y *Syncer) SyncDue(ctx context.Context) (int, error) {
+	sessions, err := paymentsdb.ListDue(ctx, y.Store, batch)
+	if err != nil {
+		return 0, err
+	}
+	done, err := y.each(ctx, sessions, y.syncSession)
+	refunds, listed := paymentsdb.ListRefundsDue(ctx, y.Store, batch)
+	sent, failed := y.each(ctx, refunds, y.SendRefund)
+	disputes, listedToo := paymentsdb.ListDisputesDue(ctx, y.Store, batch)
+	read, failedToo := y.each(ctx, disputes, y.syncDispute)
+	return done + sent + read, errors.Join(err, listed, failed, listedToo, failedToo)
+}
+
+// each calls do for each id, until it has failed some times in a row.
+func (y *Syncer) each(ctx context.Context, ids []string, do func(context.Context, string) error) (int, error) {
+	var failed []error
+	done, row := 0, 0
+	for _, id := range ids {
+		if err := do(ctx, id); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", id, err))
+			if row++; row >= maxFailures || ctx.Err() != nil {
+				break
+			}
+			continue
+		}
+		done, row = done+1, 0
+	}
+	return done, errors.Join(failed...)
+}
+
+// syncSession compares one session and stores when it is looked at again.
+func (y *Syncer) syncSession(ctx context.Context, id string) error {
+	s, err := paymentsdb.Get(ctx, y.Store, id)
+	if err != nil {
+		return err
+	}
+	tried := s.CreditAttempts
+	s, failed := y.lookAt(ctx, s)
+	now := time.Now()
+	switch {
+	case failed != nil:
+		stored, err := paymentsdb.Get(ctx, y.Store, id)
+		if err != nil || stored.CreditAttempts > tried {
+			return errors.Join(failed, err) // a credit that failed has set its own time
+		}
+		return errors.Join(failed, paymentsdb.ScheduleLook(ctx, y.Store, id, ptr(now.Add(backOff(lookRetry, lookRetryMax, s.Looks))), failed.Error()))
+	case s.Status == lifecycle.PaymentInitiated && s.StripeCheckoutSessionID == nil:
+		return paymentsdb.ScheduleLook(ctx, y.Store, id, ptr(s.ExpiresAt.Add(expiryGrace)), s.LastError)
+	case s.Status == lifecycle.PaymentInitiated:
+		next := s.ExpiresAt.Add(expiryGrace)
+		if soon := now.Add(openLook); soon.Before(next) {
+			next = soon
+		} else if next.Before(now) {
+			next = now.Add(lookRetry)
+		}
+		return paymentsdb.ScheduleLook(ctx, y.Store, id, &next, "")
+	case s.Status == lifecycle.PaymentCheckoutCompleted && now.Sub(s.CreatedAt) < unpaidFor:
+		return paymentsdb.ScheduleLook(ctx, y.Store, id, ptr(now.Add(unpaidLook)), "")
+	}
+	return paymentsdb.ScheduleLook(ctx, y.Store, id, nil, "")
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func (y *Syncer) lookAt(ctx context.Context, s paymentsdb.Session) (paymentsdb.Session, error) {
+	isOver := time.Now().After(s.ExpiresAt.Add(expiryGrace))
+	if s.Live != y.Policy.Live {
+		if s.Status != lifecycle.PaymentInitiated || !isOver {
+			return s, nil
+		}
+		return y.expire(ctx, s, lifecycle.PaymentOtherMode, "it was asked for in the other mode of the payment provider, test or live")
+	}
+	client, control, err := y.open(ctx)
+	if err != nil {
+		return s, err
+	}
+	if s.StripeCheckoutSessionID == nil {
+		if s.Status != lifecycle.PaymentInitiated || !isOver {
+			return s, nil
+		}
+		return y.adoptOrExpire(ctx, client, s, control.Installation, "the payment provider has no page of it")
+	}
+	page, err := client.Session(ctx, *s.StripeCheckoutSessionID)
+	if err == nil && page.Status == providers.SessionOpen && isOver {
+		page, err = client.ExpireSession(ctx, page.ID)
+		if providers.KindOf(err) == providers.KindStateConflict { // it was paid, or has expired, meanwhile
+			page, err = client.Session(ctx, *s.StripeCheckoutSessionID)
+		}
+	}
+	if err != nil {
+		return s, err
+	}
+	found, err := y.fulfil(ctx, client, s.ID, page, control.Installation)
+	if errors.Is(err, payments.ErrDisagrees) {
+		return s, errors.Join(err, y.reportDisagreement(ctx, page, err))
+	}
+	if err != nil {
+		return s, err
+	}
+	return found, nil
+}
+
+func (y *Syncer) expire(ctx context.Context, s paymentsdb.Session, code, why string) (paymentsdb.Session, error) {
+	err := y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
+		s, err = payments.Expire(ctx, tx, s.ID, code, why, payments.Actor)
+		return err
+	})
+	return s, err
+}
+
+// syncDispute reads what became of an open dispute.
+func (y *Syncer) syncDispute(ctx context.Context, id string) error {
+	client, _, err := y.open(ctx)
+	if err != nil {
+		return err
+	}
+	d, err := client.Dispute(ctx, id)
+	if err != nil {
+		return err
+	}
+	s, err := paymentsdb.FindByPayment(ctx, y.Store, d.PaymentID)
+	if err != nil {
+		return err
+	}
+	if _, err := y.followDispute(ctx, s.ID, d); err != nil {
+		return err
+	}
+	return paymentsdb.PostponeDispute(ctx, y.Store, id)
+}

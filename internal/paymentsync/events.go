@@ -1,0 +1,278 @@
+package paymentsync
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db"
+	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
+	"github.com/slipway-cloud/slipway/intent/payments"
+	"github.com/slipway-cloud/slipway/internal/poll"
+	"github.com/slipway-cloud/slipway/providers"
+)
+
+const (
+	// eventBatch bounds what one call processes, and eventLease how long no other process takes its events.
+	eventBatch = 50
+	eventLease = 2 * time.Minute
+	// The times between two tries of an event: doubled from the first, at most the last.
+	eventRetry    = 15 * time.Second
+	eventRetryMax = time.Hour
+	// eventTries is how often the session of an event is looked for, over some hours: an event may come
+	// before the row that it is about is committed.
+	eventTries = 12
+	// maxFailures ends a batch: the payment provider is away.
+	maxFailures = 3
+)
+
+// ProcessEvents processes the events that are due, and returns how many it has. An event that fails is
+// tried again later, and does not stop the others.
+func (y *Syncer) ProcessEvents(ctx context.Context) (int, error) {
+	events, err := paymentsdb.ClaimEvents(ctx, y.Store, eventBatch, eventLease)
+	if err != nil || len(events) == 0 {
+		return 0, err
+	}
+	client, control, err := y.open(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var failed []error
+	done := 0
+	for _, e := range events {
+		out, err := y.processEvent(ctx, client, control.Installation, e)
+		if err == nil && out.state != paymentsdb.EventPending {
+			if err := paymentsdb.FinishEvent(ctx, y.Store, e.ID, out.state, out.session, out.note); err != nil {
+				return done, err
+			}
+			done++
+			continue
+		}
+		problem := out.note
+		if err != nil {
+			problem = err.Error()
+			failed = append(failed, fmt.Errorf("event %s: %w", e.ID, err))
+		}
+		if err := paymentsdb.PostponeEvent(ctx, y.Store, e.ID, backOff(eventRetry, eventRetryMax, e.Attempts), problem); err != nil {
+			return done, err
+		}
+		if len(failed) >= maxFailures || ctx.Err() != nil {
+			break
+		}
+	}
+	return done, errors.Join(failed...)
+}
+
+// eventPoll is how often a worker looks for events that a webhook has stored.
+const eventPoll = 2 * time.Second
+
+// Run processes events as webhooks store them, until ctx ends. A batch that fails is logged, and tried
+// again when its events are due.
+func (y *Syncer) Run(ctx context.Context) {
+	for {
+		bounded, cancel := context.WithTimeout(ctx, eventLease)
+		done, err := y.ProcessEvents(bounded)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			y.Log.WarnContext(ctx, "payments: events were not processed", "error", err)
+		}
+		if err == nil && done == eventBatch {
+			continue
+		}
+		if poll.Sleep(ctx, eventPoll) != nil {
+			return
+		}
+	}
+}
+
+// backOff doubles a wait with each try.
+func backOff(first, most time.Duration, tries int) time.Duration {
+	if tries > 20 {
+		return most
+	}
+	return min(first<<tries, most)
+}
+
+// outcome is what became of an event; one that stays pending is tried again.
+type outcome struct {
+	state         paymentsdb.EventState
+	session, note string
+}
+
+// later looks for the session of an event again, or gives up after some hours.
+func later(e paymentsdb.DueEvent, last paymentsdb.EventState, note string) outcome {
+	if e.Attempts >= eventTries {
+		return outcome{state: last, note: note}
+	}
+	return outcome{state: paymentsdb.EventPending, note: note}
+}
+
+func (y *Syncer) processEvent(ctx context.Context, client providers.Payments, installation string, e paymentsdb.DueEvent) (outcome, error) {
+	switch e.ObjectKind {
+	case "checkout.session":
+		return y.processPage(ctx, client, installation, e)
+	case "refund", "charge":
+		return y.processRefund(ctx, client, e)
+	case "dispute":
+		return y.processDispute(ctx, client, e)
+	}
+	return outcome{state: paymentsdb.EventIgnored}, nil
+}
+
+// processPage reads the page that an event names and follows it. What the event says of it is not
+// used: a signature shows who has a secret, and a payment is proven by the provider's answer.
+func (y *Syncer) processPage(ctx context.Context, client providers.Payments, installation string, e paymentsdb.DueEvent) (outcome, error) {
+	page, err := client.Session(ctx, e.ObjectID)
+	if o, ok := absent(err); ok {
+		return o, nil
+	} else if err != nil {
+		return outcome{}, err
+	}
+	s, o, err := y.sessionOf(ctx, installation, page)
+	if o.state == paymentsdb.EventUnmatched {
+		return later(e, o.state, o.note), err
+	}
+	if err != nil || o.state != "" {
+		return o, err
+	}
+	if s, err = y.fulfil(ctx, client, s.ID, page, installation); errors.Is(err, payments.ErrDisagrees) {
+		return outcome{paymentsdb.EventUnmatched, s.ID, err.Error()}, y.reportDisagreement(ctx, page, err)
+	} else if err != nil {
+		return outcome{}, err
+	}
+	if strings.HasSuffix(e.Type, ".async_payment_failed") && !page.Paid {
+		err = y.Store.Tx(ctx, func(tx *db.Tx) error { return paymentsdb.StoreAsyncFailed(ctx, tx, s.ID) })
+	}
+	return outcome{state: paymentsdb.EventProcessed, session: s.ID}, err
+}
+
+// absent tells an object that the provider does not have: the event is of the other mode, or a forgery.
+func absent(err error) (outcome, bool) {
+	switch providers.KindOf(err) {
+	case providers.KindNotFound, providers.KindForeign, providers.KindInvalid:
+		return outcome{state: paymentsdb.EventIgnored, note: "the payment provider has no such object"}, true
+	}
+	return outcome{}, false
+}
+
+// sessionOf returns the session of a page. It returns the outcome foreign when the page is not ours, and
+// unmatched, with a difference that operators are told of, when it is ours and there is no row.
+func (y *Syncer) sessionOf(ctx context.Context, installation string, page providers.PaymentSession) (paymentsdb.Session, outcome, error) {
+	if page.Installation != installation {
+		return paymentsdb.Session{}, outcome{state: paymentsdb.EventForeign}, paymentsdb.PutForeign(ctx, y.Store, paymentsdb.Foreign{
+			ID: page.ID, Installation: page.Installation, Reference: page.Reference, AmountMinor: page.Amount, Currency: page.Currency, Paid: page.Paid,
+			CreatedAt: page.Created,
+		})
+	}
+	s, err := paymentsdb.FindByPage(ctx, y.Store, page.ID)
+	if errors.Is(err, db.ErrNotFound) {
+		s, err = paymentsdb.Get(ctx, y.Store, page.Reference) // the page is known before our own commit
+	}
+	if !errors.Is(err, db.ErrNotFound) {
+		return s, outcome{}, err
+	}
+	o := outcome{state: paymentsdb.EventUnmatched, note: "no payment session has page " + page.ID}
+	if !page.Paid {
+		return s, o, nil
+	}
+	return s, o, paymentsdb.PutDifference(ctx, y.Store, paymentsdb.DifferenceSession, page.ID, fmt.Sprintf(
+		"page %s of payment session %s is paid with %d minor units of %s, and there is no such session: the database was restored, or somebody has the key; find whose it is, credit it by an adjustment or refund it at the payment provider, and acknowledge this",
+		page.ID, page.Reference, page.Amount, page.Currency), page.Amount)
+}
+
+func (y *Syncer) reportDisagreement(ctx context.Context, page providers.PaymentSession, err error) error {
+	return paymentsdb.PutDifference(ctx, y.Store, paymentsdb.DifferenceSession, page.ID, err.Error(), page.Amount)
+}
+
+// processRefund follows the refund of an event, or all refunds of the charge that it names.
+func (y *Syncer) processRefund(ctx context.Context, client providers.Payments, e paymentsdb.DueEvent) (outcome, error) {
+	payment := intentIn(e.Body)
+	var refunds []payments.ObservedRefund
+	if e.ObjectKind == "refund" {
+		r, err := client.Refund(ctx, e.ObjectID)
+		if o, ok := absent(err); ok {
+			return o, nil
+		} else if err != nil {
+			return outcome{}, err
+		}
+		payment, refunds = r.PaymentID, []payments.ObservedRefund{observedRefund(r)}
+	} else if e.Type != "charge.refunded" {
+		return outcome{state: paymentsdb.EventIgnored}, nil
+	}
+	s, err := paymentsdb.FindByPayment(ctx, y.Store, payment)
+	if errors.Is(err, db.ErrNotFound) {
+		return later(e, paymentsdb.EventForeign, "no payment session has this payment"), nil
+	} else if err != nil {
+		return outcome{}, err
+	}
+	if e.ObjectKind == "charge" {
+		if refunds, err = readRefunds(ctx, client, s); err != nil {
+			return outcome{}, err
+		}
+	}
+	isBooked := true
+	err = y.Store.Tx(ctx, func(tx *db.Tx) error {
+		isBooked = true
+		for _, r := range refunds {
+			booked, err := payments.FollowRefund(ctx, tx, s.ID, r, payments.Actor)
+			if err != nil {
+				return err
+			}
+			isBooked = isBooked && booked
+		}
+		return nil
+	})
+	if err == nil && !isBooked {
+		return outcome{state: paymentsdb.EventPending, note: "the payment is not booked yet"}, nil
+	}
+	return outcome{state: paymentsdb.EventProcessed, session: s.ID}, err
+}
+
+// intentIn returns the payment that the object of an event names. It only finds the session whose
+// refunds are then read.
+func intentIn(body []byte) string {
+	var e struct {
+		Data struct {
+			Object struct {
+				PaymentIntent string `json:"payment_intent"`
+			} `json:"object"`
+		} `json:"data"`
+	}
+	if json.Unmarshal(body, &e) != nil {
+		return ""
+	}
+	return e.Data.Object.PaymentIntent
+}
+
+func (y *Syncer) processDispute(ctx context.Context, client providers.Payments, e paymentsdb.DueEvent) (outcome, error) {
+	d, err := client.Dispute(ctx, e.ObjectID)
+	if o, ok := absent(err); ok {
+		return o, nil
+	} else if err != nil {
+		return outcome{}, err
+	}
+	s, err := paymentsdb.FindByPayment(ctx, y.Store, d.PaymentID)
+	if errors.Is(err, db.ErrNotFound) {
+		return later(e, paymentsdb.EventForeign, "no payment session has this payment"), nil
+	} else if err != nil {
+		return outcome{}, err
+	}
+	booked, err := y.followDispute(ctx, s.ID, d)
+	if err == nil && !booked {
+		return outcome{state: paymentsdb.EventPending, note: "the payment is not booked yet"}, nil
+	}
+	return outcome{state: paymentsdb.EventProcessed, session: s.ID}, err
+}
+
+func (y *Syncer) followDispute(ctx context.Context, sessionID string, d providers.PaymentDispute) (booked bool, err error) {
+	err = y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
+		booked, err = payments.FollowDispute(ctx, tx, sessionID, payments.ObservedDispute{
+			ID: d.ID, Won: d.Won, Lost: d.Lost, AmountMinor: d.Amount, Currency: d.Currency,
+		}, payments.Actor)
+		return err
+	})
+	return booked, err
+}

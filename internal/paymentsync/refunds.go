@@ -1,0 +1,160 @@
+package paymentsync
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db"
+	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
+	"github.com/slipway-cloud/slipway/intent"
+	"github.com/slipway-cloud/slipway/intent/payments"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+)
+
+// RequestRefund takes the amount from the balance, stores the refund and sends it. One that could not be
+// sent stays requested, and a pass sends it.
+func (y *Syncer) RequestRefund(ctx context.Context, r payments.RefundRequest) (paymentsdb.Refund, error) {
+	if !y.Policy.Enabled {
+		return paymentsdb.Refund{}, payments.ErrOff
+	}
+	var refund paymentsdb.Refund
+	err := y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
+		refund, _, err = payments.RequestRefund(ctx, tx, r)
+		return err
+	})
+	if err != nil || refund.State != lifecycle.RefundRequested {
+		return refund, err
+	}
+	if err := y.SendRefund(ctx, refund.ID); err != nil {
+		y.Log.WarnContext(ctx, "payments: a refund was not sent and will be tried again", "refund", refund.ID, "error", err)
+	}
+	return paymentsdb.GetRefund(ctx, y.Store, refund.ID)
+}
+
+// The times between two tries to send a refund: doubled from the first, at most the last.
+const (
+	refundRetry    = time.Minute
+	refundRetryMax = time.Hour
+)
+
+// SendRefund sends a refund that is requested, or reads what became of one that is pending.
+func (y *Syncer) SendRefund(ctx context.Context, id string) error {
+	r, err := paymentsdb.GetRefund(ctx, y.Store, id)
+	if err != nil || r.State != lifecycle.RefundRequested && r.State != lifecycle.RefundPending {
+		return err
+	}
+	err = y.sendRefund(ctx, r)
+	if err == nil {
+		return nil
+	}
+	wait := refundRetryMax
+	if r.Attempts < 8 {
+		wait = min(refundRetry<<r.Attempts, refundRetryMax)
+	}
+	return errors.Join(err, paymentsdb.PostponeRefund(ctx, y.Store, r.ID, err.Error(), time.Now().Add(wait)))
+}
+
+func (y *Syncer) sendRefund(ctx context.Context, r paymentsdb.Refund) error {
+	s, err := paymentsdb.Get(ctx, y.Store, r.SessionID)
+	if err != nil {
+		return err
+	}
+	client, _, err := y.open(ctx)
+	if err != nil {
+		return err
+	}
+	if r.StripeRefundID != nil {
+		made, err := client.Refund(ctx, *r.StripeRefundID)
+		if err != nil {
+			return err
+		}
+		return y.followRefund(ctx, s.ID, observedRefund(made))
+	}
+	if r.Attempts > 0 { // the outcome of the first try may be unknown, and its key too old
+		found, err := y.findRefund(ctx, client, s, r)
+		if err != nil || found {
+			return err
+		}
+	}
+	made, err := client.CreateRefund(ctx, providers.RefundCreate{Key: r.ID, PaymentID: *s.StripePaymentIntentID, Reference: r.ID, Amount: r.AmountMinor})
+	var refused *providers.Error
+	switch {
+	case err == nil:
+		return y.followRefund(ctx, s.ID, observedRefund(made))
+	case errors.As(err, &refused) && (refused.Kind == providers.KindStateConflict || refused.Kind == providers.KindInvalid || refused.Kind == providers.KindNotFound):
+		return y.rejectRefund(ctx, client, s, r, refused.Message)
+	}
+	return err
+}
+
+// findRefund books a refund that the provider has although no answer said so.
+func (y *Syncer) findRefund(ctx context.Context, client providers.Payments, s paymentsdb.Session, r paymentsdb.Refund) (bool, error) {
+	refunds, err := readRefunds(ctx, client, s)
+	if err != nil {
+		return false, err
+	}
+	for _, o := range refunds {
+		if o.Reference == r.ID {
+			return true, y.followRefund(ctx, s.ID, o)
+		}
+	}
+	return false, nil
+}
+
+func (y *Syncer) rejectRefund(ctx context.Context, client providers.Payments, s paymentsdb.Session, r paymentsdb.Refund, why string) error {
+	if found, err := y.findRefund(ctx, client, s, r); err != nil || found {
+		return err
+	}
+	return y.Store.Tx(ctx, func(tx *db.Tx) error { return payments.RejectRefund(ctx, tx, r.ID, why, payments.Actor) })
+}
+
+func (y *Syncer) followRefund(ctx context.Context, sessionID string, o payments.ObservedRefund) error {
+	return y.Store.Tx(ctx, func(tx *db.Tx) error {
+		_, err := payments.FollowRefund(ctx, tx, sessionID, o, payments.Actor)
+		return err
+	})
+}
+
+// Resolve carries out what an operator decided about a session. Credit on a session that has not
+// failed compares it with the payment provider, and credits it when it is paid.
+func (y *Syncer) Resolve(ctx context.Context, d payments.Decision) (paymentsdb.Session, error) {
+	if err := payments.CheckDecision(d); err != nil {
+		return paymentsdb.Session{}, err
+	}
+	s, err := paymentsdb.Get(ctx, y.Store, d.SessionID)
+	if err != nil {
+		return s, err
+	}
+	if s.Status != lifecycle.PaymentFailedReconcile && s.Status != lifecycle.PaymentCredited && d.Resolution == lifecycle.ResolveCredit {
+		if s, err = y.Fulfil(ctx, s.ID); err != nil {
+			return s, err
+		}
+		if s.Status == lifecycle.PaymentCredited {
+			return s, y.Store.Tx(ctx, func(tx *db.Tx) error { return payments.RecordLook(ctx, tx, d) })
+		}
+		if s.Status != lifecycle.PaymentFailedReconcile {
+			return s, &intent.Refusal{Kind: intent.Conflict, Detail: "the payment provider says that the session is not paid; nothing is credited that was not paid"}
+		}
+	}
+	err = y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
+		s, err = payments.Resolve(ctx, tx, d)
+		return err
+	})
+	if err != nil || d.Resolution != lifecycle.ResolveRefund {
+		return s, err
+	}
+	refunds, err := paymentsdb.ListRefunds(ctx, y.Store, s.ID)
+	if err != nil {
+		return s, err
+	}
+	for _, r := range refunds {
+		if r.State == lifecycle.RefundRequested {
+			if err := y.SendRefund(ctx, r.ID); err != nil {
+				y.Log.WarnContext(ctx, "payments: a refund was not sent and will be tried again", "refund", r.ID, "error", err)
+			}
+		}
+	}
+	return s, nil
+}

@@ -1,0 +1,224 @@
+package paymentsync_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
+	"github.com/slipway-cloud/slipway/intent"
+	"github.com/slipway-cloud/slipway/intent/allocation"
+	"github.com/slipway-cloud/slipway/intent/payments"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
+)
+
+func (r *rig) refund(s paymentsdb.Session, key string, minor int64) (paymentsdb.Refund, error) {
+	return r.sync.RequestRefund(r.ctx, payments.RefundRequest{SessionID: s.ID, AmountMinor: minor, Reason: "asked for by the customer", Key: key, Actor: operator})
+}
+
+// TestRefund_OfABalance: a refund is taken from the balance before Stripe is asked, once, and never more
+// than is there; one that fails days later is in the balance again.
+func TestRefund_OfABalance(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := r.credited("k")
+	first, err := r.refund(s, "a", 1000)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.RefundSucceeded, first.State)
+	again, err := r.refund(s, "a", 1000)
+	require.NoError(t, err)
+	require.Equal(t, first.ID, again.ID)
+	require.Equal(t, 1, r.sim.Counters().Refunds)
+	require.Equal(t, map[string]int64{"prepaid": 1500, "clearing": -1500}, r.balances())
+	for name, c := range map[string]struct {
+		minor int64
+		key   string
+		says  string
+	}{
+		"more than is left":    {1501, "b", "1500 of the payment's minor units are left"},
+		"another with its key": {999, "a", "use a new key"},
+		"nothing":              {0, "c", "must be at least 1"},
+		"less than nothing":    {-5, "d", "must be at least 1"},
+	} {
+		_, err := r.refund(s, c.key, c.minor)
+		require.NotNil(t, intent.AsRefusal(err), name)
+		require.Contains(t, err.Error(), c.says, name)
+	}
+	require.NoError(t, r.sim.SettleRefund(*first.StripeRefundID, false))
+	require.NoError(t, r.deliver(r.events()...))
+	require.Equal(t, map[string]int64{"prepaid": paid, "clearing": -paid}, r.balances())
+	require.Zero(t, r.get(s.ID).RefundedMinor)
+	require.NoError(t, r.deliver(r.events()...))
+	require.Empty(t, r.compare())
+}
+
+// TestRefund_OfWhatWasSpent: what is held back for allocations, or was spent, is not refunded.
+func TestRefund_OfWhatWasSpent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := r.credited("k")
+	r.spend(2000)
+	_, err := r.refund(s, "a", 600)
+	require.Contains(t, err.Error(), "5.00 USD of the balance are neither spent nor held back")
+	_, err = r.refund(s, "a", 500)
+	require.NoError(t, err)
+}
+
+// TestRefund_LostAnswers: whatever becomes of the answer, one refund is made; one that Stripe refuses is
+// in the balance again.
+func TestRefund_LostAnswers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := r.credited("k")
+	r.fault(stripesim.Fault{Name: stripesim.FaultTruncated, Op: "create_refund", Count: 3})
+	lost, err := r.refund(s, "a", 1000)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.RefundRequested, lost.State)
+	require.Equal(t, map[string]int64{"prepaid": 1500, "refund_pending": 1000, "clearing": -paid}, r.balances())
+	require.NoError(t, r.syncNow())
+	require.Equal(t, 1, r.sim.Counters().Refunds)
+	require.Equal(t, map[string]int64{"prepaid": 1500, "clearing": -1500}, r.balances())
+
+	_, err = r.sim.OpenDispute(*s.StripeCheckoutSessionID)
+	require.NoError(t, err)
+	refused, err := r.refund(s, "b", 100)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.RefundFailed, refused.State, "a disputed charge is not refunded")
+	require.Contains(t, refused.LastError, "refuses it")
+	require.Equal(t, map[string]int64{"prepaid": 1500, "clearing": -1500}, r.balances())
+}
+
+// TestRefund_InTheDashboard: two partial refunds that somebody made at Stripe are booked as they are, in
+// any order, also those that came before the credit, and when the balance does not cover them.
+func TestRefund_InTheDashboard(t *testing.T) {
+	t.Parallel()
+	for _, isCredited := range []bool{false, true} {
+		for _, isReversed := range []bool{false, true} {
+			r := newRig(t)
+			s := r.open("k")
+			page := *s.StripeCheckoutSessionID
+			require.NoError(t, r.sim.Pay(page))
+			if isCredited {
+				require.NoError(t, r.deliver(r.events()...))
+				r.spend(2400)
+			}
+			for _, minor := range []int64{700, 800} {
+				_, err := r.sim.RefundInDashboard(page, minor)
+				require.NoError(t, err)
+			}
+			events := r.events()
+			if isReversed {
+				slices.Reverse(events)
+			}
+			require.NoError(t, r.deliver(events...))
+			require.NoError(t, r.deliver(events...))
+			require.Equal(t, lifecycle.PaymentCredited, r.get(s.ID).Status)
+			require.Equal(t, int64(1500), r.get(s.ID).RefundedMinor)
+			require.Equal(t, int64(-1000), r.balances()["clearing"])
+			spent := int64(0)
+			if isCredited {
+				spent = 2400
+			}
+			require.Equal(t, 1000-spent, r.balances()["prepaid"])
+			require.Empty(t, r.compare())
+		}
+	}
+}
+
+// TestDispute_FreezesTheAccount: its amount is held while it is open; won, it is in the balance again;
+// lost, the account stays frozen until an operator clears it.
+func TestDispute_FreezesTheAccount(t *testing.T) {
+	t.Parallel()
+	for _, won := range []bool{false, true} {
+		r := newRig(t)
+		s := r.credited("k")
+		r.spend(2000)
+		id, err := r.sim.OpenDispute(*s.StripeCheckoutSessionID)
+		require.NoError(t, err)
+		opened := r.eventsOf("charge.dispute.created")
+		require.NoError(t, r.deliver(opened...))
+		require.Equal(t, map[string]int64{"prepaid": -2000, "dispute_hold": paid, "adjustments": 2000, "clearing": -paid}, r.balances())
+		require.True(t, r.isFrozen())
+		require.NoError(t, r.tx(func(tx *db.Tx) error {
+			_, err := allocation.Admit(t.Context(), tx, allocation.Request{ProjectID: r.project.ID, SKUID: "sku_none"})
+			require.Equal(t, intent.Conflict, intent.AsRefusal(err).Kind)
+			require.Contains(t, err.Error(), "is disputed by the payer's bank")
+			return nil
+		}))
+		require.Empty(t, r.compare(), "the money has left Stripe too")
+		require.NoError(t, r.tx(func(tx *db.Tx) error {
+			err := payments.ClearDispute(t.Context(), tx, id, "trusted", operator)
+			require.Contains(t, err.Error(), "only a lost dispute")
+			return nil
+		}))
+		require.NoError(t, r.sim.CloseDispute(id, won))
+		require.NoError(t, r.syncNow(), "no webhook told it")
+		require.NoError(t, r.deliver(opened...))
+		require.Empty(t, r.compare())
+		if won {
+			require.Equal(t, map[string]int64{"prepaid": 500, "adjustments": 2000, "clearing": -paid}, r.balances())
+			require.False(t, r.isFrozen())
+			continue
+		}
+		require.Equal(t, map[string]int64{"prepaid": -2000, "adjustments": 2000}, r.balances())
+		require.True(t, r.isFrozen())
+		require.Equal(t, int64(1), r.count("SELECT count(*) FROM payment_attention WHERE kind = 'payment_dispute'"))
+		require.NoError(t, r.tx(func(tx *db.Tx) error { return payments.ClearDispute(t.Context(), tx, id, "paid the invoice", operator) }))
+		require.False(t, r.isFrozen())
+	}
+}
+
+// TestDispute_BeforeTheCredit: a dispute that is known first waits for the credit.
+func TestDispute_BeforeTheCredit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := r.open("k")
+	require.NoError(t, r.sim.Pay(*s.StripeCheckoutSessionID))
+	_, err := r.sim.OpenDispute(*s.StripeCheckoutSessionID)
+	require.NoError(t, err)
+	disputed := r.eventsOf("charge.dispute.created")
+	require.NoError(t, r.deliver(disputed...))
+	require.Equal(t, "pending", r.eventState(disputed[0].ID))
+	require.NoError(t, r.deliver(r.events()...))
+	require.NoError(t, r.deliver(disputed...))
+	require.Equal(t, "processed", r.eventState(disputed[0].ID))
+	require.Equal(t, map[string]int64{"dispute_hold": paid, "clearing": -paid}, r.balances())
+}
+
+func (r *rig) isFrozen() bool {
+	r.Helper()
+	frozen, err := paymentsdb.IsFrozen(r.ctx, r.store, r.project.BillingAccountID)
+	require.NoError(r, err)
+	return frozen
+}
+
+// TestEvents_AProviderThatIsAway: nothing is lost while Stripe does not answer; what failed is tried
+// again later and the rest of the batch is not asked for.
+func TestEvents_AProviderThatIsAway(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var pages []paymentsdb.Session
+	for _, key := range []string{"1", "2", "3", "4", "5"} {
+		s := r.open(key)
+		require.NoError(t, r.sim.Pay(*s.StripeCheckoutSessionID))
+		pages = append(pages, s)
+	}
+	r.receive(r.eventsOf("checkout.session.completed")...)
+	r.fault(stripesim.Fault{Name: stripesim.FaultUnavailable, Count: -1, Params: map[string]string{"retry_after": "0"}})
+	_, err := r.sync.ProcessEvents(t.Context())
+	require.True(t, providers.IsKind(err, providers.KindUnavailable), "%v", err)
+	require.Equal(t, int64(3), r.count("SELECT count(*) FROM stripe_events WHERE attempts = 1"))
+	require.Equal(t, int64(5), r.count("SELECT count(*) FROM stripe_events WHERE state = 'pending'"))
+	r.sim.ClearFaults(0)
+	r.alter("UPDATE stripe_events SET next_at = now()")
+	n, err := r.sync.ProcessEvents(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 5, n)
+	for _, s := range pages {
+		require.Equal(t, lifecycle.PaymentCredited, r.get(s.ID).Status)
+	}
+}

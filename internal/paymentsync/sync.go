@@ -1,0 +1,277 @@
+// Package paymentsync keeps payments in step with the payment provider: it makes payment pages, reads
+// what became of them, and sends refunds. intent/payments decides what is booked. Fulfil is the one way
+// to a credit, for webhooks, for the page on which a payer lands, and for the passes: it always asks the
+// provider, with the platform's own key. No transaction is open while the provider is asked.
+package paymentsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db"
+	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
+	"github.com/slipway-cloud/slipway/intent"
+	"github.com/slipway-cloud/slipway/intent/payments"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+)
+
+// Syncer keeps payments in step. Its methods may be called from any goroutine and repeated.
+type Syncer struct {
+	Store *db.Store
+	// Connect returns a client of the payment provider. It is called when Policy.Enabled.
+	Connect func(context.Context) (providers.Payments, error)
+	Policy  payments.Policy
+	Log     *slog.Logger
+}
+
+const (
+	// product is what the payer reads on the page.
+	product = "Account balance"
+	// lookEvery bounds how often a session is compared for those who wait for it.
+	lookEvery = 3 * time.Second
+)
+
+// CreateCheckout makes a payment page: the row first, then the page. The same user with the same key
+// gets the same session without a second page, also after a crash and after it has expired. A session
+// without a URL in state initiated is one that the provider has not confirmed: the same request again
+// tries again, with the same key towards the provider.
+func (y *Syncer) CreateCheckout(ctx context.Context, r payments.Request) (paymentsdb.Session, error) {
+	var s paymentsdb.Session
+	err := y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
+		s, _, err = payments.Begin(ctx, tx, y.Policy, r)
+		return err
+	})
+	if err != nil || s.Status != lifecycle.PaymentInitiated || s.StripeCheckoutSessionID != nil {
+		return s, err
+	}
+	client, err := y.Connect(ctx)
+	if err != nil {
+		return s, err
+	}
+	s, err = y.openPage(ctx, client, s)
+	if err == nil && s.Status == lifecycle.PaymentExpired {
+		return s, &intent.Refusal{Kind: intent.Conflict, Detail: "the payment provider refuses the payment: " + s.FailureMessage + "; ask for another one with a new key"}
+	}
+	return s, err
+}
+
+// openPage has the provider make the page of a session that has none.
+func (y *Syncer) openPage(ctx context.Context, client providers.Payments, s paymentsdb.Session) (paymentsdb.Session, error) {
+	control, err := paymentsdb.ReadControl(ctx, y.Store)
+	if err != nil {
+		return s, err
+	}
+	if time.Since(s.AttemptAt) > providers.KeyLife || time.Until(s.ExpiresAt) < 0 {
+		return y.adoptOrExpire(ctx, client, s, control.Installation, "its page was not made in time")
+	}
+	page, err := client.CreateSession(ctx, providers.SessionCreate{
+		Key: fmt.Sprintf("%s:%d", s.ID, s.Attempt), Reference: s.ID, Installation: control.Installation, Amount: s.RequestedAmountMinor, Currency: s.Currency,
+		Product: product, SuccessURL: s.SuccessURL, CancelURL: s.CancelURL, Expires: s.ExpiresAt,
+	})
+	var refused *providers.Error
+	switch {
+	case err == nil:
+		return y.follow(ctx, s.ID, page, control.Installation)
+	case providers.IsKeySpent(err):
+		return y.afterSpentKey(ctx, client, s, control.Installation)
+	case errors.As(err, &refused) && refused.Kind == providers.KindInvalid:
+		return y.adoptOrExpire(ctx, client, s, control.Installation, refused.Message)
+	}
+	return s, err
+}
+
+// afterSpentKey adopts the page that a call made although it failed, or goes on to the next key: the
+// next call uses it.
+func (y *Syncer) afterSpentKey(ctx context.Context, client providers.Payments, s paymentsdb.Session, installation string) (paymentsdb.Session, error) {
+	page, found, err := findPage(ctx, client, s, installation)
+	switch {
+	case err != nil:
+		return s, err
+	case found:
+		return y.follow(ctx, s.ID, page, installation)
+	}
+	err = y.Store.Tx(ctx, func(tx *db.Tx) error { return paymentsdb.NextAttempt(ctx, tx, s.ID, s.Attempt) })
+	if err != nil && !errors.Is(err, db.ErrStale) {
+		return s, err
+	}
+	return s, &providers.Error{Kind: providers.KindUncertain, Op: "stripe.create_session", Message: "the page was not made; ask again with the same key"}
+}
+
+// adoptOrExpire adopts the page that the provider has of a session, or ends the session.
+func (y *Syncer) adoptOrExpire(ctx context.Context, client providers.Payments, s paymentsdb.Session, installation, why string) (paymentsdb.Session, error) {
+	page, found, err := findPage(ctx, client, s, installation)
+	switch {
+	case err != nil:
+		return s, err
+	case found:
+		return y.follow(ctx, s.ID, page, installation)
+	}
+	err = y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
+		s, err = payments.Expire(ctx, tx, s.ID, lifecycle.PaymentCreateFailed, why, payments.Actor)
+		return err
+	})
+	return s, err
+}
+
+const (
+	// clockSlack is how far our clock and that of the provider may differ.
+	clockSlack = 10 * time.Minute
+	// maxPages bounds a list that is read in one go.
+	maxPages = 200
+)
+
+// findPage looks for the page of a session among those that the provider has made since.
+func findPage(ctx context.Context, client providers.Payments, s paymentsdb.Session, installation string) (providers.PaymentSession, bool, error) {
+	q := providers.PaymentQuery{From: s.CreatedAt.Add(-clockSlack)}
+	for range maxPages {
+		list, err := client.Sessions(ctx, q)
+		if err != nil {
+			return providers.PaymentSession{}, false, err
+		}
+		for _, page := range list.Items {
+			if page.Reference == s.ID && page.Installation == installation {
+				return page, true, nil
+			}
+		}
+		if !list.More || len(list.Items) == 0 {
+			return providers.PaymentSession{}, false, nil
+		}
+		q.Before = list.Items[len(list.Items)-1].ID
+	}
+	return providers.PaymentSession{}, false, fmt.Errorf("the provider has made over %d pages since payment session %s", maxPages*100, s.ID)
+}
+
+func observed(p providers.PaymentSession) payments.Observed {
+	return payments.Observed{
+		PageID: p.ID, Complete: p.Status == providers.SessionComplete, Expired: p.Status == providers.SessionExpired, Paid: p.Paid, AmountMinor: p.Amount,
+		Currency: p.Currency, Reference: p.Reference, Installation: p.Installation, PaymentID: p.PaymentID, URL: p.URL, Live: p.Live,
+	}
+}
+
+// Fulfil compares a session with the payment provider and does what follows: it credits it when it is
+// paid, once, and books refunds that were made meanwhile. It returns the session as it is then.
+func (y *Syncer) Fulfil(ctx context.Context, id string) (paymentsdb.Session, error) {
+	s, err := paymentsdb.Get(ctx, y.Store, id)
+	if err != nil || s.StripeCheckoutSessionID == nil || s.Live != y.Policy.Live || lifecycle.Payment.Terminal(s.Status) {
+		return s, err
+	}
+	client, control, err := y.open(ctx)
+	if err != nil {
+		return s, err
+	}
+	page, err := client.Session(ctx, *s.StripeCheckoutSessionID)
+	if err != nil {
+		return s, err
+	}
+	return y.fulfil(ctx, client, s.ID, page, control.Installation)
+}
+
+// open returns a client and who this installation is.
+func (y *Syncer) open(ctx context.Context) (providers.Payments, paymentsdb.Control, error) {
+	if !y.Policy.Enabled {
+		return nil, paymentsdb.Control{}, payments.ErrOff
+	}
+	control, err := paymentsdb.ReadControl(ctx, y.Store)
+	if err != nil {
+		return nil, control, err
+	}
+	client, err := y.Connect(ctx)
+	return client, control, err
+}
+
+func (y *Syncer) follow(ctx context.Context, id string, page providers.PaymentSession, installation string) (s paymentsdb.Session, err error) {
+	err = y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
+		s, err = payments.Follow(ctx, tx, id, observed(page), installation, payments.Actor)
+		return err
+	})
+	return s, err
+}
+
+// fulfil does what follows from a page that was just read. What is known of the page is committed
+// before the credit, so that a credit that fails leaves the session in checkout_completed.
+func (y *Syncer) fulfil(ctx context.Context, client providers.Payments, id string, page providers.PaymentSession, installation string) (paymentsdb.Session, error) {
+	s, err := y.follow(ctx, id, page, installation)
+	if err != nil || s.Status != lifecycle.PaymentCheckoutCompleted || s.PaymentStatus != lifecycle.PaidFull {
+		return s, err
+	}
+	refunds, err := readRefunds(ctx, client, s)
+	if err != nil {
+		return s, err
+	}
+	credit := func(tx *db.Tx) (err error) {
+		if s, err = payments.Credit(ctx, tx, id, payments.Actor); err != nil {
+			return err
+		}
+		for _, r := range refunds {
+			if _, err := payments.FollowRefund(ctx, tx, id, r, payments.Actor); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	failed := y.Store.Tx(ctx, credit)
+	if failed == nil {
+		return paymentsdb.Get(ctx, y.Store, id)
+	}
+	err = y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
+		s, err = payments.FailCredit(ctx, tx, y.Policy, id, failed.Error(), payments.Actor)
+		return err
+	})
+	if s.Status == lifecycle.PaymentFailedReconcile {
+		return s, err
+	}
+	return s, errors.Join(fmt.Errorf("credit payment session %s: %w", id, failed), err)
+}
+
+func readRefunds(ctx context.Context, client providers.Payments, s paymentsdb.Session) ([]payments.ObservedRefund, error) {
+	if s.StripePaymentIntentID == nil {
+		return nil, nil
+	}
+	var out []payments.ObservedRefund
+	q := providers.PaymentQuery{}
+	for range maxPages {
+		list, err := client.Refunds(ctx, *s.StripePaymentIntentID, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range list.Items {
+			out = append(out, observedRefund(r))
+		}
+		if !list.More || len(list.Items) == 0 {
+			return out, nil
+		}
+		q.Before = list.Items[len(list.Items)-1].ID
+	}
+	return nil, fmt.Errorf("payment session %s has too many refunds", s.ID)
+}
+
+func observedRefund(r providers.PaymentRefund) payments.ObservedRefund {
+	return payments.ObservedRefund{
+		ID: r.ID, Failed: r.Status == providers.RefundFailed || r.Status == providers.RefundCanceled, Succeeded: r.Status == providers.RefundSucceeded,
+		AmountMinor: r.Amount, Currency: r.Currency, Reference: r.Reference,
+	}
+}
+
+// Show returns a session for somebody who waits for it: it is compared with the payment provider first
+// when that may change it, every few seconds at most. What the provider does not answer is logged, and
+// the session is returned as it is stored.
+func (y *Syncer) Show(ctx context.Context, id string) (paymentsdb.Session, error) {
+	s, err := paymentsdb.Get(ctx, y.Store, id)
+	isOpen := s.Status == lifecycle.PaymentInitiated || s.Status == lifecycle.PaymentCheckoutCompleted
+	if err != nil || !isOpen || s.StripeCheckoutSessionID == nil || !y.Policy.Enabled {
+		return s, err
+	}
+	if due, err := paymentsdb.TakeLook(ctx, y.Store, id, lookEvery); err != nil || !due {
+		return s, err
+	}
+	fulfilled, err := y.Fulfil(ctx, id)
+	if err != nil {
+		y.Log.WarnContext(ctx, "payments: a session was not compared with the payment provider", "session", id, "error", err)
+		return paymentsdb.Get(ctx, y.Store, id)
+	}
+	return fulfilled, nil
+}

@@ -1,0 +1,68 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	paymentsact "github.com/slipway-cloud/slipway/activities/payments"
+	"github.com/slipway-cloud/slipway/intent/payments"
+	"github.com/slipway-cloud/slipway/internal/config"
+	"github.com/slipway-cloud/slipway/internal/paymentsync"
+	"github.com/slipway-cloud/slipway/internal/temporalx"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/providers/stripe"
+)
+
+// PaymentPolicy returns what the settings say of payments.
+func PaymentPolicy(c config.Config) payments.Policy {
+	p := c.Payment
+	return payments.Policy{
+		Enabled: p.Enabled(), Live: p.StripeLive, SessionTTL: p.SessionTTL(), CreditMaxAttempts: p.CreditMaxAttempts, MinAmount: int64(p.MinAmount),
+		MaxAmount: int64(p.MaxAmount), SessionsPerHour: p.SessionsPerHour, RedirectHosts: p.Hosts(c.API.PublicURL),
+	}
+}
+
+// clientLife is how long a client of the payment provider is used: a rotated key is used after that.
+const clientLife = time.Minute
+
+// paymentClient keeps a client of the payment provider for a while, with its connections.
+type paymentClient struct {
+	connect func(context.Context) (providers.Payments, error)
+	mu      sync.Mutex
+	client  providers.Payments
+	until   time.Time
+}
+
+func (p *paymentClient) get(ctx context.Context) (providers.Payments, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.client != nil && time.Now().Before(p.until) {
+		return p.client, nil
+	}
+	client, err := p.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.client, p.until = client, time.Now().Add(clientLife)
+	return client, nil
+}
+
+// Payments returns what keeps payments in step with the payment provider.
+func (a *App) Payments() *paymentsync.Syncer {
+	p := a.Config.Payment
+	client := &paymentClient{connect: func(ctx context.Context) (providers.Payments, error) {
+		return stripe.Opener{}.Connect(ctx, a.Secrets, stripe.Settings{URL: p.StripeURL, KeyRef: p.StripeKeyRef, Live: p.StripeLive})
+	}}
+	return &paymentsync.Syncer{Store: a.Store, Connect: client.get, Policy: PaymentPolicy(a.Config), Log: a.Log}
+}
+
+// PaymentPasses is the Schedule that compares payments with the payment provider.
+func (a *App) PaymentPasses() temporalx.PaymentPasses {
+	return temporalx.PaymentPasses{Client: a.Maintenance, Former: a.formerSchedules(), TaskQueue: a.Config.Temporal.TaskQueue}
+}
+
+// paymentActivities compare payments with the payment provider.
+func (a *App) paymentActivities() *paymentsact.Activities {
+	return &paymentsact.Activities{Sync: a.Payments(), Log: a.Log}
+}
