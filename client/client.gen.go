@@ -552,7 +552,9 @@ type AcceptDrivesRequest struct {
 
 // AccountLedgerLine defines model for AccountLedgerLine.
 type AccountLedgerLine struct {
-	Actor        string `json:"actor,omitempty"`
+	Actor string `json:"actor,omitempty"`
+
+	// AllocationID Left out where a charge is for several; the statement and the usage tell them apart
 	AllocationID string `json:"allocation_id,omitempty"`
 
 	// AmountMinor What the balance gained; a charge is negative
@@ -1912,6 +1914,7 @@ type Key struct {
 
 // LedgerLine defines model for LedgerLine.
 type LedgerLine struct {
+	// AllocationID Left out where a charge is for several; the statement and the usage tell them apart
 	AllocationID string `json:"allocation_id,omitempty"`
 
 	// AmountMinor What the balance gained; a charge is negative
@@ -3717,9 +3720,11 @@ type StatementLine struct {
 	FirstAt time.Time `json:"first_at,omitempty"`
 
 	// Kind usage, adjustment and others
-	Kind         string    `json:"kind,omitempty"`
-	LastAt       time.Time `json:"last_at,omitempty"`
-	Transactions int64     `json:"transactions,omitempty"`
+	Kind   string    `json:"kind,omitempty"`
+	LastAt time.Time `json:"last_at,omitempty"`
+
+	// Transactions How often something was posted; of usage, how many times were charged
+	Transactions int64 `json:"transactions,omitempty"`
 }
 
 // StepResult defines model for StepResult.

@@ -183,8 +183,7 @@ func (s *server) getNode(ctx context.Context, in *NodePath) (*op.Versioned[Node]
 	}
 	view := overviewOf(row)
 	if row.Node.Lifecycle != lifecycle.NodePXE.Lifecycle {
-		err := addOccupants(ctx, s.store, &view)
-		return op.WithVersion(view.Version, view), err
+		return op.WithVersion(view.Version, view), nil
 	}
 	// What a PXE node has besides is of the same moment.
 	err = s.store.ReadTx(ctx, func(tx *db.Tx) error {
@@ -192,9 +191,6 @@ func (s *server) getNode(ctx context.Context, in *NodePath) (*op.Versioned[Node]
 			return err
 		}
 		view = overviewOf(row)
-		if err := addOccupants(ctx, tx, &view); err != nil {
-			return err
-		}
 		return addPXE(ctx, tx, &view)
 	})
 	if err != nil {
@@ -209,7 +205,7 @@ func overviewOf(row db.NodeOverview) Node {
 	if m, known := lifecycle.NodeMachine(n.Lifecycle); known {
 		view.AllowedStates = m.Reachable(n.Status)
 	}
-	view.BMCID, view.LiveJobID = row.BMCID, row.LiveJobID
+	view.BMCID, view.LiveJobID, view.AllocationID = row.BMCID, row.LiveJobID, row.AllocationID
 	busy := view.LiveJobID != ""
 	view.AllowedActions, view.AllowedDecommissions = nodeaction.Allowed(n, busy), decommission.AllowedModes(n, busy)
 	view.ActionNeeds = lifecycle.NodeActionNeeds(view.AllowedActions)

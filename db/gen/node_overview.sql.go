@@ -16,6 +16,7 @@ const nodeOverviews = `-- name: NodeOverviews :many
 SELECT n.id, n.lifecycle, n.status, n.hostname, n.site_id, n.sku_id, n.profile_id, n.serial, n.hardware_uuid, n.macs, n.maas_system_id, n.maas_create_intent, n.ssh_host_key, n.ssh_address, n.ip_addresses, n.simulated, n.labels, n.allocation_id, n.install_attempts, n.last_install_error, n.state_changed_at, n.version, n.created_at, n.updated_at, n.site_ref, n.tenant_left_at, coalesce(b.id, '')::text AS bmc_id,
     coalesce((SELECT j.id FROM jobs j WHERE j.node_id = n.id
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')), '')::text AS live_job_id,
+    coalesce((SELECT a.id FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL), '')::text AS allocation_id,
     (h.node_id IS NOT NULL)::boolean AS heard, coalesce(h.boot_id, '')::text AS boot_id, coalesce(h.agent_version, '')::text AS agent_version,
     coalesce(h.address, '')::text AS address, coalesce(h.received_at, n.created_at)::timestamptz AS received_at, h.report, h.reported_at,
     coalesce(h.unhealthy, '{}')::text[] AS unhealthy
@@ -29,6 +30,7 @@ type NodeOverviewsRow struct {
 	Node         Node
 	BMCID        string
 	LiveJobID    string
+	AllocationID string
 	Heard        bool
 	BootID       string
 	AgentVersion string
@@ -39,7 +41,7 @@ type NodeOverviewsRow struct {
 	Unhealthy    []string
 }
 
-// Nodes with their live job, their BMC and the last heartbeat of their agent: what GET shows of one, in one query.
+// Nodes with their live job, their occupant, their BMC and the last heartbeat of their agent: what GET shows of one, in one query.
 func (q *Queries) NodeOverviews(ctx context.Context, ids []string) ([]NodeOverviewsRow, error) {
 	rows, err := q.db.Query(ctx, nodeOverviews, ids)
 	if err != nil {
@@ -78,6 +80,7 @@ func (q *Queries) NodeOverviews(ctx context.Context, ids []string) ([]NodeOvervi
 			&i.Node.TenantLeftAt,
 			&i.BMCID,
 			&i.LiveJobID,
+			&i.AllocationID,
 			&i.Heard,
 			&i.BootID,
 			&i.AgentVersion,
