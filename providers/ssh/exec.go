@@ -60,17 +60,11 @@ func (r *Runner) exec(ctx context.Context, t providers.SSHTarget, c providers.Re
 
 	f := &follower{cmd: cmd, dir: r.stateDir, from: c.From, known: known, sink: sink}
 	followed := make(chan error, 1)
-	go func() {
-		err := f.follow(ctx, client)
-		if errors.Is(err, errSink) {
-			_ = client.Close() // ends the wait for the command, not the command
-		}
-		followed <- err
-	}()
+	go func() { followed <- f.follow(ctx, client) }()
 	ended, err := r.await(ctx, client, cmd)
 	if err != nil {
 		cancel()
-		if ferr := <-followed; errors.Is(ferr, errSink) {
+		if ferr := <-followed; errors.Is(ferr, errSink) || providers.IsKind(ferr, providers.KindTooBig) {
 			return providers.RemoteResult{}, ferr
 		}
 		return providers.RemoteResult{}, err
@@ -123,6 +117,8 @@ type follower struct {
 
 // follow sends the output to the sink until the operation has ended and all of it is sent.
 func (f *follower) follow(ctx context.Context, client *ssh.Client) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	ch, reqs, err := client.OpenChannel("session", nil)
 	if err != nil {
 		return f.lost(err)
@@ -145,9 +141,17 @@ func (f *follower) follow(ctx context.Context, client *ssh.Client) error {
 	go func() { ends <- f.read(ctx, ch, providers.StreamStdout, f.from.Stdout) }()
 	go func() { ends <- f.read(ctx, ch.Stderr(), providers.StreamStderr, f.from.Stderr) }()
 	for range 2 {
-		if err := <-ends; err != nil {
-			return err
+		// Both have ended before this returns: the sink is not called afterwards. A closed session alone
+		// would wait for the machine; without the connection the wait for the command ends too, and the
+		// command goes on.
+		if end := <-ends; end != nil && err == nil {
+			err = end
+			cancel()
+			_ = client.Close()
 		}
+	}
+	if err != nil {
+		return err
 	}
 	if end := <-status; !end.known || end.code != 0 {
 		return f.lost(nil)

@@ -202,8 +202,9 @@ func TestExec_ASinkThatBlocksDoesNotHoldTheScript(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "done")
 	ended := make(chan error, 1)
 	var calls atomic.Int32
+	c := remote("op", "head -c 9000000 /dev/zero\n: >'"+file+"'")
 	go func() {
-		_, err := n.runner().Exec(ctx, providers.MachineTarget{SSH: n.SSHTarget}, remote("op", "head -c 9000000 /dev/zero\n: >'"+file+"'"),
+		_, err := n.runner().Exec(ctx, providers.MachineTarget{SSH: n.SSHTarget}, c,
 			func(ctx context.Context, _ providers.OutputChunk) error {
 				calls.Add(1)
 				<-ctx.Done()
@@ -215,6 +216,9 @@ func TestExec_ASinkThatBlocksDoesNotHoldTheScript(t *testing.T) {
 	cancel()
 	require.Error(t, <-ended)
 	require.LessOrEqual(t, calls.Load(), int32(2), "one chunk of each stream")
+	res, err := n.runner().Exec(t.Context(), providers.MachineTarget{SSH: n.SSHTarget}, c, discard)
+	require.NoError(t, err)
+	require.Zero(t, res.ExitCode)
 }
 
 // signed returns the target with a certificate that ca has signed.

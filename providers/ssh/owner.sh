@@ -16,4 +16,3 @@ owner_alive() {
     read -r pid start at <"$dir/owner" &&
         [ "$at" = "$boot" ] && [ "$(started "$pid" 2>/dev/null)" = "$start" ]
 }
-
