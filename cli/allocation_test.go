@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -99,6 +100,31 @@ func TestAllocations(t *testing.T) {
 	require.Contains(t, w.run("", "allocation", "force-release", id).exits(cli.ExitUsage).err, "reason")
 	require.Contains(t, run("allocation", "force-release", id).exits(cli.ExitRefused).err, "whose release failed")
 	require.Contains(t, run("allocation", "remove-assignment", id).exits(cli.ExitRefused).err, "only the assignment of one that is being released")
+}
+
+// TestAllocation_SetKeys replaces the keys of an active allocation, which shows the former one until
+// the node was seen to refuse it.
+func TestAllocation_SetKeys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.env["SLIPWAY_SERVER"], w.env["SLIPWAY_TOKEN"] = w.url, w.token("admin")
+	a := dbtest.Occupy(t, w.store, dbtest.Node(t, w.store, dbtest.Active()).ID)
+	w.addKey(a.ProjectID)
+	keys, err := tenancydb.ListKeysOf(t.Context(), w.store, a.ProjectID)
+	require.NoError(t, err)
+	former, other := keys[0], keys[1]
+	if former.Fingerprint != dbtest.KeyFingerprint {
+		former, other = other, former
+	}
+	set := []string{"allocation", "set-keys", a.ID, "--key", other.ID}
+	require.Contains(t, w.run("", "allocation", "set-keys", a.ID).exits(cli.ExitUsage).err, "key")
+	require.Contains(t, w.run("", append(slices.Clone(set), "--key", "laptop", "--reason", "ticket 4711")...).exits(cli.ExitUsage).err, "give ids of its SSH keys, key_...")
+	require.NotContains(t, w.run("", "allocation", "show", a.ID, "--reason", "ticket 4711").exits(0).out, "withdrawn")
+	out := w.run("", append(set, "--reason", "ticket 4711")...).exits(0).out
+	require.Regexp(t, `keys +`+regexp.QuoteMeta(other.Fingerprint), out)
+	require.Regexp(t, `withdrawn, not proven +`+regexp.QuoteMeta(former.Fingerprint), out)
+	require.NoError(t, allocationdb.RecordKey(t.Context(), w.store, a.ID, former.Fingerprint, false))
+	require.NotContains(t, w.run("", "allocation", "show", a.ID, "--reason", "ticket 4711").exits(0).out, former.Fingerprint)
 }
 
 // TestAllocation_RefusalsSayWhatToDo gives wrong inputs to command and server. Nothing is written.
@@ -220,6 +246,7 @@ func TestAllocation_WrongInputs(t *testing.T) {
 		"KEY=VALUE, not \"a b\"":                {"list", "--tag", "a b"},
 		"\"train\" is not the id of an alloc":   {"show", "train"},
 		"\"../projects\" is not the id":         {"release", "../projects"},
+		"\"node_2\" is not the id":              {"set-keys", "node_2", "--key", "key_1"},
 		"\"node_1\" is not the id":              {"force-release", "node_1", "--reason", "x"},
 		"slipway allocation list shows them":    {"remove-assignment", "gpu-01", "--reason", "x"},
 		"--expires-in must be more than 0":      {"create", "sku_1", "--expires-in", "0s"},

@@ -10,10 +10,10 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// AllocationJobs are the sets of the two jobs of an allocation, for tenants who are root on their
-// nodes and for tenants who are not.
+// AllocationJobs are the sets of the jobs of an allocation, for tenants who are root on their nodes and
+// for tenants who are not.
 func AllocationJobs() []*ScenarioSet {
-	return []*ScenarioSet{allocationProvision(), allocationRelease()}
+	return []*ScenarioSet{allocationProvision(), allocationRelease(), allocationKeys()}
 }
 
 func allocationProvision() *ScenarioSet {

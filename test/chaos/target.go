@@ -49,7 +49,8 @@ type Target struct {
 
 	shared, sku db.SKU // whose tenants are not root; that of the case
 	tenant      *stack.Tenant
-	allocation  string // of the tenant
+	former      *stack.Tenant // a member whose key ends
+	allocation  string        // of the tenant
 	watched     *accessWatch
 
 	mu        sync.Mutex

@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// allocationJobs are the jobs that give a node to a tenant and take it back.
+// allocationJobs are the jobs that give a node to a tenant, change his keys and take it back.
 func allocationJobs() []scriptedJob {
 	return []scriptedJob{
 		{
@@ -29,7 +29,47 @@ func allocationJobs() []scriptedJob {
 			asks: [3]counts{{Activities: 34, Local: 14, Timers: 11, Upserts: 6}, {Activities: 35, Local: 17, Timers: 12, Upserts: 8, Updates: 1},
 				{Activities: 33, Local: 14, Timers: 9, Upserts: 8, Updates: 1}},
 		},
+		{
+			kind: contract.KindAllocationKeys, last: "OfferKeys", start: startKeys, givesUp: true, answers: keysAnswers(),
+			asks: [3]counts{{Activities: 13, Local: 6, Timers: 3, Upserts: 4}, {}, {Activities: 11, Local: 8, Timers: 4, Upserts: 4}},
+		},
 	}
+}
+
+func keysAnswers() answers {
+	return answers{
+		"ObserveMachine": contract.MachineFacts{SystemID: "abc", Status: "Deployed", IPs: []string{"127.0.0.1"}},
+		"LoadNodeConfig": contract.DecommissionConfig{Profile: spec.ProfileSpec{}.WithDefaults()},
+		"RunTask":        lifecycle.TaskResult{OK: true},
+		"OfferKeys":      accessact.OfferedKeys{Done: true},
+	}
+}
+
+// startKeys ends the key of the allocation that occupies a node, and tells the activities of another
+// one that is in force.
+func startKeys(t *testing.T, p *play, a answers) {
+	t.Helper()
+	n := inService(t, p.rig)
+	store := p.rig.Store
+	row, err := dbtest.OccupyNode(t.Context(), store, n.ID)
+	require.NoError(t, err)
+	a["ReadAllocation"] = contract.AllocationFacts{
+		Status: lifecycle.AllocationActive, NodeID: n.ID, SiteID: n.SiteID, TenantRoot: true,
+		Keys:   []contract.AllocationKey{{Fingerprint: "SHA256:other", PublicKey: "ssh-ed25519 AAAA"}},
+		Former: []contract.AllocationKey{{Fingerprint: dbtest.KeyFingerprint, PublicKey: dbtest.Key}},
+	}
+	a["ReadNodeFacts"] = contract.DecommissionFacts{Status: lifecycle.NodeActive, AllocationID: row.ID, Agent: contract.AgentAlive, SystemID: "abc", Hostname: n.Hostname}
+	_, err = store.DBTX().Exec(t.Context(), "DELETE FROM project_ssh_keys WHERE project_id = $1", row.ProjectID)
+	require.NoError(t, err)
+	require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error {
+		c, err := allocation.Continue(t.Context(), tx, row.ID)
+		if err != nil {
+			return err
+		}
+		p.job = c.Job.ID
+		return nil
+	}))
+	p.started(t, contract.JobWorkflowID(contract.KindAllocationKeys, p.job))
 }
 
 func provisionAnswers() answers {
