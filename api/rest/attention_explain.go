@@ -35,6 +35,7 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionTenantLeft:      explainTenant,
 		db.AttentionEventNotSent:    explainEvents,
 		db.AttentionAuditBroken:     explainAudit,
+		db.AttentionAuditSilent:     explainAuditSilence,
 		db.AttentionRestore:         explainRestore,
 		db.AttentionClockDisagrees:  explainBilling("Set the clocks right by NTP. Nothing is lost: the next tick charges the whole time."),
 		db.AttentionEnforcement: explainBilling("Look at the prices and the charges of the last hour. Give back by adjustments what was charged wrongly, then let the releases go on; " +
@@ -47,6 +48,11 @@ func explanations() map[string]func(*Attention) {
 // explainBilling says what to do about money.
 func explainBilling(next string) func(*Attention) {
 	return func(a *Attention) { a.NextAction, a.Runbook = next, "docs/billing-rules.md#what-requires-an-operator" }
+}
+
+func explainAuditSilence(a *Attention) {
+	a.NextAction = "See in the workers' logs why the verification stops there (audit log not verified); it goes on by itself while a worker runs and the database answers."
+	a.Runbook = "docs/operations.md#verifying-the-audit-log"
 }
 
 func explainParked(a *Attention) {
