@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -68,9 +69,34 @@ func (a *app) balanceCommand() *cobra.Command {
 	return cmd
 }
 
+// printAmounts prints a list whose amounts are in the currency of a project's balance, which says how
+// many digits its minor unit has.
+func (a *app) printAmounts(ctx context.Context, project, reason string, raw []byte, columns []string) error {
+	r, err := untyped(a.api.GetBalance(ctx, project, nil, client.Because(reason)))
+	if err != nil {
+		return err
+	}
+	var b balance
+	var list struct {
+		Data []map[string]any `json:"data"`
+	}
+	if err := errors.Join(json.Unmarshal(r.raw, &b), json.Unmarshal(raw, &list)); err != nil {
+		return err
+	}
+	for _, row := range list.Data {
+		if row["currency"] == b.Currency {
+			row["exponent"] = b.Exponent
+		}
+	}
+	if raw, err = json.Marshal(list); err != nil {
+		return err
+	}
+	return a.printRows(raw, columns)
+}
+
 func (a *app) ledgerCommand() *cobra.Command {
 	return a.projectCommandOf(projectAction{
-		use: "ledger PROJECT", short: "List what a project was charged and credited, newest first, in minor units", list: allOf(a.api.ListLedger),
+		use: "ledger PROJECT", short: "List what a project was charged and credited, newest first", list: allOf(a.api.ListLedger), amounts: true,
 		columns: []string{"posted_at", "kind", "amount_minor", "currency", "allocation_id", "effective_at", "reason"},
 	})
 }
@@ -78,7 +104,7 @@ func (a *app) ledgerCommand() *cobra.Command {
 func (a *app) usageCommand() *cobra.Command {
 	var days bool
 	var from, to, reason string
-	cmd := &cobra.Command{Use: "usage PROJECT", Short: "List what the allocations of a project use and cost, in minor units", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "usage PROJECT", Short: "List what the allocations of a project use and cost", Args: cobra.ExactArgs(1)}
 	reasonFlag(cmd, &reason)
 	cmd.Flags().BoolVar(&days, "days", false, "what each allocation cost on each day")
 	cmd.Flags().StringVar(&from, "from", "", "with --days: the first day, as 2026-11-01")
@@ -90,7 +116,7 @@ func (a *app) usageCommand() *cobra.Command {
 				return err
 			}
 			columns := []string{"allocation_id", "segment", "rate_minor_per_hour", "start_time", "end_time", "last_billed_at", "cost_minor", "currency"}
-			return a.show(raw, func() error { return a.printRows(raw, columns) })
+			return a.show(raw, func() error { return a.printAmounts(cmd.Context(), args[0], reason, raw, columns) })
 		}
 		period := client.ListUsageDaysParams{From: optional[string](from), To: optional[string](to)}
 		r, err := untyped(a.api.ListUsageDays(cmd.Context(), args[0], &period, client.Because(reason)))
@@ -98,7 +124,7 @@ func (a *app) usageCommand() *cobra.Command {
 			return err
 		}
 		return a.show(r.raw, func() error {
-			return a.printRows(r.raw, []string{"day", "allocation_id", "seconds", "cost_minor", "currency"})
+			return a.printAmounts(cmd.Context(), args[0], reason, r.raw, []string{"day", "allocation_id", "seconds", "cost_minor", "currency"})
 		})
 	})
 	return cmd

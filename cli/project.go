@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-cloud/slipway/client"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // projectAction is one command on a project. It has send or list.
@@ -21,6 +22,7 @@ type projectAction struct {
 	send    func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error)
 	list    func(project string, because client.RequestEditorFn) lister
 	columns []string // of a list, or of what is shown
+	amounts bool     // of a list, in the currency of the project's balance
 	flags   func(*cobra.Command)
 }
 
@@ -39,7 +41,12 @@ func (a *app) projectCommandOf(p projectAction) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(raw, func() error { return a.printRows(raw, p.columns) })
+			return a.show(raw, func() error {
+				if p.amounts {
+					return a.printAmounts(cmd.Context(), args[0], reason, raw, p.columns)
+				}
+				return a.printRows(raw, p.columns)
+			})
 		}
 		r, err := p.send(cmd.Context(), args[0], args[1:], because)
 		if err != nil || len(r.raw) == 0 {
@@ -63,23 +70,43 @@ func (a *app) printRows(raw []byte, columns []string) error {
 		}
 		var pairs []any
 		for _, c := range columns {
-			pairs = append(pairs, c, cell(one[c]))
+			name, value := column(one, c)
+			pairs = append(pairs, name, value)
 		}
 		return a.fields(pairs...)
 	}
 	header := make([]string, 0, len(columns))
 	for _, c := range columns {
+		if len(list.Data) > 0 {
+			c, _ = column(list.Data[0], c)
+		}
 		header = append(header, strings.ToUpper(strings.ReplaceAll(c, "_", " ")))
 	}
 	t := a.table(header...)
 	for _, row := range list.Data {
 		cells := make([]any, 0, len(columns))
 		for _, c := range columns {
-			cells = append(cells, orDash(cell(row[c])))
+			_, value := column(row, c)
+			cells = append(cells, orDash(value))
 		}
 		t.row(cells...)
 	}
 	return t.flush()
+}
+
+// column returns the name and the text of a field. An amount of minor units is written in whole units
+// where the row says how many digits these have.
+func column(row map[string]any, name string) (title, text string) {
+	digits, known := row["exponent"].(float64)
+	minor, isAmount := row[name].(float64)
+	if !known || !strings.Contains(name, "_minor") {
+		return name, cell(row[name])
+	}
+	title = strings.Replace(name, "_minor", "", 1)
+	if !isAmount {
+		return title, cell(row[name])
+	}
+	return title, lifecycle.FormatMinor(int64(minor), int(digits))
 }
 
 func cell(v any) string {

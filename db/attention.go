@@ -35,6 +35,7 @@ const (
 	AttentionInstallFailed   = "install_failed"            // a PXE node's installation failed three times, or what its job boots did
 	AttentionDiscoveryFull   = "discovery_full"            // soon no new PXE node can be registered
 	AttentionAuditBroken     = "audit_broken"              // the audit log of a resource was altered
+	AttentionAuditSilent     = "audit_silent"              // the audit log was not verified whole for a day
 	AttentionTenantLeft      = "tenant_left"               // a tenant left a node, and nothing proves it clean
 	AttentionRestore         = "restore_unconfirmed"       // nodes have not agreed with a restored database about who is on them
 	AttentionClockDisagrees  = "clock_disagrees"           // nothing is charged, since the clocks disagree
@@ -55,7 +56,7 @@ func AttentionKinds() []string {
 		AttentionBMCLoginBlocked, AttentionBMCPinPending, AttentionAgentLocked, AttentionAgentEnds, AttentionAgentAdopted, AttentionAgentRefused,
 		AttentionTaskUncertain, AttentionSweeper, AttentionDrift, AttentionReconcile, AttentionInstallFailed,
 		AttentionDiscoveryFull, AttentionHardwareWanted, AttentionAgentSilent, AttentionTenantLeft, AttentionEventNotSent,
-		AttentionAuditBroken, AttentionRestore,
+		AttentionAuditBroken, AttentionAuditSilent, AttentionRestore,
 		AttentionClockDisagrees, AttentionEnforcement, AttentionAccountAside, AttentionBillingSilent, AttentionKeys,
 		AttentionPayment, AttentionPaymentDiffers, AttentionPaymentDispute, AttentionPaymentsSilent,
 	}

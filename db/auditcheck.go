@@ -35,12 +35,22 @@ func (s statements) AuditCheck(ctx context.Context) (AuditCheck, error) {
 	return row, MapError("read the verification of the audit log", err)
 }
 
-// CheckNextChains verifies the next chains of the round over all of them and stores which are
-// broken. It returns the broken ones, and how many it verified: 0 when another process is at it, or
-// when the last round ended less than every ago. It may be repeated.
-func (s *Store) CheckNextChains(ctx context.Context, every time.Duration, limit int) (checked int, broken []ChainCheck, err error) {
-	err = s.Tx(ctx, func(tx *Tx) error {
-		checked, broken = 0, nil
+// AuditStep is what one step of the background verification has done: how many chains it came to the
+// end of, which of them are broken, and whether the round goes on.
+type AuditStep struct {
+	Checked int
+	Broken  []ChainCheck
+	More    bool
+}
+
+// CheckNextChains verifies the next chains of the round over all of them, at most limit chains and
+// about as many rows as rows says, and stores which are broken. A chain with more rows is verified in
+// parts: its place is kept, and the next step goes on there. It does nothing when another process is
+// at it, or when the last round ended less than every ago. It may be repeated.
+func (s *Store) CheckNextChains(ctx context.Context, every time.Duration, limit, rows int) (AuditStep, error) {
+	var step AuditStep
+	err := s.Tx(ctx, func(tx *Tx) error {
+		step = AuditStep{}
 		place, err := tx.q.LockAuditCheck(ctx, every.Seconds())
 		if errors.Is(MapError("", err), ErrNotFound) {
 			return nil
@@ -48,30 +58,84 @@ func (s *Store) CheckNextChains(ctx context.Context, every time.Duration, limit 
 		if err != nil {
 			return MapError("lock the verification of the audit log", err)
 		}
-		rows, err := tx.VerifyAuditChains(ctx, Chain{ResourceKind: place.AfterKind, ResourceID: place.AfterID}, limit)
+		chains, err := tx.q.NextAuditChains(ctx, gen.NextAuditChainsParams{AfterKind: place.AfterKind, AfterID: place.AfterID, MaxRows: PageLimit(limit)})
 		if err != nil {
-			return err
+			return MapError("list audit chains", err)
 		}
-		var whole gen.DeleteAuditBreaksParams
-		for _, r := range rows {
-			if r.BrokenSeq == 0 {
-				whole.ResourceKinds, whole.ResourceIds = append(whole.ResourceKinds, r.ResourceKind), append(whole.ResourceIds, r.ResourceID)
-				continue
+		next := gen.MoveAuditCheckParams{
+			Begun: place.AfterKind == "" && place.PartKind == "", AfterKind: place.AfterKind, AfterID: place.AfterID, PartHash: []byte{}, Finished: len(chains) < limit,
+		}
+		for _, c := range chains {
+			at := auditPart{Chain: Chain(c), hash: []byte{}}
+			if c.ResourceKind == place.PartKind && c.ResourceID == place.PartID {
+				at.seq, at.hash = place.PartSeq, place.PartHash
 			}
-			broken = append(broken, r)
-			if err := tx.q.PutAuditBreak(ctx, gen.PutAuditBreakParams(r)); err != nil {
-				return MapError("store a broken audit chain", err)
+			left, check, err := tx.verifyPart(ctx, at, rows)
+			if err != nil {
+				return err
+			}
+			if check == nil { // goes on here
+				next.PartKind, next.PartID, next.PartSeq, next.PartHash, next.Finished = c.ResourceKind, c.ResourceID, left.seq, left.hash, false
+				break
+			}
+			rows -= int(left.seq - at.seq)
+			step.Checked++
+			next.AfterKind, next.AfterID = c.ResourceKind, c.ResourceID
+			if check.BrokenSeq != 0 {
+				step.Broken = append(step.Broken, *check)
+			}
+			if err := tx.storeCheck(ctx, *check); err != nil {
+				return err
 			}
 		}
-		if err := tx.q.DeleteAuditBreaks(ctx, whole); err != nil {
-			return MapError("store whole audit chains", err)
+		if next.Finished {
+			next.AfterKind, next.AfterID = "", ""
 		}
-		checked = len(rows)
-		next := gen.MoveAuditCheckParams{Begun: place.AfterKind == "", Checked: int64(checked), Finished: checked < limit}
-		if !next.Finished {
-			next.AfterKind, next.AfterID = rows[checked-1].ResourceKind, rows[checked-1].ResourceID
-		}
+		next.Checked, step.More = int64(step.Checked), !next.Finished
 		return MapError("store the place of the verification", tx.q.MoveAuditCheck(ctx, next))
 	})
-	return checked, broken, err
+	return step, err
+}
+
+// auditPart is how far a chain is verified: to the row seq, with its hash.
+type auditPart struct {
+	Chain
+	seq  int64
+	hash []byte
+}
+
+// verifyPart verifies a chain from a place on. The check is nil when rows were spent before its end.
+func (tx *Tx) verifyPart(ctx context.Context, at auditPart, rows int) (auditPart, *ChainCheck, error) {
+	check := &ChainCheck{ResourceKind: at.ResourceKind, ResourceID: at.ResourceID}
+	if at.ResourceKind == ledgerChain { // its chains are parts of one size
+		broken, err := tx.q.VerifyChain(ctx, gen.VerifyChainParams{ResourceKind: at.ResourceKind, ResourceID: at.ResourceID})
+		check.BrokenSeq = broken
+		return at, check, MapError("verify a part of the ledger", err)
+	}
+	if rows <= 0 {
+		return at, nil, nil
+	}
+	p, err := tx.q.VerifyAuditPart(ctx, gen.VerifyAuditPartParams{
+		ResourceKind: at.ResourceKind, ResourceID: at.ResourceID, AfterSeq: at.seq, Previous: at.hash, MaxRows: rows,
+	})
+	if err != nil {
+		return at, nil, MapError("verify an audit chain", err)
+	}
+	at.seq, at.hash = p.Seq, p.Hash
+	if check.BrokenSeq = p.BrokenSeq; p.BrokenSeq == 0 && !p.Ended {
+		return at, nil, nil
+	}
+	return at, check, nil
+}
+
+// ledgerChain is the kind of the chains of the ledger.
+const ledgerChain = "ledger"
+
+func (tx *Tx) storeCheck(ctx context.Context, c ChainCheck) error {
+	if c.BrokenSeq != 0 {
+		return MapError("store a broken audit chain", tx.q.PutAuditBreak(ctx, gen.PutAuditBreakParams(c)))
+	}
+	return MapError("store a whole audit chain", tx.q.DeleteAuditBreaks(ctx, gen.DeleteAuditBreaksParams{
+		ResourceKinds: []string{c.ResourceKind}, ResourceIds: []string{c.ResourceID},
+	}))
 }

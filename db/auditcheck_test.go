@@ -22,10 +22,10 @@ func TestCheckNextChains_FindsChangedRow(t *testing.T) {
 	}
 	round := func() (broken []db.ChainCheck, steps int) {
 		for {
-			checked, found, err := s.CheckNextChains(t.Context(), 0, 2)
+			step, err := s.CheckNextChains(t.Context(), 0, 2, 1000)
 			require.NoError(t, err)
-			broken, steps = append(broken, found...), steps+1
-			if checked < 2 {
+			broken, steps = append(broken, step.Broken...), steps+1
+			if !step.More {
 				return broken, steps
 			}
 		}
@@ -60,18 +60,85 @@ func TestCheckNextChains_OneAtATime(t *testing.T) {
 	dbtest.Node(t, s, dbtest.Active())
 	exec(t, conn, "BEGIN")
 	exec(t, conn, "SELECT * FROM audit_checks FOR UPDATE")
-	checked, _, err := s.CheckNextChains(t.Context(), time.Hour, 1000)
+	step, err := s.CheckNextChains(t.Context(), time.Hour, 1000, 1000)
 	require.NoError(t, err)
-	require.Zero(t, checked)
+	require.Zero(t, step.Checked)
 	exec(t, conn, "ROLLBACK")
-	checked, _, err = s.CheckNextChains(t.Context(), time.Hour, 1000)
+	step, err = s.CheckNextChains(t.Context(), time.Hour, 1000, 1000)
 	require.NoError(t, err)
-	require.Positive(t, checked)
+	require.Positive(t, step.Checked)
 	at, err := s.AuditCheck(t.Context())
 	require.NoError(t, err)
 	require.NotNil(t, at.FinishedAt)
-	require.Equal(t, int64(checked), at.Checked)
-	checked, _, err = s.CheckNextChains(t.Context(), time.Hour, 1000)
+	require.Equal(t, int64(step.Checked), at.Checked)
+	step, err = s.CheckNextChains(t.Context(), time.Hour, 1000, 1000)
 	require.NoError(t, err)
-	require.Zero(t, checked)
+	require.Zero(t, step.Checked)
+}
+
+// TestCheckNextChains_LongChainInParts: a chain that is too long for one step is verified part by part,
+// with its place kept; what is changed before, at or after that place is found, and so is its end.
+func TestCheckNextChains_LongChainInParts(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.FreshDatabase(t)
+	s, conn := dbtest.Open(t, dsn), dbtest.Owner(t, dsn)
+	n := dbtest.Node(t, s, dbtest.Active())
+	const long = 23
+	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
+		for range long {
+			if err := tx.AppendAudit(t.Context(), db.Entry{ResourceKind: "node", ResourceID: n.ID, Kind: db.EntryAction, Name: "look", Actor: db.Actor{Owner: "admin", ID: "x"}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	round := func() (broken []int64, steps int) {
+		for {
+			step, err := s.CheckNextChains(t.Context(), 0, 100, 5)
+			require.NoError(t, err)
+			steps++
+			for _, b := range step.Broken {
+				require.Equal(t, n.ID, b.ResourceID)
+				broken = append(broken, b.BrokenSeq)
+			}
+			if !step.More {
+				return broken, steps
+			}
+			require.Less(t, steps, 100)
+		}
+	}
+	broken, steps := round()
+	require.Empty(t, broken)
+	require.Greater(t, steps, long/5)
+	exec(t, conn, "SET session_replication_role = replica") // no triggers
+	for _, seq := range []int64{1, 4, 5, 6, 7, 10, 11, long} {
+		exec(t, conn, "UPDATE audit_log SET comment = 'nothing happened' WHERE resource_id = $1 AND seq = $2", n.ID, seq)
+		broken, _ = round()
+		require.Equal(t, []int64{seq}, broken)
+		exec(t, conn, "UPDATE audit_log SET comment = NULL WHERE resource_id = $1 AND seq = $2", n.ID, seq)
+	}
+	broken, _ = round()
+	require.Empty(t, broken)
+	var last int64
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT max(seq) FROM audit_log WHERE resource_id = $1", n.ID).Scan(&last))
+	exec(t, conn, "DELETE FROM audit_log WHERE resource_id = $1 AND seq = $2", n.ID, last)
+	broken, _ = round()
+	require.Equal(t, []int64{last}, broken, "its end is missing")
+}
+
+// TestAuditSilent_RequiresOperator: a verification that has not come round for a day requires operator
+// action, whether or not it ever has.
+func TestAuditSilent_RequiresOperator(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	s, conn := dbtest.Open(t, dsn), dbtest.Owner(t, dsn)
+	listed := func() []db.Attention { return attention(t, s, db.AttentionFilter{Kind: db.AttentionAuditSilent}) }
+	require.Empty(t, listed())
+	exec(t, conn, "UPDATE audit_checks SET begun_at = now() - interval '25 hours', part_kind = 'node', part_id = 'node_1', part_seq = 7")
+	require.Len(t, listed(), 1)
+	require.Contains(t, listed()[0].Message, "stands at node node_1, row 7")
+	exec(t, conn, "UPDATE audit_checks SET finished_at = now() - interval '23 hours'")
+	require.Empty(t, listed())
+	exec(t, conn, "UPDATE audit_checks SET finished_at = now() - interval '25 hours'")
+	require.Len(t, listed(), 1)
 }

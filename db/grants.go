@@ -214,6 +214,7 @@ var functionCallers = map[string][]string{
 	"audit_ensure_partitions": {RoleApp},
 	"audit_row_hash":          {},
 	"audit_verify":            {RoleApp, RoleRead},
+	"audit_verify_part":       {RoleApp, RoleRead},
 	"event_epoch":             {RoleApp},
 	"bill_accounts":           {RoleApp},
 	"chain_verify":            {RoleApp, RoleRead},

@@ -35,6 +35,7 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionTenantLeft:      explainTenant,
 		db.AttentionEventNotSent:    explainEvents,
 		db.AttentionAuditBroken:     explainAudit,
+		db.AttentionAuditSilent:     explainAuditSilence,
 		db.AttentionRestore:         explainRestore,
 		db.AttentionClockDisagrees:  explainBilling("Set the clocks right by NTP. Nothing is lost: the next tick charges the whole time."),
 		db.AttentionEnforcement: explainBilling("Look at the prices and the charges of the last hour. Give back by adjustments what was charged wrongly, then let the releases go on; " +
@@ -67,6 +68,11 @@ func explainKeys(a *Attention) {
 // explainPayment says what to do about a payment.
 func explainPayment(next string) func(*Attention) {
 	return func(a *Attention) { a.NextAction, a.Runbook = next, "docs/runbooks/payment_mismatch.md" }
+}
+
+func explainAuditSilence(a *Attention) {
+	a.NextAction = "See in the workers' logs why the verification stops there (audit log not verified); it goes on by itself while a worker runs and the database answers."
+	a.Runbook = "docs/operations.md#verifying-the-audit-log"
 }
 
 func explainParked(a *Attention) {

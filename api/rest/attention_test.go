@@ -108,6 +108,7 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 		"INSERT INTO prices (id, sku_id, currency, rate_minor_per_hour, valid, set_by) VALUES ('prc_x', '"+dbtest.SKU(t, store).ID+"', 'USD', 1, tstzrange(now(), NULL), 'x')",
 		"INSERT INTO billing_accounts (id, name) VALUES ('acc_x', 'x')",
 		"INSERT INTO audit_breaks (resource_kind, resource_id, broken_seq) VALUES ('ledger', 'acc_x/prepaid/000000000000000', 7)",
+		"UPDATE audit_checks SET begun_at = now() - interval '2 days', finished_at = NULL",
 		"INSERT INTO restores DEFAULT VALUES",
 		"UPDATE account_balances SET set_aside_at = now(), set_aside_reason = 'out of range' WHERE billing_account_id = 'acc_x'",
 		"SET session_replication_role = replica",

@@ -293,32 +293,47 @@ func (q *Queries) LifecycleEdges(ctx context.Context) ([]LifecycleEdge, error) {
 }
 
 const lockAuditCheck = `-- name: LockAuditCheck :one
-SELECT after_kind, after_id FROM audit_checks
-WHERE after_kind <> '' OR finished_at IS NULL OR finished_at < now() - make_interval(secs => $1::double precision)
+SELECT after_kind, after_id, part_kind, part_id, part_seq, part_hash FROM audit_checks
+WHERE after_kind <> '' OR part_kind <> '' OR finished_at IS NULL OR finished_at < now() - make_interval(secs => $1::double precision)
 FOR UPDATE SKIP LOCKED
 `
 
 type LockAuditCheckRow struct {
 	AfterKind string
 	AfterID   string
+	PartKind  string
+	PartID    string
+	PartSeq   int64
+	PartHash  []byte
 }
 
 // No row: another process verifies now, or the last round ended not long ago.
 func (q *Queries) LockAuditCheck(ctx context.Context, everySeconds float64) (LockAuditCheckRow, error) {
 	row := q.db.QueryRow(ctx, lockAuditCheck, everySeconds)
 	var i LockAuditCheckRow
-	err := row.Scan(&i.AfterKind, &i.AfterID)
+	err := row.Scan(
+		&i.AfterKind,
+		&i.AfterID,
+		&i.PartKind,
+		&i.PartID,
+		&i.PartSeq,
+		&i.PartHash,
+	)
 	return i, err
 }
 
 const moveAuditCheck = `-- name: MoveAuditCheck :exec
-UPDATE audit_checks SET after_kind = $1, after_id = $2, checked = CASE WHEN $3::boolean THEN 0 ELSE checked END + $4::bigint,
-    finished_at = CASE WHEN $5::boolean THEN now() ELSE finished_at END
+UPDATE audit_checks SET after_kind = $1, after_id = $2, part_kind = $3, part_id = $4, part_seq = $5, part_hash = $6, checked = CASE WHEN $7::boolean THEN 0 ELSE checked END + $8::bigint,
+    finished_at = CASE WHEN $9::boolean THEN now() ELSE finished_at END
 `
 
 type MoveAuditCheckParams struct {
 	AfterKind string
 	AfterID   string
+	PartKind  string
+	PartID    string
+	PartSeq   int64
+	PartHash  []byte
 	Begun     bool
 	Checked   int64
 	Finished  bool
@@ -328,11 +343,46 @@ func (q *Queries) MoveAuditCheck(ctx context.Context, arg MoveAuditCheckParams) 
 	_, err := q.db.Exec(ctx, moveAuditCheck,
 		arg.AfterKind,
 		arg.AfterID,
+		arg.PartKind,
+		arg.PartID,
+		arg.PartSeq,
+		arg.PartHash,
 		arg.Begun,
 		arg.Checked,
 		arg.Finished,
 	)
 	return err
+}
+
+const nextAuditChains = `-- name: NextAuditChains :many
+SELECT a.resource_kind, a.resource_id FROM audit_chains a WHERE (a.resource_kind, a.resource_id) > ($1::text, $2::text)
+ORDER BY a.resource_kind, a.resource_id LIMIT $3
+`
+
+type NextAuditChainsParams struct {
+	AfterKind string
+	AfterID   string
+	MaxRows   int32
+}
+
+func (q *Queries) NextAuditChains(ctx context.Context, arg NextAuditChainsParams) ([]AuditChain, error) {
+	rows, err := q.db.Query(ctx, nextAuditChains, arg.AfterKind, arg.AfterID, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []AuditChain{}
+	for rows.Next() {
+		var i AuditChain
+		if err := rows.Scan(&i.ResourceKind, &i.ResourceID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const nodeHistory = `-- name: NodeHistory :many
@@ -558,4 +608,60 @@ func (q *Queries) VerifyAuditChains(ctx context.Context, arg VerifyAuditChainsPa
 		return nil, err
 	}
 	return items, nil
+}
+
+const verifyAuditPart = `-- name: VerifyAuditPart :one
+SELECT coalesce(p.broken, 0)::bigint AS broken_seq, p.seq::bigint AS seq, p.hash::bytea AS hash, p.ended::boolean AS ended
+FROM audit_verify_part($1, $2, $3, $4, $5) p
+`
+
+type VerifyAuditPartParams struct {
+	ResourceKind string
+	ResourceID   string
+	AfterSeq     int64
+	Previous     []byte
+	MaxRows      int
+}
+
+type VerifyAuditPartRow struct {
+	BrokenSeq int64
+	Seq       int64
+	Hash      []byte
+	Ended     bool
+}
+
+// A part of a chain of the audit log, after one of its rows.
+func (q *Queries) VerifyAuditPart(ctx context.Context, arg VerifyAuditPartParams) (VerifyAuditPartRow, error) {
+	row := q.db.QueryRow(ctx, verifyAuditPart,
+		arg.ResourceKind,
+		arg.ResourceID,
+		arg.AfterSeq,
+		arg.Previous,
+		arg.MaxRows,
+	)
+	var i VerifyAuditPartRow
+	err := row.Scan(
+		&i.BrokenSeq,
+		&i.Seq,
+		&i.Hash,
+		&i.Ended,
+	)
+	return i, err
+}
+
+const verifyChain = `-- name: VerifyChain :one
+SELECT coalesce(chain_verify($1, $2), 0)::bigint AS broken_seq
+`
+
+type VerifyChainParams struct {
+	ResourceKind string
+	ResourceID   string
+}
+
+// A part of the ledger.
+func (q *Queries) VerifyChain(ctx context.Context, arg VerifyChainParams) (int64, error) {
+	row := q.db.QueryRow(ctx, verifyChain, arg.ResourceKind, arg.ResourceID)
+	var broken_seq int64
+	err := row.Scan(&broken_seq)
+	return broken_seq, err
 }

@@ -65,13 +65,26 @@ SELECT EXISTS (SELECT FROM audit_chains WHERE resource_kind = @resource_kind AND
 
 -- name: LockAuditCheck :one
 -- No row: another process verifies now, or the last round ended not long ago.
-SELECT after_kind, after_id FROM audit_checks
-WHERE after_kind <> '' OR finished_at IS NULL OR finished_at < now() - make_interval(secs => @every_seconds::double precision)
+SELECT after_kind, after_id, part_kind, part_id, part_seq, part_hash FROM audit_checks
+WHERE after_kind <> '' OR part_kind <> '' OR finished_at IS NULL OR finished_at < now() - make_interval(secs => @every_seconds::double precision)
 FOR UPDATE SKIP LOCKED;
 
 -- name: MoveAuditCheck :exec
-UPDATE audit_checks SET after_kind = @after_kind, after_id = @after_id, checked = CASE WHEN @begun::boolean THEN 0 ELSE checked END + @checked::bigint,
+UPDATE audit_checks SET after_kind = @after_kind, after_id = @after_id, part_kind = @part_kind, part_id = @part_id, part_seq = @part_seq, part_hash = @part_hash, checked = CASE WHEN @begun::boolean THEN 0 ELSE checked END + @checked::bigint,
     finished_at = CASE WHEN @finished::boolean THEN now() ELSE finished_at END;
+
+-- name: NextAuditChains :many
+SELECT a.resource_kind, a.resource_id FROM audit_chains a WHERE (a.resource_kind, a.resource_id) > (@after_kind::text, @after_id::text)
+ORDER BY a.resource_kind, a.resource_id LIMIT @max_rows;
+
+-- name: VerifyChain :one
+-- A part of the ledger.
+SELECT coalesce(chain_verify(@resource_kind, @resource_id), 0)::bigint AS broken_seq;
+
+-- name: VerifyAuditPart :one
+-- A part of a chain of the audit log, after one of its rows.
+SELECT coalesce(p.broken, 0)::bigint AS broken_seq, p.seq::bigint AS seq, p.hash::bytea AS hash, p.ended::boolean AS ended
+FROM audit_verify_part(@resource_kind, @resource_id, @after_seq, @previous, @max_rows) p;
 
 -- name: PutAuditBreak :exec
 INSERT INTO audit_breaks (resource_kind, resource_id, broken_seq) VALUES (@resource_kind, @resource_id, @broken_seq)

@@ -6,10 +6,11 @@ import (
 )
 
 // The verification of the audit log: how many chains one statement verifies, how often verification
-// goes on and for how long at a time, and how long after the end of a round the next begins. A chain
-// may have ten thousand rows, and a statement ends after a minute.
+// goes on and for how long at a time, and how long after the end of a round the next begins. A statement
+// ends after a minute: a chain of more than auditRows is verified in parts.
 const (
 	auditChains = 20
+	auditRows   = 10_000
 	auditEvery  = 15 * time.Second
 	auditBusy   = 10 * time.Second
 	auditRounds = time.Hour
@@ -35,22 +36,22 @@ func (r *Relay) CheckAudit(ctx context.Context) {
 // checkChains verifies chains until the round ends or for as long as busy says.
 func (r *Relay) checkChains(ctx context.Context, every, busy time.Duration) {
 	for until := time.Now().Add(busy); ; {
-		checked, err := r.checkNextChains(ctx, every)
+		more, err := r.checkNextChains(ctx, every)
 		if err != nil {
 			r.complain(ctx, "audit log not verified", err)
 		}
-		if err != nil || checked < auditChains || time.Now().After(until) {
+		if err != nil || !more || time.Now().After(until) {
 			return
 		}
 	}
 }
 
-func (r *Relay) checkNextChains(ctx context.Context, every time.Duration) (int, error) {
+func (r *Relay) checkNextChains(ctx context.Context, every time.Duration) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, auditWithin)
 	defer cancel()
-	checked, broken, err := r.Store.CheckNextChains(ctx, every, auditChains)
-	for _, b := range broken {
+	step, err := r.Store.CheckNextChains(ctx, every, auditChains, auditRows)
+	for _, b := range step.Broken {
 		r.Log.ErrorContext(ctx, "the audit log was altered", "resource_kind", b.ResourceKind, "resource_id", b.ResourceID, "first_broken_seq", b.BrokenSeq)
 	}
-	return checked, err
+	return step.More, err
 }

@@ -17,7 +17,7 @@ type Entry = Schemas["Attention"];
 const kinds = [
   "parked_job", "job_stuck", "start_not_sent", "orphan_workflow", "node_stuck", "node_quarantined", "bmc_login_blocked", "bmc_pin_pending", "agent_locked",
   "agent_certificate_ends", "agent_certificate_adopted", "agent_certificate_refused", "task_uncertain", "sweeper", "drift", "reconcile", "install_failed",
-  "discovery_full", "hardware_wanted", "agent_silent", "tenant_left", "event_not_sent", "audit_broken", "restore_unconfirmed",
+  "discovery_full", "hardware_wanted", "agent_silent", "tenant_left", "event_not_sent", "audit_broken", "audit_silent", "restore_unconfirmed",
   "clock_disagrees", "enforcement_stopped", "account_set_aside", "billing_silent", "keys_unconfirmed",
   "payment_mismatch", "payment_difference", "payment_dispute", "payments_silent",
 ] as const;
