@@ -142,8 +142,13 @@ func TestTenantTables_AreIsolated(t *testing.T) {
 		require.NotEmpty(t, texts(t, conn, leads, table, key), "%s: an index that begins with %s", table, key)
 		const reaching = `SELECT indexrelid::regclass::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
 			WHERE i.indrelid = $1::text::regclass AND i.indisunique AND a.attname <> $2 AND indexrelid::regclass::text <> ALL ($3)`
-		// What nobody chooses: hashes of random bits, ids, the cursor of events, and the node that a claim took.
-		require.Empty(t, texts(t, conn, reaching, table, key, []string{"project_tokens_hash_unique", "project_invitations_id_unique", "events_pkey", "allocations_pkey", "allocations_one_occupant"}),
+		// What nobody chooses: hashes of random bits, ids, the cursor of events, the node that a claim took, and what the payment provider and the ledger
+		// name; and a user with a key of this user's own.
+		require.Empty(t, texts(t, conn, reaching, table, key, []string{
+			"project_tokens_hash_unique", "project_invitations_id_unique", "events_pkey", "allocations_pkey", "allocations_one_occupant", "payment_sessions_pkey",
+			"payment_sessions_stripe_unique", "payment_sessions_intent_unique", "payment_sessions_credit_unique", "payment_sessions_suspense_unique",
+			"payment_sessions_request_unique",
+		}),
 			"%s: a unique index over projects tells one tenant what another has", table)
 	}
 	require.Empty(t, texts(t, conn, `SELECT c.relname || '.' || f.relname FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid JOIN pg_class f ON f.oid = k.confrelid

@@ -58,6 +58,7 @@ func TestPass_PlansAndReports(t *testing.T) {
 	}
 	now := time.Now()
 	require.NoError(t, paymentsdb.StoreTotalsTime(t.Context(), store))
+	require.NoError(t, paymentsdb.StoreSessionsPlace(t.Context(), store, paymentsdb.Place{From: now}), "the list that failed is read to its end")
 	require.NoError(t, paymentsdb.StoreEventsPlace(t.Context(), store, paymentsdb.Place{From: now}))
 	plan, err = acts.PlanPaymentPass(t.Context())
 	require.NoError(t, err)

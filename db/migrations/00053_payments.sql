@@ -265,6 +265,15 @@ SELECT 'payment_difference', 'payment_difference:' || d.kind || ':' || d.subject
     d.message, '', '', false, false
 FROM payment_differences d WHERE d.acknowledged_at IS NULL AND (d.kind <> 'total' OR d.streak >= 2)
 UNION ALL
+-- What was tried for hours and still fails.
+SELECT 'payment_difference', 'payment_difference:event:' || e.id, e.received_at, '', '', '', '', '', '', '', e.state, '', 'payment_mismatch',
+    'event ' || e.id || ' of the payment provider cannot be processed: ' || e.last_error, '', '', false, false
+FROM stripe_events e WHERE e.state = 'pending' AND e.attempts >= 13
+UNION ALL
+SELECT 'payment_difference', 'payment_difference:refund:' || r.id, r.created_at, '', '', '', '', '', '', '', r.state, '', 'payments_unavailable',
+    'refund ' || r.id || ' of payment session ' || r.session_id || ' was not sent: ' || r.last_error, '', '', false, false
+FROM payment_refunds r WHERE r.state = 'requested' AND r.attempts >= 8
+UNION ALL
 SELECT 'payment_dispute', 'payment_dispute:' || d.id, d.opened_at, '', '', '', '', '', '', '', d.state, '', '',
     'dispute ' || d.id || ' of payment session ' || d.session_id || ' is ' || d.state || '; billing account ' || d.billing_account_id || ' gets no new allocation',
     '', '', false, false

@@ -58,9 +58,7 @@ func Create(ctx context.Context, tx *db.Tx, in New) (Session, error) {
 		return Session{}, err
 	}
 	first := lifecycle.Payment.Initial[0]
-	payload, err := eventPayload(Session{
-		ID: in.ID, ProjectID: in.ProjectID, BillingAccountID: in.BillingAccountID, RequestedAmountMinor: in.AmountMinor, Currency: in.Currency,
-	}, "", first)
+	payload, err := eventPayload(Session{ID: in.ID, ProjectID: in.ProjectID}, "", first)
 	if err != nil {
 		return Session{}, err
 	}
@@ -78,11 +76,10 @@ func Create(ctx context.Context, tx *db.Tx, in New) (Session, error) {
 
 func eventType(s lifecycle.PaymentStatus) string { return Resource + "." + string(s) }
 
-// eventPayload is what the members of the project are told.
+// eventPayload is what the members of the project are told: no amounts, which viewers do not read.
 func eventPayload(s Session, from, to lifecycle.PaymentStatus) (json.RawMessage, error) {
 	return json.Marshal(map[string]any{
-		"payment_session_id": s.ID, "project_id": s.ProjectID, "billing_account_id": s.BillingAccountID, "requested_amount_minor": s.RequestedAmountMinor,
-		"currency": s.Currency, "from": from, "status": to,
+		"payment_session_id": s.ID, "project_id": s.ProjectID, "from": from, "status": to,
 	})
 }
 

@@ -95,7 +95,10 @@ func (y *Syncer) syncSession(ctx context.Context, id string) error {
 func ptr[T any](v T) *T { return &v }
 
 func (y *Syncer) lookAt(ctx context.Context, s paymentsdb.Session) (paymentsdb.Session, error) {
-	isOver := time.Now().After(s.ExpiresAt.Add(expiryGrace))
+	isOver, err := y.isPast(ctx, s.ExpiresAt.Add(expiryGrace))
+	if err != nil {
+		return s, err
+	}
 	if s.Live != y.Policy.Live {
 		if s.Status != lifecycle.PaymentInitiated || !isOver {
 			return s, nil
@@ -132,6 +135,13 @@ func (y *Syncer) lookAt(ctx context.Context, s paymentsdb.Session) (paymentsdb.S
 	return found, nil
 }
 
+// isPast reports whether a time is past by the clock of this process and by that of the database: one
+// that jumps ends nothing.
+func (y *Syncer) isPast(ctx context.Context, at time.Time) (bool, error) {
+	now, err := y.Store.Clock(ctx)
+	return now.After(at) && time.Now().After(at), err
+}
+
 func (y *Syncer) expire(ctx context.Context, s paymentsdb.Session, code, why string) (paymentsdb.Session, error) {
 	err := y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
 		s, err = payments.Expire(ctx, tx, s.ID, code, why, payments.Actor)
@@ -140,8 +150,13 @@ func (y *Syncer) expire(ctx context.Context, s paymentsdb.Session, code, why str
 	return s, err
 }
 
-// syncDispute reads what became of an open dispute.
+// syncDispute reads what became of an open dispute. One that cannot be read does not stay before the
+// others.
 func (y *Syncer) syncDispute(ctx context.Context, id string) error {
+	return errors.Join(y.readDispute(ctx, id), paymentsdb.PostponeDispute(ctx, y.Store, id))
+}
+
+func (y *Syncer) readDispute(ctx context.Context, id string) error {
 	client, _, err := y.open(ctx)
 	if err != nil {
 		return err
@@ -154,8 +169,6 @@ func (y *Syncer) syncDispute(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := y.followDispute(ctx, s.ID, d); err != nil {
-		return err
-	}
-	return paymentsdb.PostponeDispute(ctx, y.Store, id)
+	_, err = y.followDispute(ctx, s.ID, d)
+	return err
 }

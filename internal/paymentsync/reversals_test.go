@@ -213,6 +213,10 @@ func TestEvents_AProviderThatIsAway(t *testing.T) {
 	require.True(t, providers.IsKind(err, providers.KindUnavailable), "%v", err)
 	require.Equal(t, int64(3), r.count("SELECT count(*) FROM stripe_events WHERE attempts = 1"))
 	require.Equal(t, int64(5), r.count("SELECT count(*) FROM stripe_events WHERE state = 'pending'"))
+	const raised = "SELECT count(*) FROM payment_attention WHERE id LIKE 'payment_difference:event:%'"
+	require.Zero(t, r.count(raised))
+	r.alter("UPDATE stripe_events SET attempts = 13 WHERE attempts = 1")
+	require.Equal(t, int64(3), r.count(raised), "what fails for hours requires an operator")
 	r.sim.ClearFaults(0)
 	r.alter("UPDATE stripe_events SET next_at = now()")
 	n, err := r.sync.ProcessEvents(t.Context())

@@ -216,8 +216,9 @@ func (r *rig) eventState(id string) (state string) {
 func (r *rig) syncNow() error {
 	r.Helper()
 	r.alter("UPDATE payment_sessions SET next_look_at = now() WHERE next_look_at IS NOT NULL AND project_id = $1", r.project.ID)
-	r.alter("UPDATE payment_refunds SET next_look_at = now() WHERE next_look_at IS NOT NULL")
-	r.alter("UPDATE payment_disputes SET next_look_at = now() WHERE next_look_at IS NOT NULL")
+	const ofProject = " SET next_look_at = now() WHERE next_look_at IS NOT NULL AND session_id IN (SELECT id FROM payment_sessions WHERE project_id = $1)"
+	r.alter("UPDATE payment_refunds"+ofProject, r.project.ID)
+	r.alter("UPDATE payment_disputes"+ofProject, r.project.ID)
 	_, err := r.sync.SyncDue(r.ctx)
 	return err
 }

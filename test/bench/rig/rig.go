@@ -27,6 +27,7 @@ import (
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/activities/nodestate"
+	paymentsact "github.com/slipway-cloud/slipway/activities/payments"
 	"github.com/slipway-cloud/slipway/activities/projection"
 	sweepact "github.com/slipway-cloud/slipway/activities/sweep"
 	accessact "github.com/slipway-cloud/slipway/activities/tenantaccess"
@@ -125,6 +126,7 @@ func (r *Rig) worker() worker.Worker {
 	if r.script != nil {
 		w.RegisterActivityWithOptions(&driftact.Activities{}, opts)
 		w.RegisterActivityWithOptions(&sweepact.Activities{}, opts)
+		w.RegisterActivityWithOptions(&paymentsact.Activities{}, opts)
 	}
 	w.RegisterActivityWithOptions(&projection.Activities{Store: projection.NewDatabase(r.Store)}, opts)
 	w.RegisterActivityWithOptions(&maasact.Activities{Store: r.Store, Secrets: r.secrets, Opener: r.Region}, opts)
