@@ -2,6 +2,7 @@ package bench_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -44,7 +45,7 @@ type hookFlood struct {
 // send sends one event until it is accepted, as Stripe does.
 func (f *hookFlood) send(ctx context.Context) error {
 	body := fmt.Sprintf(`{"id":%q,"object":"event","type":"checkout.session.completed","api_version":"2026-05-27.dahlia","created":%d,"livemode":false,"padding":%q,`+
-		`"data":{"object":{"id":"cs_test_a1","object":"checkout.session","amount_total":2500}}}`, db.NewID("evt"), time.Now().Unix(), strings.Repeat("x", 3000))
+		`"data":{"object":{"id":"cs_test_a1","object":"checkout.session","amount_total":2500}}}`, "evt_"+rand.Text(), time.Now().Unix(), strings.Repeat("x", 3000))
 	for range 100 {
 		header := stripehook.GenerateTestSignedPayload(&stripehook.UnsignedPayload{Payload: []byte(body), Secret: webhookSecret, Timestamp: time.Now()}).Header
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url, strings.NewReader(body))
@@ -56,7 +57,7 @@ func (f *hookFlood) send(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		_, _ = io.Copy(io.Discard, res.Body)
+		said, _ := io.ReadAll(res.Body)
 		_ = res.Body.Close()
 		switch res.StatusCode {
 		case http.StatusOK:
@@ -64,7 +65,7 @@ func (f *hookFlood) send(ctx context.Context) error {
 			return nil
 		case http.StatusServiceUnavailable:
 		default:
-			return fmt.Errorf("a webhook was answered with %s", res.Status)
+			return fmt.Errorf("a webhook was answered with %s: %s", res.Status, said)
 		}
 	}
 	return errors.New("a webhook was never accepted")
