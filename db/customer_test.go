@@ -51,6 +51,9 @@ INSERT INTO usage_windows (project_id, record_id, window_start, window_end, segm
 INSERT INTO balance_holds (project_id, allocation_id, billing_account_id, currency, amount_minor)
     SELECT 'prj_' || p, 'alc_' || p, 'acc_' || p, 'USD', 1 FROM unnest(ARRAY['a', 'b']) p;
 INSERT INTO project_budgets (project_id, limit_minor) SELECT 'prj_' || p, 1 FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO payment_sessions (id, billing_account_id, project_id, requested_by, idempotency_key, request_hash, status, requested_amount_minor, currency, live,
+    success_url, cancel_url, expires_at) SELECT 'pay_' || p, 'acc_' || p, 'prj_' || p, 'oidc:' || p, 'k', '', 'initiated', 500, 'USD', false, '', '', now()
+    FROM unnest(ARRAY['a', 'b']) p;
 COMMIT`)
 }
 

@@ -92,7 +92,7 @@ BEGIN
         OR OLD.stripe_payment_intent_id IS NOT NULL AND NEW.stripe_payment_intent_id IS DISTINCT FROM OLD.stripe_payment_intent_id
         OR OLD.ledger_entry_id IS NOT NULL AND (NEW.ledger_entry_id, NEW.credited_amount_minor) IS DISTINCT FROM (OLD.ledger_entry_id, OLD.credited_amount_minor)
         OR OLD.suspense_entry_id IS NOT NULL AND NEW.suspense_entry_id IS DISTINCT FROM OLD.suspense_entry_id
-        OR OLD.resolution <> '' AND NEW.resolution IS DISTINCT FROM OLD.resolution THEN
+        OR OLD.resolution NOT IN ('', 'refund') AND NEW.resolution IS DISTINCT FROM OLD.resolution OR OLD.resolution = 'refund' AND NEW.resolution = '' THEN
         RAISE EXCEPTION 'what was booked for payment session % cannot change', OLD.id USING ERRCODE = 'SW001';
     END IF;
     IF NEW.status <> OLD.status THEN
@@ -245,11 +245,11 @@ CREATE TABLE payment_control (
 );
 INSERT INTO payment_control DEFAULT VALUES;
 
--- payment_stuck are the sessions that an operator may have to look at.
+-- payment_stuck are the sessions that an operator may have to look at. A refund from suspense that failed leaves its money there.
 CREATE VIEW payment_stuck WITH (security_invoker = true) AS
 SELECT s.id FROM payment_sessions s
 WHERE s.status = 'initiated' AND s.created_at < now() - interval '1 hour'
-   OR s.status = 'failed_reconcile' AND s.resolution = ''
+   OR s.status = 'failed_reconcile' AND (s.resolution = '' OR s.resolution = 'refund' AND s.refunded_minor < s.received_minor)
    OR s.status = 'checkout_completed' AND s.payment_status = 'paid' AND s.completed_at < now() - interval '1 hour';
 
 -- What of payments needs an operator. A page that nobody has paid is no such thing: most are left.
@@ -257,9 +257,10 @@ CREATE VIEW payment_attention WITH (security_invoker = true) AS
 SELECT 'payment_mismatch'::text AS kind, ('payment_mismatch:' || s.id)::text AS id, coalesce(s.completed_at, s.created_at)::timestamptz AS since,
     ''::text AS site_id, ''::text AS node_id, ''::text AS hostname, ''::text AS bmc_id, ''::text AS job_id, ''::text AS job_kind, ''::text AS workflow_id,
     s.status::text AS status, ''::text AS stage, 'payment_mismatch'::text AS failure_class,
-    ('payment session ' || s.id || ' of billing account ' || s.billing_account_id || ': ' || s.failure_message)::text AS message, ''::text AS next_step,
+    ('payment session ' || s.id || ' of billing account ' || s.billing_account_id || ': ' || s.failure_message
+        || CASE s.resolution WHEN '' THEN '' ELSE '; its refund failed' END)::text AS message, ''::text AS next_step,
     ''::text AS recommended_action, false AS waiting_outside, false AS workflow_gone
-FROM payment_sessions s WHERE s.status = 'failed_reconcile' AND s.resolution = ''
+FROM payment_sessions s WHERE s.status = 'failed_reconcile' AND (s.resolution = '' OR s.resolution = 'refund' AND s.refunded_minor < s.received_minor)
 UNION ALL
 SELECT 'payment_difference', 'payment_difference:' || d.kind || ':' || d.subject, d.found_at, '', '', '', '', '', '', '', '', '', 'payment_mismatch',
     d.message, '', '', false, false

@@ -251,7 +251,7 @@ func StoreSuspense(ctx context.Context, tx *db.Tx, id string, transactionID int6
 }
 
 // StoreResolution stores what an operator decided about a session that stays failed. It returns
-// db.ErrStale when somebody has decided before.
+// db.ErrStale when somebody has decided before, otherwise than by a refund.
 func StoreResolution(ctx context.Context, tx *db.Tx, id string, r lifecycle.Resolution, reason string, a db.Actor) error {
 	n, err := queries(tx).StoreResolution(ctx, gen.StoreResolutionParams{ID: id, Resolution: r, Reason: reason, ResolvedBy: ActorName(a)})
 	return db.CheckGuarded(what(id), n, err)

@@ -138,7 +138,9 @@ func failMismatch(ctx context.Context, tx *db.Tx, s paymentsdb.Session, actor db
 	if err != nil {
 		return s, err
 	}
-	format := func(minor int64, currency string) string { return lifecycle.FormatMinor(minor, int(balance.Exponent)) + " " + currency }
+	format := func(minor int64, currency string) string {
+		return lifecycle.FormatMinor(minor, int(balance.Exponent)) + " " + currency
+	}
 	m := paymentsdb.Move{To: lifecycle.PaymentFail, FailureCode: lifecycle.PaymentMismatch, Actor: actor}
 	m.FailureMessage = fmt.Sprintf("%s were asked for and %s were paid", format(s.RequestedAmountMinor, s.Currency), format(*s.ReceivedMinor, s.ReceivedCurrency))
 	if s.ReceivedCurrency != s.Currency {

@@ -20,7 +20,7 @@ type Decision struct {
 	Actor      db.Actor
 }
 
-// Resolve carries a decision out, once. Credit gives what was paid to the balance. Refund takes it
+// Resolve carries a decision out, once, unless it is a refund that failed. Credit gives what was paid to the balance. Refund takes it
 // from suspense and stores a refund that internal/paymentsync sends. Write-off books it away. The
 // session stays failed_reconcile after the last two.
 func Resolve(ctx context.Context, tx *db.Tx, d Decision) (paymentsdb.Session, error) {
@@ -31,10 +31,11 @@ func Resolve(ctx context.Context, tx *db.Tx, d Decision) (paymentsdb.Session, er
 	if err != nil {
 		return s, err
 	}
+	isDone := s.Resolution != "" && !hasFailedRefund(s)
 	switch {
-	case s.Resolution == d.Resolution:
+	case isDone && s.Resolution == d.Resolution:
 		return s, nil
-	case s.Resolution != "":
+	case isDone:
 		return s, refuse(intent.Conflict, "the session was resolved before, by %s", s.Resolution)
 	case s.Status != lifecycle.PaymentFailedReconcile:
 		return s, refuse(intent.Conflict, "the session is %s; only a payment that could not be credited is resolved", s.Status)
@@ -59,6 +60,12 @@ func Resolve(ctx context.Context, tx *db.Tx, d Decision) (paymentsdb.Session, er
 		return resolveByCredit(ctx, tx, s, d)
 	}
 	return resolveInPlace(ctx, tx, s, d, isOurs)
+}
+
+// hasFailedRefund reports whether a session was resolved by a refund that failed: its money is in suspense
+// again, and it may be resolved in another way.
+func hasFailedRefund(s paymentsdb.Session) bool {
+	return s.Status == lifecycle.PaymentFailedReconcile && s.Resolution == lifecycle.ResolveRefund && s.ReceivedMinor != nil && s.RefundedMinor < *s.ReceivedMinor
 }
 
 // CheckDecision refuses a decision that is none, or has no reason.
@@ -109,7 +116,11 @@ func resolveInPlace(ctx context.Context, tx *db.Tx, s paymentsdb.Session, d Deci
 	}
 	switch {
 	case left > 0 && d.Resolution == lifecycle.ResolveRefund:
-		r := RefundRequest{SessionID: s.ID, AmountMinor: left, Reason: d.Reason, Key: "resolve:" + s.ID, Actor: d.Actor}
+		before, err := paymentsdb.ListRefunds(ctx, tx, s.ID)
+		if err != nil {
+			return s, err
+		}
+		r := RefundRequest{SessionID: s.ID, AmountMinor: left, Reason: d.Reason, Key: fmt.Sprintf("resolve:%d", len(before)), Actor: d.Actor}
 		if _, err := holdRefund(ctx, tx, s, r, ledgerdb.CodeSuspense); err != nil {
 			return s, err
 		}

@@ -309,9 +309,16 @@ func TestSession_Mismatch(t *testing.T) {
 			require.Equal(t, resolution == lifecycle.ResolveCredit, s.Status == lifecycle.PaymentCredited)
 			require.Equal(t, want, r.balances())
 			d.Resolution = lifecycle.ResolveWriteOff
-			if resolution != d.Resolution {
+			switch resolution {
+			case lifecycle.ResolveCredit:
 				_, err = r.sync.Resolve(t.Context(), d)
 				require.Contains(t, err.Error(), "was resolved before")
+			case lifecycle.ResolveRefund: // it failed, so that an operator is told and may decide again
+				require.Equal(t, int64(1), r.count("SELECT count(*) FROM payment_attention WHERE message LIKE '%its refund failed'"))
+				s, err = r.sync.Resolve(t.Context(), d)
+				require.NoError(t, err)
+				require.Equal(t, map[string]int64{"write_off": paid + 7, "clearing": -paid - 7}, r.balances())
+			case lifecycle.ResolveWriteOff:
 			}
 			require.Equal(t, int64(0), r.count("SELECT count(*) FROM payment_attention WHERE kind = 'payment_mismatch'"))
 		})

@@ -30,7 +30,7 @@ func TestPortal_TopsUpAndDecides(t *testing.T) {
 	p.AwaitText("at most 2 digits after the point")
 	p.Fill("Amount in USD", "25.00")
 	p.Click("button", "Top up")
-	p.Find("link", "Open the payment page (new tab)")
+	p.Find("link", "Open the payment page (opens in a new tab)")
 	p.Picture("top-up")
 	paid := w.newestPayment(t)
 	require.EqualValues(t, 2500, paid["requested_amount_minor"])

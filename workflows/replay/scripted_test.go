@@ -15,9 +15,9 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/slipway-cloud/slipway/activities/drift"
-	"github.com/slipway-cloud/slipway/activities/payments"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
+	"github.com/slipway-cloud/slipway/activities/payments"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/bench/rig"

@@ -795,7 +795,7 @@ func (q *Queries) StorePaid(ctx context.Context, arg StorePaidParams) error {
 const storeResolution = `-- name: StoreResolution :execrows
 UPDATE payment_sessions SET resolution = $1, resolution_reason = $2, resolved_by = $3, resolved_at = now(), next_look_at = NULL,
     version = version + 1, updated_at = now()
-WHERE id = $4 AND status = 'failed_reconcile' AND resolution = ''
+WHERE id = $4 AND status = 'failed_reconcile' AND resolution IN ('', 'refund')
 `
 
 type StoreResolutionParams struct {

@@ -124,7 +124,7 @@ UPDATE payment_sessions SET suspense_entry_id = @transaction_id::bigint, version
 -- name: StoreResolution :execrows
 UPDATE payment_sessions SET resolution = @resolution, resolution_reason = @reason, resolved_by = @resolved_by, resolved_at = now(), next_look_at = NULL,
     version = version + 1, updated_at = now()
-WHERE id = @id AND status = 'failed_reconcile' AND resolution = '';
+WHERE id = @id AND status = 'failed_reconcile' AND resolution IN ('', 'refund');
 
 -- name: AddRefunded :exec
 UPDATE payment_sessions SET refunded_minor = refunded_minor + @amount_minor::bigint, version = version + 1, updated_at = now() WHERE id = @id;
