@@ -23,12 +23,15 @@ import (
 	"github.com/slipway-cloud/slipway/cli"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/paymentsync"
 	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/providers/webhook"
+	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
+	"github.com/slipway-cloud/slipway/test/stripeaccount"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -40,6 +43,8 @@ type world struct {
 	url    string
 	home   string
 	env    map[string]string
+	stripe *stripesim.Server
+	pay    *paymentsync.Syncer
 	engine func(client.UpdateWorkflowOptions) error
 	// workflow answers where the test cares for the answer itself.
 	workflow func(client.UpdateWorkflowOptions, *contract.ActionResult) error
@@ -57,7 +62,8 @@ func newWorldOn(t *testing.T, store *db.Store) *world {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = sealed.Close() })
 	w.sealed = sealed
-	s, err := httpapi.New(httpapi.Config{API: op.Config{Store: w.store}, REST: rest.Config{
+	w.stripe, w.pay = stripeaccount.Open(t, store, "127.0.0.1", "portal.example.com")
+	s, err := httpapi.New(httpapi.Config{API: op.Config{Store: w.store}, Payments: w.pay, REST: rest.Config{
 		Temporal: w, Secrets: sealed, AgentURL: "https://agents.example:7443", AgentCAPEM: "PEM",
 		MAASProbe: func(_ context.Context, _ string, s spec.SiteSpec) (any, error) {
 			if strings.Contains(s.MAASURL, "down") {

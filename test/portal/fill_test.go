@@ -158,6 +158,7 @@ func (w *world) fillProject(t *testing.T) string {
 	w.fillAllocations(t, id)
 	w.fillUsage(t, id)
 	w.project = id
+	w.topUp(t, 1000)
 	return id
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // numbersAlone are the parts of a project that hold ids, kinds, times and amounts and no text of others.
-var numbersAlone = []string{"balance", "usage", "statement"}
+var numbersAlone = []string{"balance", "payments", "usage", "statement"}
 
 // image is the hostile text that pages are searched for.
 const image = `<img src=x onerror="window.hostileRan=1">`

@@ -48,7 +48,7 @@ func newWorldWithTemporalUI(t *testing.T, o stack.Options) *world {
 func startWorld(t *testing.T, o stack.Options) *world {
 	t.Helper()
 	o.Site, o.Speed, o.TaskQueue = siteName, 300, db.NewID("portal")
-	o.DatabaseEnv = "TEST_DATABASE_URL"
+	o.DatabaseEnv, o.WithPayments = "TEST_DATABASE_URL", true
 	o.OfflineAfter = time.Hour // a simulated agent is slow on a busy machine
 	s, err := stack.Start(t.Context(), o)
 	require.NoError(t, err)

@@ -1,9 +1,7 @@
 package tenancy_test
 
 import (
-	"context"
 	"encoding/json"
-	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -14,35 +12,10 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/op"
 	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
-	"github.com/slipway-cloud/slipway/intent/payments"
-	"github.com/slipway-cloud/slipway/internal/paymentsync"
-	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/providers/stripe"
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
 )
 
 const returnURL = "https://portal.example.com/portal/"
-
-// openStripe opens a simulated account at Stripe.
-func (w *world) openStripe() {
-	w.t.Helper()
-	var err error
-	w.stripe, err = stripesim.New(stripesim.Options{Key: "sk_test_simulated"})
-	require.NoError(w.t, err)
-	at, stop, err := w.stripe.Start(context.WithoutCancel(w.t.Context()), "127.0.0.1:0", "")
-	require.NoError(w.t, err)
-	w.t.Cleanup(stop)
-	client, err := stripe.Opener{Options: stripe.Options{Wait: time.Millisecond}}.OpenPayments(providers.PaymentsAccount{
-		Rule: providers.SimulatedAddresses(), URL: at.URL(), Key: providers.NewSecret("sk_test_simulated"),
-	})
-	require.NoError(w.t, err)
-	w.pay = &paymentsync.Syncer{
-		Store: w.store, Connect: func(context.Context) (providers.Payments, error) { return client, nil }, Log: slog.New(slog.DiscardHandler),
-		Policy: payments.Policy{
-			Enabled: true, SessionTTL: 24 * time.Hour, CreditMaxAttempts: 3, MinAmount: 5, MaxAmount: 10000, SessionsPerHour: 50, RedirectHosts: []string{"portal.example.com"},
-		},
-	}
-}
 
 // checkout asks for a payment page as the owner of a tenant's project.
 func (w *world) checkout(v tenant, minor int64, headers ...header) answer {

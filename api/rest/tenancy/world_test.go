@@ -31,6 +31,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/providers/webhook"
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
+	"github.com/slipway-cloud/slipway/test/stripeaccount"
 )
 
 // world is the whole API with an identity provider, on a database of its own.
@@ -62,7 +63,7 @@ func newWorld(t *testing.T) *world {
 	issuer.SetIssuer(provider.URL)
 	w.issuer = provider.URL
 	w.engine = &engine{}
-	w.openStripe()
+	w.stripe, w.pay = stripeaccount.Open(t, w.store, "portal.example.com")
 	sealed, err := secrets.Open(t.Context(), w.store, secrets.Keeper{KeyFile: t.TempDir() + "/key"}, secrets.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = sealed.Close() })
