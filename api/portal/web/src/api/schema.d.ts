@@ -229,7 +229,7 @@ export interface paths {
         };
         /**
          * List everything that needs a person, oldest first
-         * @description Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, nodes that a tenant left and nothing proves clean, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. Each with what to do. It is computed from the rows when it is asked for: what is mended is gone from it.
+         * @description Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, nodes that a tenant left and nothing proves clean, keys that were withdrawn and may still log in, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. Each with what to do. It is computed from the rows when it is asked for: what is mended is gone from it.
          *
          *     Needs role viewer or higher.
          */
@@ -1860,6 +1860,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/allocations/{allocation_id}/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Replace the keys that may log in, by the allocation's id alone
+         * @description As set-allocation-keys, which those may call who have role member in its project.
+         *
+         *     Needs a sign-in and no role.
+         */
+        put: operations["set-own-allocation-keys"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/allocations/{allocation_id}/release": {
         parameters: {
             query?: never;
@@ -2546,6 +2568,28 @@ export interface paths {
          * @description Needs role member in the project. An operator needs Slipway-Reason, which is audited.
          */
         patch: operations["update-allocation"];
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/allocations/{allocation_id}/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Replace the keys that may log in to an active allocation
+         * @description The keys that are left out are withdrawn. The answer is 202: a job brings the keys to the node, and proves from outside that the node refuses the former ones. In ssh_keys a key with withdrawn_at and without refused_at is not proven to be refused yet. It can be repeated. Sessions that are open stay open.
+         *
+         *     Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        put: operations["set-allocation-keys"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/api/v1/projects/{id}/allocations/{allocation_id}/release": {
@@ -3452,6 +3496,7 @@ export interface components {
         };
         AccountLedgerLine: {
             actor?: string;
+            /** @description Left out where a charge is for several; the statement and the usage tell them apart */
             allocation_id?: string;
             /**
              * Format: int64
@@ -3732,7 +3777,7 @@ export interface components {
         Allocation: {
             /** @description Once it is releasing: revoked when the end of the access is proven, otherwise unconfirmed */
             access?: string;
-            /** @description update and release, where a member may ask for them now */
+            /** @description update, set_keys and release, where a member may ask for them now */
             allowed_actions?: string[];
             /** @description Of the proof that the node was cleaned */
             certificate_id?: string;
@@ -3771,7 +3816,7 @@ export interface components {
             /** @description The SKU's name */
             sku?: string;
             sku_id?: string;
-            /** @description The keys that may log in; left out in lists */
+            /** @description The keys that may log in, and former ones; left out in lists */
             ssh_keys?: components["schemas"]["AllocationKey"][];
             /**
              * Format: date-time
@@ -3821,9 +3866,18 @@ export interface components {
             public_key?: string;
             /**
              * Format: date-time
-             * @description When the node was seen to refuse it, after the release
+             * @description When the node was seen to refuse it, after the release or after it was withdrawn
              */
             refused_at?: string;
+            /**
+             * Format: date-time
+             * @description When it ended: its member or the SSH key was removed, or the keys were replaced. Without refused_at nothing proves yet that the node refuses it
+             */
+            withdrawn_at?: string;
+        };
+        AllocationKeysRequest: {
+            /** @description Of the project's SSH keys; all others are withdrawn */
+            ssh_key_ids: string[];
         };
         AllocationNetwork: {
             /** @description Left out where it is not known */
@@ -3907,7 +3961,7 @@ export interface components {
             job_id?: string;
             job_kind?: string;
             /** @enum {string} */
-            kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent" | "audit_broken" | "restore_unconfirmed" | "clock_disagrees" | "enforcement_stopped" | "account_set_aside" | "billing_silent" | "payment_mismatch" | "payment_difference" | "payment_dispute" | "payments_silent";
+            kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent" | "audit_broken" | "audit_silent" | "restore_unconfirmed" | "clock_disagrees" | "enforcement_stopped" | "account_set_aside" | "billing_silent" | "keys_unconfirmed" | "payment_mismatch" | "payment_difference" | "payment_dispute" | "payments_silent";
             /** @description The resource, as a path of this API */
             link?: string;
             /** @description What is wrong */
@@ -4782,6 +4836,7 @@ export interface components {
             public?: string;
         };
         LedgerLine: {
+            /** @description Left out where a charge is for several; the statement and the usage tell them apart */
             allocation_id?: string;
             /**
              * Format: int64
@@ -6380,7 +6435,10 @@ export interface components {
             kind?: string;
             /** Format: date-time */
             last_at?: string;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description How often something was posted; of usage, how many times were charged
+             */
             transactions?: number;
         };
         StepResult: {
@@ -7077,7 +7135,7 @@ export interface operations {
                 limit?: number;
                 /** @description next_cursor of the page before */
                 cursor?: string;
-                kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent" | "audit_broken" | "restore_unconfirmed" | "clock_disagrees" | "enforcement_stopped" | "account_set_aside" | "billing_silent" | "payment_mismatch" | "payment_difference" | "payment_dispute" | "payments_silent";
+                kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent" | "audit_broken" | "audit_silent" | "restore_unconfirmed" | "clock_disagrees" | "enforcement_stopped" | "account_set_aside" | "billing_silent" | "keys_unconfirmed" | "payment_mismatch" | "payment_difference" | "payment_dispute" | "payments_silent";
                 /** @description Only of this site; what belongs to no site is left out */
                 site_id?: string;
             };
@@ -10775,6 +10833,46 @@ export interface operations {
             };
         };
     };
+    "set-own-allocation-keys": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description alc_... */
+                allocation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AllocationKeysRequest"];
+            };
+        };
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Allocation"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "release-own-allocation": {
         parameters: {
             query?: never;
@@ -12219,6 +12317,48 @@ export interface operations {
         responses: {
             /** @description OK */
             200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Allocation"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "set-allocation-keys": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description alc_... */
+                allocation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AllocationKeysRequest"];
+            };
+        };
+        responses: {
+            /** @description Accepted */
+            202: {
                 headers: {
                     ETag?: string;
                     [name: string]: unknown;
