@@ -3,6 +3,7 @@ package paymentsync_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -68,9 +69,15 @@ func TestPayments_AnyOrderEndsTheSame(t *testing.T) {
 	store, owner := dbtest.Open(t, dsn), dbtest.Owner(t, dsn)
 	want := runenv.Scale(t, "SLIPWAY_PAYMENT_WALKS", 40, 1000)
 	done, seen := 0, map[string]int{}
-	for done < want && !t.Failed() {
+	ends := []string{"credited", "expired", "refunded", "reversed", "disputed", "two refunds"}
+	// Few walks may miss an end by chance: more are walked until each was seen.
+	enough := func() bool {
+		missing := slices.ContainsFunc(ends, func(name string) bool { return seen[name] == 0 })
+		return done >= want && !missing || done >= 10*want
+	}
+	for !enough() && !t.Failed() {
 		rapid.Check(t, func(rt *rapid.T) {
-			if done >= want {
+			if enough() {
 				return
 			}
 			done++
@@ -91,7 +98,7 @@ func TestPayments_AnyOrderEndsTheSame(t *testing.T) {
 		})
 	}
 	t.Logf("%d walks: %v", done, seen)
-	for _, name := range []string{"credited", "expired", "refunded", "reversed", "disputed", "two refunds"} {
+	for _, name := range ends {
 		require.Positive(t, seen[name], "no walk has a session that was %s", name)
 	}
 }
