@@ -55,3 +55,14 @@ func TestFormerTenant_AcceptedByRiskOnly(t *testing.T) {
 		})
 	}
 }
+
+// TestFormerTenant_ResumedBeforeIdentified: a job that goes on after its workflow was lost looks at each
+// stage first, and a BMC that was not identified yet is no failure.
+func TestFormerTenant_ResumedBeforeIdentified(t *testing.T) {
+	t.Parallel()
+	p := parkedAt(t, lifecycle.StageResolvePower, State{})
+	p.Answer("ResolvePowerCredentials", func() (any, error) { return contract.BMCFacts{BMCID: "bmc_1", Serial: "S1"}, nil })
+	_, err := p.act(t, lifecycle.ActionResume, contract.ActionRequest{})
+	require.NoError(t, err)
+	require.Contains(t, p.Calls(), "CreateOrFindMachine")
+}

@@ -170,7 +170,7 @@ func compareFormerTenant(ctx workflow.Context, s *State) error {
 // before its last tenant. It reads nothing: the stage itself always runs.
 func observePower(_ workflow.Context, s *State) (stage.Observation, error) {
 	if s.BMC.BMCID == "" {
-		return stage.Observation{}, stage.Fail(lifecycle.FailBMCUnreachable, "the BMC has not been identified, so that nothing of it can be accepted")
+		return stage.Observation{Refused: "the BMC has not been identified, so that nothing of it can be accepted"}, nil
 	}
 	return stage.Observation{State: "the BMC as it is"}, nil
 }

@@ -135,6 +135,9 @@ func (r *runner[S]) adoptable(st Stage[S], risk bool) (Observation, string) {
 	if err != nil {
 		return o, "the outside could not be observed: " + failureOf(err).Message
 	}
+	if o.Refused != "" {
+		return o, o.Refused
+	}
 	if o.Done || risk || slices.Contains(st.Adoptable, o.State) {
 		return o, ""
 	}

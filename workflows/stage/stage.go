@@ -135,6 +135,8 @@ type Observation struct {
 	Done  bool
 	State string // e.g. the MAAS label
 	Note  string
+	// Refused says why nothing may be adopted here, at whatever risk; "" refuses nothing.
+	Refused string
 }
 
 // StageError is a failure that a workflow itself decides, as an activity's typed
