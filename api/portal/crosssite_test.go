@@ -15,6 +15,9 @@ import (
 // a cookie.
 const takesSignedToken = "POST /portal/oidc/logout"
 
+// takesSignedBody reads no session either: the signature of the payment provider is its proof.
+const takesSignedBody = "POST /api/v1/webhooks/stripe"
+
 // readsSession are the routes outside the API's operations that read a session.
 var readsSession = []string{"GET /portal/session", "GET /portal/oidc/step-up"}
 
@@ -51,8 +54,14 @@ func TestCSRF_EveryOtherRoute(t *testing.T) {
 			"sibling": {"Sec-Fetch-Site": "same-site"}, "other origin": {"Origin": "https://evil.example"}, "null origin": {"Origin": "null"},
 			"no browser": {}, "form": {"Sec-Fetch-Site": "same-origin", "Content-Type": "text/plain"},
 		} {
-			b.headers = headers
+			b.headers, signedOut.headers = headers, headers
 			a := b.do(method, path, map[string]string{"token": w.token})
+			if route == takesSignedBody {
+				assert.Equal(t, signedOut.do(method, path, map[string]string{"token": w.token}).StatusCode, a.StatusCode, "%s knows the cookie", route)
+				assert.GreaterOrEqual(t, a.StatusCode, 400, "%s: %s", route, name)
+				assert.Empty(t, a.Cookies(), "%s: %s changes the session", route, name)
+				continue
+			}
 			assert.Contains(t, []int{http.StatusForbidden, http.StatusUnsupportedMediaType}, a.StatusCode, "%s: %s: %s", route, name, a.raw)
 			assert.Empty(t, a.Cookies(), "%s: %s changes the session", route, name)
 		}
