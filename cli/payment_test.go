@@ -45,7 +45,7 @@ func TestPayments(t *testing.T) {
 	require.Contains(t, w.run("", append([]string{"balance", project.ID}, why...)...).exits(0).out, "25.00 USD")
 	require.Contains(t, w.run("", append([]string{"payment", "list", project.ID, "--status", "credited"}, why...)...).exits(0).out, p.ID)
 	require.NotContains(t, w.run("", append([]string{"payment", "list", project.ID, "--status", "expired"}, why...)...).exits(0).out, p.ID)
-	require.Contains(t, w.run("", append([]string{"payment", "show", project.ID, p.ID}, why...)...).exits(0).out, "2500")
+	require.Contains(t, w.run("", append([]string{"payment", "show", project.ID, p.ID}, why...)...).exits(0).out, "25.00")
 	w.run("", append([]string{"payment", "list", project.ID, "--stuck"}, why...)...).exits(cli.ExitUsage)
 
 	var second payment

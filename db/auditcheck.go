@@ -107,13 +107,14 @@ type auditPart struct {
 // verifyPart verifies a chain from a place on. The check is nil when rows were spent before its end.
 func (tx *Tx) verifyPart(ctx context.Context, at auditPart, rows int) (auditPart, *ChainCheck, error) {
 	check := &ChainCheck{ResourceKind: at.ResourceKind, ResourceID: at.ResourceID}
-	if at.ResourceKind == ledgerChain { // its chains are parts of one size
-		broken, err := tx.q.VerifyChain(ctx, gen.VerifyChainParams{ResourceKind: at.ResourceKind, ResourceID: at.ResourceID})
-		check.BrokenSeq = broken
-		return at, check, MapError("verify a part of the ledger", err)
-	}
 	if rows <= 0 {
 		return at, nil, nil
+	}
+	if at.ResourceKind == ledgerChain { // its chains are parts of one size, each of which costs what a step may
+		broken, err := tx.q.VerifyChain(ctx, gen.VerifyChainParams{ResourceKind: at.ResourceKind, ResourceID: at.ResourceID})
+		check.BrokenSeq = broken
+		at.seq += int64(rows)
+		return at, check, MapError("verify a part of the ledger", err)
 	}
 	p, err := tx.q.VerifyAuditPart(ctx, gen.VerifyAuditPartParams{
 		ResourceKind: at.ResourceKind, ResourceID: at.ResourceID, AfterSeq: at.seq, Previous: at.hash, MaxRows: rows,

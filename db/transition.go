@@ -72,6 +72,10 @@ func (tx *Tx) moveNode(ctx context.Context, n Node, t lifecycle.Transition[lifec
 		return n, tx.settlePXE(ctx, n)
 	}
 	if n.Status == lifecycle.NodeDeleted && n.TenantLeftAt != nil {
+		// The mark of a BMC that nothing has compared stays, for the day on which the machine comes back as another node.
+		if unproven, err := tx.q.IsBMCUnproven(ctx, n.ID); err != nil || unproven {
+			return n, MapError("what a tenant left on node "+n.ID, err)
+		}
 		n.TenantLeftAt = nil
 		return n, tx.clearTenantLeft(ctx, n.ID)
 	}

@@ -72,7 +72,7 @@ func TestCompareFormerSettings_MachineThatComesBack(t *testing.T) {
 	identified, err := l.acts.ResolvePowerCredentials(t.Context(), bmcact.ResolveIn{JobRef: contract.JobRef{JobID: "job_back"}, BMCID: l.bmcID})
 	require.NoError(t, err)
 	require.NotEmpty(t, identified.Serial)
-	former, back := dbtest.Node(t, l.truth), dbtest.Node(t, l.truth)
+	former, back := dbtest.Node(t, l.truth, dbtest.Active()), dbtest.Node(t, l.truth)
 	in := bmcact.FormerIn{JobRef: contract.JobRef{JobID: "job_back", NodeID: back.ID}, BMC: identified}
 	compare := func() contract.SettingsFacts {
 		f, err := l.acts.CompareFormerSettings(t.Context(), in)
@@ -91,6 +91,8 @@ func TestCompareFormerSettings_MachineThatComesBack(t *testing.T) {
 	require.Zero(t, compare().Count, "another machine's record is not asked")
 
 	require.NoError(t, l.truth.SetNodeMachine(t.Context(), former.ID, db.NodeMachine{MACs: []string{strings.ToLower(identified.MACs[0])}}))
+	require.Zero(t, compare().Count, "a record in service is another machine's, and keeps its mark")
+	dbtest.MoveNode(t, l.truth, former.ID, lifecycle.NodeDeleted)
 	changed := compare()
 	require.Len(t, changed.Changed, 1, "the serial number is one that root could write, and the MAC address finds it")
 	require.True(t, strings.HasPrefix(changed.Changed[0], "boot/override was "), changed.Changed[0])

@@ -49,7 +49,7 @@ func restored() *cobra.Command {
 		}
 		printAccess(cmd.OutOrStdout(), "ended", ended)
 		fmt.Fprintln(cmd.OutOrStdout(), "next: slipwayd token create makes an API token; ask the owners of projects for members who were removed since the backup")
-		fmt.Fprintln(cmd.OutOrStdout(), "next, where usage is charged: book the payments since the backup; nothing is released because of a balance until slipway billing resume")
+		fmt.Fprintln(cmd.OutOrStdout(), "next, where usage is charged: wait for the comparison with Stripe, book only the payments that it still names as missing, and all others since the backup; nothing is released because of a balance until slipway billing resume")
 		return nil
 	}
 	return cmd

@@ -151,6 +151,21 @@ func Node(t testing.TB, s *db.Store, opts ...Option) db.Node {
 	return n
 }
 
+// MoveNode takes a node to a status, on the shortest way.
+func MoveNode(t testing.TB, s *db.Store, id string, to lifecycle.NodeStatus) {
+	t.Helper()
+	n, err := s.Node(t.Context(), id)
+	require.NoError(t, err)
+	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
+		for _, m := range path(lifecycle.NodeMAAS, n.Status, to) {
+			if _, err := tx.TransitionNode(t.Context(), id, m, m.Needs, db.Actor{Owner: m.Owners[0], ID: "dbtest"}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
 // Job makes a job, and a node unless On is given.
 func Job(t testing.TB, s *db.Store, opts ...Option) db.Job {
 	t.Helper()

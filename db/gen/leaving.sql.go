@@ -82,7 +82,7 @@ const formerTenancy = `-- name: FormerTenancy :one
 SELECT d.id AS node_id, t.id AS allocation_id
 FROM nodes d CROSS JOIN LATERAL (SELECT a.id, s.tenant_root FROM allocations a JOIN skus s ON s.id = a.sku_id
     WHERE a.node_id = d.id AND a.access_given_at IS NOT NULL ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1) t
-WHERE d.id <> $1 AND d.tenant_left_at IS NOT NULL AND t.tenant_root
+WHERE d.id <> $1 AND d.status = 'deleted' AND d.tenant_left_at IS NOT NULL AND t.tenant_root
   AND (d.serial = nullif($2::text, '') OR lower(d.hardware_uuid) = nullif(lower($3::text), '') OR d.macs && $4::text[])
   AND EXISTS (SELECT FROM node_occupancies o WHERE o.allocation_id = t.id AND o.firmware_snapshot IS NOT NULL)
 ORDER BY d.tenant_left_at DESC, d.id LIMIT 1
@@ -101,7 +101,8 @@ type FormerTenancyRow struct {
 }
 
 // The node record of the same hardware that a tenant who was root left last, where nothing has proven it clean since, with his allocation: as LastTenancy
-// finds it, where a snapshot is kept of the node's BMC.
+// finds it, where a snapshot is kept of the node's BMC. Only a record that was deleted is that of a machine that came back: what a record in service has in
+// common with it, such as a card that moved, says nothing of that node.
 func (q *Queries) FormerTenancy(ctx context.Context, arg FormerTenancyParams) (FormerTenancyRow, error) {
 	row := q.db.QueryRow(ctx, formerTenancy,
 		arg.NodeID,
@@ -128,6 +129,21 @@ func (q *Queries) HoldsRootTenant(ctx context.Context, id string) (bool, error) 
 	var root bool
 	err := row.Scan(&root)
 	return root, err
+}
+
+const isBMCUnproven = `-- name: IsBMCUnproven :one
+SELECT EXISTS (SELECT FROM nodes n CROSS JOIN LATERAL (SELECT a.id, s.tenant_root FROM allocations a JOIN skus s ON s.id = a.sku_id
+        WHERE a.node_id = n.id AND a.access_given_at IS NOT NULL ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1) t
+    JOIN node_occupancies o ON o.allocation_id = t.id AND o.firmware_snapshot IS NOT NULL
+    WHERE n.id = $1 AND n.tenant_left_at IS NOT NULL AND t.tenant_root)
+`
+
+// Whether a tenant who was root left the node, nothing has proven it clean since, and a snapshot is kept of its BMC.
+func (q *Queries) IsBMCUnproven(ctx context.Context, id string) (bool, error) {
+	row := q.db.QueryRow(ctx, isBMCUnproven, id)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }
 
 const lastTenancy = `-- name: LastTenancy :one

@@ -17,14 +17,22 @@ SELECT coalesce((SELECT a.id FROM allocations a WHERE a.node_id = @node_id AND (
 
 -- name: FormerTenancy :one
 -- The node record of the same hardware that a tenant who was root left last, where nothing has proven it clean since, with his allocation: as LastTenancy
--- finds it, where a snapshot is kept of the node's BMC.
+-- finds it, where a snapshot is kept of the node's BMC. Only a record that was deleted is that of a machine that came back: what a record in service has in
+-- common with it, such as a card that moved, says nothing of that node.
 SELECT d.id AS node_id, t.id AS allocation_id
 FROM nodes d CROSS JOIN LATERAL (SELECT a.id, s.tenant_root FROM allocations a JOIN skus s ON s.id = a.sku_id
     WHERE a.node_id = d.id AND a.access_given_at IS NOT NULL ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1) t
-WHERE d.id <> @node_id AND d.tenant_left_at IS NOT NULL AND t.tenant_root
+WHERE d.id <> @node_id AND d.status = 'deleted' AND d.tenant_left_at IS NOT NULL AND t.tenant_root
   AND (d.serial = nullif(@serial::text, '') OR lower(d.hardware_uuid) = nullif(lower(@hardware_uuid::text), '') OR d.macs && @macs::text[])
   AND EXISTS (SELECT FROM node_occupancies o WHERE o.allocation_id = t.id AND o.firmware_snapshot IS NOT NULL)
 ORDER BY d.tenant_left_at DESC, d.id LIMIT 1;
+
+-- name: IsBMCUnproven :one
+-- Whether a tenant who was root left the node, nothing has proven it clean since, and a snapshot is kept of its BMC.
+SELECT EXISTS (SELECT FROM nodes n CROSS JOIN LATERAL (SELECT a.id, s.tenant_root FROM allocations a JOIN skus s ON s.id = a.sku_id
+        WHERE a.node_id = n.id AND a.access_given_at IS NOT NULL ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1) t
+    JOIN node_occupancies o ON o.allocation_id = t.id AND o.firmware_snapshot IS NOT NULL
+    WHERE n.id = @id AND n.tenant_left_at IS NOT NULL AND t.tenant_root);
 
 -- name: SecretUses :many
 -- Who else refers to a secret, by its name without a version.

@@ -293,9 +293,13 @@ func TestCreate_StopsUnpaidNodes(t *testing.T) {
 	for range 5 {
 		m.release(m.create(wait).Allocation.ID)
 	}
-	for range 2 {
-		move(provision(true), lifecycle.AllocationAbort, lifecycle.FailureProvision)
-	}
+	move(provision(true), lifecycle.AllocationAbort, lifecycle.FailureProvision)
+	endsItsKeys := provision(false) // he has the provision fail by deleting its keys
+	m.tx(func(tx *db.Tx) error {
+		_, err := tx.DBTX().Exec(t.Context(), "UPDATE allocation_keys SET withdrawn_at = now() WHERE allocation_id = $1", endsItsKeys)
+		return err
+	})
+	move(endsItsKeys, lifecycle.AllocationAbort, lifecycle.FailureProvision)
 	m.release(provision(false))
 	m.release(provision(false))
 	m.refused(intent.RateLimited, "4 nodes of the billing account were given back within 1h0m0s", r)

@@ -32,12 +32,12 @@ const (
 func table() []row {
 	rows := []row{
 		{rowGetNode, "0.7", "the agent's report, which the bare answer lacks: its bytes, and three more lookups in the query"},
-		{rowTransition, "0.5", "four round trips for one; the guards and the hash chain"},
+		{rowTransition, "0.5", "three round trips for one; the guards and the hash chain"},
 		{rowOnboarding, "0.7", "a local activity with a transaction for each step"},
 		{rowAllocation, "0.6, p99 below 3 times", "a local activity with a transaction for each step; the claim and the free node"},
 		{rowHeartbeats, "0.9", "the upsert itself"},
 		{rowFleet, "1", "TLS and HTTP of the API; the upsert"},
-		{rowTick, "1.3", "the hash chain and the guards of each ledger account"},
+		{rowTick, "1.3", "the hash chain and the balance of each account, the locks, the check of each window"},
 		{rowTickGrowth, "10", "the same for each record"},
 		{rowPost, "0.5", "seven round trips for one; the guards and the hash chain"},
 		{rowWebhooks, "1000 a second, 64 MiB of heap", "three round trips for one; HTTP and the signature"},

@@ -21,7 +21,9 @@ SELECT (SELECT count(*) FROM projects p JOIN allocations a ON a.project_id = p.i
         WHERE p.billing_account_id = $1 AND a.requested_at > $2::timestamptz)::integer AS launched,
     (SELECT count(*) FROM projects p JOIN allocations a ON a.project_id = p.id
         WHERE p.billing_account_id = $1 AND a.requested_at > $3          AND a.start_time IS NULL AND (a.release_requested_at > $4::timestamptz
-                OR a.access_given_at > $4::timestamptz AND a.failure_code <> ''))::integer AS unpaid
+                OR a.access_given_at > $4::timestamptz AND a.failure_code <> ''
+                OR a.failure_code <> '' AND EXISTS (SELECT FROM allocation_keys k WHERE k.project_id = a.project_id AND k.allocation_id = a.id
+                    AND k.withdrawn_at > $4::timestamptz)))::integer AS unpaid
 `
 
 type AccountChurnParams struct {
@@ -38,7 +40,7 @@ type AccountChurnRow struct {
 }
 
 // What a billing account has in releasing, what it has started since a moment, and the nodes that it had for nothing: given back before they were active,
-// or failed between their keys and the proof of these, which whoever logs in at once can stop. Each count reads its own index, and never all that the account ever had. A request waits for a node for a day at most.
+// or failed between their keys and the proof of these, which whoever logs in at once can stop, or failed after one of their keys was withdrawn. Each count reads its own index, and never all that the account ever had. A request waits for a node for a day at most.
 func (q *Queries) AccountChurn(ctx context.Context, arg AccountChurnParams) (AccountChurnRow, error) {
 	row := q.db.QueryRow(ctx, accountChurn,
 		arg.BillingAccountID,

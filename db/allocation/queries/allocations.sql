@@ -216,7 +216,7 @@ WHERE project_id = @project_id AND status NOT IN ('released', 'failed') GROUP BY
 
 -- name: AccountChurn :one
 -- What a billing account has in releasing, what it has started since a moment, and the nodes that it had for nothing: given back before they were active,
--- or failed between their keys and the proof of these, which whoever logs in at once can stop. Each count reads its own index, and never all that the account ever had. A request waits for a node for a day at most.
+-- or failed between their keys and the proof of these, which whoever logs in at once can stop, or failed after one of their keys was withdrawn. Each count reads its own index, and never all that the account ever had. A request waits for a node for a day at most.
 SELECT (SELECT count(*) FROM projects p JOIN allocations a ON a.project_id = p.id
         WHERE p.billing_account_id = @billing_account_id AND a.status IN ('releasing', 'release_failed'))::integer AS releasing,
     (SELECT count(*) FROM projects p JOIN allocations a ON a.project_id = p.id
@@ -224,7 +224,9 @@ SELECT (SELECT count(*) FROM projects p JOIN allocations a ON a.project_id = p.i
     (SELECT count(*) FROM projects p JOIN allocations a ON a.project_id = p.id
         WHERE p.billing_account_id = @billing_account_id AND a.requested_at > @unpaid_since::timestamptz - interval '2 days'
             AND a.start_time IS NULL AND (a.release_requested_at > @unpaid_since::timestamptz
-                OR a.access_given_at > @unpaid_since::timestamptz AND a.failure_code <> ''))::integer AS unpaid;
+                OR a.access_given_at > @unpaid_since::timestamptz AND a.failure_code <> ''
+                OR a.failure_code <> '' AND EXISTS (SELECT FROM allocation_keys k WHERE k.project_id = a.project_id AND k.allocation_id = a.id
+                    AND k.withdrawn_at > @unpaid_since::timestamptz)))::integer AS unpaid;
 
 -- name: AllocationsDue :many
 -- One whose release was asked for already would keep its place in the list until its job stops. A clock that jumps ahead alone ends nothing.
