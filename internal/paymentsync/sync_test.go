@@ -465,3 +465,32 @@ func TestCompare_ReportsWhatDiffers(t *testing.T) {
 	r.compare()
 	require.Equal(t, int64(3), r.count(raised), "another amount is told again")
 }
+
+// TestCompare_ADifferenceThatGrows: a total that differs by another amount each time is told of, at the
+// second comparison at the latest.
+func TestCompare_ADifferenceThatGrows(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const raised = "SELECT count(*) FROM payment_attention WHERE kind = 'payment_difference'"
+	put := func(minor int64) {
+		t.Helper()
+		require.NoError(t, paymentsdb.PutDifference(t.Context(), r.store, paymentsdb.DifferenceTotal, "USD", "it differs", minor))
+	}
+	put(5)
+	require.Zero(t, r.count(raised), "a total may differ for a moment")
+	for _, minor := range []int64{9, -3} {
+		put(minor)
+		require.Equal(t, int64(1), r.count(raised))
+	}
+	require.Equal(t, int64(3), r.count("SELECT streak FROM payment_differences"))
+	require.NoError(t, r.tx(func(tx *db.Tx) error {
+		return payments.Acknowledge(t.Context(), tx, paymentsdb.DifferenceTotal, "USD", "a fee", operator)
+	}))
+	put(-3)
+	require.Zero(t, r.count(raised))
+	put(7)
+	require.Equal(t, int64(1), r.count(raised), "another amount is told again")
+	require.NoError(t, paymentsdb.DropDifference(t.Context(), r.store, paymentsdb.DifferenceTotal, "USD"))
+	put(7)
+	require.Zero(t, r.count(raised), "both agreed meanwhile")
+}
