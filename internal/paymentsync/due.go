@@ -88,6 +88,8 @@ func (y *Syncer) syncSession(ctx context.Context, id string) error {
 		return paymentsdb.ScheduleLook(ctx, y.Store, id, &next, "")
 	case s.Status == lifecycle.PaymentCheckoutCompleted && now.Sub(s.CreatedAt) < unpaidFor:
 		return paymentsdb.ScheduleLook(ctx, y.Store, id, ptr(now.Add(unpaidLook)), "")
+	case s.FailureCode != "":
+		return paymentsdb.ScheduleLook(ctx, y.Store, id, nil, s.LastError) // operators read it
 	}
 	return paymentsdb.ScheduleLook(ctx, y.Store, id, nil, "")
 }
@@ -113,7 +115,7 @@ func (y *Syncer) lookAt(ctx context.Context, s paymentsdb.Session) (paymentsdb.S
 		if s.Status != lifecycle.PaymentInitiated || !isOver {
 			return s, nil
 		}
-		return y.adoptOrExpire(ctx, client, s, control.Installation, "the payment provider has no page of it")
+		return y.adoptOrExpire(ctx, client, s, control.Installation, "The payment provider has no page of it.", "")
 	}
 	page, err := client.Session(ctx, *s.StripeCheckoutSessionID)
 	if err == nil && page.Status == providers.SessionOpen && isOver {

@@ -54,7 +54,7 @@ func (y *Syncer) CreateCheckout(ctx context.Context, r payments.Request) (paymen
 	}
 	s, err = y.openPage(ctx, client, s)
 	if err == nil && s.Status == lifecycle.PaymentExpired {
-		return s, &intent.Refusal{Kind: intent.Conflict, Detail: "the payment provider refuses the payment: " + s.FailureMessage + "; ask for another one with a new key"}
+		return s, &intent.Refusal{Kind: intent.Conflict, Detail: "the payment has ended: " + s.FailureMessage + " Ask for another one with a new key."}
 	}
 	return s, err
 }
@@ -71,7 +71,7 @@ func (y *Syncer) openPage(ctx context.Context, client providers.Payments, s paym
 	}
 	// By the later of two clocks: a key that is used after the provider has dropped it makes a second page.
 	if later := latest(now, time.Now()); later.Sub(s.AttemptAt) > providers.KeyLife || later.After(s.ExpiresAt) {
-		return y.adoptOrExpire(ctx, client, s, control.Installation, "its page was not made in time")
+		return y.adoptOrExpire(ctx, client, s, control.Installation, "Its page was not made in time.", "")
 	}
 	page, err := client.CreateSession(ctx, providers.SessionCreate{
 		Key: fmt.Sprintf("%s:%d", s.ID, s.Attempt), Reference: s.ID, Installation: control.Installation, Amount: s.RequestedAmountMinor, Currency: s.Currency,
@@ -84,7 +84,7 @@ func (y *Syncer) openPage(ctx context.Context, client providers.Payments, s paym
 	case providers.IsKeySpent(err):
 		return y.afterSpentKey(ctx, client, s, control.Installation)
 	case errors.As(err, &refused) && refused.Kind == providers.KindInvalid:
-		return y.adoptOrExpire(ctx, client, s, control.Installation, refused.Message)
+		return y.adoptOrExpire(ctx, client, s, control.Installation, payments.Refused, refused.Error())
 	}
 	return s, err
 }
@@ -113,8 +113,9 @@ func (y *Syncer) afterSpentKey(ctx context.Context, client providers.Payments, s
 	return s, &providers.Error{Kind: providers.KindUncertain, Op: "stripe.create_session", Message: "the page was not made; ask again with the same key"}
 }
 
-// adoptOrExpire adopts the page that the provider has of a session, or ends the session.
-func (y *Syncer) adoptOrExpire(ctx context.Context, client providers.Payments, s paymentsdb.Session, installation, why string) (paymentsdb.Session, error) {
+// adoptOrExpire adopts the page that the provider has of a session, or ends the session. Members of the
+// project read why, and only operators the problem, when there is one.
+func (y *Syncer) adoptOrExpire(ctx context.Context, client providers.Payments, s paymentsdb.Session, installation, why, problem string) (paymentsdb.Session, error) {
 	page, found, err := findPage(ctx, client, s, installation)
 	switch {
 	case err != nil:
@@ -123,8 +124,11 @@ func (y *Syncer) adoptOrExpire(ctx context.Context, client providers.Payments, s
 		return y.follow(ctx, s.ID, page, installation)
 	}
 	err = y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
-		s, err = payments.Expire(ctx, tx, s.ID, lifecycle.PaymentCreateFailed, why, payments.Actor)
-		return err
+		if s, err = payments.Expire(ctx, tx, s.ID, lifecycle.PaymentCreateFailed, why, payments.Actor); err != nil || problem == "" {
+			return err
+		}
+		s.LastError = problem
+		return paymentsdb.ScheduleLook(ctx, tx, s.ID, nil, problem)
 	})
 	return s, err
 }

@@ -1,6 +1,7 @@
 package paymentsync_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -347,12 +348,34 @@ func TestSession_CreditFails(t *testing.T) {
 	s = r.get(s.ID)
 	require.Equal(t, lifecycle.PaymentFailedReconcile, s.Status)
 	require.Equal(t, lifecycle.PaymentCreditFailed, s.FailureCode)
-	require.Contains(t, s.FailureMessage, "the credit failed 3 times")
+	require.Equal(t, "The payment arrived and could not be credited; operators were told.", s.FailureMessage, "members read it")
+	require.Contains(t, s.LastError, "used for another posting", "operators read it")
 	_, err := r.sync.Resolve(t.Context(), payments.Decision{SessionID: s.ID, Resolution: lifecycle.ResolveRefund, Reason: "cannot be booked", Actor: operator})
 	require.NoError(t, err)
 	require.Equal(t, map[string]int64{"prepaid": 1, "adjustments": -1}, r.balances(), "it came and went")
 	require.Equal(t, int64(paid), r.sim.Totals()["USD"].Refunded+r.sim.Totals()["usd"].Refunded)
 	require.Empty(t, r.compare())
+}
+
+// refusing is a payment provider that refuses every page.
+type refusing struct{ providers.Payments }
+
+func (refusing) CreateSession(context.Context, providers.SessionCreate) (providers.PaymentSession, error) {
+	return providers.PaymentSession{}, &providers.Error{Kind: providers.KindInvalid, Op: "stripe.create_session", Message: "account acct_1 is restricted"}
+}
+
+// TestCheckout_Refused: members read that the provider refuses a payment, and operators why.
+func TestCheckout_Refused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.sync.Connect = func(context.Context) (providers.Payments, error) { return refusing{r.client}, nil }
+	s, err := r.sync.CreateCheckout(t.Context(), r.request("k"))
+	require.Equal(t, intent.Conflict, intent.AsRefusal(err).Kind)
+	require.NotContains(t, err.Error(), "acct_1")
+	require.Equal(t, lifecycle.PaymentExpired, s.Status)
+	s = r.get(s.ID)
+	require.Equal(t, payments.Refused, s.FailureMessage)
+	require.Contains(t, s.LastError, "acct_1")
 }
 
 // TestResolve_UnpaidSession: no decision of an operator credits what was not paid.
