@@ -230,7 +230,7 @@ func (y *Syncer) followMovement(ctx context.Context, client providers.Payments, 
 
 // ignoreAbsent drops the error of something that is not there.
 func ignoreAbsent(err error) error {
-	if _, isAbsent := absent(err); isAbsent || errors.Is(err, db.ErrNotFound) {
+	if isAbsent(err) || errors.Is(err, db.ErrNotFound) {
 		return nil
 	}
 	return err

@@ -254,12 +254,12 @@ func TestWebhook_ProvesNothing(t *testing.T) {
 	page := *s.StripeCheckoutSessionID
 	states := map[string]string{
 		forge("evt_paid", "checkout.session.completed", "checkout.session", page, now, false):              "processed",
-		forge("evt_none", "checkout.session.completed", "checkout.session", "cs_test_none", now, false):    "ignored",
+		forge("evt_none", "checkout.session.completed", "checkout.session", "cs_test_none", now, false):    "pending",
 		forge("evt_path", "checkout.session.completed", "checkout.session", "../refunds", now, false):      "ignored",
 		forge("evt_live", "checkout.session.completed", "checkout.session", page, now, true):               "ignored",
 		forge("evt_other", "customer.created", "customer", "cus_1", now, false):                            "ignored",
-		forge("evt_refund", "refund.created", "refund", "re_none", now, false):                             "ignored",
-		forge("evt_dispute", "charge.dispute.created", "dispute", "du_none", now, false):                   "ignored",
+		forge("evt_refund", "refund.created", "refund", "re_none", now, false):                             "pending",
+		forge("evt_dispute", "charge.dispute.created", "dispute", "du_none", now, false):                   "pending",
 		forge("evt_old", "checkout.session.async_payment_succeeded", "checkout.session", page, old, false): "processed",
 		forge("evt_failed", "checkout.session.async_payment_failed", "checkout.session", page, now, false): "processed",
 		forge("evt_charge", "charge.refunded", "charge", "ch_none", now, false):                            "pending",
@@ -268,6 +268,12 @@ func TestWebhook_ProvesNothing(t *testing.T) {
 	require.NoError(t, err)
 	for id, state := range states {
 		require.Equal(t, state, r.eventState(id), id)
+	}
+	r.alter("UPDATE stripe_events SET attempts = 12, next_at = now() WHERE state = 'pending'")
+	_, err = r.sync.ProcessEvents(t.Context())
+	require.NoError(t, err)
+	for _, id := range []string{"evt_none", "evt_refund", "evt_dispute"} {
+		require.Equal(t, "ignored", r.eventState(id), "no such object after the last try: %s", id)
 	}
 	require.Equal(t, lifecycle.PaymentInitiated, r.get(s.ID).Status)
 	require.Empty(t, r.balances())
@@ -355,6 +361,30 @@ func TestSession_CreditFails(t *testing.T) {
 	require.Equal(t, map[string]int64{"prepaid": 1, "adjustments": -1}, r.balances(), "it came and went")
 	require.Equal(t, int64(paid), r.sim.Totals()["USD"].Refunded+r.sim.Totals()["usd"].Refunded)
 	require.Empty(t, r.compare())
+}
+
+// hidden is a payment provider behind a proxy that answers in its place.
+type hidden struct{ providers.Payments }
+
+func (hidden) Session(context.Context, string) (providers.PaymentSession, error) {
+	return providers.PaymentSession{}, &providers.Error{Kind: providers.KindNotFound, Op: "stripe.session", Message: "not found"}
+}
+
+// TestEvents_BehindAProxy: an answer of a proxy does not end an event; the payment is credited later.
+func TestEvents_BehindAProxy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := r.open("k")
+	require.NoError(t, r.sim.Pay(*s.StripeCheckoutSessionID))
+	direct := r.sync.Connect
+	r.sync.Connect = func(context.Context) (providers.Payments, error) { return hidden{r.client}, nil }
+	events := r.eventsOf("checkout.session.completed")
+	require.NoError(t, r.deliver(events...))
+	require.Equal(t, "pending", r.eventState(events[0].ID))
+	r.sync.Connect = direct
+	require.NoError(t, r.deliver(events...))
+	require.Equal(t, "processed", r.eventState(events[0].ID))
+	require.Equal(t, lifecycle.PaymentCredited, r.get(s.ID).Status)
 }
 
 // refusing is a payment provider that refuses every page.
