@@ -278,7 +278,7 @@ func (y *Syncer) processDispute(ctx context.Context, client providers.Payments, 
 func (y *Syncer) followDispute(ctx context.Context, sessionID string, d providers.PaymentDispute) (booked bool, err error) {
 	err = y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
 		booked, err = payments.FollowDispute(ctx, tx, sessionID, payments.ObservedDispute{
-			ID: d.ID, Won: d.Won, Lost: d.Lost, AmountMinor: d.Amount, Currency: d.Currency,
+			ID: d.ID, Won: d.Won, Lost: d.Lost, Warning: d.Warning, AmountMinor: d.Amount, Currency: d.Currency,
 		}, payments.Actor)
 		return err
 	})
