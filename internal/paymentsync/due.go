@@ -68,6 +68,9 @@ func (y *Syncer) syncSession(ctx context.Context, id string) error {
 	}
 	tried := s.CreditAttempts
 	s, failed := y.lookAt(ctx, s)
+	if waits, err := y.creditWaits(ctx, s); failed == nil && (err != nil || waits) {
+		return err // another look has tried the credit, and set the time
+	}
 	now := time.Now()
 	switch {
 	case failed != nil:
@@ -127,7 +130,7 @@ func (y *Syncer) lookAt(ctx context.Context, s paymentsdb.Session) (paymentsdb.S
 	if err != nil {
 		return s, err
 	}
-	found, err := y.fulfil(ctx, client, s.ID, page, control.Installation)
+	found, err := y.fulfil(ctx, client, s.ID, page, control.Installation, false)
 	if errors.Is(err, payments.ErrDisagrees) {
 		return s, errors.Join(err, y.reportDisagreement(ctx, page, err))
 	}

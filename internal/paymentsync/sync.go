@@ -170,7 +170,13 @@ func observed(p providers.PaymentSession) payments.Observed {
 
 // Fulfil compares a session with the payment provider and does what follows: it credits it when it is
 // paid, once, and books refunds that were made meanwhile. It returns the session as it is then.
+// A credit that has failed is tried again at its time, however often this is called.
 func (y *Syncer) Fulfil(ctx context.Context, id string) (paymentsdb.Session, error) {
+	return y.fulfilOne(ctx, id, false)
+}
+
+// fulfilOne is Fulfil; with isForced it tries a credit that waits for its time too.
+func (y *Syncer) fulfilOne(ctx context.Context, id string, isForced bool) (paymentsdb.Session, error) {
 	s, err := paymentsdb.Get(ctx, y.Store, id)
 	if err != nil || s.StripeCheckoutSessionID == nil || s.Live != y.Policy.Live || lifecycle.Payment.Terminal(s.Status) {
 		return s, err
@@ -183,7 +189,7 @@ func (y *Syncer) Fulfil(ctx context.Context, id string) (paymentsdb.Session, err
 	if err != nil {
 		return s, err
 	}
-	return y.fulfil(ctx, client, s.ID, page, control.Installation)
+	return y.fulfil(ctx, client, s.ID, page, control.Installation, isForced)
 }
 
 // open returns a client and who this installation is.
@@ -208,10 +214,14 @@ func (y *Syncer) follow(ctx context.Context, id string, page providers.PaymentSe
 }
 
 // fulfil does what follows from a page that was just read. What is known of the page is committed
-// before the credit, so that a credit that fails leaves the session in checkout_completed.
-func (y *Syncer) fulfil(ctx context.Context, client providers.Payments, id string, page providers.PaymentSession, installation string) (paymentsdb.Session, error) {
+// before the credit, so that a credit that fails leaves the session in checkout_completed. Unless it is
+// forced, it leaves a credit that waits for its next try as it is.
+func (y *Syncer) fulfil(ctx context.Context, client providers.Payments, id string, page providers.PaymentSession, installation string, isForced bool) (paymentsdb.Session, error) {
 	s, err := y.follow(ctx, id, page, installation)
 	if err != nil || s.Status != lifecycle.PaymentCheckoutCompleted || s.PaymentStatus != lifecycle.PaidFull {
+		return s, err
+	}
+	if waits, err := y.creditWaits(ctx, s); err != nil || waits && !isForced {
 		return s, err
 	}
 	refunds, err := readRefunds(ctx, client, s)
@@ -241,6 +251,15 @@ func (y *Syncer) fulfil(ctx context.Context, client providers.Payments, id strin
 		return s, err
 	}
 	return s, errors.Join(fmt.Errorf("credit payment session %s: %w", id, failed), err)
+}
+
+// creditWaits reports whether a credit of a session has failed and its next try is not due.
+func (y *Syncer) creditWaits(ctx context.Context, s paymentsdb.Session) (bool, error) {
+	if s.Status != lifecycle.PaymentCheckoutCompleted || s.CreditAttempts == 0 || s.NextLookAt == nil {
+		return false, nil
+	}
+	now, err := y.Store.Clock(ctx)
+	return s.NextLookAt.After(now), err
 }
 
 func readRefunds(ctx context.Context, client providers.Payments, s paymentsdb.Session) ([]payments.ObservedRefund, error) {

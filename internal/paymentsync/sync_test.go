@@ -347,9 +347,22 @@ func TestSession_CreditFails(t *testing.T) {
 	}))
 	require.NoError(t, r.sim.Pay(*s.StripeCheckoutSessionID))
 	for try := 1; try <= 3; try++ {
+		r.alter("UPDATE payment_sessions SET next_look_at = now()")
 		_, err := r.sync.Fulfil(t.Context(), s.ID)
 		require.Equal(t, try < 3, err != nil)
+		for range 5 { // whoever waits for it uses no tries up
+			r.alter("UPDATE payment_sessions SET looked_at = NULL")
+			_, err := r.sync.Show(t.Context(), s.ID)
+			require.NoError(t, err)
+		}
 		require.Equal(t, try, r.get(s.ID).CreditAttempts)
+		if try == 1 { // an operator does not wait
+			d := payments.Decision{SessionID: s.ID, Resolution: lifecycle.ResolveCredit, Reason: "try it", Actor: operator}
+			_, err := r.sync.Resolve(t.Context(), d)
+			require.Error(t, err)
+			try++
+			require.Equal(t, try, r.get(s.ID).CreditAttempts)
+		}
 	}
 	s = r.get(s.ID)
 	require.Equal(t, lifecycle.PaymentFailedReconcile, s.Status)
