@@ -16,6 +16,7 @@ type payment struct {
 	ID             string     `json:"id"`
 	ProjectID      string     `json:"project_id"`
 	Status         string     `json:"status"`
+	PaymentStatus  string     `json:"payment_status"`
 	RequestedMinor int64      `json:"requested_amount_minor"`
 	CreditedMinor  int64      `json:"credited_amount_minor"`
 	Currency       string     `json:"currency"`
@@ -80,7 +81,12 @@ func (a *app) watchPayment(ctx context.Context, p payment, because client.Reques
 			return true, err
 		}
 		switch p.Status {
-		case "initiated", "checkout_completed":
+		case "checkout_completed":
+			if p.PaymentStatus == "async_failed" {
+				return true, fail(ExitJobFailed, "the payment method of payment %s failed; nothing was taken: ask for another one with slipway topup", p.ID)
+			}
+			return false, nil
+		case "initiated":
 			return false, nil
 		case "credited":
 			return true, a.show(r.raw, func() error { return a.printRows(r.raw, paymentShown()) })

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/cli"
+	"github.com/slipway-cloud/slipway/db"
 	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
 )
@@ -56,6 +57,15 @@ func TestPayments(t *testing.T) {
 	failed := w.run("", topUp("two", "3000", "-w", "--interval", "100ms", "--watch-timeout", "2m")...).exits(cli.ExitJobFailed)
 	require.Contains(t, failed.err, "slipway payment resolve "+second.ID)
 	w.stripe.ClearFaults(0)
+	var third payment
+	read(&third, topUp("three", "3500")...)
+	require.NoError(t, w.stripe.PayLater(third.Page))
+	_, err = w.pay.Fulfil(t.Context(), third.ID)
+	require.NoError(t, err)
+	require.NoError(t, w.stripe.Settle(third.Page, false))
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error { return paymentsdb.StoreAsyncFailed(t.Context(), tx, third.ID) }))
+	unpaid := w.run("", topUp("three", "3500", "-w", "--interval", "100ms", "--watch-timeout", "2m")...).exits(cli.ExitJobFailed)
+	require.Contains(t, unpaid.err, "the payment method of payment "+third.ID+" failed")
 	for _, args := range [][]string{{"--stuck"}, {"--stuck", "--account", "acme"}, {"--status", "failed_reconcile"}} {
 		listed := w.run("", append([]string{"payment", "list"}, args...)...).exits(0).out
 		require.Contains(t, listed, second.ID)

@@ -211,6 +211,7 @@ type PaymentDispute struct {
 	ID        string
 	Status    string // such as needs_response
 	Won, Lost bool   // neither while it is open
+	Warning   bool   // an inquiry, or one that was prevented: it takes no money
 	Amount    int64
 	Currency  string // upper case
 	PaymentID string

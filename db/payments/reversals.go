@@ -114,8 +114,8 @@ func PostponeDispute(ctx context.Context, c Conn, id string) error {
 	return db.MapError("dispute "+id, queries(c).PostponeDispute(ctx, id))
 }
 
-// ClearDispute stores that an operator lets the billing account of a lost dispute go on. It returns
-// db.ErrStale when the dispute is not lost, or was cleared before.
+// ClearDispute stores that an operator lets the billing account of an open or lost dispute go on. It
+// returns db.ErrStale when the dispute was won, or was cleared before.
 func ClearDispute(ctx context.Context, tx *db.Tx, id, reason string, a db.Actor) error {
 	n, err := queries(tx).ClearDispute(ctx, gen.ClearDisputeParams{ID: id, Reason: reason, ClearedBy: ActorName(a)})
 	return db.CheckGuarded("dispute "+id, n, err)
@@ -127,8 +127,8 @@ func ListDisputesDue(ctx context.Context, c Conn, limit int) ([]string, error) {
 	return ids, db.MapError("list disputes that are due", err)
 }
 
-// IsFrozen reports whether a billing account gets no new allocation: it has a dispute that is open, or
-// one that was lost and that no operator has cleared.
+// IsFrozen reports whether a billing account gets no new allocation: it has a dispute that is open or
+// was lost, and that no operator has cleared.
 func IsFrozen(ctx context.Context, c Conn, accountID string) (bool, error) {
 	n, err := queries(c).FreezingDisputes(ctx, accountID)
 	return n > 0, db.MapError("disputes of billing account "+accountID, err)

@@ -167,8 +167,15 @@ const (
 	creditRetryMax = time.Hour
 )
 
+// The members of a project read why a payment failed. What the error was is in last_error, for operators.
+const (
+	creditFailed = "The payment arrived and could not be credited; operators were told."
+	// Refused says that the payment provider refuses a payment.
+	Refused = "The payment provider refused the request."
+)
+
 // FailCredit counts a credit that failed. After as many as the policy allows, the session ends in
-// failed_reconcile with the error.
+// failed_reconcile. The error is for operators only.
 func FailCredit(ctx context.Context, tx *db.Tx, p Policy, id, problem string, actor db.Actor) (paymentsdb.Session, error) {
 	s, err := paymentsdb.Lock(ctx, tx, id)
 	if err != nil || s.Status != lifecycle.PaymentCheckoutCompleted || s.PaymentStatus != lifecycle.PaidFull {
@@ -190,8 +197,7 @@ func FailCredit(ctx context.Context, tx *db.Tx, p Policy, id, problem string, ac
 		return s, err
 	}
 	return paymentsdb.MoveTo(ctx, tx, s, paymentsdb.Move{
-		To: lifecycle.PaymentFail, FailureCode: lifecycle.PaymentCreditFailed,
-		FailureMessage: fmt.Sprintf("it is paid, and the credit failed %d times: %s", tried, problem), Actor: actor,
+		To: lifecycle.PaymentFail, FailureCode: lifecycle.PaymentCreditFailed, FailureMessage: creditFailed, Actor: actor,
 	})
 }
 

@@ -238,17 +238,26 @@ func RejectRefund(ctx context.Context, tx *db.Tx, id, why string, actor db.Actor
 type ObservedDispute struct {
 	ID          string
 	Won, Lost   bool
+	Warning     bool // an inquiry, or one that was prevented: the payment provider takes no money for it
 	AmountMinor int64
 	Currency    string
 }
 
 // FollowDispute books what became of a dispute of a session. While it is open its amount is held, and
 // the billing account gets no new allocation; the balance may become negative. It can be repeated and
-// called in any order. It returns false when the session is not booked yet: credit it first.
+// called in any order. A warning holds nothing: it only ends a dispute that is held. It returns false
+// when the session is not booked yet: credit it first.
 func FollowDispute(ctx context.Context, tx *db.Tx, sessionID string, o ObservedDispute, actor db.Actor) (bool, error) {
 	s, err := paymentsdb.Lock(ctx, tx, sessionID)
 	if err != nil {
 		return false, err
+	}
+	if o.Warning {
+		if _, err := paymentsdb.LockDispute(ctx, tx, o.ID); errors.Is(err, db.ErrNotFound) {
+			return true, nil
+		} else if err != nil {
+			return false, err
+		}
 	}
 	source := sourceOf(s)
 	switch {
@@ -297,7 +306,7 @@ func closeDispute(ctx context.Context, tx *db.Tx, s paymentsdb.Session, d paymen
 	return audit(ctx, tx, s.ID, "close_dispute_"+string(state), actor)
 }
 
-// ClearDispute lets the billing account of a dispute that was lost have allocations again.
+// ClearDispute lets the billing account of a dispute that is open, or was lost, have allocations again.
 func ClearDispute(ctx context.Context, tx *db.Tx, disputeID, reason string, actor db.Actor) error {
 	if n := len([]rune(reason)); n == 0 || n > MaxReason {
 		return intent.InvalidIf([]intent.Field{{Name: "reason", Message: fmt.Sprintf("must say why, in at most %d characters", MaxReason)}})
@@ -306,8 +315,8 @@ func ClearDispute(ctx context.Context, tx *db.Tx, disputeID, reason string, acto
 	if err != nil {
 		return err
 	}
-	if d.State != lifecycle.DisputeLost || d.ClearedAt != nil {
-		return refuse(intent.Conflict, "only a lost dispute that was not cleared yet is cleared; this one is %s", d.State)
+	if d.State == lifecycle.DisputeWon || d.ClearedAt != nil {
+		return refuse(intent.Conflict, "only an open or lost dispute that was not cleared yet is cleared; this one is %s", d.State)
 	}
 	if err := paymentsdb.ClearDispute(ctx, tx, d.ID, reason, actor); err != nil {
 		return err

@@ -137,10 +137,13 @@ func (y *Syncer) comparePage(ctx context.Context, client providers.Payments, ins
 	}
 	isBooked := s.LedgerEntryID != nil || s.Status == lifecycle.PaymentFailedReconcile
 	if page.Paid && !isBooked {
-		if s, err = y.fulfil(ctx, client, s.ID, page, installation); errors.Is(err, payments.ErrDisagrees) {
+		if s, err = y.fulfil(ctx, client, s.ID, page, installation, false); errors.Is(err, payments.ErrDisagrees) {
 			return y.reportDisagreement(ctx, page, err)
 		} else if err != nil {
 			return err
+		}
+		if waits, err := y.creditWaits(ctx, s); err != nil || waits {
+			return err // it is booked, or left to an operator, when it was tried again
 		}
 		isBooked = s.LedgerEntryID != nil || s.Status == lifecycle.PaymentFailedReconcile
 	}
@@ -230,7 +233,7 @@ func (y *Syncer) followMovement(ctx context.Context, client providers.Payments, 
 
 // ignoreAbsent drops the error of something that is not there.
 func ignoreAbsent(err error) error {
-	if _, isAbsent := absent(err); isAbsent || errors.Is(err, db.ErrNotFound) {
+	if isAbsent(err) || errors.Is(err, db.ErrNotFound) {
 		return nil
 	}
 	return err

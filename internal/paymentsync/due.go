@@ -68,6 +68,9 @@ func (y *Syncer) syncSession(ctx context.Context, id string) error {
 	}
 	tried := s.CreditAttempts
 	s, failed := y.lookAt(ctx, s)
+	if waits, err := y.creditWaits(ctx, s); failed == nil && (err != nil || waits) {
+		return err // another look has tried the credit, and set the time
+	}
 	now := time.Now()
 	switch {
 	case failed != nil:
@@ -88,6 +91,8 @@ func (y *Syncer) syncSession(ctx context.Context, id string) error {
 		return paymentsdb.ScheduleLook(ctx, y.Store, id, &next, "")
 	case s.Status == lifecycle.PaymentCheckoutCompleted && now.Sub(s.CreatedAt) < unpaidFor:
 		return paymentsdb.ScheduleLook(ctx, y.Store, id, ptr(now.Add(unpaidLook)), "")
+	case s.FailureCode != "":
+		return paymentsdb.ScheduleLook(ctx, y.Store, id, nil, s.LastError) // operators read it
 	}
 	return paymentsdb.ScheduleLook(ctx, y.Store, id, nil, "")
 }
@@ -113,7 +118,7 @@ func (y *Syncer) lookAt(ctx context.Context, s paymentsdb.Session) (paymentsdb.S
 		if s.Status != lifecycle.PaymentInitiated || !isOver {
 			return s, nil
 		}
-		return y.adoptOrExpire(ctx, client, s, control.Installation, "the payment provider has no page of it")
+		return y.adoptOrExpire(ctx, client, s, control.Installation, "The payment provider has no page of it.", "")
 	}
 	page, err := client.Session(ctx, *s.StripeCheckoutSessionID)
 	if err == nil && page.Status == providers.SessionOpen && isOver {
@@ -125,7 +130,7 @@ func (y *Syncer) lookAt(ctx context.Context, s paymentsdb.Session) (paymentsdb.S
 	if err != nil {
 		return s, err
 	}
-	found, err := y.fulfil(ctx, client, s.ID, page, control.Installation)
+	found, err := y.fulfil(ctx, client, s.ID, page, control.Installation, false)
 	if errors.Is(err, payments.ErrDisagrees) {
 		return s, errors.Join(err, y.reportDisagreement(ctx, page, err))
 	}

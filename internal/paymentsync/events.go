@@ -22,7 +22,7 @@ const (
 	// The times between two tries of an event: doubled from the first, at most the last.
 	eventRetry    = 15 * time.Second
 	eventRetryMax = time.Hour
-	// eventTries is how often the session of an event is looked for, over some hours: an event may come
+	// eventTries is how often the session or the object of an event is looked for, over some hours: an event may come
 	// before the row that it is about is committed.
 	eventTries = 12
 	// maxFailures ends a batch: the payment provider is away.
@@ -102,7 +102,7 @@ type outcome struct {
 	session, note string
 }
 
-// later looks for the session of an event again, or gives up after some hours.
+// later looks for the session or the object of an event again, or gives up after some hours.
 func later(e paymentsdb.DueEvent, last paymentsdb.EventState, note string) outcome {
 	if e.Attempts >= eventTries {
 		return outcome{state: last, note: note}
@@ -126,7 +126,7 @@ func (y *Syncer) processEvent(ctx context.Context, client providers.Payments, in
 // used: a signature shows who has a secret, and a payment is proven by the provider's answer.
 func (y *Syncer) processPage(ctx context.Context, client providers.Payments, installation string, e paymentsdb.DueEvent) (outcome, error) {
 	page, err := client.Session(ctx, e.ObjectID)
-	if o, ok := absent(err); ok {
+	if o, ok := absent(e, err); ok {
 		return o, nil
 	} else if err != nil {
 		return outcome{}, err
@@ -138,7 +138,7 @@ func (y *Syncer) processPage(ctx context.Context, client providers.Payments, ins
 	if err != nil || o.state != "" {
 		return o, err
 	}
-	if s, err = y.fulfil(ctx, client, s.ID, page, installation); errors.Is(err, payments.ErrDisagrees) {
+	if s, err = y.fulfil(ctx, client, s.ID, page, installation, false); errors.Is(err, payments.ErrDisagrees) {
 		return outcome{paymentsdb.EventUnmatched, s.ID, err.Error()}, y.reportDisagreement(ctx, page, err)
 	} else if err != nil {
 		return outcome{}, err
@@ -149,13 +149,21 @@ func (y *Syncer) processPage(ctx context.Context, client providers.Payments, ins
 	return outcome{state: paymentsdb.EventProcessed, session: s.ID}, err
 }
 
-// absent tells an object that the provider does not have: the event is of the other mode, or a forgery.
-func absent(err error) (outcome, bool) {
-	switch providers.KindOf(err) {
-	case providers.KindNotFound, providers.KindForeign, providers.KindInvalid:
-		return outcome{state: paymentsdb.EventIgnored, note: "the payment provider has no such object"}, true
+// absent tells an object that the provider says it does not have: the event is of the other mode, or a
+// forgery. A proxy may say so too, so that it is ignored after the last try only.
+func absent(e paymentsdb.DueEvent, err error) (outcome, bool) {
+	if isAbsent(err) {
+		return later(e, paymentsdb.EventIgnored, "the payment provider has no such object: "+err.Error()), true
 	}
 	return outcome{}, false
+}
+
+func isAbsent(err error) bool {
+	switch providers.KindOf(err) {
+	case providers.KindNotFound, providers.KindForeign, providers.KindInvalid:
+		return true
+	}
+	return false
 }
 
 // sessionOf returns the session of a page. It returns the outcome foreign when the page is not ours, and
@@ -193,7 +201,7 @@ func (y *Syncer) processRefund(ctx context.Context, client providers.Payments, e
 	var refunds []payments.ObservedRefund
 	if e.ObjectKind == "refund" {
 		r, err := client.Refund(ctx, e.ObjectID)
-		if o, ok := absent(err); ok {
+		if o, ok := absent(e, err); ok {
 			return o, nil
 		} else if err != nil {
 			return outcome{}, err
@@ -249,7 +257,7 @@ func intentIn(body []byte) string {
 
 func (y *Syncer) processDispute(ctx context.Context, client providers.Payments, e paymentsdb.DueEvent) (outcome, error) {
 	d, err := client.Dispute(ctx, e.ObjectID)
-	if o, ok := absent(err); ok {
+	if o, ok := absent(e, err); ok {
 		return o, nil
 	} else if err != nil {
 		return outcome{}, err
@@ -270,7 +278,7 @@ func (y *Syncer) processDispute(ctx context.Context, client providers.Payments, 
 func (y *Syncer) followDispute(ctx context.Context, sessionID string, d providers.PaymentDispute) (booked bool, err error) {
 	err = y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
 		booked, err = payments.FollowDispute(ctx, tx, sessionID, payments.ObservedDispute{
-			ID: d.ID, Won: d.Won, Lost: d.Lost, AmountMinor: d.Amount, Currency: d.Currency,
+			ID: d.ID, Won: d.Won, Lost: d.Lost, Warning: d.Warning, AmountMinor: d.Amount, Currency: d.Currency,
 		}, payments.Actor)
 		return err
 	})

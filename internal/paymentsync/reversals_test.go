@@ -150,11 +150,6 @@ func TestDispute_FreezesTheAccount(t *testing.T) {
 			return nil
 		}))
 		require.Empty(t, r.compare(), "the money has left Stripe too")
-		require.NoError(t, r.tx(func(tx *db.Tx) error {
-			err := payments.ClearDispute(t.Context(), tx, id, "trusted", operator)
-			require.Contains(t, err.Error(), "only a lost dispute")
-			return nil
-		}))
 		require.NoError(t, r.sim.CloseDispute(id, won))
 		require.NoError(t, r.syncNow(), "no webhook told it")
 		require.NoError(t, r.deliver(opened...))
@@ -162,6 +157,8 @@ func TestDispute_FreezesTheAccount(t *testing.T) {
 		if won {
 			require.Equal(t, map[string]int64{"prepaid": 500, "adjustments": 2000, "clearing": -paid}, r.balances())
 			require.False(t, r.isFrozen())
+			err := r.tx(func(tx *db.Tx) error { return payments.ClearDispute(t.Context(), tx, id, "trusted", operator) })
+			require.Contains(t, err.Error(), "only an open or lost dispute")
 			continue
 		}
 		require.Equal(t, map[string]int64{"prepaid": -2000, "adjustments": 2000}, r.balances())
@@ -170,6 +167,37 @@ func TestDispute_FreezesTheAccount(t *testing.T) {
 		require.NoError(t, r.tx(func(tx *db.Tx) error { return payments.ClearDispute(t.Context(), tx, id, "paid the invoice", operator) }))
 		require.False(t, r.isFrozen())
 	}
+}
+
+// TestDispute_ThatIsAWarning: an inquiry takes no money, so that nothing is held and nobody is frozen; one
+// that ends so releases what is held.
+func TestDispute_ThatIsAWarning(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := r.credited("k")
+	follow := func(o payments.ObservedDispute) {
+		t.Helper()
+		o.ID, o.AmountMinor, o.Currency = "du_1", 900, "USD"
+		require.NoError(t, r.tx(func(tx *db.Tx) error {
+			done, err := payments.FollowDispute(t.Context(), tx, s.ID, o, payments.Actor)
+			require.True(t, done)
+			return err
+		}))
+	}
+	free := map[string]int64{"prepaid": paid, "clearing": -paid}
+	for _, o := range []payments.ObservedDispute{{Warning: true}, {Warning: true, Won: true}} {
+		follow(o)
+		require.Equal(t, free, r.balances())
+		require.False(t, r.isFrozen())
+	}
+	follow(payments.ObservedDispute{})
+	follow(payments.ObservedDispute{Warning: true})
+	require.Equal(t, map[string]int64{"prepaid": paid - 900, "dispute_hold": 900, "clearing": -paid}, r.balances())
+	require.True(t, r.isFrozen())
+	require.NoError(t, r.tx(func(tx *db.Tx) error { return payments.ClearDispute(t.Context(), tx, "du_1", "trusted", operator) }))
+	require.False(t, r.isFrozen(), "an operator clears an open dispute too")
+	follow(payments.ObservedDispute{Warning: true, Won: true})
+	require.Equal(t, free, r.balances())
 }
 
 // TestDispute_BeforeTheCredit: a dispute that is known first waits for the credit.

@@ -54,7 +54,7 @@ func (y *Syncer) CreateCheckout(ctx context.Context, r payments.Request) (paymen
 	}
 	s, err = y.openPage(ctx, client, s)
 	if err == nil && s.Status == lifecycle.PaymentExpired {
-		return s, &intent.Refusal{Kind: intent.Conflict, Detail: "the payment provider refuses the payment: " + s.FailureMessage + "; ask for another one with a new key"}
+		return s, &intent.Refusal{Kind: intent.Conflict, Detail: "the payment has ended: " + s.FailureMessage + " Ask for another one with a new key."}
 	}
 	return s, err
 }
@@ -71,7 +71,7 @@ func (y *Syncer) openPage(ctx context.Context, client providers.Payments, s paym
 	}
 	// By the later of two clocks: a key that is used after the provider has dropped it makes a second page.
 	if later := latest(now, time.Now()); later.Sub(s.AttemptAt) > providers.KeyLife || later.After(s.ExpiresAt) {
-		return y.adoptOrExpire(ctx, client, s, control.Installation, "its page was not made in time")
+		return y.adoptOrExpire(ctx, client, s, control.Installation, "Its page was not made in time.", "")
 	}
 	page, err := client.CreateSession(ctx, providers.SessionCreate{
 		Key: fmt.Sprintf("%s:%d", s.ID, s.Attempt), Reference: s.ID, Installation: control.Installation, Amount: s.RequestedAmountMinor, Currency: s.Currency,
@@ -84,7 +84,7 @@ func (y *Syncer) openPage(ctx context.Context, client providers.Payments, s paym
 	case providers.IsKeySpent(err):
 		return y.afterSpentKey(ctx, client, s, control.Installation)
 	case errors.As(err, &refused) && refused.Kind == providers.KindInvalid:
-		return y.adoptOrExpire(ctx, client, s, control.Installation, refused.Message)
+		return y.adoptOrExpire(ctx, client, s, control.Installation, payments.Refused, refused.Error())
 	}
 	return s, err
 }
@@ -113,8 +113,9 @@ func (y *Syncer) afterSpentKey(ctx context.Context, client providers.Payments, s
 	return s, &providers.Error{Kind: providers.KindUncertain, Op: "stripe.create_session", Message: "the page was not made; ask again with the same key"}
 }
 
-// adoptOrExpire adopts the page that the provider has of a session, or ends the session.
-func (y *Syncer) adoptOrExpire(ctx context.Context, client providers.Payments, s paymentsdb.Session, installation, why string) (paymentsdb.Session, error) {
+// adoptOrExpire adopts the page that the provider has of a session, or ends the session. Members of the
+// project read why, and only operators the problem, when there is one.
+func (y *Syncer) adoptOrExpire(ctx context.Context, client providers.Payments, s paymentsdb.Session, installation, why, problem string) (paymentsdb.Session, error) {
 	page, found, err := findPage(ctx, client, s, installation)
 	switch {
 	case err != nil:
@@ -123,8 +124,11 @@ func (y *Syncer) adoptOrExpire(ctx context.Context, client providers.Payments, s
 		return y.follow(ctx, s.ID, page, installation)
 	}
 	err = y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
-		s, err = payments.Expire(ctx, tx, s.ID, lifecycle.PaymentCreateFailed, why, payments.Actor)
-		return err
+		if s, err = payments.Expire(ctx, tx, s.ID, lifecycle.PaymentCreateFailed, why, payments.Actor); err != nil || problem == "" {
+			return err
+		}
+		s.LastError = problem
+		return paymentsdb.ScheduleLook(ctx, tx, s.ID, nil, problem)
 	})
 	return s, err
 }
@@ -166,7 +170,13 @@ func observed(p providers.PaymentSession) payments.Observed {
 
 // Fulfil compares a session with the payment provider and does what follows: it credits it when it is
 // paid, once, and books refunds that were made meanwhile. It returns the session as it is then.
+// A credit that has failed is tried again at its time, however often this is called.
 func (y *Syncer) Fulfil(ctx context.Context, id string) (paymentsdb.Session, error) {
+	return y.fulfilOne(ctx, id, false)
+}
+
+// fulfilOne is Fulfil; with isForced it tries a credit that waits for its time too.
+func (y *Syncer) fulfilOne(ctx context.Context, id string, isForced bool) (paymentsdb.Session, error) {
 	s, err := paymentsdb.Get(ctx, y.Store, id)
 	if err != nil || s.StripeCheckoutSessionID == nil || s.Live != y.Policy.Live || lifecycle.Payment.Terminal(s.Status) {
 		return s, err
@@ -179,7 +189,7 @@ func (y *Syncer) Fulfil(ctx context.Context, id string) (paymentsdb.Session, err
 	if err != nil {
 		return s, err
 	}
-	return y.fulfil(ctx, client, s.ID, page, control.Installation)
+	return y.fulfil(ctx, client, s.ID, page, control.Installation, isForced)
 }
 
 // open returns a client and who this installation is.
@@ -204,10 +214,14 @@ func (y *Syncer) follow(ctx context.Context, id string, page providers.PaymentSe
 }
 
 // fulfil does what follows from a page that was just read. What is known of the page is committed
-// before the credit, so that a credit that fails leaves the session in checkout_completed.
-func (y *Syncer) fulfil(ctx context.Context, client providers.Payments, id string, page providers.PaymentSession, installation string) (paymentsdb.Session, error) {
+// before the credit, so that a credit that fails leaves the session in checkout_completed. Unless it is
+// forced, it leaves a credit that waits for its next try as it is.
+func (y *Syncer) fulfil(ctx context.Context, client providers.Payments, id string, page providers.PaymentSession, installation string, isForced bool) (paymentsdb.Session, error) {
 	s, err := y.follow(ctx, id, page, installation)
 	if err != nil || s.Status != lifecycle.PaymentCheckoutCompleted || s.PaymentStatus != lifecycle.PaidFull {
+		return s, err
+	}
+	if waits, err := y.creditWaits(ctx, s); err != nil || waits && !isForced {
 		return s, err
 	}
 	refunds, err := readRefunds(ctx, client, s)
@@ -237,6 +251,15 @@ func (y *Syncer) fulfil(ctx context.Context, client providers.Payments, id strin
 		return s, err
 	}
 	return s, errors.Join(fmt.Errorf("credit payment session %s: %w", id, failed), err)
+}
+
+// creditWaits reports whether a credit of a session has failed and its next try is not due.
+func (y *Syncer) creditWaits(ctx context.Context, s paymentsdb.Session) (bool, error) {
+	if s.Status != lifecycle.PaymentCheckoutCompleted || s.CreditAttempts == 0 || s.NextLookAt == nil {
+		return false, nil
+	}
+	now, err := y.Store.Clock(ctx)
+	return s.NextLookAt.After(now), err
 }
 
 func readRefunds(ctx context.Context, client providers.Payments, s paymentsdb.Session) ([]payments.ObservedRefund, error) {

@@ -253,12 +253,12 @@ func TestWebhook_ProvesNothing(t *testing.T) {
 	page := *s.StripeCheckoutSessionID
 	states := map[string]string{
 		forge("evt_paid", "checkout.session.completed", "checkout.session", page, now, false):              "processed",
-		forge("evt_none", "checkout.session.completed", "checkout.session", "cs_test_none", now, false):    "ignored",
+		forge("evt_none", "checkout.session.completed", "checkout.session", "cs_test_none", now, false):    "pending",
 		forge("evt_path", "checkout.session.completed", "checkout.session", "../refunds", now, false):      "ignored",
 		forge("evt_live", "checkout.session.completed", "checkout.session", page, now, true):               "ignored",
 		forge("evt_other", "customer.created", "customer", "cus_1", now, false):                            "ignored",
-		forge("evt_refund", "refund.created", "refund", "re_none", now, false):                             "ignored",
-		forge("evt_dispute", "charge.dispute.created", "dispute", "du_none", now, false):                   "ignored",
+		forge("evt_refund", "refund.created", "refund", "re_none", now, false):                             "pending",
+		forge("evt_dispute", "charge.dispute.created", "dispute", "du_none", now, false):                   "pending",
 		forge("evt_old", "checkout.session.async_payment_succeeded", "checkout.session", page, old, false): "processed",
 		forge("evt_failed", "checkout.session.async_payment_failed", "checkout.session", page, now, false): "processed",
 		forge("evt_charge", "charge.refunded", "charge", "ch_none", now, false):                            "pending",
@@ -267,6 +267,12 @@ func TestWebhook_ProvesNothing(t *testing.T) {
 	require.NoError(t, err)
 	for id, state := range states {
 		require.Equal(t, state, r.eventState(id), id)
+	}
+	r.alter("UPDATE stripe_events SET attempts = 12, next_at = now() WHERE state = 'pending'")
+	_, err = r.sync.ProcessEvents(t.Context())
+	require.NoError(t, err)
+	for _, id := range []string{"evt_none", "evt_refund", "evt_dispute"} {
+		require.Equal(t, "ignored", r.eventState(id), "no such object after the last try: %s", id)
 	}
 	require.Equal(t, lifecycle.PaymentInitiated, r.get(s.ID).Status)
 	require.Empty(t, r.balances())
@@ -340,14 +346,28 @@ func TestSession_CreditFails(t *testing.T) {
 	}))
 	require.NoError(t, r.sim.Pay(*s.StripeCheckoutSessionID))
 	for try := 1; try <= 3; try++ {
+		r.alter("UPDATE payment_sessions SET next_look_at = now()")
 		_, err := r.sync.Fulfil(t.Context(), s.ID)
 		require.Equal(t, try < 3, err != nil)
+		for range 5 { // whoever waits for it uses no tries up
+			r.alter("UPDATE payment_sessions SET looked_at = NULL")
+			_, err := r.sync.Show(t.Context(), s.ID)
+			require.NoError(t, err)
+		}
 		require.Equal(t, try, r.get(s.ID).CreditAttempts)
+		if try == 1 { // an operator does not wait
+			d := payments.Decision{SessionID: s.ID, Resolution: lifecycle.ResolveCredit, Reason: "try it", Actor: operator}
+			_, err := r.sync.Resolve(t.Context(), d)
+			require.Error(t, err)
+			try++
+			require.Equal(t, try, r.get(s.ID).CreditAttempts)
+		}
 	}
 	s = r.get(s.ID)
 	require.Equal(t, lifecycle.PaymentFailedReconcile, s.Status)
 	require.Equal(t, lifecycle.PaymentCreditFailed, s.FailureCode)
-	require.Contains(t, s.FailureMessage, "the credit failed 3 times")
+	require.Equal(t, "The payment arrived and could not be credited; operators were told.", s.FailureMessage, "members read it")
+	require.Contains(t, s.LastError, "used for another posting", "operators read it")
 	_, err := r.sync.Resolve(t.Context(), payments.Decision{SessionID: s.ID, Resolution: lifecycle.ResolveRefund, Reason: "cannot be booked", Actor: operator})
 	require.NoError(t, err)
 	require.Equal(t, map[string]int64{"prepaid": 1, "adjustments": -1}, r.balances(), "it came and went")

@@ -105,9 +105,16 @@ func (c *client) Dispute(ctx context.Context, id string) (providers.PaymentDispu
 			return protocol(s, "Stripe answered with another object")
 		}
 		out = providers.PaymentDispute{
-			ID: found.ID, Status: string(found.Status), Won: found.Status == stripego.DisputeStatusWon, Lost: found.Status == stripego.DisputeStatusLost,
-			Amount: found.Amount, Currency: upper(found.Currency), PaymentID: intentID(found.PaymentIntent), Live: found.Livemode,
+			ID: found.ID, Status: string(found.Status), Lost: found.Status == stripego.DisputeStatusLost, Amount: found.Amount, Currency: upper(found.Currency), PaymentID: intentID(found.PaymentIntent), Live: found.Livemode,
 			Created: unix(found.Created),
+		}
+		switch found.Status {
+		case stripego.DisputeStatusWon:
+			out.Won = true
+		case stripego.DisputeStatusWarningClosed, stripego.DisputeStatusPrevented:
+			out.Won, out.Warning = true, true
+		case stripego.DisputeStatusWarningNeedsResponse, stripego.DisputeStatusWarningUnderReview:
+			out.Warning = true
 		}
 		return c.checkMode("dispute", id, found.Livemode)
 	})

@@ -193,7 +193,7 @@ func (q *Queries) ListForeign(ctx context.Context, arg ListForeignParams) ([]Pay
 const putDifference = `-- name: PutDifference :exec
 INSERT INTO payment_differences (kind, subject, message, amount_minor) VALUES ($1, $2, $3, $4)
 ON CONFLICT (kind, subject) DO UPDATE SET checked_at = now(), message = excluded.message, amount_minor = excluded.amount_minor,
-    streak = CASE WHEN payment_differences.amount_minor = excluded.amount_minor THEN payment_differences.streak + 1 ELSE 1 END,
+    streak = payment_differences.streak + 1,
     acknowledged_at = CASE WHEN payment_differences.amount_minor = excluded.amount_minor THEN payment_differences.acknowledged_at END,
     acknowledged_by = CASE WHEN payment_differences.amount_minor = excluded.amount_minor THEN payment_differences.acknowledged_by ELSE '' END,
     reason = CASE WHEN payment_differences.amount_minor = excluded.amount_minor THEN payment_differences.reason ELSE '' END
@@ -206,6 +206,7 @@ type PutDifferenceParams struct {
 	AmountMinor int64
 }
 
+// The streak counts the comparisons that found it: one that agrees deletes the row. Another amount is told again.
 func (q *Queries) PutDifference(ctx context.Context, arg PutDifferenceParams) error {
 	_, err := q.db.Exec(ctx, putDifference,
 		arg.Kind,

@@ -11,7 +11,7 @@ import (
 )
 
 const clearDispute = `-- name: ClearDispute :execrows
-UPDATE payment_disputes SET cleared_at = now(), cleared_by = $1, cleared_reason = $2 WHERE id = $3 AND state = 'lost' AND cleared_at IS NULL
+UPDATE payment_disputes SET cleared_at = now(), cleared_by = $1, cleared_reason = $2 WHERE id = $3 AND state IN ('open', 'lost') AND cleared_at IS NULL
 `
 
 type ClearDisputeParams struct {

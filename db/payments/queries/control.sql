@@ -40,9 +40,10 @@ SELECT c.currency::text AS currency,
 FROM (SELECT m.currency FROM payment_movements m UNION SELECT a.currency FROM ledger_accounts a WHERE a.code = 'clearing') c ORDER BY 1;
 
 -- name: PutDifference :exec
+-- The streak counts the comparisons that found it: one that agrees deletes the row. Another amount is told again.
 INSERT INTO payment_differences (kind, subject, message, amount_minor) VALUES (@kind, @subject, @message, @amount_minor)
 ON CONFLICT (kind, subject) DO UPDATE SET checked_at = now(), message = excluded.message, amount_minor = excluded.amount_minor,
-    streak = CASE WHEN payment_differences.amount_minor = excluded.amount_minor THEN payment_differences.streak + 1 ELSE 1 END,
+    streak = payment_differences.streak + 1,
     acknowledged_at = CASE WHEN payment_differences.amount_minor = excluded.amount_minor THEN payment_differences.acknowledged_at END,
     acknowledged_by = CASE WHEN payment_differences.amount_minor = excluded.amount_minor THEN payment_differences.acknowledged_by ELSE '' END,
     reason = CASE WHEN payment_differences.amount_minor = excluded.amount_minor THEN payment_differences.reason ELSE '' END;

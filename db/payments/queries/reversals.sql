@@ -48,7 +48,7 @@ UPDATE payment_disputes SET state = @state::text, closed_at = now(), next_look_a
 UPDATE payment_disputes SET next_look_at = now() + interval '6 hours' WHERE id = @id AND state = 'open';
 
 -- name: ClearDispute :execrows
-UPDATE payment_disputes SET cleared_at = now(), cleared_by = @cleared_by, cleared_reason = @reason WHERE id = @id AND state = 'lost' AND cleared_at IS NULL;
+UPDATE payment_disputes SET cleared_at = now(), cleared_by = @cleared_by, cleared_reason = @reason WHERE id = @id AND state IN ('open', 'lost') AND cleared_at IS NULL;
 
 -- name: DisputesDue :many
 SELECT id FROM payment_disputes WHERE next_look_at <= now() AND state = 'open' ORDER BY next_look_at LIMIT @max_rows;
