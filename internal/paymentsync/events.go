@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -159,11 +160,7 @@ func absent(e paymentsdb.DueEvent, err error) (outcome, bool) {
 }
 
 func isAbsent(err error) bool {
-	switch providers.KindOf(err) {
-	case providers.KindNotFound, providers.KindForeign, providers.KindInvalid:
-		return true
-	}
-	return false
+	return slices.Contains([]providers.Kind{providers.KindNotFound, providers.KindForeign, providers.KindInvalid}, providers.KindOf(err))
 }
 
 // sessionOf returns the session of a page. It returns the outcome foreign when the page is not ours, and
