@@ -3,6 +3,7 @@ package replay_test
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -120,6 +121,7 @@ func TestScriptedJobsDoWhatTheyDid(t *testing.T) {
 	for _, e := range sample(t, ends) {
 		t.Run(string(e.kind)+"/"+names[e.i], func(t *testing.T) {
 			t.Parallel()
+			e.answers = maps.Clone(e.answers) // each end has a node of its own
 			refuse, action, status := "", lifecycle.ActionRetryStage, lifecycle.JobCompleted
 			if e.i > 0 {
 				refuse = e.last
