@@ -22,7 +22,7 @@ func allocationJobs() []scriptedJob {
 	return []scriptedJob{
 		{
 			kind: contract.KindAllocationProvision, last: "ProveLogin", start: startProvision, givesUp: true, answers: provisionAnswers(),
-			asks: [3]counts{{Activities: 24, Local: 13, Timers: 10, Upserts: 4}, {}, {Activities: 18, Local: 12, Timers: 7, Upserts: 4}},
+			asks: [3]counts{{Activities: 30, Local: 14, Timers: 11, Upserts: 7}, {}, {Activities: 25, Local: 13, Timers: 8, Upserts: 7}},
 		},
 		{
 			kind: contract.KindAllocationRelease, last: "CompareSettings", start: startRelease, answers: releaseAnswers(),
