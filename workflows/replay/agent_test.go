@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/bench/noop"
 	"github.com/slipway-cloud/slipway/test/bench/rig"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // stand is an agent without a node.
@@ -137,7 +138,15 @@ func ontoOtherHardware(t *testing.T, p *play) {
 		_, err := pxejob.PlanHardware(t.Context(), tx, p.agent.node, 0, planned, admin)
 		return err
 	}))
-	p.at(t, lifecycle.StageBootHardware, "WaitForSystem")
+	require.Eventually(t, func() bool { // it looks once, and then waits
+		asked := 0
+		for _, e := range p.history(t).Events {
+			if e.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName() == "WaitForSystem" {
+				asked++
+			}
+		}
+		return asked == 2
+	}, runenv.Patience(patience), 20*time.Millisecond, "the node is waited for")
 	require.NoError(t, p.agent.heartbeat(t.Context(), "boot-moved"))
 }
 

@@ -24,6 +24,7 @@ import (
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	driftact "github.com/slipway-cloud/slipway/activities/drift"
 	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
+	"github.com/slipway-cloud/slipway/activities/isolation"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/activities/nodestate"
@@ -127,6 +128,7 @@ func (r *Rig) worker() worker.Worker {
 		w.RegisterActivityWithOptions(&driftact.Activities{}, opts)
 		w.RegisterActivityWithOptions(&sweepact.Activities{}, opts)
 		w.RegisterActivityWithOptions(&paymentsact.Activities{}, opts)
+		w.RegisterActivityWithOptions(&isolation.Activities{}, opts)
 	}
 	w.RegisterActivityWithOptions(&projection.Activities{Store: projection.NewDatabase(r.Store)}, opts)
 	w.RegisterActivityWithOptions(&maasact.Activities{Store: r.Store, Secrets: r.secrets, Opener: r.Region}, opts)
