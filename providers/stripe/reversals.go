@@ -108,7 +108,7 @@ func (c *client) Dispute(ctx context.Context, id string) (providers.PaymentDispu
 			ID: found.ID, Status: string(found.Status), Lost: found.Status == stripego.DisputeStatusLost, Amount: found.Amount, Currency: upper(found.Currency), PaymentID: intentID(found.PaymentIntent), Live: found.Livemode,
 			Created: unix(found.Created),
 		}
-		switch found.Status {
+		switch found.Status { //nolint:exhaustive // the others are open, or lost
 		case stripego.DisputeStatusWon:
 			out.Won = true
 		case stripego.DisputeStatusWarningClosed, stripego.DisputeStatusPrevented:
