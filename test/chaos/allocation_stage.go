@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	"github.com/slipway-cloud/slipway/intent/allocation"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -41,6 +42,20 @@ func (l letting) offer(ctx context.Context, t *Target) error {
 		return err
 	}
 	return countEffects(ctx, t)
+}
+
+// occupy puts a tenant on the node, as if a provision had done so. He can pay, since the billing pass
+// would end his allocation otherwise.
+func (t *Target) occupy(ctx context.Context) (allocationdb.Allocation, error) {
+	a, err := dbtest.OccupyNode(ctx, t.Store, t.NodeID)
+	if err != nil {
+		return a, err
+	}
+	p, err := tenancydb.ReadProject(ctx, t.Store, a.ProjectID)
+	if err != nil {
+		return a, err
+	}
+	return a, dbtest.CreditAccount(ctx, t.Store, p.BillingAccountID, credit)
 }
 
 // mostProvisions is how often a provision that prepares a case is begun again: those that kill the
@@ -76,12 +91,18 @@ func (l letting) let(ctx context.Context, t *Target) error {
 	return countEffects(ctx, t)
 }
 
-// use leaves what a tenant leaves. What root does to the firmware's boot menu no release takes away,
-// which TestAllocation_OneTenantAfterAnother plays.
+// use leaves what a tenant leaves.
 func (l letting) use(t *Target) error {
 	if !l.root {
 		return t.node().Fill()
 	}
+	return t.useAsRoot()
+}
+
+// useAsRoot leaves what a tenant who is root leaves, but for an entry of the firmware's boot menu: no
+// release takes that away, which TestAllocation_OneTenantAfterAnother plays, and a later case on the
+// same machine would find it.
+func (t *Target) useAsRoot() error {
 	menu := t.Machine.BootEntries()
 	err := t.node().Occupy()
 	t.Machine.SetBootEntries(menu...)

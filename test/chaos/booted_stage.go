@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -191,6 +190,6 @@ func (b booted) prepare(ctx context.Context, t *Target) error {
 	if err := t.Booted.Disk.Occupy(); err != nil {
 		return fmt.Errorf("let a tenant in: %w", err)
 	}
-	_, err := dbtest.OccupyNode(ctx, t.Store, t.NodeID)
+	_, err := t.occupy(ctx)
 	return err
 }

@@ -263,7 +263,7 @@ const tenantStays = time.Second
 func (l leaving) occupy(ctx context.Context, t *Target) error {
 	switch l.Mode { //nolint:exhaustive // an operation erases nothing
 	case lifecycle.ModeSoftReset, lifecycle.ModeReimage, lifecycle.ModeFull:
-		if err := t.node().Occupy(); err != nil {
+		if err := t.useAsRoot(); err != nil {
 			return fmt.Errorf("let a tenant in: %w", err)
 		}
 	case lifecycle.ModeStorageCleanup: // what tenants did to GPUs it does not undo
@@ -274,7 +274,7 @@ func (l leaving) occupy(ctx context.Context, t *Target) error {
 	if err := t.setTenantRoot(ctx, l.root); err != nil { // the modes that keep the system are for one who is not
 		return err
 	}
-	allocation, err := dbtest.OccupyNode(ctx, t.Store, t.NodeID)
+	allocation, err := t.occupy(ctx)
 	if err == nil && l.Mode == lifecycle.ModeDrain {
 		go func() { // the tenant leaves after the drain has come to wait for it
 			eventually(ctx, preparation, func() bool { return t.Executions("WaitForAllocationEnd") > 0 })
