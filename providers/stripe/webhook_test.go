@@ -302,7 +302,7 @@ func TestVerify_SimulatedDeliveries(t *testing.T) {
 			require.Eventually(t, func() bool {
 				r.clock.Step(2 * time.Minute) // the retry of a refused delivery, or the delayed one
 				return r.Undelivered() == 0
-			}, runenv.Patience(10*time.Second), 5*time.Millisecond)
+			}, runenv.Patience(20*time.Second), 200*time.Millisecond, "the clock waits for deliveries under way, which it would make stale")
 			mu.Lock()
 			defer mu.Unlock()
 			if want != "" {
