@@ -39,9 +39,9 @@ const (
 // exploringEnds is how long after For exploring cases may be open.
 const exploringEnds = time.Minute
 
-// standsStill is how long a job of an elastic run may stand still. The longest wait
-// without incident is for the lease of a killed agent's task.
-const standsStill = 90 * time.Second
+// standsStill is how long a job of an elastic run may stand still. The longest wait without incident
+// is over a minute: for the lease of a killed agent's task, or for a BMC that does not answer.
+const standsStill = 150 * time.Second
 
 // errFailed ends a run whose report says why.
 var errFailed = errors.New("a case failed")

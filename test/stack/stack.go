@@ -20,6 +20,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/config"
+	"github.com/slipway-cloud/slipway/internal/devserver/freeport"
 	"github.com/slipway-cloud/slipway/internal/devserver/identity"
 	"github.com/slipway-cloud/slipway/internal/devserver/pg"
 	"github.com/slipway-cloud/slipway/internal/devserver/temporal"
@@ -254,7 +255,7 @@ func (s *Stack) postgres(ctx context.Context) error {
 func (s *Stack) temporal(ctx context.Context) error {
 	o := temporal.Options{FrontendPort: s.Options.TemporalPort, UIPort: max(s.Options.TemporalUI, 0), Progress: s.Options.Progress}
 	if s.Options.TemporalUI == 0 {
-		port, err := freePort(ctx)
+		port, err := freeport.Find(ctx)
 		if err != nil {
 			return err
 		}
@@ -350,7 +351,7 @@ func (s *Stack) configure(ctx context.Context) (config.Config, error) {
 	for _, p := range ports {
 		if *p == 0 {
 			var err error
-			if *p, err = freePort(ctx); err != nil {
+			if *p, err = freeport.Find(ctx); err != nil {
 				return cfg, err
 			}
 		}
@@ -461,14 +462,4 @@ func (s *Stack) ready(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func freePort(ctx context.Context) (int, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close() //nolint:errcheck // only asked for a number
-	return l.Addr().(*net.TCPAddr).Port, nil
 }

@@ -25,6 +25,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/slipway-cloud/slipway/internal/devserver/freeport"
 )
 
 const (
@@ -218,7 +220,7 @@ func (s *Server) launch(ctx context.Context) error {
 	chosen := s.opts.Port != 0
 	for try := 1; ; try++ {
 		if !chosen {
-			port, err := freePort(ctx)
+			port, err := freeport.Find(ctx)
 			if err != nil {
 				return err
 			}
@@ -281,15 +283,6 @@ func ping(ctx context.Context, dsn string) error {
 }
 
 const loopback = "127.0.0.1"
-
-func freePort(ctx context.Context) (int, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(loopback, "0"))
-	if err != nil {
-		return 0, fmt.Errorf("find a free port on %s: %w", loopback, err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
 
 // prepare settles the folder and the user that the server runs as, and makes the cluster if there is none.
 func (s *Server) prepare(ctx context.Context) error {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,6 +18,8 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	sdk "go.temporal.io/sdk/temporal"
+
+	"github.com/slipway-cloud/slipway/internal/devserver/freeport"
 )
 
 // childVar makes this test binary start a server and then wait to be killed; see TestADeadParentLeavesNoServer.
@@ -35,14 +36,6 @@ func TestMain(m *testing.M) {
 		select {}
 	}
 	os.Exit(m.Run())
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { require.NoError(t, l.Close()) }()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // startWorkflow puts one in the history; no worker is needed to find it again.
@@ -95,7 +88,8 @@ func TestAServerWithAFileComesBackAfterACrash(t *testing.T) {
 
 func TestAServerInMemoryServesTheWebUIAndRefusesToPause(t *testing.T) {
 	t.Parallel()
-	port := freePort(t)
+	port, err := freeport.Find(t.Context())
+	require.NoError(t, err)
 	srv, err := Start(t.Context(), Options{UIPort: port, Namespaces: []string{"one", "two"}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, srv.Stop()) }()
