@@ -154,7 +154,7 @@ func TestCheckNextChains_HidesNothingAtABoundary(t *testing.T) {
 	exec(t, conn, "SET session_replication_role = replica") // no triggers
 	exec(t, conn, "CREATE TEMP TABLE removed AS SELECT * FROM audit_log LIMIT 0")
 	remove := func(seq int64) {
-		exec(t, conn, "WITH r AS (DELETE FROM audit_log WHERE resource_id = $1 AND seq IN ($2, $2 + 1) RETURNING *) INSERT INTO removed SELECT * FROM r", n.ID, seq)
+		exec(t, conn, "WITH r AS (DELETE FROM audit_log WHERE resource_id = $1 AND seq IN ($2::bigint, $2::bigint + 1) RETURNING *) INSERT INTO removed SELECT * FROM r", n.ID, seq)
 	}
 	restore := func() {
 		exec(t, conn, "WITH r AS (DELETE FROM removed RETURNING *) INSERT INTO audit_log SELECT * FROM r")

@@ -212,6 +212,7 @@ func TestRestore_BoundsChargesThatEnd(t *testing.T) {
 	w.restore()
 	w.pass()
 	p := w.last
+	w.sql("UPDATE drift_findings SET version = version + 1, status = 'closed', closed_at = now(), outcome = 'not of this test' WHERE status = 'open'")
 	// The findings of the region's list: one list of sixty machines is not needed for them.
 	d, _ := lifecycle.DriftDetectorOf(lifecycle.DriftMAASOccupant)
 	observe := func() {
@@ -254,7 +255,7 @@ func TestRestore_BoundsChargesThatEnd(t *testing.T) {
 	again, err = w.acts.QuarantineDrifted(t.Context(), p)
 	require.NoError(t, err)
 	require.Len(t, again.Capped, 2, "one in twenty of the 57 that are left")
-	w.sql("UPDATE drift_findings SET status = 'closed', closed_at = now(), outcome = 'they agree' WHERE detector = $1", lifecycle.DriftMAASOccupant)
+	w.sql("UPDATE drift_findings SET version = version + 1, status = 'closed', closed_at = now(), outcome = 'they agree' WHERE detector = $1", lifecycle.DriftMAASOccupant)
 	_, err = w.acts.QuarantineDrifted(t.Context(), p)
 	require.NoError(t, err)
 	require.NotContains(t, w.open(), lifecycle.DriftChargeBreaker)
