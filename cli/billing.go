@@ -222,13 +222,18 @@ func (a *app) priceCommand() *cobra.Command {
 			SkuID: b.SkuID, Currency: b.Currency, RateMinorPerHour: b.RateMinorPerHour, ValidFrom: b.ValidFrom, PlanHash: &hash, Confirm: &confirm,
 		}))
 	})
+	var reason string
+	withdraw := a.sendOne("withdraw PRICE", "Take back a price that has not begun; the one before it goes on", 1, columns, func(ctx context.Context, args []string) (answer, error) {
+		return untyped(a.api.WithdrawPrice(ctx, args[0], client.ReasonRequest{Reason: reason}))
+	})
+	withdraw.Flags().StringVar(&reason, "reason", "", "why, for the audit log")
 	create.Flags().StringVar(&hash, "plan-hash", "", "of slipway price try with the same price")
 	create.Flags().BoolVar(&confirm, "confirm", false, "that a price of zero, one below half or above twice the price before, or one that begins in more than 31 days, is meant")
 	for _, c := range []*cobra.Command{try, create} {
 		c.Flags().StringVar(&currency, "currency", "USD", "currency of the billing accounts that pay it")
 		c.Flags().StringVar(&from, "from", "", "when it begins, as 2026-12-01T00:00:00Z, at least an hour ahead (default: in 65 minutes)")
 	}
-	return group("price", "Prices of SKUs", a.listOf("list", "List prices, past and future ones too", list(a.api.ListPrices, nil), columns...), try, create)
+	return group("price", "Prices of SKUs", a.listOf("list", "List prices, past and future ones too", list(a.api.ListPrices, nil), columns...), try, create, withdraw)
 }
 
 func (a *app) adjustmentCommand() *cobra.Command {

@@ -39,6 +39,15 @@ func TestBilling(t *testing.T) {
 	prices := w.run("", "price", "list").exits(0).out
 	require.Regexp(t, `RATE PER HOUR`, prices)
 	require.Contains(t, prices, "19.93")
+	read(&plan, "price", "try", sku.Name, "2100")
+	var raised struct {
+		ID string `json:"id"`
+	}
+	read(&raised, "price", "create", sku.Name, "2100", "--plan-hash", plan.Hash)
+	require.Contains(t, w.run("", "price", "list").exits(0).out, "21.00")
+	w.run("", "price", "withdraw", raised.ID, "--reason", "the offer is not made").exits(0)
+	require.NotContains(t, w.run("", "price", "list").exits(0).out, "21.00")
+	require.Contains(t, w.run("", "price", "withdraw", raised.ID, "--reason", "once more").exits(cli.ExitNotFound).err, "no such resource")
 
 	require.Contains(t, w.run("", "adjustment", "create", "acme", "19.93", "--reason", "x y z").exits(cli.ExitUsage).err, "minor units")
 	w.run("", "adjustment", "create", "acme", "50000", "--project", project.ID, "--reason", "invoice 17 is paid").exits(0)

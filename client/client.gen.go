@@ -5684,6 +5684,9 @@ type CreatePriceJSONRequestBody = PriceRequest
 // PlanPriceJSONRequestBody defines body for PlanPrice for application/json ContentType.
 type PlanPriceJSONRequestBody = PricePlanRequest
 
+// WithdrawPriceJSONRequestBody defines body for WithdrawPrice for application/json ContentType.
+type WithdrawPriceJSONRequestBody = ReasonRequest
+
 // CreateProjectForJSONRequestBody defines body for CreateProjectFor for application/json ContentType.
 type CreateProjectForJSONRequestBody = AdminProjectRequest
 
@@ -7121,6 +7124,28 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/admin/prices/plan (the `PlanPrice` operationId).
 	PlanPrice(ctx context.Context, body PlanPriceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// WithdrawPriceWithBody Take back a price that has not begun
+	//
+	// The price before it goes on. It answers 409 when the price has begun or begins within five minutes, and when another price follows it.
+	//
+	// Needs role admin or higher.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/admin/prices/{id}/withdraw (the `WithdrawPrice` operationId).
+	WithdrawPriceWithBody(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// WithdrawPrice Take back a price that has not begun
+	//
+	// The price before it goes on. It answers 409 when the price has begun or begins within five minutes, and when another price follows it.
+	//
+	// Needs role admin or higher.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/admin/prices/{id}/withdraw (the `WithdrawPrice` operationId).
+	WithdrawPrice(ctx context.Context, id string, body WithdrawPriceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListAllProjects List the projects of all customers
 	//
@@ -11064,6 +11089,48 @@ func (c *requests) PlanPriceWithBody(ctx context.Context, contentType string, bo
 // Corresponds with POST /api/v1/admin/prices/plan (the `PlanPrice` operationId).
 func (c *requests) PlanPrice(ctx context.Context, body PlanPriceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPlanPriceRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// WithdrawPriceWithBody Take back a price that has not begun
+//
+// The price before it goes on. It answers 409 when the price has begun or begins within five minutes, and when another price follows it.
+//
+// Needs role admin or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/admin/prices/{id}/withdraw (the `WithdrawPrice` operationId).
+func (c *requests) WithdrawPriceWithBody(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWithdrawPriceRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// WithdrawPrice Take back a price that has not begun
+//
+// The price before it goes on. It answers 409 when the price has begun or begins within five minutes, and when another price follows it.
+//
+// Needs role admin or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/admin/prices/{id}/withdraw (the `WithdrawPrice` operationId).
+func (c *requests) WithdrawPrice(ctx context.Context, id string, body WithdrawPriceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWithdrawPriceRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -19938,6 +20005,53 @@ func NewPlanPriceRequestWithBody(server string, contentType string, body io.Read
 	}
 
 	operationPath := fmt.Sprintf("/api/v1/admin/prices/plan")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewWithdrawPriceRequest calls the generic WithdrawPrice builder with application/json body
+func NewWithdrawPriceRequest(server string, id string, body WithdrawPriceJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewWithdrawPriceRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewWithdrawPriceRequestWithBody constructs an http.Request for the WithdrawPrice method, with any body, and a specified content type
+func NewWithdrawPriceRequestWithBody(server string, id string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/prices/%s/withdraw", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -29324,6 +29438,36 @@ func (c *Client) PlanPriceWithBody(ctx context.Context, contentType string, body
 func (c *Client) PlanPrice(ctx context.Context, body PlanPriceJSONRequestBody, editors ...RequestEditorFn) (Answer[PricePlan], error) {
 	return ask[PricePlan](ctx, c, nil, func(ctx context.Context) (*http.Response, error) {
 		return c.requests.PlanPrice(ctx, body, editors...)
+	})
+}
+
+// WithdrawPriceWithBody Take back a price that has not begun
+//
+// The price before it goes on. It answers 409 when the price has begun or begins within five minutes, and when another price follows it.
+//
+// Needs role admin or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/admin/prices/{id}/withdraw (the `WithdrawPrice` operationId).
+func (c *Client) WithdrawPriceWithBody(ctx context.Context, id string, contentType string, body io.Reader, editors ...RequestEditorFn) (Answer[Price], error) {
+	return ask[Price](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.WithdrawPriceWithBody(ctx, id, contentType, body, editors...)
+	})
+}
+
+// WithdrawPrice Take back a price that has not begun
+//
+// The price before it goes on. It answers 409 when the price has begun or begins within five minutes, and when another price follows it.
+//
+// Needs role admin or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/admin/prices/{id}/withdraw (the `WithdrawPrice` operationId).
+func (c *Client) WithdrawPrice(ctx context.Context, id string, body WithdrawPriceJSONRequestBody, editors ...RequestEditorFn) (Answer[Price], error) {
+	return ask[Price](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.WithdrawPrice(ctx, id, body, editors...)
 	})
 }
 

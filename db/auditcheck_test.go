@@ -84,14 +84,7 @@ func TestCheckNextChains_LongChainInParts(t *testing.T) {
 	s, conn := dbtest.Open(t, dsn), dbtest.Owner(t, dsn)
 	n := dbtest.Node(t, s, dbtest.Active())
 	const long = 23
-	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
-		for range long {
-			if err := tx.AppendAudit(t.Context(), db.Entry{ResourceKind: "node", ResourceID: n.ID, Kind: db.EntryAction, Name: "look", Actor: db.Actor{Owner: "admin", ID: "x"}}); err != nil {
-				return err
-			}
-		}
-		return nil
-	}))
+	appendLooks(t, s, n.ID, long)
 	round := func() (broken []int64, steps int) {
 		for {
 			step, err := s.CheckNextChains(t.Context(), 0, 100, 5)
@@ -124,6 +117,73 @@ func TestCheckNextChains_LongChainInParts(t *testing.T) {
 	exec(t, conn, "DELETE FROM audit_log WHERE resource_id = $1 AND seq = $2", n.ID, last)
 	broken, _ = round()
 	require.Equal(t, []int64{last}, broken, "its end is missing")
+}
+
+// TestCheckNextChains_HidesNothingAtABoundary: the last row of a part and the first one of the next are
+// removed, before a round and while its place stands between them.
+func TestCheckNextChains_HidesNothingAtABoundary(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.FreshDatabase(t)
+	s, conn := dbtest.Open(t, dsn), dbtest.Owner(t, dsn)
+	n := dbtest.Node(t, s, dbtest.Active())
+	appendLooks(t, s, n.ID, 23)
+	// round makes a whole round and tells at of each place within the chain at which a step ended.
+	round := func(at func(seq int64)) (broken []int64) {
+		for steps := 0; ; steps++ {
+			require.Less(t, steps, 100)
+			step, err := s.CheckNextChains(t.Context(), 0, 100, 5)
+			require.NoError(t, err)
+			for _, b := range step.Broken {
+				require.Equal(t, n.ID, b.ResourceID)
+				broken = append(broken, b.BrokenSeq)
+			}
+			if !step.More {
+				return broken
+			}
+			var id string
+			var seq int64
+			require.NoError(t, conn.QueryRow(t.Context(), "SELECT part_id, part_seq FROM audit_checks").Scan(&id, &seq))
+			if id == n.ID && seq > 0 {
+				at(seq)
+			}
+		}
+	}
+	var boundaries []int64
+	require.Empty(t, round(func(seq int64) { boundaries = append(boundaries, seq) }))
+	require.GreaterOrEqual(t, len(boundaries), 3)
+	exec(t, conn, "SET session_replication_role = replica") // no triggers
+	exec(t, conn, "CREATE TEMP TABLE removed AS SELECT * FROM audit_log LIMIT 0")
+	remove := func(seq int64) {
+		exec(t, conn, "WITH r AS (DELETE FROM audit_log WHERE resource_id = $1 AND seq IN ($2::bigint, $2::bigint + 1) RETURNING *) INSERT INTO removed SELECT * FROM r", n.ID, seq)
+	}
+	restore := func() {
+		exec(t, conn, "WITH r AS (DELETE FROM removed RETURNING *) INSERT INTO audit_log SELECT * FROM r")
+	}
+	for _, b := range boundaries {
+		remove(b)
+		require.Equal(t, []int64{b}, round(func(int64) {}), "before the round")
+		restore()
+		require.Equal(t, []int64{b}, round(func(seq int64) {
+			if seq == b {
+				remove(b)
+			}
+		}), "within the round")
+		restore()
+		require.Empty(t, round(func(int64) {}))
+	}
+}
+
+// appendLooks appends rows to the chain of a node.
+func appendLooks(t *testing.T, s *db.Store, nodeID string, rows int) {
+	t.Helper()
+	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
+		for range rows {
+			if err := tx.AppendAudit(t.Context(), db.Entry{ResourceKind: "node", ResourceID: nodeID, Kind: db.EntryAction, Name: "look", Actor: db.Actor{Owner: "admin", ID: "x"}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
 }
 
 // TestAuditSilent_RequiresOperator: a verification that has not come round for a day requires operator

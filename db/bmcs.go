@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -68,6 +69,9 @@ func (s statements) BMCsAt(ctx context.Context, address string) ([]BMC, error) {
 	rows, err := s.q.BMCsAt(ctx, writtenAs(address))
 	return rows, MapError("BMCs at "+address, err)
 }
+
+// IsSameBMCAddress reports whether two addresses name one BMC, however they are written.
+func IsSameBMCAddress(a, b string) bool { return slices.Contains(writtenAs(a), b) }
 
 // writtenAs lists how an address may stand in a record: with or without scheme,
 // closing slash and a port that is the default of Redfish or IPMI.

@@ -52,7 +52,7 @@ var tableAccess = map[string]Access{
 	"payment_refunds":             AccessKeep,
 	"payment_sessions":            AccessKeep,
 	"payment_stuck":               AccessRead,
-	"prices":                      AccessKeep,
+	"prices":                      AccessFull, // a trigger keeps what has begun
 	"stripe_events":               AccessFull,
 	"budget_spend":                AccessRead,
 	"project_budgets":             AccessFull,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -38,16 +37,15 @@ func (tx *Tx) GiveBMC(ctx context.Context, nodeID string, in BMCSpec, a Actor) (
 	case err != nil:
 		return BMC{}, err
 	}
-	same := slices.Contains(writtenAs(in.Address), old.Address)
-	if !same || in.NewMachine && old.CredentialRef != in.CredentialRef {
-		return tx.exchangeBMC(ctx, nodeID, old, in.NewBMC, a)
+	if !IsSameBMCAddress(in.Address, old.Address) || in.NewMachine && old.CredentialRef != in.CredentialRef {
+		return tx.ExchangeBMC(ctx, nodeID, old, in.NewBMC, a)
 	}
 	return tx.correctBMC(ctx, nodeID, old, in, a)
 }
 
-// exchangeBMC puts a new record in the place of a BMC that is no longer the
+// ExchangeBMC puts a new record in the place of a BMC that is no longer the
 // node's. Pin, login block, counted tries and rotation stay with the old one.
-func (tx *Tx) exchangeBMC(ctx context.Context, nodeID string, old BMC, in NewBMC, a Actor) (BMC, error) {
+func (tx *Tx) ExchangeBMC(ctx context.Context, nodeID string, old BMC, in NewBMC, a Actor) (BMC, error) {
 	if err := tx.ReleaseBMC(ctx, old.ID, nodeID, true); err != nil {
 		return BMC{}, err
 	}

@@ -31,7 +31,8 @@ func Armed(p PXENode) bool {
 
 // ArmNetboot makes the node boot a workflow from the network for a job, as a new
 // round: what was handed out before counts no more, enrolment tokens too. Where this job has armed the
-// same already nothing changes; DisarmNetboot first begins a new round.
+// same already nothing changes, unless its installer has failed for good; DisarmNetboot first begins a
+// new round.
 // *ConflictError when the node is in no state in which a job boots it.
 func (tx *Tx) ArmNetboot(ctx context.Context, nodeID string, purpose lifecycle.Netboot, workflowID, jobID string) (PXENode, error) {
 	n, err := tx.LockNode(ctx, nodeID)
@@ -45,7 +46,7 @@ func (tx *Tx) ArmNetboot(ctx context.Context, nodeID string, purpose lifecycle.N
 	if err != nil {
 		return PXENode{}, err
 	}
-	if p.NetbootPurpose == purpose && is(p.NetbootJobID, jobID) && is(p.NetbootWorkflowID, workflowID) {
+	if p.NetbootPurpose == purpose && is(p.NetbootJobID, jobID) && is(p.NetbootWorkflowID, workflowID) && !HasInstallerFailed(p) {
 		return p, nil
 	}
 	// What is still to enrol is the system that the netboot replaces, and what
@@ -58,6 +59,12 @@ func (tx *Tx) ArmNetboot(ctx context.Context, nodeID string, purpose lifecycle.N
 	}
 	p, err = tx.q.ArmNetboot(ctx, gen.ArmNetbootParams{NodeID: nodeID, Purpose: string(purpose), WorkflowID: workflowID, JobID: jobID})
 	return p, MapError("netboot of node "+nodeID, err)
+}
+
+// HasInstallerFailed reports whether the installer that a job boots has reported as many failures as
+// count in its round, and never that it is complete.
+func HasInstallerFailed(p PXENode) bool {
+	return p.NetbootPurpose == lifecycle.NetbootInstall && p.NetbootDoneAt == nil && len(p.Warned) >= lifecycle.MaxWarnings
 }
 
 func is(s *string, value string) bool { return s != nil && *s == value }

@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -17,8 +18,9 @@ const (
 
 // transaction is a transaction that begins with its first statement, in the same round trip.
 type transaction struct {
-	conn  *pgxpool.Conn
-	begin string // "" after it was sent
+	conn   *pgxpool.Conn
+	begin  string // "" after it was sent
+	failed error  // why it never began; no statement is run any more
 }
 
 // transact runs fn in a transaction and commits it when fn returns nil. fn must not use its
@@ -29,14 +31,17 @@ func transact(ctx context.Context, pool *pgxpool.Pool, begin string, fn func(DBT
 		return err
 	}
 	defer conn.Release() // it closes a connection that is still in a transaction, as after a panic
-	t := &transaction{conn, begin}
+	t := &transaction{conn: conn, begin: begin}
 	if err := fn(t); err != nil {
 		if isOpen(conn) {
 			_, _ = conn.Exec(ctx, "rollback")
 		}
 		return err
 	}
-	if t.begin != "" {
+	switch {
+	case t.failed != nil:
+		return pgx.ErrTxCommitRollback
+	case t.begin != "":
 		return nil // it ran no statement
 	}
 	tag, err := conn.Exec(ctx, "commit")
@@ -53,13 +58,13 @@ func isOpen(conn *pgxpool.Conn) bool { return conn.Conn().PgConn().TxStatus() !=
 // begun, or begins by itself because the statement cannot be sent with another.
 func (t *transaction) first(ctx context.Context, sql string, args []any) (pgx.BatchResults, error) {
 	if t.begin == "" {
-		return nil, nil
+		return nil, t.failed
 	}
 	begin := t.begin
 	t.begin = ""
 	if !canFollow(args) {
 		_, err := t.conn.Exec(ctx, begin)
-		return nil, err
+		return nil, t.began(err)
 	}
 	var batch pgx.Batch
 	batch.Queue(begin)
@@ -67,9 +72,19 @@ func (t *transaction) first(ctx context.Context, sql string, args []any) (pgx.Ba
 	results := t.conn.SendBatch(ctx, &batch)
 	if _, err := results.Exec(); err != nil {
 		_ = results.Close()
-		return nil, err
+		return nil, t.began(err)
 	}
 	return results, nil
+}
+
+// began notes the error of a begin after which there is no transaction, and returns the error. A batch
+// is prepared before any of it is run, so a first statement that cannot be prepared keeps the begin
+// back; without this the next statement would be committed by itself.
+func (t *transaction) began(err error) error {
+	if err != nil && !isOpen(t.conn) {
+		t.failed = fmt.Errorf("the transaction has failed: %w", err)
+	}
+	return err
 }
 
 // canFollow reports whether a statement can be sent in a batch. One without arguments may be several,
@@ -137,11 +152,33 @@ func (t *transaction) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResu
 		all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
 		t.begin = ""
 		results := t.conn.SendBatch(ctx, &all)
-		_, _ = results.Exec() // each result and Close return its error too
+		_, err := results.Exec() // each result and Close return its error too
+		_ = t.began(err)
 		return results
+	}
+	if t.failed != nil {
+		return failedBatch{t.failed}
 	}
 	return t.conn.SendBatch(ctx, b)
 }
+
+// failedBatch are the results of statements that were not run.
+type failedBatch struct{ err error }
+
+// Exec implements pgx.BatchResults.
+func (f failedBatch) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, f.err }
+
+// Query implements pgx.BatchResults.
+func (f failedBatch) Query() (pgx.Rows, error) { return nil, f.err }
+
+// QueryRow implements pgx.BatchResults.
+func (f failedBatch) QueryRow() pgx.Row { return failedRow(f) }
+
+// Tx implements pgx.BatchResults.
+func (f failedBatch) Tx() pgx.Tx { return nil }
+
+// Close implements pgx.BatchResults.
+func (f failedBatch) Close() error { return f.err }
 
 // firstRows are the rows of the first statement. The connection is free again after the last one.
 type firstRows struct {

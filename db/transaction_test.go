@@ -127,3 +127,38 @@ func TestTx_FirstStatementFails(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "repeatable readon", state)
 }
+
+// TestTx_FirstStatementCannotBePrepared: the begin that goes with it was never run, so nothing that
+// follows may be run either: it would be committed by itself.
+func TestTx_FirstStatementCannotBePrepared(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Open(t, dbtest.Database(t)+"&pool_max_conns=1")
+	const sql = "SELECT 1 FROM table_that_is_not_there WHERE id = $1"
+	batch := func(ctx context.Context, c db.DBTX, sql string, args ...any) error {
+		var b pgx.Batch
+		b.Queue(sql, args...)
+		return c.(interface {
+			SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
+		}).SendBatch(ctx, &b).Close()
+	}
+	for name, first := range map[string]func(ctx context.Context, c db.DBTX) error{
+		"exec":  func(ctx context.Context, c db.DBTX) error { _, err := c.Exec(ctx, sql, 1); return err },
+		"row":   func(ctx context.Context, c db.DBTX) error { return c.QueryRow(ctx, sql, 1).Scan(new(int)) },
+		"rows":  func(ctx context.Context, c db.DBTX) error { _, err := c.Query(ctx, sql, 1); return err }, //nolint:rowserrcheck,sqlclosecheck // there are none
+		"batch": func(ctx context.Context, c db.DBTX) error { return batch(ctx, c, sql, 1) },
+	} {
+		err := s.Tx(t.Context(), func(tx *db.Tx) error {
+			require.ErrorContains(t, first(t.Context(), tx.DBTX()), "table_that_is_not_there", name)
+			_, err := tx.CreateSKU(t.Context(), name, spec.SKUSpec{})
+			require.ErrorContains(t, err, "the transaction has failed", name)
+			require.Error(t, batch(t.Context(), tx.DBTX(), "SELECT $1::int", 1), name)
+			return nil
+		})
+		require.ErrorIs(t, err, pgx.ErrTxCommitRollback, name)
+	}
+	var skus int
+	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
+		return tx.DBTX().QueryRow(t.Context(), "SELECT count(*) FROM skus").Scan(&skus)
+	}), "the only connection can be used again")
+	require.Zero(t, skus)
+}

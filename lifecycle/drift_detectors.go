@@ -56,6 +56,7 @@ const (
 	DriftNetworkOpen        = "network_open"
 	DriftSiteUnreachable    = "site_unreachable"
 	DriftBreakerOpen        = "breaker_open"
+	DriftChargeBreaker      = "charge_breaker_open"
 )
 
 // serving are the states in which a node must be what was promised; kept those

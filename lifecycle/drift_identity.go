@@ -79,5 +79,11 @@ func driftOfSites() []DriftDetector {
 			Evidence: []string{"limit", "quarantined", "waiting"},
 			Next:     "Many nodes at once are rarely many faults: look for the one cause first. Quarantine by hand what really is broken, ignore what is not.",
 		},
+		{
+			Name: DriftChargeBreaker, Scope: DriftOfSite, Severity: DriftCritical, Sources: []string{sourcePostgres, sourceMAAS}, Closes: "no charge waits for its end any more",
+			Finds:    "after a restore MAAS says of more allocations than may be stopped within an hour that they do not have their nodes: the rest are charged until an operator decides",
+			Evidence: []string{"limit", "capped", "waiting"},
+			Next:     "Ask who changed the marks in MAAS. Where tenants did give their nodes back since the backup, release their allocations; where the marks are wrong, correct them.",
+		},
 	}
 }

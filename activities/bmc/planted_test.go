@@ -6,12 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
-	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/providers"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // TestSettings_FindWhatATenantPlanted: whatever root leaves outside of the disks is named at the
@@ -34,11 +31,7 @@ func TestSettings_FindWhatATenantPlanted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := newLab(t, "Dell", 1, nil)
-			node := dbtest.Node(t, l.truth)
-			tenant := dbtest.Occupy(t, l.truth, node.ID)
-			in := bmcact.SettingsIn{
-				AllocationRef: contract.AllocationRef{JobRef: contract.JobRef{JobID: "job_settings", NodeID: node.ID}, AllocationID: tenant.ID}, BMCID: l.bmcID,
-			}
+			in := l.claim()
 			_, err := l.acts.DisableHostInterfaces(t.Context(), in)
 			require.NoError(t, err)
 			_, err = l.acts.KeepSettings(t.Context(), in)
@@ -68,19 +61,12 @@ func TestSettings_OfABMCThatShowsNone(t *testing.T) {
 	t.Parallel()
 	const none = "the BMC's protocol does not show its settings"
 	l := newLab(t, "Dell", 1, nil)
-	claims := func() bmcact.SettingsIn {
-		node := dbtest.Node(t, l.truth)
-		tenant := dbtest.Occupy(t, l.truth, node.ID)
-		return bmcact.SettingsIn{
-			AllocationRef: contract.AllocationRef{JobRef: contract.JobRef{JobID: "job_settings", NodeID: node.ID}, AllocationID: tenant.ID}, BMCID: l.bmcID,
-		}
-	}
-	before := claims()
+	before := l.claim()
 	_, err := l.acts.KeepSettings(t.Context(), before)
 	require.NoError(t, err)
 
 	l.acts.Openers = map[string]providers.BMCOpener{"redfish": withoutSettings{l.acts.Openers["redfish"]}}
-	in := claims()
+	in := l.claim()
 	off, err := l.acts.DisableHostInterfaces(t.Context(), in)
 	require.NoError(t, err)
 	require.Equal(t, "the BMC's protocol cannot switch off a host interface", off.Note)

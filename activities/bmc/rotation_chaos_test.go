@@ -167,6 +167,16 @@ func (l *lab) in(stage string) bmcact.RotateIn {
 	return bmcact.RotateIn{JobRef: contract.JobRef{JobID: l.job, Stage: stage}, BMCID: l.bmcID}
 }
 
+// claim makes a node that a tenant has, and returns what the stages about its settings are asked with.
+func (l *lab) claim() bmcact.SettingsIn {
+	l.t.Helper()
+	node := dbtest.Node(l.t, l.truth)
+	tenant := dbtest.Occupy(l.t, l.truth, node.ID)
+	return bmcact.SettingsIn{
+		AllocationRef: contract.AllocationRef{JobRef: contract.JobRef{JobID: "job_settings", NodeID: node.ID}, AllocationID: tenant.ID}, BMCID: l.bmcID,
+	}
+}
+
 func (l *lab) record() db.BMC {
 	l.t.Helper()
 	rec, err := l.truth.BMC(l.t.Context(), l.bmcID)

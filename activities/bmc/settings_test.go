@@ -20,11 +20,7 @@ import (
 func TestSettings_OfTheClaimAreComparedAtTheRelease(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "Dell", 1, nil)
-	node := dbtest.Node(t, l.truth)
-	tenant := dbtest.Occupy(t, l.truth, node.ID)
-	in := bmcact.SettingsIn{
-		AllocationRef: contract.AllocationRef{JobRef: contract.JobRef{JobID: "job_settings", NodeID: node.ID}, AllocationID: tenant.ID}, BMCID: l.bmcID,
-	}
+	in := l.claim()
 	_, err := l.acts.CompareSettings(t.Context(), in)
 	requireClass(t, err, lifecycle.FailFirmwareChanged)
 	off, err := l.acts.DisableHostInterfaces(t.Context(), in)

@@ -20,6 +20,9 @@ type QuarantineReport struct {
 	// Capped are the allocations whose charge was stopped, since MAAS says after a
 	// restore that they do not have their node.
 	Capped []string `json:"capped,omitempty"`
+	// Uncapped is how many charges are to be stopped and are not, since as many were within the hour as
+	// may be.
+	Uncapped int64 `json:"uncapped,omitempty"`
 }
 
 // QuarantineDrifted moves nodes in service to quarantined whose findings say so and
@@ -27,7 +30,7 @@ type QuarantineReport struct {
 // breaker is open. Not without the region's list. Each node is read again under
 // its lock. The condition of allocations follows what agents report, whatever the
 // policy of quarantines and the list. Charges end of allocations that a restored
-// database has on a node and MAAS does not. Repeatable.
+// database has on a node and MAAS does not, within a breaker of their own. Repeatable.
 func (a *Activities) QuarantineDrifted(ctx context.Context, p Pass) (QuarantineReport, error) {
 	var r QuarantineReport
 	_, err := a.row(ctx, p)
@@ -50,7 +53,7 @@ func (a *Activities) QuarantineDrifted(ctx context.Context, p Pass) (QuarantineR
 	if !p.Listed {
 		return r, nil
 	}
-	if r.Capped, err = a.capCharges(ctx, p); err != nil || a.Policy.Share <= 0 {
+	if err = a.capCharges(ctx, p, &r); err != nil || a.Policy.Share <= 0 {
 		return r, fault.Internal(ctx, err)
 	}
 	all, err := driftdb.FindingsToQuarantine(ctx, a.Store, p.SiteID, names, byAgent, p.StartedAt, pageSize)
@@ -84,27 +87,43 @@ func (a *Activities) QuarantineDrifted(ctx context.Context, p Pass) (QuarantineR
 	return r, fault.Internal(ctx, a.tellBreaker(ctx, p, r, breaker))
 }
 
+// capShare of a site's charges may be stopped within an hour, at least one. A region that marks its
+// machines wrongly, or an operator who does, must not end the charges of a fleet.
+const capShare = 0.05
+
 // capCharges ends the charge of allocations that a restored database has on a node and MAAS does not:
-// their tenants have given the nodes back since the backup. The word of an agent ends no charge.
-func (a *Activities) capCharges(ctx context.Context, p Pass) ([]string, error) {
-	ids, err := allocationdb.CapChargesByFindings(ctx, a.Store, p.SiteID, lifecycle.DriftMAASOccupant, lifecycle.DriftConfirm, actor())
-	for _, id := range ids {
+// their tenants have given the nodes back since the backup. The word of an agent ends no charge. It
+// opens a finding while charges wait for an operator.
+func (a *Activities) capCharges(ctx context.Context, p Pass, r *QuarantineReport) error {
+	caps, err := allocationdb.CapCharges(ctx, a.Store, allocationdb.CapFinding{
+		SiteID: p.SiteID, Detector: lifecycle.DriftMAASOccupant, Confirm: lifecycle.DriftConfirm,
+	}, capShare, actor())
+	if err != nil {
+		return err
+	}
+	for _, id := range caps.IDs {
 		a.Log.WarnContext(ctx, "drift: the charge of an allocation was stopped", "allocation", id, "detector", lifecycle.DriftMAASOccupant)
 	}
-	return ids, err
+	r.Capped, r.Uncapped = caps.IDs, caps.Waiting
+	return a.tellOfSite(ctx, p, lifecycle.DriftChargeBreaker, caps.Waiting, "no charge waits for its end",
+		fmt.Sprintf("the charges of %d allocations were stopped within the hour, as many as may be; %d more go on until an operator decides", caps.Done, caps.Waiting),
+		map[string]any{"limit": caps.Limit, "capped": caps.Done, "waiting": caps.Waiting})
 }
 
 // tellBreaker opens the breaker's own finding while something waits for it.
 func (a *Activities) tellBreaker(ctx context.Context, p Pass, r QuarantineReport, b driftdb.Breaker) error {
-	d, _ := lifecycle.DriftDetectorOf(lifecycle.DriftBreakerOpen)
-	if r.Waiting == 0 {
-		_, err := driftdb.CloseFindings(ctx, a.Store, p.SiteID, []driftdb.Ref{{Detector: d.Name, Subject: p.SiteID, Outcome: "nothing waits for its quarantine"}})
+	return a.tellOfSite(ctx, p, lifecycle.DriftBreakerOpen, int64(r.Waiting), "nothing waits for its quarantine",
+		fmt.Sprintf("%d nodes were quarantined within the hour, as many as may be; %d more stay in service until an operator decides", b.Done, r.Waiting),
+		map[string]any{"limit": b.Limit, "quarantined": b.Done, "waiting": r.Waiting})
+}
+
+// tellOfSite opens the finding of a breaker while something waits for it, and closes it afterwards.
+func (a *Activities) tellOfSite(ctx context.Context, p Pass, detector string, waiting int64, closed, message string, evidence map[string]any) error {
+	if waiting == 0 {
+		_, err := driftdb.CloseFindings(ctx, a.Store, p.SiteID, []driftdb.Ref{{Detector: detector, Subject: p.SiteID, Outcome: closed}})
 		return err
 	}
-	_, err := driftdb.ObserveFindings(ctx, a.Store, p.SiteID, []driftdb.Observation{{
-		Detector: d, Subject: p.SiteID, Key: "open",
-		Message:  fmt.Sprintf("%d nodes were quarantined within the hour, as many as may be; %d more stay in service until an operator decides", b.Done, r.Waiting),
-		Evidence: map[string]any{"limit": b.Limit, "quarantined": b.Done, "waiting": r.Waiting},
-	}})
+	d, _ := lifecycle.DriftDetectorOf(detector)
+	_, err := driftdb.ObserveFindings(ctx, a.Store, p.SiteID, []driftdb.Observation{{Detector: d, Subject: p.SiteID, Key: "open", Message: message, Evidence: evidence}})
 	return err
 }

@@ -9,11 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -195,4 +197,66 @@ func TestRestore_GivenBackSince(t *testing.T) {
 	require.NoError(t, err)
 	caps := slices.DeleteFunc(audit, func(r db.AuditRow) bool { return r.Name != "cap_charge" })
 	require.Len(t, caps, 1, "the charge is capped once")
+}
+
+// TestRestore_BoundsChargesThatEnd: after a restore the marks of a whole fleet are gone in MAAS. Few
+// charges end, an operator is told of the others, and it closes once they agree again.
+func TestRestore_BoundsChargesThatEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const fleet = 60
+	for range fleet {
+		node := dbtest.Node(t, w.store, dbtest.Active(), dbtest.At(w.site.ID), dbtest.Of(*w.node.SKUID))
+		dbtest.Occupy(t, w.store, node.ID)
+	}
+	w.restore()
+	w.pass()
+	p := w.last
+	w.sql("UPDATE drift_findings SET version = version + 1, status = 'closed', closed_at = now(), outcome = 'not of this test' WHERE status = 'open'")
+	// The findings of the region's list: one list of sixty machines is not needed for them.
+	d, _ := lifecycle.DriftDetectorOf(lifecycle.DriftMAASOccupant)
+	observe := func() {
+		rows, err := w.store.DBTX().Query(t.Context(), "SELECT node_id, id FROM allocations WHERE status = 'active' ORDER BY id")
+		require.NoError(t, err)
+		var seen []driftdb.Observation
+		var node, id string
+		_, err = pgx.ForEachRow(rows, []any{&node, &id}, func() error {
+			seen = append(seen, driftdb.Observation{Detector: d, Subject: node, NodeID: node, Key: "none/" + id, Message: "MAAS has it for nobody", Evidence: map[string]any{"held_for": "", "occupant": id}})
+			return nil
+		})
+		require.NoError(t, err)
+		_, err = driftdb.ObserveFindings(t.Context(), w.store, w.site.ID, seen)
+		require.NoError(t, err)
+	}
+	charged := func() (n int) {
+		require.NoError(t, w.store.DBTX().QueryRow(t.Context(), "SELECT count(*) FROM usage_records WHERE end_time IS NULL").Scan(&n))
+		return n
+	}
+	observe()
+	r, err := w.acts.QuarantineDrifted(t.Context(), p)
+	require.NoError(t, err)
+	require.Empty(t, r.Capped, "once seen is not enough")
+	w.sql("UPDATE drift_findings SET streak = 2")
+	r, err = w.acts.QuarantineDrifted(t.Context(), p)
+	require.NoError(t, err)
+	require.Len(t, r.Capped, 3, "one in twenty")
+	require.EqualValues(t, fleet-3, r.Uncapped)
+	f := w.finding(lifecycle.DriftChargeBreaker)
+	require.JSONEq(t, `{"limit": 3, "capped": 3, "waiting": 57}`, string(f.Evidence))
+	rows, err := w.store.Attention(t.Context(), db.AttentionFilter{Kind: db.AttentionDrift}, db.AttentionPlace{}, 100)
+	require.NoError(t, err)
+	require.True(t, slices.ContainsFunc(rows, func(a db.Attention) bool { return strings.Contains(a.Message, "57 more go on") }))
+	again, err := w.acts.QuarantineDrifted(t.Context(), p)
+	require.NoError(t, err)
+	require.Empty(t, again.Capped, "not one more within the hour")
+	require.Equal(t, fleet-3, charged())
+
+	w.sql("UPDATE allocations SET updated_at = updated_at - interval '61 minutes'")
+	again, err = w.acts.QuarantineDrifted(t.Context(), p)
+	require.NoError(t, err)
+	require.Len(t, again.Capped, 2, "one in twenty of the 57 that are left")
+	w.sql("UPDATE drift_findings SET version = version + 1, status = 'closed', closed_at = now(), outcome = 'they agree' WHERE detector = $1", lifecycle.DriftMAASOccupant)
+	_, err = w.acts.QuarantineDrifted(t.Context(), p)
+	require.NoError(t, err)
+	require.NotContains(t, w.open(), lifecycle.DriftChargeBreaker)
 }

@@ -82,6 +82,40 @@ func TestWaitForSystem_FailureSaysWhatWasSeen(t *testing.T) {
 	require.Contains(t, why, "no network")
 }
 
+// TestWaitForSystem_InstallerFails: an installer that fails again and again is not waited for until the
+// deadline. The retry arms a new round, in which its failures count from the beginning.
+func TestWaitForSystem_InstallerFails(t *testing.T) {
+	t.Parallel()
+	const mac = "52:54:00:aa:00:06"
+	w := newPXEFixture(t, mac, lifecycle.ModeMigrate)
+	arm := nodestate.NetbootIn{JobRef: w.Ref, Purpose: lifecycle.NetbootInstall}
+	wait := nodestate.SystemIn{JobRef: w.Ref, Purpose: lifecycle.NetbootInstall, Until: time.Now().Add(time.Hour), Class: lifecycle.FailAgentNotEnrolled}
+	fails := func(times int) {
+		for range times {
+			token, _ := dbtest.BootToken(t, w.Store, w.Ref.NodeID)
+			w.Tx(func(tx *db.Tx) error {
+				for _, status := range []lifecycle.InstallStatus{lifecycle.InstallStarted, lifecycle.InstallFailure} {
+					if _, _, err := tx.ReportInstall(t.Context(), db.InstallReport{TokenHash: token, MAC: mac, Status: status, Error: "no disk"}); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+	}
+	acttest.Must(w, w.acts.ArmNetboot, arm)
+	fails(lifecycle.MaxWarnings - 1)
+	late := wait
+	late.Until = time.Now().Add(-time.Second)
+	require.Contains(t, acttest.Fails(w, lifecycle.FailAgentNotEnrolled, w.acts.WaitForSystem, late), "no agent has enrolled", "it may still come")
+	acttest.Must(w, w.acts.ArmNetboot, arm)
+	fails(1)
+	require.Contains(t, acttest.Fails(w, lifecycle.FailAgentNotEnrolled, w.acts.WaitForSystem, wait), "has failed 8 times, the last time with the error: no disk")
+	require.False(t, w.observeSystem(lifecycle.NetbootInstall, "").Done)
+	acttest.Must(w, w.acts.ArmNetboot, arm)
+	require.NotContains(t, acttest.Fails(w, lifecycle.FailAgentNotEnrolled, w.acts.WaitForSystem, late), "no disk", "it is another round")
+}
+
 func TestArmNetboot_WorkflowMustInstallAgent(t *testing.T) {
 	t.Parallel()
 	w := newPXEFixture(t, "52:54:00:aa:00:03", lifecycle.ModeMigrate)

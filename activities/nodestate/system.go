@@ -40,7 +40,8 @@ const unhealthyPolls = 30
 
 // WaitForSystem waits until the agent of the system that the job booted has enrolled and sends
 // heartbeats, or until the agent on moved disks has restarted. It fails with Class at Until and says
-// what was seen instead. With ObserveOnly it reads once.
+// what was seen instead; at once when its installer has failed as often as counts. With ObserveOnly it
+// reads once.
 func (a *Activities) WaitForSystem(ctx context.Context, in SystemIn) (contract.SystemFacts, error) {
 	var out contract.SystemFacts
 	bad := 0
@@ -81,6 +82,10 @@ func (a *Activities) readSystem(ctx context.Context, in SystemIn) (out contract.
 	p, err := a.Store.PXENode(ctx, in.NodeID)
 	if err != nil {
 		return out, nil, err
+	}
+	if !in.ObserveOnly && in.Purpose == lifecycle.NetbootInstall && db.HasInstallerFailed(p) {
+		return out, nil, fault.New(in.Class, "the installer has failed %d times, the last time with the error: %s; look at the machine's console and its install workflow, "+
+			"then retry the stage, which installs it once more", len(p.Warned), n.LastInstallError)
 	}
 	// A report that came with a token counts before what the firmware said at its last boot.
 	out.Serial = cmp.Or(p.Facts.SerialNumber, p.Firmware.SerialNumber)

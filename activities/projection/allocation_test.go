@@ -133,6 +133,19 @@ func (w *tenancy) allocation() allocationdb.Allocation {
 	return a
 }
 
+// release asks for the end of the allocation, as the tenant does.
+func (w *tenancy) release(reason string) (r allocation.Released) {
+	w.t.Helper()
+	require.NoError(w.t, w.store.Tx(w.t.Context(), func(tx *db.Tx) (err error) {
+		r, err = allocation.Release(w.t.Context(), tx, w.id, reason, customer)
+		return err
+	}))
+	return r
+}
+
+// beginRelease is release by a tenant who is done; the steps that follow are those of the release.
+func (w *tenancy) beginRelease() { w.t.Helper(); w.job, w.seq = *w.release("done").Job, 0 }
+
 // freed reports whether nobody occupies the node, and whether it may hold something of a tenant.
 func (w *tenancy) freed() (free, dirty bool) {
 	w.t.Helper()
@@ -165,10 +178,7 @@ func TestProvision_EndsAsTheTenantsAccessSays(t *testing.T) {
 				require.NoError(t, err)
 			}
 			if c.asked {
-				require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
-					_, err := allocation.Release(t.Context(), tx, w.id, "enough", customer)
-					return err
-				}))
+				w.release("enough")
 			}
 			require.NoError(t, w.project(lifecycle.JobCompensating, nil))
 			move := &contract.AllocationMove{To: lifecycle.AllocationFailed, Clean: c.clean, FailureClass: lifecycle.FailNodeTask, FailureStage: "prove_login"}
@@ -217,10 +227,7 @@ func TestProvision_ReleasedBeforeItsLastStep(t *testing.T) {
 	t.Parallel()
 	w := provisioned(t)
 	w.completed(func() {
-		require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
-			_, err := allocation.Release(t.Context(), tx, w.id, "enough", customer)
-			return err
-		}))
+		w.release("enough")
 	})
 	got := w.allocation()
 	require.Equal(t, lifecycle.AllocationReleasing, got.Status)
@@ -279,11 +286,7 @@ func TestKeys_EndOfTheJob(t *testing.T) {
 			w.endKey()
 		}, proven: true, next: string(contract.KindAllocationKeys)},
 		"the tenant gave the node back": {meanwhile: func(w *tenancy) {
-			require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
-				r, err := allocation.Release(t.Context(), tx, w.id, "enough", customer)
-				require.Equal(t, lifecycle.ActionCancel, r.Action)
-				return err
-			}))
+			require.Equal(t, lifecycle.ActionCancel, w.release("enough").Action)
 		}, next: string(contract.KindAllocationRelease)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -314,13 +317,7 @@ func TestTakeNode_OfAnotherJob(t *testing.T) {
 	w := provisioned(t)
 	w.active()
 	other := dbtest.Job(t, w.store, dbtest.On(w.node.ID))
-	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
-		released, err := allocation.Release(t.Context(), tx, w.id, "done", customer)
-		if err == nil {
-			w.job = *released.Job
-		}
-		return err
-	}))
+	w.beginRelease()
 	acts := &allocationact.Activities{Store: w.store, Poll: time.Millisecond, RevokeDeadline: 20 * time.Millisecond}
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment() // it sends heartbeats while it waits
@@ -352,12 +349,7 @@ func TestRelease_FollowsItsJob(t *testing.T) {
 	t.Parallel()
 	w := provisioned(t)
 	w.active()
-	var released allocation.Released
-	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) (err error) {
-		released, err = allocation.Release(t.Context(), tx, w.id, "done", customer)
-		return err
-	}))
-	w.job, w.seq = *released.Job, 0
+	w.beginRelease()
 	acts := &allocationact.Activities{Store: w.store, Poll: time.Millisecond}
 	_, err := acts.TakeNode(t.Context(), w.ref())
 	require.NoError(t, err)
@@ -374,12 +366,9 @@ func TestRelease_FollowsItsJob(t *testing.T) {
 	require.Equal(t, 5, w.allocation().ReleaseAttempts)
 	require.Equal(t, lifecycle.AccessUnconfirmed, w.allocation().Access)
 
-	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
-		again, err := allocation.Release(t.Context(), tx, w.id, "again", customer)
-		require.Equal(t, w.job.ID, again.Job.ID, "one more attempt of the same job")
-		require.Equal(t, lifecycle.ActionRetryStage, again.Action)
-		return err
-	}))
+	again := w.release("again")
+	require.Equal(t, w.job.ID, again.Job.ID, "one more attempt of the same job")
+	require.Equal(t, lifecycle.ActionRetryStage, again.Action)
 	require.NoError(t, w.project(lifecycle.JobRunning, releasing()))
 	ended := func(certificate string) *contract.AllocationMove {
 		return &contract.AllocationMove{To: lifecycle.AllocationReleased, CertificateID: certificate}
@@ -408,11 +397,7 @@ func TestRelease_OutOfTimeIsUnconfirmed(t *testing.T) {
 	for class, want := range map[lifecycle.FailureClass]string{lifecycle.FailAccessUnconfirmed: lifecycle.AccessUnconfirmed, lifecycle.FailMAASUnavailable: ""} {
 		w := provisioned(t)
 		w.active()
-		require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
-			r, err := allocation.Release(t.Context(), tx, w.id, "done", customer)
-			w.job, w.seq = *r.Job, 0
-			return err
-		}))
+		w.beginRelease()
 		require.NoError(t, w.project(lifecycle.JobRunning, nil))
 		require.NoError(t, w.project(lifecycle.JobFailedManual, &contract.AllocationMove{To: lifecycle.AllocationReleaseFailed, FailureClass: class}))
 		require.Equal(t, want, w.allocation().Access)
@@ -424,11 +409,7 @@ func TestRelease_WithoutCertificate(t *testing.T) {
 	t.Parallel()
 	w := provisioned(t)
 	w.active()
-	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
-		r, err := allocation.Release(t.Context(), tx, w.id, "done", customer)
-		w.job, w.seq = *r.Job, 0
-		return err
-	}))
+	w.beginRelease()
 	require.NoError(t, w.project(lifecycle.JobRunning, nil))
 	_, err := (&allocationact.Activities{Store: w.store}).EndAccess(t.Context(), allocationact.EndAccessIn{AllocationRef: w.ref(), Access: lifecycle.AccessRevoked})
 	require.NoError(t, err)

@@ -16,15 +16,21 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 )
 
-func TestDocs_LoadTheirOwnFilesOnly(t *testing.T) {
-	t.Parallel()
+// docsServer returns a function that gets a page of an API without a login.
+func docsServer(t *testing.T) func(path string) *httptest.ResponseRecorder {
+	t.Helper()
 	api, err := op.New(op.Config{Store: &db.Store{}})
 	require.NoError(t, err)
-	get := func(path string) *httptest.ResponseRecorder {
+	return func(path string) *httptest.ResponseRecorder {
 		rec := httptest.NewRecorder()
 		api.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 		return rec
 	}
+}
+
+func TestDocs_LoadTheirOwnFilesOnly(t *testing.T) {
+	t.Parallel()
+	get := docsServer(t)
 	page := get("/docs")
 	require.NotContains(t, page.Header().Get("Content-Security-Policy"), "unsafe")
 	for _, path := range []string{"/docs/ui/swagger-ui-bundle.js", "/docs/ui/swagger-ui.css", "/docs/ui/start.js"} {
@@ -48,13 +54,7 @@ func TestDocs_LoadTheirOwnFilesOnly(t *testing.T) {
 // Every page has the icon of the portal, or a browser asks for /favicon.ico, which is not there.
 func TestDocs_HaveAnIcon(t *testing.T) {
 	t.Parallel()
-	api, err := op.New(op.Config{Store: &db.Store{}})
-	require.NoError(t, err)
-	get := func(path string) *httptest.ResponseRecorder {
-		rec := httptest.NewRecorder()
-		api.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
-		return rec
-	}
+	get := docsServer(t)
 	link := regexp.MustCompile(`<link rel="icon" href="([^"]+)"`)
 	for _, path := range []string{"/docs", "/docs/operations", "/docs/runbooks/bmc_unreachable"} {
 		page := get(path)
@@ -72,13 +72,7 @@ func TestDocs_HaveAnIcon(t *testing.T) {
 // A picture of a page is served where the page links to it, and the page may show it.
 func TestDocs_ServePictures(t *testing.T) {
 	t.Parallel()
-	api, err := op.New(op.Config{Store: &db.Store{}})
-	require.NoError(t, err)
-	get := func(path string) *httptest.ResponseRecorder {
-		rec := httptest.NewRecorder()
-		api.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
-		return rec
-	}
+	get := docsServer(t)
 	page := get("/docs/portal")
 	require.Contains(t, page.Header().Get("Content-Security-Policy"), "img-src 'self'")
 	links := regexp.MustCompile(`(?:src|href)="(images/[^"]+)"`).FindAllStringSubmatch(page.Body.String(), -1)

@@ -14,11 +14,10 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
+	simcontrol "github.com/slipway-cloud/slipway/sim/control"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 )
@@ -30,14 +29,7 @@ type options struct {
 	seed                                             uint64
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "bmcsim:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(simcontrol.Main("bmcsim", run)) }
 
 // run serves until ctx ends. It prints one line a port to out once it listens.
 func run(ctx context.Context, args []string, out, errOut io.Writer) error {
@@ -54,7 +46,6 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 func parse(args []string, errOut io.Writer) (options, error) {
 	var o options
 	fs := flag.NewFlagSet("bmcsim", flag.ContinueOnError)
-	fs.SetOutput(errOut)
 	fs.StringVar(&o.tree, "tree", "", "serve this recorded mockup (a directory or .tar.gz) read-only, without login")
 	fs.StringVar(&o.listen, "listen", "127.0.0.1:8000", "address of the Redfish service")
 	fs.StringVar(&o.admin, "admin", "", "address of the admin port (faults, counters); empty for none; it has no login")
@@ -64,11 +55,8 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	fs.BoolVar(&o.tls, "tls", false, "serve https with a self-signed certificate")
 	fs.Float64Var(&o.speed, "speed", 1, "how much faster than the wall the machine's clock runs")
 	fs.Uint64Var(&o.seed, "seed", 0, "makes tokens repeatable; 0 for random ones")
-	if err := fs.Parse(args); err != nil {
+	if err := simcontrol.ParseFlags(fs, args, errOut); err != nil {
 		return o, err
-	}
-	if fs.NArg() > 0 {
-		return o, fmt.Errorf("unexpected argument %q: every setting is a flag, see --help", fs.Arg(0))
 	}
 	return o, nil
 }

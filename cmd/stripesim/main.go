@@ -13,9 +13,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
+	simcontrol "github.com/slipway-cloud/slipway/sim/control"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
 )
@@ -26,14 +25,7 @@ type options struct {
 	seed                                           uint64
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "stripesim:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(simcontrol.Main("stripesim", run)) }
 
 // run serves until ctx ends. It prints one line a port to out once it listens.
 func run(ctx context.Context, args []string, out, errOut io.Writer) error {
@@ -78,7 +70,6 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 func parse(args []string, errOut io.Writer) (options, error) {
 	var o options
 	fs := flag.NewFlagSet("stripesim", flag.ContinueOnError)
-	fs.SetOutput(errOut)
 	fs.StringVar(&o.listen, "listen", "127.0.0.1:8100", "address of the API and the payment page")
 	fs.StringVar(&o.admin, "admin", "", "address of the admin port (faults, acts, clock); empty for none; it has no login")
 	fs.StringVar(&o.publicURL, "public-url", "", "base of the payment page; empty takes the address of the API")
@@ -87,11 +78,8 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	fs.StringVar(&o.secret, "webhook-secret", "", "secret that signs webhooks; empty draws one and prints it")
 	fs.Float64Var(&o.speed, "speed", 1, "how much faster than the wall the account's clock runs")
 	fs.Uint64Var(&o.seed, "seed", 0, "makes identifiers repeatable; 0 for random ones")
-	if err := fs.Parse(args); err != nil {
+	if err := simcontrol.ParseFlags(fs, args, errOut); err != nil {
 		return o, err
-	}
-	if fs.NArg() > 0 {
-		return o, fmt.Errorf("unexpected argument %q: every setting is a flag, see --help", fs.Arg(0))
 	}
 	if o.secret != "" && o.webhook == "" {
 		return o, errors.New("--webhook-secret signs webhooks: name their receiver with --webhook")

@@ -214,32 +214,6 @@ func SetConditionsByFindings(ctx context.Context, c Conn, siteID string, detecto
 	return n, db.MapError("conditions of the allocations of site "+siteID, err)
 }
 
-// CapChargesByFindings ends the charge of a site's active allocations that came before the last
-// restore of the database, and of which as many passes have found by this detector that they do not
-// have their node. It ends with what was charged already. Each is a row of the audit log. It returns
-// the allocations. It can be repeated: a charge is capped once.
-func CapChargesByFindings(ctx context.Context, store *db.Store, siteID, detector string, confirm int, by db.Actor) ([]string, error) {
-	var ids []string
-	err := store.Tx(ctx, func(tx *db.Tx) error {
-		ids = nil
-		rows, err := queries(tx).CapChargesByFindings(ctx, gen.CapChargesByFindingsParams{SiteID: siteID, Detector: detector, Confirm: confirm})
-		if err != nil {
-			return db.MapError("cap the charges of site "+siteID, err)
-		}
-		for _, r := range rows {
-			ids = append(ids, r.ID)
-			by.Comment = r.Message
-			if err := tx.AppendAudit(ctx, db.Entry{
-				ResourceKind: lifecycle.Allocation.Resource, ResourceID: r.ID, NodeID: r.NodeID, Kind: db.EntryAction, Name: "cap_charge", Actor: by,
-			}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return ids, err
-}
-
 func exists(ctx context.Context, c Conn, id string) func() error {
 	return func() error { _, err := Get(ctx, c, id); return err }
 }

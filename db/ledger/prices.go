@@ -90,6 +90,40 @@ func SetPrice(ctx context.Context, tx *db.Tx, n NewPrice) (Price, error) {
 	}, db.MapError(what, err)
 }
 
+// WithdrawLead is how long before its begin a price can be withdrawn at the latest.
+const WithdrawLead = 5 * time.Minute
+
+// WithdrawPrice deletes a price that has not begun. The price before it is valid without end again. It
+// returns the price, db.ErrNotFound, or a db.ConflictError when it begins too soon or another price
+// follows it.
+func WithdrawPrice(ctx context.Context, tx *db.Tx, id string) (Price, error) {
+	what := "price " + id
+	found, err := queries(tx).PriceByID(ctx, id)
+	if err != nil {
+		return Price{}, db.MapError(what, err)
+	}
+	last, err := LockLastPrice(ctx, tx, found.SKUID, found.Currency)
+	if err != nil {
+		return Price{}, err
+	}
+	now, err := tx.Clock(ctx)
+	if err != nil {
+		return Price{}, err
+	}
+	switch {
+	case found.ValidFrom.Before(now.Add(WithdrawLead)):
+		return Price{}, &db.ConflictError{What: "price", Existing: id,
+			Message: "a price that has begun, or begins within five minutes, is not withdrawn; set another price, which ends it"}
+	case last.ID != id && last.ValidFrom.After(found.ValidFrom):
+		return Price{}, &db.ConflictError{What: "price", Existing: last.ID, Message: "another price follows it; withdraw that one first"}
+	}
+	rows, err := queries(tx).DeletePrice(ctx, id)
+	if err == nil && rows == 0 {
+		return Price{}, db.NotFound(what) // another transaction was faster
+	}
+	return last, db.MapError(what, err)
+}
+
 // PriceFilter narrows a list; empty fields match all.
 type PriceFilter struct{ SKUID, Currency string }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
@@ -43,6 +44,11 @@ func SetKeys(ctx context.Context, tx *db.Tx, id string, keyIDs []string, actor d
 	if err != nil {
 		return KeysSet{}, err
 	}
+	if changed > 0 {
+		if err := boundKeyJobs(ctx, tx, a); err != nil {
+			return KeysSet{}, err
+		}
+	}
 	all, err := allocationdb.ListKeys(ctx, tx, a.ID)
 	if err != nil {
 		return KeysSet{}, err
@@ -54,6 +60,18 @@ func SetKeys(ctx context.Context, tx *db.Tx, id string, keyIDs []string, actor d
 	}
 	job, err := startKeys(ctx, tx, a, actor)
 	return KeysSet{Allocation: a, Job: job, Changed: changed > 0}, err
+}
+
+// boundKeyJobs refuses to replace keys that jobs were created for too often. The deletion of an SSH key
+// still withdraws it at once.
+func boundKeyJobs(ctx context.Context, tx *db.Tx, a allocationdb.Allocation) error {
+	jobs, wait, err := allocationdb.KeyJobs(ctx, tx, a.ID)
+	if err != nil || jobs < allocationdb.MaxKeyJobs {
+		return err
+	}
+	return &intent.Refusal{Kind: intent.RateLimited, Existing: a.ID, Detail: fmt.Sprintf(
+		"the keys of the allocation were brought to its node %d times within %s; replace them again in %s, or delete an SSH key of the project, which withdraws it at once",
+		jobs, allocationdb.KeysAgain, max(wait, time.Second).Round(time.Second))}
 }
 
 // startKeys writes the job that brings the keys of an active allocation to its node, where something

@@ -243,3 +243,39 @@ func TestSetKeys_BoundsFormerKeys(t *testing.T) {
 	_, former := m.keysOf(a.ID)
 	require.Len(t, former, 22, "the newest that are refused, and the two that are not proven")
 }
+
+// TestSetKeys_BoundsJobs: a tenant who replaces the keys all the time is told when he may again. What
+// changes nothing is never refused, and the deletion of an SSH key still starts a job.
+func TestSetKeys_BoundsJobs(t *testing.T) {
+	t.Parallel()
+	m := newMarket(t)
+	a := m.proven()
+	one, two := m.keys[0], m.keys[1]
+	replace := func(k tenancydb.SSHKey) error {
+		set, err := m.setKeys(a.ID, k.ID)
+		if err == nil {
+			require.NotNil(t, set.Job)
+			m.endJob(set.Job.ID)
+			m.see(a.ID, true, k)
+			m.see(a.ID, false, map[string]tenancydb.SSHKey{one.ID: two, two.ID: one}[k.ID])
+		}
+		return err
+	}
+	for i := range allocationdb.MaxKeyJobs {
+		require.NoError(t, replace([]tenancydb.SSHKey{two, one}[i%2]))
+	}
+	err := replace(two)
+	require.Equal(t, intent.RateLimited, intent.AsRefusal(err).Kind, "%v", err)
+	require.Contains(t, intent.AsRefusal(err).Detail, "6 times within 10m0s; replace them again in ")
+	inForce, _ := m.keysOf(a.ID)
+	require.Equal(t, []string{one.Fingerprint}, inForce, "nothing has changed")
+	_, err = m.setKeys(a.ID, one.ID)
+	require.NoError(t, err, "it has this key")
+
+	_, err = m.store.DBTX().Exec(t.Context(), "UPDATE jobs SET created_at = created_at - interval '10 minutes' WHERE id = (SELECT min(id) FROM jobs WHERE kind = 'allocation_keys')")
+	require.NoError(t, err)
+	require.NoError(t, replace(two))
+	require.Error(t, replace(one))
+	m.endKey(two)
+	require.Equal(t, []string{a.ID}, m.startKeys(), "whoever must not log in any more is kept out at once")
+}

@@ -116,7 +116,7 @@ func checkPrice(ctx context.Context, tx *db.Tx, r PriceRequest) (PricePlan, erro
 	}
 	p.Factor, p.NeedsConfirmation = compareRates(p.Before, r.RateMinorPerHour)
 	if p.NeedsConfirmation == "" && p.Price.ValidFrom.After(now.Add(farAhead)) {
-		p.NeedsConfirmation = "the price begins more than 31 days ahead, and cannot be taken back"
+		p.NeedsConfirmation = "the price begins more than 31 days ahead"
 	}
 	return p, nil
 }
@@ -183,10 +183,25 @@ func SetPrice(ctx context.Context, tx *db.Tx, r PriceRequest) (ledgerdb.Price, e
 		return price, err
 	}
 	actor := r.Actor
-	actor.Metadata = map[string]any{
-		"sku_id": price.SKUID, "currency": price.Currency, "rate_minor_per_hour": price.RateMinorPerHour, "valid_from": price.ValidFrom, "confirmed": r.Confirm,
-	}
+	actor.Metadata = priceFacts(price)
+	actor.Metadata["confirmed"] = r.Confirm
 	return price, tx.AppendAudit(ctx, db.Entry{ResourceKind: "price", ResourceID: price.ID, Kind: db.EntryAction, Name: "set_price", Actor: actor})
+}
+
+// WithdrawPrice takes back a price that has not begun, for the reason that the actor gives. The price
+// before it goes on, so nothing changes for what runs.
+func WithdrawPrice(ctx context.Context, tx *db.Tx, id string, actor db.Actor) (ledgerdb.Price, error) {
+	price, err := ledgerdb.WithdrawPrice(ctx, tx, id)
+	if err != nil {
+		return price, err
+	}
+	actor.Metadata = priceFacts(price)
+	return price, tx.AppendAudit(ctx, db.Entry{ResourceKind: "price", ResourceID: price.ID, Kind: db.EntryAction, Name: "withdraw_price", Actor: actor})
+}
+
+// priceFacts are what the audit log says of a price.
+func priceFacts(p ledgerdb.Price) map[string]any {
+	return map[string]any{"sku_id": p.SKUID, "currency": p.Currency, "rate_minor_per_hour": p.RateMinorPerHour, "valid_from": p.ValidFrom}
 }
 
 func setBy(a db.Actor) string {

@@ -103,7 +103,7 @@ func Accept(ctx context.Context, tx *db.Tx, c Checked, actor db.Actor) (db.Job, 
 	}
 	in := contract.OnboardingInput{Manual: c.Manual, SiteID: c.SiteID, ProfileID: c.ProfileID, SKUID: c.SKUID, Hostname: c.Hostname}
 	if !c.Manual {
-		if in.BMCID, err = takeBMC(ctx, tx, node.ID, c.BMC); err != nil {
+		if in.BMCID, err = takeBMC(ctx, tx, node.ID, c.BMC, actor); err != nil {
 			return db.Job{}, db.Node{}, err
 		}
 	}
@@ -182,29 +182,32 @@ func takeNode(ctx context.Context, tx *db.Tx, c Checked, actor db.Actor) (db.Nod
 	return tx.UpdateNode(ctx, old.ID, old.Version, db.NodePatch{SKUID: &c.SKUID, ProfileID: &c.ProfileID})
 }
 
-// takeBMC creates the node's BMC, or gives the one it has the address and login of the request. At
-// another address the approved pin does not hold.
-func takeBMC(ctx context.Context, tx *db.Tx, nodeID string, want intent.BMC) (string, error) {
+// takeBMC creates the node's BMC, or gives the one it has the login of the request. Another address is
+// another BMC, with a record of its own: the one before is released as it is, since it alone names the
+// password that a rotation has set there, and holds what counts against a lockout.
+func takeBMC(ctx context.Context, tx *db.Tx, nodeID string, want intent.BMC, actor db.Actor) (string, error) {
+	given := db.NewBMC{
+		NodeID: &nodeID, Address: want.Address, Protocol: want.Protocol, CredentialRef: want.CredentialRef, SystemID: want.SystemID, CipherSuite: want.CipherSuite,
+	}
 	old, err := tx.BMCOfNode(ctx, nodeID)
 	if errors.Is(err, db.ErrNotFound) {
-		b, err := tx.CreateBMC(ctx, db.NewBMC{
-			NodeID: &nodeID, Address: want.Address, Protocol: want.Protocol, CredentialRef: want.CredentialRef, SystemID: want.SystemID, CipherSuite: want.CipherSuite,
-		})
+		b, err := tx.CreateBMC(ctx, given)
 		return b.ID, err
 	}
 	if err != nil {
 		return "", err
 	}
-	moved := old.Address != want.Address
+	if !db.IsSameBMCAddress(want.Address, old.Address) {
+		b, err := tx.ExchangeBMC(ctx, nodeID, old, given, actor)
+		return b.ID, err
+	}
 	old.Address, old.CredentialRef, old.Protocol = want.Address, want.CredentialRef, want.Protocol
 	if want.CipherSuite != 0 {
 		old.IPMICipherSuite = want.CipherSuite
 	}
-	if moved || want.SystemID != "" {
+	if want.SystemID != "" {
 		old.SystemID = want.SystemID
 	}
-	if _, err = tx.UpdateBMC(ctx, old); err == nil && moved {
-		err = tx.SetBMCPin(ctx, old.ID, "")
-	}
+	_, err = tx.UpdateBMC(ctx, old)
 	return old.ID, err
 }

@@ -95,3 +95,50 @@ func TestStartEnrolled_StartsOneManualJob(t *testing.T) {
 	require.True(t, in.Manual)
 	require.Equal(t, r.Hostname, in.Hostname)
 }
+
+// TestAccept_AnotherBMCAddress: a node that is onboarded again at another BMC address gets another
+// record. What belongs to the BMC before stays with it: its login, its pin and what stops logins to it.
+func TestAccept_AnotherBMCAddress(t *testing.T) {
+	t.Parallel()
+	store := dbtest.Store(t)
+	c, err := onboarding.Check(t.Context(), store, newRequest(t, store))
+	require.NoError(t, err)
+	c.Manual = false
+	onboard := func(address, login string) db.BMC {
+		t.Helper()
+		c.BMC = intent.BMC{Address: address, Protocol: "redfish", CredentialRef: login}
+		job, node, err := accept(t, store, c)
+		require.NoError(t, err)
+		require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error {
+			for _, move := range []lifecycle.Transition[lifecycle.JobStatus]{lifecycle.JobStart, lifecycle.JobComplete} {
+				if _, err := tx.TransitionJob(t.Context(), job.ID, move, nil, db.Actor{Owner: lifecycle.OwnerSystem}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		b, err := store.BMCOfNode(t.Context(), node.ID)
+		require.NoError(t, err)
+		var in contract.OnboardingInput
+		require.NoError(t, json.Unmarshal(job.Input, &in))
+		require.Equal(t, b.ID, in.BMCID)
+		return b
+	}
+	first := onboard("https://192.0.2.1", "bmc/one")
+	require.NoError(t, store.SetBMCPin(t.Context(), first.ID, "abcd"))
+	require.NoError(t, store.BlockBMCLogin(t.Context(), first.ID, "it rejected a login"))
+	same := onboard("192.0.2.1", "bmc/two")
+	require.Equal(t, first.ID, same.ID, "the same address, written in another way")
+	require.Equal(t, []string{"abcd", "bmc/two"}, []string{same.PinSHA256, same.CredentialRef})
+	require.NotNil(t, same.AuthBlockedAt)
+
+	moved := onboard("https://192.0.2.2", "bmc/three")
+	require.NotEqual(t, first.ID, moved.ID)
+	require.Empty(t, moved.PinSHA256, "nobody has approved this one")
+	require.Nil(t, moved.AuthBlockedAt)
+	left, err := store.BMC(t.Context(), first.ID)
+	require.NoError(t, err)
+	require.Nil(t, left.NodeID)
+	require.Equal(t, []string{"192.0.2.1", "bmc/two", "abcd"}, []string{left.Address, left.CredentialRef, left.PinSHA256})
+	require.NotNil(t, left.AuthBlockedAt)
+}

@@ -136,7 +136,7 @@ func (f *follower) follow(ctx context.Context, client *ssh.Client) error {
 	if err != nil || !accepted {
 		return f.lost(err)
 	}
-	_ = ch.CloseWrite()
+	// Standard input stays open: it tells the script that somebody reads.
 	ends := make(chan error, 2)
 	go func() { ends <- f.read(ctx, ch, providers.StreamStdout, f.from.Stdout) }()
 	go func() { ends <- f.read(ctx, ch.Stderr(), providers.StreamStderr, f.from.Stderr) }()

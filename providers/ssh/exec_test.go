@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -116,6 +117,39 @@ func TestExec_ACutConnectionLosesNothing(t *testing.T) {
 	require.Positive(t, cuts)
 	require.Equal(t, want.String(), got.String())
 	require.Equal(t, 1, runs(t, file))
+}
+
+// A reader that is gone leaves no follower on the machine, also where the script writes nothing that
+// would tell it so; the script goes on.
+func TestExec_FollowersEndWithTheirReader(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	release := filepath.Join(t.TempDir(), "go")
+	c := remote("op", "echo started; until [ -e '"+release+"' ]; do sleep 0.05; done; exit 4")
+	for range 3 {
+		target, l := relay(t, n)
+		began := false
+		_, err := n.runner().Exec(t.Context(), providers.MachineTarget{SSH: target}, c, func(context.Context, providers.OutputChunk) error {
+			began = len(followers(t, n)) > 0
+			l.cut()
+			return nil
+		})
+		require.Error(t, err)
+		require.True(t, began)
+	}
+	none := func() bool { return len(followers(t, n)) == 0 }
+	require.Eventually(t, none, runenv.Patience(10*time.Second), 20*time.Millisecond)
+	require.NoError(t, os.WriteFile(release, nil, 0o600))
+	res, err := n.runner().Exec(t.Context(), providers.MachineTarget{SSH: n.SSHTarget}, c, discard)
+	require.NoError(t, err)
+	require.Equal(t, 4, res.ExitCode)
+	require.Eventually(t, none, runenv.Patience(10*time.Second), 20*time.Millisecond, "nor does one that has sent everything")
+}
+
+// followers are the processes on the node that follow an operation.
+func followers(t *testing.T, n *node) []string {
+	t.Helper()
+	return slices.DeleteFunc(processesWith(t, n.stateDir), func(line string) bool { return !strings.Contains(line, "slipway-follow") })
 }
 
 // The process that runs the script is killed: the script is not run again, and its outcome is not

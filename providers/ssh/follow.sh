@@ -6,6 +6,8 @@
 #
 # Both streams begin with a line MARK, since a login script may write before it.
 # It reads files and stops nothing, so it may be ended and repeated at any time.
+# Its reader holds standard input open. Without a reader it ends: else each lost
+# connection would leave one that polls for as long as the operation may take.
 # owner.sh stands before this script.
 base=$1 id=$2 max=$3 digest=$4 mark=$5 out=$6 err=$7
 dir=$base/$id
@@ -20,6 +22,15 @@ send() {
         sent=$2
     fi
 }
+
+exec 3<&0
+{
+    cat <&3
+    kill $$
+} >/dev/null 2>&1 &
+watch=$!
+exec 3<&-
+trap 'kill $watch 2>/dev/null' EXIT
 
 echo "$mark"
 echo "$mark" >&2

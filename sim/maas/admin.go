@@ -1,11 +1,9 @@
 package maassim
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
-	"strconv"
 	"time"
 
 	simcontrol "github.com/slipway-cloud/slipway/sim/control"
@@ -95,25 +93,23 @@ func (s *Server) RevokeToken() { s.mu.Lock(); defer s.mu.Unlock(); s.revoked = t
 //	POST   /_sim/revoke-token
 func (s *Server) AdminAPI() http.Handler {
 	mux := http.NewServeMux()
-	show := func(path string, f func() any) {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { simcontrol.Answer(w, f(), nil) })
-	}
-	show("/_sim/counters", func() any { return s.Counters() })
-	show("/_sim/history", func() any { return s.History() })
-	show("/_sim/state", func() any { return s.State() })
-	show("/_sim/machines", func() any { return s.Machines() })
-	show("/_sim/fault-names", func() any { return FaultNames() })
-	show("/_sim/faults/{$}", func() any { return s.Faults() })
-	show("/_sim/clock", func() any { return s.clockView() })
-	mux.HandleFunc("POST /_sim/faults/{$}", s.adminAddFault)
-	mux.HandleFunc("DELETE /_sim/faults/{$}", func(w http.ResponseWriter, _ *http.Request) {
-		s.ClearFaults(0)
-		w.WriteHeader(http.StatusNoContent)
+	simcontrol.HandleView(mux, "/_sim/counters", func() any { return s.Counters() })
+	simcontrol.HandleView(mux, "/_sim/history", func() any { return s.History() })
+	simcontrol.HandleView(mux, "/_sim/state", func() any { return s.State() })
+	simcontrol.HandleView(mux, "/_sim/machines", func() any { return s.Machines() })
+	simcontrol.HandleFaults[Fault](mux, s, FaultNames)
+	simcontrol.HandleClock(mux, s.fleet.Clock())
+	simcontrol.HandleAct(mux, "/_sim/external", func(in struct{ Act, Machine string }) error { return s.External(in.Act, in.Machine) })
+	simcontrol.HandleAct(mux, "/_sim/hwsync", func(in struct {
+		Machine string
+		Healthy bool
+	},
+	) error {
+		if !s.SetHWSyncAgent(in.Machine, in.Healthy) {
+			return fmt.Errorf("machine %q: %w", in.Machine, ErrNoEffect)
+		}
+		return nil
 	})
-	mux.HandleFunc("DELETE /_sim/faults/{id}", s.adminClear)
-	mux.HandleFunc("POST /_sim/clock/step", s.adminStep)
-	mux.HandleFunc("POST /_sim/external", s.adminExternal)
-	mux.HandleFunc("POST /_sim/hwsync", s.adminSync)
 	mux.HandleFunc("POST /_sim/revoke-token", func(w http.ResponseWriter, _ *http.Request) {
 		s.RevokeToken()
 		simcontrol.Answer(w, map[string]bool{"revoked": true}, nil)
@@ -130,63 +126,4 @@ func (s *Server) State() []map[string]any {
 		out = append(out, s.machineJSON(m))
 	}
 	return out
-}
-
-func (s *Server) clockView() map[string]any {
-	return map[string]any{"now": s.now(), "speed": s.fleet.Clock().Speed()}
-}
-
-func (s *Server) adminAddFault(w http.ResponseWriter, r *http.Request) {
-	var f Fault
-	if err := simcontrol.ReadJSON(w, r, &f); err != nil {
-		simcontrol.Answer(w, nil, err)
-		return
-	}
-	id, err := s.AddFault(f)
-	if err != nil {
-		simcontrol.Answer(w, nil, err)
-		return
-	}
-	simcontrol.Respond(w, http.StatusCreated, map[string]int{"id": id})
-}
-
-func (s *Server) adminClear(w http.ResponseWriter, r *http.Request) {
-	id, err := strconv.Atoi(r.PathValue("id"))
-	if err != nil || id < 1 {
-		simcontrol.Answer(w, nil, errors.New("the id must be the number that adding the fault returned"))
-		return
-	}
-	s.ClearFaults(id)
-	w.WriteHeader(http.StatusNoContent)
-}
-
-func (s *Server) adminStep(w http.ResponseWriter, r *http.Request) {
-	d, err := time.ParseDuration(r.URL.Query().Get("by"))
-	if err != nil || d <= 0 {
-		simcontrol.Answer(w, nil, errors.New("by must be a duration, for example ?by=5m"))
-		return
-	}
-	s.fleet.Clock().Step(d)
-	simcontrol.Answer(w, s.clockView(), nil)
-}
-
-func (s *Server) adminExternal(w http.ResponseWriter, r *http.Request) {
-	var in struct{ Act, Machine string }
-	err := simcontrol.ReadJSON(w, r, &in)
-	if err == nil {
-		err = s.External(in.Act, in.Machine)
-	}
-	simcontrol.Answer(w, map[string]bool{"done": true}, err)
-}
-
-func (s *Server) adminSync(w http.ResponseWriter, r *http.Request) {
-	var in struct {
-		Machine string
-		Healthy bool
-	}
-	err := simcontrol.ReadJSON(w, r, &in)
-	if err == nil && !s.SetHWSyncAgent(in.Machine, in.Healthy) {
-		err = fmt.Errorf("machine %q: %w", in.Machine, ErrNoEffect)
-	}
-	simcontrol.Answer(w, map[string]bool{"done": true}, err)
 }

@@ -5,12 +5,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	simcontrol "github.com/slipway-cloud/slipway/sim/control"
 )
 
 // Phases of a fault on a mutating call.
 const (
-	Before = "before_commit" // the effect does not happen
-	After  = "after_commit"  // the effect stays; the answer is lost, cut or an error
+	Before = simcontrol.Before // the effect does not happen
+	After  = simcontrol.After  // the effect stays; the answer is lost, cut or an error
 )
 
 // Fault is one line of a fault script.
@@ -127,11 +129,9 @@ func (s *Server) AddFault(f Fault) (int, error) {
 	if !ok {
 		return 0, fmt.Errorf("fault %q is unknown: see FaultNames", f.Name)
 	}
-	if f.Phase == "" {
-		f.Phase = spec.phase
-	}
-	if f.Phase != "" && f.Phase != Before && f.Phase != After {
-		return 0, fmt.Errorf("phase %q is unknown: use %s or %s", f.Phase, Before, After)
+	var err error
+	if f.Phase, err = simcontrol.CheckPhase(f.Phase, spec.phase); err != nil {
+		return 0, err
 	}
 	if d := f.Params["delay"]; d != "" {
 		if _, err := time.ParseDuration(d); err != nil {
@@ -152,11 +152,7 @@ func (s *Server) AddFault(f Fault) (int, error) {
 func (s *Server) Faults() []Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]Fault, 0, len(s.faults))
-	for _, f := range s.faults {
-		out = append(out, *f)
-	}
-	return out
+	return simcontrol.ValuesOf(s.faults)
 }
 
 // ClearFaults removes one line, or all when id is 0.

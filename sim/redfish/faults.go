@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	simcontrol "github.com/slipway-cloud/slipway/sim/control"
 )
 
 // FaultName names one way to misbehave.
@@ -134,11 +136,7 @@ func (s *Server) ClearFaults() {
 func (s *Server) Faults() []Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]Fault, 0, len(s.faults))
-	for _, f := range s.faults {
-		out = append(out, *f)
-	}
-	return out
+	return simcontrol.ValuesOf(s.faults)
 }
 
 // take uses up one bite of the first fault of this name that fits the call; nil

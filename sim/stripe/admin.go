@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
-	"time"
 
 	simcontrol "github.com/slipway-cloud/slipway/sim/control"
 )
@@ -25,25 +23,14 @@ import (
 //	POST   /_sim/acts               {"act": ..., "id": ..., "amount": ...}: what others do
 func (s *Server) AdminAPI() http.Handler {
 	mux := http.NewServeMux()
-	show := func(path string, f func() any) {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { simcontrol.Answer(w, f(), nil) })
-	}
-	show("/_sim/counters", func() any { return s.Counters() })
-	show("/_sim/totals", func() any { return s.Totals() })
-	show("/_sim/deliveries", func() any { return s.Attempts() })
-	show("/_sim/fault-names", func() any { return FaultNames() })
-	show("/_sim/faults/{$}", func() any { return s.Faults() })
-	show("/_sim/clock", func() any { return s.clockView() })
-	mux.HandleFunc("POST /_sim/faults/{$}", s.adminAddFault)
-	mux.HandleFunc("DELETE /_sim/faults/{$}", func(w http.ResponseWriter, _ *http.Request) {
-		s.ClearFaults(0)
-		w.WriteHeader(http.StatusNoContent)
-	})
-	mux.HandleFunc("DELETE /_sim/faults/{id}", s.adminClear)
-	mux.HandleFunc("POST /_sim/clock/step", s.adminStep)
-	mux.HandleFunc("POST /_sim/endpoints", accept(s.AddEndpoint))
-	mux.HandleFunc("POST /_sim/secrets", accept(func(in struct{ Secrets []string }) error { return s.SetSecrets(in.Secrets...) }))
-	mux.HandleFunc("POST /_sim/redeliver", accept(func(in struct{ ID string }) error { return s.Redeliver(in.ID) }))
+	simcontrol.HandleView(mux, "/_sim/counters", func() any { return s.Counters() })
+	simcontrol.HandleView(mux, "/_sim/totals", func() any { return s.Totals() })
+	simcontrol.HandleView(mux, "/_sim/deliveries", func() any { return s.Attempts() })
+	simcontrol.HandleFaults[Fault](mux, s, FaultNames)
+	simcontrol.HandleClock(mux, s.clock)
+	simcontrol.HandleAct(mux, "/_sim/endpoints", s.AddEndpoint)
+	simcontrol.HandleAct(mux, "/_sim/secrets", func(in struct{ Secrets []string }) error { return s.SetSecrets(in.Secrets...) })
+	simcontrol.HandleAct(mux, "/_sim/redeliver", func(in struct{ ID string }) error { return s.Redeliver(in.ID) })
 	mux.HandleFunc("POST /_sim/acts", func(w http.ResponseWriter, r *http.Request) {
 		var in Act
 		err := simcontrol.ReadJSON(w, r, &in)
@@ -54,18 +41,6 @@ func (s *Server) AdminAPI() http.Handler {
 		simcontrol.Answer(w, map[string]string{"id": made}, err)
 	})
 	return mux
-}
-
-// accept decodes a JSON body into T and runs f.
-func accept[T any](f func(T) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		var in T
-		err := simcontrol.ReadJSON(w, r, &in)
-		if err == nil {
-			err = f(in)
-		}
-		simcontrol.Answer(w, map[string]bool{"done": true}, err)
-	}
 }
 
 // Act is what somebody else than the client does: the payer, the bank, or an operator in the
@@ -104,42 +79,4 @@ func (s *Server) Do(a Act) (string, error) {
 		return "", s.CloseDispute(a.ID, a.Act == "dispute_won")
 	}
 	return "", fmt.Errorf("act %q is unknown: use pay, pay_later, settle, settle_failed, decline, expire, refund, refund_succeeded, refund_failed, dispute, dispute_won or dispute_lost", a.Act)
-}
-
-func (s *Server) clockView() map[string]any {
-	return map[string]any{"now": s.now(), "speed": s.clock.Speed()}
-}
-
-func (s *Server) adminAddFault(w http.ResponseWriter, r *http.Request) {
-	var f Fault
-	err := simcontrol.ReadJSON(w, r, &f)
-	var id int
-	if err == nil {
-		id, err = s.AddFault(f)
-	}
-	if err != nil {
-		simcontrol.Answer(w, nil, err)
-		return
-	}
-	simcontrol.Respond(w, http.StatusCreated, map[string]int{"id": id})
-}
-
-func (s *Server) adminClear(w http.ResponseWriter, r *http.Request) {
-	id, err := strconv.Atoi(r.PathValue("id"))
-	if err != nil || id < 1 {
-		simcontrol.Answer(w, nil, errors.New("the id must be the number that adding the fault returned"))
-		return
-	}
-	s.ClearFaults(id)
-	w.WriteHeader(http.StatusNoContent)
-}
-
-func (s *Server) adminStep(w http.ResponseWriter, r *http.Request) {
-	d, err := time.ParseDuration(r.URL.Query().Get("by"))
-	if err != nil || d <= 0 {
-		simcontrol.Answer(w, nil, errors.New("by must be a duration, for example ?by=5m"))
-		return
-	}
-	s.clock.Step(d)
-	simcontrol.Answer(w, s.clockView(), nil)
 }

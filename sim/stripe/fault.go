@@ -6,12 +6,14 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	simcontrol "github.com/slipway-cloud/slipway/sim/control"
 )
 
 // Phases of a fault of a request: before the effect, or after it.
 const (
-	Before = "before_commit"
-	After  = "after_commit"
+	Before = simcontrol.Before
+	After  = simcontrol.After
 )
 
 // The faults. Those of requests replace an answer, those of events change what becomes of an event.
@@ -116,11 +118,9 @@ func (s *Server) AddFault(f Fault) (int, error) {
 	if !known {
 		return 0, fmt.Errorf("fault %q is unknown: see FaultNames", f.Name)
 	}
-	if f.Phase == "" {
-		f.Phase = spec.phase
-	}
-	if f.Phase != Before && f.Phase != After {
-		return 0, fmt.Errorf("phase %q is unknown: use %s or %s", f.Phase, Before, After)
+	var err error
+	if f.Phase, err = simcontrol.CheckPhase(f.Phase, spec.phase); err != nil {
+		return 0, err
 	}
 	for name, value := range f.Params {
 		if err := checkFaultParam(f.Name, name, value); err != nil {
@@ -159,11 +159,7 @@ func checkFaultParam(fault, name, value string) error {
 func (s *Server) Faults() []Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]Fault, 0, len(s.faults))
-	for _, f := range s.faults {
-		out = append(out, *f)
-	}
-	return out
+	return simcontrol.ValuesOf(s.faults)
 }
 
 // ClearFaults removes one line, or all when id is 0. What a fault holds back is delivered.

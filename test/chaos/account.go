@@ -10,7 +10,6 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // keepsAccount reports that a job waits for an operator so that a BMC does not lock
@@ -40,11 +39,7 @@ func (t *Target) waitsOut(ctx context.Context, job db.Job) bool {
 	if len(t.waited) >= mostWaits || t.passWindow(ctx, job) != nil {
 		return false
 	}
-	_, err := t.Stack.App.Temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
-		WorkflowID: contract.JobWorkflowID(t.Case.Job, job.ID), UpdateName: string(lifecycle.ActionRetryStage),
-		WaitForStage: client.WorkflowUpdateStageAccepted, Args: []any{contract.ActionRequest{Actor: "chaos", Reason: "the BMC's window has passed"}},
-	})
-	if err != nil {
+	if t.retryStage(ctx, job, "the BMC's window has passed", client.WorkflowUpdateStageAccepted) != nil {
 		return false
 	}
 	if t.waited == nil {

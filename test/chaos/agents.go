@@ -17,7 +17,6 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simnode "github.com/slipway-cloud/slipway/sim/node"
 	"github.com/slipway-cloud/slipway/test/runenv"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // wireAgents has the agents of the nodes reach the agent API over a wire, and
@@ -144,11 +143,7 @@ func (t *Target) retries(ctx context.Context, job db.Job) bool {
 	if len(t.retried) >= deaths {
 		return false
 	}
-	_, err := t.Stack.App.Temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
-		WorkflowID: contract.JobWorkflowID(t.Case.Job, job.ID), UpdateName: string(lifecycle.ActionRetryStage),
-		WaitForStage: client.WorkflowUpdateStageAccepted, Args: []any{contract.ActionRequest{Actor: "chaos", Reason: "the agent was killed before it had begun"}},
-	})
-	if err != nil {
+	if t.retryStage(ctx, job, "the agent was killed before it had begun", client.WorkflowUpdateStageAccepted) != nil {
 		return false
 	}
 	t.retried[job.Seq] = true

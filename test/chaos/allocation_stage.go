@@ -156,11 +156,7 @@ func (t *Target) retryRelease(ctx context.Context) (allocationdb.Allocation, err
 		if err != nil {
 			return a, err
 		}
-		_, err = t.Stack.App.Temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
-			WorkflowID: contract.JobWorkflowID(contract.JobKind(j.Kind), j.ID), UpdateName: string(lifecycle.ActionRetryStage),
-			WaitForStage: client.WorkflowUpdateStageCompleted, Args: []any{contract.ActionRequest{Actor: "chaos", Reason: "the site is back"}},
-		})
-		if err != nil {
+		if err := t.retryStage(ctx, j, "the site is back", client.WorkflowUpdateStageCompleted); err != nil {
 			return a, err
 		}
 		pause(ctx, retryAfter)

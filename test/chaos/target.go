@@ -204,6 +204,16 @@ func (t *Target) cancel(ctx context.Context) {
 	pause(ctx, cancelHead)
 }
 
+// retryStage asks for another try of a parked job's stage, and waits until the workflow has come as far
+// as until says.
+func (t *Target) retryStage(ctx context.Context, job db.Job, reason string, until client.WorkflowUpdateStage) error {
+	_, err := t.Stack.App.Temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+		WorkflowID: contract.JobWorkflowID(contract.JobKind(job.Kind), job.ID), UpdateName: string(lifecycle.ActionRetryStage),
+		WaitForStage: until, Args: []any{contract.ActionRequest{Actor: "chaos", Reason: reason}},
+	})
+	return err
+}
+
 func (t *Target) ask(ctx context.Context) answer {
 	h, err := t.Stack.App.Temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
 		WorkflowID: t.workflowID(), UpdateName: string(lifecycle.ActionCancel), UpdateID: "chaos-cancel",

@@ -73,6 +73,10 @@ func (s *ProvisionState) claimWhenFree(ctx workflow.Context) (contract.Allocatio
 		}
 		for free.ReceiveAsync(nil) { // what was told of other nodes meanwhile is one look
 		}
+		// A node that becomes free again and again, and that others are faster to take, wakes without bound.
+		if err := stage.CheckHistory(ctx); err != nil {
+			return f, err
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -36,4 +37,26 @@ func TestProvision_LooksWhenANodeBecomesFree(t *testing.T) {
 	require.Len(t, looked, 3, "two signals at once are one look")
 	require.GreaterOrEqual(t, looked[1].Sub(began), 9*time.Second, "not before it was told")
 	require.Less(t, looked[2].Sub(began), time.Minute)
+}
+
+// TestProvision_WakesFillNoHistory: a request that is woken again and again continues in a new run before
+// Temporal ends it for the length of its history; the new run waits on within the same deadline.
+func TestProvision_WakesFillNoHistory(t *testing.T) {
+	t.Parallel()
+	f := provision(t, true)
+	f.Answer("ClaimNode", func() (any, error) {
+		return nil, temporal.NewApplicationErrorWithOptions("no node of the SKU is free yet", string(lifecycle.FailCapacity),
+			temporal.ApplicationErrorOptions{NextRetryDelay: time.Hour})
+	})
+	f.After(10*time.Second, func() { f.Env.SignalWorkflow(contract.SignalNodeFree, nil) })
+	f.After(20*time.Second, func() {
+		f.Env.SetContinueAsNewSuggested(true)
+		f.Env.SignalWorkflow(contract.SignalNodeFree, nil)
+	})
+	err := f.Execute()
+	require.True(t, workflow.IsContinueAsNewError(err), "%v", err)
+	last := f.Store.Last()
+	require.Equal(t, lifecycle.JobRunning, last.Status)
+	require.Equal(t, lifecycle.StageClaimNode, last.Stage)
+	require.Nil(t, last.Failure)
 }

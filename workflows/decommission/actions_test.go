@@ -4,8 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 
+	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
@@ -164,6 +166,23 @@ func TestReimage_FailedDeployment(t *testing.T) {
 			require.Equal(t, lifecycle.NodeOffline, b.site.facts.Status)
 		})
 	}
+}
+
+// TestReimage_DeadlineThatNobodyWasThereFor: MAAS, or every worker, was away when the deployment should
+// have been aborted. The retry releases the machine that hangs and installs it once; it does not wait
+// for the same deployment again.
+func TestReimage_DeadlineThatNobodyWasThereFor(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeReimage)
+	b.Env.OnActivity("WaitForDeployed", mock.Anything, mock.Anything).After(24*time.Hour).Return(maasact.DeployedFacts{}, nil).Once()
+	b.Env.OnActivity("WaitForDeployed", mock.Anything, mock.Anything).Return(b.site.WaitForDeployed)
+	p := b.parkedAt(20 * time.Hour)
+	b.at(30*time.Hour, lifecycle.ActionRetryStage)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, lifecycle.FailStageDeadline, p.Failure.Class)
+	require.Equal(t, lifecycle.StageReleaseMAAS, p.Failure.Stage)
+	require.Equal(t, 1, b.count("release"), "the disks are erased already")
+	require.Regexp(t, "deploy ready .*deploy deployed", b.calls())
 }
 
 // TestCancel_BeforeErasure: a scrub that no agent could be asked for has

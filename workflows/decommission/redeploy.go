@@ -91,6 +91,9 @@ func renderAgain(ctx workflow.Context, s *State) error {
 }
 
 func deployAgain(ctx workflow.Context, s *State) error {
+	if s.Machine.Status != "Deploying" && s.Machine.Status != "Deployed" {
+		s.Deploy.Until = time.Time{} // another one begins
+	}
 	in := maasact.DeployIn{
 		JobRef: s.Job.At(lifecycle.StageReleaseMAAS), SystemID: s.Node.SystemID, Profile: s.Config.Profile,
 		UserDataRef: s.UserData.Ref, Attempt: s.Deploy.Attempt,
@@ -102,12 +105,23 @@ func deployAgain(ctx workflow.Context, s *State) error {
 	return err
 }
 
+// changeHungDeployment names the change that had a retry release a deployment which nobody aborted.
+const changeHungDeployment = "reimage-hung-deployment"
+
 // waitInstalled gives up a deployment that hangs; why one failed is asked of
-// MAAS, as in an onboarding.
+// MAAS, as in an onboarding. A try after one that failed goes on within the time of the first. Where
+// MAAS or the workers were away when the stage ended, the deployment hangs on in MAAS: the next try
+// releases the machine first, and does not wait for it again.
 func waitInstalled(ctx workflow.Context, s *State) error {
-	until := stage.Within(ctx, deployLimit, deployMargin)
+	if s.Deploy.Until.IsZero() {
+		s.Deploy.Until = stage.Within(ctx, deployLimit, deployMargin)
+	}
 	at := s.machineIn(lifecycle.StageReleaseMAAS)
-	f, err := stage.Do(ctx, stage.KindPoll, "wait for Deployed", maas.WaitForDeployed, maasact.WaitDeployedIn{MachineIn: at, Attempt: s.Deploy.Attempt, Until: until})
+	f, err := stage.Do(ctx, stage.KindPoll, "wait for Deployed", maas.WaitForDeployed, maasact.WaitDeployedIn{MachineIn: at, Attempt: s.Deploy.Attempt, Until: s.Deploy.Until})
+	if err != nil && stage.PastDeadline(ctx) && stage.Unfinished(err) &&
+		workflow.GetVersion(ctx, changeHungDeployment, workflow.DefaultVersion, 1) != workflow.DefaultVersion {
+		s.Deploy.Outcome = contract.DeployTimeout
+	}
 	if err != nil {
 		return err
 	}

@@ -99,6 +99,7 @@ type Deployment struct {
 	Attempt   int                    `json:"attempt"`
 	Outcome   contract.DeployOutcome `json:"outcome,omitempty"`
 	Completed bool                   `json:"completed,omitempty"`
+	Until     time.Time              `json:"until,omitzero"` // when one that hangs is aborted; zero before it is awaited
 }
 
 // Decommission is the workflow of the four modes.

@@ -163,7 +163,7 @@ func (r *runner[S]) outcomeOf(st Stage[S], err error) outcome {
 		return outcome{backTo: b.stage}
 	case errors.As(err, &c):
 		return outcome{cancelled: true}
-	case errors.Is(err, errInterrupted):
+	case errors.Is(err, errInterrupted), errors.Is(err, errHistoryFull):
 		return outcome{interrupted: true}
 	}
 	f := failureOf(err)

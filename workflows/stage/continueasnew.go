@@ -1,6 +1,10 @@
 package stage
 
-import "go.temporal.io/sdk/workflow"
+import (
+	"errors"
+
+	"go.temporal.io/sdk/workflow"
+)
 
 // Each action, also a refused one, and each observation fills the history of its run. When Temporal
 // says that it is long enough, the run ends at a safe point and the next one takes up the projected
@@ -36,4 +40,16 @@ func (r *runner[S]) continueAsNew() error {
 		return nil // an action came while that was written
 	}
 	return errContinueAsNew
+}
+
+var errHistoryFull = errors.New("the history of the run is full")
+
+// CheckHistory returns an error when the history of this run is long enough, which a stage's Run
+// returns at a point at which it may begin again. The next run begins the stage again, with the
+// deadline that it had. A stage that something outside may wake without bound checks at each wake.
+func CheckHistory(ctx workflow.Context) error {
+	if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+		return errHistoryFull
+	}
+	return nil
 }

@@ -219,7 +219,7 @@ func (r *runner[S]) step() error {
 	case out.backTo != "":
 		return r.goBack(out.backTo)
 	case out.interrupted:
-		return nil // the request that interrupted is in the inbox
+		return nil // the request that interrupted is in the inbox, or the run continues as new
 	}
 	r.at++
 	return nil

@@ -157,7 +157,7 @@ func billingAccess() op.Access {
 			"GET /admin/billing-accounts/{id}/balance", "GET /admin/billing-accounts/{id}/ledger", "POST /admin/prices/plan",
 		},
 		op.RoleAdmin: {
-			"PUT /admin/billing-accounts/{id}/thresholds", "POST /admin/prices", "POST /admin/adjustments", "POST /admin/billing/resume",
+			"PUT /admin/billing-accounts/{id}/thresholds", "POST /admin/prices", "POST /admin/prices/{id}/withdraw", "POST /admin/adjustments", "POST /admin/billing/resume",
 		},
 	}
 }
@@ -167,7 +167,7 @@ func RegisterBilling(api *op.API) {
 	api.Grant(billingAccess())
 	// Money that is given or charged by a browser that was left open is not taken back easily.
 	api.RequireStepUp(
-		op.StepUp{Route: "POST /admin/prices"}, op.StepUp{Route: "POST /admin/adjustments"}, op.StepUp{Route: "POST /admin/billing/resume"},
+		op.StepUp{Route: "POST /admin/prices"}, op.StepUp{Route: "POST /admin/prices/{id}/withdraw"}, op.StepUp{Route: "POST /admin/adjustments"}, op.StepUp{Route: "POST /admin/billing/resume"},
 		op.StepUp{Route: "PUT /admin/billing-accounts/{id}/thresholds"},
 	)
 	s := &server{api}

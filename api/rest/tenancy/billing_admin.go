@@ -157,6 +157,10 @@ func (s *server) registerBillingAdmin() {
 	}, s.planPrice)
 	billingRoute(s, "create-price", http.MethodPost, "/admin/prices", "Set a price of a SKU in a currency from a time on",
 		"Started with the plan_hash of a dry run. A price begins at least an hour ahead and is never changed: another one ends it. What runs keeps a lower rate for seven days.", s.createPrice)
+	op.Add(s.api, huma.Operation{
+		OperationID: "withdraw-price", Method: http.MethodPost, Path: "/admin/prices/{id}/withdraw", Tags: []string{"billing"}, Summary: "Take back a price that has not begun",
+		Description: "The price before it goes on. It answers 409 when the price has begun or begins within five minutes, and when another price follows it.", DefaultStatus: http.StatusOK,
+	}, s.withdrawPrice)
 	billingRoute(s, "create-adjustment", http.MethodPost, "/admin/adjustments", "Give to a balance, or take from it",
 		"It is a transaction of its own: what was booked before stays. Repeating it with its Idempotency-Key books nothing, at any later time too.", s.createAdjustment)
 	op.Add(s.api, huma.Operation{
@@ -294,6 +298,30 @@ func (s *server) createPrice(ctx context.Context, in *struct {
 		known, err := readDigits(ctx, tx)
 		return op.NewCreated(op.Prefix+"/admin/prices?sku_id="+p.SKUID, 1, known.priceView(p)), err
 	})
+}
+
+func (s *server) withdrawPrice(ctx context.Context, in *struct {
+	ID   string `path:"id" maxLength:"200" doc:"Id of the price"`
+	Body ReasonRequest
+}) (*struct{ Body Price }, error) {
+	actor, err := operator(ctx, "body.reason", in.Body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	out := &struct{ Body Price }{}
+	err = s.api.Store().Tx(ctx, func(tx *db.Tx) error {
+		p, err := billing.WithdrawPrice(ctx, tx, in.ID, actor)
+		if err != nil {
+			return err
+		}
+		known, err := readDigits(ctx, tx)
+		out.Body = known.priceView(p)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 func (s *server) createAdjustment(ctx context.Context, in *struct {

@@ -197,6 +197,20 @@ func TestPrices_AreTriedBeforeTheyAreSet(t *testing.T) {
 	require.Contains(t, string(m.do(m.admin, "POST", "/admin/prices/plan", soon).want(http.StatusUnprocessableEntity).raw), "an hour ahead")
 	require.Len(t, list[tenancy.Price](t, m.do(m.admin, "GET", "/admin/prices?sku_id="+m.sku.ID, nil)), 2)
 	m.do(m.owner, "GET", "/admin/prices", nil).want(http.StatusForbidden)
+
+	set := list[tenancy.Price](t, m.do(m.admin, "GET", "/admin/prices?sku_id="+m.sku.ID, nil))
+	began, future := set[0], set[1]
+	withdraw := func(actor, id, reason string) answer {
+		return m.do(actor, "POST", "/admin/prices/"+id+"/withdraw", map[string]any{"reason": reason})
+	}
+	withdraw(m.owner, future.ID, "it is a typo").want(http.StatusForbidden)
+	withdraw(m.admin, future.ID, "").want(http.StatusUnprocessableEntity)
+	require.Contains(t, string(withdraw(m.admin, began.ID, "it is a typo").want(http.StatusConflict).raw), "has begun")
+	require.Contains(t, string(withdraw(m.admin, future.ID, "it is a typo").want(http.StatusOK).raw), `"rate_minor_per_hour":199300`)
+	withdraw(m.admin, future.ID, "it is a typo").want(http.StatusNotFound)
+	set = list[tenancy.Price](t, m.do(m.admin, "GET", "/admin/prices?sku_id="+m.sku.ID, nil))
+	require.Len(t, set, 1)
+	require.Nil(t, set[0].ValidUntil)
 }
 
 // TestThresholds_NeedAnOrderAndTheVersion replaces the thresholds of an account.

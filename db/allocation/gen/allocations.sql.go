@@ -255,43 +255,62 @@ func (q *Queries) AllocationsWithoutJob(ctx context.Context, arg AllocationsWith
 	return items, nil
 }
 
-const capChargesByFindings = `-- name: CapChargesByFindings :many
-UPDATE allocations a SET charge_capped_at = r.began_at - interval '300 seconds', version = a.version + 1, updated_at = now()
-FROM (SELECT max(s.began_at) AS began_at FROM restores s) r, drift_findings f
+const capCharge = `-- name: CapCharge :execrows
+UPDATE allocations SET charge_capped_at = $1::timestamptz, version = version + 1, updated_at = now()
+WHERE id = $2 AND status = 'active' AND charge_capped_at IS NULL
+`
+
+type CapChargeParams struct {
+	CappedAt time.Time
+	ID       string
+}
+
+// Their charge ends with what was charged.
+func (q *Queries) CapCharge(ctx context.Context, arg CapChargeParams) (int64, error) {
+	result, err := q.db.Exec(ctx, capCharge, arg.CappedAt, arg.ID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const chargesToCap = `-- name: ChargesToCap :many
+SELECT a.id, a.node_id, (r.began_at - interval '300 seconds')::timestamptz AS capped_at, f.message
+FROM (SELECT max(s.began_at) AS began_at FROM restores s) r, allocations a, drift_findings f
 WHERE a.site_id = $1::text AND a.status = 'active' AND a.charge_capped_at IS NULL AND a.requested_at < r.began_at
   AND f.node_id = a.node_id AND f.status = 'open' AND f.detector = $2 AND f.streak >= $3::integer AND f.key LIKE '%/' || a.id
   AND f.last_seen_at > r.began_at
-RETURNING a.id, a.node_id, a.version, f.message
+ORDER BY a.requested_at, a.id
 `
 
-type CapChargesByFindingsParams struct {
+type ChargesToCapParams struct {
 	SiteID   string
 	Detector string
 	Confirm  int
 }
 
-type CapChargesByFindingsRow struct {
-	ID      string
-	NodeID  *string
-	Version int64
-	Message string
+type ChargesToCapRow struct {
+	ID       string
+	NodeID   *string
+	CappedAt time.Time
+	Message  string
 }
 
-// Active allocations of before the last restore whose machine MAAS has marked for nobody or for another allocation: their charge ends with what was
-// charged. The key of the finding names the allocation that was found.
-func (q *Queries) CapChargesByFindings(ctx context.Context, arg CapChargesByFindingsParams) ([]CapChargesByFindingsRow, error) {
-	rows, err := q.db.Query(ctx, capChargesByFindings, arg.SiteID, arg.Detector, arg.Confirm)
+// Active allocations of before the last restore whose machine MAAS has marked for nobody or for another allocation. The key of the finding names the
+// allocation that was found.
+func (q *Queries) ChargesToCap(ctx context.Context, arg ChargesToCapParams) ([]ChargesToCapRow, error) {
+	rows, err := q.db.Query(ctx, chargesToCap, arg.SiteID, arg.Detector, arg.Confirm)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []CapChargesByFindingsRow{}
+	items := []ChargesToCapRow{}
 	for rows.Next() {
-		var i CapChargesByFindingsRow
+		var i ChargesToCapRow
 		if err := rows.Scan(
 			&i.ID,
 			&i.NodeID,
-			&i.Version,
+			&i.CappedAt,
 			&i.Message,
 		); err != nil {
 			return nil, err
@@ -330,6 +349,51 @@ func (q *Queries) ConditionByFindings(ctx context.Context, arg ConditionByFindin
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const countCaps = `-- name: CountCaps :one
+SELECT count(*) FILTER (WHERE a.charge_capped_at IS NOT NULL)::bigint AS done, count(*)::bigint AS charged
+FROM allocations a WHERE a.site_id = $1::text
+  AND (a.status = 'active' AND a.charge_capped_at IS NULL
+    OR a.charge_capped_at IS NOT NULL AND a.updated_at > now() - interval '1 hour' AND EXISTS (SELECT FROM audit_log l
+        WHERE l.resource_kind = 'allocation' AND l.resource_id = a.id AND l.kind = 'action' AND l.name = 'cap_charge' AND l.at > now() - interval '1 hour'))
+`
+
+type CountCapsRow struct {
+	Done    int64
+	Charged int64
+}
+
+// Of a site's allocations: how many were capped by a finding within the hour, and how many are charged or were until then.
+func (q *Queries) CountCaps(ctx context.Context, siteID string) (CountCapsRow, error) {
+	row := q.db.QueryRow(ctx, countCaps, siteID)
+	var i CountCapsRow
+	err := row.Scan(&i.Done, &i.Charged)
+	return i, err
+}
+
+const countKeyJobs = `-- name: CountKeyJobs :one
+SELECT count(*)::bigint AS jobs, coalesce(extract(epoch FROM min(j.created_at) + make_interval(secs => $1::float8) - now()), 0)::float8 AS wait_seconds
+FROM jobs j WHERE j.resource_kind = 'allocation' AND j.resource_id = $2 AND j.kind = 'allocation_keys'
+  AND j.created_at > now() - make_interval(secs => $1::float8)
+`
+
+type CountKeyJobsParams struct {
+	WithinSeconds float64
+	ID            string
+}
+
+type CountKeyJobsRow struct {
+	Jobs        int64
+	WaitSeconds float64
+}
+
+// How many jobs for the keys of an allocation were created within a time, and for how long the first of them still counts.
+func (q *Queries) CountKeyJobs(ctx context.Context, arg CountKeyJobsParams) (CountKeyJobsRow, error) {
+	row := q.db.QueryRow(ctx, countKeyJobs, arg.WithinSeconds, arg.ID)
+	var i CountKeyJobsRow
+	err := row.Scan(&i.Jobs, &i.WaitSeconds)
+	return i, err
 }
 
 const deleteFormerKeys = `-- name: DeleteFormerKeys :execrows

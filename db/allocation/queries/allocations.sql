@@ -62,6 +62,12 @@ SELECT EXISTS (SELECT FROM allocation_keys k JOIN allocations a ON a.project_id 
       AND (k.withdrawn_at IS NOT NULL AND k.refused_at IS NULL OR k.withdrawn_at IS NULL AND k.added_at IS NOT NULL AND k.accepted_at IS NULL)
       AND (k.tried_at IS NULL OR k.tried_at < now() - make_interval(secs => @again_seconds::float8)));
 
+-- name: CountKeyJobs :one
+-- How many jobs for the keys of an allocation were created within a time, and for how long the first of them still counts.
+SELECT count(*)::bigint AS jobs, coalesce(extract(epoch FROM min(j.created_at) + make_interval(secs => @within_seconds::float8) - now()), 0)::float8 AS wait_seconds
+FROM jobs j WHERE j.resource_kind = 'allocation' AND j.resource_id = @id AND j.kind = 'allocation_keys'
+  AND j.created_at > now() - make_interval(secs => @within_seconds::float8);
+
 -- name: AllocationsWithKeysDue :many
 -- Allocations of a project, or of all (''), with keys due, that have no live job, and whose node has none. An agent that is silent could do nothing.
 SELECT a.id FROM allocations a
@@ -162,15 +168,28 @@ UPDATE allocations a SET condition = CASE WHEN s.message IS NULL THEN 'ok' ELSE 
 FROM seen s WHERE s.id = a.id AND (s.message IS NOT NULL AND a.condition = 'ok'
     OR s.message IS NULL AND a.condition = 'maintenance_required' AND a.condition_reason LIKE 'the node reports: %');
 
--- name: CapChargesByFindings :many
--- Active allocations of before the last restore whose machine MAAS has marked for nobody or for another allocation: their charge ends with what was
--- charged. The key of the finding names the allocation that was found.
-UPDATE allocations a SET charge_capped_at = r.began_at - interval '300 seconds', version = a.version + 1, updated_at = now()
-FROM (SELECT max(s.began_at) AS began_at FROM restores s) r, drift_findings f
+-- name: ChargesToCap :many
+-- Active allocations of before the last restore whose machine MAAS has marked for nobody or for another allocation. The key of the finding names the
+-- allocation that was found.
+SELECT a.id, a.node_id, (r.began_at - interval '300 seconds')::timestamptz AS capped_at, f.message
+FROM (SELECT max(s.began_at) AS began_at FROM restores s) r, allocations a, drift_findings f
 WHERE a.site_id = @site_id::text AND a.status = 'active' AND a.charge_capped_at IS NULL AND a.requested_at < r.began_at
   AND f.node_id = a.node_id AND f.status = 'open' AND f.detector = @detector AND f.streak >= @confirm::integer AND f.key LIKE '%/' || a.id
   AND f.last_seen_at > r.began_at
-RETURNING a.id, a.node_id, a.version, f.message;
+ORDER BY a.requested_at, a.id;
+
+-- name: CountCaps :one
+-- Of a site's allocations: how many were capped by a finding within the hour, and how many are charged or were until then.
+SELECT count(*) FILTER (WHERE a.charge_capped_at IS NOT NULL)::bigint AS done, count(*)::bigint AS charged
+FROM allocations a WHERE a.site_id = @site_id::text
+  AND (a.status = 'active' AND a.charge_capped_at IS NULL
+    OR a.charge_capped_at IS NOT NULL AND a.updated_at > now() - interval '1 hour' AND EXISTS (SELECT FROM audit_log l
+        WHERE l.resource_kind = 'allocation' AND l.resource_id = a.id AND l.kind = 'action' AND l.name = 'cap_charge' AND l.at > now() - interval '1 hour'));
+
+-- name: CapCharge :execrows
+-- Their charge ends with what was charged.
+UPDATE allocations SET charge_capped_at = @capped_at::timestamptz, version = version + 1, updated_at = now()
+WHERE id = @id AND status = 'active' AND charge_capped_at IS NULL;
 
 -- name: SetTags :one
 UPDATE allocations SET tags = @tags, name = @name, version = version + 1, updated_at = now() WHERE id = @id AND version = @version RETURNING *;

@@ -86,6 +86,19 @@ func (q *Queries) ClosePrice(ctx context.Context, arg ClosePriceParams) (int64, 
 	return result.RowsAffected(), nil
 }
 
+const deletePrice = `-- name: DeletePrice :execrows
+DELETE FROM prices WHERE id = $1
+`
+
+// The trigger prices_reopen has the price before valid without end again.
+func (q *Queries) DeletePrice(ctx context.Context, id string) (int64, error) {
+	result, err := q.db.Exec(ctx, deletePrice, id)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const insertPrice = `-- name: InsertPrice :one
 INSERT INTO prices (id, sku_id, currency, rate_minor_per_hour, valid, set_by)
 VALUES ($1, $2, $3, $4, tstzrange($5::timestamptz, NULL), $6)
@@ -257,5 +270,22 @@ func (q *Queries) PriceAt(ctx context.Context, arg PriceAtParams) (PriceAtRow, e
 	row := q.db.QueryRow(ctx, priceAt, arg.SKUID, arg.Currency, arg.At)
 	var i PriceAtRow
 	err := row.Scan(&i.ID, &i.RateMinorPerHour, &i.ValidFrom)
+	return i, err
+}
+
+const priceByID = `-- name: PriceByID :one
+SELECT sku_id, currency, lower(valid)::timestamptz AS valid_from FROM prices WHERE id = $1
+`
+
+type PriceByIDRow struct {
+	SKUID     string
+	Currency  string
+	ValidFrom time.Time
+}
+
+func (q *Queries) PriceByID(ctx context.Context, id string) (PriceByIDRow, error) {
+	row := q.db.QueryRow(ctx, priceByID, id)
+	var i PriceByIDRow
+	err := row.Scan(&i.SKUID, &i.Currency, &i.ValidFrom)
 	return i, err
 }

@@ -17,6 +17,13 @@ INSERT INTO prices (id, sku_id, currency, rate_minor_per_hour, valid, set_by)
 VALUES (@id, @sku_id, @currency, @rate_minor_per_hour, tstzrange(@valid_from::timestamptz, NULL), @set_by)
 RETURNING id, sku_id, currency, rate_minor_per_hour, lower(valid)::timestamptz AS valid_from, set_by, created_at;
 
+-- name: PriceByID :one
+SELECT sku_id, currency, lower(valid)::timestamptz AS valid_from FROM prices WHERE id = @id;
+
+-- name: DeletePrice :execrows
+-- The trigger prices_reopen has the price before valid without end again.
+DELETE FROM prices WHERE id = @id;
+
 -- name: ListPrices :many
 SELECT id, sku_id, currency, rate_minor_per_hour, lower(valid)::timestamptz AS valid_from, coalesce(upper(valid), lower(valid))::timestamptz AS valid_until,
     upper_inf(valid)::boolean AS open, set_by, created_at
