@@ -125,7 +125,7 @@ func FollowRefund(ctx context.Context, tx *db.Tx, sessionID string, o ObservedRe
 		return false, err
 	}
 	for _, known := range refunds {
-		if known.ID == o.Reference || known.StripeRefundID != nil && *known.StripeRefundID == o.ID {
+		if IsRefund(known, o) {
 			return true, followKnown(ctx, tx, s, known.ID, o, actor)
 		}
 	}
@@ -158,6 +158,11 @@ func FollowRefund(ctx context.Context, tx *db.Tx, sessionID string, o ObservedRe
 	return true, followKnown(ctx, tx, s, refund.ID, o, actor)
 }
 
+// IsRefund reports whether a refund at the payment provider is the one that is stored.
+func IsRefund(r paymentsdb.Refund, o ObservedRefund) bool {
+	return r.ID == o.Reference || r.StripeRefundID != nil && *r.StripeRefundID == o.ID
+}
+
 // sourceOf returns the account of the ledger that a session's money is in, "" before it is booked.
 func sourceOf(s paymentsdb.Session) string {
 	switch {
@@ -170,24 +175,26 @@ func sourceOf(s paymentsdb.Session) string {
 }
 
 // followKnown moves a refund that is stored. Once it is accepted the money has left the account at the
-// payment provider; one that fails, before or after that, is in its source again.
+// payment provider; one that fails, before or after that, is in its source again. One that was given back
+// as never made, and was made all the same, is taken again.
 func followKnown(ctx context.Context, tx *db.Tx, s paymentsdb.Session, id string, o ObservedRefund, actor db.Actor) error {
 	r, err := paymentsdb.LockRefund(ctx, tx, id)
-	if err != nil || r.State == lifecycle.RefundFailed {
+	if err != nil || r.State == lifecycle.RefundFailed && (r.StripeRefundID != nil || o.Failed) {
 		return err
 	}
 	if o.AmountMinor != r.AmountMinor || o.Currency != r.Currency {
-		return paymentsdb.PutDifference(ctx, tx, paymentsdb.DifferenceRefund, r.ID,
-			fmt.Sprintf("refund %s of session %s is %d %s here and %d %s at the payment provider", r.ID, s.ID, r.AmountMinor, r.Currency, o.AmountMinor, o.Currency),
-			o.AmountMinor-r.AmountMinor)
+		return reportOtherAmount(ctx, tx, s, r, o)
 	}
-	if o.Failed {
-		return reverseRefund(ctx, tx, s, r, o.ID, "the payment provider says that it failed", actor)
+	switch {
+	case o.Failed:
+		return reverseRefund(ctx, tx, s, r, "refund_reverse:"+r.ID, o.ID, "the payment provider says that it failed", actor)
+	case r.State == lifecycle.RefundFailed:
+		err = takeAgain(ctx, tx, s, r, o, actor)
+	case r.State == lifecycle.RefundRequested:
+		_, err = post(ctx, tx, s, actor, "refund_settle:"+r.ID, ledgerdb.KindRefund, ledgerdb.CodeClearing, ledgerdb.CodeRefundPending, r.AmountMinor, "")
 	}
-	if r.State == lifecycle.RefundRequested {
-		if _, err := post(ctx, tx, s, actor, "refund_settle:"+r.ID, ledgerdb.KindRefund, ledgerdb.CodeClearing, ledgerdb.CodeRefundPending, r.AmountMinor, ""); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
 	state, next := lifecycle.RefundPending, ptr(time.Now().Add(pendingLook))
 	if o.Succeeded || r.State == lifecycle.RefundSucceeded {
@@ -198,13 +205,38 @@ func followKnown(ctx context.Context, tx *db.Tx, s paymentsdb.Session, id string
 
 func ptr[T any](v T) *T { return &v }
 
+// reportOtherAmount tells of a refund that has another amount at the payment provider. It is looked at
+// again, and not before the others.
+func reportOtherAmount(ctx context.Context, tx *db.Tx, s paymentsdb.Session, r paymentsdb.Refund, o ObservedRefund) error {
+	why := fmt.Sprintf("refund %s of session %s is %d %s here and %d %s at the payment provider", r.ID, s.ID, r.AmountMinor, r.Currency, o.AmountMinor, o.Currency)
+	if r.State == lifecycle.RefundRequested || r.State == lifecycle.RefundPending {
+		if err := paymentsdb.PostponeRefund(ctx, tx, r.ID, why, time.Now().Add(pendingLook)); err != nil {
+			return err
+		}
+	}
+	return paymentsdb.PutDifference(ctx, tx, paymentsdb.DifferenceRefund, r.ID, why, o.AmountMinor-r.AmountMinor)
+}
+
+// takeAgain takes the amount of a refund that was given back and is at the payment provider.
+func takeAgain(ctx context.Context, tx *db.Tx, s paymentsdb.Session, r paymentsdb.Refund, o ObservedRefund, actor db.Actor) error {
+	const why = "given back as never made, and found at the payment provider"
+	if _, err := post(ctx, tx, s, actor, "refund_found:"+r.ID, ledgerdb.KindRefund, ledgerdb.CodeClearing, r.Source, r.AmountMinor, why); err != nil {
+		return err
+	}
+	if err := paymentsdb.AddRefunded(ctx, tx, s.ID, r.AmountMinor); err != nil {
+		return err
+	}
+	actor.Metadata = map[string]any{"refund_id": r.ID, "provider_id": o.ID, "amount_minor": r.AmountMinor, "why": why}
+	return audit(ctx, tx, s.ID, "book_refund", actor)
+}
+
 // reverseRefund gives the amount of a refund back to where it came from.
-func reverseRefund(ctx context.Context, tx *db.Tx, s paymentsdb.Session, r paymentsdb.Refund, providerID, why string, actor db.Actor) error {
+func reverseRefund(ctx context.Context, tx *db.Tx, s paymentsdb.Session, r paymentsdb.Refund, key, providerID, why string, actor db.Actor) error {
 	from := ledgerdb.CodeClearing
 	if r.State == lifecycle.RefundRequested {
 		from = ledgerdb.CodeRefundPending
 	}
-	if _, err := post(ctx, tx, s, actor, "refund_reverse:"+r.ID, ledgerdb.KindRefundReversal, r.Source, from, r.AmountMinor, why); err != nil {
+	if _, err := post(ctx, tx, s, actor, key, ledgerdb.KindRefundReversal, r.Source, from, r.AmountMinor, why); err != nil {
 		return err
 	}
 	if err := paymentsdb.AddRefunded(ctx, tx, s.ID, -r.AmountMinor); err != nil {
@@ -217,8 +249,8 @@ func reverseRefund(ctx context.Context, tx *db.Tx, s paymentsdb.Session, r payme
 	return paymentsdb.MoveRefund(ctx, tx, r.ID, lifecycle.RefundFailed, providerID, why, nil)
 }
 
-// RejectRefund gives the amount of a refund back that the payment provider has refused and never
-// made. It can be repeated; one that was accepted meanwhile stays.
+// RejectRefund gives the amount of a refund back that was not sent, or that the payment provider has
+// refused and never made. It can be repeated; one that was accepted meanwhile stays.
 func RejectRefund(ctx context.Context, tx *db.Tx, id, why string, actor db.Actor) error {
 	r, err := paymentsdb.GetRefund(ctx, tx, id)
 	if err != nil {
@@ -231,7 +263,7 @@ func RejectRefund(ctx context.Context, tx *db.Tx, id, why string, actor db.Actor
 	if r, err = paymentsdb.LockRefund(ctx, tx, id); err != nil || r.State != lifecycle.RefundRequested {
 		return err
 	}
-	return reverseRefund(ctx, tx, s, r, "", "the payment provider refuses it: "+db.ClipText(why, 400), actor)
+	return reverseRefund(ctx, tx, s, r, "refund_reject:"+r.ID, "", why, actor)
 }
 
 // ObservedDispute is a dispute as the payment provider has just answered.
