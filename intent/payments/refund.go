@@ -131,6 +131,8 @@ func FollowRefund(ctx context.Context, tx *db.Tx, sessionID string, o ObservedRe
 	}
 	source := sourceOf(s)
 	switch {
+	case source == "" && isInNoLedger(s):
+		return true, nil // nothing came into the ledger, and nothing leaves it
 	case source == "":
 		return false, nil
 	case o.Currency != s.Currency || o.AmountMinor < 1:
@@ -163,15 +165,41 @@ func IsRefund(r paymentsdb.Refund, o ObservedRefund) bool {
 	return r.ID == o.Reference || r.StripeRefundID != nil && *r.StripeRefundID == o.ID
 }
 
+// isInNoLedger reports whether a session ended without anything in the ledger: it was paid in another
+// currency than that of the billing account, or with nothing.
+func isInNoLedger(s paymentsdb.Session) bool {
+	return s.Status == lifecycle.PaymentFailedReconcile && !isOurs(s)
+}
+
+// isOurs reports whether the ledger can have what was paid for a session.
+func isOurs(s paymentsdb.Session) bool {
+	return s.ReceivedMinor != nil && *s.ReceivedMinor > 0 && s.ReceivedCurrency == s.Currency
+}
+
 // sourceOf returns the account of the ledger that a session's money is in, "" before it is booked.
 func sourceOf(s paymentsdb.Session) string {
 	switch {
 	case s.LedgerEntryID != nil:
 		return ledgerdb.CodePrepaid
 	case s.SuspenseEntryID != nil:
-		return ledgerdb.CodeSuspense
+		return placeOf(s, ledgerdb.CodeSuspense)
 	}
 	return ""
+}
+
+// placeOf returns the account in which money of a session is now that was taken from another one. What an
+// operator has credited or written off meanwhile is not in suspense any more, and what comes back follows
+// it: nobody would look there.
+func placeOf(s paymentsdb.Session, source string) string {
+	switch {
+	case source != ledgerdb.CodeSuspense:
+		return source
+	case s.LedgerEntryID != nil:
+		return ledgerdb.CodePrepaid
+	case s.Resolution == lifecycle.ResolveWriteOff:
+		return ledgerdb.CodeWriteOff
+	}
+	return source
 }
 
 // followKnown moves a refund that is stored. Once it is accepted the money has left the account at the
@@ -220,7 +248,7 @@ func reportOtherAmount(ctx context.Context, tx *db.Tx, s paymentsdb.Session, r p
 // takeAgain takes the amount of a refund that was given back and is at the payment provider.
 func takeAgain(ctx context.Context, tx *db.Tx, s paymentsdb.Session, r paymentsdb.Refund, o ObservedRefund, actor db.Actor) error {
 	const why = "given back as never made, and found at the payment provider"
-	if _, err := post(ctx, tx, s, actor, "refund_found:"+r.ID, ledgerdb.KindRefund, ledgerdb.CodeClearing, r.Source, r.AmountMinor, why); err != nil {
+	if _, err := post(ctx, tx, s, actor, "refund_found:"+r.ID, ledgerdb.KindRefund, ledgerdb.CodeClearing, placeOf(s, r.Source), r.AmountMinor, why); err != nil {
 		return err
 	}
 	if err := paymentsdb.AddRefunded(ctx, tx, s.ID, r.AmountMinor); err != nil {
@@ -236,7 +264,7 @@ func reverseRefund(ctx context.Context, tx *db.Tx, s paymentsdb.Session, r payme
 	if r.State == lifecycle.RefundRequested {
 		from = ledgerdb.CodeRefundPending
 	}
-	if _, err := post(ctx, tx, s, actor, key, ledgerdb.KindRefundReversal, r.Source, from, r.AmountMinor, why); err != nil {
+	if _, err := post(ctx, tx, s, actor, key, ledgerdb.KindRefundReversal, placeOf(s, r.Source), from, r.AmountMinor, why); err != nil {
 		return err
 	}
 	if err := paymentsdb.AddRefunded(ctx, tx, s.ID, -r.AmountMinor); err != nil {
@@ -293,9 +321,9 @@ func FollowDispute(ctx context.Context, tx *db.Tx, sessionID string, o ObservedD
 	}
 	source := sourceOf(s)
 	switch {
-	case source == "":
+	case source == "" && !isInNoLedger(s):
 		return false, nil
-	case o.Currency != s.Currency || o.AmountMinor < 1:
+	case source == "" || o.Currency != s.Currency || o.AmountMinor < 1:
 		return true, paymentsdb.PutDifference(ctx, tx, paymentsdb.DifferenceDispute, o.ID,
 			fmt.Sprintf("dispute %s of session %s has %d minor units of %s, which no ledger has", o.ID, s.ID, o.AmountMinor, o.Currency), o.AmountMinor)
 	}
@@ -318,18 +346,28 @@ func FollowDispute(ctx context.Context, tx *db.Tx, sessionID string, o ObservedD
 			return false, err
 		}
 	}
-	if d.State != lifecycle.DisputeOpen || !o.Won && !o.Lost {
+	isSame := o.Won && d.State == lifecycle.DisputeWon || o.Lost && d.State == lifecycle.DisputeLost
+	if isSame || !o.Won && !o.Lost {
 		return true, nil
 	}
 	return true, closeDispute(ctx, tx, s, d, o, actor)
 }
 
+// closeDispute books how a dispute was decided. The bank may decide again: then the amount comes from where
+// the decision before has left it.
 func closeDispute(ctx context.Context, tx *db.Tx, s paymentsdb.Session, d paymentsdb.Dispute, o ObservedDispute, actor db.Actor) error {
+	from := map[lifecycle.DisputeState]string{
+		lifecycle.DisputeOpen: ledgerdb.CodeDisputeHold, lifecycle.DisputeWon: placeOf(s, d.Source), lifecycle.DisputeLost: ledgerdb.CodeClearing,
+	}[d.State]
 	state, kind, to := lifecycle.DisputeLost, ledgerdb.KindDispute, ledgerdb.CodeClearing
 	if o.Won {
-		state, kind, to = lifecycle.DisputeWon, ledgerdb.KindDisputeReversal, d.Source
+		state, kind, to = lifecycle.DisputeWon, ledgerdb.KindDisputeReversal, placeOf(s, d.Source)
 	}
-	if _, err := post(ctx, tx, s, actor, "dispute_close:"+d.ID, kind, to, ledgerdb.CodeDisputeHold, d.AmountMinor, ""); err != nil {
+	key := "dispute_close:" + d.ID
+	if d.Closings > 0 {
+		key = fmt.Sprintf("%s:%d", key, d.Closings+1)
+	}
+	if _, err := post(ctx, tx, s, actor, key, kind, to, from, d.AmountMinor, ""); err != nil {
 		return err
 	}
 	if err := paymentsdb.CloseDispute(ctx, tx, d.ID, state); err != nil {

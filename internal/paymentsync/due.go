@@ -155,10 +155,10 @@ func (y *Syncer) expire(ctx context.Context, s paymentsdb.Session, code, why str
 	return s, err
 }
 
-// syncDispute reads what became of an open dispute. One that cannot be read does not stay before the
-// others.
+// syncDispute reads what became of a dispute. One that cannot be read does not stay before the others.
 func (y *Syncer) syncDispute(ctx context.Context, id string) error {
-	return errors.Join(y.readDispute(ctx, id), paymentsdb.PostponeDispute(ctx, y.Store, id))
+	err := y.readDispute(ctx, id)
+	return errors.Join(err, paymentsdb.PostponeDispute(ctx, y.Store, id, err != nil))
 }
 
 func (y *Syncer) readDispute(ctx context.Context, id string) error {
