@@ -239,49 +239,63 @@ func (y *Syncer) storeMovement(ctx context.Context, client providers.Payments, m
 	if isOutside(m.Category) {
 		return nil
 	}
-	if err := y.followMovement(ctx, client, m); err != nil {
+	isForeign, err := y.followMovement(ctx, client, m)
+	if err != nil {
 		return err
 	}
 	return paymentsdb.StoreMovement(ctx, y.Store, paymentsdb.Movement{
 		ID: m.ID, Category: m.Category, Source: m.Source, AmountMinor: m.Amount, FeeMinor: m.Fee, Currency: m.Currency, MovedAt: m.Created,
+		IsForeign: isForeign, IsConverted: m.Converted,
 	})
 }
 
 // followMovement follows the refund or dispute that has moved money: an event of it may never have been
-// made. What is not ours, or is not booked yet, is left to the totals.
-func (y *Syncer) followMovement(ctx context.Context, client providers.Payments, m providers.PaymentMovement) error {
+// made. It returns true when that is of a session that is not ours.
+func (y *Syncer) followMovement(ctx context.Context, client providers.Payments, m providers.PaymentMovement) (bool, error) {
 	switch {
 	case strings.HasPrefix(m.Category, "refund") || strings.HasPrefix(m.Category, "payment_refund"):
 		r, err := client.Refund(ctx, m.Source)
-		if err != nil {
-			return ignoreAbsent(err)
-		}
-		s, err := paymentsdb.FindByPayment(ctx, y.Store, r.PaymentID)
-		if err != nil {
-			return ignoreAbsent(err)
-		}
-		return y.followRefund(ctx, s.ID, observedRefund(r))
+		return y.followOf(ctx, m, paymentsdb.DifferenceRefund, r.PaymentID, err, func(sessionID string) error {
+			return y.followRefund(ctx, sessionID, observedRefund(r))
+		})
 	case strings.HasPrefix(m.Category, "dispute"):
 		d, err := client.Dispute(ctx, m.Source)
-		if err != nil {
-			return ignoreAbsent(err)
-		}
-		s, err := paymentsdb.FindByPayment(ctx, y.Store, d.PaymentID)
-		if err != nil {
-			return ignoreAbsent(err)
-		}
-		_, err = y.followDispute(ctx, s.ID, d)
-		return err
+		return y.followOf(ctx, m, paymentsdb.DifferenceDispute, d.PaymentID, err, func(sessionID string) error {
+			_, err := y.followDispute(ctx, sessionID, d)
+			return err
+		})
 	}
-	return nil
+	return false, nil
 }
 
-// ignoreAbsent drops the error of something that is not there.
-func ignoreAbsent(err error) error {
-	if isAbsent(err) || errors.Is(err, db.ErrNotFound) {
-		return nil
+// absentFor is how long the session of a refund or dispute may be missing: its row may not be committed yet.
+// Movements are read again for a day.
+const absentFor = time.Hour
+
+// followOf follows an object that has moved money, and was read with the error given. Operators are told of
+// one that nobody knows: without its session it is booked nowhere.
+func (y *Syncer) followOf(ctx context.Context, m providers.PaymentMovement, kind, paymentID string, readErr error, follow func(sessionID string) error) (bool, error) {
+	why := fmt.Sprintf("the payment provider has no %s %s", kind, m.Source)
+	if readErr == nil {
+		s, err := paymentsdb.FindByPayment(ctx, y.Store, paymentID)
+		if err == nil {
+			return false, errors.Join(follow(s.ID), paymentsdb.DropDifference(ctx, y.Store, kind, m.ID))
+		}
+		if !errors.Is(err, db.ErrNotFound) {
+			return false, err
+		}
+		if isForeign, err := paymentsdb.IsForeign(ctx, y.Store, paymentID); err != nil || isForeign {
+			return isForeign, err
+		}
+		why = fmt.Sprintf("no payment session has payment %s of %s %s", paymentID, kind, m.Source)
+	} else if !isAbsent(readErr) {
+		return false, readErr
 	}
-	return err
+	if time.Since(m.Created) < absentFor {
+		return false, nil
+	}
+	return false, paymentsdb.PutDifference(ctx, y.Store, kind, m.ID, fmt.Sprintf(
+		"movement %s of %d minor units of %s is booked nowhere: %s; find out whose it is, book it by an adjustment, and acknowledge this", m.ID, m.Amount, m.Currency, why), m.Amount)
 }
 
 // isOutside reports whether a movement is between the account at the payment provider and its bank, or
@@ -300,9 +314,13 @@ func (y *Syncer) compareTotal(ctx context.Context, t paymentsdb.Total) error {
 	if differs == 0 {
 		return paymentsdb.DropDifference(ctx, y.Store, paymentsdb.DifferenceTotal, t.Currency)
 	}
-	return paymentsdb.PutDifference(ctx, y.Store, paymentsdb.DifferenceTotal, t.Currency, fmt.Sprintf(
-		"the payment provider has %d minor units of %s, of which %d are not ours, and the ledger says %d: a difference of %d",
-		t.MovedMinor, t.Currency, t.ForeignMinor, t.BookedMinor, differs), differs)
+	why := fmt.Sprintf("the payment provider has %d minor units of %s, of which %d are not ours, and the ledger says %d: a difference of %d",
+		t.MovedMinor, t.Currency, t.ForeignMinor, t.BookedMinor, differs)
+	if t.Converted > 0 { // an amount would be told again each night
+		why, differs = fmt.Sprintf("the total of %s cannot be compared: the payment provider has converted %d payments, refunds or disputes into the currency in which it settles; let it settle in the currencies of the billing accounts. Sessions are compared one by one all the same",
+			t.Currency, t.Converted), 0
+	}
+	return paymentsdb.PutDifference(ctx, y.Store, paymentsdb.DifferenceTotal, t.Currency, why, differs)
 }
 
 // How often the lists are read.

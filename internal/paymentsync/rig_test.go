@@ -234,6 +234,18 @@ func (r *rig) compare() []paymentsdb.Difference {
 	return found
 }
 
+// page returns a page of an installation that is paid, and that no session of ours has.
+func (r *rig) page(key, installation string) string {
+	r.Helper()
+	made, err := r.client.CreateSession(r.ctx, providers.SessionCreate{
+		Key: key, Reference: "pay_" + key, Installation: installation, Amount: 900, Currency: "USD", Product: "x", SuccessURL: "https://" + host + "/",
+		CancelURL: "https://" + host + "/", Expires: time.Now().Add(time.Hour),
+	})
+	require.NoError(r, err)
+	require.NoError(r, r.sim.Pay(made.ID))
+	return made.ID
+}
+
 // topups counts the credits of a session in the ledger.
 func (r *rig) topups(id string) int64 {
 	return r.count("SELECT count(*) FROM ledger_transactions WHERE key = 'topup:' || $1::text", id)

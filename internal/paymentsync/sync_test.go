@@ -448,16 +448,7 @@ func TestCompare_ReportsWhatDiffers(t *testing.T) {
 	r.credited("k")
 	control, err := paymentsdb.ReadControl(t.Context(), r.store)
 	require.NoError(t, err)
-	page := func(key, installation string) string {
-		made, err := r.client.CreateSession(t.Context(), providers.SessionCreate{
-			Key: key, Reference: "pay_" + key, Installation: installation, Amount: 900, Currency: "USD", Product: "x", SuccessURL: "https://" + host + "/",
-			CancelURL: "https://" + host + "/", Expires: time.Now().Add(time.Hour),
-		})
-		require.NoError(t, err)
-		require.NoError(t, r.sim.Pay(made.ID))
-		return made.ID
-	}
-	foreign := page("theirs", "another-installation")
+	foreign := r.page("theirs", "another-installation")
 	require.NoError(t, r.deliver(r.eventsOf("checkout.session.completed")...))
 	require.Empty(t, r.compare(), "what is not ours is in no total")
 	others, err := paymentsdb.ListForeign(t.Context(), r.store, "", 10)
@@ -465,7 +456,7 @@ func TestCompare_ReportsWhatDiffers(t *testing.T) {
 	require.Len(t, others, 1)
 	require.Equal(t, foreign, others[0].ID)
 
-	lost := page("lost", control.Installation)
+	lost := r.page("lost", control.Installation)
 	found := r.compare()
 	require.Len(t, found, 2, "the page, and the total that lacks it")
 	require.Equal(t, lost, found[0].Subject)
@@ -480,7 +471,7 @@ func TestCompare_ReportsWhatDiffers(t *testing.T) {
 	}))
 	r.compare()
 	require.Equal(t, int64(1), r.count(raised))
-	page("lost2", control.Installation)
+	r.page("lost2", control.Installation)
 	r.compare()
 	r.compare()
 	require.Equal(t, int64(3), r.count(raised), "another amount is told again")
