@@ -142,6 +142,7 @@ func settings(c *Config) *pflag.FlagSet {
 	num(&c.Payment.SessionsPerHour, "payment-sessions-per-hour", "how many payments a user may ask for in an hour")
 
 	str(&c.Log.Level, "log-level", "debug, info, warn or error")
+	num(&c.Payment.AccountSessionsPerHour, "payment-account-sessions-per-hour", "how many payments all users of a billing account may ask for in an hour")
 	str(&c.Log.Format, "log-format", "json or text")
 	str(&c.Metrics.Listen, "metrics-listen", "address of /metrics, /healthz and /readyz; empty turns it off")
 	return fs

@@ -77,7 +77,7 @@ func openRig(t *testing.T, m must, store *db.Store, owner *pgx.Conn) *rig {
 	r.sync = &paymentsync.Syncer{
 		Store: store, Connect: func(context.Context) (providers.Payments, error) { return client, nil }, Log: slog.New(slog.DiscardHandler),
 		Policy: payments.Policy{
-			Enabled: true, SessionTTL: 24 * time.Hour, CreditMaxAttempts: 3, MinAmount: 5, MaxAmount: 10000, SessionsPerHour: 10, RedirectHosts: []string{host},
+			Enabled: true, SessionTTL: 24 * time.Hour, CreditMaxAttempts: 3, MinAmount: 5, MaxAmount: 10000, SessionsPerHour: 10, AccountSessionsPerHour: 12, RedirectHosts: []string{host},
 		},
 	}
 	return r

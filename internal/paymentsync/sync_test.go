@@ -94,10 +94,21 @@ func TestCheckout_Refusals(t *testing.T) {
 	}
 	_, err := r.sync.CreateCheckout(t.Context(), r.request("eleventh"))
 	require.Equal(t, intent.RateLimited, intent.AsRefusal(err).Kind)
+	colleague := r.request("11")
+	colleague.Actor.ID = "oidc:colleague"
+	for _, key := range []string{"11", "12"} {
+		colleague.Key = key
+		_, err = r.sync.CreateCheckout(t.Context(), colleague)
+		require.NoError(t, err)
+	}
+	colleague.Key = "13"
+	_, err = r.sync.CreateCheckout(t.Context(), colleague)
+	require.Equal(t, intent.RateLimited, intent.AsRefusal(err).Kind, "many users of an account are no way around its limit")
+	require.Contains(t, err.Error(), "12 payments were asked for within an hour for this billing account")
 	r.sync.Policy.Enabled = false
 	_, err = r.sync.CreateCheckout(t.Context(), r.request("off"))
 	require.Contains(t, err.Error(), "payments are off")
-	require.Equal(t, int64(10), r.count("SELECT count(*) FROM payment_sessions"))
+	require.Equal(t, int64(12), r.count("SELECT count(*) FROM payment_sessions"))
 }
 
 // TestCheckout_LostAnswers: whatever becomes of the answer, the same request leads to one page.
@@ -405,12 +416,37 @@ func TestShow_CreditsForWhoWaits(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, lifecycle.PaymentInitiated, shown.Status)
 	}
-	require.Equal(t, 1, r.sim.Counters().Requests["get_session"]+r.sim.Counters().Requests["read_session"])
+	require.Equal(t, 1, r.sim.Counters().Requests["get_session"])
 	require.NoError(t, r.sim.Pay(*s.StripeCheckoutSessionID))
 	r.alter("UPDATE payment_sessions SET looked_at = NULL")
 	shown, err := r.sync.Show(t.Context(), s.ID)
 	require.NoError(t, err)
 	require.Equal(t, lifecycle.PaymentCredited, shown.Status)
+}
+
+// TestShow_IsBoundedByAccount: an account that asks for too much is shown what is stored, and has no page
+// made again and again; the passes credit it all the same.
+func TestShow_IsBoundedByAccount(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := r.open("k")
+	asked := []string{}
+	r.sync.MayAsk = func(account string) bool { asked = append(asked, account); return false }
+	require.NoError(t, r.sim.Pay(*s.StripeCheckoutSessionID))
+	shown, err := r.sync.Show(t.Context(), s.ID)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.PaymentInitiated, shown.Status)
+	require.Zero(t, r.sim.Counters().Requests["get_session"])
+	r.fault(stripesim.Fault{Name: stripesim.FaultInternalError, Op: "create_session", Count: 3, Phase: stripesim.Before})
+	_, err = r.sync.CreateCheckout(t.Context(), r.request("none"))
+	require.Nil(t, intent.AsRefusal(err), "the first try is bounded by the hour: %v", err)
+	tried := r.sim.Counters().Requests["create_session"]
+	_, err = r.sync.CreateCheckout(t.Context(), r.request("none"))
+	require.Equal(t, intent.RateLimited, intent.AsRefusal(err).Kind)
+	require.Equal(t, tried, r.sim.Counters().Requests["create_session"])
+	require.Equal(t, []string{s.BillingAccountID, s.BillingAccountID}, asked)
+	require.NoError(t, r.syncNow())
+	require.Equal(t, lifecycle.PaymentCredited, r.get(s.ID).Status)
 }
 
 // TestLists_FindWhatNoWebhookTold: with all webhooks dropped the list of events has them, and what is
