@@ -19,10 +19,6 @@ type Activities struct {
 	Log  *slog.Logger
 }
 
-// keepEvents is how long events stay after they were processed. The payment provider repeats one for
-// three days and lists it for thirty.
-const keepEvents = 90 * 24 * time.Hour
-
 // Plan is what a pass has to do. Off says that there is no account at the payment provider.
 type Plan struct {
 	Off        bool `json:"off,omitempty"`
@@ -80,11 +76,7 @@ type FinishIn struct {
 
 // FinishPaymentPass stores how the pass went, and deletes old events.
 func (a *Activities) FinishPaymentPass(ctx context.Context, in FinishIn) error {
-	if err := paymentsdb.StorePass(ctx, a.Sync.Store, in.Problem); err != nil {
-		return fault.Payments(ctx, err)
-	}
-	_, err := paymentsdb.PruneEvents(ctx, a.Sync.Store, time.Now().Add(-keepEvents))
-	return fault.Payments(ctx, err)
+	return fault.Payments(ctx, paymentsdb.StorePass(ctx, a.Sync.Store, in.Problem))
 }
 
 // failed logs what the answer to the workflow leaves out.
