@@ -26,10 +26,10 @@ type Plan struct {
 	Compare    bool `json:"compare,omitempty"`
 }
 
-// PlanPaymentPass decides what a pass has to do.
+// PlanPaymentPass decides what a pass has to do. While payments are off it ends what would wait for ever.
 func (a *Activities) PlanPaymentPass(ctx context.Context) (Plan, error) {
 	if !a.Sync.Policy.Enabled {
-		return Plan{Off: true}, nil
+		return Plan{Off: true}, fault.Payments(ctx, a.Sync.EndWhileOff(ctx))
 	}
 	control, err := paymentsdb.ReadControl(ctx, a.Sync.Store)
 	if err != nil {
@@ -74,7 +74,7 @@ type FinishIn struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// FinishPaymentPass stores how the pass went, and deletes old events.
+// FinishPaymentPass stores how the pass went.
 func (a *Activities) FinishPaymentPass(ctx context.Context, in FinishIn) error {
 	return fault.Payments(ctx, paymentsdb.StorePass(ctx, a.Sync.Store, in.Problem))
 }
