@@ -15,11 +15,12 @@ ALTER TABLE payment_sessions DROP CONSTRAINT payment_sessions_failure_code_check
     CHECK (failure_code IN ('', 'create_failed', 'other_mode', 'payments_off', 'payment_mismatch', 'credit_failed'));
 CREATE INDEX payment_sessions_asked ON payment_sessions (billing_account_id, created_at);
 
--- payment_intent_id finds the refunds and disputes of sessions that are not ours. is_foreign says that a movement is of one, and is_converted that the payment
--- provider has changed its amount into another currency.
+-- payment_intent_id tells the movements of refunds and disputes of sessions that are not ours. is_converted says that the payment provider has changed the
+-- amount into another currency.
 ALTER TABLE payment_foreign_sessions ADD COLUMN payment_intent_id text NOT NULL DEFAULT '' CHECK (char_length(payment_intent_id) <= 255);
 CREATE INDEX payment_foreign_sessions_by_intent ON payment_foreign_sessions (payment_intent_id) WHERE payment_intent_id <> '';
-ALTER TABLE payment_movements ADD COLUMN is_foreign boolean NOT NULL DEFAULT false, ADD COLUMN is_converted boolean NOT NULL DEFAULT false;
+ALTER TABLE payment_movements ADD COLUMN payment_intent_id text NOT NULL DEFAULT '' CHECK (char_length(payment_intent_id) <= 255),
+    ADD COLUMN is_converted boolean NOT NULL DEFAULT false;
 
 -- Events go at their age, whatever became of them.
 DROP INDEX stripe_events_old;
@@ -99,7 +100,7 @@ WHERE w.since < now() - interval '1 hour' AND coalesce(c.passed_at, w.since) < n
 
 DROP INDEX payment_foreign_sessions_by_intent, payment_sessions_asked, stripe_events_old;
 CREATE INDEX stripe_events_old ON stripe_events (processed_at) WHERE processed_at IS NOT NULL;
-ALTER TABLE payment_movements DROP COLUMN is_foreign, DROP COLUMN is_converted;
+ALTER TABLE payment_movements DROP COLUMN payment_intent_id, DROP COLUMN is_converted;
 ALTER TABLE payment_foreign_sessions DROP COLUMN payment_intent_id;
 ALTER TABLE payment_sessions DROP CONSTRAINT payment_sessions_failure_code_check, ADD CONSTRAINT payment_sessions_failure_code_check
     CHECK (failure_code IN ('', 'create_failed', 'other_mode', 'payment_mismatch', 'credit_failed'));

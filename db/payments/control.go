@@ -79,11 +79,12 @@ func ListForeign(ctx context.Context, c Conn, after string, limit int) ([]Foreig
 }
 
 // Movement is one movement of the balance at the payment provider.
-type Movement = gen.PutMovementParams
+type Movement = gen.InsertMovementParams
 
-// StoreMovement stores a movement. It can be repeated: whether it is ours may be known later.
+// StoreMovement stores a movement. It can be repeated.
 func StoreMovement(ctx context.Context, c Conn, m Movement) error {
-	return db.MapError("movement "+m.ID, queries(c).PutMovement(ctx, m))
+	_, err := queries(c).InsertMovement(ctx, m)
+	return db.MapError("movement "+m.ID, err)
 }
 
 // ReadTotals returns, by currency, what moved at the payment provider and what the ledger says of it.

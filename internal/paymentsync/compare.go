@@ -239,33 +239,33 @@ func (y *Syncer) storeMovement(ctx context.Context, client providers.Payments, m
 	if isOutside(m.Category) {
 		return nil
 	}
-	isForeign, err := y.followMovement(ctx, client, m)
+	payment, err := y.followMovement(ctx, client, m)
 	if err != nil {
 		return err
 	}
 	return paymentsdb.StoreMovement(ctx, y.Store, paymentsdb.Movement{
 		ID: m.ID, Category: m.Category, Source: m.Source, AmountMinor: m.Amount, FeeMinor: m.Fee, Currency: m.Currency, MovedAt: m.Created,
-		IsForeign: isForeign, IsConverted: m.Converted,
+		PaymentIntentID: payment, IsConverted: m.Converted,
 	})
 }
 
 // followMovement follows the refund or dispute that has moved money: an event of it may never have been
-// made. It returns true when that is of a session that is not ours.
-func (y *Syncer) followMovement(ctx context.Context, client providers.Payments, m providers.PaymentMovement) (bool, error) {
+// made. It returns the payment that it is of, "" for other movements.
+func (y *Syncer) followMovement(ctx context.Context, client providers.Payments, m providers.PaymentMovement) (string, error) {
 	switch {
 	case strings.HasPrefix(m.Category, "refund") || strings.HasPrefix(m.Category, "payment_refund"):
 		r, err := client.Refund(ctx, m.Source)
-		return y.followOf(ctx, m, paymentsdb.DifferenceRefund, r.PaymentID, err, func(sessionID string) error {
+		return r.PaymentID, y.followOf(ctx, m, paymentsdb.DifferenceRefund, r.PaymentID, err, func(sessionID string) error {
 			return y.followRefund(ctx, sessionID, observedRefund(r))
 		})
 	case strings.HasPrefix(m.Category, "dispute"):
 		d, err := client.Dispute(ctx, m.Source)
-		return y.followOf(ctx, m, paymentsdb.DifferenceDispute, d.PaymentID, err, func(sessionID string) error {
+		return d.PaymentID, y.followOf(ctx, m, paymentsdb.DifferenceDispute, d.PaymentID, err, func(sessionID string) error {
 			_, err := y.followDispute(ctx, sessionID, d)
 			return err
 		})
 	}
-	return false, nil
+	return "", nil
 }
 
 // absentFor is how long the session of a refund or dispute may be missing: its row may not be committed yet.
@@ -274,27 +274,27 @@ const absentFor = time.Hour
 
 // followOf follows an object that has moved money, and was read with the error given. Operators are told of
 // one that nobody knows: without its session it is booked nowhere.
-func (y *Syncer) followOf(ctx context.Context, m providers.PaymentMovement, kind, paymentID string, readErr error, follow func(sessionID string) error) (bool, error) {
+func (y *Syncer) followOf(ctx context.Context, m providers.PaymentMovement, kind, paymentID string, readErr error, follow func(sessionID string) error) error {
 	why := fmt.Sprintf("the payment provider has no %s %s", kind, m.Source)
 	if readErr == nil {
 		s, err := paymentsdb.FindByPayment(ctx, y.Store, paymentID)
 		if err == nil {
-			return false, errors.Join(follow(s.ID), paymentsdb.DropDifference(ctx, y.Store, kind, m.ID))
+			return errors.Join(follow(s.ID), paymentsdb.DropDifference(ctx, y.Store, kind, m.ID))
 		}
 		if !errors.Is(err, db.ErrNotFound) {
-			return false, err
+			return err
 		}
 		if isForeign, err := paymentsdb.IsForeign(ctx, y.Store, paymentID); err != nil || isForeign {
-			return isForeign, err
+			return err
 		}
 		why = fmt.Sprintf("no payment session has payment %s of %s %s", paymentID, kind, m.Source)
 	} else if !isAbsent(readErr) {
-		return false, readErr
+		return readErr
 	}
 	if time.Since(m.Created) < absentFor {
-		return false, nil
+		return nil
 	}
-	return false, paymentsdb.PutDifference(ctx, y.Store, kind, m.ID, fmt.Sprintf(
+	return paymentsdb.PutDifference(ctx, y.Store, kind, m.ID, fmt.Sprintf(
 		"movement %s of %d minor units of %s is booked nowhere: %s; find out whose it is, book it by an adjustment, and acknowledge this", m.ID, m.Amount, m.Currency, why), m.Amount)
 }
 

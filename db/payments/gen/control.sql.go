@@ -79,6 +79,42 @@ func (q *Queries) DropDifference(ctx context.Context, arg DropDifferenceParams) 
 	return result.RowsAffected(), nil
 }
 
+const insertMovement = `-- name: InsertMovement :execrows
+INSERT INTO payment_movements (id, category, source, amount_minor, fee_minor, currency, moved_at, payment_intent_id, is_converted)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+ON CONFLICT (id) DO NOTHING
+`
+
+type InsertMovementParams struct {
+	ID              string
+	Category        string
+	Source          string
+	AmountMinor     int64
+	FeeMinor        int64
+	Currency        string
+	MovedAt         time.Time
+	PaymentIntentID string
+	IsConverted     bool
+}
+
+func (q *Queries) InsertMovement(ctx context.Context, arg InsertMovementParams) (int64, error) {
+	result, err := q.db.Exec(ctx, insertMovement,
+		arg.ID,
+		arg.Category,
+		arg.Source,
+		arg.AmountMinor,
+		arg.FeeMinor,
+		arg.Currency,
+		arg.MovedAt,
+		arg.PaymentIntentID,
+		arg.IsConverted,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const isForeignIntent = `-- name: IsForeignIntent :one
 SELECT EXISTS (SELECT FROM payment_foreign_sessions WHERE payment_intent_id <> '' AND payment_intent_id = $1::text)
 `
@@ -229,39 +265,6 @@ func (q *Queries) PutForeign(ctx context.Context, arg PutForeignParams) error {
 	return err
 }
 
-const putMovement = `-- name: PutMovement :exec
-INSERT INTO payment_movements (id, category, source, amount_minor, fee_minor, currency, moved_at, is_foreign, is_converted)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-ON CONFLICT (id) DO UPDATE SET is_foreign = excluded.is_foreign, is_converted = excluded.is_converted
-`
-
-type PutMovementParams struct {
-	ID          string
-	Category    string
-	Source      string
-	AmountMinor int64
-	FeeMinor    int64
-	Currency    string
-	MovedAt     time.Time
-	IsForeign   bool
-	IsConverted bool
-}
-
-func (q *Queries) PutMovement(ctx context.Context, arg PutMovementParams) error {
-	_, err := q.db.Exec(ctx, putMovement,
-		arg.ID,
-		arg.Category,
-		arg.Source,
-		arg.AmountMinor,
-		arg.FeeMinor,
-		arg.Currency,
-		arg.MovedAt,
-		arg.IsForeign,
-		arg.IsConverted,
-	)
-	return err
-}
-
 const storeEventsPlace = `-- name: StoreEventsPlace :exec
 UPDATE payment_control SET events_from = $1, events_until = $2::timestamptz, events_page = $3, events_at = now()
 `
@@ -330,8 +333,8 @@ const totals = `-- name: Totals :many
 SELECT c.currency::text AS currency,
     coalesce((SELECT sum(m.amount_minor) FROM payment_movements m WHERE m.currency = c.currency AND NOT m.is_converted), 0)::bigint AS moved_minor,
     (coalesce((SELECT sum(f.amount_minor) FROM payment_foreign_sessions f WHERE f.currency = c.currency AND f.paid), 0)
-        + coalesce((SELECT sum(m.amount_minor) FROM payment_movements m WHERE m.currency = c.currency AND m.is_foreign AND NOT m.is_converted), 0))::bigint
-        AS foreign_minor,
+        + coalesce((SELECT sum(m.amount_minor) FROM payment_movements m WHERE m.currency = c.currency AND NOT m.is_converted AND m.payment_intent_id <> ''
+            AND EXISTS (SELECT FROM payment_foreign_sessions o WHERE o.payment_intent_id = m.payment_intent_id)), 0))::bigint AS foreign_minor,
     coalesce((SELECT -sum(a.balance_minor) FROM ledger_accounts a WHERE a.currency = c.currency AND a.code IN ('clearing', 'dispute_hold')), 0)::bigint
         AS booked_minor,
     (SELECT count(*) FROM payment_movements m WHERE m.is_converted) AS converted

@@ -29,10 +29,10 @@ SELECT EXISTS (SELECT FROM payment_foreign_sessions WHERE payment_intent_id <> '
 -- name: ListForeign :many
 SELECT * FROM payment_foreign_sessions WHERE (@after::text = '' OR id > @after::text) ORDER BY id LIMIT @max_rows;
 
--- name: PutMovement :exec
-INSERT INTO payment_movements (id, category, source, amount_minor, fee_minor, currency, moved_at, is_foreign, is_converted)
-VALUES (@id, @category, @source, @amount_minor, @fee_minor, @currency, @moved_at, @is_foreign, @is_converted)
-ON CONFLICT (id) DO UPDATE SET is_foreign = excluded.is_foreign, is_converted = excluded.is_converted;
+-- name: InsertMovement :execrows
+INSERT INTO payment_movements (id, category, source, amount_minor, fee_minor, currency, moved_at, payment_intent_id, is_converted)
+VALUES (@id, @category, @source, @amount_minor, @fee_minor, @currency, @moved_at, @payment_intent_id, @is_converted)
+ON CONFLICT (id) DO NOTHING;
 
 -- name: Totals :many
 -- By currency: what moved at the payment provider, less what is not ours, and what the ledger says is there. They are equal when nothing is under way. What
@@ -40,8 +40,8 @@ ON CONFLICT (id) DO UPDATE SET is_foreign = excluded.is_foreign, is_converted = 
 SELECT c.currency::text AS currency,
     coalesce((SELECT sum(m.amount_minor) FROM payment_movements m WHERE m.currency = c.currency AND NOT m.is_converted), 0)::bigint AS moved_minor,
     (coalesce((SELECT sum(f.amount_minor) FROM payment_foreign_sessions f WHERE f.currency = c.currency AND f.paid), 0)
-        + coalesce((SELECT sum(m.amount_minor) FROM payment_movements m WHERE m.currency = c.currency AND m.is_foreign AND NOT m.is_converted), 0))::bigint
-        AS foreign_minor,
+        + coalesce((SELECT sum(m.amount_minor) FROM payment_movements m WHERE m.currency = c.currency AND NOT m.is_converted AND m.payment_intent_id <> ''
+            AND EXISTS (SELECT FROM payment_foreign_sessions o WHERE o.payment_intent_id = m.payment_intent_id)), 0))::bigint AS foreign_minor,
     coalesce((SELECT -sum(a.balance_minor) FROM ledger_accounts a WHERE a.currency = c.currency AND a.code IN ('clearing', 'dispute_hold')), 0)::bigint
         AS booked_minor,
     (SELECT count(*) FROM payment_movements m WHERE m.is_converted) AS converted
