@@ -103,19 +103,22 @@ func (y *Syncer) followRefundsOf(ctx context.Context, client providers.Payments,
 	}
 	isMade, unknown := false, ""
 	for _, o := range found {
-		if err := y.followRefund(ctx, s.ID, o); err != nil {
-			return false, err
-		}
 		isMade = isMade || o.Reference == r.ID
 		isKnown := slices.ContainsFunc(known, func(k paymentsdb.Refund) bool { return payments.IsRefund(k, o) })
 		if !isKnown && !o.Failed {
 			unknown = fmt.Sprintf("refund %s over %d minor units of %s was made at the payment provider and was not known here", o.ID, o.AmountMinor, o.Currency)
 		}
 	}
-	if isMade || unknown == "" {
-		return isMade, nil
-	}
-	return true, y.Store.Tx(ctx, func(tx *db.Tx) error {
+	// In one transaction: once an unknown one is booked it is known, and the next try would send this one.
+	return isMade || unknown != "", y.Store.Tx(ctx, func(tx *db.Tx) error {
+		for _, o := range found {
+			if _, err := payments.FollowRefund(ctx, tx, s.ID, o, payments.Actor); err != nil {
+				return err
+			}
+		}
+		if isMade || unknown == "" {
+			return nil
+		}
 		return payments.RejectRefund(ctx, tx, r.ID, "not sent: "+unknown+"; it is booked now. Ask again if another one is to be made", payments.Actor)
 	})
 }
