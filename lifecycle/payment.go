@@ -63,6 +63,7 @@ const (
 const (
 	PaymentCreateFailed = "create_failed" // the payment provider knows no page of it
 	PaymentOtherMode    = "other_mode"    // it is of the other mode: test or live
+	PaymentOff          = "payments_off"  // its page closed while payments were off
 	PaymentMismatch     = "payment_mismatch"
 	PaymentCreditFailed = "credit_failed"
 )

@@ -171,7 +171,9 @@ type PaymentMovement struct {
 	Amount   int64
 	Fee      int64
 	Currency string // upper case
-	Created  time.Time
+	// Converted says that what was paid is of another currency than Currency, in which the provider settles.
+	Converted bool
+	Created   time.Time
 }
 
 // RefundCreate returns a part of a payment to the payer.

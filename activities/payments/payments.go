@@ -4,6 +4,7 @@ package payments
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -18,10 +19,6 @@ type Activities struct {
 	Log  *slog.Logger
 }
 
-// keepEvents is how long events stay after they were processed. The payment provider repeats one for
-// three days and lists it for thirty.
-const keepEvents = 90 * 24 * time.Hour
-
 // Plan is what a pass has to do. Off says that there is no account at the payment provider.
 type Plan struct {
 	Off        bool `json:"off,omitempty"`
@@ -29,10 +26,10 @@ type Plan struct {
 	Compare    bool `json:"compare,omitempty"`
 }
 
-// PlanPaymentPass decides what a pass has to do.
+// PlanPaymentPass decides what a pass has to do. While payments are off it ends what would wait for ever.
 func (a *Activities) PlanPaymentPass(ctx context.Context) (Plan, error) {
 	if !a.Sync.Policy.Enabled {
-		return Plan{Off: true}, nil
+		return Plan{Off: true}, fault.Payments(ctx, a.Sync.EndWhileOff(ctx))
 	}
 	control, err := paymentsdb.ReadControl(ctx, a.Sync.Store)
 	if err != nil {
@@ -68,10 +65,8 @@ func (a *Activities) ListPaymentEvents(ctx context.Context) (int, error) {
 // ComparePayments compares the sessions and the balance of the payment provider with the ledger.
 func (a *Activities) ComparePayments(ctx context.Context) (int, error) {
 	n, err := a.Sync.CompareSessions(ctx)
-	if err != nil {
-		return n, a.failed(ctx, "sessions were not compared", err)
-	}
-	return n, a.failed(ctx, "totals were not compared", a.Sync.CompareTotals(ctx))
+	// A session that cannot be compared does not keep the totals from being compared.
+	return n, a.failed(ctx, "sessions or totals were not compared", errors.Join(err, a.Sync.CompareTotals(ctx)))
 }
 
 // FinishIn is the input of FinishPaymentPass. Problem is why not all was done.
@@ -79,13 +74,9 @@ type FinishIn struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// FinishPaymentPass stores how the pass went, and deletes old events.
+// FinishPaymentPass stores how the pass went.
 func (a *Activities) FinishPaymentPass(ctx context.Context, in FinishIn) error {
-	if err := paymentsdb.StorePass(ctx, a.Sync.Store, in.Problem); err != nil {
-		return fault.Payments(ctx, err)
-	}
-	_, err := paymentsdb.PruneEvents(ctx, a.Sync.Store, time.Now().Add(-keepEvents))
-	return fault.Payments(ctx, err)
+	return fault.Payments(ctx, paymentsdb.StorePass(ctx, a.Sync.Store, in.Problem))
 }
 
 // failed logs what the answer to the workflow leaves out.

@@ -25,6 +25,10 @@ func (away) Sessions(context.Context, providers.PaymentQuery) (providers.Payment
 	return providers.PaymentPage[providers.PaymentSession]{}, &providers.Error{Kind: providers.KindUnavailable, Op: "stripe.list_sessions", Message: "503"}
 }
 
+func (away) Movements(context.Context, providers.PaymentQuery) (providers.PaymentPage[providers.PaymentMovement], error) {
+	return providers.PaymentPage[providers.PaymentMovement]{}, &providers.Error{Kind: providers.KindUnavailable, Op: "stripe.movements", Message: "503"}
+}
+
 // TestPass_PlansAndReports: lists and totals are due at their times, a failure has the class of the
 // provider's side, and operators are told when no pass came to its end for an hour.
 func TestPass_PlansAndReports(t *testing.T) {
@@ -59,6 +63,7 @@ func TestPass_PlansAndReports(t *testing.T) {
 	now := time.Now()
 	require.NoError(t, paymentsdb.StoreTotalsTime(t.Context(), store))
 	require.NoError(t, paymentsdb.StoreSessionsPlace(t.Context(), store, paymentsdb.Place{From: now}), "the list that failed is read to its end")
+	require.NoError(t, paymentsdb.StoreMovementsPlace(t.Context(), store, paymentsdb.Place{From: now}))
 	require.NoError(t, paymentsdb.StoreEventsPlace(t.Context(), store, paymentsdb.Place{From: now}))
 	plan, err = acts.PlanPaymentPass(t.Context())
 	require.NoError(t, err)

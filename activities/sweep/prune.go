@@ -7,6 +7,7 @@ import (
 	"time"
 
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
 	portaldb "github.com/slipway-cloud/slipway/db/portal"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 )
@@ -23,6 +24,8 @@ type Keep struct {
 
 	Invitations time.Duration // to projects, since they ended
 	Allocations time.Duration // what customers wrote in them, since they ended
+
+	PaymentEvents time.Duration // of the payment provider, since they came
 }
 
 // pruneLimit is the longest that pruning may take in a pass. It leaves the rest of the activity's time
@@ -83,6 +86,9 @@ func (a *Activities) retentions(now time.Time) []retention {
 	})
 	after("allocations", a.Keep.Allocations, func(ctx context.Context, before time.Time) (int64, error) {
 		return allocationdb.Prune(ctx, a.Store, before)
+	})
+	after("events of the payment provider", a.Keep.PaymentEvents, func(ctx context.Context, before time.Time) (int64, error) {
+		return paymentsdb.PruneEvents(ctx, a.Store, before)
 	})
 	add("denied keys of agents", a.Store.PruneAgentIdentities)
 	add("idempotency records", a.Store.PruneIdempotency)

@@ -59,15 +59,23 @@ func TestAPassPrunesASmallBatchOfWhatIsOlderThanItsRetention(t *testing.T) {
 		COMMIT`)
 	require.NoError(t, err)
 
+	// An event of the payment provider goes whatever became of it: the comparison finds what it was about.
+	run(`INSERT INTO stripe_events (id, type, live, source, body, event_at, received_at, state, processed_at)
+		SELECT 'evt_' || n, 't', false, 'webhook', '', now(), now() - age, s, CASE WHEN s <> 'pending' THEN now() END
+		FROM (VALUES ('processed', 'processed', interval '2 hours'), ('unmatched', 'unmatched', '2 hours'), ('pending', 'pending', '2 hours'),
+			('late', 'ignored', '50 minutes')) v (n, s, age)`)
+
 	a := &sweep.Activities{Store: store, Log: slog.New(slog.DiscardHandler)}
 	require.NoError(t, a.SweepDone(t.Context(), sweep.Outcome{}))
 	require.Equal(t, []int{2600, 3, 500, 1}, []int{count("events"), count("outbox"), count("idempotency_records"), count("sweep_findings")}, "nothing has a retention")
-	a.Keep = sweep.Keep{Tasks: time.Hour, Findings: time.Hour, Outbox: time.Hour, Events: time.Hour, Actions: time.Hour, Invitations: time.Hour}
+	a.Keep = sweep.Keep{Tasks: time.Hour, Findings: time.Hour, Outbox: time.Hour, Events: time.Hour, Actions: time.Hour, Invitations: time.Hour, PaymentEvents: time.Hour}
 	require.NoError(t, a.SweepDone(t.Context(), sweep.Outcome{}))
 	require.Equal(t, []int{1600, 2, 0, 0}, []int{count("events"), count("outbox"), count("idempotency_records"), count("sweep_findings")})
 	var left string
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT string_agg(email, ' ' ORDER BY email) FROM project_invitations").Scan(&left))
 	require.Equal(t, "late@example.com open@example.com stays@example.com", left)
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT string_agg(id, ' ') FROM stripe_events").Scan(&left))
+	require.Equal(t, "evt_late", left)
 	for range 2 {
 		require.NoError(t, a.SweepDone(t.Context(), sweep.Outcome{}))
 	}

@@ -62,8 +62,14 @@ func StorePass(ctx context.Context, c Conn, problem string) error {
 func PutForeign(ctx context.Context, c Conn, f Foreign) error {
 	return db.MapError("foreign session "+f.ID, queries(c).PutForeign(ctx, gen.PutForeignParams{
 		ID: f.ID, Installation: db.ClipText(f.Installation, 500), Reference: db.ClipText(f.Reference, 500), AmountMinor: f.AmountMinor, Currency: f.Currency,
-		Paid: f.Paid, CreatedAt: f.CreatedAt,
+		Paid: f.Paid, CreatedAt: f.CreatedAt, PaymentIntentID: f.PaymentIntentID,
 	}))
+}
+
+// IsForeign reports whether a payment of the payment provider is of a session that is not ours.
+func IsForeign(ctx context.Context, c Conn, paymentID string) (bool, error) {
+	is, err := queries(c).IsForeignIntent(ctx, paymentID)
+	return is, db.MapError("foreign payment "+paymentID, err)
 }
 
 // ListForeign lists sessions that are not ours, from the one after the id given.

@@ -80,7 +80,7 @@ func CountEvents(ctx context.Context, c Conn) (map[EventState]int64, error) {
 	return out, db.MapError("count events of the payment provider", err)
 }
 
-// PruneEvents deletes a batch of events that were processed before a time.
+// PruneEvents deletes a batch of events that came before a time.
 func PruneEvents(ctx context.Context, c Conn, before time.Time) (int64, error) {
 	n, err := queries(c).PruneEvents(ctx, gen.PruneEventsParams{Before: before, MaxRows: db.PruneBatch})
 	return n, db.MapError("prune events of the payment provider", err)

@@ -202,6 +202,12 @@ func CountRequested(ctx context.Context, c Conn, requestedBy string, since time.
 	return n, db.MapError("count payment sessions", err)
 }
 
+// CountOfAccount returns how many sessions were asked for since a time for a billing account.
+func CountOfAccount(ctx context.Context, c Conn, accountID string, since time.Time) (int64, error) {
+	n, err := queries(c).CountOfAccount(ctx, gen.CountOfAccountParams{BillingAccountID: accountID, Since: since})
+	return n, db.MapError("count payment sessions", err)
+}
+
 // StorePage stores the page that the payment provider has made for a session. It can be repeated.
 func StorePage(ctx context.Context, tx *db.Tx, id, pageID, url string, nextLook time.Time) error {
 	_, err := queries(tx).StorePage(ctx, gen.StorePageParams{ID: id, StripeID: pageID, URL: url, NextLookAt: nextLook})
@@ -243,6 +249,12 @@ func ScheduleLook(ctx context.Context, c Conn, id string, at *time.Time, problem
 func ListDue(ctx context.Context, c Conn, limit int) ([]string, error) {
 	ids, err := queries(c).SessionsDue(ctx, db.PageLimit(limit))
 	return ids, db.MapError("list payment sessions that are due", err)
+}
+
+// ListLeft lists sessions whose pages closed before a time and that nobody has looked at since.
+func ListLeft(ctx context.Context, c Conn, before time.Time, limit int) ([]string, error) {
+	ids, err := queries(c).SessionsLeft(ctx, gen.SessionsLeftParams{Before: before, MaxRows: db.PageLimit(limit)})
+	return ids, db.MapError("list payment sessions that are left", err)
 }
 
 // StoreSuspense stores the transaction that booked a payment which could not be credited.

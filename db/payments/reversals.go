@@ -104,14 +104,15 @@ func ListDisputes(ctx context.Context, c Conn, sessionID string) ([]Dispute, err
 	return rows, db.MapError("disputes of "+what(sessionID), err)
 }
 
-// CloseDispute stores how a dispute ended.
+// CloseDispute stores how a dispute was decided. One that is lost was cleared by nobody.
 func CloseDispute(ctx context.Context, tx *db.Tx, id string, state lifecycle.DisputeState) error {
 	return db.MapError("dispute "+id, queries(tx).CloseDispute(ctx, gen.CloseDisputeParams{ID: id, State: string(state)}))
 }
 
-// PostponeDispute stores that an open dispute is looked at again later.
-func PostponeDispute(ctx context.Context, c Conn, id string) error {
-	return db.MapError("dispute "+id, queries(c).PostponeDispute(ctx, id))
+// PostponeDispute stores that a dispute was looked at. An open one, and one for which that has failed, is
+// looked at again later; one that was decided a while ago no more.
+func PostponeDispute(ctx context.Context, c Conn, id string, isFailed bool) error {
+	return db.MapError("dispute "+id, queries(c).PostponeDispute(ctx, gen.PostponeDisputeParams{ID: id, IsFailed: isFailed}))
 }
 
 // ClearDispute stores that an operator lets the billing account of an open or lost dispute go on. It
@@ -121,7 +122,7 @@ func ClearDispute(ctx context.Context, tx *db.Tx, id, reason string, a db.Actor)
 	return db.CheckGuarded("dispute "+id, n, err)
 }
 
-// ListDisputesDue lists open disputes that are to be looked at.
+// ListDisputesDue lists disputes that are to be looked at.
 func ListDisputesDue(ctx context.Context, c Conn, limit int) ([]string, error) {
 	ids, err := queries(c).DisputesDue(ctx, db.PageLimit(limit))
 	return ids, db.MapError("list disputes that are due", err)

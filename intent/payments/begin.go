@@ -53,6 +53,8 @@ type Policy struct {
 	MinAmount, MaxAmount int64
 	// SessionsPerHour is how many sessions a user may ask for in an hour.
 	SessionsPerHour int
+	// AccountSessionsPerHour is how many all users of a billing account may ask for in an hour.
+	AccountSessionsPerHour int
 	// RedirectHosts are the hosts to which the payer's browser may be sent.
 	RedirectHosts []string
 }
@@ -115,13 +117,8 @@ func Begin(ctx context.Context, tx *db.Tx, p Policy, r Request) (paymentsdb.Sess
 	if err != nil {
 		return paymentsdb.Session{}, false, err
 	}
-	asked, err := paymentsdb.CountRequested(ctx, tx, user, now.Add(-time.Hour))
-	if err != nil {
+	if err := checkRate(ctx, tx, p, user, account.ID, now.Add(-time.Hour)); err != nil {
 		return paymentsdb.Session{}, false, err
-	}
-	if asked >= int64(p.SessionsPerHour) {
-		return paymentsdb.Session{}, false, refuse(intent.RateLimited, "you have asked for %d payments within an hour, and may ask for %d; pay one of them, or try again later",
-			asked, p.SessionsPerHour)
 	}
 	s, err := paymentsdb.Create(ctx, tx, paymentsdb.New{
 		ID: db.NewID("pay"), BillingAccountID: account.ID, ProjectID: r.ProjectID, RequestedBy: user, Key: r.Key, RequestHash: hash, AmountMinor: r.AmountMinor,
@@ -129,6 +126,25 @@ func Begin(ctx context.Context, tx *db.Tx, p Policy, r Request) (paymentsdb.Sess
 		ExpiresAt: now.Add(min(max(p.SessionTTL, minOpen), maxOpen)).Truncate(time.Second), NextLook: now.Add(firstLook), Actor: r.Actor,
 	})
 	return s, err == nil, err
+}
+
+// checkRate refuses a session of a user, or of a billing account, that has asked for too many since a time.
+func checkRate(ctx context.Context, tx *db.Tx, p Policy, user, accountID string, since time.Time) error {
+	asked, err := paymentsdb.CountRequested(ctx, tx, user, since)
+	if err != nil {
+		return err
+	}
+	if asked >= int64(p.SessionsPerHour) {
+		return refuse(intent.RateLimited, "you have asked for %d payments within an hour, and may ask for %d; pay one of them, or try again later", asked, p.SessionsPerHour)
+	}
+	if asked, err = paymentsdb.CountOfAccount(ctx, tx, accountID, since); err != nil {
+		return err
+	}
+	if asked >= int64(p.AccountSessionsPerHour) {
+		return refuse(intent.RateLimited, "%d payments were asked for within an hour for this billing account, and %d may be; pay one of them, or try again later",
+			asked, p.AccountSessionsPerHour)
+	}
+	return nil
 }
 
 func hashRequest(accountID string, r Request) ([]byte, error) {

@@ -125,12 +125,14 @@ func FollowRefund(ctx context.Context, tx *db.Tx, sessionID string, o ObservedRe
 		return false, err
 	}
 	for _, known := range refunds {
-		if known.ID == o.Reference || known.StripeRefundID != nil && *known.StripeRefundID == o.ID {
+		if IsRefund(known, o) {
 			return true, followKnown(ctx, tx, s, known.ID, o, actor)
 		}
 	}
 	source := sourceOf(s)
 	switch {
+	case source == "" && isInNoLedger(s):
+		return true, nil // nothing came into the ledger, and nothing leaves it
 	case source == "":
 		return false, nil
 	case o.Currency != s.Currency || o.AmountMinor < 1:
@@ -158,36 +160,69 @@ func FollowRefund(ctx context.Context, tx *db.Tx, sessionID string, o ObservedRe
 	return true, followKnown(ctx, tx, s, refund.ID, o, actor)
 }
 
+// IsRefund reports whether a refund at the payment provider is the one that is stored.
+func IsRefund(r paymentsdb.Refund, o ObservedRefund) bool {
+	return r.ID == o.Reference || r.StripeRefundID != nil && *r.StripeRefundID == o.ID
+}
+
+// isInNoLedger reports whether a session ended without anything in the ledger: it was paid in another
+// currency than that of the billing account, or with nothing.
+func isInNoLedger(s paymentsdb.Session) bool {
+	return s.Status == lifecycle.PaymentFailedReconcile && !isOurs(s)
+}
+
+// isOurs reports whether the ledger can have what was paid for a session.
+func isOurs(s paymentsdb.Session) bool {
+	return s.ReceivedMinor != nil && *s.ReceivedMinor > 0 && s.ReceivedCurrency == s.Currency
+}
+
 // sourceOf returns the account of the ledger that a session's money is in, "" before it is booked.
 func sourceOf(s paymentsdb.Session) string {
 	switch {
 	case s.LedgerEntryID != nil:
 		return ledgerdb.CodePrepaid
 	case s.SuspenseEntryID != nil:
-		return ledgerdb.CodeSuspense
+		return placeOf(s, ledgerdb.CodeSuspense)
 	}
 	return ""
 }
 
+// placeOf returns the account in which money of a session is now that was taken from another one. What an
+// operator has credited or written off meanwhile is not in suspense any more, and what comes back follows
+// it: nobody would look there.
+func placeOf(s paymentsdb.Session, source string) string {
+	switch {
+	case source != ledgerdb.CodeSuspense:
+		return source
+	case s.LedgerEntryID != nil:
+		return ledgerdb.CodePrepaid
+	case s.Resolution == lifecycle.ResolveWriteOff:
+		return ledgerdb.CodeWriteOff
+	}
+	return source
+}
+
 // followKnown moves a refund that is stored. Once it is accepted the money has left the account at the
-// payment provider; one that fails, before or after that, is in its source again.
+// payment provider; one that fails, before or after that, is in its source again. One that was given back
+// as never made, and was made all the same, is taken again.
 func followKnown(ctx context.Context, tx *db.Tx, s paymentsdb.Session, id string, o ObservedRefund, actor db.Actor) error {
 	r, err := paymentsdb.LockRefund(ctx, tx, id)
-	if err != nil || r.State == lifecycle.RefundFailed {
+	if err != nil || r.State == lifecycle.RefundFailed && (r.StripeRefundID != nil || o.Failed) {
 		return err
 	}
 	if o.AmountMinor != r.AmountMinor || o.Currency != r.Currency {
-		return paymentsdb.PutDifference(ctx, tx, paymentsdb.DifferenceRefund, r.ID,
-			fmt.Sprintf("refund %s of session %s is %d %s here and %d %s at the payment provider", r.ID, s.ID, r.AmountMinor, r.Currency, o.AmountMinor, o.Currency),
-			o.AmountMinor-r.AmountMinor)
+		return reportOtherAmount(ctx, tx, s, r, o)
 	}
-	if o.Failed {
-		return reverseRefund(ctx, tx, s, r, o.ID, "the payment provider says that it failed", actor)
+	switch {
+	case o.Failed:
+		return reverseRefund(ctx, tx, s, r, "refund_reverse:"+r.ID, o.ID, "the payment provider says that it failed", actor)
+	case r.State == lifecycle.RefundFailed:
+		err = takeAgain(ctx, tx, s, r, o, actor)
+	case r.State == lifecycle.RefundRequested:
+		_, err = post(ctx, tx, s, actor, "refund_settle:"+r.ID, ledgerdb.KindRefund, ledgerdb.CodeClearing, ledgerdb.CodeRefundPending, r.AmountMinor, "")
 	}
-	if r.State == lifecycle.RefundRequested {
-		if _, err := post(ctx, tx, s, actor, "refund_settle:"+r.ID, ledgerdb.KindRefund, ledgerdb.CodeClearing, ledgerdb.CodeRefundPending, r.AmountMinor, ""); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
 	state, next := lifecycle.RefundPending, ptr(time.Now().Add(pendingLook))
 	if o.Succeeded || r.State == lifecycle.RefundSucceeded {
@@ -198,13 +233,38 @@ func followKnown(ctx context.Context, tx *db.Tx, s paymentsdb.Session, id string
 
 func ptr[T any](v T) *T { return &v }
 
+// reportOtherAmount tells of a refund that has another amount at the payment provider. It is looked at
+// again, and not before the others.
+func reportOtherAmount(ctx context.Context, tx *db.Tx, s paymentsdb.Session, r paymentsdb.Refund, o ObservedRefund) error {
+	why := fmt.Sprintf("refund %s of session %s is %d %s here and %d %s at the payment provider", r.ID, s.ID, r.AmountMinor, r.Currency, o.AmountMinor, o.Currency)
+	if r.State == lifecycle.RefundRequested || r.State == lifecycle.RefundPending {
+		if err := paymentsdb.PostponeRefund(ctx, tx, r.ID, why, time.Now().Add(pendingLook)); err != nil {
+			return err
+		}
+	}
+	return paymentsdb.PutDifference(ctx, tx, paymentsdb.DifferenceRefund, r.ID, why, o.AmountMinor-r.AmountMinor)
+}
+
+// takeAgain takes the amount of a refund that was given back and is at the payment provider.
+func takeAgain(ctx context.Context, tx *db.Tx, s paymentsdb.Session, r paymentsdb.Refund, o ObservedRefund, actor db.Actor) error {
+	const why = "given back as never made, and found at the payment provider"
+	if _, err := post(ctx, tx, s, actor, "refund_found:"+r.ID, ledgerdb.KindRefund, ledgerdb.CodeClearing, placeOf(s, r.Source), r.AmountMinor, why); err != nil {
+		return err
+	}
+	if err := paymentsdb.AddRefunded(ctx, tx, s.ID, r.AmountMinor); err != nil {
+		return err
+	}
+	actor.Metadata = map[string]any{"refund_id": r.ID, "provider_id": o.ID, "amount_minor": r.AmountMinor, "why": why}
+	return audit(ctx, tx, s.ID, "book_refund", actor)
+}
+
 // reverseRefund gives the amount of a refund back to where it came from.
-func reverseRefund(ctx context.Context, tx *db.Tx, s paymentsdb.Session, r paymentsdb.Refund, providerID, why string, actor db.Actor) error {
+func reverseRefund(ctx context.Context, tx *db.Tx, s paymentsdb.Session, r paymentsdb.Refund, key, providerID, why string, actor db.Actor) error {
 	from := ledgerdb.CodeClearing
 	if r.State == lifecycle.RefundRequested {
 		from = ledgerdb.CodeRefundPending
 	}
-	if _, err := post(ctx, tx, s, actor, "refund_reverse:"+r.ID, ledgerdb.KindRefundReversal, r.Source, from, r.AmountMinor, why); err != nil {
+	if _, err := post(ctx, tx, s, actor, key, ledgerdb.KindRefundReversal, placeOf(s, r.Source), from, r.AmountMinor, why); err != nil {
 		return err
 	}
 	if err := paymentsdb.AddRefunded(ctx, tx, s.ID, -r.AmountMinor); err != nil {
@@ -217,8 +277,8 @@ func reverseRefund(ctx context.Context, tx *db.Tx, s paymentsdb.Session, r payme
 	return paymentsdb.MoveRefund(ctx, tx, r.ID, lifecycle.RefundFailed, providerID, why, nil)
 }
 
-// RejectRefund gives the amount of a refund back that the payment provider has refused and never
-// made. It can be repeated; one that was accepted meanwhile stays.
+// RejectRefund gives the amount of a refund back that was not sent, or that the payment provider has
+// refused and never made. It can be repeated; one that was accepted meanwhile stays.
 func RejectRefund(ctx context.Context, tx *db.Tx, id, why string, actor db.Actor) error {
 	r, err := paymentsdb.GetRefund(ctx, tx, id)
 	if err != nil {
@@ -231,7 +291,7 @@ func RejectRefund(ctx context.Context, tx *db.Tx, id, why string, actor db.Actor
 	if r, err = paymentsdb.LockRefund(ctx, tx, id); err != nil || r.State != lifecycle.RefundRequested {
 		return err
 	}
-	return reverseRefund(ctx, tx, s, r, "", "the payment provider refuses it: "+db.ClipText(why, 400), actor)
+	return reverseRefund(ctx, tx, s, r, "refund_reject:"+r.ID, "", why, actor)
 }
 
 // ObservedDispute is a dispute as the payment provider has just answered.
@@ -261,9 +321,9 @@ func FollowDispute(ctx context.Context, tx *db.Tx, sessionID string, o ObservedD
 	}
 	source := sourceOf(s)
 	switch {
-	case source == "":
+	case source == "" && !isInNoLedger(s):
 		return false, nil
-	case o.Currency != s.Currency || o.AmountMinor < 1:
+	case source == "" || o.Currency != s.Currency || o.AmountMinor < 1:
 		return true, paymentsdb.PutDifference(ctx, tx, paymentsdb.DifferenceDispute, o.ID,
 			fmt.Sprintf("dispute %s of session %s has %d minor units of %s, which no ledger has", o.ID, s.ID, o.AmountMinor, o.Currency), o.AmountMinor)
 	}
@@ -286,18 +346,28 @@ func FollowDispute(ctx context.Context, tx *db.Tx, sessionID string, o ObservedD
 			return false, err
 		}
 	}
-	if d.State != lifecycle.DisputeOpen || !o.Won && !o.Lost {
+	isSame := o.Won && d.State == lifecycle.DisputeWon || o.Lost && d.State == lifecycle.DisputeLost
+	if isSame || !o.Won && !o.Lost {
 		return true, nil
 	}
 	return true, closeDispute(ctx, tx, s, d, o, actor)
 }
 
+// closeDispute books how a dispute was decided. The bank may decide again: then the amount comes from where
+// the decision before has left it.
 func closeDispute(ctx context.Context, tx *db.Tx, s paymentsdb.Session, d paymentsdb.Dispute, o ObservedDispute, actor db.Actor) error {
+	from := map[lifecycle.DisputeState]string{
+		lifecycle.DisputeOpen: ledgerdb.CodeDisputeHold, lifecycle.DisputeWon: placeOf(s, d.Source), lifecycle.DisputeLost: ledgerdb.CodeClearing,
+	}[d.State]
 	state, kind, to := lifecycle.DisputeLost, ledgerdb.KindDispute, ledgerdb.CodeClearing
 	if o.Won {
-		state, kind, to = lifecycle.DisputeWon, ledgerdb.KindDisputeReversal, d.Source
+		state, kind, to = lifecycle.DisputeWon, ledgerdb.KindDisputeReversal, placeOf(s, d.Source)
 	}
-	if _, err := post(ctx, tx, s, actor, "dispute_close:"+d.ID, kind, to, ledgerdb.CodeDisputeHold, d.AmountMinor, ""); err != nil {
+	key := "dispute_close:" + d.ID
+	if d.Closings > 0 {
+		key = fmt.Sprintf("%s:%d", key, d.Closings+1)
+	}
+	if _, err := post(ctx, tx, s, actor, key, kind, to, from, d.AmountMinor, ""); err != nil {
 		return err
 	}
 	if err := paymentsdb.CloseDispute(ctx, tx, d.ID, state); err != nil {

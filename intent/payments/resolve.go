@@ -40,11 +40,10 @@ func Resolve(ctx context.Context, tx *db.Tx, d Decision) (paymentsdb.Session, er
 	case s.Status != lifecycle.PaymentFailedReconcile:
 		return s, refuse(intent.Conflict, "the session is %s; only a payment that could not be credited is resolved", s.Status)
 	}
-	isOurs := s.ReceivedMinor != nil && *s.ReceivedMinor > 0 && s.ReceivedCurrency == s.Currency
-	if !isOurs && d.Resolution != lifecycle.ResolveWriteOff {
+	if !isOurs(s) && d.Resolution != lifecycle.ResolveWriteOff {
 		return s, refuse(intent.Conflict, "the ledger cannot have what was paid; refund it at the payment provider and resolve the session by write_off")
 	}
-	if isOurs && s.SuspenseEntryID == nil { // the credit itself has failed: what came is booked first
+	if isOurs(s) && s.SuspenseEntryID == nil { // the credit itself has failed: what came is booked first
 		entry, err := bookSuspense(ctx, tx, s, d.Actor)
 		if err != nil {
 			return s, err
@@ -59,7 +58,7 @@ func Resolve(ctx context.Context, tx *db.Tx, d Decision) (paymentsdb.Session, er
 	if d.Resolution == lifecycle.ResolveCredit {
 		return resolveByCredit(ctx, tx, s, d)
 	}
-	return resolveInPlace(ctx, tx, s, d, isOurs)
+	return resolveInPlace(ctx, tx, s, d)
 }
 
 // hasFailedRefund reports whether a session was resolved by a refund that failed: its money is in suspense
@@ -108,13 +107,31 @@ func resolveByCredit(ctx context.Context, tx *db.Tx, s paymentsdb.Session, d Dec
 	})
 }
 
+// leftInSuspense returns what of a session is in suspense: not what went back to the payer, nor what the
+// payer's bank has taken by a dispute.
+func leftInSuspense(ctx context.Context, tx *db.Tx, s paymentsdb.Session) (int64, error) {
+	if !isOurs(s) {
+		return 0, nil
+	}
+	disputes, err := paymentsdb.ListDisputes(ctx, tx, s.ID)
+	left := *s.ReceivedMinor - s.RefundedMinor
+	for _, d := range disputes {
+		if d.State != lifecycle.DisputeWon {
+			left -= d.AmountMinor
+		}
+	}
+	return left, err
+}
+
 // resolveInPlace refunds or writes off what is left in suspense.
-func resolveInPlace(ctx context.Context, tx *db.Tx, s paymentsdb.Session, d Decision, isOurs bool) (paymentsdb.Session, error) {
-	left := int64(0)
-	if isOurs {
-		left = *s.ReceivedMinor - s.RefundedMinor
+func resolveInPlace(ctx context.Context, tx *db.Tx, s paymentsdb.Session, d Decision) (paymentsdb.Session, error) {
+	left, err := leftInSuspense(ctx, tx, s)
+	if err != nil {
+		return s, err
 	}
 	switch {
+	case left <= 0 && isOurs(s) && s.RefundedMinor < *s.ReceivedMinor && d.Resolution == lifecycle.ResolveRefund:
+		return s, refuse(intent.Conflict, "nothing is left to refund: the payer's bank has taken it by a dispute; wait until that is decided, or resolve it by write_off")
 	case left > 0 && d.Resolution == lifecycle.ResolveRefund:
 		before, err := paymentsdb.ListRefunds(ctx, tx, s.ID)
 		if err != nil {

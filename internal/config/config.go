@@ -282,6 +282,8 @@ type Retention struct {
 
 	Invitations time.Duration `yaml:"invitations"`
 	Allocations time.Duration `yaml:"allocations"`
+	// PaymentEvents is for what the payment provider told.
+	PaymentEvents time.Duration `yaml:"payment_events"`
 }
 
 // Log is how much is logged and in which form.
@@ -322,7 +324,7 @@ func Default() Config {
 
 		Retention: Retention{
 			Tasks: 90 * day, Findings: 30 * day, Outbox: 7 * day, Events: 30 * day, Actions: 90 * day, Jobs: 400 * day, Webhooks: 30 * day, Notices: 90 * day,
-			Invitations: 90 * day, Allocations: 90 * day,
+			Invitations: 90 * day, Allocations: 90 * day, PaymentEvents: 90 * day,
 		},
 		Webhooks:   Webhooks{Ports: "443", RetryFor: 3 * day},
 		Payment:    defaultPayment(),

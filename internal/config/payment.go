@@ -25,6 +25,8 @@ type Payment struct {
 	MinAmount       int `yaml:"min_amount"`
 	MaxAmount       int `yaml:"max_amount"`
 	SessionsPerHour int `yaml:"sessions_per_hour"`
+	// AccountSessionsPerHour bounds all users of a billing account together.
+	AccountSessionsPerHour int `yaml:"account_sessions_per_hour"`
 }
 
 // Enabled reports whether customers can pay.
@@ -46,7 +48,7 @@ func (p Payment) Hosts(publicURL string) []string {
 }
 
 func defaultPayment() Payment {
-	return Payment{SessionTTLSeconds: 86400, CreditMaxAttempts: 10, MinAmount: 5, MaxAmount: 10000, SessionsPerHour: 20}
+	return Payment{SessionTTLSeconds: 86400, CreditMaxAttempts: 10, MinAmount: 5, MaxAmount: 10000, SessionsPerHour: 20, AccountSessionsPerHour: 60}
 }
 
 func (p Payment) validate(v *validator) {
@@ -55,6 +57,7 @@ func (p Payment) validate(v *validator) {
 	v.between("payment.min_amount", p.MinAmount, 1, 1_000_000)
 	v.between("payment.max_amount", p.MaxAmount, p.MinAmount, 10_000_000)
 	v.between("payment.sessions_per_hour", p.SessionsPerHour, 1, 1000)
+	v.between("payment.account_sessions_per_hour", p.AccountSessionsPerHour, 1, 10_000)
 	for _, host := range splitList(p.RedirectHosts) {
 		if u, err := url.Parse("https://" + host); err != nil || u.Host != host || u.Hostname() == "" {
 			v.add("payment.redirect_hosts", "must be hosts separated by commas, such as portal.example.com, without https:// and without a path")

@@ -118,6 +118,8 @@ func settings(c *Config) *pflag.FlagSet {
 		"how long invitations to projects stay after they ended; one that a member accepted stays with the member")
 	fs.DurationVar(&c.Retention.Allocations, "retention-allocations", c.Retention.Allocations,
 		"how long customers can read an allocation after it ended; at least 90 days. Then its name, tags, keys and texts are deleted")
+	fs.DurationVar(&c.Retention.PaymentEvents, "retention-payment-events", c.Retention.PaymentEvents,
+		"how long events of the payment provider stay; at least 31 days, for it lists them for 30")
 
 	str(&c.Webhooks.Ports, "webhooks-ports", "ports that webhooks of tenants may use, separated by commas")
 	str(&c.Webhooks.RefusedNetworks, "webhooks-refused-networks", "public networks that webhooks of tenants may not use, separated by commas: your own")
@@ -140,6 +142,7 @@ func settings(c *Config) *pflag.FlagSet {
 	num(&c.Payment.MinAmount, "payment-min-amount", "least amount of a payment, in whole units of its currency")
 	num(&c.Payment.MaxAmount, "payment-max-amount", "largest amount of a payment, in whole units of its currency")
 	num(&c.Payment.SessionsPerHour, "payment-sessions-per-hour", "how many payments a user may ask for in an hour")
+	num(&c.Payment.AccountSessionsPerHour, "payment-account-sessions-per-hour", "how many payments all users of a billing account may ask for in an hour")
 
 	str(&c.Log.Level, "log-level", "debug, info, warn or error")
 	str(&c.Log.Format, "log-format", "json or text")

@@ -234,7 +234,8 @@ func (r Retention) validate(v *validator) {
 			v.add("retention."+name, "must lie between 1h and 876000h")
 		}
 	}
-	v.within("retention.allocations", r.Allocations, 90*day, 100*365*day) // customers are promised 90 days
+	v.within("retention.payment_events", r.PaymentEvents, 31*day, 100*365*day) // one that is listed again would be taken for a new one
+	v.within("retention.allocations", r.Allocations, 90*day, 100*365*day)      // customers are promised 90 days
 }
 
 func (r Relay) validate(v *validator) {

@@ -35,11 +35,29 @@ func eventTypes() []string {
 	}
 }
 
-// scan reads a list from a place on, newest first, and calls take for each item. It returns the place
-// where the next call goes on.
-func scan[T any](ctx context.Context, p paymentsdb.Place, overlap time.Duration, id func(T) string,
-	list func(context.Context, providers.PaymentQuery) (providers.PaymentPage[T], error), take func(T) error,
-) (paymentsdb.Place, error) {
+// placeReserve is what a part of a pass leaves of its time: the place is stored in it.
+const placeReserve = time.Minute
+
+// listing is a list of the payment provider that is read in parts.
+type listing[T any] struct {
+	overlap time.Duration
+	id      func(T) string
+	read    func(context.Context, providers.PaymentQuery) (providers.PaymentPage[T], error)
+	take    func(T) error
+	store   func(context.Context, paymentsdb.Place) error
+}
+
+// scan reads a list from a place on, newest first, and takes each item. The place is stored after each
+// page, and when it stops: at the end of the list, after some pages, shortly before the deadline of ctx,
+// or at an item that fails. The next call goes on there. It returns the place.
+func (l listing[T]) scan(ctx context.Context, p paymentsdb.Place) (paymentsdb.Place, error) {
+	p, err := l.readOn(ctx, p)
+	kept, cancel := context.WithTimeout(context.WithoutCancel(ctx), placeReserve/2) // also when the time of the pass is over
+	defer cancel()
+	return p, errors.Join(err, l.store(kept, p))
+}
+
+func (l listing[T]) readOn(ctx context.Context, p paymentsdb.Place) (paymentsdb.Place, error) {
 	if p.Until == nil {
 		p.Until, p.Page = ptr(time.Now()), ""
 	}
@@ -48,21 +66,36 @@ func scan[T any](ctx context.Context, p paymentsdb.Place, overlap time.Duration,
 		if p.From.Unix() > 0 {
 			q.From = p.From
 		}
-		page, err := list(ctx, q)
+		page, err := l.read(ctx, q)
+		if providers.KindOf(err) == providers.KindNotFound && p.Page != "" { // the item where it stopped is gone
+			return paymentsdb.Place{From: p.From}, err
+		}
 		if err != nil {
 			return p, err
 		}
 		for _, item := range page.Items {
-			if err := take(item); err != nil {
+			if isShort(ctx) {
+				return p, nil
+			}
+			if err := l.take(item); err != nil {
 				return p, err
 			}
-			p.Page = id(item)
+			p.Page = l.id(item)
 		}
 		if !page.More || len(page.Items) == 0 {
-			return paymentsdb.Place{From: p.Until.Add(-overlap)}, nil
+			return paymentsdb.Place{From: p.Until.Add(-l.overlap)}, nil
+		}
+		if err := l.store(ctx, p); err != nil {
+			return p, err
 		}
 	}
 	return p, nil
+}
+
+// isShort reports whether little is left of the time of a pass.
+func isShort(ctx context.Context) bool {
+	until, has := ctx.Deadline()
+	return has && time.Until(until) < placeReserve
 }
 
 // ListEvents stores the events that no webhook was accepted for. It returns how many were new.
@@ -76,20 +109,24 @@ func (y *Syncer) ListEvents(ctx context.Context) (int, error) {
 		place.From = oldest
 	}
 	stored := 0
-	list := func(ctx context.Context, q providers.PaymentQuery) (providers.PaymentPage[providers.PaymentEvent], error) {
-		return client.Events(ctx, providers.EventQuery{PaymentQuery: q, Types: eventTypes(), Undelivered: true})
+	events := listing[providers.PaymentEvent]{
+		overlap: eventOverlap, id: func(e providers.PaymentEvent) string { return e.ID },
+		read: func(ctx context.Context, q providers.PaymentQuery) (providers.PaymentPage[providers.PaymentEvent], error) {
+			return client.Events(ctx, providers.EventQuery{PaymentQuery: q, Types: eventTypes(), Undelivered: true})
+		},
+		take: func(e providers.PaymentEvent) error {
+			isNew, err := y.storeListed(ctx, e)
+			if isNew {
+				stored++
+			}
+			return err
+		},
+		store: func(ctx context.Context, p paymentsdb.Place) error {
+			return paymentsdb.StoreEventsPlace(ctx, y.Store, p)
+		},
 	}
-	place, failed := scan(ctx, place, eventOverlap, func(e providers.PaymentEvent) string { return e.ID }, list, func(e providers.PaymentEvent) error {
-		isNew, err := y.storeListed(ctx, e)
-		if isNew {
-			stored++
-		}
-		return err
-	})
-	if providers.KindOf(failed) == providers.KindNotFound { // the page where it stopped is too old
-		place.Page, place.Until = "", nil
-	}
-	return stored, errors.Join(failed, paymentsdb.StoreEventsPlace(ctx, y.Store, place))
+	_, err = events.scan(ctx, place)
+	return stored, err
 }
 
 func (y *Syncer) storeListed(ctx context.Context, e providers.PaymentEvent) (isNew bool, err error) {
@@ -119,15 +156,18 @@ func (y *Syncer) CompareSessions(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	compared := 0
-	place := paymentsdb.Place{From: control.SessionsFrom, Until: control.SessionsUntil, Page: control.SessionsPage}
-	place, failed := scan(ctx, place, sessionOverlap, func(p providers.PaymentSession) string { return p.ID }, client.Sessions, func(p providers.PaymentSession) error {
-		compared++
-		return y.comparePage(ctx, client, control.Installation, p)
-	})
-	if providers.KindOf(failed) == providers.KindNotFound {
-		place.Page, place.Until = "", nil
+	sessions := listing[providers.PaymentSession]{
+		overlap: sessionOverlap, id: func(p providers.PaymentSession) string { return p.ID }, read: client.Sessions,
+		take: func(p providers.PaymentSession) error {
+			compared++
+			return y.comparePage(ctx, client, control.Installation, p)
+		},
+		store: func(ctx context.Context, p paymentsdb.Place) error {
+			return paymentsdb.StoreSessionsPlace(ctx, y.Store, p)
+		},
 	}
-	return compared, errors.Join(failed, paymentsdb.StoreSessionsPlace(ctx, y.Store, place))
+	_, err = sessions.scan(ctx, paymentsdb.Place{From: control.SessionsFrom, Until: control.SessionsUntil, Page: control.SessionsPage})
+	return compared, err
 }
 
 func (y *Syncer) comparePage(ctx context.Context, client providers.Payments, installation string, page providers.PaymentSession) error {
@@ -173,22 +213,15 @@ func (y *Syncer) CompareTotals(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	place := paymentsdb.Place{From: control.MovementsFrom, Until: control.MovementsUntil, Page: control.MovementsPage}
-	place, failed := scan(ctx, place, moveOverlap, func(m providers.PaymentMovement) string { return m.ID }, client.Movements, func(m providers.PaymentMovement) error {
-		if isOutside(m.Category) {
-			return nil
-		}
-		if err := y.followMovement(ctx, client, m); err != nil {
-			return err
-		}
-		return paymentsdb.StoreMovement(ctx, y.Store, paymentsdb.Movement{
-			ID: m.ID, Category: m.Category, Source: m.Source, AmountMinor: m.Amount, FeeMinor: m.Fee, Currency: m.Currency, MovedAt: m.Created,
-		})
-	})
-	if providers.KindOf(failed) == providers.KindNotFound {
-		place.Page, place.Until = "", nil
+	movements := listing[providers.PaymentMovement]{
+		overlap: moveOverlap, id: func(m providers.PaymentMovement) string { return m.ID }, read: client.Movements,
+		take: func(m providers.PaymentMovement) error { return y.storeMovement(ctx, client, m) },
+		store: func(ctx context.Context, p paymentsdb.Place) error {
+			return paymentsdb.StoreMovementsPlace(ctx, y.Store, p)
+		},
 	}
-	if err := errors.Join(failed, paymentsdb.StoreMovementsPlace(ctx, y.Store, place)); err != nil || place.Until != nil {
+	place, err := movements.scan(ctx, paymentsdb.Place{From: control.MovementsFrom, Until: control.MovementsUntil, Page: control.MovementsPage})
+	if err != nil || place.Until != nil {
 		return err
 	}
 	totals, err := paymentsdb.ReadTotals(ctx, y.Store)
@@ -202,41 +235,67 @@ func (y *Syncer) CompareTotals(ctx context.Context) error {
 	return errors.Join(append(problems, paymentsdb.StoreTotalsTime(ctx, y.Store))...)
 }
 
+func (y *Syncer) storeMovement(ctx context.Context, client providers.Payments, m providers.PaymentMovement) error {
+	if isOutside(m.Category) {
+		return nil
+	}
+	payment, err := y.followMovement(ctx, client, m)
+	if err != nil {
+		return err
+	}
+	return paymentsdb.StoreMovement(ctx, y.Store, paymentsdb.Movement{
+		ID: m.ID, Category: m.Category, Source: m.Source, AmountMinor: m.Amount, FeeMinor: m.Fee, Currency: m.Currency, MovedAt: m.Created,
+		PaymentIntentID: payment, IsConverted: m.Converted,
+	})
+}
+
 // followMovement follows the refund or dispute that has moved money: an event of it may never have been
-// made. What is not ours, or is not booked yet, is left to the totals.
-func (y *Syncer) followMovement(ctx context.Context, client providers.Payments, m providers.PaymentMovement) error {
+// made. It returns the payment that it is of, "" for other movements.
+func (y *Syncer) followMovement(ctx context.Context, client providers.Payments, m providers.PaymentMovement) (string, error) {
 	switch {
 	case strings.HasPrefix(m.Category, "refund") || strings.HasPrefix(m.Category, "payment_refund"):
 		r, err := client.Refund(ctx, m.Source)
-		if err != nil {
-			return ignoreAbsent(err)
-		}
-		s, err := paymentsdb.FindByPayment(ctx, y.Store, r.PaymentID)
-		if err != nil {
-			return ignoreAbsent(err)
-		}
-		return y.followRefund(ctx, s.ID, observedRefund(r))
+		return r.PaymentID, y.followOf(ctx, m, paymentsdb.DifferenceRefund, r.PaymentID, err, func(sessionID string) error {
+			return y.followRefund(ctx, sessionID, observedRefund(r))
+		})
 	case strings.HasPrefix(m.Category, "dispute"):
 		d, err := client.Dispute(ctx, m.Source)
-		if err != nil {
-			return ignoreAbsent(err)
-		}
-		s, err := paymentsdb.FindByPayment(ctx, y.Store, d.PaymentID)
-		if err != nil {
-			return ignoreAbsent(err)
-		}
-		_, err = y.followDispute(ctx, s.ID, d)
-		return err
+		return d.PaymentID, y.followOf(ctx, m, paymentsdb.DifferenceDispute, d.PaymentID, err, func(sessionID string) error {
+			_, err := y.followDispute(ctx, sessionID, d)
+			return err
+		})
 	}
-	return nil
+	return "", nil
 }
 
-// ignoreAbsent drops the error of something that is not there.
-func ignoreAbsent(err error) error {
-	if isAbsent(err) || errors.Is(err, db.ErrNotFound) {
+// absentFor is how long the session of a refund or dispute may be missing: its row may not be committed yet.
+// Movements are read again for a day.
+const absentFor = time.Hour
+
+// followOf follows an object that has moved money, and was read with the error given. Operators are told of
+// one that nobody knows: without its session it is booked nowhere.
+func (y *Syncer) followOf(ctx context.Context, m providers.PaymentMovement, kind, paymentID string, readErr error, follow func(sessionID string) error) error {
+	why := fmt.Sprintf("the payment provider has no %s %s", kind, m.Source)
+	if readErr == nil {
+		s, err := paymentsdb.FindByPayment(ctx, y.Store, paymentID)
+		if err == nil {
+			return errors.Join(follow(s.ID), paymentsdb.DropDifference(ctx, y.Store, kind, m.ID))
+		}
+		if !errors.Is(err, db.ErrNotFound) {
+			return err
+		}
+		if isForeign, err := paymentsdb.IsForeign(ctx, y.Store, paymentID); err != nil || isForeign {
+			return err
+		}
+		why = fmt.Sprintf("no payment session has payment %s of %s %s", paymentID, kind, m.Source)
+	} else if !isAbsent(readErr) {
+		return readErr
+	}
+	if time.Since(m.Created) < absentFor {
 		return nil
 	}
-	return err
+	return paymentsdb.PutDifference(ctx, y.Store, kind, m.ID, fmt.Sprintf(
+		"movement %s of %d minor units of %s is booked nowhere: %s; find out whose it is, book it by an adjustment, and acknowledge this", m.ID, m.Amount, m.Currency, why), m.Amount)
 }
 
 // isOutside reports whether a movement is between the account at the payment provider and its bank, or
@@ -255,9 +314,13 @@ func (y *Syncer) compareTotal(ctx context.Context, t paymentsdb.Total) error {
 	if differs == 0 {
 		return paymentsdb.DropDifference(ctx, y.Store, paymentsdb.DifferenceTotal, t.Currency)
 	}
-	return paymentsdb.PutDifference(ctx, y.Store, paymentsdb.DifferenceTotal, t.Currency, fmt.Sprintf(
-		"the payment provider has %d minor units of %s, of which %d are not ours, and the ledger says %d: a difference of %d",
-		t.MovedMinor, t.Currency, t.ForeignMinor, t.BookedMinor, differs), differs)
+	why := fmt.Sprintf("the payment provider has %d minor units of %s, of which %d are not ours, and the ledger says %d: a difference of %d",
+		t.MovedMinor, t.Currency, t.ForeignMinor, t.BookedMinor, differs)
+	if t.Converted > 0 { // an amount would be told again each night
+		why, differs = fmt.Sprintf("the total of %s cannot be compared: the payment provider has converted %d payments, refunds or disputes into the currency in which it settles; let it settle in the currencies of the billing accounts. Sessions are compared one by one all the same",
+			t.Currency, t.Converted), 0
+	}
+	return paymentsdb.PutDifference(ctx, y.Store, paymentsdb.DifferenceTotal, t.Currency, why, differs)
 }
 
 // How often the lists are read.

@@ -155,10 +155,41 @@ func (y *Syncer) expire(ctx context.Context, s paymentsdb.Session, code, why str
 	return s, err
 }
 
-// syncDispute reads what became of an open dispute. One that cannot be read does not stay before the
-// others.
+const (
+	// offGrace is how long after its end a page is waited for while payments are off: they may be turned on
+	// again, and a page that was paid be found.
+	offGrace = 24 * time.Hour
+	offWhy   = "Payments were turned off before it was known to be paid. If it was paid it is credited when they are on again."
+	// offProblem is what operators read of what is left.
+	offProblem = "payments are off, and sessions, refunds, disputes or events wait for the payment provider: set payment.stripe_key_ref again until none of them does, or settle them at the payment provider"
+)
+
+// EndWhileOff does what can be done without the payment provider while payments are off: a session whose
+// page closed a day ago ends. It stores why nothing else goes on, which operators are told of when
+// something waits.
+func (y *Syncer) EndWhileOff(ctx context.Context) error {
+	now, err := y.Store.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	if own := time.Now(); own.Before(now) {
+		now = own
+	}
+	left, err := paymentsdb.ListLeft(ctx, y.Store, now.Add(-offGrace), batch)
+	if err != nil {
+		return err
+	}
+	_, err = y.each(ctx, left, func(ctx context.Context, id string) error {
+		_, err := y.expire(ctx, paymentsdb.Session{ID: id}, lifecycle.PaymentOff, offWhy)
+		return err
+	})
+	return errors.Join(err, paymentsdb.StorePass(ctx, y.Store, offProblem))
+}
+
+// syncDispute reads what became of a dispute. One that cannot be read does not stay before the others.
 func (y *Syncer) syncDispute(ctx context.Context, id string) error {
-	return errors.Join(y.readDispute(ctx, id), paymentsdb.PostponeDispute(ctx, y.Store, id))
+	err := y.readDispute(ctx, id)
+	return errors.Join(err, paymentsdb.PostponeDispute(ctx, y.Store, id, err != nil))
 }
 
 func (y *Syncer) readDispute(ctx context.Context, id string) error {

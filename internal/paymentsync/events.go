@@ -169,7 +169,7 @@ func (y *Syncer) sessionOf(ctx context.Context, installation string, page provid
 	if page.Installation != installation {
 		return paymentsdb.Session{}, outcome{state: paymentsdb.EventForeign}, paymentsdb.PutForeign(ctx, y.Store, paymentsdb.Foreign{
 			ID: page.ID, Installation: page.Installation, Reference: page.Reference, AmountMinor: page.Amount, Currency: page.Currency, Paid: page.Paid,
-			CreatedAt: page.Created,
+			CreatedAt: page.Created, PaymentIntentID: page.PaymentID,
 		})
 	}
 	s, err := paymentsdb.FindByPage(ctx, y.Store, page.ID)

@@ -3,6 +3,8 @@ package paymentsync
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/slipway-cloud/slipway/db"
@@ -72,11 +74,9 @@ func (y *Syncer) sendRefund(ctx context.Context, r paymentsdb.Refund) error {
 		}
 		return y.followRefund(ctx, s.ID, observedRefund(made))
 	}
-	if r.Attempts > 0 { // the outcome of the first try may be unknown, and its key too old
-		found, err := y.findRefund(ctx, client, s, r)
-		if err != nil || found {
-			return err
-		}
+	// Whatever was tried before, by this process or by one whose rows a restored backup has lost: the key may be too old to tell.
+	if isDecided, err := y.followRefundsOf(ctx, client, s, r); err != nil || isDecided {
+		return err
 	}
 	made, err := client.CreateRefund(ctx, providers.RefundCreate{Key: r.ID, PaymentID: *s.StripePaymentIntentID, Reference: r.ID, Amount: r.AmountMinor})
 	var refused *providers.Error
@@ -89,25 +89,47 @@ func (y *Syncer) sendRefund(ctx context.Context, r paymentsdb.Refund) error {
 	return err
 }
 
-// findRefund books a refund that the provider has although no answer said so.
-func (y *Syncer) findRefund(ctx context.Context, client providers.Payments, s paymentsdb.Session, r paymentsdb.Refund) (bool, error) {
-	refunds, err := readRefunds(ctx, client, s)
+// followRefundsOf books what the provider has of the refunds of a session, before one of them is sent. It
+// returns true when there is nothing to send: the refund was made although no answer said so, or there is
+// another one that was not known here and may be of the same money. That is left to an operator.
+func (y *Syncer) followRefundsOf(ctx context.Context, client providers.Payments, s paymentsdb.Session, r paymentsdb.Refund) (bool, error) {
+	found, err := readRefunds(ctx, client, s)
 	if err != nil {
 		return false, err
 	}
-	for _, o := range refunds {
-		if o.Reference == r.ID {
-			return true, y.followRefund(ctx, s.ID, o)
+	known, err := paymentsdb.ListRefunds(ctx, y.Store, s.ID)
+	if err != nil {
+		return false, err
+	}
+	isMade, unknown := false, ""
+	for _, o := range found {
+		isMade = isMade || o.Reference == r.ID
+		isKnown := slices.ContainsFunc(known, func(k paymentsdb.Refund) bool { return payments.IsRefund(k, o) })
+		if !isKnown && !o.Failed {
+			unknown = fmt.Sprintf("refund %s over %d minor units of %s was made at the payment provider and was not known here", o.ID, o.AmountMinor, o.Currency)
 		}
 	}
-	return false, nil
+	// In one transaction: once an unknown one is booked it is known, and the next try would send this one.
+	return isMade || unknown != "", y.Store.Tx(ctx, func(tx *db.Tx) error {
+		for _, o := range found {
+			if _, err := payments.FollowRefund(ctx, tx, s.ID, o, payments.Actor); err != nil {
+				return err
+			}
+		}
+		if isMade || unknown == "" {
+			return nil
+		}
+		return payments.RejectRefund(ctx, tx, r.ID, "not sent: "+unknown+"; it is booked now. Ask again if another one is to be made", payments.Actor)
+	})
 }
 
 func (y *Syncer) rejectRefund(ctx context.Context, client providers.Payments, s paymentsdb.Session, r paymentsdb.Refund, why string) error {
-	if found, err := y.findRefund(ctx, client, s, r); err != nil || found {
+	if isDecided, err := y.followRefundsOf(ctx, client, s, r); err != nil || isDecided {
 		return err
 	}
-	return y.Store.Tx(ctx, func(tx *db.Tx) error { return payments.RejectRefund(ctx, tx, r.ID, why, payments.Actor) })
+	return y.Store.Tx(ctx, func(tx *db.Tx) error {
+		return payments.RejectRefund(ctx, tx, r.ID, "the payment provider refuses it: "+db.ClipText(why, 400), payments.Actor)
+	})
 }
 
 func (y *Syncer) followRefund(ctx context.Context, sessionID string, o payments.ObservedRefund) error {

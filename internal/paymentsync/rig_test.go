@@ -77,7 +77,7 @@ func openRig(t *testing.T, m must, store *db.Store, owner *pgx.Conn) *rig {
 	r.sync = &paymentsync.Syncer{
 		Store: store, Connect: func(context.Context) (providers.Payments, error) { return client, nil }, Log: slog.New(slog.DiscardHandler),
 		Policy: payments.Policy{
-			Enabled: true, SessionTTL: 24 * time.Hour, CreditMaxAttempts: 3, MinAmount: 5, MaxAmount: 10000, SessionsPerHour: 10, RedirectHosts: []string{host},
+			Enabled: true, SessionTTL: 24 * time.Hour, CreditMaxAttempts: 3, MinAmount: 5, MaxAmount: 10000, SessionsPerHour: 10, AccountSessionsPerHour: 12, RedirectHosts: []string{host},
 		},
 	}
 	return r
@@ -232,6 +232,18 @@ func (r *rig) compare() []paymentsdb.Difference {
 	found, err := paymentsdb.ListDifferences(r.ctx, r.store, "", "", 100)
 	require.NoError(r, err)
 	return found
+}
+
+// page returns a page of an installation that is paid, and that no session of ours has.
+func (r *rig) page(key, installation string) string {
+	r.Helper()
+	made, err := r.client.CreateSession(r.ctx, providers.SessionCreate{
+		Key: key, Reference: "pay_" + key, Installation: installation, Amount: 900, Currency: "USD", Product: "x", SuccessURL: "https://" + host + "/",
+		CancelURL: "https://" + host + "/", Expires: time.Now().Add(time.Hour),
+	})
+	require.NoError(r, err)
+	require.NoError(r, r.sim.Pay(made.ID))
+	return made.ID
 }
 
 // topups counts the credits of a session in the ledger.

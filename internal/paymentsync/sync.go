@@ -26,6 +26,9 @@ type Syncer struct {
 	Connect func(context.Context) (providers.Payments, error)
 	Policy  payments.Policy
 	Log     *slog.Logger
+	// MayAsk bounds what those who wait for the payments of a billing account have the payment provider
+	// asked for; nil bounds nothing. The passes ask all the same.
+	MayAsk func(accountID string) bool
 }
 
 const (
@@ -41,12 +44,16 @@ const (
 // tries again, with the same key towards the provider.
 func (y *Syncer) CreateCheckout(ctx context.Context, r payments.Request) (paymentsdb.Session, error) {
 	var s paymentsdb.Session
+	isNew := false
 	err := y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
-		s, _, err = payments.Begin(ctx, tx, y.Policy, r)
+		s, isNew, err = payments.Begin(ctx, tx, y.Policy, r)
 		return err
 	})
 	if err != nil || s.Status != lifecycle.PaymentInitiated || s.StripeCheckoutSessionID != nil {
 		return s, err
+	}
+	if !isNew && !y.mayAsk(s.BillingAccountID) { // new ones are bounded by the hour
+		return s, &intent.Refusal{Kind: intent.RateLimited, Detail: "too much was asked for at once for this billing account; send the same request with the same key again in some seconds"}
 	}
 	client, err := y.Connect(ctx)
 	if err != nil {
@@ -291,14 +298,19 @@ func observedRefund(r providers.PaymentRefund) payments.ObservedRefund {
 	}
 }
 
+func (y *Syncer) mayAsk(accountID string) bool { return y.MayAsk == nil || y.MayAsk(accountID) }
+
 // Show returns a session for somebody who waits for it: it is compared with the payment provider first
-// when that may change it, every few seconds at most. What the provider does not answer is logged, and
-// the session is returned as it is stored.
+// when that may change it, every few seconds at most, and within what its billing account may ask for.
+// What the provider does not answer is logged, and the session is returned as it is stored.
 func (y *Syncer) Show(ctx context.Context, id string) (paymentsdb.Session, error) {
 	s, err := paymentsdb.Get(ctx, y.Store, id)
 	isOpen := s.Status == lifecycle.PaymentInitiated || s.Status == lifecycle.PaymentCheckoutCompleted
 	if err != nil || !isOpen || s.StripeCheckoutSessionID == nil || !y.Policy.Enabled {
 		return s, err
+	}
+	if isFresh := s.LookedAt != nil && time.Since(*s.LookedAt) < lookEvery; isFresh || !y.mayAsk(s.BillingAccountID) {
+		return s, nil
 	}
 	if due, err := paymentsdb.TakeLook(ctx, y.Store, id, lookEvery); err != nil || !due {
 		return s, err

@@ -94,10 +94,21 @@ func TestCheckout_Refusals(t *testing.T) {
 	}
 	_, err := r.sync.CreateCheckout(t.Context(), r.request("eleventh"))
 	require.Equal(t, intent.RateLimited, intent.AsRefusal(err).Kind)
+	colleague := r.request("11")
+	colleague.Actor.ID = "oidc:colleague"
+	for _, key := range []string{"11", "12"} {
+		colleague.Key = key
+		_, err = r.sync.CreateCheckout(t.Context(), colleague)
+		require.NoError(t, err)
+	}
+	colleague.Key = "13"
+	_, err = r.sync.CreateCheckout(t.Context(), colleague)
+	require.Equal(t, intent.RateLimited, intent.AsRefusal(err).Kind, "many users of an account are no way around its limit")
+	require.Contains(t, err.Error(), "12 payments were asked for within an hour for this billing account")
 	r.sync.Policy.Enabled = false
 	_, err = r.sync.CreateCheckout(t.Context(), r.request("off"))
 	require.Contains(t, err.Error(), "payments are off")
-	require.Equal(t, int64(10), r.count("SELECT count(*) FROM payment_sessions"))
+	require.Equal(t, int64(12), r.count("SELECT count(*) FROM payment_sessions"))
 }
 
 // TestCheckout_LostAnswers: whatever becomes of the answer, the same request leads to one page.
@@ -394,25 +405,6 @@ func TestResolve_UnpaidSession(t *testing.T) {
 	require.Equal(t, lifecycle.PaymentCredited, s.Status, "a stuck session that is paid")
 }
 
-// TestShow_CreditsForWhoWaits: the page on which the payer lands credits by itself, and asks Stripe
-// every few seconds at most.
-func TestShow_CreditsForWhoWaits(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	s := r.open("k")
-	for range 5 {
-		shown, err := r.sync.Show(t.Context(), s.ID)
-		require.NoError(t, err)
-		require.Equal(t, lifecycle.PaymentInitiated, shown.Status)
-	}
-	require.Equal(t, 1, r.sim.Counters().Requests["get_session"]+r.sim.Counters().Requests["read_session"])
-	require.NoError(t, r.sim.Pay(*s.StripeCheckoutSessionID))
-	r.alter("UPDATE payment_sessions SET looked_at = NULL")
-	shown, err := r.sync.Show(t.Context(), s.ID)
-	require.NoError(t, err)
-	require.Equal(t, lifecycle.PaymentCredited, shown.Status)
-}
-
 // TestLists_FindWhatNoWebhookTold: with all webhooks dropped the list of events has them, and what is
 // in no list either is found by comparing the sessions.
 func TestLists_FindWhatNoWebhookTold(t *testing.T) {
@@ -448,16 +440,7 @@ func TestCompare_ReportsWhatDiffers(t *testing.T) {
 	r.credited("k")
 	control, err := paymentsdb.ReadControl(t.Context(), r.store)
 	require.NoError(t, err)
-	page := func(key, installation string) string {
-		made, err := r.client.CreateSession(t.Context(), providers.SessionCreate{
-			Key: key, Reference: "pay_" + key, Installation: installation, Amount: 900, Currency: "USD", Product: "x", SuccessURL: "https://" + host + "/",
-			CancelURL: "https://" + host + "/", Expires: time.Now().Add(time.Hour),
-		})
-		require.NoError(t, err)
-		require.NoError(t, r.sim.Pay(made.ID))
-		return made.ID
-	}
-	foreign := page("theirs", "another-installation")
+	foreign := r.page("theirs", "another-installation")
 	require.NoError(t, r.deliver(r.eventsOf("checkout.session.completed")...))
 	require.Empty(t, r.compare(), "what is not ours is in no total")
 	others, err := paymentsdb.ListForeign(t.Context(), r.store, "", 10)
@@ -465,7 +448,7 @@ func TestCompare_ReportsWhatDiffers(t *testing.T) {
 	require.Len(t, others, 1)
 	require.Equal(t, foreign, others[0].ID)
 
-	lost := page("lost", control.Installation)
+	lost := r.page("lost", control.Installation)
 	found := r.compare()
 	require.Len(t, found, 2, "the page, and the total that lacks it")
 	require.Equal(t, lost, found[0].Subject)
@@ -480,7 +463,7 @@ func TestCompare_ReportsWhatDiffers(t *testing.T) {
 	}))
 	r.compare()
 	require.Equal(t, int64(1), r.count(raised))
-	page("lost2", control.Installation)
+	r.page("lost2", control.Installation)
 	r.compare()
 	r.compare()
 	require.Equal(t, int64(3), r.count(raised), "another amount is told again")

@@ -164,7 +164,7 @@ func (c *client) Movements(ctx context.Context, q providers.PaymentQuery) (provi
 		}
 		out := providers.PaymentMovement{
 			ID: found.ID, Kind: string(found.Type), Category: string(found.ReportingCategory), Amount: found.Amount, Fee: found.Fee,
-			Currency: upper(found.Currency), Created: unix(found.Created),
+			Currency: upper(found.Currency), Converted: found.ExchangeRate != 0, Created: unix(found.Created),
 		}
 		if found.Source != nil {
 			out.Source = found.Source.ID

@@ -64,18 +64,17 @@ func (w *world) decommissionByKeyboard(t *testing.T, p *browser.Page, host strin
 	requireNarrow(t, p)
 	p.PressOn("button", start)
 	p.Find("dialog", "...")
-	require.Equal(t, "Reason (required)", p.Focused().Name, "a dialog begins at its first field")
+	p.AwaitFocus("textbox", "Reason (required)") // a dialog begins at its first field
 	requireNarrow(t, p)
 	p.Press(kb.Escape)
 	p.Await("no dialog", time.Minute, func() bool { return !p.Has("dialog", "...") })
-	require.Equal(t, start, p.Focused().Name, "the focus is not where it was before the dialog")
+	p.AwaitFocus("button", start) // where it was before the dialog
 	p.Press(kb.Enter)
-	p.Find("dialog", "...")
+	p.AwaitFocus("textbox", "Reason (required)")
 	p.Press("end of life")
 	p.Type("Type "+host+" to confirm", host)
 	p.PressOn("button", start)
-	p.Find("textbox", "API token")
-	require.Equal(t, "API token", p.Focused().Name, "the second sign-in begins at its field")
+	p.AwaitFocus("textbox", "API token") // the second sign-in begins at its field
 	p.Press(w.token)
 	requireNarrow(t, p)
 	p.PressOn("button", "Confirm")

@@ -43,7 +43,7 @@ func TestPortal_TopsUpAndDecides(t *testing.T) {
 }
 
 // decide has another amount paid than was asked for, finds the payment in the list of stuck ones, and
-// credits it after a second sign-in.
+// credits it after a second sign-in and a refund that fails.
 func (w *world) decide(t *testing.T, p *browser.Page) {
 	t.Helper()
 	made := w.topUp(t, 3000)
@@ -60,12 +60,18 @@ func (w *world) decide(t *testing.T, p *browser.Page) {
 	p.Picture("payments-stuck")
 	openPage(p, "/portal/payments/"+id)
 	p.Click("button", "Decide")
-	p.Choose("Decision", "Credit")
-	p.Fill("Reason (required)", "the payer meant it")
+	p.Choose("Decision", "Refund")
+	p.Fill("Reason (required)", "too much came")
 	p.Allow(403, "/api/v1/admin/payments/sessions/"+id+"/resolve")
 	p.Click("button", "Decide")
 	p.Fill("API token", w.token)
 	p.Click("button", "Confirm")
+	p.AwaitText("refund: too much came")
+	p.AwaitText("refuses it") // Stripe has less than it said, so that it is decided about again
+	p.Click("button", "Decide")
+	p.Choose("Decision", "Credit")
+	p.Fill("Reason (required)", "the payer meant it")
+	p.Click("button", "Decide")
 	p.AwaitText("The decision is carried out.")
 	p.AwaitText("credit: the payer meant it")
 	p.Picture("payment")

@@ -36,7 +36,7 @@ func Open(t testing.TB, store *db.Store, hosts ...string) (*stripesim.Server, *p
 	return account, &paymentsync.Syncer{
 		Store: store, Connect: func(context.Context) (providers.Payments, error) { return client, nil }, Log: slog.New(slog.DiscardHandler),
 		Policy: payments.Policy{
-			Enabled: true, SessionTTL: 24 * time.Hour, CreditMaxAttempts: 3, MinAmount: 5, MaxAmount: 10000, SessionsPerHour: 50, RedirectHosts: hosts,
+			Enabled: true, SessionTTL: 24 * time.Hour, CreditMaxAttempts: 3, MinAmount: 5, MaxAmount: 10000, SessionsPerHour: 50, AccountSessionsPerHour: 100, RedirectHosts: hosts,
 		},
 	}
 }

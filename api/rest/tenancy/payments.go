@@ -36,7 +36,7 @@ type PaymentSession struct {
 	CreditedAt       *time.Time              `json:"credited_at,omitempty"`
 	LedgerEntryID    *int64                  `json:"ledger_entry_id,omitempty" doc:"The transaction that credited it"`
 	StripeCheckoutID string                  `json:"stripe_checkout_session_id,omitempty"`
-	FailureCode      string                  `json:"failure_code,omitempty" doc:"create_failed, other_mode, payment_mismatch or credit_failed"`
+	FailureCode      string                  `json:"failure_code,omitempty" doc:"create_failed, other_mode, payments_off, payment_mismatch or credit_failed"`
 	FailureMessage   string                  `json:"failure_message,omitempty"`
 	Resolution       lifecycle.Resolution    `json:"resolution,omitempty" enum:"credit,refund,write_off" doc:"What an operator decided of a payment that could not be credited"`
 	ResolutionReason string                  `json:"resolution_reason,omitempty"`

@@ -80,19 +80,21 @@ func (q *Queries) DropDifference(ctx context.Context, arg DropDifferenceParams) 
 }
 
 const insertMovement = `-- name: InsertMovement :execrows
-INSERT INTO payment_movements (id, category, source, amount_minor, fee_minor, currency, moved_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO payment_movements (id, category, source, amount_minor, fee_minor, currency, moved_at, payment_intent_id, is_converted)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT (id) DO NOTHING
 `
 
 type InsertMovementParams struct {
-	ID          string
-	Category    string
-	Source      string
-	AmountMinor int64
-	FeeMinor    int64
-	Currency    string
-	MovedAt     time.Time
+	ID              string
+	Category        string
+	Source          string
+	AmountMinor     int64
+	FeeMinor        int64
+	Currency        string
+	MovedAt         time.Time
+	PaymentIntentID string
+	IsConverted     bool
 }
 
 func (q *Queries) InsertMovement(ctx context.Context, arg InsertMovementParams) (int64, error) {
@@ -104,11 +106,24 @@ func (q *Queries) InsertMovement(ctx context.Context, arg InsertMovementParams) 
 		arg.FeeMinor,
 		arg.Currency,
 		arg.MovedAt,
+		arg.PaymentIntentID,
+		arg.IsConverted,
 	)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const isForeignIntent = `-- name: IsForeignIntent :one
+SELECT EXISTS (SELECT FROM payment_foreign_sessions WHERE payment_intent_id <> '' AND payment_intent_id = $1::text)
+`
+
+func (q *Queries) IsForeignIntent(ctx context.Context, paymentIntentID string) (bool, error) {
+	row := q.db.QueryRow(ctx, isForeignIntent, paymentIntentID)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }
 
 const listDifferences = `-- name: ListDifferences :many
@@ -153,7 +168,7 @@ func (q *Queries) ListDifferences(ctx context.Context, arg ListDifferencesParams
 }
 
 const listForeign = `-- name: ListForeign :many
-SELECT id, installation, reference, amount_minor, currency, paid, created_at, found_at FROM payment_foreign_sessions WHERE ($1::text = '' OR id > $1::text) ORDER BY id LIMIT $2
+SELECT id, installation, reference, amount_minor, currency, paid, created_at, found_at, payment_intent_id FROM payment_foreign_sessions WHERE ($1::text = '' OR id > $1::text) ORDER BY id LIMIT $2
 `
 
 type ListForeignParams struct {
@@ -179,6 +194,7 @@ func (q *Queries) ListForeign(ctx context.Context, arg ListForeignParams) ([]Pay
 			&i.Paid,
 			&i.CreatedAt,
 			&i.FoundAt,
+			&i.PaymentIntentID,
 		); err != nil {
 			return nil, err
 		}
@@ -218,19 +234,21 @@ func (q *Queries) PutDifference(ctx context.Context, arg PutDifferenceParams) er
 }
 
 const putForeign = `-- name: PutForeign :exec
-INSERT INTO payment_foreign_sessions (id, installation, reference, amount_minor, currency, paid, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
-ON CONFLICT (id) DO UPDATE SET paid = excluded.paid OR payment_foreign_sessions.paid, amount_minor = excluded.amount_minor
+INSERT INTO payment_foreign_sessions (id, installation, reference, amount_minor, currency, paid, created_at, payment_intent_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+ON CONFLICT (id) DO UPDATE SET paid = excluded.paid OR payment_foreign_sessions.paid, amount_minor = excluded.amount_minor,
+    payment_intent_id = CASE WHEN excluded.payment_intent_id <> '' THEN excluded.payment_intent_id ELSE payment_foreign_sessions.payment_intent_id END
 `
 
 type PutForeignParams struct {
-	ID           string
-	Installation string
-	Reference    string
-	AmountMinor  int64
-	Currency     string
-	Paid         bool
-	CreatedAt    time.Time
+	ID              string
+	Installation    string
+	Reference       string
+	AmountMinor     int64
+	Currency        string
+	Paid            bool
+	CreatedAt       time.Time
+	PaymentIntentID string
 }
 
 func (q *Queries) PutForeign(ctx context.Context, arg PutForeignParams) error {
@@ -242,6 +260,7 @@ func (q *Queries) PutForeign(ctx context.Context, arg PutForeignParams) error {
 		arg.Currency,
 		arg.Paid,
 		arg.CreatedAt,
+		arg.PaymentIntentID,
 	)
 	return err
 }
@@ -312,10 +331,13 @@ func (q *Queries) StoreTotalsTime(ctx context.Context) error {
 
 const totals = `-- name: Totals :many
 SELECT c.currency::text AS currency,
-    coalesce((SELECT sum(m.amount_minor) FROM payment_movements m WHERE m.currency = c.currency), 0)::bigint AS moved_minor,
-    coalesce((SELECT sum(f.amount_minor) FROM payment_foreign_sessions f WHERE f.currency = c.currency AND f.paid), 0)::bigint AS foreign_minor,
+    coalesce((SELECT sum(m.amount_minor) FROM payment_movements m WHERE m.currency = c.currency AND NOT m.is_converted), 0)::bigint AS moved_minor,
+    (coalesce((SELECT sum(f.amount_minor) FROM payment_foreign_sessions f WHERE f.currency = c.currency AND f.paid), 0)
+        + coalesce((SELECT sum(m.amount_minor) FROM payment_movements m WHERE m.currency = c.currency AND NOT m.is_converted AND m.payment_intent_id <> ''
+            AND EXISTS (SELECT FROM payment_foreign_sessions o WHERE o.payment_intent_id = m.payment_intent_id)), 0))::bigint AS foreign_minor,
     coalesce((SELECT -sum(a.balance_minor) FROM ledger_accounts a WHERE a.currency = c.currency AND a.code IN ('clearing', 'dispute_hold')), 0)::bigint
-        AS booked_minor
+        AS booked_minor,
+    (SELECT count(*) FROM payment_movements m WHERE m.is_converted) AS converted
 FROM (SELECT m.currency FROM payment_movements m UNION SELECT a.currency FROM ledger_accounts a WHERE a.code = 'clearing') c ORDER BY 1
 `
 
@@ -324,9 +346,11 @@ type TotalsRow struct {
 	MovedMinor   int64
 	ForeignMinor int64
 	BookedMinor  int64
+	Converted    int64
 }
 
-// By currency: what moved at the payment provider, less what is not ours, and what the ledger says is there. They are equal when nothing is under way.
+// By currency: what moved at the payment provider, less what is not ours, and what the ledger says is there. They are equal when nothing is under way. What
+// the payment provider has converted is in the currency of another total and in none here; converted counts it over all currencies.
 func (q *Queries) Totals(ctx context.Context) ([]TotalsRow, error) {
 	rows, err := q.db.Query(ctx, totals)
 	if err != nil {
@@ -341,6 +365,7 @@ func (q *Queries) Totals(ctx context.Context) ([]TotalsRow, error) {
 			&i.MovedMinor,
 			&i.ForeignMinor,
 			&i.BookedMinor,
+			&i.Converted,
 		); err != nil {
 			return nil, err
 		}

@@ -176,8 +176,7 @@ func (q *Queries) PostponeEvent(ctx context.Context, arg PostponeEventParams) (i
 }
 
 const pruneEvents = `-- name: PruneEvents :execrows
-DELETE FROM stripe_events e WHERE e.id IN (
-    SELECT o.id FROM stripe_events o WHERE o.processed_at < $1::timestamptz AND o.state <> 'unmatched' ORDER BY o.processed_at LIMIT $2)
+DELETE FROM stripe_events e WHERE e.id IN (SELECT o.id FROM stripe_events o WHERE o.received_at < $1::timestamptz ORDER BY o.received_at LIMIT $2)
 `
 
 type PruneEventsParams struct {
@@ -185,7 +184,8 @@ type PruneEventsParams struct {
 	MaxRows int32
 }
 
-// What was processed is kept as long as the payment provider lists it, and longer: an event that comes again is known.
+// An event is kept as long as the payment provider lists it, and longer: one that comes again is known. One that could never be processed goes too: the
+// session, refund or dispute that it was about is found by the comparisons.
 func (q *Queries) PruneEvents(ctx context.Context, arg PruneEventsParams) (int64, error) {
 	result, err := q.db.Exec(ctx, pruneEvents, arg.Before, arg.MaxRows)
 	if err != nil {

@@ -56,17 +56,19 @@ type PaymentDispute struct {
 	ClearedAt        *time.Time
 	ClearedBy        string
 	ClearedReason    string
+	Closings         int
 }
 
 type PaymentForeignSession struct {
-	ID           string
-	Installation string
-	Reference    string
-	AmountMinor  int64
-	Currency     string
-	Paid         bool
-	CreatedAt    time.Time
-	FoundAt      time.Time
+	ID              string
+	Installation    string
+	Reference       string
+	AmountMinor     int64
+	Currency        string
+	Paid            bool
+	CreatedAt       time.Time
+	FoundAt         time.Time
+	PaymentIntentID string
 }
 
 type PaymentRefund struct {

@@ -29,7 +29,10 @@ func (q *Queries) ClearDispute(ctx context.Context, arg ClearDisputeParams) (int
 }
 
 const closeDispute = `-- name: CloseDispute :exec
-UPDATE payment_disputes SET state = $1::text, closed_at = now(), next_look_at = NULL WHERE id = $2 AND state = 'open'
+UPDATE payment_disputes SET state = $1::text, closed_at = now(), closings = closings + 1, next_look_at = now() + interval '6 hours',
+    cleared_at = CASE WHEN $1::text = 'won' THEN cleared_at END, cleared_by = CASE WHEN $1::text = 'won' THEN cleared_by ELSE '' END,
+    cleared_reason = CASE WHEN $1::text = 'won' THEN cleared_reason ELSE '' END
+WHERE id = $2 AND state <> $1::text
 `
 
 type CloseDisputeParams struct {
@@ -37,13 +40,14 @@ type CloseDisputeParams struct {
 	ID    string
 }
 
+// How a dispute was decided, for the first time or again. Nobody has let the account go on after a loss that was not known.
 func (q *Queries) CloseDispute(ctx context.Context, arg CloseDisputeParams) error {
 	_, err := q.db.Exec(ctx, closeDispute, arg.State, arg.ID)
 	return err
 }
 
 const disputesDue = `-- name: DisputesDue :many
-SELECT id FROM payment_disputes WHERE next_look_at <= now() AND state = 'open' ORDER BY next_look_at LIMIT $1
+SELECT id FROM payment_disputes WHERE next_look_at <= now() ORDER BY next_look_at LIMIT $1
 `
 
 func (q *Queries) DisputesDue(ctx context.Context, maxRows int32) ([]string, error) {
@@ -67,7 +71,7 @@ func (q *Queries) DisputesDue(ctx context.Context, maxRows int32) ([]string, err
 }
 
 const disputesOf = `-- name: DisputesOf :many
-SELECT id, session_id, billing_account_id, source, amount_minor, currency, state, next_look_at, opened_at, closed_at, cleared_at, cleared_by, cleared_reason FROM payment_disputes WHERE session_id = $1 ORDER BY opened_at, id
+SELECT id, session_id, billing_account_id, source, amount_minor, currency, state, next_look_at, opened_at, closed_at, cleared_at, cleared_by, cleared_reason, closings FROM payment_disputes WHERE session_id = $1 ORDER BY opened_at, id
 `
 
 func (q *Queries) DisputesOf(ctx context.Context, sessionID string) ([]PaymentDispute, error) {
@@ -93,6 +97,7 @@ func (q *Queries) DisputesOf(ctx context.Context, sessionID string) ([]PaymentDi
 			&i.ClearedAt,
 			&i.ClearedBy,
 			&i.ClearedReason,
+			&i.Closings,
 		); err != nil {
 			return nil, err
 		}
@@ -206,7 +211,7 @@ func (q *Queries) InsertRefund(ctx context.Context, arg InsertRefundParams) (Pay
 }
 
 const lockDispute = `-- name: LockDispute :one
-SELECT id, session_id, billing_account_id, source, amount_minor, currency, state, next_look_at, opened_at, closed_at, cleared_at, cleared_by, cleared_reason FROM payment_disputes WHERE id = $1 FOR NO KEY UPDATE
+SELECT id, session_id, billing_account_id, source, amount_minor, currency, state, next_look_at, opened_at, closed_at, cleared_at, cleared_by, cleared_reason, closings FROM payment_disputes WHERE id = $1 FOR NO KEY UPDATE
 `
 
 func (q *Queries) LockDispute(ctx context.Context, id string) (PaymentDispute, error) {
@@ -226,6 +231,7 @@ func (q *Queries) LockDispute(ctx context.Context, id string) (PaymentDispute, e
 		&i.ClearedAt,
 		&i.ClearedBy,
 		&i.ClearedReason,
+		&i.Closings,
 	)
 	return i, err
 }
@@ -288,11 +294,18 @@ func (q *Queries) MoveRefund(ctx context.Context, arg MoveRefundParams) error {
 }
 
 const postponeDispute = `-- name: PostponeDispute :exec
-UPDATE payment_disputes SET next_look_at = now() + interval '6 hours' WHERE id = $1 AND state = 'open'
+UPDATE payment_disputes SET next_look_at = CASE WHEN state = 'open' OR $1::boolean THEN now() + interval '6 hours' WHEN next_look_at > now() THEN next_look_at END
+WHERE id = $2
 `
 
-func (q *Queries) PostponeDispute(ctx context.Context, id string) error {
-	_, err := q.db.Exec(ctx, postponeDispute, id)
+type PostponeDisputeParams struct {
+	IsFailed bool
+	ID       string
+}
+
+// An open dispute is looked at again and again, one that was decided once more.
+func (q *Queries) PostponeDispute(ctx context.Context, arg PostponeDisputeParams) error {
+	_, err := q.db.Exec(ctx, postponeDispute, arg.IsFailed, arg.ID)
 	return err
 }
 

@@ -46,6 +46,22 @@ func (q *Queries) CountCreditAttempt(ctx context.Context, arg CountCreditAttempt
 	return credit_attempts, err
 }
 
+const countOfAccount = `-- name: CountOfAccount :one
+SELECT count(*) FROM payment_sessions WHERE billing_account_id = $1 AND created_at > $2::timestamptz
+`
+
+type CountOfAccountParams struct {
+	BillingAccountID string
+	Since            time.Time
+}
+
+func (q *Queries) CountOfAccount(ctx context.Context, arg CountOfAccountParams) (int64, error) {
+	row := q.db.QueryRow(ctx, countOfAccount, arg.BillingAccountID, arg.Since)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const countRequested = `-- name: CountRequested :one
 SELECT count(*) FROM payment_sessions WHERE requested_by = $1 AND created_at > $2::timestamptz
 `
@@ -711,6 +727,35 @@ SELECT id FROM payment_sessions WHERE next_look_at <= now() ORDER BY next_look_a
 
 func (q *Queries) SessionsDue(ctx context.Context, maxRows int32) ([]string, error) {
 	rows, err := q.db.Query(ctx, sessionsDue, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const sessionsLeft = `-- name: SessionsLeft :many
+SELECT id FROM payment_sessions WHERE status = 'initiated' AND expires_at < $1::timestamptz ORDER BY created_at LIMIT $2
+`
+
+type SessionsLeftParams struct {
+	Before  time.Time
+	MaxRows int32
+}
+
+func (q *Queries) SessionsLeft(ctx context.Context, arg SessionsLeftParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, sessionsLeft, arg.Before, arg.MaxRows)
 	if err != nil {
 		return nil, err
 	}

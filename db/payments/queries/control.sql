@@ -18,25 +18,33 @@ UPDATE payment_control SET problem = @problem::text, problem_since = CASE WHEN @
     passed_at = CASE WHEN @problem::text = '' THEN now() ELSE passed_at END;
 
 -- name: PutForeign :exec
-INSERT INTO payment_foreign_sessions (id, installation, reference, amount_minor, currency, paid, created_at)
-VALUES (@id, @installation, @reference, @amount_minor, @currency, @paid, @created_at)
-ON CONFLICT (id) DO UPDATE SET paid = excluded.paid OR payment_foreign_sessions.paid, amount_minor = excluded.amount_minor;
+INSERT INTO payment_foreign_sessions (id, installation, reference, amount_minor, currency, paid, created_at, payment_intent_id)
+VALUES (@id, @installation, @reference, @amount_minor, @currency, @paid, @created_at, @payment_intent_id)
+ON CONFLICT (id) DO UPDATE SET paid = excluded.paid OR payment_foreign_sessions.paid, amount_minor = excluded.amount_minor,
+    payment_intent_id = CASE WHEN excluded.payment_intent_id <> '' THEN excluded.payment_intent_id ELSE payment_foreign_sessions.payment_intent_id END;
+
+-- name: IsForeignIntent :one
+SELECT EXISTS (SELECT FROM payment_foreign_sessions WHERE payment_intent_id <> '' AND payment_intent_id = @payment_intent_id::text);
 
 -- name: ListForeign :many
 SELECT * FROM payment_foreign_sessions WHERE (@after::text = '' OR id > @after::text) ORDER BY id LIMIT @max_rows;
 
 -- name: InsertMovement :execrows
-INSERT INTO payment_movements (id, category, source, amount_minor, fee_minor, currency, moved_at)
-VALUES (@id, @category, @source, @amount_minor, @fee_minor, @currency, @moved_at)
+INSERT INTO payment_movements (id, category, source, amount_minor, fee_minor, currency, moved_at, payment_intent_id, is_converted)
+VALUES (@id, @category, @source, @amount_minor, @fee_minor, @currency, @moved_at, @payment_intent_id, @is_converted)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: Totals :many
--- By currency: what moved at the payment provider, less what is not ours, and what the ledger says is there. They are equal when nothing is under way.
+-- By currency: what moved at the payment provider, less what is not ours, and what the ledger says is there. They are equal when nothing is under way. What
+-- the payment provider has converted is in the currency of another total and in none here; converted counts it over all currencies.
 SELECT c.currency::text AS currency,
-    coalesce((SELECT sum(m.amount_minor) FROM payment_movements m WHERE m.currency = c.currency), 0)::bigint AS moved_minor,
-    coalesce((SELECT sum(f.amount_minor) FROM payment_foreign_sessions f WHERE f.currency = c.currency AND f.paid), 0)::bigint AS foreign_minor,
+    coalesce((SELECT sum(m.amount_minor) FROM payment_movements m WHERE m.currency = c.currency AND NOT m.is_converted), 0)::bigint AS moved_minor,
+    (coalesce((SELECT sum(f.amount_minor) FROM payment_foreign_sessions f WHERE f.currency = c.currency AND f.paid), 0)
+        + coalesce((SELECT sum(m.amount_minor) FROM payment_movements m WHERE m.currency = c.currency AND NOT m.is_converted AND m.payment_intent_id <> ''
+            AND EXISTS (SELECT FROM payment_foreign_sessions o WHERE o.payment_intent_id = m.payment_intent_id)), 0))::bigint AS foreign_minor,
     coalesce((SELECT -sum(a.balance_minor) FROM ledger_accounts a WHERE a.currency = c.currency AND a.code IN ('clearing', 'dispute_hold')), 0)::bigint
-        AS booked_minor
+        AS booked_minor,
+    (SELECT count(*) FROM payment_movements m WHERE m.is_converted) AS converted
 FROM (SELECT m.currency FROM payment_movements m UNION SELECT a.currency FROM ledger_accounts a WHERE a.code = 'clearing') c ORDER BY 1;
 
 -- name: PutDifference :exec

@@ -21,6 +21,6 @@ WHERE id = @id AND state = 'pending';
 SELECT state, count(*) AS events FROM stripe_events GROUP BY state ORDER BY state;
 
 -- name: PruneEvents :execrows
--- What was processed is kept as long as the payment provider lists it, and longer: an event that comes again is known.
-DELETE FROM stripe_events e WHERE e.id IN (
-    SELECT o.id FROM stripe_events o WHERE o.processed_at < @before::timestamptz AND o.state <> 'unmatched' ORDER BY o.processed_at LIMIT @max_rows);
+-- An event is kept as long as the payment provider lists it, and longer: one that comes again is known. One that could never be processed goes too: the
+-- session, refund or dispute that it was about is found by the comparisons.
+DELETE FROM stripe_events e WHERE e.id IN (SELECT o.id FROM stripe_events o WHERE o.received_at < @before::timestamptz ORDER BY o.received_at LIMIT @max_rows);

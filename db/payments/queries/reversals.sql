@@ -42,16 +42,22 @@ SELECT * FROM payment_disputes WHERE id = @id FOR NO KEY UPDATE;
 SELECT * FROM payment_disputes WHERE session_id = @session_id ORDER BY opened_at, id;
 
 -- name: CloseDispute :exec
-UPDATE payment_disputes SET state = @state::text, closed_at = now(), next_look_at = NULL WHERE id = @id AND state = 'open';
+-- How a dispute was decided, for the first time or again. Nobody has let the account go on after a loss that was not known.
+UPDATE payment_disputes SET state = @state::text, closed_at = now(), closings = closings + 1, next_look_at = now() + interval '6 hours',
+    cleared_at = CASE WHEN @state::text = 'won' THEN cleared_at END, cleared_by = CASE WHEN @state::text = 'won' THEN cleared_by ELSE '' END,
+    cleared_reason = CASE WHEN @state::text = 'won' THEN cleared_reason ELSE '' END
+WHERE id = @id AND state <> @state::text;
 
 -- name: PostponeDispute :exec
-UPDATE payment_disputes SET next_look_at = now() + interval '6 hours' WHERE id = @id AND state = 'open';
+-- An open dispute is looked at again and again, one that was decided once more.
+UPDATE payment_disputes SET next_look_at = CASE WHEN state = 'open' OR @is_failed::boolean THEN now() + interval '6 hours' WHEN next_look_at > now() THEN next_look_at END
+WHERE id = @id;
 
 -- name: ClearDispute :execrows
 UPDATE payment_disputes SET cleared_at = now(), cleared_by = @cleared_by, cleared_reason = @reason WHERE id = @id AND state IN ('open', 'lost') AND cleared_at IS NULL;
 
 -- name: DisputesDue :many
-SELECT id FROM payment_disputes WHERE next_look_at <= now() AND state = 'open' ORDER BY next_look_at LIMIT @max_rows;
+SELECT id FROM payment_disputes WHERE next_look_at <= now() ORDER BY next_look_at LIMIT @max_rows;
 
 -- name: FreezingDisputes :one
 SELECT count(*) FROM payment_disputes WHERE billing_account_id = @billing_account_id AND state <> 'won' AND cleared_at IS NULL;

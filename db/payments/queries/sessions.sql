@@ -85,6 +85,9 @@ ORDER BY s.id DESC LIMIT @max_rows;
 -- How many sessions somebody has asked for since a time.
 SELECT count(*) FROM payment_sessions WHERE requested_by = @requested_by AND created_at > @since::timestamptz;
 
+-- name: CountOfAccount :one
+SELECT count(*) FROM payment_sessions WHERE billing_account_id = @billing_account_id AND created_at > @since::timestamptz;
+
 -- name: StorePage :execrows
 -- The page that the payment provider has made. Another one of the same session is refused by the guard.
 UPDATE payment_sessions SET stripe_checkout_session_id = @stripe_id::text, url = @url, last_error = '', next_look_at = @next_look_at::timestamptz,
@@ -117,6 +120,9 @@ UPDATE payment_sessions SET next_look_at = sqlc.narg('next_look_at')::timestampt
 
 -- name: SessionsDue :many
 SELECT id FROM payment_sessions WHERE next_look_at <= now() ORDER BY next_look_at LIMIT @max_rows;
+
+-- name: SessionsLeft :many
+SELECT id FROM payment_sessions WHERE status = 'initiated' AND expires_at < @before::timestamptz ORDER BY created_at LIMIT @max_rows;
 
 -- name: StoreSuspense :exec
 UPDATE payment_sessions SET suspense_entry_id = @transaction_id::bigint, version = version + 1, updated_at = now() WHERE id = @id;

@@ -249,6 +249,16 @@ func (p *Page) Focused() Element {
 	return out
 }
 
+// AwaitFocus waits until the element with this role and name has the focus. A page moves the focus after it
+// has shown what it moves it to.
+func (p *Page) AwaitFocus(role, name string) {
+	p.t.Helper()
+	p.Await(fmt.Sprintf("the focus on the %s named %q", role, name), patience, func() bool {
+		e := p.Focused()
+		return e.Role == role && e.Name == name
+	})
+}
+
 // tabLimit is more elements than a page lets the focus go through.
 const tabLimit = 150
 
@@ -276,12 +286,25 @@ func (p *Page) Type(label, text string) {
 	p.write(text)
 }
 
+// typeAgain is after how many looks Pick types again. A browser forgets what was typed after a second without a key, so
+// that one that is slow takes the middle of a word for its beginning.
+const typeAgain = 30
+
 // Pick goes to a list with the tab key and chooses an option by typing how it begins.
 func (p *Page) Pick(label, option string) {
 	p.t.Helper()
 	p.TabTo("combobox", label)
-	p.Press(option)
+	begin, err := json.Marshal(option)
+	require.NoError(p.t, err)
+	p.Await(fmt.Sprintf("an option %q of %q", option, label), patience, func() bool {
+		return p.String(fmt.Sprintf(`String([...(document.activeElement.options ?? [])].some((o) => o.text.startsWith(%s)))`, begin)) == "true"
+	})
+	looks := 0
 	p.Await(fmt.Sprintf("%q chosen in %q", option, label), patience, func() bool {
+		if looks%typeAgain == 0 {
+			p.Press(option)
+		}
+		looks++
 		return strings.HasPrefix(p.String(`document.activeElement.selectedOptions?.[0]?.text ?? ""`), option)
 	})
 }

@@ -75,7 +75,9 @@ export function PaymentPage({ params }: PageProps) {
   return (
     <Loaded read={read} title={id}>
       {(p) => {
-        const canResolve = !p.resolution && p.status !== "credited";
+        // A refund that failed left its money in suspense: it is decided about again.
+        const isUndecided = !p.resolution || (p.resolution === "refund" && (p.refunded_minor ?? 0) < (p.received_minor ?? 0));
+        const canResolve = isUndecided && p.status !== "credited";
         const left = (p.credited_amount_minor ?? 0) - (p.refunded_minor ?? 0);
         return (
           <>
@@ -124,7 +126,7 @@ function Reversals({ payment: p, again }: { payment: Payment; again: () => void 
     { label: payments.opened, cell: (d) => <Time at={d.opened_at} /> },
     { label: payments.closed, cell: (d) => d.closed_at && <Time at={d.closed_at} /> },
     { label: payments.cleared, cell: (d) => d.cleared_at ? <><Time at={d.cleared_at} /> {d.cleared_by}: {d.cleared_reason}</>
-      : d.state === "lost" && <button type="button" aria-label={`${payments.clear}: ${d.id ?? ""}`} onClick={() => askClear(d.id ?? "", again)}>{payments.clear}</button> },
+      : d.state !== "won" && <button type="button" aria-label={`${payments.clear}: ${d.id ?? ""}`} onClick={() => askClear(d.id ?? "", again)}>{payments.clear}</button> },
   ];
   return (
     <>
