@@ -92,7 +92,7 @@ func (r *killRig) counted(id string) int {
 
 // The wrapper is killed before and after each program that it starts, from before it claims the
 // operation to after it has answered. The command never runs twice, and when a repeated call reports a
-// result, it ran once.
+// result, it ran once, and each later call reports it.
 func TestOperation_KilledAtEachBoundaryRunsOnce(t *testing.T) {
 	t.Parallel()
 	r := newKillRig(t)
@@ -106,11 +106,12 @@ func TestOperation_KilledAtEachBoundaryRunsOnce(t *testing.T) {
 			r.run(id, when, at)
 			again := r.repeat(id)
 			require.Contains(t, []string{"done", "lost"}, again, id)
-			// What a killed wrapper has started goes on.
-			if again == "done" {
+			// What a killed wrapper has started goes on, so that a result may still come: it stays.
+			then := r.repeat(id)
+			require.Contains(t, []string{again, "done"}, then, id)
+			if then == "done" {
 				require.Equal(t, 1, r.counted(id), id)
 			}
-			require.Equal(t, again, r.repeat(id), id)
 			outcomes[again]++
 		}
 	}
