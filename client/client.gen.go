@@ -605,7 +605,7 @@ type AccountPayment struct {
 	// Exponent Digits of the minor unit: 2 for USD, 0 for JPY
 	Exponent int64 `json:"exponent,omitempty"`
 
-	// FailureCode create_failed, other_mode, payment_mismatch or credit_failed
+	// FailureCode create_failed, other_mode, payments_off, payment_mismatch or credit_failed
 	FailureCode    string `json:"failure_code,omitempty"`
 	FailureMessage string `json:"failure_message,omitempty"`
 
@@ -2681,7 +2681,7 @@ type PaymentDetail struct {
 	// Exponent Digits of the minor unit: 2 for USD, 0 for JPY
 	Exponent int64 `json:"exponent,omitempty"`
 
-	// FailureCode create_failed, other_mode, payment_mismatch or credit_failed
+	// FailureCode create_failed, other_mode, payments_off, payment_mismatch or credit_failed
 	FailureCode    string `json:"failure_code,omitempty"`
 	FailureMessage string `json:"failure_message,omitempty"`
 
@@ -2826,7 +2826,7 @@ type PaymentSession struct {
 	// Exponent Digits of the minor unit: 2 for USD, 0 for JPY
 	Exponent int64 `json:"exponent,omitempty"`
 
-	// FailureCode create_failed, other_mode, payment_mismatch or credit_failed
+	// FailureCode create_failed, other_mode, payments_off, payment_mismatch or credit_failed
 	FailureCode    string `json:"failure_code,omitempty"`
 	FailureMessage string `json:"failure_message,omitempty"`
 

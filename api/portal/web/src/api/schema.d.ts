@@ -1598,6 +1598,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/admin/prices/{id}/withdraw": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Take back a price that has not begun
+         * @description The price before it goes on. It answers 409 when the price has begun or begins within five minutes, and when another price follows it.
+         *
+         *     Needs role admin or higher.
+         */
+        post: operations["withdraw-price"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/admin/projects": {
         parameters: {
             query?: never;
@@ -3560,7 +3582,7 @@ export interface components {
              * @description Digits of the minor unit: 2 for USD, 0 for JPY
              */
             exponent?: number;
-            /** @description create_failed, other_mode, payment_mismatch or credit_failed */
+            /** @description create_failed, other_mode, payments_off, payment_mismatch or credit_failed */
             failure_code?: string;
             failure_message?: string;
             /** @description pay_... */
@@ -5454,7 +5476,7 @@ export interface components {
              * @description Digits of the minor unit: 2 for USD, 0 for JPY
              */
             exponent?: number;
-            /** @description create_failed, other_mode, payment_mismatch or credit_failed */
+            /** @description create_failed, other_mode, payments_off, payment_mismatch or credit_failed */
             failure_code?: string;
             failure_message?: string;
             /** @description pay_... */
@@ -5607,7 +5629,7 @@ export interface components {
              * @description Digits of the minor unit: 2 for USD, 0 for JPY
              */
             exponent?: number;
-            /** @description create_failed, other_mode, payment_mismatch or credit_failed */
+            /** @description create_failed, other_mode, payments_off, payment_mismatch or credit_failed */
             failure_code?: string;
             failure_message?: string;
             /** @description pay_... */
@@ -10152,6 +10174,42 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["PricePlan"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "withdraw-price": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the price */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ReasonRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Price"];
                 };
             };
             /** @description Problem document (RFC 9457) */
