@@ -70,15 +70,15 @@ func (s *Store) CheckNextChains(ctx context.Context, every time.Duration, limit,
 			if c.ResourceKind == place.PartKind && c.ResourceID == place.PartID {
 				at.seq, at.hash = place.PartSeq, place.PartHash
 			}
-			left, check, err := tx.verifyPart(ctx, at, rows)
+			left, used, check, err := tx.verifyPart(ctx, at, rows)
 			if err != nil {
 				return err
 			}
+			rows -= used
 			if check == nil { // goes on here
 				next.PartKind, next.PartID, next.PartSeq, next.PartHash, next.Finished = c.ResourceKind, c.ResourceID, left.seq, left.hash, false
 				break
 			}
-			rows -= int(left.seq - at.seq)
 			step.Checked++
 			next.AfterKind, next.AfterID = c.ResourceKind, c.ResourceID
 			if check.BrokenSeq != 0 {
@@ -104,29 +104,30 @@ type auditPart struct {
 	hash []byte
 }
 
-// verifyPart verifies a chain from a place on. The check is nil when rows were spent before its end.
-func (tx *Tx) verifyPart(ctx context.Context, at auditPart, rows int) (auditPart, *ChainCheck, error) {
+// verifyPart verifies a chain from a place on, for at most so many rows. It returns how far it came and
+// how many of the rows it used. The check is nil when they were used up before the chain's end.
+func (tx *Tx) verifyPart(ctx context.Context, at auditPart, rows int) (auditPart, int, *ChainCheck, error) {
 	check := &ChainCheck{ResourceKind: at.ResourceKind, ResourceID: at.ResourceID}
 	if rows <= 0 {
-		return at, nil, nil
+		return at, 0, nil, nil
 	}
 	if at.ResourceKind == ledgerChain { // its chains are parts of one size, each of which costs what a step may
 		broken, err := tx.q.VerifyChain(ctx, gen.VerifyChainParams{ResourceKind: at.ResourceKind, ResourceID: at.ResourceID})
 		check.BrokenSeq = broken
-		at.seq += int64(rows)
-		return at, check, MapError("verify a part of the ledger", err)
+		return at, rows, check, MapError("verify a part of the ledger", err)
 	}
 	p, err := tx.q.VerifyAuditPart(ctx, gen.VerifyAuditPartParams{
 		ResourceKind: at.ResourceKind, ResourceID: at.ResourceID, AfterSeq: at.seq, Previous: at.hash, MaxRows: rows,
 	})
 	if err != nil {
-		return at, nil, MapError("verify an audit chain", err)
+		return at, 0, nil, MapError("verify an audit chain", err)
 	}
+	used := int(p.Seq - at.seq)
 	at.seq, at.hash = p.Seq, p.Hash
 	if check.BrokenSeq = p.BrokenSeq; p.BrokenSeq == 0 && !p.Ended {
-		return at, nil, nil
+		return at, used, nil, nil
 	}
-	return at, check, nil
+	return at, used, check, nil
 }
 
 // ledgerChain is the kind of the chains of the ledger.

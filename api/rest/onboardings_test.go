@@ -92,9 +92,12 @@ func TestAQuarantinedNodeIsTakenUpAgain(t *testing.T) {
 	var job jobAnswer
 	w.post("/api/v1/admin/onboardings", w.onboarding("gpu-1")).want(http.StatusAccepted).into(&job)
 	require.Equal(t, node.ID, job.NodeID)
-	got, err := w.store.BMC(t.Context(), bmc.ID)
+	got, err := w.store.BMCOfNode(t.Context(), node.ID)
 	require.NoError(t, err)
 	require.Equal(t, []string{"10.0.0.1", "bmc/a", ""}, []string{got.Address, got.CredentialRef, got.PinSHA256}, "at another address the pin does not hold")
+	old, err := w.store.BMC(t.Context(), bmc.ID)
+	require.NoError(t, err)
+	require.Equal(t, []string{"10.0.0.9", "bmc/old", "ab"}, []string{old.Address, old.CredentialRef, old.PinSHA256}, "what is known of the BMC before stays")
 }
 
 func TestAParkedJobSaysWhatToDo(t *testing.T) {

@@ -31,6 +31,7 @@ type rush struct {
 	holders map[string]string // who has a node
 	idle    map[string][]idle // when each node was free for certain
 	refused []period          // claims that found none
+	claims  map[string]int // how often each node was claimed
 	granted int
 	doubles []string
 }
@@ -46,7 +47,7 @@ type idle struct {
 
 func newRush(t testing.TB, r *rush) *rush {
 	t.Helper()
-	r.store, r.holders, r.idle = dbtest.Store(t), map[string]string{}, map[string][]idle{}
+	r.store, r.holders, r.claims, r.idle = dbtest.Store(t), map[string]string{}, map[string]int{}, map[string][]idle{}
 	r.sku = dbtest.SKU(t, r.store)
 	site := dbtest.Site(t, r.store)
 	for range r.nodes {
@@ -109,7 +110,7 @@ func (r *rush) request(ctx context.Context, projectID string) error {
 		return nil
 	}
 	<-time.After(rand.N(r.hold + 1))
-	r.leaves(a)
+	claims := r.leaves(a)
 	err = r.store.Tx(ctx, func(tx *db.Tx) error {
 		if _, err := allocationdb.MoveTo(ctx, tx, allocationdb.Move{ID: a.ID, To: lifecycle.AllocationAbort, Actor: by(lifecycle.OwnerJob)}); err != nil {
 			return err
@@ -118,11 +119,18 @@ func (r *rush) request(ctx context.Context, projectID string) error {
 		return err
 	})
 	if err == nil {
-		r.mu.Lock()
-		r.idle[*a.NodeID] = append(r.idle[*a.NodeID], idle{period{from: time.Now()}, true})
-		r.mu.Unlock()
+		r.freed(*a.NodeID, claims)
 	}
 	return err
+}
+
+// freed notes that a node is free from now on, unless another has claimed it since the commit.
+func (r *rush) freed(id string, claims int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.claims[id] == claims {
+		r.idle[id] = append(r.idle[id], idle{period{from: time.Now()}, true})
+	}
 }
 
 func (r *rush) claimed(a allocationdb.Allocation, found bool, begun time.Time) {
@@ -138,15 +146,18 @@ func (r *rush) claimed(a allocationdb.Allocation, found bool, begun time.Time) {
 		r.doubles = append(r.doubles, id+" by "+other+" and "+a.ID)
 	}
 	r.holders[id] = a.ID
+	r.claims[id]++
 	if last := len(r.idle[id]) - 1; last >= 0 && r.idle[id][last].open {
 		r.idle[id][last].to, r.idle[id][last].open = begun, false
 	}
 }
 
-func (r *rush) leaves(a allocationdb.Allocation) {
+// leaves notes that an allocation gives its node back, and returns how often the node was claimed.
+func (r *rush) leaves(a allocationdb.Allocation) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.holders, *a.NodeID)
+	return r.claims[*a.NodeID]
 }
 
 // falseRefusals counts the refusals during the whole of which some node was free.
