@@ -31,7 +31,7 @@ type rush struct {
 	holders map[string]string // who has a node
 	idle    map[string][]idle // when each node was free for certain
 	refused []period          // claims that found none
-	claims  map[string]int // how often each node was claimed
+	claims  map[string]int    // how often each node was claimed
 	granted int
 	doubles []string
 }
