@@ -106,7 +106,7 @@ func (a *Activities) capCharges(ctx context.Context, p Pass, r *QuarantineReport
 	}
 	r.Capped, r.Uncapped = caps.IDs, caps.Waiting
 	return a.tellOfSite(ctx, p, lifecycle.DriftChargeBreaker, caps.Waiting, "no charge waits for its end",
-		fmt.Sprintf("the charges of %d allocations were stopped within the hour, as many as may be; %d more go on until an operator decides", caps.Done, caps.Waiting),
+		fmt.Sprintf("the charges of %d allocations were stopped within the hour, as many as may be; %d more wait, of which as many end in each hour that follows: ignore the findings to stop it", caps.Done, caps.Waiting),
 		map[string]any{"limit": caps.Limit, "capped": caps.Done, "waiting": caps.Waiting})
 }
 

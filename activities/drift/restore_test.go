@@ -245,7 +245,7 @@ func TestRestore_BoundsChargesThatEnd(t *testing.T) {
 	require.JSONEq(t, `{"limit": 3, "capped": 3, "waiting": 57}`, string(f.Evidence))
 	rows, err := w.store.Attention(t.Context(), db.AttentionFilter{Kind: db.AttentionDrift}, db.AttentionPlace{}, 100)
 	require.NoError(t, err)
-	require.True(t, slices.ContainsFunc(rows, func(a db.Attention) bool { return strings.Contains(a.Message, "57 more go on") }))
+	require.True(t, slices.ContainsFunc(rows, func(a db.Attention) bool { return strings.Contains(a.Message, "57 more wait") }))
 	again, err := w.acts.QuarantineDrifted(t.Context(), p)
 	require.NoError(t, err)
 	require.Empty(t, again.Capped, "not one more within the hour")

@@ -51,23 +51,27 @@ func CapCharges(ctx context.Context, store *db.Store, f CapFinding, share float6
 				c.Waiting++
 				continue
 			}
-			if err := capCharge(ctx, tx, r, by); err != nil {
+			isCapped, err := capCharge(ctx, tx, r, by)
+			if err != nil {
 				return err
 			}
-			c.IDs, c.Done = append(c.IDs, r.ID), c.Done+1
+			if isCapped {
+				c.IDs, c.Done = append(c.IDs, r.ID), c.Done+1
+			}
 		}
 		return nil
 	})
 	return c, err
 }
 
-func capCharge(ctx context.Context, tx *db.Tx, r gen.ChargesToCapRow, by db.Actor) error {
+// capCharge reports whether it has ended the charge: one that has ended since is left as it is.
+func capCharge(ctx context.Context, tx *db.Tx, r gen.ChargesToCapRow, by db.Actor) (bool, error) {
 	n, err := queries(tx).CapCharge(ctx, gen.CapChargeParams{ID: r.ID, CappedAt: r.CappedAt})
 	if err != nil || n == 0 {
-		return db.MapError("cap the charge of "+what(r.ID), err)
+		return false, db.MapError("cap the charge of "+what(r.ID), err)
 	}
 	by.Comment = r.Message
-	return tx.AppendAudit(ctx, db.Entry{
+	return true, tx.AppendAudit(ctx, db.Entry{
 		ResourceKind: lifecycle.Allocation.Resource, ResourceID: r.ID, NodeID: r.NodeID, Kind: db.EntryAction, Name: "cap_charge", Actor: by,
 	})
 }

@@ -121,7 +121,10 @@ func WithdrawPrice(ctx context.Context, tx *db.Tx, id string) (Price, error) {
 	if err == nil && rows == 0 {
 		return Price{}, db.NotFound(what) // another transaction was faster
 	}
-	return last, db.MapError(what, err)
+	return Price{
+		ID: id, SKUID: found.SKUID, Currency: found.Currency, RateMinorPerHour: found.RateMinorPerHour, ValidFrom: found.ValidFrom, SetBy: found.SetBy,
+		CreatedAt: found.CreatedAt,
+	}, db.MapError(what, err)
 }
 
 // PriceFilter narrows a list; empty fields match all.

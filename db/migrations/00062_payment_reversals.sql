@@ -26,6 +26,17 @@ ALTER TABLE payment_movements ADD COLUMN payment_intent_id text NOT NULL DEFAULT
 DROP INDEX stripe_events_old;
 CREATE INDEX stripe_events_old ON stripe_events (received_at);
 
+-- The sessions that are not ours are listed once more, with their payments.
+UPDATE payment_control SET sessions_from = 'epoch', sessions_until = NULL, sessions_page = '';
+
+-- What the payer's bank has taken by a dispute is not in suspense.
+CREATE OR REPLACE VIEW payment_stuck WITH (security_invoker = true) AS
+SELECT s.id FROM payment_sessions s
+WHERE s.status = 'initiated' AND s.created_at < now() - interval '1 hour'
+   OR s.status = 'failed_reconcile' AND (s.resolution = '' OR s.resolution = 'refund' AND s.refunded_minor
+    + (SELECT coalesce(sum(o.amount_minor), 0) FROM payment_disputes o WHERE o.session_id = s.id AND o.state <> 'won') < s.received_minor)
+   OR s.status = 'checkout_completed' AND s.payment_status = 'paid' AND s.completed_at < now() - interval '1 hour';
+
 CREATE OR REPLACE VIEW payment_attention WITH (security_invoker = true) AS
 SELECT 'payment_mismatch'::text AS kind, ('payment_mismatch:' || s.id)::text AS id, coalesce(s.completed_at, s.created_at)::timestamptz AS since,
     ''::text AS site_id, ''::text AS node_id, ''::text AS hostname, ''::text AS bmc_id, ''::text AS job_id, ''::text AS job_kind, ''::text AS workflow_id,
@@ -33,7 +44,8 @@ SELECT 'payment_mismatch'::text AS kind, ('payment_mismatch:' || s.id)::text AS 
     ('payment session ' || s.id || ' of billing account ' || s.billing_account_id || ': ' || s.failure_message
         || CASE s.resolution WHEN '' THEN '' ELSE '; its refund failed' END)::text AS message, ''::text AS next_step,
     ''::text AS recommended_action, false AS waiting_outside, false AS workflow_gone
-FROM payment_sessions s WHERE s.status = 'failed_reconcile' AND (s.resolution = '' OR s.resolution = 'refund' AND s.refunded_minor < s.received_minor)
+FROM payment_sessions s WHERE s.status = 'failed_reconcile' AND (s.resolution = '' OR s.resolution = 'refund' AND s.refunded_minor
+    + (SELECT coalesce(sum(o.amount_minor), 0) FROM payment_disputes o WHERE o.session_id = s.id AND o.state <> 'won') < s.received_minor)
 UNION ALL
 SELECT 'payment_difference', 'payment_difference:' || d.kind || ':' || d.subject, d.found_at, '', '', '', '', '', '', '', '', '', 'payment_mismatch',
     d.message, '', '', false, false
@@ -65,6 +77,11 @@ FROM payment_control c CROSS JOIN (SELECT least(
 WHERE w.since < now() - interval '1 hour' AND coalesce(c.passed_at, w.since) < now() - interval '1 hour';
 
 -- +goose Down
+CREATE OR REPLACE VIEW payment_stuck WITH (security_invoker = true) AS
+SELECT s.id FROM payment_sessions s
+WHERE s.status = 'initiated' AND s.created_at < now() - interval '1 hour'
+   OR s.status = 'failed_reconcile' AND (s.resolution = '' OR s.resolution = 'refund' AND s.refunded_minor < s.received_minor)
+   OR s.status = 'checkout_completed' AND s.payment_status = 'paid' AND s.completed_at < now() - interval '1 hour';
 CREATE OR REPLACE VIEW payment_attention WITH (security_invoker = true) AS
 SELECT 'payment_mismatch'::text AS kind, ('payment_mismatch:' || s.id)::text AS id, coalesce(s.completed_at, s.created_at)::timestamptz AS since,
     ''::text AS site_id, ''::text AS node_id, ''::text AS hostname, ''::text AS bmc_id, ''::text AS job_id, ''::text AS job_kind, ''::text AS workflow_id,
@@ -102,6 +119,9 @@ DROP INDEX payment_foreign_sessions_by_intent, payment_sessions_asked, stripe_ev
 CREATE INDEX stripe_events_old ON stripe_events (processed_at) WHERE processed_at IS NOT NULL;
 ALTER TABLE payment_movements DROP COLUMN payment_intent_id, DROP COLUMN is_converted;
 ALTER TABLE payment_foreign_sessions DROP COLUMN payment_intent_id;
+UPDATE payment_sessions SET failure_code = 'create_failed' WHERE failure_code = 'payments_off';
+UPDATE payment_disputes SET source = 'suspense' WHERE source = 'write_off';
+UPDATE payment_refunds SET source = 'suspense' WHERE source = 'write_off';
 ALTER TABLE payment_sessions DROP CONSTRAINT payment_sessions_failure_code_check, ADD CONSTRAINT payment_sessions_failure_code_check
     CHECK (failure_code IN ('', 'create_failed', 'other_mode', 'payment_mismatch', 'credit_failed'));
 ALTER TABLE payment_disputes DROP COLUMN closings, DROP CONSTRAINT payment_disputes_source_check,

@@ -71,7 +71,7 @@ func TestWithdrawPrice(t *testing.T) {
 		}
 	}
 	for _, sql := range []string{"DELETE FROM prices WHERE currency = 'EUR'", "DELETE FROM prices WHERE lower(valid) < now()", "TRUNCATE prices"} {
-		_, err := s.store.DBTX().Exec(t.Context(), sql)
+		_, err := dbtest.Owner(t, s.dsn).Exec(t.Context(), sql)
 		require.Error(t, err, sql)
 	}
 	require.Len(t, prices(), 2)

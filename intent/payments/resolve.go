@@ -31,7 +31,11 @@ func Resolve(ctx context.Context, tx *db.Tx, d Decision) (paymentsdb.Session, er
 	if err != nil {
 		return s, err
 	}
-	isDone := s.Resolution != "" && !hasFailedRefund(s)
+	isAgain, err := hasFailedRefund(ctx, tx, s)
+	if err != nil {
+		return s, err
+	}
+	isDone := s.Resolution != "" && !isAgain
 	switch {
 	case isDone && s.Resolution == d.Resolution:
 		return s, nil
@@ -61,10 +65,14 @@ func Resolve(ctx context.Context, tx *db.Tx, d Decision) (paymentsdb.Session, er
 	return resolveInPlace(ctx, tx, s, d)
 }
 
-// hasFailedRefund reports whether a session was resolved by a refund that failed: its money is in suspense
-// again, and it may be resolved in another way.
-func hasFailedRefund(s paymentsdb.Session) bool {
-	return s.Status == lifecycle.PaymentFailedReconcile && s.Resolution == lifecycle.ResolveRefund && s.ReceivedMinor != nil && s.RefundedMinor < *s.ReceivedMinor
+// hasFailedRefund reports whether a session was resolved by a refund and has money in suspense all the
+// same: the refund failed, or a dispute was won after it. It may be resolved once more.
+func hasFailedRefund(ctx context.Context, tx *db.Tx, s paymentsdb.Session) (bool, error) {
+	if s.Status != lifecycle.PaymentFailedReconcile || s.Resolution != lifecycle.ResolveRefund {
+		return false, nil
+	}
+	left, err := leftInSuspense(ctx, tx, s)
+	return left > 0, err
 }
 
 // CheckDecision refuses a decision that is none, or has no reason.

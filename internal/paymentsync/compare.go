@@ -284,8 +284,12 @@ func (y *Syncer) followOf(ctx context.Context, m providers.PaymentMovement, kind
 		if !errors.Is(err, db.ErrNotFound) {
 			return err
 		}
-		if isForeign, err := paymentsdb.IsForeign(ctx, y.Store, paymentID); err != nil || isForeign {
+		isForeign, err := paymentsdb.IsForeign(ctx, y.Store, paymentID)
+		switch {
+		case err != nil:
 			return err
+		case isForeign: // it may have been told of before its session was listed
+			return paymentsdb.DropDifference(ctx, y.Store, kind, m.ID)
 		}
 		why = fmt.Sprintf("no payment session has payment %s of %s %s", paymentID, kind, m.Source)
 	} else if !isAbsent(readErr) {

@@ -46,7 +46,8 @@ func TestOff_LeavesNothingForEver(t *testing.T) {
 
 	r.sync.Policy.Enabled = true
 	require.Empty(t, r.compare())
-	require.Equal(t, lifecycle.PaymentCredited, r.get(paidNow.ID).Status)
+	now := r.get(paidNow.ID)
+	require.Equal(t, []string{string(lifecycle.PaymentCredited), "", ""}, []string{string(now.Status), string(now.FailureCode), now.FailureMessage})
 	require.Equal(t, lifecycle.PaymentExpired, r.get(left.ID).Status)
 
 	// A refund that was not sent holds money back: it is told of until somebody has it sent.

@@ -104,7 +104,11 @@ func (y *Syncer) followRefundsOf(ctx context.Context, client providers.Payments,
 	isMade, unknown := false, ""
 	for _, o := range found {
 		isMade = isMade || o.Reference == r.ID
-		isKnown := slices.ContainsFunc(known, func(k paymentsdb.Refund) bool { return payments.IsRefund(k, o) })
+		isKnown := slices.ContainsFunc(known, func(k paymentsdb.Refund) bool {
+			// One that was given back before anybody knew that it is at the provider may be of the same money, too.
+			isGivenBack := k.State == lifecycle.RefundFailed && k.StripeRefundID == nil
+			return payments.IsRefund(k, o) && !isGivenBack
+		})
 		if !isKnown && !o.Failed {
 			unknown = fmt.Sprintf("refund %s over %d minor units of %s was made at the payment provider and was not known here", o.ID, o.AmountMinor, o.Currency)
 		}
@@ -144,6 +148,9 @@ func (y *Syncer) followRefund(ctx context.Context, sessionID string, o payments.
 func (y *Syncer) Resolve(ctx context.Context, d payments.Decision) (paymentsdb.Session, error) {
 	if err := payments.CheckDecision(d); err != nil {
 		return paymentsdb.Session{}, err
+	}
+	if d.Resolution == lifecycle.ResolveRefund && !y.Policy.Enabled {
+		return paymentsdb.Session{}, payments.ErrOff // nobody would send it
 	}
 	s, err := paymentsdb.Get(ctx, y.Store, d.SessionID)
 	if err != nil {

@@ -95,6 +95,26 @@ func TestRefund_FoundAfterItWasGivenBack(t *testing.T) {
 	require.Empty(t, r.compare())
 }
 
+// TestRefund_AskedForAgain: a refund that was given back as refused, and that Stripe has all the same, is
+// booked when it is asked for again. The payer does not get the money twice.
+func TestRefund_AskedForAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := r.credited("k")
+	direct := r.sync.Connect
+	r.sync.Connect = func(context.Context) (providers.Payments, error) { return refusingRefunds{r.client}, nil }
+	_, err := r.refund(s, "a", 1000)
+	require.NoError(t, err)
+	r.sync.Connect = direct
+	again, err := r.refund(s, "b", 1000)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.RefundFailed, again.State)
+	require.Contains(t, again.LastError, "was not known here")
+	require.Equal(t, 1, r.sim.Counters().Refunds)
+	require.Equal(t, map[string]int64{"prepaid": paid - 1000, "clearing": 1000 - paid}, r.balances())
+	require.Empty(t, r.compare())
+}
+
 // otherAmounts is a payment provider that says of each refund that it is one minor unit less.
 type otherAmounts struct{ providers.Payments }
 

@@ -124,6 +124,9 @@ func TestResolve_WhileDisputed(t *testing.T) {
 	require.Equal(t, map[string]int64{"suspense": 7, "dispute_hold": paid, "clearing": -paid - 7}, r.balances())
 	err = r.resolve(s, lifecycle.ResolveCredit)
 	require.Equal(t, intent.Conflict, intent.AsRefusal(err).Kind)
+	r.sync.Policy.Enabled = false
+	require.ErrorIs(t, r.resolve(s, lifecycle.ResolveRefund), payments.ErrOff, "nobody would send it")
+	r.sync.Policy.Enabled = true
 	require.NoError(t, r.resolve(s, lifecycle.ResolveWriteOff))
 	require.Equal(t, map[string]int64{"write_off": 7, "dispute_hold": paid, "clearing": -paid - 7}, r.balances())
 	require.NoError(t, r.sim.CloseDispute(id, true))

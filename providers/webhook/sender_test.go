@@ -166,7 +166,9 @@ func TestSend_SlowBodyHoldsNobody(t *testing.T) {
 
 func TestSend_SilentEndpointMeetsDeadline(t *testing.T) {
 	t.Parallel()
-	server, o := newEndpoint(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	ended := make(chan struct{}) // the request's context ends with the connection, and the answer might still be read then
+	server, o := newEndpoint(t, func(http.ResponseWriter, *http.Request) { <-ended })
+	t.Cleanup(func() { close(ended) })
 	o.Limit = 300 * time.Millisecond
 	r := send(t, o, newMessage(server.URL, NewSecret()))
 	require.Contains(t, r.Reason, "did not answer within")

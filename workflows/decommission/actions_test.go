@@ -185,6 +185,18 @@ func TestReimage_DeadlineThatNobodyWasThereFor(t *testing.T) {
 	require.Regexp(t, "deploy ready .*deploy deployed", b.calls())
 }
 
+// TestReimage_DeployedWhenNobodyLooked: a machine that is deployed by the time of the retry is kept.
+func TestReimage_DeployedWhenNobodyLooked(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeReimage)
+	b.Env.OnActivity("WaitForDeployed", mock.Anything, mock.Anything).After(24*time.Hour).Return(maasact.DeployedFacts{}, nil).Once()
+	b.Env.OnActivity("WaitForDeployed", mock.Anything, mock.Anything).Return(b.site.WaitForDeployed)
+	b.After(29*time.Hour, func() { b.site.machine = "Deployed" })
+	b.at(30*time.Hour, lifecycle.ActionRetryStage)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Zero(t, b.count("ready"))
+}
+
 // TestCancel_BeforeErasure: a scrub that no agent could be asked for has
 // changed nothing.
 func TestCancel_BeforeErasure(t *testing.T) {

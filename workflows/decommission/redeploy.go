@@ -26,6 +26,11 @@ func redeploy(ctx workflow.Context, s *State) error {
 		return nil
 	}
 	s.Deploy.Attempt = max(s.Deploy.Attempt, 1)
+	if s.Deploy.Unseen {
+		if err := lookAgain(ctx, s); err != nil {
+			return err
+		}
+	}
 	if s.Deploy.Outcome != "" && s.Deploy.Outcome != contract.DeployOK {
 		if err := releaseFailedDeployment(ctx, s); err != nil {
 			return err
@@ -37,6 +42,21 @@ func redeploy(ctx workflow.Context, s *State) error {
 		}
 	}
 	s.Deploy.Completed = true
+	return nil
+}
+
+// lookAgain looks at a machine that nobody has looked at when its deployment should have ended. One that
+// is deployed by now is kept.
+func lookAgain(ctx workflow.Context, s *State) error {
+	f, err := stage.Do(ctx, stage.KindMAASCall, "observe the machine", maas.ObserveMachine, s.machineIn(lifecycle.StageReleaseMAAS))
+	if err != nil {
+		return err
+	}
+	s.recordMachine(f)
+	s.Deploy.Unseen = false
+	if f.Status == "Deployed" {
+		s.Deploy.Outcome, s.Deploy.Until = "", time.Time{}
+	}
 	return nil
 }
 
@@ -120,7 +140,7 @@ func waitInstalled(ctx workflow.Context, s *State) error {
 	f, err := stage.Do(ctx, stage.KindPoll, "wait for Deployed", maas.WaitForDeployed, maasact.WaitDeployedIn{MachineIn: at, Attempt: s.Deploy.Attempt, Until: s.Deploy.Until})
 	if err != nil && stage.PastDeadline(ctx) && stage.Unfinished(err) &&
 		workflow.GetVersion(ctx, changeHungDeployment, workflow.DefaultVersion, 1) != workflow.DefaultVersion {
-		s.Deploy.Outcome = contract.DeployTimeout
+		s.Deploy.Outcome, s.Deploy.Unseen = contract.DeployTimeout, true
 	}
 	if err != nil {
 		return err

@@ -100,6 +100,7 @@ type Deployment struct {
 	Outcome   contract.DeployOutcome `json:"outcome,omitempty"`
 	Completed bool                   `json:"completed,omitempty"`
 	Until     time.Time              `json:"until,omitzero"` // when one that hangs is aborted; zero before it is awaited
+	Unseen    bool                   `json:"unseen,omitempty"` // nobody has looked at the machine at Until: it may be deployed
 }
 
 // Decommission is the workflow of the four modes.

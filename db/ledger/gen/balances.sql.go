@@ -234,11 +234,11 @@ func (q *Queries) LockAccountOfAllocation(ctx context.Context, allocationID stri
 }
 
 const markShort = `-- name: MarkShort :exec
-WITH running AS (
+WITH running AS MATERIALIZED (
     SELECT r.billing_account_id, sum(s.rate_minor_per_hour) AS rate FROM usage_records r
     JOIN usage_segments s ON s.project_id = r.project_id AND s.record_id = r.id AND s.ended_at IS NULL
     WHERE r.closed_at IS NULL AND r.end_time IS NULL AND r.end_cap IS NULL GROUP BY r.billing_account_id
-), needed AS (
+), needed AS MATERIALIZED (
     SELECT a.billing_account_id, coalesce(n.rate, 0) * (a.grace_seconds + $1::bigint) / 3600 AS minor,
         (SELECT coalesce(sum(l.balance_minor), 0) FROM ledger_accounts l WHERE l.billing_account_id = a.billing_account_id AND l.code = 'prepaid')
         - (SELECT coalesce(sum(h.amount_minor), 0) FROM balance_holds h WHERE h.billing_account_id = a.billing_account_id AND h.freed_at IS NULL)
@@ -258,7 +258,7 @@ SELECT m.billing_account_id, m.short_episode, 'balance_short', m.available FROM 
 `
 
 // Accounts of which what is available does not cover a tick, the grace and a release, and those of which it covers twice as much again. Each begin has one
-// notice: a fixed threshold comes too late for who has many nodes.
+// notice: a fixed threshold comes too late for who has many nodes. Materialized: a plan from old statistics must not compute either once for each account.
 func (q *Queries) MarkShort(ctx context.Context, releaseSeconds int64) error {
 	_, err := q.db.Exec(ctx, markShort, releaseSeconds)
 	return err

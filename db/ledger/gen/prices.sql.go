@@ -274,18 +274,28 @@ func (q *Queries) PriceAt(ctx context.Context, arg PriceAtParams) (PriceAtRow, e
 }
 
 const priceByID = `-- name: PriceByID :one
-SELECT sku_id, currency, lower(valid)::timestamptz AS valid_from FROM prices WHERE id = $1
+SELECT sku_id, currency, rate_minor_per_hour, lower(valid)::timestamptz AS valid_from, set_by, created_at FROM prices WHERE id = $1
 `
 
 type PriceByIDRow struct {
-	SKUID     string
-	Currency  string
-	ValidFrom time.Time
+	SKUID            string
+	Currency         string
+	RateMinorPerHour int64
+	ValidFrom        time.Time
+	SetBy            string
+	CreatedAt        time.Time
 }
 
 func (q *Queries) PriceByID(ctx context.Context, id string) (PriceByIDRow, error) {
 	row := q.db.QueryRow(ctx, priceByID, id)
 	var i PriceByIDRow
-	err := row.Scan(&i.SKUID, &i.Currency, &i.ValidFrom)
+	err := row.Scan(
+		&i.SKUID,
+		&i.Currency,
+		&i.RateMinorPerHour,
+		&i.ValidFrom,
+		&i.SetBy,
+		&i.CreatedAt,
+	)
 	return i, err
 }

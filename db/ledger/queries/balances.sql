@@ -28,12 +28,12 @@ UPDATE account_balances SET reviewed_depletion = depletions WHERE depletions > r
 
 -- name: MarkShort :exec
 -- Accounts of which what is available does not cover a tick, the grace and a release, and those of which it covers twice as much again. Each begin has one
--- notice: a fixed threshold comes too late for who has many nodes.
-WITH running AS (
+-- notice: a fixed threshold comes too late for who has many nodes. Materialized: a plan from old statistics must not compute either once for each account.
+WITH running AS MATERIALIZED (
     SELECT r.billing_account_id, sum(s.rate_minor_per_hour) AS rate FROM usage_records r
     JOIN usage_segments s ON s.project_id = r.project_id AND s.record_id = r.id AND s.ended_at IS NULL
     WHERE r.closed_at IS NULL AND r.end_time IS NULL AND r.end_cap IS NULL GROUP BY r.billing_account_id
-), needed AS (
+), needed AS MATERIALIZED (
     SELECT a.billing_account_id, coalesce(n.rate, 0) * (a.grace_seconds + @release_seconds::bigint) / 3600 AS minor,
         (SELECT coalesce(sum(l.balance_minor), 0) FROM ledger_accounts l WHERE l.billing_account_id = a.billing_account_id AND l.code = 'prepaid')
         - (SELECT coalesce(sum(h.amount_minor), 0) FROM balance_holds h WHERE h.billing_account_id = a.billing_account_id AND h.freed_at IS NULL)

@@ -18,7 +18,7 @@ VALUES (@id, @sku_id, @currency, @rate_minor_per_hour, tstzrange(@valid_from::ti
 RETURNING id, sku_id, currency, rate_minor_per_hour, lower(valid)::timestamptz AS valid_from, set_by, created_at;
 
 -- name: PriceByID :one
-SELECT sku_id, currency, lower(valid)::timestamptz AS valid_from FROM prices WHERE id = @id;
+SELECT sku_id, currency, rate_minor_per_hour, lower(valid)::timestamptz AS valid_from, set_by, created_at FROM prices WHERE id = @id;
 
 -- name: DeletePrice :execrows
 -- The trigger prices_reopen has the price before valid without end again.

@@ -36,7 +36,7 @@ ON CONFLICT (id) DO NOTHING;
 
 -- name: Totals :many
 -- By currency: what moved at the payment provider, less what is not ours, and what the ledger says is there. They are equal when nothing is under way. What
--- the payment provider has converted is in the currency of another total and in none here; converted counts it over all currencies.
+-- the payment provider has converted is in the currency of another total and in none here; converted counts it over all currencies, but for what is not ours.
 SELECT c.currency::text AS currency,
     coalesce((SELECT sum(m.amount_minor) FROM payment_movements m WHERE m.currency = c.currency AND NOT m.is_converted), 0)::bigint AS moved_minor,
     (coalesce((SELECT sum(f.amount_minor) FROM payment_foreign_sessions f WHERE f.currency = c.currency AND f.paid), 0)
@@ -44,7 +44,8 @@ SELECT c.currency::text AS currency,
             AND EXISTS (SELECT FROM payment_foreign_sessions o WHERE o.payment_intent_id = m.payment_intent_id)), 0))::bigint AS foreign_minor,
     coalesce((SELECT -sum(a.balance_minor) FROM ledger_accounts a WHERE a.currency = c.currency AND a.code IN ('clearing', 'dispute_hold')), 0)::bigint
         AS booked_minor,
-    (SELECT count(*) FROM payment_movements m WHERE m.is_converted) AS converted
+    (SELECT count(*) FROM payment_movements m WHERE m.is_converted
+        AND NOT EXISTS (SELECT FROM payment_foreign_sessions o WHERE m.payment_intent_id <> '' AND o.payment_intent_id = m.payment_intent_id)) AS converted
 FROM (SELECT m.currency FROM payment_movements m UNION SELECT a.currency FROM ledger_accounts a WHERE a.code = 'clearing') c ORDER BY 1;
 
 -- name: PutDifference :exec
