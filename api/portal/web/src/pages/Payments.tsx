@@ -75,8 +75,9 @@ export function PaymentPage({ params }: PageProps) {
   return (
     <Loaded read={read} title={id}>
       {(p) => {
-        // A refund that failed left its money in suspense: it is decided about again.
-        const isUndecided = !p.resolution || (p.resolution === "refund" && (p.refunded_minor ?? 0) < (p.received_minor ?? 0));
+        // A refund that failed left its money in suspense: it is decided about again. What a dispute has taken is not there.
+        const taken = (p.disputes ?? []).reduce((sum, d) => sum + (d.state === "won" ? 0 : d.amount_minor ?? 0), 0);
+        const isUndecided = !p.resolution || (p.resolution === "refund" && (p.refunded_minor ?? 0) + taken < (p.received_minor ?? 0));
         const canResolve = isUndecided && p.status !== "credited";
         const left = (p.credited_amount_minor ?? 0) - (p.refunded_minor ?? 0);
         return (
