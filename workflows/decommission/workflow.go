@@ -99,7 +99,7 @@ type Deployment struct {
 	Attempt   int                    `json:"attempt"`
 	Outcome   contract.DeployOutcome `json:"outcome,omitempty"`
 	Completed bool                   `json:"completed,omitempty"`
-	Until     time.Time              `json:"until,omitzero"` // when one that hangs is aborted; zero before it is awaited
+	Until     time.Time              `json:"until,omitzero"`   // when one that hangs is aborted; zero before it is awaited
 	Unseen    bool                   `json:"unseen,omitempty"` // nobody has looked at the machine at Until: it may be deployed
 }
 
