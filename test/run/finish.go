@@ -74,7 +74,7 @@ func (s *session) tellBudget(usage []binaryCost, all time.Duration) error {
 	if err != nil {
 		return err
 	}
-	line, err := checkBudget(rows, s.budgeted(usage, all), s.speed)
+	line, err := checkBudget(rows, s.budgeted(usage, all), s.speed.slower(calibrate()))
 	s.board.printf("%s\n", line)
 	return err
 }
