@@ -163,8 +163,9 @@ func (a *app) root() *cobra.Command {
 		a.nodeCommand(), a.batchCommand(), a.jobCommand(), a.bmcCommand(), a.tokenCommand(), a.attentionCommand(), a.certificateCommand(), a.auditCommand(), a.taskCommand(), a.driftCommand(), a.agentReleaseCommand(),
 		a.decommissionCommand(), a.installWorkflowCommand(), a.deviceGroupCommand(),
 		a.billingAccountCommand(), a.projectCommand(), a.memberCommand(), a.invitationCommand(), a.keyCommand(), a.projectTokenCommand(), a.quotaCommand(), a.catalogueCommand(),
-		a.balanceCommand(), a.usageCommand(), a.ledgerCommand(), a.statementCommand(), a.budgetCommand(), a.billingCommand(), a.priceCommand(), a.adjustmentCommand(), a.topupCommand(), a.paymentCommand(),
+		a.balanceCommand(), a.usageCommand(), a.ledgerCommand(), a.statementCommand(), a.budgetCommand(), a.billingCommand(), a.priceCommand(), a.adjustmentCommand(), a.topupCommand(), a.paymentCommand(), a.instanceCommand(),
 		a.webhookCommand(), a.noticeCommand(), a.allocationCommand(), a.sshCommand(),
+		a.machineCommand(), a.planCommands(), a.runCommand(),
 	)
 	refuseBlanks(root)
 	a.completeNames(root)

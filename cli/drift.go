@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -188,10 +189,10 @@ func (a *app) passTable(raw []byte) error {
 			Late       bool       `json:"late"`
 			Problem    string     `json:"problem"`
 			Report     struct {
-				Nodes  int `json:"nodes"`
-				Seen   int `json:"seen"`
-				Opened int `json:"opened"`
-				Closed int `json:"closed"`
+				Nodes    int `json:"nodes"`
+				Findings int `json:"findings"`
+				Opened   int `json:"opened"`
+				Closed   int `json:"closed"`
 			} `json:"report"`
 		}
 	}
@@ -204,7 +205,7 @@ func (a *app) passTable(raw []byte) error {
 		if i.Late {
 			note = strings.TrimSpace("LATE " + note)
 		}
-		t.row(i.Site, i.Pass, orDash(a.when(i.FinishedAt)), i.Report.Nodes, i.Report.Seen, i.Report.Opened, i.Report.Closed, orDash(note))
+		t.row(cmp.Or(i.Site, "(none)"), i.Pass, orDash(a.when(i.FinishedAt)), i.Report.Nodes, i.Report.Findings, i.Report.Opened, i.Report.Closed, orDash(note))
 	}
 	return t.flush()
 }

@@ -15,6 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 	"gopkg.in/yaml.v3"
 
 	"github.com/slipway-cloud/slipway/cli"
@@ -63,6 +66,10 @@ type hostileServer struct {
 }
 
 func (h *hostileServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.Path, "/slipway.v1.") {
+		h.serveMessage(w, r)
+		return
+	}
 	path := strings.TrimPrefix(r.URL.Path, "/api/v1")
 	for template, item := range h.doc.Paths {
 		op, ok := item[strings.ToLower(r.Method)]
@@ -155,6 +162,54 @@ func (h *hostileServer) value(name string, s schema, depth int) any {
 	return h.text // any value
 }
 
+// serveMessage answers a call of the gRPC API with the text in every field that may hold any text.
+func (h *hostileServer) serveMessage(w http.ResponseWriter, r *http.Request) {
+	service, method, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	output := d.(protoreflect.ServiceDescriptor).Methods().ByName(protoreflect.Name(method)).Output()
+	kind, err := protoregistry.GlobalTypes.FindMessageByName(output.FullName())
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	m := kind.New()
+	h.fill(m)
+	raw, err := proto.Marshal(m.Interface())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/proto")
+	_, _ = w.Write(raw)
+}
+
+// fill puts the text into every string of a message and of those in it. There is no next page.
+func (h *hostileServer) fill(m protoreflect.Message) {
+	text := protoreflect.ValueOfString(strings.ToValidUTF8(h.text, "?"))
+	for i := range m.Descriptor().Fields().Len() {
+		f := m.Descriptor().Fields().Get(i)
+		switch {
+		case f.Name() == "next_page_token" || f.ContainingOneof() != nil && m.WhichOneof(f.ContainingOneof()) != nil:
+		case f.IsMap():
+			// A key is bounded in the API, and one of YAML is.
+			key := []rune(text.String())[:64]
+			m.Mutable(f).Map().Set(protoreflect.ValueOfString(string(key)).MapKey(), text)
+		case f.IsList() && f.Message() != nil:
+			h.fill(m.Mutable(f).List().AppendMutable().Message())
+		case f.IsList():
+			m.Mutable(f).List().Append(text)
+		case f.Kind() == protoreflect.StringKind:
+			m.Set(f, text)
+		case f.Message() != nil && f.Message().FullName() != "google.protobuf.Timestamp":
+			h.fill(m.Mutable(f).Message())
+		}
+	}
+}
+
 func readDocument(t *testing.T) document {
 	t.Helper()
 	raw, err := os.ReadFile("../docs/api/openapi.yaml")
@@ -193,12 +248,12 @@ func readers() [][]string {
 var shows = map[string]bool{
 	"list": true, "show": true, "history": true, "timeline": true, "tasks": true, "actions": true, "drives": true, "plan": true, "attention": true,
 	"passes": true, "rotations": true, "probe": true, "export": true, "audit-log": true, "deliveries": true,
-	"balance": true, "usage": true, "ledger": true, "statement": true,
+	"balance": true, "usage": true, "types": true, "orphans": true, "ledger": true, "statement": true,
 }
 
 var ids = map[string]string{
 	"NODE": "node_1", "JOB": "job_1", "SITE": "site_1", "BMC": "bmc_1", "TASK": "task_1", "BATCH": "batch_1", "FINDING": "drift_1", "NAME": "sku_1", "HOSTNAME": "h", "INSTALL-WORKFLOW": "wf_1", "PROFILE": "prof_1", "SKU": "sku_1",
-	"ACCOUNT": "acc_1", "PROJECT": "prj_1", "KEY": "key_1", "MEMBER": "mem_1", "WEBHOOK": "whk_1", "ALLOCATION": "alc_1", "MONTH": "2026-11", "PAYMENT": "pay_1", "PRICE": "prc_1",
+	"ACCOUNT": "acc_1", "PROJECT": "prj_1", "KEY": "key_1", "MEMBER": "mem_1", "WEBHOOK": "whk_1", "ALLOCATION": "alc_1", "MONTH": "2026-11", "PAYMENT": "pay_1", "PRICE": "prc_1", "INSTANCE": "inst_1",
 }
 
 func TestCommands_ShowHostileTexts(t *testing.T) {

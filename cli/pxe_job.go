@@ -53,13 +53,15 @@ func (a *app) nodeMigrate() *cobra.Command {
 	var disks string
 	var eraseOld bool
 	cmd := &cobra.Command{
-		Use: "migrate NODE", Short: "Put a PXE node on other hardware; its id, history and labels stay", Args: cobra.ExactArgs(1),
-		Long: "Creates the job that does it. It waits for the new hardware to be planned, by the flags here or later by slipway node replace-hardware.\n\n" +
-			"With new disks the new machine is installed by the node's install workflow and its agent enrols anew; with moved disks it boots what is on them.",
+		Use: "migrate NODE", Short: "Put a PXE node on other hardware, or erase it and install it again", Args: cobra.ExactArgs(1),
+		Long: "Creates the job that does it; the node's id, history and labels stay. It waits for the new hardware to be planned, by the flags here or later by slipway node replace-hardware.\n\n" +
+			"With new disks the new machine is installed by the node's install workflow and its agent enrols again; with moved disks it boots what is on them.\n" +
+			"With the same disks the node keeps its hardware: every disk is erased, a fresh boot proves it, a certificate is signed, and the node is installed again and returns to service.",
 		Example: "  slipway node migrate pxe-525400123456 --mac 52:54:00:65:43:21 --serial S2 --keep-bmc --erase-old --wait\n" +
-			"  slipway node migrate pxe-525400123456 --disks moved --mac 52:54:00:65:43:21 --bmc-address 10.30.0.8 --bmc-credential-ref bmc/rack7-5",
+			"  slipway node migrate pxe-525400123456 --disks moved --mac 52:54:00:65:43:21 --bmc-address 10.30.0.8 --bmc-credential-ref bmc/rack7-5\n" +
+			"  slipway node migrate pxe-525400123456 --disks same --comment 'the last user has left' --wait",
 	}
-	cmd.Flags().StringVar(&disks, "disks", "new", "new: the new hardware brings its own; moved: the node's disks move into it")
+	cmd.Flags().StringVar(&disks, "disks", "new", "new: the new hardware brings its own; moved: the node's disks move into it; same: the node keeps its hardware, which is erased and installed again")
 	cmd.Flags().BoolVar(&eraseOld, "erase-old", false, "erase the old hardware first and prove it clean; needs an erase workflow")
 	h.add(cmd)
 	f.add(cmd)

@@ -152,6 +152,25 @@ func TestANodeIsDeprovisionedByTheCommandLine(t *testing.T) {
 	do("deprovision", n.Hostname).exits(cli.ExitUnauthorised)
 }
 
+// TestNodeMigrate_SameDisks erases a node and installs it again: its own hardware is planned, and no
+// other may be.
+func TestNodeMigrate_SameDisks(t *testing.T) {
+	t.Parallel()
+	w, n := erasable(t)
+	do := func(args ...string) said { return w.run("", append([]string{"node"}, args...)...) }
+	do("assign-workflow", n.Hostname, "eraser").exits(0)
+	require.Contains(t, do("migrate", n.Hostname, "--disks", "same").exits(cli.ExitRefused).err, "has no erase workflow")
+	do("assign-workflow", n.Hostname, "eraser", "--erase").exits(0)
+	require.Contains(t, do("migrate", n.Hostname, "--disks", "same", "--mac", "52:54:00:00:01:09").exits(cli.ExitUsage).err, "is the node's own")
+	require.Contains(t, do("migrate", n.Hostname, "--disks", "same", "--plan").exits(0).out, "put the node on "+n.MACs[0])
+	require.Contains(t, do("migrate", n.Hostname, "--disks", "same").exits(0).out, "is migrating")
+	_, in := w.operation(n.ID)
+	require.Equal(t, []any{lifecycle.ModeMigrate, "same", true}, []any{in.Mode, in.Disks, in.EraseOld})
+	require.Contains(t, do("migrate", n.Hostname, "--disks", "same").exits(0).out, "is migrating", "the same once more")
+	do("migrate", n.Hostname, "--erase-old").exits(cli.ExitRefused)
+	require.Contains(t, do("replace-hardware", n.Hostname, "--mac", "52:54:00:00:01:09").exits(cli.ExitRefused).err, "installs it again")
+}
+
 func TestANodeIsMigratedByTheCommandLine(t *testing.T) {
 	t.Parallel()
 	w, n := erasable(t)

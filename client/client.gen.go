@@ -73,6 +73,9 @@ const (
 	AttentionKindEventNotSent            AttentionKind = "event_not_sent"
 	AttentionKindHardwareWanted          AttentionKind = "hardware_wanted"
 	AttentionKindInstallFailed           AttentionKind = "install_failed"
+	AttentionKindInstanceFailed          AttentionKind = "instance_failed"
+	AttentionKindInstanceOrphan          AttentionKind = "instance_orphan"
+	AttentionKindInstanceProvider        AttentionKind = "instance_provider"
 	AttentionKindJobStuck                AttentionKind = "job_stuck"
 	AttentionKindKeysUnconfirmed         AttentionKind = "keys_unconfirmed"
 	AttentionKindNodeQuarantined         AttentionKind = "node_quarantined"
@@ -123,6 +126,7 @@ const (
 const (
 	DecommissionPlanRequestDisksMoved DecommissionPlanRequestDisks = "moved"
 	DecommissionPlanRequestDisksNew   DecommissionPlanRequestDisks = "new"
+	DecommissionPlanRequestDisksSame  DecommissionPlanRequestDisks = "same"
 )
 
 // Defines values for DecommissionPlanRequestMode.
@@ -315,6 +319,7 @@ const (
 const (
 	PlannedHardwareDisksMoved PlannedHardwareDisks = "moved"
 	PlannedHardwareDisksNew   PlannedHardwareDisks = "new"
+	PlannedHardwareDisksSame  PlannedHardwareDisks = "same"
 )
 
 // Defines values for ResolveRequestResolution.
@@ -337,6 +342,7 @@ const (
 const (
 	SecretUseKindBmcLogin        SecretUseKind = "bmc_login"
 	SecretUseKindBootstrapBundle SecretUseKind = "bootstrap_bundle"
+	SecretUseKindCloudKey        SecretUseKind = "cloud_key"
 	SecretUseKindMaasKey         SecretUseKind = "maas_key"
 	SecretUseKindSMTPPassword    SecretUseKind = "smtp_password"
 	SecretUseKindSSHKey          SecretUseKind = "ssh_key"
@@ -348,6 +354,7 @@ const (
 const (
 	StateTransitionDisksMoved StateTransitionDisks = "moved"
 	StateTransitionDisksNew   StateTransitionDisks = "new"
+	StateTransitionDisksSame  StateTransitionDisks = "same"
 )
 
 // Defines values for TaskStatus.
@@ -392,6 +399,9 @@ const (
 	ListAttentionParamsKindEventNotSent            ListAttentionParamsKind = "event_not_sent"
 	ListAttentionParamsKindHardwareWanted          ListAttentionParamsKind = "hardware_wanted"
 	ListAttentionParamsKindInstallFailed           ListAttentionParamsKind = "install_failed"
+	ListAttentionParamsKindInstanceFailed          ListAttentionParamsKind = "instance_failed"
+	ListAttentionParamsKindInstanceOrphan          ListAttentionParamsKind = "instance_orphan"
+	ListAttentionParamsKindInstanceProvider        ListAttentionParamsKind = "instance_provider"
 	ListAttentionParamsKindJobStuck                ListAttentionParamsKind = "job_stuck"
 	ListAttentionParamsKindKeysUnconfirmed         ListAttentionParamsKind = "keys_unconfirmed"
 	ListAttentionParamsKindNodeQuarantined         ListAttentionParamsKind = "node_quarantined"
@@ -443,6 +453,20 @@ const (
 	ActOnDriftParamsActionAdopt      ActOnDriftParamsAction = "adopt"
 	ActOnDriftParamsActionIgnore     ActOnDriftParamsAction = "ignore"
 	ActOnDriftParamsActionQuarantine ActOnDriftParamsAction = "quarantine"
+)
+
+// Defines values for ListInstancesParamsStatus.
+const (
+	ListInstancesParamsStatusArchived           ListInstancesParamsStatus = "archived"
+	ListInstancesParamsStatusBooting            ListInstancesParamsStatus = "booting"
+	ListInstancesParamsStatusDraining           ListInstancesParamsStatus = "draining"
+	ListInstancesParamsStatusFailed             ListInstancesParamsStatus = "failed"
+	ListInstancesParamsStatusProvisioning       ListInstancesParamsStatus = "provisioning"
+	ListInstancesParamsStatusProvisioningFailed ListInstancesParamsStatus = "provisioning_failed"
+	ListInstancesParamsStatusReady              ListInstancesParamsStatus = "ready"
+	ListInstancesParamsStatusStartupFailed      ListInstancesParamsStatus = "startup_failed"
+	ListInstancesParamsStatusTerminated         ListInstancesParamsStatus = "terminated"
+	ListInstancesParamsStatusTerminating        ListInstancesParamsStatus = "terminating"
 )
 
 // Defines values for ListJobsParamsNeedsHuman.
@@ -710,6 +734,18 @@ type ActionLogComponent string
 // ActionLogStatus defines model for ActionLog.Status.
 type ActionLogStatus string
 
+// ActionMetadata defines model for ActionMetadata.
+type ActionMetadata struct {
+	AgentInfo     AgentInfo `json:"agent_info,omitempty"`
+	CorrelationID string    `json:"correlation_id,omitempty"`
+	IPAddress     string    `json:"ip_address,omitempty"`
+	LastPhase     string    `json:"last_phase,omitempty"`
+	Phases        []string  `json:"phases,omitempty"`
+	ServerID      string    `json:"server_id,omitempty"`
+	SSHExitStatus string    `json:"ssh_exit_status,omitempty"`
+	Zone          string    `json:"zone,omitempty"`
+}
+
 // ActionRequest defines model for ActionRequest.
 type ActionRequest struct {
 	// AcceptRisk Only with adopt_observed_state, and with a reason
@@ -801,6 +837,13 @@ type AffectedAllocation struct {
 	// RateMinorPerHour Its rate now; left out before it is active
 	RateMinorPerHour int64     `json:"rate_minor_per_hour,omitempty"`
 	StartTime        time.Time `json:"start_time,omitempty"`
+}
+
+// AgentInfo defines model for AgentInfo.
+type AgentInfo struct {
+	BuildDate string `json:"build_date,omitempty"`
+	Checksum  string `json:"checksum,omitempty"`
+	Version   string `json:"version,omitempty"`
 }
 
 // AgentRelease defines model for AgentRelease.
@@ -1431,7 +1474,7 @@ type CredentialAnswerRotationState string
 
 // DecommissionPlanRequest defines model for DecommissionPlanRequest.
 type DecommissionPlanRequest struct {
-	// Disks With migrate: whether the new hardware brings its own (as when absent)
+	// Disks With migrate: whether the new hardware brings its own (as when absent), or the node keeps its hardware
 	Disks *DecommissionPlanRequestDisks `json:"disks,omitempty"`
 
 	// EraseOld With migrate: the old hardware is erased first
@@ -1444,7 +1487,7 @@ type DecommissionPlanRequest struct {
 	NodeID string `json:"node_id"`
 }
 
-// DecommissionPlanRequestDisks With migrate: whether the new hardware brings its own (as when absent)
+// DecommissionPlanRequestDisks With migrate: whether the new hardware brings its own (as when absent), or the node keeps its hardware
 type DecommissionPlanRequestDisks string
 
 // DecommissionPlanRequestMode defines model for DecommissionPlanRequest.Mode.
@@ -1573,8 +1616,10 @@ type Drift struct {
 	// SeenCount Passes that saw it
 	SeenCount int64         `json:"seen_count,omitempty"`
 	Severity  DriftSeverity `json:"severity,omitempty"`
-	SiteID    string        `json:"site_id,omitempty"`
-	Status    DriftStatus   `json:"status,omitempty"`
+
+	// SiteID Empty for a node that boots from the network
+	SiteID string      `json:"site_id,omitempty"`
+	Status DriftStatus `json:"status,omitempty"`
 
 	// Subject Its id; of hardware the value that several records share
 	Subject string `json:"subject,omitempty"`
@@ -1616,8 +1661,12 @@ type DriftPass struct {
 
 	// Report What the last pass did, counted
 	Report interface{} `json:"report,omitempty"`
-	Site   string      `json:"site,omitempty"`
-	SiteID string      `json:"site_id,omitempty"`
+
+	// Site Its name; empty for the pass over the nodes that boot from the network
+	Site string `json:"site,omitempty"`
+
+	// SiteID Empty for the pass over the nodes that boot from the network
+	SiteID string `json:"site_id,omitempty"`
 
 	// TriedAt Of the last pass of any kind that came to its end
 	TriedAt time.Time `json:"tried_at,omitempty"`
@@ -1812,6 +1861,129 @@ type InstallWorkflowSpec struct {
 	Initrds         []BootImage  `json:"initrds,omitempty"`
 	Kernel          BootImage    `json:"kernel,omitempty"`
 	UserData        string       `json:"user_data,omitempty"`
+}
+
+// Instance defines model for Instance.
+type Instance struct {
+	AgentChecksum     string    `json:"agent_checksum,omitempty"`
+	AgentVerifiedAt   time.Time `json:"agent_verified_at,omitempty"`
+	CreatedAt         time.Time `json:"created_at,omitempty"`
+	DeletedByProvider bool      `json:"deleted_by_provider,omitempty"`
+	ErrorCode         string    `json:"error_code,omitempty"`
+	ErrorMessage      string    `json:"error_message,omitempty"`
+	FailedAt          time.Time `json:"failed_at,omitempty"`
+	FailedStage       string    `json:"failed_stage,omitempty"`
+	HeartbeatAt       time.Time `json:"heartbeat_at,omitempty"`
+
+	// HostKey The pinned SSH host key
+	HostKey   string `json:"host_key,omitempty"`
+	ID        string `json:"id,omitempty"`
+	Image     string `json:"image,omitempty"`
+	IPAddress string `json:"ip_address,omitempty"`
+
+	// JobID Of the job that makes it
+	JobID           string    `json:"job_id,omitempty"`
+	LastHealthCheck time.Time `json:"last_health_check,omitempty"`
+	Model           string    `json:"model,omitempty"`
+	Name            string    `json:"name,omitempty"`
+
+	// ProgressPercent 100 while it works, 0 at its end and after a failure
+	ProgressPercent int64  `json:"progress_percent,omitempty"`
+	ProjectID       string `json:"project_id,omitempty"`
+	Provider        string `json:"provider,omitempty"`
+
+	// ReachedPercent How far it got; it stays after a failure
+	ReachedPercent int64     `json:"reached_percent,omitempty"`
+	ReadyAt        time.Time `json:"ready_at,omitempty"`
+
+	// ServerID At the provider
+	ServerID string `json:"server_id,omitempty"`
+
+	// Status docs/states/instance.md explains each
+	Status       string    `json:"status,omitempty"`
+	TerminatedAt time.Time `json:"terminated_at,omitempty"`
+	Type         string    `json:"type,omitempty"`
+	Version      int64     `json:"version,omitempty"`
+	Zone         string    `json:"zone,omitempty"`
+}
+
+// InstanceAction defines model for InstanceAction.
+type InstanceAction struct {
+	ActionType   string         `json:"action_type,omitempty"`
+	Attempt      int64          `json:"attempt,omitempty"`
+	Component    string         `json:"component,omitempty"`
+	DurationMs   int64          `json:"duration_ms,omitempty"`
+	ErrorMessage string         `json:"error_message,omitempty"`
+	FinishedAt   time.Time      `json:"finished_at,omitempty"`
+	ID           string         `json:"id,omitempty"`
+	JobID        string         `json:"job_id,omitempty"`
+	Metadata     ActionMetadata `json:"metadata,omitempty"`
+	Stage        string         `json:"stage,omitempty"`
+	StartedAt    time.Time      `json:"started_at,omitempty"`
+	Status       string         `json:"status,omitempty"`
+}
+
+// InstanceMove defines model for InstanceMove.
+type InstanceMove struct {
+	CreatedAt  time.Time `json:"created_at,omitempty"`
+	FromStatus string    `json:"from_status,omitempty"`
+	Name       string    `json:"name,omitempty"`
+	Reason     string    `json:"reason,omitempty"`
+	ToStatus   string    `json:"to_status,omitempty"`
+}
+
+// InstanceOrphan defines model for InstanceOrphan.
+type InstanceOrphan struct {
+	Currency string    `json:"currency,omitempty"`
+	FoundAt  time.Time `json:"found_at,omitempty"`
+
+	// HourlyMicro What it costs an hour, in millionths of the currency; 0 is not known
+	HourlyMicro int64 `json:"hourly_micro,omitempty"`
+
+	// InstanceID That of its tag
+	InstanceID string    `json:"instance_id,omitempty"`
+	Kind       string    `json:"kind,omitempty"`
+	Name       string    `json:"name,omitempty"`
+	Provider   string    `json:"provider,omitempty"`
+	ResourceID string    `json:"resource_id,omitempty"`
+	SeenAt     time.Time `json:"seen_at,omitempty"`
+	Zone       string    `json:"zone,omitempty"`
+}
+
+// InstanceRequest defines model for InstanceRequest.
+type InstanceRequest struct {
+	// DrainSeconds How long its end waits for the work that it has
+	DrainSeconds *int64 `json:"drain_seconds,omitempty"`
+
+	// Image Label of the image; empty is the configured one
+	Image *string `json:"image,omitempty"`
+
+	// Model What vLLM serves, such as meta-llama/Llama-3.1-8B-Instruct
+	Model string `json:"model"`
+	Name  string `json:"name"`
+
+	// ProjectID Who has it
+	ProjectID string `json:"project_id"`
+
+	// Provider scaleway, or mock where that is configured
+	Provider string `json:"provider"`
+
+	// Type One of the list of types
+	Type string `json:"type"`
+	Zone string `json:"zone"`
+}
+
+// InstanceType defines model for InstanceType.
+type InstanceType struct {
+	Gpu      string `json:"gpu,omitempty"`
+	Name     string `json:"name,omitempty"`
+	Provider string `json:"provider,omitempty"`
+
+	// StartupSeconds How long its worker may take to become ready
+	StartupSeconds int64 `json:"startup_seconds,omitempty"`
+
+	// Zones Where it may be made; none while the provider is not configured
+	Zones []string `json:"zones,omitempty"`
 }
 
 // Invitation defines model for Invitation.
@@ -2099,6 +2271,46 @@ type ListInstallWorkflow struct {
 	NextCursor string `json:"next_cursor,omitempty"`
 }
 
+// ListInstance defines model for ListInstance.
+type ListInstance struct {
+	Data []Instance `json:"data,omitempty"`
+
+	// NextCursor Pass it as cursor to get the next page; absent on the last
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
+// ListInstanceAction defines model for ListInstanceAction.
+type ListInstanceAction struct {
+	Data []InstanceAction `json:"data,omitempty"`
+
+	// NextCursor Pass it as cursor to get the next page; absent on the last
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
+// ListInstanceMove defines model for ListInstanceMove.
+type ListInstanceMove struct {
+	Data []InstanceMove `json:"data,omitempty"`
+
+	// NextCursor Pass it as cursor to get the next page; absent on the last
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
+// ListInstanceOrphan defines model for ListInstanceOrphan.
+type ListInstanceOrphan struct {
+	Data []InstanceOrphan `json:"data,omitempty"`
+
+	// NextCursor Pass it as cursor to get the next page; absent on the last
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
+// ListInstanceType defines model for ListInstanceType.
+type ListInstanceType struct {
+	Data []InstanceType `json:"data,omitempty"`
+
+	// NextCursor Pass it as cursor to get the next page; absent on the last
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
 // ListInvitation defines model for ListInvitation.
 type ListInvitation struct {
 	Data []Invitation `json:"data,omitempty"`
@@ -2182,6 +2394,22 @@ type ListProfile struct {
 // ListProject defines model for ListProject.
 type ListProject struct {
 	Data []Project `json:"data,omitempty"`
+
+	// NextCursor Pass it as cursor to get the next page; absent on the last
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
+// ListProjectInstance defines model for ListProjectInstance.
+type ListProjectInstance struct {
+	Data []ProjectInstance `json:"data,omitempty"`
+
+	// NextCursor Pass it as cursor to get the next page; absent on the last
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
+// ListProjectInstanceAction defines model for ListProjectInstanceAction.
+type ListProjectInstanceAction struct {
+	Data []ProjectInstanceAction `json:"data,omitempty"`
 
 	// NextCursor Pass it as cursor to get the next page; absent on the last
 	NextCursor string `json:"next_cursor,omitempty"`
@@ -3206,6 +3434,54 @@ type ProjectExport struct {
 	Webhooks []Webhook `json:"webhooks,omitempty"`
 }
 
+// ProjectInstance defines model for ProjectInstance.
+type ProjectInstance struct {
+	CreatedAt time.Time `json:"created_at,omitempty"`
+	ErrorCode string    `json:"error_code,omitempty"`
+	ID        string    `json:"id,omitempty"`
+	Model     string    `json:"model,omitempty"`
+	Name      string    `json:"name,omitempty"`
+
+	// ProgressPercent 100 while it works, 0 at its end and after a failure
+	ProgressPercent int64     `json:"progress_percent,omitempty"`
+	ProjectID       string    `json:"project_id,omitempty"`
+	Provider        string    `json:"provider,omitempty"`
+	ReadyAt         time.Time `json:"ready_at,omitempty"`
+
+	// Status docs/states/instance.md explains each
+	Status       string    `json:"status,omitempty"`
+	TerminatedAt time.Time `json:"terminated_at,omitempty"`
+	Type         string    `json:"type,omitempty"`
+	Version      int64     `json:"version,omitempty"`
+	Zone         string    `json:"zone,omitempty"`
+}
+
+// ProjectInstanceAction defines model for ProjectInstanceAction.
+type ProjectInstanceAction struct {
+	ActionType string    `json:"action_type,omitempty"`
+	Attempt    int64     `json:"attempt,omitempty"`
+	DurationMs int64     `json:"duration_ms,omitempty"`
+	FinishedAt time.Time `json:"finished_at,omitempty"`
+	ID         string    `json:"id,omitempty"`
+	StartedAt  time.Time `json:"started_at,omitempty"`
+	Status     string    `json:"status,omitempty"`
+}
+
+// ProjectInstanceRequest defines model for ProjectInstanceRequest.
+type ProjectInstanceRequest struct {
+	// DrainSeconds How long its end waits for the work that it has
+	DrainSeconds *int64 `json:"drain_seconds,omitempty"`
+
+	// Model What vLLM serves, such as meta-llama/Llama-3.1-8B-Instruct
+	Model string `json:"model"`
+	Name  string `json:"name"`
+
+	// Provider Of the list of offered types
+	Provider string `json:"provider"`
+	Type     string `json:"type"`
+	Zone     string `json:"zone"`
+}
+
 // ProjectPatch defines model for ProjectPatch.
 type ProjectPatch struct {
 	Name *string `json:"name,omitempty"`
@@ -3219,6 +3495,12 @@ type ProjectRequest struct {
 	BillingAccountID string            `json:"billing_account_id"`
 	Name             string            `json:"name"`
 	Tags             map[string]string `json:"tags,omitempty"`
+}
+
+// ProjectTerminateRequest defines model for ProjectTerminateRequest.
+type ProjectTerminateRequest struct {
+	// Reason For the audit log
+	Reason string `json:"reason,omitempty"`
 }
 
 // ProjectToken defines model for ProjectToken.
@@ -3665,7 +3947,7 @@ type StageStats struct {
 type StateTransition struct {
 	Comment *string `json:"comment,omitempty"`
 
-	// Disks With migrating: new (as when absent), the hardware brings empty disks and is installed; moved, the node's disks move into it
+	// Disks With migrating: new (as when absent), the hardware brings empty disks and is installed; moved, the node's disks move into it; same, the node keeps its hardware, which is erased, proven clean and installed again
 	Disks *StateTransitionDisks `json:"disks,omitempty"`
 
 	// EraseOld With migrating to new disks: the old hardware is erased and proven clean first
@@ -3680,7 +3962,7 @@ type StateTransition struct {
 	State        string           `json:"state"`
 }
 
-// StateTransitionDisks With migrating: new (as when absent), the hardware brings empty disks and is installed; moved, the node's disks move into it
+// StateTransitionDisks With migrating: new (as when absent), the hardware brings empty disks and is installed; moved, the node's disks move into it; same, the node keeps its hardware, which is erased, proven clean and installed again
 type StateTransitionDisks string
 
 // Statement defines model for Statement.
@@ -3820,6 +4102,12 @@ type TaskResult struct {
 	Output    interface{}    `json:"output,omitempty"`
 	Simulated bool           `json:"simulated,omitempty"`
 	Steps     []StepResult   `json:"steps,omitempty"`
+}
+
+// TerminateRequest defines model for TerminateRequest.
+type TerminateRequest struct {
+	// Reason For the audit log
+	Reason string `json:"reason"`
 }
 
 // ThresholdsRequest defines model for ThresholdsRequest.
@@ -4328,6 +4616,43 @@ type DeleteInstallWorkflowParams struct {
 type UpdateInstallWorkflowParams struct {
 	// IfMatch ETag of the version that is changed, or * for whichever is there
 	IfMatch *string `json:"If-Match,omitempty"`
+}
+
+// ListInstancesParams defines parameters for ListInstances.
+type ListInstancesParams struct {
+	// Limit Rows in one page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor next_cursor of the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// ProjectID Only those of this project
+	ProjectID *string                    `form:"project_id,omitempty" json:"project_id,omitempty"`
+	Status    *ListInstancesParamsStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// Archived Archived ones too
+	Archived *bool `form:"archived,omitempty" json:"archived,omitempty"`
+}
+
+// ListInstancesParamsStatus defines parameters for ListInstances.
+type ListInstancesParamsStatus string
+
+// CreateInstanceParams defines parameters for CreateInstance.
+type CreateInstanceParams struct {
+	// IdempotencyKey Names this request: repeating it with the same key gives the first answer again
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
+
+	// XIdempotencyKey The same as Idempotency-Key
+	XIdempotencyKey *string `json:"X-Idempotency-Key,omitempty"`
+}
+
+// ListInstanceActionLogsParams defines parameters for ListInstanceActionLogs.
+type ListInstanceActionLogsParams struct {
+	// Limit Rows in one page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor next_cursor of the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
 // ListJobsParams defines parameters for ListJobs.
@@ -5186,6 +5511,54 @@ type PutGroupRoleParams struct {
 	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
 }
 
+// ListProjectInstancesParams defines parameters for ListProjectInstances.
+type ListProjectInstancesParams struct {
+	// Limit Rows in one page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor next_cursor of the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// SlipwayReason Why an operator acts on a customer's project; members leave it out
+	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
+}
+
+// CreateProjectInstanceParams defines parameters for CreateProjectInstance.
+type CreateProjectInstanceParams struct {
+	// SlipwayReason Why an operator acts on a customer's project; members leave it out
+	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
+
+	// IdempotencyKey Names this request: repeating it with the same key gives the first answer again
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
+
+	// XIdempotencyKey The same as Idempotency-Key
+	XIdempotencyKey *string `json:"X-Idempotency-Key,omitempty"`
+}
+
+// GetProjectInstanceParams defines parameters for GetProjectInstance.
+type GetProjectInstanceParams struct {
+	// SlipwayReason Why an operator acts on a customer's project; members leave it out
+	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
+}
+
+// ListProjectInstanceActionLogsParams defines parameters for ListProjectInstanceActionLogs.
+type ListProjectInstanceActionLogsParams struct {
+	// Limit Rows in one page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor next_cursor of the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// SlipwayReason Why an operator acts on a customer's project; members leave it out
+	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
+}
+
+// TerminateProjectInstanceParams defines parameters for TerminateProjectInstance.
+type TerminateProjectInstanceParams struct {
+	// SlipwayReason Why an operator acts on a customer's project; members leave it out
+	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
+}
+
 // ListInvitationsParams defines parameters for ListInvitations.
 type ListInvitationsParams struct {
 	// Limit Rows in one page
@@ -5633,6 +6006,12 @@ type CreateInstallWorkflowJSONRequestBody = InstallWorkflowRequest
 // UpdateInstallWorkflowJSONRequestBody defines body for UpdateInstallWorkflow for application/json ContentType.
 type UpdateInstallWorkflowJSONRequestBody = InstallWorkflowRequest
 
+// CreateInstanceJSONRequestBody defines body for CreateInstance for application/json ContentType.
+type CreateInstanceJSONRequestBody = InstanceRequest
+
+// TerminateInstanceJSONRequestBody defines body for TerminateInstance for application/json ContentType.
+type TerminateInstanceJSONRequestBody = TerminateRequest
+
 // ActOnJobJSONRequestBody defines body for ActOnJob for application/json ContentType.
 type ActOnJobJSONRequestBody = ActionRequest
 
@@ -5785,6 +6164,12 @@ type PutBudgetJSONRequestBody = BudgetRequest
 
 // PutGroupRoleJSONRequestBody defines body for PutGroupRole for application/json ContentType.
 type PutGroupRoleJSONRequestBody = RoleRequest
+
+// CreateProjectInstanceJSONRequestBody defines body for CreateProjectInstance for application/json ContentType.
+type CreateProjectInstanceJSONRequestBody = ProjectInstanceRequest
+
+// TerminateProjectInstanceJSONRequestBody defines body for TerminateProjectInstance for application/json ContentType.
+type TerminateProjectInstanceJSONRequestBody = ProjectTerminateRequest
 
 // CreateInvitationJSONRequestBody defines body for CreateInvitation for application/json ContentType.
 type CreateInvitationJSONRequestBody = InvitationRequest
@@ -6577,6 +6962,84 @@ type ClientInterface interface {
 	//
 	// Corresponds with PUT /api/v1/admin/install-workflows/{id} (the `UpdateInstallWorkflow` operationId).
 	UpdateInstallWorkflow(ctx context.Context, id string, params *UpdateInstallWorkflowParams, body UpdateInstallWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListInstanceOrphans List what providers bill and no live instance has
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/admin/instance-orphans (the `ListInstanceOrphans` operationId).
+	ListInstanceOrphans(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListInstanceTypes List the types of servers that instances may have
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/admin/instance-types (the `ListInstanceTypes` operationId).
+	ListInstanceTypes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListInstances List instances, newest first
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/admin/instances (the `ListInstances` operationId).
+	ListInstances(ctx context.Context, params *ListInstancesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateInstanceWithBody Make an instance at a cloud provider
+	//
+	// Needs role operator or higher.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/admin/instances (the `CreateInstance` operationId).
+	CreateInstanceWithBody(ctx context.Context, params *CreateInstanceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateInstance Make an instance at a cloud provider
+	//
+	// Needs role operator or higher.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/admin/instances (the `CreateInstance` operationId).
+	CreateInstance(ctx context.Context, params *CreateInstanceParams, body CreateInstanceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetInstance Read an instance
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/admin/instances/{instance_id} (the `GetInstance` operationId).
+	GetInstance(ctx context.Context, instanceID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListInstanceActionLogs List the action log of an instance, newest first
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/admin/instances/{instance_id}/action-logs (the `ListInstanceActionLogs` operationId).
+	ListInstanceActionLogs(ctx context.Context, instanceID string, params *ListInstanceActionLogsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListInstanceHistory List how an instance moved, and why
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/admin/instances/{instance_id}/history (the `ListInstanceHistory` operationId).
+	ListInstanceHistory(ctx context.Context, instanceID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TerminateInstanceWithBody End an instance and delete everything that its provider bills
+	//
+	// Needs role operator or higher.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/admin/instances/{instance_id}/terminate (the `TerminateInstance` operationId).
+	TerminateInstanceWithBody(ctx context.Context, instanceID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TerminateInstance End an instance and delete everything that its provider bills
+	//
+	// Needs role operator or higher.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/admin/instances/{instance_id}/terminate (the `TerminateInstance` operationId).
+	TerminateInstance(ctx context.Context, instanceID string, body TerminateInstanceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListJobs List jobs of every kind, newest first
 	//
@@ -7454,6 +7917,13 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/events (the `FollowEvents` operationId).
 	FollowEvents(ctx context.Context, params *FollowEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListOfferedInstanceTypes List the types of servers that instances may be made with now
+	//
+	// Needs a sign-in and no role.
+	//
+	// Corresponds with GET /api/v1/instance-types (the `ListOfferedInstanceTypes` operationId).
+	ListOfferedInstanceTypes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListOwnInvitations List the invitations that you can accept
 	//
 	// Needs a sign-in and no role.
@@ -8119,6 +8589,63 @@ type ClientInterface interface {
 	//
 	// Corresponds with PUT /api/v1/projects/{id}/group-roles/{group} (the `PutGroupRole` operationId).
 	PutGroupRole(ctx context.Context, id string, group string, params *PutGroupRoleParams, body PutGroupRoleJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListProjectInstances List the instances of a project, newest first
+	//
+	// Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+	//
+	// Corresponds with GET /api/v1/projects/{id}/instances (the `ListProjectInstances` operationId).
+	ListProjectInstances(ctx context.Context, id string, params *ListProjectInstancesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateProjectInstanceWithBody Make an instance for a project, where its members may
+	//
+	// Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/projects/{id}/instances (the `CreateProjectInstance` operationId).
+	CreateProjectInstanceWithBody(ctx context.Context, id string, params *CreateProjectInstanceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateProjectInstance Make an instance for a project, where its members may
+	//
+	// Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/projects/{id}/instances (the `CreateProjectInstance` operationId).
+	CreateProjectInstance(ctx context.Context, id string, params *CreateProjectInstanceParams, body CreateProjectInstanceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetProjectInstance Read an instance of a project with its progress
+	//
+	// Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+	//
+	// Corresponds with GET /api/v1/projects/{id}/instances/{instance_id} (the `GetProjectInstance` operationId).
+	GetProjectInstance(ctx context.Context, id string, instanceID string, params *GetProjectInstanceParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListProjectInstanceActionLogs List what was done for an instance of a project, newest first
+	//
+	// Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+	//
+	// Corresponds with GET /api/v1/projects/{id}/instances/{instance_id}/action-logs (the `ListProjectInstanceActionLogs` operationId).
+	ListProjectInstanceActionLogs(ctx context.Context, id string, instanceID string, params *ListProjectInstanceActionLogsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TerminateProjectInstanceWithBody End an instance of a project; everything on it is deleted
+	//
+	// Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/projects/{id}/instances/{instance_id}/terminate (the `TerminateProjectInstance` operationId).
+	TerminateProjectInstanceWithBody(ctx context.Context, id string, instanceID string, params *TerminateProjectInstanceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TerminateProjectInstance End an instance of a project; everything on it is deleted
+	//
+	// Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/projects/{id}/instances/{instance_id}/terminate (the `TerminateProjectInstance` operationId).
+	TerminateProjectInstance(ctx context.Context, id string, instanceID string, params *TerminateProjectInstanceParams, body TerminateProjectInstanceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListInvitations List the invitations to a project
 	//
@@ -9962,6 +10489,184 @@ func (c *requests) UpdateInstallWorkflow(ctx context.Context, id string, params 
 	return c.Client.Do(req)
 }
 
+// ListInstanceOrphans List what providers bill and no live instance has
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/instance-orphans (the `ListInstanceOrphans` operationId).
+func (c *requests) ListInstanceOrphans(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListInstanceOrphansRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListInstanceTypes List the types of servers that instances may have
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/instance-types (the `ListInstanceTypes` operationId).
+func (c *requests) ListInstanceTypes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListInstanceTypesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListInstances List instances, newest first
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/instances (the `ListInstances` operationId).
+func (c *requests) ListInstances(ctx context.Context, params *ListInstancesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListInstancesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateInstanceWithBody Make an instance at a cloud provider
+//
+// Needs role operator or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/admin/instances (the `CreateInstance` operationId).
+func (c *requests) CreateInstanceWithBody(ctx context.Context, params *CreateInstanceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateInstanceRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateInstance Make an instance at a cloud provider
+//
+// Needs role operator or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/admin/instances (the `CreateInstance` operationId).
+func (c *requests) CreateInstance(ctx context.Context, params *CreateInstanceParams, body CreateInstanceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateInstanceRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetInstance Read an instance
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/instances/{instance_id} (the `GetInstance` operationId).
+func (c *requests) GetInstance(ctx context.Context, instanceID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetInstanceRequest(c.Server, instanceID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListInstanceActionLogs List the action log of an instance, newest first
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/instances/{instance_id}/action-logs (the `ListInstanceActionLogs` operationId).
+func (c *requests) ListInstanceActionLogs(ctx context.Context, instanceID string, params *ListInstanceActionLogsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListInstanceActionLogsRequest(c.Server, instanceID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListInstanceHistory List how an instance moved, and why
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/instances/{instance_id}/history (the `ListInstanceHistory` operationId).
+func (c *requests) ListInstanceHistory(ctx context.Context, instanceID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListInstanceHistoryRequest(c.Server, instanceID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TerminateInstanceWithBody End an instance and delete everything that its provider bills
+//
+// Needs role operator or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/admin/instances/{instance_id}/terminate (the `TerminateInstance` operationId).
+func (c *requests) TerminateInstanceWithBody(ctx context.Context, instanceID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTerminateInstanceRequestWithBody(c.Server, instanceID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TerminateInstance End an instance and delete everything that its provider bills
+//
+// Needs role operator or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/admin/instances/{instance_id}/terminate (the `TerminateInstance` operationId).
+func (c *requests) TerminateInstance(ctx context.Context, instanceID string, body TerminateInstanceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTerminateInstanceRequest(c.Server, instanceID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListJobs List jobs of every kind, newest first
 //
 // Needs role viewer or higher.
@@ -11778,6 +12483,23 @@ func (c *requests) FollowEvents(ctx context.Context, params *FollowEventsParams,
 	return c.Client.Do(req)
 }
 
+// ListOfferedInstanceTypes List the types of servers that instances may be made with now
+//
+// Needs a sign-in and no role.
+//
+// Corresponds with GET /api/v1/instance-types (the `ListOfferedInstanceTypes` operationId).
+func (c *requests) ListOfferedInstanceTypes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListOfferedInstanceTypesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListOwnInvitations List the invitations that you can accept
 //
 // Needs a sign-in and no role.
@@ -13134,6 +13856,133 @@ func (c *requests) PutGroupRoleWithBody(ctx context.Context, id string, group st
 // Corresponds with PUT /api/v1/projects/{id}/group-roles/{group} (the `PutGroupRole` operationId).
 func (c *requests) PutGroupRole(ctx context.Context, id string, group string, params *PutGroupRoleParams, body PutGroupRoleJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPutGroupRoleRequest(c.Server, id, group, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListProjectInstances List the instances of a project, newest first
+//
+// Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Corresponds with GET /api/v1/projects/{id}/instances (the `ListProjectInstances` operationId).
+func (c *requests) ListProjectInstances(ctx context.Context, id string, params *ListProjectInstancesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListProjectInstancesRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateProjectInstanceWithBody Make an instance for a project, where its members may
+//
+// Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/projects/{id}/instances (the `CreateProjectInstance` operationId).
+func (c *requests) CreateProjectInstanceWithBody(ctx context.Context, id string, params *CreateProjectInstanceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateProjectInstanceRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateProjectInstance Make an instance for a project, where its members may
+//
+// Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/projects/{id}/instances (the `CreateProjectInstance` operationId).
+func (c *requests) CreateProjectInstance(ctx context.Context, id string, params *CreateProjectInstanceParams, body CreateProjectInstanceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateProjectInstanceRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetProjectInstance Read an instance of a project with its progress
+//
+// Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Corresponds with GET /api/v1/projects/{id}/instances/{instance_id} (the `GetProjectInstance` operationId).
+func (c *requests) GetProjectInstance(ctx context.Context, id string, instanceID string, params *GetProjectInstanceParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetProjectInstanceRequest(c.Server, id, instanceID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListProjectInstanceActionLogs List what was done for an instance of a project, newest first
+//
+// Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Corresponds with GET /api/v1/projects/{id}/instances/{instance_id}/action-logs (the `ListProjectInstanceActionLogs` operationId).
+func (c *requests) ListProjectInstanceActionLogs(ctx context.Context, id string, instanceID string, params *ListProjectInstanceActionLogsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListProjectInstanceActionLogsRequest(c.Server, id, instanceID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TerminateProjectInstanceWithBody End an instance of a project; everything on it is deleted
+//
+// Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/projects/{id}/instances/{instance_id}/terminate (the `TerminateProjectInstance` operationId).
+func (c *requests) TerminateProjectInstanceWithBody(ctx context.Context, id string, instanceID string, params *TerminateProjectInstanceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTerminateProjectInstanceRequestWithBody(c.Server, id, instanceID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TerminateProjectInstance End an instance of a project; everything on it is deleted
+//
+// Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/projects/{id}/instances/{instance_id}/terminate (the `TerminateProjectInstance` operationId).
+func (c *requests) TerminateProjectInstance(ctx context.Context, id string, instanceID string, params *TerminateProjectInstanceParams, body TerminateProjectInstanceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTerminateProjectInstanceRequest(c.Server, id, instanceID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -17241,6 +18090,416 @@ func NewUpdateInstallWorkflowRequestWithBody(server string, id string, params *U
 		}
 
 	}
+
+	return req, nil
+}
+
+// NewListInstanceOrphansRequest constructs an http.Request for the ListInstanceOrphans method
+func NewListInstanceOrphansRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/instance-orphans")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListInstanceTypesRequest constructs an http.Request for the ListInstanceTypes method
+func NewListInstanceTypesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/instance-types")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListInstancesRequest constructs an http.Request for the ListInstances method
+func NewListInstancesRequest(server string, params *ListInstancesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/instances")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ProjectID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "project_id", *params.ProjectID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Status != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "status", *params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Archived != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "archived", *params.Archived, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateInstanceRequest calls the generic CreateInstance builder with application/json body
+func NewCreateInstanceRequest(server string, params *CreateInstanceParams, body CreateInstanceJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateInstanceRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateInstanceRequestWithBody constructs an http.Request for the CreateInstance method, with any body, and a specified content type
+func NewCreateInstanceRequestWithBody(server string, params *CreateInstanceParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/instances")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+		if params.XIdempotencyKey != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "X-Idempotency-Key", *params.XIdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("X-Idempotency-Key", headerParam1)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetInstanceRequest constructs an http.Request for the GetInstance method
+func NewGetInstanceRequest(server string, instanceID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "instance_id", instanceID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/instances/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListInstanceActionLogsRequest constructs an http.Request for the ListInstanceActionLogs method
+func NewListInstanceActionLogsRequest(server string, instanceID string, params *ListInstanceActionLogsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "instance_id", instanceID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/instances/%s/action-logs", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListInstanceHistoryRequest constructs an http.Request for the ListInstanceHistory method
+func NewListInstanceHistoryRequest(server string, instanceID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "instance_id", instanceID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/instances/%s/history", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewTerminateInstanceRequest calls the generic TerminateInstance builder with application/json body
+func NewTerminateInstanceRequest(server string, instanceID string, body TerminateInstanceJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewTerminateInstanceRequestWithBody(server, instanceID, "application/json", bodyReader)
+}
+
+// NewTerminateInstanceRequestWithBody constructs an http.Request for the TerminateInstance method, with any body, and a specified content type
+func NewTerminateInstanceRequestWithBody(server string, instanceID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "instance_id", instanceID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/instances/%s/terminate", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -21484,6 +22743,33 @@ func NewFollowEventsRequest(server string, params *FollowEventsParams) (*http.Re
 	return req, nil
 }
 
+// NewListOfferedInstanceTypesRequest constructs an http.Request for the ListOfferedInstanceTypes method
+func NewListOfferedInstanceTypesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/instance-types")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListOwnInvitationsRequest constructs an http.Request for the ListOwnInvitations method
 func NewListOwnInvitationsRequest(server string) (*http.Request, error) {
 	var err error
@@ -24678,6 +25964,398 @@ func NewPutGroupRoleRequestWithBody(server string, id string, group string, para
 	}
 
 	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.SlipwayReason != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Slipway-Reason", *params.SlipwayReason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Slipway-Reason", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewListProjectInstancesRequest constructs an http.Request for the ListProjectInstances method
+func NewListProjectInstancesRequest(server string, id string, params *ListProjectInstancesParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/projects/%s/instances", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.SlipwayReason != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Slipway-Reason", *params.SlipwayReason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Slipway-Reason", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewCreateProjectInstanceRequest calls the generic CreateProjectInstance builder with application/json body
+func NewCreateProjectInstanceRequest(server string, id string, params *CreateProjectInstanceParams, body CreateProjectInstanceJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateProjectInstanceRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewCreateProjectInstanceRequestWithBody constructs an http.Request for the CreateProjectInstance method, with any body, and a specified content type
+func NewCreateProjectInstanceRequestWithBody(server string, id string, params *CreateProjectInstanceParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/projects/%s/instances", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.SlipwayReason != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Slipway-Reason", *params.SlipwayReason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Slipway-Reason", headerParam0)
+		}
+
+		if params.IdempotencyKey != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam1)
+		}
+
+		if params.XIdempotencyKey != nil {
+			var headerParam2 string
+
+			headerParam2, err = runtime.StyleParamWithOptions("simple", false, "X-Idempotency-Key", *params.XIdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("X-Idempotency-Key", headerParam2)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetProjectInstanceRequest constructs an http.Request for the GetProjectInstance method
+func NewGetProjectInstanceRequest(server string, id string, instanceID string, params *GetProjectInstanceParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "instance_id", instanceID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/projects/%s/instances/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.SlipwayReason != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Slipway-Reason", *params.SlipwayReason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Slipway-Reason", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewListProjectInstanceActionLogsRequest constructs an http.Request for the ListProjectInstanceActionLogs method
+func NewListProjectInstanceActionLogsRequest(server string, id string, instanceID string, params *ListProjectInstanceActionLogsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "instance_id", instanceID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/projects/%s/instances/%s/action-logs", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.SlipwayReason != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Slipway-Reason", *params.SlipwayReason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Slipway-Reason", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewTerminateProjectInstanceRequest calls the generic TerminateProjectInstance builder with application/json body
+func NewTerminateProjectInstanceRequest(server string, id string, instanceID string, params *TerminateProjectInstanceParams, body TerminateProjectInstanceJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewTerminateProjectInstanceRequestWithBody(server, id, instanceID, params, "application/json", bodyReader)
+}
+
+// NewTerminateProjectInstanceRequestWithBody constructs an http.Request for the TerminateProjectInstance method, with any body, and a specified content type
+func NewTerminateProjectInstanceRequestWithBody(server string, id string, instanceID string, params *TerminateProjectInstanceParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "instance_id", instanceID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/projects/%s/instances/%s/terminate", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
 	}
@@ -28658,6 +30336,124 @@ func (c *Client) UpdateInstallWorkflow(ctx context.Context, id string, params *U
 	})
 }
 
+// ListInstanceOrphans List what providers bill and no live instance has
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/instance-orphans (the `ListInstanceOrphans` operationId).
+func (c *Client) ListInstanceOrphans(ctx context.Context, editors ...RequestEditorFn) (Answer[ListInstanceOrphan], error) {
+	return ask[ListInstanceOrphan](ctx, c, nil, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ListInstanceOrphans(ctx, editors...)
+	})
+}
+
+// ListInstanceTypes List the types of servers that instances may have
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/instance-types (the `ListInstanceTypes` operationId).
+func (c *Client) ListInstanceTypes(ctx context.Context, editors ...RequestEditorFn) (Answer[ListInstanceType], error) {
+	return ask[ListInstanceType](ctx, c, nil, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ListInstanceTypes(ctx, editors...)
+	})
+}
+
+// ListInstances List instances, newest first
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/instances (the `ListInstances` operationId).
+func (c *Client) ListInstances(ctx context.Context, params *ListInstancesParams, editors ...RequestEditorFn) (Answer[ListInstance], error) {
+	return ask[ListInstance](ctx, c, nil, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ListInstances(ctx, params, editors...)
+	})
+}
+
+// CreateInstanceWithBody Make an instance at a cloud provider
+//
+// Needs role operator or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/admin/instances (the `CreateInstance` operationId).
+func (c *Client) CreateInstanceWithBody(ctx context.Context, params *CreateInstanceParams, contentType string, body io.Reader, editors ...RequestEditorFn) (Answer[Instance], error) {
+	return ask[Instance](ctx, c, nil, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.CreateInstanceWithBody(ctx, params, contentType, body, editors...)
+	})
+}
+
+// CreateInstance Make an instance at a cloud provider
+//
+// Needs role operator or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/admin/instances (the `CreateInstance` operationId).
+func (c *Client) CreateInstance(ctx context.Context, params *CreateInstanceParams, body CreateInstanceJSONRequestBody, editors ...RequestEditorFn) (Answer[Instance], error) {
+	return ask[Instance](ctx, c, nil, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.CreateInstance(ctx, params, body, editors...)
+	})
+}
+
+// GetInstance Read an instance
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/instances/{instance_id} (the `GetInstance` operationId).
+func (c *Client) GetInstance(ctx context.Context, instanceID string, editors ...RequestEditorFn) (Answer[Instance], error) {
+	return ask[Instance](ctx, c, []any{instanceID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.GetInstance(ctx, instanceID, editors...)
+	})
+}
+
+// ListInstanceActionLogs List the action log of an instance, newest first
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/instances/{instance_id}/action-logs (the `ListInstanceActionLogs` operationId).
+func (c *Client) ListInstanceActionLogs(ctx context.Context, instanceID string, params *ListInstanceActionLogsParams, editors ...RequestEditorFn) (Answer[ListInstanceAction], error) {
+	return ask[ListInstanceAction](ctx, c, []any{instanceID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ListInstanceActionLogs(ctx, instanceID, params, editors...)
+	})
+}
+
+// ListInstanceHistory List how an instance moved, and why
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/instances/{instance_id}/history (the `ListInstanceHistory` operationId).
+func (c *Client) ListInstanceHistory(ctx context.Context, instanceID string, editors ...RequestEditorFn) (Answer[ListInstanceMove], error) {
+	return ask[ListInstanceMove](ctx, c, []any{instanceID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ListInstanceHistory(ctx, instanceID, editors...)
+	})
+}
+
+// TerminateInstanceWithBody End an instance and delete everything that its provider bills
+//
+// Needs role operator or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/admin/instances/{instance_id}/terminate (the `TerminateInstance` operationId).
+func (c *Client) TerminateInstanceWithBody(ctx context.Context, instanceID string, contentType string, body io.Reader, editors ...RequestEditorFn) (Answer[Instance], error) {
+	return ask[Instance](ctx, c, []any{instanceID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.TerminateInstanceWithBody(ctx, instanceID, contentType, body, editors...)
+	})
+}
+
+// TerminateInstance End an instance and delete everything that its provider bills
+//
+// Needs role operator or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/admin/instances/{instance_id}/terminate (the `TerminateInstance` operationId).
+func (c *Client) TerminateInstance(ctx context.Context, instanceID string, body TerminateInstanceJSONRequestBody, editors ...RequestEditorFn) (Answer[Instance], error) {
+	return ask[Instance](ctx, c, []any{instanceID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.TerminateInstance(ctx, instanceID, body, editors...)
+	})
+}
+
 // ListJobs List jobs of every kind, newest first
 //
 // Needs role viewer or higher.
@@ -29910,6 +31706,17 @@ func (c *Client) FollowEvents(ctx context.Context, params *FollowEventsParams, e
 	})
 }
 
+// ListOfferedInstanceTypes List the types of servers that instances may be made with now
+//
+// Needs a sign-in and no role.
+//
+// Corresponds with GET /api/v1/instance-types (the `ListOfferedInstanceTypes` operationId).
+func (c *Client) ListOfferedInstanceTypes(ctx context.Context, editors ...RequestEditorFn) (Answer[ListInstanceType], error) {
+	return ask[ListInstanceType](ctx, c, nil, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ListOfferedInstanceTypes(ctx, editors...)
+	})
+}
+
 // ListOwnInvitations List the invitations that you can accept
 //
 // Needs a sign-in and no role.
@@ -30853,6 +32660,91 @@ func (c *Client) PutGroupRoleWithBody(ctx context.Context, id string, group stri
 func (c *Client) PutGroupRole(ctx context.Context, id string, group string, params *PutGroupRoleParams, body PutGroupRoleJSONRequestBody, editors ...RequestEditorFn) (Answer[GroupRole], error) {
 	return ask[GroupRole](ctx, c, []any{id, group}, func(ctx context.Context) (*http.Response, error) {
 		return c.requests.PutGroupRole(ctx, id, group, params, body, editors...)
+	})
+}
+
+// ListProjectInstances List the instances of a project, newest first
+//
+// Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Corresponds with GET /api/v1/projects/{id}/instances (the `ListProjectInstances` operationId).
+func (c *Client) ListProjectInstances(ctx context.Context, id string, params *ListProjectInstancesParams, editors ...RequestEditorFn) (Answer[ListProjectInstance], error) {
+	return ask[ListProjectInstance](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ListProjectInstances(ctx, id, params, editors...)
+	})
+}
+
+// CreateProjectInstanceWithBody Make an instance for a project, where its members may
+//
+// Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/projects/{id}/instances (the `CreateProjectInstance` operationId).
+func (c *Client) CreateProjectInstanceWithBody(ctx context.Context, id string, params *CreateProjectInstanceParams, contentType string, body io.Reader, editors ...RequestEditorFn) (Answer[ProjectInstance], error) {
+	return ask[ProjectInstance](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.CreateProjectInstanceWithBody(ctx, id, params, contentType, body, editors...)
+	})
+}
+
+// CreateProjectInstance Make an instance for a project, where its members may
+//
+// Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/projects/{id}/instances (the `CreateProjectInstance` operationId).
+func (c *Client) CreateProjectInstance(ctx context.Context, id string, params *CreateProjectInstanceParams, body CreateProjectInstanceJSONRequestBody, editors ...RequestEditorFn) (Answer[ProjectInstance], error) {
+	return ask[ProjectInstance](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.CreateProjectInstance(ctx, id, params, body, editors...)
+	})
+}
+
+// GetProjectInstance Read an instance of a project with its progress
+//
+// Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Corresponds with GET /api/v1/projects/{id}/instances/{instance_id} (the `GetProjectInstance` operationId).
+func (c *Client) GetProjectInstance(ctx context.Context, id string, instanceID string, params *GetProjectInstanceParams, editors ...RequestEditorFn) (Answer[ProjectInstance], error) {
+	return ask[ProjectInstance](ctx, c, []any{id, instanceID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.GetProjectInstance(ctx, id, instanceID, params, editors...)
+	})
+}
+
+// ListProjectInstanceActionLogs List what was done for an instance of a project, newest first
+//
+// Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Corresponds with GET /api/v1/projects/{id}/instances/{instance_id}/action-logs (the `ListProjectInstanceActionLogs` operationId).
+func (c *Client) ListProjectInstanceActionLogs(ctx context.Context, id string, instanceID string, params *ListProjectInstanceActionLogsParams, editors ...RequestEditorFn) (Answer[ListProjectInstanceAction], error) {
+	return ask[ListProjectInstanceAction](ctx, c, []any{id, instanceID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ListProjectInstanceActionLogs(ctx, id, instanceID, params, editors...)
+	})
+}
+
+// TerminateProjectInstanceWithBody End an instance of a project; everything on it is deleted
+//
+// Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/projects/{id}/instances/{instance_id}/terminate (the `TerminateProjectInstance` operationId).
+func (c *Client) TerminateProjectInstanceWithBody(ctx context.Context, id string, instanceID string, params *TerminateProjectInstanceParams, contentType string, body io.Reader, editors ...RequestEditorFn) (Answer[ProjectInstance], error) {
+	return ask[ProjectInstance](ctx, c, []any{id, instanceID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.TerminateProjectInstanceWithBody(ctx, id, instanceID, params, contentType, body, editors...)
+	})
+}
+
+// TerminateProjectInstance End an instance of a project; everything on it is deleted
+//
+// Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/projects/{id}/instances/{instance_id}/terminate (the `TerminateProjectInstance` operationId).
+func (c *Client) TerminateProjectInstance(ctx context.Context, id string, instanceID string, params *TerminateProjectInstanceParams, body TerminateProjectInstanceJSONRequestBody, editors ...RequestEditorFn) (Answer[ProjectInstance], error) {
+	return ask[ProjectInstance](ctx, c, []any{id, instanceID}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.TerminateProjectInstance(ctx, id, instanceID, params, body, editors...)
 	})
 }
 

@@ -47,6 +47,9 @@ const (
 	AttentionPaymentDiffers  = "payment_difference"        // the payment provider and the ledger differ
 	AttentionPaymentDispute  = "payment_dispute"           // a payer's bank takes a payment back
 	AttentionPaymentsSilent  = "payments_silent"           // payments were not compared with the payment provider for an hour
+	AttentionInstanceFailed  = "instance_failed"           // an instance has failed three days ago and may be billed
+	AttentionInstanceOrphan  = "instance_orphan"           // a cloud provider has something with our tag that belongs to no instance
+	AttentionInstanceLook    = "instance_provider"         // instances are not compared with their cloud provider
 )
 
 // AttentionKinds lists every kind.
@@ -58,7 +61,7 @@ func AttentionKinds() []string {
 		AttentionDiscoveryFull, AttentionHardwareWanted, AttentionAgentSilent, AttentionTenantLeft, AttentionEventNotSent,
 		AttentionAuditBroken, AttentionAuditSilent, AttentionRestore,
 		AttentionClockDisagrees, AttentionEnforcement, AttentionAccountAside, AttentionBillingSilent, AttentionKeys,
-		AttentionPayment, AttentionPaymentDiffers, AttentionPaymentDispute, AttentionPaymentsSilent,
+		AttentionPayment, AttentionPaymentDiffers, AttentionPaymentDispute, AttentionPaymentsSilent, AttentionInstanceFailed, AttentionInstanceOrphan, AttentionInstanceLook,
 	}
 }
 

@@ -67,6 +67,28 @@ func TestASiteThatIsNotComparedNeedsAPerson(t *testing.T) {
 	require.ErrorIs(t, driftdb.FinishPass(t.Context(), s, p, "", []byte("{}")), db.ErrStale, "another pass has begun")
 }
 
+// TestNodesWithoutSite_NeedTheirPass: they are due from when the first went into service.
+func TestNodesWithoutSite_NeedTheirPass(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	s, conn := dbtest.Open(t, dsn), raw(t, dsn)
+	n := dbtest.PXENode(t, s, "52:54:00:00:63:01", lifecycle.NodeActive)
+	require.Empty(t, kinds(t, s))
+	exec(t, conn, "UPDATE nodes SET state_changed_at = now() - interval '16 minutes'")
+	require.Equal(t, []string{db.AttentionReconcile}, kinds(t, s))
+	p, err := driftdb.BeginPass(t.Context(), s, "", time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, driftdb.FinishPass(t.Context(), s, p, "", []byte("{}")))
+	require.Empty(t, kinds(t, s))
+	exec(t, conn, "UPDATE drift_passes SET finished_at = now() - interval '61 seconds'")
+	require.Equal(t, []string{db.AttentionReconcile}, kinds(t, s))
+	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.TransitionNode(t.Context(), n.ID, lifecycle.PXERetire, nil, db.Actor{Owner: lifecycle.OwnerAdmin, ID: "ada"})
+		return err
+	}))
+	require.Empty(t, kinds(t, s), "none is in service")
+}
+
 // TestEachKindComesAndGoes makes each kind of attention and fixes it.
 func TestEachKindComesAndGoes(t *testing.T) {
 	t.Parallel()

@@ -108,9 +108,20 @@ var tableAccess = map[string]Access{
 	"heartbeats":                  AccessKeep,
 	"idempotency_records":         AccessFull,
 	"install_workflows":           AccessFull,
+	"instance_attention":          AccessRead,
+	"instance_looks":              AccessKeep,
+	"instance_orphans":            AccessFull,
+	"instance_state_history":      AccessRead,
+	"instances":                   AccessKeep,
 	"job_stages":                  AccessKeep,
 	"jobs":                        AccessKeep,
 	"lifecycle_edges":             AccessRead,
+	"machine_macs":                AccessPrune,
+	"machines":                    AccessKeep,
+	"plans":                       AccessAppend,
+	"run_log_heads":               AccessKeep,
+	"run_logs":                    AccessFull,
+	"runs":                        AccessKeep,
 	"node_decommissions":          AccessRead,
 	"node_drives":                 AccessFull,
 	"node_agreements":             AccessKeep,
@@ -158,7 +169,11 @@ var tableReads = map[string]string{
 	"api_tokens":          "id, name, roles, created_at, expires_at, revoked_at",
 	"enrollment_tokens":   "id, node_id, job_id, created_at, expires_at, used_generation, used_at, revoked_at",
 	"idempotency_records": "principal, route, key, state, status, created_at, expires_at",
-	"portal_logouts":      "expires_at",
+	"instances": "id, project_id, name, provider, account, zone, type, image, model, status, error_code, error_message, progress_percent, reached_percent, failed_stage, " +
+		"job_id, server_asks, server_asked_at, server_id, resources, ip_address, host_key, enrolled_at, heartbeat_seq, heartbeat_at, heartbeat, agent_checksum, agent_verified_at, " +
+		"recoveries, health_ok, health_logged_at, health_failed_since, last_health_check, absent_looks, absent_since, deleted_by_provider, drain_seconds, created_by, version, " +
+		"created_at, updated_at, server_created_at, ready_at, failed_at, terminated_at, archived_at",
+	"portal_logouts": "expires_at",
 	"portal_sessions": "id, method, principal, name, roles, issuer, subject, created_at, seen_at, idle_until, ends_at, auth_time, " +
 		"step_up_until",
 	"portal_sign_ins":             "session_id, expires_at",
@@ -166,6 +181,7 @@ var tableReads = map[string]string{
 	"project_tokens":              tokenColumns,
 	"stripe_events": "id, type, object_kind, object_id, live, release, source, state, session_id, attempts, next_at, last_error, event_at, " +
 		"received_at, processed_at",
+	"run_logs":        "run_id, seq, step, attempt, stream, next, gap, at", // a command may have written anything
 	"pxe_tokens":      "node_id, round, attempt, created_at, expires_at, used_at",
 	"secret_versions": "name, version, keeper_url, created_at",
 	"webhooks":        "project_id, id, name, event_types, status, disabled_reason, failures, last_reason, last_success_at, last_failure_at, slow, tried, lane, due_at, version, created_at, updated_at",
@@ -176,6 +192,7 @@ var tableReads = map[string]string{
 var customerAccess = map[string]Access{
 	"balance_holds":    AccessRead,
 	"budget_spend":     AccessRead,
+	"instances":        "SELECT (id, project_id, name, provider, zone, type, model, status, progress_percent, error_code, version, created_at, ready_at, terminated_at)",
 	"payment_sessions": AccessRead,
 	"project_budgets":  AccessFull,
 	"usage_records":    AccessRead,
@@ -185,6 +202,8 @@ var customerAccess = map[string]Access{
 	"allocations":      AccessRead,
 	// Not the cursor of all events, from which a customer would learn how much others do.
 	"events":                      "SELECT (project_id, project_cursor, event_id, resource_kind, resource_id, type, payload, at)",
+	"machines":                    AccessRead,
+	"runs":                        AccessRead,
 	"notice_emails":               AccessRead,
 	"notices":                     AccessRead,
 	"project_event_cursors":       AccessRead,

@@ -18,6 +18,8 @@ const (
 	// ChannelTasks carries the node whose agent may find a task.
 	ChannelTasks    = "slipway_tasks"
 	ChannelTaskEnds = "slipway_task_ends" // a node task has ended
+	// ChannelRunLogs carries the run of which output was stored, or that ended.
+	ChannelRunLogs = "slipway_run_logs"
 )
 
 // listener is the statement that listens on a channel, nil for an unknown one.
@@ -31,6 +33,8 @@ func listener(q *gen.Queries, channel string) func(context.Context) error {
 		return q.ListenTasks
 	case ChannelTaskEnds:
 		return q.ListenTaskEnds
+	case ChannelRunLogs:
+		return q.ListenRunLogs
 	}
 	return nil
 }
@@ -53,7 +57,7 @@ func (s *Store) Listen(ctx context.Context, channel string, fn func()) error {
 // ListenFor is Listen with what was notified; "" after every connect.
 func (s *Store) ListenFor(ctx context.Context, channel string, fn func(payload string)) error {
 	if listener(s.q, channel) == nil {
-		return fmt.Errorf("there is no channel %q; listen on %s, %s, %s or %s", channel, ChannelOutbox, ChannelEvents, ChannelTasks, ChannelTaskEnds)
+		return fmt.Errorf("there is no channel %q; listen on %s, %s, %s, %s or %s", channel, ChannelOutbox, ChannelEvents, ChannelTasks, ChannelTaskEnds, ChannelRunLogs)
 	}
 	wait := listenBackoffMin
 	for {

@@ -146,4 +146,5 @@ type PlannedBMC = record.PlannedBMC
 const (
 	DisksNew   = record.DisksNew
 	DisksMoved = record.DisksMoved
+	DisksSame  = record.DisksSame
 )

@@ -119,8 +119,8 @@ const redfish = "redfish"
 
 // ApplyHardware puts a migrating node on its planned hardware, once for a job,
 // and returns the plan: addresses and serial number, the BMC where one is
-// planned; what the job had armed for the old hardware ends, and with new disks the old agent's identity is shut out with its
-// enrolment tokens, and what a tenant left stays behind. ErrNotFound while nothing is planned. Repeatable.
+// planned; what the job had armed for the old hardware ends, and unless the disks move the old agent's identity is shut out with its
+// enrolment tokens; with new disks what a tenant left stays behind. ErrNotFound while nothing is planned. Repeatable.
 func (tx *Tx) ApplyHardware(ctx context.Context, nodeID, jobID string, a Actor) (PlannedHardware, error) {
 	n, err := tx.LockNode(ctx, nodeID)
 	if err != nil {
@@ -149,24 +149,28 @@ func (tx *Tx) ApplyHardware(ctx context.Context, nodeID, jobID string, a Actor) 
 			return h, err
 		}
 	}
-	if err := tx.leaveHardware(ctx, nodeID, jobID, h.Disks == DisksNew); err != nil {
+	if err := tx.leaveHardware(ctx, nodeID, jobID, h.Disks); err != nil {
 		return h, err
 	}
 	h.ReplacedBy = jobID
 	return h, MapError("planned hardware of node "+nodeID, tx.q.PlanHardware(ctx, gen.PlanHardwareParams{NodeID: nodeID, PlannedHardware: &h}))
 }
 
-// leaveHardware forgets how the old machine was reached and, where its disks
-// stay behind, shuts out the agent that is on them.
-func (tx *Tx) leaveHardware(ctx context.Context, nodeID, jobID string, disksStay bool) error {
+// leaveHardware forgets how the old machine was reached and, unless its disks
+// move along, shuts out the agent that was on them. The record of drives goes with them; it stays where
+// the node keeps its hardware.
+func (tx *Tx) leaveHardware(ctx context.Context, nodeID, jobID, disks string) error {
 	if err := tx.DisarmNetboot(ctx, nodeID, jobID); err != nil {
 		return err
 	}
 	if err := tx.q.ForgetPXEFacts(ctx, nodeID); err != nil {
 		return MapError("facts of node "+nodeID, err)
 	}
-	if err := tx.DeleteNodeAccess(ctx, nodeID); err != nil || !disksStay {
+	if err := tx.DeleteNodeAccess(ctx, nodeID); err != nil || disks == DisksMoved {
 		return err
+	}
+	if disks == DisksSame {
+		return tx.EndAgentIdentity(ctx, nodeID, "job "+jobID+" has erased the disks of the node")
 	}
 	forgotten := MapError("drives of node "+nodeID, tx.q.ForgetDrives(ctx, nodeID))
 	if err := errors.Join(forgotten, tx.clearTenantLeft(ctx, nodeID)); err != nil {

@@ -136,7 +136,7 @@ var decommissionModes = []DecommissionModeInfo{
 			StageDisableNode, StageForceRelease, StageDrainNode, StageBootEraser, StageScrubGPU, StageValidateClean, StagePowerOff, StageReplaceHardware,
 			StageBootHardware,
 		},
-		Doc: "put a PXE node on other hardware under its id, with its history and labels; the old hardware is erased where that is asked for",
+		Doc: "put a PXE node on other hardware under its id, with its history and labels; the old hardware is erased where that is asked for. With the same disks: erase the node's own hardware, prove it clean, install it again and return it to service",
 	},
 }
 

@@ -28,6 +28,7 @@ func TestGeneratedPagesAreCurrent(t *testing.T) {
 		"run.md":             lifecycle.Run.Document(),
 		"run_step.md":        lifecycle.RunStep.Document(),
 		"payment_session.md": lifecycle.Payment.Document(),
+		"instance.md":        lifecycle.Instance.Document(),
 		"actions.md":         lifecycle.DocumentActions(),
 
 		"decommission.md": lifecycle.DocumentDecommission(),

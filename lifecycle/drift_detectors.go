@@ -36,6 +36,7 @@ const (
 	DriftBMCAddressChanged  = "bmc_ip_changed"
 	DriftBMCPinChanged      = "bmc_pin_changed"
 	DriftBMCUnreachable     = "bmc_unreachable"
+	DriftBMCUnhealthy       = "bmc_reports_unhealthy"
 	DriftBMCLoginBlocked    = "bmc_login_blocked"
 	DriftBootUnannounced    = "boot_id_changed_unannounced"
 	DriftAgentOld           = "agent_version_old"
@@ -113,7 +114,7 @@ func driftOfMachines() []DriftDetector {
 		},
 		{
 			Name: DriftPoweredOff, Scope: DriftOfNode, Severity: DriftCritical, Sources: []string{sourcePostgres, sourceMAAS, sourceBMC, sourceAgent}, Expects: serving(),
-			Closes: untilGone, Finds: "the machine is off: MAAS says so, its BMC does not contradict and the agent is silent",
+			Closes: untilGone, Finds: "the machine is off: MAAS says so, its BMC does not contradict and the agent is silent; of a node without MAAS its BMC says so",
 			Evidence: []string{"maas_power", "bmc_power", "last_heartbeat"}, Next: "Find out why it is off, then power it on in MAAS or at its BMC.",
 		},
 		{

@@ -58,6 +58,11 @@ func driftOfBMCs() []DriftDetector {
 			Next: "Check the BMC's cable, address and power; no job can move the machine's power meanwhile.",
 		},
 		{
+			Name: DriftBMCUnhealthy, Scope: DriftOfBMC, Severity: DriftWarning, Sources: []string{sourceBMC}, Expects: kept(), Closes: "the BMC reports every part that it could tell of as well",
+			Finds: "the BMC reports a part of the machine as Warning or Critical: a GPU, drive, fan, power supply, or another system behind it", Evidence: []string{"health", "problems", "read_at"},
+			Next: "Look at the part in the BMC and replace it; a node with a critical part is not given to a tenant.",
+		},
+		{
 			Name: DriftBMCLoginBlocked, Scope: DriftOfBMC, Severity: DriftWarning, Sources: []string{sourcePostgres}, Expects: kept(), Closes: untilGone,
 			Finds: "logins to the BMC are stopped, since it rejected one", Evidence: []string{"since", "reason"},
 			Next: "Correct the stored login or the BMC's account, then clear the block with the BMC's action clear-auth-block.",

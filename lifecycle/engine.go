@@ -191,8 +191,21 @@ func (m Machine[S]) Terminal(s S) bool {
 	return slices.ContainsFunc(m.States, func(i StateInfo[S]) bool { return i.State == s && i.Terminal })
 }
 
+// Between returns the first transition that leads from one state to another, or an
+// *IllegalTransitionError.
+func (m Machine[S]) Between(from, to S) (Transition[S], error) {
+	for _, t := range m.Transitions {
+		if t.To == to && slices.Contains(t.From, from) {
+			return t, nil
+		}
+	}
+	return Transition[S]{}, &IllegalTransitionError{
+		Resource: m.Resource, From: string(from), To: string(to), Reason: "there is no such transition", Allowed: m.Reachable(from),
+	}
+}
+
 // AllEdges is every edge of every lifecycle: the content of lifecycle_edges.
 func AllEdges() []Edge {
 	return slices.Concat(NodeMAAS.Edges(), NodePXE.Edges(), Job.Edges(), NodeTask.Edges(), BMCRotation.Edges(), DriftFinding.Edges(),
-		Project.Edges(), Invitation.Edges(), Allocation.Edges(), Payment.Edges())
+		Project.Edges(), Invitation.Edges(), Allocation.Edges(), Payment.Edges(), MachinePhases.Edges(), Run.Edges(), Instance.Edges())
 }

@@ -35,11 +35,22 @@ const (
 	FailScrubUnverified       FailureClass = "scrub_unverified"
 	FailDriveUnexpected       FailureClass = "drive_unexpected"
 	FailDriveMissing          FailureClass = "drive_missing"
+	FailOtherMachine          FailureClass = "other_machine"
 	FailFirmwareChanged       FailureClass = "firmware_changed"
 	FailNetworkOpen           FailureClass = "network_open"
 	FailAccessUnconfirmed     FailureClass = "access_unconfirmed"
 	FailCapacity              FailureClass = "capacity_unavailable"
 	FailStorageRejected       FailureClass = "storage_rejected"
+	FailCommand               FailureClass = "command_failed"
+	FailCommandUncertain      FailureClass = "command_uncertain"
+	FailInstanceStartup       FailureClass = "instance_startup_timeout"
+	FailAgentChecksum         FailureClass = "agent_checksum_failed"
+	FailWorkerInstall         FailureClass = "worker_install_failed"
+	FailCloudQuota            FailureClass = "cloud_quota"
+	FailCloudCapacity         FailureClass = "cloud_capacity"
+	FailCloudUnavailable      FailureClass = "cloud_unavailable"
+	FailCloudRejected         FailureClass = "cloud_rejected"
+	FailCloudUncertain        FailureClass = "cloud_server_uncertain"
 	FailPaymentMismatch       FailureClass = "payment_mismatch"
 	FailPaymentsUnavailable   FailureClass = "payments_unavailable"
 	FailPaymentsRejected      FailureClass = "payments_rejected"
@@ -104,11 +115,22 @@ var failures = []FailureInfo{
 	{Class: FailScrubUnverified, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A device could not be verified clean; see the certificate, fix or replace the device, then retry the stage.", NodeUnsafe: true},
 	{Class: FailDriveUnexpected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A drive is in the node that its record does not name, and nothing was erased; pull or protect it, or accept the drives that the agent reports, then retry the stage.", NodeUnsafe: true},
 	{Class: FailDriveMissing, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A drive of the node's record is not there; find it and put it back, or destroy it and accept the drives that the agent reports, then retry the stage.", NodeUnsafe: true},
+	{Class: FailOtherMachine, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The node's agent answers from a machine with another serial number than the node's, or with none, and nothing was changed; find out which machine that is, put the node's disks back or correct the serial number, then retry the stage, or cancel: the node stays quarantined.", NodeUnsafe: true},
 	{Class: FailFirmwareChanged, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The BMC's accounts, its network, the boot order, Secure Boot or a firmware version differs from the claim; put back what the message names, then retry the stage.", NodeUnsafe: true},
 	{Class: FailNetworkOpen, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The node's network reaches what no tenant may reach; close the network to what the message names, then unquarantine the node.", NodeUnsafe: true},
 	{Class: FailAccessUnconfirmed, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "Nothing proves that the tenant's access has ended, and neither the BMC nor MAAS could switch the node off; cut its power or its network by hand, bring the BMC back, then retry the stage.", NodeUnsafe: true},
 	{Class: FailCapacity, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "No node is free for this SKU; add capacity, then retry the stage."},
 	{Class: FailStorageRejected, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The storage back end refused; fix the cause it names, then retry the stage."},
+	{Class: FailCommand, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The command of a step ended with an error, or did not end in time; read the output of the run, fix the cause, then start another run."},
+	{Class: FailCommandUncertain, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "It is not known what became of the command; look at the machine, then start another run."},
+	{Class: FailInstanceStartup, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The worker of the instance was not ready in time, and its server is billed; read what the stage names, then retry the stage, or terminate the instance."},
+	{Class: FailAgentChecksum, Manual: true, AutoAttempts: 1, Recommended: ActionCancel, Next: "The agent on the server is not the one that Slipway installed; terminate the instance, and find out who changed it."},
+	{Class: FailWorkerInstall, AutoAttempts: 2, Recommended: ActionRetryStage, Next: "The installation of the worker ended with an error; read its last phase and message, fix the cause, then retry the stage, or terminate the instance."},
+	{Class: FailCloudQuota, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The provider's quota is used up; terminate what is not needed or ask the provider for more, then create the instance again."},
+	{Class: FailCloudCapacity, AutoAttempts: 3, Recommended: ActionRetryStage, Next: "The provider has no server of this type free in the zone; wait, or create the instance in another zone."},
+	{Class: FailCloudUnavailable, AutoAttempts: 10, Recommended: ActionRetryStage, Next: "The provider does not answer as it should; check its status page and the network, then retry the stage."},
+	{Class: FailCloudRejected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The provider refused the request; fix the cause it names (key, project, type or image), then retry the stage."},
+	{Class: FailCloudUncertain, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "It is not known whether the provider made the server; look for its tag in the provider's console, then retry the stage: it looks again before it creates."},
 	{Class: FailPaymentMismatch, Manual: true, AutoAttempts: 1, Recommended: ActionMarkManual, Next: "The amounts differ; resolve the payment session by hand."},
 	{Class: FailPaymentsUnavailable, AutoAttempts: 10, Recommended: ActionRetryStage, Next: "The payment provider does not answer as it should; check its status page and the network, then retry the stage: a request is repeated with its key, so nothing is paid twice."},
 	{Class: FailPaymentsRejected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The payment provider refused the request; fix the cause it names, then retry the stage."},

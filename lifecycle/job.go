@@ -69,15 +69,7 @@ var Job = Machine[JobStatus]{
 // JobTransition returns the transition that moves a job from one state to
 // another, or an *IllegalTransitionError.
 func JobTransition(from, to JobStatus) (Transition[JobStatus], error) {
-	for _, t := range Job.Transitions {
-		if t.To == to && slices.Contains(t.From, from) {
-			return t, nil
-		}
-	}
-	return Transition[JobStatus]{}, &IllegalTransitionError{
-		Resource: "job", From: string(from), To: string(to),
-		Reason: "there is no such transition", Allowed: Job.Reachable(from),
-	}
+	return Job.Between(from, to)
 }
 
 // Action is an operator action on a job.

@@ -175,7 +175,7 @@ func TestConditions_LastTransitionMovesWithTheStatus(t *testing.T) {
 
 func TestRun_PhaseFollowsItsJob(t *testing.T) {
 	t.Parallel()
-	notSteps := []lifecycle.FailureClass{lifecycle.FailWorkflowLost, lifecycle.FailFrozen, lifecycle.FailStoreUnavailable}
+	notSteps := []lifecycle.FailureClass{lifecycle.FailWorkflowLost, lifecycle.FailFrozen, lifecycle.FailStoreUnavailable, lifecycle.FailCompensation}
 	want := map[lifecycle.JobStatus]lifecycle.RunPhase{
 		"pending": "PENDING", "running": "RUNNING", "compensating": "RUNNING", "completed": "SUCCEEDED", "reconciled": "SUCCEEDED",
 		"cancelled": "CANCELED", "failed_retryable": "FAILED", "failed_manual_intervention": "FAILED",
@@ -187,6 +187,9 @@ func TestRun_PhaseFollowsItsJob(t *testing.T) {
 			if s.State.Parked() && slices.Contains(notSteps, f.Class) {
 				phase, stopped = lifecycle.RunRunning, true
 			}
+			if s.State == lifecycle.JobCancelled && !slices.Contains(notSteps, f.Class) {
+				phase = lifecycle.RunFailed // the failure ended the job
+			}
 			require.Equal(t, phase, lifecycle.RunPhaseOf(s.State, f.Class), "%s, %s", s.State, f.Class)
 			require.Equal(t, stopped, lifecycle.RunNeedsIntervention(s.State, f.Class), "%s, %s", s.State, f.Class)
 		}
@@ -196,13 +199,14 @@ func TestRun_PhaseFollowsItsJob(t *testing.T) {
 	for _, e := range lifecycle.Job.Edges() {
 		for _, f := range lifecycle.Failures() {
 			from, to := lifecycle.JobStatus(e.From), lifecycle.JobStatus(e.To)
-			if e.From == "" || lifecycle.RunPhaseOf(from, f.Class) == lifecycle.RunFailed || from == lifecycle.JobPending && lifecycle.IsStepFailure(f.Class) && to.Parked() {
+			if e.From == "" || lifecycle.RunPhaseOf(from, f.Class) == lifecycle.RunFailed || from == lifecycle.JobPending && lifecycle.IsStepFailure(f.Class) && (to.Parked() || to == lifecycle.JobCancelled) {
 				continue
 			}
 			before, after := lifecycle.RunPhaseOf(from, f.Class), lifecycle.RunPhaseOf(to, f.Class)
 			require.True(t, before == after || slices.Contains(lifecycle.Run.Reachable(before), string(after)), "%s -> %s (%s): %s -> %s", from, to, f.Class, before, after)
 		}
 	}
+	require.Equal(t, lifecycle.RunCanceled, lifecycle.RunPhaseOf(lifecycle.JobCancelled, ""), "an operator cancelled it")
 	require.Contains(t, lifecycle.Run.Reachable(lifecycle.RunPending), "CANCELED")
 }
 

@@ -49,15 +49,16 @@ var Run = Machine[RunPhase]{
 		{State: RunPending, Doc: "accepted and not started", Transitional: true},
 		{State: RunRunning, Doc: "its steps are carried out", Transitional: true},
 		{State: RunSucceeded, Doc: "all steps succeeded", Terminal: true},
-		{State: RunFailed, Doc: "a step failed; an operator may start a run that follows it", Terminal: true},
+		{State: RunFailed, Doc: "a step failed; another run may be started", Terminal: true},
 		{State: RunCanceled, Doc: "cancelled", Terminal: true},
 	},
 	Transitions: []Transition[RunPhase]{RunStart, RunFinish, RunFail, RunCancel},
 }
 
 // RunPhaseOf returns the phase of the run that a job carries out. class says why a parked job is
-// parked. A park that no step caused leaves the run RUNNING: it has lost its workflow or its store, or
-// an operator froze it.
+// parked, or which failure of a step ended a cancelled one; "" is that of a job that somebody cancelled.
+// A park that no step caused leaves the run RUNNING: it has lost its workflow or its store, an operator
+// froze it, or what it did could not be undone.
 func RunPhaseOf(job JobStatus, class FailureClass) RunPhase {
 	switch job {
 	case JobPending:
@@ -67,6 +68,9 @@ func RunPhaseOf(job JobStatus, class FailureClass) RunPhase {
 	case JobCompleted, JobReconciled:
 		return RunSucceeded
 	case JobCancelled:
+		if class != "" && IsStepFailure(class) {
+			return RunFailed
+		}
 		return RunCanceled
 	case JobFailedRetryable, JobFailedManual:
 		if IsStepFailure(class) {
@@ -77,9 +81,9 @@ func RunPhaseOf(job JobStatus, class FailureClass) RunPhase {
 	return RunRunning
 }
 
-// IsStepFailure reports whether a job that parked with this class parked because a step failed.
+// IsStepFailure reports whether a failure of this class is one of a step, after which its run has FAILED.
 func IsStepFailure(class FailureClass) bool {
-	return class != FailWorkflowLost && class != FailFrozen && class != FailStoreUnavailable
+	return class != FailWorkflowLost && class != FailFrozen && class != FailStoreUnavailable && class != FailCompensation
 }
 
 // RunNeedsIntervention reports whether an active run waits for an operator.

@@ -143,6 +143,8 @@ const (
 	// one is not there, and the others were erased.
 	TaskCodeDriveUnexpected = "drive_unexpected"
 	TaskCodeDriveMissing    = "drive_missing"
+	// The agent runs on another machine than the task is for, or cannot tell. Nothing was changed.
+	TaskCodeOtherMachine = "other_machine"
 
 	TaskCodeUncertain = "uncertain"  // it was begun by an agent that died, and a second look could not tell
 	TaskCodeLeaseLost = "lease_lost" // given up half way since the lease was lost

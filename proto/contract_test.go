@@ -135,6 +135,7 @@ func number(n int32) string { return strconv.Itoa(int(n)) }
 func added() []string {
 	return []string{
 		"rpc MachineService.SetMachinePhase SetMachinePhaseRequest Machine",
+		"rpc MachineService.SetMachineAccess SetMachineAccessRequest Machine",
 		"rpc PlanService.CreatePlan CreatePlanRequest Plan",
 	}
 }

@@ -97,17 +97,19 @@ type BMCIdent struct {
 	IPMIVersion                           string // "" over Redfish
 }
 
-// BMCSystem identifies a system. Serial is trimmed and falls back to the
-// chassis; never use the address as identity.
+// BMCSystem identifies a system. Serial is trimmed and comes from the system or a chassis that it
+// links; where both leave it empty it is empty. Never use the address as identity.
 type BMCSystem struct {
 	ID, URI                     string
 	Manufacturer, Model, Serial string
+	SerialSource                string // "system System_0", "chassis BMC_0", "FRU"; "" without a serial number
 	UUID                        string
 	MACs                        []string
 	Power                       PowerState
-	Health                      string
+	Health                      string // what the system says of itself; Health asks every part
 	MemoryGiB                   float64
 	ProcessorCount              int
+	Partial                     []string // what could not be read, each with the reason
 }
 
 // BootOverride is the override in force, read from the resource that carries

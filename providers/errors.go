@@ -28,6 +28,8 @@ const (
 	KindTooBig                 Kind = "too_big"                  // answer over the cap
 	KindForeign                Kind = "foreign"                  // answer points to another host, or redirects
 	KindProtocol               Kind = "protocol"                 // answer is not what the protocol says
+	KindQuota                  Kind = "quota"                    // a quota of the account is used up; nothing was made
+	KindCapacity               Kind = "capacity"                 // the other side has none free now; nothing was made
 	KindExit                   Kind = "exit"                     // a remote command ended with a non-zero status
 )
 

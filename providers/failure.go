@@ -16,10 +16,11 @@ const (
 	SideSSH     Side = "ssh"
 	SideSecrets Side = "secrets"
 	SideStripe  Side = "stripe"
+	SideCloud   Side = "cloud"
 )
 
 // sideOfOp has the side of each first part of an Error's Op.
-var sideOfOp = map[string]Side{"maas": SideMAAS, "redfish": SideBMC, "ipmi": SideBMC, "ssh": SideSSH, "secrets": SideSecrets, "stripe": SideStripe}
+var sideOfOp = map[string]Side{"maas": SideMAAS, "redfish": SideBMC, "ipmi": SideBMC, "ssh": SideSSH, "secrets": SideSecrets, "stripe": SideStripe, "cloud": SideCloud}
 
 // Side returns the side that e is about, "" where its Op names none.
 func (e *Error) Side() Side {
@@ -83,6 +84,18 @@ var failureTables = map[Side]failureTable{
 		KindForbidden:    lifecycle.FailConfiguration,
 		// A redirect, or an object of the other mode.
 		KindForeign: lifecycle.FailConfiguration,
+	}},
+	SideCloud: {lifecycle.FailCloudRejected, map[Kind]lifecycle.FailureClass{
+		KindUnreachable: lifecycle.FailCloudUnavailable,
+		KindUnavailable: lifecycle.FailCloudUnavailable,
+		KindBusy:        lifecycle.FailCloudUnavailable,
+		KindProtocol:    lifecycle.FailCloudUnavailable,
+		KindTooBig:      lifecycle.FailCloudUnavailable,
+		// Every order but the one for a server is repeated after a look.
+		KindUncertain: lifecycle.FailCloudUnavailable,
+		KindQuota:     lifecycle.FailCloudQuota,
+		KindCapacity:  lifecycle.FailCloudCapacity,
+		KindNotFound:  lifecycle.FailStateDisagreement,
 	}},
 	SideSSH: {lifecycle.FailSSHSeed, map[Kind]lifecycle.FailureClass{
 		KindPinMismatch: lifecycle.FailStateDisagreement,

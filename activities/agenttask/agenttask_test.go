@@ -301,6 +301,8 @@ func TestOutcomes(t *testing.T) {
 		{lifecycle.TaskKindScrub, lifecycle.TaskCodeUnsupported, lifecycle.FailNodeTask},
 		{lifecycle.TaskKindValidate, lifecycle.TaskCodeStepFailed, lifecycle.FailNodeUnhealthy},
 		{lifecycle.TaskKindValidate, lifecycle.TaskCodeRefused, lifecycle.FailNodeTask},
+		{lifecycle.TaskKindScrub, lifecycle.TaskCodeOtherMachine, lifecycle.FailOtherMachine},
+		{lifecycle.TaskKindValidate, lifecycle.TaskCodeOtherMachine, lifecycle.FailOtherMachine},
 		{lifecycle.TaskKindScrub, lifecycle.TaskCodeArguments, lifecycle.FailNodeTask},
 		{lifecycle.TaskKindScrub, lifecycle.TaskCodeExpired, lifecycle.FailScrubUnverified},
 		{lifecycle.TaskKindDrain, "anything", lifecycle.FailNodeTask},

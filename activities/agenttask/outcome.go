@@ -34,6 +34,8 @@ func Class(kind lifecycle.TaskKind, code string) lifecycle.FailureClass {
 		return lifecycle.FailDriveUnexpected
 	case lifecycle.TaskCodeDriveMissing:
 		return lifecycle.FailDriveMissing
+	case lifecycle.TaskCodeOtherMachine:
+		return lifecycle.FailOtherMachine
 	}
 	switch kind {
 	case lifecycle.TaskKindScrub:

@@ -45,8 +45,9 @@ type ResolveIn struct {
 const closeTimeout = 10 * time.Second
 
 // ResolvePowerCredentials resolves the BMC's login, checks its certificate
-// against the approved pin, logs in once and reads the system's identity. It
-// changes nothing on the BMC. Repeating it is one more login.
+// against the approved pin, logs in once and reads the system's identity and the
+// health of every part. It fails with node_unhealthy where a part is critical.
+// It changes nothing on the BMC. Repeating it is one more login.
 func (a *Activities) ResolvePowerCredentials(ctx context.Context, in ResolveIn) (contract.BMCFacts, error) {
 	v, err := a.enter(ctx, loginRequest{job: in.JobRef, bmcID: in.BMCID, caPEM: in.CAPEM, trustFirstPin: in.TrustFirstPin})
 	if err != nil {
@@ -58,8 +59,17 @@ func (a *Activities) ResolvePowerCredentials(ctx context.Context, in ResolveIn) 
 		a.blockOnRejection(ctx, v.rec.ID, err)
 		return contract.BMCFacts{}, fault.BMC(ctx, err)
 	}
+	health, err := readHealth(ctx, v.bmc, healthLimit)
+	if err != nil {
+		a.blockOnRejection(ctx, v.rec.ID, err)
+		return contract.BMCFacts{}, fault.BMC(ctx, err)
+	}
+	if err := refuseCritical(health); err != nil {
+		return contract.BMCFacts{}, err
+	}
 	return contract.BMCFacts{
-		BMCID: v.rec.ID, Address: v.rec.Address, Vendor: sys.Manufacturer, Model: sys.Model, Serial: sys.Serial,
+		BMCID: v.rec.ID, Address: v.rec.Address, Vendor: sys.Manufacturer, Model: sys.Model, Serial: sys.Serial, SerialSource: sys.SerialSource,
+		Health: health.Overall, HealthProblems: health.Problems,
 		UUID: sys.UUID, MACs: sys.MACs, Power: string(sys.Power), Protocol: v.rec.Protocol, RedfishSysID: sys.ID,
 	}, nil
 }

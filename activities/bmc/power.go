@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// PowerIn is the input of PowerOffByBMC and PowerCycleByBMC.
+// PowerIn is the input of PowerOffByBMC, PowerOnByBMC and PowerCycleByBMC.
 type PowerIn struct {
 	contract.JobRef
 	BMCID string `json:"bmc_id"`
@@ -44,6 +44,12 @@ func (a *Activities) PowerCycleByBMC(ctx context.Context, in PowerIn) (contract.
 		}
 	}
 	return a.setPower(ctx, in, providers.IntentForceOff, providers.IntentOn)
+}
+
+// PowerOnByBMC switches the machine on and reads it on. One that is on stays as it is. Repeatable; each
+// time is one login.
+func (a *Activities) PowerOnByBMC(ctx context.Context, in PowerIn) (contract.PowerFacts, error) {
+	return a.setPower(ctx, in, providers.IntentOn)
 }
 
 // setPower requests and confirms each intent in turn, in one session. The intent "" only reads.

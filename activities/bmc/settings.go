@@ -25,13 +25,20 @@ type SettingsIn struct {
 
 // settings logs in and calls f, which gets nil where the BMC's protocol has no such calls.
 func (a *Activities) settings(ctx context.Context, in SettingsIn, f func(providers.BMCSettings) error) error {
+	return a.session(ctx, in, func(b providers.BMC) error {
+		with, _ := b.(providers.BMCSettings)
+		return f(with)
+	})
+}
+
+// session logs in and calls f.
+func (a *Activities) session(ctx context.Context, in SettingsIn, f func(providers.BMC) error) error {
 	v, err := a.enter(ctx, loginRequest{job: in.JobRef, bmcID: in.BMCID, caPEM: in.CAPEM})
 	if err != nil {
 		return err
 	}
 	defer v.leave()
-	with, _ := v.bmc.(providers.BMCSettings)
-	if err := f(with); err != nil {
+	if err := f(v.bmc); err != nil {
 		a.blockOnRejection(ctx, v.rec.ID, err)
 		return fault.BMC(ctx, err)
 	}
@@ -60,14 +67,26 @@ func (a *Activities) DisableHostInterfaces(ctx context.Context, in SettingsIn) (
 
 // KeepSettings reads what the BMC says of itself and stores it with the node's history, before a
 // tenant has access. What is stored already stays. It changes nothing on the BMC. It fails with
-// firmware_changed when a part of the BMC cannot be read.
+// firmware_changed when a part of the BMC cannot be read, and with node_unhealthy when a part of the
+// machine is critical: no tenant gets such a machine.
 func (a *Activities) KeepSettings(ctx context.Context, in SettingsIn) (contract.SettingsFacts, error) {
 	if _, err := allocationdb.FirmwareSnapshot(ctx, a.Store, in.AllocationID); err == nil {
 		return contract.SettingsFacts{Done: true, Note: "kept before"}, nil
 	} else if !errors.Is(err, db.ErrNotFound) {
 		return contract.SettingsFacts{}, fault.Internal(ctx, err)
 	}
-	report, err := a.readSettings(ctx, in)
+	var report storedSettings
+	var health providers.BMCHealth
+	err := a.session(ctx, in, func(b providers.BMC) (err error) {
+		if health, err = readHealth(ctx, b, healthLimit); err != nil || health.Overall == healthCritical {
+			return err
+		}
+		report, err = readReport(ctx, b)
+		return err
+	})
+	if err == nil {
+		err = refuseCritical(health)
+	}
 	if err != nil {
 		return contract.SettingsFacts{}, err
 	}
@@ -84,7 +103,7 @@ func (a *Activities) KeepSettings(ctx context.Context, in SettingsIn) (contract.
 	}
 	return contract.SettingsFacts{
 		Count: len(report.Values), NotOffered: report.NotOffered, Done: true,
-		Note: fmt.Sprintf("kept %d settings of the BMC", len(report.Values)),
+		Note: fmt.Sprintf("kept %d settings of the BMC; its health is %s", len(report.Values), health.Overall),
 	}, nil
 }
 
@@ -97,16 +116,20 @@ type storedSettings struct {
 
 func (a *Activities) readSettings(ctx context.Context, in SettingsIn) (storedSettings, error) {
 	var out storedSettings
-	err := a.settings(ctx, in, func(b providers.BMCSettings) error {
-		if b == nil {
-			out.NotOffered = []string{"the BMC's protocol does not show its settings"}
-			return nil
-		}
-		report, err := b.ReadSettings(ctx)
-		out = storedSettings{report.Values, report.Unreadable, report.NotOffered}
+	err := a.session(ctx, in, func(b providers.BMC) (err error) {
+		out, err = readReport(ctx, b)
 		return err
 	})
 	return out, err
+}
+
+func readReport(ctx context.Context, b providers.BMC) (storedSettings, error) {
+	with, _ := b.(providers.BMCSettings)
+	if with == nil {
+		return storedSettings{NotOffered: []string{"the BMC's protocol does not show its settings"}}, nil
+	}
+	report, err := with.ReadSettings(ctx)
+	return storedSettings{report.Values, report.Unreadable, report.NotOffered}, err
 }
 
 // maxChanges bounds the changes that are named.

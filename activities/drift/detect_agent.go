@@ -11,8 +11,6 @@ import (
 
 func bootUnannounced(f Facts) Verdict {
 	switch {
-	case f.isPXE(): // its installations are no jobs and would explain no boot
-		return clean()
 	case f.Heartbeat == nil || !f.settled():
 		return unknown()
 	case f.Mark == nil || f.Mark.BootID == "" || f.Mark.BootID == f.Heartbeat.BootID || f.announced():

@@ -127,6 +127,9 @@ func bmcPower(f Facts) providers.PowerState {
 // poweredOff believes the BMC before MAAS, which looks every few minutes only,
 // and an agent that is alive before both.
 func poweredOff(f Facts) Verdict {
+	if f.isPXE() {
+		return poweredOffPXE(f)
+	}
 	return ofMachine(f, func(m Machine) Verdict {
 		power := bmcPower(f)
 		alive := f.Heartbeat != nil && f.Listed.Sub(f.Heartbeat.ReceivedAt) <= f.Policy.Fresh
@@ -136,12 +139,28 @@ func poweredOff(f Facts) Verdict {
 		case alive:
 			return unknown()
 		}
-		last := "never"
-		if f.Heartbeat != nil {
-			last = f.Heartbeat.ReceivedAt.UTC().Format(time.RFC3339)
-		}
-		return found("off", "the machine is powered off", "maas_power", m.Power, "bmc_power", string(power), "last_heartbeat", last)
+		return found("off", "the machine is powered off", "maas_power", m.Power, "bmc_power", string(power), "last_heartbeat", lastHeartbeat(f))
 	})
+}
+
+// poweredOffPXE has the word of the BMC alone, which is asked while the agent is silent.
+func poweredOffPXE(f Facts) Verdict {
+	power := bmcPower(f)
+	switch {
+	case f.BMC == nil, f.agentAlive(), power == providers.PowerOn:
+		return clean()
+	case power != providers.PowerOff || !f.settled():
+		return unknown()
+	}
+	return found("off", "the machine is powered off, as its BMC says", "bmc_power", string(power), "last_heartbeat", lastHeartbeat(f))
+}
+
+// lastHeartbeat returns when the agent was last heard, as text.
+func lastHeartbeat(f Facts) string {
+	if f.Heartbeat == nil {
+		return "never"
+	}
+	return f.Heartbeat.ReceivedAt.UTC().Format(time.RFC3339)
 }
 
 func powerUnknown(f Facts) Verdict {
@@ -281,6 +300,24 @@ func bmcUnreachable(f Facts) Verdict {
 	}
 	return found("unreachable", fmt.Sprintf("the BMC at %s has not answered %d probes in a row", f.BMC.Address, f.Look.Failures),
 		"address", f.BMC.Address, "problem", f.Look.Problem, "failures", f.Look.Failures, "last_answer", last)
+}
+
+// bmcUnhealthy is what the BMC said of the machine's parts when they were last read. What could not be
+// read neither opens nor closes a finding.
+func bmcUnhealthy(f Facts) Verdict {
+	switch l := f.Look; {
+	case f.BMC == nil:
+		return clean()
+	case l == nil || l.Address != f.BMC.Address || l.HealthAt == nil:
+		return unknown()
+	case l.Health == "OK":
+		return clean()
+	case l.Health != "Warning" && l.Health != "Critical":
+		return unknown()
+	}
+	at := f.Look.HealthAt.UTC().Format(time.RFC3339)
+	return found(f.Look.Health, fmt.Sprintf("the BMC reports %s: %s", f.Look.Health, strings.Join(f.Look.HealthProblems, "; ")),
+		"health", f.Look.Health, "problems", strings.Join(f.Look.HealthProblems, "; "), "read_at", at)
 }
 
 func bmcLoginBlocked(f Facts) Verdict {

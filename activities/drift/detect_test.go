@@ -54,7 +54,7 @@ func healthyFacts() Facts {
 			Addresses: []string{"10.0.0.1"}, HWSync: true, SyncInterval: spec.Duration(15 * time.Minute), LastSync: &sync, DeployedBy: "job_1", PowerAddress: "https://10.1.1.1",
 		},
 		BMC:       &BMCFacts{ID: "bmc_1", Address: "10.1.1.1", Protocol: "redfish", PinSHA256: "p"},
-		Look:      &LookFacts{Address: "10.1.1.1", ProbedAt: at, AnsweredAt: &at, PinSHA256: "P"},
+		Look:      &LookFacts{Address: "10.1.1.1", ProbedAt: at, AnsweredAt: &at, PinSHA256: "P", Health: "OK", HealthAt: &at},
 		Heartbeat: &HeartbeatFacts{BootID: "b1", Allocation: &none, AgentVersion: "1.0.0", ReceivedAt: at.Add(-10 * time.Second), ReportBootID: "b1", ReportedAt: &hour, Report: &spec.HealthReport{MemoryMiB: &mib, GPUs: make([]spec.GPUReport, 2), NICs: []spec.NICReport{{MAC: "aa", Up: true}}, Disks: []spec.DiskReport{{Name: "sda", Boot: true}, {Name: "sdb"}}, Driver: "550.1"}},
 		Identity:  &IdentityFacts{Generation: 1, NotBefore: &hour, NotAfter: &until},
 		Network:   &driftdb.NetworkProbe{Asked: spec.ProbeNetworkArgs{Targets: []spec.ProbeTarget{{Name: "maas"}}}, Output: []byte(`{"tried":1}`)},

@@ -44,6 +44,7 @@ type Activities struct {
 // Logins is the one way to log in to a BMC; bmc.Activities is one.
 type Logins interface {
 	LookAtPower(ctx context.Context, in bmc.LookIn) (bmc.LookOut, error)
+	LookAtHealth(ctx context.Context, in bmc.LookIn) (providers.BMCHealth, error)
 }
 
 // Policy is what an operator may set.
@@ -69,7 +70,10 @@ type Policy struct {
 	// many at a time.
 	Probes, Logins         int
 	ProbeEvery, LoginEvery time.Duration
-	AtOnce                 int
+	// HealthEvery is how often the health of a machine's parts is read from its BMC, with what the pass
+	// has left of its logins; 0 is never.
+	HealthEvery time.Duration
+	AtOnce      int
 	// Networks is how many nodes a pass may have probe their network, NetworkEvery how often one node
 	// at most.
 	Networks     int
@@ -80,7 +84,7 @@ type Policy struct {
 func DefaultPolicy() Policy {
 	return Policy{
 		Due: 15 * time.Minute, Share: 0.05, Settle: time.Minute, Fresh: 90 * time.Second, Silent: 10 * time.Minute, Skew: 30 * time.Second,
-		Probes: 500, Logins: 20, ProbeEvery: 30 * time.Minute, LoginEvery: 30 * time.Minute, AtOnce: 10,
+		Probes: 500, Logins: 20, ProbeEvery: 30 * time.Minute, LoginEvery: 30 * time.Minute, HealthEvery: 6 * time.Hour, AtOnce: 10,
 		Networks: 100, NetworkEvery: 15 * time.Minute,
 	}
 }
@@ -101,7 +105,7 @@ func (a *Activities) clock(ctx context.Context) (time.Time, error) {
 
 // Pass is one pass over a site, as its activities are told.
 type Pass struct {
-	SiteID    string    `json:"site_id"`
+	SiteID    string    `json:"site_id"` // "" is that over the nodes without a site
 	Number    int64     `json:"number"`
 	StartedAt time.Time `json:"started_at"`
 	// Gone says that there is no such site any more.
@@ -111,12 +115,16 @@ type Pass struct {
 	Listed bool `json:"listed,omitempty"`
 }
 
+// isOfNoSite returns whether the pass is that over the nodes without a site, which have no region.
+func (p Pass) isOfNoSite() bool { return p.SiteID == "" }
+
 // BeginIn names the site.
 type BeginIn struct {
 	SiteID string `json:"site_id"`
 }
 
-// BeginPass begins a pass. Of a site that is gone it ends the schedule.
+// BeginPass begins a pass. Of a site that is gone it ends the schedule, and so it does when there are
+// no nodes without a site.
 func (a *Activities) BeginPass(ctx context.Context, in BeginIn) (Pass, error) {
 	row, err := driftdb.BeginPass(ctx, a.Store, in.SiteID, a.Policy.Due)
 	if errors.Is(err, db.ErrNotFound) {
@@ -137,6 +145,14 @@ func (a *Activities) row(ctx context.Context, p Pass) (driftdb.Pass, error) {
 		return row, fault.New(lifecycle.FailStateDisagreement, "pass %d of site %s was overtaken by pass %d", p.Number, p.SiteID, row.Pass)
 	}
 	return row, fault.Internal(ctx, err)
+}
+
+// siteOf reads the pass's site. It returns one without settings for the pass over nodes without a site.
+func (a *Activities) siteOf(ctx context.Context, p Pass) (db.Site, error) {
+	if p.isOfNoSite() {
+		return db.Site{}, nil
+	}
+	return a.Store.Site(ctx, p.SiteID)
 }
 
 // PassCounts counts what a part of a pass did.

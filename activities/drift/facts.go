@@ -98,6 +98,11 @@ type LookFacts struct {
 	Problem    string     `json:"problem"`
 	Power      string     `json:"power"`
 	PowerAt    *time.Time `json:"power_at"`
+	// Health is the worst of every part, "" before it was read. HealthProblems names the parts that are
+	// not well.
+	Health         string     `json:"health"`
+	HealthProblems []string   `json:"health_problems"`
+	HealthAt       *time.Time `json:"health_at"`
 }
 
 // HeartbeatFacts is the agent's last heartbeat and report.
@@ -167,9 +172,15 @@ func (f Facts) report() *spec.HealthReport {
 }
 
 // announced returns whether a job has ended on the node since the baseline was stored, so that the
-// job explains the differences.
+// job explains the differences. An installation of a PXE node is no job: it moves the node's state.
 func (f Facts) announced() bool {
-	return f.Mark != nil && f.LastJobAt != nil && f.LastJobAt.After(f.Mark.MarkedAt)
+	switch {
+	case f.Mark == nil:
+		return false
+	case f.isPXE() && f.Node.StateChangedAt.After(f.Mark.MarkedAt):
+		return true
+	}
+	return f.LastJobAt != nil && f.LastJobAt.After(f.Mark.MarkedAt)
 }
 
 // nextBaseline returns the node's new baseline. It returns changed false when the stored one is

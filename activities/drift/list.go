@@ -42,6 +42,9 @@ func (a *Activities) ListMachines(ctx context.Context, p Pass) (ListReport, erro
 	if err != nil {
 		return r, err
 	}
+	if p.isOfNoSite() { // no region has machines of its nodes
+		return r, fault.Internal(ctx, driftdb.RecordListing(ctx, a.Store, row, at, ""))
+	}
 	census, problem, err := a.open(ctx, p.SiteID)
 	if err != nil || problem != "" {
 		r.Problem = problem

@@ -20,7 +20,8 @@ type NetworkReport struct {
 // Repeating it asks nobody twice in a pass.
 func (a *Activities) ProbeNetworks(ctx context.Context, p Pass) (NetworkReport, error) {
 	var r NetworkReport
-	if _, err := a.row(ctx, p); err != nil || a.Policy.Networks <= 0 {
+	// No claim gives a PXE node to a tenant, and it is on the boot network by design.
+	if _, err := a.row(ctx, p); err != nil || a.Policy.Networks <= 0 || p.isOfNoSite() {
 		return r, err
 	}
 	now, err := a.clock(ctx)

@@ -16,6 +16,7 @@ import (
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
+	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 )
 
 // TestPass_UnavailableRegionClosesNothing: nor does it make machines absent.
@@ -270,6 +271,31 @@ func TestPower_BMCDecides(t *testing.T) {
 	require.Equal(t, 1, w.bmc.Counters().Logins)
 }
 
+// TestHealth_OneLoginWithinTheBudget: the parts of a machine are asked once in a while, with the logins
+// that the pass has left, and a BMC that refuses is Unknown.
+func TestHealth_OneLoginWithinTheBudget(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.acts.Policy.HealthEvery = time.Hour
+	require.NoError(t, w.bmc.SetHealth(unwellPart, "Warning"))
+	r := w.pass()
+	require.Equal(t, 1, r.BMCs.Healths)
+	require.Equal(t, []string{lifecycle.DriftBMCUnhealthy}, w.open())
+	f := w.finding(lifecycle.DriftBMCUnhealthy)
+	require.Contains(t, f.Message, unwellPart+": Warning")
+	require.Zero(t, w.pass().BMCs.Healths, "not again so soon")
+
+	w.sql("UPDATE drift_bmcs SET health_at = health_at - interval '2 hours'")
+	w.acts.Policy.Logins = 0
+	require.Zero(t, w.pass().BMCs.Healths, "no login is left")
+	w.acts.Policy.Logins = 20
+	require.NoError(t, w.bmc.AddFault(redfishsim.Fault{Name: redfishsim.FaultAuthReject}))
+	r = w.pass()
+	require.Equal(t, []int{1, 1}, []int{r.BMCs.Healths, r.BMCs.Refused})
+	require.ElementsMatch(t, []string{lifecycle.DriftBMCUnhealthy, lifecycle.DriftBMCLoginBlocked}, w.open(), "what could not be read closes nothing")
+	require.Zero(t, w.pass().BMCs.Healths, "logins are stopped")
+}
+
 // TestPass_FewRequests: two requests of the region and one for the addresses of
 // BMCs, and of a BMC the service root alone, without a login.
 func TestPass_FewRequests(t *testing.T) {
@@ -338,35 +364,4 @@ func TestFindings_HoldNoSecret(t *testing.T) {
 	for _, secret := range []string{apiKey, "drift-test-key", w.hw.Spec().BMCPassword} {
 		require.NotContains(t, text, secret)
 	}
-}
-
-// TestPass_ComparesPXENodes: an active node without MAAS is compared with what its agent says. No
-// pass quarantines it, and neither can an operator: it has no such state.
-func TestPass_ComparesPXENodes(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.acts.Policy.Share = 1
-	n := dbtest.PXENode(t, w.store, "52:54:00:00:62:01", lifecycle.NodeActive)
-	w.sql("UPDATE nodes SET site_id = $2, sku_id = (SELECT sku_id FROM nodes WHERE id = $3), macs = '{52:54:00:00:62:01}' WHERE id = $1", n.ID, w.site.ID, w.node.ID)
-	w.recordHeartbeatOf(n.ID, "boot-pxe", func(b *db.Heartbeat) { b.Report.GPUs, b.Report.NICs = b.Report.GPUs[1:], nil })
-	for range 3 {
-		w.pass()
-	}
-	require.Contains(t, w.open(), lifecycle.DriftGPUCount)
-	rows, err := driftdb.ListFindings(t.Context(), w.store, driftdb.Filter{NodeID: n.ID, Detector: lifecycle.DriftGPUCount}, "", 10)
-	require.NoError(t, err)
-	require.Len(t, rows, 1)
-	err = w.store.Tx(t.Context(), func(tx *db.Tx) error {
-		_, err := driftdb.ActOnFinding(t.Context(), tx, rows[0].Finding.ID, 0, lifecycle.DriftQuarantine, db.Actor{Owner: lifecycle.OwnerAdmin, ID: "op"})
-		return err
-	})
-	var conflict *db.ConflictError
-	require.ErrorAs(t, err, &conflict)
-	require.Contains(t, conflict.Message, "has no state quarantined")
-	after, err := w.store.Node(t.Context(), n.ID)
-	require.NoError(t, err)
-	require.Equal(t, lifecycle.NodeActive, after.Status)
-	w.sql("UPDATE heartbeats SET received_at = $2 WHERE node_id = $1", n.ID, w.now().Add(-11*time.Minute))
-	w.pass()
-	require.Contains(t, w.open(), lifecycle.DriftAgentSilent)
 }

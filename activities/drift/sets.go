@@ -23,7 +23,7 @@ func (a *Activities) CompareSets(ctx context.Context, p Pass) (PassCounts, error
 	if _, err := a.row(ctx, p); err != nil || !p.Listed {
 		return t, err
 	}
-	site, err := a.Store.Site(ctx, p.SiteID)
+	site, err := a.siteOf(ctx, p)
 	if err != nil {
 		return t, fault.Internal(ctx, err)
 	}

@@ -90,10 +90,10 @@ func machineSituations() map[string]situation {
 			fix:  func(w *world) { w.step(providers.MAASDeployed); w.release(); w.deploy() },
 		},
 		lifecycle.DriftFailedOrBroken: {
-			fault: func(w *world) { w.call("POST", "machines/"+w.id+"/?op=mark_broken", url.Values{"comment": {"smells"}}) },
+			fault: func(w *world) { require.NoError(w.t, w.sim.External("mark_broken", w.id)) },
 			also:  []string{lifecycle.DriftPoweredOff},
 			fix: func(w *world) {
-				w.call("POST", "machines/"+w.id+"/?op=mark_fixed", url.Values{})
+				require.NoError(w.t, w.sim.External("mark_fixed", w.id))
 				m, err := w.maas.Machine(w.t.Context(), w.id)
 				require.NoError(w.t, err)
 				if m.Status == providers.MAASDeployed {
@@ -268,6 +268,8 @@ func retire(w *world, id string) {
 	}))
 }
 
+const unwellPart = "/redfish/v1/Systems/System.Embedded.1/Processors/CPU.1"
+
 func bmcSituations() map[string]situation {
 	return map[string]situation{
 		lifecycle.DriftBMCAddressChanged: {
@@ -286,6 +288,13 @@ func bmcSituations() map[string]situation {
 		},
 		lifecycle.DriftBMCUnreachable: {
 			fault: func(w *world) { w.hw.SetBMCDown(true) }, passes: 3, fix: func(w *world) { w.hw.SetBMCDown(false) },
+		},
+		lifecycle.DriftBMCUnhealthy: {
+			fault: func(w *world) {
+				w.acts.Policy.HealthEvery = time.Nanosecond
+				require.NoError(w.t, w.bmc.SetHealth(unwellPart, "Critical"))
+			},
+			fix: func(w *world) { require.NoError(w.t, w.bmc.SetHealth(unwellPart, "OK")) },
 		},
 		lifecycle.DriftBMCLoginBlocked: {
 			fault: func(w *world) { require.NoError(w.t, w.store.BlockBMCLogin(w.t.Context(), w.rec.ID, "401")) },

@@ -63,6 +63,7 @@ func detectors() map[string]nodeDetector {
 		lifecycle.DriftBMCAddressChanged:  bmcAddressChanged,
 		lifecycle.DriftBMCPinChanged:      bmcPinChanged,
 		lifecycle.DriftBMCUnreachable:     bmcUnreachable,
+		lifecycle.DriftBMCUnhealthy:       bmcUnhealthy,
 		lifecycle.DriftBMCLoginBlocked:    bmcLoginBlocked,
 		lifecycle.DriftBootUnannounced:    bootUnannounced,
 		lifecycle.DriftAgentOld:           agentOld,

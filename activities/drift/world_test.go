@@ -63,6 +63,25 @@ type world struct {
 	rec   db.BMC
 	id    string // of the machine in MAAS
 	last  drift.Pass
+	vault *secrets.Secrets
+}
+
+// putLogin stores the login of a BMC.
+func (w *world) putLogin(name, user, password string) {
+	w.t.Helper()
+	dbtest.StateUse(w.t, w.store, spec.SecretBMCLogin, name)
+	_, err := w.vault.Put(w.t.Context(), name, providers.NewSecret(fmt.Sprintf(`{"username": %q, "password": %q}`, user, password)))
+	require.NoError(w.t, err)
+}
+
+// pin returns the pin of the certificate that a BMC shows.
+func (w *world) pin(address string) string {
+	w.t.Helper()
+	b, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Rule: providers.SimulatedAddresses(), Address: address})
+	require.NoError(w.t, err)
+	id, err := b.Probe(w.t.Context())
+	require.NoError(w.t, err)
+	return id.PinSHA256
 }
 
 func newWorld(t *testing.T) *world {
@@ -90,20 +109,17 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { require.NoError(t, vault.Close()) })
 	hardware := w.hw.Spec()
 	dbtest.StateUse(t, w.store, spec.SecretMAASKey, "maas/key")
-	dbtest.StateUse(t, w.store, spec.SecretBMCLogin, "bmc/login")
-	for name, value := range map[string]string{
-		"maas/key": apiKey, "bmc/login": fmt.Sprintf(`{"username": %q, "password": %q}`, hardware.BMCUser, hardware.BMCPassword),
-	} {
-		_, err = vault.Put(t.Context(), name, providers.NewSecret(value))
-		require.NoError(t, err)
-	}
+	_, err = vault.Put(t.Context(), "maas/key", providers.NewSecret(apiKey))
+	require.NoError(t, err)
+	w.vault = vault
+	w.putLogin("bmc/login", hardware.BMCUser, hardware.BMCPassword)
 	w.maas, err = maas.Opener{}.OpenMAAS(providers.MAASSite{Rule: providers.SimulatedAddresses(), URL: addrs.URL(), APIKey: providers.NewSecret(apiKey)})
 	require.NoError(t, err)
 	w.machine()
 	w.records()
 	openers := map[string]providers.BMCOpener{"redfish": redfish.Opener{}}
 	policy := drift.DefaultPolicy()
-	policy.Settle, policy.ProbeEvery, policy.LoginEvery, policy.Share = 0, 0, 0, 0
+	policy.Settle, policy.ProbeEvery, policy.LoginEvery, policy.HealthEvery, policy.Share = 0, 0, 0, 0, 0
 	w.acts = &drift.Activities{
 		Store: w.store, Secrets: vault, Opener: maas.Opener{}, Openers: openers, Policy: policy, Log: slog.New(slog.DiscardHandler),
 		Logins: &bmcact.Activities{Store: w.store, Secrets: vault, Openers: openers}, Ahead: w.ahead,
@@ -208,12 +224,9 @@ func (w *world) records() {
 		machine.MACs = append(machine.MACs, n.MAC)
 	}
 	require.NoError(t, w.store.SetNodeMachine(t.Context(), w.node.ID, machine))
-	b, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Rule: providers.SimulatedAddresses(), Address: hardware.BMCAddress})
-	require.NoError(t, err)
-	id, err := b.Probe(t.Context())
-	require.NoError(t, err)
+	var err error
 	w.rec, err = w.store.CreateBMC(t.Context(), db.NewBMC{
-		NodeID: &w.node.ID, Address: hardware.BMCAddress, Protocol: "redfish", CredentialRef: "bmc/login", PinSHA256: id.PinSHA256,
+		NodeID: &w.node.ID, Address: hardware.BMCAddress, Protocol: "redfish", CredentialRef: "bmc/login", PinSHA256: w.pin(hardware.BMCAddress),
 	})
 	require.NoError(t, err)
 	w.sql("INSERT INTO agent_certificates (node_id, generation, serial, key_hash, cert_pem, not_before, not_after) "+

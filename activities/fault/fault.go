@@ -80,6 +80,9 @@ func Secret(ctx context.Context, err error) error { return from(ctx, providers.S
 // Payments types an error of the payment provider; one of the database is its own.
 func Payments(ctx context.Context, err error) error { return from(ctx, providers.SideStripe, err) }
 
+// Cloud turns an error of a cloud provider, or of the way to it, into a typed failure.
+func Cloud(ctx context.Context, err error) error { return from(ctx, providers.SideCloud, err) }
+
 // Login turns an error of the secret store about a login into a typed failure. A name that does not
 // resolve is a target that cannot be reached, and a refused address is one that was configured: of
 // names the table of that target, such as BMC.

@@ -35,7 +35,7 @@ func (a *Activities) CreateOrFindMachine(ctx context.Context, in CreateIn) (cont
 	}
 	if in.KnownSystemID != "" {
 		if got, err := m.Machine(ctx, in.KnownSystemID); err == nil {
-			return a.claimed(ctx, in, got)
+			return a.claimed(ctx, m, in, got)
 		} else if !providers.IsKind(err, providers.KindNotFound) {
 			return contract.MachineFacts{}, fault.MAAS(ctx, err)
 		}
@@ -48,14 +48,14 @@ func (a *Activities) CreateOrFindMachine(ctx context.Context, in CreateIn) (cont
 		return contract.MachineFacts{}, err
 	}
 	if found != nil {
-		return a.claimed(ctx, in, *found)
+		return a.claimed(ctx, m, in, *found)
 	}
 	if in.ObserveOnly {
 		return contract.MachineFacts{Status: providers.MAASAbsent}, nil
 	}
 	created, cerr := a.create(ctx, m, site, in)
 	if cerr == nil {
-		return a.claimed(ctx, in, created)
+		return a.claimed(ctx, m, in, created)
 	}
 	return a.afterFailedCreate(ctx, m, in, cerr)
 }
@@ -106,7 +106,7 @@ func (a *Activities) afterFailedCreate(ctx context.Context, m providers.MAAS, in
 			return contract.MachineFacts{}, err
 		}
 		if found != nil {
-			return a.claimed(ctx, in, *found)
+			return a.claimed(ctx, m, in, *found)
 		}
 	}
 	if !transient(cerr) && ctx.Err() == nil {
@@ -138,7 +138,7 @@ func (a *Activities) find(ctx context.Context, m providers.MAAS, in CreateIn) (*
 
 // claimed refuses a machine that someone else uses and records the rest on the
 // node.
-func (a *Activities) claimed(ctx context.Context, in CreateIn, got providers.MAASMachine) (contract.MachineFacts, error) {
+func (a *Activities) claimed(ctx context.Context, m providers.MAAS, in CreateIn, got providers.MAASMachine) (contract.MachineFacts, error) {
 	out := facts(got)
 	out.Done = true
 	node, err := a.Store.Node(ctx, in.NodeID)
@@ -169,5 +169,36 @@ func (a *Activities) claimed(ctx context.Context, in CreateIn, got providers.MAA
 		return out, fault.New(lifecycle.FailConflictingCandidates, "MAAS machine %s (%s) belongs to another node already, %s",
 			got.SystemID, got.Hostname, conflict.Existing)
 	}
-	return out, fault.Internal(ctx, err)
+	if err != nil || out.Created {
+		return out, fault.Internal(ctx, err)
+	}
+	return out, a.adoptPower(ctx, m, in, got)
+}
+
+// adoptPower gives MAAS the BMC login that Slipway has, where the one that an adopted record holds does
+// not work: each enlistment sets the password of the same BMC user, so that a second record of the
+// machine makes the first one's invalid. A login that works is left alone, and so is another BMC.
+func (a *Activities) adoptPower(ctx context.Context, m providers.MAAS, in CreateIn, got providers.MAASMachine) error {
+	if got.Status != providers.MAASNew && got.Status != providers.MAASFailedCommissioning {
+		return nil
+	}
+	if power, err := m.QueryPower(ctx, got.SystemID); err == nil && power != "error" {
+		return nil
+	}
+	bmc, err := a.Store.BMC(ctx, in.BMC.BMCID)
+	if err != nil {
+		return deleted(ctx, err, "BMC", in.BMC.BMCID)
+	}
+	login, err := a.bmcLogin(ctx, in.JobRef, bmc.Address, bmc.CredentialRef)
+	if err != nil {
+		return err
+	}
+	now, err := m.PowerLogin(ctx, got.SystemID, bmc.Address, login.Password)
+	switch {
+	case err != nil:
+		return fault.MAAS(ctx, err)
+	case !now.SameBMC || now.SamePassword && now.User == login.Username:
+		return nil // what is wrong is not the login; commissioning says it
+	}
+	return a.writePowerLogin(ctx, m, got.SystemID, bmc.Address, login)
 }

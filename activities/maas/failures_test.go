@@ -88,6 +88,20 @@ func TestConflictingCandidates(t *testing.T) {
 	require.Zero(t, w.counts("creates"))
 }
 
+// TestAdopt_LoginThatNoLongerWorks: the second enlistment changed the BMC login that the first record holds.
+func TestAdopt_LoginThatNoLongerWorks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, maassim.Fault{Name: "conflicting_candidates"})
+	fails(w, lifecycle.FailConflictingCandidates, w.acts.CreateOrFindMachine, w.createIn())
+	require.NoError(t, w.sim.External("delete", w.bmc.MACs[len(w.bmc.MACs)-1]))
+	w.id = w.record()
+	_, err := w.client().Commission(t.Context(), w.id, providers.MAASCommission{})
+	require.ErrorContains(t, err, "UNAUTHORIZED", "the record's own login")
+	require.Equal(t, w.id, must(w, w.acts.CreateOrFindMachine, w.createIn()).SystemID)
+	must(w, w.acts.CommissionMachine, w.machine())
+	require.Zero(t, w.counts("creates"))
+}
+
 func TestMachineOfAnotherNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).created()

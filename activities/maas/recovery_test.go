@@ -73,7 +73,7 @@ func TestAnErasureThatFailedIsStillOurs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, maassim.Fault{Name: "deploy_curtin_fail"}, maassim.Fault{Name: "stuck_erasing"}).deploying()
 	require.Equal(t, contract.DeployFailed, must(w, w.acts.WaitForDeployed, w.waitIn(time.Minute)).Outcome)
-	w.config("enable_disk_erasing_on_release", "true")
+	w.config("enable_disk_erasing_on_release", true)
 	in := w.releaseIn()
 	in.DeployStarted = true
 	failed := make(chan error, 1)
@@ -87,7 +87,7 @@ func TestAnErasureThatFailedIsStillOurs(t *testing.T) {
 	}, runenv.Patience(time.Minute), 10*time.Millisecond)
 	require.NoError(t, w.client().Abort(t.Context(), w.id, "the wrong machine"))
 	require.ErrorContains(t, <-failed, "failed to erase")
-	w.config("enable_disk_erasing_on_release", "false")
+	w.config("enable_disk_erasing_on_release", false)
 	require.Equal(t, "Ready", must(w, w.acts.ReturnToReady, in).Status)
 }
 
@@ -143,9 +143,9 @@ func TestDeletedRecordsAreNamed(t *testing.T) {
 }
 
 // config changes a setting of the region.
-func (w *world) config(name, value string) {
+func (w *world) config(name string, value any) {
 	w.t.Helper()
-	w.post("maas/?op=set_config", url.Values{"name": {name}, "value": {value}})
+	require.NoError(w.t, w.sim.SetConfig(name, value))
 }
 
 // post is a call that Slipway's own client has no use for.

@@ -7,6 +7,8 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	instancedb "github.com/slipway-cloud/slipway/db/instance"
+	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -57,6 +59,19 @@ func (d *Database) ProjectJob(ctx context.Context, p contract.Projection) (contr
 				return err
 			}
 		}
+		var machine machinesdb.Machine
+		var run machinesdb.Run
+		if p.Run != nil { // a machine and its run are locked before their job
+			if machine, run, err = machinesdb.LockForJob(ctx, tx, p.JobID); err != nil {
+				return err
+			}
+		}
+		var instance instancedb.Instance
+		if p.Instance != nil { // an instance is locked before its job
+			if instance, err = instancedb.Lock(ctx, tx, p.Instance.InstanceID); err != nil {
+				return err
+			}
+		}
 		if row.NodeMove, err = nodeMove(ctx, tx, p); err != nil {
 			return err
 		}
@@ -74,12 +89,33 @@ func (d *Database) ProjectJob(ctx context.Context, p contract.Projection) (contr
 		// A repeated write finds its own number and its own run: it is done.
 		res.Applied = now.Seq == p.Seq && now.RunID == p.RunID
 		res.StoredSeq, res.Pass = now.Seq, now.Pass
+		if now.Applied && p.Run != nil {
+			return machinesdb.Project(ctx, tx, machine, run, stepOf(p))
+		}
 		if now.Applied && p.Allocation != nil {
 			return moveAllocation(ctx, tx, p, contract.JobWorkflowID(p.Kind, p.JobID))
+		}
+		if now.Applied && p.Instance != nil {
+			_, err = instancedb.Project(ctx, tx, instance, instanceStep(p))
+			return err
 		}
 		return nil
 	})
 	return res, final(err)
+}
+
+// instanceStep returns what a projection says of the instance of its job.
+func instanceStep(p contract.Projection) instancedb.JobStep {
+	s := instancedb.JobStep{
+		Creates: p.Kind == contract.KindInstanceCreate, Status: p.Status, Stage: p.Stage, Shown: p.Progress, Reached: p.Reached,
+		Actor: db.Actor{Owner: lifecycle.OwnerJob, ID: p.By, WorkflowID: contract.JobWorkflowID(p.Kind, p.JobID)},
+	}
+	for _, f := range []*contract.Failure{p.Failure, p.Instance.GaveUp} {
+		if f != nil {
+			s.Class, s.Stage, s.Message = f.Class, f.Stage, f.Message
+		}
+	}
+	return s
 }
 
 // nodeMove drops a soft move that the node's present state has no edge for, or
@@ -107,6 +143,22 @@ func nodeMove(ctx context.Context, tx *db.Tx, p contract.Projection) (*db.NodeMo
 		move.Via = path[:len(path)-1]
 	}
 	return move, nil
+}
+
+// stepOf returns what a projection says of the run that its job carries out.
+func stepOf(p contract.Projection) machinesdb.Step {
+	s := machinesdb.Step{
+		Status: p.Status, Current: p.Stage, Stages: p.Stages,
+		Actor: db.Actor{Owner: lifecycle.OwnerJob, ID: p.By, WorkflowID: contract.JobWorkflowID(p.Kind, p.JobID)},
+	}
+	if p.Failure != nil {
+		s.Parked = p.Failure.Class
+	}
+	if f := p.Run.Failure; f != nil {
+		s.Failed, s.Message = f.Class, fmt.Sprintf("step %s failed: %s", f.Stage, f.Message)
+		s.Current = f.Stage
+	}
+	return s
 }
 
 func rowOf(p contract.Projection) db.Projection {

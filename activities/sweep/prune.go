@@ -7,6 +7,7 @@ import (
 	"time"
 
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
 	portaldb "github.com/slipway-cloud/slipway/db/portal"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
@@ -21,6 +22,8 @@ type Keep struct {
 	Events   time.Duration // since they happened
 	Actions  time.Duration // of the action log, since they ended
 	Jobs     time.Duration // with their stages, since they ended
+
+	RunLogs time.Duration // the output of runs, since it was stored
 
 	Invitations time.Duration // to projects, since they ended
 	Allocations time.Duration // what customers wrote in them, since they ended
@@ -86,6 +89,9 @@ func (a *Activities) retentions(now time.Time) []retention {
 	})
 	after("allocations", a.Keep.Allocations, func(ctx context.Context, before time.Time) (int64, error) {
 		return allocationdb.Prune(ctx, a.Store, before)
+	})
+	after("output of runs", a.Keep.RunLogs, func(ctx context.Context, before time.Time) (int64, error) {
+		return machinesdb.PruneLogs(ctx, a.Store, before)
 	})
 	after("events of the payment provider", a.Keep.PaymentEvents, func(ctx context.Context, before time.Time) (int64, error) {
 		return paymentsdb.PruneEvents(ctx, a.Store, before)

@@ -103,10 +103,13 @@ type StartsReport struct {
 	Continued []string `json:"continued,omitempty"`
 	// KeyJobs are the allocations whose changed keys a job brings to their nodes.
 	KeyJobs []string `json:"key_jobs,omitempty"`
+	// Machines counts those that were brought up to their nodes.
+	Machines int `json:"machines,omitempty"`
 }
 
 // SweepStarts repairs the starts of jobs. Then it moves the allocations that are due or lack a job:
-// their jobs are started with the next pass when a relay misses them.
+// their jobs are started with the next pass when a relay misses them. At last it brings machines up to
+// their nodes.
 func (a *Activities) SweepStarts(ctx context.Context) (StartsReport, error) {
 	r, err := a.sweepStarts(ctx)
 	if err != nil {
@@ -114,6 +117,9 @@ func (a *Activities) SweepStarts(ctx context.Context) (StartsReport, error) {
 	}
 	if err := a.sweepAllocations(ctx, &r); err != nil {
 		return r, fault.Internal(ctx, fmt.Errorf("not every allocation was moved on: %w", err))
+	}
+	if err := a.sweepMachines(ctx, &r); err != nil {
+		return r, fault.Internal(ctx, fmt.Errorf("not every machine follows its node: %w", err))
 	}
 	return r, nil
 }

@@ -108,3 +108,33 @@ const (
 	ProblemMethod           = "urn:slipway:problem:method-not-allowed"
 	ProblemInternal         = "urn:slipway:problem:internal"
 )
+
+// The paths of the workers of instances. Both are POST, without a client certificate.
+const (
+	PathInstanceEnroll    = "/agent/v1/instance/enroll"
+	PathInstanceHeartbeat = "/agent/v1/instance/heartbeat"
+)
+
+// InstanceEnroll binds the key that a worker has made to its instance. It may be repeated with the same
+// key.
+type InstanceEnroll struct {
+	Token string `json:"token" maxLength:"200"`
+	Key   string `json:"key" maxLength:"200"`
+}
+
+// InstanceHeartbeat says how a worker is. Its key comes as a bearer token.
+type InstanceHeartbeat struct {
+	InstanceID string    `json:"instance_id" maxLength:"64"`
+	Sequence   int64     `json:"sequence" minimum:"1" maximum:"9007199254740991"`
+	Ready      bool      `json:"ready"`
+	Model      string    `json:"model,omitempty" maxLength:"200"`
+	Checksum   string    `json:"checksum" maxLength:"64"`
+	Version    string    `json:"version,omitempty" maxLength:"50"`
+	Active     int       `json:"active,omitempty" minimum:"0" maximum:"1000000000"`
+	SentAt     time.Time `json:"sent_at,omitzero"`
+}
+
+// InstanceAnswer is the answer to both.
+type InstanceAnswer struct {
+	InstanceID string `json:"instance_id"`
+}

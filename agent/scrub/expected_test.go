@@ -153,7 +153,7 @@ func TestIdentity_FirmwareShowsNoSerial(t *testing.T) {
 	b := newBench(t)
 	b.host.Serial = "S1"
 	res, _ := b.erase(nil)
-	require.Equal(t, lifecycle.TaskCodeRefused, res.Code)
+	require.Equal(t, lifecycle.TaskCodeOtherMachine, res.Code)
 	require.Contains(t, res.Message, "the firmware shows no serial number, and the task is for S1")
 	require.Empty(t, b.said)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/slipway-cloud/slipway/agent/task"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // serialFiles are the serial numbers that the firmware shows: of the system, of
@@ -51,6 +52,7 @@ func (r *run) identity(context.Context) (string, error) {
 	}
 	machine, err := r.sameMachine()
 	if err != nil {
+		r.code = lifecycle.TaskCodeOtherMachine
 		return "", err
 	}
 	drives, err := r.sameDrives()

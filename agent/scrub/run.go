@@ -70,7 +70,7 @@ type run struct {
 	protect []string
 	// expected are the drives that the task names; nil is not compared.
 	expected []spec.ExpectedDrive
-	// code says how the drives differ from those of the task; "" for not at all.
+	// code says how the machine or its drives differ from those of the task; "" for not at all.
 	code string
 	// overwrite allows a disk without a purge command to be cleared.
 	overwrite bool

@@ -213,7 +213,7 @@ func TestAPlantedFailureIsNamedByItsStep(t *testing.T) {
 		require.Contains(t, res.Message, c.says, c.name)
 		switch {
 		case c.faults.OtherMachine:
-			require.Equal(t, lifecycle.TaskCodeRefused, res.Code)
+			require.Equal(t, lifecycle.TaskCodeOtherMachine, res.Code)
 			require.Len(t, res.Steps, 1)
 			require.True(t, w.holds("nvme0n1", simnode.TenantMark), "nothing is touched on another machine")
 		case c.faults.RemoteStays:
@@ -254,6 +254,11 @@ func TestValidationRefusesWhatItFindsOrCannotKnow(t *testing.T) {
 		res := w.validate("")
 		require.Equal(t, c.steps, failed(res), "%+v: %s", c.faults, res.Message)
 		require.Equal(t, c.steps == nil, res.OK)
+		if c.faults.Scrub.OtherMachine {
+			require.Equal(t, lifecycle.TaskCodeOtherMachine, res.Code)
+			require.Len(t, res.Steps, 1, "what is found on another machine is no evidence of this node")
+			require.Empty(t, res.Devices)
+		}
 	}
 	require.NoError(t, w.node.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{FabricDown: true}}))
 	require.Equal(t, []string{scrub.StepGPUFabric}, failed(w.validate("")))

@@ -29,7 +29,8 @@ func ValidateSteps() []string {
 
 // Validate looks at a node after its scrub and changes nothing. It may be run
 // at any time and again. All steps are done, so that one look tells everything,
-// or those that args names; the fresh boot is always asked for.
+// or those that args names; the fresh boot is always asked for. On another machine
+// than the task is for nothing else is looked at.
 // Its devices are disks and GPUs as it saw them: the method is none, since a
 // look erases nothing, and verified says that nothing was found.
 func Validate(ctx context.Context, h Host, args spec.ValidateArgs, record func(lifecycle.StepResult)) lifecycle.TaskResult {
@@ -63,6 +64,9 @@ func Validate(ctx context.Context, h Host, args spec.ValidateArgs, record func(l
 		}})
 		if !cont {
 			return r.end(fmt.Sprintf("stopped before the step %s: %v", name, context.Cause(ctx)))
+		}
+		if r.code == lifecycle.TaskCodeOtherMachine { // what is found there is no evidence of this node
+			break
 		}
 	}
 	return r.end("")

@@ -20,6 +20,7 @@ func TestRequests_HaveBounds(t *testing.T) {
 	for _, in := range []reflect.Type{
 		reflect.TypeFor[protocol.EnrollRequest](), reflect.TypeFor[protocol.RenewRequest](), reflect.TypeFor[protocol.Heartbeat](),
 		reflect.TypeFor[protocol.ClaimRequest](), reflect.TypeFor[protocol.RenewTaskRequest](), reflect.TypeFor[protocol.ResultRequest](),
+		reflect.TypeFor[protocol.InstanceEnroll](), reflect.TypeFor[protocol.InstanceHeartbeat](),
 	} {
 		for _, missing := range bounds.Missing(in) {
 			t.Error(missing)

@@ -15,3 +15,6 @@ func ClockOf(c Clock) func(context.Context) (time.Time, error) { return (&dbCloc
 func NewStandingReader(s Store) func(context.Context, ShownKey) (Standing, error) {
 	return (&identityBatcher{store: s}).standing
 }
+
+// HashOf is how tokens and keys of workers are stored.
+var HashOf = hashOf

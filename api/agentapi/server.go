@@ -52,6 +52,8 @@ type Config struct {
 	// neither; without them the task routes answer 404.
 	Tasks    TaskStore
 	TaskKeys TaskSigner
+	// Instances stores what the workers of instances say; without it their routes answer 404.
+	Instances InstanceStore
 	// TaskLease is how long a delivery is held without a renewal; default 60 s.
 	TaskLease time.Duration
 	// TaskWaiters bounds the claims that wait at once; default 20,000.
@@ -96,6 +98,12 @@ const (
 	reportBurst = 20
 )
 
+// The limit of heartbeats of workers of instances for each address. A worker sends one every ten seconds.
+const (
+	workerRate  = 2
+	workerBurst = 50
+)
+
 // Server is the agent API. Make it with New.
 type Server struct {
 	cfg        Config
@@ -106,6 +114,7 @@ type Server struct {
 	identities identityBatcher
 	limit      *ratelimit.Limiter
 	reports    *ratelimit.Limiter // of refused certificates
+	workers    *ratelimit.Limiter // of heartbeats of instances
 	tasks      *taskWaiters       // nil without tasks
 	http       *http.Server
 
@@ -135,6 +144,7 @@ func New(c Config) *Server {
 	s.heartbeats = newBatcher(c, s.metrics)
 	s.limit = ratelimit.New(c.EnrollRate, c.EnrollBurst, c.Now)
 	s.reports = ratelimit.New(reportRate, reportBurst, c.Now)
+	s.workers = ratelimit.New(workerRate, workerBurst, c.Now)
 	return s
 }
 
@@ -152,6 +162,10 @@ func (s *Server) Routes() chi.Router {
 		r.Post(protocol.PathTaskClaim, s.serveLong(s.serve("task_claim", s.claimTask)))
 		r.Post(protocol.PathTaskRenew, s.serve("task_renew", s.renewTask))
 		r.Post(protocol.PathTaskResult, s.serve("task_result", s.finishTask))
+	}
+	if s.cfg.Instances != nil {
+		r.Post(protocol.PathInstanceEnroll, s.serve("instance_enroll", s.enrollWorker))
+		r.Post(protocol.PathInstanceHeartbeat, s.serve("instance_heartbeat", s.receiveWorkerHeartbeat))
 	}
 	r.NotFound(s.serve("other", func(*http.Request) (any, error) {
 		return nil, refuse(http.StatusNotFound, protocol.ProblemNotFound, "not_found", "The agent API has no such path.")

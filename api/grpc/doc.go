@@ -1,3 +1,3 @@
-// Package grpc is the edge of the API of machines, plans and runs: the form of its JSON, and what its
-// messages mean as values of lifecycle. The services are not served yet.
+// Package grpc serves the API of machines, plans and runs: gRPC, gRPC-Web and JSON on the router of the
+// REST API.
 package grpc

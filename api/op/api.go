@@ -49,7 +49,7 @@ type API struct {
 	oidc      *oidcVerifier
 	unbounded []func(path string) bool
 	redacted  []func(path string) string
-	events    *hub
+	events    *Hub
 	streams   *streamCounter
 	// recheckEvery is how often a stream asks whether its reader still has access.
 	recheckEvery time.Duration
@@ -68,7 +68,7 @@ func New(cfg Config) (*API, error) {
 		cfg.Version = "dev"
 	}
 	a := &API{store: cfg.Store, log: cfg.Log, version: cfg.Version, publicURL: cfg.PublicURL, router: chi.NewRouter(), access: map[string]Role{}, stepUps: map[string]StepUp{},
-		events: newHub(cfg.Store), streams: newStreamCounter(), recheckEvery: cmp.Or(cfg.StreamRecheck, recheckEvery)}
+		events: NewHub(cfg.Store, db.ChannelEvents), streams: newStreamCounter(), recheckEvery: cmp.Or(cfg.StreamRecheck, recheckEvery)}
 	if cfg.Auth.Issuer != "" {
 		a.oidc = newOIDCVerifier(cfg.Auth)
 	}

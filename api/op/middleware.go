@@ -23,6 +23,7 @@ const (
 	projectKey
 	recheckKey
 	accessKey
+	bearerKey
 )
 
 // requestLimit bounds every request that is not Unbounded; an action waits for its workflow within

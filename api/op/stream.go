@@ -59,7 +59,7 @@ func (a *API) StreamEvents(ctx context.Context, c huma.Context, from StreamStart
 	st := stream{w: w, control: http.NewResponseController(w)}
 	ctx, stop := whileAllowed(ctx, a.recheckEvery, recheckLimit)
 	defer stop()
-	woken, leave := a.events.join()
+	woken, leave := a.events.Join("")
 	defer leave()
 	heartbeat, poll := time.NewTicker(streamHeartbeat), time.NewTicker(streamPoll)
 	defer heartbeat.Stop()
@@ -72,7 +72,7 @@ func (a *API) StreamEvents(ctx context.Context, c huma.Context, from StreamStart
 		if ctx.Err() == nil && err != nil {
 			return err
 		}
-		if restored, err := a.isRestored(ctx, from.Epoch); ctx.Err() == nil && (err != nil || restored) {
+		if restored, err := a.IsRestored(ctx, from.Epoch); ctx.Err() == nil && (err != nil || restored) {
 			if err == nil {
 				err = st.gone(whyRestored)
 			}
@@ -103,9 +103,9 @@ func (a *API) StreamEvents(ctx context.Context, c huma.Context, from StreamStart
 	}
 }
 
-// isRestored reports whether the database is in another epoch than when the stream began. It is asked
+// IsRestored reports whether the database is in another epoch than when the stream began. It is asked
 // after each list, so that nothing of another epoch is sent.
-func (a *API) isRestored(ctx context.Context, epoch string) (bool, error) {
+func (a *API) IsRestored(ctx context.Context, epoch string) (bool, error) {
 	now, err := a.store.ReadEventCursor(ctx)
 	return err == nil && now.Epoch != epoch, err
 }
@@ -139,7 +139,11 @@ func (st stream) send(text string) error {
 	if _, err := io.WriteString(st.w, text); err != nil {
 		return err
 	}
-	return st.control.Flush()
+	if err := st.control.Flush(); err != nil {
+		return err
+	}
+	_ = st.control.SetWriteDeadline(time.Time{}) // HTTP/2 resets a stream at its deadline, also one that is quiet
+	return nil
 }
 
 // LastEvent is the event after which a reader wants to continue. It is embedded in the input of a
@@ -192,28 +196,33 @@ func (l LastEvent) Start(kept Kept) (StreamStart, error) {
 	return StreamStart{}, p
 }
 
-// hub wakes every reader when events were relayed. It holds one connection to
-// the database while anybody reads.
-type hub struct {
-	store *db.Store
+// Hub wakes readers at what a channel of the database tells. It holds one connection to the
+// database while anybody reads.
+type Hub struct {
+	store   *db.Store
+	channel string
 
 	mu      sync.Mutex
-	readers map[chan struct{}]bool
+	readers map[chan struct{}]string // by what they are woken
 	stop    context.CancelFunc
 }
 
-func newHub(store *db.Store) *hub { return &hub{store: store, readers: map[chan struct{}]bool{}} }
+// NewHub returns the hub of a channel.
+func NewHub(store *db.Store, channel string) *Hub {
+	return &Hub{store: store, channel: channel, readers: map[chan struct{}]string{}}
+}
 
-// join adds a reader; the last one that leaves ends the listening.
-func (h *hub) join() (woken <-chan struct{}, leave func()) {
+// Join adds a reader, whom a notification of this text wakes; "" is every one. The last reader that leaves
+// ends the listening.
+func (h *Hub) Join(payload string) (woken <-chan struct{}, leave func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ch := make(chan struct{}, 1)
-	h.readers[ch] = true
+	h.readers[ch] = payload
 	if h.stop == nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		h.stop = cancel
-		go func() { _ = h.store.Listen(ctx, db.ChannelEvents, h.wake) }() // ends with ctx, by itself never
+		go func() { _ = h.store.ListenFor(ctx, h.channel, h.wake) }() // ends with ctx, by itself never
 	}
 	return ch, func() {
 		h.mu.Lock()
@@ -226,10 +235,14 @@ func (h *hub) join() (woken <-chan struct{}, leave func()) {
 	}
 }
 
-func (h *hub) wake() {
+// wake wakes the readers of a notification. "" is a new connection: what was notified before it is lost.
+func (h *Hub) wake(payload string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for ch := range h.readers {
+	for ch, wanted := range h.readers {
+		if payload != "" && wanted != "" && wanted != payload {
+			continue
+		}
 		select {
 		case ch <- struct{}{}:
 		default: // it is awake already

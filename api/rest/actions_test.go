@@ -17,9 +17,13 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	machinesdb "github.com/slipway-cloud/slipway/db/machines"
+	"github.com/slipway-cloud/slipway/intent/machines"
 	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/runplan"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -203,6 +207,29 @@ func TestAJobIsFrozenBeforeItStarts(t *testing.T) {
 	require.Contains(t, row.Message, ": smoke")
 	require.EqualValues(t, 1, w.openStarts(t))
 	require.Len(t, actionRows(t, w, job.ID), 1)
+}
+
+// TestMarkManual_OfARun: the run whose job is frozen before it begins says that an operator is needed.
+func TestMarkManual_OfARun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var run machinesdb.Run
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+		actor := db.Actor{Owner: lifecycle.OwnerAdmin, ID: "anna"}
+		if _, err := machines.Register(t.Context(), tx, machines.Registration{ID: "m-1", Spec: spec.MachineSpec{Provider: "any"}}, actor); err != nil {
+			return err
+		}
+		var err error
+		run, err = machines.StartRun(t.Context(), tx, machines.Start{
+			RequestID: "r", MachineID: "m-1", Type: lifecycle.RunTypeReboot, Offers: func(string) []runplan.Capability { return runplan.Capabilities() },
+		}, actor)
+		return err
+	}))
+	w.do("POST", "/api/v1/admin/jobs/"+run.JobID+"/actions/mark_manual_intervention_required", map[string]any{"reason": "smoke"}).want(http.StatusOK)
+	run, err := machinesdb.GetRun(t.Context(), w.store, run.ID)
+	require.NoError(t, err)
+	require.True(t, run.NeedsIntervention)
+	require.Equal(t, lifecycle.RunRunning, run.Status)
 }
 
 // TestAJobThatARunHasJustTakenUp is not acted on as unstarted: the workflow is

@@ -47,6 +47,11 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionPaymentDiffers: explainPayment("Find the payment at the payment provider, book or refund what is missing, or acknowledge the difference with a reason. " +
 			"One that is no more is gone after the next comparison."),
 		db.AttentionPaymentDispute: explainPayment("Answer an open dispute at the payment provider before its deadline. After a lost one, clear the dispute when the account may have allocations again."),
+		db.AttentionInstanceFailed: explainInstance("Read its action log, then terminate it, or retry the stage of its job: its provider may bill it."),
+		db.AttentionInstanceOrphan: explainInstance("Find out whose it is, then delete it in the provider's console. Nothing deletes it by itself."),
+		db.AttentionInstanceLook: func(a *Attention) {
+			a.NextAction, a.Runbook = "Check the provider's status page, the network, the key and the project. Nothing moves until the zone is compared again.", "docs/runbooks/cloud_unavailable.md"
+		},
 		db.AttentionPaymentsSilent: func(a *Attention) {
 			a.Runbook = "docs/runbooks/payments_unavailable.md"
 			a.NextAction = "Check that a worker runs, that the payment provider answers, and that the schedule payments/TASK_QUEUE is there and not paused. Nothing is lost: the next pass does what is due."
@@ -63,6 +68,11 @@ func explainKeys(a *Attention) {
 	a.NextAction = "Start the node or its agent if it is silent: a job tries again within ten minutes. Whoever is root on the node may keep it from refusing a key: " +
 		"tell the project's owners that only the release of the allocation ends that access."
 	a.Runbook = "docs/allocation-jobs.md#when-nothing-proves-a-key-refused"
+}
+
+// explainInstance says what to do about an instance, or about what a provider bills.
+func explainInstance(next string) func(*Attention) {
+	return func(a *Attention) { a.NextAction, a.Runbook = next, "docs/instance-providers.md#what-the-pass-does" }
 }
 
 // explainPayment says what to do about a payment.
@@ -244,12 +254,17 @@ func explainDrift(a *Attention) {
 
 func explainReconcile(a *Attention) {
 	why := a.Message
-	a.Message = fmt.Sprintf("the site has not been compared whole with its region, BMCs and agents for %d s", a.AgeSeconds)
+	what := "the site has not been compared whole with its region, BMCs and agents"
+	a.NextAction = "Check that a worker runs and that the site's region answers (probe the site); then that the schedule reconcile/TASK_QUEUE/SITE is there and not paused."
+	if a.SiteID == "" {
+		what = "the nodes that boot from the network have not been compared with their BMCs and agents"
+		a.NextAction = "Check that a worker runs; then that the schedule reconcile/TASK_QUEUE/nodes-without-site is there and not paused."
+	}
+	a.Message = fmt.Sprintf("%s for %d s", what, a.AgeSeconds)
 	if why != "" {
 		a.Message += ": " + why
 	}
 	a.Runbook = "docs/drift.md"
-	a.NextAction = "Check that a worker runs and that the site's region answers (probe the site); then that the schedule reconcile/TASK_QUEUE/SITE is there and not paused."
 }
 
 func explainInstall(a *Attention) {

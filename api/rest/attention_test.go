@@ -118,6 +118,10 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 			"('pay_y', 'acc_x', 'prj_x', 'x', '2', '', 'initiated', 500, 'USD', false, '', '', now(), now() - interval '2 hours', NULL, NULL, '', '')",
 		"INSERT INTO payment_disputes (id, session_id, billing_account_id, source, amount_minor, currency, state) VALUES ('du_x', 'pay_x', 'acc_x', 'prepaid', 500, 'USD', 'open')",
 		"INSERT INTO payment_differences (kind, subject, message) VALUES ('session', 'cs_y', 'no session has it')",
+		"INSERT INTO instances (id, project_id, name, provider, zone, type, image, model, status, job_id, created_by, error_code, failed_at) "+
+			"VALUES ('inst_x', 'prj_x', 'x', 'mock', 'mock-1', 'MOCK-GPU', '', 'm', 'failed', 'job_x', 'x', 'CANCELLED', now() - interval '4 days')",
+		"INSERT INTO instance_orphans (provider, zone, kind, resource_id) VALUES ('mock', 'mock-1', 'volume', 'vol-1')",
+		"INSERT INTO instance_looks (provider, zone, problem, problem_since) VALUES ('mock', 'mock-1', 'it does not answer', now())",
 		"SET session_replication_role = origin")
 
 	dbtest.Occupy(t, store, dbtest.Node(t, store, dbtest.Active()).ID)

@@ -15,7 +15,7 @@ type DecommissionPlanRequest struct {
 	NodeID       string                     `json:"node_id" maxLength:"100" required:"true" doc:"node_..."`
 	Mode         lifecycle.DecommissionMode `json:"mode" required:"true" enum:"soft_reset,reimage,full_decommission,storage_cleanup,drain,retire,remove,deprovision,migrate"`
 	GraceSeconds int                        `json:"grace_seconds,omitempty" minimum:"0" maximum:"86400"`
-	Disks        string                     `json:"disks,omitempty" enum:"new,moved" doc:"With migrate: whether the new hardware brings its own (as when absent)"`
+	Disks        string                     `json:"disks,omitempty" enum:"new,moved,same" doc:"With migrate: whether the new hardware brings its own (as when absent), or the node keeps its hardware"`
 	EraseOld     bool                       `json:"erase_old,omitempty" doc:"With migrate: the old hardware is erased first"`
 	Hardware     *HardwareRequest           `json:"hardware,omitempty" doc:"With migrate: the hardware that the request would name at once"`
 }

@@ -25,7 +25,7 @@ type Drift struct {
 	Status         string                  `json:"status" enum:"open,ignored,closed"`
 	Scope          lifecycle.DriftScope    `json:"scope" enum:"node,bmc,machine,hardware,site" doc:"What it is about"`
 	Subject        string                  `json:"subject" doc:"Its id; of hardware the value that several records share"`
-	SiteID         string                  `json:"site_id"`
+	SiteID         string                  `json:"site_id" doc:"Empty for a node that boots from the network"`
 	NodeID         string                  `json:"node_id,omitempty"`
 	Hostname       string                  `json:"hostname,omitempty"`
 	BMCID          string                  `json:"bmc_id,omitempty"`
@@ -64,8 +64,8 @@ type DriftQuery struct {
 
 // DriftPass is how the last pass over a site went.
 type DriftPass struct {
-	SiteID     string          `json:"site_id"`
-	Site       string          `json:"site"`
+	SiteID     string          `json:"site_id" doc:"Empty for the pass over the nodes that boot from the network"`
+	Site       string          `json:"site" doc:"Its name; empty for the pass over the nodes that boot from the network"`
 	Pass       int64           `json:"pass" doc:"Counts up"`
 	BegunAt    time.Time       `json:"begun_at"`
 	ListedAt   *time.Time      `json:"listed_at,omitempty" doc:"When this pass read the region's list; absent while it has not"`
@@ -186,7 +186,9 @@ func driftView(r driftdb.FindingLine) Drift {
 	d, known := lifecycle.DriftDetectorOf(f.Detector)
 	if known && f.Status != lifecycle.FindingClosed {
 		out.NextAction, out.Adopts = d.Next, d.Adopts
-		out.AllowedActions = slices.DeleteFunc(d.Actions(), func(a lifecycle.DriftAction) bool { return driftdb.IsActionDone(f, a) })
+		out.AllowedActions = slices.DeleteFunc(d.Actions(), func(a lifecycle.DriftAction) bool {
+			return driftdb.IsActionDone(f, a) || a == lifecycle.DriftQuarantine && r.Lifecycle == lifecycle.NodePXE.Lifecycle // it has no such state
+		})
 	}
 	return out
 }

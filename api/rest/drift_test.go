@@ -3,6 +3,7 @@ package rest_test
 import (
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -156,6 +157,43 @@ func TestAdoptClosesAFinding(t *testing.T) {
 		require.Empty(t, got.AllowedActions)
 	}
 	w.do("POST", "/api/v1/admin/drift/"+f.ID+"/actions/ignore", map[string]any{"reason": "late"}).refused(problem.Conflict)
+}
+
+// TestDrift_OfNodesWithoutSite shows the pass over them last, on any page, and offers no quarantine of
+// a node that has no such state.
+func TestDrift_OfNodesWithoutSite(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	site := dbtest.Site(t, w.store, dbtest.Named("south"))
+	n := dbtest.PXENode(t, w.store, "52:54:00:00:64:01", lifecycle.NodeActive)
+	for _, id := range []string{"", site.ID} {
+		pass, err := driftdb.BeginPass(t.Context(), w.store, id, -time.Second)
+		require.NoError(t, err)
+		require.NoError(t, driftdb.FinishPass(t.Context(), w.store, pass, "", []byte(`{"nodes": 1}`)))
+	}
+	var page struct {
+		Data       []rest.DriftPass
+		NextCursor string `json:"next_cursor"`
+	}
+	w.do("GET", "/api/v1/admin/drift-passes?limit=1", nil).want(http.StatusOK).into(&page)
+	require.Equal(t, "south", page.Data[0].Site)
+	next := page.NextCursor
+	page.NextCursor = ""
+	w.do("GET", "/api/v1/admin/drift-passes?limit=1&cursor="+next, nil).want(http.StatusOK).into(&page)
+	require.Equal(t, []string{"", ""}, []string{page.Data[0].SiteID, page.Data[0].Site})
+	require.Empty(t, page.NextCursor)
+	var says []string
+	for _, a := range w.attention("?kind=reconcile").Data {
+		says = append(says, a.Message)
+	}
+	require.Contains(t, strings.Join(says, "\n"), "the nodes that boot from the network have not been compared")
+
+	d, _ := lifecycle.DriftDetectorOf(lifecycle.DriftAgentSilent)
+	_, err := driftdb.ObserveFindings(t.Context(), w.store, "", []driftdb.Observation{{Detector: d, Subject: n.ID, NodeID: n.ID, Key: "k", Message: "m"}})
+	require.NoError(t, err)
+	var findings driftPage
+	w.do("GET", "/api/v1/admin/drift?node_id="+n.ID, nil).want(http.StatusOK).into(&findings)
+	require.Equal(t, []lifecycle.DriftAction{lifecycle.DriftIgnore}, findings.Data[0].AllowedActions)
 }
 
 func TestPassesAreShown(t *testing.T) {

@@ -71,6 +71,6 @@ func plannedView(h *db.PlannedHardware) *PlannedHardware {
 // PlannedHardware is the hardware that a migrating node is to get.
 type PlannedHardware struct {
 	HardwareFacts
-	Disks      string `json:"disks" enum:"new,moved"`
+	Disks      string `json:"disks" enum:"new,moved,same"`
 	ReplacedBy string `json:"replaced_by,omitempty" doc:"The job that has put the node on it"`
 }

@@ -17,7 +17,7 @@ type StateTransition struct {
 	Force   bool                 `json:"force,omitempty" doc:"Passes by the retry limit and sets the counters back: needed from install_failed. Also passes by a live job, which then stands still: needed for retired and active while one holds the node"`
 
 	GraceSeconds int              `json:"grace_seconds,omitempty" minimum:"0" maximum:"86400" doc:"With deprovisioning and migrating: how long what runs on the node may take to end"`
-	Disks        string           `json:"disks,omitempty" enum:"new,moved" doc:"With migrating: new (as when absent), the hardware brings empty disks and is installed; moved, the node's disks move into it"`
+	Disks        string           `json:"disks,omitempty" enum:"new,moved,same" doc:"With migrating: new (as when absent), the hardware brings empty disks and is installed; moved, the node's disks move into it; same, the node keeps its hardware, which is erased, proven clean and installed again"`
 	EraseOld     bool             `json:"erase_old,omitempty" doc:"With migrating to new disks: the old hardware is erased and proven clean first"`
 	Hardware     *HardwareRequest `json:"hardware,omitempty" doc:"With migrating: the new hardware, if it is known; else it is planned later"`
 }

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,7 +50,7 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	fs.StringVar(&o.tree, "tree", "", "serve this recorded mockup (a directory or .tar.gz) read-only, without login")
 	fs.StringVar(&o.listen, "listen", "127.0.0.1:8000", "address of the Redfish service")
 	fs.StringVar(&o.admin, "admin", "", "address of the admin port (faults, counters); empty for none; it has no login")
-	fs.StringVar(&o.personality, "personality", "Dell", "vendor: "+strings.Join(redfishsim.Names(), ", "))
+	fs.StringVar(&o.personality, "personality", "Dell", "vendor or machine: "+strings.Join(slices.Concat(redfishsim.Names(), redfishsim.Variants()), ", "))
 	fs.StringVar(&o.user, "user", "root", "BMC user")
 	fs.StringVar(&o.password, "password", "", "BMC password; empty draws one and prints it")
 	fs.BoolVar(&o.tls, "tls", false, "serve https with a self-signed certificate")
@@ -66,7 +67,8 @@ func serveMachine(ctx context.Context, o options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	spec := simhw.GPUServer(p.Name, 1)
+	vendor, _, _ := strings.Cut(p.Name, "-")
+	spec := simhw.GPUServer(vendor, 1)
 	spec.BMCUser = o.user
 	if o.password != "" {
 		spec.BMCPassword = o.password

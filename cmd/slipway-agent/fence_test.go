@@ -76,14 +76,12 @@ func TestATaskForAnotherMachineIsRefusedBeforeAnythingIsTouched(t *testing.T) {
 		res := w.task(kind, "ANOTHER")
 		require.False(t, res.OK)
 		require.Contains(t, res.Message, "this machine has serial number "+mine+" and the task is for ANOTHER")
-		if kind == lifecycle.TaskKindScrub {
-			require.Equal(t, lifecycle.TaskCodeRefused, res.Code)
-			require.Len(t, res.Steps, 1, "nothing is done")
-		}
+		require.Equal(t, lifecycle.TaskCodeOtherMachine, res.Code)
+		require.Len(t, res.Steps, 1, "nothing is done")
 	}
 	require.NoError(t, w.node.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{OtherMachine: true}}))
 	res := w.task(lifecycle.TaskKindScrub, mine)
-	require.Equal(t, lifecycle.TaskCodeRefused, res.Code)
+	require.Equal(t, lifecycle.TaskCodeOtherMachine, res.Code)
 	require.Contains(t, res.Message, "this machine has serial number ANOTHER and the task is for "+mine)
 	require.True(t, w.holds("nvme0n1"))
 	require.DirExists(t, filepath.Join(w.root, "home/tenant1"))
@@ -133,7 +131,7 @@ func TestASerialNumberThatStandsForNoneIsNotCompared(t *testing.T) {
 			require.Contains(t, res.Steps[0].Detail, c.says)
 			require.Equal(t, !c.refuse, res.OK)
 			if c.refuse {
-				require.Equal(t, lifecycle.TaskCodeRefused, res.Code)
+				require.Equal(t, lifecycle.TaskCodeOtherMachine, res.Code)
 			}
 		})
 	}

@@ -128,6 +128,12 @@ func demo(ctx context.Context, o stack.Options, out io.Writer, search *secretSea
 	if err := search.betweenActs(ctx, op, out, jobs[demoSingles].host); err != nil {
 		return err
 	}
+	if err := op.automate(ctx, out); err != nil {
+		return err
+	}
+	if err := op.rentInstance(ctx, out); err != nil {
+		return err
+	}
 	second, err := op.lendNode(ctx, out, jobs[lentNode])
 	if err != nil {
 		return err

@@ -86,7 +86,7 @@ func (c *secretSearch) planted(ctx context.Context, o *operator) ([]secretscan.S
 	if err != nil {
 		return nil, nil, fmt.Errorf("the key file: %w", err)
 	}
-	whole = append(whole, secretscan.Secret{Kind: kindKeyFile, Value: text}, secretscan.Secret{Kind: kindKeyFile, Value: string(raw)},
+	whole = append(whole, secretscan.Secret{Kind: kindKeyFile, Value: text},
 		secretscan.Secret{Kind: kindMAAS, Value: c.stack.Sims.APIKey}, secretscan.Secret{Kind: kindAPIToken, Value: o.token})
 	address, err := url.Parse(c.stack.Config.Database.URL)
 	if err != nil {
@@ -98,7 +98,8 @@ func (c *secretSearch) planted(ctx context.Context, o *operator) ([]secretscan.S
 	for _, token := range o.customerTokens {
 		whole = append(whole, secretscan.Secret{Kind: kindCustomer, Value: token})
 	}
-	out := []secretscan.Secret{{Kind: "private key", Value: secretscan.PrivateKeyMark}}
+	// The key itself is random bytes, which no separator divides into parts.
+	out := []secretscan.Secret{{Kind: "private key", Value: secretscan.PrivateKeyMark}, {Kind: kindKeyFile, Value: string(raw)}}
 	for _, s := range slices.Concat(whole, c.keys) {
 		out = append(out, secretscan.Expand(s)...)
 	}

@@ -16,6 +16,34 @@ import (
 
 var reconciler = db.Actor{Owner: lifecycle.OwnerReconciler, ID: "reconciler"}
 
+// TestFindings_GoWithTheirSite: what is of no site stays.
+func TestFindings_GoWithTheirSite(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	s := dbtest.Open(t, dsn)
+	site := dbtest.Site(t, s)
+	dbtest.PXENode(t, s, "52:54:00:00:66:01", lifecycle.NodeActive)
+	d, _ := lifecycle.DriftDetectorOf(lifecycle.DriftDuplicateMAC)
+	for _, id := range []string{site.ID, ""} {
+		_, err := driftdb.BeginPass(t.Context(), s, id, time.Minute)
+		require.NoError(t, err)
+		_, err = driftdb.ObserveFindings(t.Context(), s, id, []driftdb.Observation{{Detector: d, Subject: "52:54:00:00:66:01", Key: "k", Message: "m"}})
+		require.NoError(t, err)
+	}
+	_, err := driftdb.ObserveFindings(t.Context(), s, "site_gone", []driftdb.Observation{{Detector: d, Subject: "x", Key: "k", Message: "m"}})
+	require.Error(t, err, "there is no such site")
+	_, err = dbtest.Owner(t, dsn).Exec(t.Context(), "DELETE FROM sites WHERE id = $1", site.ID)
+	require.NoError(t, err)
+	rows, err := driftdb.ListFindings(t.Context(), s, driftdb.Filter{}, "", 10)
+	require.NoError(t, err)
+	require.Len(t, rows, 1)
+	require.Empty(t, rows[0].Finding.SiteID)
+	passes, err := driftdb.ListPasses(t.Context(), s, "", 10)
+	require.NoError(t, err)
+	require.Len(t, passes, 1)
+	require.Empty(t, passes[0].SiteID)
+}
+
 // TestManyPassesOpenOneFinding: of those that see the same fault at once one
 // opens it.
 func TestManyPassesOpenOneFinding(t *testing.T) {

@@ -18,8 +18,14 @@ type Pass = gen.Pass
 // SitePass is a Pass with its site's name.
 type SitePass = gen.ListPassesRow
 
-// BeginPass begins a pass of a site. A site without a whole pass for due
-// needs an operator. db.ErrNotFound when there is no such site. Not idempotent: a
+// HasNodesWithoutSite returns whether there are nodes of no site, which have a pass of their own.
+func HasNodesWithoutSite(ctx context.Context, c db.Conn) (bool, error) {
+	has, err := queries(c).HasNodesWithoutSite(ctx)
+	return has, db.MapError("nodes without a site", err)
+}
+
+// BeginPass begins a pass of a site, or with the id "" of the nodes without one. A site without a whole pass for due
+// needs an operator. db.ErrNotFound when there is no such site, or no such node. Not idempotent: a
 // repetition is another pass, and what is left of the one before comes too late.
 func BeginPass(ctx context.Context, c db.Conn, siteID string, due time.Duration) (Pass, error) {
 	row, err := queries(c).BeginPass(ctx, gen.BeginPassParams{SiteID: siteID, DueSeconds: int(due.Seconds())})
@@ -32,7 +38,8 @@ func PassOfSite(ctx context.Context, c db.Conn, siteID string) (Pass, error) {
 	return row, db.MapError("drift pass of site "+siteID, err)
 }
 
-// ListPasses lists sites that were looked at, by id, from the one after.
+// ListPasses lists sites that were looked at, by id, from the one after. The nodes without a site come
+// last.
 func ListPasses(ctx context.Context, c db.Conn, after string, limit int) ([]SitePass, error) {
 	rows, err := queries(c).ListPasses(ctx, gen.ListPassesParams{After: after, MaxRows: db.PageLimit(limit)})
 	return rows, db.MapError("list drift passes", err)
@@ -152,10 +159,11 @@ func BMCsDue(ctx context.Context, c db.Conn, siteID string, since time.Time, lim
 	return out, db.MapError("BMCs of site "+siteID, err)
 }
 
-// BMCsOfUnknownPower lists ids of BMCs whose machine's power is in doubt and that
-// were not asked for it since.
-func BMCsOfUnknownPower(ctx context.Context, c db.Conn, siteID string, since time.Time, limit int) ([]string, error) {
-	ids, err := queries(c).BMCsOfUnknownPower(ctx, gen.BMCsOfUnknownPowerParams{SiteID: siteID, Before: since, MaxRows: db.PageLimit(limit)})
+// BMCsOfUnknownPower lists ids of BMCs whose machine's power is uncertain and that
+// were not asked for it since. The power of a node without MAAS is uncertain when its agent was not
+// heard after silent.
+func BMCsOfUnknownPower(ctx context.Context, c db.Conn, siteID string, since, silent time.Time, limit int) ([]string, error) {
+	ids, err := queries(c).BMCsOfUnknownPower(ctx, gen.BMCsOfUnknownPowerParams{SiteID: siteID, Before: since, SilentSince: silent, MaxRows: db.PageLimit(limit)})
 	return ids, db.MapError("BMCs of site "+siteID, err)
 }
 
@@ -178,6 +186,22 @@ func RecordProbe(ctx context.Context, c db.Conn, p Probe) error {
 // RecordPower stores the power that a db.BMC told, "" when it did not.
 func RecordPower(ctx context.Context, c db.Conn, bmcID, power string, at time.Time) error {
 	return db.MapError("power of db.BMC "+bmcID, queries(c).RecordPower(ctx, gen.RecordPowerParams{BMCID: bmcID, Power: power, At: at}))
+}
+
+// BMCsOfOldHealth lists ids of BMCs of nodes in service whose health was not read since.
+func BMCsOfOldHealth(ctx context.Context, c db.Conn, siteID string, since time.Time, limit int) ([]string, error) {
+	ids, err := queries(c).BMCsOfOldHealth(ctx, gen.BMCsOfOldHealthParams{SiteID: siteID, Before: since, MaxRows: db.PageLimit(limit)})
+	return ids, db.MapError("BMCs of site "+siteID, err)
+}
+
+// RecordHealth stores the health that a db.BMC told, "Unknown" when it did not, and the parts that are
+// not well.
+func RecordHealth(ctx context.Context, c db.Conn, bmcID, health string, problems []string, at time.Time) error {
+	kept := make([]string, 0, len(problems))
+	for _, p := range problems {
+		kept = append(kept, db.ClipText(p, db.MaxMessage))
+	}
+	return db.MapError("health of db.BMC "+bmcID, queries(c).RecordHealth(ctx, gen.RecordHealthParams{BMCID: bmcID, Health: health, Problems: kept, At: at}))
 }
 
 // Duplicate is a value that several machines or nodes have.

@@ -28,6 +28,15 @@ func (q *Queries) ListenOutbox(ctx context.Context) error {
 	return err
 }
 
+const listenRunLogs = `-- name: ListenRunLogs :exec
+LISTEN slipway_run_logs
+`
+
+func (q *Queries) ListenRunLogs(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, listenRunLogs)
+	return err
+}
+
 const listenTaskEnds = `-- name: ListenTaskEnds :exec
 LISTEN slipway_task_ends
 `

@@ -19,3 +19,6 @@ SELECT pg_try_advisory_xact_lock(hashtextextended(@name::text, 0));
 
 -- name: Now :one
 SELECT now()::timestamptz;
+
+-- name: ListenRunLogs :exec
+LISTEN slipway_run_logs;

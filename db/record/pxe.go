@@ -18,7 +18,7 @@ type PlannedHardware struct {
 	MACs         []string `json:"mac_addresses"`
 	SerialNumber string   `json:"serial_number,omitempty"`
 	SystemUUID   string   `json:"system_uuid,omitempty"`
-	// Disks is DisksNew or DisksMoved.
+	// Disks is DisksNew, DisksMoved or DisksSame.
 	Disks string `json:"disks"`
 	// BMC is that of the new hardware; nil keeps the node's.
 	BMC *PlannedBMC `json:"bmc,omitempty"`
@@ -31,6 +31,7 @@ type PlannedHardware struct {
 const (
 	DisksNew   = "new"   // it brings its own, which are installed again
 	DisksMoved = "moved" // the node's disks move into it
+	DisksSame  = "same"  // it is the node's own, which is erased, proven clean and installed again
 )
 
 // PlannedBMC is a BMC by reference: no secret.

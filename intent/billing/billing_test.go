@@ -32,6 +32,7 @@ type shop struct {
 	site    db.Site
 	project tenancydb.Project
 	account string
+	minute  time.Time // at which the test began; one that ends meanwhile would be billed
 }
 
 func newShop(t *testing.T) *shop {
@@ -59,17 +60,15 @@ func newShop(t *testing.T) *shop {
 		})
 		return err
 	}))
+	at, err := s.store.Clock(t.Context())
+	require.NoError(t, err)
+	s.minute = at.Truncate(time.Minute)
 	return s
 }
 
 func (s *shop) tx(do func(*db.Tx) error) error { s.Helper(); return s.store.Tx(s.Context(), do) }
 
-func (s *shop) now() time.Time {
-	s.Helper()
-	at, err := s.store.Clock(s.Context())
-	require.NoError(s, err)
-	return at.Truncate(time.Minute)
-}
+func (s *shop) now() time.Time { return s.minute }
 
 // price sets a price that is valid for two days already.
 func (s *shop) price(minor int64) {

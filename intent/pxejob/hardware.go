@@ -67,6 +67,11 @@ func CheckHardware(ctx context.Context, store *db.Store, part string, r *Hardwar
 	return p, intent.InvalidIf(bad)
 }
 
+// ownHardware is the hardware that the node has, for a migration that keeps it.
+func ownHardware(n db.Node) *Planned {
+	return &Planned{keepBMC: true, PlannedHardware: db.PlannedHardware{MACs: n.MACs, SerialNumber: n.Serial, SystemUUID: n.HardwareUUID}}
+}
+
 // PlanHardware says which hardware the job of a migration is to put a node on. It may be said again
 // until the job has. version is the node's that the request is meant for; 0 is whichever is there.
 func PlanHardware(ctx context.Context, tx *db.Tx, nodeID string, version int64, p *Planned, actor db.Actor) (db.Node, error) {
@@ -80,6 +85,10 @@ func PlanHardware(ctx context.Context, tx *db.Tx, nodeID string, version int64, 
 	in, err := migrationOf(ctx, tx, n)
 	if err != nil {
 		return n, err
+	}
+	if in.Disks == db.DisksSame {
+		return n, &intent.Refusal{Kind: intent.Conflict, Detail: "the job erases the hardware of node " + n.Hostname +
+			" and installs it again; cancel it, and migrate the node to put it on other hardware"}
 	}
 	return p.plan(ctx, tx, n, version, in.Disks, actor)
 }

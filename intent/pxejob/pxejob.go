@@ -41,7 +41,11 @@ type Checked struct {
 	hardware *Planned
 }
 
-const erasesMoved = "would erase the disks that are to move into the new hardware; leave it out, or say that the disks are new"
+const (
+	namesOwn = "is the node's own when its disks are the same; leave it out, or say that the disks are new"
+
+	erasesMoved = "would erase the disks that are to move into the new hardware; leave it out, or say that the disks are new"
+)
 
 // Check refuses fields that do not go with the state, and hardware that is described wrongly.
 func Check(ctx context.Context, store *db.Store, r Request) (Checked, error) {
@@ -75,6 +79,9 @@ func (o Options) misplaced(migrates bool, only string) []intent.Field {
 	if migrates && o.Disks == db.DisksMoved && o.EraseOld {
 		bad = append(bad, intent.Field{Name: "erase_old", Message: erasesMoved})
 	}
+	if migrates && o.Disks == db.DisksSame && o.Hardware != nil {
+		bad = append(bad, intent.Field{Name: "hardware", Message: namesOwn})
+	}
 	return bad
 }
 
@@ -85,6 +92,9 @@ func (o Options) input(in contract.DecommissionInput) contract.DecommissionInput
 		in.EraseOld, in.Disks = o.EraseOld, o.Disks
 		if in.Disks == "" {
 			in.Disks = db.DisksNew
+		}
+		if in.Disks == db.DisksSame { // they are installed again, so nobody would know later what was on them
+			in.EraseOld = true
 		}
 	}
 	return in
@@ -105,6 +115,9 @@ func CheckMode(ctx context.Context, store *db.Store, r decommission.Request, o O
 	plan, err := CheckHardware(ctx, store, "hardware", o.Hardware)
 	if err != nil {
 		return c, err
+	}
+	if o.Disks == db.DisksSame {
+		plan = ownHardware(c.Node)
 	}
 	c.Hardware = plan.facts(c.Input.Disks)
 	return c, store.ReadTx(ctx, func(tx *db.Tx) error {
@@ -219,6 +232,9 @@ func (c Checked) start(ctx context.Context, tx *db.Tx, n db.Node, version int64,
 	}
 	if _, n, err = decommission.Start(ctx, tx, "", n, in, actor); err != nil {
 		return n, err
+	}
+	if in.Disks == db.DisksSame {
+		c.hardware = ownHardware(n)
 	}
 	return c.hardware.plan(ctx, tx, n, n.Version, in.Disks, actor)
 }

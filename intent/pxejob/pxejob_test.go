@@ -26,6 +26,7 @@ func TestCheck_NamesMisplacedOptions(t *testing.T) {
 		"no state":           {pxejob.Request{State: "melted"}, []string{"state"}},
 		"of a migration":     {pxejob.Request{State: lifecycle.NodeDeprovisioning, Options: pxejob.Options{Disks: db.DisksNew, EraseOld: true, Hardware: &pxejob.Hardware{}}}, []string{"disks", "erase_old", "hardware"}},
 		"of a job":           {pxejob.Request{State: lifecycle.NodePending, Options: pxejob.Options{GraceSeconds: 5}}, []string{"grace_seconds"}},
+		"names the own":      {pxejob.Request{State: lifecycle.NodeMigrating, Options: pxejob.Options{Disks: db.DisksSame, EraseOld: true, Hardware: &pxejob.Hardware{}}}, []string{"hardware"}},
 		"erases moved disks": {pxejob.Request{State: lifecycle.NodeMigrating, Options: pxejob.Options{Disks: db.DisksMoved, EraseOld: true}}, []string{"erase_old"}},
 		"fits":               {pxejob.Request{State: lifecycle.NodeDeprovisioning, Options: pxejob.Options{GraceSeconds: 5}}, nil},
 	} {

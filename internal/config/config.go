@@ -38,10 +38,12 @@ type Config struct {
 	Allocation Allocation `yaml:"allocation"`
 
 	NetworkProbe NetworkProbe `yaml:"network_probe"`
+	Machine      Machine      `yaml:"machine"`
 
 	Webhooks Webhooks `yaml:"webhooks"`
 	Mail     Mail     `yaml:"mail"`
 	Payment  Payment  `yaml:"payment"`
+	Instance Instance `yaml:"instance"`
 }
 
 // Webhooks is how events of projects are sent to the addresses that tenants name.
@@ -228,6 +230,14 @@ type Allocation struct {
 	ProvisionDeadline time.Duration `yaml:"provision_deadline"`
 }
 
+// Machine is what runs on machines may use.
+type Machine struct {
+	// Simulated offers the provider "fake", whose machines exist only in the memory of a worker.
+	Simulated bool `yaml:"simulated"`
+	// StateDir is the folder on machines that keeps what becomes of commands.
+	StateDir string `yaml:"state_dir"`
+}
+
 // Release is how hard the release of an allocation tries.
 type Release struct {
 	// RevokeDeadline is how long a proof of the end of the tenant's access may take before the node's
@@ -282,6 +292,7 @@ type Retention struct {
 
 	Invitations time.Duration `yaml:"invitations"`
 	Allocations time.Duration `yaml:"allocations"`
+	RunLogs     time.Duration `yaml:"run_logs"`
 	// PaymentEvents is for what the payment provider told.
 	PaymentEvents time.Duration `yaml:"payment_events"`
 }
@@ -324,10 +335,11 @@ func Default() Config {
 
 		Retention: Retention{
 			Tasks: 90 * day, Findings: 30 * day, Outbox: 7 * day, Events: 30 * day, Actions: 90 * day, Jobs: 400 * day, Webhooks: 30 * day, Notices: 90 * day,
-			Invitations: 90 * day, Allocations: 90 * day, PaymentEvents: 90 * day,
+			Invitations: 90 * day, Allocations: 90 * day, RunLogs: 90 * day, PaymentEvents: 90 * day,
 		},
 		Webhooks:   Webhooks{Ports: "443", RetryFor: 3 * day},
 		Payment:    defaultPayment(),
+		Instance:   defaultInstance(),
 		Mail:       Mail{Port: 587, TLS: "starttls"},
 		Relay:      Relay{Lease: 30 * time.Second, Poll: 2 * time.Second},
 		Release:    Release{RevokeDeadline: 2 * time.Minute, MaxDeliver: 5},

@@ -177,6 +177,7 @@ func TestProblemsNameTheSetting(t *testing.T) {
 		"a redirect address":    {given{args: []string{"--payment-redirect-hosts=https://x.example/"}, parts: everyPart}, []string{"payment.redirect_hosts must be hosts"}},
 		"amounts the wrong way": {given{args: []string{"--payment-min-amount=20", "--payment-max-amount=10"}, parts: everyPart}, []string{"payment.max_amount must lie between 20"}},
 		"a page for a minute":   {given{args: []string{"--payment-session-ttl-seconds=60"}, parts: everyPart}, []string{"payment.session_ttl_seconds must lie between 1800 and 86400"}},
+		"a folder of machines":  {given{args: []string{"--machine-state-dir=ops"}, parts: everyPart}, []string{"machine.state_dir must be an absolute path"}},
 		"allocations kept":      {given{args: []string{"--retention-allocations=2159h"}, parts: everyPart}, []string{"retention.allocations must lie between 2160h"}},
 		"no database":           {given{parts: []Part{PartDatabase}}, []string{"database.url is missing", "SLIPWAY_DATABASE_URL"}},
 		"database no URL":       {given{env: map[string]string{"SLIPWAY_DATABASE_URL": "host=x"}, parts: []Part{PartDatabase}}, []string{"database.url must be"}},

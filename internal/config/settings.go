@@ -92,6 +92,10 @@ func settings(c *Config) *pflag.FlagSet {
 	str(&c.NetworkProbe.Allowed, "network-probe-allowed", "names of targets, or first words of names such as maas, bmc and node, that nodes of tenants may reach, separated by commas")
 	num(&c.Release.MaxDeliver, "release-max-deliver", "how often a stage of a release tries what may pass by itself before the release has failed")
 
+	fs.BoolVar(&c.Machine.Simulated, "machine-simulated", c.Machine.Simulated,
+		"offer the provider fake, whose machines exist only in the memory of a worker; for development")
+	str(&c.Machine.StateDir, "machine-state-dir",
+		"folder on machines in which the commands of runs keep their output and their end, an absolute path in which the site's SSH user may write; empty is /var/lib/slipway/ops")
 	fs.DurationVar(&c.Sweep.Every, "sweep-every", c.Sweep.Every, "how often the sweeper compares jobs with workflows")
 	fs.DurationVar(&c.Sweep.Settle, "sweep-settle", c.Sweep.Settle, "the least age of a job, a workflow or a start that the sweeper checks")
 	fs.DurationVar(&c.Sweep.Quiet, "sweep-quiet", c.Sweep.Quiet, "how long a running job must have reported nothing before the sweeper asks Temporal about it")
@@ -102,7 +106,7 @@ func settings(c *Config) *pflag.FlagSet {
 		"percentage of a site's nodes in service that may be quarantined automatically within an hour, at least one node; 0 quarantines none")
 	str(&c.Reconcile.MinAgentVersion, "reconcile-min-agent-version", "oldest agent version that is no drift; empty means any")
 	num(&c.Reconcile.BMCProbes, "reconcile-bmc-probes", "BMCs that one pass over a site may ask without a login")
-	num(&c.Reconcile.BMCLogins, "reconcile-bmc-logins", "BMCs that one pass over a site may log in to, for unknown power; 0 logs in to none")
+	num(&c.Reconcile.BMCLogins, "reconcile-bmc-logins", "BMCs that one pass over a site may log in to, for unknown power and the health of parts; 0 logs in to none")
 
 	fs.DurationVar(&c.Retention.Tasks, "retention-tasks", c.Retention.Tasks, "how long a node's tasks stay after they ended and their job has")
 	fs.DurationVar(&c.Retention.Findings, "retention-findings", c.Retention.Findings, "how long the sweeper's findings stay after they were closed")
@@ -116,6 +120,7 @@ func settings(c *Config) *pflag.FlagSet {
 	fs.DurationVar(&c.Retention.Notices, "retention-notices", c.Retention.Notices, "how long the notices of a project are kept")
 	fs.DurationVar(&c.Retention.Invitations, "retention-invitations", c.Retention.Invitations,
 		"how long invitations to projects stay after they ended; one that a member accepted stays with the member")
+	fs.DurationVar(&c.Retention.RunLogs, "retention-run-logs", c.Retention.RunLogs, "how long the output of the steps of runs is kept")
 	fs.DurationVar(&c.Retention.Allocations, "retention-allocations", c.Retention.Allocations,
 		"how long customers can read an allocation after it ended; at least 90 days. Then its name, tags, keys and texts are deleted")
 	fs.DurationVar(&c.Retention.PaymentEvents, "retention-payment-events", c.Retention.PaymentEvents,
@@ -143,6 +148,21 @@ func settings(c *Config) *pflag.FlagSet {
 	num(&c.Payment.MaxAmount, "payment-max-amount", "largest amount of a payment, in whole units of its currency")
 	num(&c.Payment.SessionsPerHour, "payment-sessions-per-hour", "how many payments a user may ask for in an hour")
 	num(&c.Payment.AccountSessionsPerHour, "payment-account-sessions-per-hour", "how many payments all users of a billing account may ask for in an hour")
+
+	fs.DurationVar(&c.Instance.MockDuration, "instance-mock-duration", c.Instance.MockDuration,
+		"how long a simulated instance takes to become ready; 0 turns the provider mock off, whose servers exist only in the memory of a worker")
+	str(&c.Instance.ScalewayProjectID, "instance-scaleway-project-id", "project of Scaleway in which instances are made; empty makes none there")
+	str(&c.Instance.ScalewayAccessKey, "instance-scaleway-access-key", "access key of Scaleway; it is no secret")
+	str(&c.Instance.ScalewayKeyRef, "instance-scaleway-key-ref", "secret of the kind cloud_key that holds the secret key of Scaleway")
+	str(&c.Instance.ScalewayURL, "instance-scaleway-url", "base of Scaleway's API; empty is Scaleway itself")
+	str(&c.Instance.ScalewayZones, "instance-scaleway-zones", "zones of Scaleway in which instances may be made, separated by commas")
+	str(&c.Instance.ScalewayImage, "instance-scaleway-image", "label of the image of an instance whose request names none")
+	str(&c.Instance.SSHSources, "instance-ssh-sources", "networks from which instances may be reached by SSH, separated by commas: those of the workers of Slipway")
+	str(&c.Instance.WorkerSources, "instance-worker-sources", "networks from which the ports 8000 and 8080 of instances may be reached, separated by commas")
+	str(&c.Instance.Installation, "instance-installation", "name of this installation, in the tags of what it makes at a provider; each installation in a project needs its own")
+	fs.IntVar(&c.Instance.CustomerLimit, "instance-customer-limit", c.Instance.CustomerLimit,
+		"how many live instances each project may have by requests of its members; 0 leaves instances to operators")
+	fs.DurationVar(&c.Instance.ArchiveAfter, "instance-archive-after", c.Instance.ArchiveAfter, "how long after its end an instance leaves the lists")
 
 	str(&c.Log.Level, "log-level", "debug, info, warn or error")
 	str(&c.Log.Format, "log-format", "json or text")

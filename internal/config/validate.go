@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/mail"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,6 +58,7 @@ func (c Config) Validate(parts ...Part) error {
 			c.Portal.validate(v)
 			c.Webhooks.validate(v)
 			c.Payment.validate(v)
+			c.Instance.validate(v)
 		},
 		PartAgent:   c.Agent.validate,
 		PartSecrets: c.Secrets.validate,
@@ -66,12 +68,14 @@ func (c Config) Validate(parts ...Part) error {
 			c.Release.validate(v)
 			c.Allocation.validate(v)
 			c.NetworkProbe.validate(v)
+			c.Machine.validate(v)
 			c.Sweep.validate(v)
 			c.Reconcile.validate(v)
 			c.Retention.validate(v)
 			c.Webhooks.validate(v)
 			c.Mail.validate(v)
 			c.Payment.validate(v)
+			c.Instance.validate(v)
 		},
 	}
 	for _, p := range []Part{PartDatabase, PartMigrations, PartTemporal, PartAPI, PartAgent, PartSecrets, PartWorker} {
@@ -124,6 +128,12 @@ func (t Temporal) validate(v *validator) {
 				v.add(f.name, "is set while temporal.tls.enabled is false; turn TLS on or remove it")
 			}
 		}
+	}
+}
+
+func (m Machine) validate(v *validator) {
+	if m.StateDir != "" && (!path.IsAbs(m.StateDir) || path.Clean(m.StateDir) != m.StateDir) {
+		v.add("machine.state_dir", "must be an absolute path without a slash at its end, such as /var/tmp/slipway; empty is the default")
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"gopkg.in/yaml.v3"
 
+	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
@@ -35,6 +36,7 @@ var update = flag.Bool("update", false, "write the generated page")
 // role, or what a caller shows instead.
 func plainRoutes() map[string]string {
 	const token, session = "the boot token in the path", "the session's cookie"
+	const bearer, machines = "a bearer token", "a bearer token with the role that docs/machines.md names for the call"
 	return map[string]string{
 		"GET /":     everybody,
 		"GET /docs": everybody, "GET /docs/*": everybody, "GET /docs/ui/{file}": everybody, "GET /openapi.json": everybody, "GET /openapi.yaml": everybody,
@@ -44,10 +46,14 @@ func plainRoutes() map[string]string {
 		"GET /portal/sign-in": everybody, "GET /portal/session": session, "DELETE /portal/session": session,
 		"POST /portal/session": "an API token in the body", "POST /portal/step-up": session + " and its API token in the body",
 		"GET /portal/oidc/sign-in": "everybody, within a rate per address", "GET /portal/oidc/step-up": session,
-		"GET /portal/oidc/callback":    "the identity provider's code and the cookie of the sign-in",
-		"POST /portal/oidc/logout":     "a token that the identity provider has signed",
-		"GET /metrics":                 string(op.RoleViewer),
-		"POST /codec/*":                string(op.RoleOperator),
+		"GET /portal/oidc/callback": "the identity provider's code and the cookie of the sign-in",
+		"POST /portal/oidc/logout":  "a token that the identity provider has signed",
+		"GET /metrics":              string(op.RoleViewer),
+		"POST /codec/*":             string(op.RoleOperator),
+
+		"POST /slipway.v1.MachineService/*": machines, "POST /slipway.v1.PlanService/*": machines, "POST /slipway.v1.RunService/*": machines,
+		"POST /grpc.reflection.v1.ServerReflection/*": bearer, "POST /grpc.reflection.v1alpha.ServerReflection/*": bearer, "POST /grpc.health.v1.Health/*": everybody,
+
 		"OPTIONS /codec/*":             "everybody, from an origin of api.codec_origins",
 		"POST /api/v1/webhooks/stripe": "a body that Stripe has signed",
 		"GET /boot/start.ipxe":         "everybody, within a rate per address",
@@ -76,7 +82,7 @@ func TestAccessPage_IsCurrent(t *testing.T) {
 		Health: telemetry.NewHealth(nil), Metrics: prometheus.NewRegistry(),
 	})
 	require.NoError(t, err)
-	page := accessPage(t, api, agentapi.New(agentapi.Config{Tasks: noTasks{}, TaskKeys: noKeys{}}).Routes())
+	page := accessPage(t, api, agentapi.New(agentapi.Config{Tasks: noTasks{}, TaskKeys: noKeys{}, Instances: agentapi.NewInstanceStore(nil)}).Routes())
 	const path = "../../docs/api/access.md"
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(page), 0o600))
@@ -110,6 +116,9 @@ func accessPage(t *testing.T, api *op.API, agents chi.Router) string {
 		rows[route] = "the certificate of a node"
 		if strings.HasSuffix(route, "/enroll") {
 			rows[route] = "an enrolment token in the body"
+		}
+		if strings.HasSuffix(route, protocol.PathInstanceHeartbeat) {
+			rows[route] = "the key of an instance's worker"
 		}
 	})
 	var b strings.Builder

@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/api/boot"
+	"github.com/slipway-cloud/slipway/api/grpc"
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/portal"
 	"github.com/slipway-cloud/slipway/api/portal/session"
@@ -61,7 +62,9 @@ func (a *App) httpAPI(ctx context.Context) (*op.API, error) {
 			MaxLaunches: a.Config.Allocation.MaxLaunches, LaunchWindow: a.Config.Allocation.LaunchWindow, MaxReleasing: a.Config.Allocation.MaxReleasing,
 			MaxUnpaid: a.Config.Allocation.MaxUnpaid,
 		},
-		Events:   tenancy.EventsConfig{Secrets: a.Secrets, Rule: a.webhookRule, NewSecret: webhook.NewSecret},
+		Events:    tenancy.EventsConfig{Secrets: a.Secrets, Rule: a.webhookRule, NewSecret: webhook.NewSecret},
+		Machines:  grpc.Config{Offers: a.machineOffers()},
+		Instances: a.InstanceOffers(), InstanceLimit: c.Instance.CustomerLimit,
 		Payments: a.Payments(), Webhooks: webhooks, Health: a.Health, Metrics: a.Metrics,
 	})
 }

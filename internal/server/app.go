@@ -24,6 +24,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/temporaltls"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
+	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 )
 
@@ -50,6 +51,8 @@ type App struct {
 	Receiver *LocalReceiver
 
 	servesAPI atomic.Bool
+	machines  providers.MachineAdapters
+	simulated simulated
 }
 
 // openTimeout bounds the wait for the database when a process starts.
@@ -71,7 +74,7 @@ func Open(ctx context.Context, cfg config.Config, logTo io.Writer) (*App, error)
 	if err != nil {
 		return nil, err
 	}
-	a := &App{Config: cfg, Log: log, Redactor: red, Metrics: metrics, Health: telemetry.NewHealth(log)}
+	a := &App{Config: cfg, Log: log, Redactor: red, Metrics: metrics, Health: telemetry.NewHealth(log), machines: machineAdapters(cfg.Machine)}
 	if a.Store, err = openStore(ctx, cfg, log); err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/workflows/billing"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/instancepass"
 	"github.com/slipway-cloud/slipway/workflows/payments"
 	"github.com/slipway-cloud/slipway/workflows/reconcile"
 	"github.com/slipway-cloud/slipway/workflows/sweep"
@@ -32,6 +33,9 @@ func registerPasses(r worker.WorkflowRegistry) {
 	})
 	r.RegisterWorkflowWithOptions(payments.Pass, workflow.RegisterOptions{
 		Name: contract.PaymentsWorkflow, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
+	})
+	r.RegisterWorkflowWithOptions(instancepass.Pass, workflow.RegisterOptions{
+		Name: contract.InstancesWorkflow, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
 	})
 	// A pass is short and each run starts from the beginning, so that it may change its build.
 	r.RegisterWorkflowWithOptions(sweep.Sweep, workflow.RegisterOptions{

@@ -8,6 +8,7 @@ import (
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	driftact "github.com/slipway-cloud/slipway/activities/drift"
 	"github.com/slipway-cloud/slipway/activities/isolation"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/providers/maas"
@@ -40,7 +41,7 @@ func (a *App) isolation() isolation.Policy {
 	return isolation.Policy{Known: a.Config.ProtectedTargets(), Allowed: a.Config.NetworkProbe.AllowedNames()}
 }
 
-// keepReconciles makes each site's Schedule, brings it to this program's
+// keepReconciles makes each site's Schedule, and that of the nodes without a site, brings it to this program's
 // settings now and then, and makes it again should somebody delete it, until
 // ctx ends.
 func (a *App) keepReconciles(ctx context.Context) {
@@ -74,9 +75,13 @@ func (a *App) RemoveReconciles(ctx context.Context) error {
 	return a.eachSite(ctx, func(id string) error { return a.Reconciles().Remove(ctx, id) })
 }
 
-// eachSite goes on after a failure and returns all of them.
+// eachSite calls do for each site, and with "" when there are nodes without a site. It goes on after a
+// failure and returns all of them.
 func (a *App) eachSite(ctx context.Context, do func(siteID string) error) error {
-	var failed error
+	has, failed := driftdb.HasNodesWithoutSite(ctx, a.Store)
+	if has {
+		failed = do("")
+	}
 	for after := ""; ; {
 		sites, err := a.Store.ListSites(ctx, after, 500)
 		if err != nil || len(sites) == 0 {

@@ -61,7 +61,7 @@ func (a *App) RunAPI(ctx context.Context) error {
 	agents := agentapi.New(agentapi.Config{
 		Store: a.agentStore(), CA: a.CA, Addr: a.Config.Agent.Listen, Hosts: agentHosts(a.Config.Agent.PublicURL),
 		Log: a.Log, Metrics: a.Metrics, Tasks: a.Store, TaskKeys: &signing.Ring{Store: a.Store, Secrets: a.Secrets},
-		TaskWaiters: a.Config.Agent.TaskWaiters, RenewGrace: a.Config.Agent.RenewGrace,
+		Instances: agentapi.NewInstanceStore(a.Store), TaskWaiters: a.Config.Agent.TaskWaiters, RenewGrace: a.Config.Agent.RenewGrace,
 	})
 	if err := agents.Start(ctx); err != nil {
 		return fmt.Errorf("agent API: %w", err)

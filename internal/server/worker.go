@@ -21,6 +21,7 @@ import (
 	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
 	"github.com/slipway-cloud/slipway/activities/isolation"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	machineact "github.com/slipway-cloud/slipway/activities/machine"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/activities/projection"
@@ -39,6 +40,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/bmcrotation"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/decommission"
+	"github.com/slipway-cloud/slipway/workflows/instance"
+	"github.com/slipway-cloud/slipway/workflows/machinerun"
 	"github.com/slipway-cloud/slipway/workflows/onboarding"
 )
 
@@ -73,6 +76,15 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(allocation.Keys, workflow.RegisterOptions{
 		Name: contract.AllocationKeysWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})
+	r.RegisterWorkflowWithOptions(machinerun.Run, workflow.RegisterOptions{
+		Name: contract.MachineRunWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
+	r.RegisterWorkflowWithOptions(instance.Create, workflow.RegisterOptions{
+		Name: contract.InstanceCreateWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
+	r.RegisterWorkflowWithOptions(instance.Terminate, workflow.RegisterOptions{
+		Name: contract.InstanceTerminateWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
 	r.RegisterWorkflowWithOptions(allocation.ReadPower, workflow.RegisterOptions{
 		Name: contract.NodePowerWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})
@@ -106,6 +118,7 @@ func (a *App) RegisterActivities(r worker.ActivityRegistry) {
 		Store: a.Store, RevokeDeadline: a.Config.Release.RevokeDeadline, MaxDeliver: a.Config.Release.MaxDeliver,
 		ProvisionDeadline: a.Config.Allocation.ProvisionDeadline,
 	}, opts)
+	r.RegisterActivityWithOptions(&machineact.Activities{Store: a.Store, Secrets: a.Secrets, Adapters: a.machines, Login: ssh.ResolveLogin, Power: bmcs}, opts)
 	r.RegisterActivityWithOptions(&isolation.Activities{Store: a.Store, Policy: a.isolation()}, opts)
 	r.RegisterActivityWithOptions(&nodestate.Activities{Store: a.Store, Secrets: a.Secrets}, opts)
 	r.RegisterActivityWithOptions(&evidenceact.Activities{Store: a.Store, Ring: &signing.Ring{Store: a.Store, Secrets: a.Secrets}}, opts)
@@ -124,6 +137,7 @@ func (a *App) registerPassActivities(r worker.ActivityRegistry) {
 	r.RegisterActivityWithOptions(a.sweepActivities(), opts)
 	r.RegisterActivityWithOptions(a.billingActivities(), opts)
 	r.RegisterActivityWithOptions(a.paymentActivities(), opts)
+	r.RegisterActivityWithOptions(a.instanceActivities(), opts)
 }
 
 // heartbeatFlush lets an activity's cancellation arrive within a second.

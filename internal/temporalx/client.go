@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/sdk/log"
 
 	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -95,4 +96,18 @@ func (j Jobs) StartJob(ctx context.Context, in contract.JobInput, summary string
 		return "", fmt.Errorf("start %s: %w", contract.JobWorkflowID(in.Kind, in.JobID), err)
 	}
 	return run.GetRunID(), nil
+}
+
+// AskInstance sends an action to the job that makes an instance, in the name of the system. key makes a
+// repetition the same request. A job that does not run is told nothing, and that is no error: what it
+// missed stands in the database, and the next pass says it again.
+func (j Jobs) AskInstance(ctx context.Context, jobID string, action lifecycle.Action, reason, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	err := j.Client.SignalWorkflow(ctx, contract.JobWorkflowID(contract.KindInstanceCreate, jobID), "", string(action),
+		contract.ActionRequest{Actor: string(lifecycle.OwnerSystem), Reason: reason, IdempotencyKey: key})
+	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
+		return nil
+	}
+	return err
 }

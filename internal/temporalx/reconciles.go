@@ -1,6 +1,7 @@
 package temporalx
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -24,8 +25,13 @@ const (
 	reconcileCatchUp  = 10 * time.Second
 )
 
-// ID is the id of a site's Schedule and of its workflow.
-func (r Reconciles) ID(siteID string) string { return "reconcile/" + r.TaskQueue + "/" + siteID }
+// withoutSite stands in an id for the nodes that belong to no site. No site's id is like it.
+const withoutSite = "nodes-without-site"
+
+// ID is the id of a site's Schedule and of its workflow. The site "" is the nodes without one.
+func (r Reconciles) ID(siteID string) string {
+	return "reconcile/" + r.TaskQueue + "/" + cmp.Or(siteID, withoutSite)
+}
 
 // Ensure makes a site's Schedule, or brings the one that is there to this
 // program's settings; it stays paused when somebody paused it. Repeatable.

@@ -106,6 +106,38 @@ func (p PaymentPasses) Remove(ctx context.Context) error {
 	return removeSchedule(ctx, p.Client, p.ID())
 }
 
+// InstancePasses is the Schedule that has instances compared with their providers. Its id names the task
+// queue.
+type InstancePasses struct {
+	Client    client.Client
+	TaskQueue string
+}
+
+// A pass that could not run at its time is not made up for later. One that takes longer than a minute
+// keeps the next from starting.
+const (
+	instancesEvery    = time.Minute
+	instancesCatchUp  = 10 * time.Second
+	instancesRunLimit = 30 * time.Minute
+)
+
+// ID is the Schedule's id.
+func (p InstancePasses) ID() string { return "instances/" + p.TaskQueue }
+
+// Ensure makes the Schedule, or brings one that is there to this program's settings. It leaves it
+// paused when somebody paused it. Repeatable.
+func (p InstancePasses) Ensure(ctx context.Context) error {
+	return ensureSchedule(ctx, p.Client, nil, instancesEvery, instancesCatchUp, &client.ScheduleWorkflowAction{
+		ID: p.ID(), Workflow: contract.InstancesWorkflow, TaskQueue: p.TaskQueue, WorkflowRunTimeout: instancesRunLimit,
+		StaticSummary: "compares instances with their providers",
+	})
+}
+
+// Remove deletes the Schedule; one that is not there is no error.
+func (p InstancePasses) Remove(ctx context.Context) error {
+	return removeSchedule(ctx, p.Client, p.ID())
+}
+
 // ensureSchedule makes the Schedule that is called like its workflow, or brings
 // it to these settings. A run that is still at work keeps the next from starting.
 // It is paused as the one in the former namespace is, which is deleted afterwards.

@@ -170,3 +170,17 @@ func (s MachineSpec) ChangedAccess(next MachineSpec) []string {
 	}
 	return out
 }
+
+// NormalHostKey returns a pinned host key as it is kept: its type and the key, without a comment. An
+// empty one stays empty.
+func NormalHostKey(line string) (string, error) {
+	if strings.TrimSpace(line) == "" {
+		return "", nil
+	}
+	words := strings.Fields(line)
+	key := strings.Join(words[:min(len(words), 2)], " ")
+	if err := CheckTenantKey(key); err != nil {
+		return "", &InvalidError{Fields: []Invalid{{Field: "ssh_host_key", Problem: err.Error()}}}
+	}
+	return key, nil
+}

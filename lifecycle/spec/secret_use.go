@@ -23,17 +23,20 @@ const (
 	// SecretStripeKey is a key of Stripe's API, SecretStripeWebhook one that signs Stripe's webhooks.
 	SecretStripeKey     SecretKind = "stripe_key"
 	SecretStripeWebhook SecretKind = "stripe_webhook"
+
+	// SecretCloudKey is the secret key of an account at a cloud provider.
+	SecretCloudKey SecretKind = "cloud_key"
 )
 
 // SecretKinds returns the kinds that an administrator may state.
 func SecretKinds() []SecretKind {
-	return []SecretKind{SecretBMCLogin, SecretMAASKey, SecretSSHKey, SecretBootstrap, SecretSMTPPassword, SecretStripeKey, SecretStripeWebhook}
+	return []SecretKind{SecretBMCLogin, SecretMAASKey, SecretSSHKey, SecretBootstrap, SecretSMTPPassword, SecretStripeKey, SecretStripeWebhook, SecretCloudKey}
 }
 
 // SecretUse is what a stored secret may be used for: its kind, and the targets that may receive it. A
 // target is allowed when one of the lists has it. Sites and nodes are named by their ids.
 type SecretUse struct {
-	Kind     SecretKind `json:"kind" enum:"bmc_login,maas_key,ssh_key,bootstrap_bundle,smtp_password,stripe_key,stripe_webhook" doc:"What the value is"`
+	Kind     SecretKind `json:"kind" enum:"bmc_login,maas_key,ssh_key,bootstrap_bundle,smtp_password,stripe_key,stripe_webhook,cloud_key" doc:"What the value is"`
 	Sites    []string   `json:"sites,omitempty" maxItems:"100" itemMaxLength:"64" doc:"Sites whose targets may receive it, by id"`
 	Nodes    []string   `json:"nodes,omitempty" maxItems:"100" itemMaxLength:"64" doc:"Nodes that may receive it, by id"`
 	Networks []string   `json:"networks,omitempty" maxItems:"100" itemMaxLength:"64" doc:"Networks whose addresses may receive it, such as 10.4.0.0/16; not for ssh_key, bootstrap_bundle and stripe_webhook"`
@@ -130,5 +133,6 @@ func IsInternalSecret(name string) bool {
 			return true
 		}
 	}
-	return strings.HasPrefix(name, "nodes/node_") && strings.HasSuffix(name, "/maas-token")
+	return strings.HasPrefix(name, "nodes/node_") && strings.HasSuffix(name, "/maas-token") ||
+		strings.HasPrefix(name, "instances/inst_") && strings.HasSuffix(name, "/worker")
 }

@@ -56,7 +56,7 @@ func (c *client) call(ctx context.Context, s shape, f func(*session) error) erro
 		requests: max(s.requests, 1), stream: s.stream, log: c.opt.Log,
 	}
 	if s.stream {
-		g.maxBody = c.opt.MaxList
+		g.maxBody, g.element = c.opt.MaxList, c.opt.MaxBody
 	}
 	api, err := gomaas.GetClientWithTransport(c.base.String(), c.key.Reveal(), "2.0", g)
 	if err != nil {

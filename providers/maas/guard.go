@@ -50,6 +50,7 @@ type guard struct {
 	maxBody  int64
 	requests int // still allowed
 	stream   bool
+	element  int64 // bytes that one element of a stream may have
 	log      *slog.Logger
 	last     exchange
 }
@@ -95,7 +96,8 @@ func (g *guard) fail(err error) error {
 
 // receive notes the answer and hands on what gomaasapi may see of it: no
 // Retry-After (it would sleep and send again by itself), no redirect, and a
-// body that is already in memory and within bounds.
+// body that is already in memory and within the bounds of size and depth. It is
+// the one place where answers arrive: no decoder sees one before.
 func (g *guard) receive(resp *http.Response) (*http.Response, error) {
 	x := &g.last
 	x.sent = true
@@ -115,7 +117,7 @@ func (g *guard) receive(resp *http.Response) (*http.Response, error) {
 		return g.receiveRefusal(resp), nil
 	}
 	if g.stream {
-		resp.Body = &cappedBody{ReadCloser: resp.Body, left: g.maxBody, note: g.fail}
+		resp.Body = &cappedBody{ReadCloser: resp.Body, left: g.maxBody, note: g.fail, nesting: nesting{elements: g.element}}
 		return resp, nil
 	}
 	defer func() { _ = resp.Body.Close() }()
@@ -129,15 +131,22 @@ func (g *guard) receive(resp *http.Response) (*http.Response, error) {
 	if int64(len(data)) > g.maxBody {
 		return nil, errTooBig
 	}
+	if err := checkNesting(data); err != nil {
+		return nil, err
+	}
 	resp.Body = io.NopCloser(bytes.NewReader(data))
 	return resp, nil
 }
 
 // receiveRefusal keeps the beginning of an error answer. The status is the
-// message; a body that breaks off does not change it.
+// message; a body that breaks off does not change it, and one that is nested
+// too deep is left out.
 func (g *guard) receiveRefusal(resp *http.Response) *http.Response {
 	data, _ := io.ReadAll(io.LimitReader(resp.Body, errorBodyCap))
 	_ = resp.Body.Close()
+	if checkNesting(data) != nil {
+		data = nil
+	}
 	g.last.body = data
 	resp.ContentLength = int64(len(data))
 	resp.Body = io.NopCloser(bytes.NewReader(data))
@@ -147,8 +156,9 @@ func (g *guard) receiveRefusal(resp *http.Response) *http.Response {
 // cappedBody bounds an answer that is decoded while it arrives.
 type cappedBody struct {
 	io.ReadCloser
-	left int64
-	note func(error) error
+	left    int64
+	note    func(error) error
+	nesting nesting
 }
 
 func (b *cappedBody) Read(p []byte) (int, error) {
@@ -160,6 +170,9 @@ func (b *cappedBody) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p)
 	b.left -= int64(n)
+	if bad := b.nesting.follow(p[:n]); bad != nil {
+		return 0, b.note(bad)
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return n, b.note(err)
 	}

@@ -18,7 +18,7 @@ const (
 	// DefaultTimeout bounds a call whose context has no deadline. MAAS itself
 	// retries a database conflict for up to 90 s and asks a BMC for up to 60 s.
 	DefaultTimeout = 3 * time.Minute
-	// DefaultMaxBody bounds one answer, in bytes.
+	// DefaultMaxBody bounds one answer, and one machine of the list, in bytes.
 	DefaultMaxBody = 16 << 20
 	// DefaultMaxList bounds the unfiltered machine list, which MAAS does not
 	// page and which is read one machine at a time, in bytes.

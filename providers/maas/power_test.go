@@ -122,7 +122,7 @@ func TestPowerFollowsTheLogin(t *testing.T) {
 	fresh := providers.NewSecret("another-password-1")
 	machine.SetBMC(spec.BMCAddress, spec.BMCUser, fresh.Reveal())
 	require.Equal(t, "error", state())
-	requireKind(t, m.PowerOn(within(t), created.SystemID), providers.KindUncertain)
+	requireKind(t, m.PowerOff(within(t), created.SystemID, true), providers.KindUncertain)
 	for range 2 {
 		require.NoError(t, m.SetPowerLogin(within(t), created.SystemID, spec.BMCUser, fresh))
 		require.Equal(t, "off", state())

@@ -112,6 +112,8 @@ func (x *exchange) transportVerdict(e *providers.Error, mutates bool) {
 		e.Message += "; set the site's URL to the final address"
 	case errors.Is(x.err, errTooBig) && !mutates:
 		e.Kind, e.Message = providers.KindTooBig, "the answer of MAAS is over the size limit"
+	case errors.Is(x.err, errTooDeep) && !mutates:
+		e.Kind, e.Message = providers.KindProtocol, "the answer of MAAS is nested too deep; check that the URL is a MAAS region"
 	case errors.As(x.err, &cert), errors.As(x.err, &unknownCA), errors.As(x.err, &wrongHost):
 		e.Kind, e.Message = providers.KindPinMismatch, "the certificate of MAAS is not trusted; set the site's CA bundle or correct the host name in its URL"
 	case errors.As(x.err, &notTLS):
@@ -120,6 +122,8 @@ func (x *exchange) transportVerdict(e *providers.Error, mutates bool) {
 		e.Kind, e.Message = providers.KindUnreachable, "the call was cancelled before it was sent"
 	case !x.sent:
 		e.Kind, e.Message = providers.KindUnreachable, "MAAS cannot be reached; nothing was sent"
+	case mutates && errors.Is(x.err, errTooDeep):
+		e.Kind, e.Message = providers.KindUncertain, "MAAS took the request but its answer is nested too deep; read the state before trying again"
 	case mutates:
 		e.Kind, e.Message = providers.KindUncertain, "the request was sent but its outcome is unknown; read the state before trying again"
 	case errors.Is(x.err, context.Canceled):

@@ -53,7 +53,7 @@ func TestRunner_ConformsAsAMachineAdapter(t *testing.T) {
 		n := startNode(t)
 		file := filepath.Join(t.TempDir(), "count")
 		return conformance.MachineFixture{
-			Adapter: providers.MachineAdapter{RemoteExec: n.runner()}, Target: providers.MachineTarget{ID: "m-1", SSH: n.SSHTarget},
+			Adapter: n.runner().Adapter(), Target: providers.MachineTarget{ID: "m-1", SSH: n.SSHTarget},
 			Script: behave(file), Runs: func() int { return runs(t, file) },
 			Release: func() { require.NoError(t, os.WriteFile(file+".go", nil, 0o600)) },
 		}

@@ -33,6 +33,7 @@ const (
 // and is safe for concurrent use.
 type Runner struct {
 	stateDir          string
+	bootIDFile        string
 	keepaliveInterval time.Duration
 	keepaliveTimeout  time.Duration
 }
@@ -57,6 +58,7 @@ func WithKeepalive(interval, timeout time.Duration) Option {
 func New(opts ...Option) *Runner {
 	r := &Runner{
 		stateDir:          DefaultStateDir,
+		bootIDFile:        defaultBootIDFile,
 		keepaliveInterval: 15 * time.Second,
 		keepaliveTimeout:  10 * time.Second,
 	}

@@ -1,27 +1,22 @@
 package ssh
 
 import (
-	"crypto/ed25519"
 	"crypto/rand"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
 
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/test/runenv"
+	"github.com/slipway-cloud/slipway/test/sshd"
 )
 
 // node is a real OpenSSH server on the loopback interface that lets the user
@@ -54,103 +49,18 @@ func startNode(t *testing.T) *node {
 // startNodeTrusting runs an sshd that takes the user certificates of ca.
 func startNodeTrusting(t *testing.T, ca ssh.Signer) *node {
 	t.Helper()
-	sshd := findSSHD(t)
-	if os.Geteuid() == 0 {
-		require.NoError(t, os.MkdirAll("/run/sshd", 0o755)) // sshd's privilege separation folder
-	}
-	me, err := user.Current()
-	require.NoError(t, err)
-
-	dir := t.TempDir()
-	write := func(name string, content []byte) string {
-		p := filepath.Join(dir, name)
-		require.NoError(t, os.WriteFile(p, content, 0o600))
-		return p
-	}
-	hostPEM, host := newKey(t)
-	loginPEM, login := newKey(t)
-	hostCert := &ssh.Certificate{
-		Key: host.PublicKey(), CertType: ssh.HostCert, KeyId: "host",
-		ValidPrincipals: []string{"127.0.0.1"}, ValidBefore: ssh.CertTimeInfinity,
-	}
-	require.NoError(t, hostCert.SignCert(rand.Reader, ca))
-
-	addr := freeAddress(t)
-	_, port, err := net.SplitHostPort(addr)
-	require.NoError(t, err)
-	logFile := filepath.Join(dir, "log")
-	conf := write("sshd_config", []byte(strings.Join([]string{
-		"Port " + port,
-		"ListenAddress 127.0.0.1",
-		"HostKey " + write("host", hostPEM),
-		"HostCertificate " + write("host-cert.pub", ssh.MarshalAuthorizedKey(hostCert)),
-		"TrustedUserCAKeys " + write("ca.pub", ssh.MarshalAuthorizedKey(ca.PublicKey())),
-		"AuthorizedKeysFile " + write("authorized", ssh.MarshalAuthorizedKey(login.PublicKey())),
-		"PidFile none",
-		"UsePAM no",
-		"StrictModes no",
-		"PasswordAuthentication no",
-		"KbdInteractiveAuthentication no",
-		"PermitRootLogin prohibit-password",
-		"LogLevel DEBUG2",
-		"",
-	}, "\n")))
-
-	cmd := exec.Command(sshd, "-D", "-f", conf, "-E", logFile)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	require.Eventually(t, func() bool {
-		c, err := net.Dial("tcp", addr)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err == nil
-	}, runenv.Patience(10*time.Second), 20*time.Millisecond, "sshd did not start")
-
-	return &node{
-		SSHTarget: providers.SSHTarget{
-			Address: addr, Rule: providers.SimulatedAddresses(), User: me.Username,
-			HostKey:       string(ssh.MarshalAuthorizedKey(host.PublicKey())),
-			PrivateKeyPEM: providers.NewSecret(string(loginPEM)),
-		},
-		stateDir: filepath.Join(dir, "ops"), ca: ca, logFile: logFile,
-	}
-}
-
-func findSSHD(t *testing.T) string {
-	t.Helper()
-	for _, p := range []string{"/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd"} {
-		if _, err := os.Stat(p); err == nil {
-			return p
-		}
-	}
-	if os.Getenv("SLIPWAY_REQUIRE_PEERS") == "1" {
-		t.Fatal("OpenSSH's server is not installed and SLIPWAY_REQUIRE_PEERS=1 wants it: install openssh-server")
-	}
-	t.Skip("OpenSSH's server is not installed: install openssh-server to run this test")
-	return ""
+	s := sshd.Start(t, ca)
+	return &node{SSHTarget: s.SSHTarget, stateDir: s.StateDir, ca: ca, logFile: s.LogFile}
 }
 
 func newKey(t *testing.T) (pemBytes []byte, signer ssh.Signer) {
 	t.Helper()
-	_, priv, err := ed25519.GenerateKey(rand.Reader)
-	require.NoError(t, err)
-	block, err := ssh.MarshalPrivateKey(priv, "test")
-	require.NoError(t, err)
-	signer, err = ssh.NewSignerFromKey(priv)
-	require.NoError(t, err)
-	return pem.EncodeToMemory(block), signer
+	return sshd.NewKey(t)
 }
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	return sshd.FreeAddress(t)
 }
 
 // line is a TCP relay whose connections can be cut or made to hang.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -144,9 +145,11 @@ type Machine struct {
 	osBooted bool // this installation has booted before
 	osUp     bool
 	bmcDown  bool
-	counters Counters
-	subs     []func(Event)
-	entries  []string // of the firmware's boot menu, made by a system
+	// bmcLogins are those that software on the host made, beside the spec's.
+	bmcLogins map[string]string
+	counters  Counters
+	subs      []func(Event)
+	entries   []string // of the firmware's boot menu, made by a system
 }
 
 // NewMachine builds a machine that is off with nothing installed. ctx ends its
@@ -174,6 +177,30 @@ func (m *Machine) SetBMC(address, user, password string) {
 	m.spec.BMCAddress, m.spec.BMCUser, m.spec.BMCPassword = address, user, password
 }
 
+// AddBMCLogin sets a further login, as software on the host makes one in-band. The first login stays.
+func (m *Machine) AddBMCLogin(user, password string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.bmcLogins == nil {
+		m.bmcLogins = map[string]string{}
+	}
+	m.bmcLogins[user] = password
+}
+
+// DropBMCLogin removes a login that AddBMCLogin set.
+func (m *Machine) DropBMCLogin(user string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.bmcLogins, user)
+}
+
+// BMCLogins returns the further logins with their passwords.
+func (m *Machine) BMCLogins() map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.bmcLogins)
+}
+
 // SetBMCDown makes the BMC unreachable, also for MAAS.
 func (m *Machine) SetBMCDown(down bool) { m.mu.Lock(); defer m.mu.Unlock(); m.bmcDown = down }
 
@@ -183,6 +210,9 @@ func (m *Machine) CheckBMC(user, password string) error {
 	defer m.mu.Unlock()
 	if m.bmcDown {
 		return ErrBMCUnreachable
+	}
+	if own := m.bmcLogins[user]; own != "" && password == own {
+		return nil
 	}
 	if user != m.spec.BMCUser || password != m.spec.BMCPassword {
 		return ErrBMCAuth

@@ -22,18 +22,18 @@ func (c *call) commission() *reply {
 	}
 	m.skipBMCConfig, m.skipNetworking, m.skipStorage = flags[0], flags[1], flags[2]
 	m.noTesting = c.form.Get("testing_scripts") == "none"
-	return c.startCommission(m, m.status, "commission")
+	return c.startCommission(m, m.status)
 }
 
 // startCommission answers with status 1; a BMC that cannot be reached then
 // takes the status back and turns the answer into 503 or 500 while all else
 // stays written.
-func (c *call) startCommission(m *machine, from Status, op string) *reply {
-	s := c.s
+func (c *call) startCommission(m *machine, from Status) *reply {
+	s, op := c.s, c.op.name
 	if bad := s.setStatus(m, Commissioning, op); bad != nil {
 		return bad
 	}
-	m.owner, m.back, m.errorText = s.opt.User, from, ""
+	m.owner, m.errorText = s.opt.User, ""
 	s.newScripts(m, typeCommissioning)
 	s.event(m, "Commissioning", info, "")
 	s.count(m, countCommission)
@@ -72,7 +72,6 @@ func (s *Server) endCommissioning(t *tx, m *machine, hw *simhw.Machine, boot str
 	if bad := s.setStatus(m, Testing, "commissioning passed"); bad != nil {
 		return
 	}
-	m.back = Ready
 	s.newScripts(m, typeTesting)
 	s.startTesting(t, m, hw, boot)
 }
@@ -93,15 +92,6 @@ func (s *Server) endTesting(t *tx, m *machine) {
 		return
 	}
 	s.endScripts(m, scriptPassed, "")
-	if m.back != Ready {
-		_ = s.setStatus(m, m.back, "testing passed") // back is where the test began; the edge is in the table
-		if hw, err := s.bmcOf(m, "test"); m.status == Deployed && err == nil && hw != nil {
-			t.do(func() { hw.Reset(byMAAS) }) // back to the installed system
-			return
-		}
-		t.stopQuietly(m, "test")
-		return
-	}
 	s.becomeReady(t, m, "test")
 }
 
@@ -127,15 +117,17 @@ func (s *Server) fail(t *tx, m *machine, to Status, kind, comment, op string) {
 	t.stopQuietly(m, op)
 }
 
-// takeBMC is what bmc-config does unless skip_bmc_config=1: MAAS makes its own
-// account, and the login that others hold is no longer valid.
+// inBandUser is the account that MAAS makes on a BMC from the host.
+const inBandUser = "maas"
+
+// takeBMC is what bmc-config does unless skip_bmc_config=1: MAAS makes its own account, user maas, and
+// from then on uses that one. The logins that others hold stay valid.
 func (s *Server) takeBMC(m *machine, hw *simhw.Machine) {
 	if m.powerType != "redfish" && m.powerType != "ipmi" {
 		return
 	}
-	user, pass, addr := "maas", s.random(znums, 16), hw.Spec().BMCAddress
-	m.power["power_user"], m.power["power_pass"], m.inBand = user, pass, false
-	hw.SetBMC(addr, user, pass) // sends no event
+	m.power["power_user"], m.power["power_pass"] = inBandUser, s.random(znums, 16)
+	hw.AddBMCLogin(inBandUser, m.power["power_pass"]) // sends no event
 }
 
 // inventory writes what the commissioning scripts saw.
@@ -155,37 +147,6 @@ func (s *Server) inventory(m *machine, hw *simhw.Machine) {
 	if !m.skipNetworking {
 		s.inventoryNICs(m, spec)
 	}
-}
-
-func (c *call) test() *reply {
-	m, s := c.rec, c.s
-	if m.status == Commissioning || m.status == Testing || !Allowed(m.status, Testing) {
-		return field("__all__", "Test is not available because of the current state of the node.")
-	}
-	from := m.status
-	back := from
-	if in(from, StatusNew, FailedTesting, FailedCommissioning, Missing) || !Allowed(Testing, from) {
-		back = Ready
-	}
-	if from == FailedTesting && m.osystem != "" {
-		back = Deployed
-	}
-	if bad := s.setStatus(m, Testing, "test"); bad != nil {
-		return bad
-	}
-	m.back = back
-	s.newScripts(m, typeTesting)
-	s.count(m, countTest)
-	out := jsonReply(s.machineJSON(m))
-	hw, err := s.bmcOf(m, "test")
-	if err != nil {
-		s.forceStatus(m, from, "power failed: "+err.Error(), bypassSetStatus)
-		s.endScripts(m, scriptAborted, "")
-		return powerError(m, err)
-	}
-	s.heartbeat(m)
-	c.bootEnvironment(m, hw)
-	return out
 }
 
 func (c *call) overrideFailedTesting() *reply {

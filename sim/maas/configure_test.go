@@ -34,7 +34,7 @@ func TestLinks(t *testing.T) {
 		}
 		return l.post(nic, "link_subnet", form)
 	}
-	require.Equal(t, []string{"auto"}, modes(t, l.get(nic, nil).object(t)))
+	require.Equal(t, []string{"auto"}, modes(t, l.nicView(nic)))
 	require.Equal(t, []string{"auto", "auto"}, modes(t, link("mode", "AUTO", "subnet", "1").object(t)), "always one more")
 	require.Equal(t, []string{"auto", "auto", "static"}, modes(t, link("mode", "STATIC", "subnet", "1", "ip_address", "10.10.7.7").object(t)))
 	for want, a := range map[string]answer{
@@ -50,22 +50,15 @@ func TestLinks(t *testing.T) {
 		require.Equal(t, 400, a.code, "%s", a.body)
 		require.Contains(t, a.text(), want)
 	}
-	first := fmt.Sprint(l.get(nic, nil).object(t)["links"].([]any)[0].(map[string]any)["id"])
+	first := fmt.Sprint(l.nicView(nic)["links"].([]any)[0].(map[string]any)["id"])
 	require.Equal(t, 400, l.post(nic, "unlink_subnet", url.Values{"id": {"999999"}}).code)
 	require.Equal(t, []string{"auto", "static"}, modes(t, l.ok(nic, "unlink_subnet", url.Values{"id": {first}}).object(t)))
 	require.Equal(t, []string{"link_up"}, modes(t, link("mode", "LINK_UP", "force", "true").object(t)))
 	require.Equal(t, []string{"dhcp"}, modes(t, link("mode", "dhcp", "subnet", "1").object(t)), "pushes out link_up")
 	require.Equal(t, []string{"auto"}, modes(t, link("mode", "auto", "subnet", "1").object(t)), "pushes out DHCP")
-	l.ok(nic, "set_default_gateway", nil)
+	require.Equal(t, []string{"auto", "static"}, modes(t, link("mode", "static", "subnet", "1", "default_gateway", "true").object(t)))
 	gw := l.get("machines/"+id+"/", nil).object(t)["default_gateways"].(map[string]any)["ipv4"].(map[string]any)
 	require.Equal(t, "10.10.0.1", gw["gateway_ip"])
-	l.ok("machines/"+id+"/", "clear_default_gateways", nil)
-	out := l.ok(nic, "disconnect", nil).object(t)
-	require.Nil(t, out["vlan"])
-	require.Empty(t, out["links"])
-	require.Equal(t, "This interface has no usable gateways.", l.post(nic, "set_default_gateway", nil).text())
-	l.ok("machines/"+id+"/", "restore_networking_configuration", nil)
-	require.Equal(t, []string{"auto"}, modes(t, l.get(nic, nil).object(t)))
 }
 
 func TestInterfaces(t *testing.T) {
@@ -75,7 +68,7 @@ func TestInterfaces(t *testing.T) {
 	base := "nodes/" + id + "/interfaces/"
 	nics := l.get(base, nil).objects(t)
 	require.Len(t, nics, 4)
-	a, b := fmt.Sprint(nics[2]["id"]), fmt.Sprint(nics[3]["id"])
+	a := fmt.Sprint(nics[2]["id"])
 	put := func(form url.Values) answer {
 		out, err := l.try(http.MethodPut, base+a+"/", "", form)
 		require.NoError(t, err)
@@ -87,27 +80,18 @@ func TestInterfaces(t *testing.T) {
 	for _, bad := range []url.Values{{"mtu": {"9"}}, {"mtu": {"x"}}, {"vlan": {"1"}}, {"name": {"eno1"}}, {"enabled": {"perhaps"}}} {
 		require.Equal(t, 400, put(bad).code, "%v", bad)
 	}
-	l.ok(base+a+"/", "add_tag", url.Values{"tag": {"x"}})
-	require.Len(t, l.ok(base+a+"/", "remove_tag", url.Values{"tag": {"x"}}).object(t)["tags"], 2)
-
-	require.Equal(t, 400, l.post(base, "create_bond", url.Values{"name": {"bond0"}, "parents": {"77"}}).code)
-	bond := l.ok(base, "create_bond", url.Values{"name": {"bond0"}, "parents": {a, b}, "bond_mode": {"802.3ad"}}).object(t)
-	require.Equal(t, []any{"ens1f0", "ens1f1"}, bond["parents"])
-	require.Equal(t, "802.3ad", bond["params"].(map[string]any)["bond_mode"])
-	refused := l.post(base+a+"/", "link_subnet", url.Values{"mode": {"auto"}, "subnet": {"2"}})
-	require.JSONEq(t, `{"bond":["Cannot link interface(ens1f0) when interface is in a bond(bond0)."]}`, refused.text())
-	vlan := l.ok(base, "create_vlan", url.Values{"parent": {fmt.Sprint(nics[0]["id"])}, "vlan": {"5002"}}).object(t)
-	require.Equal(t, "vlan", vlan["type"])
-	require.Equal(t, 400, l.post(base, "create_physical", url.Values{"mac_address": {nics[0]["mac_address"].(string)}}).code)
-	require.Equal(t, 200, l.post(base, "create_physical", url.Values{"mac_address": {"52:54:00:99:99:99"}, "name": {"extra"}}).code)
-	gone, err := l.try(http.MethodDelete, base+fmt.Sprint(vlan["id"])+"/", "", nil)
-	require.NoError(t, err)
-	require.Equal(t, 204, gone.code)
-	require.Len(t, l.get(base, nil).objects(t), 6)
-	l.ok("machines/"+id+"/", "restore_default_configuration", nil)
-	for _, n := range l.get(base, nil).objects(t) {
-		require.Equal(t, "physical", n["type"])
+	for range 2 {
+		require.Equal(t, []any{"roce", "fast", "x"}, l.ok(base+a+"/", "add_tag", url.Values{"tag": {"x"}}).object(t)["tags"])
 	}
+	require.Equal(t, 400, l.post(base+a+"/", "add_tag", nil).code)
+
+	// A Deployed machine takes its form's fields and passes over the rest.
+	l.srv.PutStatus(id, maassim.Deployed, "admin")
+	out = put(url.Values{"name": {"fast0"}, "mtu": {"1500"}}).object(t)
+	require.Equal(t, "fast0", out["name"])
+	require.InDelta(t, 9000, out["effective_mtu"], 0)
+	refused := l.post(base+a+"/", "link_subnet", url.Values{"mode": {"auto"}, "subnet": {"2"}})
+	require.Equal(t, "Cannot link subnet interface because the machine is not New, Ready, Allocated, or Broken.", refused.text())
 }
 
 func TestStorageLayouts(t *testing.T) {
@@ -145,15 +129,11 @@ func TestStorageLayouts(t *testing.T) {
 	require.Equal(t, 200, layout("storage_layout", "blank").code)
 	require.JSONEq(t, `{"storage":["Mount the root '/' filesystem to be able to deploy this node."]}`, l.post(m, "deploy", nil).text())
 	require.Equal(t, maassim.Ready, l.view(id).Status, "a 400 takes nothing")
-	l.ok(m, "restore_storage_configuration", nil)
-	disk := "nodes/" + id + "/blockdevices/1/"
-	require.Contains(t, l.ok(disk, "add_tag", url.Values{"tag": {"os"}}).object(t)["tags"], "os")
-	require.NotContains(t, l.ok(disk, "remove_tag", url.Values{"tag": {"os"}}).object(t)["tags"], "os")
+	require.Equal(t, 200, layout("storage_layout", "flat").code)
 	require.Equal(t, 400, l.post(m, "deploy", url.Values{"distro_series": {"trusty"}}).code)
 	require.Contains(t, l.post(m, "deploy", url.Values{"distro_series": {"focal"}}).text(), "is unavailable for")
 	a = l.ok(m, "deploy", nil)
 	require.Equal(t, "jammy", a.object(t)["distro_series"], "the site's default")
-	require.Contains(t, l.get(m, url.Values{"op": {"get_curtin_config"}}).text(), "#cloud-config")
 	require.Contains(t, l.get(m, url.Values{"op": {"get_token"}}).object(t), "token_secret")
 }
 
@@ -173,47 +153,13 @@ func TestNoMoreAddresses(t *testing.T) {
 	require.Equal(t, maassim.Allocated, l.view(id).Status, "after the commit: it is ours")
 }
 
-func TestRescueAndBroken(t *testing.T) {
-	t.Parallel()
-	l := newLab(t)
-	id := l.deployed()
-	m := "machines/" + id + "/"
-	l.ok(m, "rescue_mode", nil)
-	l.await(id, maassim.RescueMode)
-	require.Equal(t, 400, l.post(m, "rescue_mode", nil).code)
-	l.ok(m, "exit_rescue_mode", nil)
-	l.await(id, maassim.Deployed)
-	require.True(t, l.hw.OSUp(), "it runs its own system again")
-	l.ok(m, "mark_broken", url.Values{"comment": {"fan"}})
-	require.Equal(t, maassim.Broken, l.view(id).Status)
-	require.Equal(t, "fan", l.view(id).Error)
-	l.ok(m, "mark_fixed", nil)
-	require.Equal(t, maassim.Deployed, l.view(id).Status, "as it was")
-	require.Equal(t, 409, l.post(m, "mark_fixed", nil).code)
-	require.Equal(t, 403, l.post(m, "mark_broken", nil).code, "it has no owner any more")
-	l.ok(m, "release", nil)
-	l.await(id, maassim.Ready)
-	l.ok(m, "rescue_mode", nil)
-	l.await(id, maassim.RescueMode)
-	l.ok(m, "exit_rescue_mode", nil)
-	l.await(id, maassim.Ready)
-	require.Equal(t, []any{id}, func() []any {
-		l.ok("machines/", "allocate", url.Values{"name": {"gpu-1"}})
-		return []any{l.get("machines/", url.Values{"op": {"list_allocated"}}).objects(t)[0]["system_id"]}
-	}())
-	require.JSONEq(t, `["`+id+`"]`, l.ok("machines/", "release", url.Values{"machines": {id}}).text())
-}
-
 // TestReleaseOfAStranger: what MAAS never commissioned is released to New.
 func TestReleaseOfAStranger(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	id := l.created()
-	m := "machines/" + id + "/"
-	l.ok(m, "rescue_mode", nil)
-	l.await(id, maassim.RescueMode)
-	l.ok(m, "mark_broken", nil)
-	l.ok(m, "release", nil)
+	l.srv.PutStatus(id, maassim.Broken, "")
+	l.ok("machines/"+id+"/", "release", nil)
 	l.await(id, maassim.StatusNew)
 }
 
@@ -241,12 +187,15 @@ func TestScenarioPort(t *testing.T) {
 	require.Equal(t, 400, act("explode", id))
 	require.Equal(t, 200, act("lock", id))
 	require.Equal(t, 200, act("unlock", id))
+	require.Equal(t, 200, act("mark_broken", id))
+	require.Equal(t, 409, act("mark_broken", id), "it is broken already")
+	require.Equal(t, 200, act("mark_fixed", id))
+	require.Equal(t, maassim.Ready, l.view(id).Status)
 	l.ok("machines/"+id+"/", "commission", l.commissionForm())
 	l.await(id, maassim.Ready)
 	require.Equal(t, 200, act("deploy", id))
 	l.await(id, maassim.Deployed)
 	require.Equal(t, "other", l.view(id).Owner)
-	require.Equal(t, 403, l.post("machines/"+id+"/", "mark_broken", nil).code)
 	require.Equal(t, 200, act("release", id))
 	l.await(id, maassim.Ready)
 	require.Equal(t, 200, act("allocate", id))

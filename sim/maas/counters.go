@@ -9,7 +9,6 @@ const (
 	countDuplicate  = "duplicates_refused"
 	countEnlist     = "enlistments"
 	countCommission = "commissions"
-	countTest       = "tests"
 	countAllocate   = "allocations"
 	countDeploy     = "deploys"
 	countRelease    = "releases"
@@ -27,7 +26,7 @@ const (
 )
 
 // Counters are the external effects since the start, by name (creates,
-// duplicates_refused, enlistments, commissions, tests, allocations, deploys,
+// duplicates_refused, enlistments, commissions, allocations, deploys,
 // releases, aborts, deletes, links, unlinks, boot_disks, layouts, annotations,
 // power_ons, power_offs, power_queries, power_settings), in total and by
 // system_id. Requests counts API calls by operation, whatever their outcome.

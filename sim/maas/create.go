@@ -70,7 +70,7 @@ func (c *call) createMachine() *reply {
 		m.skipBMCConfig, _ = c.boolParam("skip_bmc_config", false)
 		m.skipNetworking, _ = c.boolParam("skip_networking", false)
 		m.skipStorage, _ = c.boolParam("skip_storage", false)
-		return c.startCommission(m, StatusNew, "create")
+		return c.startCommission(m, StatusNew)
 	}
 	out := jsonReply(s.machineJSON(m))
 	if _, err := s.bmcOf(m, "create"); err != nil { // the region asks for the power state of what it just stored
@@ -217,7 +217,7 @@ func (c *call) updateMachine() *reply {
 		m.swapSize = &n
 	}
 	if touched && (kind != m.powerType || !maps.Equal(power, m.power)) {
-		m.powerType, m.power, m.inBand = kind, power, false
+		m.powerType, m.power = kind, power
 		s.count(m, countPowerSet)
 	}
 	if a := c.form.Get("architecture"); a != "" {

@@ -39,7 +39,7 @@ func (c *call) deploy() *reply {
 		}
 	}
 	os, series, _ := strings.Cut(image, "/")
-	m.owner, m.back, m.netboot, m.errorText = s.opt.User, Allocated, true, ""
+	m.owner, m.netboot, m.errorText = s.opt.User, true, ""
 	m.osystem, m.series, m.hweKernel = os, series, c.form.Get("hwe_kernel")
 	m.userData = decodeUserData(c.form.Get("user_data"))
 	s.setHWSync(m, sync && linux(os))
@@ -198,10 +198,6 @@ func (s *Server) image(m *machine) simhw.OS {
 // onDiskBoot: the first boot of an installation asks for user-data, which is
 // all that MAAS waits for.
 func (s *Server) onDiskBoot(t *tx, m *machine, hw *simhw.Machine, ev simhw.Event) {
-	if m.status == ExitingRescueMode && m.back == Deployed {
-		s.leftRescue(m)
-		return
-	}
 	if m.status != Deploying || m.netboot || !ev.FirstBoot {
 		return
 	}
@@ -232,18 +228,4 @@ func (s *Server) endDeployment(m *machine) {
 		s.event(m, "Node post-installation failure", failure, "'cloudinit' running modules for final")
 	}
 	s.startSync(m, dead != nil)
-}
-
-// curtinConfig is the installer's configuration while deploying.
-func (c *call) curtinConfig() *reply {
-	m := c.rec
-	if m.status != Deploying {
-		return stateConflict("Machine %s is not in a deployment state.", m.id)
-	}
-	var b strings.Builder
-	b.WriteString("#cloud-config\ninstall:\n  log_file: /tmp/install.log\n  post_files: [/tmp/install.log, /tmp/curtin-logs.tar]\nstorage:\n  version: 1\n  config:\n")
-	for _, d := range m.disks {
-		fmt.Fprintf(&b, "  - {id: %s, type: disk, serial: %s, grub_device: %t}\n", d.name, d.serial, d == m.effectiveBootDisk())
-	}
-	return raw(200, "text/plain; charset=utf-8", []byte(b.String()))
 }

@@ -51,6 +51,9 @@ func (s *Server) serve(routes []route, w http.ResponseWriter, r *http.Request) *
 	}
 	rt, vars := find(routes, strings.Split(path, "/"))
 	if rt == nil {
+		if isUnsimulatedPath(path) {
+			return notSimulated(path)
+		}
 		return text(404, "Unknown API endpoint: %s.", r.URL.Path)
 	}
 	if !strings.HasSuffix(r.URL.Path, "/") {
@@ -79,6 +82,9 @@ func (s *Server) serve(routes []route, w http.ResponseWriter, r *http.Request) *
 		return text(401, "Authorization Error: 'Authentication credentials were not provided.'").with("WWW-Authenticate", challenge)
 	}
 	if !known {
+		if rt.isUnsimulatedOp(r.Method, opWord) {
+			return notSimulated(r.Method + " " + opWord + " of " + strings.Join(rt.pattern, "/"))
+		}
 		if opWord != "" {
 			return anonymousRefusal(r.Method, opWord)
 		}

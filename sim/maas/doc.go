@@ -12,6 +12,13 @@
 // need power and a network boot; "Deployed" that only means that user-data was
 // requested; hardware sync that arrives by vendor-data and that user-data can
 // override; AUTO links that are not idempotent; events, results and paging.
+// testdata/status-operations.txt has what each operation answers in each status.
+//
+// The region is exact or it refuses: what Slipway does not call, and what
+// gomaasapi does not need to allocate, deploy and release a machine, is answered
+// with 501 "not simulated". Tags, bonds, VLAN interfaces and rescue mode are
+// among that.
+//
 // Durations of commissioning, testing, installing and erasing are demo choices,
 // not measurements.
 //

@@ -17,10 +17,10 @@ const otherUser = "other"
 var ErrNoEffect = simcontrol.ErrNoEffect
 
 // Acts lists what External can do.
-var actNames = [...]string{"release", "deploy", "delete", "lock", "unlock", "allocate", "enlist"}
+var actNames = [...]string{"release", "deploy", "delete", "lock", "unlock", "allocate", "mark_broken", "mark_fixed", "enlist"}
 
 // External does what another operator would do: release, deploy, delete, lock,
-// unlock, allocate (as user "other") or enlist. sel is a system_id, hostname or
+// unlock, allocate (as user "other"), mark_broken, mark_fixed or enlist. sel is a system_id, hostname or
 // MAC; for enlist the MAC or fleet id of a machine that MAAS does not know. lock
 // works in any state, unlike the API's.
 func (s *Server) External(act, sel string) error {
@@ -35,6 +35,17 @@ func (s *Server) External(act, sel string) error {
 	if !ok {
 		return fmt.Errorf("%s of %q: %w", act, sel, ErrNoEffect)
 	}
+	return nil
+}
+
+// SetConfig changes a setting of the region, as another administrator does.
+func (s *Server) SetConfig(name string, value any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.config[name]; !ok {
+		return fmt.Errorf("setting %q: %w", name, ErrNoEffect)
+	}
+	s.config[name] = value
 	return nil
 }
 
@@ -75,9 +86,45 @@ func (s *Server) external(t *tx, act string, m *machine, selectors []string) boo
 		}
 		m.owner = otherUser
 		return true
+	case "mark_broken":
+		return s.markBroken(t, m)
+	case "mark_fixed":
+		to := Ready
+		if m.osystem != "" {
+			to = Deployed
+		}
+		return m.status == Broken && s.setStatus(m, to, act) == nil
 	default:
 		return false
 	}
+}
+
+// markBroken releases what can be released first. A machine that was deployed keeps its image, to which
+// mark_fixed returns it.
+func (s *Server) markBroken(t *tx, m *machine) bool {
+	if m.status == Broken || !Allowed(m.status, Broken) {
+		return false
+	}
+	if releasable(m.status) && Allowed(m.status, Releasing) {
+		os, series := m.osystem, m.series
+		if m.status != Deployed {
+			os, series = "", ""
+		}
+		if s.setStatus(m, Releasing, "mark_broken") != nil {
+			return false
+		}
+		if hw, err := s.peekBMC(m); err == nil {
+			t.stop(m, hw, true)
+		}
+		s.clearTenant(m)
+		m.osystem, m.series = os, series
+	}
+	if s.setStatus(m, Broken, "mark_broken") != nil {
+		return false
+	}
+	m.owner, m.errorText = "", "marked broken by "+otherUser
+	s.event(m, "Marking node broken", info, m.errorText)
+	return true
 }
 
 func (s *Server) deployByOther(t *tx, m *machine) bool {

@@ -62,7 +62,7 @@ func specOf(name string) (faultSpec, bool) {
 }
 
 func faultTable() map[string]faultSpec {
-	powered := []string{"create", "commission", "deploy", "test", "release", "power_on", "power_off", "query_power_state", "rescue_mode", "exit_rescue_mode"}
+	powered := []string{"create", "commission", "deploy", "release", "power_on", "power_off", "query_power_state"}
 	return map[string]faultSpec{
 		"deploy_curtin_fail":           {kind: inside, detail: "the installer fails: 11 at once"},
 		"deploy_datasource_none":       {kind: inside, detail: "first boot finds no datasource: 9 until the timer, then 11"},

@@ -65,7 +65,7 @@ func TestOtherPeople(t *testing.T) {
 			"deleted":  {maassim.Fault{Name: "machine_deleted", Op: "deploy"}, "deploy", 404, 200, func(t *testing.T, l *lab, id string) { require.Empty(t, l.srv.Machines()) }},
 			"locked":   {maassim.Fault{Name: "locked"}, "deploy", 403, 200, func(t *testing.T, l *lab, id string) { require.True(t, l.view(id).Locked) }},
 			"deployed": {maassim.Fault{Name: "externally_deployed", Op: "allocate"}, "allocate", 409, 200, func(t *testing.T, l *lab, id string) { l.await(id, maassim.Deployed) }},
-			"taken":    {maassim.Fault{Name: "owned_by_other", Op: "lock"}, "lock", 409, 409, func(t *testing.T, l *lab, id string) { require.Equal(t, "other", l.view(id).Owner) }},
+			"taken":    {maassim.Fault{Name: "owned_by_other", Op: "abort"}, "abort", 409, 409, func(t *testing.T, l *lab, id string) { require.Equal(t, "other", l.view(id).Owner) }},
 			"owned": {maassim.Fault{Name: "owned_by_other"}, "deploy", 409, 200, func(t *testing.T, l *lab, id string) {
 				require.Contains(t, []string{"other", "admin"}, l.view(id).Owner)
 			}},

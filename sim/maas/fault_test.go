@@ -86,11 +86,11 @@ func TestLostAndWrongAnswers(t *testing.T) {
 					require.Greater(t, len(a.body), 3)
 					require.NotEqual(t, byte('}'), a.body[len(a.body)-1])
 				}
-				require.Equal(t, 200, l.get(nic, nil).code, "the fault was applied once")
+				require.NotEmpty(t, l.nicView(nic), "the fault was applied once")
 			})
 		}
 	}
-	links := l.get(nic, nil).object(t)["links"].([]any)
+	links := l.nicView(nic)["links"].([]any)
 	require.Len(t, links, l.total("links")+1, "AUTO is not idempotent: every call left a link")
 }
 
@@ -146,7 +146,7 @@ func TestFaultsOfPower(t *testing.T) {
 	m := "machines/" + id + "/"
 	for name, code := range map[string]int{"bmc_unreachable": 503, "bmc_auth": 500} {
 		for _, phase := range []string{maassim.Before, maassim.After} {
-			for _, op := range []string{"power_on", "power_off", "commission", "test", "rescue_mode"} {
+			for _, op := range []string{"power_off", "commission"} {
 				l.fault(maassim.Fault{Name: name, Phase: phase, Machine: "gpu-1"})
 				a := l.post(m, op, nil)
 				require.Equal(t, code, a.code, "%s %s %s: %s", name, phase, op, a.body)

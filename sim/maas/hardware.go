@@ -67,10 +67,6 @@ func (s *Server) peekBMC(m *machine) (*simhw.Machine, error) {
 	if hw == nil {
 		return nil, simhw.ErrBMCUnreachable
 	}
-	if m.inBand {
-		spec := hw.Spec()
-		return hw, hw.CheckBMC(spec.BMCUser, spec.BMCPassword)
-	}
 	return hw, hw.CheckBMC(m.power["power_user"], m.power["power_pass"])
 }
 
@@ -82,9 +78,6 @@ func (s *Server) seePower(m *machine, state string) {
 	}
 	if state == "off" && m.status == Releasing && !m.stuck {
 		s.finishRelease(m)
-	}
-	if state == "off" && m.status == ExitingRescueMode && m.back != Deployed {
-		s.leftRescue(m)
 	}
 }
 
@@ -119,7 +112,7 @@ func (s *Server) wantsEnvironment(m *machine) bool {
 	if m.status == Deploying {
 		return m.netboot
 	}
-	return in(m.status, Commissioning, Testing, DiskErasing, EnteringRescueMode)
+	return in(m.status, Commissioning, Testing, DiskErasing)
 }
 
 // adoptHardware merges a first network boot into a record that was made without
@@ -155,9 +148,6 @@ func (s *Server) environmentUp(t *tx, m *machine, hw *simhw.Machine, boot string
 		if s.stage(t, m, "erasing") {
 			s.onBoot(m, hw, boot, d.Erase, func(t *tx) { s.endErase(t, m, hw) })
 		}
-	case EnteringRescueMode:
-		_ = s.setStatus(m, RescueMode, "rescue environment is up") // the edge is in the table
-		s.event(m, "Entered rescue mode", info, "")
 	default: // nothing to do: the machine was released or deleted meanwhile
 	}
 }
@@ -186,8 +176,9 @@ func (s *Server) enlisted(hw *simhw.Machine, nics []simhw.NIC) *machine {
 		m.nics = append(m.nics, s.newNIC(n.Name, n.MAC))
 	}
 	if spec.BMCAddress != "" {
-		m.powerType, m.inBand = "redfish", true
-		m.power = map[string]string{"power_address": spec.BMCAddress, "power_user": "maas", "power_pass": s.random(znums, 16), "node_id": ""}
+		m.powerType = "redfish"
+		m.power = map[string]string{"power_address": spec.BMCAddress, "power_user": inBandUser, "power_pass": s.random(znums, 16), "node_id": ""}
+		hw.AddBMCLogin(inBandUser, m.power["power_pass"]) // sends no event
 	}
 	m.uuid = spec.UUID
 	m.info["system_serial"] = spec.Serial
@@ -216,7 +207,7 @@ func (s *Server) expire(m *machine, d time.Duration, comment string) {
 func (s *Server) markFailed(t *tx, m *machine, comment string) {
 	to := map[Status]Status{
 		Commissioning: FailedCommissioning, Deploying: FailedDeployment, Releasing: FailedReleasing, DiskErasing: FailedDiskErasing,
-		Testing: FailedTesting, EnteringRescueMode: FailedEnteringRescueMode, ExitingRescueMode: FailedExitingRescueMode,
+		Testing: FailedTesting,
 	}
 	next, ok := to[m.status]
 	if !ok {

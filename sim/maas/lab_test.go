@@ -39,7 +39,7 @@ type lab struct {
 
 // longDurations returns durations so long that no timer of MAAS ends during a test.
 func longDurations() maassim.Durations {
-	return maassim.Durations{NodeTimeout: 1000 * time.Hour, ReleaseExpiry: 1000 * time.Hour, RescueExpiry: 1000 * time.Hour}
+	return maassim.Durations{NodeTimeout: 1000 * time.Hour, ReleaseExpiry: 1000 * time.Hour}
 }
 
 func newLab(t *testing.T, change ...func(*maassim.Options)) *lab {
@@ -255,6 +255,18 @@ func (l *lab) bootNIC(id string) string {
 	boot, ok := l.get("machines/"+id+"/", nil).object(l.t)["boot_interface"].(map[string]any)
 	require.True(l.t, ok)
 	return fmt.Sprintf("nodes/%s/interfaces/%v/", id, boot["id"])
+}
+
+// nicView is the interface at a path, as the list of them has it.
+func (l *lab) nicView(path string) map[string]any {
+	l.t.Helper()
+	list, id, _ := strings.Cut(strings.TrimSuffix(path, "/"), "/interfaces/")
+	for _, n := range l.get(list+"/interfaces/", nil).objects(l.t) {
+		if fmt.Sprint(n["id"]) == id {
+			return n
+		}
+	}
+	return nil
 }
 
 func (l *lab) events(id, level string) []map[string]any {

@@ -71,7 +71,6 @@ func TestOnboardingPath(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(log), "finished")
 	require.Equal(t, sets[0]["id"], l.get("nodes/"+id+"/results/current-installation/", nil).object(t)["id"])
-	require.NotEmpty(t, l.get("installation-results/", url.Values{"system_id": {id}}).objects(t))
 
 	out = l.ok(m, "release", nil).object(t)
 	require.InDelta(t, 12, out["status"], 0)
@@ -108,9 +107,8 @@ func TestAnswersComeBeforeTheEffect(t *testing.T) {
 	l.ok(m, "commission", nil)
 	require.InDelta(t, 1, l.ok(m, "abort", nil).object(t)["status"], 0)
 	require.Equal(t, maassim.StatusNew, l.view(id).Status)
-	l.ok(m, "commission", l.commissionForm())
-	l.await(id, maassim.Ready)
-	l.ok(m, "test", nil)
+	l.ok(m, "commission", nil)
+	l.await(id, maassim.Testing)
 	l.ok(m, "abort", nil)
 	require.Equal(t, maassim.Ready, l.view(id).Status)
 }
@@ -129,9 +127,9 @@ func TestEraseOnRelease(t *testing.T) {
 	l.ok(m, "release", nil) // a no-op
 	require.Equal(t, 1, l.total("releases"))
 
-	l.ok("maas/", "set_config", url.Values{"name": {"enable_disk_erasing_on_release"}, "value": {"true"}})
-	l.ok(m, "deploy", deployForm("", false))
-	l.await(id, maassim.Deployed)
+	l = newLab(t, func(o *maassim.Options) { o.Config = map[string]any{"enable_disk_erasing_on_release": true} })
+	id = l.deployed()
+	m = "machines/" + id + "/"
 	require.InDelta(t, 14, l.ok(m, "release", nil).object(t)["status"], 0, "the site's setting counts too")
 	l.ok(m, "abort", nil)
 	require.Equal(t, maassim.FailedDiskErasing, l.view(id).Status)
@@ -140,9 +138,11 @@ func TestEraseOnRelease(t *testing.T) {
 func TestPower(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	id := l.ready()
+	id := l.deployed()
 	m := "machines/" + id + "/"
 	state := func() any { return l.get(m, url.Values{"op": {"query_power_state"}}).object(t)["state"] }
+	require.Equal(t, "on", state())
+	l.ok(m, "power_off", url.Values{"stop_mode": {"gently"}}) // what is not soft is hard
 	require.Equal(t, "off", state())
 	out := l.ok(m, "power_on", nil).object(t)
 	require.Equal(t, "off", out["power_state"], "rendered before the effect")
@@ -156,6 +156,7 @@ func TestPower(t *testing.T) {
 
 	l.hw.SetBMC("https://192.0.2.10", bmcUser, "changed")
 	require.Equal(t, 500, l.post(m, "power_off", nil).code)
+	require.Equal(t, 500, l.post(m, "power_on", nil).code)
 	require.Equal(t, "error", state())
 	l.hw.SetBMCDown(true)
 	a := l.post(m, "power_off", nil)
@@ -172,17 +173,22 @@ func TestPower(t *testing.T) {
 	require.Equal(t, "unknown", state())
 }
 
-// TestBMCLoginIsTakenAway unless skip_bmc_config=1.
-func TestBMCLoginIsTakenAway(t *testing.T) {
+// TestCommissioningMakesALogin of its own on the BMC unless skip_bmc_config=1, and leaves the others.
+func TestCommissioningMakesALogin(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	id := l.created()
 	l.ok("machines/"+id+"/", "commission", url.Values{"testing_scripts": {"none"}})
 	l.await(id, maassim.Ready)
-	require.ErrorIs(t, l.hw.CheckBMC(bmcUser, bmcPass), simhw.ErrBMCAuth)
+	require.NoError(t, l.hw.CheckBMC(bmcUser, bmcPass))
 	p := l.get("machines/", url.Values{"op": {"power_parameters"}}).object(t)[id].(map[string]any)
 	require.Equal(t, "maas", p["power_user"])
-	l.ok("machines/"+id+"/", "power_on", nil)
+	require.NoError(t, l.hw.CheckBMC("maas", p["power_pass"].(string)))
+	l.ok("machines/"+id+"/", "power_off", nil)
+
+	l = newLab(t)
+	l.ready()
+	require.Empty(t, l.hw.BMCLogins(), "skip_bmc_config=1")
 }
 
 // An unknown machine that boots from the network becomes New. A machine whose record has no MAC
@@ -195,8 +201,7 @@ func TestEnlist_UnknownMachines(t *testing.T) {
 	v := l.srv.Machines()[0]
 	require.Equal(t, maassim.StatusNew, v.Status)
 	require.Equal(t, 400, l.post("machines/", "", l.createForm()).code, "its MACs are taken now")
-	out := l.ok("machines/", "accept", url.Values{"machines": {v.SystemID}}).objects(t)
-	require.Len(t, out, 1)
+	l.ok("machines/"+v.SystemID+"/", "commission", nil) // by the login that the enlistment made
 	l.await(v.SystemID, maassim.Ready)
 
 	other := newLab(t)

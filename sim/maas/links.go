@@ -12,13 +12,8 @@ func (c *call) linkSubnet() *reply {
 	if bad != nil {
 		return bad
 	}
-	if bad := c.changeable("link"); bad != nil {
+	if bad := c.changeable("link subnet"); bad != nil {
 		return bad
-	}
-	for _, o := range c.rec.nics {
-		if o.kind == "bond" && slices.Contains(o.parents, n.id) {
-			return field("bond", "Cannot link interface(%s) when interface is in a bond(%s).", n.name, o.name)
-		}
 	}
 	force, bad := c.boolParam("force", false)
 	if bad != nil {
@@ -132,7 +127,7 @@ func (c *call) unlinkSubnet() *reply {
 	if bad != nil {
 		return bad
 	}
-	if bad := c.changeable("unlink"); bad != nil {
+	if bad := c.changeable("unlink subnet"); bad != nil {
 		return bad
 	}
 	id, given, bad := c.intParam("id")
@@ -163,46 +158,4 @@ func linkIDs(n *nic) string {
 		out = append(out, "'"+itoa(l.id)+"'")
 	}
 	return strings.Join(out, ", ")
-}
-
-// disconnect takes links and VLAN away.
-func (c *call) disconnect() *reply {
-	n, bad := c.nic()
-	if bad != nil {
-		return bad
-	}
-	if bad := c.changeable("disconnect"); bad != nil {
-		return bad
-	}
-	if len(n.links) > 0 {
-		c.s.count(c.rec, countUnlink)
-	}
-	n.links, n.vlan = nil, 0
-	return jsonReply(c.s.nicJSON(c.rec, n))
-}
-
-func (c *call) setDefaultGateway() *reply {
-	n, bad := c.nic()
-	if bad != nil {
-		return bad
-	}
-	if bad := c.changeable("set default gateway"); bad != nil {
-		return bad
-	}
-	want, given, bad := c.intParam("link_id")
-	if bad != nil {
-		return bad
-	}
-	for _, l := range n.links {
-		if net := c.s.network(l.subnet); net != nil && net.Gateway != "" && (!given || l.id == want) {
-			c.rec.gateway4 = l.id
-			return jsonReply(c.s.nicJSON(c.rec, n))
-		}
-	}
-	return text(400, "This interface has no usable gateways.")
-}
-
-func (c *call) clearDefaultGateways() *reply {
-	c.rec.gateway4 = 0
-	return jsonReply(c.s.machineJSON(c.rec))
 }

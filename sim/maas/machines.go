@@ -1,6 +1,7 @@
 package maassim
 
 import (
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -46,11 +47,6 @@ func (c *call) filtered(m *machine) (bool, *reply) {
 	any("domain", func(v string) bool { return m.domain == v })
 	any("agent_name", func(v string) bool { return m.agentName == v })
 	any("owner", func(v string) bool { return m.owner == v })
-	for _, tag := range c.form["tags"] {
-		if !slices.Contains(m.tags, tag) {
-			ok = false
-		}
-	}
 	var bad *reply
 	any("status", func(v string) bool {
 		st, known := statusByConstant(v)
@@ -62,137 +58,40 @@ func (c *call) filtered(m *machine) (bool, *reply) {
 	return ok && bad == nil, bad
 }
 
-func (c *call) listAllocated() *reply {
-	out := []any{}
-	for _, m := range c.s.machines {
-		if m.owner == c.s.opt.User && in(m.status, Allocated, Deploying, Deployed) {
-			out = append(out, c.s.machineJSON(m))
-		}
-	}
-	return jsonReply(out)
-}
-
-func (c *call) isRegistered() *reply {
-	mac := c.form.Get("mac_address")
-	return jsonReply(slices.ContainsFunc(c.s.machines, func(m *machine) bool { return m.nicByMAC(mac) != nil }))
-}
-
 func (c *call) readMachine() *reply { return jsonReply(c.s.machineJSON(c.rec)) }
 
-// allocate takes one Ready machine that fits the constraints.
-func (c *call) allocate() *reply {
-	s := c.s
-	for _, m := range s.machines {
-		if m.status != Ready || m.locked || !c.fits(m) {
-			continue
-		}
-		if dry, bad := c.boolParam("dry_run", false); bad != nil {
-			return bad
-		} else if !dry {
-			if bad := s.setStatus(m, Allocated, "allocate"); bad != nil {
-				return bad
-			}
-			m.owner, m.agentName = s.opt.User, c.form.Get("agent_name")
-			s.count(m, countAllocate)
-		}
-		out := s.machineJSON(m)
-		out["constraints_by_type"] = map[string]any{}
-		return jsonReply(out)
-	}
-	if id := c.form.Get("system_id"); id != "" {
-		return stateConflict("No machine with system ID %s available.", id)
-	}
-	if name := c.form.Get("name"); name != "" {
-		return stateConflict("No machine with name %s available.", name)
-	}
-	return stateConflict("No available machine matches constraints: %s", c.constraints())
-}
-
-func (c *call) constraints() string {
-	var out []string
-	for _, k := range []string{"pool", "zone", "tags", "arch", "cpu_count", "mem"} {
-		if v := c.form.Get(k); v != "" {
-			out = append(out, k+"="+v)
-		}
-	}
-	return strings.Join(out, " ")
-}
-
-func (c *call) fits(m *machine) bool {
-	eq := func(key, have string) bool { v := c.form.Get(key); return v == "" || strings.EqualFold(v, have) }
-	name := c.form.Get("name")
-	for _, v := range c.form["tags"] {
-		for _, tag := range splitList(v) {
-			if !slices.Contains(m.tags, tag) {
-				return false
-			}
-		}
-	}
-	return eq("system_id", m.id) && eq("zone", m.zone) && eq("pool", m.pool) &&
-		(name == "" || strings.EqualFold(name, m.hostname) || strings.EqualFold(name, m.fqdn()))
-}
-
-// releaseMany answers with the ids that were released; one that cannot be
-// refuses all.
+// releaseMany answers with the ids that were released; one that cannot be refuses all. Ready is left
+// alone. Unlike the release of one machine, it refuses a machine that is Releasing.
 func (c *call) releaseMany() *reply {
 	var chosen []*machine
+	var unknown, failed []string
 	for _, id := range c.form["machines"] {
 		m := c.s.machineByID(id)
-		if m == nil {
-			return text(400, "Unknown machine(s): %s.", id)
-		}
-		if m.locked {
+		switch {
+		case m == nil:
+			unknown = append(unknown, id)
+		case m.locked:
 			return text(403, "")
+		case releasable(m.status):
+			chosen = append(chosen, m)
+		case m.status != Ready:
+			failed = append(failed, fmt.Sprintf("%s ('%s')", m.id, m.status))
 		}
-		if !releasable(m.status) && !in(m.status, Ready, Releasing) {
-			return stateConflict("Machine(s) cannot be released in their current state: %s ('%s').", m.id, m.status)
-		}
-		chosen = append(chosen, m)
+	}
+	switch {
+	case len(unknown) > 0:
+		return text(400, "Unknown machine(s): %s.", strings.Join(unknown, ", "))
+	case len(failed) > 0:
+		return stateConflict("Machine(s) cannot be released in their current state: %s.", strings.Join(failed, ", "))
 	}
 	done := []string{}
 	for _, m := range chosen {
-		if in(m.status, Ready, Releasing) {
-			continue
-		}
 		if bad := c.startRelease(m, false); bad != nil {
 			return bad
 		}
 		done = append(done, m.id)
 	}
 	return jsonReply(done)
-}
-
-// accept starts commissioning of enlisted machines, which may have no power
-// control yet.
-func (c *call) accept() *reply {
-	var chosen []*machine
-	for _, id := range c.form["machines"] {
-		m := c.s.machineByID(id)
-		if m == nil {
-			return text(400, "Unknown machine(s): %s.", id)
-		}
-		if !in(m.status, StatusNew, Ready, Commissioning) {
-			return stateConflict("Cannot accept node enlistment: node %s is in state %s.", m.id, m.status)
-		}
-		chosen = append(chosen, m)
-	}
-	return c.acceptThese(chosen)
-}
-
-func (c *call) acceptAll() *reply { return c.acceptThese(slices.Clone(c.s.machines)) }
-
-func (c *call) acceptThese(chosen []*machine) *reply {
-	out := []any{}
-	for _, m := range chosen {
-		if m.status != StatusNew {
-			continue
-		}
-		if r := c.startCommission(m, StatusNew, "commission"); r.code != 200 {
-			return r
-		}
-		out = append(out, c.s.machineJSON(m))
-	}
-	return jsonReply(out)
 }
 
 // setWorkloadAnnotations belongs to the owner; an empty value removes a key.
@@ -212,29 +111,6 @@ func (c *call) setWorkloadAnnotations() *reply {
 		m.ownerData[k] = v[0]
 	}
 	c.s.count(m, countAnnotate)
-	return jsonReply(c.s.machineJSON(m))
-}
-
-func (c *call) lock() *reply {
-	m := c.rec
-	if m.locked {
-		return stateConflict("Machine %s is already locked.", m.id)
-	}
-	if !in(m.status, Deployed, Deploying) {
-		return stateConflict("Can't lock, machine is not deployed.")
-	}
-	m.locked = true
-	c.s.event(m, "Locked", info, c.form.Get("comment"))
-	return jsonReply(c.s.machineJSON(m))
-}
-
-func (c *call) unlock() *reply {
-	m := c.rec
-	if !m.locked {
-		return stateConflict("Machine %s is not locked.", m.id)
-	}
-	m.locked = false
-	c.s.event(m, "Unlocked", info, c.form.Get("comment"))
 	return jsonReply(c.s.machineJSON(m))
 }
 

@@ -15,17 +15,15 @@ type machine struct {
 	description string
 	arch        string
 	zone, pool  string
-	tags        []string
 	owner       string // "" = null
 	agentName   string
 	ownerData   map[string]string
 	locked      bool
 
 	status     Status
-	gen        int    // rises at each status change
-	expiry     int    // rises at each heartbeat; older expiry timers are void
-	stuck      bool   // a fault holds it in this status
-	back       Status // where testing, rescue mode or a failed power action returns to
+	gen        int  // rises at each status change
+	expiry     int  // rises at each heartbeat; older expiry timers are void
+	stuck      bool // a fault holds it in this status
 	errorText  string
 	message    string // latest INFO event
 	action     string // latest status event of the machine itself
@@ -70,7 +68,6 @@ type machine struct {
 	gateway4       int // link id, 0 = none
 	sets           []*scriptSet
 	current        [3]int // set id by result type, 0 = null
-	inBand         bool   // power holds an account that commissioning made on the BMC
 }
 
 type disk struct {
@@ -108,16 +105,14 @@ type volumeGroup struct {
 type nic struct {
 	id         int
 	name, mac  string
-	kind       string // physical, bond, vlan
+	kind       string // physical
 	vlan       int    // MAAS vlan id, 0 = null
 	enabled    bool
-	parents    []int
 	tags       []string
 	links      []*link
 	mtu        int // 0 = of the VLAN
 	speed      int
 	connected  bool
-	params     map[string]any
 	vendor     string
 	product    string
 	discovered bool

@@ -1,7 +1,6 @@
 package maassim
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -144,9 +143,10 @@ func (s *Server) freeIP(subnet int) (string, bool) {
 	return "", false
 }
 
-// changeable refuses interface work outside the states where MAAS allows it.
-func (c *call) changeable(word string) *reply {
-	if !in(c.rec.status, StatusNew, Ready, FailedTesting, Allocated, Broken) {
+// changeable refuses interface work outside the states where MAAS allows it. MAAS's text says
+// "interface" twice for an update.
+func (c *call) changeable(word string, further ...Status) *reply {
+	if !in(c.rec.status, append(further, StatusNew, Ready, FailedTesting, Allocated, Broken)...) {
 		return stateConflict("Cannot %s interface because the machine is not New, Ready, Allocated, or Broken.", word)
 	}
 	return nil
@@ -172,29 +172,36 @@ func (c *call) listInterfaces() *reply {
 	return jsonReply(out)
 }
 
-func (c *call) readInterface() *reply {
-	n, bad := c.nic()
-	if bad != nil {
-		return bad
-	}
-	return jsonReply(c.s.nicJSON(c.rec, n))
-}
-
 func (c *call) updateInterface() *reply {
 	n, bad := c.nic()
 	if bad != nil {
 		return bad
 	}
-	if bad := c.changeable("update"); bad != nil {
+	if bad := c.changeable("update interface", Deployed); bad != nil {
 		return bad
 	}
-	if bad := c.applyNIC(n); bad != nil {
+	apply := c.applyNIC
+	if c.rec.status == Deployed {
+		apply = c.applyDeployedNIC
+	}
+	if bad := apply(n); bad != nil {
 		return bad
 	}
 	return jsonReply(c.s.nicJSON(c.rec, n))
 }
 
-// applyNIC reads the fields that creation and PUT share.
+// applyDeployedNIC takes the name and the MAC address only, as the form for a Deployed machine does;
+// it passes over the rest.
+func (c *call) applyDeployedNIC(n *nic) *reply {
+	for key := range c.form {
+		if key != "name" && key != "mac_address" {
+			c.form.Del(key)
+		}
+	}
+	return c.applyNIC(n)
+}
+
+// applyNIC reads the fields of a PUT.
 func (c *call) applyNIC(n *nic) *reply {
 	mtu, hasMTU, bad := c.intParam("mtu")
 	if bad != nil {
@@ -241,150 +248,18 @@ func (c *call) applyNIC(n *nic) *reply {
 	return nil
 }
 
-func (c *call) deleteInterface() *reply {
+// addInterfaceTag works in every status.
+func (c *call) addInterfaceTag() *reply {
 	n, bad := c.nic()
 	if bad != nil {
 		return bad
 	}
-	if bad := c.changeable("delete"); bad != nil {
-		return bad
+	tag := c.form.Get("tag")
+	if tag == "" {
+		return text(400, "No provided tag!")
 	}
-	m := c.rec
-	m.nics = slices.DeleteFunc(m.nics, func(o *nic) bool { return o == n })
-	for _, o := range m.nics {
-		o.parents = slices.DeleteFunc(o.parents, func(id int) bool { return id == n.id })
-	}
-	return noContent()
-}
-
-func (c *call) createPhysical() *reply {
-	if bad := c.changeable("create"); bad != nil {
-		return bad
-	}
-	mac := c.form.Get("mac_address")
-	if mac == "" {
-		return field("mac_address", "This field is required.")
-	}
-	for _, m := range c.s.machines {
-		if m.nicByMAC(mac) != nil {
-			return field("mac_address", "This MAC address is already in use by %s.", m.hostname)
-		}
-	}
-	return c.addNIC(c.s.newNIC("eth"+fmt.Sprint(len(c.rec.nics)), mac))
-}
-
-func (c *call) addNIC(n *nic) *reply {
-	if bad := c.applyNIC(n); bad != nil {
-		return bad
-	}
-	c.rec.nics = append(c.rec.nics, n)
-	return jsonReply(c.s.nicJSON(c.rec, n))
-}
-
-// createBond enslaves its parents: their links go.
-func (c *call) createBond() *reply {
-	if bad := c.changeable("create"); bad != nil {
-		return bad
-	}
-	parents, bad := c.parents("parents")
-	if bad != nil {
-		return bad
-	}
-	if c.form.Get("name") == "" {
-		return field("name", "This field is required.")
-	}
-	n := c.s.newNIC("", parents[0].mac)
-	n.kind, n.vlan, n.params = "bond", parents[0].vlan, map[string]any{"bond_mode": "balance-rr"}
-	for k, v := range c.form {
-		if strings.HasPrefix(k, "bond_") {
-			n.params[k] = v[0]
-		}
-	}
-	for _, p := range parents {
-		if p.vlan != n.vlan {
-			return field("parents", "All parents must belong to the same VLAN.")
-		}
-		n.parents = append(n.parents, p.id)
-	}
-	out := c.addNIC(n)
-	if out.code == 200 {
-		for _, p := range parents {
-			p.links = nil
-		}
-		n.links = []*link{c.s.newLink("link_up", 0)}
-		out = jsonReply(c.s.nicJSON(c.rec, n))
-	}
-	return out
-}
-
-func (c *call) createVLAN() *reply {
-	if bad := c.changeable("create"); bad != nil {
-		return bad
-	}
-	parents, bad := c.parents("parent")
-	if bad != nil {
-		return bad
-	}
-	vlan, given, bad := c.intParam("vlan")
-	if bad != nil {
-		return bad
-	}
-	if !given {
-		return field("vlan", "A VLAN interface must be connected to a tagged VLAN.")
-	}
-	n := c.s.newNIC(fmt.Sprintf("%s.%d", parents[0].name, vlan-firstVLAN), parents[0].mac)
-	n.kind, n.vlan, n.parents = "vlan", vlan, []int{parents[0].id}
-	return c.addNIC(n)
-}
-
-func (c *call) parents(key string) ([]*nic, *reply) {
-	var out []*nic
-	for _, v := range append(c.form[key], c.form["parents"]...) {
-		for _, id := range splitList(v) {
-			i := slices.IndexFunc(c.rec.nics, func(n *nic) bool { return fmt.Sprint(n.id) == id })
-			if i < 0 {
-				return nil, field(key, "Select a valid choice. %s is not one of the available choices.", id)
-			}
-			if !slices.Contains(out, c.rec.nics[i]) {
-				out = append(out, c.rec.nics[i])
-			}
-		}
-	}
-	if len(out) == 0 {
-		return nil, field(key, "This field is required.")
-	}
-	return out, nil
-}
-
-func (c *call) addInterfaceTag() *reply    { return c.tagNIC(true) }
-func (c *call) removeInterfaceTag() *reply { return c.tagNIC(false) }
-
-func (c *call) tagNIC(add bool) *reply {
-	n, bad := c.nic()
-	if bad != nil {
-		return bad
-	}
-	n.tags, bad = c.retag(n.tags, add)
-	if bad != nil {
-		return bad
+	if !slices.Contains(n.tags, tag) {
+		n.tags = append(n.tags, tag)
 	}
 	return jsonReply(c.s.nicJSON(c.rec, n))
-}
-
-func (c *call) restoreNetworking() *reply {
-	m := c.rec
-	if bad := c.restorable(); bad != nil {
-		return bad
-	}
-	m.nics = slices.DeleteFunc(m.nics, func(n *nic) bool { return n.kind != "physical" })
-	m.gateway4 = 0
-	if m.hw != nil {
-		for _, hw := range m.hw.Spec().NICs {
-			if n := m.nicByMAC(hw.MAC); n != nil && c.s.network(hw.VLAN) != nil {
-				n.vlan = firstVLAN + hw.VLAN
-			}
-		}
-	}
-	c.s.defaultLinks(m)
-	return jsonReply(c.s.machineJSON(m))
 }

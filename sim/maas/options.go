@@ -62,13 +62,11 @@ type Durations struct {
 	FirstBoot     time.Duration // disk boot to the request for user-data, 30 s
 	Erase         time.Duration // 10 min
 	Enlist        time.Duration // 2 min
-	ExitRescue    time.Duration // 1 min
 	PowerPoll     time.Duration // until MAAS sees power moved by others, 5 min
 	ReleasePoll   time.Duration // until MAAS sees its own power-off, 5 s
 	NodeTimeout   time.Duration // no heartbeat, 30 min
 	DeployTimeout time.Duration // 60 min, 30 min in profile 3.5
 	ReleaseExpiry time.Duration // 5 min
-	RescueExpiry  time.Duration // for the exit from rescue mode, 5 min
 	Sweep         time.Duration // status monitor, 60 s
 	SyncInterval  time.Duration // hardware sync, 15 min
 }
@@ -87,7 +85,6 @@ func (d *Durations) fill(profile string) {
 	def(&d.FirstBoot, 30*time.Second)
 	def(&d.Erase, 10*time.Minute)
 	def(&d.Enlist, 2*time.Minute)
-	def(&d.ExitRescue, time.Minute)
 	def(&d.PowerPoll, 5*time.Minute)
 	def(&d.ReleasePoll, 5*time.Second)
 	def(&d.NodeTimeout, 30*time.Minute)
@@ -96,7 +93,6 @@ func (d *Durations) fill(profile string) {
 	}
 	def(&d.DeployTimeout, 2*d.NodeTimeout)
 	def(&d.ReleaseExpiry, 5*time.Minute)
-	def(&d.RescueExpiry, 5*time.Minute)
 	def(&d.Sweep, time.Minute)
 	def(&d.SyncInterval, 15*time.Minute)
 }

@@ -2,6 +2,7 @@ package maassim
 
 import (
 	"errors"
+	"net/url"
 	"time"
 
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
@@ -41,12 +42,7 @@ func (s *Server) bmcOf(m *machine, op string) (*simhw.Machine, error) {
 	if hw == nil {
 		return nil, simhw.ErrBMCUnreachable
 	}
-	user, pass := m.power["power_user"], m.power["power_pass"]
-	if m.inBand { // the account that commissioning made; simhw holds one login only
-		spec := hw.Spec()
-		user, pass = spec.BMCUser, spec.BMCPassword
-	}
-	return hw, hw.CheckBMC(user, pass)
+	return hw, hw.CheckBMC(m.power["power_user"], m.power["power_pass"])
 }
 
 // bootEnvironment makes the machine boot from the network: on, or a cycle when
@@ -87,8 +83,17 @@ func (t *tx) stopQuietly(m *machine, op string) {
 	t.stop(m, hw, true)
 }
 
+// powerOn is for a machine that somebody has; one that is Allocated starts to deploy, with the site's
+// default image.
 func (c *call) powerOn() *reply {
 	m := c.rec
+	if m.owner == "" {
+		return stateConflict("Can't start node: it hasn't been allocated.")
+	}
+	if m.status == Allocated {
+		c.form = url.Values{}
+		return c.deploy()
+	}
 	hw, err := c.s.bmcOf(m, "power_on")
 	if err != nil {
 		return powerError(m, err)
@@ -105,14 +110,7 @@ func (c *call) powerOn() *reply {
 
 func (c *call) powerOff() *reply {
 	m := c.rec
-	hard := true
-	switch mode := c.form.Get("stop_mode"); mode {
-	case "", "hard":
-	case "soft":
-		hard = false
-	default:
-		return field("stop_mode", "Value must be one of: hard; soft (not '%s')", mode)
-	}
+	hard := c.form.Get("stop_mode") != "soft" // any other value is hard
 	hw, err := c.s.bmcOf(m, "power_off")
 	if err != nil {
 		return powerError(m, err)

@@ -55,7 +55,6 @@ func (c *call) startErase(m *machine) *reply {
 	if bad := s.setStatus(m, DiskErasing, "release with erase"); bad != nil {
 		return bad
 	}
-	m.back = from
 	s.event(m, "Disk erasing", info, "")
 	if s.take(m, "stuck_erasing", "stage:erasing") != nil {
 		return nil
@@ -166,7 +165,7 @@ func (c *call) abort() *reply {
 	case Commissioning:
 		to, kind = StatusNew, "Aborted commissioning"
 	case Testing:
-		to, kind = m.back, "Aborted testing"
+		to, kind = Ready, "Aborted testing"
 	case DiskErasing:
 		to, kind = FailedDiskErasing, "Aborted disk erasing"
 	default:

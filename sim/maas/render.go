@@ -16,7 +16,7 @@ func (s *Server) machineJSON(m *machine) map[string]any {
 		"power_type": m.powerType, "power_state": s.shownPower(m), "bios_boot_method": "uefi", "hardware_uuid": orNull(m.uuid),
 		"cpu_count": m.cpus, "cpu_speed": 0, "memory": m.memoryMiB, "storage": m.storageMB(), "swap_size": nil, "address_ttl": nil,
 		"enable_hw_sync": m.hwSync, "sync_interval": intOrNull(m.syncInterval), "last_sync": millis(m.lastSync), "next_sync": m.nextSyncAt(),
-		"hardware_info": m.hardwareInfo(), "tag_names": list(m.tags), "parent": nil,
+		"hardware_info": m.hardwareInfo(), "tag_names": []string{}, "parent": nil,
 		"domain":       map[string]any{"id": 0, "name": m.domain, "authoritative": true, "ttl": nil, "is_default": true, "resource_record_count": 0, "resource_uri": Prefix + "domains/0/"},
 		"zone":         zoneJSON(m.zone),
 		"pool":         poolJSON(m.pool),
@@ -181,19 +181,6 @@ func fsJSON(fs *filesystem) any {
 }
 
 func (s *Server) nicJSON(m *machine, n *nic) map[string]any {
-	parents, children := []string{}, []string{}
-	for _, o := range m.nics {
-		for _, id := range n.parents {
-			if o.id == id {
-				parents = append(parents, o.name)
-			}
-		}
-		for _, id := range o.parents {
-			if id == n.id {
-				children = append(children, o.name)
-			}
-		}
-	}
 	links := []any{}
 	for _, l := range n.links {
 		j := map[string]any{"id": l.id, "mode": l.mode}
@@ -217,12 +204,9 @@ func (s *Server) nicJSON(m *machine, n *nic) map[string]any {
 	}
 	out := map[string]any{
 		"id": n.id, "name": n.name, "type": n.kind, "mac_address": n.mac, "system_id": m.id, "vlan": vlan, "enabled": n.enabled,
-		"parents": parents, "children": children, "tags": list(n.tags), "links": links, "params": "", "discovered": nil, "effective_mtu": mtu,
+		"parents": []string{}, "children": []string{}, "tags": list(n.tags), "links": links, "params": "", "discovered": nil, "effective_mtu": mtu,
 		"vendor": orNull(n.vendor), "product": orNull(n.product), "firmware_version": nil, "link_connected": n.connected, "interface_speed": n.speed,
 		"link_speed": n.speed, "numa_node": nil, "sriov_max_vf": 0, "resource_uri": fmt.Sprintf("%snodes/%s/interfaces/%d/", Prefix, m.id, n.id),
-	}
-	if n.params != nil {
-		out["params"] = n.params // "" and {} both occur
 	}
 	if n.discovered {
 		out["discovered"], out["numa_node"] = []any{}, 0

@@ -48,8 +48,6 @@ func field(name, format string, args ...any) *reply {
 	return jsonCode(400, map[string][]string{name: {fmt.Sprintf(format, args...)}})
 }
 
-func noContent() *reply { return &reply{code: http.StatusNoContent, header: http.Header{}} }
-
 func (r *reply) with(key, value string) *reply { r.header.Set(key, value); return r }
 
 func notFound(kind string) *reply { return text(404, "No %s matches the given query.", kind) }

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -175,37 +174,4 @@ func unixOrNil(t time.Time) any {
 		return nil
 	}
 	return float64(t.UnixMicro()) / 1e6
-}
-
-// installationResults is the deprecated flat list, of all types.
-func (c *call) installationResults() *reply {
-	out := []any{}
-	for _, m := range c.s.machines {
-		if ids := c.form["system_id"]; len(ids) > 0 && !slices.Contains(ids, m.id) {
-			continue
-		}
-		for _, set := range m.sets {
-			if want := c.form.Get("result_type"); want != "" && want != strconv.Itoa(set.kind) {
-				continue
-			}
-			for _, r := range set.results {
-				if names := c.form["name"]; len(names) > 0 && !slices.Contains(names, r.name) {
-					continue
-				}
-				out = append(out, map[string]any{
-					"created": resultStamp(r.started), "updated": resultStamp(r.updated), "id": r.id, "name": r.name, "script_result": exitOf(r),
-					"result_type": set.kind, "node": map[string]string{"system_id": m.id}, "data": base64.StdEncoding.EncodeToString([]byte(r.output)),
-					"resource_uri": fmt.Sprintf("%scommissioning-results/%d/", Prefix, r.id),
-				})
-			}
-		}
-	}
-	return jsonReply(out)
-}
-
-func exitOf(r *script) int {
-	if r.exit == nil {
-		return 0
-	}
-	return *r.exit
 }

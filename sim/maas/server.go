@@ -26,7 +26,6 @@ type Server struct {
 	history  []Change
 	events   []event
 	ids      map[string]int // last id by kind
-	tags     map[string]string
 	config   map[string]any
 	faults   []*Fault
 	counts   counts
@@ -43,7 +42,7 @@ func New(opt Options) (*Server, error) {
 	s := &Server{
 		opt: opt, fleet: opt.Fleet, ctx: ctx, close: stop,
 		rng:     rand.New(rand.NewPCG(opt.Seed, opt.Seed^0x6d616173)),
-		watched: map[*simhw.Machine]bool{}, ids: map[string]int{}, tags: map[string]string{"virtual": ""},
+		watched: map[*simhw.Machine]bool{}, ids: map[string]int{},
 		config: siteConfig(opt), counts: newCounts(),
 	}
 	for _, hw := range s.fleet.All() {

@@ -1,13 +1,10 @@
 package maassim
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-
-	simhw "github.com/slipway-cloud/slipway/sim/hw"
 )
 
 func siteConfig(o Options) map[string]any {
@@ -46,8 +43,6 @@ func (c *call) me() map[string]any {
 }
 
 func (c *call) whoami() *reply { return jsonReply(c.me()) }
-func (c *call) users() *reply  { return jsonReply([]any{c.me()}) }
-
 func (c *call) sshKeys() *reply {
 	out := []any{}
 	for i, k := range c.s.opt.SSHKeys {
@@ -68,34 +63,11 @@ func (c *call) getConfig() *reply {
 	return jsonReply(v)
 }
 
-func (c *call) setConfig() *reply {
-	name, value := c.form.Get("name"), c.form.Get("value")
-	if _, ok := c.s.config[name]; !ok {
-		return field(name, "'%s' is not a valid config setting.", name)
-	}
-	var v any = value
-	if value == "true" || value == "false" {
-		_ = json.Unmarshal([]byte(value), &v) // both words are JSON
-	}
-	c.s.config[name] = v
-	return text(200, "OK")
-}
-
 func (c *call) bootResources() *reply {
 	out := []any{}
 	for i, image := range c.s.opt.Images {
 		out = append(out, imageJSON(i, image))
 	}
-	return jsonReply(out)
-}
-
-func (c *call) bootResource() *reply {
-	i := c.num("n") - 1
-	if i < 0 || i >= len(c.s.opt.Images) {
-		return notFound("BootResource")
-	}
-	out := imageJSON(i, c.s.opt.Images[i])
-	out["sets"] = map[string]any{"20260101": map[string]any{"version": "20260101", "label": "stable", "size": 1 << 30, "complete": true, "files": map[string]any{}}}
 	return jsonReply(out)
 }
 
@@ -105,39 +77,6 @@ func imageJSON(i int, image string) map[string]any {
 		"id": i + 1, "type": "Synced", "name": image, "architecture": "amd64/ga-" + series, "subarches": "generic,hwe-p", "title": image,
 		"base_image": "", "last_deployed": nil, "resource_uri": fmt.Sprintf("%sboot-resources/%d/", Prefix, i+1),
 	}
-}
-
-func (c *call) rackControllers() *reply {
-	return jsonReply([]any{map[string]any{
-		"system_id": "4y3h7n", "hostname": "rack", "fqdn": "rack.maas", "node_type": 4, "node_type_name": "Region and rack controller",
-		"version": "simulated", "power_type": "", "power_state": "unknown", "architecture": "amd64/generic", "zone": zoneJSON("default"),
-		"interface_set": []any{}, "ip_addresses": []string{"127.0.0.1"}, "tag_names": []string{},
-		"service_set":  []any{map[string]any{"name": "rackd", "status": "running", "status_info": ""}},
-		"resource_uri": Prefix + "rackcontrollers/4y3h7n/",
-	}})
-}
-
-// discoveries are running machines that MAAS hears but does not manage.
-func (c *call) discoveries() *reply {
-	out := []any{}
-	for _, hw := range c.s.fleet.All() {
-		if hw.Power() != simhw.On || c.s.recordOf(hw) != nil {
-			continue
-		}
-		for _, n := range hw.Spec().NICs {
-			net := c.s.network(n.VLAN)
-			if net == nil {
-				continue
-			}
-			id := strings.ReplaceAll(n.MAC, ":", "")
-			out = append(out, map[string]any{
-				"discovery_id": id, "ip": nil, "mac_address": n.MAC, "mac_organization": "Simulated", "last_seen": eventStamp(c.s.now()), "hostname": nil,
-				"fabric_name": fabricName(net), "vid": 0, "observer": map[string]any{"system_id": "4y3h7n", "hostname": "rack", "interface_id": 1, "interface_name": "eth0"},
-				"resource_uri": Prefix + "discovery/" + id + "/",
-			})
-		}
-	}
-	return jsonReply(out)
 }
 
 func fabricName(n *Network) string { return fmt.Sprintf("fabric-%d", n.VLAN-1) }
@@ -162,10 +101,6 @@ func (s *Server) subnetJSON(n *Network) map[string]any {
 	}
 }
 
-func (s *Server) fabricJSON(n *Network) map[string]any {
-	return map[string]any{"id": n.VLAN - 1, "name": fabricName(n), "class_type": nil, "vlans": []any{s.vlanJSON(n)}, "resource_uri": fmt.Sprintf("%sfabrics/%d/", Prefix, n.VLAN-1)}
-}
-
 func (c *call) eachNetwork(f func(*Network) map[string]any) *reply {
 	out := []any{}
 	for i := range c.s.opt.Networks {
@@ -175,33 +110,6 @@ func (c *call) eachNetwork(f func(*Network) map[string]any) *reply {
 }
 
 func (c *call) subnets() *reply { return c.eachNetwork(c.s.subnetJSON) }
-func (c *call) fabrics() *reply { return c.eachNetwork(c.s.fabricJSON) }
-
-func (c *call) subnet() *reply {
-	if n := c.s.network(c.num("n")); n != nil {
-		return jsonReply(c.s.subnetJSON(n))
-	}
-	return notFound("Subnet")
-}
-
-func (c *call) fabric() *reply {
-	if n := c.s.network(c.num("n") + 1); n != nil {
-		return jsonReply(c.s.fabricJSON(n))
-	}
-	return notFound("Fabric")
-}
-
-func (c *call) vlans() *reply {
-	if n := c.s.network(c.num("n") + 1); n != nil {
-		return jsonReply([]any{c.s.vlanJSON(n)})
-	}
-	return notFound("Fabric")
-}
-
-func (c *call) domains() *reply {
-	return jsonReply([]any{map[string]any{"id": 0, "name": "maas", "authoritative": true, "ttl": nil, "is_default": true, "resource_record_count": len(c.s.machines), "resource_uri": Prefix + "domains/0/"}})
-}
-
 func zoneJSON(name string) map[string]any {
 	return map[string]any{"id": 1, "name": name, "description": "", "resource_uri": Prefix + "zones/" + name + "/"}
 }
@@ -215,31 +123,4 @@ func (s *Server) placed(kind, name string) bool {
 		return name == "default" || slices.Contains(s.opt.Zones, name)
 	}
 	return name == "default" || slices.Contains(s.opt.Pools, name)
-}
-
-func (c *call) zones() *reply {
-	out := []any{zoneJSON("default")}
-	for i, z := range c.s.opt.Zones {
-		j := zoneJSON(z)
-		j["id"] = i + 2
-		out = append(out, j)
-	}
-	return jsonReply(out)
-}
-
-func (c *call) zone() *reply {
-	if z := c.vars["z"]; c.s.placed("zone", z) {
-		return jsonReply(zoneJSON(z))
-	}
-	return notFound("Zone")
-}
-
-func (c *call) pools() *reply {
-	out := []any{poolJSON("default")}
-	for i, p := range c.s.opt.Pools {
-		j := poolJSON(p)
-		j["id"], j["resource_uri"] = i+1, fmt.Sprintf("%sresourcepool/%d/", Prefix, i+1)
-		out = append(out, j)
-	}
-	return jsonReply(out)
 }

@@ -228,14 +228,6 @@ func (c *call) disk() (*disk, *reply) {
 	return nil, notFound("BlockDevice")
 }
 
-func (c *call) readDisk() *reply {
-	d, bad := c.disk()
-	if bad != nil {
-		return bad
-	}
-	return jsonReply(diskJSON(c.rec, d))
-}
-
 func (c *call) setBootDisk() *reply {
 	d, bad := c.disk()
 	if bad != nil {
@@ -250,59 +242,4 @@ func (c *call) setBootDisk() *reply {
 	c.rec.bootDisk = d.id
 	c.s.count(c.rec, countBootDisk)
 	return text(200, "OK")
-}
-
-func (c *call) addDiskTag() *reply    { return c.tagDisk(true) }
-func (c *call) removeDiskTag() *reply { return c.tagDisk(false) }
-
-func (c *call) tagDisk(add bool) *reply {
-	d, bad := c.disk()
-	if bad != nil {
-		return bad
-	}
-	d.tags, bad = c.retag(d.tags, add)
-	if bad != nil {
-		return bad
-	}
-	return jsonReply(diskJSON(c.rec, d))
-}
-
-// retag adds or removes the request's tag.
-func (c *call) retag(tags []string, add bool) ([]string, *reply) {
-	tag := c.form.Get("tag")
-	if tag == "" {
-		return tags, text(400, "No provided tag!")
-	}
-	tags = slices.DeleteFunc(slices.Clone(tags), func(s string) bool { return s == tag })
-	if add {
-		tags = append(tags, tag)
-	}
-	return tags, nil
-}
-
-func (c *call) restoreStorage() *reply {
-	m := c.rec
-	if bad := c.restorable(); bad != nil {
-		return bad
-	}
-	if boot := m.effectiveBootDisk(); boot != nil {
-		if bad := c.s.applyLayout(m, fmt.Sprint(c.s.config["default_storage_layout"]), boot); bad != nil {
-			return bad
-		}
-	}
-	return jsonReply(c.s.machineJSON(m))
-}
-
-func (c *call) restorable() *reply {
-	if !in(c.rec.status, Ready, Allocated, StatusNew) {
-		return stateConflict("Machine must be in a ready or allocated state to restore its configuration.")
-	}
-	return nil
-}
-
-func (c *call) restoreDefault() *reply {
-	if r := c.restoreStorage(); r.code != 200 {
-		return r
-	}
-	return c.restoreNetworking()
 }

@@ -2,6 +2,7 @@ package redfishsim
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -14,6 +15,7 @@ const accountsPath = root + "/AccountService/Accounts"
 type account struct {
 	id, user, password, role string
 	main, enabled            bool
+	inBand                   bool // software on the host made it: simhw holds it too, so that MAAS sees a change
 	failures                 int
 	lastFailure, lockedUntil time.Time
 }
@@ -33,7 +35,46 @@ func (s *Server) firstAccounts() []*account {
 	return list
 }
 
+// takeInBand shows the logins that software on the host made since: each in the slot of its name, in
+// a free one, or in a new one where slots are not fixed.
+func (s *Server) takeInBand() {
+	logins := s.m.BMCLogins()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for user, password := range logins {
+		a := s.slotOf(user)
+		if a == nil {
+			continue // all slots are taken
+		}
+		a.user, a.password, a.role, a.enabled, a.inBand = user, password, "Administrator", true, true
+	}
+}
+
+func (s *Server) slotOf(user string) *account {
+	var free *account
+	highest := 0
+	for _, a := range s.accounts {
+		switch n, _ := strconv.Atoi(a.id); {
+		case a.user == user && !a.main:
+			return a
+		case a.user == "" && !a.main && free == nil && n != 1: // slot 1 is the anonymous one
+			free = a
+		default:
+			highest = max(highest, n)
+		}
+	}
+	if free == nil && s.p.AccountSlots == 0 {
+		free = &account{id: itoa(highest + 1)}
+		if s.p.AccountByName {
+			free.id = user
+		}
+		s.accounts = append(s.accounts, free)
+	}
+	return free
+}
+
 func (s *Server) accountByUser(user string) *account {
+	s.takeInBand()
 	mainUser := s.m.Spec().BMCUser
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,6 +99,7 @@ func (s *Server) passwordIs(a *account, password string) bool {
 }
 
 func (s *Server) accountIDs() []string {
+	s.takeInBand()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ids := make([]string, 0, len(s.accounts))
@@ -68,6 +110,7 @@ func (s *Server) accountIDs() []string {
 }
 
 func (s *Server) accountNode(id string) *node {
+	s.takeInBand()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.accounts {
@@ -121,6 +164,7 @@ func (s *Server) patchAccount(c *call, n *node, a *account, o obj) reply {
 		return s.weakPassword()
 	}
 	s.mu.Lock()
+	was, inBand := a.user, a.inBand
 	if v, ok := o["UserName"].(string); ok {
 		a.user = v
 	}
@@ -134,6 +178,10 @@ func (s *Server) patchAccount(c *call, n *node, a *account, o obj) reply {
 		a.failures, a.lockedUntil = 0, time.Time{}
 	}
 	user, isMain := a.user, a.main
+	if inBand && (user != was || !a.enabled) {
+		s.m.DropBMCLogin(was)
+		a.inBand = false
+	}
 	s.mu.Unlock()
 	if spec := s.m.Spec(); isMain {
 		s.m.SetBMC(spec.BMCAddress, user, spec.BMCPassword)
@@ -173,6 +221,9 @@ func (s *Server) setPassword(c *call, a *account, password string) {
 	} else {
 		s.mu.Lock()
 		a.password = password
+		if a.inBand {
+			s.m.AddBMCLogin(a.user, password)
+		}
 		s.mu.Unlock()
 	}
 	s.endSessions(func(x *session) bool { return x.acct == a && (x != c.sess || s.p.ChangeEndsOwn) })

@@ -24,7 +24,7 @@ func (s *Server) sensors() []sensor {
 	for i := range 6 {
 		list = append(list, sensor{fmt.Sprintf("Fan%d", i+1), fmt.Sprintf("Fan %d", i+1), "Rotational", "RPM", 9800, 0, 0})
 	}
-	for i := range s.m.Spec().GPUs {
+	for i := range s.gpuCount() {
 		list = append(list, sensor{fmt.Sprintf("GPU%dTemp", i+1), fmt.Sprintf("GPU %d Temp", i+1), "Temperature", "Cel", 41, 25, 87})
 	}
 	return list
@@ -54,6 +54,11 @@ func (s *Server) chassisNodes(t map[string]*node) {
 			s.boardChassis(t, id)
 		}
 		ids = append(ids, board...)
+	}
+	for i := range s.p.Cartridges {
+		id := fmt.Sprintf("CBC_%d", i)
+		ids = append([]string{id}, ids...) // listed before the chassis that the system links
+		s.cartridge(t, id)
 	}
 	addCollection(t, root+"/Chassis", "ChassisCollection", "Chassis", func() []string { return ids })
 }
@@ -92,6 +97,18 @@ func (s *Server) boardChassis(t map[string]*node, id string) {
 		o["ChassisType"], o["Manufacturer"], o["Model"], o["Status"] = "Module", "NVIDIA", s.m.Spec().GPUModel, s.status(path)
 		o["SerialNumber"] = "HGX" + s.m.Spec().Serial
 		o["Links"] = obj{"ComputerSystems": links(s.baseboardPath())}
+		return o
+	})
+}
+
+// cartridge is a cable cartridge, which says that it belongs to the system; the system does not link it.
+func (s *Server) cartridge(t map[string]*node, id string) {
+	path := root + "/Chassis/" + id
+	add(t, path, func() obj {
+		o := resource(path, "Chassis.v1_22_0.Chassis", id, id)
+		o["ChassisType"], o["Manufacturer"], o["Model"], o["Status"] = "Module", "NVIDIA", "OberonCBCL", s.status(path)
+		o["SerialNumber"] = id + s.m.Spec().Serial
+		o["Links"] = obj{"ComputerSystems": links(s.systemPath())}
 		return o
 	})
 }

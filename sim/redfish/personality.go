@@ -40,7 +40,7 @@ type MediaSlot struct {
 // Personality is how one vendor's BMC behaves. The values are of the vendor's
 // GPU servers; where they come from a recorded tree the comment says so.
 type Personality struct {
-	Name         string // Dell, Supermicro, HPE, Lenovo, NVIDIA
+	Name         string // Dell, Supermicro, HPE, Lenovo, NVIDIA, or one of Variants
 	Manufacturer string
 	Product      string
 	Version      string // RedfishVersion
@@ -50,6 +50,9 @@ type Personality struct {
 	SystemID, ManagerID, ChassisID string
 	BaseboardID                    string // second system, of the GPU board, without Reset; "" for none
 	HideIdentity                   bool   // the host system has empty Model and SerialNumber
+	HideCounts                     bool   // the host system has no ProcessorSummary and no MemorySummary
+	DPU                            bool   // the system is a DPU: no GPUs, SystemType says so
+	Cartridges                     int    // chassis of cable cartridges, each with a serial number of its own
 	TrailingSlash                  bool   // links end in "/"
 
 	ResetTypes    []string
@@ -105,14 +108,19 @@ type Personality struct {
 // Names lists the personalities.
 func Names() []string { return []string{"Dell", "Supermicro", "HPE", "Lenovo", "NVIDIA"} }
 
-// PersonalityOf returns a vendor's personality by name, in any case.
+// Variants lists the personalities of further machines of those vendors: a rack node with two
+// systems, cable cartridges and hidden counts; a DPU; and a board of before boot modes. The vendor
+// stands before the hyphen.
+func Variants() []string { return []string{"NVIDIA-GB200", "NVIDIA-BlueField", "Supermicro-X11"} }
+
+// PersonalityOf returns a personality by name, in any case.
 func PersonalityOf(name string) (Personality, error) {
-	for _, build := range []func() Personality{dell, supermicro, hpe, lenovo, nvidia} {
+	for _, build := range []func() Personality{dell, supermicro, hpe, lenovo, nvidia, gb200, bluefield, supermicroX11} {
 		if p := build(); strings.EqualFold(p.Name, name) {
 			return p, nil
 		}
 	}
-	return Personality{}, fmt.Errorf("no BMC personality %q: use one of %s", name, strings.Join(Names(), ", "))
+	return Personality{}, fmt.Errorf("no BMC personality %q: use one of %s", name, strings.Join(slices.Concat(Names(), Variants()), ", "))
 }
 
 func dell() Personality {
@@ -208,6 +216,37 @@ func nvidia() Personality {
 		LockoutThreshold: 4, LockoutDuration: 600 * time.Second,
 		SystemLogs: []string{"EventLog", "SEL"},
 	}
+}
+
+// gb200 is a node of a rack: its shapes are those recorded from a GH200, whose host has no serial
+// number, keeps the override in its settings object and shows no boot mode.
+func gb200() Personality {
+	p := nvidia()
+	p.Name, p.Product, p.Version, p.Firmware = "NVIDIA-GB200", "P3809", "1.17.0", "GB200Nvl-24.10-9"
+	p.ChassisID, p.HideCounts, p.Cartridges = "BMC_0", true, 4
+	p.BootTargets = []string{"None", "Pxe", "Hdd", "Cd", "Diags", "BiosSetup", "Usb"}
+	p.Media = []MediaSlot{{"USB1", []string{"USBStick", "CD"}}, {"USB2", []string{"USBStick", "CD"}}}
+	return p
+}
+
+// bluefield is the BMC of a DPU: one system, which is the DPU itself.
+func bluefield() Personality {
+	p := nvidia()
+	p.Name, p.Product, p.Version, p.Firmware = "NVIDIA-BlueField", "BlueField-3 DPU", "1.17.0", "BF-24.04-5"
+	p.SystemID, p.ManagerID, p.ChassisID = "Bluefield", "Bluefield_BMC", "Card1"
+	p.BaseboardID, p.HideIdentity, p.DPU = "", false, true
+	p.BootMode, p.BootTargets = true, []string{"None", "Pxe", "UefiHttp", "UefiShell", "UefiTarget", "Hdd", "Cd", "BiosSetup"}
+	return p
+}
+
+// supermicroX11 is a board of before boot modes: the target itself names the firmware.
+func supermicroX11() Personality {
+	p := supermicro()
+	p.Name, p.Product, p.Version, p.Registry, p.Firmware = "Supermicro-X11", "X11 BMC", "1.0.1", "Base.1.4", "01.73.06"
+	p.BootTargets = []string{"None", "Pxe", "Floppy", "Cd", "Usb", "UsbCd", "Hdd", "BiosSetup", "UefiPxe", "UefiCd", "UefiUsbCd"}
+	p.BootMode, p.BootNeedsAll = false, false
+	p.ChangePassword, p.AccountSlots, p.PasswordSorts = false, 10, 0
+	return p
 }
 
 func (p Personality) allows(list []string, v string) bool { return slices.Contains(list, v) }

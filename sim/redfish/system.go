@@ -51,8 +51,15 @@ func (s *Server) system() obj {
 	s.mu.Unlock()
 	o["SystemType"], o["PowerState"], o["BiosVersion"] = "Physical", string(s.m.Power()), "2.1.5"
 	o["Status"] = s.status(path)
+	if s.p.DPU {
+		o["SystemType"] = "DPU"
+	}
 	o["ProcessorSummary"] = obj{"Count": 2, "LogicalProcessorCount": spec.CPUs, "Model": cpuModel, "Status": s.status(path + "/Processors/CPU.1")}
 	o["MemorySummary"] = obj{"TotalSystemMemoryGiB": spec.MemoryMiB / 1024, "Status": obj{"State": "Enabled", "Health": "OK"}}
+	if s.p.HideCounts {
+		delete(o, "ProcessorSummary")
+		delete(o, "MemorySummary")
+	}
 	boot := s.bootFields()
 	boot["BootOrder"] = s.bootOrder()
 	o["Boot"] = boot
@@ -177,7 +184,7 @@ func (s *Server) processorNodes(t map[string]*node) {
 		cpus = append(cpus, path)
 		add(t, path, func() obj { return s.processor(path, "CPU", cpuModel, "Intel(R) Corporation", spec.CPUs/4) })
 	}
-	for i := range spec.GPUs {
+	for i := range s.gpuCount() {
 		path := s.gpuHome() + "/Processors/" + gpuID(s.p, i)
 		gpus = append(gpus, path)
 		add(t, path, func() obj {
@@ -199,9 +206,17 @@ func (s *Server) processorNodes(t map[string]*node) {
 	home(s.systemPath(), append(cpus, gpus...))
 }
 
+// gpuCount is how many GPUs this BMC shows: a DPU has none.
+func (s *Server) gpuCount() int {
+	if s.p.DPU {
+		return 0
+	}
+	return s.m.Spec().GPUs
+}
+
 func gpuID(p Personality, i int) string {
 	switch p.Name {
-	case "NVIDIA":
+	case "NVIDIA", "NVIDIA-GB200":
 		return fmt.Sprintf("GPU_SXM_%d", i+1)
 	case "Dell":
 		return fmt.Sprintf("Video.Slot.%d-1", i+1)

@@ -205,7 +205,7 @@ func (c *classCase) failToErase() {
 	c.reachesStage(lifecycle.StageWaitDeployed)
 	c.maasFault(maassim.Fault{Name: "stuck_erasing"})
 	erase := func(on bool) {
-		c.raw(http.MethodPost, "maas/?op=set_config", url.Values{"name": {"enable_disk_erasing_on_release"}, "value": {strconv.FormatBool(on)}})
+		require.NoError(c.t, c.Sims.MAAS.SetConfig("enable_disk_erasing_on_release", on))
 	}
 	erase(true)
 	c.status(maassim.DiskErasing)

@@ -33,9 +33,19 @@ func classesWithoutProducer() map[lifecycle.FailureClass]string {
 func classesRaisedElsewhere() map[lifecycle.FailureClass]string {
 	return map[lifecycle.FailureClass]string{
 		lifecycle.FailCapacity:          "the provision of an allocation, which ends with it (workflows/allocation tests it)",
+		lifecycle.FailInstanceStartup:   "the creation of an instance (workflows/instance tests it)",
+		lifecycle.FailAgentChecksum:     "the creation of an instance (workflows/instance tests it)",
+		lifecycle.FailWorkerInstall:     "the creation of an instance (workflows/instance tests it)",
+		lifecycle.FailCloudQuota:        "the creation of an instance, which ends with it (workflows/instance tests it)",
+		lifecycle.FailCloudCapacity:     "the creation of an instance, which ends with it (workflows/instance tests it)",
+		lifecycle.FailCloudRejected:     "the creation of an instance, which ends with it (workflows/instance tests it)",
+		lifecycle.FailCloudUnavailable:  "the jobs of instances (workflows/instance tests it)",
+		lifecycle.FailCloudUncertain:    "the creation of an instance (workflows/instance tests it)",
 		lifecycle.FailFirmwareChanged:   "the release of an allocation (workflows/allocation tests it)",
 		lifecycle.FailNetworkOpen:       "the provision of an allocation, which does not park (TestAllocation_NetworkOpen)",
 		lifecycle.FailAccessUnconfirmed: "the release of an allocation (workflows/allocation tests it)",
+		lifecycle.FailCommand:           "a run on a machine, which does not park (TestCLI_MachineRuns)",
+		lifecycle.FailCommandUncertain:  "a run on a machine, which does not park (activities/machine tests it)",
 		lifecycle.FailWorkflowLost:      "the sweeper, for a job whose workflow was ended in Temporal (sweep_test.go ends some)",
 	}
 }
@@ -196,6 +206,9 @@ func nodeClassRows() []classRow {
 				return append(d, spec.ExpectedDrive{Serial: "GONE"})
 			}),
 			repair: (*classCase).acceptDrives},
+		{class: lifecycle.FailOtherMachine, stage: lifecycle.StageCleanupStorage, says: `this machine has serial number ANOTHER and the task is for `,
+			fault: withNodeFault(simnode.Faults{Scrub: simnode.ScrubFaults{OtherMachine: true}}),
+			later: func(c *classCase) { c.startJob(lifecycle.ModeStorageCleanup, nil) }, repair: removeNodeFaults},
 		{class: lifecycle.FailFrozen, stage: lifecycle.StageWaitAgent, says: `frozen by engine \(claimed: test\)`, fault: silent, later: func(c *classCase) {
 			c.reachesStage(lifecycle.StageWaitAgent)
 			c.act(lifecycle.ActionMarkManual)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,7 +27,19 @@ func (w *world) systemID(t *testing.T, m *simhw.Machine) string {
 // follows kills one where a plan says so.
 
 // supervisor starts a worker process again whenever it dies.
-type supervisor struct{ dir string }
+type supervisor struct {
+	dir string
+	// now has the worker that runs, nil between two of them.
+	now atomic.Pointer[os.Process]
+}
+
+// kill kills the worker that runs.
+func (s *supervisor) kill(t *testing.T) {
+	t.Helper()
+	p := s.now.Load()
+	require.NotNil(t, p, "no worker runs")
+	require.NoError(t, p.Kill())
+}
 
 func superviseWorker(t *testing.T, w *world, plan map[string]string) *supervisor {
 	t.Helper()
@@ -44,7 +57,13 @@ func superviseWorker(t *testing.T, w *world, plan map[string]string) *supervisor
 			cmd.Env = append(os.Environ(), workerEnv(w)...)
 			var tail bytes.Buffer
 			cmd.Stderr = &tail
-			if err := cmd.Run(); err != nil && cmd.ProcessState != nil && cmd.ProcessState.ExitCode() > 0 {
+			err := cmd.Start()
+			if err == nil {
+				s.now.Store(cmd.Process)
+				err = cmd.Wait()
+				s.now.Store(nil)
+			}
+			if err != nil && cmd.ProcessState != nil && cmd.ProcessState.ExitCode() > 0 {
 				t.Logf("worker ended by itself: %v\n%s", err, tail.String())
 				return
 			}
@@ -77,13 +96,18 @@ func crashworker(t *testing.T) string {
 
 // workerEnv is the stack's configuration for a process of its own.
 func workerEnv(w *world) []string {
-	c := w.Config
+	c, i := w.Config, w.Config.Instance
 	return []string{
+		"SLIPWAY_INSTANCE_SCALEWAY_PROJECT_ID=" + i.ScalewayProjectID, "SLIPWAY_INSTANCE_SCALEWAY_ACCESS_KEY=" + i.ScalewayAccessKey,
+		"SLIPWAY_INSTANCE_SCALEWAY_KEY_REF=" + i.ScalewayKeyRef, "SLIPWAY_INSTANCE_SCALEWAY_URL=" + i.ScalewayURL,
+		"SLIPWAY_INSTANCE_SCALEWAY_IMAGE=" + i.ScalewayImage, "SLIPWAY_INSTANCE_INSTALLATION=" + i.Installation,
+		"SLIPWAY_INSTANCE_SSH_SOURCES=" + i.SSHSources, "SLIPWAY_INSTANCE_WORKER_SOURCES=" + i.WorkerSources,
 		"SLIPWAY_DATABASE_URL=" + c.Database.URL, "SLIPWAY_TEMPORAL_ADDRESS=" + c.Temporal.Address,
 		"SLIPWAY_TEMPORAL_NAMESPACE=" + c.Temporal.Namespace, "SLIPWAY_TEMPORAL_MAINTENANCE_NAMESPACE=" + c.Temporal.PassNamespace(),
 		"SLIPWAY_TEMPORAL_TASK_QUEUE=" + c.Temporal.TaskQueue,
 		"SLIPWAY_AGENT_CA_DIR=" + c.Agent.CADir, "SLIPWAY_AGENT_PUBLIC_URL=" + c.Agent.PublicURL,
 		"SLIPWAY_AGENT_LISTEN=" + c.Agent.Listen, "SLIPWAY_SECRETS_KEY_FILE=" + c.Secrets.KeyFile, "SLIPWAY_METRICS_LISTEN=",
 		"SLIPWAY_AGENT_OFFLINE_AFTER=" + c.Agent.OfflineAfter.String(), "SLIPWAY_WORKER_DEADLOCK_TIMEOUT=" + c.Worker.DeadlockTimeout.String(),
+		"SLIPWAY_MACHINE_STATE_DIR=" + c.Machine.StateDir,
 	}
 }

@@ -1,12 +1,14 @@
 package e2e_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -72,6 +74,11 @@ func TestDrift_OfOnboardedNodes(t *testing.T) {
 	wait(t, w.Config.Reconcile.Every/2+time.Second) // no finding waits any more for a second look
 	w.passes(t, 2)
 	require.Empty(t, w.openDrift(t), "a fleet that is as it should be")
+	dbtest.PXENode(t, w.App.Store, "52:54:00:00:65:01", lifecycle.NodeActive)
+	require.Eventually(t, func() bool {
+		p, err := driftdb.PassOfSite(t.Context(), w.App.Store, "")
+		return err == nil && p.FinishedAt != nil && strings.Contains(string(p.Report), `"nodes": 1`)
+	}, runenv.Patience(time.Minute), 200*time.Millisecond, "no pass was made over the nodes without a site")
 
 	all := w.Sims.Fleet.All()
 	released, booted := all[0], all[1]

@@ -272,19 +272,22 @@ func (w *world) runRow(t *testing.T, h *faultNode, nodeID string, p planted) db.
 	require.Equal(t, at, j.FailedStage, "%s: %s, %s: %s", name, j.Status, j.FailureClass, j.Message)
 	require.Contains(t, j.Message, p.step+":", name)
 	require.Contains(t, j.Message, p.says, name)
-	if p.step == scrub.StepIdentity {
-		// Another machine was refused before anything was touched: the node of this
-		// name stays in the hands of its job, out of service.
-		require.Equal(t, lifecycle.FailNodeTask, j.FailureClass, name)
-		require.Equal(t, lifecycle.NodeDraining, w.node(t, nodeID).Status, name)
-		held, err := h.DiskHolds("nvme0n1", simnode.TenantMark)
+	require.Equal(t, lifecycle.JobFailedManual, j.Status, name)
+	require.Equal(t, lifecycle.NodeQuarantined, w.node(t, nodeID).Status, name)
+	if p.says == "ANOTHER" {
+		// What another machine shows is no evidence of this node, and no certificate is written.
+		require.Equal(t, lifecycle.FailOtherMachine, j.FailureClass, name)
+		rows, err := evidencedb.CertificatesOfNode(t.Context(), w.App.Store, nodeID)
 		require.NoError(t, err)
-		require.True(t, held, name)
+		require.False(t, slices.ContainsFunc(rows, func(c evidencedb.Certificate) bool { return c.RunID == j.ID }), name)
+		if p.step == scrub.StepIdentity {
+			held, err := h.DiskHolds("nvme0n1", simnode.TenantMark)
+			require.NoError(t, err)
+			require.True(t, held, "%s: nothing was touched", name)
+		}
 		return j
 	}
-	require.Equal(t, lifecycle.JobFailedManual, j.Status, name)
 	require.Contains(t, []lifecycle.FailureClass{lifecycle.FailScrubUnverified, lifecycle.FailNodeUnhealthy}, j.FailureClass, name)
-	require.Equal(t, lifecycle.NodeQuarantined, w.node(t, nodeID).Status, name)
 	c := w.newest(t, nodeID)
 	require.Equal(t, j.ID, c.Run.ID, name)
 	require.Equal(t, evidence.VerdictNotVerified, c.Verdict, name)

@@ -11,8 +11,10 @@ import (
 
 	"github.com/slipway-cloud/slipway/cli"
 	"github.com/slipway-cloud/slipway/client"
+	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	simnode "github.com/slipway-cloud/slipway/sim/node"
 	pxesim "github.com/slipway-cloud/slipway/sim/pxe"
@@ -186,6 +188,47 @@ func TestPXEMigration_ToNewDisks(t *testing.T) {
 
 	old.Hardware.PowerOn("test")
 	require.NotEqual(t, id, w.discovered(t, old), "the old machine is another node")
+}
+
+// TestPXENode_ErasedAndInstalledAgain checks that a node keeps its hardware, is proven clean, and
+// returns to service with another system and another identity.
+func TestPXENode_ErasedAndInstalledAgain(t *testing.T) {
+	t.Parallel()
+	w := newPXEWorld(t, newWorld(t, stack.Options{PXE: pxeMachines(1)}))
+	s := w.PXE[0]
+	id := w.active(t, s)[0]
+	require.NoError(t, s.Disk.Occupy())
+	stolen := w.identityBelow(t, s.Disk.Root())
+	was, drives := w.node(t, id), w.drives(t, id)
+	require.NotEmpty(t, drives)
+	job := w.begin(t, id, client.StateTransition{State: "migrating", Disks: new(client.StateTransitionDisksSame), GraceSeconds: new(int64(1))})
+	w.completes(t, job)
+
+	require.Equal(t, append(fromDiscoveryToService[:5:5], "migrating", "active"), w.way(t, id))
+	now := w.node(t, id)
+	require.Equal(t, []any{was.MACs, was.Serial, was.HardwareUUID}, []any{now.MACs, now.Serial, now.HardwareUUID})
+	require.Equal(t, drives, w.drives(t, id), "the record of its drives stays")
+	w.proven(t, s, id)
+	for _, d := range s.Hardware.Spec().Disks {
+		held, err := s.Disk.DiskHolds(d.Name, simnode.TenantMark)
+		require.NoError(t, err)
+		require.False(t, held, "what was on %s is gone", d.Name)
+	}
+	require.Equal(t, 2, s.Hardware.Counters().Installs)
+	require.True(t, s.Hardware.OSUp())
+	w.heard(t, id, s)
+	require.Equal(t, http.StatusForbidden, w.repeatHeartbeat(t, stolen, id), "the identity of the erased system is shut out")
+}
+
+// drives is the record of the drives that the node is expected to have.
+func (w *pxeWorld) drives(t *testing.T, id string) (out []spec.ExpectedDrive) {
+	t.Helper()
+	require.NoError(t, w.App.Store.ReadTx(t.Context(), func(tx *db.Tx) error {
+		expected, err := tx.ExpectedDrives(t.Context(), id)
+		out = expected.Drives
+		return err
+	}))
+	return out
 }
 
 // TestPXEMigration_WithItsDisks checks that the node's system boots in other hardware and that

@@ -19,6 +19,7 @@ func raced() []string {
 		"internal/temporaltls", "internal/temporalx", "internal/temporalx/payloadcodec",
 		"sim/redfish", "providers/bmc/ipmi", "providers/bmc/redfish", "providers/maas",
 		"sim/maas", "sim/stripe", "providers/fake", "providers/stripe", "providers/secrets", "providers/ssh",
+		"providers/instance/mock", "providers/instance/scaleway",
 		"test/run",
 		"workflows/stage",
 	}
@@ -43,6 +44,8 @@ func notRaced() map[string]string {
 		"internal/devserver/temporal": "starts a process",
 		"proto/gen/slipway/v1":        "generated; its use of sync is the library's",
 		"sim/control":                 "without tests; the raced sim/maas and sim/stripe use it",
+		"sim/cloud":                   "without tests; the raced providers/instance/scaleway uses it",
+		"test/workerhost":             "without tests; those of providers/instance/worker and workflows/instance use it",
 		"test/stripespec":             "without tests; the raced sim/stripe and providers/stripe use it",
 		"sim/hw":                      "without tests; its machines run in the raced simulators",
 		"sim/ipmi":                    "without tests; it drives a child process",

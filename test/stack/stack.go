@@ -340,6 +340,7 @@ func (s *Stack) slipway(ctx context.Context) error {
 		s.onClose(func() { _ = s.App.Sweeps().Remove(s.ctx) })
 		s.onClose(func() { _ = s.App.Bills().Remove(s.ctx) })
 		s.onClose(func() { _ = s.App.PaymentPasses().Remove(s.ctx) })
+		s.onClose(func() { _ = s.App.InstancePasses().Remove(s.ctx) })
 		s.onClose(func() { _ = s.App.RemoveReconciles(s.ctx) })
 	}
 	return s.serve(ctx)
@@ -347,6 +348,8 @@ func (s *Stack) slipway(ctx context.Context) error {
 
 func (s *Stack) configure(ctx context.Context) (config.Config, error) {
 	cfg := config.Default()
+	cfg.Machine.Simulated = true
+	cfg.Instance.MockDuration = 10 * time.Second // instances can be tried without a cloud provider
 	ports := []*int{&s.Options.APIPort, &s.Options.AgentPort}
 	for _, p := range ports {
 		if *p == 0 {

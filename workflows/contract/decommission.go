@@ -18,6 +18,6 @@ type DecommissionInput struct {
 	GraceSeconds int `json:"grace_seconds,omitempty"`
 	// EraseOld is for a migration: the old hardware is erased first.
 	EraseOld bool `json:"erase_old,omitempty"`
-	// Disks is for a migration: db/record's DisksNew or DisksMoved; "" is new.
+	// Disks is for a migration: db/record's DisksNew, DisksMoved or DisksSame; "" is new.
 	Disks string `json:"disks,omitempty"`
 }

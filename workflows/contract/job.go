@@ -29,12 +29,17 @@ const (
 	KindAllocationRelease   JobKind = "allocation_release"
 	// KindAllocationKeys brings the keys of an active allocation to its node.
 	KindAllocationKeys JobKind = "allocation_keys"
+	// KindMachineRun carries out the steps of a run on a machine.
+	KindMachineRun JobKind = "machine_run"
+	// KindInstanceCreate makes an instance at a cloud provider, KindInstanceTerminate deletes it.
+	KindInstanceCreate    JobKind = "instance_create"
+	KindInstanceTerminate JobKind = "instance_terminate"
 )
 
 // JobKinds lists every kind of job that a workflow runs.
 var JobKinds = []JobKind{
 	KindOnboarding, KindBMCRotation, KindDecommission, KindNodeOperation, KindAgentReissue, KindAgentUpdate, KindAllocationProvision, KindAllocationRelease,
-	KindAllocationKeys,
+	KindAllocationKeys, KindMachineRun, KindInstanceCreate, KindInstanceTerminate,
 }
 
 // SignalNodeFree tells the job of a request that waits that a node became free.
@@ -57,6 +62,10 @@ const (
 	AllocationProvisionWorkflow = "AllocationProvision"
 	AllocationReleaseWorkflow   = "AllocationRelease"
 	AllocationKeysWorkflow      = "AllocationKeys"
+	MachineRunWorkflow          = "MachineRun"
+	// The workflows of an instance.
+	InstanceCreateWorkflow    = "InstanceCreate"
+	InstanceTerminateWorkflow = "InstanceTerminate"
 	// PlanWorkflow observes what an onboarding would do; it changes nothing.
 	PlanWorkflow = "OnboardingPlan"
 	// SweepWorkflow looks for what is stuck; a Schedule starts it.
@@ -68,6 +77,8 @@ const (
 	BillWorkflow = "Bill"
 	// PaymentsWorkflow compares payments with the payment provider; a Schedule starts it.
 	PaymentsWorkflow = "Payments"
+	// InstancesWorkflow compares instances with their providers; a Schedule starts it.
+	InstancesWorkflow = "Instances"
 )
 
 // WorkflowType maps a job kind to the workflow that runs it.
@@ -91,6 +102,12 @@ func WorkflowType(k JobKind) (string, bool) {
 		return AllocationReleaseWorkflow, true
 	case KindAllocationKeys:
 		return AllocationKeysWorkflow, true
+	case KindMachineRun:
+		return MachineRunWorkflow, true
+	case KindInstanceCreate:
+		return InstanceCreateWorkflow, true
+	case KindInstanceTerminate:
+		return InstanceTerminateWorkflow, true
 	}
 	return "", false
 }
@@ -222,6 +239,8 @@ type Projection struct {
 	Checkpoint    []byte               `json:"checkpoint,omitempty"` // JSON of the job's own state
 	Node          *NodeMove            `json:"node,omitempty"`
 	Allocation    *AllocationMove      `json:"allocation,omitempty"`
+	Run           *RunProgress         `json:"run,omitempty"`
+	Instance      *InstanceProgress    `json:"instance,omitempty"`
 	Actions       []ActionEntry        `json:"actions,omitempty"`
 	By            string               `json:"by,omitempty"` // the operator whose action caused this step
 	// At is the workflow's time of this step; ActionType and Metadata go into the

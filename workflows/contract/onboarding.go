@@ -65,10 +65,14 @@ type BMCFacts struct {
 	Vendor       string   `json:"vendor,omitempty"`
 	Model        string   `json:"model,omitempty"`
 	Serial       string   `json:"serial,omitempty"`
+	SerialSource string   `json:"serial_source,omitempty"` // system, chassis or FRU that names it
 	UUID         string   `json:"uuid,omitempty"`
 	MACs         []string `json:"macs,omitempty"`
 	Power        string   `json:"power,omitempty"`
 	RedfishSysID string   `json:"redfish_system_id,omitempty"`
+	// Health is the worst of every part: OK, Warning, or Unknown where a part could not be read.
+	Health         string   `json:"health,omitempty"`
+	HealthProblems []string `json:"health_problems,omitempty"`
 }
 
 // MachineFacts is what MAAS said of a machine.

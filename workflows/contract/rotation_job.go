@@ -10,7 +10,8 @@ type BMCRotationInput struct {
 	Reason   string `json:"reason,omitempty"`
 }
 
-// Stages lists the names of a kind's stages in order; nil for an unknown kind.
+// Stages lists the names of a kind's stages in order; nil for an unknown kind, and for runs, whose
+// stages are the steps of their plans.
 func Stages(k JobKind) []string {
 	switch k {
 	case KindOnboarding:
@@ -29,6 +30,11 @@ func Stages(k JobKind) []string {
 		return lifecycle.AllocationReleaseStages()
 	case KindAllocationKeys:
 		return lifecycle.AllocationKeysStages()
+	case KindMachineRun:
+	case KindInstanceCreate:
+		return lifecycle.InstanceCreateStages()
+	case KindInstanceTerminate:
+		return lifecycle.InstanceTerminateStages()
 	}
 	return nil
 }

@@ -18,7 +18,8 @@ func (t *TaskTries) Failed(class lifecycle.FailureClass) {
 		t.UncertainCount++
 	}
 	switch class { //nolint:exhaustive // the others are no word of an agent
-	case lifecycle.FailNodeTask, lifecycle.FailScrubUnverified, lifecycle.FailNodeUnhealthy, lifecycle.FailDriveUnexpected, lifecycle.FailDriveMissing:
+	case lifecycle.FailNodeTask, lifecycle.FailScrubUnverified, lifecycle.FailNodeUnhealthy, lifecycle.FailDriveUnexpected, lifecycle.FailDriveMissing,
+		lifecycle.FailOtherMachine:
 		t.Round++
 	}
 }

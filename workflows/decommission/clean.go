@@ -145,8 +145,11 @@ var health = []string{"fresh_boot", "hardware", "gpu_state", "gpu_fabric", "gpu_
 // classifyValidationFailure tells a node that is not clean from one that is not sound: the evidence
 // names the steps.
 func (s *State) classifyValidationFailure(ctx workflow.Context, err error) error {
-	if stage.ClassOf(err) == lifecycle.FailDriveUnexpected {
+	switch stage.ClassOf(err) { //nolint:exhaustive // the others say nothing of what has to be erased again
+	case lifecycle.FailDriveUnexpected:
 		s.ScrubRequired = true // a drive that is accepted since has to be erased before it can be looked at
+	case lifecycle.FailOtherMachine:
+		s.ScrubRequired = true // the node's disks were elsewhere since they were erased
 	}
 	if stage.ClassOf(err) != lifecycle.FailNodeUnhealthy {
 		return err

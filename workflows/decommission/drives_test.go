@@ -42,6 +42,42 @@ func TestUnexpectedDrive_ParksUntilAccepted(t *testing.T) {
 	}
 }
 
+// An agent that answers from another machine has its node quarantined, not left draining. A retry asks
+// again, once the disks are back; what was erased before the validation is erased once more.
+func TestOtherMachine_QuarantinesUntilDecided(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		mode   lifecycle.DecommissionMode
+		kind   lifecycle.TaskKind
+		action lifecycle.Action
+		status lifecycle.JobStatus
+		node   lifecycle.NodeStatus
+		scrubs int
+	}{
+		{lifecycle.ModeSoftReset, lifecycle.TaskKindScrub, lifecycle.ActionRetryStage, lifecycle.JobCompleted, lifecycle.NodeOffline, 3},
+		{lifecycle.ModeSoftReset, lifecycle.TaskKindScrub, lifecycle.ActionCancel, lifecycle.JobCancelled, lifecycle.NodeQuarantined, 1},
+		{lifecycle.ModeSoftReset, lifecycle.TaskKindValidate, lifecycle.ActionRetryStage, lifecycle.JobCompleted, lifecycle.NodeOffline, 4},
+		{lifecycle.ModeSoftReset, lifecycle.TaskKindValidate, lifecycle.ActionCancel, lifecycle.JobCancelled, lifecycle.NodeQuarantined, 2},
+		{lifecycle.ModeDeprovision, lifecycle.TaskKindScrub, lifecycle.ActionRetryStage, lifecycle.JobCompleted, lifecycle.NodeRetired, 2},
+	} {
+		t.Run(string(c.mode)+" "+string(c.kind)+" "+string(c.action), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, c.mode)
+			b.site.fail[string(c.kind)] = []error{stagetest.Failure(lifecycle.FailOtherMachine)}
+			p := b.parkedAt(time.Hour)
+			b.at(2*time.Hour, c.action)
+			require.Equal(t, c.status, b.run())
+			require.Equal(t, lifecycle.JobFailedManual, p.Status)
+			require.Equal(t, lifecycle.FailOtherMachine, p.Failure.Class)
+			require.Equal(t, c.node, b.site.facts.Status)
+			require.Len(t, b.site.scrubs, c.scrubs)
+			if c.mode != lifecycle.ModeDeprovision {
+				require.Equal(t, lifecycle.NodeQuarantined, p.node)
+			}
+		})
+	}
+}
+
 // A drive that shows up only when the node is looked at is erased before it is looked at again. One
 // that is missing fails with a certificate that says so.
 func TestDrivesDiffer_AtTheValidation(t *testing.T) {

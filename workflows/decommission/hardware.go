@@ -76,8 +76,8 @@ func bootHardware(ctx workflow.Context, s *State) error {
 	if err != nil {
 		return err
 	}
-	if !f.Done && f.BootID == s.Hardware.BootID && s.Node.BMCID != "" {
-		if err := s.restartMachine(ctx, at); err != nil {
+	if !f.Done && f.BootID == s.Hardware.BootID {
+		if err := s.startHardware(ctx, at); err != nil {
 			return err
 		}
 	}
@@ -90,6 +90,18 @@ func bootHardware(ctx workflow.Context, s *State) error {
 		return err
 	}
 	return s.readNode(ctx, at)
+}
+
+// startHardware starts the machine that the node is on. Without a BMC somebody does: whoever puts new
+// hardware in place, and for a node that keeps its own an operator, who is asked.
+func (s *State) startHardware(ctx workflow.Context, at string) error {
+	switch {
+	case s.Node.BMCID != "":
+		return s.restartMachine(ctx, at)
+	case s.Request.Disks == diskSame:
+		return s.askForRestart(ctx, at)
+	}
+	return nil
 }
 
 // sameMachine refuses a machine that is another than the one that was named.

@@ -55,6 +55,35 @@ func TestMigration_WithoutBMC(t *testing.T) {
 	require.Equal(t, 1, b.count("hardware"))
 }
 
+// TestMigration_SameDisks erases the node's own hardware, proves it clean and installs it again.
+func TestMigration_SameDisks(t *testing.T) {
+	t.Parallel()
+	b := migration(t, func(in *contract.DecommissionInput) { in.EraseOld, in.Disks = true, "same" })
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, "config node.drain arm:erase bmc:on system:erase gpu.scrub bmc:on system:erase node.validate certify bmc:off hardware arm:install bmc:on system:install", b.calls())
+	require.Equal(t, []lifecycle.NodeStatus{lifecycle.NodeActive}, b.site.states)
+}
+
+// TestMigration_SameDisksWithoutBMC asks for each restart, that into the installer too.
+func TestMigration_SameDisksWithoutBMC(t *testing.T) {
+	t.Parallel()
+	b := migration(t, func(in *contract.DecommissionInput) { in.EraseOld, in.Disks = true, "same" })
+	b.site.facts.BMCID = ""
+	var parked []*parkedJob
+	for i := range 3 {
+		at := time.Duration(i) * 3 * time.Hour
+		parked = append(parked, b.parkedAt(at+time.Hour))
+		b.byHand(at + 2*time.Hour)
+		b.at(at+3*time.Hour-time.Minute, lifecycle.ActionRetryStage)
+	}
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	for i, stage := range []string{lifecycle.StageBootEraser, lifecycle.StageValidateClean, lifecycle.StageBootHardware} {
+		require.Equal(t, stage, parked[i].Failure.Stage)
+		require.Equal(t, lifecycle.FailPowerNotConfirmed, parked[i].Failure.Class)
+	}
+	require.Equal(t, lifecycle.NodeActive, b.site.facts.Status)
+}
+
 // TestMigration_UnreachableMachine: no agent and no BMC are what many migrations
 // begin with.
 func TestMigration_UnreachableMachine(t *testing.T) {

@@ -161,19 +161,28 @@ const handPatience = 20 * time.Minute
 // requestManualRestart parks the job so that an operator restarts the machine. A retry waits for
 // the machine, since booting takes a while.
 func (s *State) requestManualRestart(ctx workflow.Context, at string, in *nodestateact.SystemIn) error {
-	if !s.RestartRequested[at] || stage.Attempt(ctx) > 1 {
-		if s.RestartRequested == nil {
-			s.RestartRequested = map[string]bool{}
-		}
-		s.RestartRequested[at] = true
-		return stage.Fail(lifecycle.FailPowerNotConfirmed,
-			"the machine must boot %s from the network, and Slipway knows no BMC of it; restart it by hand, then retry the stage", s.Netboot.Workflow)
+	if err := s.askForRestart(ctx, at); err != nil {
+		return err
 	}
 	if last := workflow.Now(ctx).Add(handPatience); in.Until.After(last) {
 		in.Until = last
 	}
 	in.Class = lifecycle.FailPowerNotConfirmed
 	return nil
+}
+
+// askForRestart fails the stage with what an operator has to do, and returns nil once the operator has
+// retried it.
+func (s *State) askForRestart(ctx workflow.Context, at string) error {
+	if s.RestartRequested[at] && stage.Attempt(ctx) == 1 {
+		return nil
+	}
+	if s.RestartRequested == nil {
+		s.RestartRequested = map[string]bool{}
+	}
+	s.RestartRequested[at] = true
+	return stage.Fail(lifecycle.FailPowerNotConfirmed,
+		"the machine must boot %s from the network, and Slipway knows no BMC of it; restart it by hand, then retry the stage", s.Netboot.Workflow)
 }
 
 func observeEraser(ctx workflow.Context, s *State) (stage.Observation, error) {

@@ -80,6 +80,9 @@ func (p *predictor) replaceHardware() contract.PlanRow {
 	if len(h.MACs) == 0 {
 		return contract.PlanRow{Planned: contract.PlannedWait, NeedsHuman: true, Why: "no hardware is planned: the job waits until an operator names it"}
 	}
+	if p.State.Request.Disks == diskSame {
+		return plan.Runs("keep the node on its hardware "+strings.Join(h.MACs, ", "), "shut the agent of the erased disks out")
+	}
 	row := plan.Runs("put the node on the hardware " + strings.Join(h.MACs, ", "))
 	if h.Serial != "" {
 		row.Steps[0] += ", serial number " + h.Serial
@@ -106,6 +109,9 @@ func (p *predictor) bootHardware() contract.PlanRow {
 	return row
 }
 
-// diskMoved is contract.DecommissionInput.Disks of a migration that keeps the
-// disks.
-const diskMoved = "moved"
+// diskMoved and diskSame are contract.DecommissionInput.Disks of a migration that keeps the disks, and
+// of one that keeps the hardware and erases it.
+const (
+	diskMoved = "moved"
+	diskSame  = "same"
+)

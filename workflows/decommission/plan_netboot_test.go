@@ -80,6 +80,10 @@ func TestPlan_Migration(t *testing.T) {
 	require.Equal(t, "put the node on the hardware 02:00:00:00:00:03", stagetest.Row(t, named, lifecycle.StageReplaceHardware).Steps[0])
 	require.Equal(t, "The job would run to its end.", named.Summary)
 
+	l.disks = "same"
+	kept := stagetest.Row(t, plan(t, l, lifecycle.ModeMigrate, nil), lifecycle.StageReplaceHardware)
+	require.Equal(t, []string{"keep the node on its hardware 02:00:00:00:00:03", "shut the agent of the erased disks out"}, kept.Steps)
+
 	l = onTheNetwork(lifecycle.NodeActive)
 	l.known.PXE.InstallFails = &contract.Failure{Class: lifecycle.FailConfiguration, Message: "it brings no agent"}
 	require.Equal(t, contract.PlannedFail, stagetest.Row(t, plan(t, l, lifecycle.ModeMigrate, nil), lifecycle.StageBootHardware).Planned)

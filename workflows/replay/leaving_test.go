@@ -132,8 +132,7 @@ func leave(t *testing.T, s leaving) *play {
 		j = p.state(t)
 		t.Fatalf("the job is %s at %s: %s: %s", j.Status, j.Stage, j.FailureClass, j.Message)
 	}
-	var res contract.JobResult
-	if err := p.run.Get(t.Context(), &res); err != nil {
+	if err := p.ends(t); err != nil {
 		require.True(t, temporal.IsCanceledError(err), "the workflow ended: %v", err)
 	}
 	require.Equal(t, s.ends, p.state(t).Status, p.state(t).Message)
@@ -195,7 +194,7 @@ func (p *play) leaves(t *testing.T, n db.Node, mode lifecycle.DecommissionMode) 
 func (p *play) retire(t *testing.T, n db.Node) {
 	t.Helper()
 	p.leaves(t, n, lifecycle.ModeRetire)
-	require.NoError(t, p.run.Get(t.Context(), nil))
+	require.NoError(t, p.ends(t))
 	require.Equal(t, lifecycle.JobCompleted, p.state(t).Status)
 }
 

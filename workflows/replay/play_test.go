@@ -3,8 +3,11 @@ package replay_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -46,12 +49,34 @@ func perform(t *testing.T, s scenario) *play {
 	if s.drive != nil {
 		s.drive(t, p)
 	}
-	var res contract.JobResult
-	if err := p.run.Get(t.Context(), &res); err != nil {
+	if err := p.ends(t); err != nil {
 		require.True(t, temporal.IsCanceledError(err), "the workflow ended: %v", err)
 	}
 	require.Equal(t, s.ends, p.state(t).Status)
 	return p
+}
+
+// ends waits until the workflow has ended, and returns its error. Where it does not end in time the test
+// fails with what it waits for: an activity that the rig does not register is repeated without end.
+func (p *play) ends(t *testing.T) error {
+	t.Helper()
+	limited, cancel := context.WithTimeout(t.Context(), runenv.Patience(2*patience))
+	defer cancel()
+	err := p.run.Get(limited, nil)
+	if limited.Err() == nil || t.Context().Err() != nil {
+		return err
+	}
+	now, err := p.rig.Temporal.DescribeWorkflowExecution(t.Context(), p.run.GetID(), p.run.GetRunID())
+	require.NoError(t, err)
+	waits := []string{"it has taken " + strconv.FormatInt(now.WorkflowExecutionInfo.HistoryLength, 10) + " events"}
+	for _, a := range now.PendingActivities {
+		waits = append(waits, fmt.Sprintf("activity %s, attempt %d: %s", a.ActivityType.Name, a.Attempt, a.LastFailure.GetMessage()))
+	}
+	if task := now.PendingWorkflowTask; task != nil {
+		waits = append(waits, fmt.Sprintf("a task of the workflow, attempt %d", task.Attempt))
+	}
+	require.FailNow(t, "the workflow did not end", strings.Join(waits, "\n"))
+	return nil
 }
 
 func (p *play) state(t *testing.T) db.Job {

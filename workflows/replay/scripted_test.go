@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -65,7 +66,7 @@ type scriptedJob struct {
 }
 
 func scriptedJobs() []scriptedJob {
-	allocations := allocationJobs()
+	allocations := slices.Concat(allocationJobs(), machineJobs(), instanceJobs())
 	rotated := contract.RotationFacts{BMCID: "bmc_1", CurrentRef: "bmc/old", CandidateRef: "bmc/new", FromRef: "bmc/old", Slot: contract.SlotCandidate, Applied: true, Verified: true}
 	return append(allocations, []scriptedJob{
 		{
@@ -140,7 +141,7 @@ func TestScriptedJobsDoWhatTheyDid(t *testing.T) {
 				p.parks(t, lifecycle.FailStateDisagreement)
 				p.update(t, action)
 			}
-			require.NoError(t, p.run.Get(t.Context(), nil))
+			require.NoError(t, p.ends(t))
 			require.Equal(t, status, p.state(t).Status)
 			name, _ := contract.WorkflowType(e.kind)
 			require.Equal(t, e.asks[e.i], count(p.keep(t, name, names[e.i])), "if the change is meant, correct the table above")
@@ -201,6 +202,8 @@ func passes() []pass {
 		{workflow: contract.PaymentsWorkflow, name: "off", input: none, answers: answers{"PlanPaymentPass": payments.Plan{Off: true}}, asks: counts{Activities: 1}},
 		{workflow: contract.PaymentsWorkflow, name: "part_failed", input: none, answers: answers{"PlanPaymentPass": payments.Plan{}}, refuse: "ProcessPaymentEvents",
 			asks: counts{Activities: 4}},
+		{workflow: contract.InstancesWorkflow, name: "completed", input: none, answers: answers{}, asks: counts{Activities: 3}},
+		{workflow: contract.InstancesWorkflow, name: "part_failed", input: none, answers: answers{}, refuse: "CompareInstances", asks: counts{Activities: 3}},
 		{workflow: contract.ReconcileWorkflow, name: "completed", input: site, answers: answers{"BeginPass": begun}, asks: counts{Activities: 8, Upserts: 1}},
 		{workflow: contract.ReconcileWorkflow, name: "gone", input: site, answers: answers{"BeginPass": drift.Pass{SiteID: "site_1", Gone: true}},
 			asks: counts{Activities: 1}},
@@ -275,7 +278,7 @@ func TestPassesDoWhatTheyDid(t *testing.T) {
 				}, runenv.Patience(patience), 50*time.Millisecond, "another run goes on")
 				require.NoError(t, p.rig.Temporal.TerminateWorkflow(t.Context(), p.run.GetID(), "", "the scenario is over"))
 			} else {
-				require.NoError(t, p.run.Get(t.Context(), nil))
+				require.NoError(t, p.ends(t))
 			}
 			p.run = p.rig.Temporal.GetWorkflow(t.Context(), p.run.GetID(), first)
 			require.Equal(t, s.asks, count(p.keep(t, s.workflow, s.name)), "if the change is meant, correct the table above")

@@ -46,6 +46,7 @@ func (r *runner[S]) runStage(i int) outcome {
 	row.State, row.FinishedAt, row.Message, row.FailureClass, r.interruptedStage = lifecycle.StageRunning, nil, "", "", ""
 	r.deadline = &at
 	failed := map[lifecycle.FailureClass]int{} // one trouble must not use up the tries of another
+	spent := 0                                 // retries of the stage's own
 	for tried := 1; ; tried++ {
 		row.Attempts++
 		if err := r.project(r.ctx, nil); err != nil {
@@ -68,7 +69,12 @@ func (r *runner[S]) runStage(i int) outcome {
 		row.Message, row.FailureClass = out.failure.Message, class
 		failed[class]++
 		backoff := min(firstBackoff<<min(failed[class]-1, 5), maxBackoff)
-		if failed[class] >= r.attempts(class) || workflow.Now(r.ctx).Add(backoff).After(at) {
+		again := failed[class] < r.attempts(class)
+		if st.Retries != nil && lifecycle.IsStepFailure(class) {
+			again = spent < *st.Retries && !lifecycle.Failure(class).Manual
+			spent++
+		}
+		if !again || workflow.Now(r.ctx).Add(backoff).After(at) {
 			row.State, row.FinishedAt = lifecycle.StageFailed, r.now()
 			return out
 		}
@@ -102,6 +108,7 @@ func (r *runner[S]) leaveStage(row *lifecycle.StageRow, out outcome) outcome {
 // can be interrupted by an action. It returns a note for the stage row.
 func (r *runner[S]) attempt(st Stage[S], at time.Time, tried int) (string, error) {
 	sctx := workflow.WithValue(workflow.WithValue(r.ctx, deadlineKey, at), attemptKey, tried)
+	sctx = workflow.WithValue(sctx, saveKey, func() error { return r.project(r.ctx, nil) })
 	sctx, cancel := workflow.WithCancel(sctx)
 	timedOut, over := false, false
 	workflow.Go(sctx, func(c workflow.Context) {
@@ -137,6 +144,18 @@ func (r *runner[S]) attempt(st Stage[S], at time.Time, tried int) (string, error
 		return "", Fail(class, "%s did not end within %s", st.Name, r.stageDeadline(st))
 	}
 	return "", err
+}
+
+const saveKey ctxKey = "slipway-job-save"
+
+// Save stores the state of the job before a stage does what a workflow that is lost in it must not begin
+// again.
+func Save(ctx workflow.Context) error {
+	save, ok := ctx.Value(saveKey).(func() error)
+	if !ok {
+		return errors.New("the state of a job is saved by a stage that runs")
+	}
+	return save()
 }
 
 func (r *runner[S]) observeOrRun(ctx workflow.Context, st Stage[S]) (string, error) {

@@ -41,6 +41,9 @@ func (r *runner[S]) compensateFor(p purpose, req *request) error {
 		if row := r.rows[i]; row.Attempts == 0 || row.State == lifecycle.StageCompensated || r.def.Stages[i].Undo == nil {
 			continue
 		}
+		if has := r.def.Stages[i].HasUndo; has != nil && !has(r.state, r.rows[i]) {
+			continue
+		}
 		if f := r.undo(r.def.Stages[i]); f != nil {
 			return r.parkCompensation(i, *f)
 		}

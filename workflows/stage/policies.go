@@ -91,6 +91,11 @@ func Within(ctx workflow.Context, d, margin time.Duration) time.Time {
 	return until
 }
 
+// Limit returns a context whose activities end within d, where the deadline of the stage is not earlier.
+func Limit(ctx workflow.Context, d time.Duration) workflow.Context {
+	return workflow.WithValue(ctx, deadlineKey, Within(ctx, d, 0))
+}
+
 // PastDeadline reports that the current stage's deadline has come: what was
 // awaited is being cancelled, and the stage may end in its own way.
 func PastDeadline(ctx workflow.Context) bool {

@@ -58,6 +58,12 @@ func (r *runner[S]) projectLocked(c workflow.Context, move *contract.NodeMove) e
 			p.Allocation.Attempts = p.Attempt
 		}
 	}
+	if r.def.Run != nil {
+		p.Run = r.def.Run(r.state)
+	}
+	if r.def.Instance != nil {
+		p.Instance = r.def.Instance(r.state)
+	}
 	res, err := r.write(c, &p)
 	if err != nil {
 		r.entries = append(entries, r.entries...) // for the next projection

@@ -28,6 +28,9 @@ type Job[S any] struct {
 	// requests do not all run the same; nil runs all. It depends on nothing but
 	// what Init read.
 	Choose func(s *S) []string
+	// Build returns the stages of this request, for a kind whose stages are data of the request. It is
+	// instead of Stages and depends on nothing but what Init read.
+	Build func(s *S) ([]Stage[S], error)
 	// Deadline is how long a stage may take, its default given.
 	Deadline func(s *S, stage string, dflt time.Duration) time.Duration
 	// Observed is the outside state as last seen.
@@ -49,6 +52,10 @@ type Job[S any] struct {
 	// Allocation is what happens to the job's allocation with the projection that moves the job to
 	// another status; nil changes nothing.
 	Allocation func(s *S, to lifecycle.JobStatus, f *contract.Failure) *contract.AllocationMove
+	// Run is what the projections of a run say besides its job; nil for every other kind.
+	Run func(s *S) *contract.RunProgress
+	// Instance is what the projections of a job of an instance say of it; nil for every other kind.
+	Instance func(s *S) *contract.InstanceProgress
 	// Attempts is how often a stage is tried for a failure class, the default given.
 	Attempts func(s *S, class lifecycle.FailureClass, dflt int) int
 	// GivesUp reports a failure at which the job does not park: it is compensated and ends as a
@@ -59,8 +66,15 @@ type Job[S any] struct {
 	Refuses func(ctx workflow.Context, s *S, a lifecycle.Action) string
 }
 
-// Chosen returns the stages of a job in their order: those that Choose names, or all.
+// Chosen returns the stages of a job in their order: those that Build makes or Choose names, or all.
 func (j Job[S]) Chosen(s *S) ([]Stage[S], error) {
+	if j.Build != nil {
+		built, err := j.Build(s)
+		if err == nil && len(built) == 0 {
+			err = errors.New("the job has no stages")
+		}
+		return built, err
+	}
 	if j.Choose == nil {
 		return j.Stages, nil
 	}
@@ -123,11 +137,17 @@ type Stage[S any] struct {
 	// Adoptable lists the observed states that adopt_observed_state may
 	// accept at this stage without accept_risk.
 	Adoptable []string
+	// Retries is how often the stage is repeated after a failure of its own that may be repeated, however
+	// the failures are classed; nil leaves that to the classes.
+	Retries *int
 	// Undo compensates; nil means there is nothing to undo.
 	Undo func(ctx workflow.Context, s *S) error
 	// VerifyUndo proves the Undo: it reads the outside again and names what of this
 	// stage's doing is still there; "" is clean. It changes nothing.
 	VerifyUndo func(ctx workflow.Context, s *S) (string, error)
+	// HasUndo reports whether there is something to undo; nil means always. Otherwise the stage stays as
+	// it ended.
+	HasUndo func(s *S, row lifecycle.StageRow) bool
 }
 
 // Observation is what a stage found without changing anything.

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	"github.com/slipway-cloud/slipway/intent/allocation"
+	"github.com/slipway-cloud/slipway/intent/instance"
 	"github.com/slipway-cloud/slipway/intent/tenancy"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -184,13 +185,25 @@ func (s *server) endVersion(ctx context.Context, m op.Match) (int64, error) {
 func (s *server) close(ctx context.Context, id string, version int64, a db.Actor) (*op.Versioned[Project], error) {
 	var row tenancydb.Project
 	err := s.api.Store().Tx(ctx, func(tx *db.Tx) (err error) {
-		row, err = tenancy.CloseProject(ctx, tx, id, version, allocation.EndProject(a), a)
+		row, err = tenancy.CloseProject(ctx, tx, id, version, endProject(a), a)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return op.WithVersion(row.Version, projectView(row)), nil
+}
+
+// endProject returns what ends everything that runs in a project.
+func endProject(a db.Actor) tenancy.End {
+	return func(ctx context.Context, tx *db.Tx, id string) (int, error) {
+		allocations, err := allocation.EndProject(a)(ctx, tx, id)
+		if err != nil {
+			return allocations, err
+		}
+		instances, err := instance.EndProject(a)(ctx, tx, id)
+		return allocations + instances, err
+	}
 }
 
 // AuditEntry is one row of a project's audit log.

@@ -42,14 +42,14 @@ func (w *world) projectRoutes() [][2]string {
 func missing() map[string]string {
 	const tail = "_00000000-0000-7000-8000-000000000000"
 	return map[string]string{"id": "prj" + tail, "member_id": "mem" + tail, "key_id": "key" + tail, "token_id": "tok" + tail, "invitation_id": "inv" + tail, "group": "no-such-group",
-		"webhook_id": "whk" + tail, "event_id": "evt" + tail, "allocation_id": "alc" + tail, "payment_id": "pay" + tail}
+		"webhook_id": "whk" + tail, "event_id": "evt" + tail, "allocation_id": "alc" + tail, "payment_id": "pay" + tail, "instance_id": "inst" + tail}
 }
 
 func requestBody(method, path string) any {
 	if method == http.MethodGet || method == http.MethodDelete {
 		return nil
 	}
-	if strings.Contains(path, "/webhooks/") || strings.Contains(path, "/allocations/") {
+	if strings.Contains(path, "/webhooks/") || strings.Contains(path, "/allocations/") || strings.Contains(path, "/instances/") {
 		return map[string]any{}
 	}
 	return map[string]any{"role": "viewer"}
@@ -71,6 +71,7 @@ func TestTwoTenants(t *testing.T) {
 	w := newWorld(t)
 	alpha, beta := w.newTenant("alpha"), w.newTenant("beta")
 	w.addAllocation(alpha)
+	w.addInstance(alpha)
 	routes := w.projectRoutes()
 	require.Greater(t, len(routes), 25)
 	for who, bearer := range map[string]string{"an owner": beta.owner, "a token": beta.token, "nobody": w.signIn("nobody"), "a group": w.signIn("g", map[string]any{"groups": []string{"beta-group"}})} {
@@ -94,7 +95,7 @@ func TestTwoTenants(t *testing.T) {
 		require.Equal(t, withoutIDs(unknown.raw, none), withoutIDs(got.raw, mixed), "%s %s", r[0], r[1])
 	}
 	w.do(alpha.owner, "GET", "/projects/"+alpha.project+"/export", nil).want(http.StatusOK) // nothing of it was changed
-	for name, path := range map[string]string{"member_id": "members", "key_id": "ssh-keys", "token_id": "tokens", "invitation_id": "invitations"} {
+	for name, path := range map[string]string{"member_id": "members", "key_id": "ssh-keys", "token_id": "tokens", "invitation_id": "invitations", "instance_id": "instances"} {
 		w.do(alpha.owner, "GET", "/projects/"+alpha.project+"/"+path+"/"+alpha.ids[name], nil).want(http.StatusOK)
 	}
 }
@@ -107,6 +108,8 @@ func TestTwoTenants_ListsHoldNothingOfOthers(t *testing.T) {
 	alpha, beta := w.newTenant("alpha"), w.newTenant("beta")
 	w.addAllocation(alpha)
 	w.addAllocation(beta)
+	w.addInstance(alpha)
+	w.addInstance(beta)
 	w.relay()
 	read, seen := 0, ""
 	for route, role := range w.api.Routes() {
@@ -130,7 +133,7 @@ func TestTwoTenants_ListsHoldNothingOfOthers(t *testing.T) {
 		}
 	}
 	require.Greater(t, read, 20)
-	for _, own := range []string{"beta-project", "beta-key", "beta-token", "beta-owner", "beta-guest", "beta-group", "beta asked", "beta-allocation"} {
+	for _, own := range []string{"beta-project", "beta-key", "beta-token", "beta-owner", "beta-guest", "beta-group", "beta asked", "beta-allocation", "beta-instance"} {
 		require.Contains(t, seen, own, "the walk reads what there is")
 	}
 	require.NotContains(t, seen, beta.token)

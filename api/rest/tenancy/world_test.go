@@ -25,6 +25,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/rest/tenancy"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/intent/instance"
 	"github.com/slipway-cloud/slipway/internal/paymentsync"
 	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -68,9 +69,10 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = sealed.Close() })
 	w.api, err = httpapi.New(httpapi.Config{
-		Payments: w.pay,
-		API:      op.Config{Store: w.store, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Auth: op.AuthConfig{Issuer: provider.URL, Audience: "slipway"}, StreamRecheck: 200 * time.Millisecond},
-		REST:     rest.Config{Temporal: w.engine, Plans: w.engine, Secrets: sealed},
+		Payments: w.pay, InstanceLimit: 2,
+		Instances: []instance.Offer{{Provider: "mock", Zones: []string{"mock-1"}, Image: "simulated"}},
+		API:       op.Config{Store: w.store, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Auth: op.AuthConfig{Issuer: provider.URL, Audience: "slipway"}, StreamRecheck: 200 * time.Millisecond},
+		REST:      rest.Config{Temporal: w.engine, Plans: w.engine, Secrets: sealed},
 		Events: tenancy.EventsConfig{Secrets: sealed, NewSecret: webhook.NewSecret, Rule: func(context.Context) (spec.AddressRule, error) {
 			if do := w.asking.Swap(nil); do != nil {
 				(*do)()
@@ -195,6 +197,17 @@ func (w *world) newTenant(name string) tenant {
 	v.ids["payment_id"] = w.checkout(v, 1000).want(http.StatusCreated).field("id")
 	v.ids["event_id"] = w.do(v.owner, "POST", base+"/webhooks/"+v.ids["webhook_id"]+"/test", nil).want(http.StatusOK).field("event_id")
 	return v
+}
+
+// instanceBody asks for an instance.
+func instanceBody(name string) map[string]any {
+	return map[string]any{"name": name, "provider": "mock", "zone": "mock-1", "type": "MOCK-GPU", "model": "acme/" + name}
+}
+
+// addInstance makes an instance for a tenant.
+func (w *world) addInstance(v tenant) {
+	w.t.Helper()
+	v.ids["instance_id"] = w.do(v.owner, "POST", "/projects/"+v.project+"/instances", instanceBody(v.name+"-instance")).want(http.StatusAccepted).field("id")
 }
 
 // accept accepts the one invitation that a user has, and returns the member.

@@ -16,7 +16,7 @@ import (
 const actOnFinding = `-- name: ActOnFinding :one
 UPDATE drift_findings SET action = $1, acted_at = now(), acted_by = $2, acted_reason = $3, acted_key = key,
     status = $4, closed_at = CASE WHEN $5::boolean THEN now() END, outcome = $6, version = version + 1
-WHERE id = $7 AND status = $8 RETURNING id, site_id, detector, scope, subject, node_id, bmc_id, system_id, severity, status, key, message, evidence, first_seen_at, last_seen_at, seen_count, changed_at, streak, action, acted_at, acted_by, acted_reason, acted_key, closed_at, outcome, version
+WHERE id = $7 AND status = $8 RETURNING id, site_id, detector, scope, subject, node_id, bmc_id, system_id, severity, status, key, message, evidence, first_seen_at, last_seen_at, seen_count, changed_at, streak, action, acted_at, acted_by, acted_reason, acted_key, closed_at, outcome, version, site_ref
 `
 
 type ActOnFindingParams struct {
@@ -69,13 +69,14 @@ func (q *Queries) ActOnFinding(ctx context.Context, arg ActOnFindingParams) (Fin
 		&i.ClosedAt,
 		&i.Outcome,
 		&i.Version,
+		&i.SiteRef,
 	)
 	return i, err
 }
 
 const bMCsDue = `-- name: BMCsDue :many
 SELECT b.id, b.node_id, b.address, b.protocol, b.credential_ref, b.pin_sha256, b.pin_pending, b.vendor, b.system_id, b.auth_blocked_at, b.auth_blocked_reason, b.version, b.created_at, b.updated_at, b.login_by, b.login_until, b.login_try_at, b.wrong_logins, b.open_logins, b.lockout_threshold, b.lockout_window_s, b.candidate_ref, b.rotation_state, b.previous_ref, b.rotated_at, b.ipmi_cipher_suite FROM bmcs b JOIN nodes n ON n.id = b.node_id LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
-WHERE n.site_id = $1 AND n.status IN ('active', 'offline', 'quarantined', 'retired')
+WHERE n.site_id = $1 AND n.status IN ('active', 'offline', 'quarantined', 'retired') AND NOT (n.lifecycle = 'pxe' AND n.status = 'retired')
     AND (o.bmc_id IS NULL OR o.address <> b.address OR o.probed_at <= $2::timestamptz)
 ORDER BY o.probed_at NULLS FIRST, b.id LIMIT $3
 `
@@ -134,27 +135,74 @@ func (q *Queries) BMCsDue(ctx context.Context, arg BMCsDueParams) ([]BMC, error)
 	return items, nil
 }
 
-const bMCsOfUnknownPower = `-- name: BMCsOfUnknownPower :many
+const bMCsOfOldHealth = `-- name: BMCsOfOldHealth :many
 SELECT b.id FROM nodes n
-JOIN drift_machines m ON m.site_id = n.site_id AND m.system_id = n.maas_system_id
 JOIN bmcs b ON b.node_id = n.id AND b.auth_blocked_at IS NULL
 LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
-WHERE n.site_id = $1 AND n.status IN ('active', 'offline') AND m.facts ->> 'power' <> 'on'
-    AND (o.power_at IS NULL OR o.power_at <= $2::timestamptz)
+WHERE n.site_id = $1 AND n.status IN ('active', 'offline', 'quarantined')
+    AND (o.health_at IS NULL OR o.address <> b.address OR o.health_at <= $2::timestamptz) AND coalesce(o.failures, 0) = 0
     AND NOT EXISTS (SELECT 1 FROM jobs j WHERE (j.node_id = n.id OR j.bmc_id = b.id)
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
-ORDER BY o.power_at NULLS FIRST, b.id LIMIT $3
+ORDER BY o.health_at NULLS FIRST, b.id LIMIT $3
 `
 
-type BMCsOfUnknownPowerParams struct {
+type BMCsOfOldHealthParams struct {
 	SiteID  string
 	Before  time.Time
 	MaxRows int32
 }
 
-// BMCs of nodes in service whose power MAAS has as off or cannot tell, and that may be asked with a login.
+// BMCs of nodes in service whose parts were not asked for their health since, and that may be asked with a login.
+func (q *Queries) BMCsOfOldHealth(ctx context.Context, arg BMCsOfOldHealthParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, bMCsOfOldHealth, arg.SiteID, arg.Before, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const bMCsOfUnknownPower = `-- name: BMCsOfUnknownPower :many
+SELECT b.id FROM nodes n
+LEFT JOIN drift_machines m ON m.site_id = n.site_id AND m.system_id = n.maas_system_id
+LEFT JOIN heartbeats h ON h.node_id = n.id
+JOIN bmcs b ON b.node_id = n.id AND b.auth_blocked_at IS NULL
+LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
+WHERE n.site_id = $1 AND n.status IN ('active', 'offline')
+    AND (m.facts ->> 'power' <> 'on' OR n.lifecycle = 'pxe' AND h.received_at <= $2::timestamptz)
+    AND (o.power_at IS NULL OR o.power_at <= $3::timestamptz)
+    AND NOT EXISTS (SELECT 1 FROM jobs j WHERE (j.node_id = n.id OR j.bmc_id = b.id)
+        AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
+ORDER BY o.power_at NULLS FIRST, b.id LIMIT $4
+`
+
+type BMCsOfUnknownPowerParams struct {
+	SiteID      string
+	SilentSince time.Time
+	Before      time.Time
+	MaxRows     int32
+}
+
+// BMCs of nodes in service whose power MAAS has as off or cannot tell, and that may be asked with a login. Of a node without MAAS nobody else can tell,
+// so its BMC is asked once its agent is silent. Of one that has no agent nothing tells when to ask.
 func (q *Queries) BMCsOfUnknownPower(ctx context.Context, arg BMCsOfUnknownPowerParams) ([]string, error) {
-	rows, err := q.db.Query(ctx, bMCsOfUnknownPower, arg.SiteID, arg.Before, arg.MaxRows)
+	rows, err := q.db.Query(ctx, bMCsOfUnknownPower,
+		arg.SiteID,
+		arg.SilentSince,
+		arg.Before,
+		arg.MaxRows,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -174,9 +222,10 @@ func (q *Queries) BMCsOfUnknownPower(ctx context.Context, arg BMCsOfUnknownPower
 }
 
 const beginPass = `-- name: BeginPass :one
-INSERT INTO drift_passes (site_id, due_seconds) VALUES ($1, $2)
+INSERT INTO drift_passes (site_id, due_seconds)
+SELECT $1::text, $2::integer WHERE $1::text <> '' OR EXISTS (SELECT FROM nodes n WHERE n.site_id = '' AND n.status <> 'deleted')
 ON CONFLICT (site_id) DO UPDATE SET pass = drift_passes.pass + 1, begun_at = now(), listed_at = NULL, due_seconds = excluded.due_seconds
-RETURNING site_id, pass, begun_at, listed_at, finished_at, tried_at, problem, due_seconds, maas_user, report
+RETURNING site_id, pass, begun_at, listed_at, finished_at, tried_at, problem, due_seconds, maas_user, report, site_ref
 `
 
 type BeginPassParams struct {
@@ -184,6 +233,7 @@ type BeginPassParams struct {
 	DueSeconds int
 }
 
+// Nodes without a site have a pass while there are any.
 func (q *Queries) BeginPass(ctx context.Context, arg BeginPassParams) (Pass, error) {
 	row := q.db.QueryRow(ctx, beginPass, arg.SiteID, arg.DueSeconds)
 	var i Pass
@@ -198,6 +248,7 @@ func (q *Queries) BeginPass(ctx context.Context, arg BeginPassParams) (Pass, err
 		&i.DueSeconds,
 		&i.MAASUser,
 		&i.Report,
+		&i.SiteRef,
 	)
 	return i, err
 }
@@ -313,7 +364,7 @@ func (q *Queries) DeleteUnlistedMachines(ctx context.Context, arg DeleteUnlisted
 const duplicateBMCs = `-- name: DuplicateBMCs :many
 SELECT v.address::text AS value, '{}'::text[] AS machines, array_agg(v.node_id ORDER BY v.node_id)::text[] AS nodes
 FROM (SELECT regexp_replace(regexp_replace(lower(b.address), '^https?://', ''), '(:443|:623)?/?$', '') AS address, n.id AS node_id
-    FROM bmcs b JOIN nodes n ON n.id = b.node_id WHERE n.site_id = $1 AND n.status <> 'deleted') v
+    FROM bmcs b JOIN nodes n ON n.id = b.node_id WHERE n.site_id = $1 AND n.status <> 'deleted' AND NOT (n.lifecycle = 'pxe' AND n.status = 'retired')) v
 GROUP BY v.address HAVING count(*) > 1 ORDER BY 1 LIMIT $2
 `
 
@@ -351,7 +402,7 @@ func (q *Queries) DuplicateBMCs(ctx context.Context, arg DuplicateBMCsParams) ([
 const duplicateBoots = `-- name: DuplicateBoots :many
 SELECT h.boot_id::text AS value, '{}'::text[] AS machines, array_agg(n.id ORDER BY n.id)::text[] AS nodes
 FROM heartbeats h JOIN nodes n ON n.id = h.node_id
-WHERE n.site_id = $1 AND n.status <> 'deleted' AND h.received_at > now() - interval '1 day'
+WHERE n.site_id = $1 AND n.status <> 'deleted' AND NOT (n.lifecycle = 'pxe' AND n.status = 'retired') AND h.received_at > now() - interval '1 day'
 GROUP BY h.boot_id HAVING count(*) > 1 ORDER BY 1 LIMIT $2
 `
 
@@ -390,7 +441,8 @@ const duplicateMACs = `-- name: DuplicateMACs :many
 SELECT v.mac::text AS value, array_agg(DISTINCT v.system_id) FILTER (WHERE v.system_id <> '')::text[] AS machines,
     array_agg(DISTINCT v.node_id) FILTER (WHERE v.node_id <> '')::text[] AS nodes
 FROM (SELECT unnest(m.macs) AS mac, m.system_id, '' AS node_id FROM drift_machines m WHERE m.site_id = $1
-    UNION ALL SELECT unnest(n.macs), '', n.id FROM nodes n WHERE n.site_id = $1 AND n.status <> 'deleted') v
+    UNION ALL SELECT unnest(n.macs), '', n.id FROM nodes n WHERE n.site_id = $1 AND n.status <> 'deleted'
+        AND NOT (n.lifecycle = 'pxe' AND n.status = 'retired')) v
 GROUP BY v.mac
 HAVING count(DISTINCT v.system_id) FILTER (WHERE v.system_id <> '') > 1 OR count(DISTINCT v.node_id) FILTER (WHERE v.node_id <> '') > 1
 ORDER BY v.mac LIMIT $2
@@ -407,6 +459,7 @@ type DuplicateMACsRow struct {
 	Nodes    []string
 }
 
+// A PXE node that is retired has given its hardware back: here and below it has none.
 func (q *Queries) DuplicateMACs(ctx context.Context, arg DuplicateMACsParams) ([]DuplicateMACsRow, error) {
 	rows, err := q.db.Query(ctx, duplicateMACs, arg.SiteID, arg.MaxRows)
 	if err != nil {
@@ -464,12 +517,13 @@ func (q *Queries) DuplicateSerials(ctx context.Context, arg DuplicateSerialsPara
 }
 
 const findingByID = `-- name: FindingByID :one
-SELECT f.id, f.site_id, f.detector, f.scope, f.subject, f.node_id, f.bmc_id, f.system_id, f.severity, f.status, f.key, f.message, f.evidence, f.first_seen_at, f.last_seen_at, f.seen_count, f.changed_at, f.streak, f.action, f.acted_at, f.acted_by, f.acted_reason, f.acted_key, f.closed_at, f.outcome, f.version, coalesce(n.hostname, '')::text AS hostname FROM drift_findings f LEFT JOIN nodes n ON n.id = f.node_id WHERE f.id = $1
+SELECT f.id, f.site_id, f.detector, f.scope, f.subject, f.node_id, f.bmc_id, f.system_id, f.severity, f.status, f.key, f.message, f.evidence, f.first_seen_at, f.last_seen_at, f.seen_count, f.changed_at, f.streak, f.action, f.acted_at, f.acted_by, f.acted_reason, f.acted_key, f.closed_at, f.outcome, f.version, f.site_ref, coalesce(n.hostname, '')::text AS hostname, coalesce(n.lifecycle, '')::text AS lifecycle FROM drift_findings f LEFT JOIN nodes n ON n.id = f.node_id WHERE f.id = $1
 `
 
 type FindingByIDRow struct {
-	Finding  Finding
-	Hostname string
+	Finding   Finding
+	Hostname  string
+	Lifecycle string
 }
 
 func (q *Queries) FindingByID(ctx context.Context, id string) (FindingByIDRow, error) {
@@ -502,7 +556,9 @@ func (q *Queries) FindingByID(ctx context.Context, id string) (FindingByIDRow, e
 		&i.Finding.ClosedAt,
 		&i.Finding.Outcome,
 		&i.Finding.Version,
+		&i.Finding.SiteRef,
 		&i.Hostname,
+		&i.Lifecycle,
 	)
 	return i, err
 }
@@ -672,6 +728,17 @@ func (q *Queries) FinishPass(ctx context.Context, arg FinishPassParams) (int64, 
 	return result.RowsAffected(), nil
 }
 
+const hasNodesWithoutSite = `-- name: HasNodesWithoutSite :one
+SELECT EXISTS (SELECT FROM nodes n WHERE n.site_id = '' AND n.status <> 'deleted')
+`
+
+func (q *Queries) HasNodesWithoutSite(ctx context.Context) (bool, error) {
+	row := q.db.QueryRow(ctx, hasNodesWithoutSite)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const lastProbe = `-- name: LastProbe :one
 SELECT jsonb_build_object('asked', t.args, 'output', t.result -> 'output', 'at', t.finished_at)::jsonb AS probe FROM node_tasks t
 WHERE t.node_id = $1 AND t.kind = $2 AND t.status = 'succeeded' ORDER BY t.id DESC LIMIT 1
@@ -690,7 +757,7 @@ func (q *Queries) LastProbe(ctx context.Context, arg LastProbeParams) (json.RawM
 }
 
 const listFindings = `-- name: ListFindings :many
-SELECT f.id, f.site_id, f.detector, f.scope, f.subject, f.node_id, f.bmc_id, f.system_id, f.severity, f.status, f.key, f.message, f.evidence, f.first_seen_at, f.last_seen_at, f.seen_count, f.changed_at, f.streak, f.action, f.acted_at, f.acted_by, f.acted_reason, f.acted_key, f.closed_at, f.outcome, f.version, coalesce(n.hostname, '')::text AS hostname FROM drift_findings f LEFT JOIN nodes n ON n.id = f.node_id
+SELECT f.id, f.site_id, f.detector, f.scope, f.subject, f.node_id, f.bmc_id, f.system_id, f.severity, f.status, f.key, f.message, f.evidence, f.first_seen_at, f.last_seen_at, f.seen_count, f.changed_at, f.streak, f.action, f.acted_at, f.acted_by, f.acted_reason, f.acted_key, f.closed_at, f.outcome, f.version, f.site_ref, coalesce(n.hostname, '')::text AS hostname, coalesce(n.lifecycle, '')::text AS lifecycle FROM drift_findings f LEFT JOIN nodes n ON n.id = f.node_id
 WHERE ($1::text = '' OR f.id < $1::text)
     AND ($2::text = '' OR f.status = $2::text)
     AND ($3::text = '' OR f.detector = $3::text)
@@ -711,8 +778,9 @@ type ListFindingsParams struct {
 }
 
 type ListFindingsRow struct {
-	Finding  Finding
-	Hostname string
+	Finding   Finding
+	Hostname  string
+	Lifecycle string
 }
 
 // Newest first.
@@ -760,7 +828,9 @@ func (q *Queries) ListFindings(ctx context.Context, arg ListFindingsParams) ([]L
 			&i.Finding.ClosedAt,
 			&i.Finding.Outcome,
 			&i.Finding.Version,
+			&i.Finding.SiteRef,
 			&i.Hostname,
+			&i.Lifecycle,
 		); err != nil {
 			return nil, err
 		}
@@ -842,8 +912,9 @@ func (q *Queries) ListNodeFacts(ctx context.Context, arg ListNodeFactsParams) ([
 }
 
 const listPasses = `-- name: ListPasses :many
-SELECT p.site_id, s.name AS site_name, p.pass, p.begun_at, p.listed_at, p.finished_at, p.tried_at, p.problem, p.due_seconds, p.report
-FROM drift_passes p JOIN sites s ON s.id = p.site_id WHERE p.site_id > $1::text ORDER BY p.site_id LIMIT $2
+SELECT p.site_id, coalesce(s.name, '')::text AS site_name, p.pass, p.begun_at, p.listed_at, p.finished_at, p.tried_at, p.problem, p.due_seconds, p.report
+FROM drift_passes p LEFT JOIN sites s ON s.id = p.site_id
+WHERE p.site_id > $1::text OR p.site_id = '' ORDER BY p.site_id = '', p.site_id LIMIT $2
 `
 
 type ListPassesParams struct {
@@ -864,6 +935,7 @@ type ListPassesRow struct {
 	Report     json.RawMessage
 }
 
+// That of the nodes without a site comes last, so that its id is no cursor.
 func (q *Queries) ListPasses(ctx context.Context, arg ListPassesParams) ([]ListPassesRow, error) {
 	rows, err := q.db.Query(ctx, listPasses, arg.After, arg.MaxRows)
 	if err != nil {
@@ -991,7 +1063,7 @@ func (q *Queries) LiveFindings(ctx context.Context, arg LiveFindingsParams) ([]L
 }
 
 const lockFinding = `-- name: LockFinding :one
-SELECT id, site_id, detector, scope, subject, node_id, bmc_id, system_id, severity, status, key, message, evidence, first_seen_at, last_seen_at, seen_count, changed_at, streak, action, acted_at, acted_by, acted_reason, acted_key, closed_at, outcome, version FROM drift_findings WHERE id = $1 FOR NO KEY UPDATE
+SELECT id, site_id, detector, scope, subject, node_id, bmc_id, system_id, severity, status, key, message, evidence, first_seen_at, last_seen_at, seen_count, changed_at, streak, action, acted_at, acted_by, acted_reason, acted_key, closed_at, outcome, version, site_ref FROM drift_findings WHERE id = $1 FOR NO KEY UPDATE
 `
 
 func (q *Queries) LockFinding(ctx context.Context, id string) (Finding, error) {
@@ -1024,6 +1096,7 @@ func (q *Queries) LockFinding(ctx context.Context, id string) (Finding, error) {
 		&i.ClosedAt,
 		&i.Outcome,
 		&i.Version,
+		&i.SiteRef,
 	)
 	return i, err
 }
@@ -1196,7 +1269,7 @@ func (q *Queries) ObserveFindings(ctx context.Context, arg ObserveFindingsParams
 }
 
 const passOfSite = `-- name: PassOfSite :one
-SELECT site_id, pass, begun_at, listed_at, finished_at, tried_at, problem, due_seconds, maas_user, report FROM drift_passes WHERE site_id = $1
+SELECT site_id, pass, begun_at, listed_at, finished_at, tried_at, problem, due_seconds, maas_user, report, site_ref FROM drift_passes WHERE site_id = $1
 `
 
 func (q *Queries) PassOfSite(ctx context.Context, siteID string) (Pass, error) {
@@ -1213,6 +1286,7 @@ func (q *Queries) PassOfSite(ctx context.Context, siteID string) (Pass, error) {
 		&i.DueSeconds,
 		&i.MAASUser,
 		&i.Report,
+		&i.SiteRef,
 	)
 	return i, err
 }
@@ -1350,6 +1424,30 @@ func (q *Queries) RecordAgreements(ctx context.Context, nodeIds []string) (int64
 	return result.RowsAffected(), nil
 }
 
+const recordHealth = `-- name: RecordHealth :exec
+INSERT INTO drift_bmcs (bmc_id, address, probed_at, health, health_problems, health_at, logins)
+SELECT b.id, b.address, 'epoch', $1, $2::text[], $3::timestamptz, 1 FROM bmcs b WHERE b.id = $4
+ON CONFLICT (bmc_id) DO UPDATE SET health = excluded.health, health_problems = excluded.health_problems, health_at = excluded.health_at,
+    logins = drift_bmcs.logins + 1
+`
+
+type RecordHealthParams struct {
+	Health   string
+	Problems []string
+	At       time.Time
+	BMCID    string
+}
+
+func (q *Queries) RecordHealth(ctx context.Context, arg RecordHealthParams) error {
+	_, err := q.db.Exec(ctx, recordHealth,
+		arg.Health,
+		arg.Problems,
+		arg.At,
+		arg.BMCID,
+	)
+	return err
+}
+
 const recordListing = `-- name: RecordListing :execrows
 UPDATE drift_passes SET listed_at = $1::timestamptz, maas_user = $2 WHERE site_id = $3 AND pass = $4
 `
@@ -1399,7 +1497,8 @@ ON CONFLICT (bmc_id) DO UPDATE SET address = excluded.address, probed_at = exclu
     answered_at = coalesce(excluded.answered_at, drift_bmcs.answered_at),
     failures = CASE WHEN excluded.failures = 0 THEN 0 WHEN drift_bmcs.address <> excluded.address THEN 1 ELSE drift_bmcs.failures + 1 END,
     pin_sha256 = CASE WHEN excluded.failures = 0 OR drift_bmcs.address <> excluded.address THEN excluded.pin_sha256 ELSE drift_bmcs.pin_sha256 END,
-    power = CASE WHEN drift_bmcs.address <> excluded.address THEN '' ELSE drift_bmcs.power END, probes = drift_bmcs.probes + 1
+    power = CASE WHEN drift_bmcs.address <> excluded.address THEN '' ELSE drift_bmcs.power END,
+    health = CASE WHEN drift_bmcs.address <> excluded.address THEN '' ELSE drift_bmcs.health END, probes = drift_bmcs.probes + 1
 `
 
 type RecordProbeParams struct {

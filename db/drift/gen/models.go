@@ -67,6 +67,7 @@ type Finding struct {
 	ClosedAt    *time.Time
 	Outcome     string
 	Version     int64
+	SiteRef     *string
 }
 
 type Pass struct {
@@ -80,4 +81,5 @@ type Pass struct {
 	DueSeconds int
 	MAASUser   string
 	Report     json.RawMessage
+	SiteRef    *string
 }

@@ -1,14 +1,21 @@
 -- name: BeginPass :one
-INSERT INTO drift_passes (site_id, due_seconds) VALUES (@site_id, @due_seconds)
+-- Nodes without a site have a pass while there are any.
+INSERT INTO drift_passes (site_id, due_seconds)
+SELECT @site_id::text, @due_seconds::integer WHERE @site_id::text <> '' OR EXISTS (SELECT FROM nodes n WHERE n.site_id = '' AND n.status <> 'deleted')
 ON CONFLICT (site_id) DO UPDATE SET pass = drift_passes.pass + 1, begun_at = now(), listed_at = NULL, due_seconds = excluded.due_seconds
 RETURNING *;
+
+-- name: HasNodesWithoutSite :one
+SELECT EXISTS (SELECT FROM nodes n WHERE n.site_id = '' AND n.status <> 'deleted');
 
 -- name: PassOfSite :one
 SELECT * FROM drift_passes WHERE site_id = @site_id;
 
 -- name: ListPasses :many
-SELECT p.site_id, s.name AS site_name, p.pass, p.begun_at, p.listed_at, p.finished_at, p.tried_at, p.problem, p.due_seconds, p.report
-FROM drift_passes p JOIN sites s ON s.id = p.site_id WHERE p.site_id > @after::text ORDER BY p.site_id LIMIT @max_rows;
+-- That of the nodes without a site comes last, so that its id is no cursor.
+SELECT p.site_id, coalesce(s.name, '')::text AS site_name, p.pass, p.begun_at, p.listed_at, p.finished_at, p.tried_at, p.problem, p.due_seconds, p.report
+FROM drift_passes p LEFT JOIN sites s ON s.id = p.site_id
+WHERE p.site_id > @after::text OR p.site_id = '' ORDER BY p.site_id = '', p.site_id LIMIT @max_rows;
 
 -- name: RecordListing :execrows
 UPDATE drift_passes SET listed_at = @listed_at::timestamptz, maas_user = @maas_user WHERE site_id = @site_id AND pass = @pass;
@@ -140,21 +147,41 @@ ON CONFLICT (node_id) DO UPDATE SET facts = drift_marks.facts || excluded.facts;
 -- name: BMCsDue :many
 -- BMCs of the site's nodes, longest not looked at first.
 SELECT b.* FROM bmcs b JOIN nodes n ON n.id = b.node_id LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
-WHERE n.site_id = @site_id AND n.status IN ('active', 'offline', 'quarantined', 'retired')
+WHERE n.site_id = @site_id AND n.status IN ('active', 'offline', 'quarantined', 'retired') AND NOT (n.lifecycle = 'pxe' AND n.status = 'retired')
     AND (o.bmc_id IS NULL OR o.address <> b.address OR o.probed_at <= @before::timestamptz)
 ORDER BY o.probed_at NULLS FIRST, b.id LIMIT @max_rows;
 
 -- name: BMCsOfUnknownPower :many
--- BMCs of nodes in service whose power MAAS has as off or cannot tell, and that may be asked with a login.
+-- BMCs of nodes in service whose power MAAS has as off or cannot tell, and that may be asked with a login. Of a node without MAAS nobody else can tell,
+-- so its BMC is asked once its agent is silent. Of one that has no agent nothing tells when to ask.
 SELECT b.id FROM nodes n
-JOIN drift_machines m ON m.site_id = n.site_id AND m.system_id = n.maas_system_id
+LEFT JOIN drift_machines m ON m.site_id = n.site_id AND m.system_id = n.maas_system_id
+LEFT JOIN heartbeats h ON h.node_id = n.id
 JOIN bmcs b ON b.node_id = n.id AND b.auth_blocked_at IS NULL
 LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
-WHERE n.site_id = @site_id AND n.status IN ('active', 'offline') AND m.facts ->> 'power' <> 'on'
+WHERE n.site_id = @site_id AND n.status IN ('active', 'offline')
+    AND (m.facts ->> 'power' <> 'on' OR n.lifecycle = 'pxe' AND h.received_at <= @silent_since::timestamptz)
     AND (o.power_at IS NULL OR o.power_at <= @before::timestamptz)
     AND NOT EXISTS (SELECT 1 FROM jobs j WHERE (j.node_id = n.id OR j.bmc_id = b.id)
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
 ORDER BY o.power_at NULLS FIRST, b.id LIMIT @max_rows;
+
+-- name: BMCsOfOldHealth :many
+-- BMCs of nodes in service whose parts were not asked for their health since, and that may be asked with a login.
+SELECT b.id FROM nodes n
+JOIN bmcs b ON b.node_id = n.id AND b.auth_blocked_at IS NULL
+LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
+WHERE n.site_id = @site_id AND n.status IN ('active', 'offline', 'quarantined')
+    AND (o.health_at IS NULL OR o.address <> b.address OR o.health_at <= @before::timestamptz) AND coalesce(o.failures, 0) = 0
+    AND NOT EXISTS (SELECT 1 FROM jobs j WHERE (j.node_id = n.id OR j.bmc_id = b.id)
+        AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
+ORDER BY o.health_at NULLS FIRST, b.id LIMIT @max_rows;
+
+-- name: RecordHealth :exec
+INSERT INTO drift_bmcs (bmc_id, address, probed_at, health, health_problems, health_at, logins)
+SELECT b.id, b.address, 'epoch', @health, @problems::text[], @at::timestamptz, 1 FROM bmcs b WHERE b.id = @bmc_id
+ON CONFLICT (bmc_id) DO UPDATE SET health = excluded.health, health_problems = excluded.health_problems, health_at = excluded.health_at,
+    logins = drift_bmcs.logins + 1;
 
 -- name: RecordProbe :exec
 INSERT INTO drift_bmcs (bmc_id, address, probed_at, answered_at, failures, pin_sha256, problem, probes)
@@ -164,7 +191,8 @@ ON CONFLICT (bmc_id) DO UPDATE SET address = excluded.address, probed_at = exclu
     answered_at = coalesce(excluded.answered_at, drift_bmcs.answered_at),
     failures = CASE WHEN excluded.failures = 0 THEN 0 WHEN drift_bmcs.address <> excluded.address THEN 1 ELSE drift_bmcs.failures + 1 END,
     pin_sha256 = CASE WHEN excluded.failures = 0 OR drift_bmcs.address <> excluded.address THEN excluded.pin_sha256 ELSE drift_bmcs.pin_sha256 END,
-    power = CASE WHEN drift_bmcs.address <> excluded.address THEN '' ELSE drift_bmcs.power END, probes = drift_bmcs.probes + 1;
+    power = CASE WHEN drift_bmcs.address <> excluded.address THEN '' ELSE drift_bmcs.power END,
+    health = CASE WHEN drift_bmcs.address <> excluded.address THEN '' ELSE drift_bmcs.health END, probes = drift_bmcs.probes + 1;
 
 -- name: RecordPower :exec
 INSERT INTO drift_bmcs (bmc_id, address, probed_at, power, power_at, logins)
@@ -172,10 +200,12 @@ SELECT b.id, b.address, 'epoch', @power, @at::timestamptz, 1 FROM bmcs b WHERE b
 ON CONFLICT (bmc_id) DO UPDATE SET power = excluded.power, power_at = excluded.power_at, logins = drift_bmcs.logins + 1;
 
 -- name: DuplicateMACs :many
+-- A PXE node that is retired has given its hardware back: here and below it has none.
 SELECT v.mac::text AS value, array_agg(DISTINCT v.system_id) FILTER (WHERE v.system_id <> '')::text[] AS machines,
     array_agg(DISTINCT v.node_id) FILTER (WHERE v.node_id <> '')::text[] AS nodes
 FROM (SELECT unnest(m.macs) AS mac, m.system_id, '' AS node_id FROM drift_machines m WHERE m.site_id = @site_id
-    UNION ALL SELECT unnest(n.macs), '', n.id FROM nodes n WHERE n.site_id = @site_id AND n.status <> 'deleted') v
+    UNION ALL SELECT unnest(n.macs), '', n.id FROM nodes n WHERE n.site_id = @site_id AND n.status <> 'deleted'
+        AND NOT (n.lifecycle = 'pxe' AND n.status = 'retired')) v
 GROUP BY v.mac
 HAVING count(DISTINCT v.system_id) FILTER (WHERE v.system_id <> '') > 1 OR count(DISTINCT v.node_id) FILTER (WHERE v.node_id <> '') > 1
 ORDER BY v.mac LIMIT @max_rows;
@@ -187,13 +217,13 @@ FROM drift_machines m WHERE m.site_id = @site_id AND m.serial <> '' GROUP BY upp
 -- name: DuplicateBMCs :many
 SELECT v.address::text AS value, '{}'::text[] AS machines, array_agg(v.node_id ORDER BY v.node_id)::text[] AS nodes
 FROM (SELECT regexp_replace(regexp_replace(lower(b.address), '^https?://', ''), '(:443|:623)?/?$', '') AS address, n.id AS node_id
-    FROM bmcs b JOIN nodes n ON n.id = b.node_id WHERE n.site_id = @site_id AND n.status <> 'deleted') v
+    FROM bmcs b JOIN nodes n ON n.id = b.node_id WHERE n.site_id = @site_id AND n.status <> 'deleted' AND NOT (n.lifecycle = 'pxe' AND n.status = 'retired')) v
 GROUP BY v.address HAVING count(*) > 1 ORDER BY 1 LIMIT @max_rows;
 
 -- name: DuplicateBoots :many
 SELECT h.boot_id::text AS value, '{}'::text[] AS machines, array_agg(n.id ORDER BY n.id)::text[] AS nodes
 FROM heartbeats h JOIN nodes n ON n.id = h.node_id
-WHERE n.site_id = @site_id AND n.status <> 'deleted' AND h.received_at > now() - interval '1 day'
+WHERE n.site_id = @site_id AND n.status <> 'deleted' AND NOT (n.lifecycle = 'pxe' AND n.status = 'retired') AND h.received_at > now() - interval '1 day'
 GROUP BY h.boot_id HAVING count(*) > 1 ORDER BY 1 LIMIT @max_rows;
 
 -- name: ListUnknownMachines :many
@@ -270,14 +300,14 @@ WHERE f.site_id = @site_id AND f.status <> 'closed' AND n.status = 'deleted' ORD
 DELETE FROM drift_findings WHERE id IN (SELECT f.id FROM drift_findings f WHERE f.status = 'closed' AND f.closed_at < @before::timestamptz LIMIT @max_rows);
 
 -- name: FindingByID :one
-SELECT sqlc.embed(f), coalesce(n.hostname, '')::text AS hostname FROM drift_findings f LEFT JOIN nodes n ON n.id = f.node_id WHERE f.id = @id;
+SELECT sqlc.embed(f), coalesce(n.hostname, '')::text AS hostname, coalesce(n.lifecycle, '')::text AS lifecycle FROM drift_findings f LEFT JOIN nodes n ON n.id = f.node_id WHERE f.id = @id;
 
 -- name: LockFinding :one
 SELECT * FROM drift_findings WHERE id = @id FOR NO KEY UPDATE;
 
 -- name: ListFindings :many
 -- Newest first.
-SELECT sqlc.embed(f), coalesce(n.hostname, '')::text AS hostname FROM drift_findings f LEFT JOIN nodes n ON n.id = f.node_id
+SELECT sqlc.embed(f), coalesce(n.hostname, '')::text AS hostname, coalesce(n.lifecycle, '')::text AS lifecycle FROM drift_findings f LEFT JOIN nodes n ON n.id = f.node_id
 WHERE (@before::text = '' OR f.id < @before::text)
     AND (@status::text = '' OR f.status = @status::text)
     AND (@detector::text = '' OR f.detector = @detector::text)

@@ -6,12 +6,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slipway-cloud/slipway/api/boot"
+	"github.com/slipway-cloud/slipway/api/grpc"
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/portal"
 	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/api/rest/instance"
 	"github.com/slipway-cloud/slipway/api/rest/tenancy"
 	"github.com/slipway-cloud/slipway/api/webhook"
 	"github.com/slipway-cloud/slipway/intent/allocation"
+	instanceintent "github.com/slipway-cloud/slipway/intent/instance"
 	"github.com/slipway-cloud/slipway/internal/paymentsync"
 	"github.com/slipway-cloud/slipway/internal/telemetry"
 	"github.com/slipway-cloud/slipway/providers/stripe"
@@ -26,8 +29,14 @@ type Config struct {
 	Portal portal.Config
 	Events tenancy.EventsConfig
 	Launch allocation.Policy // the zero value is the default
+	// Instances are the providers at which instances may be made.
+	Instances []instanceintent.Offer
+	// InstanceLimit is how many live instances each project may have by requests of its members.
+	InstanceLimit int
 	// Payments asks the payment provider, and Webhooks checks what it tells. nil: there are no payments.
 	Payments *paymentsync.Syncer
+	// Machines serves the gRPC API. Its engine is the one of the REST API.
+	Machines grpc.Config
 	Webhooks *stripe.Verifier
 	Health   *telemetry.Health    // nil: no /healthz, /readyz
 	Metrics  *prometheus.Registry // nil: no /metrics
@@ -48,7 +57,10 @@ func New(cfg Config) (*op.API, error) {
 	tenancy.RegisterBilling(api)
 	tenancy.RegisterPayments(api, cfg.Payments)
 	webhook.Register(api, cfg.Webhooks)
+	instance.Register(api, instance.Config{Offers: cfg.Instances, CustomerLimit: cfg.InstanceLimit, AskJob: engine.AskJob})
 	tenancy.RegisterAllocations(api, tenancy.AllocationsConfig{AskJob: engine.AskJob, ReadPower: engine.ReadPower, Policy: cfg.Launch})
+	cfg.Machines.AskJob = engine.AskJob
+	grpc.Register(api, cfg.Machines)
 	cfg.Boot.Store, cfg.Boot.Log = api.Store(), api.Log()
 	cfg.Boot.AgentURL, cfg.Boot.AgentCAPEM = cfg.REST.AgentURL, cfg.REST.AgentCAPEM
 	boot.New(cfg.Boot).Register(api)

@@ -39,6 +39,9 @@ func (b *BMC) Identify(ctx context.Context) (providers.BMCSystem, error) {
 		return providers.BMCSystem{}, err
 	}
 	out.Manufacturer, out.Model, out.Serial = b.clean(f.manufacturer), b.clean(f.model), b.clean(f.serial)
+	if out.Serial != "" {
+		out.SerialSource = "FRU"
+	}
 	if out.UUID == "" && out.Serial == "" {
 		return providers.BMCSystem{}, &providers.Error{Kind: providers.KindUnsupported, Op: op,
 			Message: "the BMC tells neither a UUID nor a serial over IPMI, so the machine cannot be told from another; use Redfish for it"}

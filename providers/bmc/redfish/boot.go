@@ -24,22 +24,31 @@ const (
 	override   = "BootSourceOverride"
 )
 
-// bootSource is a resource that carries, or may carry, the boot override.
+// bootSource is a resource that carries, or may carry, the boot override. mode
+// is the one that the other resource shows, for a carrier without any.
 type bootSource struct {
 	uri  string
 	boot doc
+	mode string
+}
+
+// carries reports whether the override is here: a null target, or the list of
+// the values that it may have, carries nothing.
+func (s bootSource) carries() bool {
+	return s.boot.text(keyTarget) != "" || s.boot.text(keyEnabled) != ""
 }
 
 // bootSources reads the system and its settings object. The first one carries
 // the override now in force; the order is the order in which a change is
-// tried. Some BMCs take it only on the settings object (which then shows the
-// override's properties), others keep just the boot order there.
+// tried. Some BMCs take it only on the settings object (which then shows a
+// target or how long it holds), others keep just the boot order there, or the
+// properties with null.
 func (b *BMC) bootSources(ctx context.Context, op *operation) ([]bootSource, error) {
 	system, uri, err := b.system(ctx, op)
 	if err != nil {
 		return nil, err
 	}
-	own := bootSource{uri, system.sub("Boot")}
+	own := bootSource{uri: uri, boot: system.sub("Boot")}
 	link := system.link("@Redfish.Settings", "SettingsObject")
 	if link == "" {
 		return []bootSource{own}, nil
@@ -51,23 +60,47 @@ func (b *BMC) bootSources(ctx context.Context, op *operation) ([]bootSource, err
 		}
 		return nil, err
 	}
-	pending := bootSource{link, settings.sub("Boot")}
+	pending := bootSource{uri: link, boot: settings.sub("Boot"), mode: own.boot.text(keyMode)}
+	own.mode = pending.boot.text(keyMode)
 	switch {
 	case pending.boot == nil:
 		return []bootSource{own}, nil
-	case pending.boot.has(override):
+	case pending.carries():
 		return []bootSource{pending, own}, nil
 	default:
 		return []bootSource{own, pending}, nil
 	}
 }
 
+// read is the override as it stands. A target that names its firmware, as older
+// boards have them (UefiPxe), is that target in UEFI mode.
 func (s bootSource) read() providers.BootOverride {
-	target := providers.BootTarget(s.boot.text(keyTarget))
-	if target == "UsbCd" { // one vendor's word for the virtual CD
-		target = providers.BootCD
+	out := providers.BootOverride{Enabled: s.boot.text(keyEnabled), Mode: s.mode, FromURI: s.uri}
+	if own := s.boot.text(keyMode); own != "" {
+		out.Mode = own
 	}
-	return providers.BootOverride{Target: target, Enabled: s.boot.text(keyEnabled), Mode: s.boot.text(keyMode), FromURI: s.uri}
+	word := s.boot.text(keyTarget)
+	if plain, isUEFI := plainTarget(word); isUEFI {
+		word, out.Mode = plain, string(schemas.UEFIBootSourceOverrideMode)
+	}
+	if word == usbCD {
+		word = string(providers.BootCD)
+	}
+	out.Target = providers.BootTarget(word)
+	return out
+}
+
+// usbCD is one vendor's word for the virtual CD.
+const usbCD = "UsbCd"
+
+// plainTarget is the device that a target like UefiPxe boots from, in UEFI mode.
+func plainTarget(word string) (string, bool) {
+	plain, found := strings.CutPrefix(word, "Uefi")
+	switch plain {
+	case "Pxe", "Hdd", "Cd", "Usb", usbCD, "Floppy":
+		return plain, found
+	}
+	return word, false
 }
 
 // BootOverride reads the override now in force.
@@ -77,7 +110,7 @@ func (b *BMC) BootOverride(ctx context.Context) (providers.BootOverride, error) 
 	if err != nil {
 		return providers.BootOverride{}, err
 	}
-	if !sources[0].boot.has(override) {
+	if !sources[0].carries() && !sources[0].boot.has(override) {
 		return providers.BootOverride{}, &providers.Error{Kind: providers.KindUnsupported, Op: op.name,
 			Message: "the BMC shows no boot override"}
 	}
@@ -101,7 +134,7 @@ func (b *BMC) SetBootOnce(ctx context.Context, target providers.BootTarget, uefi
 	if err != nil {
 		return providers.BootOverride{}, err
 	}
-	if now := sources[0].read(); sources[0].boot.has(override) && want.exactly(now) {
+	if now := sources[0].read(); sources[0].carries() && want.exactly(now) {
 		return now, nil
 	}
 	var failed error
@@ -143,9 +176,11 @@ func refusedHere(pe *providers.Error) bool {
 	}
 }
 
-// bootWish is the override that is asked for, in the BMC's words.
+// bootWish is the override that is asked for, in the BMC's words. sendsMode says
+// that the BMC shows a mode, in whichever resource.
 type bootWish struct {
 	target, enabled, mode string
+	sendsMode             bool
 }
 
 func newBootWish(op *operation, sources []bootSource, target providers.BootTarget, uefi bool) (bootWish, error) {
@@ -157,8 +192,18 @@ func newBootWish(op *operation, sources []bootSource, target providers.BootTarge
 		w.enabled, w.mode = string(schemas.DisabledBootSourceOverrideEnabled), ""
 	}
 	targets, enabled := allowedIn(sources, keyTarget), allowedIn(sources, keyEnabled)
-	if target == providers.BootCD && slices.Contains(targets, "UsbCd") {
-		w.target = "UsbCd" // where a BMC lists it, its virtual CD is this one and Cd is a drive in the machine
+	if target == providers.BootCD && slices.Contains(targets, usbCD) {
+		w.target = usbCD // where a BMC lists it, its virtual CD is this one and Cd is a drive in the machine
+	}
+	for _, s := range sources {
+		w.sendsMode = w.sendsMode || s.boot.text(keyMode) != "" || len(s.boot.texts(keyMode+allowable)) > 0
+	}
+	if uefi && !w.sendsMode && isUEFIVariant("Uefi"+w.target) && slices.ContainsFunc(targets, isUEFIVariant) {
+		// Without a mode the target itself says which firmware boots; the plain one means the old.
+		if target == providers.BootCD && slices.Contains(targets, "Uefi"+usbCD) {
+			w.target = usbCD
+		}
+		w.target = "Uefi" + w.target
 	}
 	if len(targets) > 0 && !slices.Contains(targets, w.target) {
 		return w, &providers.Error{Kind: providers.KindUnsupported, Op: op.name,
@@ -180,6 +225,8 @@ func allowedIn(sources []bootSource, key string) []string {
 	return nil
 }
 
+func isUEFIVariant(target string) bool { _, found := plainTarget(target); return found }
+
 // exactly: nothing need be sent.
 func (w bootWish) exactly(o providers.BootOverride) bool {
 	return w.inForce(o) && o.Enabled == w.enabled
@@ -191,17 +238,18 @@ func (w bootWish) inForce(o providers.BootOverride) bool {
 	if w.target == string(providers.BootNone) {
 		return disabled || o.Target == providers.BootNone
 	}
-	target := o.Target == providers.BootTarget(w.target) || (o.Target == providers.BootCD && w.target == "UsbCd")
+	plain, _ := plainTarget(w.target)
+	target := o.Target == providers.BootTarget(plain) || (o.Target == providers.BootCD && plain == usbCD)
 	return target && !disabled && o.Enabled != "" && (w.mode == "" || o.Mode == "" || strings.EqualFold(o.Mode, w.mode))
 }
 
 // payloads lists what to send, fullest first. A mode is sent where the BMC
 // shows one (some revert without it); each refused property is then left out
-// if the BMC already has the wanted value.
-func (w bootWish) payloads(s bootSource, shown doc) []map[string]string {
+// if the BMC already has the wanted value. What came of it is read back.
+func (w bootWish) payloads(shown doc) []map[string]string {
 	full := map[string]string{keyTarget: w.target, keyEnabled: w.enabled}
 	out := []map[string]string{full}
-	if w.mode != "" && (s.boot.text(keyMode) != "" || shown.text(keyMode) != "") {
+	if w.mode != "" && w.sendsMode {
 		full[keyMode] = w.mode
 		out = append(out, map[string]string{keyTarget: w.target, keyEnabled: w.enabled})
 	}
@@ -214,7 +262,7 @@ func (w bootWish) payloads(s bootSource, shown doc) []map[string]string {
 // applyBoot patches one resource.
 func (b *BMC) applyBoot(ctx context.Context, op *operation, s bootSource, want bootWish) error {
 	var err error
-	for _, p := range want.payloads(s, s.boot) {
+	for _, p := range want.payloads(s.boot) {
 		err = b.patchTagged(ctx, op, s.uri, map[string]any{"Boot": p})
 		if !providers.IsKind(err, providers.KindInvalid) {
 			return err
@@ -262,7 +310,7 @@ func (b *BMC) verifyBoot(ctx context.Context, op *operation, want bootWish) (pro
 		sources, err := b.bootSources(ctx, op)
 		if err == nil {
 			for _, s := range sources {
-				if o := s.read(); s.boot.has(override) && want.inForce(o) {
+				if o := s.read(); s.carries() && want.inForce(o) {
 					return o, nil
 				}
 			}

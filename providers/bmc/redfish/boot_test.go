@@ -3,6 +3,7 @@ package redfish
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -120,6 +121,86 @@ func TestSettingsObjectWithoutOverride(t *testing.T) {
 	got, err = s.open().SetBootOnce(t.Context(), providers.BootPXE, true)
 	require.NoError(t, err)
 	require.Equal(t, settingsURI, got.FromURI)
+}
+
+// A settings object that shows the override's properties with null, or only their allowed values,
+// does not carry it.
+func TestSettingsObjectWithEmptyOverride(t *testing.T) {
+	t.Parallel()
+	for name, boot := range map[string]obj{
+		"null": {"BootSourceOverrideTarget": nil, "BootSourceOverrideEnabled": nil, "BootSourceOverrideMode": nil},
+		"list": {"BootSourceOverrideTarget@Redfish.AllowableValues": []any{"None", "Pxe"}},
+	} {
+		s := newStub(t)
+		s.withSettings(boot)
+		b := s.open()
+		now, err := b.BootOverride(t.Context())
+		require.NoError(t, err, name)
+		require.Equal(t, sysURI, now.FromURI, name)
+		got, err := b.SetBootOnce(t.Context(), providers.BootPXE, true)
+		require.NoError(t, err, name)
+		require.Equal(t, sysURI, got.FromURI, name)
+		require.Empty(t, s.requests("PATCH "+settingsURI), name)
+	}
+}
+
+// The mode is the system's where the settings object has none, and what was asked for is compared with
+// it: a boot in Legacy mode is not the UEFI boot that was wanted.
+func TestModeOfTheSystemWhereTheCarrierHasNone(t *testing.T) {
+	t.Parallel()
+	s := newStub(t)
+	s.withSettings(obj{"BootSourceOverrideTarget": "None", "BootSourceOverrideEnabled": "Disabled"})
+	s.on("PATCH "+sysURI, refuse(http.StatusMethodNotAllowed, "Base.1.8.OperationNotAllowed", ""))
+	takesMode := func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(s.requests("PATCH " + settingsURI)[len(s.requests("PATCH "+settingsURI))-1].Body, "Mode") {
+			refuse(http.StatusBadRequest, "Base.1.8.PropertyUnknown", "")(w, r)
+			return
+		}
+		s.mergeBoot(settingsURI, r)
+		w.WriteHeader(http.StatusNoContent)
+	}
+	s.on("PATCH "+settingsURI, takesMode)
+	got, err := s.open().SetBootOnce(t.Context(), providers.BootPXE, true)
+	require.NoError(t, err)
+	require.Equal(t, providers.BootOverride{Target: providers.BootPXE, Enabled: "Once", Mode: "UEFI", FromURI: settingsURI}, got)
+
+	boot := s.res[sysURI]["Boot"].(map[string]any)
+	boot["BootSourceOverrideMode"] = "Legacy"
+	_, err = s.open().SetBootOnce(t.Context(), providers.BootCD, true)
+	requireKind(t, err, providers.KindProtocol)
+}
+
+// Firmware without a mode names it in the target.
+func TestUEFITargetsOfFirmwareWithoutAMode(t *testing.T) {
+	t.Parallel()
+	boot := func(targets ...any) obj {
+		return obj{"BootSourceOverrideTarget": "None", "BootSourceOverrideEnabled": "Disabled", "BootSourceOverrideTarget@Redfish.AllowableValues": targets}
+	}
+	s := newStub(t)
+	s.set(sysURI, "Boot", boot("None", "Pxe", "Hdd", "UsbCd", "UefiPxe", "UefiUsbCd"))
+	b := s.open()
+	for _, c := range []struct {
+		target providers.BootTarget
+		sent   string
+	}{{providers.BootPXE, "UefiPxe"}, {providers.BootCD, "UefiUsbCd"}} {
+		for range 2 {
+			got, err := b.SetBootOnce(t.Context(), c.target, true)
+			require.NoError(t, err)
+			require.Equal(t, providers.BootOverride{Target: c.target, Enabled: "Once", Mode: "UEFI", FromURI: sysURI}, got)
+		}
+		patches := s.requests("PATCH " + sysURI)
+		require.Equal(t, map[string]any{"BootSourceOverrideTarget": c.sent, "BootSourceOverrideEnabled": "Once"}, sentBoot(t, patches[len(patches)-1]))
+	}
+	require.Len(t, s.requests("PATCH "+sysURI), 2, "what is set is not set again")
+	_, err := b.SetBootOnce(t.Context(), providers.BootHDD, true)
+	requireKind(t, err, providers.KindUnsupported)
+	got, err := b.SetBootOnce(t.Context(), providers.BootPXE, false)
+	require.NoError(t, err)
+	require.Empty(t, got.Mode)
+
+	s.set(sysURI, "Boot", boot("None", "Pxe", "UefiHttp"))
+	_, err = s.open().SetBootOnce(t.Context(), providers.BootPXE, true)
+	require.NoError(t, err, "this firmware knows one way to boot from the network")
 }
 
 func TestIfMatchLadder(t *testing.T) {

@@ -2,6 +2,7 @@ package redfish
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/stmcginnis/gofish/schemas"
@@ -32,10 +33,13 @@ type rollup struct {
 	visited map[string]bool
 }
 
-// Health rolls up the system, its processors, memory, storage and drives, the
-// chassis with fans, temperatures and power supplies, and the managers. A part
-// that does not tell its health is listed as Unknown; one that could not be
-// read makes the whole Unknown unless something is known to be worse.
+// Health rolls up the system, its processors, memory, storage and drives, then
+// every further system behind the same BMC (GPU boards and DPUs are systems of
+// their own, and a host's own roll-up does not cover them), the chassis with
+// fans, temperatures and power supplies, and the managers. A part that does not
+// tell its health is listed as Unknown; one that could not be read, or that the
+// operation's requests did not reach, makes the whole Unknown unless something
+// is known to be worse.
 func (b *BMC) Health(ctx context.Context) (providers.BMCHealth, error) {
 	op := newOperation("health", b.opts.MaxListRequests)
 	system, uri, err := b.system(ctx, op)
@@ -45,15 +49,9 @@ func (b *BMC) Health(ctx context.Context) (providers.BMCHealth, error) {
 	r := &rollup{b: b, op: op, worst: "OK", visited: map[string]bool{uri: true}}
 	r.note(uri, system)
 	r.unread = healthOf(system.sub("Status")) == "Unknown"
-	for _, part := range []string{"ProcessorSummary", "MemorySummary"} {
-		if s := system.sub(part); s.sub("Status") != nil {
-			r.note(uri+"#/"+part, s)
-		}
-	}
 	steps := []func() error{
-		func() error { return r.collection(ctx, system.link("Processors"), nil) },
-		func() error { return r.collection(ctx, system.link("Memory"), nil) },
-		func() error { return r.collection(ctx, system.link("Storage"), r.storage) },
+		func() error { return r.system(ctx, uri, system) },
+		func() error { return r.collection(ctx, b.conn.root.link("Systems"), r.system) },
 		func() error { return r.collection(ctx, b.conn.root.link("Chassis"), r.chassis) },
 		func() error { return r.collection(ctx, b.conn.root.link("Managers"), nil) },
 	}
@@ -69,10 +67,25 @@ func (b *BMC) Health(ctx context.Context) (providers.BMCHealth, error) {
 	return r.report, nil
 }
 
+// system reads the parts of one system.
+func (r *rollup) system(ctx context.Context, uri string, d doc) error {
+	for _, part := range []string{"ProcessorSummary", "MemorySummary"} {
+		if s := d.sub(part); s.sub("Status") != nil {
+			r.note(uri+"#/"+part, s)
+		}
+	}
+	for _, part := range []string{"Processors", "Memory"} {
+		if err := r.collection(ctx, d.link(part), nil); err != nil {
+			return err
+		}
+	}
+	return r.collection(ctx, d.link("Storage"), r.storage)
+}
+
 // note takes the status of one part.
 func (r *rollup) note(label string, d doc) {
 	status := d.sub("Status")
-	if status.text("State") == string(schemas.AbsentState) {
+	if absent(d) {
 		return
 	}
 	health := healthOf(status)
@@ -104,10 +117,20 @@ func (r *rollup) unknown(label string) {
 	}
 }
 
+// absent reports a part that the machine has a place for and does not have.
+func absent(d doc) bool { return d.sub("Status").text("State") == string(schemas.AbsentState) }
+
+// listable reports a failure that leaves the other parts of a list worth having:
+// of one resource, of a link that leads elsewhere, and of the operation's
+// requests, which are used up.
+func listable(err error) bool {
+	return passable(err) || providers.IsKind(err, providers.KindForeign) || providers.IsKind(err, providers.KindTooBig)
+}
+
 // failed records a part that could not be read and returns err when the whole
-// BMC is concerned.
-func (r *rollup) failed(link string, err error) error {
-	if !passable(err) && !providers.IsKind(err, providers.KindForeign) {
+// BMC is concerned. Time that ran out leaves what was read, as requests do.
+func (r *rollup) failed(ctx context.Context, link string, err error) error {
+	if !listable(err) && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return err
 	}
 	r.unread = true
@@ -123,7 +146,7 @@ func (r *rollup) resource(ctx context.Context, link string, deeper func(context.
 	r.visited[link] = true
 	d, err := r.b.conn.get(ctx, r.op, link)
 	if err != nil {
-		return r.failed(link, err)
+		return r.failed(ctx, link, err)
 	}
 	r.note(link, d)
 	if deeper != nil {
@@ -138,7 +161,7 @@ func (r *rollup) collection(ctx context.Context, link string, deeper func(contex
 	}
 	uris, err := r.b.conn.members(ctx, r.op, link)
 	if err != nil {
-		if err := r.failed(link, err); err != nil {
+		if err := r.failed(ctx, link, err); err != nil {
 			return err
 		}
 	}
@@ -190,7 +213,7 @@ func (r *rollup) inline(ctx context.Context, link string, lists []string) error 
 	r.visited[link] = true
 	d, err := r.b.conn.get(ctx, r.op, link)
 	if err != nil {
-		return r.failed(link, err)
+		return r.failed(ctx, link, err)
 	}
 	for _, list := range lists {
 		for _, item := range d.docs(list) {
@@ -211,7 +234,7 @@ func (r *rollup) subsystem(ctx context.Context, link, collection string) error {
 	r.visited[link] = true
 	d, err := r.b.conn.get(ctx, r.op, link)
 	if err != nil {
-		return r.failed(link, err)
+		return r.failed(ctx, link, err)
 	}
 	if slices.Contains([]string{"Warning", "Critical"}, healthOf(d.sub("Status"))) {
 		r.note(link, d)

@@ -22,11 +22,19 @@ type lister struct {
 // error is returned only when the BMC as a whole does not answer.
 func (b *BMC) Inventory(ctx context.Context) (providers.BMCInventory, error) {
 	op := newOperation("inventory", b.opts.MaxListRequests)
-	system, _, err := b.system(ctx, op)
+	system, uri, err := b.system(ctx, op)
 	if err != nil {
 		return providers.BMCInventory{}, err
 	}
 	l := &lister{b: b, op: op}
+	systems, err := l.links(ctx, b.conn.root.link("Systems"))
+	if err != nil {
+		return providers.BMCInventory{}, err
+	}
+	others, err := l.read(ctx, slices.DeleteFunc(systems, func(u string) bool { return u == uri }))
+	if err != nil {
+		return providers.BMCInventory{}, err
+	}
 	chassis, err := l.docsOf(ctx, b.conn.root.link("Chassis"))
 	if err != nil {
 		return providers.BMCInventory{}, err
@@ -40,7 +48,7 @@ func (b *BMC) Inventory(ctx context.Context) (providers.BMCInventory, error) {
 		func() error { return l.drives(ctx, system, chassis) },
 		func() error { return l.media(ctx, holders) },
 		func() error { return l.sensors(ctx, chassis) },
-		func() error { return l.logs(ctx, append(slices.Clone(holders), chassis...)) },
+		func() error { return l.logs(ctx, slices.Concat(holders, others, chassis)) },
 		func() error { return l.accounts(ctx, b.conn.root.link("AccountService")) },
 	}
 	for _, step := range steps {
@@ -67,7 +75,7 @@ func reason(err error) string {
 // partial records an unreadable part and returns err when the whole BMC is
 // concerned.
 func (l *lister) partial(link string, err error) error {
-	if !passable(err) && !providers.IsKind(err, providers.KindForeign) {
+	if !listable(err) {
 		return err
 	}
 	if len(l.out.Partial) < maxFindings {
@@ -141,6 +149,9 @@ func (l *lister) drives(ctx context.Context, system doc, chassis []doc) error {
 		}
 	}
 	for _, d := range drives {
+		if absent(d) {
+			continue // an empty bay
+		}
 		size, _ := d.number("CapacityBytes")
 		l.out.Drives = append(l.out.Drives, providers.BMCDrive{
 			Name: d.text("Name"), Model: d.text("Model"), Serial: d.text("SerialNumber"),

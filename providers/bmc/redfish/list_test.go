@@ -18,6 +18,7 @@ func machine(t *testing.T) *stub {
 	s.set("/redfish/v1", "Chassis", ref("/redfish/v1/Chassis"))
 	s.set("/redfish/v1", "Managers", ref("/redfish/v1/Managers"))
 	s.set("/redfish/v1", "AccountService", ref("/redfish/v1/AccountService"))
+	s.set(sysURI, "Links", obj{"Chassis": []any{ref(chassisURI)}})
 	s.put("/redfish/v1/Chassis", collection(chassisURI))
 	s.put(chassisURI, obj{"Status": obj{"Health": "OK"}, "Model": "Chassis model", "SerialNumber": "CH9",
 		"Thermal": ref(chassisURI + "/Thermal"), "PowerSubsystem": ref(chassisURI + "/PowerSubsystem"), "Sensors": ref(chassisURI + "/Sensors")})
@@ -51,10 +52,26 @@ func TestIdentityFallsBackToTheChassis(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "SN1", got.Serial, "trimmed")
 	require.Equal(t, "Chassis model", got.Model)
+	require.Equal(t, "system 1", got.SerialSource)
 	s.set(sysURI, "SerialNumber", "  ")
 	got, err = s.open().Identify(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "CH9", got.Serial)
+	require.Equal(t, "chassis 1", got.SerialSource)
+
+	// What the system does not link is another part, whatever its number.
+	s.put("/redfish/v1/Chassis", collection("/redfish/v1/Chassis/CBC_0", chassisURI))
+	s.put("/redfish/v1/Chassis/CBC_0", obj{"SerialNumber": "1780924000006", "Model": "Cable cartridge"})
+	s.set(chassisURI, "SerialNumber", nil)
+	got, err = s.open().Identify(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, got.Serial)
+	require.Empty(t, got.SerialSource)
+	require.Equal(t, "Chassis model", got.Model)
+	s.set(sysURI, "Links", nil)
+	got, err = s.open().Identify(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, got.Model)
 }
 
 func TestMACsAreNeverEmptyBecauseOfAnError(t *testing.T) {
@@ -148,6 +165,12 @@ func TestInventoryIsPartialNeverEmpty(t *testing.T) {
 	require.True(t, got.MediaSlots[0].HasInsert)
 	require.True(t, got.MediaSlots[0].Inserted)
 	require.False(t, got.MediaSlots[1].HasInsert, "this slot takes a PATCH")
+
+	s.set(sysURI+"/Storage/0/Drives/0", "Status", obj{"State": "Absent"})
+	got, err = s.open().Inventory(t.Context())
+	require.NoError(t, err)
+	require.Len(t, got.Drives, 1, "an empty bay is no drive")
+	s.set(sysURI+"/Storage/0/Drives/0", "Status", obj{"Health": "OK"})
 
 	s.set("/redfish/v1/AccountService", "AccountLockoutThreshold", 0)
 	s.put(sysURI+"/Storage/0/Drives/1", nil)

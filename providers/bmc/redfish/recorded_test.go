@@ -53,7 +53,7 @@ func exists(file string) bool {
 
 // serveTree serves a tree read-only: index.json of each folder, 404 for the
 // rest, as the machine answered. It has no login; the stub's session does.
-func serveTree(t *testing.T, name string) *BMC {
+func serveTree(t *testing.T, name string, plant ...func(tree map[string][]byte)) *BMC {
 	t.Helper()
 	file, err := os.Open(recordedTree(t, name))
 	require.NoError(t, err)
@@ -74,6 +74,9 @@ func serveTree(t *testing.T, name string) *BMC {
 		}
 	}
 	require.NotEmpty(t, tree)
+	for _, f := range plant {
+		f(tree)
+	}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := path.Clean(r.URL.Path)
 		switch body, ok := tree[p]; {
@@ -111,7 +114,7 @@ func TestRecordedDellR750(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, providers.BMCSystem{
 		ID: "System.Embedded.1", URI: "/redfish/v1/Systems/System.Embedded.1", Manufacturer: "Dell Inc.", Model: "PowerEdge R750",
-		Serial: "CNIVC0014M0388", UUID: "4c4c4544-0035-3410-8050-c6c04f314733", MACs: sys.MACs,
+		Serial: "CNIVC0014M0388", SerialSource: "system System.Embedded.1", UUID: "4c4c4544-0035-3410-8050-c6c04f314733", MACs: sys.MACs,
 		Power: providers.PowerOn, Health: "OK", MemoryGiB: 512, ProcessorCount: 2,
 	}, sys)
 	require.Len(t, sys.MACs, 5)
@@ -201,4 +204,59 @@ func TestRecordedLenovoSR670(t *testing.T) {
 	require.Empty(t, health.Problems)
 	require.Contains(t, health.Unknown, "/redfish/v1/Systems/1/Processors/GPU1", "a part that does not tell is said to be unknown")
 	require.Contains(t, health.Unknown, "/redfish/v1/Managers/1")
+}
+
+// TestRecordedNVIDIAGH200 is a machine of two systems, 24 chassis and two managers.
+func TestRecordedNVIDIAGH200(t *testing.T) {
+	t.Parallel()
+	b := serveTree(t, "nvidia_gh200")
+	ctx := t.Context()
+
+	ident, err := b.Probe(ctx)
+	require.NoError(t, err)
+	require.Equal(t, providers.BMCIdent{Vendor: "NVIDIA", Product: "P3809", RedfishVersion: "1.9.0", UUID: "21ec4218-bd70-4a73-a476-990523953642"}, ident)
+
+	sys, err := b.Identify(ctx)
+	require.NoError(t, err)
+	require.Equal(t, providers.BMCSystem{
+		ID: "System_0", URI: "/redfish/v1/Systems/System_0", Manufacturer: "NVIDIA", Model: "P3809",
+		Serial: "1580624650610", SerialSource: "chassis BMC_0", UUID: "1e90aa6e-6d05-9589-2253-ce7672d02d26", MACs: []string{},
+		Power: providers.PowerOn, Health: "OK", MemoryGiB: 960, ProcessorCount: 2,
+	}, sys, "the host has no serial number of its own, and no other chassis lends it one")
+
+	boot, err := b.BootOverride(ctx)
+	require.NoError(t, err)
+	require.Equal(t, providers.BootOverride{Target: providers.BootHDD, Enabled: "Continuous", FromURI: "/redfish/v1/Systems/System_0/Settings"}, boot)
+	_, err = b.SetBootOnce(ctx, providers.BootUEFIHTTP, true)
+	requireKind(t, err, providers.KindUnsupported)
+	_, err = b.SetPower(ctx, providers.IntentOn) // already so: nothing is sent
+	require.NoError(t, err)
+
+	inv, err := b.Inventory(ctx)
+	require.NoError(t, err)
+	require.Empty(t, inv.Partial)
+	require.Empty(t, inv.Drives)
+	require.Equal(t, 247, inv.Sensors)
+	require.Len(t, inv.MediaSlots, 2)
+	require.Equal(t, []string{"coJhloVjcKVlTeiz", "G1ZgR8ufrlnPjwJg", "fwupd", "root"}, inv.Accounts)
+	require.Equal(t, 10*time.Minute, inv.LockoutDuration)
+	require.Contains(t, inv.LogServices, "/redfish/v1/Systems/System_0/LogServices/SEL")
+	require.Contains(t, inv.LogServices, "/redfish/v1/Systems/HGX_Baseboard_0/LogServices/EventLog")
+	require.Contains(t, inv.LogServices, "/redfish/v1/Chassis/HGX_GPU_1/LogServices/XID")
+
+	health, err := b.Health(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "OK", health.Overall, "%v", health)
+	require.Empty(t, health.Problems)
+
+	const gpu = "/redfish/v1/Systems/HGX_Baseboard_0/Processors/GPU_1"
+	b = serveTree(t, "nvidia_gh200", func(tree map[string][]byte) {
+		whole := string(tree[gpu])
+		tree[gpu] = []byte(strings.ReplaceAll(whole, `"Health": "OK"`, `"Health": "Critical"`))
+		require.NotEqual(t, whole, string(tree[gpu]))
+	})
+	health, err = b.Health(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "Critical", health.Overall)
+	require.Equal(t, []string{gpu + ": Critical"}, health.Problems)
 }

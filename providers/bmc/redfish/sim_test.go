@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,14 +32,15 @@ type sim struct {
 	target  providers.BMCTarget
 }
 
-// newSim starts the BMC of a vendor over TLS, with its pin approved.
+// newSim starts the BMC of a personality over TLS, with its pin approved.
 func newSim(t *testing.T, vendor string, rules ...func(*redfishsim.Personality)) *sim {
 	t.Helper()
 	// t.Context ends before the cleanups of a test, which still put power back.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(cancel)
-	m := simhw.NewMachine(ctx, simhw.NewClock(simSpeed), simhw.GPUServer(vendor, 7))
-	server, err := redfishsim.New(redfishsim.Options{Machine: m, TLS: true, Adjust: func(p *redfishsim.Personality) {
+	maker, _, _ := strings.Cut(vendor, "-")
+	m := simhw.NewMachine(ctx, simhw.NewClock(simSpeed), simhw.GPUServer(maker, 7))
+	server, err := redfishsim.New(redfishsim.Options{Machine: m, Personality: vendor, TLS: true, Adjust: func(p *redfishsim.Personality) {
 		p.SessionTimeout = 240 * time.Hour // a slow test machine must not look like an idle client
 		for _, r := range rules {
 			r(p)
@@ -114,7 +117,7 @@ func eachVendor(t *testing.T, run func(t *testing.T, s *sim)) {
 
 func TestConformanceOnTheSimulator(t *testing.T) {
 	t.Parallel()
-	for _, vendor := range redfishsim.Names() {
+	for _, vendor := range slices.Concat(redfishsim.Names(), redfishsim.Variants()) {
 		t.Run(vendor, func(t *testing.T) {
 			t.Parallel()
 			conformance.ExerciseBMC(t, func(t *testing.T) conformance.BMCFixture {
@@ -122,8 +125,7 @@ func TestConformanceOnTheSimulator(t *testing.T) {
 				return conformance.BMCFixture{
 					Opener: Opener{Options: simOptions()}, Target: s.target, Timeout: time.Minute,
 					WrongPassword: true, Graceful: conformance.GracefulWorks,
-					BootTargets: []providers.BootTarget{providers.BootPXE, providers.BootUEFIHTTP, providers.BootCD, providers.BootHDD, providers.BootSetup},
-					Logins:      s.logins, Resets: s.resets,
+					BootTargets: s.bootTargets(), Logins: s.logins, Resets: s.resets,
 					Blind: func() {
 						s.fault(redfishsim.Fault{Name: redfishsim.FaultUnavailable, Method: http.MethodGet, Path: "/Managers/"})
 					},

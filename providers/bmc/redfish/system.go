@@ -143,7 +143,9 @@ func powerOf(system doc) providers.PowerState {
 }
 
 // Identify reads the system's identity, power and health. What the system
-// leaves empty is taken from its chassis.
+// leaves empty is taken from the chassis that it links, and else stays empty:
+// another chassis is another part (a cable cartridge, a GPU board, a power
+// shelf), and its serial number is not the machine's.
 func (b *BMC) Identify(ctx context.Context) (providers.BMCSystem, error) {
 	op := newOperation("identify", b.opts.MaxRequests)
 	d, uri, err := b.system(ctx, op)
@@ -155,19 +157,88 @@ func (b *BMC) Identify(ctx context.Context) (providers.BMCSystem, error) {
 		Manufacturer: d.text("Manufacturer"), Model: d.text("Model"), Serial: d.text("SerialNumber"),
 		UUID: strings.ToLower(d.text("UUID")), Power: powerOf(d), Health: healthOf(d.sub("Status")),
 	}
-	out.MemoryGiB, _ = d.sub("MemorySummary").number("TotalSystemMemoryGiB")
-	count, _ := d.sub("ProcessorSummary").number("Count")
-	out.ProcessorCount = int(count)
-	chassis := b.chassisOf(ctx, op, d)
-	if err := b.fillFromChassis(ctx, op, &out, chassis); err != nil {
+	if out.Serial != "" {
+		out.SerialSource = "system " + out.ID
+	}
+	if err := b.count(ctx, op, &out, uri, d); err != nil {
 		return providers.BMCSystem{}, err
 	}
-	out.MACs, err = b.macs(ctx, op, d, chassis)
+	if err := b.fillFromChassis(ctx, op, &out, d.sub("Links").links("Chassis")); err != nil {
+		return providers.BMCSystem{}, err
+	}
+	out.MACs, err = b.macs(ctx, op, d, b.chassisOf(ctx, op, d))
+	if providers.IsKind(err, providers.KindTooBig) {
+		out.Partial = append(out.Partial, "network ports: "+reason(err))
+		err = nil
+	}
 	if err != nil {
 		return providers.BMCSystem{}, err
 	}
 	b.secrets.scrub(&out)
 	return out, nil
+}
+
+// count takes memory and processors from the system, then from what its own
+// collections list, then from another system behind the same BMC: on some
+// boards only that one counts them. A DPU's are not the host's.
+func (b *BMC) count(ctx context.Context, op *operation, s *providers.BMCSystem, uri string, system doc) error {
+	take := func(d doc) {
+		if gib, _ := d.sub("MemorySummary").number("TotalSystemMemoryGiB"); s.MemoryGiB <= 0 {
+			s.MemoryGiB = max(0, gib)
+		}
+		if n, _ := d.sub("ProcessorSummary").number("Count"); s.ProcessorCount <= 0 {
+			s.ProcessorCount = max(0, int(n))
+		}
+	}
+	take(system)
+	if s.MemoryGiB == 0 {
+		err := b.each(ctx, op, system.link("Memory"), func(_ string, d doc) {
+			mib, _ := d.number("CapacityMiB")
+			s.MemoryGiB += max(0, mib) / 1024
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if s.ProcessorCount == 0 {
+		err := b.each(ctx, op, system.link("Processors"), func(_ string, d doc) {
+			if kind := d.text("ProcessorType"); kind == "" || kind == string(schemas.CPUProcessorType) {
+				s.ProcessorCount++
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if s.MemoryGiB > 0 && s.ProcessorCount > 0 {
+		return nil
+	}
+	return b.each(ctx, op, b.conn.root.link("Systems"), func(u string, d doc) {
+		if u != uri && d.text("SystemType") != string(schemas.DPUSystemType) {
+			take(d)
+		}
+	})
+}
+
+// each hands on the members of a collection that are there and can be read.
+func (b *BMC) each(ctx context.Context, op *operation, link string, f func(string, doc)) error {
+	if link == "" {
+		return nil
+	}
+	uris, err := b.conn.members(ctx, op, link)
+	if err != nil && !listable(err) {
+		return err
+	}
+	for _, u := range uris {
+		d, err := b.conn.get(ctx, op, u)
+		switch {
+		case err == nil && !absent(d):
+			f(u, d)
+		case err != nil && !listable(err):
+			return err
+		}
+	}
+	return nil
 }
 
 // chassisOf lists the chassis of a system, those it links first.
@@ -193,12 +264,16 @@ func (b *BMC) fillFromChassis(ctx context.Context, op *operation, s *providers.B
 		}
 		d, err := b.conn.get(ctx, op, u)
 		if err != nil {
-			if passable(err) {
+			if listable(err) {
+				s.Partial = append(s.Partial, u+": "+reason(err))
 				continue
 			}
 			return err
 		}
-		for field, key := range map[*string]string{&s.Serial: "SerialNumber", &s.Model: "Model", &s.Manufacturer: "Manufacturer"} {
+		if serial := d.text("SerialNumber"); s.Serial == "" && serial != "" {
+			s.Serial, s.SerialSource = serial, "chassis "+baseName(u)
+		}
+		for field, key := range map[*string]string{&s.Model: "Model", &s.Manufacturer: "Manufacturer"} {
 			if *field == "" {
 				*field = d.text(key)
 			}
@@ -224,7 +299,8 @@ func passable(err error) bool {
 
 // macs lists the addresses of the system's own network ports, lower case with
 // colons, sorted. The interface between host and BMC is left out. An empty
-// list with an unreadable part is an error, never "no ports".
+// list with an unreadable part is an error, never "no ports"; where the requests
+// ran out, KindTooBig comes with the addresses that were found until then.
 func (b *BMC) macs(ctx context.Context, op *operation, system doc, chassis []string) ([]string, error) {
 	found := map[string]bool{}
 	var skipped error
@@ -238,12 +314,12 @@ func (b *BMC) macs(ctx context.Context, op *operation, system doc, chassis []str
 			if gerr == nil {
 				gerr = take(d)
 			}
-			if gerr != nil && !passable(gerr) {
+			if gerr != nil && !listable(gerr) {
 				return gerr
 			}
 			skipped = errors.Join(skipped, gerr)
 		}
-		if err != nil && !passable(err) {
+		if err != nil && !listable(err) {
 			return err
 		}
 		if providers.KindOf(err) != providers.KindNotFound {
@@ -268,14 +344,17 @@ func (b *BMC) macs(ctx context.Context, op *operation, system doc, chassis []str
 			return nil, err
 		}
 	}
-	if len(found) == 0 && skipped != nil {
-		return nil, renamed(op, skipped)
-	}
 	out := make([]string, 0, len(found))
 	for m := range found {
 		out = append(out, m)
 	}
 	slices.Sort(out)
+	switch {
+	case op.budget.Load() < 0:
+		return out, &providers.Error{Kind: providers.KindTooBig, Op: op.name, Message: "the BMC needs more requests than this operation may make"}
+	case len(out) == 0 && skipped != nil:
+		return nil, renamed(op, skipped)
+	}
 	return out, nil
 }
 
@@ -285,7 +364,7 @@ func (b *BMC) adapterMACs(ctx context.Context, op *operation, chassis string,
 	walk func(string, func(doc) error) error, add func(doc) error) error {
 	d, err := b.conn.get(ctx, op, chassis)
 	if err != nil {
-		if passable(err) {
+		if listable(err) {
 			return nil
 		}
 		return err

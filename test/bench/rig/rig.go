@@ -24,8 +24,10 @@ import (
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	driftact "github.com/slipway-cloud/slipway/activities/drift"
 	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
+	instanceact "github.com/slipway-cloud/slipway/activities/instance"
 	"github.com/slipway-cloud/slipway/activities/isolation"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	machineact "github.com/slipway-cloud/slipway/activities/machine"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/activities/nodestate"
 	paymentsact "github.com/slipway-cloud/slipway/activities/payments"
@@ -128,7 +130,9 @@ func (r *Rig) worker() worker.Worker {
 		w.RegisterActivityWithOptions(&driftact.Activities{}, opts)
 		w.RegisterActivityWithOptions(&sweepact.Activities{}, opts)
 		w.RegisterActivityWithOptions(&paymentsact.Activities{}, opts)
+		w.RegisterActivityWithOptions(&instanceact.Activities{}, opts)
 		w.RegisterActivityWithOptions(&isolation.Activities{}, opts)
+		w.RegisterActivityWithOptions(&machineact.Activities{}, opts)
 	}
 	w.RegisterActivityWithOptions(&projection.Activities{Store: projection.NewDatabase(r.Store)}, opts)
 	w.RegisterActivityWithOptions(&maasact.Activities{Store: r.Store, Secrets: r.secrets, Opener: r.Region}, opts)

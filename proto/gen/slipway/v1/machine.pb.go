@@ -92,7 +92,7 @@ func (x MachineStatus_Phase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MachineStatus_Phase.Descriptor instead.
 func (MachineStatus_Phase) EnumDescriptor() ([]byte, []int) {
-	return file_slipway_v1_machine_proto_rawDescGZIP(), []int{8, 0}
+	return file_slipway_v1_machine_proto_rawDescGZIP(), []int{9, 0}
 }
 
 // RegisterMachineRequest is the request of RegisterMachine.
@@ -415,6 +415,78 @@ func (x *SetMachinePhaseRequest) GetReason() string {
 	return ""
 }
 
+// SetMachineAccessRequest is the request of SetMachineAccess. It replaces what is set; empty is none.
+type SetMachineAccessRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	MachineId string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	// node_id is the node that the machine is. Its site and its host key are then those of the machine.
+	NodeId string `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// site_id is the site whose SSH login and networks hold for a machine without a node.
+	SiteId string `protobuf:"bytes,3,opt,name=site_id,json=siteId,proto3" json:"site_id,omitempty"`
+	// ssh_host_key is the pinned host key of a machine without a node, as in known_hosts.
+	SshHostKey    string `protobuf:"bytes,4,opt,name=ssh_host_key,json=sshHostKey,proto3" json:"ssh_host_key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetMachineAccessRequest) Reset() {
+	*x = SetMachineAccessRequest{}
+	mi := &file_slipway_v1_machine_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetMachineAccessRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetMachineAccessRequest) ProtoMessage() {}
+
+func (x *SetMachineAccessRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_slipway_v1_machine_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetMachineAccessRequest.ProtoReflect.Descriptor instead.
+func (*SetMachineAccessRequest) Descriptor() ([]byte, []int) {
+	return file_slipway_v1_machine_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SetMachineAccessRequest) GetMachineId() string {
+	if x != nil {
+		return x.MachineId
+	}
+	return ""
+}
+
+func (x *SetMachineAccessRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *SetMachineAccessRequest) GetSiteId() string {
+	if x != nil {
+		return x.SiteId
+	}
+	return ""
+}
+
+func (x *SetMachineAccessRequest) GetSshHostKey() string {
+	if x != nil {
+		return x.SshHostKey
+	}
+	return ""
+}
+
 // Machine is one bare-metal machine: who it is, how it is reached, and its state.
 type Machine struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -432,7 +504,7 @@ type Machine struct {
 
 func (x *Machine) Reset() {
 	*x = Machine{}
-	mi := &file_slipway_v1_machine_proto_msgTypes[6]
+	mi := &file_slipway_v1_machine_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -444,7 +516,7 @@ func (x *Machine) String() string {
 func (*Machine) ProtoMessage() {}
 
 func (x *Machine) ProtoReflect() protoreflect.Message {
-	mi := &file_slipway_v1_machine_proto_msgTypes[6]
+	mi := &file_slipway_v1_machine_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -457,7 +529,7 @@ func (x *Machine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Machine.ProtoReflect.Descriptor instead.
 func (*Machine) Descriptor() ([]byte, []int) {
-	return file_slipway_v1_machine_proto_rawDescGZIP(), []int{6}
+	return file_slipway_v1_machine_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Machine) GetMachineId() string {
@@ -516,7 +588,7 @@ type MachineSpec struct {
 
 func (x *MachineSpec) Reset() {
 	*x = MachineSpec{}
-	mi := &file_slipway_v1_machine_proto_msgTypes[7]
+	mi := &file_slipway_v1_machine_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -528,7 +600,7 @@ func (x *MachineSpec) String() string {
 func (*MachineSpec) ProtoMessage() {}
 
 func (x *MachineSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_slipway_v1_machine_proto_msgTypes[7]
+	mi := &file_slipway_v1_machine_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -541,7 +613,7 @@ func (x *MachineSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineSpec.ProtoReflect.Descriptor instead.
 func (*MachineSpec) Descriptor() ([]byte, []int) {
-	return file_slipway_v1_machine_proto_rawDescGZIP(), []int{7}
+	return file_slipway_v1_machine_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *MachineSpec) GetSshEndpoint() string {
@@ -618,7 +690,7 @@ type MachineStatus struct {
 
 func (x *MachineStatus) Reset() {
 	*x = MachineStatus{}
-	mi := &file_slipway_v1_machine_proto_msgTypes[8]
+	mi := &file_slipway_v1_machine_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -630,7 +702,7 @@ func (x *MachineStatus) String() string {
 func (*MachineStatus) ProtoMessage() {}
 
 func (x *MachineStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_slipway_v1_machine_proto_msgTypes[8]
+	mi := &file_slipway_v1_machine_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -643,7 +715,7 @@ func (x *MachineStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineStatus.ProtoReflect.Descriptor instead.
 func (*MachineStatus) Descriptor() ([]byte, []int) {
-	return file_slipway_v1_machine_proto_rawDescGZIP(), []int{8}
+	return file_slipway_v1_machine_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *MachineStatus) GetPhase() MachineStatus_Phase {
@@ -698,7 +770,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_slipway_v1_machine_proto_msgTypes[9]
+	mi := &file_slipway_v1_machine_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -710,7 +782,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_slipway_v1_machine_proto_msgTypes[9]
+	mi := &file_slipway_v1_machine_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -723,7 +795,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_slipway_v1_machine_proto_rawDescGZIP(), []int{9}
+	return file_slipway_v1_machine_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Condition) GetType() string {
@@ -779,7 +851,14 @@ const file_slipway_v1_machine_proto_rawDesc = "" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x125\n" +
 	"\x05phase\x18\x02 \x01(\x0e2\x1f.slipway.v1.MachineStatus.PhaseR\x05phase\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x9d\x02\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x8c\x01\n" +
+	"\x17SetMachineAccessRequest\x12\x1d\n" +
+	"\n" +
+	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x17\n" +
+	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x17\n" +
+	"\asite_id\x18\x03 \x01(\tR\x06siteId\x12 \n" +
+	"\fssh_host_key\x18\x04 \x01(\tR\n" +
+	"sshHostKey\"\x9d\x02\n" +
 	"\aMachine\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x127\n" +
@@ -822,14 +901,15 @@ const file_slipway_v1_machine_proto_rawDesc = "" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\bR\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12C\n" +
-	"\x0flast_transition\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastTransition2\x85\x03\n" +
+	"\x0flast_transition\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastTransition2\xd3\x03\n" +
 	"\x0eMachineService\x12J\n" +
 	"\x0fRegisterMachine\x12\".slipway.v1.RegisterMachineRequest\x1a\x13.slipway.v1.Machine\x12@\n" +
 	"\n" +
 	"GetMachine\x12\x1d.slipway.v1.GetMachineRequest\x1a\x13.slipway.v1.Machine\x12Q\n" +
 	"\fListMachines\x12\x1f.slipway.v1.ListMachinesRequest\x1a .slipway.v1.ListMachinesResponse\x12F\n" +
 	"\rUpdateMachine\x12 .slipway.v1.UpdateMachineRequest\x1a\x13.slipway.v1.Machine\x12J\n" +
-	"\x0fSetMachinePhase\x12\".slipway.v1.SetMachinePhaseRequest\x1a\x13.slipway.v1.MachineBAZ?github.com/slipway-cloud/slipway/proto/gen/slipway/v1;slipwayv1b\x06proto3"
+	"\x0fSetMachinePhase\x12\".slipway.v1.SetMachinePhaseRequest\x1a\x13.slipway.v1.Machine\x12L\n" +
+	"\x10SetMachineAccess\x12#.slipway.v1.SetMachineAccessRequest\x1a\x13.slipway.v1.MachineBAZ?github.com/slipway-cloud/slipway/proto/gen/slipway/v1;slipwayv1b\x06proto3"
 
 var (
 	file_slipway_v1_machine_proto_rawDescOnce sync.Once
@@ -844,46 +924,49 @@ func file_slipway_v1_machine_proto_rawDescGZIP() []byte {
 }
 
 var file_slipway_v1_machine_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_slipway_v1_machine_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_slipway_v1_machine_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_slipway_v1_machine_proto_goTypes = []any{
-	(MachineStatus_Phase)(0),       // 0: slipway.v1.MachineStatus.Phase
-	(*RegisterMachineRequest)(nil), // 1: slipway.v1.RegisterMachineRequest
-	(*GetMachineRequest)(nil),      // 2: slipway.v1.GetMachineRequest
-	(*ListMachinesRequest)(nil),    // 3: slipway.v1.ListMachinesRequest
-	(*ListMachinesResponse)(nil),   // 4: slipway.v1.ListMachinesResponse
-	(*UpdateMachineRequest)(nil),   // 5: slipway.v1.UpdateMachineRequest
-	(*SetMachinePhaseRequest)(nil), // 6: slipway.v1.SetMachinePhaseRequest
-	(*Machine)(nil),                // 7: slipway.v1.Machine
-	(*MachineSpec)(nil),            // 8: slipway.v1.MachineSpec
-	(*MachineStatus)(nil),          // 9: slipway.v1.MachineStatus
-	(*Condition)(nil),              // 10: slipway.v1.Condition
-	nil,                            // 11: slipway.v1.Machine.LabelsEntry
-	(*timestamppb.Timestamp)(nil),  // 12: google.protobuf.Timestamp
+	(MachineStatus_Phase)(0),        // 0: slipway.v1.MachineStatus.Phase
+	(*RegisterMachineRequest)(nil),  // 1: slipway.v1.RegisterMachineRequest
+	(*GetMachineRequest)(nil),       // 2: slipway.v1.GetMachineRequest
+	(*ListMachinesRequest)(nil),     // 3: slipway.v1.ListMachinesRequest
+	(*ListMachinesResponse)(nil),    // 4: slipway.v1.ListMachinesResponse
+	(*UpdateMachineRequest)(nil),    // 5: slipway.v1.UpdateMachineRequest
+	(*SetMachinePhaseRequest)(nil),  // 6: slipway.v1.SetMachinePhaseRequest
+	(*SetMachineAccessRequest)(nil), // 7: slipway.v1.SetMachineAccessRequest
+	(*Machine)(nil),                 // 8: slipway.v1.Machine
+	(*MachineSpec)(nil),             // 9: slipway.v1.MachineSpec
+	(*MachineStatus)(nil),           // 10: slipway.v1.MachineStatus
+	(*Condition)(nil),               // 11: slipway.v1.Condition
+	nil,                             // 12: slipway.v1.Machine.LabelsEntry
+	(*timestamppb.Timestamp)(nil),   // 13: google.protobuf.Timestamp
 }
 var file_slipway_v1_machine_proto_depIdxs = []int32{
-	7,  // 0: slipway.v1.RegisterMachineRequest.machine:type_name -> slipway.v1.Machine
-	7,  // 1: slipway.v1.ListMachinesResponse.machines:type_name -> slipway.v1.Machine
-	7,  // 2: slipway.v1.UpdateMachineRequest.machine:type_name -> slipway.v1.Machine
+	8,  // 0: slipway.v1.RegisterMachineRequest.machine:type_name -> slipway.v1.Machine
+	8,  // 1: slipway.v1.ListMachinesResponse.machines:type_name -> slipway.v1.Machine
+	8,  // 2: slipway.v1.UpdateMachineRequest.machine:type_name -> slipway.v1.Machine
 	0,  // 3: slipway.v1.SetMachinePhaseRequest.phase:type_name -> slipway.v1.MachineStatus.Phase
-	11, // 4: slipway.v1.Machine.labels:type_name -> slipway.v1.Machine.LabelsEntry
-	8,  // 5: slipway.v1.Machine.spec:type_name -> slipway.v1.MachineSpec
-	9,  // 6: slipway.v1.Machine.status:type_name -> slipway.v1.MachineStatus
+	12, // 4: slipway.v1.Machine.labels:type_name -> slipway.v1.Machine.LabelsEntry
+	9,  // 5: slipway.v1.Machine.spec:type_name -> slipway.v1.MachineSpec
+	10, // 6: slipway.v1.Machine.status:type_name -> slipway.v1.MachineStatus
 	0,  // 7: slipway.v1.MachineStatus.phase:type_name -> slipway.v1.MachineStatus.Phase
-	10, // 8: slipway.v1.MachineStatus.conditions:type_name -> slipway.v1.Condition
+	11, // 8: slipway.v1.MachineStatus.conditions:type_name -> slipway.v1.Condition
 	0,  // 9: slipway.v1.MachineStatus.effective_state:type_name -> slipway.v1.MachineStatus.Phase
-	12, // 10: slipway.v1.Condition.last_transition:type_name -> google.protobuf.Timestamp
+	13, // 10: slipway.v1.Condition.last_transition:type_name -> google.protobuf.Timestamp
 	1,  // 11: slipway.v1.MachineService.RegisterMachine:input_type -> slipway.v1.RegisterMachineRequest
 	2,  // 12: slipway.v1.MachineService.GetMachine:input_type -> slipway.v1.GetMachineRequest
 	3,  // 13: slipway.v1.MachineService.ListMachines:input_type -> slipway.v1.ListMachinesRequest
 	5,  // 14: slipway.v1.MachineService.UpdateMachine:input_type -> slipway.v1.UpdateMachineRequest
 	6,  // 15: slipway.v1.MachineService.SetMachinePhase:input_type -> slipway.v1.SetMachinePhaseRequest
-	7,  // 16: slipway.v1.MachineService.RegisterMachine:output_type -> slipway.v1.Machine
-	7,  // 17: slipway.v1.MachineService.GetMachine:output_type -> slipway.v1.Machine
-	4,  // 18: slipway.v1.MachineService.ListMachines:output_type -> slipway.v1.ListMachinesResponse
-	7,  // 19: slipway.v1.MachineService.UpdateMachine:output_type -> slipway.v1.Machine
-	7,  // 20: slipway.v1.MachineService.SetMachinePhase:output_type -> slipway.v1.Machine
-	16, // [16:21] is the sub-list for method output_type
-	11, // [11:16] is the sub-list for method input_type
+	7,  // 16: slipway.v1.MachineService.SetMachineAccess:input_type -> slipway.v1.SetMachineAccessRequest
+	8,  // 17: slipway.v1.MachineService.RegisterMachine:output_type -> slipway.v1.Machine
+	8,  // 18: slipway.v1.MachineService.GetMachine:output_type -> slipway.v1.Machine
+	4,  // 19: slipway.v1.MachineService.ListMachines:output_type -> slipway.v1.ListMachinesResponse
+	8,  // 20: slipway.v1.MachineService.UpdateMachine:output_type -> slipway.v1.Machine
+	8,  // 21: slipway.v1.MachineService.SetMachinePhase:output_type -> slipway.v1.Machine
+	8,  // 22: slipway.v1.MachineService.SetMachineAccess:output_type -> slipway.v1.Machine
+	17, // [17:23] is the sub-list for method output_type
+	11, // [11:17] is the sub-list for method input_type
 	11, // [11:11] is the sub-list for extension type_name
 	11, // [11:11] is the sub-list for extension extendee
 	0,  // [0:11] is the sub-list for field type_name
@@ -900,7 +983,7 @@ func file_slipway_v1_machine_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slipway_v1_machine_proto_rawDesc), len(file_slipway_v1_machine_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

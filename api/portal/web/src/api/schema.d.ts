@@ -894,6 +894,150 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/admin/instance-orphans": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what providers bill and no live instance has
+         * @description Needs role viewer or higher.
+         */
+        get: operations["list-instance-orphans"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/instance-types": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the types of servers that instances may have
+         * @description Needs role viewer or higher.
+         */
+        get: operations["list-instance-types"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/instances": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List instances, newest first
+         * @description Needs role viewer or higher.
+         */
+        get: operations["list-instances"];
+        put?: never;
+        /**
+         * Make an instance at a cloud provider
+         * @description Needs role operator or higher.
+         */
+        post: operations["create-instance"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/instances/{instance_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read an instance
+         * @description Needs role viewer or higher.
+         */
+        get: operations["get-instance"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/instances/{instance_id}/action-logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the action log of an instance, newest first
+         * @description Needs role viewer or higher.
+         */
+        get: operations["list-instance-action-logs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/instances/{instance_id}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List how an instance moved, and why
+         * @description Needs role viewer or higher.
+         */
+        get: operations["list-instance-history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/instances/{instance_id}/terminate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * End an instance and delete everything that its provider bills
+         * @description Needs role operator or higher.
+         */
+        post: operations["terminate-instance"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/admin/jobs": {
         parameters: {
             query?: never;
@@ -1968,6 +2112,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/instance-types": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the types of servers that instances may be made with now
+         * @description Needs a sign-in and no role.
+         */
+        get: operations["list-offered-instance-types"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/invitations": {
         parameters: {
             query?: never;
@@ -2836,6 +3000,90 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/projects/{id}/instances": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the instances of a project, newest first
+         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["list-project-instances"];
+        put?: never;
+        /**
+         * Make an instance for a project, where its members may
+         * @description Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        post: operations["create-project-instance"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/instances/{instance_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read an instance of a project with its progress
+         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["get-project-instance"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/instances/{instance_id}/action-logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what was done for an instance of a project, newest first
+         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["list-project-instance-action-logs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/instances/{instance_id}/terminate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * End an instance of a project; everything on it is deleted
+         * @description Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        post: operations["terminate-project-instance"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/projects/{id}/invitations": {
         parameters: {
             query?: never;
@@ -3684,6 +3932,16 @@ export interface components {
             /** @enum {string} */
             status?: "in_progress" | "success" | "failed";
         };
+        ActionMetadata: {
+            agent_info?: components["schemas"]["AgentInfo"];
+            correlation_id?: string;
+            ip_address?: string;
+            last_phase?: string;
+            phases?: string[] | null;
+            server_id?: string;
+            ssh_exit_status?: string;
+            zone?: string;
+        };
         ActionRequest: {
             /** @description Only with adopt_observed_state, and with a reason */
             accept_risk?: boolean;
@@ -3778,6 +4036,11 @@ export interface components {
             rate_minor_per_hour?: number;
             /** Format: date-time */
             start_time?: string;
+        };
+        AgentInfo: {
+            build_date?: string;
+            checksum?: string;
+            version?: string;
         };
         AgentRelease: {
             binary_url?: string;
@@ -3983,7 +4246,7 @@ export interface components {
             job_id?: string;
             job_kind?: string;
             /** @enum {string} */
-            kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent" | "audit_broken" | "audit_silent" | "restore_unconfirmed" | "clock_disagrees" | "enforcement_stopped" | "account_set_aside" | "billing_silent" | "keys_unconfirmed" | "payment_mismatch" | "payment_difference" | "payment_dispute" | "payments_silent";
+            kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent" | "audit_broken" | "audit_silent" | "restore_unconfirmed" | "clock_disagrees" | "enforcement_stopped" | "account_set_aside" | "billing_silent" | "keys_unconfirmed" | "payment_mismatch" | "payment_difference" | "payment_dispute" | "payments_silent" | "instance_failed" | "instance_orphan" | "instance_provider";
             /** @description The resource, as a path of this API */
             link?: string;
             /** @description What is wrong */
@@ -4400,10 +4663,10 @@ export interface components {
         };
         DecommissionPlanRequest: {
             /**
-             * @description With migrate: whether the new hardware brings its own (as when absent)
+             * @description With migrate: whether the new hardware brings its own (as when absent), or the node keeps its hardware
              * @enum {string}
              */
-            disks?: "new" | "moved";
+            disks?: "new" | "moved" | "same";
             /** @description With migrate: the old hardware is erased first */
             erase_old?: boolean;
             /** Format: int64 */
@@ -4540,6 +4803,7 @@ export interface components {
             seen_count?: number;
             /** @enum {string} */
             severity?: "critical" | "warning" | "info";
+            /** @description Empty for a node that boots from the network */
             site_id?: string;
             /** @enum {string} */
             status?: "open" | "ignored" | "closed";
@@ -4572,7 +4836,9 @@ export interface components {
             problem?: string;
             /** @description What the last pass did, counted */
             report?: unknown;
+            /** @description Its name; empty for the pass over the nodes that boot from the network */
             site?: string;
+            /** @description Empty for the pass over the nodes that boot from the network */
             site_id?: string;
             /**
              * Format: date-time
@@ -4754,6 +5020,132 @@ export interface components {
             initrds?: components["schemas"]["BootImage"][];
             kernel?: components["schemas"]["BootImage"];
             user_data?: string;
+        };
+        Instance: {
+            agent_checksum?: string;
+            /** Format: date-time */
+            agent_verified_at?: string;
+            /** Format: date-time */
+            created_at?: string;
+            deleted_by_provider?: boolean;
+            error_code?: string;
+            error_message?: string;
+            /** Format: date-time */
+            failed_at?: string;
+            failed_stage?: string;
+            /** Format: date-time */
+            heartbeat_at?: string;
+            /** @description The pinned SSH host key */
+            host_key?: string;
+            id?: string;
+            image?: string;
+            ip_address?: string;
+            /** @description Of the job that makes it */
+            job_id?: string;
+            /** Format: date-time */
+            last_health_check?: string;
+            model?: string;
+            name?: string;
+            /**
+             * Format: int64
+             * @description 100 while it works, 0 at its end and after a failure
+             */
+            progress_percent?: number;
+            project_id?: string;
+            provider?: string;
+            /**
+             * Format: int64
+             * @description How far it got; it stays after a failure
+             */
+            reached_percent?: number;
+            /** Format: date-time */
+            ready_at?: string;
+            /** @description At the provider */
+            server_id?: string;
+            /** @description docs/states/instance.md explains each */
+            status?: string;
+            /** Format: date-time */
+            terminated_at?: string;
+            type?: string;
+            /** Format: int64 */
+            version?: number;
+            zone?: string;
+        };
+        InstanceAction: {
+            action_type?: string;
+            /** Format: int64 */
+            attempt?: number;
+            component?: string;
+            /** Format: int64 */
+            duration_ms?: number;
+            error_message?: string;
+            /** Format: date-time */
+            finished_at?: string;
+            id?: string;
+            job_id?: string;
+            metadata?: components["schemas"]["ActionMetadata"];
+            stage?: string;
+            /** Format: date-time */
+            started_at?: string;
+            status?: string;
+        };
+        InstanceMove: {
+            /** Format: date-time */
+            created_at?: string;
+            from_status?: string;
+            name?: string;
+            reason?: string;
+            to_status?: string;
+        };
+        InstanceOrphan: {
+            currency?: string;
+            /** Format: date-time */
+            found_at?: string;
+            /**
+             * Format: int64
+             * @description What it costs an hour, in millionths of the currency; 0 is not known
+             */
+            hourly_micro?: number;
+            /** @description That of its tag */
+            instance_id?: string;
+            kind?: string;
+            name?: string;
+            provider?: string;
+            resource_id?: string;
+            /** Format: date-time */
+            seen_at?: string;
+            zone?: string;
+        };
+        InstanceRequest: {
+            /**
+             * Format: int64
+             * @description How long its end waits for the work that it has
+             */
+            drain_seconds?: number;
+            /** @description Label of the image; empty is the configured one */
+            image?: string;
+            /** @description What vLLM serves, such as meta-llama/Llama-3.1-8B-Instruct */
+            model: string;
+            name: string;
+            /** @description Who has it */
+            project_id: string;
+            /** @description scaleway, or mock where that is configured */
+            provider: string;
+            /** @description One of the list of types */
+            type: string;
+            zone: string;
+        };
+        InstanceType: {
+            gpu?: string;
+            name?: string;
+            provider?: string;
+            /**
+             * Format: int64
+             * @description How long its worker may take to become ready
+             */
+            startup_seconds?: number;
+            /** @description Where it may be made; none while the provider is not configured */
+            zones?: string[];
         };
         Invitation: {
             /** Format: date-time */
@@ -4986,6 +5378,31 @@ export interface components {
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
+        ListInstance: {
+            data?: components["schemas"]["Instance"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListInstanceAction: {
+            data?: components["schemas"]["InstanceAction"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListInstanceMove: {
+            data?: components["schemas"]["InstanceMove"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListInstanceOrphan: {
+            data?: components["schemas"]["InstanceOrphan"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListInstanceType: {
+            data?: components["schemas"]["InstanceType"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
         ListInvitation: {
             data?: components["schemas"]["Invitation"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
@@ -5038,6 +5455,16 @@ export interface components {
         };
         ListProject: {
             data?: components["schemas"]["Project"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListProjectInstance: {
+            data?: components["schemas"]["ProjectInstance"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListProjectInstanceAction: {
+            data?: components["schemas"]["ProjectInstanceAction"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
@@ -5734,7 +6161,7 @@ export interface components {
             /** @description Without it a node that has a BMC keeps it, which keep_bmc must say */
             bmc?: components["schemas"]["BMCRequest"];
             /** @enum {string} */
-            disks?: "new" | "moved";
+            disks?: "new" | "moved" | "same";
             /** @description The first is the one that it boots with */
             mac_addresses: string[];
             /** @description The job that has put the node on it */
@@ -5989,6 +6416,58 @@ export interface components {
             /** @description For owners */
             webhooks?: components["schemas"]["Webhook"][] | null;
         };
+        ProjectInstance: {
+            /** Format: date-time */
+            created_at?: string;
+            error_code?: string;
+            id?: string;
+            model?: string;
+            name?: string;
+            /**
+             * Format: int64
+             * @description 100 while it works, 0 at its end and after a failure
+             */
+            progress_percent?: number;
+            project_id?: string;
+            provider?: string;
+            /** Format: date-time */
+            ready_at?: string;
+            /** @description docs/states/instance.md explains each */
+            status?: string;
+            /** Format: date-time */
+            terminated_at?: string;
+            type?: string;
+            /** Format: int64 */
+            version?: number;
+            zone?: string;
+        };
+        ProjectInstanceAction: {
+            action_type?: string;
+            /** Format: int64 */
+            attempt?: number;
+            /** Format: int64 */
+            duration_ms?: number;
+            /** Format: date-time */
+            finished_at?: string;
+            id?: string;
+            /** Format: date-time */
+            started_at?: string;
+            status?: string;
+        };
+        ProjectInstanceRequest: {
+            /**
+             * Format: int64
+             * @description How long its end waits for the work that it has
+             */
+            drain_seconds?: number;
+            /** @description What vLLM serves, such as meta-llama/Llama-3.1-8B-Instruct */
+            model: string;
+            name: string;
+            /** @description Of the list of offered types */
+            provider: string;
+            type: string;
+            zone: string;
+        };
         ProjectPatch: {
             name?: string;
             /** @description Replaces all tags */
@@ -6002,6 +6481,10 @@ export interface components {
             tags?: {
                 [key: string]: string;
             };
+        };
+        ProjectTerminateRequest: {
+            /** @description For the audit log */
+            reason?: string;
         };
         ProjectToken: {
             /** Format: date-time */
@@ -6289,7 +6772,7 @@ export interface components {
              * @description What the value is
              * @enum {string}
              */
-            kind?: "bmc_login" | "maas_key" | "ssh_key" | "bootstrap_bundle" | "smtp_password" | "stripe_key" | "stripe_webhook";
+            kind?: "bmc_login" | "maas_key" | "ssh_key" | "bootstrap_bundle" | "smtp_password" | "stripe_key" | "stripe_webhook" | "cloud_key";
             /** @description Networks whose addresses may receive it, such as 10.4.0.0/16; not for ssh_key, bootstrap_bundle and stripe_webhook */
             networks?: string[] | null;
             /** @description Nodes that may receive it, by id */
@@ -6394,10 +6877,10 @@ export interface components {
         StateTransition: {
             comment?: string;
             /**
-             * @description With migrating: new (as when absent), the hardware brings empty disks and is installed; moved, the node's disks move into it
+             * @description With migrating: new (as when absent), the hardware brings empty disks and is installed; moved, the node's disks move into it; same, the node keeps its hardware, which is erased, proven clean and installed again
              * @enum {string}
              */
-            disks?: "new" | "moved";
+            disks?: "new" | "moved" | "same";
             /** @description With migrating to new disks: the old hardware is erased and proven clean first */
             erase_old?: boolean;
             /** @description Passes by the retry limit and sets the counters back: needed from install_failed. Also passes by a live job, which then stands still: needed for retired and active while one holds the node */
@@ -6558,6 +7041,10 @@ export interface components {
             output?: unknown;
             simulated?: boolean;
             steps?: components["schemas"]["StepResult"][] | null;
+        };
+        TerminateRequest: {
+            /** @description For the audit log */
+            reason: string;
         };
         ThresholdsRequest: {
             /**
@@ -7157,7 +7644,7 @@ export interface operations {
                 limit?: number;
                 /** @description next_cursor of the page before */
                 cursor?: string;
-                kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent" | "audit_broken" | "audit_silent" | "restore_unconfirmed" | "clock_disagrees" | "enforcement_stopped" | "account_set_aside" | "billing_silent" | "keys_unconfirmed" | "payment_mismatch" | "payment_difference" | "payment_dispute" | "payments_silent";
+                kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent" | "audit_broken" | "audit_silent" | "restore_unconfirmed" | "clock_disagrees" | "enforcement_stopped" | "account_set_aside" | "billing_silent" | "keys_unconfirmed" | "payment_mismatch" | "payment_difference" | "payment_dispute" | "payments_silent" | "instance_failed" | "instance_orphan" | "instance_provider";
                 /** @description Only of this site; what belongs to no site is left out */
                 site_id?: string;
             };
@@ -8599,6 +9086,283 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-instance-orphans": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListInstanceOrphan"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-instance-types": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListInstanceType"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-instances": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+                /** @description Only those of this project */
+                project_id?: string;
+                status?: "provisioning" | "booting" | "ready" | "draining" | "terminating" | "terminated" | "archived" | "provisioning_failed" | "startup_failed" | "failed";
+                /** @description Archived ones too */
+                archived?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListInstance"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-instance": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["InstanceRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Instance"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-instance": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description inst_... */
+                instance_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Instance"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-instance-action-logs": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                /** @description inst_... */
+                instance_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListInstanceAction"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-instance-history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description inst_... */
+                instance_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListInstanceMove"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "terminate-instance": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description inst_... */
+                instance_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TerminateRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Instance"];
+                };
             };
             /** @description Problem document (RFC 9457) */
             default: {
@@ -11044,6 +11808,35 @@ export interface operations {
             };
         };
     };
+    "list-offered-instance-types": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListInstanceType"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "list-own-invitations": {
         parameters: {
             query?: never;
@@ -12907,6 +13700,214 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-project-instances": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListProjectInstance"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-project-instance": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ProjectInstanceRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProjectInstance"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-project-instance": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description inst_... */
+                instance_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProjectInstance"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-project-instance-action-logs": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description inst_... */
+                instance_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListProjectInstanceAction"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "terminate-project-instance": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description inst_... */
+                instance_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ProjectTerminateRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProjectInstance"];
+                };
             };
             /** @description Problem document (RFC 9457) */
             default: {

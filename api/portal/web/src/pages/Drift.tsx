@@ -68,7 +68,7 @@ function Passes() {
     <PagedTable<Schemas["DriftPass"]> name="passes" caption={text.drift.passes} watch={[]} empty={text.list.none} keyOf={(p) => p.site_id ?? ""}
       read={(cursor) => call(() => client.GET("/api/v1/admin/drift-passes", { params: { query: { limit: 50, cursor: cursor || undefined } } }))}
       columns={[
-        { label: text.drift.passSite, header: true, cell: (p) => <>{p.site || p.site_id} {p.late && <Badge status={text.drift.late} tone="bad" />}</> },
+        { label: text.drift.passSite, header: true, cell: (p) => <>{p.site || p.site_id || text.drift.noSite} {p.late && <Badge status={text.drift.late} tone="bad" />}</> },
         { label: text.drift.passFinished, cell: (p) => <Time at={p.finished_at} /> },
         { label: text.drift.passProblem, cell: (p) => p.problem ?? "" },
       ]} />

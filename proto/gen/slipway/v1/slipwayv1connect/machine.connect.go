@@ -48,6 +48,9 @@ const (
 	// MachineServiceSetMachinePhaseProcedure is the fully-qualified name of the MachineService's
 	// SetMachinePhase RPC.
 	MachineServiceSetMachinePhaseProcedure = "/slipway.v1.MachineService/SetMachinePhase"
+	// MachineServiceSetMachineAccessProcedure is the fully-qualified name of the MachineService's
+	// SetMachineAccess RPC.
+	MachineServiceSetMachineAccessProcedure = "/slipway.v1.MachineService/SetMachineAccess"
 )
 
 // MachineServiceClient is a client for the slipway.v1.MachineService service.
@@ -63,6 +66,9 @@ type MachineServiceClient interface {
 	UpdateMachine(context.Context, *connect.Request[v1.UpdateMachineRequest]) (*connect.Response[v1.Machine], error)
 	// SetMachinePhase sets the phase of a machine on which no run is active. It is for operators.
 	SetMachinePhase(context.Context, *connect.Request[v1.SetMachinePhaseRequest]) (*connect.Response[v1.Machine], error)
+	// SetMachineAccess links a machine to a node, or gives it a site and a pinned host key. It is for
+	// administrators.
+	SetMachineAccess(context.Context, *connect.Request[v1.SetMachineAccessRequest]) (*connect.Response[v1.Machine], error)
 }
 
 // NewMachineServiceClient constructs a client for the slipway.v1.MachineService service. By
@@ -106,16 +112,23 @@ func NewMachineServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(machineServiceMethods.ByName("SetMachinePhase")),
 			connect.WithClientOptions(opts...),
 		),
+		setMachineAccess: connect.NewClient[v1.SetMachineAccessRequest, v1.Machine](
+			httpClient,
+			baseURL+MachineServiceSetMachineAccessProcedure,
+			connect.WithSchema(machineServiceMethods.ByName("SetMachineAccess")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // machineServiceClient implements MachineServiceClient.
 type machineServiceClient struct {
-	registerMachine *connect.Client[v1.RegisterMachineRequest, v1.Machine]
-	getMachine      *connect.Client[v1.GetMachineRequest, v1.Machine]
-	listMachines    *connect.Client[v1.ListMachinesRequest, v1.ListMachinesResponse]
-	updateMachine   *connect.Client[v1.UpdateMachineRequest, v1.Machine]
-	setMachinePhase *connect.Client[v1.SetMachinePhaseRequest, v1.Machine]
+	registerMachine  *connect.Client[v1.RegisterMachineRequest, v1.Machine]
+	getMachine       *connect.Client[v1.GetMachineRequest, v1.Machine]
+	listMachines     *connect.Client[v1.ListMachinesRequest, v1.ListMachinesResponse]
+	updateMachine    *connect.Client[v1.UpdateMachineRequest, v1.Machine]
+	setMachinePhase  *connect.Client[v1.SetMachinePhaseRequest, v1.Machine]
+	setMachineAccess *connect.Client[v1.SetMachineAccessRequest, v1.Machine]
 }
 
 // RegisterMachine calls slipway.v1.MachineService.RegisterMachine.
@@ -143,6 +156,11 @@ func (c *machineServiceClient) SetMachinePhase(ctx context.Context, req *connect
 	return c.setMachinePhase.CallUnary(ctx, req)
 }
 
+// SetMachineAccess calls slipway.v1.MachineService.SetMachineAccess.
+func (c *machineServiceClient) SetMachineAccess(ctx context.Context, req *connect.Request[v1.SetMachineAccessRequest]) (*connect.Response[v1.Machine], error) {
+	return c.setMachineAccess.CallUnary(ctx, req)
+}
+
 // MachineServiceHandler is an implementation of the slipway.v1.MachineService service.
 type MachineServiceHandler interface {
 	// RegisterMachine registers a new machine or updates an existing one. It returns the machine with
@@ -156,6 +174,9 @@ type MachineServiceHandler interface {
 	UpdateMachine(context.Context, *connect.Request[v1.UpdateMachineRequest]) (*connect.Response[v1.Machine], error)
 	// SetMachinePhase sets the phase of a machine on which no run is active. It is for operators.
 	SetMachinePhase(context.Context, *connect.Request[v1.SetMachinePhaseRequest]) (*connect.Response[v1.Machine], error)
+	// SetMachineAccess links a machine to a node, or gives it a site and a pinned host key. It is for
+	// administrators.
+	SetMachineAccess(context.Context, *connect.Request[v1.SetMachineAccessRequest]) (*connect.Response[v1.Machine], error)
 }
 
 // NewMachineServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -195,6 +216,12 @@ func NewMachineServiceHandler(svc MachineServiceHandler, opts ...connect.Handler
 		connect.WithSchema(machineServiceMethods.ByName("SetMachinePhase")),
 		connect.WithHandlerOptions(opts...),
 	)
+	machineServiceSetMachineAccessHandler := connect.NewUnaryHandler(
+		MachineServiceSetMachineAccessProcedure,
+		svc.SetMachineAccess,
+		connect.WithSchema(machineServiceMethods.ByName("SetMachineAccess")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/slipway.v1.MachineService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case MachineServiceRegisterMachineProcedure:
@@ -207,6 +234,8 @@ func NewMachineServiceHandler(svc MachineServiceHandler, opts ...connect.Handler
 			machineServiceUpdateMachineHandler.ServeHTTP(w, r)
 		case MachineServiceSetMachinePhaseProcedure:
 			machineServiceSetMachinePhaseHandler.ServeHTTP(w, r)
+		case MachineServiceSetMachineAccessProcedure:
+			machineServiceSetMachineAccessHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -234,4 +263,8 @@ func (UnimplementedMachineServiceHandler) UpdateMachine(context.Context, *connec
 
 func (UnimplementedMachineServiceHandler) SetMachinePhase(context.Context, *connect.Request[v1.SetMachinePhaseRequest]) (*connect.Response[v1.Machine], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("slipway.v1.MachineService.SetMachinePhase is not implemented"))
+}
+
+func (UnimplementedMachineServiceHandler) SetMachineAccess(context.Context, *connect.Request[v1.SetMachineAccessRequest]) (*connect.Response[v1.Machine], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("slipway.v1.MachineService.SetMachineAccess is not implemented"))
 }

@@ -1,0 +1,238 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	machinesdb "github.com/slipway-cloud/slipway/db/machines"
+	"github.com/slipway-cloud/slipway/internal/poll"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/runplan"
+	"github.com/slipway-cloud/slipway/providers"
+)
+
+// exitTimedOut is the exit status of a command whose timeout has passed.
+const exitTimedOut = 124
+
+// uncertainTries is how often a machine is asked again that does not know what became of a command.
+const uncertainTries = 3
+
+// endGrace is how long a command may take to end after its timeout.
+const endGrace = 30 * time.Second
+
+// CommandEnd is what a failure of RunCommand says of the command. "" is that it may still run.
+type CommandEnd string
+
+// What is known of a command that failed.
+const (
+	CommandEnded  CommandEnd = "ended"
+	CommandUnsent CommandEnd = "unsent" // by this call
+)
+
+// MarkEnd adds to a failure what is known of the command.
+func MarkEnd(err error, end CommandEnd) error {
+	var app *temporal.ApplicationError
+	if end == "" || !errors.As(err, &app) {
+		return err
+	}
+	return temporal.NewApplicationErrorWithOptions(app.Message(), app.Type(), temporal.ApplicationErrorOptions{
+		NonRetryable: app.NonRetryable(), Category: app.Category(), Cause: app.Unwrap(), Details: []any{end},
+	})
+}
+
+// EndOf returns what a failure of RunCommand says of the command.
+func EndOf(err error) CommandEnd {
+	var app *temporal.ApplicationError
+	var end CommandEnd
+	if errors.As(err, &app) && app.HasDetails() && app.Details(&end) != nil {
+		return ""
+	}
+	return end
+}
+
+// isRepeated reports whether a worker before may have done a part of the activity.
+func isRepeated(ctx context.Context) bool {
+	return activity.IsActivity(ctx) && activity.GetInfo(ctx).Attempt > 1
+}
+
+// CommandIn is the input of RunCommand. EndsBy is when the machine must have ended the command; zero is
+// its timeout after the call.
+type CommandIn struct {
+	StepIn
+	EndsBy time.Time `json:"ends_by"`
+}
+
+// RunCommand runs the command of a step and stores its output while it runs. The machine begins an
+// attempt once: a repeated call goes on with what is stored. A command that is sent late gets the time
+// that is left, so that it does not outlive its attempt.
+func (a *Activities) RunCommand(ctx context.Context, in CommandIn) (StepFacts, error) {
+	s, err := a.open(ctx, in.StepIn)
+	if err != nil && isRepeated(ctx) {
+		return StepFacts{}, err
+	}
+	if err != nil {
+		return StepFacts{}, MarkEnd(err, CommandUnsent)
+	}
+	if s.step.SSH == nil || s.adapter.RemoteExec == nil {
+		return StepFacts{}, s.lacks(runplan.CapRemoteExec)
+	}
+	timeout := s.step.Timeout()
+	limited, cancel := context.WithTimeout(ctx, timeout+endGrace)
+	defer cancel()
+	endsBy := time.Now().Add(timeout)
+	if !in.EndsBy.IsZero() && in.EndsBy.Before(endsBy) {
+		endsBy = in.EndsBy
+	}
+	res, err := s.exec(limited, s.step.SSH.Command, endsBy)
+	switch {
+	case ctx.Err() != nil:
+		return StepFacts{}, ctx.Err()
+	case err != nil:
+		return StepFacts{}, s.commandFailure(ctx, err)
+	case res.ExitCode == exitTimedOut:
+		return StepFacts{}, MarkEnd(fault.New(lifecycle.FailCommand, "the command did not end within %s, and was ended", timeout), CommandEnded)
+	case res.ExitCode != 0:
+		return StepFacts{}, MarkEnd(fault.New(lifecycle.FailCommand, "the command ended with exit status %d; the output of the run says why", res.ExitCode), CommandEnded)
+	}
+	return s.facts("the command ended"), nil
+}
+
+// commandFailure types the error of a command. A command that may be repeated has failed when it is
+// not known what became of it, so that it is tried again under another id.
+func (s *session) commandFailure(ctx context.Context, err error) error {
+	if providers.IsKind(err, providers.KindUncertain) && s.step.SSH.Idempotent {
+		return fault.New(lifecycle.FailCommand, "it is not known what became of the command, which may be repeated: %s", err.Error())
+	}
+	if s.unsent {
+		return MarkEnd(s.failureOf(ctx, err), CommandUnsent)
+	}
+	return s.failureOf(ctx, err)
+}
+
+// refusesLogin reports whether an error comes before anything is sent.
+func refusesLogin(kind providers.Kind) bool {
+	return kind == providers.KindPinMismatch || kind == providers.KindUnauthorized || kind == providers.KindForbidden
+}
+
+// opID names what the machine does once. part tells apart what one attempt does.
+func (s *session) opID(part string) string {
+	return s.in.RunID + "." + s.in.Step + part + "." + strconv.Itoa(s.in.Attempt)
+}
+
+// exec runs a script, again and again under its id while the machine does not answer, until ctx ends. The
+// machine ends it at endsBy; it always has a second, so that what became of one that was sent is read.
+func (s *session) exec(ctx context.Context, script string, endsBy time.Time) (providers.RemoteResult, error) {
+	at := machinesdb.LogPlace{RunID: s.in.RunID, Step: s.in.Step, Attempt: s.in.Attempt}
+	var last error
+	sent := isRepeated(ctx)
+	for uncertain := 0; ; {
+		offsets, err := machinesdb.LogOffsets(ctx, s.a.Store, at)
+		if err == nil {
+			c := providers.RemoteCommand{
+				OpID: s.opID(""), Script: script, Timeout: max(time.Until(endsBy), time.Second), MaxOutput: providers.MaxRemoteOutput,
+				From: providers.RemoteOffsets{Stdout: offsets[providers.StreamStdout], Stderr: offsets[providers.StreamStderr]},
+			}
+			var res providers.RemoteResult
+			var lost error // of the store
+			res, err = s.adapter.RemoteExec.Exec(ctx, s.target, c, func(ctx context.Context, chunk providers.OutputChunk) error {
+				lost = machinesdb.AppendLog(ctx, s.a.Store, at, chunk.Stream, chunk.Next, chunk.Data)
+				return lost
+			})
+			s.record(ctx, err)
+			if err == nil && res.Truncated {
+				err = s.stateCut(ctx, at, res)
+			}
+			if err == nil {
+				return res, nil
+			}
+			if db.IsUnavailable(lost) {
+				err = lost // no failure of the step: the next attempt reads on
+			}
+		}
+		if ctx.Err() != nil && last == nil {
+			last = err
+		}
+		switch kind := providers.KindOf(err); {
+		case ctx.Err() != nil:
+			return providers.RemoteResult{}, outOfTime(last, sent)
+		case kind == providers.KindUnreachable, kind == providers.KindBusy, kind == providers.KindUnavailable:
+			sent = sent || kind != providers.KindUnreachable
+		case kind == providers.KindUncertain && uncertain < uncertainTries:
+			uncertain, sent = uncertain+1, true
+		default:
+			s.unsent = last == nil && !sent && refusesLogin(kind)
+			return providers.RemoteResult{}, err
+		}
+		last = err
+		if poll.Sleep(ctx, s.a.poll()) != nil {
+			return providers.RemoteResult{}, outOfTime(last, sent)
+		}
+	}
+}
+
+// stateCut states in the output that the machine kept no more of it. It stands once, behind all that was
+// kept.
+func (s *session) stateCut(ctx context.Context, at machinesdb.LogPlace, res providers.RemoteResult) error {
+	text := fmt.Sprintf("\n[slipway: what was written after %d bytes of a stream, or after the command had ended, was not kept]\n", providers.MaxRemoteOutput)
+	return machinesdb.AppendLog(ctx, s.a.Store, at, providers.StreamStderr, res.Output.Stderr+1, []byte(text))
+}
+
+// outOfTime returns the failure of a command whose attempt has no time left. One that was sent may have
+// run.
+func outOfTime(last error, sent bool) error {
+	kind, why := providers.KindUnreachable, "the machine was not reached in time"
+	if sent {
+		kind, why = providers.KindUncertain, "the machine did not say in time what became of the command"
+	}
+	var pe *providers.Error
+	if errors.As(last, &pe) {
+		why += fmt.Sprintf("; last: %s", pe.Error())
+	}
+	return &providers.Error{Kind: kind, Op: "ssh.exec", Message: why, Err: last}
+}
+
+// StopIn is the input of StopCommand. EndsBy is when the machine itself has ended the command.
+type StopIn struct {
+	StepIn
+	EndsBy time.Time `json:"ends_by"`
+}
+
+// StopCommand ends the command of an attempt, and returns when it has ended. It repeats the call while
+// the machine does not answer, until the machine itself has ended the command.
+func (a *Activities) StopCommand(ctx context.Context, in StopIn) (StepFacts, error) {
+	s, err := a.open(ctx, in.StepIn)
+	if err != nil {
+		return StepFacts{}, err
+	}
+	if s.adapter.RemoteExec == nil {
+		return StepFacts{}, s.lacks(runplan.CapRemoteExec)
+	}
+	for {
+		err := s.adapter.RemoteExec.Stop(ctx, s.target, s.opID(""))
+		s.record(ctx, err)
+		kind := providers.KindOf(err)
+		switch {
+		case err == nil:
+			return s.facts("the command was stopped"), nil
+		case ctx.Err() != nil:
+			return StepFacts{}, ctx.Err()
+		case kind == providers.KindUncertain:
+			return s.facts("the command left no result"), nil
+		case !time.Now().Before(in.EndsBy):
+			return s.facts("the machine does not answer; it ended the command when its timeout had passed"), nil
+		case kind != providers.KindUnreachable && kind != providers.KindBusy && kind != providers.KindUnavailable:
+			return StepFacts{}, s.failureOf(ctx, err)
+		}
+		if err := poll.Sleep(ctx, a.poll()); err != nil {
+			return StepFacts{}, err
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package grpc
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+	machinesdb "github.com/slipway-cloud/slipway/db/machines"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/listfilter"
+	"github.com/slipway-cloud/slipway/proto/gen/slipway/v1/slipwayv1connect"
+)
+
+// The headers by which a caller acts in a project. A project's token names its project by itself.
+const (
+	projectHeader = "Slipway-Project"
+	reasonHeader  = "Slipway-Reason"
+)
+
+// rights are who may make a call: the least role of the platform, and the least role in a project of a
+// caller who acts in one, "" for none.
+type rights struct {
+	platform op.Role
+	project  op.Role
+	write    bool
+}
+
+// access is the access table of the API.
+func access() map[string]rights {
+	return map[string]rights{
+		slipwayv1connect.MachineServiceGetMachineProcedure:       {op.RoleViewer, op.RoleProjectViewer, false},
+		slipwayv1connect.MachineServiceListMachinesProcedure:     {op.RoleViewer, op.RoleProjectViewer, false},
+		slipwayv1connect.MachineServiceRegisterMachineProcedure:  {op.RoleOperator, "", true},
+		slipwayv1connect.MachineServiceUpdateMachineProcedure:    {op.RoleOperator, "", true},
+		slipwayv1connect.MachineServiceSetMachinePhaseProcedure:  {op.RoleOperator, "", true},
+		slipwayv1connect.MachineServiceSetMachineAccessProcedure: {op.RoleAdmin, "", true},
+		slipwayv1connect.PlanServiceGetPlanProcedure:             {op.RoleViewer, op.RoleProjectViewer, false},
+		slipwayv1connect.PlanServiceListPlansProcedure:           {op.RoleViewer, op.RoleProjectViewer, false},
+		slipwayv1connect.PlanServiceCreatePlanProcedure:          {op.RoleAdmin, "", true},
+		slipwayv1connect.RunServiceStartRunProcedure:             {op.RoleOperator, op.RoleProjectMember, true},
+		slipwayv1connect.RunServiceCancelRunProcedure:            {op.RoleOperator, op.RoleProjectMember, true},
+		slipwayv1connect.RunServiceGetRunProcedure:               {op.RoleViewer, op.RoleProjectViewer, false},
+		slipwayv1connect.RunServiceListRunsProcedure:             {op.RoleViewer, op.RoleProjectViewer, false},
+		slipwayv1connect.RunServiceWatchRunsProcedure:            {op.RoleViewer, op.RoleProjectViewer, false},
+		slipwayv1connect.RunServiceStreamRunLogsProcedure:        {op.RoleViewer, op.RoleProjectViewer, false},
+	}
+}
+
+// caller is who makes a call. Project is "" for one who acts for the platform.
+type caller struct{ Project string }
+
+type callerKey struct{}
+
+func callerOf(ctx context.Context) caller {
+	c, _ := ctx.Value(callerKey{}).(caller)
+	return c
+}
+
+// actor returns the caller for an audit row.
+func actor(ctx context.Context) db.Actor {
+	a := op.Actor(ctx)
+	if callerOf(ctx).Project != "" {
+		a.Owner = lifecycle.OwnerCustomer
+	}
+	return a
+}
+
+// read runs queries for the caller. Those of a caller who acts in a project see that project alone.
+func (s *server) read(ctx context.Context, fn func(machinesdb.Conn) error) error {
+	if project := callerOf(ctx).Project; project != "" {
+		return s.store.ForProject(ctx, project, func(tx *db.ProjectTx) error { return fn(tx) })
+	}
+	return fn(s.store)
+}
+
+// admit finds out whether the caller may make a call, and returns a context with the caller.
+func (s *server) admit(ctx context.Context, procedure string, header http.Header) (context.Context, error) {
+	need, ok := access()[procedure]
+	if !ok {
+		return ctx, problem.New(problem.Forbidden, "the call has no role")
+	}
+	who := op.PrincipalOf(ctx)
+	project := header.Get(projectHeader)
+	if project == "" {
+		project = who.Project
+	}
+	if project == "" {
+		if !who.May(need.platform) {
+			return ctx, op.LacksRole(who, need.platform)
+		}
+		return context.WithValue(ctx, callerKey{}, caller{}), nil
+	}
+	if need.project == "" {
+		return ctx, problem.New(problem.Forbidden, "this call is for operators of the platform; leave "+projectHeader+" out, and use a token of the platform")
+	}
+	ctx, err := op.EnterProject(ctx, s.api, project, need.project, need.write, header.Get(reasonHeader))
+	return context.WithValue(ctx, callerKey{}, caller{Project: project}), err
+}
+
+// guard decides about every call, and gives every error its code.
+type guard struct{ s *server }
+
+// allow takes a token of the caller's rate and admits the call.
+func (g *guard) allow(ctx context.Context, procedure string, header http.Header) (context.Context, error) {
+	if ok, wait := g.s.limit.AllowName(op.PrincipalOf(ctx).ID); !ok {
+		return ctx, problem.New(problem.TooManyRequests, "you send more requests than you may; wait, then repeat this one").After(int(wait/time.Second) + 1)
+	}
+	return g.s.admit(ctx, procedure, header)
+}
+
+// WrapUnary implements connect.Interceptor.
+func (g *guard) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+		ctx, err := g.allow(ctx, r.Spec().Procedure, r.Header())
+		if err == nil {
+			var out connect.AnyResponse
+			if out, err = next(ctx, r); err == nil {
+				return out, nil
+			}
+		}
+		return nil, g.s.connectError(ctx, err)
+	}
+}
+
+// WrapStreamingHandler implements connect.Interceptor.
+func (g *guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		procedure, header := conn.Spec().Procedure, conn.RequestHeader()
+		ctx, err := g.allow(ctx, procedure, header)
+		if err != nil {
+			return g.s.connectError(ctx, err)
+		}
+		ctx, leave, err := g.s.api.OpenStream(ctx, callerOf(ctx).Project, func(ctx context.Context) error {
+			ctx, err := g.s.api.SignInAgain(ctx)
+			if err == nil {
+				_, err = g.s.admit(ctx, procedure, header)
+			}
+			return err
+		})
+		if err != nil {
+			return g.s.connectError(ctx, err)
+		}
+		defer leave()
+		err = next(ctx, conn)
+		if ended := op.AccessEnded(ctx); ended != nil {
+			err = ended
+		}
+		return g.s.connectError(ctx, err)
+	}
+}
+
+// WrapStreamingClient implements connect.Interceptor; a server has no client streams.
+func (g *guard) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+var errUnknownService = errors.New("there is no service of that name here")
+
+// connectError gives an error its code, and its text as the REST API would say it. What is the server's
+// own trouble goes to the log.
+func (s *server) connectError(ctx context.Context, err error) error {
+	var coded *connect.Error
+	var filter *listfilter.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &coded):
+		return err
+	case errors.Is(err, context.Canceled):
+		return connect.NewError(connect.CodeCanceled, errors.New("the call was cancelled"))
+	case errors.As(err, &filter):
+		err = problem.NewInvalid(problem.Field{Location: "filter", Message: filter.Problem})
+	}
+	p := s.api.Problem(ctx, err)
+	text := p.Detail
+	for _, f := range p.Errors {
+		text += "; " + strings.TrimPrefix(f.Location, "body.") + " " + f.Message
+	}
+	out := connect.NewError(p.Code(), errors.New(text))
+	if p.RequestID != "" {
+		out.Meta().Set("Slipway-Request-Id", p.RequestID)
+	}
+	if p.RetryAfter > 0 {
+		out.Meta().Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	}
+	return out
+}

@@ -1,0 +1,79 @@
+package grpc
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent/machines"
+	"github.com/slipway-cloud/slipway/lifecycle/runplan"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
+	slipwayv1 "github.com/slipway-cloud/slipway/proto/gen/slipway/v1"
+)
+
+// planService serves plans.
+type planService struct{ *server }
+
+// GetPlan implements slipwayv1connect.PlanServiceHandler.
+func (s planService) GetPlan(ctx context.Context, r *connect.Request[slipwayv1.GetPlanRequest]) (*connect.Response[slipwayv1.Plan], error) {
+	id := r.Msg.GetPlanId()
+	if !spec.ValidMachineID(id) {
+		return nil, db.NotFound("plan")
+	}
+	p, err := machines.FindPlan(ctx, s.store, id)
+	if err == nil && callerOf(ctx).Project != "" && p.StartableBy != runplan.StartableByCustomer {
+		err = db.NotFound("plan " + id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(planToProto(p)), nil
+}
+
+// ListPlans implements slipwayv1connect.PlanServiceHandler.
+func (s planService) ListPlans(ctx context.Context, r *connect.Request[slipwayv1.ListPlansRequest]) (*connect.Response[slipwayv1.ListPlansResponse], error) {
+	project := callerOf(ctx).Project
+	list := listOf("plans", project, nil)
+	after, limit, err := readPage(r.Msg.GetPageSize(), r.Msg.GetPageToken(), list)
+	if err != nil {
+		return nil, err
+	}
+	plans, more, err := machines.ListPlans(ctx, s.store, project != "", after, limit)
+	if err != nil {
+		return nil, err
+	}
+	out := &slipwayv1.ListPlansResponse{}
+	if more {
+		if out.NextPageToken, err = writeToken(plans[len(plans)-1].ID, list); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range plans {
+		out.Plans = append(out.Plans, planToProto(p))
+	}
+	return connect.NewResponse(out), nil
+}
+
+// CreatePlan implements slipwayv1connect.PlanServiceHandler.
+func (s planService) CreatePlan(ctx context.Context, r *connect.Request[slipwayv1.CreatePlanRequest]) (*connect.Response[slipwayv1.Plan], error) {
+	in := r.Msg.GetPlan()
+	if in == nil {
+		return nil, invalid("plan", "is missing")
+	}
+	if in.GetPlanId() == "" {
+		in.PlanId = db.NewID("plan")
+	}
+	p, err := planFromProto(in)
+	if err != nil {
+		return nil, err
+	}
+	err = s.store.Tx(ctx, func(tx *db.Tx) (err error) {
+		p, err = machines.CreatePlan(ctx, tx, p, r.Msg.GetValidateOnly(), actor(ctx))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(planToProto(p)), nil
+}

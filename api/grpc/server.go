@@ -1,0 +1,124 @@
+package grpc
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/grpchealth"
+	"connectrpc.com/grpcreflect"
+
+	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/api/ratelimit"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/runplan"
+	"github.com/slipway-cloud/slipway/proto/gen/slipway/v1/slipwayv1connect"
+)
+
+// Config is what the API needs besides the kernel of the REST areas.
+type Config struct {
+	// Offers returns the capabilities of a provider, nothing of one that does not exist.
+	Offers func(provider string) []runplan.Capability
+	// AskJob asks a live job for an action and waits for its answer.
+	AskJob func(ctx context.Context, jobID string, action lifecycle.Action, reason string) error
+	// Rate and Burst bound the calls of one caller in a second; 0 is the default.
+	Rate  float64
+	Burst int
+	// WriteLimit is how long a reader of a stream may block; 0 is 10 s.
+	WriteLimit time.Duration
+}
+
+const (
+	defaultRate, defaultBurst = 50, 200
+	defaultWriteLimit         = 10 * time.Second
+	// maxRequest is the largest request; a plan may have 32 commands of 64 KiB.
+	maxRequest = 4 << 20
+	// healthLimit bounds the question whether the database answers.
+	healthLimit = 3 * time.Second
+)
+
+// server serves the three services.
+type server struct {
+	api   *op.API
+	store *db.Store
+	cfg   Config
+	limit *ratelimit.Limiter
+	logs  *op.Hub
+}
+
+// services are the names of what is served.
+func services() []string {
+	return []string{slipwayv1connect.MachineServiceName, slipwayv1connect.PlanServiceName, slipwayv1connect.RunServiceName}
+}
+
+// Register serves the API on the router of the REST API: gRPC, gRPC-Web and JSON on the same paths.
+func Register(api *op.API, cfg Config) {
+	if cfg.Rate == 0 {
+		cfg.Rate, cfg.Burst = defaultRate, defaultBurst
+	}
+	if cfg.WriteLimit == 0 {
+		cfg.WriteLimit = defaultWriteLimit
+	}
+	s := &server{
+		api: api, store: api.Store(), cfg: cfg, limit: ratelimit.New(cfg.Rate, cfg.Burst, time.Now), logs: op.NewHub(api.Store(), db.ChannelRunLogs),
+	}
+	options := []connect.HandlerOption{
+		WithJSON(), connect.WithInterceptors(&guard{s}), connect.WithReadMaxBytes(maxRequest), connect.WithCompressMinBytes(1 << 20),
+	}
+	mount := func(path string, h http.Handler) { api.Router().Post(path+"*", s.signedIn(h).ServeHTTP) }
+	mount(slipwayv1connect.NewMachineServiceHandler(machineService{s}, options...))
+	mount(slipwayv1connect.NewPlanServiceHandler(planService{s}, options...))
+	mount(slipwayv1connect.NewRunServiceHandler(runService{s}, options...))
+	reflector := grpcreflect.NewStaticReflector(services()...)
+	mount(grpcreflect.NewHandlerV1(reflector))
+	mount(grpcreflect.NewHandlerV1Alpha(reflector))
+	path, health := grpchealth.NewHandler(s)
+	api.Router().Post(path+"*", health.ServeHTTP)
+	api.Unbounded(func(path string) bool {
+		return path == slipwayv1connect.RunServiceWatchRunsProcedure || path == slipwayv1connect.RunServiceStreamRunLogsProcedure ||
+			strings.HasPrefix(path, "/grpc.reflection.")
+	})
+}
+
+// Check implements grpchealth.Checker: the API serves while its database answers.
+func (s *server) Check(ctx context.Context, r *grpchealth.CheckRequest) (*grpchealth.CheckResponse, error) {
+	known := r.Service == ""
+	for _, name := range services() {
+		known = known || name == r.Service
+	}
+	if !known {
+		return nil, connect.NewError(connect.CodeNotFound, errUnknownService)
+	}
+	ctx, cancel := context.WithTimeout(ctx, healthLimit)
+	defer cancel()
+	status := grpchealth.StatusServing
+	if s.store.Ping(ctx) != nil {
+		status = grpchealth.StatusNotServing
+	}
+	return &grpchealth.CheckResponse{Status: status}, nil
+}
+
+// writerKey is the key of the response of a stream in its context.
+type writerKey struct{}
+
+// signedIn serves h to callers whose bearer token is valid. What they may do the guard decides.
+func (s *server) signedIn(h http.Handler) http.Handler {
+	errors := connect.NewErrorWriter(WithJSON())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, err := s.api.SignIn(r)
+		if err != nil {
+			err = s.connectError(r.Context(), err)
+			if errors.IsSupported(r) {
+				_ = errors.Write(w, r, err)
+				return
+			}
+			http.Error(w, err.Error(), http.StatusUnauthorized)
+			return
+		}
+		ctx = context.WithValue(ctx, writerKey{}, http.NewResponseController(w))
+		h.ServeHTTP(w, r.WithContext(ctx))
+	})
+}

@@ -1,0 +1,56 @@
+package op
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+)
+
+// SignIn returns the context of a request that is no operation, with the caller that its bearer token
+// names. A browser's session is not taken.
+func (a *API) SignIn(r *http.Request) (context.Context, error) {
+	header := r.Header.Get("Authorization")
+	return a.SignInAgain(context.WithValue(r.Context(), bearerKey, header))
+}
+
+// SignInAgain finds out whom the token of the request names now, for a request that lasts.
+func (a *API) SignInAgain(ctx context.Context) (context.Context, error) {
+	header, _ := ctx.Value(bearerKey).(string)
+	who, err := a.byBearer(ctx, header)
+	if err != nil {
+		return ctx, err
+	}
+	return context.WithValue(ctx, principalKey, who), nil
+}
+
+// LacksRole returns the problem of a caller who has not the role.
+func LacksRole(who Principal, role Role) error { return lacksRole(who, role) }
+
+// OpenStream counts a stream of a request until leave is called. The context ends when recheck says that
+// its reader has no access any more; AccessEnded tells that from other ends. project is "" for streams
+// that are not of a project's members. OpenStream returns a problem when the reader or the project has as
+// many streams as they may have.
+func (a *API) OpenStream(ctx context.Context, project string, recheck func(context.Context) error) (stream context.Context, leave func(), err error) {
+	closed, err := a.streams.open(PrincipalOf(ctx).ID, project)
+	if err != nil {
+		return ctx, nil, err
+	}
+	stream, stop := whileAllowed(context.WithValue(ctx, recheckKey, recheck), a.recheckEvery, recheckLimit)
+	return stream, func() {
+		stop()
+		closed()
+	}, nil
+}
+
+// AccessEnded returns the problem of a stream whose reader has no access any more, nil for others.
+func AccessEnded(stream context.Context) error {
+	if !errors.Is(context.Cause(stream), errAccessEnded) {
+		return nil
+	}
+	return problem.New(problem.Unauthenticated, "your access has ended; sign in again")
+}
+
+// Events returns the hub of the events that were relayed.
+func (a *API) Events() *Hub { return a.events }

@@ -1,0 +1,241 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	slipwayv1 "github.com/slipway-cloud/slipway/proto/gen/slipway/v1"
+	"github.com/slipway-cloud/slipway/proto/gen/slipway/v1/slipwayv1connect"
+)
+
+// asProject are the flags of a caller who acts in a project.
+type asProject struct{ project, reason string }
+
+func (p *asProject) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&p.project, "project", "", "act in this project; a project's token names its own by itself")
+	cmd.Flags().StringVar(&p.reason, "access-reason", "", "why an operator acts in a customer's project; its owners see it")
+}
+
+// request returns the request of a message.
+func request[T any](p asProject, m *T) *connect.Request[T] {
+	r := connect.NewRequest(m)
+	if p.project != "" {
+		r.Header().Set("Slipway-Project", p.project)
+	}
+	if p.reason != "" {
+		r.Header().Set("Slipway-Reason", p.reason)
+	}
+	return r
+}
+
+// bounded bounds a call that is no stream.
+func (a *app) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, a.timeout)
+}
+
+func (a *app) machines() slipwayv1connect.MachineServiceClient {
+	return slipwayv1connect.NewMachineServiceClient(sender{a}, anyServer)
+}
+
+func (a *app) plans() slipwayv1connect.PlanServiceClient {
+	return slipwayv1connect.NewPlanServiceClient(sender{a}, anyServer)
+}
+
+func (a *app) runs() slipwayv1connect.RunServiceClient {
+	return slipwayv1connect.NewRunServiceClient(sender{a}, anyServer)
+}
+
+// called returns the error of a call with the exit code that it ends in.
+func called(err error) error {
+	var f *failure
+	if err == nil || errors.As(err, &f) {
+		return err
+	}
+	code := ExitError
+	switch connect.CodeOf(err) { //nolint:exhaustive // the others end in the code of any error
+	case connect.CodeNotFound, connect.CodeOutOfRange:
+		code = ExitNotFound
+	case connect.CodeFailedPrecondition, connect.CodeAborted:
+		code = ExitRefused
+	case connect.CodeInvalidArgument:
+		code = ExitUsage
+	case connect.CodeUnauthenticated, connect.CodePermissionDenied:
+		code = ExitUnauthorised
+	case connect.CodeUnavailable:
+		code = ExitUnreachable
+	}
+	var c *connect.Error
+	if errors.As(err, &c) {
+		return fail(code, "%s", oneLine(c.Message()))
+	}
+	return &failure{code, err}
+}
+
+// print shows a message: as JSON with the names of the specification, or by printText.
+func (a *app) print(m proto.Message, printText func() error) error {
+	raw, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("the server's answer cannot be shown: %w", err)
+	}
+	return a.show(raw, printText)
+}
+
+func (a *app) machineCommand() *cobra.Command {
+	return group("machine", "Machines of the API for automation", a.machineList(), a.machineGet(), a.machineApply("register", "Register a machine from a file, or update it"),
+		a.machineApply("update", "Replace labels and specification of a machine"), a.machinePhase(), a.machineAccess())
+}
+
+func (a *app) machineList() *cobra.Command {
+	var in slipwayv1.ListMachinesRequest
+	var as asProject
+	cmd := &cobra.Command{
+		Use: "list", Short: "List machines", Args: cobra.NoArgs,
+		Long: "A filter is field=value or field!=value, joined by AND: slipway machine list --filter 'phase=READY AND labels.env=prod'",
+	}
+	cmd.Flags().StringVar(&in.Filter, "filter", "", "which machines")
+	as.add(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		all := &slipwayv1.ListMachinesResponse{}
+		for {
+			ctx, cancel := a.bounded(cmd.Context())
+			out, err := a.machines().ListMachines(ctx, request(as, &in))
+			cancel()
+			if err != nil {
+				return called(err)
+			}
+			all.Machines = append(all.Machines, out.Msg.GetMachines()...)
+			if in.PageToken = out.Msg.GetNextPageToken(); in.PageToken == "" {
+				break
+			}
+		}
+		return a.print(all, func() error {
+			t := a.table("MACHINE", "STATE", "PHASE", "PROVIDER", "RUN", "NOTES")
+			for _, m := range all.GetMachines() {
+				s := m.GetStatus()
+				t.row(m.GetMachineId(), s.GetEffectiveState(), s.GetPhase(), m.GetSpec().GetProvider(), s.GetActiveRunId(), strings.Join(s.GetBanners(), ", "))
+			}
+			return t.flush()
+		})
+	})
+	return cmd
+}
+
+// showMachine prints one machine.
+func (a *app) showMachine(out *connect.Response[slipwayv1.Machine], err error) error {
+	if err != nil {
+		return called(err)
+	}
+	m := out.Msg
+	return a.print(m, func() error {
+		s := m.GetStatus()
+		t := a.table("FIELD", "VALUE")
+		for _, row := range [][2]any{
+			{"machine", m.GetMachineId()}, {"state", s.GetEffectiveState()}, {"phase", s.GetPhase()}, {"provider", m.GetSpec().GetProvider()},
+			{"project", m.GetCustomerId()}, {"ssh", m.GetSpec().GetSshEndpoint()}, {"bmc", m.GetSpec().GetBmcEndpoint()},
+			{"cluster", m.GetSpec().GetTargetClusterRef()}, {"serial", m.GetSpec().GetSerial()}, {"active run", s.GetActiveRunId()},
+		} {
+			t.row(row[0], row[1])
+		}
+		for _, c := range s.GetConditions() {
+			t.row(c.GetType(), fmt.Sprintf("%t (%s)", c.GetStatus(), c.GetReason()))
+		}
+		return t.flush()
+	})
+}
+
+func (a *app) machineGet() *cobra.Command {
+	var as asProject
+	cmd := &cobra.Command{Use: "get MACHINE", Short: "Show a machine", Args: cobra.ExactArgs(1)}
+	as.add(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		ctx, cancel := a.bounded(cmd.Context())
+		defer cancel()
+		return a.showMachine(a.machines().GetMachine(ctx, request(as, &slipwayv1.GetMachineRequest{MachineId: args[0]})))
+	})
+	return cmd
+}
+
+// machineApply sends a machine that a file describes.
+func (a *app) machineApply(name, short string) *cobra.Command {
+	return &cobra.Command{
+		Use: name + " FILE", Short: short, Args: cobra.ExactArgs(1),
+		Long: "FILE is JSON with the fields of a machine: machine_id, labels, spec.",
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			var m slipwayv1.Machine
+			if err := readMessage(args[0], &m); err != nil {
+				return err
+			}
+			ctx, cancel := a.bounded(cmd.Context())
+			defer cancel()
+			if name == "update" {
+				return a.showMachine(a.machines().UpdateMachine(ctx, connect.NewRequest(&slipwayv1.UpdateMachineRequest{Machine: &m})))
+			}
+			return a.showMachine(a.machines().RegisterMachine(ctx, connect.NewRequest(&slipwayv1.RegisterMachineRequest{Machine: &m})))
+		}),
+	}
+}
+
+// readMessage reads a message from a JSON file.
+func readMessage(file string, m proto.Message) error {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return fail(ExitUsage, "%w", err)
+	}
+	if err := protojson.Unmarshal(raw, m); err != nil {
+		return fail(ExitUsage, "%s: %w", file, err)
+	}
+	return nil
+}
+
+func (a *app) machinePhase() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{Use: "set-phase MACHINE PHASE", Short: "Set the phase of a machine on which no run is active", Args: cobra.ExactArgs(2)}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit log (required)")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		phase, ok := slipwayv1.MachineStatus_Phase_value[strings.ToUpper(args[1])]
+		if !ok || phase == 0 {
+			var names []string
+			for name, n := range slipwayv1.MachineStatus_Phase_value {
+				if n > 0 {
+					names = append(names, name)
+				}
+			}
+			slices.Sort(names)
+			return fail(ExitUsage, "%q is no phase; take %s", args[1], strings.Join(names, ", "))
+		}
+		ctx, cancel := a.bounded(cmd.Context())
+		defer cancel()
+		return a.showMachine(a.machines().SetMachinePhase(ctx, connect.NewRequest(&slipwayv1.SetMachinePhaseRequest{
+			MachineId: args[0], Phase: slipwayv1.MachineStatus_Phase(phase), Reason: reason,
+		})))
+	})
+	return cmd
+}
+
+func (a *app) machineAccess() *cobra.Command {
+	var in slipwayv1.SetMachineAccessRequest
+	cmd := &cobra.Command{
+		Use: "set-access MACHINE", Short: "Link a machine to a node, or give it a site and a pinned host key", Args: cobra.ExactArgs(1),
+		Long: "What is left out is none. A machine of a node has the site and the host key of the node.",
+	}
+	f := cmd.Flags()
+	f.StringVar(&in.NodeId, "node-id", "", "the node that the machine is, by its id")
+	f.StringVar(&in.SiteId, "site-id", "", "the site whose SSH login and networks hold for the machine, by its id")
+	f.StringVar(&in.SshHostKey, "ssh-host-key", "", "the public host key of the machine: type and key, as its console shows them")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		in.MachineId = args[0]
+		ctx, cancel := a.bounded(cmd.Context())
+		defer cancel()
+		return a.showMachine(a.machines().SetMachineAccess(ctx, connect.NewRequest(&in)))
+	})
+	return cmd
+}

@@ -1,0 +1,88 @@
+package machinesdb
+
+import (
+	"context"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/machines/gen"
+)
+
+// The bounds of the output that is kept of one step: its first bytes, and the last ones.
+const (
+	MaxStepLog   = 8 << 20
+	firstStepLog = 1 << 20
+	// trimSlack is how much more is stored before it is dropped, so that few chunks cause that.
+	trimSlack = 1 << 20
+)
+
+// LogPlace names one attempt of one step of a run.
+type LogPlace struct {
+	RunID, Step string
+	Attempt     int
+}
+
+// AppendLog stores a chunk of a stream of a step, in a transaction of its own. next is where the
+// machine's stream goes on after it. A chunk that is stored already stays. Of a step that has written
+// too much the middle is dropped.
+func AppendLog(ctx context.Context, s *db.Store, at LogPlace, stream string, next int64, data []byte) error {
+	return s.Tx(ctx, func(tx *db.Tx) error {
+		q := queries(tx)
+		seq, err := q.TakeLogSeq(ctx, at.RunID)
+		if err != nil {
+			return db.MapError("output of "+whatRun(at.RunID), err)
+		}
+		n, err := q.InsertLog(ctx, gen.InsertLogParams{
+			RunID: at.RunID, Seq: seq, Step: at.Step, Attempt: at.Attempt, Stream: stream, Next: next, Data: data,
+		})
+		if err == nil && n == 1 {
+			err = countLog(ctx, q, at, int64(len(data)))
+		}
+		return db.MapError("output of "+whatRun(at.RunID), err)
+	})
+}
+
+// countLog counts a chunk that was stored, and drops what is too much.
+func countLog(ctx context.Context, q *gen.Queries, at LogPlace, size int64) error {
+	stored, err := q.CountLog(ctx, gen.CountLogParams{Step: at.Step, Size: size, RunID: at.RunID})
+	if err != nil || stored <= MaxStepLog+trimSlack {
+		return err
+	}
+	step := gen.RecountLogsParams{Step: at.Step, RunID: at.RunID}
+	if stored, err = q.RecountLogs(ctx, step); err != nil || stored <= MaxStepLog {
+		return err
+	}
+	if err := q.TrimLogs(ctx, gen.TrimLogsParams{RunID: at.RunID, Step: at.Step, First: firstStepLog, Excess: stored - MaxStepLog}); err != nil {
+		return err
+	}
+	_, err = q.RecountLogs(ctx, step)
+	return err
+}
+
+// LogOffsets returns where each stream of an attempt goes on, by its name.
+func LogOffsets(ctx context.Context, c Conn, at LogPlace) (map[string]int64, error) {
+	rows, err := queries(c).LogOffsets(ctx, gen.LogOffsetsParams{RunID: at.RunID, Step: at.Step, Attempt: at.Attempt})
+	out := map[string]int64{}
+	for _, r := range rows {
+		out[r.Stream] = r.Next
+	}
+	return out, db.MapError("output of "+whatRun(at.RunID), err)
+}
+
+// LogsAfter returns chunks of a run in order, those after a position.
+func LogsAfter(ctx context.Context, c Conn, runID string, after int64, limit int) ([]Chunk, error) {
+	rows, err := queries(c).LogsAfter(ctx, gen.LogsAfterParams{RunID: runID, After: after, MaxRows: int32(limit)}) //nolint:gosec // a constant
+	return rows, db.MapError("output of "+whatRun(runID), err)
+}
+
+// PrunedLogs returns the position of the last chunk of a run that was deleted for its age, 0 for none.
+func PrunedLogs(ctx context.Context, c Conn, runID string) (int64, error) {
+	seq, err := queries(c).PrunedLogs(ctx, runID)
+	return seq, db.MapError("output of "+whatRun(runID), err)
+}
+
+// PruneLogs deletes a batch of chunks that were stored before a time, and returns how many there were.
+func PruneLogs(ctx context.Context, c Conn, before time.Time) (int64, error) {
+	n, err := queries(c).PruneLogs(ctx, gen.PruneLogsParams{Before: before, MaxRows: db.PruneBatch})
+	return n, db.MapError("prune the output of runs", err)
+}

@@ -1,0 +1,189 @@
+// Package machines is what is asked of machines, plans and runs: it checks, decides and writes in the
+// transaction that it is given.
+package machines
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/slipway-cloud/slipway/db"
+	machinesdb "github.com/slipway-cloud/slipway/db/machines"
+	"github.com/slipway-cloud/slipway/intent"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
+)
+
+// Registration is a machine that is registered or updated. The specification is checked already
+// (spec.NormalMachine).
+type Registration struct {
+	ID        string // "" finds the machine by its MAC addresses, or makes one
+	ProjectID string // "" keeps that of a machine that there is already
+	Labels    map[string]string
+	Spec      spec.MachineSpec
+}
+
+// Register writes a machine that there is not yet, and updates it otherwise. A machine is found by its
+// id, or without one by its MAC addresses.
+func Register(ctx context.Context, tx *db.Tx, in Registration, actor db.Actor) (machinesdb.Machine, error) {
+	if in.ID != "" && !spec.ValidMachineID(in.ID) {
+		return machinesdb.Machine{}, invalid("machine.machine_id", "must be 1 to 128 of A-Z, a-z, 0-9, '.', '_' and '-'")
+	}
+	owners, err := machinesdb.FindByMACs(ctx, tx, in.Spec.MACAddresses)
+	if err != nil {
+		return machinesdb.Machine{}, err
+	}
+	others := slices.DeleteFunc(slices.Clone(owners), func(id string) bool { return id == in.ID })
+	switch {
+	case in.ID != "" && len(others) > 0, len(owners) > 1:
+		return machinesdb.Machine{}, &intent.Refusal{Kind: intent.Conflict, Existing: owners[0], Detail: fmt.Sprintf(
+			"the MAC addresses belong to %s; a network card is in one machine: correct the addresses, or retire the other machine", strings.Join(owners, " and "))}
+	case in.ID == "" && len(owners) == 1:
+		in.ID = owners[0]
+	}
+	if in.ID != "" {
+		found, err := machinesdb.Lock(ctx, tx, in.ID)
+		if err == nil {
+			if in.ProjectID == "" {
+				in.ProjectID = text(found.ProjectID) // a registration that states no project takes it from nobody
+			}
+			return update(ctx, tx, found, in, "register_machine", actor)
+		}
+		if !errors.Is(err, db.ErrNotFound) {
+			return machinesdb.Machine{}, err
+		}
+	}
+	return machinesdb.Create(ctx, tx, machinesdb.New{
+		ID: in.ID, ProjectID: in.ProjectID, Labels: in.Labels, Spec: in.Spec, Phase: lifecycle.MachineReady, Actor: actor,
+	})
+}
+
+// Update replaces labels and specification of a machine, and nothing else.
+func Update(ctx context.Context, tx *db.Tx, in Registration, actor db.Actor) (machinesdb.Machine, error) {
+	m, err := machinesdb.Lock(ctx, tx, in.ID)
+	if err != nil {
+		return m, err
+	}
+	in.ProjectID = text(m.ProjectID)
+	return update(ctx, tx, m, in, "update_machine", actor)
+}
+
+// update writes a locked machine. How it is reached does not change while a run is active, and a new
+// SSH endpoint drops the pinned host key: another machine may answer there.
+func update(ctx context.Context, tx *db.Tx, m machinesdb.Machine, in Registration, name string, actor db.Actor) (machinesdb.Machine, error) {
+	if m.Status == lifecycle.MachineRetired {
+		return m, &intent.Refusal{Kind: intent.IllegalTransition, Existing: m.ID, Detail: "the machine is RETIRED and does not change; register it under another id"}
+	}
+	changed := m.Spec.ChangedAccess(in.Spec)
+	if len(changed) > 0 && m.ActiveRunID != nil {
+		return m, activeRun(*m.ActiveRunID, "how the machine is reached ("+strings.Join(changed, ", ")+") cannot change while a run is active on it")
+	}
+	if m.ActiveRunID != nil && in.ProjectID != text(m.ProjectID) {
+		return m, activeRun(*m.ActiveRunID, "a machine changes its project only when no run is active on it")
+	}
+	if slices.Contains(changed, "spec.ssh_endpoint") {
+		m.HostKey = ""
+	}
+	m.Labels, m.Spec, m.ProjectID = in.Labels, in.Spec, optional(in.ProjectID)
+	m, err := machinesdb.Update(ctx, tx, m)
+	if err != nil {
+		return m, err
+	}
+	return m, audit(ctx, tx, m, name, actor, map[string]any{"access_changed": changed})
+}
+
+// Access is how a machine is reached besides its endpoints. A machine of a node has the site and the
+// pinned host key of the node.
+type Access struct {
+	NodeID, SiteID, HostKey string // "" for none
+}
+
+// SetAccess links a machine to a node, or gives it a site and a pinned host key.
+func SetAccess(ctx context.Context, tx *db.Tx, id string, in Access, actor db.Actor) (machinesdb.Machine, error) {
+	m, err := machinesdb.Lock(ctx, tx, id)
+	if err != nil {
+		return m, err
+	}
+	if m.ActiveRunID != nil {
+		return m, activeRun(*m.ActiveRunID, "how a machine is reached cannot change while a run is active on it")
+	}
+	if in.NodeID != "" {
+		if in.SiteID != "" || in.HostKey != "" {
+			return m, invalid("site_id", "must be empty beside node_id: a machine of a node has its site and its host key")
+		}
+		if _, err := tx.Node(ctx, in.NodeID); err != nil {
+			return m, err
+		}
+	}
+	if in.SiteID != "" {
+		if _, err := tx.Site(ctx, in.SiteID); err != nil {
+			return m, err
+		}
+	}
+	m.NodeID, m.SiteID, m.HostKey = optional(in.NodeID), optional(in.SiteID), in.HostKey
+	if m, err = machinesdb.SetAccess(ctx, tx, m); err != nil {
+		return m, err
+	}
+	return m, audit(ctx, tx, m, "set_machine_access", actor, map[string]any{"node_id": in.NodeID, "site_id": in.SiteID, "host_key": in.HostKey})
+}
+
+// phases has the transition to each phase that an operator may set.
+var phases = map[lifecycle.MachinePhase]lifecycle.Transition[lifecycle.MachinePhase]{
+	lifecycle.MachineMaintenance: lifecycle.MachineSetMaintenance, lifecycle.MachineReady: lifecycle.MachineSetReady,
+	lifecycle.MachineInService: lifecycle.MachineSetInService, lifecycle.MachineRMA: lifecycle.MachineSetRMA, lifecycle.MachineRetired: lifecycle.MachineRetire,
+}
+
+// SetPhase sets the phase of a machine on which no run is active. The phase that it has already is no
+// change.
+func SetPhase(ctx context.Context, tx *db.Tx, id string, to lifecycle.MachinePhase, reason string, actor db.Actor) (machinesdb.Machine, error) {
+	t, ok := phases[to]
+	if !ok {
+		return machinesdb.Machine{}, invalid("phase", "must be MAINTENANCE, READY, IN_SERVICE, RMA or RETIRED")
+	}
+	if strings.TrimSpace(reason) == "" || len(reason) > db.MaxComment {
+		return machinesdb.Machine{}, invalid("reason", fmt.Sprintf("must say in 1 to %d bytes why, for the audit log", db.MaxComment))
+	}
+	m, err := machinesdb.Lock(ctx, tx, id)
+	if err != nil || m.Status == to {
+		return m, err
+	}
+	if m.ActiveRunID != nil {
+		return m, activeRun(*m.ActiveRunID, "the phase of a machine is that of its run while one is active")
+	}
+	var proof lifecycle.Proof
+	if to == lifecycle.MachineInService && m.Conditions.Holds(lifecycle.InCustomerClusterCondition) && m.Conditions.Known(lifecycle.InCustomerClusterCondition) {
+		proof = lifecycle.Proof{lifecycle.NeedInCluster}
+	}
+	actor.Comment = reason
+	return machinesdb.MoveTo(ctx, tx, m, t, proof, "", actor)
+}
+
+func activeRun(runID, detail string) error {
+	return &intent.Refusal{Kind: intent.Conflict, Existing: runID, Detail: fmt.Sprintf("%s; wait for run %s, or cancel it", detail, runID)}
+}
+
+func invalid(field, message string) error {
+	return intent.InvalidIf([]intent.Field{{Name: field, Message: message}})
+}
+
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// audit writes what somebody did to a machine.
+func audit(ctx context.Context, tx *db.Tx, m machinesdb.Machine, name string, actor db.Actor, meta map[string]any) error {
+	actor.Metadata = meta
+	return tx.AppendAudit(ctx, db.Entry{ResourceKind: machinesdb.Resource, ResourceID: m.ID, NodeID: m.NodeID, Kind: db.EntryAction, Name: name, Actor: actor})
+}

@@ -1,0 +1,212 @@
+// Package worker reaches the worker of an instance over SSH (providers.Worker): it installs it by a script,
+// and asks it by requests that the server sends to itself. The host key is pinned, so that the answers are
+// those of the server, and no key of vLLM crosses the network in the open.
+package worker
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed" // of the script and the agent
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/slipway-cloud/slipway/providers"
+)
+
+// ScriptVersion is that of the installation script and the agent.
+const ScriptVersion = "1.0.0"
+
+// VLLMImage is the container of vLLM.
+const VLLMImage = "vllm/vllm-openai:v0.11.0"
+
+//go:embed install.sh
+var script string
+
+//go:embed agent.py
+var agent []byte
+
+var buildDate = regexp.MustCompile(`(?m)^BUILD_DATE = "([^"]+)"$`)
+
+// Info returns what the installed agent says of itself.
+func Info() providers.WorkerInfo {
+	sum := sha256.Sum256(agent)
+	info := providers.WorkerInfo{Version: ScriptVersion, Checksum: hex.EncodeToString(sum[:])}
+	if m := buildDate.FindSubmatch(agent); m != nil {
+		info.BuildDate = string(m[1])
+	}
+	return info
+}
+
+// Worker implements providers.Worker.
+type Worker struct {
+	SSH providers.SSHRunner
+	// Env are further settings of the script, for tests.
+	Env map[string]string
+}
+
+var _ providers.Worker = Worker{}
+
+const (
+	installLimit = 25 * time.Minute
+	askLimit     = 20 * time.Second
+	maxTail      = 600
+)
+
+// stdinScript runs what comes on standard input as a script, whose own input is empty.
+func stdinScript() []string { return []string{"sh", "-c", "exec 3<&0 </dev/null; exec sh /dev/fd/3"} }
+
+// setting returns a line of a shell that sets a variable.
+func setting(name, value string) string {
+	return name + "='" + strings.ReplaceAll(value, "'", `'\''`) + "'\n"
+}
+
+var opIDForm = regexp.MustCompile(`[^A-Za-z0-9._-]`)
+
+// Install implements providers.Worker.
+func (w Worker) Install(ctx context.Context, t providers.WorkerTarget, in providers.WorkerInstall) (providers.WorkerPhases, error) {
+	info := Info()
+	settings := map[string]string{
+		"MODEL": in.Model, "API_KEY": t.APIKey.Reveal(), "TOKEN": in.Token.Reveal(), "INSTANCE": t.InstanceID, "HEARTBEAT_URL": in.HeartbeatURL,
+		"AGENT_SHA256": info.Checksum, "AGENT": base64.StdEncoding.EncodeToString(agent), "CA": base64.StdEncoding.EncodeToString([]byte(in.CAPEM)),
+		"VLLM_IMAGE": VLLMImage,
+	}
+	for name, value := range w.Env {
+		settings[name] = value
+	}
+	var b strings.Builder
+	names := make([]string, 0, len(settings))
+	for name := range settings {
+		names = append(names, name)
+	}
+	slices.Sort(names) // a repeated call is the same command
+	for _, name := range names {
+		b.WriteString(setting(name, settings[name]))
+	}
+	b.WriteString(script)
+	res, err := w.SSH.RunSSH(ctx, t.SSH, providers.SSHCommand{
+		Argv: stdinScript(), Stdin: []byte(b.String()), Secrets: []providers.Secret{t.APIKey, in.Token}, Timeout: installLimit,
+		OpID: "install-" + opIDForm.ReplaceAllString(in.OpID, "-"),
+	})
+	if err != nil {
+		return providers.WorkerPhases{}, err
+	}
+	out := providers.WorkerPhases{ExitStatus: strconv.Itoa(res.ExitCode), Info: info}
+	for line := range strings.Lines(string(res.Stdout)) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "slipway-phase "); ok {
+			out.Done = append(out.Done, name)
+		}
+	}
+	if res.ExitCode != 0 {
+		last := "none"
+		if n := len(out.Done); n > 0 {
+			last = out.Done[n-1]
+		}
+		return out, &providers.Error{Kind: providers.KindExit, Op: "ssh.install", Message: fmt.Sprintf("the installation ended with exit status %d after phase %s: %s", res.ExitCode, last, tail(res.Stderr))}
+	}
+	return out, nil
+}
+
+func tail(b []byte) string {
+	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(b), "?")), " ")
+	if len(text) > maxTail {
+		text = "…" + strings.ToValidUTF8(text[len(text)-maxTail:], "")
+	}
+	return text
+}
+
+// ReachSSH implements providers.Worker.
+func (w Worker) ReachSSH(ctx context.Context, t providers.WorkerTarget) (bool, error) {
+	res, err := w.SSH.RunSSH(ctx, t.SSH, providers.SSHCommand{Argv: []string{"true"}, Timeout: askLimit})
+	return err == nil && res.ExitCode == 0, err
+}
+
+// ask has the server ask itself. The status and the body come back; an unanswered request is
+// KindUnreachable.
+func (w Worker) ask(ctx context.Context, t providers.WorkerTarget, port, usual int, path, body string) (int, []byte, error) {
+	if port == 0 {
+		port = usual
+	}
+	text := setting("KEY", t.APIKey.Reveal()) + setting("BODY", body) + setting("URL", "http://127.0.0.1:"+strconv.Itoa(port)+path) + `
+set -- -sS --max-time 15 -o - -w '\n%{http_code}' -H @- "$URL"
+[ -z "$BODY" ] || set -- -H 'Content-Type: application/json' --data "$BODY" "$@"
+printf 'Authorization: Bearer %s\n' "$KEY" | curl "$@"
+`
+	res, err := w.SSH.RunSSH(ctx, t.SSH, providers.SSHCommand{Argv: stdinScript(), Stdin: []byte(text), Secrets: []providers.Secret{t.APIKey}, Timeout: askLimit})
+	if err != nil {
+		return 0, nil, err
+	}
+	out := strings.TrimSpace(string(res.Stdout))
+	cut := strings.LastIndexByte(out, '\n')
+	status, err := strconv.Atoi(out[cut+1:])
+	if res.ExitCode != 0 || err != nil || status == 0 {
+		return 0, nil, &providers.Error{Kind: providers.KindUnreachable, Op: "ssh.ask", Message: fmt.Sprintf("%s on port %d does not answer: %s", path, port, tail(res.Stderr))}
+	}
+	return status, []byte(out[:max(cut, 0)]), nil
+}
+
+// Readyz implements providers.Worker.
+func (w Worker) Readyz(ctx context.Context, t providers.WorkerTarget) (bool, error) {
+	status, _, err := w.ask(ctx, t, t.AgentPort, providers.WorkerAgentPort, "/readyz", "")
+	return status == 200, err
+}
+
+func notOK(path string, status int) error {
+	return &providers.Error{Kind: providers.KindUnavailable, Op: "ssh.ask", Status: status, Message: path + " is refused"}
+}
+
+// Models implements providers.Worker.
+func (w Worker) Models(ctx context.Context, t providers.WorkerTarget) ([]string, error) {
+	const path = "/v1/models"
+	status, body, err := w.ask(ctx, t, t.VLLMPort, providers.WorkerVLLMPort, path, "")
+	if err != nil {
+		return nil, err
+	}
+	var list struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	if status != 200 || json.Unmarshal(body, &list) != nil {
+		return nil, notOK(path, status)
+	}
+	out := []string{}
+	for _, m := range list.Data {
+		out = append(out, m.ID)
+	}
+	return out, nil
+}
+
+// Complete implements providers.Worker.
+func (w Worker) Complete(ctx context.Context, t providers.WorkerTarget, model string) error {
+	const path = "/v1/completions"
+	body, err := json.Marshal(map[string]any{"model": model, "prompt": "Hello", "max_tokens": 1})
+	if err != nil {
+		return err
+	}
+	status, _, err := w.ask(ctx, t, t.VLLMPort, providers.WorkerVLLMPort, path, string(body))
+	if err == nil && status != 200 {
+		err = notOK(path, status)
+	}
+	return err
+}
+
+// Info implements providers.Worker.
+func (w Worker) Info(ctx context.Context, t providers.WorkerTarget) (providers.WorkerInfo, error) {
+	const path = "/info"
+	status, body, err := w.ask(ctx, t, t.AgentPort, providers.WorkerAgentPort, path, "")
+	if err != nil {
+		return providers.WorkerInfo{}, err
+	}
+	var info providers.WorkerInfo
+	if status != 200 || json.Unmarshal(body, &info) != nil {
+		return providers.WorkerInfo{}, notOK(path, status)
+	}
+	return info, nil
+}

@@ -1,0 +1,56 @@
+package contract
+
+import (
+	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// InstanceInput is the accepted request of a job of an instance: everything else is read from the
+// instance.
+type InstanceInput struct {
+	InstanceID string `json:"instance_id"`
+	Reason     string `json:"reason,omitempty"`
+}
+
+// InstanceFacts is what is known of an instance.
+type InstanceFacts struct {
+	Status    lifecycle.InstanceStatus `json:"status,omitempty"`
+	Provider  string                   `json:"provider,omitempty"`
+	Zone      string                   `json:"zone,omitempty"`
+	ServerID  string                   `json:"server_id,omitempty"`
+	IPAddress string                   `json:"ip_address,omitempty"`
+	// GrowsVolume says that the root volume is grown before the first start.
+	GrowsVolume bool `json:"grows_volume,omitempty"`
+	// StartupSeconds is how long the type may take from its start to ready.
+	StartupSeconds int    `json:"startup_seconds,omitempty"`
+	Done           bool   `json:"done,omitempty"`
+	Note           string `json:"note,omitempty"`
+}
+
+// TimelineNote is what the timeline says.
+func (f InstanceFacts) TimelineNote() string { return f.Note }
+
+// InstanceWait is the input of an activity that waits for a part of an instance. Until is when it gives
+// up.
+type InstanceWait struct {
+	JobRef
+	Until time.Time `json:"until,omitzero"`
+}
+
+// InstancePhases is what came of the installation of a worker.
+type InstancePhases struct {
+	Done       bool     `json:"done,omitempty"`
+	Phases     []string `json:"phases,omitempty"`
+	ExitStatus string   `json:"exit_status,omitempty"`
+	Version    string   `json:"version,omitempty"`
+	BuildDate  string   `json:"build_date,omitempty"`
+	Checksum   string   `json:"checksum,omitempty"`
+}
+
+// InstanceProgress is what a projection says of an instance besides its job.
+type InstanceProgress struct {
+	InstanceID string `json:"instance_id"`
+	// GaveUp is the failure at which the creation ended; nil while there is none.
+	GaveUp *Failure `json:"gave_up,omitempty"`
+}

@@ -1,0 +1,66 @@
+package machinerun
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	machineact "github.com/slipway-cloud/slipway/activities/machine"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage"
+)
+
+// mayRun reports whether the command of a step may still run on the machine: what became of it is not
+// known, however its stage ended. A workflow that was lost took with it what it had sent.
+func mayRun(step contract.RunStep) func(*State, lifecycle.StageRow) bool {
+	return func(s *State, row lifecycle.StageRow) bool {
+		_, sent := s.Running[step.Name]
+		return sent || row.State == lifecycle.StagePending || row.State == lifecycle.StageRunning || row.FailureClass == lifecycle.FailWorkflowLost
+	}
+}
+
+// stopCommand ends a command that may still run. The machine itself ends it when its timeout has passed,
+// so that a machine that does not answer holds the run no longer. That moment is the same at every try.
+func stopCommand(step contract.RunStep) func(workflow.Context, *State) error {
+	return func(ctx workflow.Context, s *State) error {
+		sent, ok := s.Running[step.Name]
+		if !ok {
+			sent = s.noteSent(ctx, step)
+		}
+		in := machineact.StopIn{StepIn: s.stepIn(step), EndsBy: sent.EndsBy.Add(time.Minute)} // SIGKILL, and other clocks
+		in.Attempt = sent.Attempt
+		_, err := stage.Do(ctx, stage.KindPoll, "stop the command of "+step.Name, machine.StopCommand, in)
+		if err == nil {
+			delete(s.Running, step.Name)
+		}
+		return err
+	}
+}
+
+// isNetbootSet reports whether the next boot may come from the device that the step has set.
+func isNetbootSet(step contract.RunStep) func(*State, lifecycle.StageRow) bool {
+	return func(s *State, row lifecycle.StageRow) bool {
+		return s.Netboot == step.Name || row.State != lifecycle.StageSucceeded
+	}
+}
+
+func clearNetboot(step contract.RunStep) func(workflow.Context, *State) error {
+	return func(ctx workflow.Context, s *State) error {
+		_, err := stage.Do(ctx, stage.KindPoll, "clear the device of the next boot", machine.ClearNetboot, s.stepIn(step))
+		if err == nil && s.Netboot == step.Name {
+			s.Netboot = ""
+		}
+		return err
+	}
+}
+
+func verifyNetbootCleared(step contract.RunStep) func(workflow.Context, *State) (string, error) {
+	return func(ctx workflow.Context, s *State) (string, error) {
+		facts, err := stage.Do(ctx, stage.KindPoll, "read the device of the next boot", machine.ReadNetboot, s.stepIn(step))
+		if err != nil || facts.Netboot == "" {
+			return "", err
+		}
+		return "the next boot comes from " + facts.Netboot, nil
+	}
+}

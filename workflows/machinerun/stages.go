@@ -1,0 +1,185 @@
+package machinerun
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	machineact "github.com/slipway-cloud/slipway/activities/machine"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/runplan"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage"
+)
+
+// machine names the activities; it is nil.
+var machine *machineact.Activities
+
+const (
+	// attemptSlack is how much longer than its timeout an attempt may take: for the login, and for the
+	// end of a command that ignores SIGTERM.
+	attemptSlack = 2 * time.Minute
+	// pauseLimit is the longest pause before a retry.
+	pauseLimit = time.Minute
+	// startSlack is how much later than it is asked for an attempt may begin and still has its timeout.
+	startSlack = time.Minute
+	// outageLimit is how long workers may be away before the step fails: the machine goes on meanwhile.
+	outageLimit = 2 * time.Hour
+)
+
+// buildStages returns a stage for each step of a run.
+func buildStages(steps []contract.RunStep) ([]stage.Stage[State], error) {
+	out := make([]stage.Stage[State], 0, len(steps))
+	for _, step := range steps {
+		st := stage.Stage[State]{
+			Name: step.Name, Doc: "step " + step.Name + " of the run's plan", Weight: 1, Waits: true, Retries: &step.Retries,
+			Deadline: time.Duration(step.Retries+1)*(timeoutOf(step)+attemptSlack+pauseLimit) + attemptSlack + outageLimit,
+		}
+		switch step.Kind {
+		case runplan.KindSSH:
+			st.Run, st.Undo, st.HasUndo = runCommand(step), stopCommand(step), mayRun(step)
+		case runplan.KindReboot:
+			st.Run = reboot(step)
+		case runplan.KindNetboot:
+			st.Run, st.Undo, st.VerifyUndo, st.HasUndo = setNetboot(step), clearNetboot(step), verifyNetbootCleared(step), isNetbootSet(step)
+		case runplan.KindRepave, runplan.KindJoin, runplan.KindVerify, runplan.KindNet, runplan.KindRMA:
+			return nil, fmt.Errorf("step %s: no provider of this version can do %s", step.Name, step.Kind)
+		default:
+			return nil, fmt.Errorf("step %s: %s is no kind of step", step.Name, step.Kind)
+		}
+		out = append(out, st)
+	}
+	if last := len(out) - 1; last >= 0 {
+		out[last].Run = clearedAtEnd(out[last].Run)
+	}
+	return out, nil
+}
+
+// clearedAtEnd has the last step leave no device of the next boot behind: it counts for this run alone.
+func clearedAtEnd(run func(workflow.Context, *State) error) func(workflow.Context, *State) error {
+	return func(ctx workflow.Context, s *State) error {
+		if err := run(ctx, s); err != nil || s.Netboot == "" {
+			return err
+		}
+		return clearNetboot(contract.RunStep{Name: s.Netboot})(ctx, s)
+	}
+}
+
+func (s *State) stepIn(step contract.RunStep) machineact.StepIn {
+	return machineact.StepIn{JobRef: s.Job.At(step.Name), RunID: s.Request.RunID, Step: step.Name, Attempt: s.attempt(step)}
+}
+
+// attempt returns the number of the attempt that the machine is told.
+func (s *State) attempt(step contract.RunStep) int { return max(s.Attempts[step.Name], 1) }
+
+// endAttempt counts an attempt that has failed for good. One that was interrupted, that no worker
+// finished or whose output could not be stored goes on under its number: the machine does not begin it
+// again.
+func (s *State) endAttempt(step contract.RunStep, err error) error {
+	if err == nil || stage.Unfinished(err) || !lifecycle.IsStepFailure(stage.ClassOf(err)) {
+		return err
+	}
+	if s.Attempts == nil {
+		s.Attempts = map[string]int{}
+	}
+	s.Attempts[step.Name] = s.attempt(step) + 1
+	return err
+}
+
+// do carries out an attempt, again under its number while no worker has finished it: what the machine did
+// meanwhile counts.
+func do[I, O any](ctx workflow.Context, step contract.RunStep, summary string, act func(context.Context, I) (O, error), in func() I) (O, error) {
+	for {
+		out, err := stage.Do(stage.Limit(ctx, timeoutOf(step)+attemptSlack), stage.KindPoll, summary, act, in())
+		if !stage.Unfinished(err) || temporal.IsCanceledError(err) || ctx.Err() != nil || stage.PastDeadline(ctx) {
+			return out, err
+		}
+	}
+}
+
+// noteSent notes that the command of the present attempt may run from now on.
+func (s *State) noteSent(ctx workflow.Context, step contract.RunStep) Sent {
+	if s.Running == nil {
+		s.Running = map[string]Sent{}
+	}
+	s.Running[step.Name] = Sent{Attempt: s.attempt(step), EndsBy: workflow.Now(ctx).Add(timeoutOf(step) + startSlack)}
+	return s.Running[step.Name]
+}
+
+func runCommand(step contract.RunStep) func(workflow.Context, *State) error {
+	return func(ctx workflow.Context, s *State) error {
+		before, sent := s.Running[step.Name]
+		calls := 0
+		_, err := do(ctx, step, "run the command of "+step.Name, machine.RunCommand, func() machineact.CommandIn {
+			calls++
+			return machineact.CommandIn{StepIn: s.stepIn(step), EndsBy: s.noteSent(ctx, step).EndsBy}
+		})
+		switch end := machineact.EndOf(err); {
+		case err == nil, end == machineact.CommandEnded, end == machineact.CommandUnsent && calls == 1 && !sent:
+			delete(s.Running, step.Name)
+		case end == machineact.CommandUnsent && calls == 1:
+			s.Running[step.Name] = before
+		}
+		return s.endAttempt(step, err)
+	}
+}
+
+// reboot reads the boot id before it asks for a restart. An attempt that comes after a restart that was
+// asked for compares with the boot id of before; so does the workflow after one that was lost.
+func reboot(step contract.RunStep) func(workflow.Context, *State) error {
+	return func(ctx workflow.Context, s *State) error {
+		ordered := s.Ordered[step.Name]
+		if s.BootID[step.Name] == "" && !ordered {
+			facts, err := do(ctx, step, "read the boot id", machine.ReadBootID, func() machineact.StepIn { return s.stepIn(step) })
+			if err != nil {
+				return s.endAttempt(step, err)
+			}
+			if err := s.noteOrder(ctx, step, facts.BootID); err != nil {
+				return err
+			}
+		}
+		_, err := do(ctx, step, "restart the machine and wait for its new boot id", machine.Reboot, func() machineact.RebootIn {
+			in := machineact.RebootIn{StepIn: s.stepIn(step), Before: s.BootID[step.Name], Ordered: ordered}
+			ordered = true
+			return in
+		})
+		if err == nil {
+			s.Netboot = "" // the device counted for this boot alone
+		}
+		return s.endAttempt(step, err)
+	}
+}
+
+// noteOrder notes that a restart may be ordered from now on, with the boot id of before. Without one the
+// note is not stored yet: after a workflow that is lost now nothing would prove that the machine restarted.
+func (s *State) noteOrder(ctx workflow.Context, step contract.RunStep, before string) error {
+	if err := ctx.Err(); err != nil {
+		return err // nothing is ordered
+	}
+	if s.BootID == nil {
+		s.BootID = map[string]string{}
+	}
+	if s.Ordered == nil {
+		s.Ordered = map[string]bool{}
+	}
+	s.BootID[step.Name], s.Ordered[step.Name] = before, true
+	if before == "" {
+		return nil
+	}
+	return stage.Save(ctx)
+}
+
+func setNetboot(step contract.RunStep) func(workflow.Context, *State) error {
+	return func(ctx workflow.Context, s *State) error {
+		s.Netboot = step.Name
+		_, err := do(ctx, step, "set the device of the next boot", machine.SetNetboot, func() machineact.StepIn { return s.stepIn(step) })
+		return s.endAttempt(step, err)
+	}
+}
+
+func timeoutOf(step contract.RunStep) time.Duration {
+	return time.Duration(step.TimeoutSeconds) * time.Second
+}

@@ -1,0 +1,85 @@
+// Package machinerun is the job that carries out a run on a machine: the steps of a plan, strictly in
+// order. A step that fails after its retries ends the run.
+package machinerun
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage"
+)
+
+// State is what a run knows.
+type State struct {
+	Job     contract.JobRef          `json:"job"`
+	Request contract.MachineRunInput `json:"request"`
+	// Attempts counts the attempts of each step by what the machine is told. One that was interrupted is
+	// taken up again, and keeps its number.
+	Attempts map[string]int `json:"attempts,omitempty"`
+	// BootID is that of the machine before the reboot of each step.
+	BootID map[string]string `json:"boot_id,omitempty"`
+	// Ordered has the steps whose restart may have been ordered.
+	Ordered map[string]bool `json:"ordered,omitempty"`
+	// Running has the command of each step that may run on the machine.
+	Running map[string]Sent `json:"running,omitempty"`
+	// Netboot is the step that set the device of the next boot, "" when no boot is to come from it.
+	Netboot string `json:"netboot,omitempty"`
+	// Failed is the failure of the step that ended the run.
+	Failed *contract.Failure `json:"failed,omitempty"`
+}
+
+// Sent is a command that the machine was sent, or may have been.
+type Sent struct {
+	Attempt int       `json:"attempt"`
+	EndsBy  time.Time `json:"ends_by"` // when the machine itself has ended it
+}
+
+// Run is the workflow of a run.
+func Run(ctx workflow.Context, in contract.JobInput) (contract.JobResult, error) {
+	return stage.Run(ctx, Job(in), in)
+}
+
+// Job is the run for one input.
+func Job(in contract.JobInput) stage.Job[State] {
+	return stage.Job[State]{
+		Kind: contract.KindMachineRun,
+		Init: func(s *State, input []byte) error {
+			s.Job = in.Ref()
+			if err := json.Unmarshal(input, &s.Request); err != nil {
+				return fmt.Errorf("request of a run: %w", err)
+			}
+			if s.Request.RunID == "" || s.Request.MachineID == "" {
+				return errors.New("the request names no run")
+			}
+			return nil
+		},
+		Build: func(s *State) ([]stage.Stage[State], error) { return buildStages(s.Request.Steps) },
+		Run:   func(s *State) *contract.RunProgress { return &contract.RunProgress{Failure: s.Failed} },
+		GivesUp: func(s *State, f contract.Failure) bool {
+			if !lifecycle.IsStepFailure(f.Class) {
+				return false
+			}
+			s.Failed = &f
+			return true
+		},
+		Refuses: func(_ workflow.Context, _ *State, a lifecycle.Action) string { return refusal(a) },
+	}
+}
+
+// refusal returns why a run never takes an action; "" for those that it takes.
+func refusal(a lifecycle.Action) string {
+	switch a {
+	case lifecycle.ActionAdopt:
+		return "nothing that is seen of a machine proves that a step of a plan has run; cancel the run and start another"
+	case lifecycle.ActionRerun, lifecycle.ActionRestartClean:
+		return "a run carries out each step once; cancel it and start another"
+	case lifecycle.ActionRetryStage, lifecycle.ActionResume, lifecycle.ActionCancel, lifecycle.ActionMarkManual:
+	}
+	return ""
+}
