@@ -28,7 +28,7 @@ func (s *session) finish(ctx context.Context, err error) error {
 	s.board.printf("\n%s\n%s\n%s\n", slowestTests(r), costliestPackages(usage), s.board.table(all))
 	err = errors.Join(err, uerr, s.tellFlakes(r), s.tellBudget(usage, all))
 	for _, key := range r.failures() {
-		s.board.printf("FAILED %s\n", key)
+		s.board.printf("FAILED %s\n%s", key, r.excerpt(key))
 	}
 	passed, failed, skipped := r.counts()
 	minutes := time.Since(s.board.began).Minutes()

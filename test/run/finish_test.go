@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,19 @@ func TestFinish_FailsTheRun(t *testing.T) {
 			require.Regexp(t, `(?s)\nFAILED .*\n\d+ passed, 1 failed, 0 skipped\n$`, out.String())
 		})
 	}
+}
+
+// TestFinish_SaysWhatFailed checks that the end of the output, which may be all that is kept of a run, has
+// a failed test's report, and of a long one its last part.
+func TestFinish_SaysWhatFailed(t *testing.T) {
+	t.Parallel()
+	report := "noise\n    x_test.go:7: \n\tError: " + strings.Repeat("long ", 1000) + "\n\tMessages: the disk is not erased\n"
+	var out bytes.Buffer
+	s := newSessionFixture(t, &out, line(t, "output", "Bad", report)+line(t, "fail", "Bad", ""))
+	require.Error(t, s.finish(t.Context(), nil))
+	require.Regexp(t, `FAILED p Bad\n    \.\.\.\n[^\n]+long *\n    Messages: the disk is not erased\n`, out.String())
+	require.Less(t, out.Len(), 4000)
+	require.NotContains(t, out.String(), "noise")
 }
 
 func TestFinish_WatchdogSaysWhy(t *testing.T) {

@@ -214,7 +214,7 @@ func (s *session) runArea(ctx context.Context, a area, servers []string) (used c
 		return used, 0, 0, errors.Join(err, rerr)
 	}
 	for _, key := range r.failures() {
-		s.board.printf("FAILED %s\n", key)
+		s.board.printf("FAILED %s\n%s", key, r.excerpt(key))
 	}
 	passed, _, skipped = r.counts()
 	if err == nil && passed == 0 {

@@ -174,6 +174,26 @@ func (r *results) counts() (passed, failed, skipped int) {
 	return passed, len(r.failures()), skipped
 }
 
+// excerptBytes bounds what excerpt returns of one test.
+const excerptBytes = 1500
+
+// excerpt returns the end of what a failed test printed, indented, from its first report on: where
+// only the end of a run is kept, its name alone would not say what failed.
+func (r *results) excerpt(key testKey) string {
+	text := r.output[key]
+	if at := block.FindStringIndex(text); at != nil {
+		text = text[at[0]:]
+	}
+	if cut := len(text) - excerptBytes; cut > 0 {
+		text = "...\n" + strings.ToValidUTF8(text[cut:], "")
+	}
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		fmt.Fprintf(&out, "    %s\n", strings.TrimSpace(line))
+	}
+	return out.String()
+}
+
 // slowest lists the n slowest top-level tests.
 func (r *results) slowest(n int) []testKey {
 	var tops []testKey
