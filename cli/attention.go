@@ -34,8 +34,8 @@ func (a *app) attentionCommand() *cobra.Command {
 	var limit int
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "attention", Short: "List everything that needs a person, oldest first", Args: cobra.NoArgs,
-		Long: "List everything that needs a person, oldest first, each with what is wrong and what to do.\n\nExit code 0 also when there is something.",
+		Use: "attention", Short: "List everything that requires operator action, oldest first", Args: cobra.NoArgs,
+		Long: "List everything that requires operator action, oldest first, each with what is wrong and what to do.\n\nExit code 0 also when there is something.",
 	}
 	f := cmd.Flags()
 	f.StringVar(&site, "site", "", "only of this site, by name or id")
@@ -69,7 +69,7 @@ func (a *app) attentionTable(raw []byte) error {
 		return err
 	}
 	if len(got.Data) == 0 {
-		_, err := fmt.Fprintln(a.Out, "Nothing needs a person.")
+		_, err := fmt.Fprintln(a.Out, "Nothing requires operator action.")
 		return err
 	}
 	for _, i := range got.Data {

@@ -15,7 +15,7 @@ func TestAttentionIsATable(t *testing.T) {
 	t.Parallel()
 	w := signedIn(t)
 	require.NoError(t, w.store.FinishSweep(t.Context(), ""))
-	require.Equal(t, "Nothing needs a person.\n", w.run("", "attention").exits(0).out)
+	require.Equal(t, "Nothing requires operator action.\n", w.run("", "attention").exits(0).out)
 	site := dbtest.Site(t, w.store, dbtest.Named("south"))
 	dbtest.Site(t, w.store, dbtest.Named("north"))
 	node := dbtest.Node(t, w.store, dbtest.At(site.ID), dbtest.Hostname("gpu-7"), dbtest.Status(lifecycle.NodeQuarantined))

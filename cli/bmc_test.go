@@ -45,7 +45,7 @@ func TestRotateABMCByTheNameOfItsNode(t *testing.T) {
 	require.Contains(t, w.run("", "bmc", "show", bare.Hostname).exits(cli.ExitNotFound).err, "has no BMC")
 }
 
-func TestARejectedLoginIsMendedFromTheCommandLine(t *testing.T) {
+func TestRejectedLogin_FixedFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	w, b := rack(t)
 	require.NoError(t, w.store.BlockBMCLogin(t.Context(), b.ID, "the BMC rejected the login"))

@@ -336,7 +336,7 @@ func TestWatching(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  lifecycle.JobStatus
 		code int
-	}{"success": {lifecycle.JobCompleted, 0}, "a person is needed": {lifecycle.JobFailedManual, cli.ExitJobFailed}} {
+	}{"success": {lifecycle.JobCompleted, 0}, "an operator is needed": {lifecycle.JobFailedManual, cli.ExitJobFailed}} {
 		for _, terminal := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

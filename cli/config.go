@@ -44,7 +44,7 @@ func (a *app) readContexts() (contexts, error) {
 		return c, fmt.Errorf("%s holds tokens and others can read it; run chmod 600 on it", a.ConfigPath)
 	}
 	if err := yaml.Unmarshal(raw, &c); err != nil {
-		return c, fmt.Errorf("%s is not the file that slipway login writes; mend or remove it", a.ConfigPath)
+		return c, fmt.Errorf("%s is not the file that slipway login writes; fix or remove it", a.ConfigPath)
 	}
 	if c.Contexts == nil {
 		c.Contexts = map[string]account{}

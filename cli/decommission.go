@@ -60,7 +60,7 @@ func (a *app) nodeDecommission() *cobra.Command {
 		}
 	}
 	cmd := &cobra.Command{
-		Use: "decommission NODE", Short: "Clean a node, deploy it anew, or take it out of service for good", Args: cobra.ExactArgs(1),
+		Use: "decommission NODE", Short: "Clean a node, deploy it again, or take it out of service for good", Args: cobra.ExactArgs(1),
 		Long: "Shows what would be done, stage by stage, asks, and starts exactly that: should the plan no longer be true by then, nothing is started.\n\n" +
 			"Modes:\n" + about.String(),
 		Example: "  slipway node decommission gpu-1 --mode soft_reset --plan\n  slipway node decommission gpu-1 --mode full_decommission --reason 'end of lease' --yes --watch",

@@ -56,7 +56,7 @@ func (a *app) deviceGroupPut() *cobra.Command {
 		Use: "put NAME", Short: "Write the policy of a device group", Args: cobra.ExactArgs(1),
 		Long: "Makes the group where there is none. What is not named stays as it is.",
 	}
-	cmd.Flags().BoolVar(&promote, "auto-promote", false, "an installed node becomes active without a person")
+	cmd.Flags().BoolVar(&promote, "auto-promote", false, "an installed node becomes active without an operator")
 	cmd.Flags().StringVar(&eraser, "erase-workflow", "", `live system that its nodes are erased from, by name or id; "" for none`)
 	_ = cmd.Flags().SetAnnotation("erase-workflow", mayBeEmpty, []string{})
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
@@ -90,7 +90,7 @@ func (a *app) deviceGroupPut() *cobra.Command {
 			if err := r.into(&g); err != nil {
 				return err
 			}
-			promoted := "by a person's word"
+			promoted := "by an operator"
 			if g.AutoPromote {
 				promoted = "by themselves"
 			}

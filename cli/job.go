@@ -136,7 +136,7 @@ func (a *app) listJobs(l jobListing) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{Use: "list", Short: l.short, Args: cobra.NoArgs}
 	f := cmd.Flags()
-	f.BoolVar(&filter.waiting, "needs-human", false, "only those that wait for a person")
+	f.BoolVar(&filter.waiting, "needs-human", false, "only those that wait for an operator")
 	f.StringVar(&filter.node, "node", "", "only those of this node, by hostname or id")
 	f.IntVar(&limit, "limit", 50, "at most so many; 0 is all")
 	f.StringVar(&filter.status, "status", "", "only those in this state")

@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// matrix is 04-jobs "Actions" in the words of the command line; waiting is a
+// matrix is the table of actions and states in the words of the command line; waiting is a
 // running job whose stage waits on the outside, "-" is refuse.
 const matrix = `
 command       | pending | running | waiting | failed_retryable         | failed_manual_intervention | compensating | completed | cancelled | reconciled

@@ -100,7 +100,7 @@ func (a *app) discovered(ctx context.Context, name string) (id, etag string, err
 		return "", "", fail(ExitRefused, "node %s is provisioned by MAAS, which no PXE workflow installs; onboard it with slipway node onboard", n.Hostname)
 	case n.Status != string(lifecycle.NodeDiscovered):
 		return "", "", fail(ExitRefused, "node %s is %s, and approve is for a discovered node; nothing was changed. Assign a workflow with slipway node assign-workflow %s WORKFLOW, "+
-			"and let it install anew with slipway node state %s pending, which erases it", n.Hostname, n.Status, n.Hostname, n.Hostname)
+			"and let it install again with slipway node state %s pending, which erases it", n.Hostname, n.Status, n.Hostname, n.Hostname)
 	}
 	return id, r.etag, nil
 }
@@ -137,7 +137,7 @@ func (a *app) nodeWorkflow() *cobra.Command {
 func (a *app) nodeSKU() *cobra.Command {
 	return &cobra.Command{
 		Use: "assign-sku NODE SKU", Short: "Say what a PXE node has to be like", Args: cobra.ExactArgs(2),
-		Long: "Its health and the end of its jobs are judged by the SKU from now on. A node that MAAS provisions has the SKU of its onboarding.",
+		Long: "Its health and the end of its jobs are compared with the SKU from now on. A node that MAAS provisions has the SKU of its onboarding.",
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			id, err := a.nodeOf(cmd.Context(), args[0])
 			if err != nil {
@@ -187,7 +187,7 @@ func (a *app) nodeState() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use: "state NODE STATE", Short: "Set the state of a PXE node", Args: cobra.ExactArgs(2),
-		Long: "slipway node show names the states that may be set now. --force lets a node whose installation failed three times begin anew, and sets retired or active over a live job.\n" +
+		Long: "slipway node show names the states that may be set now. --force lets a node whose installation failed three times begin again, and sets retired or active over a live job.\n" +
 			"deprovisioning and migrating create a job: slipway node deprovision and slipway node migrate do the same with more to say.",
 	}
 	cmd.Flags().StringVar(&comment, "comment", "", "why, for the node's history")

@@ -237,7 +237,7 @@ func (a *app) nodeHardware() *cobra.Command {
 	var h hardwareFlags
 	cmd := &cobra.Command{
 		Use: "replace-hardware NODE --mac MAC", Short: "Plan the hardware of a migrating PXE node", Args: cobra.ExactArgs(1),
-		Long: "For a node that slipway node migrate works on. It may be said anew until the job has put the node on it.",
+		Long: "For a node that slipway node migrate works on. It may be changed until the job has put the node on it.",
 	}
 	h.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {

@@ -19,7 +19,7 @@ type watchFlags struct {
 
 func (w *watchFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVarP(&w.on, "watch", "w", false, "follow it to its end; exits with 6 when it fails or needs a person")
+	f.BoolVarP(&w.on, "watch", "w", false, "follow it to its end; exits with 6 when it fails or requires operator action")
 	f.DurationVar(&w.interval, "interval", time.Second, "how often to look while watching")
 	f.DurationVar(&w.limit, "watch-timeout", 0, "give up watching after so long (default: never)")
 }

@@ -94,7 +94,7 @@ func TestEachKindComesAndGoes(t *testing.T) {
 	t.Parallel()
 	for kind, tc := range map[string]struct {
 		make func(*testing.T, *db.Store, *pgx.Conn) (job, node, bmc string)
-		mend func(*testing.T, *db.Store, *pgx.Conn)
+		fix  func(*testing.T, *db.Store, *pgx.Conn)
 	}{
 		db.AttentionParkedJob: {
 			func(t *testing.T, s *db.Store, _ *pgx.Conn) (string, string, string) {
@@ -321,7 +321,7 @@ func TestEachKindComesAndGoes(t *testing.T) {
 				require.Len(t, attention(t, s, db.AttentionFilter{SiteID: got.SiteID}), 1)
 			}
 			require.Empty(t, attention(t, s, db.AttentionFilter{Kind: kind, SiteID: "site_other"}))
-			tc.mend(t, s, conn)
+			tc.fix(t, s, conn)
 			require.Empty(t, kinds(t, s))
 		})
 	}

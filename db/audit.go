@@ -91,7 +91,7 @@ func (s statements) ActionNonceUsed(ctx context.Context, jobID, nonce string) (b
 	return used, MapError("nonce of an action on job "+jobID, err)
 }
 
-// Transition is one state change in the shape of seed 000's node history;
+// Transition is one state change in the shape of the node history (docs/pxe.md);
 // owner and name are additions.
 type Transition struct {
 	ID          string          `json:"id"`
@@ -107,7 +107,7 @@ type Transition struct {
 }
 
 // NodeHistory lists a node's transitions, newest first, and says how many
-// there are in all (seed 000 GET /nodes/{id}/history). An unknown node has none.
+// there are in all. An unknown node has none.
 func (s statements) NodeHistory(ctx context.Context, nodeID string, limit, offset int) ([]Transition, int64, error) {
 	total, err := s.q.CountNodeHistory(ctx, nodeID)
 	if err != nil {
@@ -120,16 +120,16 @@ func (s statements) NodeHistory(ctx context.Context, nodeID string, limit, offse
 	out := make([]Transition, 0, len(rows))
 	for _, r := range rows {
 		out = append(out, Transition{
-			ID: r.ID, FromState: r.FromState, ToState: r.ToState, TriggeredBy: r.TriggeredBy, UserID: person(r.Owner, r.ActorID), Comment: r.Comment,
+			ID: r.ID, FromState: r.FromState, ToState: r.ToState, TriggeredBy: r.TriggeredBy, UserID: userOf(r.Owner, r.ActorID), Comment: r.Comment,
 			Metadata: r.Metadata, CreatedAt: r.At, Owner: r.Owner, Name: r.Name,
 		})
 	}
 	return out, total, nil
 }
 
-// person is who did it where that is somebody: an admin, an operator or a
+// userOf returns who did it where that is a user: an admin, an operator or a
 // customer. What a job, a sweeper or a node did has no user.
-func person(owner string, actorID *string) *string {
+func userOf(owner string, actorID *string) *string {
 	switch lifecycle.Owner(owner) {
 	case lifecycle.OwnerAdmin, lifecycle.OwnerCustomer:
 		return actorID

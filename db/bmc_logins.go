@@ -67,7 +67,7 @@ func (s *Store) CountBMCLogin(ctx context.Context, id, by string, at time.Time, 
 		if err != nil {
 			return err
 		}
-		n, err := tx.q.CountBMCLogin(ctx, gen.CountBMCLoginParams{ID: id, LoginBy: by, TryAt: at, Anew: newWindow})
+		n, err := tx.q.CountBMCLogin(ctx, gen.CountBMCLoginParams{ID: id, LoginBy: by, TryAt: at, NewWindow: newWindow})
 		if err == nil && (n == 0 || tries != seen) {
 			return fmt.Errorf("BMC %s: %w", id, ErrLoginTaken)
 		}

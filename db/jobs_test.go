@@ -332,7 +332,7 @@ func TestJobsAreListedNewestFirstByPages(t *testing.T) {
 	require.Empty(t, past)
 	past, err = s.JobsPastDeadline(t.Context(), time.Now(), time.Now().Add(time.Hour), "", 0)
 	require.NoError(t, err)
-	require.Len(t, past, 2, "parked jobs wait for a person and have no deadline")
+	require.Len(t, past, 2, "parked jobs wait for an operator and have no deadline")
 }
 
 // One live job for a BMC, also for one that no node has; the next one may come

@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// Node is the record of one machine (seed 001 section 3).
+// Node is the record of one machine.
 type Node = gen.Node
 
 // Labels are free key-value marks of a node.
@@ -232,7 +232,7 @@ func (s statements) NodesOverdue(ctx context.Context, cutoff time.Time, limit in
 	return ids, MapError("list overdue nodes", err)
 }
 
-// NodesBack lists ids of offline nodes that beat since the cutoff and report
+// NodesBack lists ids of offline nodes that sent a heartbeat since the cutoff and report
 // nothing unhealthy.
 func (s statements) NodesBack(ctx context.Context, cutoff time.Time, limit int) ([]string, error) {
 	ids, err := s.q.NodesBack(ctx, gen.NodesBackParams{Cutoff: cutoff, MaxRows: PageLimit(limit)})

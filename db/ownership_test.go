@@ -17,7 +17,7 @@ import (
 
 var errTried = errors.New("only tried")
 
-// ownership is the table of seed 001 section 3.3, written down here once more:
+// ownership is the table of owners of node states, written down here once more:
 // who owns each transition. Slipway's own additions are marked.
 func ownership() map[string][]lifecycle.Owner {
 	return map[string][]lifecycle.Owner{
@@ -152,7 +152,7 @@ func TestTheViewOfDecommissions(t *testing.T) {
 }
 
 // A request is checked on the node as it is, not as it was when it was planned.
-func TestAStartIsJudgedUnderTheLock(t *testing.T) {
+func TestStartNodeJob_ChecksUnderTheLock(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
 	seen := dbtest.Node(t, s, dbtest.Active())

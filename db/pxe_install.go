@@ -96,7 +96,7 @@ type InstallReport struct {
 	Drives []spec.ExpectedDrive
 }
 
-// ReportInstall applies a report by the table of seed 000. ErrNotFound: the
+// ReportInstall applies a report by the table in docs/pxe.md. ErrNotFound: the
 // token is unknown, expired or of a node without this address. A report that
 // is repeated, late or out of order changes nothing.
 func (tx *Tx) ReportInstall(ctx context.Context, r InstallReport) (Node, lifecycle.ReportEffect, error) {

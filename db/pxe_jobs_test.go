@@ -269,7 +269,7 @@ func TestHardwareIsPlannedAndAppliedOnce(t *testing.T) {
 	next, err := begin(t, s, n.ID, lifecycle.ModeMigrate)
 	require.NoError(t, err)
 	_, err = apply(next.ID)
-	require.ErrorIs(t, err, db.ErrNotFound, "the next job is told anew")
+	require.ErrorIs(t, err, db.ErrNotFound, "the next job is told again")
 	require.NoError(t, plan(mac(906)), "the same hardware again")
 	_, err = apply(next.ID)
 	require.NoError(t, err)

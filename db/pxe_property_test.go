@@ -14,7 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// installModel is seed 000's table, written again and without the code it is held
+// installModel is the table in docs/pxe.md, written again and without the code it is held
 // against: a machine that hears each attempt's story at most once.
 type installModel struct {
 	state    lifecycle.NodeStatus

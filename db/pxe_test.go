@@ -159,7 +159,7 @@ func TestEveryPXETransition(t *testing.T) {
 	}
 }
 
-func TestARetiredMachineIsDiscoveredAnew(t *testing.T) {
+func TestRetiredMachine_IsDiscoveredAgain(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
 	first := discover(t, s, mac(1))

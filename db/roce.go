@@ -10,7 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// RoCEAssignment is the record of one host's RoCE ports (04-jobs). It is keyed
+// RoCEAssignment is the record of one host's RoCE ports. It is keyed
 // by site and hostname and may be there before the node is.
 type RoCEAssignment = gen.RoCEAssignment
 

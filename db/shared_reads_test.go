@@ -90,9 +90,9 @@ func TestSharedReads_KeepOthersApart(t *testing.T) {
 		var all sync.WaitGroup
 		all.Go(func() { _, _ = s.get(t.Context(), "first") })
 		<-g.began
-		leaving, leave := context.WithCancel(t.Context())
+		reader, leave := context.WithCancel(t.Context())
 		all.Go(func() {
-			if _, err := s.get(leaving, "left"); !errors.Is(err, context.Canceled) {
+			if _, err := s.get(reader, "left"); !errors.Is(err, context.Canceled) {
 				t.Errorf("left: %v", err)
 			}
 		})

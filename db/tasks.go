@@ -14,8 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// NodeTask is one piece of work that a node's agent is asked for (seed 001
-// section 8).
+// NodeTask is one piece of work that a node's agent is asked for.
 type NodeTask = gen.NodeTask
 
 // TaskWaiter is the activity that waits for a task's end; the zero value is

@@ -45,7 +45,7 @@ func (s *Store) AwaitTask(ctx context.Context, in NewTask) (t NodeTask, done boo
 				ask.Deadline = time.Time{} // it was for the one before
 			}
 		}
-		return fmt.Errorf("task %s of node %s was made anew more than %d times", in.Key, in.NodeID, mostAgain)
+		return fmt.Errorf("task %s of node %s was made again more than %d times", in.Key, in.NodeID, mostAgain)
 	})
 	return t, done, err
 }

@@ -13,11 +13,11 @@ import (
 // TasksSettled is what a pass over tasks came to.
 type TasksSettled struct{ Requeued, Uncertain, Expired int }
 
-// SettleTasks judges tasks whose lease ended, whose node was started again or
+// SettleTasks ends tasks whose lease ended, whose node was started again or
 // whose deadline passed, at most limit. A stale delivery is queued again where
 // the kind allows it, and otherwise uncertain; a deadline ends what is queued or
 // held. An uncertain task waits for the agent's journal, a job or an operator and
-// is never ended by the clock. No node's state is touched (seed 001 section 3.3).
+// is never ended by the clock. No node's state is touched.
 func (s *Store) SettleTasks(ctx context.Context, limit int) (TasksSettled, error) {
 	var out TasksSettled
 	ids, err := s.q.TasksToSettle(ctx, PageLimit(limit))

@@ -301,7 +301,7 @@ func TestWhoWaitsIsToldOfTheEnd(t *testing.T) {
 	require.Empty(t, claimed)
 }
 
-func TestATaskThatExpiredIsMadeAnewWhenItsJobIsSentOn(t *testing.T) {
+func TestAwaitTask_MakesAnExpiredTaskAgain(t *testing.T) {
 	t.Parallel()
 	w := newTasks(t)
 	waiter := db.TaskWaiter{WorkflowID: "w", RunID: "r", ActivityID: "1"}
@@ -328,7 +328,7 @@ func TestATaskThatExpiredIsMadeAnewWhenItsJobIsSentOn(t *testing.T) {
 	require.Equal(t, db.ResumedRecreated, how)
 	same, over = w.await("k", waiter, 1)
 	require.False(t, over)
-	require.Equal(t, third.ID, same.ID, "and what a person resumed is waited for")
+	require.Equal(t, third.ID, same.ID, "and what an operator resumed is waited for")
 }
 
 func TestTheEndIsToldByOneRelayAtATime(t *testing.T) {

@@ -128,7 +128,7 @@ func (tx *Tx) claim(ctx context.Context, c TaskClaim, open []gen.LockOpenTasksRo
 	return &t, err
 }
 
-// heldTask judges the task that the node holds when its agent claims again.
+// heldTask classifies the task that the node holds when its agent claims again.
 // busy: no other is given now. A task without busy was queued again.
 func (tx *Tx) heldTask(ctx context.Context, c TaskClaim, row gen.LockOpenTasksRow) (t *NodeTask, busy bool, err error) {
 	held := row.NodeTask

@@ -29,10 +29,10 @@ func TestOnlyTasksThatNobodyNeedsArePruned(t *testing.T) {
 	exec(t, w.conn, "UPDATE node_tasks SET waiter_activity_id = 'a', told_at = NULL WHERE id = $1", untold.ID)
 	exec(t, w.conn, "UPDATE node_tasks SET finished_at = now() - interval '2 hours' WHERE id <> $1", fresh.ID)
 	w.enqueue(lifecycle.TaskKindScrub, "uncertain")
-	doubt := w.claim()
-	_, err := w.FinishTask(t.Context(), fence(doubt), lifecycle.TaskResult{Code: lifecycle.TaskCodeUncertain})
+	uncertain := w.claim()
+	_, err := w.FinishTask(t.Context(), fence(uncertain), lifecycle.TaskResult{Code: lifecycle.TaskCodeUncertain})
 	require.NoError(t, err)
-	for _, id := range []string{ofJob.ID, untold.ID, doubt.ID} {
+	for _, id := range []string{ofJob.ID, untold.ID, uncertain.ID} {
 		_, err := w.conn.Exec(t.Context(), "DELETE FROM node_tasks WHERE id = $1", id)
 		requireState(t, err, "SW001")
 	}

@@ -161,11 +161,11 @@ func TestATaskIsHandedOutAndEndsOnce(t *testing.T) {
 	require.ErrorIs(t, w.RenewTask(t.Context(), other, "", time.Minute), db.ErrLeaseLost)
 	_, err = w.FinishTask(t.Context(), other, done)
 	require.ErrorIs(t, err, db.ErrLeaseLost)
-	stranger := fence(got)
-	stranger.NodeID = dbtest.Node(t, w.Store).ID
-	_, err = w.FinishTask(t.Context(), stranger, done)
+	foreign := fence(got)
+	foreign.NodeID = dbtest.Node(t, w.Store).ID
+	_, err = w.FinishTask(t.Context(), foreign, done)
 	require.ErrorIs(t, err, db.ErrTaskEnded)
-	require.ErrorIs(t, w.RenewTask(t.Context(), stranger, "", time.Minute), db.ErrTaskEnded)
+	require.ErrorIs(t, w.RenewTask(t.Context(), foreign, "", time.Minute), db.ErrTaskEnded)
 
 	for range 3 {
 		status, err := w.FinishTask(t.Context(), fence(got), done)

@@ -86,8 +86,7 @@ func TestNoNodeGoesBackDirty(t *testing.T) {
 	}
 }
 
-// TestARetiredNodeThatATenantLeft may be reactivated under its identity (seed 001,
-// guardrails), which leads to offline and no further. Deleted it is nobody's.
+// TestARetiredNodeThatATenantLeft may be reactivated under its identity, which leads to offline and no further. Deleted it is nobody's.
 func TestARetiredNodeThatATenantLeft(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)

@@ -8,7 +8,7 @@ import (
 )
 
 // APIToken is a token of the HTTP API as stored: its SHA-256, never its text.
-// Whether it is expired or revoked is the caller's to judge.
+// The caller checks whether it is expired or revoked.
 type APIToken = gen.APIToken
 
 // CreateAPIToken stores a token; expires may be nil.

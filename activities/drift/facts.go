@@ -26,7 +26,7 @@ type Facts struct {
 	Machine   *Machine          `json:"machine"`
 	BMC       *BMCFacts         `json:"bmc"`
 	Look      *LookFacts        `json:"look"`
-	Heartbeat *HeartbeatFacts   `json:"beat"`
+	Heartbeat *HeartbeatFacts   `json:"heartbeat"`
 	Identity  *IdentityFacts    `json:"identity"`
 	SKU       *spec.SKUSpec     `json:"sku"`
 	Profile   *spec.ProfileSpec `json:"profile"`

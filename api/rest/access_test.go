@@ -38,7 +38,7 @@ func TestEveryRouteNeedsItsRole(t *testing.T) {
 	asked := 0
 	for path, item := range w.document().Paths {
 		for method, op := range item {
-			if path == "/api/v1/version" || path == "/api/v1/report" { // open: the second judges its body's own proof
+			if path == "/api/v1/version" || path == "/api/v1/report" { // open: the second checks the proof in its body
 				continue
 			}
 			if strings.Contains(op.Description, "in the project") { // TestTwoTenants calls these

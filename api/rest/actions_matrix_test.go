@@ -16,7 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// matrix is 04-jobs "Actions"; waiting is a running job whose stage waits on the
+// matrix says which action is allowed in which state of a job; waiting is a running job whose stage waits on the
 // outside. "-" is refuse.
 const matrix = `
 action                            | pending | running | waiting | failed_retryable         | failed_manual_intervention | compensating | completed | cancelled | reconciled

@@ -50,10 +50,10 @@ type AttentionQuery struct {
 func (s *server) registerAttention() {
 	op.Add(s.api, huma.Operation{
 		OperationID: "list-attention", Method: http.MethodGet, Path: "/admin/attention", Tags: []string{"attention"},
-		Summary: "List everything that needs a person, oldest first",
+		Summary: "List everything that requires operator action, oldest first",
 		Description: "Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, " +
 			"nodes that a tenant left and nothing proves clean, keys that were withdrawn and may still log in, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. " +
-			"Each with what to do. It is computed from the rows when it is asked for: what is mended is gone from it.",
+			"Each with what to do. It is computed from the rows when it is asked for: what is fixed is gone from it.",
 	}, s.listAttention)
 }
 
@@ -114,7 +114,7 @@ func (s *server) attentionView(r db.Attention, now time.Time) Attention {
 		ID: r.ID, Kind: r.Kind, Since: r.Since.UTC(), AgeSeconds: max(int64(now.Sub(r.Since).Seconds()), 0), SiteID: r.SiteID, NodeID: r.NodeID,
 		Hostname: r.Hostname, BMCID: r.BMCID, JobID: r.JobID, JobKind: r.JobKind, WorkflowID: r.WorkflowID, WorkflowLost: r.WorkflowGone,
 		Status: r.Status, Stage: r.Stage, FailureClass: r.FailureClass, Message: r.Message, NextAction: r.NextStep,
-		Recommended: r.RecommendedAction, AllowedActions: []string{}, Runbook: "docs/operations.md#what-needs-a-person", Link: linkOf(r),
+		Recommended: r.RecommendedAction, AllowedActions: []string{}, Runbook: "docs/operations.md#what-requires-operator-action", Link: linkOf(r),
 	}
 	if r.JobID != "" && r.Kind != db.AttentionOrphanWorkflow && r.Kind != db.AttentionTaskUncertain {
 		facts := lifecycle.JobFacts{WaitingOutside: r.WaitingOutside, WorkflowLost: r.WorkflowGone, CleanUp: r.FailureClass == string(lifecycle.FailCompensation),

@@ -101,7 +101,7 @@ func explainParked(a *Attention) {
 }
 
 func explainStuck(a *Attention) {
-	a.NextAction = "Mend what the message names: bring a node back whose agent is not heard, start a worker of the build that is missing, or roll back a build whose code fails; " +
+	a.NextAction = "Fix what the message names: bring a node back whose agent is not heard, start a worker of the build that is missing, or roll back a build whose code fails; " +
 		"the job then goes on by itself. If it cannot, terminate the workflow in Temporal: within a minute the job is parked, and resume continues it on the current build."
 }
 
@@ -174,7 +174,7 @@ func explainQuarantine(a *Attention) {
 	for _, action := range lifecycle.AllowedNodeActions(lifecycle.NodeQuarantined, false) {
 		a.AllowedActions = append(a.AllowedActions, string(action))
 	}
-	a.NextAction = "Find out why in the node's timeline and mend it. Then unquarantine it, if it enrolled before, its agent reports it healthy and no tenant has left it unproven (tenant_left); clean it with slipway node decommission; " +
+	a.NextAction = "Find out why in the node's timeline and fix it. Then unquarantine it, if it enrolled before, its agent reports it healthy and no tenant has left it unproven (tenant_left); clean it with slipway node decommission; " +
 		"or onboard the host again."
 }
 
@@ -214,7 +214,7 @@ func explainLock(a *Attention) {
 		a.Message += ": " + why
 	}
 	if lifecycle.NodeStatus(a.Status) == lifecycle.NodeMigrating {
-		a.NextAction = "Nothing, while the node is put on new hardware: the agent of the old one is shut out, and the new one's enrols anew. If the old machine is still in use, find out by whom."
+		a.NextAction = "Nothing, while the node is put on new hardware: the agent of the old one is shut out, and the new one's enrols by itself. If the old machine is still in use, find out by whom."
 		return
 	}
 	a.AllowedActions, a.Recommended, a.Runbook = []string{reissueAction}, reissueAction, agentRunbook
@@ -271,11 +271,11 @@ func explainInstall(a *Attention) {
 	a.Runbook = "docs/pxe.md#when-an-installation-fails"
 	if a.JobID != "" {
 		a.Message = "what job " + a.JobID + " boots from the network reported an error, and was not begun again: " + a.Message
-		a.NextAction = "Look at the machine. It tries again at each boot; the job waits until the deadline of its stage. Mend the workflow if that is what is wrong, and restart the machine."
+		a.NextAction = "Look at the machine. It tries again at each boot; the job waits until the deadline of its stage. Fix the workflow if that is what is wrong, and restart the machine."
 		return
 	}
 	a.Message = "the installation failed three times; the last time: " + a.Message
-	a.NextAction = "Look at the machine, then assign an install workflow with slipway node assign-workflow and begin anew with slipway node state NODE pending --force; " +
+	a.NextAction = "Look at the machine, then assign an install workflow with slipway node assign-workflow and begin again with slipway node state NODE pending --force; " +
 		"or take the node out with slipway node state NODE retired."
 }
 
@@ -294,5 +294,5 @@ func explainSilentAgent(a *Attention) {
 func explainDiscovery(a *Attention) {
 	a.Message += fmt.Sprintf("; at %d no new machine is registered any more", db.MaxDiscovered)
 	a.NextAction = "Approve what is real, and delete the rest with slipway node purge-discovered: a machine that is real is discovered again at its next boot."
-	a.Runbook = "docs/pxe.md#strangers-on-the-boot-network"
+	a.Runbook = "docs/pxe.md#unknown-machines-on-the-boot-network"
 }

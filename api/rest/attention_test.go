@@ -212,7 +212,7 @@ func TestAttentionIsExplained(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
 	require.NoError(t, err)
-	require.True(t, strings.Contains(string(page), "\n## What needs a person\n"), "docs/operations.md has no section for it")
+	require.True(t, strings.Contains(string(page), "\n## What requires operator action\n"), "docs/operations.md has no section for it")
 	for _, kind := range db.AttentionKinds() {
 		require.True(t, strings.Contains(string(page), "`"+kind+"`"), "docs/operations.md does not explain %s", kind)
 	}

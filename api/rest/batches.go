@@ -37,7 +37,7 @@ type Batch struct {
 	ID          string         `json:"id"`
 	SiteID      string         `json:"site_id" maxLength:"100"`
 	Name        string         `json:"name,omitempty"`
-	MaxParallel int            `json:"max_parallel" doc:"Items that run at a time; those that wait for a person do not count"`
+	MaxParallel int            `json:"max_parallel" doc:"Items that run at a time; those that wait for an operator do not count"`
 	Counts      map[string]int `json:"counts" doc:"Items by the status of their job, and rejected"`
 	Total       int            `json:"total"`
 	Items       []BatchItem    `json:"items,omitempty"`

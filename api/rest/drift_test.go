@@ -112,7 +112,7 @@ func TestADecisionAboutDrift(t *testing.T) {
 	require.Equal(t, n.Hostname, open[0].Hostname)
 
 	w.do("POST", path+"quarantine", reason, operator).want(http.StatusOK).into(&got)
-	require.Equal(t, "open", got.Status, "a quarantine mends nothing")
+	require.Equal(t, "open", got.Status, "a quarantine fixes nothing")
 	after, err := w.store.Node(t.Context(), n.ID)
 	require.NoError(t, err)
 	require.Equal(t, lifecycle.NodeQuarantined, after.Status)

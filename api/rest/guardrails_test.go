@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// TestGuardrails holds the guardrails of seed 001 section 3.3, each by its
+// TestGuardrails holds the guardrails of node states, each by its
 // sentence.
 func TestGuardrails(t *testing.T) {
 	t.Parallel()

@@ -10,13 +10,13 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 )
 
-// Transition is one row of a node's history, exactly as seed 000 writes it.
+// Transition is one row of a node's history, in the documented shape of node histories (docs/pxe.md).
 type Transition struct {
 	ID          string          `json:"id"`
 	FromState   string          `json:"from_state" doc:"Empty for the creation"`
 	ToState     string          `json:"to_state"`
 	TriggeredBy string          `json:"triggered_by" doc:"admin, system, node_report, workflow (a job) or customer"`
-	UserID      *string         `json:"user_id" doc:"The login of the person who did it; null where a job, a sweeper or the node itself did, whom the timeline names"`
+	UserID      *string         `json:"user_id" doc:"The login of the user who did it; null where a job, a sweeper or the node itself did. The timeline names those"`
 	Comment     *string         `json:"comment"`
 	Metadata    json.RawMessage `json:"metadata"`
 	CreatedAt   time.Time       `json:"created_at"`

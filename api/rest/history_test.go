@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// The shape is seed 000's, key by key.
+// The shape is the documented one, key by key.
 func TestHistoryHasTheSeedsShape(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -163,7 +163,7 @@ type JobQuery struct {
 	SiteID  string `query:"site_id" maxLength:"200"`
 	BatchID string `query:"batch_id" maxLength:"200"`
 	BMCID   string `query:"bmc_id" maxLength:"200"`
-	Needs   string `query:"needs_human" enum:"true,false" doc:"Only jobs that wait for a person, or only the others"`
+	Needs   string `query:"needs_human" enum:"true,false" doc:"Only jobs that wait for an operator, or only the others"`
 }
 
 func (q JobQuery) filter() db.JobFilter {

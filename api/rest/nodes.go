@@ -50,7 +50,7 @@ type Node struct {
 
 	AllowedStates        []string                        `json:"allowed_states,omitempty" doc:"States that a transition leads to from here"`
 	AllowedActions       []lifecycle.NodeAction          `json:"allowed_actions,omitempty" doc:"Actions that its state and its jobs allow now"`
-	ActionNeeds          map[lifecycle.NodeAction]string `json:"action_needs,omitempty" doc:"What allowed actions need beyond the state; it is judged when they are asked for"`
+	ActionNeeds          map[lifecycle.NodeAction]string `json:"action_needs,omitempty" doc:"What allowed actions need beyond the state; it is checked when they are requested"`
 	AllowedDecommissions []lifecycle.DecommissionMode    `json:"allowed_decommissions,omitempty" doc:"Modes that a decommission may be started with now"`
 	LiveJobID            string                          `json:"live_job_id,omitempty" doc:"The job that holds the node"`
 	BMCID                string                          `json:"bmc_id,omitempty"`

@@ -87,7 +87,7 @@ func (s *server) registerPXENodes() {
 	}, s.setNodeState)
 	op.Add(s.api, huma.Operation{
 		OperationID: "plan-node-hardware", Method: http.MethodPut, Path: "/nodes/{id}/hardware", Tags: tags, Summary: "Plan the hardware of a migrating PXE node",
-		Description: "The job of the migration puts the node on it when the old hardware is out of the way; until then it may be said anew. Its id, history and labels stay. " +
+		Description: "The job of the migration puts the node on it when the old hardware is out of the way; until then it may be changed. Its id, history and labels stay. " +
 			"A machine that was discovered under one of the addresses meanwhile is that hardware: its node is purged then. 409 while no job migrates the node.",
 	}, s.planNodeHardware)
 	op.Add(s.api, huma.Operation{
@@ -226,7 +226,7 @@ func (s *server) purgeDiscovered(ctx context.Context, in *struct{ Body PurgeRequ
 // DeviceGroup is the policy of nodes with the label device-group=NAME.
 type DeviceGroup struct {
 	Name            string    `json:"name"`
-	AutoPromote     bool      `json:"auto_promote" doc:"An installed node becomes active without a person"`
+	AutoPromote     bool      `json:"auto_promote" doc:"An installed node becomes active without an operator"`
 	EraseWorkflowID string    `json:"erase_workflow_id,omitempty" maxLength:"100" doc:"The live system that nodes without one of their own are erased from"`
 	CreatedAt       time.Time `json:"created_at"`
 	UpdatedAt       time.Time `json:"updated_at"`

@@ -260,7 +260,7 @@ func TestAReportIsBoundedAndProvesItsMachine(t *testing.T) {
 	w.do("GET", "/api/v1/nodes", nil).want(http.StatusOK).into(&list)
 	require.Len(t, list.Data, 1)
 
-	// Of a node that is more than discovered a stranger learns nothing, and changes nothing.
+	// A caller without a proof learns and changes nothing of a node that is more than discovered.
 	known := dbtest.PXENode(t, w.store, "52:54:00:00:00:04", lifecycle.NodeActive)
 	was, err := w.store.PXENode(t.Context(), known.ID)
 	require.NoError(t, err)

@@ -98,7 +98,7 @@ WHERE n.lifecycle = 'maas' AND n.status = 'active' AND coalesce(h.received_at, n
 ORDER BY n.id LIMIT @max_rows;
 
 -- name: NodesBack :many
--- Offline nodes that beat since the cutoff and whose report of this very boot has nothing unhealthy; not those that a tenant left and nothing proves clean.
+-- Offline nodes that sent a heartbeat since the cutoff and whose report of this very boot has nothing unhealthy; not those that a tenant left and nothing proves clean.
 SELECT n.id FROM nodes n JOIN heartbeats h ON h.node_id = n.id
 WHERE n.status = 'offline' AND h.received_at >= @cutoff::timestamptz AND h.report IS NOT NULL AND h.report_boot_id = h.boot_id
     AND cardinality(h.unhealthy) = 0 AND (n.tenant_left_at IS NULL OR n.allocation_id IS NOT NULL)

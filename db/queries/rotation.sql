@@ -13,8 +13,8 @@ UPDATE bmcs SET login_by = '', login_until = NULL WHERE id = @id AND login_by = 
 
 -- name: CountBMCLogin :execrows
 -- Counts a try before it is made; a passed window begins the count again. Called under the lock of the address.
-UPDATE bmcs SET open_logins = CASE WHEN @anew::boolean THEN 1 ELSE open_logins + 1 END,
-    wrong_logins = CASE WHEN @anew::boolean THEN 0 ELSE wrong_logins END, login_try_at = @try_at::timestamptz
+UPDATE bmcs SET open_logins = CASE WHEN @new_window::boolean THEN 1 ELSE open_logins + 1 END,
+    wrong_logins = CASE WHEN @new_window::boolean THEN 0 ELSE wrong_logins END, login_try_at = @try_at::timestamptz
 WHERE id = @id AND login_by = @login_by AND login_until > now() AND auth_blocked_at IS NULL;
 
 -- name: BMCLoginAccepted :exec

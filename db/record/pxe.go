@@ -1,6 +1,6 @@
 package record
 
-// PXEFacts is what a PXE node said of itself (seed 000, NodeReport). Nothing of
+// PXEFacts is what a PXE node said of itself (the body of POST /report). Nothing of
 // it is proven. An empty field is one that it did not name.
 type PXEFacts struct {
 	IPAddress    string `json:"ip_address,omitempty"`

@@ -34,7 +34,7 @@ type Fault struct {
 	// Params refine a fault: variant, value, delay (wall, e.g. "50ms"), after
 	// (number of hardware syncs before they stop).
 	Params  map[string]string `json:"params,omitempty"`
-	Applied int               `json:"struck"` // how often it was applied so far
+	Applied int               `json:"applied"` // how often it was applied so far
 }
 
 // kindOfFault names where a fault is applied.

@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"regexp"
 	"strings"
 	"unicode"
 )
@@ -36,6 +37,10 @@ func privateWords() map[string]string {
 	}
 	return words
 }
+
+// keptName is the search attribute whose name stays, as it is spelled in Go, JSON and flags: a
+// renamed attribute would be missing from every workflow that is stored.
+var keptName = regexp.MustCompile(`(?i)needs[-_ ]?human`)
 
 // privateReferences are the beginnings of references to documents that are not in the repository.
 func privateReferences() []string {

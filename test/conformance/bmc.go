@@ -47,10 +47,10 @@ type BMCFixture struct {
 	// Lacks are what the protocol or the device cannot tell; the suite checks
 	// that it then says nothing rather than something made up.
 	Lacks BMCLacks
-	// Blind makes a part of the machine unreadable for Health, so that the
+	// HideReadings makes a part of the machine unreadable for Health, so that the
 	// suite can check that this does not pass for OK; nil where it cannot be
 	// arranged.
-	Blind func()
+	HideReadings func()
 }
 
 // BMCLacks declares differences in capability. The zero value is a Redfish BMC

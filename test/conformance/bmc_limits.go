@@ -53,10 +53,10 @@ func exerciseLacks(t *testing.T, f BMCFixture) {
 }
 
 func exerciseUnreadablePart(t *testing.T, f BMCFixture) {
-	if f.Blind == nil {
+	if f.HideReadings == nil {
 		t.Skip("no part of this machine can be made unreadable from outside")
 	}
-	f.Blind()
+	f.HideReadings()
 	health, err := f.open(t).Health(f.context(t))
 	if err != nil {
 		require.NotEmpty(t, providers.KindOf(err), "%v", err)

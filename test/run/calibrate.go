@@ -79,7 +79,7 @@ func ownCPU() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// env tells the tests how patient to be.
+// env tells the tests how long to wait.
 func (s speed) env() string {
 	return runenv.PatienceVar + "=" + strconv.FormatFloat(s.Wall, 'f', 2, 64)
 }

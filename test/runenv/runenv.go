@@ -1,4 +1,4 @@
-// Package runenv tells a test how the whole run is configured: how patient it has to be on this
+// Package runenv tells a test how the whole run is configured: how long it may wait on this
 // machine, which seed generates its cases, and whether it is part of `make proof`. `make test` and
 // `make proof` set the variables; a plain `go test` takes the defaults.
 package runenv

@@ -188,7 +188,7 @@ func (p Plan) Concluded() Plan {
 			return p.Hashed()
 		}
 		if r.Planned == PlannedWait && r.NeedsHuman && r.Why != "" {
-			p.Summary = "The job would wait for a person at " + r.Stage + ". " + strings.ToUpper(r.Why[:1]) + r.Why[1:] + "."
+			p.Summary = "The job would wait for an operator at " + r.Stage + ". " + strings.ToUpper(r.Why[:1]) + r.Why[1:] + "."
 			p.NeedsHuman = true
 			return p.Hashed()
 		}

@@ -37,7 +37,7 @@ func TestPlan_PXENode(t *testing.T) {
 	require.Equal(t, contract.PlannedWait, stagetest.Row(t, p, lifecycle.StageBootEraser).Planned)
 	require.Contains(t, stagetest.Row(t, p, lifecycle.StageValidateClean).Why, "by hand")
 	require.True(t, p.NeedsHuman)
-	require.Contains(t, p.Summary, "would wait for a person at "+lifecycle.StageBootEraser)
+	require.Contains(t, p.Summary, "would wait for an operator at "+lifecycle.StageBootEraser)
 	require.Equal(t, contract.PlannedSkip, stagetest.Row(t, p, lifecycle.StagePowerOff).Planned)
 
 	l = onTheNetwork(lifecycle.NodeActive)
@@ -63,7 +63,7 @@ func TestPlan_Migration(t *testing.T) {
 	}
 	require.Equal(t, contract.PlannedWait, stagetest.Row(t, p, lifecycle.StageReplaceHardware).Planned)
 	require.True(t, p.NeedsHuman)
-	require.Regexp(t, `would wait for a person at replace_hardware\. No hardware is planned`, p.Summary)
+	require.Regexp(t, `would wait for an operator at replace_hardware\. No hardware is planned`, p.Summary)
 	require.Equal(t, "install it by workflow ubuntu", stagetest.Row(t, p, lifecycle.StageBootHardware).Steps[0])
 
 	l := onTheNetwork(lifecycle.NodeActive)

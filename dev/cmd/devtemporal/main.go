@@ -124,7 +124,7 @@ func stopWithin(srv temporal.Server, limit time.Duration) error {
 	case err := <-done:
 		return err
 	case <-time.After(limit):
-		fmt.Fprintf(os.Stderr, "devtemporal: still stopping after %s, leaving now; the next start recovers\n", limit)
+		fmt.Fprintf(os.Stderr, "devtemporal: still stopping after %s, exiting now; the next start recovers\n", limit)
 		return nil
 	}
 }

@@ -28,7 +28,7 @@ func TestConformanceOnOpenIPMI(t *testing.T) {
 			Opener: ipmi.Opener{Options: bare()}, Target: s.target, Timeout: time.Minute,
 			WrongPassword: true, Graceful: conformance.GracefulWorks, BootTargets: []providers.BootTarget{providers.BootPXE, providers.BootHDD, providers.BootCD},
 			Logins: s.relay.Logins, Resets: func() int { return s.controls(t) },
-			Lacks: lacks, Blind: func() {}, // it has no sensors to begin with
+			Lacks: lacks, HideReadings: func() {}, // it has no sensors to begin with
 		}
 	})
 }
@@ -46,7 +46,7 @@ func TestConformanceOnTheReference(t *testing.T) {
 					Opener: ipmi.Opener{Options: fast()}, Target: r.target, Timeout: time.Minute,
 					WrongPassword: true, Graceful: conformance.GracefulWorks, BootTargets: bootTargets,
 					Logins: r.relay.Logins, Resets: r.bmc.Controls, Lacks: conformance.IPMILacks(),
-					Blind: func() { r.bmc.SetReading(sensorInlet) },
+					HideReadings: func() { r.bmc.SetReading(sensorInlet) },
 				}
 			})
 		})

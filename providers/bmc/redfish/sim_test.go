@@ -126,7 +126,7 @@ func TestConformanceOnTheSimulator(t *testing.T) {
 					Opener: Opener{Options: simOptions()}, Target: s.target, Timeout: time.Minute,
 					WrongPassword: true, Graceful: conformance.GracefulWorks,
 					BootTargets: s.bootTargets(), Logins: s.logins, Resets: s.resets,
-					Blind: func() {
+					HideReadings: func() {
 						s.fault(redfishsim.Fault{Name: redfishsim.FaultUnavailable, Method: http.MethodGet, Path: "/Managers/"})
 					},
 				}

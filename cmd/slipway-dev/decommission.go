@@ -13,9 +13,9 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// leaving is what the demo's nodes go through after they were onboarded, and
+// decommissions is what the demo's nodes go through after they were onboarded, and
 // where each is to end.
-var leaving = []struct {
+var decommissions = []struct {
 	mode lifecycle.DecommissionMode
 	ends []lifecycle.NodeStatus
 }{
@@ -31,14 +31,14 @@ func (o *operator) leave(ctx context.Context, out io.Writer, nodes []*watched, p
 	if err := o.renewIdentity(ctx, out, nodes[len(nodes)-1]); err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "\nLeaving service: a soft reset, a reimage and a full decommission, each started with the hash of its plan. "+
+	fmt.Fprintln(out, "\nOut of service: a soft reset, a reimage and a full decommission, each started with the hash of its plan. "+
 		"The node that boots from the network is deprovisioned: it boots a live system, from which every disk is erased.")
 	if err := o.show(ctx, out, "node", "decommission", nodes[0].host, "--mode", string(lifecycle.ModeSoftReset), "--plan"); err != nil {
 		return err
 	}
 	began := time.Now()
-	jobs := make([]*watched, 0, len(leaving))
-	for i, l := range leaving {
+	jobs := make([]*watched, 0, len(decommissions))
+	for i, l := range decommissions {
 		id, err := o.decommission(ctx, nodes[i], l.mode)
 		if err != nil {
 			return err
@@ -55,7 +55,7 @@ func (o *operator) leave(ctx context.Context, out io.Writer, nodes []*watched, p
 		return err
 	}
 	for i, j := range jobs {
-		if err := o.endsIn(ctx, j, leaving[i].ends); err != nil {
+		if err := o.endsIn(ctx, j, decommissions[i].ends); err != nil {
 			return err
 		}
 	}
