@@ -392,7 +392,7 @@ type NodesBackParams struct {
 	MaxRows int32
 }
 
-// Offline nodes that beat since the cutoff and whose report of this very boot has nothing unhealthy; not those that a tenant left and nothing proves clean.
+// Offline nodes that sent a heartbeat since the cutoff and whose report of this very boot has nothing unhealthy; not those that a tenant left and nothing proves clean.
 func (q *Queries) NodesBack(ctx context.Context, arg NodesBackParams) ([]string, error) {
 	rows, err := q.db.Query(ctx, nodesBack, arg.Cutoff, arg.MaxRows)
 	if err != nil {

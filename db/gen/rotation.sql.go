@@ -79,16 +79,16 @@ WHERE id = $3 AND login_by = $4 AND login_until > now() AND auth_blocked_at IS N
 `
 
 type CountBMCLoginParams struct {
-	Anew    bool
-	TryAt   time.Time
-	ID      string
-	LoginBy string
+	NewWindow bool
+	TryAt     time.Time
+	ID        string
+	LoginBy   string
 }
 
 // Counts a try before it is made; a passed window begins the count again. Called under the lock of the address.
 func (q *Queries) CountBMCLogin(ctx context.Context, arg CountBMCLoginParams) (int64, error) {
 	result, err := q.db.Exec(ctx, countBMCLogin,
-		arg.Anew,
+		arg.NewWindow,
 		arg.TryAt,
 		arg.ID,
 		arg.LoginBy,

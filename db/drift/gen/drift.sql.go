@@ -852,7 +852,7 @@ SELECT n.id, jsonb_build_object(
     'bmc', CASE WHEN b.id IS NOT NULL THEN jsonb_build_object('id', b.id, 'address', b.address, 'protocol', b.protocol, 'pin_sha256', b.pin_sha256,
         'blocked_at', b.auth_blocked_at, 'blocked_reason', b.auth_blocked_reason) END,
     'look', to_jsonb(o),
-    'beat', CASE WHEN h.node_id IS NOT NULL THEN jsonb_build_object('boot_id', h.boot_id, 'agent_version', h.agent_version, 'skew_ms', h.clock_skew_ms,
+    'heartbeat', CASE WHEN h.node_id IS NOT NULL THEN jsonb_build_object('boot_id', h.boot_id, 'agent_version', h.agent_version, 'skew_ms', h.clock_skew_ms,
         'received_at', h.received_at, 'report', h.report, 'report_boot_id', h.report_boot_id, 'reported_at', h.reported_at, 'allocation', h.allocation) END,
     'identity', CASE WHEN i.node_id IS NOT NULL THEN jsonb_build_object('generation', i.generation, 'locked_at', i.locked_at, 'locked_reason', i.locked_reason,
         'not_before', c.not_before, 'not_after', c.not_after) END,
