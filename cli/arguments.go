@@ -24,7 +24,7 @@ func refuseBlanks(root *cobra.Command) {
 	}
 	root.Args = func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return err
+			return explainArguments(cmd, args, err)
 		}
 		for i, arg := range args {
 			if strings.TrimSpace(arg) == "" {
@@ -33,6 +33,22 @@ func refuseBlanks(root *cobra.Command) {
 		}
 		return nil
 	}
+}
+
+// explainArguments adds to a refusal of arguments what the command takes: the names of its
+// arguments, or the commands below it that were perhaps meant.
+func explainArguments(cmd *cobra.Command, args []string, err error) error {
+	if !cmd.HasSubCommands() {
+		return fmt.Errorf("%w; usage: %s", err, cmd.UseLine())
+	}
+	if len(args) == 0 {
+		return err
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	if meant := cmd.SuggestionsFor(args[0]); len(meant) > 0 {
+		return fmt.Errorf("%w; did you mean %s?", err, strings.Join(meant, " or "))
+	}
+	return err
 }
 
 // checkFlags refuses flags that were given without a value, and durations that are negative.

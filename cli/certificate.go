@@ -102,7 +102,7 @@ func (a *app) certificateVerify() *cobra.Command {
 		}
 		var b evidence.Bundle
 		if err := json.Unmarshal(raw, &b); err != nil || b.NodeID == "" {
-			return fail(ExitUsage, "%s is no whole export of certificates, perhaps cut short; write it anew with: slipway certificate export NODE > FILE", args[0])
+			return fail(ExitUsage, "%s is no whole export of certificates, perhaps cut short; write it again with: slipway certificate export NODE > FILE", args[0])
 		}
 		trusted, err := trustedKeys(b.Keys, keys)
 		if err != nil {

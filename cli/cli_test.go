@@ -215,6 +215,14 @@ func TestWrongUsage(t *testing.T) {
 	} {
 		require.NotEmpty(t, w.run("", args...).exits(cli.ExitUsage).err, args)
 	}
+	for said, args := range map[string][]string{
+		"received 0; usage: slipway node show NODE": {"node", "show"}, "See slipway node show --help.": {"node", "show"},
+		"usage: slipway bmc rotate BMC": {"bmc", "rotate", "a", "b"}, "did you mean list?": {"node", "lst"}, "did you mean job or node?": {"nod", "list"}, "did you mean show?": {"job", "shwo", "x"},
+		"See slipway node list --help.": {"node", "list", "--colour"},
+	} {
+		require.Contains(t, w.run("", args...).exits(cli.ExitUsage).err, said)
+	}
+	require.NotContains(t, w.run("", "node", "zzzzzz").exits(cli.ExitUsage).err, "did you mean")
 	require.Contains(t, w.run("", "--help").exits(0).out, "Exit codes")
 	require.Contains(t, w.run("", "completion", "bash").exits(0).out, "slipway")
 }
