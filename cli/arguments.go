@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -47,6 +48,16 @@ func explainArguments(cmd *cobra.Command, args []string, err error) error {
 	cmd.SuggestionsMinimumDistance = 2
 	if meant := cmd.SuggestionsFor(args[0]); len(meant) > 0 {
 		return fmt.Errorf("%w; did you mean %s?", err, strings.Join(meant, " or "))
+	}
+	return err
+}
+
+var parseError = regexp.MustCompile(`strconv\.Parse[A-Za-z]+: parsing "[^"]*": `)
+
+// plainFlagError takes the name of the function that could not read a flag's value out of an error.
+func plainFlagError(err error) error {
+	if text := err.Error(); parseError.MatchString(text) {
+		return errors.New(parseError.ReplaceAllString(text, ""))
 	}
 	return err
 }

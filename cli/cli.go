@@ -168,6 +168,7 @@ func (a *app) root() *cobra.Command {
 		a.webhookCommand(), a.noticeCommand(), a.allocationCommand(), a.sshCommand(),
 		a.machineCommand(), a.planCommands(), a.runCommand(),
 	)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return plainFlagError(err) })
 	refuseBlanks(root)
 	a.completeNames(root)
 	return root

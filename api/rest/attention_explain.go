@@ -174,7 +174,7 @@ func explainQuarantine(a *Attention) {
 	for _, action := range lifecycle.AllowedNodeActions(lifecycle.NodeQuarantined, false) {
 		a.AllowedActions = append(a.AllowedActions, string(action))
 	}
-	a.NextAction = "Find out why in the node's timeline and mend it. Then unquarantine it, if it enrolled before, its agent reports it healthy and no tenant has left it unproven (tenant_left); clean it with slipway node decommission; " +
+	a.NextAction = "Find out why in the node's timeline and fix it. Then unquarantine it, if it enrolled before, its agent reports it healthy and no tenant has left it unproven (tenant_left); clean it with slipway node decommission; " +
 		"or onboard the host again."
 }
 
