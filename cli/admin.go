@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 
@@ -57,7 +58,13 @@ func (a *app) tokenCommand() *cobra.Command {
 		})
 	})}
 	revoke := &cobra.Command{Use: "revoke ID", Short: "Revoke an API token", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
-		_, err := a.api.RevokeAPIToken(cmd.Context(), args[0])
+		if id, err := isID("tok_", "token", args[0]); err != nil || !id {
+			return fail(ExitUsage, "%q is not the id of a token; slipway token list shows them", args[0])
+		}
+		if _, err := a.api.RevokeAPIToken(cmd.Context(), args[0]); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(a.Out, "revoked %s\n", args[0])
 		return err
 	})}
 	return group("token", "API tokens", create, show, revoke)

@@ -31,6 +31,9 @@ func (a *app) nodeReissueAgent() *cobra.Command {
 		if reason == "" || (len(args) == 1) == (site != "") {
 			return fail(ExitUsage, "name a node or --site, and say with --reason why")
 		}
+		if all && site == "" {
+			return fail(ExitUsage, "--all goes with --site")
+		}
 		if site == "" {
 			id, err := a.nodeOf(cmd.Context(), args[0])
 			if err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -24,7 +25,7 @@ func refuseBlanks(root *cobra.Command) {
 	}
 	root.Args = func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return err
+			return explainArguments(cmd, args, err)
 		}
 		for i, arg := range args {
 			if strings.TrimSpace(arg) == "" {
@@ -33,6 +34,32 @@ func refuseBlanks(root *cobra.Command) {
 		}
 		return nil
 	}
+}
+
+// explainArguments adds to a refusal of arguments what the command takes: the names of its
+// arguments, or the commands below it that were perhaps meant.
+func explainArguments(cmd *cobra.Command, args []string, err error) error {
+	if !cmd.HasSubCommands() {
+		return fmt.Errorf("%w; usage: %s", err, cmd.UseLine())
+	}
+	if len(args) == 0 {
+		return err
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	if meant := cmd.SuggestionsFor(args[0]); len(meant) > 0 {
+		return fmt.Errorf("%w; did you mean %s?", err, strings.Join(meant, " or "))
+	}
+	return err
+}
+
+var parseError = regexp.MustCompile(`strconv\.Parse[A-Za-z]+: parsing "[^"]*": `)
+
+// plainFlagError takes the name of the function that could not read a flag's value out of an error.
+func plainFlagError(err error) error {
+	if text := err.Error(); parseError.MatchString(text) {
+		return errors.New(parseError.ReplaceAllString(text, ""))
+	}
+	return err
 }
 
 // checkFlags refuses flags that were given without a value, and durations that are negative.

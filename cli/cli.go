@@ -107,12 +107,13 @@ func Run(ctx context.Context, e Env, args []string) int {
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
-	if err = root.ExecuteContext(ctx); err == nil {
+	ran, err := root.ExecuteContextC(ctx)
+	if err == nil {
 		return ExitOK
 	}
 	var f *failure
 	if !errors.As(err, &f) { // cobra's own: arguments and flags
-		fmt.Fprintf(a.Err, "slipway: %v\nSee slipway --help.\n", err)
+		fmt.Fprintf(a.Err, "slipway: %v\nSee %s --help.\n", err, ran.CommandPath())
 		return ExitUsage
 	}
 	if f.err.Error() != "" {
@@ -167,6 +168,7 @@ func (a *app) root() *cobra.Command {
 		a.webhookCommand(), a.noticeCommand(), a.allocationCommand(), a.sshCommand(),
 		a.machineCommand(), a.planCommands(), a.runCommand(),
 	)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return plainFlagError(err) })
 	refuseBlanks(root)
 	a.completeNames(root)
 	return root

@@ -215,6 +215,15 @@ func TestWrongUsage(t *testing.T) {
 	} {
 		require.NotEmpty(t, w.run("", args...).exits(cli.ExitUsage).err, args)
 	}
+	for said, args := range map[string][]string{
+		"received 0; usage: slipway node show NODE": {"node", "show"}, "See slipway node show --help.": {"node", "show"},
+		"usage: slipway bmc rotate BMC": {"bmc", "rotate", "a", "b"}, "did you mean list?": {"node", "lst"}, "did you mean job or node?": {"nod", "list"}, "did you mean show?": {"job", "shwo", "x"},
+		"See slipway node list --help.": {"node", "list", "--colour"}, `invalid argument "x" for "--limit" flag: invalid syntax`: {"node", "list", "--limit", "x"},
+		"slipway token list shows them": {"token", "revoke", "none"},
+	} {
+		require.Contains(t, w.run("", args...).exits(cli.ExitUsage).err, said)
+	}
+	require.NotContains(t, w.run("", "node", "zzzzzz").exits(cli.ExitUsage).err, "did you mean")
 	require.Contains(t, w.run("", "--help").exits(0).out, "Exit codes")
 	require.Contains(t, w.run("", "completion", "bash").exits(0).out, "slipway")
 }
@@ -249,6 +258,10 @@ func TestInventory(t *testing.T) {
 	require.Contains(t, w.run("", "roce", "show", "north", "gpu-1").exits(0).out, "10.1.0.7")
 	w.run("", "sku", "delete", "h100x8").exits(0)
 	w.run("", "sku", "show", "h100x8").exits(cli.ExitNotFound)
+	require.Contains(t, w.run("", "profile", "show", "none", "--site", "north").exits(cli.ExitNotFound).err, "slipway profile list --site SITE shows")
+	require.Contains(t, w.run("", "node", "show", "node_zzz").exits(cli.ExitNotFound).err, "There is no node node_zzz;")
+	require.Contains(t, w.run("", "audit", "verify", "zebra", "x").exits(cli.ExitNotFound).err, "There is no audit log of zebra x;")
+	require.Contains(t, w.run("", "token", "revoke", "tok_none").exits(cli.ExitNotFound).err, "There is no API token tok_none;")
 	require.Contains(t, w.run("", "site", "delete", "north").exits(cli.ExitRefused).err, "in use")
 	require.Contains(t, w.run("", "token", "create", "ci", "--roles", "viewer").exits(0).out, "slp_")
 	require.Contains(t, w.run("", "token", "list").exits(0).out, "ci")
@@ -401,13 +414,26 @@ items:
 	require.NoError(t, json.Unmarshal([]byte(made.out), &b))
 	shown := w.run("", "batch", "show", b.ID).exits(0).out
 	require.Contains(t, shown, "1 pending, 1 rejected")
-	require.Contains(t, shown, "there is no such secret")
+	require.Contains(t, shown, "there is no secret ")
 	require.Contains(t, w.run("", "batch", "list").exits(0).out, b.ID)
 	w.project(b.Items[0].JobID, 1, lifecycle.JobRunning, 1)
 	w.project(b.Items[0].JobID, 2, lifecycle.JobCompleted, 16)
 	require.Contains(t, w.run("", "batch", "show", b.ID, "--watch").exits(cli.ExitJobFailed).err, "gpu-2 (rejected)")
 	require.NoError(t, os.WriteFile(file, []byte("site: [\n"), 0o600))
 	w.run("", "node", "onboard", "-f", file).exits(cli.ExitError)
+	write := func(text string) {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	}
+	write("name: x\nitems: 3\n")
+	require.Contains(t, w.run("", "node", "onboard", "-f", file).exits(cli.ExitError).err, "items must not be a number")
+	write("- x\n")
+	require.Contains(t, w.run("", "node", "onboard", "-f", file).exits(cli.ExitError).err, "must hold fields with their values")
+	write("site: north\nprofile: standard\nsku: h100x8\nitems: [{hostname: gpu-3, bmc: 10.0.0.3, credential: nowhere}]\n")
+	none := w.run("", "node", "onboard", "-f", file).exits(cli.ExitRefused)
+	require.Contains(t, none.out, "there is no secret nowhere")
+	require.Contains(t, none.err, "nothing was started: all 1 items were rejected")
+	write("site: north\nprofile: standard\nsku: h100x8\nitems: [{hostname: gpu-4, bmc: 10.0.0.1, credential: bmc/gpu-1}]\n")
+	require.Contains(t, w.run("", "node", "onboard", "-f", file).exits(cli.ExitRefused).out, "has the BMC at 10.0.0.1")
 }
 
 // Whether one by one or from a file, a BMC's protocol is the request's.

@@ -76,7 +76,7 @@ func problemText(p client.Problem) string {
 	var b strings.Builder
 	b.WriteString(oneLine(p.Detail))
 	for _, e := range p.Errors {
-		fmt.Fprintf(&b, "\n  %s: %s", oneLine(strings.TrimPrefix(e.Location, "body.")), oneLine(e.Message))
+		fmt.Fprintf(&b, "\n  %s: %s", oneLine(flagOf(e.Location)), oneLine(e.Message))
 	}
 	if len(p.Allowed) > 0 {
 		fmt.Fprintf(&b, "\n  allowed now: %s", oneLine(strings.Join(p.Allowed, ", ")))
@@ -91,6 +91,14 @@ func problemText(p client.Problem) string {
 		fmt.Fprintf(&b, "\n  request id: %s", oneLine(p.RequestID))
 	}
 	return b.String()
+}
+
+// flagOf names a field of a request as the command line does.
+func flagOf(location string) string {
+	if location == "header.Slipway-Reason" {
+		return "--reason"
+	}
+	return strings.TrimPrefix(location, "body.")
 }
 
 func exitOf(status int) int {

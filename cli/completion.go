@@ -27,6 +27,7 @@ var completions = []struct {
 	query string
 }{
 	{"NODE", "node", func(a *app) lister { return list(a.api.ListNodes, nil) }, "q"},
+	{"BMC", "", func(a *app) lister { return list(a.api.ListNodes, nil) }, "q"}, // a BMC is named by its node
 	{"JOB", "", func(a *app) lister { return list(a.api.ListJobs, nil) }, ""},
 	{"SITE", "site", func(a *app) lister { return list(a.api.ListSites, nil) }, ""},
 	{"SKU", "sku", func(a *app) lister { return list(a.api.ListSkus, nil) }, ""},
@@ -34,7 +35,7 @@ var completions = []struct {
 	{"FINDING", "", func(a *app) lister { return list(a.api.ListDrift, nil) }, ""},
 }
 
-var usageWord = regexp.MustCompile(`^[a-z-]+ ([A-Z]+)`)
+var usageWord = regexp.MustCompile(`^[a-z-]+ \[?([A-Z]+)`)
 
 // completeNames lets shells complete names from the server's lists: the first argument of every
 // command that takes one, and the flags.
@@ -45,6 +46,9 @@ func (a *app) completeNames(root *cobra.Command) {
 	word := ""
 	if m := usageWord.FindStringSubmatch(root.Use); m != nil {
 		word = m[1]
+	}
+	if root.Flags().Lookup("site") != nil {
+		a.completeProfiles(root, word)
 	}
 	for _, c := range completions {
 		names := func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
@@ -62,6 +66,35 @@ func (a *app) completeNames(root *cobra.Command) {
 			// It fails only for a flag that is not there or has a completion already.
 			_ = root.RegisterFlagCompletionFunc(c.flag, names)
 		}
+	}
+}
+
+// completeProfiles completes the profiles of the site that --site names; each site has its own.
+func (a *app) completeProfiles(cmd *cobra.Command, word string) {
+	names := func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		site, err := cmd.Flags().GetString("site")
+		if err != nil || site == "" {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
+		defer cancel()
+		id, err := a.siteOf(ctx, site)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return a.namesIn(ctx, listBelow(a.api.ListProfiles, id, nil), "", begun), cobra.ShellCompDirectiveNoFileComp
+	}
+	if word == "PROFILE" {
+		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return names(cmd, args, begun)
+		}
+	}
+	if cmd.Flags().Lookup("profile") != nil {
+		// It fails only for a flag that is not there or has a completion already.
+		_ = cmd.RegisterFlagCompletionFunc("profile", names)
 	}
 }
 

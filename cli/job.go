@@ -246,13 +246,16 @@ func (a *app) showTries(ctx context.Context, jobID string) error {
 	return t.flush()
 }
 
-// progress says how far the job is, and how far it was where that was further: a job that is cleaned
-// up or begun again goes back.
+// progress says how far the job is. One that is parked has lost nothing, although the API gives 0 for
+// it; the work of one that is cleaned up or cancelled is undone.
 func (j job) progress() string {
-	if j.ReachedPercent > j.ProgressPercent {
-		return fmt.Sprintf("%d%%; it had reached %d%% before its work was undone or begun again", j.ProgressPercent, j.ReachedPercent)
+	switch {
+	case j.ReachedPercent <= j.ProgressPercent:
+		return fmt.Sprintf("%d%%", j.ProgressPercent)
+	case lifecycle.JobStatus(j.Status).Parked() && j.FailureClass != string(lifecycle.FailCompensation):
+		return fmt.Sprintf("stands at %d%%", j.ReachedPercent)
 	}
-	return fmt.Sprintf("%d%%", j.ProgressPercent)
+	return fmt.Sprintf("%d%%; it had reached %d%% before its work was undone", j.ProgressPercent, j.ReachedPercent)
 }
 
 func (a *app) jobFields(j job) error {

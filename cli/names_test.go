@@ -68,12 +68,16 @@ func TestCompletion_OffersNames(t *testing.T) {
 	}
 	for _, line := range [][]string{
 		{"node", "show", "gpu"}, {"node", "label", ""}, {"job", "show", "g"}, {"job", "cancel", ""}, {"drift", "list", "--node", ""},
+		{"bmc", "rotate", ""}, {"bmc", "clear-block", "g"}, {"node", "reissue-agent", ""},
 	} {
 		require.Equal(t, []string{"gpu-1"}, offered(line...), line)
 	}
 	require.Equal(t, []string{"north"}, offered("node", "onboard", "--site", "n"))
 	require.Equal(t, []string{"north"}, offered("site", "show", ""))
 	require.Equal(t, []string{"h100x8"}, offered("node", "onboard", "--sku", ""))
+	require.Equal(t, []string{"standard"}, offered("node", "onboard", "--site", "north", "--profile", ""))
+	require.Equal(t, []string{"standard"}, offered("profile", "show", "--site", "north", "s"))
+	require.Empty(t, offered("profile", "show", "--site", "west", ""), "each site has its own profiles")
 	require.Empty(t, offered("node", "show", "gpu-1", ""), "one argument is all")
 	require.Empty(t, offered("node", "show", "x"))
 	w.env["SLIPWAY_SERVER"], w.env["SLIPWAY_TOKEN"] = "http://127.0.0.1:1", "x"

@@ -247,14 +247,24 @@ func (a *app) nodeTimeline() *cobra.Command {
 			t := a.table("AT", "OF", "KIND", "NAME", "CHANGE", "OUTCOME", "BY", "COMMENT")
 			for _, e := range got.Data {
 				change := "-"
-				if e.ToState != "" {
+				switch {
+				case e.Kind == "call" && e.FromState == "" && e.Metadata.Outcome == "":
+					e.Metadata.Outcome = e.ToState // of a login: its outcome
+				case e.ToState != "":
 					change = orDash(e.FromState) + " -> " + e.ToState
+				}
+				if e.Comment == "" {
+					e.Comment = e.Metadata.Note
+				}
+				outcome := orDash(e.Metadata.outcome())
+				if len(outcome) > maxOutcome { // one long line would make the column wide in all
+					outcome, e.Comment = "see comment", strings.TrimSpace(outcome+" "+e.Comment)
 				}
 				by := e.Owner
 				if e.Actor != "" {
 					by += " " + e.Actor
 				}
-				t.row(a.when(e.At), e.ResourceKind, e.Kind, e.Name, change, orDash(e.Metadata.outcome()), by, e.Comment)
+				t.row(a.when(e.At), e.ResourceKind, e.Kind, e.Name, change, outcome, by, e.Comment)
 			}
 			return t.flush()
 		})
@@ -400,6 +410,9 @@ func (b bundle) write(dir string) error {
 	return nil
 }
 
+// maxOutcome is the longest outcome that stands in a column of its own, in bytes.
+const maxOutcome = 60
+
 // timelineFacts is what a row of the timeline says of how it ended.
 type timelineFacts struct {
 	OK           *bool   `json:"ok"`
@@ -407,7 +420,8 @@ type timelineFacts struct {
 	Outcome      string  `json:"outcome"`
 	Refused      string  `json:"refused"`
 	FailureClass string  `json:"failure_class"`
-	DurationMS   float64 `json:"duration_ms"`
+	Note         string  `json:"note"`
+	TookMS       float64 `json:"took_ms"`
 }
 
 // UnmarshalJSON takes what it knows: the metadata of other rows has other fields, and may have these
@@ -418,7 +432,7 @@ func (f *timelineFacts) UnmarshalJSON(raw []byte) error {
 		return nil
 	}
 	for name, into := range map[string]any{
-		"ok": &f.OK, "code": &f.Code, "outcome": &f.Outcome, "refused": &f.Refused, "failure_class": &f.FailureClass, "duration_ms": &f.DurationMS,
+		"ok": &f.OK, "code": &f.Code, "outcome": &f.Outcome, "refused": &f.Refused, "failure_class": &f.FailureClass, "note": &f.Note, "took_ms": &f.TookMS,
 	} {
 		if value, ok := known[name]; ok {
 			_ = json.Unmarshal(value, into) // a field of another type is none of these facts
@@ -445,8 +459,8 @@ func (f timelineFacts) outcome() string {
 			says = append(says, more)
 		}
 	}
-	if f.DurationMS > 0 {
-		says = append(says, "in "+time.Duration(f.DurationMS*float64(time.Millisecond)).String())
+	if f.TookMS > 0 {
+		says = append(says, "in "+time.Duration(f.TookMS*float64(time.Millisecond)).String())
 	}
 	return strings.Join(says, ", ")
 }

@@ -197,7 +197,17 @@ func (a *app) onboardBatch(ctx context.Context, file string, w watchFlags) error
 		}
 		return a.watchBatch(ctx, got.ID, w)
 	}
-	return a.showBatch(r)
+	if err := a.showBatch(r); err != nil {
+		return err
+	}
+	var got batch
+	if err := r.into(&got); err != nil {
+		return err
+	}
+	if got.Counts["rejected"] == got.Total {
+		return fail(ExitRefused, "nothing was started: all %d items were rejected", got.Total)
+	}
+	return nil
 }
 
 // batch is many onboardings.

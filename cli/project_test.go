@@ -26,7 +26,7 @@ func TestProjects(t *testing.T) {
 	account := id(w.run("", "-o", "json", "billing-account", "show", "acme").exits(0).out)
 	project := id(w.run("", "-o", "json", "project", "create", "training", "--billing-account", account, "--owner-email", "ada@example.com").exits(0).out)
 	require.Contains(t, w.run("", "project", "list-all").exits(0).out, "training")
-	require.Contains(t, w.run("", "project", "show", project).exits(cli.ExitUsage).err, "Slipway-Reason")
+	require.Contains(t, w.run("", "project", "show", project).exits(cli.ExitUsage).err, "--reason: must say")
 	reason := []string{"--reason", "ticket 4711"}
 	run := func(args ...string) string { return w.run("", append(args, reason...)...).exits(0).out }
 	require.Contains(t, run("project", "show", project), "training")

@@ -20,7 +20,11 @@ func (a *app) byName(ctx context.Context, prefix, kind string, of lister, name s
 		return "", err
 	}
 	if len(got.Data) == 0 {
-		return "", fail(ExitNotFound, "there is no %s %q; slipway %s list shows what there is", kind, name, strings.ToLower(kind))
+		where := ""
+		if kind == "profile" {
+			where = " --site SITE"
+		}
+		return "", fail(ExitNotFound, "there is no %s %q; slipway %s list%s shows what there is", kind, name, strings.ToLower(kind), where)
 	}
 	if len(got.Data) > 1 || got.Data[0].Name != name {
 		return "", fail(ExitError, "the server's list of %ss by the name %q holds others; nothing was done", kind, name)

@@ -103,8 +103,12 @@ func (a *app) readDocument(file string, into any) error {
 	if err != nil {
 		return errors.New(file + " holds what JSON cannot say, such as keys that are no text")
 	}
-	if err := json.Unmarshal(b, into); err != nil {
-		return fmt.Errorf("%s does not have the expected shape: %w", file, err)
+	var wrong *json.UnmarshalTypeError
+	switch err := json.Unmarshal(b, into); {
+	case errors.As(err, &wrong) && wrong.Field != "":
+		return fmt.Errorf("%s: %s must not be a %s", file, wrong.Field, wrong.Value)
+	case err != nil:
+		return fmt.Errorf("%s must hold fields with their values, as NAME: VALUE", file)
 	}
 	return nil
 }

@@ -100,7 +100,7 @@ func MapError(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, pgx.ErrNoRows) {
+	if errors.Is(err, pgx.ErrNoRows) || err == ErrNotFound { //nolint:errorlint // one that names something keeps its name
 		return NotFound(what)
 	}
 	var pg *pgconn.PgError

@@ -46,5 +46,5 @@ func (s statements) ListAPITokens(ctx context.Context, after string, limit int) 
 // RevokeAPIToken ends a token. Repeatable; ErrNotFound when there is none.
 func (s statements) RevokeAPIToken(ctx context.Context, id string) error {
 	n, err := s.q.RevokeAPIToken(ctx, id)
-	return CheckDelete("API token "+id, n, err, func() error { return ErrNotFound })
+	return CheckDelete("API token "+id, n, err, func() error { return NotFound("API token " + id) })
 }

@@ -89,7 +89,7 @@ func CheckCredential(ctx context.Context, store *db.Store, ref string) ([]Field,
 	if versioned {
 		var err error
 		if version, err = strconv.Atoi(number); err != nil || version < 1 {
-			return wrong("there is no such secret"), nil //nolint:nilerr // a version that is no number does not exist
+			return wrong("there is no secret " + ref), nil //nolint:nilerr // a version that is no number does not exist
 		}
 	}
 	_, _, _, found, err := store.SecretVersion(ctx, name, version)
@@ -97,7 +97,7 @@ func CheckCredential(ctx context.Context, store *db.Store, ref string) ([]Field,
 	case err != nil:
 		return nil, err
 	case !found:
-		return wrong("there is no such secret"), nil
+		return wrong("there is no secret " + ref), nil
 	}
 	use, found, err := store.SecretUse(ctx, name)
 	refused := func(message string) []Field {

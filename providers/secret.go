@@ -93,12 +93,21 @@ func ResolveLogin(ctx context.Context, s Secrets, ref SecretRef, use Use) (Login
 	if err != nil {
 		return Login{}, err
 	}
-	var v struct{ Username, Password string }
-	if err := json.Unmarshal([]byte(raw.Reveal()), &v); err != nil || v.Username == "" {
+	login, ok := ParseLogin(raw)
+	if !ok {
 		return Login{}, &Error{
 			Kind: KindInvalid, Op: "secrets.login",
 			Message: "secret " + string(ref) + ` is not a login; store {"username": "...", "password": "..."}`,
 		}
 	}
-	return Login{v.Username, NewSecret(v.Password)}, nil
+	return login, nil
+}
+
+// ParseLogin reads the value of a secret that is a login. It returns false for any other value.
+func ParseLogin(value Secret) (Login, bool) {
+	var v struct{ Username, Password string }
+	if err := json.Unmarshal([]byte(value.Reveal()), &v); err != nil || v.Username == "" {
+		return Login{}, false
+	}
+	return Login{v.Username, NewSecret(v.Password)}, true
 }

@@ -193,6 +193,10 @@ func TestNodesWithoutSite_Duplicates(t *testing.T) {
 	duplicates := func() int {
 		rows, err := driftdb.ListFindings(t.Context(), w.store, driftdb.Filter{Status: lifecycle.FindingOpen, Detector: lifecycle.DriftDuplicateBoot}, "", 10)
 		require.NoError(t, err)
+		for _, f := range rows {
+			require.Contains(t, f.Finding.Message, "node "+w.node.Hostname)
+			require.Contains(t, f.Finding.Message, "node "+other.Hostname)
+		}
 		return len(rows)
 	}
 	w.pass()

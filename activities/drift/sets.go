@@ -1,12 +1,15 @@
 package drift
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -54,6 +57,10 @@ func (a *Activities) duplicates(ctx context.Context, p Pass, t *PassCounts) (who
 	if err != nil {
 		return nil, err
 	}
+	names, err := a.hostnames(ctx, slices.Concat(macs, serials, bmcs, boots))
+	if err != nil {
+		return nil, err
+	}
 	for _, s := range []struct {
 		detector, field, words string
 		found                  []driftdb.Duplicate
@@ -68,7 +75,7 @@ func (a *Activities) duplicates(ctx context.Context, p Pass, t *PassCounts) (who
 		for _, f := range s.found {
 			who := append(append([]string{}, f.Machines...), f.Nodes...)
 			seen = append(seen, driftdb.Observation{
-				Detector: d, Subject: f.Value, Key: strings.Join(who, " "), Message: fmt.Sprintf(s.words, f.Value, strings.Join(who, " and ")),
+				Detector: d, Subject: f.Value, Key: strings.Join(who, " "), Message: fmt.Sprintf(s.words, f.Value, named(f, names)),
 				Evidence: map[string]any{s.field: f.Value, "machines": f.Machines, "nodes": f.Nodes},
 			})
 		}
@@ -82,6 +89,38 @@ func (a *Activities) duplicates(ctx context.Context, p Pass, t *PassCounts) (who
 		}
 	}
 	return whole, nil
+}
+
+// hostnames returns the hostnames of the nodes of duplicates, by their ids.
+func (a *Activities) hostnames(ctx context.Context, found []driftdb.Duplicate) (map[string]string, error) {
+	var ids []string
+	for _, f := range found {
+		ids = append(ids, f.Nodes...)
+	}
+	slices.Sort(ids)
+	names := map[string]string{}
+	for chunk := range slices.Chunk(slices.Compact(ids), maxDuplicates) {
+		nodes, err := a.Store.ListNodes(ctx, db.NodeFilter{IDs: chunk}, "", len(chunk))
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range nodes {
+			names[n.ID] = n.Hostname
+		}
+	}
+	return names, nil
+}
+
+// named lists what shares a value for operators: nodes by their hostnames, machines by their ids.
+func named(f driftdb.Duplicate, names map[string]string) string {
+	var who []string
+	for _, id := range f.Machines {
+		who = append(who, "machine "+id)
+	}
+	for _, id := range f.Nodes {
+		who = append(who, "node "+cmp.Or(names[id], id))
+	}
+	return strings.Join(who, " and ")
 }
 
 // observeUnknownMachines opens a finding for each machine that has no node. A machine with the

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
@@ -33,7 +34,7 @@ func (p Page) After() (string, error) {
 		return "", nil
 	}
 	b, err := base64.RawURLEncoding.DecodeString(p.Cursor)
-	if err != nil || strings.ContainsRune(string(b), 0) {
+	if err != nil || strings.ContainsRune(string(b), 0) || !utf8.Valid(b) {
 		return "", problem.NewInvalid(problem.Field{Location: "query.cursor", Message: "is not a cursor of this API; leave it out to begin at the first page"})
 	}
 	return string(b), nil

@@ -111,8 +111,13 @@ func (a *API) transform(c huma.Context, _ string, v any) (any, error) {
 			p.Errors = append(p.Errors, problem.Field{Location: d.Location, Message: safeMessage(e.Status, d)})
 		}
 	}
-	if e.Status == http.StatusUnprocessableEntity {
+	switch e.Status {
+	case http.StatusUnprocessableEntity:
 		p.Detail = problem.NewInvalid().Detail
+	case http.StatusBadRequest:
+		p.Detail = "The body cannot be read; /docs shows the JSON that this call takes."
+	case http.StatusUnsupportedMediaType:
+		p.Detail = "The body must be JSON; send it with Content-Type: application/json."
 	}
 	p.Status, p.RequestID = e.Status, RequestID(c.Context())
 	return p, nil

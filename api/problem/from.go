@@ -169,7 +169,8 @@ func fromProvider(e *providers.Error) *Problem {
 }
 
 // asked is what a request names: a kind and an id or a name. Nothing else of an error is shown.
-var asked = regexp.MustCompile(`^(node|job|site|profile|SKU|sku|bmc|BMC|task|batch|finding|install workflow|project|billing account|allocation|payment session) [A-Za-z0-9._-]{1,100}$`)
+var asked = regexp.MustCompile(`^(node|job|site|profile|SKU|sku|bmc|BMC|task|batch|finding|drift finding|install workflow|device group|project|billing account|allocation|payment session|instance|machine|plan|run|webhook) [A-Za-z0-9._-]{1,100}$|` +
+	`^API token tok_[A-Za-z0-9-]{1,64}$|^audit log of [a-z_]{1,40} [A-Za-z0-9._-]{1,100}$`)
 
 // missing names what was not found, where the error is about no more than what a request names.
 func missing(err error) string {

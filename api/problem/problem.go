@@ -218,7 +218,9 @@ func sentence(s string) string {
 	if s == "" {
 		return s
 	}
-	s = strings.ToUpper(s[:1]) + s[1:]
+	if first, _, _ := strings.Cut(s, " "); !strings.Contains(first, "_") { // a name such as retry_stage stays as it is written
+		s = strings.ToUpper(s[:1]) + s[1:]
+	}
 	if !strings.ContainsAny(s[len(s)-1:], ".!?") {
 		s += "."
 	}

@@ -75,7 +75,7 @@ func (s *server) verifyOneChain(ctx context.Context, c db.Chain) ([]db.ChainChec
 	if broken == 0 {
 		if has, err := s.store.HasAuditChain(ctx, c); err != nil || !has {
 			if err == nil {
-				err = db.NotFound("the audit log of " + c.ResourceKind + " " + c.ResourceID)
+				err = db.NotFound("audit log of " + c.ResourceKind + " " + c.ResourceID)
 			}
 			return nil, err
 		}

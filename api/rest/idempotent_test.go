@@ -42,7 +42,7 @@ func TestIdempotencyMatrix(t *testing.T) {
 		"/api/v1/admin/skus":                                   {201, map[string]any{"name": "k1"}, map[string]any{"name": "k2"}, false},
 		"/api/v1/admin/api-tokens":                             {201, map[string]any{"name": "t1", "roles": []string{"viewer"}}, map[string]any{"name": "t2", "roles": []string{"viewer"}}, true},
 		"/api/v1/admin/nodes":                                  {201, manual("m1"), manual("m2"), true},
-		"/api/v1/admin/onboardings":                            {202, w.onboarding("o1"), w.onboarding("o2"), false},
+		"/api/v1/admin/onboardings":                            {202, w.onboarding("o1"), w.withBMC("o2", map[string]any{"address": "10.0.0.9"}), false},
 		"/api/v1/admin/bmcs/" + bmc.ID + "/rotations":          {202, map[string]any{"reason": "a"}, nil, false},
 		"/api/v1/admin/onboarding-batches":                     {202, batch("b1"), batch("b2"), false},
 		"/api/v1/admin/nodes/" + bundle.Node.ID + "/bootstrap": {201, nil, nil, true},

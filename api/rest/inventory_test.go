@@ -120,16 +120,16 @@ func TestSecretsAreNeverAnswered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, want := range []string{"k@1", "k@1"} {
-		a := w.do("PUT", "/api/v1/admin/secrets", map[string]any{"use": bmcUse, "name": "k", "value": "v4lue"}).want(http.StatusOK)
+		a := w.do("PUT", "/api/v1/admin/secrets", map[string]any{"use": bmcUse, "name": "k", "value": `{"username":"root","password":"v4lue"}`}).want(http.StatusOK)
 		require.Contains(t, string(a.raw), `"reference":"`+want+`"`)
 		require.NotContains(t, string(a.raw), "v4lue")
 	}
-	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"use": bmcUse, "name": "k", "value": "other"}).want(http.StatusOK)
+	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"use": bmcUse, "name": "k", "value": `{"username":"root","password":"other"}`}).want(http.StatusOK)
 	a := w.do("GET", "/api/v1/admin/secrets?name=k", nil).want(http.StatusOK)
 	require.JSONEq(t, `{"name":"k","version":2,"reference":"k@2"}`, string(a.raw))
 	w.do("GET", "/api/v1/admin/secrets?name=none", nil).refused(problem.NotFound)
 	w.do("GET", "/api/v1/admin/secrets?name=_slipway/fingerprint-key", nil).refused(problem.Invalid)
-	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"use": bmcUse, "name": "bmc/a", "value": "v4lue"}).want(http.StatusOK)
+	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"use": bmcUse, "name": "bmc/a", "value": `{"username":"root","password":"v4lue"}`}).want(http.StatusOK)
 	var list struct{ Data []rest.StoredSecret }
 	a = w.do("GET", "/api/v1/admin/secret-names", nil, header{"Authorization": "Bearer " + w.tokens["operator"]}).want(http.StatusOK)
 	require.NotContains(t, string(a.raw), "v4lue")

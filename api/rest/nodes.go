@@ -152,7 +152,7 @@ func (s *server) listNodes(ctx context.Context, in *struct {
 	}
 	for _, status := range append([]string{in.Except}, in.Status...) {
 		if status != "" && !lifecycle.IsNodeStatus(status) {
-			return nil, problem.NewInvalid(problem.Field{Location: "query.status", Message: "or except_status is not a state of a node; docs/states lists them"})
+			return nil, problem.NewInvalid(problem.Field{Location: "query.status", Message: "or query.except_status names no state of a node; docs/states lists them"})
 		}
 	}
 	f := db.NodeFilter{IDs: in.IDs, Statuses: nonEmpty(in.Status), SKUID: in.SKUID, ExceptStatus: in.Except, Lifecycle: in.Lifecycle, SiteID: in.SiteID, Hostname: in.Hostname, Q: in.Q}

@@ -29,7 +29,7 @@ func TestIPMIIsOptedIntoBMCByBMC(t *testing.T) {
 	}{
 		"gpu-1": {nil, "redfish", 17},
 		"gpu-2": {map[string]any{"protocol": "ipmi", "address": "10.0.0.2:6230"}, "ipmi", 17},
-		"gpu-3": {map[string]any{"protocol": "ipmi", "ipmi_cipher_suite": 3}, "ipmi", 3},
+		"gpu-3": {map[string]any{"protocol": "ipmi", "address": "10.0.0.3", "ipmi_cipher_suite": 3}, "ipmi", 3},
 	} {
 		var job jobAnswer
 		w.post("/api/v1/admin/onboardings", w.withBMC(hostname, c.fields)).want(http.StatusAccepted).into(&job)

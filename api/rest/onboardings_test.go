@@ -148,7 +148,8 @@ func TestNoItemOfABatchBlocksAnother(t *testing.T) {
 	w := newWorld(t).ready()
 	dbtest.Node(t, w.store, dbtest.At(w.site.ID), dbtest.Hostname("taken"), dbtest.Active())
 	item := func(host, ref string) map[string]any {
-		return map[string]any{"hostname": host, "bmc": map[string]any{"address": "10.0.0.3", "credential_ref": ref}}
+		address := map[string]string{"gpu-1": "10.0.0.3", "gpu-2": "10.0.0.4", "gpu-3": "10.0.0.5", "taken": "10.0.0.6", "a": "10.0.0.7"}[host]
+		return map[string]any{"hostname": host, "bmc": map[string]any{"address": address, "credential_ref": ref}}
 	}
 	a := w.post("/api/v1/admin/onboarding-batches", map[string]any{
 		"name": "rack 7", "site_id": w.site.ID, "profile_id": w.profile.ID, "sku_id": w.sku.ID,

@@ -92,7 +92,7 @@ func TestAreas_DatabaseAwayIs503(t *testing.T) {
 	named := map[string]any{"name": "x", "spec": map[string]any{}}
 	for path, body := range map[string]any{
 		"POST /admin/skus": named, "PUT /admin/skus/x": named, "POST /admin/maas-sites/x/profiles": named,
-		"PUT /admin/secrets":     map[string]any{"name": "bmc/x", "value": "x", "use": bmcUse},
+		"PUT /admin/secrets":     map[string]any{"name": "bmc/x", "value": `{"username":"root"}`, "use": bmcUse},
 		"PUT /admin/secret-uses": map[string]any{"name": "bmc/x", "use": bmcUse},
 		"POST /admin/api-tokens": map[string]any{"name": "x", "roles": []string{"viewer"}},
 		"POST /admin/onboardings": map[string]any{"site_id": "x", "profile_id": "x", "sku_id": "x", "hostname": "x",

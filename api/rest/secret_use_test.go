@@ -24,7 +24,7 @@ func locations(p problem.Problem) string {
 func TestSecretUse_RequiredAndAudited(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).ready()
-	secret := map[string]any{"name": "bmc/x", "value": "v4lue"}
+	secret := map[string]any{"name": "bmc/x", "value": `{"username":"root","password":"v4lue"}`}
 	with := func(use map[string]any) map[string]any {
 		body := maps.Clone(secret)
 		body["use"] = use
@@ -43,7 +43,15 @@ func TestSecretUse_RequiredAndAudited(t *testing.T) {
 	} {
 		require.Contains(t, locations(w.do("PUT", "/api/v1/admin/secrets", with(tc.use)).refused(problem.Invalid)), tc.wrong, name)
 	}
-	w.do("PUT", "/api/v1/admin/secrets", with(map[string]any{"kind": "bmc_login", "sites": []string{w.site.ID}})).want(http.StatusOK)
+	login := with(map[string]any{"kind": "bmc_login", "sites": []string{w.site.ID}})
+	for _, value := range []string{"v4lue", `{"user":"root","password":"v4lue"}`, `["root"]`} {
+		wrong := maps.Clone(login)
+		wrong["value"] = value
+		a := w.do("PUT", "/api/v1/admin/secrets", wrong)
+		require.Equal(t, "body.value", locations(a.refused(problem.Invalid)))
+		require.NotContains(t, string(a.raw), "v4lue")
+	}
+	w.do("PUT", "/api/v1/admin/secrets", login).want(http.StatusOK)
 
 	change := map[string]any{"name": "bmc/x", "use": map[string]any{"kind": "bmc_login", "installation": true}}
 	operator := header{"Authorization": "Bearer " + w.tokens["operator"]}

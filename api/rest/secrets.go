@@ -141,7 +141,7 @@ func unknownTarget(err error, location, what string) error {
 func (s *server) putSecretUse(ctx context.Context, in *struct{ Body SecretUseRequest }) (*struct{ Body SecretUseRequest }, error) {
 	_, _, _, found, err := s.store.SecretVersion(ctx, in.Body.Name, 0)
 	if err == nil && !found {
-		err = problem.New(problem.NotFound, "there is no such secret; put it first")
+		err = problem.New(problem.NotFound, "there is no secret "+in.Body.Name+"; put it first")
 	}
 	if err == nil {
 		err = s.stateUse(ctx, in.Body)
@@ -150,6 +150,11 @@ func (s *server) putSecretUse(ctx context.Context, in *struct{ Body SecretUseReq
 }
 
 func (s *server) putSecret(ctx context.Context, in *struct{ Body SecretRequest }) (*struct{ Body Secret }, error) {
+	if _, ok := providers.ParseLogin(providers.NewSecret(in.Body.Value)); !ok && in.Body.Use.Kind == spec.SecretBMCLogin {
+		return nil, problem.NewInvalid(problem.Field{
+			Location: "body.value", Message: `is no login of a BMC; it must be the text {"username": "...", "password": "..."}`,
+		})
+	}
 	if err := s.stateUse(ctx, in.Body.SecretUseRequest); err != nil {
 		return nil, err
 	}

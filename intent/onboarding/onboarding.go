@@ -97,6 +97,9 @@ func nodeOfHost(ctx context.Context, store *db.Store, c Checked) (string, error)
 // Accept writes node, BMC, job and outbox row, with their audit rows. It takes up a node of this
 // hostname that an earlier onboarding left in quarantine or never started.
 func Accept(ctx context.Context, tx *db.Tx, c Checked, actor db.Actor) (db.Job, db.Node, error) {
+	if err := checkBMCFree(ctx, tx, c); err != nil {
+		return db.Job{}, db.Node{}, err
+	}
 	node, err := takeNode(ctx, tx, c, actor)
 	if err != nil {
 		return db.Job{}, db.Node{}, err
@@ -109,6 +112,19 @@ func Accept(ctx context.Context, tx *db.Tx, c Checked, actor db.Actor) (db.Job, 
 	}
 	job, err := Start(ctx, tx, db.NewJob{ID: c.JobID, NodeID: &node.ID, BatchID: c.BatchID, Actor: actor}, in)
 	return job, node, err
+}
+
+// checkBMCFree refuses a BMC that another node has: jobs of each of the two would switch, and erase,
+// the machine of the other. It writes nothing, since a batch goes on after a refusal.
+func checkBMCFree(ctx context.Context, tx *db.Tx, c Checked) error {
+	if c.Manual {
+		return nil
+	}
+	old, err := tx.LiveNodeOfHost(ctx, c.SiteID, c.Hostname)
+	if err != nil && !errors.Is(err, db.ErrNotFound) {
+		return err
+	}
+	return tx.BMCFree(ctx, c.BMC.Address, c.BMC.Protocol, c.BMC.SystemID, old.ID)
 }
 
 // Start creates the job of an onboarding. The row names its node and its actor.

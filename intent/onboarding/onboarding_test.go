@@ -142,3 +142,32 @@ func TestAccept_AnotherBMCAddress(t *testing.T) {
 	require.Equal(t, []string{"192.0.2.1", "bmc/two", "abcd"}, []string{left.Address, left.CredentialRef, left.PinSHA256})
 	require.NotNil(t, left.AuthBlockedAt)
 }
+
+// TestAccept_BMCOfAnotherNode: two nodes at one BMC would switch and erase each other's machine.
+func TestAccept_BMCOfAnotherNode(t *testing.T) {
+	t.Parallel()
+	store := dbtest.Store(t)
+	c, err := onboarding.Check(t.Context(), store, newRequest(t, store))
+	require.NoError(t, err)
+	c.Manual = false
+	c.BMC = intent.BMC{Address: "https://10.0.0.7", Protocol: "redfish", CredentialRef: "bmc/a"}
+	_, first, err := accept(t, store, c)
+	require.NoError(t, err)
+
+	host := c.Hostname
+	c.Hostname, c.BMC.Address = "gpu-other", "10.0.0.7:443"
+	var taken *db.ConflictError
+	require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error { // a batch goes on and commits
+		_, _, err := onboarding.Accept(t.Context(), tx, c, db.Actor{Owner: lifecycle.OwnerAdmin, ID: "alice"})
+		require.ErrorAs(t, err, &taken)
+		return nil
+	}))
+	require.Equal(t, first.ID, taken.Existing)
+	require.Contains(t, taken.Message, "node "+host)
+	_, err = store.LiveNodeOfHost(t.Context(), c.SiteID, "gpu-other")
+	require.ErrorIs(t, err, db.ErrNotFound, "nothing is left of what was refused")
+
+	c.BMC.SystemID = "Node2"
+	_, _, err = accept(t, store, c)
+	require.ErrorAs(t, err, &taken, "which system the other one is, is not known yet")
+}
