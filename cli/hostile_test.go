@@ -246,7 +246,7 @@ func readers() [][]string {
 }
 
 var shows = map[string]bool{
-	"list": true, "show": true, "history": true, "timeline": true, "tasks": true, "actions": true, "drives": true, "plan": true, "attention": true,
+	"list": true, "show": true, "history": true, "occupancies": true, "timeline": true, "tasks": true, "actions": true, "drives": true, "plan": true, "attention": true,
 	"passes": true, "rotations": true, "probe": true, "export": true, "audit-log": true, "deliveries": true,
 	"balance": true, "usage": true, "types": true, "orphans": true, "ledger": true, "statement": true,
 }

@@ -2359,6 +2359,14 @@ type ListNotice struct {
 	NextCursor string `json:"next_cursor,omitempty"`
 }
 
+// ListOccupancy defines model for ListOccupancy.
+type ListOccupancy struct {
+	Data []Occupancy `json:"data,omitempty"`
+
+	// NextCursor Pass it as cursor to get the next page; absent on the last
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
 // ListPaymentDifference defines model for ListPaymentDifference.
 type ListPaymentDifference struct {
 	Data []PaymentDifference `json:"data,omitempty"`
@@ -2840,6 +2848,22 @@ type Observed struct {
 	At    time.Time `json:"at,omitempty"`
 	Maas  string    `json:"maas,omitempty"`
 	Power string    `json:"power,omitempty"`
+}
+
+// Occupancy defines model for Occupancy.
+type Occupancy struct {
+	// AllocationID Whose it was, or whom the cleaning was about
+	AllocationID string `json:"allocation_id,omitempty"`
+
+	// CertificateID That proves it clean
+	CertificateID string    `json:"certificate_id,omitempty"`
+	Since         time.Time `json:"since,omitempty"`
+
+	// State allocated, releasing, sanitizing, clean, free or maintenance
+	State string `json:"state,omitempty"`
+
+	// Until Absent in the row that lasts
+	Until time.Time `json:"until,omitempty"`
 }
 
 // Offer defines model for Offer.
@@ -5292,6 +5316,15 @@ type PlanNodeHardwareParams struct {
 type NodeHistoryParams struct {
 	Limit  *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 	Offset *int64 `form:"offset,omitempty" json:"offset,omitempty"`
+}
+
+// NodeOccupanciesParams defines parameters for NodeOccupancies.
+type NodeOccupanciesParams struct {
+	// Limit Rows in one page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor next_cursor of the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
 // SetNodeStateParams defines parameters for SetNodeState.
@@ -8276,6 +8309,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/nodes/{id}/history (the `NodeHistory` operationId).
 	NodeHistory(ctx context.Context, id string, params *NodeHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// NodeOccupancies What a node was used for, newest first
+	//
+	// Each row lasts until the next one begins. Between two tenants there are releasing, sanitizing and clean, with the certificate that proves it; maintenance is a node that was left and that nothing proves clean.
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/nodes/{id}/occupancies (the `NodeOccupancies` operationId).
+	NodeOccupancies(ctx context.Context, id string, params *NodeOccupanciesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SetNodeStateWithBody Set the state of a PXE node
 	//
@@ -13193,6 +13235,25 @@ func (c *requests) PlanNodeHardware(ctx context.Context, id string, params *Plan
 // Corresponds with GET /api/v1/nodes/{id}/history (the `NodeHistory` operationId).
 func (c *requests) NodeHistory(ctx context.Context, id string, params *NodeHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewNodeHistoryRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// NodeOccupancies What a node was used for, newest first
+//
+// Each row lasts until the next one begins. Between two tenants there are releasing, sanitizing and clean, with the certificate that proves it; maintenance is a node that was left and that nothing proves clean.
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/nodes/{id}/occupancies (the `NodeOccupancies` operationId).
+func (c *requests) NodeOccupancies(ctx context.Context, id string, params *NodeOccupanciesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewNodeOccupanciesRequest(c.Server, id, params)
 	if err != nil {
 		return nil, err
 	}
@@ -24256,6 +24317,79 @@ func NewNodeHistoryRequest(server string, id string, params *NodeHistoryParams) 
 	return req, nil
 }
 
+// NewNodeOccupanciesRequest constructs an http.Request for the NodeOccupancies method
+func NewNodeOccupanciesRequest(server string, id string, params *NodeOccupanciesParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/nodes/%s/occupancies", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewSetNodeStateRequest calls the generic SetNodeState builder with application/json body
 func NewSetNodeStateRequest(server string, id string, params *SetNodeStateParams, body SetNodeStateJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -32207,6 +32341,19 @@ func (c *Client) PlanNodeHardware(ctx context.Context, id string, params *PlanNo
 func (c *Client) NodeHistory(ctx context.Context, id string, params *NodeHistoryParams, editors ...RequestEditorFn) (Answer[History], error) {
 	return ask[History](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
 		return c.requests.NodeHistory(ctx, id, params, editors...)
+	})
+}
+
+// NodeOccupancies What a node was used for, newest first
+//
+// Each row lasts until the next one begins. Between two tenants there are releasing, sanitizing and clean, with the certificate that proves it; maintenance is a node that was left and that nothing proves clean.
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/nodes/{id}/occupancies (the `NodeOccupancies` operationId).
+func (c *Client) NodeOccupancies(ctx context.Context, id string, params *NodeOccupanciesParams, editors ...RequestEditorFn) (Answer[ListOccupancy], error) {
+	return ask[ListOccupancy](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.NodeOccupancies(ctx, id, params, editors...)
 	})
 }
 

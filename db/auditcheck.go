@@ -70,13 +70,13 @@ func (s *Store) CheckNextChains(ctx context.Context, every time.Duration, limit,
 			if c.ResourceKind == place.PartKind && c.ResourceID == place.PartID {
 				at.seq, at.hash = place.PartSeq, place.PartHash
 			}
-			left, used, check, err := tx.verifyPart(ctx, at, rows)
+			reached, used, check, err := tx.verifyPart(ctx, at, rows)
 			if err != nil {
 				return err
 			}
 			rows -= used
 			if check == nil { // goes on here
-				next.PartKind, next.PartID, next.PartSeq, next.PartHash, next.Finished = c.ResourceKind, c.ResourceID, left.seq, left.hash, false
+				next.PartKind, next.PartID, next.PartSeq, next.PartHash, next.Finished = c.ResourceKind, c.ResourceID, reached.seq, reached.hash, false
 				break
 			}
 			step.Checked++

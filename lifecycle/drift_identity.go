@@ -86,7 +86,7 @@ func driftOfSites() []DriftDetector {
 		},
 		{
 			Name: DriftChargeBreaker, Scope: DriftOfSite, Severity: DriftCritical, Sources: []string{sourcePostgres, sourceMAAS}, Closes: "no charge waits for its end any more",
-			Finds:    "after a restore MAAS says of more allocations than may be stopped within an hour that they do not have their nodes: the rest go on, and as many end in each hour that follows",
+			Finds:    "after a restore MAAS says of more allocations than may be stopped within an hour that they do not have their nodes: all of them go on until an operator decides",
 			Evidence: []string{"limit", "capped", "waiting"},
 			Next:     "Ask who changed the marks in MAAS. Where tenants did give their nodes back since the backup, release their allocations; where the marks are wrong, correct them.",
 		},

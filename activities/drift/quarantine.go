@@ -20,8 +20,8 @@ type QuarantineReport struct {
 	// Capped are the allocations whose charge was stopped, since MAAS says after a
 	// restore that they do not have their node.
 	Capped []string `json:"capped,omitempty"`
-	// Uncapped is how many charges are to be stopped and are not, since as many were within the hour as
-	// may be.
+	// Uncapped is how many charges are to be stopped and are not, since they are more than may be within
+	// an hour.
 	Uncapped int64 `json:"uncapped,omitempty"`
 }
 
@@ -87,8 +87,9 @@ func (a *Activities) QuarantineDrifted(ctx context.Context, p Pass) (QuarantineR
 	return r, fault.Internal(ctx, a.tellBreaker(ctx, p, r, breaker))
 }
 
-// capShare of a site's charges may be stopped within an hour, at least one. A region that marks its
-// machines wrongly, or an operator who does, must not end the charges of a fleet.
+// capShare of a site's charges may be stopped within an hour, at least one; when more are to be, none is. A
+// region that marks its machines wrongly, as one that was restored from an older backup, must not end the
+// charges of a fleet, neither at once nor bit by bit.
 const capShare = 0.05
 
 // capCharges ends the charge of allocations that a restored database has on a node and MAAS does not:
@@ -106,7 +107,7 @@ func (a *Activities) capCharges(ctx context.Context, p Pass, r *QuarantineReport
 	}
 	r.Capped, r.Uncapped = caps.IDs, caps.Waiting
 	return a.tellOfSite(ctx, p, lifecycle.DriftChargeBreaker, caps.Waiting, "no charge waits for its end",
-		fmt.Sprintf("the charges of %d allocations were stopped within the hour, as many as may be; %d more wait, of which as many end in each hour that follows: ignore the findings to stop it", caps.Done, caps.Waiting),
+		fmt.Sprintf("MAAS says of %d allocations that they do not have their nodes, and %d charges may be stopped by themselves within an hour: none is until an operator has released those that ended, or ignored the findings", caps.Waiting, caps.Limit),
 		map[string]any{"limit": caps.Limit, "capped": caps.Done, "waiting": caps.Waiting})
 }
 

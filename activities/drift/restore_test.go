@@ -199,8 +199,8 @@ func TestRestore_GivenBackSince(t *testing.T) {
 	require.Len(t, caps, 1, "the charge is capped once")
 }
 
-// TestRestore_BoundsChargesThatEnd: after a restore the marks of a whole fleet are gone in MAAS. Few
-// charges end, an operator is told of the others, and it closes once they agree again.
+// TestRestore_BoundsChargesThatEnd: after a restore the marks of a whole fleet are gone in MAAS. No charge
+// ends before an operator has decided; few end by themselves, within each hour.
 func TestRestore_BoundsChargesThatEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -239,22 +239,37 @@ func TestRestore_BoundsChargesThatEnd(t *testing.T) {
 	w.sql("UPDATE drift_findings SET streak = 2")
 	r, err = w.acts.QuarantineDrifted(t.Context(), p)
 	require.NoError(t, err)
-	require.Len(t, r.Capped, 3, "one in twenty")
-	require.EqualValues(t, fleet-3, r.Uncapped)
+	require.Empty(t, r.Capped, "sixty of sixty are no tenants who left")
+	require.EqualValues(t, fleet, r.Uncapped)
 	f := w.finding(lifecycle.DriftChargeBreaker)
-	require.JSONEq(t, `{"limit": 3, "capped": 3, "waiting": 57}`, string(f.Evidence))
+	require.JSONEq(t, `{"limit": 3, "capped": 0, "waiting": 60}`, string(f.Evidence))
 	rows, err := w.store.Attention(t.Context(), db.AttentionFilter{Kind: db.AttentionDrift}, db.AttentionPlace{}, 100)
 	require.NoError(t, err)
-	require.True(t, slices.ContainsFunc(rows, func(a db.Attention) bool { return strings.Contains(a.Message, "57 more wait") }))
+	require.True(t, slices.ContainsFunc(rows, func(a db.Attention) bool {
+		return strings.Contains(a.Message, "60 allocations") && strings.Contains(a.Message, "3 charges")
+	}))
+	require.Equal(t, fleet, charged())
+
+	// An operator ignores all but two: these are few enough.
+	const ignoreAllBut = "UPDATE drift_findings SET version = version + 1, status = 'ignored' WHERE status = 'open' AND detector = $1 AND id NOT IN (SELECT id FROM drift_findings WHERE status = 'open' AND detector = $1 ORDER BY id LIMIT $2)"
+	w.sql(ignoreAllBut, lifecycle.DriftMAASOccupant, 2)
 	again, err := w.acts.QuarantineDrifted(t.Context(), p)
 	require.NoError(t, err)
-	require.Empty(t, again.Capped, "not one more within the hour")
-	require.Equal(t, fleet-3, charged())
-
-	w.sql("UPDATE allocations SET updated_at = updated_at - interval '61 minutes'")
+	require.Len(t, again.Capped, 2)
+	require.Equal(t, fleet-2, charged())
+	require.NotContains(t, w.open(), lifecycle.DriftChargeBreaker)
+	w.sql("UPDATE drift_findings SET version = version + 1, status = 'open' WHERE id IN (SELECT id FROM drift_findings WHERE status = 'ignored' ORDER BY id LIMIT 2)")
 	again, err = w.acts.QuarantineDrifted(t.Context(), p)
 	require.NoError(t, err)
-	require.Len(t, again.Capped, 2, "one in twenty of the 57 that are left")
+	require.Empty(t, again.Capped, "four within the hour are more than three")
+	require.EqualValues(t, 2, again.Uncapped)
+
+	// The hour counts from the end of the charge, and not from what was written to the allocation since.
+	w.sql("SET session_replication_role = replica; UPDATE audit_log SET at = at - interval '61 minutes' WHERE name = 'cap_charge'; UPDATE allocations SET updated_at = now()")
+	again, err = w.acts.QuarantineDrifted(t.Context(), p)
+	require.NoError(t, err)
+	require.Len(t, again.Capped, 2)
+	require.Equal(t, fleet-4, charged())
 	w.sql("UPDATE drift_findings SET version = version + 1, status = 'closed', closed_at = now(), outcome = 'they agree' WHERE detector = $1", lifecycle.DriftMAASOccupant)
 	_, err = w.acts.QuarantineDrifted(t.Context(), p)
 	require.NoError(t, err)

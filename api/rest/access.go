@@ -12,7 +12,7 @@ func access() op.Access {
 		op.RoleSignedIn: {"GET /whoami"},
 		op.RoleViewer: {
 			"GET /events",
-			"GET /nodes", "GET /nodes/counts", "GET /stats/fleet", "GET /stats/stages", "GET /nodes/{id}", "GET /nodes/{id}/history", "GET /nodes/{id}/drives", "GET /nodes/{id}/timeline", "GET /nodes/{id}/certificates",
+			"GET /nodes", "GET /nodes/counts", "GET /stats/fleet", "GET /stats/stages", "GET /nodes/{id}", "GET /nodes/{id}/history", "GET /nodes/{id}/occupancies", "GET /nodes/{id}/drives", "GET /nodes/{id}/timeline", "GET /nodes/{id}/certificates",
 			"GET /nodes/{id}/tasks", "GET /tasks/{id}",
 			"GET /admin/maas-sites", "GET /admin/maas-sites/{id}",
 			"GET /admin/maas-sites/{id}/profiles", "GET /admin/maas-sites/{id}/profiles/{profile_id}",

@@ -8,6 +8,8 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // Transition is one row of a node's history, in the documented shape of node histories (docs/pxe.md).
@@ -50,6 +52,40 @@ func (s *server) nodeHistory(ctx context.Context, in *struct {
 		return err
 	})
 	return out, err
+}
+
+// Occupancy is what a node was used for during a time.
+type Occupancy struct {
+	State         lifecycle.Occupancy `json:"state" doc:"allocated, releasing, sanitizing, clean, free or maintenance"`
+	AllocationID  string              `json:"allocation_id,omitempty" doc:"Whose it was, or whom the cleaning was about"`
+	CertificateID string              `json:"certificate_id,omitempty" doc:"That proves it clean"`
+	Since         time.Time           `json:"since"`
+	Until         *time.Time          `json:"until,omitempty" doc:"Absent in the row that lasts"`
+}
+
+func (s *server) nodeOccupancies(ctx context.Context, in *struct {
+	NodePath
+	op.Page
+}) (*op.Listed[Occupancy], error) {
+	if _, err := s.store.Node(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	before, err := in.AfterNumber()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := allocationdb.ListOccupancies(ctx, s.store, in.ID, before, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	return op.Paged(rows, in.Limit, func(o allocationdb.Occupancy) string { return strconv.FormatInt(o.ID, 10) }, func(o allocationdb.Occupancy) Occupancy {
+		out := Occupancy{State: o.State, AllocationID: text(o.AllocationID), CertificateID: text(o.CertificateID), Since: o.Since.UTC()}
+		if o.Until != nil {
+			until := o.Until.UTC()
+			out.Until = &until
+		}
+		return out
+	}), nil
 }
 
 // TimelineEntry is one thing that happened.

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -96,4 +98,48 @@ func TestLabels(t *testing.T) {
 	w.do("PATCH", path, map[string]any{"labels": map[string]any{"": "x"}}, header{"If-Match": "*"}).refused(problem.Invalid)
 	w.do("PATCH", path, map[string]any{"status": "active"}, header{"If-Match": "*"}).refused(problem.Invalid)
 	require.Contains(t, string(w.do("GET", path+"/timeline", nil).want(http.StatusOK).raw), "set_labels")
+}
+
+// TestOccupancies_NameTenantAndProof: between two tenants a node has rows that say what became of it, with
+// the allocation and the certificate, and nothing of what the node's BMC was at a claim.
+func TestOccupancies_NameTenantAndProof(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	node := dbtest.FreeNode(t, w.store)
+	at := "/api/v1/nodes/" + node.ID + "/occupancies"
+	require.JSONEq(t, `{"data":[]}`, string(w.do("GET", at, nil).want(http.StatusOK).raw))
+	a := dbtest.Occupy(t, w.store, node.ID)
+	require.NoError(t, allocationdb.SetFirmwareSnapshot(t.Context(), w.store, a.ID, []byte(`{"bios": "1.2.3"}`)))
+	require.NoError(t, allocationdb.EnterOccupancy(t.Context(), w.store, node.ID, lifecycle.OccupancyReleasing, a.ID, ""))
+	require.NoError(t, allocationdb.EnterOccupancy(t.Context(), w.store, node.ID, lifecycle.OccupancySanitizing, a.ID, ""))
+	certificate := dbtest.Certificate(t, w.store, node.ID, "clean", time.Now())
+	require.NoError(t, allocationdb.EnterOccupancy(t.Context(), w.store, node.ID, lifecycle.OccupancyClean, a.ID, certificate))
+	require.NoError(t, allocationdb.EnterOccupancy(t.Context(), w.store, node.ID, lifecycle.OccupancyFree, "", ""))
+	type row struct {
+		State         string
+		AllocationID  string `json:"allocation_id"`
+		CertificateID string `json:"certificate_id"`
+		Since         time.Time
+		Until         *time.Time
+	}
+	var first, second struct {
+		Data   []row
+		Cursor string `json:"next_cursor"`
+	}
+	one := w.do("GET", at+"?limit=3", nil).want(http.StatusOK)
+	require.NotContains(t, string(one.raw), "1.2.3")
+	one.into(&first)
+	w.do("GET", at+"?limit=3&cursor="+first.Cursor, nil).want(http.StatusOK).into(&second)
+	require.Empty(t, second.Cursor)
+	all := append(first.Data, second.Data...)
+	require.Len(t, all, 5)
+	for i, want := range []row{{"free", "", "", time.Time{}, nil}, {"clean", a.ID, certificate, time.Time{}, nil}, {"sanitizing", a.ID, "", time.Time{}, nil}, {"releasing", a.ID, "", time.Time{}, nil}, {"allocated", a.ID, "", time.Time{}, nil}} {
+		require.Equal(t, []string{want.State, want.AllocationID, want.CertificateID}, []string{all[i].State, all[i].AllocationID, all[i].CertificateID})
+		if i == 0 {
+			require.Nil(t, all[i].Until)
+			continue
+		}
+		require.WithinDuration(t, all[i-1].Since, *all[i].Until, time.Second, "a row ends where the next one begins")
+	}
+	w.do("GET", "/api/v1/nodes/node_none/occupancies", nil).refused(problem.NotFound)
 }

@@ -130,6 +130,10 @@ func (s *server) registerNodes() {
 		OperationID: "node-history", Method: http.MethodGet, Path: "/nodes/{id}/history", Tags: tags, Summary: "A node's state transitions, newest first",
 	}, s.nodeHistory)
 	op.Add(s.api, huma.Operation{
+		OperationID: "node-occupancies", Method: http.MethodGet, Path: "/nodes/{id}/occupancies", Tags: tags, Summary: "What a node was used for, newest first",
+		Description: "Each row lasts until the next one begins. Between two tenants there are releasing, sanitizing and clean, with the certificate that proves it; maintenance is a node that was left and that nothing proves clean.",
+	}, s.nodeOccupancies)
+	op.Add(s.api, huma.Operation{
 		OperationID: "node-timeline", Method: http.MethodGet, Path: "/nodes/{id}/timeline", Tags: tags,
 		Summary: "Everything that happened to a node and its jobs, newest first", Description: "Transitions, actions, calls that changed something outside, and observations.",
 	}, s.nodeTimeline)

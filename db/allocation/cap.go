@@ -13,8 +13,8 @@ import (
 type Caps struct {
 	// IDs are the allocations whose charge ended now.
 	IDs []string
-	// Waiting is how many charges are to end and do not, since Done, as many as Limit allows, have ended
-	// within the hour.
+	// Waiting is how many charges are to end and do not, since with the Done of the last hour they are more
+	// than Limit.
 	Waiting, Done, Limit int64
 }
 
@@ -27,9 +27,9 @@ type CapFinding struct {
 
 // CapCharges ends the charge of a site's active allocations that came before the last restore of the
 // database, and of which findings say that they do not have their node. It ends with what was charged
-// already. Each is a row of the audit log. Within an hour it ends at most this share of the charges of
-// the site, at least one: whatever makes the findings may be wrong. It can be repeated: a charge is
-// capped once.
+// already. Each is a row of the audit log. It ends none while more are to end than this share of the
+// charges of the site within an hour, and one at least: what makes so many findings may be wrong, and a
+// charge that has ended does not begin again. It can be repeated: a charge is capped once.
 func CapCharges(ctx context.Context, store *db.Store, f CapFinding, share float64, by db.Actor) (Caps, error) {
 	var c Caps
 	err := store.Tx(ctx, func(tx *db.Tx) error {
@@ -46,11 +46,11 @@ func CapCharges(ctx context.Context, store *db.Store, f CapFinding, share float6
 			return db.MapError("count capped charges of site "+f.SiteID, err)
 		}
 		c.Done, c.Limit = n.Done, max(1, int64(math.Floor(share*float64(n.Charged))))
+		if c.Done+int64(len(rows)) > c.Limit {
+			c.Waiting = int64(len(rows))
+			return nil
+		}
 		for _, r := range rows {
-			if c.Done >= c.Limit {
-				c.Waiting++
-				continue
-			}
 			isCapped, err := capCharge(ctx, tx, r, by)
 			if err != nil {
 				return err

@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
 	"github.com/slipway-cloud/slipway/intent"
+	"github.com/slipway-cloud/slipway/intent/allocation"
 	"github.com/slipway-cloud/slipway/intent/billing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -145,6 +146,40 @@ func TestEnforce_AJumpReleasesNobody(t *testing.T) {
 	require.Empty(t, s.enforce().Released, "it stays stopped")
 	require.NoError(t, s.tx(func(tx *db.Tx) error { return ledgerdb.ResumeEnforcement(t.Context(), tx, operator) }))
 	s.tick()
+	require.Equal(t, []string{id}, s.enforce().Released)
+}
+
+// TestEnforce_WhileClocksDisagree: the database's clock is a day ahead of the worker's for a minute, of an
+// account that was used up before. Nothing is charged, released or told, no expiry is past, and all is
+// exact when the clocks agree again.
+func TestEnforce_WhileClocksDisagree(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.price(6000)
+	dbtest.Credit(t, s.store, s.account, 1000)
+	id := s.runSince(s.project.ID, s.now().Add(-10*time.Minute))
+	worker := s.now().Add(-24 * time.Hour)
+	_, err := dbtest.Owner(t, s.dsn).Exec(t.Context(), "SET session_replication_role = replica; UPDATE allocations SET expires_at = now() - interval '1 hour'")
+	require.NoError(t, err)
+	for range 2 {
+		r, err := ledgerdb.Tick(t.Context(), s.store, ledgerdb.TickInput{Worker: worker, Scheduled: worker})
+		require.NoError(t, err)
+		require.NotEmpty(t, r.ClockDisagrees)
+		dbtest.Credit(t, s.store, s.account, -500)
+		e := s.enforce()
+		require.Empty(t, e.Released)
+		require.Zero(t, e.Told)
+		require.NotEmpty(t, e.Stopped)
+		for _, clock := range []time.Time{worker, time.Now()} {
+			n, err := allocation.ReleaseExpired(t.Context(), s.store, clock, 10)
+			require.NoError(t, err)
+			require.Zero(t, n)
+		}
+	}
+	require.Equal(t, string(lifecycle.BalanceDepleted), s.balance().State)
+	require.Zero(t, s.balance().BalanceMinor, "nothing was charged")
+	s.tick()
+	require.Equal(t, int64(-1000), s.balance().BalanceMinor, "ten minutes, and not a day")
 	require.Equal(t, []string{id}, s.enforce().Released)
 }
 

@@ -163,6 +163,9 @@ func checkRequest(p Policy, r Request, exponent int, currency string) error {
 	if least, most := p.MinAmount*unit, p.MaxAmount*unit; r.AmountMinor < least || r.AmountMinor > most {
 		add("amount_minor", fmt.Sprintf("must be %d to %d: %s to %s %s", least, most, lifecycle.FormatMinor(least, exponent), lifecycle.FormatMinor(most, exponent), currency))
 	}
+	if exponent == 3 && r.AmountMinor%10 != 0 {
+		add("amount_minor", "must end in 0: banks round an amount in "+currency+" to two digits")
+	}
 	if r.Key == "" || len(r.Key) > MaxKey {
 		add("idempotency_key", fmt.Sprintf("must be 1 to %d bytes; send it as the header Idempotency-Key", MaxKey))
 	}

@@ -177,7 +177,7 @@ func (y *Syncer) comparePage(ctx context.Context, client providers.Payments, ins
 	}
 	isBooked := s.LedgerEntryID != nil || s.Status == lifecycle.PaymentFailedReconcile
 	if page.Paid && !isBooked {
-		if s, err = y.fulfil(ctx, client, s.ID, page, installation, false); errors.Is(err, payments.ErrDisagrees) {
+		if s, err = y.fulfil(ctx, client, s.ID, page, installation); errors.Is(err, payments.ErrDisagrees) {
 			return y.reportDisagreement(ctx, page, err)
 		} else if err != nil {
 			return err

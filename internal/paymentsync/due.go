@@ -130,7 +130,7 @@ func (y *Syncer) lookAt(ctx context.Context, s paymentsdb.Session) (paymentsdb.S
 	if err != nil {
 		return s, err
 	}
-	found, err := y.fulfil(ctx, client, s.ID, page, control.Installation, false)
+	found, err := y.fulfil(ctx, client, s.ID, page, control.Installation)
 	if errors.Is(err, payments.ErrDisagrees) {
 		return s, errors.Join(err, y.reportDisagreement(ctx, page, err))
 	}

@@ -139,7 +139,7 @@ func (y *Syncer) processPage(ctx context.Context, client providers.Payments, ins
 	if err != nil || o.state != "" {
 		return o, err
 	}
-	if s, err = y.fulfil(ctx, client, s.ID, page, installation, false); errors.Is(err, payments.ErrDisagrees) {
+	if s, err = y.fulfil(ctx, client, s.ID, page, installation); errors.Is(err, payments.ErrDisagrees) {
 		return outcome{paymentsdb.EventUnmatched, s.ID, err.Error()}, y.reportDisagreement(ctx, page, err)
 	} else if err != nil {
 		return outcome{}, err

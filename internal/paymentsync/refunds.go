@@ -157,7 +157,10 @@ func (y *Syncer) Resolve(ctx context.Context, d payments.Decision) (paymentsdb.S
 		return s, err
 	}
 	if s.Status != lifecycle.PaymentFailedReconcile && s.Status != lifecycle.PaymentCredited && d.Resolution == lifecycle.ResolveCredit {
-		if s, err = y.fulfilOne(ctx, s.ID, true); err != nil {
+		if err = y.tryNow(ctx, s); err != nil {
+			return s, err
+		}
+		if s, err = y.Fulfil(ctx, s.ID); err != nil {
 			return s, err
 		}
 		if s.Status == lifecycle.PaymentCredited {

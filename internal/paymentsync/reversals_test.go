@@ -1,13 +1,21 @@
 package paymentsync_test
 
 import (
+	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
 	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
+	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/intent/allocation"
 	"github.com/slipway-cloud/slipway/intent/payments"
@@ -66,6 +74,61 @@ func TestRefund_OfWhatWasSpent(t *testing.T) {
 	require.Contains(t, err.Error(), "5.00 USD of the balance are neither spent nor held back")
 	_, err = r.refund(s, "a", 500)
 	require.NoError(t, err)
+}
+
+// TestRefund_AgainstCreate: refunds and requests for nodes want the same balance at once. As many get it as
+// it covers, whoever they are, and it is never given twice.
+func TestRefund_AgainstCreate(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	store, owner := dbtest.Open(t, dsn), dbtest.Owner(t, dsn)
+	sku, site := dbtest.SKU(t, store), dbtest.Site(t, store)
+	profile := dbtest.Profile(t, store, dbtest.At(site.ID))
+	require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tenancydb.PutOffer(t.Context(), tx, tenancydb.Offer{SKUID: sku.ID, ProfileID: profile.ID, Title: "a node", Isolation: "shared_network"})
+		return err
+	}))
+	dbtest.SetPrices(t, dsn, sku.ID, "USD", dbtest.Rate{From: time.Now().Add(-48 * time.Hour), RateMinorPerHour: 1000})
+	const each, rounds = 4, 5
+	won := map[string]int64{}
+	for range rounds {
+		r := openRig(t, t, store, owner)
+		require.NoError(t, r.tx(func(tx *db.Tx) error { _, _, err := dbtest.ProjectKey(t.Context(), tx, r.project.ID); return err }))
+		for range each {
+			dbtest.FreeNode(t, store, dbtest.Of(sku.ID), dbtest.At(site.ID))
+		}
+		s := r.credited("k-" + r.project.ID) // 25.00; each of them wants 10.00
+		var group sync.WaitGroup
+		var refunded, held atomic.Int64
+		for i := range each {
+			group.Go(func() {
+				if _, err := r.refund(s, fmt.Sprint(i), 1000); err == nil {
+					refunded.Add(1)
+				} else {
+					assert.NotNil(t, intent.AsRefusal(err), "%v", err)
+				}
+			})
+			group.Go(func() {
+				err := r.tx(func(tx *db.Tx) error {
+					_, err := allocation.Create(t.Context(), tx, allocation.Request{ProjectID: r.project.ID, SKUID: sku.ID, Actor: customer})
+					return err
+				})
+				if err == nil {
+					held.Add(1)
+				} else {
+					assert.NotNil(t, intent.AsRefusal(err), "%v", err)
+				}
+			})
+		}
+		group.Wait()
+		won["refunds"], won["requests"] = won["refunds"]+refunded.Load(), won["requests"]+held.Load()
+		require.Equal(t, int64(2), refunded.Load()+held.Load())
+		b, err := ledgerdb.ReadBalance(t.Context(), store, r.project.BillingAccountID)
+		require.NoError(t, err)
+		require.Equal(t, []int64{paid - 1000*refunded.Load(), 1000 * held.Load(), 500}, []int64{b.BalanceMinor, b.HeldMinor, b.AvailableMinor()})
+		require.Equal(t, 1000*refunded.Load(), r.sim.Totals()["usd"].Refunded)
+	}
+	t.Logf("%v", won)
 }
 
 // TestRefund_LostAnswers: whatever becomes of the answer, one refund is made; one that Stripe refuses is

@@ -179,11 +179,6 @@ func observed(p providers.PaymentSession) payments.Observed {
 // paid, once, and books refunds that were made meanwhile. It returns the session as it is then.
 // A credit that has failed is tried again at its time, however often this is called.
 func (y *Syncer) Fulfil(ctx context.Context, id string) (paymentsdb.Session, error) {
-	return y.fulfilOne(ctx, id, false)
-}
-
-// fulfilOne is Fulfil; with isForced it tries a credit that waits for its time too.
-func (y *Syncer) fulfilOne(ctx context.Context, id string, isForced bool) (paymentsdb.Session, error) {
 	s, err := paymentsdb.Get(ctx, y.Store, id)
 	if err != nil || s.StripeCheckoutSessionID == nil || s.Live != y.Policy.Live || lifecycle.Payment.Terminal(s.Status) {
 		return s, err
@@ -196,7 +191,7 @@ func (y *Syncer) fulfilOne(ctx context.Context, id string, isForced bool) (payme
 	if err != nil {
 		return s, err
 	}
-	return y.fulfil(ctx, client, s.ID, page, control.Installation, isForced)
+	return y.fulfil(ctx, client, s.ID, page, control.Installation)
 }
 
 // open returns a client and who this installation is.
@@ -221,14 +216,14 @@ func (y *Syncer) follow(ctx context.Context, id string, page providers.PaymentSe
 }
 
 // fulfil does what follows from a page that was just read. What is known of the page is committed
-// before the credit, so that a credit that fails leaves the session in checkout_completed. Unless it is
-// forced, it leaves a credit that waits for its next try as it is.
-func (y *Syncer) fulfil(ctx context.Context, client providers.Payments, id string, page providers.PaymentSession, installation string, isForced bool) (paymentsdb.Session, error) {
+// before the credit, so that a credit that fails leaves the session in checkout_completed. It leaves a
+// credit that waits for its next try as it is.
+func (y *Syncer) fulfil(ctx context.Context, client providers.Payments, id string, page providers.PaymentSession, installation string) (paymentsdb.Session, error) {
 	s, err := y.follow(ctx, id, page, installation)
 	if err != nil || s.Status != lifecycle.PaymentCheckoutCompleted || s.PaymentStatus != lifecycle.PaidFull {
 		return s, err
 	}
-	if waits, err := y.creditWaits(ctx, s); err != nil || waits && !isForced {
+	if waits, err := y.creditWaits(ctx, s); err != nil || waits {
 		return s, err
 	}
 	refunds, err := readRefunds(ctx, client, s)
@@ -258,6 +253,18 @@ func (y *Syncer) fulfil(ctx context.Context, client providers.Payments, id strin
 		return s, err
 	}
 	return s, errors.Join(fmt.Errorf("credit payment session %s: %w", id, failed), err)
+}
+
+// tryNow has the credit of a session that waits for its next try be due: an operator does not wait.
+func (y *Syncer) tryNow(ctx context.Context, s paymentsdb.Session) error {
+	if s.CreditAttempts == 0 || s.NextLookAt == nil {
+		return nil
+	}
+	now, err := y.Store.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	return paymentsdb.ScheduleLook(ctx, y.Store, s.ID, &now, s.LastError)
 }
 
 // creditWaits reports whether a credit of a session has failed and its next try is not due.
