@@ -26,7 +26,7 @@ export function RunOutput({ runId }: { runId: string }) {
       <ProblemText problem={log.problem} />
       {log.gone && <p>{texts.gone}</p>}
       {log.dropped && <p>{texts.dropped(runId)}</p>}
-      <div class="log" role="log" aria-live="off" aria-label={texts.title} tabIndex={0} ref={box} onScroll={scrolled}>
+      <div class="log" role="log" aria-live="off" aria-label={texts.title} aria-busy={log.status === "connecting"} tabIndex={0} ref={box} onScroll={scrolled}>
         {log.parts.length === 0 && <p class="quiet">{log.status === "ended" ? texts.noneEnded : texts.none}</p>}
         {log.parts.map((part, i) => <Part key={part.key} part={part} before={log.parts[i - 1]} />)}
       </div>
