@@ -108,8 +108,8 @@ func TestMachines_SessionsHaveTheirRoles(t *testing.T) {
 	for _, read := range []string{"MachineService/ListMachines", "PlanService/ListPlans", "RunService/ListRuns"} {
 		require.Equal(t, http.StatusOK, viewer.do("POST", "/slipway.v1."+read, map[string]any{}).StatusCode, read)
 	}
-	for _, write := range []string{"StartRun", "CancelRun"} {
-		a := viewer.do("POST", "/slipway.v1.RunService/"+write, start)
+	for write, body := range map[string]map[string]any{"StartRun": start, "CancelRun": {"run_id": "run_x"}} {
+		a := viewer.do("POST", "/slipway.v1.RunService/"+write, body)
 		require.Equal(t, http.StatusForbidden, a.StatusCode, "a viewer: %s", a.raw)
 		require.Contains(t, string(a.raw), "needs role operator")
 	}
