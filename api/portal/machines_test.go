@@ -117,7 +117,7 @@ func TestMachines_SessionsHaveTheirRoles(t *testing.T) {
 	for _, write := range []string{"MachineService/RegisterMachine", "MachineService/UpdateMachine", "MachineService/SetMachinePhase", "MachineService/SetMachineAccess", "PlanService/CreatePlan"} {
 		a := admin.do("POST", "/slipway.v1."+write, map[string]any{})
 		require.Equal(t, http.StatusForbidden, a.StatusCode, write)
-		require.Contains(t, string(a.raw), "a browser's session does not make this call", write)
+		require.Contains(t, string(a.raw), "browser's session does not make this call", write)
 	}
 	a := operator.do("POST", "/slipway.v1.RunService/StartRun", start)
 	require.Equal(t, http.StatusOK, a.StatusCode, string(a.raw))

@@ -23,7 +23,7 @@ const (
 	firstLine, lastLine            = "the first line", "the last line"
 	quickScript                    = "#fake\nstdout \"" + firstLine + "\\n\""
 	longScript                     = "#fake\nstdout \"it has begun\\n\"\nwait"
-	floodScript                    = "#fake\nflood 2000000\nstderr \"" + lastLine + "\\n\""
+	floodScript                    = "#fake\nflood 2000000\nstdout \"" + lastLine + "\\n\""
 )
 
 // mostShown is how many characters of output a page may hold: what it keeps, and one part more.
@@ -88,7 +88,9 @@ func (w *world) plantHostileAutomation(t *testing.T, whole, short string) {
 
 // startInForm starts a run from the page of a machine, without a mouse.
 func startInForm(p *browser.Page, machine, plan string) {
-	openPage(p, "/portal/machines/"+machine)
+	p.Click("link", "Machines")
+	p.Click("link", machine)
+	p.Find("heading", "Machine: "+machine)
 	p.PressOn("button", "Start a run")
 	p.AwaitFocus("combobox", "Type")
 	p.Pick("Plan", plan)
@@ -154,7 +156,8 @@ func TestPortal_FollowsRuns(t *testing.T) {
 	p.AwaitTextWithin("CANCELED", jobEnd)
 	p.AwaitText("this is all of its output")
 	requireNotReloaded(t, p)
-	openPage(p, "/portal/machines/m-2")
+	p.Click("link", "m-2")
+	p.Find("heading", "Machine: m-2")
 	p.AwaitText("MAINTENANCE")
 
 	startInForm(p, "m-3", floodPlan)

@@ -10,6 +10,7 @@ import { Facts, Heading, Section } from "../parts/Facts";
 import { To } from "../parts/Link";
 import { FilterForm, ListTable, useList } from "../parts/list";
 import { useRead } from "../parts/read";
+import { useRepeated } from "../parts/repeated";
 import { RunOutput } from "../parts/RunOutput";
 import { Table } from "../parts/Table";
 import type { Column } from "../parts/Table";
@@ -81,12 +82,15 @@ export function Runs() {
   );
 }
 
+const readEvery = 15_000; // milliseconds between two reads of an active run, where no event comes
+
 /** RunPage shows one run with its steps, and its output as it comes. */
 export function RunPage({ params }: PageProps) {
   const id = params["id"] ?? "";
   const read = useRead(id, () => ask<Run>("RunService/GetRun", { run_id: id }));
   const again = () => void read.again();
   useLive([id], read.again);
+  useRepeated(readEvery, async () => { if (!read.data || isActive(read.data)) await read.again(); });
   return (
     <Loaded read={read} title={id}>
       {(r) => (
@@ -115,7 +119,7 @@ export function RunPage({ params }: PageProps) {
               { label: texts.message, cell: (s) => s.message },
             ]} />
           </Section>
-          <Section title={automation.log.title}><RunOutput runId={r.run_id} /></Section>
+          <Section title={automation.log.title}><RunOutput runId={r.run_id} moved={again} /></Section>
         </>
       )}
     </Loaded>

@@ -1,4 +1,4 @@
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { automation } from "../textAutomation";
 import { ProblemText } from "./ProblemText";
 import { useRunLog } from "./runLog";
@@ -6,9 +6,12 @@ import type { LogPart } from "./runLog";
 
 const near = 40; // pixels from the end within which the newest line is followed
 
-/** RunOutput shows the output of a run as it comes. */
-export function RunOutput({ runId }: { runId: string }) {
+/** RunOutput shows the output of a run as it comes. It calls moved when another step writes, and at the end. */
+export function RunOutput({ runId, moved }: { runId: string; moved: () => void }) {
   const log = useRunLog(runId);
+  const isEnded = log.status === "ended";
+  const step = log.parts.at(-1)?.step;
+  useEffect(() => { if (isEnded || step !== undefined) moved(); }, [isEnded, step]);
   const box = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
   useLayoutEffect(() => {
