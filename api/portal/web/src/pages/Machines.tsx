@@ -1,5 +1,5 @@
 import { ask } from "../api/connect";
-import { filterOf, isActive, kindOf, machinePhases, runTypes } from "../api/machines";
+import { filterOf, kindOf, machinePhases, runTypes } from "../api/machines";
 import type { Condition, ListMachinesResponse, ListPlansResponse, ListRunsResponse, Machine, Plan, Run } from "../api/machines";
 import { everything, pauseAfter, useLive } from "../live";
 import { askAction } from "../parts/ActionForm";
@@ -198,7 +198,7 @@ async function askRun(m: Machine, again: () => void): Promise<void> {
     ],
     send: async ({ values, key }) => {
       const run = await ask<Run>("RunService/StartRun", { request_id: key, machine_id: m.machine_id, type: values["type"], plan_id: values["plan"], accept_risk: values["accept_risk"] === "on" });
-      if (isActive(run)) navigate(hrefOf(`/runs/${encodeURIComponent(run.run_id)}`));
+      navigate(hrefOf(`/runs/${encodeURIComponent(run.run_id)}`));
       return texts.begun(run.run_id);
     },
   });

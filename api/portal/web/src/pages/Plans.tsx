@@ -71,7 +71,7 @@ const stepColumns: Column<Step>[] = [
 /** Parameters shows what a step does: the script of a command whole. */
 function Parameters({ step }: { step: Step }) {
   const kind = kindOf(step);
-  if (step.ssh) return <><pre tabIndex={0} aria-label={`${texts.parameters}: ${step.name}`}>{step.ssh.command}</pre>{step.ssh.idempotent && <p class="quiet">{texts.idempotent}</p>}</>;
+  if (step.ssh) return <><pre role="group" tabIndex={0} aria-label={`${texts.parameters}: ${step.name}`}>{step.ssh.command}</pre>{step.ssh.idempotent && <p class="quiet">{texts.idempotent}</p>}</>;
   const values = Object.entries((step as unknown as Record<string, object | undefined>)[kind] ?? {}).filter(([, value]) => value !== "" && value !== 0 && value !== false);
   return <ul class="lines">{values.map(([name, value]) => <li key={name}>{`${words(name)}: ${String(value)}`}</li>)}</ul>;
 }
