@@ -25,6 +25,9 @@ const (
 	reasonHeader  = "Slipway-Reason"
 )
 
+// problemHeader names the kind of an error, as the REST API does in the type of a problem document.
+const problemHeader = "Slipway-Problem"
+
 // rights are who may make a call: the least role of the platform, and the least role in a project of a
 // caller who acts in one, "" for none.
 type rights struct {
@@ -86,6 +89,9 @@ func (s *server) admit(ctx context.Context, procedure string, header http.Header
 	need, ok := access()[procedure]
 	if !ok {
 		return ctx, problem.New(problem.Forbidden, "the call has no role")
+	}
+	if err := checkPortalCall(ctx, procedure, need); err != nil {
+		return ctx, err
 	}
 	who := op.PrincipalOf(ctx)
 	project := header.Get(projectHeader)
@@ -185,6 +191,7 @@ func (s *server) connectError(ctx context.Context, err error) error {
 		text += "; " + strings.TrimPrefix(f.Location, "body.") + " " + f.Message
 	}
 	out := connect.NewError(p.Code(), errors.New(text))
+	out.Meta().Set(problemHeader, p.Type)
 	if p.RequestID != "" {
 		out.Meta().Set("Slipway-Request-Id", p.RequestID)
 	}

@@ -34,6 +34,9 @@ func (s runService) StartRun(ctx context.Context, r *connect.Request[slipwayv1.S
 	}
 	var run machinesdb.Run
 	err := s.store.Tx(ctx, func(tx *db.Tx) (err error) {
+		if err := checkStepUp(ctx, tx, in); err != nil {
+			return err
+		}
 		run, err = machines.StartRun(ctx, tx, machines.Start{
 			RequestID: in.GetRequestId(), MachineID: in.GetMachineId(), Type: lifecycle.RunType(in.GetType()), PlanID: in.GetPlanId(),
 			AcceptRisk: in.GetAcceptRisk(), Project: project, Offers: s.cfg.Offers,

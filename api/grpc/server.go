@@ -2,7 +2,6 @@ package grpc
 
 import (
 	"context"
-	"net/http"
 	"strings"
 	"time"
 
@@ -68,13 +67,14 @@ func Register(api *op.API, cfg Config) {
 	options := []connect.HandlerOption{
 		WithJSON(), connect.WithInterceptors(&guard{s}), connect.WithReadMaxBytes(maxRequest), connect.WithCompressMinBytes(1 << 20),
 	}
-	mount := func(path string, h http.Handler) { api.Router().Post(path+"*", s.signedIn(h).ServeHTTP) }
+	mount := s.mounts(s.signIn)
 	mount(slipwayv1connect.NewMachineServiceHandler(machineService{s}, options...))
 	mount(slipwayv1connect.NewPlanServiceHandler(planService{s}, options...))
 	mount(slipwayv1connect.NewRunServiceHandler(runService{s}, options...))
 	reflector := grpcreflect.NewStaticReflector(services()...)
-	mount(grpcreflect.NewHandlerV1(reflector))
-	mount(grpcreflect.NewHandlerV1Alpha(reflector))
+	reflect := s.mounts(s.byToken)
+	reflect(grpcreflect.NewHandlerV1(reflector))
+	reflect(grpcreflect.NewHandlerV1Alpha(reflector))
 	path, health := grpchealth.NewHandler(s)
 	api.Router().Post(path+"*", health.ServeHTTP)
 	api.Unbounded(func(path string) bool {
@@ -103,22 +103,3 @@ func (s *server) Check(ctx context.Context, r *grpchealth.CheckRequest) (*grpche
 
 // writerKey is the key of the response of a stream in its context.
 type writerKey struct{}
-
-// signedIn serves h to callers whose bearer token is valid. What they may do the guard decides.
-func (s *server) signedIn(h http.Handler) http.Handler {
-	errors := connect.NewErrorWriter(WithJSON())
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, err := s.api.SignIn(r)
-		if err != nil {
-			err = s.connectError(r.Context(), err)
-			if errors.IsSupported(r) {
-				_ = errors.Write(w, r, err)
-				return
-			}
-			http.Error(w, err.Error(), http.StatusUnauthorized)
-			return
-		}
-		ctx = context.WithValue(ctx, writerKey{}, http.NewResponseController(w))
-		h.ServeHTTP(w, r.WithContext(ctx))
-	})
-}

@@ -11,14 +11,46 @@ import (
 // SignIn returns the context of a request that is no operation, with the caller that its bearer token
 // names. A browser's session is not taken.
 func (a *API) SignIn(r *http.Request) (context.Context, error) {
-	header := r.Header.Get("Authorization")
-	return a.SignInAgain(context.WithValue(r.Context(), bearerKey, header))
+	return a.SignInAgain(context.WithValue(r.Context(), signInKey, a.identifyAgain(r, nil)))
 }
 
-// SignInAgain finds out whom the token of the request names now, for a request that lasts.
+// SignInBrowser is SignIn for requests that portal pages send too: without a bearer token it takes the
+// session of the browser, under the rules of CheckOrigin. The body is JSON, or of one of the further
+// types, which must be types that no form sends and no other origin may send without asking first.
+func (a *API) SignInBrowser(w http.ResponseWriter, r *http.Request, types ...string) (context.Context, error) {
+	s, err := a.bySession(w, r, types...)
+	if err != nil {
+		return r.Context(), err
+	}
+	if s == nil {
+		return a.SignIn(r)
+	}
+	ctx := context.WithValue(r.Context(), signInKey, a.identifyAgain(r, s))
+	ctx = context.WithValue(ctx, sessionKey, s)
+	return context.WithValue(ctx, principalKey, s.Principal), nil
+}
+
+// SessionOf returns the session of a request that SignInBrowser let through, nil for a bearer token.
+func SessionOf(ctx context.Context) *Session {
+	s, _ := ctx.Value(sessionKey).(*Session)
+	return s
+}
+
+// NeedsStepUp returns the problem of a session that has to sign in a second time, nil for others.
+func NeedsStepUp(ctx context.Context) error {
+	if s := SessionOf(ctx); s != nil && !s.SteppedUp {
+		return stepUpRequired()
+	}
+	return nil
+}
+
+// SignInAgain finds out whom the token or the session of the request names now, for a request that lasts.
 func (a *API) SignInAgain(ctx context.Context) (context.Context, error) {
-	header, _ := ctx.Value(bearerKey).(string)
-	who, err := a.byBearer(ctx, header)
+	identify, ok := ctx.Value(signInKey).(func(context.Context) (Principal, error))
+	if !ok {
+		return ctx, rejected()
+	}
+	who, err := identify(ctx)
 	if err != nil {
 		return ctx, err
 	}

@@ -23,7 +23,8 @@ const (
 	projectKey
 	recheckKey
 	accessKey
-	bearerKey
+	signInKey
+	sessionKey
 )
 
 // requestLimit bounds every request that is not Unbounded; an action waits for its workflow within

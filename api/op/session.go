@@ -32,8 +32,9 @@ type Sessions interface {
 // A bearer token wins when both come.
 func (a *API) UseSessions(s Sessions) { a.sessions = s }
 
-// bySession authenticates a request by its cookie. It returns nil when there is no session.
-func (a *API) bySession(w http.ResponseWriter, r *http.Request) (*Session, error) {
+// bySession authenticates a request by its cookie. It returns nil when there is no session. The body of a
+// write is JSON or of one of the further types.
+func (a *API) bySession(w http.ResponseWriter, r *http.Request, types ...string) (*Session, error) {
 	if a.sessions == nil || r.Header.Get("Authorization") != "" {
 		return nil, nil
 	}
@@ -41,7 +42,7 @@ func (a *API) bySession(w http.ResponseWriter, r *http.Request) (*Session, error
 	if err != nil || s == nil {
 		return nil, err
 	}
-	if p := CheckOrigin(r); p != nil {
+	if p := checkOrigin(r, types...); p != nil {
 		return nil, p
 	}
 	return s, nil
@@ -50,7 +51,9 @@ func (a *API) bySession(w http.ResponseWriter, r *http.Request) (*Session, error
 // CheckOrigin refuses a request that a browser sends for another site. It is for requests that carry
 // a cookie: writes must say where they come from, and their body must be JSON, which no form can
 // send.
-func CheckOrigin(r *http.Request) *problem.Problem {
+func CheckOrigin(r *http.Request) *problem.Problem { return checkOrigin(r) }
+
+func checkOrigin(r *http.Request, types ...string) *problem.Problem {
 	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
 	if site == "cross-site" {
 		return problem.New(problem.Forbidden, "the request comes from another site, which may not use this browser's session; open the portal and repeat it there")
@@ -64,7 +67,8 @@ func CheckOrigin(r *http.Request) *problem.Problem {
 	if site == "" && origin == "" {
 		return problem.New(problem.Forbidden, "a write with a session's cookie needs the header Sec-Fetch-Site or Origin, which browsers send; programs use a bearer token")
 	}
-	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); r.ContentLength != 0 && !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	if kind = strings.ToLower(strings.TrimSpace(kind)); r.ContentLength != 0 && kind != "application/json" && !slices.Contains(types, kind) {
 		return problem.New(problem.UnsupportedMedia, "send the body as application/json")
 	}
 	return nil
@@ -124,7 +128,11 @@ func (a *API) checkStepUp(r *http.Request, route string, s *Session) *problem.Pr
 	if !listed || s == nil || s.SteppedUp || !u.needs(r) {
 		return nil
 	}
-	return a.Problem(r.Context(), problem.New(problem.StepUpRequired, "this call destroys something that cannot be restored; sign in a second time, then repeat it within ten minutes"))
+	return a.Problem(r.Context(), stepUpRequired())
+}
+
+func stepUpRequired() *problem.Problem {
+	return problem.New(problem.StepUpRequired, "this call destroys something that cannot be restored; sign in a second time, then repeat it within ten minutes")
 }
 
 // recheckOf returns what Recheck does for a request.

@@ -21,10 +21,8 @@ const takesSignedBody = "POST /api/v1/webhooks/stripe"
 // readsSession are the routes outside the API's operations that read a session.
 var readsSession = []string{"GET /portal/session", "GET /portal/oidc/step-up"}
 
-// takesBearerToken reports whether a route is one of the gRPC API: it reads no cookie.
-func takesBearerToken(path string) bool {
-	return strings.HasPrefix(path, "/slipway.v1.") || strings.HasPrefix(path, "/grpc.")
-}
+// takesBearerToken reports whether a route is one of the gRPC API that reads no cookie.
+func takesBearerToken(path string) bool { return strings.HasPrefix(path, "/grpc.") }
 
 // Every route of the server that is no operation refuses another site too, or answers it as it answers a
 // browser without the cookie. TestCSRF_EveryRoute does the same with the operations.

@@ -13,12 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 
+	"github.com/slipway-cloud/slipway/api/grpc"
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/portal"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/server/httpapi"
+	"github.com/slipway-cloud/slipway/lifecycle/runplan"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 )
 
@@ -48,6 +50,9 @@ func newWorld(t *testing.T, tune ...func(*portal.Config)) *world {
 	cfg := httpapi.Config{
 		API:  op.Config{Store: w.store, Version: "test", PublicURL: w.url, StreamRecheck: 20 * time.Millisecond},
 		REST: rest.Config{Temporal: temporal, Secrets: sealed},
+		Machines: grpc.Config{Offers: func(string) []runplan.Capability {
+			return []runplan.Capability{runplan.CapRemoteExec, runplan.CapPowerControl}
+		}},
 	}
 	cfg.Portal.TemporalUI, cfg.Portal.PublicURL = "https://temporal.example", w.url
 	for _, f := range tune {

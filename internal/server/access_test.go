@@ -36,7 +36,7 @@ var update = flag.Bool("update", false, "write the generated page")
 // role, or what a caller shows instead.
 func plainRoutes() map[string]string {
 	const token, session = "the boot token in the path", "the session's cookie"
-	const bearer, machines = "a bearer token", "a bearer token with the role that docs/machines.md names for the call"
+	const bearer, machines = "a bearer token", "a bearer token with the role that docs/machines.md names for the call, or a session with it for reads, StartRun and CancelRun"
 	return map[string]string{
 		"GET /":     everybody,
 		"GET /docs": everybody, "GET /docs/*": everybody, "GET /docs/ui/{file}": everybody, "GET /openapi.json": everybody, "GET /openapi.yaml": everybody,

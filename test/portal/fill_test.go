@@ -92,7 +92,7 @@ func (w *world) fill(t *testing.T) []string {
 	_, err = w.owner(t).Exec(t.Context(), `INSERT INTO drift_findings (id, site_id, detector, scope, subject, node_id, severity, status, key, message)
 		VALUES ($1, $2, 'hostname_changed', 'node', $3, $3, 'warning', 'open', 'k', 'The name in MAAS differs.')`, db.NewID("drift"), w.Site.ID, node)
 	require.NoError(t, err)
-	w.fillProject(t)
+	w.fillAutomation(t, w.fillProject(t))
 	certified, booted := w.certify(t, hostOf(machines[2])), w.fillPXE(t)
 	return []string{
 		"/nodes/" + certified, "/nodes/" + booted, "/nodes?lifecycle=pxe&status=every", "/statistics?days=1",

@@ -63,7 +63,7 @@ func TestPortal_ShowsHostileTexts(t *testing.T) {
 	must := []string{
 		"/nodes", "/nodes/:id", "/jobs/:id", "/attention", "/batches", "/batches/:id", "/drift", "/drift/:id", "/onboard", "/bmcs", "/bmcs/:id", "/sites", "/sites/:id",
 		"/sites/:id/profiles/:profile", "/skus", "/skus/:id", "/install-workflows", "/install-workflows/:id", "/billing-accounts", "/billing-accounts/:id", "/projects", "/projects/:id",
-		"/projects/:id/webhooks/:hook", "/projects/:id/allocations/:allocation", "/allocations/:id", "/catalogue", "/prices", "/audit", "/api-tokens",
+		"/projects/:id/webhooks/:hook", "/projects/:id/allocations/:allocation", "/allocations/:id", "/catalogue", "/prices", "/audit", "/api-tokens", "/machines", "/machines/:id", "/runs/:id", "/plans", "/plans/:id", "/instances", "/instances/:id",
 	}
 	for _, part := range projectParts(t) {
 		if slices.Contains(numbersAlone, part) {
@@ -149,6 +149,7 @@ func (w *world) plantHostileTexts(t *testing.T, texts []hostile.Text) {
 	seen, err := json.Marshal(db.PXEFacts{Hostname: image, Vendor: image, Model: image, SerialNumber: image})
 	require.NoError(t, err)
 	w.plantProjectParts(t)
+	w.plantHostileAutomation(t, whole, short)
 	conn := w.owner(t)
 	_, err = conn.Exec(t.Context(), "SET session_replication_role = replica")
 	require.NoError(t, err)

@@ -50,6 +50,7 @@ type server struct {
 // Register declares the area's operations.
 func Register(api *op.API, cfg Config) {
 	api.Grant(access())
+	api.RequireStepUp(op.StepUp{Route: "POST " + one + "/terminate"}) // everything on the server is deleted
 	s := &server{api, cfg}
 	s.registerCustomer()
 	route(s, "list-instances", http.MethodGet, base, "List instances, newest first", s.list)

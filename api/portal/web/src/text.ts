@@ -435,6 +435,7 @@ export const text = {
     answer: "Answer", nextTry: "Next try", cursor: "Cursor", dead: "dead letters",
   },
 
+  automation: { machines: "Machines", machine: "Machine", runs: "Runs", run: "Run", plans: "Plans", plan: "Plan", instances: "Instances", instance: "Instance" },
   prices: "Prices",
   payments: "Payments",
 
@@ -449,7 +450,7 @@ export const text = {
     runbooksHelp: "One for each failure class: what it means, what to look at, and what to do.",
     pages: {
       operations: "Operations", architecture: "Architecture", portal: "This portal", decommission: "Decommission", drift: "Drift", scrub: "Erasure and certificates",
-      pxe: "Network installation", ipmi: "IPMI", agent: "The agent", tenancy: "Projects and members", webhooks: "Webhooks", settings: "Settings", security: "Security", glossary: "Glossary",
+      pxe: "Network installation", ipmi: "IPMI", agent: "The agent", machines: "Machines, plans and runs", tenancy: "Projects and members", webhooks: "Webhooks", settings: "Settings", security: "Security", glossary: "Glossary",
     } as Record<string, string>,
     runbookPages: [
       "access_unconfirmed", "agent_checksum_failed", "agent_not_enrolled", "bmc_auth_rejected", "bmc_locked", "bmc_pin_mismatch", "bmc_unreachable", "boot_disk_not_found",
@@ -466,7 +467,7 @@ export const text = {
     ],
   },
 
-  groups: { operate: "Operate", fleet: "Fleet", configure: "Configure", customers: "Customers", access: "Access", help: "Help" },
+  groups: { operate: "Operate", fleet: "Fleet", automate: "Automation", configure: "Configure", customers: "Customers", access: "Access", help: "Help" },
 };
 
 /** words writes a name of the API, such as failed_retryable, in words. */

@@ -128,6 +128,8 @@ function JobFacts({ job }: { job: Job }) {
       [text.node.id, <code>{job.id}</code>],
       [text.job.node, job.node_id && <NodeLink id={job.node_id} name={job.hostname} />],
       [text.allocations.one, job.resource_kind === "allocation" && job.resource_id && <To path={`/allocations/${encodeURIComponent(job.resource_id)}`}>{job.resource_id}</To>],
+      [text.automation.machine, job.resource_kind === "machine" && job.resource_id && <To path={`/machines/${encodeURIComponent(job.resource_id)}`}>{job.resource_id}</To>],
+      [text.automation.instance, job.resource_kind === "instance" && job.resource_id && <To path={`/instances/${encodeURIComponent(job.resource_id)}`}>{job.resource_id}</To>],
       [text.job.mode, words(job.mode)],
       [text.job.stage, words(job.stage)],
       [text.job.attempt, job.attempt],

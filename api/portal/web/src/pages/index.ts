@@ -16,6 +16,11 @@ function rare(title: string, name: keyof typeof import("./more")): ComponentType
   return lazy(title, async () => (await import("./more"))[name]);
 }
 
+/** automated returns a page that is loaded with the others of automation.ts when one of them is first shown. */
+function automated(title: string, name: keyof typeof import("./automation")): ComponentType<PageProps> {
+  return lazy(title, async () => (await import("./automation"))[name]);
+}
+
 /** PageProps are given to each page: the parameters of its path. */
 export interface PageProps {
   params: Record<string, string>;
@@ -48,6 +53,12 @@ export const pages: Page[] = [
   { path: "/statistics", title: text.stats.title, view: rare(text.stats.title, "Statistics"), nav: { group: text.groups.fleet } },
   { path: "/bmcs", title: text.bmcs.title, view: rare(text.bmcs.title, "Bmcs"), nav: { group: text.groups.fleet } },
   { path: "/bmcs/:id", title: text.node.bmc, view: rare(text.node.bmc, "BmcPage") },
+  { path: "/machines", title: text.automation.machines, view: automated(text.automation.machines, "Machines"), nav: { group: text.groups.automate } },
+  { path: "/machines/:id", title: text.automation.machine, view: automated(text.automation.machine, "MachinePage") },
+  { path: "/runs", title: text.automation.runs, view: automated(text.automation.runs, "Runs"), nav: { group: text.groups.automate } },
+  { path: "/runs/:id", title: text.automation.run, view: automated(text.automation.run, "RunPage") },
+  { path: "/plans", title: text.automation.plans, view: automated(text.automation.plans, "Plans"), nav: { group: text.groups.automate } },
+  { path: "/plans/:id", title: text.automation.plan, view: automated(text.automation.plan, "PlanPage") },
   { path: "/sites", title: text.sites.title, view: rare(text.sites.title, "Sites"), nav: { group: text.groups.configure } },
   { path: "/sites/new", title: text.sites.create, view: rare(text.sites.create, "NewSite"), role: "admin" },
   { path: "/sites/:id", title: text.nodes.site, view: rare(text.nodes.site, "SitePage") },
@@ -72,6 +83,8 @@ export const pages: Page[] = [
   { path: "/projects/:id/allocations/:allocation", title: text.allocations.one, view: rare(text.allocations.one, "ProjectAllocationPage") },
   { path: "/allocations", title: text.allocations.title, view: rare(text.allocations.title, "Allocations"), nav: { group: text.groups.customers } },
   { path: "/allocations/:id", title: text.allocations.one, view: rare(text.allocations.one, "AllocationPage") },
+  { path: "/instances", title: text.automation.instances, view: automated(text.automation.instances, "Instances"), nav: { group: text.groups.customers } },
+  { path: "/instances/:id", title: text.automation.instance, view: automated(text.automation.instance, "InstancePage") },
   { path: "/payments", title: text.payments, view: rare(text.payments, "Payments"), nav: { group: text.groups.customers }, role: "operator" },
   { path: "/payments/:id", title: text.payments, view: rare(text.payments, "PaymentPage"), role: "operator" },
   { path: "/prices", title: text.prices, view: rare(text.prices, "Prices"), nav: { group: text.groups.customers } },

@@ -1,0 +1,114 @@
+package grpc
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+
+	"connectrpc.com/connect"
+
+	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent/machines"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/runplan"
+	slipwayv1 "github.com/slipway-cloud/slipway/proto/gen/slipway/v1"
+	"github.com/slipway-cloud/slipway/proto/gen/slipway/v1/slipwayv1connect"
+)
+
+// streamType is the type of the requests for streams in JSON. As with application/json no form sends it.
+const streamType = "application/connect+json"
+
+// signInFunc finds out who sends a request.
+type signInFunc = func(http.ResponseWriter, *http.Request) (context.Context, error)
+
+// signIn takes a bearer token, or the session of a browser.
+func (s *server) signIn(w http.ResponseWriter, r *http.Request) (context.Context, error) {
+	return s.api.SignInBrowser(w, r, streamType)
+}
+
+// byToken takes a bearer token alone.
+func (s *server) byToken(_ http.ResponseWriter, r *http.Request) (context.Context, error) {
+	return s.api.SignIn(r)
+}
+
+// mounts returns a function that serves a handler to the callers that signIn lets through. What they may
+// do the guard decides.
+func (s *server) mounts(signIn signInFunc) func(path string, h http.Handler) {
+	writer := connect.NewErrorWriter(WithJSON())
+	return func(path string, h http.Handler) {
+		s.api.Router().Post(path+"*", func(w http.ResponseWriter, r *http.Request) {
+			ctx, err := signIn(w, r)
+			if err != nil {
+				s.refuse(w, r, writer, err)
+				return
+			}
+			ctx = context.WithValue(ctx, writerKey{}, http.NewResponseController(w))
+			h.ServeHTTP(w, r.WithContext(ctx))
+		})
+	}
+}
+
+// refuse answers a request whose caller is not known, or whose browser may not use its session here. The
+// latter gets the status of the REST API: no stream begins with 200 for another origin.
+func (s *server) refuse(w http.ResponseWriter, r *http.Request, writer *connect.ErrorWriter, err error) {
+	var p *problem.Problem
+	if errors.As(err, &p) && r.Header.Get("Authorization") == "" && p.Status != http.StatusUnauthorized {
+		s.api.WriteError(w, r, err)
+		return
+	}
+	coded := s.connectError(r.Context(), err)
+	if writer.IsSupported(r) {
+		_ = writer.Write(w, r, coded)
+		return
+	}
+	http.Error(w, coded.Error(), http.StatusUnauthorized)
+}
+
+// portalCalls are the calls besides reads that the session of a browser may make: those of the portal.
+func portalCalls() []string {
+	return []string{slipwayv1connect.RunServiceStartRunProcedure, slipwayv1connect.RunServiceCancelRunProcedure}
+}
+
+// checkPortalCall refuses the session of a browser what the portal does not ask for.
+func checkPortalCall(ctx context.Context, procedure string, need rights) error {
+	if op.SessionOf(ctx) == nil || !need.write || slices.Contains(portalCalls(), procedure) {
+		return nil
+	}
+	return problem.New(problem.Forbidden, "a browser's session does not make this call; use a token, as the command slipway does")
+}
+
+// checkStepUp refuses a run to a session without a second sign-in, where a step of the plan may erase the
+// machine or take it away, or work on it may be interrupted.
+func checkStepUp(ctx context.Context, tx *db.Tx, in *slipwayv1.StartRunRequest) error {
+	need := op.NeedsStepUp(ctx)
+	if need == nil || in.GetAcceptRisk() {
+		return need
+	}
+	id := in.GetPlanId()
+	if id == "" {
+		defaults, err := runplan.Defaults()
+		if err != nil {
+			return err
+		}
+		if id = defaults[lifecycle.RunType(in.GetType())].ID; id == "" {
+			return nil // no such type: StartRun says so
+		}
+	}
+	plan, err := machines.FindPlan(ctx, tx, id)
+	if err == nil && slices.ContainsFunc(plan.Steps, mayDestroy) {
+		return need
+	}
+	return err
+}
+
+// mayDestroy reports whether a step may do what cannot be undone. A kind that is not known here may.
+func mayDestroy(s runplan.Step) bool {
+	switch s.Kind() {
+	case runplan.KindSSH, runplan.KindReboot, runplan.KindNetboot, runplan.KindJoin, runplan.KindVerify, runplan.KindNet:
+		return false
+	}
+	return true
+}
