@@ -9,7 +9,6 @@ import (
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
-	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 )
 
 func (l *lab) boot(record bmcact.MachineRecord, target providers.BootTarget) bmcact.BootIn {
@@ -82,13 +81,4 @@ func TestIdentifyByBMC_RefusesAnotherMachine(t *testing.T) {
 	read, err := l.acts.ReadBootByBMC(t.Context(), l.boot(bmcact.MachineRecord{}, ""))
 	require.NoError(t, err)
 	require.Equal(t, providers.BootNone, read.Target, "nothing was set on another machine")
-}
-
-// A BMC that tells neither a serial number nor an address of its machine proves nothing.
-func TestIdentifyByBMC_OfABMCThatTellsNothing(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "Dell", 1, func(p *redfishsim.Personality) { p.HideIdentity = true })
-	is, err := l.acts.IdentifyByBMC(t.Context(), l.boot(bmcact.MachineRecord{Serials: []string{"S1"}}, ""))
-	requireClass(t, err, lifecycle.FailOtherMachine)
-	require.NotEqual(t, l.hw.Spec().Serial, is.Serial)
 }

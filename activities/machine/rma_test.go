@@ -2,6 +2,7 @@ package machine_test
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ const rmaSerial = "RMA-1"
 // certify signs a certificate of the node: clean, or with a disk that nobody erased.
 func (w *world) certify(node db.Node, serial string, clean bool) string {
 	w.t.Helper()
-	vault, err := secrets.Open(w.t.Context(), w.store, secrets.Keeper{KeyFile: w.t.TempDir() + "/key"}, secrets.Options{})
+	vault, err := secrets.Open(w.t.Context(), w.store, secrets.Keeper{KeyFile: filepath.Join(w.dir, "key")}, secrets.Options{})
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { require.NoError(w.t, vault.Close()) })
 	row, err := (&signing.Ring{Store: w.store, Secrets: vault}).Certify(w.t.Context(), evidence.Certificate{

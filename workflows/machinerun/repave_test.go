@@ -44,7 +44,6 @@ func (f *fixture) repaves(checked machineact.StepFacts) {
 		"LoadSiteConfig":           contract.SiteFacts{},
 		"ReadMachineBeforeRelease": contract.ReleaseFacts{MachineFacts: contract.MachineFacts{SystemID: "abc", Status: "Deployed"}},
 		"EraseAndRelease":          contract.ReleaseFacts{MachineFacts: contract.MachineFacts{SystemID: "abc", Status: "Ready"}, Erased: true},
-		"ObserveMachine":           contract.MachineFacts{SystemID: "abc", Status: "Ready"},
 		"DeployMachine":            contract.MachineFacts{SystemID: "abc", Status: "Deploying"},
 		"WaitForDeployed":          maasact.DeployedFacts{MachineFacts: contract.MachineFacts{SystemID: "abc", Status: "Deployed"}, Outcome: contract.DeployOK},
 		"RunTask":                  lifecycle.TaskResult{OK: true, BootID: "boot-1"},
@@ -54,6 +53,11 @@ func (f *fixture) repaves(checked machineact.StepFacts) {
 	} {
 		f.Answer(name, func() (any, error) { return answer, nil })
 	}
+	released := false
+	f.Answer("ReturnToReady", func() (any, error) { released = true; return contract.MachineFacts{}, nil })
+	f.Answer("ObserveMachine", func() (any, error) { // what is released carries no mark of the run any more
+		return contract.MachineFacts{SystemID: "abc", Status: "Ready", Foreign: released}, nil
+	})
 }
 
 func (f *fixture) count(name string) int {
