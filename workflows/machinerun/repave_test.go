@@ -48,8 +48,6 @@ func (f *fixture) repaves(checked machineact.StepFacts) {
 		"WaitForDeployed":          maasact.DeployedFacts{MachineFacts: contract.MachineFacts{SystemID: "abc", Status: "Deployed"}, Outcome: contract.DeployOK},
 		"RunTask":                  lifecycle.TaskResult{OK: true, BootID: "boot-1"},
 		"CertifyNode":              contract.CertificateFacts{CertificateID: "cert_1"},
-		"WaitForTasks":             contract.DecommissionFacts{Done: true},
-		"CheckNothingErased":       contract.DecommissionFacts{Done: true},
 	} {
 		f.Answer(name, func() (any, error) { return answer, nil })
 	}
