@@ -36,6 +36,8 @@ func repaveJob() scriptedJob {
 		start: startOn(func(t *testing.T, p *play) string {
 			n := inService(t, p.rig)
 			require.NoError(t, p.rig.Store.SetNodeMachine(t.Context(), n.ID, db.NodeMachine{SystemID: "abc"}))
+			_, err := p.rig.Store.CreateBMC(t.Context(), db.NewBMC{NodeID: &n.ID, Address: "127.0.0.9", Protocol: "redfish", CredentialRef: "bmc/x"})
+			require.NoError(t, err)
 			return n.ID
 		}, []runplan.Step{
 			{Name: "net-boot", Netboot: &runplan.SetNetboot{Mode: runplan.NetbootPXE}},
@@ -60,6 +62,7 @@ func repaveJob() scriptedJob {
 func networkJob() scriptedJob {
 	return scriptedJob{
 		kind: contract.KindMachineRun, prefix: "network_", last: "TryNetwork", givesUp: true, answers: answers{},
+		asks:  [3]counts{{Activities: 1, Local: 5, Timers: 1, Upserts: 2}, {}, {Activities: 2, Local: 7, Timers: 1, Upserts: 3}},
 		start: startOn(nil, []runplan.Step{{Name: "net", Net: &runplan.NetReconfig{Netplan: "network: {version: 2}"}}}, runplan.Capabilities()...),
 	}
 }
