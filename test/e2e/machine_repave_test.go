@@ -68,6 +68,14 @@ func (w *world) machine(t *testing.T, id string) machinesdb.Machine {
 	return m
 }
 
+// whyRun says where and why a run has failed.
+func (w *world) whyRun(t *testing.T, id string) string {
+	t.Helper()
+	run, err := machinesdb.GetRun(context.WithoutCancel(t.Context()), w.App.Store, id)
+	require.NoError(t, err)
+	return run.CurrentStep + ": " + string(run.FailureClass) + ": " + run.Message
+}
+
 // TestMachineRun_Repave installs a machine again through the BMC and the MAAS of its node, and restarts it.
 // The node is proven clean, returns to service, and its machine may then leave for its vendor.
 func TestMachineRun_Repave(t *testing.T) {
@@ -80,7 +88,7 @@ func TestMachineRun_Repave(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, lifecycle.NodeDraining, w.node(t, node).Status, "the node takes no new work")
 		job := w.ends(t, run.JobID, 6*time.Minute)
-		require.Equal(t, lifecycle.JobCompleted, job.Status, "%s: %s: %s", job.FailedStage, job.FailureClass, job.Message)
+		require.Equal(t, lifecycle.JobCompleted, job.Status, w.whyRun(t, run.ID))
 		require.Equal(t, 2, m.Counters().Installs)
 		c := w.certificate(t, node)
 		require.Equal(t, []string{job.ID, string(contract.KindMachineRun)}, []string{c.Run.ID, c.Run.Kind})
@@ -93,7 +101,7 @@ func TestMachineRun_Repave(t *testing.T) {
 		leaves, err := w.startRun(t, id, "r2", "", lifecycle.RunTypeRMA, false)
 		require.NoError(t, err)
 		job = w.ends(t, leaves.JobID, 2*time.Minute)
-		require.Equal(t, lifecycle.JobCompleted, job.Status, "%s: %s: %s", job.FailedStage, job.FailureClass, job.Message)
+		require.Equal(t, lifecycle.JobCompleted, job.Status, w.whyRun(t, leaves.ID))
 		require.Equal(t, lifecycle.MachineRMA, w.machine(t, id).Status)
 		require.Equal(t, lifecycle.NodeQuarantined, w.node(t, node).Status, "nothing is scheduled on a machine that leaves")
 		require.Equal(t, c.ID, w.certificate(t, node).ID, "the evidence is kept")

@@ -26,7 +26,7 @@ func machineJobs() []scriptedJob {
 		}, runplan.Capabilities()...),
 		answers: answers{"ReadBootID": machineact.StepFacts{BootID: "boot-1"}, "Reboot": machineact.StepFacts{BootID: "boot-2"}},
 		asks:    [3]counts{{Activities: 4, Local: 7, Timers: 3, Upserts: 4}, {}, {Activities: 5, Local: 9, Timers: 3, Upserts: 5}},
-	}, repaveJob(), networkJob()}
+	}, networkJob()}
 }
 
 // repaveJob is a run that installs the machine of a node again and has it leave for its vendor.
