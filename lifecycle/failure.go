@@ -43,6 +43,7 @@ const (
 	FailStorageRejected       FailureClass = "storage_rejected"
 	FailCommand               FailureClass = "command_failed"
 	FailCommandUncertain      FailureClass = "command_uncertain"
+	FailNetworkRolledBack     FailureClass = "network_rolled_back"
 	FailInstanceStartup       FailureClass = "instance_startup_timeout"
 	FailAgentChecksum         FailureClass = "agent_checksum_failed"
 	FailWorkerInstall         FailureClass = "worker_install_failed"
@@ -115,7 +116,7 @@ var failures = []FailureInfo{
 	{Class: FailScrubUnverified, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A device could not be verified clean; see the certificate, fix or replace the device, then retry the stage.", NodeUnsafe: true},
 	{Class: FailDriveUnexpected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A drive is in the node that its record does not name, and nothing was erased; pull or protect it, or accept the drives that the agent reports, then retry the stage.", NodeUnsafe: true},
 	{Class: FailDriveMissing, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A drive of the node's record is not there; find it and put it back, or destroy it and accept the drives that the agent reports, then retry the stage.", NodeUnsafe: true},
-	{Class: FailOtherMachine, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The node's agent answers from a machine with another serial number than the node's, or with none, and nothing was changed; find out which machine that is, put the node's disks back or correct the serial number, then retry the stage, or cancel: the node stays quarantined.", NodeUnsafe: true},
+	{Class: FailOtherMachine, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The machine that answers has another serial number or another MAC address than the record says, or tells none, and nothing was changed; find out which machine that is, put the node's disks back or correct the serial number, then retry the stage, or cancel: the node stays quarantined.", NodeUnsafe: true},
 	{Class: FailFirmwareChanged, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The BMC's accounts, its network, the boot order, Secure Boot or a firmware version differs from the claim; put back what the message names, then retry the stage.", NodeUnsafe: true},
 	{Class: FailNetworkOpen, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The node's network reaches what no tenant may reach; close the network to what the message names, then unquarantine the node.", NodeUnsafe: true},
 	{Class: FailAccessUnconfirmed, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "Nothing proves that the tenant's access has ended, and neither the BMC nor MAAS could switch the node off; cut its power or its network by hand, bring the BMC back, then retry the stage.", NodeUnsafe: true},
@@ -123,6 +124,7 @@ var failures = []FailureInfo{
 	{Class: FailStorageRejected, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The storage back end refused; fix the cause it names, then retry the stage."},
 	{Class: FailCommand, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The command of a step ended with an error, or did not end in time; read the output of the run, fix the cause, then start another run."},
 	{Class: FailCommandUncertain, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "It is not known what became of the command; look at the machine, then start another run."},
+	{Class: FailNetworkRolledBack, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "Nobody reached the machine with its new network configuration in time, and it restored the one of before; correct the configuration, or ssh_endpoint of the step, then start another run."},
 	{Class: FailInstanceStartup, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The worker of the instance was not ready in time, and its server is billed; read what the stage names, then retry the stage, or terminate the instance."},
 	{Class: FailAgentChecksum, Manual: true, AutoAttempts: 1, Recommended: ActionCancel, Next: "The agent on the server is not the one that Slipway installed; terminate the instance, and find out who changed it."},
 	{Class: FailWorkerInstall, AutoAttempts: 2, Recommended: ActionRetryStage, Next: "The installation of the worker ended with an error; read its last phase and message, fix the cause, then retry the stage, or terminate the instance."},

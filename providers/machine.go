@@ -22,7 +22,10 @@ type MachineAdapter struct {
 	Inspect      Inspect
 	PowerControl PowerControl
 	Netboot      Netboot
+	Imaging      Imaging
 	RemoteExec   RemoteExec
+	Network      NetworkConfig
+	Return       Return
 }
 
 // Offers returns the capabilities that the adapter has.
@@ -30,7 +33,8 @@ func (a MachineAdapter) Offers() []runplan.Capability {
 	var out []runplan.Capability
 	for capability, has := range map[runplan.Capability]bool{
 		runplan.CapInspect: a.Inspect != nil, runplan.CapPowerControl: a.PowerControl != nil,
-		runplan.CapNetboot: a.Netboot != nil, runplan.CapRemoteExec: a.RemoteExec != nil,
+		runplan.CapNetboot: a.Netboot != nil, runplan.CapImaging: a.Imaging != nil, runplan.CapRemoteExec: a.RemoteExec != nil,
+		runplan.CapNetworkConfig: a.Network != nil, runplan.CapReturn: a.Return != nil,
 	} {
 		if has {
 			out = append(out, capability)
@@ -85,6 +89,80 @@ type Netboot interface {
 	SetNetboot(ctx context.Context, t MachineTarget, device BootTarget) error
 	// Netboot reads the device of the next boot; BootNone when none is set.
 	Netboot(ctx context.Context, t MachineTarget) (BootTarget, error)
+}
+
+// Imaging installs operating systems.
+type Imaging interface {
+	// Repave erases the machine and installs an image. It can be repeated: what the operation id has
+	// installed already is not installed again.
+	Repave(ctx context.Context, t MachineTarget, opID, image string) error
+}
+
+// Return takes machines out, for return to their vendor.
+type Return interface {
+	// ReturnMachine notes that the machine leaves, under the vendor's ticket. It can be repeated.
+	ReturnMachine(ctx context.Context, t MachineTarget, ticket string) error
+}
+
+// NetworkChange is a network configuration that a machine tries.
+type NetworkChange struct {
+	// OpID names one attempt of one step of one run: it is begun once.
+	OpID string
+	// Netplan is the whole of the file that Slipway keeps beside the machine's own files of netplan.
+	Netplan string
+	// Confirm is how long the machine waits for ConfirmNetwork before it restores what was there.
+	Confirm time.Duration
+}
+
+// The bounds of a change of the network.
+const (
+	MaxNetplan        = 64 << 10
+	MaxNetworkConfirm = time.Hour
+)
+
+// Check returns KindInvalid when the change is not one that a machine may get.
+func (c NetworkChange) Check() error {
+	bad := ""
+	switch {
+	case !ValidOpID(c.OpID):
+		bad = "the change needs an operation id: " + opIDRule
+	case len(c.Netplan) == 0 || len(c.Netplan) > MaxNetplan || strings.ContainsRune(c.Netplan, 0):
+		bad = fmt.Sprintf("the configuration must have 1 to %d bytes and no NUL", MaxNetplan)
+	case c.Confirm <= 0 || c.Confirm > MaxNetworkConfirm:
+		bad = fmt.Sprintf("the time for the confirmation must be above 0 and at most %s", MaxNetworkConfirm)
+	default:
+		return nil
+	}
+	return &Error{Kind: KindInvalid, Op: "machine.network", Message: bad}
+}
+
+// NetworkState is what became of a change.
+type NetworkState string
+
+// The states of a change.
+const (
+	NetworkUnknown    NetworkState = "unknown" // the machine knows nothing of the operation
+	NetworkPending    NetworkState = "pending" // it waits for the confirmation
+	NetworkConfirmed  NetworkState = "confirmed"
+	NetworkRolledBack NetworkState = "rolled_back" // what was there before is there again
+)
+
+// NetworkConfig changes the network of machines. The machine itself restores what was there before
+// unless a change is confirmed, also when nobody reaches it any more and when it restarts meanwhile.
+type NetworkConfig interface {
+	// TryNetwork begins a change and returns its state when the machine has armed its way back. A
+	// repetition with the same OpID begins nothing and returns the state.
+	//
+	// Errors: KindInvalid for a configuration that the machine refuses, with its words; nothing was
+	// changed then. KindStateConflict while another change is pending, and where the way back cannot be
+	// armed. Those of RemoteExec.
+	TryNetwork(ctx context.Context, t MachineTarget, c NetworkChange) (NetworkState, error)
+	// ConfirmNetwork keeps a change, over a new connection to t. It returns the state: a change that was
+	// rolled back stays so. It returns NetworkPending while the machine has not applied it yet.
+	ConfirmNetwork(ctx context.Context, t MachineTarget, opID string) (NetworkState, error)
+	// RevertNetwork restores what was there before at once, unless the change was confirmed. It returns
+	// the state.
+	RevertNetwork(ctx context.Context, t MachineTarget, opID string) (NetworkState, error)
 }
 
 // The bounds of a remote command.

@@ -18,6 +18,8 @@ import (
 type LoadSiteIn struct {
 	contract.JobRef
 	Request contract.OnboardingInput `json:"request"`
+	// Series is what is to be installed instead of what the profile says; "" is that.
+	Series string `json:"series,omitempty"`
 }
 
 // LoadSiteConfig reads site, profile and SKU and proves that the region can do
@@ -35,6 +37,9 @@ func (a *Activities) LoadSiteConfig(ctx context.Context, in LoadSiteIn) (contrac
 		return out, deleted(ctx, err, "SKU", in.Request.SKUID)
 	}
 	out.Profile, out.SKU = profile.Spec.WithDefaults(), sku.Spec
+	if in.Series != "" {
+		out.Profile.DistroSeries = in.Series
+	}
 	if in.Request.Manual {
 		site, err := a.Store.Site(ctx, in.SiteID)
 		out.Site = site.Spec

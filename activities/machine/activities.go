@@ -12,6 +12,7 @@ import (
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/activities/login"
+	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/db"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
@@ -29,7 +30,7 @@ type Activities struct {
 	Adapters providers.MachineAdapters
 	// Login returns an SSH target with its address rule and the credential that a reference names.
 	Login func(ctx context.Context, s providers.Secrets, ref providers.SecretRef, use providers.Use, t providers.SSHTarget, keyID string) (providers.SSHTarget, error)
-	// Power switches the power of machines that are linked to a node, by the BMC of the node.
+	// Power is the BMC of the node of machines that are linked to one.
 	Power NodePower
 	// RebootScript restarts a machine from within; "" is DefaultRebootScript.
 	RebootScript string
@@ -37,10 +38,13 @@ type Activities struct {
 	Poll time.Duration
 }
 
-// NodePower switches the power of nodes; activities/bmc does it, with its guard of logins.
+// NodePower is what is asked of the BMC of a node; activities/bmc does it, with its guard of logins.
 type NodePower interface {
 	PowerCycleByBMC(ctx context.Context, in bmcact.PowerIn) (contract.PowerFacts, error)
 	PowerOnByBMC(ctx context.Context, in bmcact.PowerIn) (contract.PowerFacts, error)
+	IdentifyByBMC(ctx context.Context, in bmcact.BootIn) (bmcact.BootFacts, error)
+	SetBootByBMC(ctx context.Context, in bmcact.BootIn) (bmcact.BootFacts, error)
+	ReadBootByBMC(ctx context.Context, in bmcact.BootIn) (bmcact.BootFacts, error)
 }
 
 // DefaultRebootScript restarts a machine from within. Other users than root need sudo without a password.
@@ -66,6 +70,10 @@ type StepFacts struct {
 	Netboot   string `json:"netboot,omitempty"` // the device of the next boot, "" for none
 	Note      string `json:"note,omitempty"`
 	Simulated bool   `json:"simulated,omitempty"`
+	// ByNode says that the node of the machine does the step, and not the adapter. Series is the image of
+	// a repave in MAAS's own word.
+	ByNode bool   `json:"by_node,omitempty"`
+	Series string `json:"series,omitempty"`
 }
 
 // TimelineNote is what the timeline says.
@@ -73,24 +81,35 @@ func (f StepFacts) TimelineNote() string { return f.Note }
 
 // session is a step that is being carried out.
 type session struct {
-	a       *Activities
-	in      StepIn
-	step    runplan.Step
-	machine machinesdb.Machine
-	adapter providers.MachineAdapter
-	target  providers.MachineTarget
-	bmcCA   string                       // of the site
-	record  func(context.Context, error) // writes what came of a login
-	unsent  bool                         // the machine refused the login of the only call of a command
+	a          *Activities
+	in         StepIn
+	step       runplan.Step
+	machine    machinesdb.Machine
+	adapter    providers.MachineAdapter
+	target     providers.MachineTarget
+	acceptRisk bool                         // an operator has started the run at a risk
+	node       db.Node                      // that the machine is linked to; without an id for none
+	site       db.Site                      // of the machine; without an id for none
+	record     func(context.Context, error) // writes what came of a login
+	unsent     bool                         // the machine refused the login of the only call of a command
 }
 
-// open reads the step, its machine and how that is reached.
+// open reads the step, its machine and how that is reached by SSH.
 func (a *Activities) open(ctx context.Context, in StepIn) (*session, error) {
+	s, err := a.read(ctx, in)
+	if err != nil || s.adapter.Simulated {
+		return s, err
+	}
+	return s, s.login(ctx)
+}
+
+// read reads the step, its machine and the node and site of that.
+func (a *Activities) read(ctx context.Context, in StepIn) (*session, error) {
 	run, err := machinesdb.GetRun(ctx, a.Store, in.RunID)
 	if err != nil {
 		return nil, fault.Internal(ctx, err)
 	}
-	s := &session{a: a, in: in, record: func(context.Context, error) {}}
+	s := &session{a: a, in: in, acceptRisk: run.AcceptRisk, record: func(context.Context, error) {}}
 	for _, step := range run.Steps {
 		if step.Name == in.Step {
 			s.step = step
@@ -106,43 +125,51 @@ func (a *Activities) open(ctx context.Context, in StepIn) (*session, error) {
 		return nil, fault.New(lifecycle.FailConfiguration, "%s", err.Error())
 	}
 	s.target = providers.MachineTarget{ID: s.machine.ID}
-	if s.adapter.Simulated {
-		return s, nil
+	siteID := text(s.machine.SiteID)
+	if id := text(s.machine.NodeID); id != "" {
+		if s.node, err = a.Store.Node(ctx, id); err != nil {
+			return nil, fault.Internal(ctx, err)
+		}
+		siteID = text(s.node.SiteRef)
 	}
-	return s, s.login(ctx)
+	if siteID != "" {
+		if s.site, err = a.Store.Site(ctx, siteID); err != nil {
+			return nil, fault.Internal(ctx, err)
+		}
+	}
+	return s, nil
 }
 
-// login fills in how the machine is reached by SSH. The audit log names the login before it is used.
+// login fills in how the machine is reached by SSH. The audit log names the login before it is used. A
+// machine of a node that states no endpoint is reached where the node's own sshd answers.
 func (s *session) login(ctx context.Context) error {
-	m, address := s.machine, s.machine.Spec.SSHEndpoint
-	hostKey, siteID, nodeID := m.HostKey, text(m.SiteID), text(m.NodeID)
-	if nodeID != "" {
-		node, err := s.a.Store.Node(ctx, nodeID)
-		if err != nil {
-			return fault.Internal(ctx, err)
+	address, hostKey := s.machine.Spec.SSHEndpoint, s.machine.HostKey
+	if s.node.ID != "" {
+		hostKey = s.node.SSHHostKey
+		if address == "" {
+			address = nodeact.SSHAddress(s.node, s.site.Spec, s.node.IPAddresses)
 		}
-		hostKey, siteID = node.SSHHostKey, text(node.SiteRef)
 	}
 	switch {
 	case address == "":
 		return fault.New(lifecycle.FailConfiguration, "the machine has no spec.ssh_endpoint")
-	case siteID == "":
+	case s.site.ID == "":
 		return fault.New(lifecycle.FailConfiguration, "the machine has no site, whose login and networks hold for it; set its access")
 	case hostKey == "":
 		return fault.New(lifecycle.FailConfiguration, "the host key of the machine is not pinned; set its access with the key that its console shows")
 	}
-	site, err := s.a.Store.Site(ctx, siteID)
-	if err != nil {
-		return fault.Internal(ctx, err)
-	}
-	s.bmcCA = site.Spec.BMCCAPEM
-	ref := providers.SecretRef(site.Spec.SSHKeyRef)
-	use := providers.Use{Kind: spec.SecretSSHKey, Site: siteID, Node: nodeID, Address: address}
+	return s.loginAt(ctx, address, hostKey)
+}
+
+// loginAt fills in the login at an address, under the pinned host key.
+func (s *session) loginAt(ctx context.Context, address, hostKey string) (err error) {
+	ref := providers.SecretRef(s.site.Spec.SSHKeyRef)
+	use := providers.Use{Kind: spec.SecretSSHKey, Site: s.site.ID, Node: s.node.ID, Address: address}
 	audit := login.Attempt{Job: s.in.JobRef, Ref: string(ref), Address: address, Protocol: "ssh"}
 	if err := audit.Record(ctx, s.a.Store, login.Started); err != nil {
 		return err
 	}
-	target := providers.SSHTarget{Address: address, User: cmp.Or(site.Spec.SSHUser, cloudinit.DefaultUser), HostKey: hostKey}
+	target := providers.SSHTarget{Address: address, User: cmp.Or(s.site.Spec.SSHUser, cloudinit.DefaultUser), HostKey: hostKey}
 	s.target.SSH, err = s.a.Login(ctx, s.a.Secrets, ref, use, target, s.in.RunID)
 	if err != nil {
 		return cmp.Or(audit.RecordRefusal(ctx, s.a.Store, err), fault.Login(ctx, err, fault.SSH))

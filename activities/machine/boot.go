@@ -7,7 +7,6 @@ import (
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	"github.com/slipway-cloud/slipway/activities/fault"
-	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
@@ -157,15 +156,11 @@ func (s *session) hasNodePower() bool {
 
 // switchPower has the BMC of the node do something.
 func (s *session) switchPower(ctx context.Context, do func(context.Context, bmcact.PowerIn) (contract.PowerFacts, error)) error {
-	bmc, err := s.a.Store.BMCOfNode(ctx, *s.machine.NodeID)
-	if errors.Is(err, db.ErrNotFound) {
-		return fault.New(lifecycle.FailConfiguration, "node %s of the machine has no BMC any more", *s.machine.NodeID)
-	}
+	bmc, err := s.nodeBMC(ctx)
 	if err != nil {
-		return fault.Internal(ctx, err)
+		return err
 	}
-	in := bmcact.PowerIn{JobRef: s.in.JobRef, BMCID: bmc.ID, CAPEM: s.bmcCA}
-	_, err = do(ctx, in)
+	_, err = do(ctx, bmcact.PowerIn{JobRef: s.in.JobRef, BMCID: bmc.ID, CAPEM: s.site.Spec.BMCCAPEM})
 	return err
 }
 
@@ -203,13 +198,14 @@ var devices = map[string]providers.BootTarget{
 	runplan.NetbootPXE: providers.BootPXE, runplan.NetbootUEFIHTTP: providers.BootUEFIHTTP, runplan.NetbootDisk: providers.BootHDD,
 }
 
-// SetNetboot sets the device of the next boot of a machine, and reads it back.
+// SetNetboot sets the device of the next boot of a machine, and reads it back. The machine of a node has
+// to be the one of its record.
 func (a *Activities) SetNetboot(ctx context.Context, in StepIn) (StepFacts, error) {
-	s, err := a.open(ctx, in)
+	s, err := a.read(ctx, in)
 	if err != nil {
 		return StepFacts{}, err
 	}
-	if s.step.Netboot == nil || s.adapter.Netboot == nil {
+	if s.step.Netboot == nil {
 		return StepFacts{}, s.lacks(runplan.CapNetboot)
 	}
 	return s.setDevice(ctx, devices[s.step.Netboot.Mode])
@@ -217,17 +213,17 @@ func (a *Activities) SetNetboot(ctx context.Context, in StepIn) (StepFacts, erro
 
 // ClearNetboot leaves the next boot of a machine to its firmware.
 func (a *Activities) ClearNetboot(ctx context.Context, in StepIn) (StepFacts, error) {
-	s, err := a.open(ctx, in)
+	s, err := a.read(ctx, in)
 	if err != nil {
 		return StepFacts{}, err
-	}
-	if s.adapter.Netboot == nil {
-		return StepFacts{}, s.lacks(runplan.CapNetboot)
 	}
 	return s.setDevice(ctx, providers.BootNone)
 }
 
 func (s *session) setDevice(ctx context.Context, device providers.BootTarget) (StepFacts, error) {
+	if s.adapter.Netboot == nil {
+		return s.setNodeDevice(ctx, device)
+	}
 	if err := s.adapter.Netboot.SetNetboot(ctx, s.target, device); err != nil {
 		return StepFacts{}, s.failureOf(ctx, err)
 	}
@@ -240,24 +236,28 @@ func (s *session) setDevice(ctx context.Context, device providers.BootTarget) (S
 
 // ReadNetboot reads the device of the next boot of a machine.
 func (a *Activities) ReadNetboot(ctx context.Context, in StepIn) (StepFacts, error) {
-	s, err := a.open(ctx, in)
+	s, err := a.read(ctx, in)
 	if err != nil {
 		return StepFacts{}, err
-	}
-	if s.adapter.Netboot == nil {
-		return StepFacts{}, s.lacks(runplan.CapNetboot)
 	}
 	return s.readDevice(ctx)
 }
 
 func (s *session) readDevice(ctx context.Context) (StepFacts, error) {
+	if s.adapter.Netboot == nil {
+		return s.readNodeDevice(ctx)
+	}
 	device, err := s.adapter.Netboot.Netboot(ctx, s.target)
 	if err != nil {
 		return StepFacts{}, s.failureOf(ctx, err)
 	}
+	return s.deviceFacts(device), nil
+}
+
+func (s *session) deviceFacts(device providers.BootTarget) StepFacts {
 	facts := s.facts("the next boot comes from %s", device)
 	facts.Netboot = nameOf(device)
-	return facts, nil
+	return facts
 }
 
 // nameOf returns the name of a device, "" for none.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -78,6 +79,34 @@ type nodePower struct {
 	cutsOff bool
 	calls   []string
 	cycled  atomic.Bool
+	// is what the BMC says that the machine is, device the one of its next boot.
+	is     bmcact.MachineRecord
+	device providers.BootTarget
+}
+
+// IdentifyByBMC implements machine.NodePower.
+func (p *nodePower) IdentifyByBMC(_ context.Context, in bmcact.BootIn) (bmcact.BootFacts, error) {
+	require.Equal(p.w.t, p.bmcID, in.BMCID)
+	if !slices.Equal(p.is.Serials, in.Record.Serials) || !slices.Equal(p.is.MACs, in.Record.MACs) {
+		return bmcact.BootFacts{}, fault.New(lifecycle.FailOtherMachine, "another machine than %v", in.Record)
+	}
+	return bmcact.BootFacts{Serial: p.is.Serials[0], Target: p.device}, nil
+}
+
+// SetBootByBMC implements machine.NodePower.
+func (p *nodePower) SetBootByBMC(ctx context.Context, in bmcact.BootIn) (bmcact.BootFacts, error) {
+	if in.Target != providers.BootNone {
+		if _, err := p.IdentifyByBMC(ctx, in); err != nil {
+			return bmcact.BootFacts{}, err
+		}
+	}
+	p.device = in.Target
+	return bmcact.BootFacts{Target: p.device}, nil
+}
+
+// ReadBootByBMC implements machine.NodePower.
+func (p *nodePower) ReadBootByBMC(context.Context, bmcact.BootIn) (bmcact.BootFacts, error) {
+	return bmcact.BootFacts{Target: p.device}, nil
 }
 
 // PowerCycleByBMC implements machine.NodePower.
@@ -213,4 +242,45 @@ func testHang(t *testing.T, hang func(w *world, restarted func() bool)) {
 	require.NoError(t, err)
 	require.Equal(t, "22222222-bbbb", after.BootID)
 	require.Equal(t, []string{"cycle"}, power.calls)
+}
+
+// linked links the machine to a node with a BMC, and returns that.
+func (w *world) linked(node db.Node) *nodePower {
+	w.t.Helper()
+	w.tx(func(ctx context.Context, tx *db.Tx) error {
+		_, err := machines.SetAccess(ctx, tx, "m-1", machines.Access{NodeID: node.ID}, admin)
+		return err
+	})
+	bmc, err := w.store.CreateBMC(w.t.Context(), db.NewBMC{NodeID: &node.ID, Address: "127.0.0.9", Protocol: "redfish", CredentialRef: "bmc/x"})
+	require.NoError(w.t, err)
+	p := &nodePower{w: w, bmcID: bmc.ID, device: providers.BootNone}
+	w.acts.Power = p
+	return p
+}
+
+// TestNetboot_ByTheBMCOfTheNode sets the next boot of a machine whose provider cannot, on the BMC of its
+// node. Another machine than that of the record gets nothing set.
+func TestNetboot_ByTheBMCOfTheNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "ssh")
+	node := dbtest.Node(t, w.store, dbtest.Active(), dbtest.At(*w.machine().SiteID))
+	require.NoError(t, w.store.SetNodeMachine(t.Context(), node.ID, db.NodeMachine{Serial: "S1", MACs: []string{"02:00:00:00:00:07"}}))
+	step := runplan.Step{Name: "net-boot", Netboot: &runplan.SetNetboot{Mode: runplan.NetbootPXE}}
+	var refused *runplan.StartRefusal
+	require.ErrorAs(t, w.start(step, nil), &refused, "the machine is linked to no node")
+	bmc := w.linked(node)
+	in := w.step(step)
+	_, err := w.acts.SetNetboot(t.Context(), in)
+	require.Equal(t, lifecycle.FailOtherMachine, classOf(err))
+	require.Equal(t, providers.BootNone, bmc.device)
+	bmc.is = bmcact.MachineRecord{Serials: []string{"S1"}, MACs: []string{"02:00:00:00:00:07"}}
+	set, err := w.acts.SetNetboot(t.Context(), in)
+	require.NoError(t, err)
+	require.Equal(t, string(providers.BootPXE), set.Netboot)
+	bmc.is = bmcact.MachineRecord{}
+	_, err = w.acts.ClearNetboot(t.Context(), in)
+	require.NoError(t, err, "a device is cleared on whatever machine it is")
+	left, err := w.acts.ReadNetboot(t.Context(), in)
+	require.NoError(t, err)
+	require.Empty(t, left.Netboot)
 }

@@ -40,6 +40,7 @@ type world struct {
 	dir   string
 	bootF string // of the boot id
 	runs  int
+	risk  bool // an operator accepts it
 }
 
 func newWorld(t *testing.T, provider string) *world {
@@ -102,7 +103,7 @@ func (w *world) start(s runplan.Step, out *machinesdb.Run) error {
 			return err
 		}
 		run, err := machines.StartRun(ctx, tx, machines.Start{
-			RequestID: fmt.Sprintf("r%d", w.runs), MachineID: "m-1", Type: lifecycle.RunTypeUpgrade, PlanID: plan.ID,
+			RequestID: fmt.Sprintf("r%d", w.runs), MachineID: "m-1", Type: lifecycle.RunTypeUpgrade, PlanID: plan.ID, AcceptRisk: w.risk,
 			Offers: func(p string) []runplan.Capability { return w.acts.Adapters[p].Offers() },
 		}, admin)
 		if err == nil {

@@ -41,7 +41,7 @@ func stepFromProto(in *slipwayv1.Step) runplan.Step {
 	case *slipwayv1.Step_Verify:
 		s.Verify = &runplan.VerifyInCluster{ClusterRef: k.Verify.GetClusterRef(), KubeletVersion: k.Verify.GetKubeletVersion()}
 	case *slipwayv1.Step_Net:
-		s.Net = &runplan.NetReconfig{Netplan: k.Net.GetNetplan(), ConfirmSeconds: int(k.Net.GetConfirmSeconds())}
+		s.Net = &runplan.NetReconfig{Netplan: k.Net.GetNetplan(), ConfirmSeconds: int(k.Net.GetConfirmSeconds()), SSHEndpoint: k.Net.GetSshEndpoint()}
 	case *slipwayv1.Step_Rma:
 		s.RMA = &runplan.RMAAction{Ticket: k.Rma.GetTicket()}
 	}
@@ -73,7 +73,7 @@ func stepToProto(s runplan.Step) *slipwayv1.Step {
 	case runplan.KindVerify:
 		out.Kind = &slipwayv1.Step_Verify{Verify: &slipwayv1.VerifyInCluster{ClusterRef: s.Verify.ClusterRef, KubeletVersion: s.Verify.KubeletVersion}}
 	case runplan.KindNet:
-		out.Kind = &slipwayv1.Step_Net{Net: &slipwayv1.NetReconfig{Netplan: s.Net.Netplan, ConfirmSeconds: int32(s.Net.ConfirmSeconds)}}
+		out.Kind = &slipwayv1.Step_Net{Net: &slipwayv1.NetReconfig{Netplan: s.Net.Netplan, ConfirmSeconds: int32(s.Net.ConfirmSeconds), SshEndpoint: s.Net.SSHEndpoint}}
 	case runplan.KindRMA:
 		out.Kind = &slipwayv1.Step_Rma{Rma: &slipwayv1.RmaAction{Ticket: s.RMA.Ticket}}
 	}
@@ -85,7 +85,7 @@ func machineSpecFromProto(in *slipwayv1.Machine) (spec.MachineSpec, error) {
 	s := in.GetSpec()
 	return spec.NormalMachine(spec.MachineSpec{
 		SSHEndpoint: s.GetSshEndpoint(), BMCEndpoint: s.GetBmcEndpoint(), TargetClusterRef: s.GetTargetClusterRef(),
-		MACAddresses: s.GetMacAddresses(), Provider: s.GetProvider(), Location: s.GetLocation(), Rack: s.GetRack(), Serial: s.GetSerial(),
+		MACAddresses: s.GetMacAddresses(), Provider: s.GetProvider(), Location: s.GetLocation(), Rack: s.GetRack(), Serial: s.GetSerial(), Netplan: s.GetNetplan(),
 	}, in.GetLabels())
 }
 
@@ -93,7 +93,7 @@ func machineSpecFromProto(in *slipwayv1.Machine) (spec.MachineSpec, error) {
 func machineSpecToProto(s spec.MachineSpec) *slipwayv1.MachineSpec {
 	return &slipwayv1.MachineSpec{
 		SshEndpoint: s.SSHEndpoint, BmcEndpoint: s.BMCEndpoint, TargetClusterRef: s.TargetClusterRef, MacAddresses: s.MACAddresses,
-		Provider: s.Provider, Location: s.Location, Rack: s.Rack, Serial: s.Serial,
+		Provider: s.Provider, Location: s.Location, Rack: s.Rack, Serial: s.Serial, Netplan: s.Netplan,
 	}
 }
 

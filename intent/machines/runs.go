@@ -59,7 +59,8 @@ func StartRun(ctx context.Context, tx *db.Tx, in Start, actor db.Actor) (machine
 	if err != nil {
 		return machinesdb.Run{}, err
 	}
-	offered, err := offersFor(ctx, tx, in, m)
+	own := in.Offers(m.Spec.Provider)
+	offered, err := addNode(ctx, tx, own, m)
 	if err != nil {
 		return machinesdb.Run{}, err
 	}
@@ -76,21 +77,11 @@ func StartRun(ctx context.Context, tx *db.Tx, in Start, actor db.Actor) (machine
 	if err != nil {
 		return machinesdb.Run{}, err
 	}
-	return write(ctx, tx, in, m, plan, site, actor)
-}
-
-// offersFor returns the capabilities that a run on a machine has: those of its provider, and power
-// through the BMC of the node that it is linked to.
-func offersFor(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine) ([]runplan.Capability, error) {
-	offered := in.Offers(m.Spec.Provider)
-	if m.NodeID == nil || len(offered) == 0 || slices.Contains(offered, runplan.CapPowerControl) {
-		return offered, nil
+	takes := takesNode(plan, own)
+	if takes && in.Project != "" {
+		return machinesdb.Run{}, &intent.Refusal{Kind: intent.ActionRefused, Existing: m.ID, Detail: "the plan takes the node of the machine out of service; an operator of the platform starts it"}
 	}
-	_, err := tx.BMCOfNode(ctx, *m.NodeID)
-	if err == nil {
-		offered = append(offered, runplan.CapPowerControl)
-	}
-	return offered, ignoreNotFound(err)
+	return write(ctx, tx, in, m, plan, site, takes, actor)
 }
 
 // planFor returns the plan as the machine carries it out.
@@ -110,7 +101,7 @@ func planFor(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine) (ru
 	if err == nil && in.Project != "" && plan.StartableBy != runplan.StartableByCustomer {
 		err = db.NotFound("plan " + id) // customers see the plans that they may start
 	}
-	return plan.For(m.Spec.TargetClusterRef), err
+	return plan.For(m.Spec.TargetClusterRef).WithNetplan(m.Spec.Netplan), err
 }
 
 // checkNode refuses what must not be done to the node of a machine, and returns its site. A tenant's node
@@ -143,8 +134,9 @@ func checkNode(ctx context.Context, tx *db.Tx, m machinesdb.Machine, plan runpla
 	return node.SiteRef, nil
 }
 
-// write stores the run, its job and the phase of the machine.
-func write(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan runplan.Plan, site *string, actor db.Actor) (machinesdb.Run, error) {
+// write stores the run, its job and the phase of the machine. takes says that the node of the machine is
+// taken out of service with it.
+func write(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan runplan.Plan, site *string, takes bool, actor db.Actor) (machinesdb.Run, error) {
 	runID, jobID := db.NewID("run"), db.NewID("job")
 	run, err := machinesdb.CreateRun(ctx, tx, machinesdb.NewRun{
 		ID: runID, JobID: jobID, Machine: m, RequestID: in.RequestID, Type: in.Type, Plan: plan, AcceptRisk: in.AcceptRisk, Actor: actor,
@@ -152,7 +144,13 @@ func write(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan 
 	if err != nil {
 		return run, err
 	}
-	input, err := json.Marshal(contract.MachineRunInput{RunID: runID, MachineID: m.ID, Steps: contract.RunSteps(plan.Steps)})
+	request := contract.MachineRunInput{RunID: runID, MachineID: m.ID, Steps: contract.RunSteps(plan.Steps)}
+	if takes {
+		if request.NodeFrom, err = takenFrom(ctx, tx, *m.NodeID, plan); err != nil {
+			return run, err
+		}
+	}
+	input, err := json.Marshal(request)
 	if err != nil {
 		return run, fmt.Errorf("request of run %s: %w", runID, err)
 	}
@@ -161,6 +159,11 @@ func write(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan 
 		ID: jobID, Kind: string(contract.KindMachineRun), NodeID: m.NodeID, SiteID: site, ResourceKind: machinesdb.Resource, ResourceID: m.ID, Input: input, Actor: actor,
 	}); err != nil {
 		return run, err
+	}
+	if request.NodeFrom != "" {
+		if err := takeNode(ctx, tx, *m.NodeID, runID, actor); err != nil {
+			return run, err
+		}
 	}
 	by := db.Actor{Owner: lifecycle.OwnerJob, ID: actor.ID, Comment: "run " + runID}
 	_, err = machinesdb.MoveTo(ctx, tx, m, lifecycle.MachineStartRun, nil, runID, by)
@@ -174,6 +177,9 @@ func EndUnstarted(ctx context.Context, tx *db.Tx, job db.Job, actor db.Actor) er
 		return err
 	}
 	by := db.Actor{Owner: lifecycle.OwnerJob, ID: actor.ID, Comment: cmp.Or(actor.Comment, "cancelled before it began"), WorkflowID: job.WorkflowID}
+	if err := giveNodeBack(ctx, tx, job, by); err != nil {
+		return err
+	}
 	return machinesdb.Project(ctx, tx, m, run, machinesdb.Step{Status: lifecycle.JobCancelled, Actor: by})
 }
 

@@ -8,10 +8,12 @@ import (
 	"github.com/slipway-cloud/slipway/providers/ssh"
 )
 
-// The names of the providers, as machines state them.
+// The names of the providers, as machines state them. A machine of a data center is what one of ssh is: its
+// power, its next boot and its installation go through the node that it is linked to.
 const (
-	providerSSH  = "ssh"
-	providerFake = "fake"
+	providerSSH        = "ssh"
+	providerDatacenter = "datacenter"
+	providerFake       = "fake"
 )
 
 // machineAdapters returns the adapter of each provider of machines.
@@ -20,7 +22,8 @@ func machineAdapters(c config.Machine) providers.MachineAdapters {
 	if c.StateDir != "" {
 		options = append(options, ssh.WithStateDir(c.StateDir))
 	}
-	adapters := providers.MachineAdapters{providerSSH: ssh.New(options...).Adapter()}
+	adapter := ssh.New(options...).Adapter()
+	adapters := providers.MachineAdapters{providerSSH: adapter, providerDatacenter: adapter}
 	if c.Simulated {
 		adapters[providerFake] = fake.New().Adapter()
 	}

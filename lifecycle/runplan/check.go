@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -19,6 +20,10 @@ const (
 	MaxRetries        = 10
 
 	minConfirmSeconds, maxConfirmSeconds = 120, 1800
+	defaultConfirm                       = 3 * time.Minute
+	// confirmSlack is how much longer than the time for the confirmation a step takes that finds out what
+	// became of the change.
+	confirmSlack = 4 * time.Minute
 
 	maxPlanBytes = 1 << 20
 )
@@ -121,6 +126,14 @@ func (s Step) checkParameters(bad *problems, at string) {
 		checkText(bad, at+".netplan", s.Net.Netplan, MaxNetplan)
 		if c := s.Net.ConfirmSeconds; c != 0 && (c < minConfirmSeconds || c > maxConfirmSeconds) {
 			bad.add(at+".confirm_seconds", "must be %d to %d, or 0 for 180", minConfirmSeconds, maxConfirmSeconds)
+		} else if least := s.Net.Confirm() + confirmSlack; s.TimeoutSeconds != nil && s.Timeout() < least {
+			bad.add(at+".confirm_seconds", "leaves the step no time to find out what became of the change: its timeout must be at least %d s", int(least.Seconds()))
+		}
+		if field := spec.NetplanSecret(s.Net.Netplan); field != "" {
+			bad.add(at+".netplan", "must hold no secret such as %s: plans and runs are shown", field)
+		}
+		if e := s.Net.SSHEndpoint; e != "" && !spec.ValidSSHEndpoint(e) {
+			bad.add(at+".ssh_endpoint", "must be host:port")
 		}
 	case s.RMA != nil:
 		if !validTicket.MatchString(s.RMA.Ticket) {

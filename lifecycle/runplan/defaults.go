@@ -56,6 +56,21 @@ func (p Plan) For(targetCluster string) Plan {
 	return out
 }
 
+// WithNetplan returns the plan with the network configuration that is kept for a machine in the steps
+// that state none.
+func (p Plan) WithNetplan(netplan string) Plan {
+	out := p
+	out.Steps = slices.Clone(p.Steps)
+	for i, s := range out.Steps {
+		if s.Net != nil && s.Net.Netplan == "" {
+			net := *s.Net
+			net.Netplan = netplan
+			out.Steps[i].Net = &net
+		}
+	}
+	return out
+}
+
 // names lists the capabilities in the order of the documentation.
 func names(offered []Capability) []Capability {
 	return slices.DeleteFunc(Capabilities(), func(c Capability) bool { return !slices.Contains(offered, c) })

@@ -45,7 +45,7 @@ func (s Step) traits() traits {
 	case KindVerify:
 		return traits{needs: CapClusterJoin, timeout: 10 * time.Minute}
 	case KindNet:
-		return traits{needs: CapNetworkConfig, timeout: 15 * time.Minute, disruptive: true}
+		return traits{needs: CapNetworkConfig, timeout: maxConfirmSeconds*time.Second + confirmSlack, disruptive: true}
 	case KindRMA:
 		return traits{needs: CapReturn, timeout: 5 * time.Minute, disruptive: true}
 	}

@@ -77,6 +77,20 @@ type RepaveImage struct {
 	Image string `json:"image"`
 }
 
+// ubuntuSeries has the names that MAAS gives to releases of Ubuntu.
+func ubuntuSeries() map[string]string {
+	return map[string]string{"ubuntu-20.04": "focal", "ubuntu-22.04": "jammy", "ubuntu-24.04": "noble"}
+}
+
+// SeriesOf returns the name that MAAS has for an image. Any other image than a release of Ubuntu is named
+// as MAAS names it, such as custom/rocky9.
+func SeriesOf(image string) string {
+	if series, ok := ubuntuSeries()[image]; ok {
+		return series
+	}
+	return image
+}
+
 // KubeadmJoin joins the machine to a cluster; "" is the cluster that the machine is for.
 type KubeadmJoin struct {
 	ClusterRef string `json:"cluster_ref,omitempty"`
@@ -93,6 +107,16 @@ type VerifyInCluster struct {
 type NetReconfig struct {
 	Netplan        string `json:"netplan,omitempty"`         // "" is the one that is kept for the machine
 	ConfirmSeconds int    `json:"confirm_seconds,omitempty"` // 0 is 180
+	// SSHEndpoint is where the machine answers after the change, host:port; "" is where it answers before.
+	SSHEndpoint string `json:"ssh_endpoint,omitempty"`
+}
+
+// Confirm returns how long the machine waits for the confirmation of a change.
+func (n NetReconfig) Confirm() time.Duration {
+	if n.ConfirmSeconds == 0 {
+		return defaultConfirm
+	}
+	return time.Duration(n.ConfirmSeconds) * time.Second
 }
 
 // RMAAction takes the machine out of service, for return to its vendor.

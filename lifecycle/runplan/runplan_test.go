@@ -244,3 +244,56 @@ func TestCheckStart(t *testing.T) {
 		})
 	}
 }
+
+// A change of the network needs a configuration, and somebody who can restart a machine that is cut off.
+func TestCheckStart_OfANetworkChange(t *testing.T) {
+	t.Parallel()
+	plan := runplan.Plan{ID: "p", Steps: []runplan.Step{{Name: "net", Net: &runplan.NetReconfig{}}}}
+	facts := runplan.StartFacts{Provider: "ssh", Offered: []runplan.Capability{runplan.CapNetworkConfig}, Phase: lifecycle.MachineReady}
+	var refused *runplan.StartRefusal
+	require.ErrorAs(t, runplan.CheckStart(lifecycle.RunTypeNetReconfig, plan, facts), &refused)
+	require.Equal(t, runplan.ReasonNoNetplan, refused.Reason)
+	plan = plan.WithNetplan("network: {version: 2}")
+	require.ErrorAs(t, runplan.CheckStart(lifecycle.RunTypeNetReconfig, plan, facts), &refused)
+	require.Equal(t, runplan.ReasonNoConsole, refused.Reason)
+	risky := facts
+	risky.AcceptRisk = true
+	require.NoError(t, runplan.CheckStart(lifecycle.RunTypeNetReconfig, plan, risky))
+	facts.Offered = append(facts.Offered, runplan.CapPowerControl)
+	require.NoError(t, runplan.CheckStart(lifecycle.RunTypeNetReconfig, plan, facts))
+}
+
+func TestPlan_ChecksNetworkSteps(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		net     runplan.NetReconfig
+		timeout int
+		field   string
+	}{
+		"a secret":             {runplan.NetReconfig{Netplan: "network:\n  wifis:\n    w0:\n      access-points: {a: {password: x}}\n"}, 0, "netplan"},
+		"a secret in a list":   {runplan.NetReconfig{Netplan: "tunnels:\n  wg0:\n    key: {private: x}\n"}, 0, "netplan"},
+		"no port":              {runplan.NetReconfig{Netplan: "network: {}", SSHEndpoint: "10.0.0.1"}, 0, "ssh_endpoint"},
+		"no time to find out":  {runplan.NetReconfig{Netplan: "network: {}", ConfirmSeconds: 600}, 600, "confirm_seconds"},
+		"whole":                {runplan.NetReconfig{Netplan: "network: {}", ConfirmSeconds: 600, SSHEndpoint: "10.0.0.1:22"}, 0, ""},
+		"as long as it takes":  {runplan.NetReconfig{Netplan: "network: {}", ConfirmSeconds: 600}, 840, ""},
+		"a word of the secret": {runplan.NetReconfig{Netplan: "network: {version: 2, ethernets: {private0: {dhcp4: true}}}"}, 0, ""},
+	} {
+		step := runplan.Step{Name: "net", Net: &tc.net}
+		if tc.timeout > 0 {
+			step.TimeoutSeconds = &tc.timeout
+		}
+		err := runplan.Plan{ID: "p", Steps: []runplan.Step{step}}.Check()
+		if tc.field == "" {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorContains(t, err, tc.field, name)
+	}
+}
+
+func TestSeriesOf(t *testing.T) {
+	t.Parallel()
+	for image, want := range map[string]string{"ubuntu-22.04": "jammy", "ubuntu-24.04": "noble", "custom/rocky9": "custom/rocky9"} {
+		require.Equal(t, want, runplan.SeriesOf(image))
+	}
+}

@@ -15,10 +15,12 @@ const (
 	ReasonUnknownType       StartReason = "unknown_type"
 	ReasonNoSteps           StartReason = "no_steps"
 	ReasonMissingCapability StartReason = "missing_capability"
+	ReasonNoNetplan         StartReason = "no_netplan"
 	ReasonRetired           StartReason = "machine_retired"
 	ReasonActiveRun         StartReason = "active_run"
 	ReasonClusterUnknown    StartReason = "cluster_unknown"
 	ReasonNotDrained        StartReason = "not_drained"
+	ReasonNoConsole         StartReason = "no_console"
 )
 
 // StartRefusal says why a run may not start and what to do. Nothing was begun.
@@ -62,6 +64,11 @@ func CheckStart(t lifecycle.RunType, p Plan, f StartFacts) error {
 				s.Name, needs, f.Provider, list(names(f.Offered)))
 		}
 	}
+	for _, s := range p.Steps {
+		if s.Net != nil && s.Net.Netplan == "" {
+			return refuse(ReasonNoNetplan, "step %s states no network configuration, and none is kept for the machine; set spec.netplan, or name a plan that states one", s.Name)
+		}
+	}
 	if f.Phase == lifecycle.MachineRetired {
 		return refuse(ReasonRetired, "the machine is RETIRED; no run is allowed on it")
 	}
@@ -71,7 +78,15 @@ func CheckStart(t lifecycle.RunType, p Plan, f StartFacts) error {
 			Detail: fmt.Sprintf("run %s is active on the machine; wait for it, or cancel it", f.ActiveRunID),
 		}
 	}
-	return checkDrained(p, f, refuse)
+	if err := checkDrained(p, f, refuse); err != nil {
+		return err
+	}
+	for _, s := range p.Steps {
+		if s.Net != nil && !f.AcceptRisk && !slices.Contains(f.Offered, CapPowerControl) {
+			return refuse(ReasonNoConsole, "step %s may cut the machine off, and nothing could restart it then: link it to a node with a BMC, or let an operator accept the risk", s.Name)
+		}
+	}
+	return nil
 }
 
 // checkDrained refuses to interrupt work in a cluster, and to guess whether there is any.

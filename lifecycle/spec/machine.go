@@ -22,6 +22,9 @@ type MachineSpec struct {
 	Location         string   `json:"location,omitempty"`
 	Rack             string   `json:"rack,omitempty"`
 	Serial           string   `json:"serial,omitempty"`
+	// Netplan is the network configuration that is kept for the machine, for the steps of a run that state
+	// none.
+	Netplan string `json:"netplan,omitempty"`
 }
 
 // The bounds of a machine.
@@ -30,6 +33,7 @@ const (
 	maxLabelValue  = 256
 	maxMACs        = 16
 	maxEndpoint    = 255
+	maxNetplan     = 4 << 10 // a list of machines shows it
 	providerLabel  = "provider"
 	plainNameChars = "A-Z, a-z, 0-9, '.', '_' and '-'"
 )
@@ -38,11 +42,24 @@ var (
 	machineID    = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 	labelName    = regexp.MustCompile(`^[A-Za-z0-9._:/-]{1,128}$`)
 	providerName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	netplanKeys  = regexp.MustCompile(`(?mi)(?:^|[\s,{\-"'])(password|client-key-password|psk|private|shared|private-key|ephemeral-key)["']?\s*:`)
 	hostName     = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
 )
 
 // ValidMachineID reports whether text can be the id of a machine, plan or cluster.
 func ValidMachineID(text string) bool { return machineID.MatchString(text) }
+
+// ValidSSHEndpoint reports whether text is host:port of an SSH server.
+func ValidSSHEndpoint(text string) bool { return validEndpoint(text, true) }
+
+// NetplanSecret returns the name of a field of a netplan document that holds a secret, "" for none.
+// Secrets travel by reference, and a configuration of the network is shown.
+func NetplanSecret(text string) string {
+	if m := netplanKeys.FindStringSubmatch(text); m != nil {
+		return strings.ToLower(m[1])
+	}
+	return ""
+}
 
 // NormalMachine returns the machine as it is kept: MAC addresses and serial in their usual form, and
 // the provider from the label of that name where the specification states none. It returns an
@@ -58,6 +75,12 @@ func NormalMachine(s MachineSpec, labels map[string]string) (MachineSpec, error)
 	}
 	if s.TargetClusterRef != "" && !ValidMachineID(s.TargetClusterRef) {
 		bad.add("spec.target_cluster_ref", "must be at most 128 of "+plainNameChars)
+	}
+	switch field := NetplanSecret(s.Netplan); {
+	case len(s.Netplan) > maxNetplan || !utf8.ValidString(s.Netplan) || strings.ContainsRune(s.Netplan, 0):
+		bad.add("spec.netplan", "must be at most %d bytes of UTF-8 text without NUL", maxNetplan)
+	case field != "":
+		bad.add("spec.netplan", "must hold no secret such as %s: machines are shown", field)
 	}
 	s.MACAddresses = normalMACs(&bad, s.MACAddresses)
 	if label := labels[providerLabel]; s.Provider == "" {

@@ -26,6 +26,9 @@ type machine struct {
 	device   providers.BootTarget
 	runs     int
 	released chan struct{}
+	images   map[string]string // installed, by operation
+	ticket   string            // of its return
+	networks map[string]*networkChange
 	ops      map[string]*operation
 	order    []string // of ops, the oldest first
 }
@@ -35,14 +38,15 @@ func New() *Provider { return &Provider{machines: map[string]*machine{}} }
 
 // Adapter returns the provider as an adapter with the capabilities that it has.
 func (p *Provider) Adapter() providers.MachineAdapter {
-	return providers.MachineAdapter{Simulated: true, Inspect: p, PowerControl: p, Netboot: p, RemoteExec: p}
+	return providers.MachineAdapter{Simulated: true, Inspect: p, PowerControl: p, Netboot: p, Imaging: p, RemoteExec: p, Network: p, Return: p}
 }
 
 // machine returns the machine with the id. The caller holds the lock.
 func (p *Provider) machine(id string) *machine {
 	m, ok := p.machines[id]
 	if !ok {
-		m = &machine{boots: 1, device: providers.BootNone, released: make(chan struct{}), ops: map[string]*operation{}}
+		m = &machine{boots: 1, device: providers.BootNone, released: make(chan struct{}), ops: map[string]*operation{},
+			images: map[string]string{}, networks: map[string]*networkChange{}}
 		p.machines[id] = m
 	}
 	return m
@@ -86,13 +90,20 @@ func (p *Provider) Reboot(ctx context.Context, t providers.MachineTarget) error 
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m := p.machine(t.ID)
+	p.machine(t.ID).boot()
+	return nil
+}
+
+// boot restarts the machine. A network change that nobody has confirmed is rolled back.
+func (m *machine) boot() {
 	m.boots++
 	m.device = providers.BootNone
 	for _, op := range m.ops {
 		op.lose()
 	}
-	return nil
+	for _, c := range m.networks {
+		c.rollBack()
+	}
 }
 
 // SetNetboot implements providers.Netboot.

@@ -119,13 +119,13 @@ func TestAdapters_RefuseWhatTheProviderLacks(t *testing.T) {
 	plans, err := runplan.Defaults()
 	require.NoError(t, err)
 	for provider, want := range map[string]map[lifecycle.RunType]runplan.Capability{
-		"fake":         {"REBOOT": "", "UPGRADE": "", "REPAVE": "Imaging", "NET_RECONFIG": "NetworkConfig", "RMA": "Return"},
+		"fake":         {"REBOOT": "", "UPGRADE": "", "REPAVE": "", "NET_RECONFIG": "", "RMA": ""},
 		"command-only": {"REBOOT": "PowerControl", "UPGRADE": "PowerControl", "REPAVE": "Netboot", "NET_RECONFIG": "NetworkConfig", "RMA": "Return"},
 	} {
 		adapter, err := adapters.For(provider)
 		require.NoError(t, err)
 		for runType, plan := range plans {
-			err := runplan.CheckStart(runType, plan.For(""), runplan.StartFacts{Provider: provider, Offered: adapter.Offers(), Phase: lifecycle.MachineReady})
+			err := runplan.CheckStart(runType, plan.For("").WithNetplan("network: {}"), runplan.StartFacts{Provider: provider, Offered: adapter.Offers(), Phase: lifecycle.MachineReady})
 			if want[runType] == "" {
 				require.NoError(t, err, "%s, %s", provider, runType)
 				continue

@@ -44,7 +44,7 @@ func ExerciseMachine(t *testing.T, open func(t *testing.T) MachineFixture) {
 		"end": machineRun.end, "once": machineRun.once, "offsets": machineRun.offsets, "live": machineRun.live,
 		"lost sink": machineRun.lostSink, "cancelled": machineRun.cancelled, "side by side": machineRun.sideBySide,
 		"bounds": machineRun.bounds, "timeout": machineRun.timeout, "stop": machineRun.stop, "secrets": machineRun.secrets, "refused": machineRun.refused,
-		"power": machineRun.power, "netboot": machineRun.netboot,
+		"power": machineRun.power, "netboot": machineRun.netboot, "repave": machineRun.repave, "network": machineRun.network,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -334,6 +334,60 @@ func (r machineRun) netboot() {
 	}
 	r.power()
 	require.Equal(r.t, providers.BootNone, read())
+}
+
+// repave: one operation installs once, and the machine starts its new system.
+func (r machineRun) repave() {
+	if r.Adapter.Imaging == nil {
+		r.t.Log("this adapter has no Imaging")
+		return
+	}
+	boot := func() string {
+		facts, err := r.Adapter.Inspect.Inspect(r.t.Context(), r.Target)
+		require.NoError(r.t, err)
+		return facts.BootID
+	}
+	before := boot()
+	require.NoError(r.t, r.Adapter.Imaging.Repave(r.t.Context(), r.Target, "op", "ubuntu-22.04"))
+	after := boot()
+	require.NotEqual(r.t, before, after)
+	require.NoError(r.t, r.Adapter.Imaging.Repave(r.t.Context(), r.Target, "op", "ubuntu-22.04"))
+	require.Equal(r.t, after, boot(), "it is not installed again")
+	require.Error(r.t, r.Adapter.Imaging.Repave(r.t.Context(), r.Target, "../op", "ubuntu-22.04"))
+}
+
+// network: a change is kept when it is confirmed, and taken back otherwise. One waits at a time. An adapter
+// that needs a system of its own for it is exercised in its own package.
+func (r machineRun) network() {
+	if r.Adapter.Network == nil || !r.Adapter.Simulated {
+		r.t.Log("this adapter changes no network here")
+		return
+	}
+	change := func(id, netplan string) providers.NetworkChange {
+		return providers.NetworkChange{OpID: id, Netplan: netplan, Confirm: time.Hour}
+	}
+	try := func(c providers.NetworkChange) (providers.NetworkState, error) {
+		return r.Adapter.Network.TryNetwork(r.t.Context(), r.Target, c)
+	}
+	state, err := try(change("op-1", "network: {}"))
+	require.NoError(r.t, err)
+	require.Equal(r.t, providers.NetworkPending, state)
+	_, err = try(change("op-2", "network: {}"))
+	require.Equal(r.t, providers.KindStateConflict, providers.KindOf(err), "%v", err)
+	for range 2 {
+		state, err = r.Adapter.Network.ConfirmNetwork(r.t.Context(), r.Target, "op-1")
+		require.NoError(r.t, err)
+		require.Equal(r.t, providers.NetworkConfirmed, state)
+	}
+	_, err = try(change("op-2", "network: {}"))
+	require.NoError(r.t, err)
+	require.NoError(r.t, r.Adapter.PowerControl.Reboot(r.t.Context(), r.Target))
+	state, err = r.Adapter.Network.ConfirmNetwork(r.t.Context(), r.Target, "op-2")
+	require.NoError(r.t, err)
+	require.Equal(r.t, providers.NetworkRolledBack, state, "a restart takes it back")
+	state, err = r.Adapter.Network.RevertNetwork(r.t.Context(), r.Target, "op-1")
+	require.NoError(r.t, err)
+	require.Equal(r.t, providers.NetworkConfirmed, state, "what was confirmed stays")
 }
 
 func (r machineRun) eventually(what string, cond func() bool) {

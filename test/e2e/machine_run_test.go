@@ -17,8 +17,8 @@ import (
 )
 
 // TestCLI_MachineRuns takes a simulated machine through runs from the command line: API, relay, workflow,
-// provider and the streams of output. One succeeds, one restarts the machine, one fails at a command, and
-// one is cancelled in the middle.
+// provider and the streams of output. One succeeds, one restarts the machine, one fails at a command, one is
+// cancelled in the middle, and the default plans install it again, change its network and have it leave.
 func TestCLI_MachineRuns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, stack.Options{Count: 1})
@@ -39,7 +39,8 @@ func TestCLI_MachineRuns(t *testing.T) {
 		}}))
 	}
 	machine := "m-" + w.site.Name
-	c.run(t, cli.ExitOK, "machine", "register", file("machine.json", map[string]any{"machine_id": machine, "labels": map[string]string{"provider": "fake"}}))
+	c.run(t, cli.ExitOK, "machine", "register", file("machine.json", map[string]any{"machine_id": machine, "labels": map[string]string{"provider": "fake"},
+		"spec": map[string]string{"netplan": "network: {version: 2}\n"}}))
 	state := func() string {
 		var m struct {
 			Status struct {
@@ -76,4 +77,9 @@ func TestCLI_MachineRuns(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(c.run(t, cli.ExitOK, "run", "get", run.ID), "CANCELED") }, runenv.Patience(time.Minute), 100*time.Millisecond)
 	require.Equal(t, "MAINTENANCE", state())
 	require.Contains(t, c.run(t, cli.ExitOK, "run", "list", "--filter", "machine_id="+machine+" AND phase=CANCELED"), run.ID)
+
+	for _, end := range [][2]string{{"REPAVE", "READY"}, {"NET_RECONFIG", "READY"}, {"RMA", "RMA"}} { // the default plans
+		require.Contains(t, c.run(t, cli.ExitOK, "run", "start", machine, end[0], "--follow"), "SUCCEEDED", end[0])
+		require.Equal(t, end[1], state())
+	}
 }

@@ -1,6 +1,9 @@
 package contract
 
-import "github.com/slipway-cloud/slipway/lifecycle/runplan"
+import (
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/runplan"
+)
 
 // MachineRunInput is the accepted request of a run. The parameters of the steps stay in the run's row:
 // only the activity that carries a step out reads them.
@@ -8,6 +11,9 @@ type MachineRunInput struct {
 	RunID     string    `json:"run_id"`
 	MachineID string    `json:"machine_id"`
 	Steps     []RunStep `json:"steps"`
+	// NodeFrom is the state that the run has taken its node from, to install it again or to have it leave;
+	// "" of a run that leaves the node where it is.
+	NodeFrom lifecycle.NodeStatus `json:"node_from,omitempty"`
 }
 
 // RunStep is what the workflow of a run knows of a step. The bounds hold for one attempt.

@@ -133,7 +133,7 @@ func (s *State) scrubAgain() error {
 		return stage.GoTo(lifecycle.StageScrubGPU)
 	}
 	s.Release, s.Deploy = Release{}, Deployment{Attempt: s.Deploy.Attempt + 1}
-	if s.TenantRelease && s.Request.Mode == lifecycle.ModeReimage {
+	if (s.TenantRelease || s.Begun != "") && s.Request.Mode == lifecycle.ModeReimage {
 		return stage.GoTo(lifecycle.StageLoadSite)
 	}
 	return stage.GoTo(lifecycle.StageCleanupStorage)

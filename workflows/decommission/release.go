@@ -16,7 +16,7 @@ import (
 func loadSite(ctx workflow.Context, s *State) error {
 	const at = lifecycle.StageLoadSite
 	if s.Request.Mode == lifecycle.ModeReimage {
-		in := maasact.LoadSiteIn{JobRef: s.Job.At(at), Request: contract.OnboardingInput{
+		in := maasact.LoadSiteIn{JobRef: s.Job.At(at), Series: s.Series, Request: contract.OnboardingInput{
 			SiteID: s.Job.SiteID, ProfileID: s.Config.ProfileID, SKUID: s.Config.SKUID, Hostname: s.Node.Hostname, BMCID: s.Node.BMCID,
 		}}
 		f, err := stage.Do(ctx, stage.KindMAASCall, "read site, profile, SKU", maas.LoadSiteConfig, in)

@@ -23,6 +23,10 @@ type State struct {
 	Request contract.DecommissionInput `json:"request"`
 	// TenantRelease is set where the release of an allocation runs the stages.
 	TenantRelease bool `json:"tenant_release,omitempty"`
+	// Series is what a run has MAAS install, "" for what the profile says. Begun is the stage of a repave
+	// that was begun last.
+	Series string `json:"series,omitempty"`
+	Begun  string `json:"begun,omitempty"`
 	// StartedAt is when the first stage ran.
 	StartedAt time.Time                   `json:"started_at,omitzero"`
 	Config    contract.DecommissionConfig `json:"config"`

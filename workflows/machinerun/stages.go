@@ -45,7 +45,13 @@ func buildStages(steps []contract.RunStep) ([]stage.Stage[State], error) {
 			st.Run = reboot(step)
 		case runplan.KindNetboot:
 			st.Run, st.Undo, st.VerifyUndo, st.HasUndo = setNetboot(step), clearNetboot(step), verifyNetbootCleared(step), isNetbootSet(step)
-		case runplan.KindRepave, runplan.KindJoin, runplan.KindVerify, runplan.KindNet, runplan.KindRMA:
+		case runplan.KindRepave:
+			st.Run, st.Undo, st.VerifyUndo, st.HasUndo = repave(step), undoRepave(step), verifyRepaveUndone(step), isRepaveBegun(step)
+		case runplan.KindNet:
+			st.Run, st.Undo, st.HasUndo = tryNetwork(step), revertNetwork(step), isNetworkPending(step)
+		case runplan.KindRMA:
+			st.Run = returnMachine(step)
+		case runplan.KindJoin, runplan.KindVerify:
 			return nil, fmt.Errorf("step %s: no provider of this version can do %s", step.Name, step.Kind)
 		default:
 			return nil, fmt.Errorf("step %s: %s is no kind of step", step.Name, step.Kind)

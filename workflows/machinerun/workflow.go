@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/decommission"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
@@ -30,6 +31,10 @@ type State struct {
 	Running map[string]Sent `json:"running,omitempty"`
 	// Netboot is the step that set the device of the next boot, "" when no boot is to come from it.
 	Netboot string `json:"netboot,omitempty"`
+	// Repaves has what is known of each repave that was begun.
+	Repaves map[string]*decommission.State `json:"repaves,omitempty"`
+	// Networks has the change of the network of each step that the machine may be trying.
+	Networks map[string]Sent `json:"networks,omitempty"`
 	// Failed is the failure of the step that ended the run.
 	Failed *contract.Failure `json:"failed,omitempty"`
 }
@@ -68,7 +73,9 @@ func Job(in contract.JobInput) stage.Job[State] {
 			s.Failed = &f
 			return true
 		},
-		Refuses: func(_ workflow.Context, _ *State, a lifecycle.Action) string { return refusal(a) },
+		Succeeded: finished,
+		Cancelled: unfinished,
+		Refuses:   func(_ workflow.Context, _ *State, a lifecycle.Action) string { return refusal(a) },
 	}
 }
 

@@ -128,7 +128,7 @@ func TestScriptedHistoriesAreRecorded(t *testing.T) {
 			if i == 1 && j.givesUp {
 				continue
 			}
-			require.Equal(t, j.asks[i], count(read(t, filepath.Join("testdata", name, release, end+".json.gz"))), "%s, %s", name, end)
+			require.Equal(t, j.asks[i], count(read(t, filepath.Join("testdata", name, release, j.prefix+end+".json.gz"))), "%s, %s", name, j.prefix+end)
 		}
 	}
 	for _, p := range passes() {

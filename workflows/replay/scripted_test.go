@@ -63,6 +63,8 @@ type scriptedJob struct {
 	// it has no such end, and is cancelled by its own failure.
 	start   func(t *testing.T, p *play, a answers)
 	givesUp bool
+	// prefix tells the histories of one table from those of another of the same kind.
+	prefix string
 }
 
 func scriptedJobs() []scriptedJob {
@@ -121,7 +123,8 @@ func TestScriptedJobsDoWhatTheyDid(t *testing.T) {
 		}
 	}
 	for _, e := range sample(t, ends) {
-		t.Run(string(e.kind)+"/"+names[e.i], func(t *testing.T) {
+		name := e.prefix + names[e.i]
+		t.Run(string(e.kind)+"/"+name, func(t *testing.T) {
 			t.Parallel()
 			e.answers = maps.Clone(e.answers) // each end has a node of its own
 			refuse, action, status := "", lifecycle.ActionRetryStage, lifecycle.JobCompleted
@@ -143,8 +146,8 @@ func TestScriptedJobsDoWhatTheyDid(t *testing.T) {
 			}
 			require.NoError(t, p.ends(t))
 			require.Equal(t, status, p.state(t).Status)
-			name, _ := contract.WorkflowType(e.kind)
-			require.Equal(t, e.asks[e.i], count(p.keep(t, name, names[e.i])), "if the change is meant, correct the table above")
+			kind, _ := contract.WorkflowType(e.kind)
+			require.Equal(t, e.asks[e.i], count(p.keep(t, kind, name)), "if the change is meant, correct the table above")
 		})
 	}
 }

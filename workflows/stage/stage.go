@@ -188,3 +188,12 @@ func (b *goToStage) Error() string { return "go back to " + b.stage }
 // Back, returned by a stage's Run, continues at an earlier stage; the stages in
 // between run again.
 func GoTo(to string) error { return &goToStage{to} }
+
+// GoesTo returns the stage that an error of GoTo continues at.
+func GoesTo(err error) (string, bool) {
+	var to *goToStage
+	if errors.As(err, &to) {
+		return to.stage, true
+	}
+	return "", false
+}

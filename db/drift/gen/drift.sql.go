@@ -860,7 +860,7 @@ SELECT n.id, jsonb_build_object(
     'mark', r.facts || jsonb_build_object('marked_at', r.marked_at),
     'live_job', coalesce((SELECT j.id FROM jobs j WHERE j.node_id = n.id
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating') LIMIT 1), ''),
-    'last_job_at', (SELECT max(j.updated_at) FROM jobs j WHERE j.node_id = n.id AND j.kind IN ('onboarding', 'decommission', 'node_operation', 'allocation_provision', 'allocation_release')),
+    'last_job_at', (SELECT max(j.updated_at) FROM jobs j WHERE j.node_id = n.id AND j.kind IN ('onboarding', 'decommission', 'node_operation', 'allocation_provision', 'allocation_release', 'machine_run')),
     'restored_at', (SELECT max(s.began_at) FROM restores s),
     'network', (SELECT jsonb_build_object('asked', t.args, 'output', t.result -> 'output', 'at', t.finished_at) FROM node_tasks t
         WHERE t.node_id = n.id AND t.kind = 'node.probe_network' AND t.status = 'succeeded' ORDER BY t.id DESC LIMIT 1)

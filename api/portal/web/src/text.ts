@@ -459,7 +459,7 @@ export const text = {
       "conflicting_discovery_candidates", "datasource_failure", "datasource_failure_repeated", "deploy_failed",
       "deploy_power_failed", "deploy_timeout", "drive_missing", "drive_unexpected", "firmware_changed", "frozen_by_operator",
       "hardware_sync_failure_repeated", "hardware_sync_unhealthy", "instance_startup_timeout", "internal", "maas_machine_deleted", "maas_rejected",
-      "maas_unavailable", "network_open", "node_task_failed", "node_task_uncertain", "node_unhealthy", "other_machine", "payment_mismatch", "payments_rejected",
+      "maas_unavailable", "network_open", "network_rolled_back", "node_task_failed", "node_task_uncertain", "node_unhealthy", "other_machine", "payment_mismatch", "payments_rejected",
       "payments_unavailable", "power_not_confirmed",
       "pxe_interface_unfixable", "scrub_unverified", "secret_unavailable", "ssh_seed_failure", "ssh_seed_failure_repeated",
       "stage_deadline_exceeded", "state_disagreement", "storage_layout_rejected", "storage_rejected", "store_unavailable",

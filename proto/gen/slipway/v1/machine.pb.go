@@ -578,10 +578,13 @@ type MachineSpec struct {
 	TargetClusterRef string   `protobuf:"bytes,3,opt,name=target_cluster_ref,json=targetClusterRef,proto3" json:"target_cluster_ref,omitempty"`
 	MacAddresses     []string `protobuf:"bytes,4,rep,name=mac_addresses,json=macAddresses,proto3" json:"mac_addresses,omitempty"`
 	// provider names the adapter that carries out the steps of runs.
-	Provider      string `protobuf:"bytes,100,opt,name=provider,proto3" json:"provider,omitempty"`
-	Location      string `protobuf:"bytes,101,opt,name=location,proto3" json:"location,omitempty"`
-	Rack          string `protobuf:"bytes,102,opt,name=rack,proto3" json:"rack,omitempty"`
-	Serial        string `protobuf:"bytes,103,opt,name=serial,proto3" json:"serial,omitempty"`
+	Provider string `protobuf:"bytes,100,opt,name=provider,proto3" json:"provider,omitempty"`
+	Location string `protobuf:"bytes,101,opt,name=location,proto3" json:"location,omitempty"`
+	Rack     string `protobuf:"bytes,102,opt,name=rack,proto3" json:"rack,omitempty"`
+	Serial   string `protobuf:"bytes,103,opt,name=serial,proto3" json:"serial,omitempty"`
+	// netplan is the network configuration that is kept for the machine, at most 4 KiB and without secrets:
+	// the steps net that state none apply it.
+	Netplan       string `protobuf:"bytes,104,opt,name=netplan,proto3" json:"netplan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -668,6 +671,13 @@ func (x *MachineSpec) GetRack() string {
 func (x *MachineSpec) GetSerial() string {
 	if x != nil {
 		return x.Serial
+	}
+	return ""
+}
+
+func (x *MachineSpec) GetNetplan() string {
+	if x != nil {
+		return x.Netplan
 	}
 	return ""
 }
@@ -869,7 +879,7 @@ const file_slipway_v1_machine_proto_rawDesc = "" +
 	"customerId\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8a\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa4\x02\n" +
 	"\vMachineSpec\x12!\n" +
 	"\fssh_endpoint\x18\x01 \x01(\tR\vsshEndpoint\x12!\n" +
 	"\fbmc_endpoint\x18\x02 \x01(\tR\vbmcEndpoint\x12,\n" +
@@ -878,7 +888,8 @@ const file_slipway_v1_machine_proto_rawDesc = "" +
 	"\bprovider\x18d \x01(\tR\bprovider\x12\x1a\n" +
 	"\blocation\x18e \x01(\tR\blocation\x12\x12\n" +
 	"\x04rack\x18f \x01(\tR\x04rack\x12\x16\n" +
-	"\x06serial\x18g \x01(\tR\x06serial\"\x8d\x03\n" +
+	"\x06serial\x18g \x01(\tR\x06serial\x12\x18\n" +
+	"\anetplan\x18h \x01(\tR\anetplan\"\x8d\x03\n" +
 	"\rMachineStatus\x125\n" +
 	"\x05phase\x18\x01 \x01(\x0e2\x1f.slipway.v1.MachineStatus.PhaseR\x05phase\x125\n" +
 	"\n" +

@@ -809,8 +809,10 @@ type NetReconfig struct {
 	Netplan string `protobuf:"bytes,1,opt,name=netplan,proto3" json:"netplan,omitempty"`
 	// confirm_seconds is how long the machine waits for the confirmation: 120 to 1800; 0 means 180.
 	ConfirmSeconds int32 `protobuf:"varint,2,opt,name=confirm_seconds,json=confirmSeconds,proto3" json:"confirm_seconds,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// ssh_endpoint is host:port of the machine's SSH server after the change; empty means where it is before.
+	SshEndpoint   string `protobuf:"bytes,100,opt,name=ssh_endpoint,json=sshEndpoint,proto3" json:"ssh_endpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NetReconfig) Reset() {
@@ -855,6 +857,13 @@ func (x *NetReconfig) GetConfirmSeconds() int32 {
 		return x.ConfirmSeconds
 	}
 	return 0
+}
+
+func (x *NetReconfig) GetSshEndpoint() string {
+	if x != nil {
+		return x.SshEndpoint
+	}
+	return ""
 }
 
 // RmaAction takes the machine out of service, for return to its vendor.
@@ -962,10 +971,11 @@ const file_slipway_v1_plan_proto_rawDesc = "" +
 	"\x0fVerifyInCluster\x12\x1f\n" +
 	"\vcluster_ref\x18\x01 \x01(\tR\n" +
 	"clusterRef\x12'\n" +
-	"\x0fkubelet_version\x18\x02 \x01(\tR\x0ekubeletVersion\"P\n" +
+	"\x0fkubelet_version\x18\x02 \x01(\tR\x0ekubeletVersion\"s\n" +
 	"\vNetReconfig\x12\x18\n" +
 	"\anetplan\x18\x01 \x01(\tR\anetplan\x12'\n" +
-	"\x0fconfirm_seconds\x18\x02 \x01(\x05R\x0econfirmSeconds\"#\n" +
+	"\x0fconfirm_seconds\x18\x02 \x01(\x05R\x0econfirmSeconds\x12!\n" +
+	"\fssh_endpoint\x18d \x01(\tR\vsshEndpoint\"#\n" +
 	"\tRmaAction\x12\x16\n" +
 	"\x06ticket\x18\x01 \x01(\tR\x06ticket2\xcf\x01\n" +
 	"\vPlanService\x127\n" +

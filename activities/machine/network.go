@@ -1,0 +1,183 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	machinesdb "github.com/slipway-cloud/slipway/db/machines"
+	"github.com/slipway-cloud/slipway/internal/poll"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/runplan"
+	"github.com/slipway-cloud/slipway/providers"
+)
+
+// revertSlack is how long after the time for the confirmation a machine may take to be as before.
+const revertSlack = time.Minute
+
+// TryNetwork has the machine try the network configuration of a step, and confirms it over a new
+// connection to where the machine answers then, under the pinned host key. The machine restores what was
+// there before by itself when it is not confirmed in time, and begins an attempt once: a repeated call
+// goes on with what became of it. It fails with network_rolled_back when the machine is as before.
+func (a *Activities) TryNetwork(ctx context.Context, in StepIn) (StepFacts, error) {
+	t, err := a.openNetwork(ctx, in)
+	if err != nil && !isRepeated(ctx) {
+		err = MarkEnd(err, CommandUnsent)
+	}
+	if err != nil {
+		return StepFacts{}, err
+	}
+	limited, cancel := context.WithTimeout(ctx, t.step.Timeout())
+	defer cancel()
+	state, err := t.try(limited)
+	switch {
+	case ctx.Err() != nil:
+		return StepFacts{}, ctx.Err()
+	case err != nil:
+		return StepFacts{}, t.networkFailure(ctx, err)
+	case state == providers.NetworkRolledBack:
+		return StepFacts{}, MarkEnd(fault.New(lifecycle.FailNetworkRolledBack,
+			"nobody could confirm the configuration at %s within %s, and the machine restored the one of before", t.after.target.SSH.Address, t.step.Net.Confirm()), CommandEnded)
+	}
+	if err := t.keepEndpoint(ctx); err != nil {
+		return StepFacts{}, err
+	}
+	return t.facts("the machine answers with its new network configuration, which is confirmed"), nil
+}
+
+// networkTry is a change of the network that is being made. after reaches the machine as it is then.
+type networkTry struct {
+	*session
+	after *session
+}
+
+func (a *Activities) openNetwork(ctx context.Context, in StepIn) (networkTry, error) {
+	s, err := a.open(ctx, in)
+	if err != nil {
+		return networkTry{}, err
+	}
+	if s.step.Net == nil || s.adapter.Network == nil {
+		return networkTry{}, s.lacks(runplan.CapNetworkConfig)
+	}
+	after := *s
+	if to := s.step.Net.SSHEndpoint; to != "" && to != s.target.SSH.Address && !s.adapter.Simulated {
+		err = after.loginAt(ctx, to, s.target.SSH.HostKey)
+	}
+	return networkTry{s, &after}, err
+}
+
+// try begins the change and returns how it ended.
+func (t networkTry) try(ctx context.Context) (providers.NetworkState, error) {
+	change := providers.NetworkChange{OpID: t.opID(""), Netplan: t.step.Net.Netplan, Confirm: t.step.Net.Confirm()}
+	begun, over := false, time.Now().Add(change.Confirm+revertSlack)
+	for {
+		var state providers.NetworkState
+		var err error
+		if !begun {
+			state, err = t.adapter.Network.TryNetwork(ctx, t.target, change)
+			t.record(ctx, err)
+			begun = err == nil
+			if err != nil && !mayHaveBegun(err) {
+				return state, err
+			}
+		}
+		if state != providers.NetworkConfirmed && state != providers.NetworkRolledBack {
+			state, err = t.adapter.Network.ConfirmNetwork(ctx, t.after.target, change.OpID)
+			t.after.record(ctx, err)
+			if err != nil && t.after.target.SSH.Address != t.target.SSH.Address {
+				// It may be as before already: what was begun is not begun again.
+				state, err = t.adapter.Network.TryNetwork(ctx, t.target, change)
+				t.record(ctx, err)
+			}
+		}
+		if time.Now().After(over) && (err != nil || state == providers.NetworkPending) {
+			// The machine is as before, or never was otherwise.
+			state, err = t.adapter.Network.RevertNetwork(ctx, t.target, change.OpID)
+			t.record(ctx, err)
+		}
+		if err == nil && (state == providers.NetworkConfirmed || state == providers.NetworkRolledBack) {
+			return state, nil
+		}
+		if perr := poll.Sleep(ctx, t.a.poll()); perr != nil {
+			return state, errors.Join(perr, err)
+		}
+	}
+}
+
+// mayHaveBegun reports whether an error leaves open what became of a change, so that it is asked again.
+func mayHaveBegun(err error) bool {
+	switch providers.KindOf(err) { //nolint:exhaustive // the others come before anything is changed
+	case providers.KindUnreachable, providers.KindUncertain, providers.KindBusy, providers.KindProtocol:
+		return true
+	}
+	return false
+}
+
+// networkFailure types the error of a change. Nothing was changed where the machine refused it.
+func (t networkTry) networkFailure(ctx context.Context, err error) error {
+	switch kind := providers.KindOf(err); {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fault.New(lifecycle.FailCommandUncertain,
+			"the machine answers neither with its network configuration of before nor with the new one; it restores the one of before by itself, also when it is restarted")
+	case kind == providers.KindInvalid, kind == providers.KindStateConflict:
+		return MarkEnd(fault.New(lifecycle.FailCommand, "%s", err.Error()), CommandEnded)
+	case refusesLogin(kind) && !isRepeated(ctx):
+		return MarkEnd(t.failureOf(ctx, err), CommandUnsent)
+	}
+	return t.failureOf(ctx, err)
+}
+
+// keepEndpoint stores where the machine answers from now on. It has shown the pinned host key there, which
+// stays.
+func (t networkTry) keepEndpoint(ctx context.Context) error {
+	to := t.step.Net.SSHEndpoint
+	if to == "" {
+		return nil
+	}
+	err := t.a.Store.Tx(ctx, func(tx *db.Tx) error {
+		m, err := machinesdb.Lock(ctx, tx, t.machine.ID)
+		if err != nil || m.Spec.SSHEndpoint == to {
+			return err
+		}
+		m.Spec.SSHEndpoint = to
+		if m, err = machinesdb.Update(ctx, tx, m); err != nil {
+			return err
+		}
+		return tx.AppendAudit(ctx, db.Entry{
+			ResourceKind: machinesdb.Resource, ResourceID: m.ID, NodeID: m.NodeID, Kind: db.EntryAction, Name: "move_machine",
+			Actor: db.Actor{Owner: lifecycle.OwnerJob, ID: t.in.JobID, Metadata: map[string]any{"run_id": t.in.RunID, "ssh_endpoint": to}},
+		})
+	})
+	return fault.Internal(ctx, err)
+}
+
+// RevertNetwork has the machine restore the network of before an attempt, unless that was confirmed. It
+// repeats the call while the machine does not answer, until the machine has done so by itself.
+func (a *Activities) RevertNetwork(ctx context.Context, in StopIn) (StepFacts, error) {
+	t, err := a.openNetwork(ctx, in.StepIn)
+	if err != nil {
+		return StepFacts{}, err
+	}
+	for {
+		for _, s := range []*session{t.session, t.after} {
+			state, err := s.adapter.Network.RevertNetwork(ctx, s.target, s.opID(""))
+			s.record(ctx, err)
+			switch {
+			case ctx.Err() != nil:
+				return StepFacts{}, ctx.Err()
+			case err == nil && state != providers.NetworkPending:
+				return t.facts("the change of the network is %s", state), nil
+			case err != nil && !mayHaveBegun(err):
+				return StepFacts{}, t.failureOf(ctx, err)
+			}
+		}
+		if !time.Now().Before(in.EndsBy) {
+			return t.facts("the machine does not answer; it restores its network by itself"), nil
+		}
+		if err := poll.Sleep(ctx, a.poll()); err != nil {
+			return StepFacts{}, err
+		}
+	}
+}

@@ -1,0 +1,166 @@
+# Tries, confirms or reverts a network configuration of netplan. It is given the verb, the operation, the
+# seconds for the confirmation, and the folder that stands for / ("" for / itself). It answers with one
+# line, "slipway-net STATE". Exit status 3 is a configuration that netplan refuses, 4 another change that
+# is pending, 5 a machine that cannot arm its way back; nothing is changed then.
+#
+# The way back is on the machine: a timer of systemd that outlives this login, and a service that runs at
+# the next boot while the file "pending" is there. Confirmation and rollback exclude each other by a lock.
+set -u
+verb=$1 op=$2 wait=$3 root=$4
+PATH=${root:+$root/bin:}/usr/sbin:/usr/bin:/sbin:/bin
+export PATH
+umask 077
+state=$root/var/lib/slipway/net
+dir=$state/$op
+plans=$root/etc/netplan
+units=$root/etc/systemd/system
+timer=slipway-net-rollback.timer
+boot=slipway-net-boot.service
+
+refuse() {
+	code=$1
+	shift
+	echo "$*" >&2
+	exit "$code"
+}
+status() {
+	if [ -f "$dir/result" ]; then
+		cat "$dir/result"
+	elif [ "$(cat "$state/pending" 2>/dev/null)" = "$op" ]; then
+		echo pending
+	else
+		echo unknown
+	fi
+}
+answer() {
+	echo "slipway-net $(status)"
+	exit 0
+}
+lock() {
+	exec 9>>"$state/lock" && flock -w 60 9 || refuse 4 "the lock of $state is held"
+}
+put() { # a file that is whole or not there
+	cat >"$1.tmp" && sync "$1.tmp" && mv "$1.tmp" "$1" && sync "$(dirname "$1")"
+}
+disarm() {
+	rm -f "$state/pending"
+	systemctl stop "$timer" 9>&-
+	systemctl disable "$boot" 9>&-
+} >/dev/null 2>&1
+
+write_programs() {
+	put "$state/rollback" <<'END' || return 1
+# Restores the network of before a change that nobody has confirmed. It can be run again at any moment.
+set -u
+root=$1
+PATH=${root:+$root/bin:}/usr/sbin:/usr/bin:/sbin:/bin
+export PATH
+umask 077
+state=$root/var/lib/slipway/net
+plans=$root/etc/netplan
+exec 9>>"$state/lock" && flock 9 || exit 1
+[ -f "$state/pending" ] || exit 0
+dir=$state/$(cat "$state/pending")
+if ! [ -f "$dir/result" ]; then
+	rm -f "$plans"/*.yaml
+	cp -a "$dir/saved/." "$plans/" || exit 1
+	sync
+	timeout 120 netplan apply 9>&-
+	echo rolled_back >"$dir/result.tmp" && sync "$dir/result.tmp" && mv "$dir/result.tmp" "$dir/result" && sync "$dir"
+fi
+rm -f "$state/pending"
+systemctl disable slipway-net-boot.service >/dev/null 2>&1 9>&-
+END
+	put "$state/apply" <<'END' || return 1
+# Applies the change that is pending, apart from the login that has asked for it.
+set -u
+root=$1 op=$2
+PATH=${root:+$root/bin:}/usr/sbin:/usr/bin:/sbin:/bin
+export PATH
+umask 077
+state=$root/var/lib/slipway/net
+exec 9>>"$state/lock" && flock 9 || exit 1
+[ "$(cat "$state/pending" 2>/dev/null)" = "$op" ] || exit 0
+cp "$state/$op/new.yaml" "$root/etc/netplan/90-slipway.yaml.tmp" && mv "$root/etc/netplan/90-slipway.yaml.tmp" "$root/etc/netplan/90-slipway.yaml" || exit 1
+sync
+exec 9>&-
+timeout 120 netplan apply && : >"$state/$op/applied"
+END
+	put "$units/slipway-net-rollback.service" <<END || return 1
+[Unit]
+Description=Restore the network of before a change that nobody has confirmed
+[Service]
+Type=oneshot
+ExecStart=/bin/sh $state/rollback "$root"
+END
+	put "$units/$timer" <<END || return 1
+[Unit]
+Description=Wait for the confirmation of a change of the network
+[Timer]
+OnActiveSec=${wait}s
+AccuracySec=1s
+Unit=slipway-net-rollback.service
+END
+	put "$units/$boot" <<END || return 1
+[Unit]
+Description=Restore the network of before a change that a restart has interrupted
+ConditionPathExists=$state/pending
+[Service]
+Type=oneshot
+ExecStart=/bin/sh $state/rollback "$root"
+[Install]
+WantedBy=multi-user.target
+END
+}
+
+try() {
+	mkdir -p "$state" "$units" "$plans" || refuse 5 "the machine cannot keep the way back in $state"
+	lock
+	[ "$(status)" = unknown ] || answer
+	if [ -f "$state/pending" ]; then
+		systemctl is-active --quiet "$timer" 9>&- && refuse 4 "change $(cat "$state/pending") of the network waits for its confirmation"
+		# A try that was interrupted before its timer ran.
+		exec 9>&-
+		sh "$state/rollback" "$root" || refuse 5 "an earlier change of the network cannot be taken back"
+		lock
+	fi
+	rm -rf "$dir"
+	mkdir -p "$dir/saved" "$dir/check/etc/netplan" || refuse 5 "the machine cannot keep the way back in $dir"
+	cat >"$dir/new.yaml" && cp -a "$plans/." "$dir/saved/" && cp -a "$plans/." "$dir/check/etc/netplan/" &&
+		cp "$dir/new.yaml" "$dir/check/etc/netplan/90-slipway.yaml" || refuse 5 "the machine cannot save its network configuration"
+	if ! netplan generate --root-dir "$dir/check" >"$dir/generate.log" 2>&1 9>&-; then
+		head -c 2000 "$dir/generate.log" >&2
+		rm -rf "$dir"
+		exit 3
+	fi
+	sync
+	write_programs && systemctl daemon-reload 9>&- && systemctl enable "$boot" >/dev/null 2>&1 9>&- &&
+		echo "$op" | put "$state/pending" && systemctl restart "$timer" 9>&- && systemctl is-active --quiet "$timer" 9>&- || {
+		disarm
+		refuse 5 "systemd of the machine does not arm the timer that restores the network"
+	}
+	systemd-run --quiet --collect --unit="slipway-net-apply-$op" /bin/sh "$state/apply" "$root" "$op" >/dev/null 2>&1 9>&- || {
+		disarm
+		refuse 5 "systemd of the machine does not start the change of the network"
+	}
+	answer
+}
+
+confirm() {
+	[ -d "$state" ] || answer
+	lock
+	if [ "$(status)" = pending ] && [ -f "$dir/applied" ]; then
+		echo confirmed | put "$dir/result" || refuse 5 "the machine cannot keep the confirmation"
+		disarm
+	fi
+	answer
+}
+
+revert() {
+	[ "$(status)" = pending ] || answer
+	sh "$state/rollback" "$root" || refuse 5 "the machine cannot restore its network"
+	systemctl stop "$timer" >/dev/null 2>&1
+	answer
+}
+
+"$verb"

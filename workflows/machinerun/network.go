@@ -1,0 +1,57 @@
+package machinerun
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	machineact "github.com/slipway-cloud/slipway/activities/machine"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage"
+)
+
+// tryNetwork has the machine try a network configuration and confirms it where the machine answers with
+// it. The machine restores what was there before by itself otherwise.
+func tryNetwork(step contract.RunStep) func(workflow.Context, *State) error {
+	return func(ctx workflow.Context, s *State) error {
+		if s.Networks == nil {
+			s.Networks = map[string]Sent{}
+		}
+		s.Networks[step.Name] = Sent{Attempt: s.attempt(step), EndsBy: workflow.Now(ctx).Add(timeoutOf(step))}
+		if err := stage.Save(ctx); err != nil { // a workflow that is lost now has it taken back all the same
+			return err
+		}
+		_, err := do(ctx, step, "try the network configuration of "+step.Name, machine.TryNetwork, func() machineact.StepIn { return s.stepIn(step) })
+		if end := machineact.EndOf(err); err == nil || end != "" {
+			delete(s.Networks, step.Name)
+		}
+		return s.endAttempt(step, err)
+	}
+}
+
+// isNetworkPending reports whether the machine may wait for the confirmation of a change.
+func isNetworkPending(step contract.RunStep) func(*State, lifecycle.StageRow) bool {
+	return func(s *State, _ lifecycle.StageRow) bool {
+		_, pending := s.Networks[step.Name]
+		return pending
+	}
+}
+
+// revertNetwork has the machine restore what was there before. One that does not answer does so by itself
+// when the time for the confirmation has passed.
+func revertNetwork(step contract.RunStep) func(workflow.Context, *State) error {
+	return func(ctx workflow.Context, s *State) error {
+		sent, ok := s.Networks[step.Name]
+		if !ok {
+			return nil
+		}
+		in := machineact.StopIn{StepIn: s.stepIn(step), EndsBy: sent.EndsBy.Add(time.Minute)}
+		in.Attempt = sent.Attempt
+		_, err := stage.Do(ctx, stage.KindPoll, "restore the network of before "+step.Name, machine.RevertNetwork, in)
+		if err == nil {
+			delete(s.Networks, step.Name)
+		}
+		return err
+	}
+}
