@@ -23,6 +23,9 @@ type MachineAdapter struct {
 	PowerControl PowerControl
 	Netboot      Netboot
 	RemoteExec   RemoteExec
+	// ClusterJoin and JoinHost are the two halves of a join.
+	ClusterJoin ClusterJoin
+	JoinHost    JoinHost
 }
 
 // Offers returns the capabilities that the adapter has.
@@ -31,6 +34,7 @@ func (a MachineAdapter) Offers() []runplan.Capability {
 	for capability, has := range map[runplan.Capability]bool{
 		runplan.CapInspect: a.Inspect != nil, runplan.CapPowerControl: a.PowerControl != nil,
 		runplan.CapNetboot: a.Netboot != nil, runplan.CapRemoteExec: a.RemoteExec != nil,
+		runplan.CapClusterJoin: a.JoinsClusters(),
 	} {
 		if has {
 			out = append(out, capability)
@@ -38,6 +42,11 @@ func (a MachineAdapter) Offers() []runplan.Capability {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// JoinsClusters reports whether the adapter has all that a join needs.
+func (a MachineAdapter) JoinsClusters() bool {
+	return a.ClusterJoin != nil && a.JoinHost != nil && a.RemoteExec != nil
 }
 
 // MachineAdapters has the adapter of each provider, by the name that machines state.

@@ -34,6 +34,7 @@ const (
 type Runner struct {
 	stateDir          string
 	bootIDFile        string
+	join              JoinPaths
 	keepaliveInterval time.Duration
 	keepaliveTimeout  time.Duration
 }

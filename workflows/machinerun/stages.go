@@ -45,7 +45,11 @@ func buildStages(steps []contract.RunStep) ([]stage.Stage[State], error) {
 			st.Run = reboot(step)
 		case runplan.KindNetboot:
 			st.Run, st.Undo, st.VerifyUndo, st.HasUndo = setNetboot(step), clearNetboot(step), verifyNetbootCleared(step), isNetbootSet(step)
-		case runplan.KindRepave, runplan.KindJoin, runplan.KindVerify, runplan.KindNet, runplan.KindRMA:
+		case runplan.KindJoin:
+			st.Run, st.Undo, st.VerifyUndo, st.HasUndo = joinCluster(step), undoJoin(step), verifyNoToken(step), mayRun(step)
+		case runplan.KindVerify:
+			st.Run = verifyInCluster(step)
+		case runplan.KindRepave, runplan.KindNet, runplan.KindRMA:
 			return nil, fmt.Errorf("step %s: no provider of this version can do %s", step.Name, step.Kind)
 		default:
 			return nil, fmt.Errorf("step %s: %s is no kind of step", step.Name, step.Kind)
@@ -110,10 +114,15 @@ func (s *State) noteSent(ctx workflow.Context, step contract.RunStep) Sent {
 }
 
 func runCommand(step contract.RunStep) func(workflow.Context, *State) error {
+	return send(step, "run the command of "+step.Name, machine.RunCommand)
+}
+
+// send has the machine run a command, and notes whether it may still run.
+func send(step contract.RunStep, summary string, act func(context.Context, machineact.CommandIn) (machineact.StepFacts, error)) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
 		before, sent := s.Running[step.Name]
 		calls := 0
-		_, err := do(ctx, step, "run the command of "+step.Name, machine.RunCommand, func() machineact.CommandIn {
+		_, err := do(ctx, step, summary, act, func() machineact.CommandIn {
 			calls++
 			return machineact.CommandIn{StepIn: s.stepIn(step), EndsBy: s.noteSent(ctx, step).EndsBy}
 		})

@@ -260,9 +260,9 @@ func TestJob_RefusesStepsThatNoProviderCanDo(t *testing.T) {
 	for _, kind := range runplan.Kinds() {
 		_, err := machinerun.Job(contract.JobInput{}).Build(&machinerun.State{Request: contract.MachineRunInput{Steps: []contract.RunStep{step("a", kind, 0)}}})
 		switch kind {
-		case runplan.KindSSH, runplan.KindReboot, runplan.KindNetboot:
+		case runplan.KindSSH, runplan.KindReboot, runplan.KindNetboot, runplan.KindJoin, runplan.KindVerify:
 			require.NoError(t, err)
-		case runplan.KindRepave, runplan.KindJoin, runplan.KindVerify, runplan.KindNet, runplan.KindRMA:
+		case runplan.KindRepave, runplan.KindNet, runplan.KindRMA:
 			require.ErrorContains(t, err, string(kind))
 		}
 	}
