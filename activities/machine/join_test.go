@@ -175,7 +175,7 @@ func (w *clusterWorld) leftNothing(wantMinted int) {
 func (w *clusterWorld) hidden(tokens ...string) {
 	w.t.Helper()
 	var tables []string
-	rows, err := w.store.DBTX().Query(w.t.Context(), "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'")
+	rows, err := w.store.DBTX().Query(w.t.Context(), "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND has_table_privilege(oid, 'SELECT')")
 	require.NoError(w.t, err)
 	for rows.Next() {
 		var name string
@@ -426,7 +426,7 @@ func TestVerify_NotReady(t *testing.T) {
 			_, err := w.join(w.step(joinStep(30)))
 			require.NoError(t, err)
 			tc.prepare(w)
-			_, err = w.acts.VerifyInCluster(t.Context(), machine.VerifyIn{StepIn: w.nextStep(verifyStep(2)), Before: []string{tc.before}})
+			_, err = w.acts.VerifyInCluster(t.Context(), machine.VerifyIn{StepIn: w.nextStep(verifyStep(6)), Before: []string{tc.before}})
 			require.Equal(t, tc.class, classOf(err), "%v", err)
 			require.ErrorContains(t, err, tc.text)
 			require.False(t, w.machine().Conditions.Holds(lifecycle.InCustomerClusterCondition))
