@@ -221,7 +221,7 @@ func (m *member) mint(ctx context.Context) (providers.BootstrapToken, error) {
 		}
 		t = providers.BootstrapToken{
 			ID: id, Secret: providers.NewSecret(secret), Expires: time.Now().Add(tokenLifetime),
-			Description: "slipway run=" + m.in.RunID + " attempt=" + strconv.Itoa(m.in.Attempt),
+			Description: "Slipway, run=" + m.in.RunID + " attempt=" + strconv.Itoa(m.in.Attempt),
 		}
 		row := clusterdb.Token{ClusterRef: m.row.Ref, ID: id, RunID: m.in.RunID, Step: m.in.Step, Attempt: m.in.Attempt}
 		if err := clusterdb.AddToken(ctx, m.a.Store, row, tokenLifetime); err != nil {

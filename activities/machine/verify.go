@@ -71,7 +71,7 @@ type verification struct {
 	*member
 	before  []string
 	wanted  string
-	beat    string // the first heartbeat that was seen
+	seen    string // the first heartbeat that was seen
 	last    string // what was missing at the last look
 	kubelet string
 }
@@ -122,16 +122,16 @@ func (v *verification) look(ctx context.Context) (string, error) {
 // awaitsHeartbeat returns what is missing until the heartbeat of the node has changed. Its time is the
 // node's own, which is compared with itself.
 func (v *verification) awaitsHeartbeat(ctx context.Context) (string, error) {
-	beat, err := v.adapter.ClusterJoin.Heartbeat(ctx, v.cluster, v.node)
+	heartbeat, err := v.adapter.ClusterJoin.Heartbeat(ctx, v.cluster, v.node)
 	switch kind := providers.KindOf(err); {
 	case kind == providers.KindNotFound, kind == providers.KindUnreachable, kind == providers.KindUnavailable:
 		return "the node has sent no heartbeat", nil
 	case err != nil:
 		return "", v.failure(ctx, err)
-	case v.beat == "":
-		v.beat = beat
+	case v.seen == "":
+		v.seen = heartbeat
 		return "the node is Ready and sends no other heartbeat", nil
-	case v.beat == beat:
+	case v.seen == heartbeat:
 		return "the node is Ready and sends no other heartbeat", nil
 	}
 	return "", nil

@@ -145,9 +145,9 @@ func Members(ctx context.Context, c db.Conn, ref, after string, limit int) ([]Me
 	return rows, db.MapError("machines of "+what(ref), err)
 }
 
-// Unheard returns machines whose conditions claim to know their cluster although its last answer is older
+// ListSilent returns machines whose conditions claim to know their cluster although its last answer is older
 // than fresh, or the cluster was deleted.
-func Unheard(ctx context.Context, c db.Conn, fresh time.Duration, limit int) ([]string, error) {
+func ListSilent(ctx context.Context, c db.Conn, fresh time.Duration, limit int) ([]string, error) {
 	stale, err := queries(c).StaleMembers(ctx, gen.StaleMembersParams{FreshSeconds: fresh.Seconds(), MaxRows: db.PageLimit(limit)})
 	if err != nil {
 		return nil, db.MapError("machines of silent clusters", err)

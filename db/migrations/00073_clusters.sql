@@ -14,6 +14,8 @@ CREATE TABLE clusters (
     updated_at   timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX clusters_by_look ON clusters (next_look_at);
+CREATE INDEX clusters_by_project ON clusters (project_id, ref);
+SELECT isolate_by_project('clusters');
 
 -- A row is written before its token is made in the cluster, so that no token is there of which nothing is known. It has no secret. A cluster is not deleted
 -- while a token may be left in it.

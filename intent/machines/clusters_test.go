@@ -7,6 +7,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	clusterdb "github.com/slipway-cloud/slipway/db/cluster"
+	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/intent/machines"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -18,13 +19,11 @@ import (
 func TestStartRun_NeedsTheClusterOfItsProject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	_, err := w.store.DBTX().Exec(t.Context(), `INSERT INTO billing_accounts (id, name) VALUES ('acc_1', 'a');
-		INSERT INTO projects (id, billing_account_id, name) VALUES ('prj_1', 'acc_1', 'p')`)
-	require.NoError(t, err)
+	project := dbtest.Project(t, w.store).ID
 	s := spec.ClusterSpec{APIURL: "https://10.0.0.1:6443"}
-	_, err = clusterdb.Create(t.Context(), w.store, "own", "", s)
+	_, err := clusterdb.Create(t.Context(), w.store, "own", "", s)
 	require.NoError(t, err)
-	_, err = clusterdb.Create(t.Context(), w.store, "theirs", "prj_1", s)
+	_, err = clusterdb.Create(t.Context(), w.store, "theirs", project, s)
 	require.NoError(t, err)
 	details := map[string]string{}
 	for _, ref := range []string{"own", "theirs", "none"} {

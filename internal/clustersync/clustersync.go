@@ -179,7 +179,7 @@ func (p *Passes) observe(ctx context.Context, machineID string, facts lifecycle.
 // letGo has the conditions of machines say that nothing is known, where their cluster has said nothing for
 // too long: no worker looked, or the cluster was deleted.
 func (p *Passes) letGo(ctx context.Context) error {
-	ids, err := clusterdb.Unheard(ctx, p.Store, freshFor, batchSize)
+	ids, err := clusterdb.ListSilent(ctx, p.Store, freshFor, batchSize)
 	errs := []error{err}
 	for _, id := range ids {
 		errs = append(errs, p.observe(ctx, id, lifecycle.ClusterFacts{}))

@@ -23,10 +23,12 @@ const (
 	mirrorPod    = "kubernetes.io/config.mirror"
 )
 
+// The paths of the API of Kubernetes.
 const (
-	secretsPath = "/api/v1/namespaces/kube-system/secrets"
-	infoPath    = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
-	nodesPath   = "/api/v1/nodes"
+	corePath    = "/api" + "/v1"
+	secretsPath = corePath + "/namespaces/kube-system/secrets"
+	infoPath    = corePath + "/namespaces/kube-public/configmaps/cluster-info"
+	nodesPath   = corePath + "/nodes"
 	leasesPath  = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"
 )
 
@@ -198,7 +200,7 @@ func (Provider) BlockingPods(ctx context.Context, c providers.Cluster, node stri
 	sets := map[string]bool{}
 	out := []string{}
 	for next := ""; ; {
-		page, err := get[corev1.PodList](ctx, cl, "pods", "/api/v1/pods", "fieldSelector", "spec.nodeName="+node, "limit", fmt.Sprint(pageSize), "continue", next)
+		page, err := get[corev1.PodList](ctx, cl, "pods", corePath+"/pods", "fieldSelector", "spec.nodeName="+node, "limit", fmt.Sprint(pageSize), "continue", next)
 		if err != nil {
 			return nil, err
 		}

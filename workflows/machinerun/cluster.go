@@ -3,7 +3,6 @@ package machinerun
 import (
 	"maps"
 	"slices"
-	"time"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -19,19 +18,7 @@ func joinCluster(step contract.RunStep) func(workflow.Context, *State) error {
 
 // undoJoin ends a join that may still run, and deletes its token.
 func undoJoin(step contract.RunStep) func(workflow.Context, *State) error {
-	return func(ctx workflow.Context, s *State) error {
-		sent, ok := s.Running[step.Name]
-		if !ok {
-			sent = s.noteSent(ctx, step)
-		}
-		in := machineact.StopIn{StepIn: s.stepIn(step), EndsBy: sent.EndsBy.Add(time.Minute)}
-		in.Attempt = sent.Attempt
-		_, err := stage.Do(ctx, stage.KindPoll, "delete the bootstrap token of "+step.Name, machine.UndoJoin, in)
-		if err == nil {
-			delete(s.Running, step.Name)
-		}
-		return err
-	}
+	return stop(step, "delete the bootstrap token of "+step.Name, machine.UndoJoin)
 }
 
 func verifyNoToken(step contract.RunStep) func(workflow.Context, *State) (string, error) {
