@@ -194,6 +194,9 @@ func (w *clusterWorld) hidden(tokens ...string) {
 		}
 		for _, dir := range []string{w.sshd.StateDir, filepath.Dir(w.sshd.LogFile), w.root} {
 			require.NoError(w.t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+				if os.IsNotExist(err) {
+					return nil // no command ran there
+				}
 				if err != nil || !d.Type().IsRegular() {
 					return err
 				}

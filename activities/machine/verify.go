@@ -57,7 +57,7 @@ func (a *Activities) VerifyInCluster(ctx context.Context, in VerifyIn) (StepFact
 			return StepFacts{}, err
 		case err == nil && problem == "":
 			return v.proven(ctx)
-		case problem != "":
+		case problem != "" && (limited.Err() == nil || v.last == ""): // the end of the time is no silence of the cluster
 			v.last = problem
 		}
 		if poll.Sleep(limited, a.poll()) != nil {

@@ -39,10 +39,6 @@ func (a *App) machineOffers() func(string) []runplan.Capability {
 	}
 }
 
-// UseMachines replaces the adapters of machines, for tests whose machines are simulated. UseClusters comes
-// after it.
-func (a *App) UseMachines(adapters providers.MachineAdapters) { a.machines = adapters }
-
 // UseClusters has machines join Kubernetes clusters. The programs call it before Run, so that this package
 // does without the client of Kubernetes.
 func (a *App) UseClusters(join providers.ClusterJoin) {

@@ -34,14 +34,9 @@ type commandHost struct {
 // newCommandHost starts a stack without a worker, whose workers reach the server.
 func newCommandHost(t *testing.T) *commandHost {
 	t.Helper()
-	return newCommandHostWith(t, stack.Options{NoWorker: true, DatabaseEnv: databaseVar})
-}
-
-func newCommandHostWith(t *testing.T, o stack.Options) *commandHost {
-	t.Helper()
 	_, ca := sshd.NewKey(t)
 	h := &commandHost{server: sshd.Start(t, ca), dir: t.TempDir()}
-	h.world = newPrivateWorld(t, o)
+	h.world = newPrivateWorld(t, stack.Options{NoWorker: true, DatabaseEnv: databaseVar})
 	h.Config.Machine.StateDir = h.server.StateDir
 	const ref = "sim/machines"
 	_, err := h.App.Store.SetSecretUse(t.Context(), ref, spec.SecretUse{Kind: spec.SecretSSHKey, Installation: true})
