@@ -20,7 +20,7 @@ type secretUse struct {
 const secretUseHelp = "A secret is used for one kind of thing, and only by the sites, nodes or networks that are named."
 
 func (u *secretUse) flags(f *pflag.FlagSet) {
-	f.StringVar(&u.kind, "kind", "", "what it is: bmc_login, maas_key, ssh_key, bootstrap_bundle, smtp_password, stripe_key, stripe_webhook or cloud_key")
+	f.StringVar(&u.kind, "kind", "", "what it is: bmc_login, maas_key, ssh_key, bootstrap_bundle, smtp_password, stripe_key, stripe_webhook, cloud_key or kubeconfig")
 	f.StringSliceVar(&u.sites, "site", nil, "sites whose targets may receive it, by name or id")
 	f.StringSliceVar(&u.nodes, "node", nil, "nodes that may receive it, by hostname or id")
 	f.StringSliceVar(&u.networks, "network", nil, "networks whose addresses may receive it, such as 10.4.0.0/16")

@@ -343,6 +343,7 @@ const (
 	SecretUseKindBmcLogin        SecretUseKind = "bmc_login"
 	SecretUseKindBootstrapBundle SecretUseKind = "bootstrap_bundle"
 	SecretUseKindCloudKey        SecretUseKind = "cloud_key"
+	SecretUseKindKubeconfig      SecretUseKind = "kubeconfig"
 	SecretUseKindMaasKey         SecretUseKind = "maas_key"
 	SecretUseKindSMTPPassword    SecretUseKind = "smtp_password"
 	SecretUseKindSSHKey          SecretUseKind = "ssh_key"
@@ -1429,6 +1430,54 @@ type ClearBmcAuthBlockRequest struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// Cluster defines model for Cluster.
+type Cluster struct {
+	ClusterRef string    `json:"cluster_ref,omitempty"`
+	CreatedAt  time.Time `json:"created_at,omitempty"`
+
+	// LookedAt When it last answered
+	LookedAt time.Time `json:"looked_at,omitempty"`
+
+	// Problem Why the last look at it failed
+	Problem   string      `json:"problem,omitempty"`
+	ProjectID string      `json:"project_id,omitempty"`
+	Spec      ClusterSpec `json:"spec,omitempty"`
+	UpdatedAt time.Time   `json:"updated_at,omitempty"`
+	Version   int64       `json:"version,omitempty"`
+}
+
+// ClusterChange defines model for ClusterChange.
+type ClusterChange struct {
+	// ProjectID The project whose machines may join; empty for machines of no project
+	ProjectID string      `json:"project_id,omitempty"`
+	Spec      ClusterSpec `json:"spec"`
+}
+
+// ClusterRequest defines model for ClusterRequest.
+type ClusterRequest struct {
+	// ClusterRef As plans and machines name it
+	ClusterRef string `json:"cluster_ref"`
+
+	// ProjectID The project whose machines may join; empty for machines of no project
+	ProjectID string      `json:"project_id,omitempty"`
+	Spec      ClusterSpec `json:"spec"`
+}
+
+// ClusterSpec defines model for ClusterSpec.
+type ClusterSpec struct {
+	// APIURL Of the API server as machines reach it: https://host:port, without a path
+	APIURL string `json:"api_url"`
+
+	// CaPins sha256: and 64 hex digits, as kubeadm prints them; several while a CA is replaced
+	CaPins []string `json:"ca_pins"`
+
+	// KubeconfigRef The secret of kind kubeconfig that Slipway uses
+	KubeconfigRef string `json:"kubeconfig_ref"`
+
+	// KubernetesVersion Of kubeadm and kubelet on the machines, such as v1.34.1
+	KubernetesVersion string `json:"kubernetes_version"`
+}
+
 // CredentialAnswer defines model for CredentialAnswer.
 type CredentialAnswer struct {
 	Address string `json:"address,omitempty"`
@@ -2210,6 +2259,14 @@ type ListBillingAccount struct {
 // ListCatalogueItem defines model for ListCatalogueItem.
 type ListCatalogueItem struct {
 	Data []CatalogueItem `json:"data,omitempty"`
+
+	// NextCursor Pass it as cursor to get the next page; absent on the last
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
+// ListCluster defines model for ListCluster.
+type ListCluster struct {
+	Data []Cluster `json:"data,omitempty"`
 
 	// NextCursor Pass it as cursor to get the next page; absent on the last
 	NextCursor string `json:"next_cursor,omitempty"`
@@ -4522,6 +4579,36 @@ type RotateBmcCredentialParams struct {
 	XIdempotencyKey *string `json:"X-Idempotency-Key,omitempty"`
 }
 
+// ListClustersParams defines parameters for ListClusters.
+type ListClustersParams struct {
+	// Limit Rows in one page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor next_cursor of the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// CreateClusterParams defines parameters for CreateCluster.
+type CreateClusterParams struct {
+	// IdempotencyKey Names this request: repeating it with the same key gives the first answer again
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
+
+	// XIdempotencyKey The same as Idempotency-Key
+	XIdempotencyKey *string `json:"X-Idempotency-Key,omitempty"`
+}
+
+// DeleteClusterParams defines parameters for DeleteCluster.
+type DeleteClusterParams struct {
+	// IfMatch ETag of the version that is changed, or * for whichever is there
+	IfMatch *string `json:"If-Match,omitempty"`
+}
+
+// UpdateClusterParams defines parameters for UpdateCluster.
+type UpdateClusterParams struct {
+	// IfMatch ETag of the version that is changed, or * for whichever is there
+	IfMatch *string `json:"If-Match,omitempty"`
+}
+
 // ListDecommissionsParams defines parameters for ListDecommissions.
 type ListDecommissionsParams struct {
 	// Limit Rows in one page
@@ -6015,6 +6102,12 @@ type RotateBmcCredentialJSONRequestBody = RotationRequest
 // PutCatalogueItemJSONRequestBody defines body for PutCatalogueItem for application/json ContentType.
 type PutCatalogueItemJSONRequestBody = OfferRequest
 
+// CreateClusterJSONRequestBody defines body for CreateCluster for application/json ContentType.
+type CreateClusterJSONRequestBody = ClusterRequest
+
+// UpdateClusterJSONRequestBody defines body for UpdateCluster for application/json ContentType.
+type UpdateClusterJSONRequestBody = ClusterChange
+
 // CreateDecommissionJSONRequestBody defines body for CreateDecommission for application/json ContentType.
 type CreateDecommissionJSONRequestBody = DecommissionRequest
 
@@ -6744,6 +6837,63 @@ type ClientInterface interface {
 	//
 	// Corresponds with PUT /api/v1/admin/catalogue/{sku} (the `PutCatalogueItem` operationId).
 	PutCatalogueItem(ctx context.Context, sku string, body PutCatalogueItemJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListClusters List the clusters that machines join
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/admin/clusters (the `ListClusters` operationId).
+	ListClusters(ctx context.Context, params *ListClustersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateClusterWithBody Create a cluster that machines join
+	//
+	// Needs role admin or higher.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/admin/clusters (the `CreateCluster` operationId).
+	CreateClusterWithBody(ctx context.Context, params *CreateClusterParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateCluster Create a cluster that machines join
+	//
+	// Needs role admin or higher.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/admin/clusters (the `CreateCluster` operationId).
+	CreateCluster(ctx context.Context, params *CreateClusterParams, body CreateClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteCluster Delete a cluster in which no bootstrap token is left; its machines stay in it
+	//
+	// Needs role admin or higher.
+	//
+	// Corresponds with DELETE /api/v1/admin/clusters/{ref} (the `DeleteCluster` operationId).
+	DeleteCluster(ctx context.Context, ref string, params *DeleteClusterParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetCluster Read a cluster
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/admin/clusters/{ref} (the `GetCluster` operationId).
+	GetCluster(ctx context.Context, ref string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateClusterWithBody Replace project and spec of a cluster
+	//
+	// Needs role admin or higher.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /api/v1/admin/clusters/{ref} (the `UpdateCluster` operationId).
+	UpdateClusterWithBody(ctx context.Context, ref string, params *UpdateClusterParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateCluster Replace project and spec of a cluster
+	//
+	// Needs role admin or higher.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /api/v1/admin/clusters/{ref} (the `UpdateCluster` operationId).
+	UpdateCluster(ctx context.Context, ref string, params *UpdateClusterParams, body UpdateClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListDecommissions List decommissions, newest first
 	//
@@ -10000,6 +10150,133 @@ func (c *requests) PutCatalogueItemWithBody(ctx context.Context, sku string, con
 // Corresponds with PUT /api/v1/admin/catalogue/{sku} (the `PutCatalogueItem` operationId).
 func (c *requests) PutCatalogueItem(ctx context.Context, sku string, body PutCatalogueItemJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPutCatalogueItemRequest(c.Server, sku, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListClusters List the clusters that machines join
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/clusters (the `ListClusters` operationId).
+func (c *requests) ListClusters(ctx context.Context, params *ListClustersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListClustersRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateClusterWithBody Create a cluster that machines join
+//
+// Needs role admin or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/admin/clusters (the `CreateCluster` operationId).
+func (c *requests) CreateClusterWithBody(ctx context.Context, params *CreateClusterParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateClusterRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateCluster Create a cluster that machines join
+//
+// Needs role admin or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/admin/clusters (the `CreateCluster` operationId).
+func (c *requests) CreateCluster(ctx context.Context, params *CreateClusterParams, body CreateClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateClusterRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteCluster Delete a cluster in which no bootstrap token is left; its machines stay in it
+//
+// Needs role admin or higher.
+//
+// Corresponds with DELETE /api/v1/admin/clusters/{ref} (the `DeleteCluster` operationId).
+func (c *requests) DeleteCluster(ctx context.Context, ref string, params *DeleteClusterParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteClusterRequest(c.Server, ref, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetCluster Read a cluster
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/clusters/{ref} (the `GetCluster` operationId).
+func (c *requests) GetCluster(ctx context.Context, ref string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetClusterRequest(c.Server, ref)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateClusterWithBody Replace project and spec of a cluster
+//
+// Needs role admin or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/admin/clusters/{ref} (the `UpdateCluster` operationId).
+func (c *requests) UpdateClusterWithBody(ctx context.Context, ref string, params *UpdateClusterParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateClusterRequestWithBody(c.Server, ref, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateCluster Replace project and spec of a cluster
+//
+// Needs role admin or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/v1/admin/clusters/{ref} (the `UpdateCluster` operationId).
+func (c *requests) UpdateCluster(ctx context.Context, ref string, params *UpdateClusterParams, body UpdateClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateClusterRequest(c.Server, ref, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -16988,6 +17265,283 @@ func NewPutCatalogueItemRequestWithBody(server string, sku string, contentType s
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListClustersRequest constructs an http.Request for the ListClusters method
+func NewListClustersRequest(server string, params *ListClustersParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/clusters")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateClusterRequest calls the generic CreateCluster builder with application/json body
+func NewCreateClusterRequest(server string, params *CreateClusterParams, body CreateClusterJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateClusterRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateClusterRequestWithBody constructs an http.Request for the CreateCluster method, with any body, and a specified content type
+func NewCreateClusterRequestWithBody(server string, params *CreateClusterParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/clusters")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+		if params.XIdempotencyKey != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "X-Idempotency-Key", *params.XIdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("X-Idempotency-Key", headerParam1)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteClusterRequest constructs an http.Request for the DeleteCluster method
+func NewDeleteClusterRequest(server string, ref string, params *DeleteClusterParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "ref", ref, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/clusters/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetClusterRequest constructs an http.Request for the GetCluster method
+func NewGetClusterRequest(server string, ref string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "ref", ref, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/clusters/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateClusterRequest calls the generic UpdateCluster builder with application/json body
+func NewUpdateClusterRequest(server string, ref string, params *UpdateClusterParams, body UpdateClusterJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateClusterRequestWithBody(server, ref, params, "application/json", bodyReader)
+}
+
+// NewUpdateClusterRequestWithBody constructs an http.Request for the UpdateCluster method, with any body, and a specified content type
+func NewUpdateClusterRequestWithBody(server string, ref string, params *UpdateClusterParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "ref", ref, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/clusters/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
 
 	return req, nil
 }
@@ -30108,6 +30662,91 @@ func (c *Client) PutCatalogueItemWithBody(ctx context.Context, sku string, conte
 func (c *Client) PutCatalogueItem(ctx context.Context, sku string, body PutCatalogueItemJSONRequestBody, editors ...RequestEditorFn) (Answer[Offer], error) {
 	return ask[Offer](ctx, c, []any{sku}, func(ctx context.Context) (*http.Response, error) {
 		return c.requests.PutCatalogueItem(ctx, sku, body, editors...)
+	})
+}
+
+// ListClusters List the clusters that machines join
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/clusters (the `ListClusters` operationId).
+func (c *Client) ListClusters(ctx context.Context, params *ListClustersParams, editors ...RequestEditorFn) (Answer[ListCluster], error) {
+	return ask[ListCluster](ctx, c, nil, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ListClusters(ctx, params, editors...)
+	})
+}
+
+// CreateClusterWithBody Create a cluster that machines join
+//
+// Needs role admin or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/admin/clusters (the `CreateCluster` operationId).
+func (c *Client) CreateClusterWithBody(ctx context.Context, params *CreateClusterParams, contentType string, body io.Reader, editors ...RequestEditorFn) (Answer[Cluster], error) {
+	return ask[Cluster](ctx, c, nil, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.CreateClusterWithBody(ctx, params, contentType, body, editors...)
+	})
+}
+
+// CreateCluster Create a cluster that machines join
+//
+// Needs role admin or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/admin/clusters (the `CreateCluster` operationId).
+func (c *Client) CreateCluster(ctx context.Context, params *CreateClusterParams, body CreateClusterJSONRequestBody, editors ...RequestEditorFn) (Answer[Cluster], error) {
+	return ask[Cluster](ctx, c, nil, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.CreateCluster(ctx, params, body, editors...)
+	})
+}
+
+// DeleteCluster Delete a cluster in which no bootstrap token is left; its machines stay in it
+//
+// Needs role admin or higher.
+//
+// Corresponds with DELETE /api/v1/admin/clusters/{ref} (the `DeleteCluster` operationId).
+func (c *Client) DeleteCluster(ctx context.Context, ref string, params *DeleteClusterParams, editors ...RequestEditorFn) (Answer[Nothing], error) {
+	return ask[Nothing](ctx, c, []any{ref}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.DeleteCluster(ctx, ref, params, editors...)
+	})
+}
+
+// GetCluster Read a cluster
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/clusters/{ref} (the `GetCluster` operationId).
+func (c *Client) GetCluster(ctx context.Context, ref string, editors ...RequestEditorFn) (Answer[Cluster], error) {
+	return ask[Cluster](ctx, c, []any{ref}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.GetCluster(ctx, ref, editors...)
+	})
+}
+
+// UpdateClusterWithBody Replace project and spec of a cluster
+//
+// Needs role admin or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/admin/clusters/{ref} (the `UpdateCluster` operationId).
+func (c *Client) UpdateClusterWithBody(ctx context.Context, ref string, params *UpdateClusterParams, contentType string, body io.Reader, editors ...RequestEditorFn) (Answer[Cluster], error) {
+	return ask[Cluster](ctx, c, []any{ref}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.UpdateClusterWithBody(ctx, ref, params, contentType, body, editors...)
+	})
+}
+
+// UpdateCluster Replace project and spec of a cluster
+//
+// Needs role admin or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/v1/admin/clusters/{ref} (the `UpdateCluster` operationId).
+func (c *Client) UpdateCluster(ctx context.Context, ref string, params *UpdateClusterParams, body UpdateClusterJSONRequestBody, editors ...RequestEditorFn) (Answer[Cluster], error) {
+	return ask[Cluster](ctx, c, []any{ref}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.UpdateCluster(ctx, ref, params, body, editors...)
 	})
 }
 

@@ -51,6 +51,7 @@ INSERT INTO usage_windows (project_id, record_id, window_start, window_end, segm
 INSERT INTO machines (id, project_id, status, spec) SELECT 'm-' || p, 'prj_' || p, 'READY', '{}' FROM unnest(ARRAY['a', 'b']) p;
 INSERT INTO runs (id, machine_id, project_id, request_id, type, plan_id, steps, status, job_id, created_by)
     SELECT 'run_' || p, 'm-' || p, 'prj_' || p, 'r', 'REBOOT', 'x', '[]', 'PENDING', 'job_' || p, 'x' FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO clusters (ref, project_id, spec) SELECT 'c-' || p, 'prj_' || p, '{}' FROM unnest(ARRAY['a', 'b']) p;
 INSERT INTO balance_holds (project_id, allocation_id, billing_account_id, currency, amount_minor)
     SELECT 'prj_' || p, 'alc_' || p, 'acc_' || p, 'USD', 1 FROM unnest(ARRAY['a', 'b']) p;
 INSERT INTO project_budgets (project_id, limit_minor) SELECT 'prj_' || p, 1 FROM unnest(ARRAY['a', 'b']) p;
@@ -151,11 +152,11 @@ func TestTenantTables_AreIsolated(t *testing.T) {
 		const reaching = `SELECT indexrelid::regclass::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
 			WHERE i.indrelid = $1::text::regclass AND i.indisunique AND a.attname <> $2 AND indexrelid::regclass::text <> ALL ($3)`
 		// What nobody chooses: hashes of random bits, ids, the cursor of events, the node that a claim took, and what the payment provider, a cloud provider
-		// and the ledger name; a user with a key of this user's own; machines, which operators name; and what runs on one machine, which belongs to the project.
+		// and the ledger name; a user with a key of this user's own; machines and clusters, which operators name; and what runs on one machine, which belongs to the project.
 		require.Empty(t, texts(t, conn, reaching, table, key, []string{
 			"project_tokens_hash_unique", "project_invitations_id_unique", "events_pkey", "allocations_pkey", "allocations_one_occupant", "payment_sessions_pkey",
 			"payment_sessions_stripe_unique", "payment_sessions_intent_unique", "payment_sessions_credit_unique", "payment_sessions_suspense_unique",
-			"payment_sessions_request_unique", "machines_pkey", "machines_node_unique", "runs_pkey", "runs_job_unique", "runs_request_unique", "runs_one_active", "instances_pkey", "instances_enroll_unique", "instances_server_unique",
+			"payment_sessions_request_unique", "machines_pkey", "machines_node_unique", "clusters_ref_unique", "runs_pkey", "runs_job_unique", "runs_request_unique", "runs_one_active", "instances_pkey", "instances_enroll_unique", "instances_server_unique",
 		}),
 			"%s: a unique index over projects tells one tenant what another has", table)
 	}

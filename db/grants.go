@@ -37,6 +37,9 @@ var tableAccess = map[string]Access{
 	"balance_thresholds":          AccessRead,
 	"billing_attention":           AccessRead,
 	"billing_control":             "SELECT, UPDATE",
+	"cluster_tokens":              AccessPrune,
+	"clusters":                    AccessFull,
+	"machine_clusters":            AccessFull,
 	"currencies":                  AccessRead,
 	"key_attention":               AccessRead,
 	"ledger_accounts":             AccessAppend,
@@ -190,6 +193,7 @@ var tableReads = map[string]string{
 // customerAccess names the tables that RoleCustomer may use, with its rights. Row-level security
 // binds each of them that has a project to the project of the transaction.
 var customerAccess = map[string]Access{
+	"clusters":         "SELECT (ref, project_id)", // which clusters the project has, and nothing of how they are reached
 	"balance_holds":    AccessRead,
 	"budget_spend":     AccessRead,
 	"instances":        "SELECT (id, project_id, name, provider, zone, type, model, status, progress_percent, error_code, version, created_at, ready_at, terminated_at)",

@@ -44,6 +44,8 @@ const (
 	FailCommand               FailureClass = "command_failed"
 	FailCommandUncertain      FailureClass = "command_uncertain"
 	FailNetworkRolledBack     FailureClass = "network_rolled_back"
+	FailClusterJoin           FailureClass = "cluster_join_failed"
+	FailClusterNotReady       FailureClass = "cluster_not_ready"
 	FailInstanceStartup       FailureClass = "instance_startup_timeout"
 	FailAgentChecksum         FailureClass = "agent_checksum_failed"
 	FailWorkerInstall         FailureClass = "worker_install_failed"
@@ -125,6 +127,8 @@ var failures = []FailureInfo{
 	{Class: FailCommand, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The command of a step ended with an error, or did not end in time; read the output of the run, fix the cause, then start another run."},
 	{Class: FailCommandUncertain, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "It is not known what became of the command; look at the machine, then start another run."},
 	{Class: FailNetworkRolledBack, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "Nobody reached the machine with its new network configuration in time, and it restored the one of before; correct the configuration, or ssh_endpoint of the step, then start another run."},
+	{Class: FailClusterJoin, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The machine did not join its cluster; read the output of the run and what the message names, fix the cause, then start another run."},
+	{Class: FailClusterNotReady, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The machine is no ready node of its cluster; look at the node in the cluster, fix what the message names, then start another run."},
 	{Class: FailInstanceStartup, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The worker of the instance was not ready in time, and its server is billed; read what the stage names, then retry the stage, or terminate the instance."},
 	{Class: FailAgentChecksum, Manual: true, AutoAttempts: 1, Recommended: ActionCancel, Next: "The agent on the server is not the one that Slipway installed; terminate the instance, and find out who changed it."},
 	{Class: FailWorkerInstall, AutoAttempts: 2, Recommended: ActionRetryStage, Next: "The installation of the worker ended with an error; read its last phase and message, fix the cause, then retry the stage, or terminate the instance."},

@@ -17,10 +17,11 @@ const (
 	SideSecrets Side = "secrets"
 	SideStripe  Side = "stripe"
 	SideCloud   Side = "cloud"
+	SideCluster Side = "cluster"
 )
 
 // sideOfOp has the side of each first part of an Error's Op.
-var sideOfOp = map[string]Side{"maas": SideMAAS, "redfish": SideBMC, "ipmi": SideBMC, "ssh": SideSSH, "secrets": SideSecrets, "stripe": SideStripe, "cloud": SideCloud}
+var sideOfOp = map[string]Side{"maas": SideMAAS, "redfish": SideBMC, "ipmi": SideBMC, "ssh": SideSSH, "secrets": SideSecrets, "stripe": SideStripe, "cloud": SideCloud, "kube": SideCluster}
 
 // Side returns the side that e is about, "" where its Op names none.
 func (e *Error) Side() Side {
@@ -96,6 +97,13 @@ var failureTables = map[Side]failureTable{
 		KindQuota:     lifecycle.FailCloudQuota,
 		KindCapacity:  lifecycle.FailCloudCapacity,
 		KindNotFound:  lifecycle.FailStateDisagreement,
+	}},
+	// What is missing or wrong there is stated: the kubeconfig, its rights, the pins.
+	SideCluster: {lifecycle.FailClusterJoin, map[Kind]lifecycle.FailureClass{
+		KindUnauthorized: lifecycle.FailConfiguration,
+		KindForbidden:    lifecycle.FailConfiguration,
+		KindPinMismatch:  lifecycle.FailConfiguration,
+		KindInvalid:      lifecycle.FailConfiguration,
 	}},
 	SideSSH: {lifecycle.FailSSHSeed, map[Kind]lifecycle.FailureClass{
 		KindPinMismatch: lifecycle.FailStateDisagreement,

@@ -26,6 +26,9 @@ type MachineAdapter struct {
 	RemoteExec   RemoteExec
 	Network      NetworkConfig
 	Return       Return
+	// ClusterJoin and JoinHost are the two halves of a join.
+	ClusterJoin ClusterJoin
+	JoinHost    JoinHost
 }
 
 // Offers returns the capabilities that the adapter has.
@@ -35,6 +38,7 @@ func (a MachineAdapter) Offers() []runplan.Capability {
 		runplan.CapInspect: a.Inspect != nil, runplan.CapPowerControl: a.PowerControl != nil,
 		runplan.CapNetboot: a.Netboot != nil, runplan.CapImaging: a.Imaging != nil, runplan.CapRemoteExec: a.RemoteExec != nil,
 		runplan.CapNetworkConfig: a.Network != nil, runplan.CapReturn: a.Return != nil,
+		runplan.CapClusterJoin: a.JoinsClusters(),
 	} {
 		if has {
 			out = append(out, capability)
@@ -42,6 +46,11 @@ func (a MachineAdapter) Offers() []runplan.Capability {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// JoinsClusters reports whether the adapter has all that a join needs.
+func (a MachineAdapter) JoinsClusters() bool {
+	return a.ClusterJoin != nil && a.JoinHost != nil && a.RemoteExec != nil
 }
 
 // MachineAdapters has the adapter of each provider, by the name that machines state.

@@ -83,6 +83,9 @@ func Payments(ctx context.Context, err error) error { return from(ctx, providers
 // Cloud turns an error of a cloud provider, or of the way to it, into a typed failure.
 func Cloud(ctx context.Context, err error) error { return from(ctx, providers.SideCloud, err) }
 
+// Cluster turns an error of a Kubernetes cluster's API into a typed failure.
+func Cluster(ctx context.Context, err error) error { return from(ctx, providers.SideCluster, err) }
+
 // Login turns an error of the secret store about a login into a typed failure. A name that does not
 // resolve is a target that cannot be reached, and a refused address is one that was configured: of
 // names the table of that target, such as BMC.

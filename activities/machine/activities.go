@@ -36,6 +36,8 @@ type Activities struct {
 	RebootScript string
 	// Poll is the pause before a machine that gave no answer is asked again; 0 is 3 s.
 	Poll time.Duration
+	// TokenCache is how long an API server takes a bootstrap token that was deleted; 0 is 10 s.
+	TokenCache time.Duration
 }
 
 // NodePower is what is asked of the BMC of a node; activities/bmc does it, with its guard of logins.

@@ -41,6 +41,7 @@ type world struct {
 	bootF string // of the boot id
 	runs  int
 	risk  bool // an operator accepts it
+	sshd  *sshd.Server // nil of a simulated machine
 }
 
 func newWorld(t *testing.T, provider string) *world {
@@ -54,6 +55,7 @@ func newWorld(t *testing.T, provider string) *world {
 	if provider == "ssh" {
 		_, ca := sshd.NewKey(t)
 		server := sshd.Start(t, ca)
+		w.sshd = server
 		s.SSHEndpoint = server.Address
 		access = machines.Access{SiteID: dbtest.Site(t, w.store).ID, HostKey: strings.TrimSpace(server.HostKey)}
 		w.acts.Login = func(_ context.Context, _ providers.Secrets, _ providers.SecretRef, use providers.Use, to providers.SSHTarget, keyID string) (providers.SSHTarget, error) {

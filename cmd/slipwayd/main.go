@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/server"
+	"github.com/slipway-cloud/slipway/providers/kube"
 	_ "github.com/slipway-cloud/slipway/providers/secrets/cloudkeepers" // Vault, AWS and GCP keepers by URL
 )
 
@@ -67,6 +68,7 @@ func serve(use, short string, run func(*server.App, context.Context) error, part
 			return err
 		}
 		defer app.Close()
+		app.UseClusters(kube.Provider{})
 		return app.Run(cmd.Context(), run)
 	}
 	return cmd

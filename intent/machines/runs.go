@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	clusterdb "github.com/slipway-cloud/slipway/db/cluster"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -73,6 +74,9 @@ func StartRun(ctx context.Context, tx *db.Tx, in Start, actor db.Actor) (machine
 	if err := runplan.CheckStart(in.Type, plan, facts); err != nil {
 		return machinesdb.Run{}, err
 	}
+	if err := checkClusters(ctx, tx, m, plan); err != nil {
+		return machinesdb.Run{}, err
+	}
 	site, err := checkNode(ctx, tx, m, plan, in.Project)
 	if err != nil {
 		return machinesdb.Run{}, err
@@ -102,6 +106,34 @@ func planFor(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine) (ru
 		err = db.NotFound("plan " + id) // customers see the plans that they may start
 	}
 	return plan.For(m.Spec.TargetClusterRef).WithNetplan(m.Spec.Netplan), err
+}
+
+// checkClusters refuses a plan for a cluster that is not there, or that is not for machines of this project.
+// The two are told in the same words.
+func checkClusters(ctx context.Context, tx *db.Tx, m machinesdb.Machine, plan runplan.Plan) error {
+	for _, s := range plan.Steps {
+		ref := ""
+		switch {
+		case s.Join != nil:
+			ref = s.Join.ClusterRef
+		case s.Verify != nil:
+			ref = s.Verify.ClusterRef
+		default:
+			continue
+		}
+		c, err := clusterdb.Get(ctx, tx, ref)
+		if ignoreNotFound(err) != nil {
+			return err
+		}
+		same := (c.ProjectID == nil) == (m.ProjectID == nil) && (c.ProjectID == nil || *c.ProjectID == *m.ProjectID)
+		if err != nil || !same {
+			return &intent.Refusal{
+				Kind: intent.ActionRefused, Existing: m.ID,
+				Detail: fmt.Sprintf("step %s is for cluster %s, and the project of the machine has none of that name; an administrator has to create it", s.Name, ref),
+			}
+		}
+	}
+	return nil
 }
 
 // checkNode refuses what must not be done to the node of a machine, and returns its site. A tenant's node

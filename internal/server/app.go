@@ -50,6 +50,8 @@ type App struct {
 	// Receiver may be a webhook beside public addresses. No setting sets it, and Run refuses it.
 	Receiver *LocalReceiver
 
+	// Clusters speaks to Kubernetes clusters; without it no machine joins one. UseClusters sets it.
+	clusters  providers.ClusterJoin
 	servesAPI atomic.Bool
 	machines  providers.MachineAdapters
 	simulated simulated

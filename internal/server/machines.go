@@ -1,6 +1,7 @@
 package server
 
 import (
+	"github.com/slipway-cloud/slipway/internal/clustersync"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
 	"github.com/slipway-cloud/slipway/providers"
@@ -39,4 +40,21 @@ func (a *App) machineOffers() func(string) []runplan.Capability {
 		}
 		return adapter.Offers()
 	}
+}
+
+// UseClusters has machines join Kubernetes clusters. The programs call it before Run, so that this package
+// does without the client of Kubernetes.
+func (a *App) UseClusters(join providers.ClusterJoin) {
+	a.clusters = join
+	for name, adapter := range a.machines {
+		if adapter.JoinHost != nil {
+			adapter.ClusterJoin = join
+			a.machines[name] = adapter
+		}
+	}
+}
+
+// ClusterPasses looks at clusters: at their bootstrap tokens and at the nodes of machines.
+func (a *App) ClusterPasses() *clustersync.Passes {
+	return &clustersync.Passes{Store: a.Store, Secrets: a.Secrets, Clusters: a.clusters, Log: a.Log}
 }

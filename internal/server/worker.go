@@ -214,6 +214,9 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	if a.Config.Payment.Enabled() {
 		rest.Go(func() { a.Payments().Run(ctx) })
 	}
+	if a.clusters != nil {
+		rest.Go(func() { a.ClusterPasses().Run(ctx) })
+	}
 	r.Run(ctx)
 	// What the deliverer has sent is stored before the process ends, or it would be sent again. Each of
 	// its steps has a deadline, and a worker that stops has one too.

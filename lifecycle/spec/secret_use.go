@@ -26,17 +26,20 @@ const (
 
 	// SecretCloudKey is the secret key of an account at a cloud provider.
 	SecretCloudKey SecretKind = "cloud_key"
+
+	// SecretKubeconfig is a kubeconfig with which Slipway speaks to a cluster.
+	SecretKubeconfig SecretKind = "kubeconfig"
 )
 
 // SecretKinds returns the kinds that an administrator may state.
 func SecretKinds() []SecretKind {
-	return []SecretKind{SecretBMCLogin, SecretMAASKey, SecretSSHKey, SecretBootstrap, SecretSMTPPassword, SecretStripeKey, SecretStripeWebhook, SecretCloudKey}
+	return []SecretKind{SecretBMCLogin, SecretMAASKey, SecretSSHKey, SecretBootstrap, SecretSMTPPassword, SecretStripeKey, SecretStripeWebhook, SecretCloudKey, SecretKubeconfig}
 }
 
 // SecretUse is what a stored secret may be used for: its kind, and the targets that may receive it. A
 // target is allowed when one of the lists has it. Sites and nodes are named by their ids.
 type SecretUse struct {
-	Kind     SecretKind `json:"kind" enum:"bmc_login,maas_key,ssh_key,bootstrap_bundle,smtp_password,stripe_key,stripe_webhook,cloud_key" doc:"What the value is"`
+	Kind     SecretKind `json:"kind" enum:"bmc_login,maas_key,ssh_key,bootstrap_bundle,smtp_password,stripe_key,stripe_webhook,cloud_key,kubeconfig" doc:"What the value is"`
 	Sites    []string   `json:"sites,omitempty" maxItems:"100" itemMaxLength:"64" doc:"Sites whose targets may receive it, by id"`
 	Nodes    []string   `json:"nodes,omitempty" maxItems:"100" itemMaxLength:"64" doc:"Nodes that may receive it, by id"`
 	Networks []string   `json:"networks,omitempty" maxItems:"100" itemMaxLength:"64" doc:"Networks whose addresses may receive it, such as 10.4.0.0/16; not for ssh_key, bootstrap_bundle and stripe_webhook"`

@@ -35,6 +35,7 @@ type Runner struct {
 	stateDir          string
 	bootIDFile        string
 	systemRoot        string // "" is /
+	join              JoinPaths
 	keepaliveInterval time.Duration
 	keepaliveTimeout  time.Duration
 }

@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -123,6 +124,23 @@ func TestRaced_ListsConcurrentPackages(t *testing.T) {
 			require.NotEmpty(t, notRaced()[folder], "%s is concurrent: add it to raced(), or to notRaced() with the reason", folder)
 		}
 	}
+}
+
+// The client of Kubernetes is too large for the race detector's time: the programs alone link it.
+func TestRaced_DoWithoutKubernetes(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	args := []string{"list", "-deps", "-test", "-f", "{{.ImportPath}}"}
+	for _, folder := range raced() {
+		args = append(args, "./"+folder)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = root
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	require.Contains(t, string(out), "go.temporal.io/sdk", "the list has what the packages link")
+	require.NotContains(t, string(out), "k8s.io/")
 }
 
 // isConcurrent reports whether a package has a go statement, a call of a Go method such as that of

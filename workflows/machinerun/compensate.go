@@ -1,6 +1,7 @@
 package machinerun
 
 import (
+	"context"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -23,6 +24,11 @@ func mayRun(step contract.RunStep) func(*State, lifecycle.StageRow) bool {
 // stopCommand ends a command that may still run. The machine itself ends it when its timeout has passed,
 // so that a machine that does not answer holds the run no longer. That moment is the same at every try.
 func stopCommand(step contract.RunStep) func(workflow.Context, *State) error {
+	return stop(step, "stop the command of "+step.Name, machine.StopCommand)
+}
+
+// stop ends what may still run of a step.
+func stop(step contract.RunStep, summary string, act func(context.Context, machineact.StopIn) (machineact.StepFacts, error)) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
 		sent, ok := s.Running[step.Name]
 		if !ok {
@@ -30,7 +36,7 @@ func stopCommand(step contract.RunStep) func(workflow.Context, *State) error {
 		}
 		in := machineact.StopIn{StepIn: s.stepIn(step), EndsBy: sent.EndsBy.Add(time.Minute)} // SIGKILL, and other clocks
 		in.Attempt = sent.Attempt
-		_, err := stage.Do(ctx, stage.KindPoll, "stop the command of "+step.Name, machine.StopCommand, in)
+		_, err := stage.Do(ctx, stage.KindPoll, summary, act, in)
 		if err == nil {
 			delete(s.Running, step.Name)
 		}

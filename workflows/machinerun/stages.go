@@ -51,8 +51,10 @@ func buildStages(steps []contract.RunStep) ([]stage.Stage[State], error) {
 			st.Run, st.Undo, st.HasUndo = tryNetwork(step), revertNetwork(step), isNetworkPending(step)
 		case runplan.KindRMA:
 			st.Run = returnMachine(step)
-		case runplan.KindJoin, runplan.KindVerify:
-			return nil, fmt.Errorf("step %s: no provider of this version can do %s", step.Name, step.Kind)
+		case runplan.KindJoin:
+			st.Run, st.Undo, st.VerifyUndo, st.HasUndo = joinCluster(step), undoJoin(step), verifyNoToken(step), mayRun(step)
+		case runplan.KindVerify:
+			st.Run = verifyInCluster(step)
 		default:
 			return nil, fmt.Errorf("step %s: %s is no kind of step", step.Name, step.Kind)
 		}
@@ -116,10 +118,15 @@ func (s *State) noteSent(ctx workflow.Context, step contract.RunStep) Sent {
 }
 
 func runCommand(step contract.RunStep) func(workflow.Context, *State) error {
+	return send(step, "run the command of "+step.Name, machine.RunCommand)
+}
+
+// send has the machine run a command, and notes whether it may still run.
+func send(step contract.RunStep, summary string, act func(context.Context, machineact.CommandIn) (machineact.StepFacts, error)) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
 		before, sent := s.Running[step.Name]
 		calls := 0
-		_, err := do(ctx, step, "run the command of "+step.Name, machine.RunCommand, func() machineact.CommandIn {
+		_, err := do(ctx, step, summary, act, func() machineact.CommandIn {
 			calls++
 			return machineact.CommandIn{StepIn: s.stepIn(step), EndsBy: s.noteSent(ctx, step).EndsBy}
 		})

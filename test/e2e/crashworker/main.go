@@ -19,6 +19,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/server"
+	"github.com/slipway-cloud/slipway/providers/kube"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -47,6 +48,7 @@ func run() error {
 		return err
 	}
 	defer app.Close()
+	app.UseClusters(kube.Provider{})
 	return app.RunWorker(ctx, &fuse{dir: *dir})
 }
 

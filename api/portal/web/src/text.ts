@@ -454,7 +454,7 @@ export const text = {
     } as Record<string, string>,
     runbookPages: [
       "access_unconfirmed", "agent_checksum_failed", "agent_not_enrolled", "bmc_auth_rejected", "bmc_locked", "bmc_pin_mismatch", "bmc_unreachable", "boot_disk_not_found",
-      "capacity_unavailable", "cloud_capacity", "cloud_quota", "cloud_rejected", "cloud_server_uncertain", "cloud_unavailable", "command_failed", "command_uncertain",
+      "capacity_unavailable", "cloud_capacity", "cloud_quota", "cloud_rejected", "cloud_server_uncertain", "cloud_unavailable", "cluster_join_failed", "cluster_not_ready", "command_failed", "command_uncertain",
       "commissioning_failed", "compensation_failed", "configuration_invalid",
       "conflicting_discovery_candidates", "datasource_failure", "datasource_failure_repeated", "deploy_failed",
       "deploy_power_failed", "deploy_timeout", "drive_missing", "drive_unexpected", "firmware_changed", "frozen_by_operator",

@@ -1,0 +1,246 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/slipway-cloud/slipway/providers"
+)
+
+// The names that Kubernetes gives to what a join is about.
+const (
+	tokenPrefix  = "bootstrap-token-"
+	tokenGroup   = "system:bootstrappers:kubeadm:default-node-token"
+	signatureKey = "jws-kubeconfig-"
+	mirrorPod    = "kubernetes.io/config.mirror"
+)
+
+// The paths of the API of Kubernetes.
+const (
+	corePath    = "/api" + "/v1"
+	secretsPath = corePath + "/namespaces/kube-system/secrets"
+	infoPath    = corePath + "/namespaces/kube-public/configmaps/cluster-info"
+	nodesPath   = corePath + "/nodes"
+	leasesPath  = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"
+)
+
+// get reads one object.
+func get[T any](ctx context.Context, c *client, op, path string, params ...string) (T, error) {
+	var out T
+	ctx, cancel := call(ctx)
+	defer cancel()
+	r := c.rest.Get().MaxRetries(0).AbsPath(path)
+	for i := 0; i+1 < len(params); i += 2 {
+		if params[i+1] != "" {
+			r = r.Param(params[i], params[i+1])
+		}
+	}
+	raw, err := r.Do(ctx).Raw()
+	if err != nil {
+		return out, c.failed(op, err)
+	}
+	if err := json.Unmarshal(raw, &out); err != nil {
+		return out, failure(providers.KindProtocol, op, 0, "the answer of the API server is not readable")
+	}
+	return out, nil
+}
+
+// MintToken implements providers.ClusterJoin.
+func (Provider) MintToken(ctx context.Context, c providers.Cluster, t providers.BootstrapToken) error {
+	cl, err := open(c, t.Secret, t.Value())
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Name: tokenPrefix + t.ID, Namespace: metav1.NamespaceSystem},
+		Type:       "bootstrap.kubernetes.io/token",
+		StringData: map[string]string{
+			"token-id": t.ID, "token-secret": t.Secret.Reveal(), "expiration": t.Expires.UTC().Format(time.RFC3339), "description": t.Description,
+			"usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true", "auth-extra-groups": tokenGroup,
+		},
+	})
+	if err != nil {
+		return failure(providers.KindInvalid, "mint", 0, "the token cannot be written")
+	}
+	ctx, cancel := call(ctx)
+	defer cancel()
+	_, err = cl.rest.Post().MaxRetries(0).AbsPath(secretsPath).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Raw()
+	return cl.failed("mint", err)
+}
+
+// IsSigned implements providers.ClusterJoin.
+func (Provider) IsSigned(ctx context.Context, c providers.Cluster, tokenID string) (bool, error) {
+	cl, err := open(c)
+	if err != nil {
+		return false, err
+	}
+	info, err := get[corev1.ConfigMap](ctx, cl, "cluster_info", infoPath)
+	return info.Data[signatureKey+tokenID] != "", err
+}
+
+// RevokeToken implements providers.ClusterJoin.
+func (Provider) RevokeToken(ctx context.Context, c providers.Cluster, tokenID string) error {
+	cl, err := open(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := call(ctx)
+	defer cancel()
+	_, err = cl.rest.Delete().MaxRetries(0).AbsPath(secretsPath, tokenPrefix+tokenID).Do(ctx).Raw()
+	return ignoreAbsent(cl.failed("revoke", err))
+}
+
+func ignoreAbsent(err error) error {
+	if providers.IsKind(err, providers.KindNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Node implements providers.ClusterJoin.
+func (Provider) Node(ctx context.Context, c providers.Cluster, name string) (providers.ClusterNode, error) {
+	cl, err := open(c)
+	if err != nil {
+		return providers.ClusterNode{}, err
+	}
+	n, err := get[corev1.Node](ctx, cl, "node", nodesPath+"/"+name)
+	return viewOf(n), err
+}
+
+// Nodes implements providers.ClusterJoin.
+func (Provider) Nodes(ctx context.Context, c providers.Cluster) ([]providers.ClusterNode, error) {
+	cl, err := open(c)
+	if err != nil {
+		return nil, err
+	}
+	var out []providers.ClusterNode
+	for next := ""; ; {
+		page, err := get[corev1.NodeList](ctx, cl, "nodes", nodesPath, "limit", fmt.Sprint(pageSize), "continue", next)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range page.Items {
+			out = append(out, viewOf(n))
+		}
+		if next = page.Continue; next == "" {
+			return out, nil
+		}
+	}
+}
+
+// viewOf returns what is read of a Node object.
+func viewOf(n corev1.Node) providers.ClusterNode {
+	info := n.Status.NodeInfo
+	out := providers.ClusterNode{
+		Name: n.Name, UID: string(n.UID), SystemUUID: info.SystemUUID, BootID: info.BootID, KubeletVersion: info.KubeletVersion,
+		Unschedulable: n.Spec.Unschedulable, CreatedAt: n.CreationTimestamp.Time, Reason: "it has reported no status",
+	}
+	for _, condition := range n.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			out.Ready, out.ReadySince = condition.Status == corev1.ConditionTrue, condition.LastTransitionTime.Time
+			out.Reason = condition.Reason + ": " + condition.Message
+		}
+	}
+	for _, taint := range n.Spec.Taints {
+		if taint.Effect != corev1.TaintEffectPreferNoSchedule {
+			out.Taints = append(out.Taints, taint.Key)
+		}
+	}
+	return out
+}
+
+// DeleteNode implements providers.ClusterJoin.
+func (Provider) DeleteNode(ctx context.Context, c providers.Cluster, name, uid string) error {
+	cl, err := open(c)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": map[string]string{"uid": uid}})
+	if err != nil {
+		return failure(providers.KindInvalid, "delete_node", 0, "the order cannot be written")
+	}
+	ctx, cancel := call(ctx)
+	defer cancel()
+	_, err = cl.rest.Delete().MaxRetries(0).AbsPath(nodesPath, name).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Raw()
+	return ignoreAbsent(cl.failed("delete_node", err))
+}
+
+// Heartbeat implements providers.ClusterJoin. The node's clock is in it: it is compared with itself alone.
+func (Provider) Heartbeat(ctx context.Context, c providers.Cluster, node string) (string, error) {
+	cl, err := open(c)
+	if err != nil {
+		return "", err
+	}
+	lease, err := get[coordinationv1.Lease](ctx, cl, "heartbeat", leasesPath+node)
+	if err != nil {
+		return "", err
+	}
+	if lease.Spec.RenewTime == nil {
+		return "", failure(providers.KindNotFound, "heartbeat", 0, "the node has sent no heartbeat yet")
+	}
+	return lease.Spec.RenewTime.UTC().Format(time.RFC3339Nano), nil
+}
+
+// BlockingPods implements providers.ClusterJoin. A pod blocks unless it has ended, is one of the kubelet's
+// own, or belongs to a DaemonSet that exists.
+func (Provider) BlockingPods(ctx context.Context, c providers.Cluster, node string) ([]string, error) {
+	cl, err := open(c)
+	if err != nil {
+		return nil, err
+	}
+	sets := map[string]bool{}
+	out := []string{}
+	for next := ""; ; {
+		page, err := get[corev1.PodList](ctx, cl, "pods", corePath+"/pods", "fieldSelector", "spec.nodeName="+node, "limit", fmt.Sprint(pageSize), "continue", next)
+		if err != nil {
+			return nil, err
+		}
+		for _, pod := range page.Items {
+			blocks, err := cl.blocks(ctx, pod, node, sets)
+			if err != nil {
+				return nil, err
+			}
+			if blocks {
+				out = append(out, pod.Namespace+"/"+pod.Name)
+			}
+		}
+		if next = page.Continue; next == "" {
+			slices.Sort(out)
+			return out, nil
+		}
+	}
+}
+
+// blocks reports whether a pod has to leave its node. sets has the DaemonSets that were asked for.
+func (c *client) blocks(ctx context.Context, pod corev1.Pod, node string, sets map[string]bool) (bool, error) {
+	if pod.Spec.NodeName != node || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return false, nil
+	}
+	if _, mirror := pod.Annotations[mirrorPod]; mirror {
+		return false, nil
+	}
+	owner := metav1.GetControllerOf(&pod)
+	if owner == nil || owner.Kind != "DaemonSet" {
+		return true, nil
+	}
+	path := "/apis/apps/v1/namespaces/" + pod.Namespace + "/daemonsets/" + owner.Name
+	exists, asked := sets[path]
+	if !asked {
+		set, err := get[appsv1.DaemonSet](ctx, c, "daemonset", path)
+		if ignoreAbsent(err) != nil {
+			return false, err
+		}
+		exists = err == nil && set.UID == owner.UID
+		sets[path] = exists
+	}
+	return !exists, nil
+}
