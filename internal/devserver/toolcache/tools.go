@@ -42,6 +42,8 @@ func Tools() []Tool {
 		{"buf", "tools/proto", "github.com/bufbuild/buf/cmd/buf", "3 minutes"},
 		{"protoc-gen-go", "tools/proto", "google.golang.org/protobuf/cmd/protoc-gen-go", "15 seconds"},
 		{"protoc-gen-connect-go", "tools/proto", "connectrpc.com/connect/cmd/protoc-gen-connect-go", "20 seconds"},
+		// It brings the protocols of service meshes, so it is a module of its own.
+		{"grpcurl", "tools/grpcurl", "github.com/fullstorydev/grpcurl/cmd/grpcurl", "2 minutes"},
 		// The Temporal CLI brings a server of its own version, so it is a module of its own.
 		{"temporal", "tools/temporal", "github.com/temporalio/cli/cmd/temporal", "5 minutes"},
 	}
