@@ -52,6 +52,11 @@ func RetryRun(ctx context.Context, tx *db.Tx, in Retry, actor db.Actor) (machine
 		}
 		return first, err
 	}
+	if text(failed.ProjectID) != text(m.ProjectID) {
+		return machinesdb.Run{}, &intent.Refusal{
+			Kind: intent.ActionRefused, Existing: failed.ID, Detail: "the machine was in another project when the run failed; start a run with a plan of its own",
+		}
+	}
 	steps, err := stepsOfRetry(ctx, tx, in.Action, failed)
 	if err != nil {
 		return machinesdb.Run{}, err

@@ -159,6 +159,19 @@ func TestRetryRun_Refuses(t *testing.T) {
 	require.Equal(t, intent.Invalid, intent.AsRefusal(err).Kind, "the request made a retry")
 }
 
+// What a project had done on a machine is not repeated in another one.
+func TestRetryRun_StaysInItsProject(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	failed := w.threeSteps("m-1")
+	w.end(failed, lifecycle.FailCommand, lifecycle.StageFailed, lifecycle.StagePending, lifecycle.StagePending)
+	_, err := w.register(machines.Registration{ID: "m-1", ProjectID: dbtest.Project(t, w.store).ID, Spec: spec.MachineSpec{Provider: "any"}})
+	require.NoError(t, err)
+	_, err = w.retry(machines.Retry{RunID: failed.ID, RequestID: "a", Action: lifecycle.ActionRerun})
+	require.NotNil(t, intent.AsRefusal(err), "%v", err)
+	require.Equal(t, intent.ActionRefused, intent.AsRefusal(err).Kind)
+}
+
 // A node that a tenant has, or has left, takes no retry either.
 func TestRetryRun_ProtectsTenants(t *testing.T) {
 	t.Parallel()
