@@ -133,15 +133,20 @@ func (a *app) runStart() *cobra.Command {
 		ctx, cancel := a.bounded(cmd.Context())
 		out, err := a.runs().StartRun(ctx, request(as, &in))
 		cancel()
-		if err != nil {
-			return called(err)
-		}
-		if !follow {
-			return a.showRun(out.Msg)
-		}
-		return a.followRun(cmd.Context(), as, out.Msg.GetRunId())
+		return a.showStarted(cmd.Context(), as, out, err, follow)
 	})
 	return cmd
+}
+
+// showStarted prints a run that was started, or its output until it has ended.
+func (a *app) showStarted(ctx context.Context, as asProject, out *connect.Response[slipwayv1.Run], err error, follow bool) error {
+	switch {
+	case err != nil:
+		return called(err)
+	case follow:
+		return a.followRun(ctx, as, out.Msg.GetRunId())
+	}
+	return a.showRun(out.Msg)
 }
 
 // followRun prints the output of a run until it has ended, and then the run.
@@ -217,13 +222,7 @@ func (a *app) runRetry() *cobra.Command {
 		ctx, cancel := a.bounded(cmd.Context())
 		out, err := a.runs().RetryRun(ctx, connect.NewRequest(&in))
 		cancel()
-		if err != nil {
-			return called(err)
-		}
-		if !follow {
-			return a.showRun(out.Msg)
-		}
-		return a.followRun(cmd.Context(), asProject{}, out.Msg.GetRunId())
+		return a.showStarted(cmd.Context(), asProject{}, out, err, follow)
 	})
 	return cmd
 }
