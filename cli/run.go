@@ -93,13 +93,16 @@ func (a *app) planCreate() *cobra.Command {
 }
 
 func (a *app) runCommand() *cobra.Command {
-	return group("run", "Runs of plans on machines", a.runStart(), a.runList(), a.runGet(), a.runCancel(), a.runWatch(), a.runLogs())
+	return group("run", "Runs of plans on machines", a.runStart(), a.runList(), a.runGet(), a.runCancel(), a.runRetry(), a.runWatch(), a.runLogs())
 }
 
 // showRun prints one run.
 func (a *app) showRun(run *slipwayv1.Run) error {
 	return a.print(run, func() error {
 		fmt.Fprintf(a.Out, "%s  %s of %s  %s  plan %s\n", run.GetRunId(), run.GetType(), run.GetMachineId(), run.GetPhase(), run.GetPlanId())
+		if run.GetRetryOf() != "" {
+			fmt.Fprintf(a.Out, "in the place of %s\n", run.GetRetryOf())
+		}
 		t := a.table("STEP", "STATE", "RETRIES", "MESSAGE")
 		for _, s := range run.GetSteps() {
 			t.row(s.GetName(), s.GetState(), s.GetRetryCount(), oneLine(s.GetMessage()))
@@ -130,15 +133,20 @@ func (a *app) runStart() *cobra.Command {
 		ctx, cancel := a.bounded(cmd.Context())
 		out, err := a.runs().StartRun(ctx, request(as, &in))
 		cancel()
-		if err != nil {
-			return called(err)
-		}
-		if !follow {
-			return a.showRun(out.Msg)
-		}
-		return a.followRun(cmd.Context(), as, out.Msg.GetRunId())
+		return a.showStarted(cmd.Context(), as, out, err, follow)
 	})
 	return cmd
+}
+
+// showStarted prints a run that was started, or its output until it has ended.
+func (a *app) showStarted(ctx context.Context, as asProject, out *connect.Response[slipwayv1.Run], err error, follow bool) error {
+	switch {
+	case err != nil:
+		return called(err)
+	case follow:
+		return a.followRun(ctx, as, out.Msg.GetRunId())
+	}
+	return a.showRun(out.Msg)
 }
 
 // followRun prints the output of a run until it has ended, and then the run.
@@ -189,6 +197,32 @@ func (a *app) runCancel() *cobra.Command {
 			return called(err)
 		}
 		return a.showRun(out.Msg)
+	})
+	return cmd
+}
+
+func (a *app) runRetry() *cobra.Command {
+	var in slipwayv1.RetryRunRequest
+	var follow bool
+	cmd := &cobra.Command{
+		Use: "retry RUN", Short: "Start a run in the place of one that failed", Args: cobra.ExactArgs(1),
+		Long: "The new run carries out the steps from the first one that has not succeeded, or all of them with --action rerun.",
+	}
+	f := cmd.Flags()
+	f.StringVar(&in.Action, "action", "retry_stage", "retry_stage or resume: from the step that failed; rerun or restart_clean: all steps")
+	f.StringVar(&in.Reason, "reason", "", "why, for the audit log")
+	f.StringVar(&in.RequestId, "request-id", "", "makes the request safe to repeat (default: a new one)")
+	f.BoolVar(&in.AcceptRisk, "accept-risk", false, "interrupt what runs on a machine that is in its cluster and not drained")
+	f.BoolVar(&follow, "follow", false, "print the output until the run has ended; exits with 6 when it fails")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		in.RunId = args[0]
+		if in.RequestId == "" {
+			in.RequestId = uuid.NewString()
+		}
+		ctx, cancel := a.bounded(cmd.Context())
+		out, err := a.runs().RetryRun(ctx, connect.NewRequest(&in))
+		cancel()
+		return a.showStarted(cmd.Context(), asProject{}, out, err, follow)
 	})
 	return cmd
 }

@@ -137,6 +137,7 @@ func added() []string {
 		"rpc MachineService.SetMachinePhase SetMachinePhaseRequest Machine",
 		"rpc MachineService.SetMachineAccess SetMachineAccessRequest Machine",
 		"rpc PlanService.CreatePlan CreatePlanRequest Plan",
+		"rpc RunService.RetryRun RetryRunRequest Run",
 	}
 }
 

@@ -40,7 +40,7 @@ type world struct {
 	dir   string
 	bootF string // of the boot id
 	runs  int
-	risk  bool // an operator accepts it
+	risk  bool         // an operator accepts it
 	sshd  *sshd.Server // nil of a simulated machine
 }
 

@@ -50,6 +50,7 @@ func access() map[string]rights {
 		slipwayv1connect.PlanServiceCreatePlanProcedure:          {op.RoleAdmin, "", true},
 		slipwayv1connect.RunServiceStartRunProcedure:             {op.RoleOperator, op.RoleProjectMember, true},
 		slipwayv1connect.RunServiceCancelRunProcedure:            {op.RoleOperator, op.RoleProjectMember, true},
+		slipwayv1connect.RunServiceRetryRunProcedure:             {op.RoleOperator, "", true},
 		slipwayv1connect.RunServiceGetRunProcedure:               {op.RoleViewer, op.RoleProjectViewer, false},
 		slipwayv1connect.RunServiceListRunsProcedure:             {op.RoleViewer, op.RoleProjectViewer, false},
 		slipwayv1connect.RunServiceWatchRunsProcedure:            {op.RoleViewer, op.RoleProjectViewer, false},

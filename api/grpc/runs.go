@@ -128,11 +128,31 @@ func (s runService) CancelRun(ctx context.Context, r *connect.Request[slipwayv1.
 	return connect.NewResponse(runToProto(machinesdb.ViewOf(run))), nil
 }
 
+// RetryRun implements slipwayv1connect.RunServiceHandler.
+func (s runService) RetryRun(ctx context.Context, r *connect.Request[slipwayv1.RetryRunRequest]) (*connect.Response[slipwayv1.Run], error) {
+	failed, err := s.findRun(ctx, r.Msg.GetRunId())
+	if err != nil {
+		return nil, err
+	}
+	var run machinesdb.Run
+	err = s.store.Tx(ctx, func(tx *db.Tx) (err error) {
+		run, err = machines.RetryRun(ctx, tx, machines.Retry{
+			RunID: failed.ID, RequestID: r.Msg.GetRequestId(), Action: lifecycle.Action(r.Msg.GetAction()), AcceptRisk: r.Msg.GetAcceptRisk(),
+			Reason: r.Msg.GetReason(), Offers: s.cfg.Offers,
+		}, actor(ctx))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(runToProto(machinesdb.ViewOf(run))), nil
+}
+
 // runToProto returns a run as an answer.
 func runToProto(v machinesdb.View) *slipwayv1.Run {
 	out := &slipwayv1.Run{
 		RunId: v.ID, MachineId: v.MachineID, RequestId: v.RequestID, Type: string(v.Type), PlanId: v.PlanID, Phase: runPhaseToProto(v.Phase),
-		CurrentStep: v.Current, CreatedAt: timestamppb.New(v.CreatedAt), StartedAt: timeToProto(v.StartedAt), FinishedAt: timeToProto(v.FinishedAt),
+		CurrentStep: v.Current, CreatedAt: timestamppb.New(v.CreatedAt), StartedAt: timeToProto(v.StartedAt), FinishedAt: timeToProto(v.FinishedAt), RetryOf: v.RetryOf,
 	}
 	for _, row := range v.Steps {
 		out.Steps = append(out.Steps, &slipwayv1.StepStatus{

@@ -20,6 +20,7 @@ type NewRun struct {
 	Type       lifecycle.RunType
 	Plan       runplan.Plan
 	AcceptRisk bool
+	RetryOf    string // the failed run that an operator starts this one for, "" for none
 	Actor      db.Actor
 }
 
@@ -32,7 +33,7 @@ func CreateRun(ctx context.Context, tx *db.Tx, in NewRun) (Run, error) {
 	}
 	_, err = queries(tx).InsertRun(ctx, gen.InsertRunParams{
 		ID: in.ID, MachineID: in.Machine.ID, ProjectID: in.Machine.ProjectID, RequestID: in.RequestID, Type: in.Type, PlanID: in.Plan.ID, Steps: in.Plan.Steps,
-		Status: lifecycle.Run.Initial[0], AcceptRisk: in.AcceptRisk, JobID: in.JobID, CreatedBy: in.Actor.ID, AuditID: st.AuditID, TriggeredBy: st.TriggeredBy,
+		Status: lifecycle.Run.Initial[0], AcceptRisk: in.AcceptRisk, JobID: in.JobID, CreatedBy: in.Actor.ID, RetryOf: orNil(in.RetryOf), AuditID: st.AuditID, TriggeredBy: st.TriggeredBy,
 		Owner: st.Owner, ActorID: st.ActorID, Comment: st.Comment, Metadata: st.Metadata, WorkflowID: st.WorkflowID,
 	})
 	if err != nil {
@@ -61,6 +62,12 @@ func FindRunOfRequest(ctx context.Context, c Conn, machineID, requestID string) 
 	return r, db.MapError("run of the request", err)
 }
 
+// LastRun returns the id of the newest run of a machine, or db.ErrNotFound.
+func LastRun(ctx context.Context, c Conn, machineID string) (string, error) {
+	id, err := queries(c).LastRun(ctx, machineID)
+	return id, db.MapError("runs of "+what(machineID), err)
+}
+
 // ListRuns returns runs, the newest first. Of their steps they have the names alone. active leaves out
 // those that have ended.
 func ListRuns(ctx context.Context, c Conn, p Page, active bool) ([]Run, error) {
@@ -73,7 +80,7 @@ func ListRuns(ctx context.Context, c Conn, p Page, active bool) ([]Run, error) {
 		run := Run{
 			ID: r.ID, MachineID: r.MachineID, ProjectID: r.ProjectID, RequestID: r.RequestID, Type: r.Type, PlanID: r.PlanID, Stages: r.Stages,
 			CurrentStep: r.CurrentStep, Status: r.Status, NeedsIntervention: r.NeedsIntervention, JobID: r.JobID, FailureClass: r.FailureClass,
-			Message: r.Message, Version: r.Version, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
+			Message: r.Message, Version: r.Version, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, RetryOf: r.RetryOf,
 		}
 		for _, name := range r.StepNames {
 			run.Steps = append(run.Steps, runplan.Step{Name: name})
@@ -189,6 +196,7 @@ type View struct {
 	CreatedAt  time.Time            `json:"created_at"`
 	StartedAt  *time.Time           `json:"started_at,omitempty"`
 	FinishedAt *time.Time           `json:"finished_at,omitempty"`
+	RetryOf    string               `json:"retry_of,omitempty"`
 }
 
 // ViewOf returns a run as it is shown. A step that no projection has named waits.
@@ -199,6 +207,9 @@ func ViewOf(r Run) View {
 	}
 	if r.ProjectID != nil {
 		v.ProjectID = *r.ProjectID
+	}
+	if r.RetryOf != nil {
+		v.RetryOf = *r.RetryOf
 	}
 	for i, s := range r.Steps {
 		row := lifecycle.StageRow{Ordinal: i + 1, Name: s.Name, State: lifecycle.StagePending}

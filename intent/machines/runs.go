@@ -28,6 +28,8 @@ type Start struct {
 	Project string
 	// Offers returns the capabilities of a provider, nothing of one that does not exist.
 	Offers func(provider string) []runplan.Capability
+	// retryOf is the failed run that this one is started for, "" for none.
+	retryOf string
 }
 
 const maxRequestID = 128
@@ -43,15 +45,15 @@ func StartRun(ctx context.Context, tx *db.Tx, in Start, actor db.Actor) (machine
 	if err != nil {
 		return machinesdb.Run{}, err
 	}
-	if in.RequestID == "" || len(in.RequestID) > maxRequestID {
-		return machinesdb.Run{}, invalid("request_id", fmt.Sprintf("must be 1 to %d bytes; it makes the request safe to repeat", maxRequestID))
+	if err := checkRequestID(in.RequestID); err != nil {
+		return machinesdb.Run{}, err
 	}
 	first, err := machinesdb.FindRunOfRequest(ctx, tx, m.ID, in.RequestID)
 	if !errors.Is(err, db.ErrNotFound) {
 		if err == nil && in.Project != "" && (first.ProjectID == nil || *first.ProjectID != in.Project) {
 			return machinesdb.Run{}, invalid("request_id", "was used on this machine before it came to your project; send another one")
 		}
-		if err == nil && (first.Type != in.Type || in.PlanID != "" && first.PlanID != in.PlanID) {
+		if err == nil && (first.Type != in.Type || in.PlanID != "" && first.PlanID != in.PlanID || first.RetryOf != nil) {
 			err = invalid("request_id", fmt.Sprintf("was used for run %s of type %s with plan %s; send another one for another run", first.ID, first.Type, first.PlanID))
 		}
 		return first, err
@@ -60,6 +62,18 @@ func StartRun(ctx context.Context, tx *db.Tx, in Start, actor db.Actor) (machine
 	if err != nil {
 		return machinesdb.Run{}, err
 	}
+	return begin(ctx, tx, in, m, plan, actor)
+}
+
+func checkRequestID(id string) error {
+	if id == "" || len(id) > maxRequestID {
+		return invalid("request_id", fmt.Sprintf("must be 1 to %d bytes; it makes the request safe to repeat", maxRequestID))
+	}
+	return nil
+}
+
+// begin starts a plan on a machine that is locked, where nothing forbids it.
+func begin(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan runplan.Plan, actor db.Actor) (machinesdb.Run, error) {
 	own := in.Offers(m.Spec.Provider)
 	offered, err := addNode(ctx, tx, own, m)
 	if err != nil {
@@ -171,7 +185,7 @@ func checkNode(ctx context.Context, tx *db.Tx, m machinesdb.Machine, plan runpla
 func write(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan runplan.Plan, site *string, takes bool, actor db.Actor) (machinesdb.Run, error) {
 	runID, jobID := db.NewID("run"), db.NewID("job")
 	run, err := machinesdb.CreateRun(ctx, tx, machinesdb.NewRun{
-		ID: runID, JobID: jobID, Machine: m, RequestID: in.RequestID, Type: in.Type, Plan: plan, AcceptRisk: in.AcceptRisk, Actor: actor,
+		ID: runID, JobID: jobID, Machine: m, RequestID: in.RequestID, Type: in.Type, Plan: plan, AcceptRisk: in.AcceptRisk, RetryOf: in.retryOf, Actor: actor,
 	})
 	if err != nil {
 		return run, err

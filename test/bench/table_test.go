@@ -26,6 +26,9 @@ const (
 	rowTickGrowth = "tick over 100,000 open usage records, to one over 10,000"
 	rowPost       = "posting in the ledger, to one bare statement"
 	rowWebhooks   = "Stripe's webhooks over HTTP, to one bare insert"
+	rowGetRun     = "GetRun, to a bare connect handler with the same query"
+	rowStartRun   = "StartRun, to a bare connect handler with the same statements"
+	rowWatchers   = "1,000 watchers of runs on one server: memory, and an event at all of them"
 )
 
 // table returns all rows, in the order of the page.
@@ -41,6 +44,9 @@ func table() []row {
 		{rowTickGrowth, "10", "the same for each record"},
 		{rowPost, "0.5", "seven round trips for one; the guards and the hash chain"},
 		{rowWebhooks, "1000 a second, 64 MiB of heap", "three round trips for one; HTTP and the signature"},
+		{rowGetRun, "0.5", "the lookup of the token, in a query of its own"},
+		{rowStartRun, "0.8", "the lookup of the token; the machine is read before it is locked"},
+		{rowWatchers, "100 KiB each, 1 s", "each watcher reads the event by itself"},
 	}
 	for _, l := range lists() {
 		rows = append(rows, row{l.name, l.aim, l.limit})

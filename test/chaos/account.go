@@ -17,8 +17,11 @@ import (
 // nobody knows the outcome of, and where a BMC locks after three wrong ones or
 // fewer, one is all that may stand open. To go on would be the fault.
 func keepsAccount(job db.Job) bool {
-	return job.Status == lifecycle.JobFailedRetryable && job.FailureClass == lifecycle.FailBMCUnreachable && strings.Contains(job.Message, "so that the account is not locked")
+	return job.Status == lifecycle.JobFailedRetryable && job.FailureClass == lifecycle.FailBMCUnreachable && strings.Contains(job.Message, accountKept)
 }
+
+// accountKept is what the message of such a failure says.
+const accountKept = "so that the account is not locked"
 
 // mostWaits is how often a job may park so, with neighbours whose faults kill
 // its worker too; more often is a fault.

@@ -240,3 +240,36 @@ WHERE a.outcome = 'released' AND a.access_given_at IS NOT NULL AND a.access <> '
 SELECT a.node_id, 'allocation ' || a.id || ' is ' || a.status || ', its last audited state ' || l.to_state FROM allocations a
 JOIN LATERAL (SELECT to_state FROM audit_log WHERE resource_kind = 'allocation' AND resource_id = a.id AND kind = 'transition' ORDER BY seq DESC LIMIT 1) l ON true
 WHERE l.to_state <> a.status;
+
+-- name: one_live_run_a_machine
+SELECT min(job_id), 'machine ' || machine_id || ' has ' || count(*) || ' live runs' FROM runs WHERE finished_at IS NULL GROUP BY machine_id HAVING count(*) > 1;
+
+-- name: machine_points_to_its_run
+SELECT coalesce(r.job_id, m.node_id), 'machine ' || m.id || ' is ' || m.status || ' with run ' || coalesce(m.active_run_id, 'none') || ', its live run is ' || coalesce(r.id, 'none')
+FROM machines m LEFT JOIN runs r ON r.machine_id = m.id AND r.finished_at IS NULL
+WHERE m.active_run_id IS DISTINCT FROM r.id OR (m.status = 'PROVISIONING') <> (r.id IS NOT NULL);
+
+-- name: machine_follows_its_last_run
+SELECT r.job_id, 'machine ' || m.id || ' is ' || m.status || ' after run ' || r.id || ', which is ' || r.status FROM machines m
+JOIN LATERAL (SELECT * FROM runs WHERE machine_id = m.id ORDER BY created_at DESC, id DESC LIMIT 1) r ON r.finished_at IS NOT NULL
+WHERE r.status IN ('FAILED', 'CANCELED') AND m.status <> 'MAINTENANCE' OR r.status = 'SUCCEEDED' AND m.status = 'MAINTENANCE';
+
+-- name: run_follows_its_job
+SELECT j.id, 'run ' || r.id || ' is ' || r.status || ' and its job ' || j.status FROM runs r JOIN jobs j ON j.id = r.job_id
+WHERE r.status <> ALL (CASE j.status WHEN 'pending' THEN ARRAY['PENDING'] WHEN 'completed' THEN ARRAY['SUCCEEDED'] WHEN 'reconciled' THEN ARRAY['SUCCEEDED']
+    WHEN 'cancelled' THEN ARRAY['FAILED', 'CANCELED'] ELSE ARRAY['RUNNING'] END);
+
+-- name: steps_run_in_order
+SELECT r.job_id, 'run ' || r.id || ' is ' || r.status || ' with steps ' || s.states FROM runs r
+JOIN LATERAL (SELECT string_agg(e.row ->> 'state', ',' ORDER BY e.n) AS states FROM jsonb_array_elements(r.stages) WITH ORDINALITY AS e (row, n)) s ON true
+WHERE r.finished_at IS NOT NULL AND s.states !~ '^((succeeded|skipped|adopted|compensated),?)*(failed,?)?(pending,?)*$'
+    OR r.status = 'SUCCEEDED' AND s.states ~ '(failed|pending|running|compensated)';
+
+-- name: runs_and_their_audit_agree
+SELECT r.job_id, 'run ' || r.id || ' is ' || r.status || ', its last audited state ' || a.to_state FROM runs r
+JOIN LATERAL (SELECT to_state FROM audit_log WHERE resource_kind = 'run' AND resource_id = r.id AND kind = 'transition' ORDER BY seq DESC LIMIT 1) a ON true
+WHERE a.to_state <> r.status;
+
+-- name: output_is_stored_once
+SELECT r.job_id, 'run ' || l.run_id || ' has ' || count(*) || ' chunks of ' || l.stream || ' of step ' || l.step || ' at ' || l.next FROM run_logs l JOIN runs r ON r.id = l.run_id
+GROUP BY r.job_id, l.run_id, l.step, l.attempt, l.stream, l.next HAVING count(*) > 1;

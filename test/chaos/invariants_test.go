@@ -7,8 +7,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	machinesdb "github.com/slipway-cloud/slipway/db/machines"
+	"github.com/slipway-cloud/slipway/intent/machines"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/runplan"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // TestInvariantsSpeakUp: no query finds anything in a new database, and each of
@@ -89,6 +94,55 @@ func TestInvariantsSpeakUp_Allocations(t *testing.T) {
 		}
 		require.False(t, found(), name)
 		_, err := owner.Exec(t.Context(), forge, id)
+		require.NoError(t, err, name)
+		require.True(t, found(), name)
+	}
+}
+
+// TestInvariantsSpeakUp_Runs plants what must not be of a run, past the triggers.
+func TestInvariantsSpeakUp_Runs(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	store := dbtest.Open(t, dsn)
+	owner := dbtest.Owner(t, dsn)
+	for _, sql := range []string{
+		"SET session_replication_role = replica", "DROP INDEX runs_one_active", "ALTER TABLE run_logs DROP CONSTRAINT run_logs_place_unique",
+	} {
+		_, err := owner.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	ended := `UPDATE runs SET status = 'FAILED', failure_class = 'command_failed', finished_at = now() WHERE id = $1`
+	for name, forge := range map[string]string{
+		"one_live_run_a_machine": `INSERT INTO runs (id, machine_id, request_id, type, plan_id, steps, status, job_id, created_by)
+			SELECT id || 'x', machine_id, 'another', type, plan_id, steps, status, job_id || 'x', created_by FROM runs WHERE id = $1`,
+		"machine_points_to_its_run":    `UPDATE machines SET active_run_id = 'run_other' WHERE active_run_id = $1`,
+		"machine_follows_its_last_run": ended,
+		"run_follows_its_job":          ended,
+		"runs_and_their_audit_agree":   ended,
+		"steps_run_in_order":           `UPDATE runs SET status = 'CANCELED', finished_at = now(), stages = '[{"state": "pending"}, {"state": "succeeded"}]' WHERE id = $1`,
+		"output_is_stored_once": `INSERT INTO run_logs (run_id, seq, step, attempt, stream, next, data)
+			SELECT $1, n, 'a', 1, 'stdout', 1, 'x' FROM generate_series(1, 2) n`,
+	} {
+		var run machinesdb.Run
+		require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error {
+			if _, err := machines.Register(t.Context(), tx, machines.Registration{ID: "m-" + name, Spec: spec.MachineSpec{Provider: "any"}}, bootedBy); err != nil {
+				return err
+			}
+			var err error
+			run, err = machines.StartRun(t.Context(), tx, machines.Start{
+				RequestID: "a", MachineID: "m-" + name, Type: lifecycle.RunTypeReboot, Offers: func(string) []runplan.Capability { return runplan.Capabilities() },
+			}, bootedBy)
+			return err
+		}))
+		i := slices.IndexFunc(invariants(), func(i invariant) bool { return i.name == name })
+		require.GreaterOrEqual(t, i, 0, name)
+		found := func() bool {
+			rows, err := broken(t.Context(), owner, invariants()[i])
+			require.NoError(t, err, name)
+			return slices.ContainsFunc(rows, func(v violation) bool { return v.whose == run.JobID })
+		}
+		require.False(t, found(), name)
+		_, err := owner.Exec(t.Context(), forge, run.ID)
 		require.NoError(t, err, name)
 		require.True(t, found(), name)
 	}

@@ -23,6 +23,9 @@ import (
 var unlistedActivities = map[string]string{
 	"PowerOnByMAAS":   "cycles a node whose BMC is not on record, and every target here has one; activities/maas repeats it, and the workflow tests of decommission run it",
 	"UndoRotation":    "comes only where a job ends while it changes a BMC's login; activities/bmc repeats it with crashes, and TestRelease_EndsItsRotation and TestReimage_EndsItsRotation run it",
+	"SetNetboot":      "the machines of these runs are reached by SSH and their BMC, which set no device; activities/machine repeats it, and the workflow tests of machinerun run it",
+	"ClearNetboot":    "as SetNetboot",
+	"ReadNetboot":     "as SetNetboot",
 	"CommissionAgain": "comes only after an operator's retry of configure_storage; activities/maas repeats and overlaps it, and the row boot_disk_not_found of TestClasses runs it",
 }
 
@@ -43,7 +46,7 @@ func TestEveryActivityOfTheseJobsIsListed(t *testing.T) {
 		}
 	}
 	called := map[string]bool{}
-	for _, dir := range []string{"onboarding", "decommission", "agentjob", "allocation"} {
+	for _, dir := range []string{"onboarding", "decommission", "agentjob", "allocation", "machinerun"} {
 		for name := range calls(t, filepath.Join("..", "..", "workflows", dir), known) {
 			called[name] = true
 		}
@@ -109,7 +112,7 @@ func calls(t *testing.T, dir string, known map[string]bool) map[string]bool {
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			if s, ok := n.(*ast.SelectorExpr); ok && known[s.Sel.Name] {
-				if of, ok := s.X.(*ast.Ident); ok && slices.Contains([]string{"maas", "bmc", "node", "nodestate", "evidence", "agent", "allocs", "access"}, of.Name) {
+				if of, ok := s.X.(*ast.Ident); ok && slices.Contains([]string{"maas", "bmc", "node", "nodestate", "evidence", "agent", "allocs", "access", "machine"}, of.Name) {
 					out[s.Sel.Name] = true
 				}
 			}

@@ -52,6 +52,7 @@ type Target struct {
 	former      *stack.Tenant // a member whose key ends
 	allocation  string        // of the tenant
 	watched     *accessWatch
+	run         runOf // of a plan on the machine
 
 	mu        sync.Mutex
 	asked     sync.WaitGroup

@@ -8,11 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 func (w *world) systemID(t *testing.T, m *simhw.Machine) string {
@@ -39,6 +42,17 @@ func (s *supervisor) kill(t *testing.T) {
 	p := s.now.Load()
 	require.NotNil(t, p, "no worker runs")
 	require.NoError(t, p.Kill())
+}
+
+// terminate ends the worker that runs with SIGTERM, as a service manager does, and waits until another one
+// has taken its place.
+func (s *supervisor) terminate(t *testing.T) {
+	t.Helper()
+	p := s.now.Load()
+	require.NotNil(t, p, "no worker runs")
+	require.NoError(t, p.Signal(syscall.SIGTERM))
+	require.Eventually(t, func() bool { now := s.now.Load(); return now != nil && now.Pid != p.Pid }, runenv.Patience(2*time.Minute), 20*time.Millisecond,
+		"the worker ends, and another one begins")
 }
 
 func superviseWorker(t *testing.T, w *world, plan map[string]string) *supervisor {

@@ -3,8 +3,10 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -153,4 +155,82 @@ func TestMachineRun_WorkerKilledInACommand(t *testing.T) {
 	sup.kill(t)
 	require.NoError(t, os.WriteFile(goOn, nil, 0o600))
 	h.ranOnce(t, run, "one", "two")
+}
+
+// TestMachineRun_SIGTERMOfTheWorkerInEachStep stops the worker with SIGTERM while the command of each step
+// runs. A process that stops ends its own attempts, never a run: the commands go on, and the next worker reads
+// what they say.
+func TestMachineRun_SIGTERMOfTheWorkerInEachStep(t *testing.T) {
+	runenv.ProofOnly(t, "kills")
+	t.Parallel()
+	h := newCommandHost(t)
+	names := []string{"one", "two", "three"}
+	var commands []string
+	goOn := func(name string) string { return filepath.Join(h.dir, "go-on-"+name) }
+	for _, name := range names {
+		commands = append(commands, h.count("m-1", name, fmt.Sprintf("while ! test -e %s; do sleep 0.1; done", goOn(name))))
+	}
+	run := h.start(t, "m-1", commands...)
+	sup := superviseWorker(t, h.world, nil)
+	for _, name := range names {
+		require.Eventually(t, func() bool { return strings.Contains(h.said(t, run), "said-"+name) }, runenv.Patience(3*time.Minute), 50*time.Millisecond, name)
+		sup.terminate(t)
+		now, err := machinesdb.GetRun(t.Context(), h.App.Store, run.ID)
+		require.NoError(t, err)
+		require.Equal(t, lifecycle.RunRunning, now.Status, "the run goes on without a worker")
+		require.NoError(t, os.WriteFile(goOn(name), nil, 0o600))
+	}
+	h.ranOnce(t, run, names...)
+}
+
+// TestMachineRun_CancelInTheMiddle cancels a run whose command ignores SIGTERM: the process is gone before the
+// run is CANCELED, and what comes after it never runs.
+func TestMachineRun_CancelInTheMiddle(t *testing.T) {
+	runenv.ProofOnly(t, "kills")
+	t.Parallel()
+	h := newCommandHost(t)
+	pid := filepath.Join(h.dir, "pid")
+	run := h.start(t, "m-1", h.count("m-1", "one", ""), h.count("m-1", "two", fmt.Sprintf("trap '' TERM\necho $$ > %s\nwhile :; do sleep 0.1; done", pid)), h.count("m-1", "three", ""))
+	superviseWorker(t, h.world, nil)
+	require.Eventually(t, func() bool { raw, err := os.ReadFile(pid); return err == nil && len(raw) > 1 }, runenv.Patience(3*time.Minute), 50*time.Millisecond)
+	raw, err := os.ReadFile(pid)
+	require.NoError(t, err)
+	process, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+	require.NoError(t, err)
+	require.True(t, isRunning(process))
+	require.Equal(t, http.StatusOK, h.act(t, "ops", run.JobID, lifecycle.ActionCancel, "").code)
+	job := h.ends(t, run.JobID, 3*time.Minute)
+	require.Equal(t, lifecycle.JobCancelled, job.Status, job.Message)
+	require.False(t, isRunning(process), "the command is gone")
+	ended, err := machinesdb.GetRun(t.Context(), h.App.Store, run.ID)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.RunCanceled, ended.Status)
+	m, err := machinesdb.Get(t.Context(), h.App.Store, "m-1")
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.MachineMaintenance, m.Status)
+	counted, err := os.ReadFile(filepath.Join(h.dir, "m-1"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"one", "two"}, strings.Fields(string(counted)))
+}
+
+// isRunning reports whether a process runs. One that has ended is there until its parent has asked for its
+// end, which for an orphan is process 1.
+func isRunning(pid int) bool {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, after, _ := strings.Cut(string(raw), ") ")
+	return err == nil && !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X")
+}
+
+// said returns the standard output of a run that is stored so far.
+func (h *commandHost) said(t *testing.T, run machinesdb.Run) string {
+	t.Helper()
+	chunks, err := machinesdb.LogsAfter(t.Context(), h.App.Store, run.ID, 0, 1000)
+	require.NoError(t, err)
+	var out strings.Builder
+	for _, c := range chunks {
+		if c.Stream == providers.StreamStdout {
+			_, _ = out.Write(c.Data)
+		}
+	}
+	return out.String()
 }

@@ -64,6 +64,16 @@ func TestCLI_MachineRuns(t *testing.T) {
 	require.Contains(t, out, "no space left")
 	require.Contains(t, out, "exit status 3")
 	require.Equal(t, "MAINTENANCE", state())
+	var failed struct {
+		Runs []struct {
+			ID string `json:"run_id"`
+		} `json:"runs"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(c.run(t, cli.ExitOK, "run", "list", "--filter", "phase=FAILED AND machine_id="+machine, "-o", "json")), &failed))
+	require.Len(t, failed.Runs, 1)
+	out = c.run(t, cli.ExitJobFailed, "run", "retry", failed.Runs[0].ID, "--follow")
+	require.Contains(t, out, "in the place of "+failed.Runs[0].ID)
+	require.Contains(t, out, "net-boot", "what it had set was cleared, so that it is set again")
 
 	plan(machine+"-long", "#fake\nstdout \"begun\\n\"\nwait")
 	var run struct {

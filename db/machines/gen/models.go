@@ -61,6 +61,7 @@ type Run struct {
 	CreatedAt         time.Time
 	StartedAt         *time.Time
 	FinishedAt        *time.Time
+	RetryOf           *string
 }
 
 type RunLog struct {

@@ -16,13 +16,13 @@ import (
 
 const insertRun = `-- name: InsertRun :one
 WITH made AS (
-    INSERT INTO runs (id, machine_id, project_id, request_id, type, plan_id, steps, status, accept_risk, job_id, created_by)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-    RETURNING id, machine_id, project_id, request_id, type, plan_id, steps, stages, current_step, status, needs_intervention, accept_risk, job_id, failure_class, message, created_by, version, created_at, started_at, finished_at
+    INSERT INTO runs (id, machine_id, project_id, request_id, type, plan_id, steps, status, accept_risk, job_id, created_by, retry_of)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+    RETURNING id, machine_id, project_id, request_id, type, plan_id, steps, stages, current_step, status, needs_intervention, accept_risk, job_id, failure_class, message, created_by, version, created_at, started_at, finished_at, retry_of
 ), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
         workflow_id, version)
-    SELECT $12, 'run', m.id, 'transition', 'create', '', m.status, $13, $14, $15, $16, $17, $18, m.version
+    SELECT $13, 'run', m.id, 'transition', 'create', '', m.status, $14, $15, $16, $17, $18, $19, m.version
     FROM made m
 )
 SELECT version FROM made
@@ -40,6 +40,7 @@ type InsertRunParams struct {
 	AcceptRisk  bool
 	JobID       string
 	CreatedBy   string
+	RetryOf     *string
 	AuditID     string
 	TriggeredBy string
 	Owner       string
@@ -63,6 +64,7 @@ func (q *Queries) InsertRun(ctx context.Context, arg InsertRunParams) (int64, er
 		arg.AcceptRisk,
 		arg.JobID,
 		arg.CreatedBy,
+		arg.RetryOf,
 		arg.AuditID,
 		arg.TriggeredBy,
 		arg.Owner,
@@ -76,9 +78,21 @@ func (q *Queries) InsertRun(ctx context.Context, arg InsertRunParams) (int64, er
 	return version, err
 }
 
+const lastRun = `-- name: LastRun :one
+SELECT id FROM runs WHERE machine_id = $1 ORDER BY created_at DESC, id DESC LIMIT 1
+`
+
+// The newest run of a machine.
+func (q *Queries) LastRun(ctx context.Context, machineID string) (string, error) {
+	row := q.db.QueryRow(ctx, lastRun, machineID)
+	var id string
+	err := row.Scan(&id)
+	return id, err
+}
+
 const listRuns = `-- name: ListRuns :many
 SELECT r.id, r.machine_id, r.project_id, r.request_id, r.type, r.plan_id, r.stages, r.current_step, r.status, r.needs_intervention, r.job_id, r.failure_class,
-    r.message, r.version, r.created_at, r.started_at, r.finished_at,
+    r.message, r.version, r.created_at, r.started_at, r.finished_at, r.retry_of,
     ARRAY(SELECT s.step ->> 'name' FROM jsonb_array_elements(r.steps) WITH ORDINALITY AS s (step, n) ORDER BY s.n)::text[] AS step_names
 FROM runs r
 WHERE ($1::text = '' OR r.id < $1::text) AND ($2::text = '' OR r.project_id = $2::text) AND (NOT $3::boolean OR r.finished_at IS NULL)
@@ -115,6 +129,7 @@ type ListRunsRow struct {
 	CreatedAt         time.Time
 	StartedAt         *time.Time
 	FinishedAt        *time.Time
+	RetryOf           *string
 	StepNames         []string
 }
 
@@ -154,6 +169,7 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 			&i.CreatedAt,
 			&i.StartedAt,
 			&i.FinishedAt,
+			&i.RetryOf,
 			&i.StepNames,
 		); err != nil {
 			return nil, err
@@ -167,7 +183,7 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 }
 
 const lockRun = `-- name: LockRun :one
-SELECT id, machine_id, project_id, request_id, type, plan_id, steps, stages, current_step, status, needs_intervention, accept_risk, job_id, failure_class, message, created_by, version, created_at, started_at, finished_at FROM runs WHERE id = $1 FOR NO KEY UPDATE
+SELECT id, machine_id, project_id, request_id, type, plan_id, steps, stages, current_step, status, needs_intervention, accept_risk, job_id, failure_class, message, created_by, version, created_at, started_at, finished_at, retry_of FROM runs WHERE id = $1 FOR NO KEY UPDATE
 `
 
 func (q *Queries) LockRun(ctx context.Context, id string) (Run, error) {
@@ -194,6 +210,7 @@ func (q *Queries) LockRun(ctx context.Context, id string) (Run, error) {
 		&i.CreatedAt,
 		&i.StartedAt,
 		&i.FinishedAt,
+		&i.RetryOf,
 	)
 	return i, err
 }
@@ -205,7 +222,7 @@ WITH moved AS (
         finished_at = CASE WHEN $2::boolean THEN now() END,
         needs_intervention = $3, stages = $4, current_step = $5, failure_class = $6, message = $7
     WHERE runs.id = $8 AND runs.status = $9::text AND runs.version = $10
-    RETURNING id, machine_id, project_id, request_id, type, plan_id, steps, stages, current_step, status, needs_intervention, accept_risk, job_id, failure_class, message, created_by, version, created_at, started_at, finished_at
+    RETURNING id, machine_id, project_id, request_id, type, plan_id, steps, stages, current_step, status, needs_intervention, accept_risk, job_id, failure_class, message, created_by, version, created_at, started_at, finished_at, retry_of
 ), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
         workflow_id, version)
@@ -290,7 +307,7 @@ func (q *Queries) ProjectRun(ctx context.Context, arg ProjectRunParams) (int64, 
 }
 
 const run = `-- name: Run :one
-SELECT id, machine_id, project_id, request_id, type, plan_id, steps, stages, current_step, status, needs_intervention, accept_risk, job_id, failure_class, message, created_by, version, created_at, started_at, finished_at FROM runs WHERE id = $1
+SELECT id, machine_id, project_id, request_id, type, plan_id, steps, stages, current_step, status, needs_intervention, accept_risk, job_id, failure_class, message, created_by, version, created_at, started_at, finished_at, retry_of FROM runs WHERE id = $1
 `
 
 func (q *Queries) Run(ctx context.Context, id string) (Run, error) {
@@ -317,12 +334,13 @@ func (q *Queries) Run(ctx context.Context, id string) (Run, error) {
 		&i.CreatedAt,
 		&i.StartedAt,
 		&i.FinishedAt,
+		&i.RetryOf,
 	)
 	return i, err
 }
 
 const runOfJob = `-- name: RunOfJob :one
-SELECT id, machine_id, project_id, request_id, type, plan_id, steps, stages, current_step, status, needs_intervention, accept_risk, job_id, failure_class, message, created_by, version, created_at, started_at, finished_at FROM runs WHERE job_id = $1
+SELECT id, machine_id, project_id, request_id, type, plan_id, steps, stages, current_step, status, needs_intervention, accept_risk, job_id, failure_class, message, created_by, version, created_at, started_at, finished_at, retry_of FROM runs WHERE job_id = $1
 `
 
 func (q *Queries) RunOfJob(ctx context.Context, jobID string) (Run, error) {
@@ -349,12 +367,13 @@ func (q *Queries) RunOfJob(ctx context.Context, jobID string) (Run, error) {
 		&i.CreatedAt,
 		&i.StartedAt,
 		&i.FinishedAt,
+		&i.RetryOf,
 	)
 	return i, err
 }
 
 const runOfRequest = `-- name: RunOfRequest :one
-SELECT id, machine_id, project_id, request_id, type, plan_id, steps, stages, current_step, status, needs_intervention, accept_risk, job_id, failure_class, message, created_by, version, created_at, started_at, finished_at FROM runs WHERE machine_id = $1 AND request_id = $2
+SELECT id, machine_id, project_id, request_id, type, plan_id, steps, stages, current_step, status, needs_intervention, accept_risk, job_id, failure_class, message, created_by, version, created_at, started_at, finished_at, retry_of FROM runs WHERE machine_id = $1 AND request_id = $2
 `
 
 type RunOfRequestParams struct {
@@ -386,6 +405,7 @@ func (q *Queries) RunOfRequest(ctx context.Context, arg RunOfRequestParams) (Run
 		&i.CreatedAt,
 		&i.StartedAt,
 		&i.FinishedAt,
+		&i.RetryOf,
 	)
 	return i, err
 }

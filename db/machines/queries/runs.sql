@@ -1,8 +1,8 @@
 -- name: InsertRun :one
 -- The run and its creation audit row in one statement.
 WITH made AS (
-    INSERT INTO runs (id, machine_id, project_id, request_id, type, plan_id, steps, status, accept_risk, job_id, created_by)
-    VALUES (@id, @machine_id, sqlc.narg('project_id'), @request_id, @type, @plan_id, @steps, @status, @accept_risk, @job_id, @created_by)
+    INSERT INTO runs (id, machine_id, project_id, request_id, type, plan_id, steps, status, accept_risk, job_id, created_by, retry_of)
+    VALUES (@id, @machine_id, sqlc.narg('project_id'), @request_id, @type, @plan_id, @steps, @status, @accept_risk, @job_id, @created_by, sqlc.narg('retry_of'))
     RETURNING *
 ), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
@@ -46,10 +46,14 @@ SELECT * FROM runs WHERE job_id = @job_id;
 -- name: RunOfRequest :one
 SELECT * FROM runs WHERE machine_id = @machine_id AND request_id = @request_id;
 
+-- name: LastRun :one
+-- The newest run of a machine.
+SELECT id FROM runs WHERE machine_id = @machine_id ORDER BY created_at DESC, id DESC LIMIT 1;
+
 -- name: ListRuns :many
 -- One page, the newest first: ids sort by the time of their creation. The parameters of the steps may be long, and stay where they are.
 SELECT r.id, r.machine_id, r.project_id, r.request_id, r.type, r.plan_id, r.stages, r.current_step, r.status, r.needs_intervention, r.job_id, r.failure_class,
-    r.message, r.version, r.created_at, r.started_at, r.finished_at,
+    r.message, r.version, r.created_at, r.started_at, r.finished_at, r.retry_of,
     ARRAY(SELECT s.step ->> 'name' FROM jsonb_array_elements(r.steps) WITH ORDINALITY AS s (step, n) ORDER BY s.n)::text[] AS step_names
 FROM runs r
 WHERE (@before::text = '' OR r.id < @before::text) AND (@project_id::text = '' OR r.project_id = @project_id::text) AND (NOT @active::boolean OR r.finished_at IS NULL)

@@ -43,6 +43,8 @@ func Tools() []Tool {
 		{"protoc-gen-go", "tools/proto", "google.golang.org/protobuf/cmd/protoc-gen-go", "15 seconds"},
 		{"protoc-gen-connect-go", "tools/proto", "connectrpc.com/connect/cmd/protoc-gen-connect-go", "20 seconds"},
 		{"terraform-provider-maas", "tools/terraform", "terraform-provider-maas", "2 minutes"}, // for the peers of the proof
+		// It brings the protocols of service meshes, so it is a module of its own.
+		{"grpcurl", "tools/grpcurl", "github.com/fullstorydev/grpcurl/cmd/grpcurl", "2 minutes"},
 		// The Temporal CLI brings a server of its own version, so it is a module of its own.
 		{"temporal", "tools/temporal", "github.com/temporalio/cli/cmd/temporal", "5 minutes"},
 	}

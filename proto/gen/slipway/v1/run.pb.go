@@ -84,7 +84,7 @@ func (x Run_Phase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Run_Phase.Descriptor instead.
 func (Run_Phase) EnumDescriptor() ([]byte, []int) {
-	return file_slipway_v1_run_proto_rawDescGZIP(), []int{7, 0}
+	return file_slipway_v1_run_proto_rawDescGZIP(), []int{8, 0}
 }
 
 // State is the state of a step.
@@ -145,7 +145,7 @@ func (x StepStatus_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StepStatus_State.Descriptor instead.
 func (StepStatus_State) EnumDescriptor() ([]byte, []int) {
-	return file_slipway_v1_run_proto_rawDescGZIP(), []int{8, 0}
+	return file_slipway_v1_run_proto_rawDescGZIP(), []int{9, 0}
 }
 
 // StartRunRequest is the request of StartRun.
@@ -548,6 +548,90 @@ func (x *StreamRunLogsRequest) GetResumeAfter() int64 {
 	return 0
 }
 
+// RetryRunRequest is the request of RetryRun.
+type RetryRunRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// run_id is the run that failed.
+	RunId string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// request_id makes the request safe to repeat. It is required, and differs from those of StartRun on
+	// the same machine.
+	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// action is what an operator does with a job: "retry_stage" and "resume" carry out the steps from the
+	// first one that has not succeeded, "rerun" and "restart_clean" carry out all.
+	Action string `protobuf:"bytes,3,opt,name=action,proto3" json:"action,omitempty"`
+	// reason says why, for the audit log.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// accept_risk is that of StartRun.
+	AcceptRisk    bool `protobuf:"varint,5,opt,name=accept_risk,json=acceptRisk,proto3" json:"accept_risk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryRunRequest) Reset() {
+	*x = RetryRunRequest{}
+	mi := &file_slipway_v1_run_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryRunRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryRunRequest) ProtoMessage() {}
+
+func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_slipway_v1_run_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryRunRequest.ProtoReflect.Descriptor instead.
+func (*RetryRunRequest) Descriptor() ([]byte, []int) {
+	return file_slipway_v1_run_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RetryRunRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *RetryRunRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *RetryRunRequest) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *RetryRunRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RetryRunRequest) GetAcceptRisk() bool {
+	if x != nil {
+		return x.AcceptRisk
+	}
+	return false
+}
+
 // Run is the record of one plan that is carried out on one machine.
 type Run struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -572,7 +656,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_slipway_v1_run_proto_msgTypes[7]
+	mi := &file_slipway_v1_run_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -584,7 +668,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_slipway_v1_run_proto_msgTypes[7]
+	mi := &file_slipway_v1_run_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -597,7 +681,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_slipway_v1_run_proto_rawDescGZIP(), []int{7}
+	return file_slipway_v1_run_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Run) GetRunId() string {
@@ -700,7 +784,7 @@ type StepStatus struct {
 
 func (x *StepStatus) Reset() {
 	*x = StepStatus{}
-	mi := &file_slipway_v1_run_proto_msgTypes[8]
+	mi := &file_slipway_v1_run_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -712,7 +796,7 @@ func (x *StepStatus) String() string {
 func (*StepStatus) ProtoMessage() {}
 
 func (x *StepStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_slipway_v1_run_proto_msgTypes[8]
+	mi := &file_slipway_v1_run_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -725,7 +809,7 @@ func (x *StepStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepStatus.ProtoReflect.Descriptor instead.
 func (*StepStatus) Descriptor() ([]byte, []int) {
-	return file_slipway_v1_run_proto_rawDescGZIP(), []int{8}
+	return file_slipway_v1_run_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StepStatus) GetName() string {
@@ -785,7 +869,7 @@ type RunEvent struct {
 
 func (x *RunEvent) Reset() {
 	*x = RunEvent{}
-	mi := &file_slipway_v1_run_proto_msgTypes[9]
+	mi := &file_slipway_v1_run_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -797,7 +881,7 @@ func (x *RunEvent) String() string {
 func (*RunEvent) ProtoMessage() {}
 
 func (x *RunEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_slipway_v1_run_proto_msgTypes[9]
+	mi := &file_slipway_v1_run_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -810,7 +894,7 @@ func (x *RunEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunEvent.ProtoReflect.Descriptor instead.
 func (*RunEvent) Descriptor() ([]byte, []int) {
-	return file_slipway_v1_run_proto_rawDescGZIP(), []int{9}
+	return file_slipway_v1_run_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RunEvent) GetTs() *timestamppb.Timestamp {
@@ -861,7 +945,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_slipway_v1_run_proto_msgTypes[10]
+	mi := &file_slipway_v1_run_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +957,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_slipway_v1_run_proto_msgTypes[10]
+	mi := &file_slipway_v1_run_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +970,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_slipway_v1_run_proto_rawDescGZIP(), []int{10}
+	return file_slipway_v1_run_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LogChunk) GetTs() *timestamppb.Timestamp {
@@ -970,7 +1054,15 @@ const file_slipway_v1_run_proto_rawDesc = "" +
 	"\fresume_after\x18d \x01(\x03R\vresumeAfter\"P\n" +
 	"\x14StreamRunLogsRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12!\n" +
-	"\fresume_after\x18d \x01(\x03R\vresumeAfter\"\xb6\x04\n" +
+	"\fresume_after\x18d \x01(\x03R\vresumeAfter\"\x98\x01\n" +
+	"\x0fRetryRunRequest\x12\x15\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12\x16\n" +
+	"\x06action\x18\x03 \x01(\tR\x06action\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1f\n" +
+	"\vaccept_risk\x18\x05 \x01(\bR\n" +
+	"acceptRisk\"\xb6\x04\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n" +
 	"\n" +
@@ -1028,7 +1120,7 @@ const file_slipway_v1_run_proto_rawDesc = "" +
 	"\x04data\x18\x04 \x01(\fR\x04data\x12\x10\n" +
 	"\x03seq\x18d \x01(\x03R\x03seq\x12\x12\n" +
 	"\x04step\x18e \x01(\tR\x04step\x12\x18\n" +
-	"\aattempt\x18f \x01(\x05R\aattempt2\x8d\x03\n" +
+	"\aattempt\x18f \x01(\x05R\aattempt2\xc7\x03\n" +
 	"\n" +
 	"RunService\x128\n" +
 	"\bStartRun\x12\x1b.slipway.v1.StartRunRequest\x1a\x0f.slipway.v1.Run\x124\n" +
@@ -1036,7 +1128,8 @@ const file_slipway_v1_run_proto_rawDesc = "" +
 	"\bListRuns\x12\x1b.slipway.v1.ListRunsRequest\x1a\x1c.slipway.v1.ListRunsResponse\x12:\n" +
 	"\tCancelRun\x12\x1c.slipway.v1.CancelRunRequest\x1a\x0f.slipway.v1.Run\x12A\n" +
 	"\tWatchRuns\x12\x1c.slipway.v1.WatchRunsRequest\x1a\x14.slipway.v1.RunEvent0\x01\x12I\n" +
-	"\rStreamRunLogs\x12 .slipway.v1.StreamRunLogsRequest\x1a\x14.slipway.v1.LogChunk0\x01BAZ?github.com/slipway-cloud/slipway/proto/gen/slipway/v1;slipwayv1b\x06proto3"
+	"\rStreamRunLogs\x12 .slipway.v1.StreamRunLogsRequest\x1a\x14.slipway.v1.LogChunk0\x01\x128\n" +
+	"\bRetryRun\x12\x1b.slipway.v1.RetryRunRequest\x1a\x0f.slipway.v1.RunBAZ?github.com/slipway-cloud/slipway/proto/gen/slipway/v1;slipwayv1b\x06proto3"
 
 var (
 	file_slipway_v1_run_proto_rawDescOnce sync.Once
@@ -1051,7 +1144,7 @@ func file_slipway_v1_run_proto_rawDescGZIP() []byte {
 }
 
 var file_slipway_v1_run_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_slipway_v1_run_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_slipway_v1_run_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_slipway_v1_run_proto_goTypes = []any{
 	(Run_Phase)(0),                // 0: slipway.v1.Run.Phase
 	(StepStatus_State)(0),         // 1: slipway.v1.StepStatus.State
@@ -1062,39 +1155,42 @@ var file_slipway_v1_run_proto_goTypes = []any{
 	(*CancelRunRequest)(nil),      // 6: slipway.v1.CancelRunRequest
 	(*WatchRunsRequest)(nil),      // 7: slipway.v1.WatchRunsRequest
 	(*StreamRunLogsRequest)(nil),  // 8: slipway.v1.StreamRunLogsRequest
-	(*Run)(nil),                   // 9: slipway.v1.Run
-	(*StepStatus)(nil),            // 10: slipway.v1.StepStatus
-	(*RunEvent)(nil),              // 11: slipway.v1.RunEvent
-	(*LogChunk)(nil),              // 12: slipway.v1.LogChunk
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*RetryRunRequest)(nil),       // 9: slipway.v1.RetryRunRequest
+	(*Run)(nil),                   // 10: slipway.v1.Run
+	(*StepStatus)(nil),            // 11: slipway.v1.StepStatus
+	(*RunEvent)(nil),              // 12: slipway.v1.RunEvent
+	(*LogChunk)(nil),              // 13: slipway.v1.LogChunk
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
 }
 var file_slipway_v1_run_proto_depIdxs = []int32{
-	9,  // 0: slipway.v1.ListRunsResponse.runs:type_name -> slipway.v1.Run
+	10, // 0: slipway.v1.ListRunsResponse.runs:type_name -> slipway.v1.Run
 	0,  // 1: slipway.v1.Run.phase:type_name -> slipway.v1.Run.Phase
-	10, // 2: slipway.v1.Run.steps:type_name -> slipway.v1.StepStatus
-	13, // 3: slipway.v1.Run.created_at:type_name -> google.protobuf.Timestamp
-	13, // 4: slipway.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	13, // 5: slipway.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	11, // 2: slipway.v1.Run.steps:type_name -> slipway.v1.StepStatus
+	14, // 3: slipway.v1.Run.created_at:type_name -> google.protobuf.Timestamp
+	14, // 4: slipway.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	14, // 5: slipway.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
 	1,  // 6: slipway.v1.StepStatus.state:type_name -> slipway.v1.StepStatus.State
-	13, // 7: slipway.v1.StepStatus.started_at:type_name -> google.protobuf.Timestamp
-	13, // 8: slipway.v1.StepStatus.finished_at:type_name -> google.protobuf.Timestamp
-	13, // 9: slipway.v1.RunEvent.ts:type_name -> google.protobuf.Timestamp
-	9,  // 10: slipway.v1.RunEvent.snapshot:type_name -> slipway.v1.Run
-	13, // 11: slipway.v1.LogChunk.ts:type_name -> google.protobuf.Timestamp
+	14, // 7: slipway.v1.StepStatus.started_at:type_name -> google.protobuf.Timestamp
+	14, // 8: slipway.v1.StepStatus.finished_at:type_name -> google.protobuf.Timestamp
+	14, // 9: slipway.v1.RunEvent.ts:type_name -> google.protobuf.Timestamp
+	10, // 10: slipway.v1.RunEvent.snapshot:type_name -> slipway.v1.Run
+	14, // 11: slipway.v1.LogChunk.ts:type_name -> google.protobuf.Timestamp
 	2,  // 12: slipway.v1.RunService.StartRun:input_type -> slipway.v1.StartRunRequest
 	3,  // 13: slipway.v1.RunService.GetRun:input_type -> slipway.v1.GetRunRequest
 	4,  // 14: slipway.v1.RunService.ListRuns:input_type -> slipway.v1.ListRunsRequest
 	6,  // 15: slipway.v1.RunService.CancelRun:input_type -> slipway.v1.CancelRunRequest
 	7,  // 16: slipway.v1.RunService.WatchRuns:input_type -> slipway.v1.WatchRunsRequest
 	8,  // 17: slipway.v1.RunService.StreamRunLogs:input_type -> slipway.v1.StreamRunLogsRequest
-	9,  // 18: slipway.v1.RunService.StartRun:output_type -> slipway.v1.Run
-	9,  // 19: slipway.v1.RunService.GetRun:output_type -> slipway.v1.Run
-	5,  // 20: slipway.v1.RunService.ListRuns:output_type -> slipway.v1.ListRunsResponse
-	9,  // 21: slipway.v1.RunService.CancelRun:output_type -> slipway.v1.Run
-	11, // 22: slipway.v1.RunService.WatchRuns:output_type -> slipway.v1.RunEvent
-	12, // 23: slipway.v1.RunService.StreamRunLogs:output_type -> slipway.v1.LogChunk
-	18, // [18:24] is the sub-list for method output_type
-	12, // [12:18] is the sub-list for method input_type
+	9,  // 18: slipway.v1.RunService.RetryRun:input_type -> slipway.v1.RetryRunRequest
+	10, // 19: slipway.v1.RunService.StartRun:output_type -> slipway.v1.Run
+	10, // 20: slipway.v1.RunService.GetRun:output_type -> slipway.v1.Run
+	5,  // 21: slipway.v1.RunService.ListRuns:output_type -> slipway.v1.ListRunsResponse
+	10, // 22: slipway.v1.RunService.CancelRun:output_type -> slipway.v1.Run
+	12, // 23: slipway.v1.RunService.WatchRuns:output_type -> slipway.v1.RunEvent
+	13, // 24: slipway.v1.RunService.StreamRunLogs:output_type -> slipway.v1.LogChunk
+	10, // 25: slipway.v1.RunService.RetryRun:output_type -> slipway.v1.Run
+	19, // [19:26] is the sub-list for method output_type
+	12, // [12:19] is the sub-list for method input_type
 	12, // [12:12] is the sub-list for extension type_name
 	12, // [12:12] is the sub-list for extension extendee
 	0,  // [0:12] is the sub-list for field type_name
@@ -1111,7 +1207,7 @@ func file_slipway_v1_run_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slipway_v1_run_proto_rawDesc), len(file_slipway_v1_run_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -46,6 +46,8 @@ const (
 	// RunServiceStreamRunLogsProcedure is the fully-qualified name of the RunService's StreamRunLogs
 	// RPC.
 	RunServiceStreamRunLogsProcedure = "/slipway.v1.RunService/StreamRunLogs"
+	// RunServiceRetryRunProcedure is the fully-qualified name of the RunService's RetryRun RPC.
+	RunServiceRetryRunProcedure = "/slipway.v1.RunService/RetryRun"
 )
 
 // RunServiceClient is a client for the slipway.v1.RunService service.
@@ -64,6 +66,8 @@ type RunServiceClient interface {
 	WatchRuns(context.Context, *connect.Request[v1.WatchRunsRequest]) (*connect.ServerStreamForClient[v1.RunEvent], error)
 	// StreamRunLogs sends the output of a run, and ends when the run has ended.
 	StreamRunLogs(context.Context, *connect.Request[v1.StreamRunLogsRequest]) (*connect.ServerStreamForClient[v1.LogChunk], error)
+	// RetryRun starts a run in the place of one that FAILED. It is for operators.
+	RetryRun(context.Context, *connect.Request[v1.RetryRunRequest]) (*connect.Response[v1.Run], error)
 }
 
 // NewRunServiceClient constructs a client for the slipway.v1.RunService service. By default, it
@@ -113,6 +117,12 @@ func NewRunServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			connect.WithSchema(runServiceMethods.ByName("StreamRunLogs")),
 			connect.WithClientOptions(opts...),
 		),
+		retryRun: connect.NewClient[v1.RetryRunRequest, v1.Run](
+			httpClient,
+			baseURL+RunServiceRetryRunProcedure,
+			connect.WithSchema(runServiceMethods.ByName("RetryRun")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -124,6 +134,7 @@ type runServiceClient struct {
 	cancelRun     *connect.Client[v1.CancelRunRequest, v1.Run]
 	watchRuns     *connect.Client[v1.WatchRunsRequest, v1.RunEvent]
 	streamRunLogs *connect.Client[v1.StreamRunLogsRequest, v1.LogChunk]
+	retryRun      *connect.Client[v1.RetryRunRequest, v1.Run]
 }
 
 // StartRun calls slipway.v1.RunService.StartRun.
@@ -156,6 +167,11 @@ func (c *runServiceClient) StreamRunLogs(ctx context.Context, req *connect.Reque
 	return c.streamRunLogs.CallServerStream(ctx, req)
 }
 
+// RetryRun calls slipway.v1.RunService.RetryRun.
+func (c *runServiceClient) RetryRun(ctx context.Context, req *connect.Request[v1.RetryRunRequest]) (*connect.Response[v1.Run], error) {
+	return c.retryRun.CallUnary(ctx, req)
+}
+
 // RunServiceHandler is an implementation of the slipway.v1.RunService service.
 type RunServiceHandler interface {
 	// StartRun starts a run. A repeated request with the same machine_id and request_id returns the run
@@ -172,6 +188,8 @@ type RunServiceHandler interface {
 	WatchRuns(context.Context, *connect.Request[v1.WatchRunsRequest], *connect.ServerStream[v1.RunEvent]) error
 	// StreamRunLogs sends the output of a run, and ends when the run has ended.
 	StreamRunLogs(context.Context, *connect.Request[v1.StreamRunLogsRequest], *connect.ServerStream[v1.LogChunk]) error
+	// RetryRun starts a run in the place of one that FAILED. It is for operators.
+	RetryRun(context.Context, *connect.Request[v1.RetryRunRequest]) (*connect.Response[v1.Run], error)
 }
 
 // NewRunServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -217,6 +235,12 @@ func NewRunServiceHandler(svc RunServiceHandler, opts ...connect.HandlerOption) 
 		connect.WithSchema(runServiceMethods.ByName("StreamRunLogs")),
 		connect.WithHandlerOptions(opts...),
 	)
+	runServiceRetryRunHandler := connect.NewUnaryHandler(
+		RunServiceRetryRunProcedure,
+		svc.RetryRun,
+		connect.WithSchema(runServiceMethods.ByName("RetryRun")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/slipway.v1.RunService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case RunServiceStartRunProcedure:
@@ -231,6 +255,8 @@ func NewRunServiceHandler(svc RunServiceHandler, opts ...connect.HandlerOption) 
 			runServiceWatchRunsHandler.ServeHTTP(w, r)
 		case RunServiceStreamRunLogsProcedure:
 			runServiceStreamRunLogsHandler.ServeHTTP(w, r)
+		case RunServiceRetryRunProcedure:
+			runServiceRetryRunHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -262,4 +288,8 @@ func (UnimplementedRunServiceHandler) WatchRuns(context.Context, *connect.Reques
 
 func (UnimplementedRunServiceHandler) StreamRunLogs(context.Context, *connect.Request[v1.StreamRunLogsRequest], *connect.ServerStream[v1.LogChunk]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("slipway.v1.RunService.StreamRunLogs is not implemented"))
+}
+
+func (UnimplementedRunServiceHandler) RetryRun(context.Context, *connect.Request[v1.RetryRunRequest]) (*connect.Response[v1.Run], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("slipway.v1.RunService.RetryRun is not implemented"))
 }
