@@ -121,7 +121,7 @@ func TestInstances_ProgressIsFollowed(t *testing.T) {
 	move(lifecycle.InstanceBecomeReady)
 	w.relay()
 	viewer, _ := w.addMember(v, "viewer", "viewer")
-	text := w.followUntil(viewer, "/projects/"+v.project+"/events", "instance.ready")
+	text := w.followUntil(viewer, "/projects/"+v.project+"/events", `"progress_percent":100`)
 	require.NotContains(t, text, other.ids["instance_id"])
 	var seen []string
 	for line := range strings.Lines(text) {
@@ -173,6 +173,7 @@ func TestInstances_AreCharged(t *testing.T) {
 		}))
 	}
 	m.exec(`SET session_replication_role = replica;
+		UPDATE prices SET valid = tstzrange(lower(valid) - interval '80 minutes', NULL);
 		UPDATE usage_records SET start_time = start_time - interval '80 minutes';
 		UPDATE usage_segments SET started_at = started_at - interval '80 minutes', billed_through = billed_through - interval '80 minutes'`)
 	now, err := m.store.Clock(t.Context())
