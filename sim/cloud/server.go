@@ -55,7 +55,6 @@ type Server struct {
 	faults    []*Fault
 	lastFault int
 	counts    Counters
-	made      map[string]int // servers that were made, by tag
 }
 
 // New makes an account without any object.
@@ -69,7 +68,7 @@ func New(opt Options) (*Server, error) {
 	if opt.Address == "" {
 		opt.Address = "192.0.2.10"
 	}
-	return &Server{opt: opt, clock: opt.Clock, made: map[string]int{}}, nil
+	return &Server{opt: opt, clock: opt.Clock}, nil
 }
 
 // Addresses are host:port of a started account; Admin is "" when not asked for.
@@ -284,13 +283,6 @@ func (s *Server) Billed() []Billed {
 		out = append(out, Billed{"security_group", g.id, g.tags})
 	}
 	return out
-}
-
-// ServersMade returns how many servers were made with a tag, over the whole life of the account.
-func (s *Server) ServersMade(tag string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.made[tag]
 }
 
 // Counts returns what was done so far.

@@ -114,9 +114,6 @@ func (s *Server) createServer(r *request) (answer, error) {
 	s.volumes = append(s.volumes, root)
 	s.servers = append(s.servers, m)
 	s.counts.ServersMade++
-	for _, tag := range m.tags {
-		s.made[tag]++
-	}
 	s.counts.MostServers = max(s.counts.MostServers, len(s.servers))
 	return ok(http.StatusCreated, object{"server": s.serverView(m)}), nil
 }

@@ -55,7 +55,7 @@ func TestPass_NothingMoves(t *testing.T) {
 			p.Cloud, _ = scaleway.Open(providers.CloudAccount{
 				URL: r.url, ProjectID: "00000000-0000-4000-8000-0000000000ff", AccessKey: "SCWXXXXXXXXXXXXXXXXX", SecretKey: providers.NewSecret(simKey), Rule: providers.SimulatedAddresses(),
 			}, "test")
-		}, says: "project"},
+		}}, // its settings name another account, which TestPass_AnotherAccountDecidesNothing tells
 		"expired key":          {fault: cloudsim.FaultUnauthorized, says: "denied"},
 		"another project's":    {change: func(_ *simRig, p *instanceact.Provider) { p.Cloud = notFound{emptyLists{p.Cloud}} }, says: "lists nothing of ours at all"},
 		"lists that are empty": {change: func(_ *simRig, p *instanceact.Provider) { p.Cloud = emptyLists{p.Cloud} }},

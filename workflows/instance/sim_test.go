@@ -43,7 +43,6 @@ type fakeWorker struct {
 	checksum string
 	install  error
 	reach    error
-	unready  bool // it serves nothing
 	asked    map[string]int
 }
 
@@ -61,18 +60,6 @@ func (w *fakeWorker) Install(context.Context, providers.WorkerTarget, providers.
 	return providers.WorkerPhases{Done: lifecycle.WorkerPhases(), ExitStatus: "0", Info: providers.WorkerInfo{Version: "1", Checksum: mock.Checksum}}, w.install
 }
 
-func (w *fakeWorker) isUnready() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.unready
-}
-
-func (w *fakeWorker) setUnready(unready bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.unready = unready
-}
-
 func (w *fakeWorker) setReach(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,14 +75,11 @@ func (w *fakeWorker) ReachSSH(context.Context, providers.WorkerTarget) (bool, er
 
 func (w *fakeWorker) Readyz(context.Context, providers.WorkerTarget) (bool, error) {
 	w.count("readyz")
-	return !w.isUnready(), nil
+	return true, nil
 }
 
 func (w *fakeWorker) Models(context.Context, providers.WorkerTarget) ([]string, error) {
 	w.count("models")
-	if w.isUnready() {
-		return nil, &providers.Error{Kind: providers.KindUnreachable, Op: "ssh.ask", Message: "/v1/models does not answer"}
-	}
 	return []string{"acme/small"}, nil
 }
 
