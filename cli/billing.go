@@ -104,9 +104,9 @@ func (a *app) ledgerCommand() *cobra.Command {
 func (a *app) usageCommand() *cobra.Command {
 	var days bool
 	var from, to, reason string
-	cmd := &cobra.Command{Use: "usage PROJECT", Short: "List what the allocations of a project use and cost", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "usage PROJECT", Short: "List what the allocations and instances of a project use and cost", Args: cobra.ExactArgs(1)}
 	reasonFlag(cmd, &reason)
-	cmd.Flags().BoolVar(&days, "days", false, "what each allocation cost on each day")
+	cmd.Flags().BoolVar(&days, "days", false, "what each allocation and instance cost on each day")
 	cmd.Flags().StringVar(&from, "from", "", "with --days: the first day, as 2026-11-01")
 	cmd.Flags().StringVar(&to, "to", "", "with --days: the last day")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
@@ -115,7 +115,7 @@ func (a *app) usageCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			columns := []string{"allocation_id", "segment", "rate_minor_per_hour", "start_time", "end_time", "last_billed_at", "cost_minor", "currency"}
+			columns := []string{"allocation_id", "instance_id", "segment", "rate_minor_per_hour", "start_time", "end_time", "last_billed_at", "cost_minor", "currency"}
 			return a.show(raw, func() error { return a.printAmounts(cmd.Context(), args[0], reason, raw, columns) })
 		}
 		period := client.ListUsageDaysParams{From: optional[string](from), To: optional[string](to)}
@@ -124,7 +124,7 @@ func (a *app) usageCommand() *cobra.Command {
 			return err
 		}
 		return a.show(r.raw, func() error {
-			return a.printAmounts(cmd.Context(), args[0], reason, r.raw, []string{"day", "allocation_id", "seconds", "cost_minor", "currency"})
+			return a.printAmounts(cmd.Context(), args[0], reason, r.raw, []string{"day", "allocation_id", "instance_id", "seconds", "cost_minor", "currency"})
 		})
 	})
 	return cmd
@@ -186,13 +186,19 @@ func minorUnits(name, text string) (int64, error) {
 }
 
 func (a *app) priceCommand() *cobra.Command {
-	columns := []string{"id", "sku_id", "currency", "rate_minor_per_hour", "valid_from", "valid_until"}
+	columns := []string{"id", "sku_id", "instance_type", "currency", "rate_minor_per_hour", "valid_from", "valid_until"}
 	var currency, from, hash string
 	var confirm bool
 	body := func(ctx context.Context, args []string) (out client.PricePlanRequest, err error) {
 		out.Currency = currency
-		if out.SkuID, err = a.skuOf(ctx, args[0]); err != nil {
-			return out, err
+		if strings.Contains(args[0], "/") { // no name of a SKU has one
+			out.InstanceType = &args[0]
+		} else {
+			id, err := a.skuOf(ctx, args[0])
+			if err != nil {
+				return out, err
+			}
+			out.SkuID = &id
 		}
 		if from != "" {
 			begins, err := time.Parse(time.RFC3339, from)
@@ -204,8 +210,8 @@ func (a *app) priceCommand() *cobra.Command {
 		out.RateMinorPerHour, err = minorUnits("RATE", args[1])
 		return out, err
 	}
-	try := a.sendOne("try SKU RATE", "Say what a price would change, with the hash that price create needs", 2,
-		[]string{"sku_id", "currency", "rate_minor_per_hour", "valid_from", "factor", "needs_confirmation", "affected", "plan_hash"},
+	try := a.sendOne("try SKU|TYPE RATE", "Say what a price would change, with the hash that price create needs", 2,
+		[]string{"sku_id", "instance_type", "currency", "rate_minor_per_hour", "valid_from", "factor", "needs_confirmation", "affected", "plan_hash"},
 		func(ctx context.Context, args []string) (answer, error) {
 			b, err := body(ctx, args)
 			if err != nil {
@@ -213,13 +219,13 @@ func (a *app) priceCommand() *cobra.Command {
 			}
 			return untyped(a.api.PlanPrice(ctx, b))
 		})
-	create := a.sendOne("create SKU RATE", "Set a price: RATE minor units for each hour of one node", 2, columns, func(ctx context.Context, args []string) (answer, error) {
+	create := a.sendOne("create SKU|TYPE RATE", "Set a price: RATE minor units for each hour of one node or instance", 2, columns, func(ctx context.Context, args []string) (answer, error) {
 		b, err := body(ctx, args)
 		if err != nil {
 			return answer{}, err
 		}
 		return untyped(a.api.CreatePrice(ctx, nil, client.PriceRequest{
-			SkuID: b.SkuID, Currency: b.Currency, RateMinorPerHour: b.RateMinorPerHour, ValidFrom: b.ValidFrom, PlanHash: &hash, Confirm: &confirm,
+			SkuID: b.SkuID, InstanceType: b.InstanceType, Currency: b.Currency, RateMinorPerHour: b.RateMinorPerHour, ValidFrom: b.ValidFrom, PlanHash: &hash, Confirm: &confirm,
 		}))
 	})
 	var reason string
@@ -233,7 +239,7 @@ func (a *app) priceCommand() *cobra.Command {
 		c.Flags().StringVar(&currency, "currency", "USD", "currency of the billing accounts that pay it")
 		c.Flags().StringVar(&from, "from", "", "when it begins, as 2026-12-01T00:00:00Z, at least an hour ahead (default: in 65 minutes)")
 	}
-	return group("price", "Prices of SKUs", a.listOf("list", "List prices, past and future ones too", list(a.api.ListPrices, nil), columns...), try, create, withdraw)
+	return group("price", "Prices of SKUs, and of types of instances such as scaleway/L4-1-24G", a.listOf("list", "List prices, past and future ones too", list(a.api.ListPrices, nil), columns...), try, create, withdraw)
 }
 
 func (a *app) adjustmentCommand() *cobra.Command {

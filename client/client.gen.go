@@ -581,7 +581,7 @@ type AcceptDrivesRequest struct {
 type AccountLedgerLine struct {
 	Actor string `json:"actor,omitempty"`
 
-	// AllocationID Left out where a charge is for several; the statement and the usage tell them apart
+	// AllocationID Left out where a charge is for several, or of instances; the statement and the usage tell them apart
 	AllocationID string `json:"allocation_id,omitempty"`
 
 	// AmountMinor What the balance gained; a charge is negative
@@ -831,11 +831,13 @@ type AdminProjectRequest struct {
 
 // AffectedAllocation defines model for AffectedAllocation.
 type AffectedAllocation struct {
+	// AllocationID Empty for an instance
 	AllocationID     string `json:"allocation_id,omitempty"`
 	BillingAccountID string `json:"billing_account_id,omitempty"`
+	InstanceID       string `json:"instance_id,omitempty"`
 	ProjectID        string `json:"project_id,omitempty"`
 
-	// RateMinorPerHour Its rate now; left out before it is active
+	// RateMinorPerHour Its rate now; left out before it is active or ready
 	RateMinorPerHour int64     `json:"rate_minor_per_hour,omitempty"`
 	StartTime        time.Time `json:"start_time,omitempty"`
 }
@@ -1180,7 +1182,7 @@ type BMCRequestProtocol string
 
 // Balance defines model for Balance.
 type Balance struct {
-	// AvailableMinor What a new allocation may hold back: balance_minor less held_minor, and the credit line, which is depleted_minor where that is negative
+	// AvailableMinor What a new allocation or instance may hold back: balance_minor less held_minor, and the credit line, which is depleted_minor where that is negative
 	AvailableMinor int64 `json:"available_minor,omitempty"`
 
 	// BalanceMinor What was posted
@@ -1194,13 +1196,13 @@ type Balance struct {
 	// Exponent Digits of the minor unit: 2 for USD, 0 for JPY
 	Exponent int64 `json:"exponent,omitempty"`
 
-	// GraceEndsAt When the allocations of a depleted account are released
+	// GraceEndsAt When the allocations and charged instances of a depleted account are released
 	GraceEndsAt time.Time `json:"grace_ends_at,omitempty"`
 
-	// GraceSeconds How long after the balance is depleted until allocations are released
+	// GraceSeconds How long after the balance is depleted until allocations and charged instances are released
 	GraceSeconds int64 `json:"grace_seconds,omitempty"`
 
-	// HeldMinor Held back for allocations
+	// HeldMinor Held back for allocations and instances
 	HeldMinor int64     `json:"held_minor,omitempty"`
 	Since     time.Time `json:"since,omitempty"`
 
@@ -2137,7 +2139,7 @@ type Key struct {
 
 // LedgerLine defines model for LedgerLine.
 type LedgerLine struct {
-	// AllocationID Left out where a charge is for several; the statement and the usage tell them apart
+	// AllocationID Left out where a charge is for several, or of instances; the statement and the usage tell them apart
 	AllocationID string `json:"allocation_id,omitempty"`
 
 	// AmountMinor What the balance gained; a charge is negative
@@ -3274,12 +3276,17 @@ type Price struct {
 	Currency string `json:"currency,omitempty"`
 
 	// Exponent Digits of the minor unit: 2 for USD, 0 for JPY
-	Exponent         int64     `json:"exponent,omitempty"`
-	ID               string    `json:"id,omitempty"`
-	RateMinorPerHour int64     `json:"rate_minor_per_hour,omitempty"`
-	SetBy            string    `json:"set_by,omitempty"`
-	SkuID            string    `json:"sku_id,omitempty"`
-	ValidFrom        time.Time `json:"valid_from,omitempty"`
+	Exponent int64  `json:"exponent,omitempty"`
+	ID       string `json:"id,omitempty"`
+
+	// InstanceType As provider/type
+	InstanceType     string `json:"instance_type,omitempty"`
+	RateMinorPerHour int64  `json:"rate_minor_per_hour,omitempty"`
+	SetBy            string `json:"set_by,omitempty"`
+
+	// SkuID Empty for a type of instances
+	SkuID     string    `json:"sku_id,omitempty"`
+	ValidFrom time.Time `json:"valid_from,omitempty"`
 
 	// ValidUntil Left out while no other price follows
 	ValidUntil time.Time `json:"valid_until,omitempty"`
@@ -3287,7 +3294,7 @@ type Price struct {
 
 // PricePlan defines model for PricePlan.
 type PricePlan struct {
-	// Affected Allocations that run or wait; a higher price reaches those that run seven days after it begins
+	// Affected Allocations or instances that run or wait; a higher price reaches those that run seven days after it begins
 	Affected []AffectedAllocation `json:"affected,omitempty"`
 	Before   Price                `json:"before,omitempty"`
 	Currency string               `json:"currency,omitempty"`
@@ -3296,28 +3303,36 @@ type PricePlan struct {
 	Exponent int64 `json:"exponent,omitempty"`
 
 	// Factor Of the price before
-	Factor float64 `json:"factor,omitempty"`
+	Factor       float64 `json:"factor,omitempty"`
+	InstanceType string  `json:"instance_type,omitempty"`
 
 	// More There are more than are listed
 	More bool `json:"more,omitempty"`
 
 	// NeedsConfirmation Why confirm must be true
-	NeedsConfirmation string    `json:"needs_confirmation,omitempty"`
-	PlanHash          string    `json:"plan_hash,omitempty"`
-	RateMinorPerHour  int64     `json:"rate_minor_per_hour,omitempty"`
-	SkuID             string    `json:"sku_id,omitempty"`
-	ValidFrom         time.Time `json:"valid_from,omitempty"`
+	NeedsConfirmation string `json:"needs_confirmation,omitempty"`
+	PlanHash          string `json:"plan_hash,omitempty"`
+	RateMinorPerHour  int64  `json:"rate_minor_per_hour,omitempty"`
+
+	// SkuID Empty for a type of instances
+	SkuID     string    `json:"sku_id,omitempty"`
+	ValidFrom time.Time `json:"valid_from,omitempty"`
 }
 
 // PricePlanRequest defines model for PricePlanRequest.
 type PricePlanRequest struct {
 	Currency string `json:"currency"`
 
-	// RateMinorPerHour Minor units for each hour of one node: 1993 is 19.93 USD
-	RateMinorPerHour int64  `json:"rate_minor_per_hour"`
-	SkuID            string `json:"sku_id"`
+	// InstanceType A type of instances as provider/type, such as scaleway/L4-1-24G
+	InstanceType *string `json:"instance_type,omitempty"`
 
-	// ValidFrom At least an hour ahead; left out, in 65 minutes, or at once for the first price of the SKU
+	// RateMinorPerHour Minor units for each hour of one node or instance: 1993 is 19.93 USD
+	RateMinorPerHour int64 `json:"rate_minor_per_hour"`
+
+	// SkuID The SKU, or else instance_type
+	SkuID *string `json:"sku_id,omitempty"`
+
+	// ValidFrom At least an hour ahead; left out, in 65 minutes, or at once for the first price of the SKU or type
 	ValidFrom *time.Time `json:"valid_from,omitempty"`
 }
 
@@ -3327,14 +3342,19 @@ type PriceRequest struct {
 	Confirm  *bool  `json:"confirm,omitempty"`
 	Currency string `json:"currency"`
 
+	// InstanceType A type of instances as provider/type, such as scaleway/L4-1-24G
+	InstanceType *string `json:"instance_type,omitempty"`
+
 	// PlanHash plan_hash of POST /admin/prices/plan with the same price
 	PlanHash *string `json:"plan_hash,omitempty"`
 
-	// RateMinorPerHour Minor units for each hour of one node: 1993 is 19.93 USD
-	RateMinorPerHour int64  `json:"rate_minor_per_hour"`
-	SkuID            string `json:"sku_id"`
+	// RateMinorPerHour Minor units for each hour of one node or instance: 1993 is 19.93 USD
+	RateMinorPerHour int64 `json:"rate_minor_per_hour"`
 
-	// ValidFrom At least an hour ahead; left out, in 65 minutes, or at once for the first price of the SKU
+	// SkuID The SKU, or else instance_type
+	SkuID *string `json:"sku_id,omitempty"`
+
+	// ValidFrom At least an hour ahead; left out, in 65 minutes, or at once for the first price of the SKU or type
 	ValidFrom *time.Time `json:"valid_from,omitempty"`
 }
 
@@ -4075,14 +4095,15 @@ type Statement struct {
 
 // StatementLine defines model for StatementLine.
 type StatementLine struct {
-	// AllocationID Left out for what belongs to the project as a whole
+	// AllocationID Left out for what is of an instance, or belongs to the project as a whole
 	AllocationID string `json:"allocation_id,omitempty"`
 
 	// AmountMinor A charge is negative
 	AmountMinor int64 `json:"amount_minor,omitempty"`
 
 	// FirstAt Of its first transaction: the end of the time that it is for
-	FirstAt time.Time `json:"first_at,omitempty"`
+	FirstAt    time.Time `json:"first_at,omitempty"`
+	InstanceID string    `json:"instance_id,omitempty"`
 
 	// Kind usage, adjustment and others
 	Kind   string    `json:"kind,omitempty"`
@@ -4196,7 +4217,7 @@ type ThresholdsRequest struct {
 	// DepletedMinor Left out, 0; below 0 it is a credit line
 	DepletedMinor *int64 `json:"depleted_minor,omitempty"`
 
-	// GraceSeconds How long after the balance is depleted until allocations are released
+	// GraceSeconds How long after the balance is depleted until allocations and charged instances are released
 	GraceSeconds *int64 `json:"grace_seconds,omitempty"`
 
 	// LowMinor Left out, 10 whole units
@@ -4267,6 +4288,7 @@ type UpdateAgentRequest struct {
 
 // UsageDay defines model for UsageDay.
 type UsageDay struct {
+	// AllocationID Empty for an instance
 	AllocationID string `json:"allocation_id,omitempty"`
 	CostMinor    int64  `json:"cost_minor,omitempty"`
 	Currency     string `json:"currency,omitempty"`
@@ -4274,7 +4296,8 @@ type UsageDay struct {
 	// Day In UTC
 	//
 	// Examples: 2026-11-23
-	Day string `json:"day,omitempty"`
+	Day        string `json:"day,omitempty"`
+	InstanceID string `json:"instance_id,omitempty"`
 
 	// Seconds For how long it was charged
 	Seconds int64 `json:"seconds,omitempty"`
@@ -4282,9 +4305,10 @@ type UsageDay struct {
 
 // UsageSegment defines model for UsageSegment.
 type UsageSegment struct {
+	// AllocationID Empty for an instance
 	AllocationID string `json:"allocation_id,omitempty"`
 
-	// Closed Nothing more is charged for the allocation
+	// Closed Nothing more is charged
 	Closed bool `json:"closed,omitempty"`
 
 	// CostMinor What was charged for it
@@ -4292,7 +4316,11 @@ type UsageSegment struct {
 	Currency  string `json:"currency,omitempty"`
 
 	// EndTime When the segment ended; null while it runs
-	EndTime time.Time `json:"end_time,omitempty"`
+	EndTime    time.Time `json:"end_time,omitempty"`
+	InstanceID string    `json:"instance_id,omitempty"`
+
+	// InstanceType As provider/type
+	InstanceType string `json:"instance_type,omitempty"`
 
 	// LastBilledAt Up to when it is charged
 	LastBilledAt time.Time `json:"last_billed_at,omitempty"`
@@ -4301,11 +4329,13 @@ type UsageSegment struct {
 	MaxSpendMinor    int64 `json:"max_spend_minor,omitempty"`
 	RateMinorPerHour int64 `json:"rate_minor_per_hour,omitempty"`
 
-	// Segment Counts the rates of the allocation, from 0
-	Segment int64  `json:"segment,omitempty"`
-	SkuID   string `json:"sku_id,omitempty"`
+	// Segment Counts the rates of the allocation or instance, from 0
+	Segment int64 `json:"segment,omitempty"`
 
-	// StartTime When the segment began; null before the allocation is active
+	// SkuID Empty for an instance
+	SkuID string `json:"sku_id,omitempty"`
+
+	// StartTime When the segment began; null before the allocation is active or the instance ready
 	StartTime time.Time `json:"start_time,omitempty"`
 	UsageID   string    `json:"usage_id,omitempty"`
 }
@@ -5060,6 +5090,9 @@ type ListPricesParams struct {
 
 	// SkuID Only of this SKU
 	SkuID *string `form:"sku_id,omitempty" json:"sku_id,omitempty"`
+
+	// InstanceType Only of this type of instances, as provider/type
+	InstanceType *string `form:"instance_type,omitempty" json:"instance_type,omitempty"`
 
 	// Currency Only in this currency
 	Currency *string `form:"currency,omitempty" json:"currency,omitempty"`
@@ -5910,6 +5943,9 @@ type ListUsageParams struct {
 
 	// AllocationID Only of this allocation
 	AllocationID *string `form:"allocation_id,omitempty" json:"allocation_id,omitempty"`
+
+	// InstanceID Only of this instance
+	InstanceID *string `form:"instance_id,omitempty" json:"instance_id,omitempty"`
 
 	// SlipwayReason Why an operator acts on a customer's project; members leave it out
 	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
@@ -7727,7 +7763,7 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/admin/prices (the `ListPrices` operationId).
 	ListPrices(ctx context.Context, params *ListPricesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreatePriceWithBody Set a price of a SKU in a currency from a time on
+	// CreatePriceWithBody Set a price of a SKU or of a type of instances in a currency from a time on
 	//
 	// Started with the plan_hash of a dry run. A price begins at least an hour ahead and is never changed: another one ends it. What runs keeps a lower rate for seven days.
 	//
@@ -7738,7 +7774,7 @@ type ClientInterface interface {
 	// Corresponds with POST /api/v1/admin/prices (the `CreatePrice` operationId).
 	CreatePriceWithBody(ctx context.Context, params *CreatePriceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreatePrice Set a price of a SKU in a currency from a time on
+	// CreatePrice Set a price of a SKU or of a type of instances in a currency from a time on
 	//
 	// Started with the plan_hash of a dry run. A price begins at least an hour ahead and is never changed: another one ends it. What runs keeps a lower rate for seven days.
 	//
@@ -7751,7 +7787,7 @@ type ClientInterface interface {
 
 	// PlanPriceWithBody Say what a price would change, without setting it
 	//
-	// It names the price that ends and the allocations that are concerned.
+	// It names the price that ends and the allocations or instances that are concerned.
 	//
 	// Needs role operator or higher.
 	//
@@ -7762,7 +7798,7 @@ type ClientInterface interface {
 
 	// PlanPrice Say what a price would change, without setting it
 	//
-	// It names the price that ends and the allocations that are concerned.
+	// It names the price that ends and the allocations or instances that are concerned.
 	//
 	// Needs role operator or higher.
 	//
@@ -9019,7 +9055,7 @@ type ClientInterface interface {
 
 	// GetStatement What a project was charged and credited in a month
 	//
-	// Summed from the ledger by allocation and kind, without a limit of size. What is posted in a month belongs to it: a charge for its last minute that is posted in the next month is in the next statement. As JSON it ends with the member complete; as CSV with the row total. An answer without it was cut short.
+	// Summed from the ledger by allocation or instance and kind, without a limit of size. What is posted in a month belongs to it: a charge for its last minute that is posted in the next month is in the next statement. As JSON it ends with the member complete; as CSV with the row total. An answer without it was cut short.
 	//
 	// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
 	//
@@ -9065,16 +9101,16 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/projects/{id}/tokens/{token_id} (the `GetProjectToken` operationId).
 	GetProjectToken(ctx context.Context, id string, tokenID string, params *GetProjectTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListUsage List what the allocations of a project use and cost, newest first
+	// ListUsage List what the allocations and instances of a project use and cost, newest first
 	//
-	// One row for each rate of an allocation, and one without times for an allocation that is not active yet.
+	// One row for each rate of an allocation or instance, and one without times for one that is not active or ready yet.
 	//
 	// Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
 	//
 	// Corresponds with GET /api/v1/projects/{id}/usage (the `ListUsage` operationId).
 	ListUsage(ctx context.Context, id string, params *ListUsageParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListUsageDays List what the allocations of a project cost on each day
+	// ListUsageDays List what the allocations and instances of a project cost on each day
 	//
 	// Of 31 days without from and to, and of 92 days at most.
 	//
@@ -12039,7 +12075,7 @@ func (c *requests) ListPrices(ctx context.Context, params *ListPricesParams, req
 	return c.Client.Do(req)
 }
 
-// CreatePriceWithBody Set a price of a SKU in a currency from a time on
+// CreatePriceWithBody Set a price of a SKU or of a type of instances in a currency from a time on
 //
 // Started with the plan_hash of a dry run. A price begins at least an hour ahead and is never changed: another one ends it. What runs keeps a lower rate for seven days.
 //
@@ -12060,7 +12096,7 @@ func (c *requests) CreatePriceWithBody(ctx context.Context, params *CreatePriceP
 	return c.Client.Do(req)
 }
 
-// CreatePrice Set a price of a SKU in a currency from a time on
+// CreatePrice Set a price of a SKU or of a type of instances in a currency from a time on
 //
 // Started with the plan_hash of a dry run. A price begins at least an hour ahead and is never changed: another one ends it. What runs keeps a lower rate for seven days.
 //
@@ -12083,7 +12119,7 @@ func (c *requests) CreatePrice(ctx context.Context, params *CreatePriceParams, b
 
 // PlanPriceWithBody Say what a price would change, without setting it
 //
-// It names the price that ends and the allocations that are concerned.
+// It names the price that ends and the allocations or instances that are concerned.
 //
 // Needs role operator or higher.
 //
@@ -12104,7 +12140,7 @@ func (c *requests) PlanPriceWithBody(ctx context.Context, contentType string, bo
 
 // PlanPrice Say what a price would change, without setting it
 //
-// It names the price that ends and the allocations that are concerned.
+// It names the price that ends and the allocations or instances that are concerned.
 //
 // Needs role operator or higher.
 //
@@ -14731,7 +14767,7 @@ func (c *requests) GetSSHKey(ctx context.Context, id string, keyID string, param
 
 // GetStatement What a project was charged and credited in a month
 //
-// Summed from the ledger by allocation and kind, without a limit of size. What is posted in a month belongs to it: a charge for its last minute that is posted in the next month is in the next statement. As JSON it ends with the member complete; as CSV with the row total. An answer without it was cut short.
+// Summed from the ledger by allocation or instance and kind, without a limit of size. What is posted in a month belongs to it: a charge for its last minute that is posted in the next month is in the next statement. As JSON it ends with the member complete; as CSV with the row total. An answer without it was cut short.
 //
 // Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
 //
@@ -14837,9 +14873,9 @@ func (c *requests) GetProjectToken(ctx context.Context, id string, tokenID strin
 	return c.Client.Do(req)
 }
 
-// ListUsage List what the allocations of a project use and cost, newest first
+// ListUsage List what the allocations and instances of a project use and cost, newest first
 //
-// One row for each rate of an allocation, and one without times for an allocation that is not active yet.
+// One row for each rate of an allocation or instance, and one without times for one that is not active or ready yet.
 //
 // Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
 //
@@ -14856,7 +14892,7 @@ func (c *requests) ListUsage(ctx context.Context, id string, params *ListUsagePa
 	return c.Client.Do(req)
 }
 
-// ListUsageDays List what the allocations of a project cost on each day
+// ListUsageDays List what the allocations and instances of a project cost on each day
 //
 // Of 31 days without from and to, and of 92 days at most.
 //
@@ -21757,6 +21793,18 @@ func NewListPricesRequest(server string, params *ListPricesParams) (*http.Reques
 		if params.SkuID != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "sku_id", *params.SkuID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.InstanceType != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "instance_type", *params.InstanceType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -28830,6 +28878,18 @@ func NewListUsageRequest(server string, id string, params *ListUsageParams) (*ht
 
 		}
 
+		if params.InstanceID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "instance_id", *params.InstanceID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -31950,7 +32010,7 @@ func (c *Client) ListPrices(ctx context.Context, params *ListPricesParams, edito
 	})
 }
 
-// CreatePriceWithBody Set a price of a SKU in a currency from a time on
+// CreatePriceWithBody Set a price of a SKU or of a type of instances in a currency from a time on
 //
 // Started with the plan_hash of a dry run. A price begins at least an hour ahead and is never changed: another one ends it. What runs keeps a lower rate for seven days.
 //
@@ -31965,7 +32025,7 @@ func (c *Client) CreatePriceWithBody(ctx context.Context, params *CreatePricePar
 	})
 }
 
-// CreatePrice Set a price of a SKU in a currency from a time on
+// CreatePrice Set a price of a SKU or of a type of instances in a currency from a time on
 //
 // Started with the plan_hash of a dry run. A price begins at least an hour ahead and is never changed: another one ends it. What runs keeps a lower rate for seven days.
 //
@@ -31982,7 +32042,7 @@ func (c *Client) CreatePrice(ctx context.Context, params *CreatePriceParams, bod
 
 // PlanPriceWithBody Say what a price would change, without setting it
 //
-// It names the price that ends and the allocations that are concerned.
+// It names the price that ends and the allocations or instances that are concerned.
 //
 // Needs role operator or higher.
 //
@@ -31997,7 +32057,7 @@ func (c *Client) PlanPriceWithBody(ctx context.Context, contentType string, body
 
 // PlanPrice Say what a price would change, without setting it
 //
-// It names the price that ends and the allocations that are concerned.
+// It names the price that ends and the allocations or instances that are concerned.
 //
 // Needs role operator or higher.
 //
@@ -33802,7 +33862,7 @@ func (c *Client) GetSSHKey(ctx context.Context, id string, keyID string, params 
 
 // GetStatement What a project was charged and credited in a month
 //
-// Summed from the ledger by allocation and kind, without a limit of size. What is posted in a month belongs to it: a charge for its last minute that is posted in the next month is in the next statement. As JSON it ends with the member complete; as CSV with the row total. An answer without it was cut short.
+// Summed from the ledger by allocation or instance and kind, without a limit of size. What is posted in a month belongs to it: a charge for its last minute that is posted in the next month is in the next statement. As JSON it ends with the member complete; as CSV with the row total. An answer without it was cut short.
 //
 // Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
 //
@@ -33872,9 +33932,9 @@ func (c *Client) GetProjectToken(ctx context.Context, id string, tokenID string,
 	})
 }
 
-// ListUsage List what the allocations of a project use and cost, newest first
+// ListUsage List what the allocations and instances of a project use and cost, newest first
 //
-// One row for each rate of an allocation, and one without times for an allocation that is not active yet.
+// One row for each rate of an allocation or instance, and one without times for one that is not active or ready yet.
 //
 // Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
 //
@@ -33885,7 +33945,7 @@ func (c *Client) ListUsage(ctx context.Context, id string, params *ListUsagePara
 	})
 }
 
-// ListUsageDays List what the allocations of a project cost on each day
+// ListUsageDays List what the allocations and instances of a project cost on each day
 //
 // Of 31 days without from and to, and of 92 days at most.
 //

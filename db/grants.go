@@ -250,6 +250,8 @@ var functionCallers = map[string][]string{
 	"split_usage":             {RoleApp},
 	"least_end":               {RoleApp, RoleRead},
 	"unconfirmed_nodes":       {RoleApp, RoleRead},
+	"usage_subject":           {RoleApp, RoleRead},
+	"usage_least_end":         {RoleApp, RoleRead},
 	"usage_cost":              {RoleApp, RoleRead, RoleCustomer},
 	"usage_window_bytes":      {RoleApp, RoleRead},
 	"usage_windows_hash":      {RoleApp, RoleRead},

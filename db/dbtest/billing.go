@@ -18,20 +18,21 @@ type Rate struct {
 	RateMinorPerHour int64
 }
 
-// SetPrices replaces the prices of a SKU in a currency, past ones too, as no operator may. The rates
-// are in the order of their times. dsn is that of Database.
-func SetPrices(t testing.TB, dsn, skuID, currency string, rates ...Rate) {
+// SetPrices replaces the prices of an item in a currency, past ones too, as no operator may. An item is
+// the id of a SKU, or a type of instances as provider/type. The rates are in the order of their times.
+// dsn is that of Database.
+func SetPrices(t testing.TB, dsn, item, currency string, rates ...Rate) {
 	t.Helper()
-	require.NoError(t, SetPricesOf(t.Context(), Owner(t, dsn), skuID, currency, rates...))
+	require.NoError(t, SetPricesOf(t.Context(), Owner(t, dsn), item, currency, rates...))
 }
 
 // SetPricesOf does so over a connection of the owner of the tables.
-func SetPricesOf(ctx context.Context, owner *pgx.Conn, skuID, currency string, rates ...Rate) error {
+func SetPricesOf(ctx context.Context, owner *pgx.Conn, item, currency string, rates ...Rate) error {
 	return pgx.BeginFunc(ctx, owner, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET LOCAL session_replication_role = replica"); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "DELETE FROM prices WHERE sku_id = $1 AND currency = $2", skuID, currency); err != nil {
+		if _, err := tx.Exec(ctx, "DELETE FROM prices WHERE item = $1 AND currency = $2", item, currency); err != nil {
 			return err
 		}
 		for i, r := range rates {
@@ -39,8 +40,9 @@ func SetPricesOf(ctx context.Context, owner *pgx.Conn, skuID, currency string, r
 			if i+1 < len(rates) {
 				until = &rates[i+1].From
 			}
-			_, err := tx.Exec(ctx, "INSERT INTO prices (id, sku_id, currency, rate_minor_per_hour, valid, set_by) VALUES ($1, $2, $3, $4, tstzrange($5, $6), 'dbtest')",
-				db.NewID("prc"), skuID, currency, r.RateMinorPerHour, r.From, until)
+			_, err := tx.Exec(ctx, `INSERT INTO prices (id, sku_id, instance_type, currency, rate_minor_per_hour, valid, set_by)
+				VALUES ($1, CASE WHEN position('/' IN $2::text) = 0 THEN $2::text END, CASE WHEN position('/' IN $2::text) > 0 THEN $2::text END, $3, $4, tstzrange($5, $6), 'dbtest')`,
+				db.NewID("prc"), item, currency, r.RateMinorPerHour, r.From, until)
 			if err != nil {
 				return err
 			}

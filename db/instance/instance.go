@@ -25,8 +25,11 @@ type (
 // Resource is the kind of instances in the audit log, in events and of jobs.
 const Resource = "instance"
 
-// EventType is the type of the events of instances.
-const EventType = "instance.changed"
+// EventProgress is the type of the events of an instance that goes on in its state. Those of a move are
+// named after the state that was reached, such as instance.ready.
+const EventProgress = "instance.progress"
+
+func eventOf(s lifecycle.InstanceStatus) string { return "instance." + string(s) }
 
 const maxCreatedBy = 300
 
@@ -64,7 +67,7 @@ func Create(ctx context.Context, tx *db.Tx, in New) (Instance, error) {
 	if err != nil {
 		return Instance{}, db.MapError(what(in.ID), err)
 	}
-	return tell(ctx, tx, in.ID)
+	return tell(ctx, tx, in.ID, eventOf(lifecycle.Instance.Initial[0]))
 }
 
 // Get returns one instance, or db.ErrNotFound.
@@ -179,7 +182,7 @@ func MoveTo(ctx context.Context, tx *db.Tx, i Instance, m Move) (Instance, error
 	if err != nil {
 		return Instance{}, err
 	}
-	return tell(ctx, tx, i.ID)
+	return tell(ctx, tx, i.ID, eventOf(m.To.To))
 }
 
 // Event is a row of the action log that no stage of a job writes.
@@ -236,7 +239,7 @@ func SetProgress(ctx context.Context, tx *db.Tx, i Instance, shown, reached int,
 	}
 	_, err := queries(tx).SetProgress(ctx, gen.SetProgressParams{ID: i.ID, ProgressPercent: shown, ReachedPercent: reached, FailedStage: failedStage})
 	if err == nil {
-		_, err = tell(ctx, tx, i.ID)
+		_, err = tell(ctx, tx, i.ID, EventProgress)
 	}
 	return db.MapError(what(i.ID), err)
 }
@@ -245,12 +248,12 @@ func SetProgress(ctx context.Context, tx *db.Tx, i Instance, shown, reached int,
 func SetError(ctx context.Context, tx *db.Tx, id, code, message string) error {
 	_, err := queries(tx).SetError(ctx, gen.SetErrorParams{ID: id, ErrorCode: code, ErrorMessage: db.ClipText(message, db.MaxMessage)})
 	if err == nil {
-		_, err = tell(ctx, tx, id)
+		_, err = tell(ctx, tx, id, EventProgress)
 	}
 	return db.MapError(what(id), err)
 }
 
-// View is an instance as events show it.
+// View is an instance as events show it, to the members of its project too.
 type View struct {
 	ID              string                   `json:"id"`
 	ProjectID       string                   `json:"project_id"`
@@ -261,8 +264,9 @@ type View struct {
 	Version         int64                    `json:"version"`
 }
 
-// tell appends the event of a change of an instance, with the instance after it, and returns that.
-func tell(ctx context.Context, tx *db.Tx, id string) (Instance, error) {
+// tell appends an event of a change of an instance, with the instance after it, and returns that. It is
+// an event of the project too: its members and webhooks get it.
+func tell(ctx context.Context, tx *db.Tx, id, eventType string) (Instance, error) {
 	i, err := Get(ctx, tx, id)
 	if err != nil {
 		return Instance{}, err
@@ -273,7 +277,7 @@ func tell(ctx context.Context, tx *db.Tx, id string) (Instance, error) {
 	if err != nil {
 		return Instance{}, fmt.Errorf("event of %s: %w", what(id), err)
 	}
-	return i, tx.AppendEvent(ctx, db.Event{ResourceKind: Resource, ResourceID: id, ProjectID: &i.ProjectID, Type: EventType, Payload: payload})
+	return i, tx.AppendEvent(ctx, db.Event{ResourceKind: Resource, ResourceID: id, ProjectID: &i.ProjectID, Type: eventType, Payload: payload})
 }
 
 // resources returns what is stored of the things at a provider.

@@ -54,11 +54,11 @@ func SetThresholds(ctx context.Context, tx *db.Tx, accountID string, version int
 	return db.CheckGuarded("thresholds of billing account "+accountID, n, err)
 }
 
-// PlaceHold holds back an amount for an allocation until its charge ends. It can be repeated; the
-// first amount stays.
-func PlaceHold(ctx context.Context, tx *db.Tx, projectID, allocationID string, amountMinor int64) error {
-	err := queries(tx).InsertHold(ctx, gen.InsertHoldParams{AmountMinor: amountMinor, ProjectID: projectID, AllocationID: allocationID})
-	return db.MapError("hold of allocation "+allocationID, err)
+// PlaceHold holds back an amount for an allocation or an instance until its charge ends. It can be
+// repeated; the first amount stays.
+func PlaceHold(ctx context.Context, tx *db.Tx, projectID, subjectID string, amountMinor int64) error {
+	err := queries(tx).InsertHold(ctx, gen.InsertHoldParams{AmountMinor: amountMinor, ProjectID: projectID, Subject: subjectID})
+	return db.MapError("hold of "+subjectID, err)
 }
 
 // ListDepleted lists allocations that are to be released since their account is depleted and its
@@ -77,6 +77,23 @@ func IsStillDepleted(ctx context.Context, tx *db.Tx, allocationID string) (bool,
 	}
 	depleted, err := queries(tx).StillDepleted(ctx, account)
 	return depleted, db.MapError("balance of the account of allocation "+allocationID, err)
+}
+
+// ListDepletedInstances lists instances that are to end since their account is depleted and its grace
+// is over: those that are charged, and do not end at once already.
+func ListDepletedInstances(ctx context.Context, c Conn, limit int) ([]string, error) {
+	ids, err := queries(c).DepletedInstances(ctx, db.PageLimit(limit))
+	return ids, db.MapError("list instances of depleted accounts", err)
+}
+
+// IsInstanceStillDue is IsStillDepleted for an instance. Lock the instance first.
+func IsInstanceStillDue(ctx context.Context, tx *db.Tx, instanceID string) (bool, error) {
+	account, err := queries(tx).LockAccountOfInstance(ctx, instanceID)
+	if err != nil {
+		return false, db.MapError("account of instance "+instanceID, err)
+	}
+	depleted, err := queries(tx).StillDepleted(ctx, account)
+	return depleted, db.MapError("balance of the account of instance "+instanceID, err)
 }
 
 // Notice is a notice of a balance that its projects were not told of yet.

@@ -40,12 +40,12 @@ func TestTick_BooksOneDebitOfAProject(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, lines, len(wants))
 	for _, l := range lines {
-		require.Equal(t, -cost(1993, wants[l.AllocationID]), l.AmountMinor, l.AllocationID)
+		require.Equal(t, -cost(1993, wants[l.Subject]), l.AmountMinor, l.Subject)
 		require.True(t, now.Equal(l.LastAt))
 		total += l.AmountMinor
 	}
 	page, err := ledgerdb.ListStatement(t.Context(), s.store, s.project.ID, now.Add(-time.Hour), now.Add(time.Hour),
-		ledgerdb.StatementPlace{AllocationID: lines[0].AllocationID, Kind: lines[0].Kind}, 10)
+		ledgerdb.StatementPlace{Subject: lines[0].Subject, Kind: lines[0].Kind}, 10)
 	require.NoError(t, err)
 	require.Equal(t, lines[1:], page)
 	ledger, err := ledgerdb.ListLines(t.Context(), s.store, s.account, s.project.ID, 0, 10)

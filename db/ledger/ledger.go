@@ -154,13 +154,13 @@ func ListLines(ctx context.Context, c Conn, accountID, projectID string, before 
 }
 
 // StatementPlace is the last line of the page before; the zero value is the beginning.
-type StatementPlace struct{ AllocationID, Kind string }
+type StatementPlace struct{ Subject, Kind string }
 
-// ListStatement sums what was posted for a project in a time, by allocation and kind. Amounts are
-// those of the prepaid balance: charges are negative.
+// ListStatement sums what was posted for a project in a time, by subject and kind. A subject is an
+// allocation or an instance, or empty for what belongs to the project as a whole. Amounts are those of the prepaid balance: charges are negative.
 func ListStatement(ctx context.Context, c Conn, projectID string, since, until time.Time, after StatementPlace, limit int) ([]StatementLine, error) {
 	rows, err := queries(c).StatementLines(ctx, gen.StatementLinesParams{
-		OfProject: projectID, Since: since, Until: until, AfterAllocation: after.AllocationID, AfterKind: after.Kind, MaxRows: db.PageLimit(limit),
+		OfProject: projectID, Since: since, Until: until, AfterSubject: after.Subject, AfterKind: after.Kind, MaxRows: db.PageLimit(limit),
 	})
 	return rows, db.MapError("statement of project "+projectID, err)
 }

@@ -1,6 +1,7 @@
 package ledgerdb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -11,21 +12,34 @@ import (
 	"github.com/slipway-cloud/slipway/db/ledger/gen"
 )
 
-// Price is a price of a SKU in a currency. It is valid from ValidFrom until ValidUntil, nil while no
+// Item is what has a price: a SKU, by its id, or a type of instances, as provider/type. The other one is
+// empty.
+type Item struct{ SKUID, InstanceType string }
+
+// String is the item as prices and usage records name it.
+func (i Item) String() string { return cmp.Or(i.InstanceType, i.SKUID) }
+
+// InstanceItem is the item of an instance of a type at a provider.
+func InstanceItem(provider, typeName string) Item {
+	return Item{InstanceType: provider + "/" + typeName}
+}
+
+// Price is a price of an item in a currency. It is valid from ValidFrom until ValidUntil, nil while no
 // other follows it.
 type Price struct {
-	ID, SKUID, Currency string
-	RateMinorPerHour    int64
-	ValidFrom           time.Time
-	ValidUntil          *time.Time
-	SetBy               string
-	CreatedAt           time.Time
+	Item
+	ID, Currency     string
+	RateMinorPerHour int64
+	ValidFrom        time.Time
+	ValidUntil       *time.Time
+	SetBy            string
+	CreatedAt        time.Time
 }
 
 // RateProtection is how long what runs keeps a lower rate after its price was raised.
 const RateProtection = 168 * time.Hour
 
-// PriceLead is how far ahead a price starts at least. The first one of a SKU in a currency may start
+// PriceLead is how far ahead a price starts at least. The first one of an item in a currency may start
 // at once.
 const PriceLead = time.Hour
 
@@ -37,37 +51,45 @@ func IsCharging(ctx context.Context, c Conn) (bool, error) {
 	return charging, db.MapError("prices", err)
 }
 
-// FindPrice returns the price of a SKU in a currency at a moment, or db.ErrNotFound.
-func FindPrice(ctx context.Context, c Conn, skuID, currency string, at time.Time) (Price, error) {
-	row, err := queries(c).PriceAt(ctx, gen.PriceAtParams{SKUID: skuID, Currency: currency, At: at})
-	return Price{ID: row.ID, SKUID: skuID, Currency: currency, RateMinorPerHour: row.RateMinorPerHour, ValidFrom: row.ValidFrom},
-		db.MapError("price of SKU "+skuID+" in "+currency, err)
+// FindPrice returns the price of an item in a currency at a moment, or db.ErrNotFound.
+func FindPrice(ctx context.Context, c Conn, item Item, currency string, at time.Time) (Price, error) {
+	row, err := queries(c).PriceAt(ctx, gen.PriceAtParams{Item: item.String(), Currency: currency, At: at})
+	return Price{Item: item, ID: row.ID, Currency: currency, RateMinorPerHour: row.RateMinorPerHour, ValidFrom: row.ValidFrom},
+		db.MapError(priceOf(item, currency), err)
+}
+
+func priceOf(item Item, currency string) string {
+	return "price of " + item.String() + " in " + currency
 }
 
 // LockLastPrice locks the SKU and returns its last price in a currency, which may still be to come,
-// or db.ErrNotFound when it has none.
-func LockLastPrice(ctx context.Context, tx *db.Tx, skuID, currency string) (Price, error) {
-	if _, err := queries(tx).LockSKU(ctx, skuID); err != nil {
-		return Price{}, db.MapError("SKU "+skuID, err)
+// or db.ErrNotFound when it has none. A type of instances has no row: of two first prices at once, the
+// second one is a *db.ConflictError when it is set.
+func LockLastPrice(ctx context.Context, tx *db.Tx, item Item, currency string) (Price, error) {
+	if item.SKUID != "" {
+		if _, err := queries(tx).LockSKU(ctx, item.SKUID); err != nil {
+			return Price{}, db.MapError("SKU "+item.SKUID, err)
+		}
 	}
-	row, err := queries(tx).LastPrice(ctx, gen.LastPriceParams{SKUID: skuID, Currency: currency})
-	return Price{ID: row.ID, SKUID: skuID, Currency: currency, RateMinorPerHour: row.RateMinorPerHour, ValidFrom: row.ValidFrom},
-		db.MapError("price of SKU "+skuID+" in "+currency, err)
+	row, err := queries(tx).LastPrice(ctx, gen.LastPriceParams{Item: item.String(), Currency: currency})
+	return Price{Item: item, ID: row.ID, Currency: currency, RateMinorPerHour: row.RateMinorPerHour, ValidFrom: row.ValidFrom},
+		db.MapError(priceOf(item, currency), err)
 }
 
 // NewPrice is a price that is to be set.
 type NewPrice struct {
-	SKUID, Currency  string
+	Item
+	Currency         string
 	RateMinorPerHour int64
 	ValidFrom        time.Time
 	SetBy            string
 }
 
-// SetPrice ends the last price of the SKU and currency where the new one begins. It returns
+// SetPrice ends the last price of the item and currency where the new one begins. It returns
 // db.ErrInvalid when it starts too early. The rules for operators are in intent/billing.
 func SetPrice(ctx context.Context, tx *db.Tx, n NewPrice) (Price, error) {
-	what := "price of SKU " + n.SKUID + " in " + n.Currency
-	last, err := LockLastPrice(ctx, tx, n.SKUID, n.Currency)
+	what := priceOf(n.Item, n.Currency)
+	last, err := LockLastPrice(ctx, tx, n.Item, n.Currency)
 	switch {
 	case err == nil:
 		if !n.ValidFrom.After(last.ValidFrom) {
@@ -81,11 +103,11 @@ func SetPrice(ctx context.Context, tx *db.Tx, n NewPrice) (Price, error) {
 		return Price{}, err
 	}
 	row, err := queries(tx).InsertPrice(ctx, gen.InsertPriceParams{
-		ID: db.NewID("prc"), SKUID: n.SKUID, Currency: n.Currency, RateMinorPerHour: n.RateMinorPerHour, ValidFrom: n.ValidFrom,
+		ID: db.NewID("prc"), SKUID: n.SKUID, InstanceType: n.InstanceType, Currency: n.Currency, RateMinorPerHour: n.RateMinorPerHour, ValidFrom: n.ValidFrom,
 		SetBy: db.ClipText(n.SetBy, maxActor),
 	})
 	return Price{
-		ID: row.ID, SKUID: row.SKUID, Currency: row.Currency, RateMinorPerHour: row.RateMinorPerHour, ValidFrom: row.ValidFrom, SetBy: row.SetBy,
+		Item: n.Item, ID: row.ID, Currency: n.Currency, RateMinorPerHour: n.RateMinorPerHour, ValidFrom: row.ValidFrom, SetBy: row.SetBy,
 		CreatedAt: row.CreatedAt,
 	}, db.MapError(what, err)
 }
@@ -102,7 +124,8 @@ func WithdrawPrice(ctx context.Context, tx *db.Tx, id string) (Price, error) {
 	if err != nil {
 		return Price{}, db.MapError(what, err)
 	}
-	last, err := LockLastPrice(ctx, tx, found.SKUID, found.Currency)
+	item := Item{SKUID: found.SKUID, InstanceType: found.InstanceType}
+	last, err := LockLastPrice(ctx, tx, item, found.Currency)
 	if err != nil {
 		return Price{}, err
 	}
@@ -122,21 +145,24 @@ func WithdrawPrice(ctx context.Context, tx *db.Tx, id string) (Price, error) {
 		return Price{}, db.NotFound(what) // another transaction was faster
 	}
 	return Price{
-		ID: id, SKUID: found.SKUID, Currency: found.Currency, RateMinorPerHour: found.RateMinorPerHour, ValidFrom: found.ValidFrom, SetBy: found.SetBy,
+		Item: item, ID: id, Currency: found.Currency, RateMinorPerHour: found.RateMinorPerHour, ValidFrom: found.ValidFrom, SetBy: found.SetBy,
 		CreatedAt: found.CreatedAt,
 	}, db.MapError(what, err)
 }
 
 // PriceFilter narrows a list; empty fields match all.
-type PriceFilter struct{ SKUID, Currency string }
+type PriceFilter struct {
+	Item
+	Currency string
+}
 
 // ListPrices lists prices by id, from the one after the id given.
 func ListPrices(ctx context.Context, c Conn, f PriceFilter, after string, limit int) ([]Price, error) {
-	rows, err := queries(c).ListPrices(ctx, gen.ListPricesParams{SKUID: f.SKUID, Currency: f.Currency, After: after, MaxRows: db.PageLimit(limit)})
+	rows, err := queries(c).ListPrices(ctx, gen.ListPricesParams{Item: f.String(), Currency: f.Currency, After: after, MaxRows: db.PageLimit(limit)})
 	out := make([]Price, 0, len(rows))
 	for _, r := range rows {
 		p := Price{
-			ID: r.ID, SKUID: r.SKUID, Currency: r.Currency, RateMinorPerHour: r.RateMinorPerHour, ValidFrom: r.ValidFrom, SetBy: r.SetBy, CreatedAt: r.CreatedAt,
+			Item: Item{SKUID: r.SKUID, InstanceType: r.InstanceType}, ID: r.ID, Currency: r.Currency, RateMinorPerHour: r.RateMinorPerHour, ValidFrom: r.ValidFrom, SetBy: r.SetBy, CreatedAt: r.CreatedAt,
 		}
 		if !r.Open {
 			p.ValidUntil = &r.ValidUntil
@@ -146,31 +172,31 @@ func ListPrices(ctx context.Context, c Conn, f PriceFilter, after string, limit 
 	return out, db.MapError("list prices", err)
 }
 
-// Affected is an allocation that runs or waits and that a new price concerns. RateMinorPerHour is
-// its rate now, nil while it has not begun.
-type Affected = gen.AffectedBySKURow
+// Affected is an allocation or an instance that runs or waits and that a new price concerns.
+// RateMinorPerHour is its rate now, nil while it has not begun.
+type Affected = gen.AffectedByItemRow
 
-// ListAffected lists the allocations that a price of a SKU in a currency concerns.
-func ListAffected(ctx context.Context, c Conn, skuID, currency string, limit int) ([]Affected, error) {
-	rows, err := queries(c).AffectedBySKU(ctx, gen.AffectedBySKUParams{SKUID: skuID, Currency: currency, MaxRows: db.PageLimit(limit)})
-	return rows, db.MapError("allocations of SKU "+skuID, err)
+// ListAffected lists the allocations, or the instances, that a price of an item in a currency concerns.
+func ListAffected(ctx context.Context, c Conn, item Item, currency string, limit int) ([]Affected, error) {
+	rows, err := queries(c).AffectedByItem(ctx, gen.AffectedByItemParams{Item: item.String(), Currency: currency, MaxRows: db.PageLimit(limit)})
+	return rows, db.MapError("what has the "+priceOf(item, currency), err)
 }
 
-// Quote is what a claim of one node costs and holds back.
+// Quote is what a claim of one node or instance costs and holds back.
 type Quote struct {
 	Charging         bool // false: the installation charges nothing
-	Priced           bool // the SKU has a price in the currency of the account
+	Priced           bool // the item has a price in the currency of the account
 	RateMinorPerHour int64
 	HoldMinor        int64
 	Balance          Balance
 }
 
-// HoldMinutes is for how long an allocation holds back its rate.
+// HoldMinutes is for how long an allocation or an instance holds back its rate.
 const HoldMinutes = 60
 
-// QuoteClaim returns what one node of a SKU costs a billing account now. Lock the account first, so
-// that two claims do not both see the same balance.
-func QuoteClaim(ctx context.Context, tx *db.Tx, accountID, skuID string) (Quote, error) {
+// QuoteClaim returns what one node of a SKU, or one instance of a type, costs a billing account now.
+// Lock the account first, so that two claims do not both see the same balance.
+func QuoteClaim(ctx context.Context, tx *db.Tx, accountID string, item Item) (Quote, error) {
 	b, err := ReadBalance(ctx, tx, accountID)
 	if err != nil || !b.Charging {
 		return Quote{Balance: b}, err
@@ -179,7 +205,7 @@ func QuoteClaim(ctx context.Context, tx *db.Tx, accountID, skuID string) (Quote,
 	if err != nil {
 		return Quote{}, err
 	}
-	p, err := FindPrice(ctx, tx, skuID, b.Currency, now)
+	p, err := FindPrice(ctx, tx, item, b.Currency, now)
 	if errors.Is(err, db.ErrNotFound) || errors.Is(err, pgx.ErrNoRows) {
 		return Quote{Charging: true, Balance: b}, nil
 	}

@@ -190,7 +190,7 @@ func admitMoney(ctx context.Context, tx *db.Tx, accountID string, r Request) (*i
 	} else if frozen {
 		return nil, &intent.Refusal{Kind: intent.Conflict, Detail: "a payment of the billing account is disputed by the payer's bank; it gets no new allocation until that is settled: ask the operators"}
 	}
-	q, err := ledgerdb.QuoteClaim(ctx, tx, accountID, r.SKUID)
+	q, err := ledgerdb.QuoteClaim(ctx, tx, accountID, ledgerdb.Item{SKUID: r.SKUID})
 	if err != nil || !q.Charging {
 		return nil, err
 	}

@@ -257,7 +257,7 @@ func TestEnforce_TypoReleasesNobody(t *testing.T) {
 		dbtest.Credit(t, s.store, p.BillingAccountID, 10_000)
 		s.runSince(p.ID, start)
 	}
-	ask := billing.PriceRequest{SKUID: s.sku.ID, Currency: "USD", RateMinorPerHour: 10_000, Actor: operator}
+	ask := billing.PriceRequest{Item: ledgerdb.Item{SKUID: s.sku.ID}, Currency: "USD", RateMinorPerHour: 10_000, Actor: operator}
 	err := s.tx(func(tx *db.Tx) error {
 		plan, err := billing.PlanPrice(t.Context(), tx, ask)
 		if err != nil {
@@ -387,7 +387,7 @@ func TestSetPrice_Rules(t *testing.T) {
 	s := newShop(t)
 	set := func(r billing.PriceRequest, edit func(*billing.PriceRequest)) (p ledgerdb.Price, err error) {
 		r.Actor = operator
-		if r.SKUID == "" {
+		if r.Item == (ledgerdb.Item{}) {
 			r.SKUID = s.sku.ID
 		}
 		if r.Currency == "" {
@@ -412,7 +412,7 @@ func TestSetPrice_Rules(t *testing.T) {
 	s.requireRefusal(err, intent.Invalid, "must be 0 to")
 	_, err = set(billing.PriceRequest{RateMinorPerHour: 1, Currency: "XXX"}, nil)
 	s.requireRefusal(err, intent.Invalid, "currencies")
-	_, err = set(billing.PriceRequest{RateMinorPerHour: 1, SKUID: "sku_none"}, nil)
+	_, err = set(billing.PriceRequest{RateMinorPerHour: 1, Item: ledgerdb.Item{SKUID: "sku_none"}}, nil)
 	s.requireRefusal(err, intent.Invalid, "no such SKU")
 	_, err = set(billing.PriceRequest{RateMinorPerHour: 1, ValidFrom: now.Add(-time.Minute)}, nil)
 	s.requireRefusal(err, intent.Invalid, "past")
@@ -434,7 +434,7 @@ func TestSetPrice_Rules(t *testing.T) {
 	require.NoError(t, err)
 	_, err = set(billing.PriceRequest{RateMinorPerHour: 200, ValidFrom: now.Add(2 * time.Hour)}, nil)
 	s.requireRefusal(err, intent.Invalid, "must be after")
-	prices, err := ledgerdb.ListPrices(t.Context(), s.store, ledgerdb.PriceFilter{SKUID: s.sku.ID}, "", 10)
+	prices, err := ledgerdb.ListPrices(t.Context(), s.store, ledgerdb.PriceFilter{Item: ledgerdb.Item{SKUID: s.sku.ID}}, "", 10)
 	require.NoError(t, err)
 	require.Len(t, prices, 2)
 	require.Equal(t, []string{first.ID, second.ID}, []string{prices[0].ID, prices[1].ID})

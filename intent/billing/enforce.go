@@ -7,18 +7,22 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	instancedb "github.com/slipway-cloud/slipway/db/instance"
 	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
 	webhookdb "github.com/slipway-cloud/slipway/db/webhook"
 	"github.com/slipway-cloud/slipway/intent/allocation"
+	"github.com/slipway-cloud/slipway/intent/instance"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // Report is what Enforce has done.
 type Report struct {
 	Released []string `json:"released,omitempty"` // allocations
-	Told     int      `json:"told,omitempty"`     // notices of balances that were passed on
-	Budgets  int      `json:"budgets,omitempty"`  // notices of budgets that were written
-	Stopped  string   `json:"stopped,omitempty"`  // why nothing was released
+	// Terminated are the instances that were asked to end.
+	Terminated []string `json:"terminated,omitempty"`
+	Told       int      `json:"told,omitempty"`    // notices of balances that were passed on
+	Budgets    int      `json:"budgets,omitempty"` // notices of budgets that were written
+	Stopped    string   `json:"stopped,omitempty"` // why nothing was released
 }
 
 // enforceBatch bounds what one call does; the next one goes on.
@@ -27,9 +31,10 @@ const enforceBatch = 200
 var system = db.Actor{Owner: lifecycle.OwnerSystem, ID: "billing"}
 
 // Enforce does what follows from balances. It looks at the state as it is and not at what has
-// changed, so that it can be repeated and misses nothing: it releases the allocations of accounts that
-// are depleted and whose grace is over, and those that cost what they may; it passes the notices of
-// balances on to their projects, and tells projects of their budgets. While the clocks disagree or an
+// changed, so that it can be repeated and misses nothing: it releases the allocations and ends the
+// charged instances of accounts that are depleted and whose grace is over, and releases the allocations
+// that cost what they may; it passes the notices of balances on to their projects, and tells projects of
+// their budgets. While the clocks disagree or an
 // operator has to look first, nothing is released and nobody is told that it will be. domain ends the Message-ID of e-mails. An error
 // about one row does not stop the others.
 func Enforce(ctx context.Context, store *db.Store, domain string) (Report, error) {
@@ -47,44 +52,72 @@ func Enforce(ctx context.Context, store *db.Store, domain string) (Report, error
 		return r, errors.Join(errs...)
 	}
 	errs = append(errs, tellBalances(ctx, store, domain, &r))
-	ids, err := ledgerdb.ListDepleted(ctx, store, enforceBatch)
-	errs = append(errs, err, releaseAll(ctx, store, ids, lifecycle.ReleaseBalanceDepleted, ledgerdb.IsStillDepleted, &r))
-	ids, err = ledgerdb.ListSpentOut(ctx, store, enforceBatch)
-	errs = append(errs, err, releaseAll(ctx, store, ids, lifecycle.ReleaseMaxSpend, nil, &r))
+	depleted, err := ledgerdb.ListDepleted(ctx, store, enforceBatch)
+	errs = append(errs, err)
+	released, err := endEach(ctx, store, "allocation", depleted, release(lifecycle.ReleaseBalanceDepleted, ledgerdb.IsStillDepleted))
+	errs = append(errs, err)
+	instances, err := ledgerdb.ListDepletedInstances(ctx, store, enforceBatch)
+	errs = append(errs, err)
+	r.Terminated, err = endEach(ctx, store, "instance", instances, terminate)
+	errs = append(errs, err)
+	spent, err := ledgerdb.ListSpentOut(ctx, store, enforceBatch)
+	errs = append(errs, err)
+	r.Released, err = endEach(ctx, store, "allocation", spent, release(lifecycle.ReleaseMaxSpend, nil))
+	errs = append(errs, err)
+	r.Released = append(released, r.Released...)
 	return r, errors.Join(errs...)
 }
 
-// releaseAll releases allocations, each in a transaction of its own. still, where there is one, is
-// asked again under the lock of the allocation.
-func releaseAll(ctx context.Context, store *db.Store, ids []string, reason string,
-	still func(context.Context, *db.Tx, string) (bool, error), r *Report,
-) error {
+// endEach ends what is listed, each in a transaction of its own, and returns the ids of what it has ended.
+// end locks it, asks again whether it is due, and reports that.
+func endEach(ctx context.Context, store *db.Store, what string, ids []string, end func(context.Context, *db.Tx, string) (bool, error)) ([]string, error) {
+	var ended []string
 	var errs []error
 	for _, id := range ids {
-		released := false
-		err := store.Tx(ctx, func(tx *db.Tx) error {
-			released = false
-			if _, err := allocationdb.Lock(ctx, tx, id); err != nil {
-				return err
-			}
-			if still != nil {
-				if due, err := still(ctx, tx, id); err != nil || !due {
-					return err
-				}
-			}
-			actor := system
-			actor.Comment = reason
-			_, err := allocation.Release(ctx, tx, id, reason, actor)
-			released = err == nil
+		due := false
+		err := store.Tx(ctx, func(tx *db.Tx) (err error) {
+			due, err = end(ctx, tx, id)
 			return err
 		})
 		if err != nil {
-			errs = append(errs, fmt.Errorf("release allocation %s: %w", id, err))
-		} else if released {
-			r.Released = append(r.Released, id)
+			errs = append(errs, fmt.Errorf("end %s %s: %w", what, id, err))
+		} else if due {
+			ended = append(ended, id)
 		}
 	}
-	return errors.Join(errs...)
+	return ended, errors.Join(errs...)
+}
+
+// release returns what releases an allocation for a reason. still, where there is one, is asked under the
+// lock of the allocation.
+func release(reason string, still func(context.Context, *db.Tx, string) (bool, error)) func(context.Context, *db.Tx, string) (bool, error) {
+	return func(ctx context.Context, tx *db.Tx, id string) (bool, error) {
+		if _, err := allocationdb.Lock(ctx, tx, id); err != nil {
+			return false, err
+		}
+		if still != nil {
+			if due, err := still(ctx, tx, id); err != nil || !due {
+				return false, err
+			}
+		}
+		actor := system
+		actor.Comment = reason
+		_, err := allocation.Release(ctx, tx, id, reason, actor)
+		return err == nil, err
+	}
+}
+
+// terminate ends an instance of a depleted account without waiting for its work. A job that makes it hears
+// of that from the next pass over the instances.
+func terminate(ctx context.Context, tx *db.Tx, id string) (bool, error) {
+	if _, err := instancedb.Lock(ctx, tx, id); err != nil {
+		return false, err
+	}
+	if due, err := ledgerdb.IsInstanceStillDue(ctx, tx, id); err != nil || !due {
+		return false, err
+	}
+	err := instance.End(ctx, tx, id, "the balance of the billing account is used up", system)
+	return err == nil, err
 }
 
 // tellBalances passes each notice of a balance on to the projects of its account.
@@ -120,17 +153,17 @@ func tellBalances(ctx context.Context, store *db.Store, domain string, r *Report
 func balanceMessage(n ledgerdb.Notice) string {
 	left := lifecycle.FormatMinor(n.BalanceMinor, int(n.Exponent)) + " " + n.Currency
 	if n.Kind == string(lifecycle.BalanceDepleted) && n.InGrace {
-		return "The balance is used up (" + left + "). All allocations of the billing account are released at " + n.ReleasedAt.UTC().Format("2006-01-02 15:04 UTC") +
+		return "The balance is used up (" + left + "). All allocations and charged instances of the billing account are released at " + n.ReleasedAt.UTC().Format("2006-01-02 15:04 UTC") +
 			" unless something is added to the balance before; new ones are refused."
 	}
 	if n.Kind == string(lifecycle.BalanceDepleted) {
-		return "The balance is used up (" + left + "). All allocations of the billing account are being released; add to the balance to request new ones."
+		return "The balance is used up (" + left + "). All allocations and charged instances of the billing account are being released; add to the balance to request new ones."
 	}
 	if n.Kind == "balance_short" {
-		return "What is available beside an hour of all allocations is " + left + ", which is less than they cost until they could be released. " +
-			"When the balance is used up, all allocations of the billing account are released; add to it."
+		return "What is available beside an hour of all that runs is " + left + ", which is less than it costs until it could be released. " +
+			"When the balance is used up, all allocations and charged instances of the billing account are released; add to it."
 	}
-	return "The balance is low: " + left + " are left. When it is used up, all allocations of the billing account are released; add to it."
+	return "The balance is low: " + left + " are left. When it is used up, all allocations and charged instances of the billing account are released; add to it."
 }
 
 // tellBudgets tells projects of the part of their budget that is spent.

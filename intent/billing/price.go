@@ -9,11 +9,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/slipway-cloud/slipway/db"
 	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
 	"github.com/slipway-cloud/slipway/intent"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // The limits of a price.
@@ -26,9 +28,10 @@ const (
 	leastFactor, mostFactor = 0.5, 2.0
 )
 
-// PriceRequest asks for a price of a SKU in a currency from a moment on.
+// PriceRequest asks for a price of a SKU or of a type of instances in a currency from a moment on.
 type PriceRequest struct {
-	SKUID, Currency  string
+	ledgerdb.Item
+	Currency         string
 	RateMinorPerHour int64
 	ValidFrom        time.Time // zero: at once for the first price, else in an hour and five minutes
 	PlanHash         string    // of the plan that was looked at; SetPrice needs it
@@ -56,7 +59,7 @@ func PlanPrice(ctx context.Context, tx *db.Tx, r PriceRequest) (PricePlan, error
 	if err != nil {
 		return PricePlan{}, err
 	}
-	p.Affected, err = ledgerdb.ListAffected(ctx, tx, r.SKUID, r.Currency, maxAffected+1)
+	p.Affected, err = ledgerdb.ListAffected(ctx, tx, r.Item, r.Currency, maxAffected+1)
 	if err != nil {
 		return p, err
 	}
@@ -67,13 +70,14 @@ func PlanPrice(ctx context.Context, tx *db.Tx, r PriceRequest) (PricePlan, error
 	return p, err
 }
 
-// hash covers what decides: the price and the price before. Allocations come and go meanwhile.
+// hash covers what decides: the price and the price before. Allocations and instances come and go
+// meanwhile.
 func (p PricePlan) hash(validFrom time.Time) (string, error) {
 	before := ""
 	if p.Before != nil {
 		before = p.Before.ID
 	}
-	b, err := json.Marshal([]any{p.Price.SKUID, p.Price.Currency, p.Price.RateMinorPerHour, validFrom.UTC(), before, p.NeedsConfirmation})
+	b, err := json.Marshal([]any{p.Price.Item.String(), p.Price.Currency, p.Price.RateMinorPerHour, validFrom.UTC(), before, p.NeedsConfirmation})
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:]), err
 }
@@ -87,8 +91,8 @@ func checkPrice(ctx context.Context, tx *db.Tx, r PriceRequest) (PricePlan, erro
 	if err != nil {
 		return PricePlan{}, err
 	}
-	p := PricePlan{Price: ledgerdb.NewPrice{SKUID: r.SKUID, Currency: r.Currency, RateMinorPerHour: r.RateMinorPerHour, ValidFrom: r.ValidFrom, SetBy: setBy(r.Actor)}}
-	last, err := ledgerdb.LockLastPrice(ctx, tx, r.SKUID, r.Currency)
+	p := PricePlan{Price: ledgerdb.NewPrice{Item: r.Item, Currency: r.Currency, RateMinorPerHour: r.RateMinorPerHour, ValidFrom: r.ValidFrom, SetBy: setBy(r.Actor)}}
+	last, err := ledgerdb.LockLastPrice(ctx, tx, r.Item, r.Currency)
 	switch {
 	case errors.Is(err, db.ErrNotFound):
 		if p.Price.ValidFrom.IsZero() {
@@ -124,7 +128,7 @@ func checkPrice(ctx context.Context, tx *db.Tx, r PriceRequest) (PricePlan, erro
 // compareRates returns the factor of a new rate, and why it needs a confirmation.
 func compareRates(before *ledgerdb.Price, rate int64) (float64, string) {
 	if rate == 0 {
-		return 0, "the price is zero: nodes of the SKU are free"
+		return 0, "the price is zero: what has it is free"
 	}
 	if before == nil {
 		return 0, ""
@@ -155,12 +159,29 @@ func checkRate(ctx context.Context, tx *db.Tx, r PriceRequest) error {
 	if !known {
 		bad = append(bad, intent.Field{Name: "currency", Message: "is not one of the currencies of this installation, as USD is"})
 	}
-	if _, err := tx.SKU(ctx, r.SKUID); errors.Is(err, db.ErrNotFound) {
-		bad = append(bad, intent.Field{Name: "sku_id", Message: "there is no such SKU"})
-	} else if err != nil {
+	wrong, err := checkItem(ctx, tx, r.Item)
+	if err != nil {
 		return err
 	}
-	return intent.InvalidIf(bad)
+	return intent.InvalidIf(append(bad, wrong...))
+}
+
+// checkItem returns what is wrong with what is to have a price.
+func checkItem(ctx context.Context, tx *db.Tx, item ledgerdb.Item) ([]intent.Field, error) {
+	switch {
+	case (item.SKUID == "") == (item.InstanceType == ""):
+		return []intent.Field{{Name: "sku_id", Message: "name a SKU, or a type of instances in instance_type"}}, nil
+	case item.InstanceType != "":
+		if !slices.ContainsFunc(spec.InstanceTypes(), func(t spec.InstanceType) bool { return ledgerdb.InstanceItem(t.Provider, t.Name) == item }) {
+			return []intent.Field{{Name: "instance_type", Message: "there is no such type; write it as provider/type"}}, nil
+		}
+		return nil, nil
+	}
+	_, err := tx.SKU(ctx, item.SKUID)
+	if errors.Is(err, db.ErrNotFound) {
+		return []intent.Field{{Name: "sku_id", Message: "there is no such SKU"}}, nil
+	}
+	return nil, err
 }
 
 // SetPrice sets a price that was planned: the plan is made again and must have the same hash.
@@ -171,7 +192,7 @@ func SetPrice(ctx context.Context, tx *db.Tx, r PriceRequest) (ledgerdb.Price, e
 		return ledgerdb.Price{}, err
 	case r.PlanHash == "":
 		return ledgerdb.Price{}, &intent.Refusal{Kind: intent.PlanMissing, PlanHash: p.Hash,
-			Detail: fmt.Sprintf("a price is set with the hash of its dry run, which names the %d allocations that it concerns; make one first", len(p.Affected))}
+			Detail: fmt.Sprintf("a price is set with the hash of its dry run, which names the %d allocations or instances that it concerns; make one first", len(p.Affected))}
 	case r.PlanHash != p.Hash:
 		return ledgerdb.Price{}, &intent.Refusal{Kind: intent.PlanStale, PlanHash: p.Hash,
 			Detail: "it is another price than that of the dry run, or the prices have changed since; make another dry run and look at it"}
@@ -201,7 +222,13 @@ func WithdrawPrice(ctx context.Context, tx *db.Tx, id string, actor db.Actor) (l
 
 // priceFacts are what the audit log says of a price.
 func priceFacts(p ledgerdb.Price) map[string]any {
-	return map[string]any{"sku_id": p.SKUID, "currency": p.Currency, "rate_minor_per_hour": p.RateMinorPerHour, "valid_from": p.ValidFrom}
+	facts := map[string]any{"currency": p.Currency, "rate_minor_per_hour": p.RateMinorPerHour, "valid_from": p.ValidFrom}
+	if p.InstanceType != "" {
+		facts["instance_type"] = p.InstanceType
+	} else {
+		facts["sku_id"] = p.SKUID
+	}
+	return facts
 }
 
 func setBy(a db.Actor) string {

@@ -23,7 +23,7 @@ func TestWithdrawPrice(t *testing.T) {
 		dbtest.Rate{From: now.Add(2 * time.Hour), RateMinorPerHour: 120}, dbtest.Rate{From: now.Add(3 * time.Hour), RateMinorPerHour: 150})
 	prices := func() []ledgerdb.Price {
 		t.Helper()
-		out, err := ledgerdb.ListPrices(t.Context(), s.store, ledgerdb.PriceFilter{SKUID: s.sku.ID}, "", 10)
+		out, err := ledgerdb.ListPrices(t.Context(), s.store, ledgerdb.PriceFilter{Item: ledgerdb.Item{SKUID: s.sku.ID}}, "", 10)
 		require.NoError(t, err)
 		slices.SortFunc(out, func(a, b ledgerdb.Price) int { return a.ValidFrom.Compare(b.ValidFrom) })
 		return out

@@ -67,11 +67,18 @@ func Make(ctx context.Context, tx *db.Tx, in Create, actor db.Actor) (instancedb
 	if err := admitMember(ctx, tx, project, in.Limit); err != nil {
 		return none, db.Job{}, err
 	}
+	hold, err := admitMoney(ctx, tx, project.BillingAccountID, ledgerdb.InstanceItem(in.Provider, in.Type))
+	if err != nil {
+		return none, db.Job{}, err
+	}
 	id, jobID := db.NewID("inst"), db.NewID("job")
 	made, err := instancedb.Create(ctx, tx, instancedb.New{
 		ID: id, JobID: jobID, ProjectID: in.ProjectID, Name: in.Name, Provider: in.Provider, Account: in.Offers[i].Account, Zone: in.Zone, Type: in.Type, Image: in.Image, Model: in.Model,
 		DrainSeconds: in.DrainSeconds, CreatedBy: orUnknown(actor.ID), Actor: actor,
 	})
+	if err == nil && hold != nil {
+		err = ledgerdb.PlaceHold(ctx, tx, in.ProjectID, id, *hold)
+	}
 	if err != nil {
 		return none, db.Job{}, err
 	}
@@ -115,6 +122,40 @@ func admitMember(ctx context.Context, tx *db.Tx, p tenancydb.Project, limit *int
 	return err
 }
 
+// admitMoney refuses an instance that the balance does not cover for an hour, to whoever asks for it: one
+// of a depleted account would be terminated at once. It returns what is to be held back of the balance,
+// nil for nothing: a type without a price in the currency of the account is not charged. It locks the
+// account, so that requests decide one after the other.
+func admitMoney(ctx context.Context, tx *db.Tx, accountID string, item ledgerdb.Item) (*int64, error) {
+	if _, err := tenancydb.LockAccount(ctx, tx, accountID); err != nil {
+		return nil, err
+	}
+	q, err := ledgerdb.QuoteClaim(ctx, tx, accountID, item)
+	if err != nil || !q.Charging || !q.Priced {
+		return nil, err
+	}
+	if q.RateMinorPerHour == 0 && (!q.Balance.IsDepleted() || q.Balance.Depletions == 0) {
+		return &q.HoldMinor, nil // an account to which nothing was posted has no balance to use up
+	}
+	if q.Balance.IsDepleted() || q.Balance.AvailableMinor() < q.HoldMinor {
+		money := func(minor int64) string {
+			return lifecycle.FormatMinor(minor, int(q.Balance.Exponent)) + " " + q.Balance.Currency
+		}
+		return nil, &intent.Refusal{Kind: intent.Conflict, Detail: fmt.Sprintf(
+			"the instance costs %s an hour, which is held back, and %s of the balance are available; add to the balance or terminate something first",
+			money(q.RateMinorPerHour), money(q.Balance.AvailableMinor()))}
+	}
+	return &q.HoldMinor, nil
+}
+
+// End terminates an instance without a wait for its work: nobody is left to send it any.
+func End(ctx context.Context, tx *db.Tx, id, reason string, actor db.Actor) error {
+	if _, err := Terminate(ctx, tx, id, reason, actor); err != nil {
+		return err
+	}
+	return instancedb.EndDrain(ctx, tx, id)
+}
+
 // EndProject returns what terminates the instances of a project and counts those that have not ended. The
 // jobs that make one hear of it from the next pass.
 func EndProject(actor db.Actor) func(context.Context, *db.Tx, string) (int, error) {
@@ -124,11 +165,7 @@ func EndProject(actor db.Actor) func(context.Context, *db.Tx, string) (int, erro
 			return 0, err
 		}
 		for _, i := range live {
-			_, err := Terminate(ctx, tx, i.ID, "the project is closed", actor)
-			if err == nil {
-				err = instancedb.EndDrain(ctx, tx, i.ID) // nobody is left to send it work
-			}
-			if err != nil {
+			if err := End(ctx, tx, i.ID, "the project is closed", actor); err != nil {
 				return len(live), err
 			}
 		}

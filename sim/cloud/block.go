@@ -31,6 +31,7 @@ func blockRoutes() []route {
 		{"GET " + base + "/volumes/{id}", "get_volume", (*Server).getVolume},
 		{"PATCH " + base + "/volumes/{id}", "update_volume", (*Server).updateVolume},
 		{"DELETE " + base + "/volumes/{id}", "delete_volume", (*Server).deleteVolume},
+		{"GET " + base + "/volume-types", "list_volume_types", (*Server).listVolumeTypes},
 		{"GET " + base + "/snapshots", "list_snapshots", (*Server).listSnapshots},
 		{"DELETE " + base + "/snapshots/{id}", "delete_snapshot", (*Server).deleteSnapshot},
 	}
@@ -133,6 +134,16 @@ func (s *Server) deleteVolume(r *request) (answer, error) {
 	}
 	s.volumes = slices.DeleteFunc(s.volumes, func(o *volume) bool { return o == v })
 	return ok(http.StatusNoContent, nil), nil
+}
+
+// listVolumeTypes has the prices of a GB and hour.
+func (s *Server) listVolumeTypes(r *request) (answer, error) {
+	money := func(nanos int) object { return object{"currency_code": "EUR", "units": 0, "nanos": nanos} }
+	types := []object{}
+	for name, nanos := range map[string]int{"sbs_5k": 118_000, "sbs_15k": 177_000} {
+		types = append(types, object{"type": name, "pricing": money(nanos), "snapshot_pricing": money(44_000), "specs": object{"perf_iops": 5000, "class": "sbs"}, "zone": Zone, "srn": ""})
+	}
+	return countedPage(r, "volume_types", types), nil
 }
 
 func (s *Server) listSnapshots(r *request) (answer, error) {

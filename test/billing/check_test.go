@@ -82,7 +82,7 @@ SELECT 'revenue that is not what the windows say (I7)', a.billing_account_id FRO
 UNION ALL
 SELECT 'a window whose transaction is not its own', w.record_id FROM usage_windows w JOIN usage_records r ON r.project_id = w.project_id AND r.id = w.record_id
 JOIN ledger_transactions t ON t.id = w.transaction_id
-WHERE r.billing_account_id = ANY ($1) AND (t.kind <> 'usage' OR t.of_project <> w.project_id OR t.of_allocation <> r.allocation_id OR t.billing_account_id <> r.billing_account_id)
+WHERE r.billing_account_id = ANY ($1) AND (t.kind <> 'usage' OR t.of_project <> w.project_id OR t.of_allocation <> coalesce(r.allocation_id, '') OR t.billing_account_id <> r.billing_account_id)
 UNION ALL
 SELECT 'a debit that is not the sum of its windows', t.key FROM ledger_transactions t JOIN ledger_entries e ON e.transaction_id = t.id AND e.line = 1
 WHERE t.billing_account_id = ANY ($1) AND t.kind = 'usage'
@@ -118,13 +118,13 @@ type segmentRow struct {
 }
 
 const usageSQL = `
-SELECT r.allocation_id, s.segment, s.rate_minor_per_hour, s.started_at, s.ended_at, s.billed_through, s.charged_minor, coalesce(w.total, 0)::bigint, coalesce(w.gaps, 0)::int,
+SELECT coalesce(r.allocation_id, r.instance_id), s.segment, s.rate_minor_per_hour, s.started_at, s.ended_at, s.billed_through, s.charged_minor, coalesce(w.total, 0)::bigint, coalesce(w.gaps, 0)::int,
     w.first, w.last, r.closed_at IS NOT NULL
 FROM usage_records r JOIN usage_segments s ON s.project_id = r.project_id AND s.record_id = r.id
 LEFT JOIN LATERAL (SELECT sum(amount_minor) AS total, count(*) FILTER (WHERE window_start <> before) AS gaps, min(window_start) AS first, max(window_end) AS last
     FROM (SELECT v.*, lag(v.window_end) OVER (ORDER BY v.window_start) AS before FROM usage_windows v
         WHERE v.project_id = r.project_id AND v.record_id = r.id AND v.segment = s.segment) v) w ON true
-WHERE r.billing_account_id = ANY ($1) ORDER BY r.allocation_id, s.segment`
+WHERE r.billing_account_id = ANY ($1) ORDER BY 1, s.segment`
 
 // checkUsage compares each segment with the model (I9), and its windows with it (I5, I6).
 func (w *walk) checkUsage() error {

@@ -22,10 +22,13 @@ import (
 const (
 	accounts = 3
 	skus     = 3
+	items    = skus + 1 // the last one is a type of instances
 	nodes    = 12
 	currency = "USD"
 	// chargeCap is how long a release that nothing confirms is charged.
 	chargeCap = 5 * time.Minute
+	// drainTime is how long an instance drains.
+	drainTime = 10 * time.Minute
 )
 
 // market is a database of its own whose clock the test sets, with nodes for allocations.
@@ -46,9 +49,12 @@ INSERT INTO public.test_clock VALUES (pg_catalog.now());
 CREATE FUNCTION public.now() RETURNS timestamptz LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp
     AS 'SELECT at FROM public.test_clock';
 GRANT EXECUTE ON FUNCTION public.now() TO PUBLIC;
+ALTER FUNCTION follow_instance() SET search_path = public, pg_catalog, pg_temp;
 ALTER FUNCTION follow_allocation() SET search_path = public, pg_catalog, pg_temp;
 ALTER FUNCTION guard_price() SET search_path = public, pg_catalog, pg_temp;
--- The tests of db/allocation prove the edges; here an allocation moves by one statement.
+-- The tests of db/allocation and lifecycle prove the edges; here an allocation or instance moves by one statement.
+ALTER TABLE instances DISABLE TRIGGER instances_edge_insert, DISABLE TRIGGER instances_edge_update,
+    DISABLE TRIGGER instances_audited_insert, DISABLE TRIGGER instances_audited_update;
 ALTER TABLE allocations DISABLE TRIGGER allocations_edge_insert, DISABLE TRIGGER allocations_edge_update,
     DISABLE TRIGGER allocations_audited_insert, DISABLE TRIGGER allocations_audited_update`
 
@@ -74,16 +80,22 @@ func (m *market) connect(ctx context.Context) *pgx.Conn {
 	return conn
 }
 
-// allocation is an allocation with the times that end its charge.
+// allocation is an allocation, or an instance, with the times that end its charge. An instance has no node;
+// cap is when its charge ends at the latest.
 type allocation struct {
 	id, node                                    string
 	account, sku                                int
 	start, released, accessEnded, failed, freed time.Time
 	through                                     time.Time // up to which ticks have charged it
+	isInstance                                  bool
+	cap                                         time.Time
 }
 
 // end returns when its charge ends, by what has happened up to now.
 func (a *allocation) end() (time.Time, bool) {
+	if a.isInstance {
+		return model.End(time.Time{}, 0, a.cap, a.freed)
+	}
 	end, ended := model.End(a.released, chargeCap, a.accessEnded, a.failed, a.freed)
 	return model.NotBefore(a.start, end), ended
 }
@@ -107,7 +119,7 @@ type walk struct {
 	ctx         context.Context
 	clock       time.Time
 	payers      []*payer
-	skuIDs      []string
+	skuIDs      []string // and the type of instances, as provider/type
 	prices      [][]model.Price
 	allocations []*allocation
 	edits       int // of tamper
@@ -136,14 +148,17 @@ func (m *market) newWalk(ctx context.Context) (*walk, error) {
 			}
 			w.payers = append(w.payers, &payer{id: a.ID, project: p.ID, Account: model.NewAccount(thresholds)})
 		}
-		for i := range skus {
+		for i := range items {
 			sku, err := tx.CreateSKU(ctx, db.NewID("sku"), spec.SKUSpec{})
 			if err != nil {
 				return err
 			}
+			if i == skus {
+				sku.ID = "mock/" + db.NewID("gpu")
+			}
 			w.skuIDs = append(w.skuIDs, sku.ID)
 			w.prices = append(w.prices, nil)
-			if err := w.setPrice(tx.DBTX().Exec, i, w.clock, []int64{1993, 250_00, 7}[i]); err != nil {
+			if err := w.setPrice(tx.DBTX().Exec, i, w.clock, []int64{1993, 250_00, 7, 787}[i]); err != nil {
 				return err
 			}
 		}

@@ -21,6 +21,10 @@ var mutants = []mutant{
 	{"a debit is that of one window only", "bill_accounts", "sum(d.amount_minor)::bigint AS amount_minor, max(d.window_end)", "max(d.amount_minor)::bigint AS amount_minor, max(d.window_end)"},
 	{"a release that nothing confirms is charged on", "follow_allocation", "interval '300 seconds'", "interval '300 days'"},
 	{"a short tenancy is charged for its time only", "least_end", "'00:10:00'::interval", "'00:00:00'::interval"},
+	{"an instance that nobody ends is charged on", "follow_instance", "NEW.drain_seconds + 300", "NEW.drain_seconds + 30000000"},
+	{"a drain that ends early is charged to its end", "follow_instance", "least(r.end_cap, now() + make_interval", "coalesce(r.end_cap, now() + make_interval"},
+	{"an instance is charged after its end", "follow_instance", "greatest(least(now(), r.end_cap), billed)", "greatest(now() + interval '1 hour', billed)"},
+	{"an instance has the rate of nothing", "follow_instance", "rate_at(r.item,", "rate_at(r.sku_id,"},
 	{"a higher price counts at once", "rate_at", "interval '168 hours'", "interval '0 hours'"},
 	{"a price change waits for the next tick", "split_usage", "SET ended_at = d.at", "SET ended_at = d.billed_through"},
 	{"a second entry into depleted is not counted", "follow_balance", "s.state <> 'depleted' OR s.depletions = 0", "s.depletions = 0"},
@@ -44,7 +48,7 @@ func TestMutants_AreFound(t *testing.T) {
 	require.NoError(t, search(3), "without an error")
 	for _, x := range mutants {
 		restore := m.mutate(x.function, x.part, x.instead)
-		found := search(60)
+		found := search(150)
 		restore()
 		require.Error(t, found, "the mutant lives: %s", x.name)
 		t.Logf("%s: %.300s", x.name, found)

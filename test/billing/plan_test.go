@@ -15,6 +15,11 @@ const (
 	stepEndAccess = "end access"     // the tenant's access is proven to have ended
 	stepFail      = "release failed" // the release fails
 	stepFree      = "free"           // the allocation ends
+	stepMake      = "make"           // an instance is requested
+	stepRun       = "run"            // it is ready, and its charge begins
+	stepDrain     = "drain"          // its termination is accepted, and it may work for ten minutes more
+	stepHurry     = "hurry"          // nobody waits for its work any longer
+	stepEnd       = "end"            // it is terminating, or has failed
 	stepPrice     = "price"          // a price is set that begins later
 	stepTick      = "tick"           // a tick, which may be late
 	stepRush      = "rush"           // several ticks at once, of which some are killed
@@ -41,7 +46,7 @@ const (
 type step struct {
 	Kind    string
 	Account int
-	Of      int // allocation, SKU
+	Of      int // allocation, instance, SKU or type of instances
 	Passes  time.Duration
 	Rate    int64
 	Target  int64
@@ -54,12 +59,12 @@ func microseconds(r *rapid.T, name string, most time.Duration) time.Duration {
 	return time.Duration(rapid.Int64Range(1, most.Microseconds()).Draw(r, name)) * time.Microsecond
 }
 
-// steps generates one step. Ticks, time and allocations are frequent; the rest is there in each plan.
+// steps generates one step. Ticks, time, allocations and instances are frequent; the rest is there in each plan.
 var steps = rapid.Custom(func(r *rapid.T) step {
 	s := step{
 		Kind: rapid.SampledFrom([]string{
 			stepAdvance, stepAdvance, stepAdvance, stepAdvance, stepTick, stepTick, stepTick, stepTick, stepCreate, stepCreate, stepActivate, stepActivate,
-			stepRelease, stepEndAccess, stepFail, stepFree, stepPrice, stepRush, stepAdjust, stepAdjust, stepRepeat, stepTamper,
+			stepRelease, stepEndAccess, stepFail, stepFree, stepMake, stepMake, stepRun, stepRun, stepDrain, stepHurry, stepEnd, stepPrice, stepRush, stepAdjust, stepAdjust, stepAdjust, stepRepeat, stepTamper,
 		}).Draw(r, "kind"),
 		Account: rapid.IntRange(0, accounts-1).Draw(r, "account"),
 		Of:      rapid.IntRange(0, 11).Draw(r, "of"),

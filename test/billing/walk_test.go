@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,6 +43,8 @@ func (w *walk) do(s step) error {
 		return w.setClock()
 	case stepCreate:
 		return w.create(s)
+	case stepMake:
+		return w.makeInstance(s)
 	case stepPrice:
 		return w.nextPrice(s)
 	case stepTick:
@@ -66,7 +69,7 @@ func (w *walk) boundary(lag int) time.Time {
 func (w *walk) create(s step) error {
 	taken := map[string]bool{}
 	for _, a := range w.allocations {
-		taken[a.node] = taken[a.node] || a.freed.IsZero()
+		taken[a.node] = taken[a.node] || a.freed.IsZero() // instances have none
 	}
 	for _, node := range w.nodes {
 		if taken[node] {
@@ -81,12 +84,49 @@ func (w *walk) create(s step) error {
 	return nil
 }
 
-// moves are the steps of an allocation: which may take it, what it changes, and what the model notes.
-var moves = map[string]struct {
+func (w *walk) makeInstance(s step) error {
+	a := &allocation{id: db.NewID("inst"), account: s.Account, sku: skus, isInstance: true}
+	w.allocations = append(w.allocations, a)
+	provider, kind, _ := strings.Cut(w.skuIDs[skus], "/")
+	_, err := w.owner.Exec(w.ctx, `INSERT INTO instances (id, project_id, name, provider, zone, type, image, model, status, job_id, drain_seconds, created_by)
+		VALUES ($1, $2, $1, $3, 'z', $4, '', 'm', 'provisioning', 'job_x', 600, 'test')`, a.id, w.payers[a.account].project, provider, kind)
+	return err
+}
+
+// instanceMoves are moves of an instance.
+var instanceMoves = map[string]move{
+	stepRun: {
+		func(a *allocation) bool { return a.start.IsZero() && a.freed.IsZero() },
+		"status = 'ready', ready_at = $2", func(a *allocation, at time.Time) { a.start = at },
+	},
+	stepDrain: {
+		func(a *allocation) bool { return !a.start.IsZero() && a.cap.IsZero() && a.freed.IsZero() },
+		"status = 'draining'", func(a *allocation, at time.Time) { a.cap = at.Add(drainTime + chargeCap) },
+	},
+	stepHurry: {
+		func(a *allocation) bool { return !a.cap.IsZero() && a.freed.IsZero() },
+		"drain_seconds = 0", func(a *allocation, at time.Time) {
+			if sooner := at.Add(chargeCap); sooner.Before(a.cap) && a.released.IsZero() {
+				a.cap = sooner
+			}
+			a.released = at // it is asked once
+		},
+	},
+	stepEnd: {
+		func(a *allocation) bool { return a.freed.IsZero() },
+		"status = 'terminating'", func(a *allocation, at time.Time) { a.freed = at },
+	},
+}
+
+// move is a step of an allocation or an instance.
+type move struct {
 	may  func(*allocation) bool
 	set  string
 	note func(*allocation, time.Time)
-}{
+}
+
+// moves are the steps of an allocation: which may take it, what it changes, and what the model notes.
+var moves = map[string]move{
 	stepActivate: {
 		func(a *allocation) bool { return a.start.IsZero() && a.released.IsZero() },
 		"status = 'active', start_time = $2, access_given_at = $2", func(a *allocation, at time.Time) { a.start = at },
@@ -111,12 +151,16 @@ var moves = map[string]struct {
 	},
 }
 
-// move takes one allocation that may take the step.
+// move takes one allocation, or one instance, that may take the step.
 func (w *walk) move(s step) error {
-	m := moves[s.Kind]
+	m, ofInstance := instanceMoves[s.Kind]
+	table := "instances"
+	if !ofInstance {
+		m, table = moves[s.Kind], "allocations"
+	}
 	var may []*allocation
 	for _, a := range w.allocations {
-		if m.may(a) {
+		if a.isInstance == ofInstance && m.may(a) {
 			may = append(may, a)
 		}
 	}
@@ -125,7 +169,7 @@ func (w *walk) move(s step) error {
 	}
 	a := may[s.Of%len(may)]
 	m.note(a, w.clock)
-	_, err := w.owner.Exec(w.ctx, "UPDATE allocations SET "+m.set+", version = version + 1, updated_at = $2 WHERE id = $1", a.id, w.clock)
+	_, err := w.owner.Exec(w.ctx, "UPDATE "+table+" SET "+m.set+", version = version + 1, updated_at = $2 WHERE id = $1", a.id, w.clock)
 	return err
 }
 
@@ -138,11 +182,12 @@ func (w *walk) setPrice(exec execer, sku int, from time.Time, rate int64) error 
 		if !from.After(last) {
 			return nil
 		}
-		if _, err := exec(w.ctx, "UPDATE prices SET valid = tstzrange(lower(valid), $3) WHERE sku_id = $1 AND currency = $2 AND upper_inf(valid)", w.skuIDs[sku], currency, from); err != nil {
+		if _, err := exec(w.ctx, "UPDATE prices SET valid = tstzrange(lower(valid), $3) WHERE item = $1 AND currency = $2 AND upper_inf(valid)", w.skuIDs[sku], currency, from); err != nil {
 			return err
 		}
 	}
-	_, err := exec(w.ctx, "INSERT INTO prices (id, sku_id, currency, rate_minor_per_hour, valid, set_by) VALUES ($1, $2, $3, $4, tstzrange($5, NULL), 'test')",
+	_, err := exec(w.ctx, `INSERT INTO prices (id, sku_id, instance_type, currency, rate_minor_per_hour, valid, set_by)
+		SELECT $1, CASE WHEN $2::text NOT LIKE '%/%' THEN $2::text END, CASE WHEN $2::text LIKE '%/%' THEN $2::text END, $3, $4, tstzrange($5, NULL), 'test'`,
 		db.NewID("prc"), w.skuIDs[sku], currency, rate, from)
 	w.prices[sku] = append(w.prices[sku], model.Price{From: from, Rate: big.NewInt(rate)})
 	return err
@@ -154,7 +199,7 @@ func (w *walk) nextPrice(s step) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback(w.ctx) }()
-	if err := w.setPrice(tx.Exec, s.Of%skus, w.clock.Add(s.Passes), s.Rate); err != nil {
+	if err := w.setPrice(tx.Exec, s.Of%items, w.clock.Add(s.Passes), s.Rate); err != nil {
 		return err
 	}
 	return tx.Commit(w.ctx)

@@ -61,7 +61,7 @@ func TestInstance_RealServer(t *testing.T) {
 	})
 	agents := httptest.NewServer(agentapi.New(agentapi.Config{Instances: agentapi.NewInstanceStore(r.store), Log: r.acts.Log}).Routes())
 	t.Cleanup(agents.Close)
-	r.acts.HeartbeatURL, r.acts.CAPEM = agents.URL, "no certificate is needed"
+	r.acts.HeartbeatURL, r.acts.CAPEM, r.acts.Now = agents.URL, "no certificate is needed", nil // a real worker takes real time
 	loads := time.AfterFunc(time.Second, host.Load)
 	t.Cleanup(func() { loads.Stop() })
 

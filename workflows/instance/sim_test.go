@@ -100,8 +100,30 @@ type simRig struct {
 	acts   *instanceact.Activities
 	row    instancedb.Instance
 	job    db.Job
+	url    string // of the simulated account
 	// cancelled are the jobs that a pass has asked to end.
 	cancelled []string
+	clock     *lookClock
+}
+
+// lookClock is a clock that each look at what is not there yet moves on by half a minute, so that a startup
+// takes too long without anybody waiting for it.
+type lookClock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (c *lookClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(30 * time.Second)
+	return c.at
+}
+
+func (c *lookClock) set(at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = at
 }
 
 var operator = db.Actor{Owner: lifecycle.OwnerAdmin, ID: "op"}
@@ -117,11 +139,12 @@ func newSimRigWith(t *testing.T, opt cloudsim.Options, change func(*instanceact.
 	at, stop, err := sim.Start(t.Context(), "127.0.0.1:0", "")
 	require.NoError(t, err)
 	t.Cleanup(stop)
-	r := &simRig{T: t, store: dbtest.Store(t), sim: sim, worker: &fakeWorker{checksum: mock.Checksum}}
+	r := &simRig{T: t, store: dbtest.Store(t), sim: sim, worker: &fakeWorker{checksum: mock.Checksum}, clock: &lookClock{at: time.Now()}, url: at.URL()}
 	sealed, err := secrets.Open(t.Context(), r.store, secrets.Keeper{KeyFile: filepath.Join(t.TempDir(), "key")}, secrets.Options{})
 	require.NoError(t, err)
 	r.acts = &instanceact.Activities{
 		Store: r.store, Secrets: sealed, Log: slog.New(slog.DiscardHandler), HeartbeatURL: "https://agents.example", Poll: 10 * time.Millisecond,
+		Now: r.clock.now,
 		Open: func(context.Context, string) (instanceact.Provider, error) {
 			c, err := scaleway.Open(providers.CloudAccount{
 				URL: at.URL(), ProjectID: simProject, AccessKey: "SCWXXXXXXXXXXXXXXXXX", SecretKey: providers.NewSecret(simKey), Rule: providers.SimulatedAddresses(),
@@ -164,6 +187,18 @@ func (r *simRig) fault(f cloudsim.Fault) {
 // parked.
 func (r *simRig) run(job db.Job, signals ...lifecycle.Action) instancedb.Instance {
 	r.Helper()
+	var later []func(*testsuite.TestWorkflowEnvironment)
+	for _, a := range signals {
+		later = append(later, func(env *testsuite.TestWorkflowEnvironment) {
+			env.SignalWorkflow(string(a), contract.ActionRequest{Actor: "ops"})
+		})
+	}
+	return r.runAnd(job, later...)
+}
+
+// runAnd runs a job of the instance, and does something every ten hours: when it is parked.
+func (r *simRig) runAnd(job db.Job, later ...func(*testsuite.TestWorkflowEnvironment)) instancedb.Instance {
+	r.Helper()
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
@@ -172,8 +207,11 @@ func (r *simRig) run(job db.Job, signals ...lifecycle.Action) instancedb.Instanc
 	env.RegisterActivity(r.acts)
 	env.RegisterWorkflow(instance.Create)
 	env.RegisterWorkflow(instance.Terminate)
-	for i, a := range signals {
-		env.RegisterDelayedCallback(func() { env.SignalWorkflow(string(a), contract.ActionRequest{Actor: "ops"}) }, time.Duration(i+1)*10*time.Hour)
+	for i, do := range later {
+		env.RegisterDelayedCallback(func() {
+			r.clock.set(env.Now())
+			do(env)
+		}, time.Duration(i+1)*10*time.Hour)
 	}
 	in := contract.JobInput{JobID: job.ID, Kind: contract.JobKind(job.Kind), ResourceID: r.row.ID}
 	var workflow any = instance.Create

@@ -1,6 +1,7 @@
 package tenancy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -24,13 +25,13 @@ type Balance struct {
 	State            lifecycle.BalanceState `json:"state" doc:"Of the posted balance: holds do not count"`
 	Since            time.Time              `json:"since"`
 	BalanceMinor     int64                  `json:"balance_minor" doc:"What was posted"`
-	HeldMinor        int64                  `json:"held_minor" doc:"Held back for allocations"`
-	AvailableMinor   int64                  `json:"available_minor" doc:"What a new allocation may hold back: balance_minor less held_minor, and the credit line, which is depleted_minor where that is negative"`
+	HeldMinor        int64                  `json:"held_minor" doc:"Held back for allocations and instances"`
+	AvailableMinor   int64                  `json:"available_minor" doc:"What a new allocation or instance may hold back: balance_minor less held_minor, and the credit line, which is depleted_minor where that is negative"`
 	Currency         string                 `json:"currency"`
 	Exponent         int                    `json:"exponent" doc:"Digits of the minor unit: 2 for USD, 0 for JPY"`
 	Thresholds       BalanceThresholds      `json:"thresholds"`
-	GraceSeconds     int                    `json:"grace_seconds" doc:"How long after the balance is depleted until allocations are released"`
-	GraceEndsAt      *time.Time             `json:"grace_ends_at,omitempty" doc:"When the allocations of a depleted account are released"`
+	GraceSeconds     int                    `json:"grace_seconds" doc:"How long after the balance is depleted until allocations and charged instances are released"`
+	GraceEndsAt      *time.Time             `json:"grace_ends_at,omitempty" doc:"When the allocations and charged instances of a depleted account are released"`
 	Charging         bool                   `json:"charging" doc:"false while this installation has no price in force: nothing is charged then, and the state means nothing"`
 	Version          int64                  `json:"version" doc:"Of the thresholds and the state, for If-Match"`
 }
@@ -58,7 +59,7 @@ type LedgerLine struct {
 	AmountMinor   int64     `json:"amount_minor" doc:"What the balance gained; a charge is negative"`
 	Currency      string    `json:"currency"`
 	ProjectID     string    `json:"project_id,omitempty"`
-	AllocationID  string    `json:"allocation_id,omitempty" doc:"Left out where a charge is for several; the statement and the usage tell them apart"`
+	AllocationID  string    `json:"allocation_id,omitempty" doc:"Left out where a charge is for several, or of instances; the statement and the usage tell them apart"`
 	EffectiveAt   time.Time `json:"effective_at" doc:"Of a charge: the end of the time that it is for"`
 	PostedAt      time.Time `json:"posted_at"`
 	Reason        string    `json:"reason,omitempty" doc:"Of an adjustment"`
@@ -70,40 +71,43 @@ func ledgerView(l ledgerdb.Line) LedgerLine {
 	}
 }
 
-// UsageSegment is what an allocation uses at one rate.
+// UsageSegment is what an allocation or an instance uses at one rate.
 type UsageSegment struct {
 	UsageID          string     `json:"usage_id"`
-	AllocationID     string     `json:"allocation_id"`
-	SKUID            string     `json:"sku_id"`
-	Segment          int        `json:"segment" doc:"Counts the rates of the allocation, from 0"`
+	AllocationID     string     `json:"allocation_id" doc:"Empty for an instance"`
+	InstanceID       string     `json:"instance_id,omitempty"`
+	SKUID            string     `json:"sku_id" doc:"Empty for an instance"`
+	InstanceType     string     `json:"instance_type,omitempty" doc:"As provider/type"`
+	Segment          int        `json:"segment" doc:"Counts the rates of the allocation or instance, from 0"`
 	RateMinorPerHour int64      `json:"rate_minor_per_hour"`
 	Currency         string     `json:"currency"`
-	StartTime        *time.Time `json:"start_time" doc:"When the segment began; null before the allocation is active"`
+	StartTime        *time.Time `json:"start_time" doc:"When the segment began; null before the allocation is active or the instance ready"`
 	EndTime          *time.Time `json:"end_time" doc:"When the segment ended; null while it runs"`
 	LastBilledAt     *time.Time `json:"last_billed_at" doc:"Up to when it is charged"`
 	CostMinor        int64      `json:"cost_minor" doc:"What was charged for it"`
 	MaxSpendMinor    *int64     `json:"max_spend_minor,omitempty" doc:"The allocation is released when all its segments cost this"`
-	Closed           bool       `json:"closed" doc:"Nothing more is charged for the allocation"`
+	Closed           bool       `json:"closed" doc:"Nothing more is charged"`
 }
 
 func usageView(u ledgerdb.Usage) UsageSegment {
 	return UsageSegment{
-		u.ID, u.AllocationID, u.SKUID, u.Segment, u.RateMinorPerHour, u.Currency, utc(u.SegmentStart), utc(u.SegmentEnd), utc(u.LastBilledAt), u.CostMinor,
+		u.ID, u.AllocationID, u.InstanceID, u.SKUID, u.InstanceType, u.Segment, u.RateMinorPerHour, u.Currency, utc(u.SegmentStart), utc(u.SegmentEnd), utc(u.LastBilledAt), u.CostMinor,
 		u.MaxSpendMinor, u.ClosedAt != nil,
 	}
 }
 
-// UsageDay is what an allocation cost on a day.
+// UsageDay is what an allocation or an instance cost on a day.
 type UsageDay struct {
 	Day          string `json:"day" example:"2026-11-23" doc:"In UTC"`
-	AllocationID string `json:"allocation_id"`
+	AllocationID string `json:"allocation_id" doc:"Empty for an instance"`
+	InstanceID   string `json:"instance_id,omitempty"`
 	Seconds      int64  `json:"seconds" doc:"For how long it was charged"`
 	CostMinor    int64  `json:"cost_minor"`
 	Currency     string `json:"currency"`
 }
 
 func usageDayView(d ledgerdb.DayUsage) UsageDay {
-	return UsageDay{d.Day.UTC().Format(time.DateOnly), d.AllocationID, d.Seconds, d.AmountMinor, d.Currency}
+	return UsageDay{d.Day.UTC().Format(time.DateOnly), d.AllocationID, d.InstanceID, d.Seconds, d.AmountMinor, d.Currency}
 }
 
 func text(s *string) string {
@@ -176,9 +180,9 @@ func RegisterBilling(api *op.API) {
 		"It is the balance of the project's billing account, from which all its projects are paid.", s.getBalance)
 	billingRoute(s, "list-ledger", http.MethodGet, one+"/ledger", "List what a project was charged and credited, newest first",
 		"Top-ups and adjustments of the whole billing account belong to no project and are not in it.", s.listLedger)
-	billingRoute(s, "list-usage", http.MethodGet, one+"/usage", "List what the allocations of a project use and cost, newest first",
-		"One row for each rate of an allocation, and one without times for an allocation that is not active yet.", s.listUsage)
-	billingRoute(s, "list-usage-days", http.MethodGet, one+"/usage/days", "List what the allocations of a project cost on each day",
+	billingRoute(s, "list-usage", http.MethodGet, one+"/usage", "List what the allocations and instances of a project use and cost, newest first",
+		"One row for each rate of an allocation or instance, and one without times for one that is not active or ready yet.", s.listUsage)
+	billingRoute(s, "list-usage-days", http.MethodGet, one+"/usage/days", "List what the allocations and instances of a project cost on each day",
 		"Of 31 days without from and to, and of 92 days at most.", s.listUsageDays)
 	s.registerBudgets()
 	s.registerStatements()
@@ -233,14 +237,15 @@ func (s *server) listUsage(ctx context.Context, in *struct {
 	ProjectPath
 	op.Page
 	AllocationID string `query:"allocation_id" maxLength:"200" doc:"Only of this allocation"`
+	InstanceID   string `query:"instance_id" maxLength:"200" doc:"Only of this instance"`
 }) (*op.Listed[UsageSegment], error) {
 	return listIn(ctx, s, in.Page, func(ctx context.Context, tx *db.ProjectTx, after string, limit int) ([]ledgerdb.Usage, error) {
 		before, err := usagePlace(after)
 		if err != nil {
 			return nil, err
 		}
-		return ledgerdb.ListUsage(ctx, tx, tx.Project(), in.AllocationID, before, limit)
-	}, func(u ledgerdb.Usage) string { return u.AllocationID + "/" + strconv.Itoa(u.Segment) }, usageView)
+		return ledgerdb.ListUsage(ctx, tx, tx.Project(), cmp.Or(in.InstanceID, in.AllocationID), before, limit)
+	}, func(u ledgerdb.Usage) string { return u.ID + "/" + strconv.Itoa(u.Segment) }, usageView)
 }
 
 // usagePlace reads the cursor of a list of usage.
@@ -253,7 +258,7 @@ func usagePlace(cursor string) (at ledgerdb.UsagePlace, err error) {
 	if !found || err != nil || segment < 0 {
 		return at, invalidQuery("cursor", "is not a cursor of this list; leave it out to begin at the first page")
 	}
-	return ledgerdb.UsagePlace{AllocationID: id, Segment: int(segment)}, nil
+	return ledgerdb.UsagePlace{RecordID: id, Segment: int(segment)}, nil
 }
 
 func (s *server) listUsageDays(ctx context.Context, in *struct {

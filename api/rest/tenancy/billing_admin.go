@@ -3,6 +3,7 @@ package tenancy
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -31,14 +32,15 @@ type ThresholdsRequest struct {
 	LowMinor      *int64 `json:"low_minor,omitempty" minimum:"-1000000000000" maximum:"1000000000000" doc:"Left out, 10 whole units"`
 	DepletedMinor *int64 `json:"depleted_minor,omitempty" minimum:"-1000000000000" maximum:"1000000000000" doc:"Left out, 0; below 0 it is a credit line"`
 	RearmMinor    *int64 `json:"rearm_minor,omitempty" minimum:"-1000000000000" maximum:"1000000000000" doc:"Left out, 12 whole units"`
-	GraceSeconds  int    `json:"grace_seconds,omitempty" minimum:"0" maximum:"3600" doc:"How long after the balance is depleted until allocations are released"`
+	GraceSeconds  int    `json:"grace_seconds,omitempty" minimum:"0" maximum:"3600" doc:"How long after the balance is depleted until allocations and charged instances are released"`
 	Reason        string `json:"reason" required:"true" minLength:"3" maxLength:"500"`
 }
 
-// Price is what a SKU costs from a time on.
+// Price is what a SKU, or a type of instances, costs from a time on.
 type Price struct {
 	ID               string     `json:"id"`
-	SKUID            string     `json:"sku_id"`
+	SKUID            string     `json:"sku_id" doc:"Empty for a type of instances"`
+	InstanceType     string     `json:"instance_type,omitempty" doc:"As provider/type"`
 	Currency         string     `json:"currency"`
 	Exponent         int        `json:"exponent" doc:"Digits of the minor unit: 2 for USD, 0 for JPY"`
 	RateMinorPerHour int64      `json:"rate_minor_per_hour"`
@@ -60,15 +62,16 @@ func readDigits(ctx context.Context, c ledgerdb.Conn) (digits, error) {
 }
 
 func (d digits) priceView(p ledgerdb.Price) Price {
-	return Price{p.ID, p.SKUID, p.Currency, d[p.Currency], p.RateMinorPerHour, p.ValidFrom.UTC(), utc(p.ValidUntil), p.SetBy}
+	return Price{p.ID, p.SKUID, p.InstanceType, p.Currency, d[p.Currency], p.RateMinorPerHour, p.ValidFrom.UTC(), utc(p.ValidUntil), p.SetBy}
 }
 
 // PricePlanRequest asks what a price would change.
 type PricePlanRequest struct {
-	SKUID            string     `json:"sku_id" required:"true" maxLength:"200"`
+	SKUID            string     `json:"sku_id,omitempty" maxLength:"200" doc:"The SKU, or else instance_type"`
+	InstanceType     string     `json:"instance_type,omitempty" maxLength:"127" doc:"A type of instances as provider/type, such as scaleway/L4-1-24G"`
 	Currency         string     `json:"currency" required:"true" minLength:"3" maxLength:"3" pattern:"^[A-Z]{3}$"`
-	RateMinorPerHour int64      `json:"rate_minor_per_hour" required:"true" minimum:"0" maximum:"1000000000000" doc:"Minor units for each hour of one node: 1993 is 19.93 USD"`
-	ValidFrom        *time.Time `json:"valid_from,omitempty" doc:"At least an hour ahead; left out, in 65 minutes, or at once for the first price of the SKU"`
+	RateMinorPerHour int64      `json:"rate_minor_per_hour" required:"true" minimum:"0" maximum:"1000000000000" doc:"Minor units for each hour of one node or instance: 1993 is 19.93 USD"`
+	ValidFrom        *time.Time `json:"valid_from,omitempty" doc:"At least an hour ahead; left out, in 65 minutes, or at once for the first price of the SKU or type"`
 }
 
 // PriceRequest sets a price.
@@ -79,7 +82,7 @@ type PriceRequest struct {
 }
 
 func (r PricePlanRequest) request(ctx context.Context) billing.PriceRequest {
-	out := billing.PriceRequest{SKUID: r.SKUID, Currency: r.Currency, RateMinorPerHour: r.RateMinorPerHour, Actor: op.Actor(ctx)}
+	out := billing.PriceRequest{Item: ledgerdb.Item{SKUID: r.SKUID, InstanceType: r.InstanceType}, Currency: r.Currency, RateMinorPerHour: r.RateMinorPerHour, Actor: op.Actor(ctx)}
 	if r.ValidFrom != nil {
 		out.ValidFrom = *r.ValidFrom
 	}
@@ -88,7 +91,8 @@ func (r PricePlanRequest) request(ctx context.Context) billing.PriceRequest {
 
 // PricePlan is what a price would change.
 type PricePlan struct {
-	SKUID             string               `json:"sku_id"`
+	SKUID             string               `json:"sku_id" doc:"Empty for a type of instances"`
+	InstanceType      string               `json:"instance_type,omitempty"`
 	Currency          string               `json:"currency"`
 	Exponent          int                  `json:"exponent" doc:"Digits of the minor unit"`
 	RateMinorPerHour  int64                `json:"rate_minor_per_hour"`
@@ -96,23 +100,24 @@ type PricePlan struct {
 	Before            *Price               `json:"before,omitempty" doc:"The price that it ends"`
 	Factor            float64              `json:"factor,omitempty" doc:"Of the price before"`
 	NeedsConfirmation string               `json:"needs_confirmation,omitempty" doc:"Why confirm must be true"`
-	Affected          []AffectedAllocation `json:"affected" nullable:"false" doc:"Allocations that run or wait; a higher price reaches those that run seven days after it begins"`
+	Affected          []AffectedAllocation `json:"affected" nullable:"false" doc:"Allocations or instances that run or wait; a higher price reaches those that run seven days after it begins"`
 	More              bool                 `json:"more" doc:"There are more than are listed"`
 	PlanHash          string               `json:"plan_hash"`
 }
 
-// AffectedAllocation is an allocation that a price concerns.
+// AffectedAllocation is an allocation, or an instance, that a price concerns.
 type AffectedAllocation struct {
-	AllocationID     string     `json:"allocation_id"`
+	AllocationID     string     `json:"allocation_id" doc:"Empty for an instance"`
+	InstanceID       string     `json:"instance_id,omitempty"`
 	ProjectID        string     `json:"project_id"`
 	BillingAccountID string     `json:"billing_account_id"`
 	StartTime        *time.Time `json:"start_time,omitempty"`
-	RateMinorPerHour *int64     `json:"rate_minor_per_hour,omitempty" doc:"Its rate now; left out before it is active"`
+	RateMinorPerHour *int64     `json:"rate_minor_per_hour,omitempty" doc:"Its rate now; left out before it is active or ready"`
 }
 
 func (d digits) planView(p billing.PricePlan) PricePlan {
 	out := PricePlan{
-		SKUID: p.Price.SKUID, Currency: p.Price.Currency, Exponent: d[p.Price.Currency], RateMinorPerHour: p.Price.RateMinorPerHour, ValidFrom: p.Price.ValidFrom.UTC(), Factor: p.Factor,
+		SKUID: p.Price.SKUID, InstanceType: p.Price.InstanceType, Currency: p.Price.Currency, Exponent: d[p.Price.Currency], RateMinorPerHour: p.Price.RateMinorPerHour, ValidFrom: p.Price.ValidFrom.UTC(), Factor: p.Factor,
 		NeedsConfirmation: p.NeedsConfirmation, Affected: []AffectedAllocation{}, More: p.More, PlanHash: p.Hash,
 	}
 	if p.Before != nil {
@@ -120,7 +125,7 @@ func (d digits) planView(p billing.PricePlan) PricePlan {
 		out.Before = &before
 	}
 	for _, a := range p.Affected {
-		out.Affected = append(out.Affected, AffectedAllocation{a.AllocationID, a.ProjectID, a.BillingAccountID, utc(a.StartTime), a.RateMinorPerHour})
+		out.Affected = append(out.Affected, AffectedAllocation{a.AllocationID, a.InstanceID, a.ProjectID, a.BillingAccountID, utc(a.StartTime), a.RateMinorPerHour})
 	}
 	return out
 }
@@ -153,9 +158,9 @@ func (s *server) registerBillingAdmin() {
 	billingRoute(s, "list-prices", http.MethodGet, "/admin/prices", "List prices, past and future ones too", "", s.listPrices)
 	op.Add(s.api, huma.Operation{
 		OperationID: "plan-price", Method: http.MethodPost, Path: "/admin/prices/plan", Tags: []string{"billing"}, Summary: "Say what a price would change, without setting it",
-		Description: "It names the price that ends and the allocations that are concerned.", DefaultStatus: http.StatusOK,
+		Description: "It names the price that ends and the allocations or instances that are concerned.", DefaultStatus: http.StatusOK,
 	}, s.planPrice)
-	billingRoute(s, "create-price", http.MethodPost, "/admin/prices", "Set a price of a SKU in a currency from a time on",
+	billingRoute(s, "create-price", http.MethodPost, "/admin/prices", "Set a price of a SKU or of a type of instances in a currency from a time on",
 		"Started with the plan_hash of a dry run. A price begins at least an hour ahead and is never changed: another one ends it. What runs keeps a lower rate for seven days.", s.createPrice)
 	op.Add(s.api, huma.Operation{
 		OperationID: "withdraw-price", Method: http.MethodPost, Path: "/admin/prices/{id}/withdraw", Tags: []string{"billing"}, Summary: "Take back a price that has not begun",
@@ -249,8 +254,9 @@ func (s *server) listAccountLedger(ctx context.Context, in *struct {
 
 func (s *server) listPrices(ctx context.Context, in *struct {
 	op.Page
-	SKUID    string `query:"sku_id" maxLength:"200" doc:"Only of this SKU"`
-	Currency string `query:"currency" maxLength:"3" doc:"Only in this currency"`
+	SKUID        string `query:"sku_id" maxLength:"200" doc:"Only of this SKU"`
+	InstanceType string `query:"instance_type" maxLength:"127" doc:"Only of this type of instances, as provider/type"`
+	Currency     string `query:"currency" maxLength:"3" doc:"Only in this currency"`
 }) (*op.Listed[Price], error) {
 	after, err := in.After()
 	if err != nil {
@@ -260,7 +266,7 @@ func (s *server) listPrices(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	rows, err := ledgerdb.ListPrices(ctx, s.api.Store(), ledgerdb.PriceFilter{SKUID: in.SKUID, Currency: in.Currency}, after, in.Limit+1)
+	rows, err := ledgerdb.ListPrices(ctx, s.api.Store(), ledgerdb.PriceFilter{Item: ledgerdb.Item{SKUID: in.SKUID, InstanceType: in.InstanceType}, Currency: in.Currency}, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -296,8 +302,16 @@ func (s *server) createPrice(ctx context.Context, in *struct {
 			return nil, err
 		}
 		known, err := readDigits(ctx, tx)
-		return op.NewCreated(op.Prefix+"/admin/prices?sku_id="+p.SKUID, 1, known.priceView(p)), err
+		return op.NewCreated(op.Prefix+"/admin/prices?"+priceQuery(p.Item), 1, known.priceView(p)), err
 	})
+}
+
+// priceQuery is the query that lists the prices of an item.
+func priceQuery(item ledgerdb.Item) string {
+	if item.InstanceType != "" {
+		return "instance_type=" + url.QueryEscape(item.InstanceType)
+	}
+	return "sku_id=" + item.SKUID
 }
 
 func (s *server) withdrawPrice(ctx context.Context, in *struct {

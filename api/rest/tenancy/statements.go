@@ -16,7 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// Statement is what was posted for a project in a month, by allocation and kind. It is summed from the
+// Statement is what was posted for a project in a month, by allocation or instance and kind. It is summed from the
 // ledger and from nothing else.
 type Statement struct {
 	ProjectID        string          `json:"project_id"`
@@ -32,9 +32,10 @@ type Statement struct {
 	Complete         bool            `json:"complete" doc:"true, and the last member: a statement without it was cut short"`
 }
 
-// StatementLine is the sum of what was posted for an allocation in one kind.
+// StatementLine is the sum of what was posted for an allocation or an instance in one kind.
 type StatementLine struct {
-	AllocationID string    `json:"allocation_id,omitempty" doc:"Left out for what belongs to the project as a whole"`
+	AllocationID string    `json:"allocation_id,omitempty" doc:"Left out for what is of an instance, or belongs to the project as a whole"`
+	InstanceID   string    `json:"instance_id,omitempty"`
 	Kind         string    `json:"kind" doc:"usage, adjustment and others"`
 	FirstAt      time.Time `json:"first_at" doc:"Of its first transaction: the end of the time that it is for"`
 	LastAt       time.Time `json:"last_at"`
@@ -43,7 +44,16 @@ type StatementLine struct {
 }
 
 func statementLine(l ledgerdb.StatementLine) StatementLine {
-	return StatementLine{l.AllocationID, l.Kind, l.FirstAt.UTC(), l.LastAt.UTC(), l.Transactions, l.AmountMinor}
+	allocation, instance := subjectOf(l)
+	return StatementLine{allocation, instance, l.Kind, l.FirstAt.UTC(), l.LastAt.UTC(), l.Transactions, l.AmountMinor}
+}
+
+// subjectOf returns the allocation or the instance of a line.
+func subjectOf(l ledgerdb.StatementLine) (allocation, instance string) {
+	if strings.HasPrefix(l.Subject, "inst_") {
+		return "", l.Subject
+	}
+	return l.Subject, ""
 }
 
 // StatementPath names a statement.
@@ -61,7 +71,7 @@ func (s *server) registerStatements() {
 	op.Add(s.api, huma.Operation{
 		OperationID: "get-statement", Method: http.MethodGet, Path: "/projects/{id}/statements/{month}", Tags: []string{"billing"},
 		Summary: "What a project was charged and credited in a month",
-		Description: "Summed from the ledger by allocation and kind, without a limit of size. What is posted in a month belongs to it: a charge for its last minute " +
+		Description: "Summed from the ledger by allocation or instance and kind, without a limit of size. What is posted in a month belongs to it: a charge for its last minute " +
 			"that is posted in the next month is in the next statement. As JSON it ends with the member complete; as CSV with the row total. An answer without it was cut short.",
 		Responses: map[string]*huma.Response{"200": {
 			Description: "The statement",
@@ -130,15 +140,16 @@ func (s *server) writeStatement(ctx context.Context, d *op.Document, head Statem
 // writeStatementCSV writes a header, the lines and a row with the total. All its texts are ids, kinds,
 // times and numbers: none of them is one that a customer chose, which a spreadsheet might run.
 func (s *server) writeStatementCSV(ctx context.Context, rows *csv.Writer, head Statement) error {
-	if err := rows.Write([]string{"allocation_id", "kind", "first_at", "last_at", "transactions", "amount", "currency"}); err != nil {
+	if err := rows.Write([]string{"allocation_id", "kind", "first_at", "last_at", "transactions", "amount", "currency", "instance_id"}); err != nil {
 		return err
 	}
 	total, transactions := int64(0), int64(0)
 	err := s.statementLines(ctx, head, func(l ledgerdb.StatementLine) error {
 		total, transactions = total+l.AmountMinor, transactions+l.Transactions
+		allocation, instance := subjectOf(l)
 		return rows.Write([]string{
-			l.AllocationID, l.Kind, l.FirstAt.UTC().Format(time.RFC3339), l.LastAt.UTC().Format(time.RFC3339), strconv.FormatInt(l.Transactions, 10),
-			lifecycle.FormatMinor(l.AmountMinor, head.Exponent), head.Currency,
+			allocation, l.Kind, l.FirstAt.UTC().Format(time.RFC3339), l.LastAt.UTC().Format(time.RFC3339), strconv.FormatInt(l.Transactions, 10),
+			lifecycle.FormatMinor(l.AmountMinor, head.Exponent), head.Currency, instance,
 		})
 	})
 	if err != nil {
@@ -146,7 +157,7 @@ func (s *server) writeStatementCSV(ctx context.Context, rows *csv.Writer, head S
 	}
 	return rows.Write([]string{
 		"", "total", head.Since.Format(time.RFC3339), head.Until.Format(time.RFC3339), strconv.FormatInt(transactions, 10),
-		lifecycle.FormatMinor(total, head.Exponent), head.Currency,
+		lifecycle.FormatMinor(total, head.Exponent), head.Currency, "",
 	})
 }
 
@@ -174,6 +185,6 @@ func (s *server) statementLines(ctx context.Context, head Statement, write func(
 			return nil
 		}
 		last := rows[len(rows)-1]
-		place = ledgerdb.StatementPlace{AllocationID: last.AllocationID, Kind: last.Kind}
+		place = ledgerdb.StatementPlace{Subject: last.Subject, Kind: last.Kind}
 	}
 }

@@ -204,20 +204,53 @@ func (q *Queries) DepletedAllocations(ctx context.Context, maxRows int32) ([]str
 	return items, nil
 }
 
+const depletedInstances = `-- name: DepletedInstances :many
+SELECT i.id AS instance_id FROM account_balances a JOIN usage_records r ON r.billing_account_id = a.billing_account_id AND r.closed_at IS NULL
+JOIN instances i ON i.id = r.instance_id
+WHERE a.state = 'depleted' AND a.depletions > 0 AND a.reviewed_depletion = a.depletions AND a.set_aside_at IS NULL
+  AND a.since + make_interval(secs => a.grace_seconds) <= clock_timestamp()
+  AND (i.status IN ('provisioning', 'booting', 'startup_failed', 'ready') OR i.status = 'draining' AND i.drain_seconds > 0)
+  AND EXISTS (SELECT FROM prices p WHERE p.item = r.item AND p.currency = r.currency AND lower(p.valid) <= now())
+ORDER BY i.id LIMIT $1
+`
+
+// Instances that are charged and are to end, of accounts that are depleted since a posting and whose grace is over. One whose type has no price costs its
+// project nothing. A drain is waited for no longer.
+func (q *Queries) DepletedInstances(ctx context.Context, maxRows int32) ([]string, error) {
+	rows, err := q.db.Query(ctx, depletedInstances, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var instance_id string
+		if err := rows.Scan(&instance_id); err != nil {
+			return nil, err
+		}
+		items = append(items, instance_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const insertHold = `-- name: InsertHold :exec
-INSERT INTO balance_holds (project_id, allocation_id, billing_account_id, currency, amount_minor)
-SELECT r.project_id, r.allocation_id, r.billing_account_id, r.currency, $1 FROM usage_records r
-WHERE r.project_id = $2 AND r.allocation_id = $3 ON CONFLICT DO NOTHING
+INSERT INTO balance_holds (project_id, allocation_id, instance_id, billing_account_id, currency, amount_minor)
+SELECT r.project_id, r.allocation_id, r.instance_id, r.billing_account_id, r.currency, $1 FROM usage_records r
+WHERE r.project_id = $2 AND (r.allocation_id = $3::text OR r.instance_id = $3::text) ON CONFLICT DO NOTHING
 `
 
 type InsertHoldParams struct {
-	AmountMinor  int64
-	ProjectID    string
-	AllocationID string
+	AmountMinor int64
+	ProjectID   string
+	Subject     string
 }
 
+// The subject is an allocation or an instance.
 func (q *Queries) InsertHold(ctx context.Context, arg InsertHoldParams) error {
-	_, err := q.db.Exec(ctx, insertHold, arg.AmountMinor, arg.ProjectID, arg.AllocationID)
+	_, err := q.db.Exec(ctx, insertHold, arg.AmountMinor, arg.ProjectID, arg.Subject)
 	return err
 }
 
@@ -228,6 +261,17 @@ WHERE l.id = $1 FOR NO KEY UPDATE OF b
 
 func (q *Queries) LockAccountOfAllocation(ctx context.Context, allocationID string) (string, error) {
 	row := q.db.QueryRow(ctx, lockAccountOfAllocation, allocationID)
+	var id string
+	err := row.Scan(&id)
+	return id, err
+}
+
+const lockAccountOfInstance = `-- name: LockAccountOfInstance :one
+SELECT b.id FROM usage_records r JOIN billing_accounts b ON b.id = r.billing_account_id WHERE r.instance_id = $1::text FOR NO KEY UPDATE OF b
+`
+
+func (q *Queries) LockAccountOfInstance(ctx context.Context, instanceID string) (string, error) {
+	row := q.db.QueryRow(ctx, lockAccountOfInstance, instanceID)
 	var id string
 	err := row.Scan(&id)
 	return id, err

@@ -245,32 +245,32 @@ func (q *Queries) OpenLedgerAccounts(ctx context.Context, arg OpenLedgerAccounts
 }
 
 const statementLines = `-- name: StatementLines :many
-SELECT x.allocation_id::text AS allocation_id, x.kind, x.currency, min(x.at)::timestamptz AS first_at, max(x.at)::timestamptz AS last_at,
+SELECT x.subject::text AS subject, x.kind, x.currency, min(x.at)::timestamptz AS first_at, max(x.at)::timestamptz AS last_at,
     count(*) AS transactions, sum(x.amount_minor)::bigint AS amount_minor
 FROM (
-    SELECT coalesce(t.of_allocation, '')::text AS allocation_id, t.kind, t.currency, t.effective_at AS at, e.amount_minor
+    SELECT coalesce(t.of_allocation, '')::text AS subject, t.kind, t.currency, t.effective_at AS at, e.amount_minor
     FROM ledger_transactions t JOIN ledger_entries e ON e.transaction_id = t.id JOIN ledger_accounts a ON a.id = e.ledger_account_id AND a.code = 'prepaid'
     WHERE t.of_project = $1::text AND t.posted_at >= $2::timestamptz AND t.posted_at < $3::timestamptz AND t.kind <> 'usage'
     UNION ALL
-    SELECT 'alc_' || substr(w.record_id, 5), t.kind, t.currency, w.window_end, -w.amount_minor
+    SELECT usage_subject(w.record_id), t.kind, t.currency, w.window_end, -w.amount_minor
     FROM ledger_transactions t JOIN usage_windows w ON w.transaction_id = t.id
     WHERE t.of_project = $1::text AND t.posted_at >= $2::timestamptz AND t.posted_at < $3::timestamptz AND t.kind = 'usage'
 ) x
-WHERE (x.allocation_id, x.kind) > ($4::text, $5::text)
+WHERE (x.subject, x.kind) > ($4::text, $5::text)
 GROUP BY 1, 2, 3 ORDER BY 1, 2 LIMIT $6
 `
 
 type StatementLinesParams struct {
-	OfProject       string
-	Since           time.Time
-	Until           time.Time
-	AfterAllocation string
-	AfterKind       string
-	MaxRows         int32
+	OfProject    string
+	Since        time.Time
+	Until        time.Time
+	AfterSubject string
+	AfterKind    string
+	MaxRows      int32
 }
 
 type StatementLinesRow struct {
-	AllocationID string
+	Subject      string
 	Kind         string
 	Currency     string
 	FirstAt      time.Time
@@ -279,14 +279,14 @@ type StatementLinesRow struct {
 	AmountMinor  int64
 }
 
-// What a project was charged and credited in a time, by allocation and kind: it is summed from the ledger, and a debit for usage from its windows, of which
+// What a project was charged and credited in a time, by subject and kind, where a subject is an allocation or an instance: it is summed from the ledger, and a debit for usage from its windows, of which
 // it is the sum.
 func (q *Queries) StatementLines(ctx context.Context, arg StatementLinesParams) ([]StatementLinesRow, error) {
 	rows, err := q.db.Query(ctx, statementLines,
 		arg.OfProject,
 		arg.Since,
 		arg.Until,
-		arg.AfterAllocation,
+		arg.AfterSubject,
 		arg.AfterKind,
 		arg.MaxRows,
 	)
@@ -298,7 +298,7 @@ func (q *Queries) StatementLines(ctx context.Context, arg StatementLinesParams) 
 	for rows.Next() {
 		var i StatementLinesRow
 		if err := rows.Scan(
-			&i.AllocationID,
+			&i.Subject,
 			&i.Kind,
 			&i.Currency,
 			&i.FirstAt,

@@ -10,38 +10,40 @@ import (
 	"time"
 )
 
-const affectedBySKU = `-- name: AffectedBySKU :many
-SELECT r.allocation_id, r.project_id, r.billing_account_id, r.start_time, s.rate_minor_per_hour
+const affectedByItem = `-- name: AffectedByItem :many
+SELECT coalesce(r.allocation_id, '')::text AS allocation_id, coalesce(r.instance_id, '')::text AS instance_id, r.project_id, r.billing_account_id, r.start_time, s.rate_minor_per_hour
 FROM usage_records r LEFT JOIN usage_segments s ON s.project_id = r.project_id AND s.record_id = r.id AND s.ended_at IS NULL
-WHERE r.sku_id = $1 AND r.currency = $2 AND r.closed_at IS NULL AND r.end_time IS NULL ORDER BY r.allocation_id LIMIT $3
+WHERE r.item = $1 AND r.currency = $2 AND r.closed_at IS NULL AND r.end_time IS NULL ORDER BY r.id LIMIT $3
 `
 
-type AffectedBySKUParams struct {
-	SKUID    string
+type AffectedByItemParams struct {
+	Item     string
 	Currency string
 	MaxRows  int32
 }
 
-type AffectedBySKURow struct {
+type AffectedByItemRow struct {
 	AllocationID     string
+	InstanceID       string
 	ProjectID        string
 	BillingAccountID string
 	StartTime        *time.Time
 	RateMinorPerHour *int64
 }
 
-// The usage records that a price of a SKU and currency touches: those that run or wait.
-func (q *Queries) AffectedBySKU(ctx context.Context, arg AffectedBySKUParams) ([]AffectedBySKURow, error) {
-	rows, err := q.db.Query(ctx, affectedBySKU, arg.SKUID, arg.Currency, arg.MaxRows)
+// The usage records that a price of an item and currency touches: those that run or wait.
+func (q *Queries) AffectedByItem(ctx context.Context, arg AffectedByItemParams) ([]AffectedByItemRow, error) {
+	rows, err := q.db.Query(ctx, affectedByItem, arg.Item, arg.Currency, arg.MaxRows)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []AffectedBySKURow{}
+	items := []AffectedByItemRow{}
 	for rows.Next() {
-		var i AffectedBySKURow
+		var i AffectedByItemRow
 		if err := rows.Scan(
 			&i.AllocationID,
+			&i.InstanceID,
 			&i.ProjectID,
 			&i.BillingAccountID,
 			&i.StartTime,
@@ -100,14 +102,15 @@ func (q *Queries) DeletePrice(ctx context.Context, id string) (int64, error) {
 }
 
 const insertPrice = `-- name: InsertPrice :one
-INSERT INTO prices (id, sku_id, currency, rate_minor_per_hour, valid, set_by)
-VALUES ($1, $2, $3, $4, tstzrange($5::timestamptz, NULL), $6)
-RETURNING id, sku_id, currency, rate_minor_per_hour, lower(valid)::timestamptz AS valid_from, set_by, created_at
+INSERT INTO prices (id, sku_id, instance_type, currency, rate_minor_per_hour, valid, set_by)
+VALUES ($1, nullif($2::text, ''), nullif($3::text, ''), $4, $5, tstzrange($6::timestamptz, NULL), $7)
+RETURNING id, lower(valid)::timestamptz AS valid_from, set_by, created_at
 `
 
 type InsertPriceParams struct {
 	ID               string
 	SKUID            string
+	InstanceType     string
 	Currency         string
 	RateMinorPerHour int64
 	ValidFrom        time.Time
@@ -115,19 +118,17 @@ type InsertPriceParams struct {
 }
 
 type InsertPriceRow struct {
-	ID               string
-	SKUID            string
-	Currency         string
-	RateMinorPerHour int64
-	ValidFrom        time.Time
-	SetBy            string
-	CreatedAt        time.Time
+	ID        string
+	ValidFrom time.Time
+	SetBy     string
+	CreatedAt time.Time
 }
 
 func (q *Queries) InsertPrice(ctx context.Context, arg InsertPriceParams) (InsertPriceRow, error) {
 	row := q.db.QueryRow(ctx, insertPrice,
 		arg.ID,
 		arg.SKUID,
+		arg.InstanceType,
 		arg.Currency,
 		arg.RateMinorPerHour,
 		arg.ValidFrom,
@@ -136,9 +137,6 @@ func (q *Queries) InsertPrice(ctx context.Context, arg InsertPriceParams) (Inser
 	var i InsertPriceRow
 	err := row.Scan(
 		&i.ID,
-		&i.SKUID,
-		&i.Currency,
-		&i.RateMinorPerHour,
 		&i.ValidFrom,
 		&i.SetBy,
 		&i.CreatedAt,
@@ -147,46 +145,39 @@ func (q *Queries) InsertPrice(ctx context.Context, arg InsertPriceParams) (Inser
 }
 
 const lastPrice = `-- name: LastPrice :one
-SELECT id, sku_id, currency, rate_minor_per_hour, lower(valid)::timestamptz AS valid_from FROM prices
-WHERE sku_id = $1 AND currency = $2 AND upper_inf(valid) FOR UPDATE
+SELECT id, rate_minor_per_hour, lower(valid)::timestamptz AS valid_from FROM prices
+WHERE item = $1 AND currency = $2 AND upper_inf(valid) FOR UPDATE
 `
 
 type LastPriceParams struct {
-	SKUID    string
+	Item     string
 	Currency string
 }
 
 type LastPriceRow struct {
 	ID               string
-	SKUID            string
-	Currency         string
 	RateMinorPerHour int64
 	ValidFrom        time.Time
 }
 
 // The price that nothing follows yet, locked.
 func (q *Queries) LastPrice(ctx context.Context, arg LastPriceParams) (LastPriceRow, error) {
-	row := q.db.QueryRow(ctx, lastPrice, arg.SKUID, arg.Currency)
+	row := q.db.QueryRow(ctx, lastPrice, arg.Item, arg.Currency)
 	var i LastPriceRow
-	err := row.Scan(
-		&i.ID,
-		&i.SKUID,
-		&i.Currency,
-		&i.RateMinorPerHour,
-		&i.ValidFrom,
-	)
+	err := row.Scan(&i.ID, &i.RateMinorPerHour, &i.ValidFrom)
 	return i, err
 }
 
 const listPrices = `-- name: ListPrices :many
-SELECT id, sku_id, currency, rate_minor_per_hour, lower(valid)::timestamptz AS valid_from, coalesce(upper(valid), lower(valid))::timestamptz AS valid_until,
+SELECT id, coalesce(sku_id, '')::text AS sku_id, coalesce(instance_type, '')::text AS instance_type, currency, rate_minor_per_hour,
+    lower(valid)::timestamptz AS valid_from, coalesce(upper(valid), lower(valid))::timestamptz AS valid_until,
     upper_inf(valid)::boolean AS open, set_by, created_at
-FROM prices WHERE ($1::text = '' OR sku_id = $1::text) AND ($2::text = '' OR currency = $2::text) AND id > $3::text
+FROM prices WHERE ($1::text = '' OR item = $1::text) AND ($2::text = '' OR currency = $2::text) AND id > $3::text
 ORDER BY id LIMIT $4
 `
 
 type ListPricesParams struct {
-	SKUID    string
+	Item     string
 	Currency string
 	After    string
 	MaxRows  int32
@@ -195,6 +186,7 @@ type ListPricesParams struct {
 type ListPricesRow struct {
 	ID               string
 	SKUID            string
+	InstanceType     string
 	Currency         string
 	RateMinorPerHour int64
 	ValidFrom        time.Time
@@ -206,7 +198,7 @@ type ListPricesRow struct {
 
 func (q *Queries) ListPrices(ctx context.Context, arg ListPricesParams) ([]ListPricesRow, error) {
 	rows, err := q.db.Query(ctx, listPrices,
-		arg.SKUID,
+		arg.Item,
 		arg.Currency,
 		arg.After,
 		arg.MaxRows,
@@ -221,6 +213,7 @@ func (q *Queries) ListPrices(ctx context.Context, arg ListPricesParams) ([]ListP
 		if err := rows.Scan(
 			&i.ID,
 			&i.SKUID,
+			&i.InstanceType,
 			&i.Currency,
 			&i.RateMinorPerHour,
 			&i.ValidFrom,
@@ -251,11 +244,11 @@ func (q *Queries) LockSKU(ctx context.Context, id string) (string, error) {
 }
 
 const priceAt = `-- name: PriceAt :one
-SELECT id, rate_minor_per_hour, lower(valid)::timestamptz AS valid_from FROM prices WHERE sku_id = $1 AND currency = $2 AND valid @> $3::timestamptz
+SELECT id, rate_minor_per_hour, lower(valid)::timestamptz AS valid_from FROM prices WHERE item = $1 AND currency = $2 AND valid @> $3::timestamptz
 `
 
 type PriceAtParams struct {
-	SKUID    string
+	Item     string
 	Currency string
 	At       time.Time
 }
@@ -267,18 +260,20 @@ type PriceAtRow struct {
 }
 
 func (q *Queries) PriceAt(ctx context.Context, arg PriceAtParams) (PriceAtRow, error) {
-	row := q.db.QueryRow(ctx, priceAt, arg.SKUID, arg.Currency, arg.At)
+	row := q.db.QueryRow(ctx, priceAt, arg.Item, arg.Currency, arg.At)
 	var i PriceAtRow
 	err := row.Scan(&i.ID, &i.RateMinorPerHour, &i.ValidFrom)
 	return i, err
 }
 
 const priceByID = `-- name: PriceByID :one
-SELECT sku_id, currency, rate_minor_per_hour, lower(valid)::timestamptz AS valid_from, set_by, created_at FROM prices WHERE id = $1
+SELECT coalesce(sku_id, '')::text AS sku_id, coalesce(instance_type, '')::text AS instance_type, currency, rate_minor_per_hour,
+    lower(valid)::timestamptz AS valid_from, set_by, created_at FROM prices WHERE id = $1
 `
 
 type PriceByIDRow struct {
 	SKUID            string
+	InstanceType     string
 	Currency         string
 	RateMinorPerHour int64
 	ValidFrom        time.Time
@@ -291,6 +286,7 @@ func (q *Queries) PriceByID(ctx context.Context, id string) (PriceByIDRow, error
 	var i PriceByIDRow
 	err := row.Scan(
 		&i.SKUID,
+		&i.InstanceType,
 		&i.Currency,
 		&i.RateMinorPerHour,
 		&i.ValidFrom,

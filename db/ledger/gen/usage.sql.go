@@ -166,7 +166,7 @@ func (q *Queries) SetClockDisagrees(ctx context.Context, detail string) error {
 }
 
 const setMaxSpend = `-- name: SetMaxSpend :execrows
-UPDATE usage_records SET max_spend_minor = $1 WHERE project_id = $2 AND allocation_id = $3
+UPDATE usage_records SET max_spend_minor = $1 WHERE project_id = $2 AND allocation_id = $3::text
 `
 
 type SetMaxSpendParams struct {
@@ -184,8 +184,8 @@ func (q *Queries) SetMaxSpend(ctx context.Context, arg SetMaxSpendParams) (int64
 }
 
 const spentOut = `-- name: SpentOut :many
-SELECT r.allocation_id FROM usage_records r
-WHERE r.max_spend_minor IS NOT NULL AND r.closed_at IS NULL AND r.end_cap IS NULL AND r.end_time IS NULL
+SELECT r.allocation_id::text AS allocation_id FROM usage_records r
+WHERE r.allocation_id IS NOT NULL AND r.max_spend_minor IS NOT NULL AND r.closed_at IS NULL AND r.end_cap IS NULL AND r.end_time IS NULL
   AND r.max_spend_minor <= (SELECT coalesce(sum(s.charged_minor), 0) FROM usage_segments s WHERE s.project_id = r.project_id AND s.record_id = r.id)
 ORDER BY r.allocation_id LIMIT $1
 `
@@ -212,7 +212,7 @@ func (q *Queries) SpentOut(ctx context.Context, maxRows int32) ([]string, error)
 }
 
 const usageByDay = `-- name: UsageByDay :many
-SELECT d.day::timestamptz AS day, r.allocation_id, r.currency,
+SELECT d.day::timestamptz AS day, coalesce(r.allocation_id, '')::text AS allocation_id, coalesce(r.instance_id, '')::text AS instance_id, r.currency,
     sum(usage_cost(s.rate_minor_per_hour, s.started_at, least(s.billed_through, d.day + interval '24 hours'))
         - usage_cost(s.rate_minor_per_hour, s.started_at, greatest(s.started_at, d.day)))::bigint AS amount_minor,
     extract(epoch FROM sum(least(s.billed_through, d.day + interval '24 hours') - greatest(s.started_at, d.day)))::bigint AS seconds
@@ -220,7 +220,7 @@ FROM usage_segments s JOIN usage_records r ON r.project_id = s.project_id AND r.
 CROSS JOIN LATERAL generate_series(date_trunc('day', greatest(s.started_at, $1::timestamptz), 'UTC'),
     least(s.billed_through, $2::timestamptz) - interval '1 microsecond', interval '24 hours') AS d (day)
 WHERE s.project_id = $3 AND s.billed_through > greatest(s.started_at, $1::timestamptz) AND s.started_at < $2::timestamptz
-GROUP BY 1, 2, 3 ORDER BY 1, 2 LIMIT $4
+GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3 LIMIT $4
 `
 
 type UsageByDayParams struct {
@@ -233,12 +233,13 @@ type UsageByDayParams struct {
 type UsageByDayRow struct {
 	Day          time.Time
 	AllocationID string
+	InstanceID   string
 	Currency     string
 	AmountMinor  int64
 	Seconds      int64
 }
 
-// What a project's allocations cost on each day (UTC), of what is charged. It is computed from the segments: their windows are many, and one may be of
+// What a project's allocations and instances cost on each day (UTC), of what is charged. It is computed from the segments: their windows are many, and one may be of
 // several days.
 func (q *Queries) UsageByDay(ctx context.Context, arg UsageByDayParams) ([]UsageByDayRow, error) {
 	rows, err := q.db.Query(ctx, usageByDay,
@@ -257,6 +258,7 @@ func (q *Queries) UsageByDay(ctx context.Context, arg UsageByDayParams) ([]Usage
 		if err := rows.Scan(
 			&i.Day,
 			&i.AllocationID,
+			&i.InstanceID,
 			&i.Currency,
 			&i.AmountMinor,
 			&i.Seconds,
@@ -272,29 +274,32 @@ func (q *Queries) UsageByDay(ctx context.Context, arg UsageByDayParams) ([]Usage
 }
 
 const usageOf = `-- name: UsageOf :many
-SELECT r.id, r.allocation_id, r.project_id, r.billing_account_id, r.sku_id, r.currency, r.max_spend_minor, r.start_time, r.end_time, r.closed_at,
+SELECT r.id, coalesce(r.allocation_id, '')::text AS allocation_id, coalesce(r.instance_id, '')::text AS instance_id, r.project_id, r.billing_account_id,
+    coalesce(r.sku_id, '')::text AS sku_id, coalesce(r.instance_type, '')::text AS instance_type, r.currency, r.max_spend_minor, r.start_time, r.end_time, r.closed_at,
     coalesce(s.segment, 0)::integer AS segment, coalesce(s.rate_minor_per_hour, 0)::bigint AS rate_minor_per_hour, s.started_at AS segment_start,
     s.ended_at AS segment_end, s.billed_through AS last_billed_at, coalesce(s.charged_minor, 0)::bigint AS cost_minor
 FROM usage_records r LEFT JOIN usage_segments s ON s.project_id = r.project_id AND s.record_id = r.id
-WHERE r.project_id = $1 AND ($2::text = '' OR r.allocation_id = $2::text)
-  AND ($3::text = '' OR (r.allocation_id, coalesce(s.segment, 0)) < ($3::text, $4::integer))
-ORDER BY r.allocation_id DESC, segment DESC LIMIT $5
+WHERE r.project_id = $1 AND ($2::text = '' OR r.allocation_id = $2::text OR r.instance_id = $2::text)
+  AND ($3::text = '' OR (r.id, coalesce(s.segment, 0)) < ($3::text, $4::integer))
+ORDER BY r.id DESC, segment DESC LIMIT $5
 `
 
 type UsageOfParams struct {
-	ProjectID        string
-	AllocationID     string
-	BeforeAllocation string
-	BeforeSegment    int
-	MaxRows          int32
+	ProjectID     string
+	Subject       string
+	BeforeRecord  string
+	BeforeSegment int
+	MaxRows       int32
 }
 
 type UsageOfRow struct {
 	ID               string
 	AllocationID     string
+	InstanceID       string
 	ProjectID        string
 	BillingAccountID string
 	SKUID            string
+	InstanceType     string
 	Currency         string
 	MaxSpendMinor    *int64
 	StartTime        *time.Time
@@ -312,8 +317,8 @@ type UsageOfRow struct {
 func (q *Queries) UsageOf(ctx context.Context, arg UsageOfParams) ([]UsageOfRow, error) {
 	rows, err := q.db.Query(ctx, usageOf,
 		arg.ProjectID,
-		arg.AllocationID,
-		arg.BeforeAllocation,
+		arg.Subject,
+		arg.BeforeRecord,
 		arg.BeforeSegment,
 		arg.MaxRows,
 	)
@@ -327,9 +332,11 @@ func (q *Queries) UsageOf(ctx context.Context, arg UsageOfParams) ([]UsageOfRow,
 		if err := rows.Scan(
 			&i.ID,
 			&i.AllocationID,
+			&i.InstanceID,
 			&i.ProjectID,
 			&i.BillingAccountID,
 			&i.SKUID,
+			&i.InstanceType,
 			&i.Currency,
 			&i.MaxSpendMinor,
 			&i.StartTime,

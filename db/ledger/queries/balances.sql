@@ -15,9 +15,10 @@ UPDATE account_balances SET low_minor = sqlc.narg('low_minor'), depleted_minor =
 WHERE billing_account_id = @billing_account_id AND version = @version;
 
 -- name: InsertHold :exec
-INSERT INTO balance_holds (project_id, allocation_id, billing_account_id, currency, amount_minor)
-SELECT r.project_id, r.allocation_id, r.billing_account_id, r.currency, @amount_minor FROM usage_records r
-WHERE r.project_id = @project_id AND r.allocation_id = @allocation_id ON CONFLICT DO NOTHING;
+-- The subject is an allocation or an instance.
+INSERT INTO balance_holds (project_id, allocation_id, instance_id, billing_account_id, currency, amount_minor)
+SELECT r.project_id, r.allocation_id, r.instance_id, r.billing_account_id, r.currency, @amount_minor FROM usage_records r
+WHERE r.project_id = @project_id AND (r.allocation_id = @subject::text OR r.instance_id = @subject::text) ON CONFLICT DO NOTHING;
 
 -- name: CountUnreviewed :one
 SELECT (SELECT count(*) FROM account_balances a WHERE a.state = 'depleted' AND a.depletions > a.reviewed_depletion) AS depleted,
@@ -65,6 +66,20 @@ WHERE a.state = 'depleted' AND a.depletions > 0 AND a.reviewed_depletion = a.dep
   AND a.since + make_interval(secs => a.grace_seconds) <= clock_timestamp()
   AND l.status IN ('requested', 'provisioning', 'active') AND l.release_requested_at IS NULL
 ORDER BY l.id LIMIT @max_rows;
+
+-- name: DepletedInstances :many
+-- Instances that are charged and are to end, of accounts that are depleted since a posting and whose grace is over. One whose type has no price costs its
+-- project nothing. A drain is waited for no longer.
+SELECT i.id AS instance_id FROM account_balances a JOIN usage_records r ON r.billing_account_id = a.billing_account_id AND r.closed_at IS NULL
+JOIN instances i ON i.id = r.instance_id
+WHERE a.state = 'depleted' AND a.depletions > 0 AND a.reviewed_depletion = a.depletions AND a.set_aside_at IS NULL
+  AND a.since + make_interval(secs => a.grace_seconds) <= clock_timestamp()
+  AND (i.status IN ('provisioning', 'booting', 'startup_failed', 'ready') OR i.status = 'draining' AND i.drain_seconds > 0)
+  AND EXISTS (SELECT FROM prices p WHERE p.item = r.item AND p.currency = r.currency AND lower(p.valid) <= now())
+ORDER BY i.id LIMIT @max_rows;
+
+-- name: LockAccountOfInstance :one
+SELECT b.id FROM usage_records r JOIN billing_accounts b ON b.id = r.billing_account_id WHERE r.instance_id = @instance_id::text FOR NO KEY UPDATE OF b;
 
 -- name: LockAccountOfAllocation :one
 SELECT b.id FROM allocations l JOIN projects p ON p.id = l.project_id JOIN billing_accounts b ON b.id = p.billing_account_id

@@ -41,18 +41,18 @@ WHERE a.billing_account_id = @billing_account_id AND a.code = 'prepaid' AND (@be
 ORDER BY e.account_seq DESC LIMIT @max_rows;
 
 -- name: StatementLines :many
--- What a project was charged and credited in a time, by allocation and kind: it is summed from the ledger, and a debit for usage from its windows, of which
+-- What a project was charged and credited in a time, by subject and kind, where a subject is an allocation or an instance: it is summed from the ledger, and a debit for usage from its windows, of which
 -- it is the sum.
-SELECT x.allocation_id::text AS allocation_id, x.kind, x.currency, min(x.at)::timestamptz AS first_at, max(x.at)::timestamptz AS last_at,
+SELECT x.subject::text AS subject, x.kind, x.currency, min(x.at)::timestamptz AS first_at, max(x.at)::timestamptz AS last_at,
     count(*) AS transactions, sum(x.amount_minor)::bigint AS amount_minor
 FROM (
-    SELECT coalesce(t.of_allocation, '')::text AS allocation_id, t.kind, t.currency, t.effective_at AS at, e.amount_minor
+    SELECT coalesce(t.of_allocation, '')::text AS subject, t.kind, t.currency, t.effective_at AS at, e.amount_minor
     FROM ledger_transactions t JOIN ledger_entries e ON e.transaction_id = t.id JOIN ledger_accounts a ON a.id = e.ledger_account_id AND a.code = 'prepaid'
     WHERE t.of_project = @of_project::text AND t.posted_at >= @since::timestamptz AND t.posted_at < @until::timestamptz AND t.kind <> 'usage'
     UNION ALL
-    SELECT 'alc_' || substr(w.record_id, 5), t.kind, t.currency, w.window_end, -w.amount_minor
+    SELECT usage_subject(w.record_id), t.kind, t.currency, w.window_end, -w.amount_minor
     FROM ledger_transactions t JOIN usage_windows w ON w.transaction_id = t.id
     WHERE t.of_project = @of_project::text AND t.posted_at >= @since::timestamptz AND t.posted_at < @until::timestamptz AND t.kind = 'usage'
 ) x
-WHERE (x.allocation_id, x.kind) > (@after_allocation::text, @after_kind::text)
+WHERE (x.subject, x.kind) > (@after_subject::text, @after_kind::text)
 GROUP BY 1, 2, 3 ORDER BY 1, 2 LIMIT @max_rows;

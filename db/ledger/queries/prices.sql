@@ -1,10 +1,10 @@
 -- name: PriceAt :one
-SELECT id, rate_minor_per_hour, lower(valid)::timestamptz AS valid_from FROM prices WHERE sku_id = @sku_id AND currency = @currency AND valid @> @at::timestamptz;
+SELECT id, rate_minor_per_hour, lower(valid)::timestamptz AS valid_from FROM prices WHERE item = @item AND currency = @currency AND valid @> @at::timestamptz;
 
 -- name: LastPrice :one
 -- The price that nothing follows yet, locked.
-SELECT id, sku_id, currency, rate_minor_per_hour, lower(valid)::timestamptz AS valid_from FROM prices
-WHERE sku_id = @sku_id AND currency = @currency AND upper_inf(valid) FOR UPDATE;
+SELECT id, rate_minor_per_hour, lower(valid)::timestamptz AS valid_from FROM prices
+WHERE item = @item AND currency = @currency AND upper_inf(valid) FOR UPDATE;
 
 -- name: LockSKU :one
 SELECT id FROM skus WHERE id = @id FOR NO KEY UPDATE;
@@ -13,29 +13,31 @@ SELECT id FROM skus WHERE id = @id FOR NO KEY UPDATE;
 UPDATE prices SET valid = tstzrange(lower(valid), @until::timestamptz) WHERE id = @id AND upper_inf(valid);
 
 -- name: InsertPrice :one
-INSERT INTO prices (id, sku_id, currency, rate_minor_per_hour, valid, set_by)
-VALUES (@id, @sku_id, @currency, @rate_minor_per_hour, tstzrange(@valid_from::timestamptz, NULL), @set_by)
-RETURNING id, sku_id, currency, rate_minor_per_hour, lower(valid)::timestamptz AS valid_from, set_by, created_at;
+INSERT INTO prices (id, sku_id, instance_type, currency, rate_minor_per_hour, valid, set_by)
+VALUES (@id, nullif(@sku_id::text, ''), nullif(@instance_type::text, ''), @currency, @rate_minor_per_hour, tstzrange(@valid_from::timestamptz, NULL), @set_by)
+RETURNING id, lower(valid)::timestamptz AS valid_from, set_by, created_at;
 
 -- name: PriceByID :one
-SELECT sku_id, currency, rate_minor_per_hour, lower(valid)::timestamptz AS valid_from, set_by, created_at FROM prices WHERE id = @id;
+SELECT coalesce(sku_id, '')::text AS sku_id, coalesce(instance_type, '')::text AS instance_type, currency, rate_minor_per_hour,
+    lower(valid)::timestamptz AS valid_from, set_by, created_at FROM prices WHERE id = @id;
 
 -- name: DeletePrice :execrows
 -- The trigger prices_reopen has the price before valid without end again.
 DELETE FROM prices WHERE id = @id;
 
 -- name: ListPrices :many
-SELECT id, sku_id, currency, rate_minor_per_hour, lower(valid)::timestamptz AS valid_from, coalesce(upper(valid), lower(valid))::timestamptz AS valid_until,
+SELECT id, coalesce(sku_id, '')::text AS sku_id, coalesce(instance_type, '')::text AS instance_type, currency, rate_minor_per_hour,
+    lower(valid)::timestamptz AS valid_from, coalesce(upper(valid), lower(valid))::timestamptz AS valid_until,
     upper_inf(valid)::boolean AS open, set_by, created_at
-FROM prices WHERE (@sku_id::text = '' OR sku_id = @sku_id::text) AND (@currency::text = '' OR currency = @currency::text) AND id > @after::text
+FROM prices WHERE (@item::text = '' OR item = @item::text) AND (@currency::text = '' OR currency = @currency::text) AND id > @after::text
 ORDER BY id LIMIT @max_rows;
 
 -- name: AnyPrice :one
 -- A price that begins later charges nothing yet.
 SELECT EXISTS (SELECT FROM prices WHERE lower(valid) <= now())::boolean AS charging;
 
--- name: AffectedBySKU :many
--- The usage records that a price of a SKU and currency touches: those that run or wait.
-SELECT r.allocation_id, r.project_id, r.billing_account_id, r.start_time, s.rate_minor_per_hour
+-- name: AffectedByItem :many
+-- The usage records that a price of an item and currency touches: those that run or wait.
+SELECT coalesce(r.allocation_id, '')::text AS allocation_id, coalesce(r.instance_id, '')::text AS instance_id, r.project_id, r.billing_account_id, r.start_time, s.rate_minor_per_hour
 FROM usage_records r LEFT JOIN usage_segments s ON s.project_id = r.project_id AND s.record_id = r.id AND s.ended_at IS NULL
-WHERE r.sku_id = @sku_id AND r.currency = @currency AND r.closed_at IS NULL AND r.end_time IS NULL ORDER BY r.allocation_id LIMIT @max_rows;
+WHERE r.item = @item AND r.currency = @currency AND r.closed_at IS NULL AND r.end_time IS NULL ORDER BY r.id LIMIT @max_rows;

@@ -1,17 +1,18 @@
 -- name: UsageOf :many
 -- The usage of a project: one row for each segment, newest first. A record that has not begun has one row without a segment.
-SELECT r.id, r.allocation_id, r.project_id, r.billing_account_id, r.sku_id, r.currency, r.max_spend_minor, r.start_time, r.end_time, r.closed_at,
+SELECT r.id, coalesce(r.allocation_id, '')::text AS allocation_id, coalesce(r.instance_id, '')::text AS instance_id, r.project_id, r.billing_account_id,
+    coalesce(r.sku_id, '')::text AS sku_id, coalesce(r.instance_type, '')::text AS instance_type, r.currency, r.max_spend_minor, r.start_time, r.end_time, r.closed_at,
     coalesce(s.segment, 0)::integer AS segment, coalesce(s.rate_minor_per_hour, 0)::bigint AS rate_minor_per_hour, s.started_at AS segment_start,
     s.ended_at AS segment_end, s.billed_through AS last_billed_at, coalesce(s.charged_minor, 0)::bigint AS cost_minor
 FROM usage_records r LEFT JOIN usage_segments s ON s.project_id = r.project_id AND s.record_id = r.id
-WHERE r.project_id = @project_id AND (@allocation_id::text = '' OR r.allocation_id = @allocation_id::text)
-  AND (@before_allocation::text = '' OR (r.allocation_id, coalesce(s.segment, 0)) < (@before_allocation::text, @before_segment::integer))
-ORDER BY r.allocation_id DESC, segment DESC LIMIT @max_rows;
+WHERE r.project_id = @project_id AND (@subject::text = '' OR r.allocation_id = @subject::text OR r.instance_id = @subject::text)
+  AND (@before_record::text = '' OR (r.id, coalesce(s.segment, 0)) < (@before_record::text, @before_segment::integer))
+ORDER BY r.id DESC, segment DESC LIMIT @max_rows;
 
 -- name: UsageByDay :many
--- What a project's allocations cost on each day (UTC), of what is charged. It is computed from the segments: their windows are many, and one may be of
+-- What a project's allocations and instances cost on each day (UTC), of what is charged. It is computed from the segments: their windows are many, and one may be of
 -- several days.
-SELECT d.day::timestamptz AS day, r.allocation_id, r.currency,
+SELECT d.day::timestamptz AS day, coalesce(r.allocation_id, '')::text AS allocation_id, coalesce(r.instance_id, '')::text AS instance_id, r.currency,
     sum(usage_cost(s.rate_minor_per_hour, s.started_at, least(s.billed_through, d.day + interval '24 hours'))
         - usage_cost(s.rate_minor_per_hour, s.started_at, greatest(s.started_at, d.day)))::bigint AS amount_minor,
     extract(epoch FROM sum(least(s.billed_through, d.day + interval '24 hours') - greatest(s.started_at, d.day)))::bigint AS seconds
@@ -19,10 +20,10 @@ FROM usage_segments s JOIN usage_records r ON r.project_id = s.project_id AND r.
 CROSS JOIN LATERAL generate_series(date_trunc('day', greatest(s.started_at, @since::timestamptz), 'UTC'),
     least(s.billed_through, @until::timestamptz) - interval '1 microsecond', interval '24 hours') AS d (day)
 WHERE s.project_id = @project_id AND s.billed_through > greatest(s.started_at, @since::timestamptz) AND s.started_at < @until::timestamptz
-GROUP BY 1, 2, 3 ORDER BY 1, 2 LIMIT @max_rows;
+GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3 LIMIT @max_rows;
 
 -- name: SetMaxSpend :execrows
-UPDATE usage_records SET max_spend_minor = sqlc.narg('max_spend_minor') WHERE project_id = @project_id AND allocation_id = @allocation_id;
+UPDATE usage_records SET max_spend_minor = sqlc.narg('max_spend_minor') WHERE project_id = @project_id AND allocation_id = @allocation_id::text;
 
 -- name: Control :one
 SELECT * FROM billing_control;
@@ -60,7 +61,7 @@ UPDATE account_balances SET set_aside_at = NULL, set_aside_reason = '', version 
 
 -- name: SpentOut :many
 -- Allocations that have reached what they may cost.
-SELECT r.allocation_id FROM usage_records r
-WHERE r.max_spend_minor IS NOT NULL AND r.closed_at IS NULL AND r.end_cap IS NULL AND r.end_time IS NULL
+SELECT r.allocation_id::text AS allocation_id FROM usage_records r
+WHERE r.allocation_id IS NOT NULL AND r.max_spend_minor IS NOT NULL AND r.closed_at IS NULL AND r.end_cap IS NULL AND r.end_time IS NULL
   AND r.max_spend_minor <= (SELECT coalesce(sum(s.charged_minor), 0) FROM usage_segments s WHERE s.project_id = r.project_id AND s.record_id = r.id)
 ORDER BY r.allocation_id LIMIT @max_rows;

@@ -2,6 +2,7 @@ package scaleway
 
 import (
 	"context"
+	"math/big"
 	"slices"
 	"strings"
 
@@ -246,23 +247,65 @@ func (c *client) listStorage(ctx context.Context, zone, tag string) ([]providers
 	if err != nil {
 		return nil, err
 	}
-	for _, v := range volumes.Volumes {
-		if slices.Contains(v.Tags, c.installationTag()) {
-			out = append(out, volumeOf(v))
-		}
-	}
 	snapshots, err := call(ctx, c, "list_snapshots", false, func(opts ...scw.RequestOption) (*block.ListSnapshotsResponse, error) {
 		return c.volumes.ListSnapshots(&block.ListSnapshotsRequest{Zone: scw.Zone(zone), ProjectID: &c.project, Tags: []string{tag}}, append(opts, scw.WithAllPages())...)
 	})
 	if err != nil {
 		return nil, err
 	}
+	if len(volumes.Volumes)+len(snapshots.Snapshots) == 0 {
+		return out, nil
+	}
+	prices := c.storagePrices(ctx, zone)
+	for _, v := range volumes.Volumes {
+		if slices.Contains(v.Tags, c.installationTag()) {
+			out = append(out, priced(volumeOf(v), prices[v.Type].volume, v.Size))
+		}
+	}
 	for _, s := range snapshots.Snapshots {
 		if slices.Contains(s.Tags, c.installationTag()) {
-			out = append(out, providers.CloudResource{Kind: providers.CloudKindSnapshot, ID: s.ID, Zone: zone, Name: s.Name, InstanceID: instanceOf(s.Tags)})
+			r := providers.CloudResource{Kind: providers.CloudKindSnapshot, ID: s.ID, Zone: zone, Name: s.Name, InstanceID: instanceOf(s.Tags)}
+			kind := ""
+			if s.ParentVolume != nil {
+				kind = s.ParentVolume.Type
+			}
+			out = append(out, priced(r, prices[kind].snapshot, s.Size))
 		}
 	}
 	return out, nil
+}
+
+// storagePrice is what a GB costs an hour.
+type storagePrice struct{ volume, snapshot *scw.Money }
+
+// storagePrices returns the prices of storage by the type of the volume. Where they cannot be read it
+// returns none: what is billed is listed all the same.
+func (c *client) storagePrices(ctx context.Context, zone string) map[string]storagePrice {
+	types, err := call(ctx, c, "list_volume_types", false, func(opts ...scw.RequestOption) (*block.ListVolumeTypesResponse, error) {
+		return c.volumes.ListVolumeTypes(&block.ListVolumeTypesRequest{Zone: scw.Zone(zone)}, append(opts, scw.WithAllPages())...)
+	})
+	out := map[string]storagePrice{}
+	if err != nil {
+		return out
+	}
+	for _, t := range types.VolumeTypes {
+		out[t.Type] = storagePrice{t.Pricing, t.SnapshotPricing}
+	}
+	return out
+}
+
+// priced returns a resource with what so many bytes cost an hour.
+func priced(r providers.CloudResource, price *scw.Money, size scw.Size) providers.CloudResource {
+	if price == nil || price.Units < 0 || price.Nanos < 0 {
+		return r
+	}
+	const perUnit, perMicro, gigabyte = 1_000_000_000, 1000, 1_000_000_000
+	nanos := new(big.Int).Mul(big.NewInt(price.Units), big.NewInt(perUnit))
+	nanos.Add(nanos, big.NewInt(int64(price.Nanos))).Mul(nanos, new(big.Int).SetUint64(uint64(size)))
+	if micro := nanos.Div(nanos, big.NewInt(perMicro*gigabyte)); micro.IsInt64() {
+		r.HourlyMicro, r.Currency = micro.Int64(), price.CurrencyCode
+	}
+	return r
 }
 
 func (c *client) listNetwork(ctx context.Context, zone, tag string) ([]providers.CloudResource, error) {
