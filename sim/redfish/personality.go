@@ -52,6 +52,8 @@ type Personality struct {
 	HideIdentity                   bool   // the host system has empty Model and SerialNumber
 	HideCounts                     bool   // the host system has no ProcessorSummary and no MemorySummary
 	DPU                            bool   // the system is a DPU: no GPUs, SystemType says so
+	HostDPUs                       int    // DPUs in the host: systems of their own behind the host's BMC
+	Leaks                          bool   // the chassis is cooled by liquid and has leak detectors
 	Cartridges                     int    // chassis of cable cartridges, each with a serial number of its own
 	TrailingSlash                  bool   // links end in "/"
 
@@ -109,7 +111,7 @@ type Personality struct {
 func Names() []string { return []string{"Dell", "Supermicro", "HPE", "Lenovo", "NVIDIA"} }
 
 // Variants lists the personalities of further machines of those vendors: a rack node with two
-// systems, cable cartridges and hidden counts; a DPU; and a board of before boot modes. The vendor
+// systems, DPUs, cable cartridges, leak detectors and hidden counts; a DPU; and a board of before boot modes. The vendor
 // stands before the hyphen.
 func Variants() []string { return []string{"NVIDIA-GB200", "NVIDIA-BlueField", "Supermicro-X11"} }
 
@@ -223,7 +225,7 @@ func nvidia() Personality {
 func gb200() Personality {
 	p := nvidia()
 	p.Name, p.Product, p.Version, p.Firmware = "NVIDIA-GB200", "P3809", "1.17.0", "GB200Nvl-24.10-9"
-	p.ChassisID, p.HideCounts, p.Cartridges = "BMC_0", true, 4
+	p.ChassisID, p.HideCounts, p.Cartridges, p.HostDPUs, p.Leaks = "BMC_0", true, 4, 2, true
 	p.BootTargets = []string{"None", "Pxe", "Hdd", "Cd", "Diags", "BiosSetup", "Usb"}
 	p.Media = []MediaSlot{{"USB1", []string{"USBStick", "CD"}}, {"USB2", []string{"USBStick", "CD"}}}
 	return p

@@ -25,6 +25,9 @@ func (s *Server) systemNodes(t map[string]*node) {
 		ids = []string{s.p.BaseboardID, s.p.SystemID}
 		add(t, s.baseboardPath(), s.baseboard)
 	}
+	dpus, cards := s.dpuNodes(t)
+	ids = append(ids, dpus...)
+	s.cards = cards
 	addCollection(t, root+"/Systems", "ComputerSystemCollection", "Systems", func() []string { return ids })
 	n := add(t, s.systemPath(), s.system)
 	n.patch = func(c *call, o obj) reply { return s.patchSystem(c, n, o) }

@@ -852,6 +852,10 @@ SELECT n.id, jsonb_build_object(
     'bmc', CASE WHEN b.id IS NOT NULL THEN jsonb_build_object('id', b.id, 'address', b.address, 'protocol', b.protocol, 'pin_sha256', b.pin_sha256,
         'blocked_at', b.auth_blocked_at, 'blocked_reason', b.auth_blocked_reason) END,
     'look', to_jsonb(o),
+    'parts', CASE WHEN v.bmc_id IS NOT NULL OR ai.node_id IS NOT NULL THEN jsonb_build_object('bmc_digest', coalesce(v.digest, ''), 'agent_digest', coalesce(ai.digest, ''),
+        'modes', coalesce(v.modes, '{}'), 'bmc_at', v.read_at, 'agent_at', ai.read_at,
+        'bmc_changes', CASE WHEN v.digest <> r.facts ->> 'bmc_parts' THEN v.inventory -> 'changes' END,
+        'agent_changes', CASE WHEN ai.digest <> r.facts ->> 'agent_parts' THEN ai.inventory -> 'changes' END) END,
     'beat', CASE WHEN h.node_id IS NOT NULL THEN jsonb_build_object('boot_id', h.boot_id, 'agent_version', h.agent_version, 'skew_ms', h.clock_skew_ms,
         'received_at', h.received_at, 'report', h.report, 'report_boot_id', h.report_boot_id, 'reported_at', h.reported_at, 'allocation', h.allocation) END,
     'identity', CASE WHEN i.node_id IS NOT NULL THEN jsonb_build_object('generation', i.generation, 'locked_at', i.locked_at, 'locked_reason', i.locked_reason,
@@ -870,6 +874,8 @@ FROM (SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, seria
 LEFT JOIN drift_machines m ON m.site_id = n.site_id AND m.system_id = n.maas_system_id
 LEFT JOIN bmcs b ON b.node_id = n.id
 LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
+LEFT JOIN bmc_surveys v ON v.bmc_id = b.id
+LEFT JOIN agent_inventories ai ON ai.node_id = n.id
 LEFT JOIN heartbeats h ON h.node_id = n.id
 LEFT JOIN agent_identities i ON i.node_id = n.id
 LEFT JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generation

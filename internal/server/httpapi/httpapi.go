@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/portal"
 	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/api/rest/hardware"
 	"github.com/slipway-cloud/slipway/api/rest/instance"
 	"github.com/slipway-cloud/slipway/api/rest/tenancy"
 	"github.com/slipway-cloud/slipway/api/webhook"
@@ -57,6 +58,7 @@ func New(cfg Config) (*op.API, error) {
 	tenancy.RegisterBilling(api)
 	tenancy.RegisterPayments(api, cfg.Payments)
 	webhook.Register(api, cfg.Webhooks)
+	hardware.Register(api)
 	instance.Register(api, instance.Config{Offers: cfg.Instances, CustomerLimit: cfg.InstanceLimit, AskJob: engine.AskJob})
 	tenancy.RegisterAllocations(api, tenancy.AllocationsConfig{AskJob: engine.AskJob, ReadPower: engine.ReadPower, Policy: cfg.Launch})
 	cfg.Machines.AskJob = engine.AskJob
