@@ -69,7 +69,7 @@ func (n node) allowed() string {
 }
 
 func (a *app) nodeCommand() *cobra.Command {
-	cmd := group("node", "Nodes", a.nodeList(), a.nodeShow(), a.nodeHistory(), a.nodeTimeline(), a.nodeTasks(), a.nodeActionLog(), a.nodeLabel(), a.nodeDrives(), a.nodeBootstrap(), a.nodeOnboard(), a.nodeDecommission(),
+	cmd := group("node", "Nodes", a.nodeList(), a.nodeShow(), a.nodeHistory(), a.nodeTimeline(), a.nodeTasks(), a.nodeActionLog(), a.nodeLabel(), a.nodeDrives(), a.nodeHealth(), a.nodeInventory(), a.nodeBMCLog(), a.nodeBootstrap(), a.nodeOnboard(), a.nodeDecommission(),
 		a.nodeReissueAgent(), a.nodeUpdateAgent())
 	cmd.AddCommand(a.nodeActions()...)
 	cmd.AddCommand(a.pxeNodeCommands()...)

@@ -133,6 +133,7 @@ var tableAccess = map[string]Access{
 	"node_onboardings":            AccessRead,
 	"node_plans":                  AccessFull,
 	"node_search":                 AccessRead,
+	"node_serial_sources":         AccessKeep,
 	"node_tasks":                  AccessFull,
 	"nodes":                       AccessFull,
 	"outbox":                      AccessFull,

@@ -194,3 +194,32 @@ func StateOf(ctx context.Context, c db.Conn, nodeID string) (NodeState, []Findin
 	found, err := queries(c).NodeFindings(ctx, gen.NodeFindingsParams{NodeID: &nodeID, MaxRows: maxFindings})
 	return out, found, db.MapError("findings of node "+nodeID, err)
 }
+
+// The sources of a node's serial number besides its BMC.
+const (
+	SerialOfMAAS = "MAAS"
+	SerialOfBoot = "firmware, as the boot reported it"
+)
+
+// SerialOfBMC is the source of a serial number that a BMC named, with the resource that has it, such as
+// "system System_0".
+func SerialOfBMC(resource string) string { return "BMC: " + resource }
+
+// RecordSerialSource keeps who named a node's serial number. Repeatable. Without a serial number it
+// changes nothing.
+func RecordSerialSource(ctx context.Context, c db.Conn, nodeID, serial, source string) error {
+	if serial == "" || source == "" {
+		return nil
+	}
+	err := queries(c).PutSerialSource(ctx, gen.PutSerialSourceParams{NodeID: nodeID, Serial: serial, Source: hardware.LogEntry{Service: source}.Bounded().Service})
+	return db.MapError("serial number of node "+nodeID, err)
+}
+
+// SerialSource reads who named the serial number that a node has now, "" where that is not known.
+func SerialSource(ctx context.Context, c db.Conn, nodeID string) (string, error) {
+	source, err := queries(c).SerialSource(ctx, nodeID)
+	if err = db.MapError("serial number of node "+nodeID, err); errors.Is(err, db.ErrNotFound) {
+		return "", nil
+	}
+	return source, err
+}

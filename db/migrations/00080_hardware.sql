@@ -48,5 +48,12 @@ CREATE TABLE bmc_log_reads (
     floors  jsonb NOT NULL DEFAULT '{}'
 );
 
+-- Who named the serial number of a node: a certificate says so. It is of the serial number beside it and of no other.
+CREATE TABLE node_serial_sources (
+    node_id text PRIMARY KEY REFERENCES nodes (id) ON DELETE CASCADE,
+    serial  text NOT NULL,
+    source  text NOT NULL CHECK (source <> '' AND octet_length(source) <= 200)
+);
+
 -- +goose Down
-DROP TABLE bmc_log_reads, bmc_log_entries, agent_inventories, bmc_surveys;
+DROP TABLE node_serial_sources, bmc_log_reads, bmc_log_entries, agent_inventories, bmc_surveys;

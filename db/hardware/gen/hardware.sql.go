@@ -379,6 +379,22 @@ func (q *Queries) PutLogRead(ctx context.Context, arg PutLogReadParams) error {
 	return err
 }
 
+const putSerialSource = `-- name: PutSerialSource :exec
+INSERT INTO node_serial_sources (node_id, serial, source) VALUES ($1, $2, $3)
+ON CONFLICT (node_id) DO UPDATE SET serial = excluded.serial, source = excluded.source
+`
+
+type PutSerialSourceParams struct {
+	NodeID string
+	Serial string
+	Source string
+}
+
+func (q *Queries) PutSerialSource(ctx context.Context, arg PutSerialSourceParams) error {
+	_, err := q.db.Exec(ctx, putSerialSource, arg.NodeID, arg.Serial, arg.Source)
+	return err
+}
+
 const putSurvey = `-- name: PutSurvey :exec
 INSERT INTO bmc_surveys (bmc_id, read_at, health, probes, left_out, inventory, digest, modes, partial)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text[], $9::text[])
@@ -413,6 +429,17 @@ func (q *Queries) PutSurvey(ctx context.Context, arg PutSurveyParams) error {
 		arg.Partial,
 	)
 	return err
+}
+
+const serialSource = `-- name: SerialSource :one
+SELECT s.source FROM node_serial_sources s JOIN nodes n ON n.id = s.node_id WHERE n.id = $1 AND n.serial = s.serial
+`
+
+func (q *Queries) SerialSource(ctx context.Context, nodeID string) (string, error) {
+	row := q.db.QueryRow(ctx, serialSource, nodeID)
+	var source string
+	err := row.Scan(&source)
+	return source, err
 }
 
 const survey = `-- name: Survey :one

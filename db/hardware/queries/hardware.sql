@@ -75,3 +75,10 @@ WHERE n.id = @node_id;
 -- name: NodeFindings :many
 SELECT f.id, f.detector, f.severity, f.status, f.message, f.last_seen_at FROM drift_findings f
 WHERE f.node_id = @node_id AND f.status <> 'closed' ORDER BY f.id DESC LIMIT @max_rows;
+
+-- name: PutSerialSource :exec
+INSERT INTO node_serial_sources (node_id, serial, source) VALUES (@node_id, @serial, @source)
+ON CONFLICT (node_id) DO UPDATE SET serial = excluded.serial, source = excluded.source;
+
+-- name: SerialSource :one
+SELECT s.source FROM node_serial_sources s JOIN nodes n ON n.id = s.node_id WHERE n.id = @node_id AND n.serial = s.serial;
