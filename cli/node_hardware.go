@@ -198,7 +198,7 @@ func (a *app) nodeBMCLog() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		params := client.ListNodeBmcLogParams{Cursor: optional[string](cursor), Severity: optional[client.ListNodeBmcLogParamsSeverity](severity), Limit: &limit}
+		params := client.ListNodeBmcLogParams{Cursor: optional[string](cursor), Severity: optional[client.ListNodeBmcLogParamsSeverity](severity), Limit: new(int64(limit))}
 		if params.Since, err = instant(since); err != nil {
 			return err
 		}

@@ -102,6 +102,14 @@ const (
 	BMCRotationStateVerified BMCRotationState = "verified"
 )
 
+// Defines values for BMCLogEntrySeverity.
+const (
+	BMCLogEntrySeverityCritical BMCLogEntrySeverity = "Critical"
+	BMCLogEntrySeverityOK       BMCLogEntrySeverity = "OK"
+	BMCLogEntrySeverityUnknown  BMCLogEntrySeverity = "Unknown"
+	BMCLogEntrySeverityWarning  BMCLogEntrySeverity = "Warning"
+)
+
 // Defines values for BMCRequestIpmiCipherSuite.
 const (
 	BMCRequestIpmiCipherSuiteN17 BMCRequestIpmiCipherSuite = 17
@@ -187,6 +195,60 @@ const (
 	DriftStatusOpen    DriftStatus = "open"
 )
 
+// Defines values for HealthProbeCategory.
+const (
+	HealthProbeCategoryDevice  HealthProbeCategory = "device"
+	HealthProbeCategoryDrive   HealthProbeCategory = "drive"
+	HealthProbeCategoryGpu     HealthProbeCategory = "gpu"
+	HealthProbeCategoryLeak    HealthProbeCategory = "leak"
+	HealthProbeCategoryMemory  HealthProbeCategory = "memory"
+	HealthProbeCategoryNetwork HealthProbeCategory = "network"
+	HealthProbeCategoryPower   HealthProbeCategory = "power"
+	HealthProbeCategoryThermal HealthProbeCategory = "thermal"
+)
+
+// Defines values for HealthProbeClass.
+const (
+	HealthProbeClassCritical HealthProbeClass = "critical"
+	HealthProbeClassOk       HealthProbeClass = "ok"
+	HealthProbeClassUnknown  HealthProbeClass = "unknown"
+	HealthProbeClassWarning  HealthProbeClass = "warning"
+)
+
+// Defines values for HealthProbeSource.
+const (
+	HealthProbeSourceAgent HealthProbeSource = "agent"
+	HealthProbeSourceBmc   HealthProbeSource = "bmc"
+	HealthProbeSourceDrift HealthProbeSource = "drift"
+)
+
+// Defines values for InventoryChangeSource.
+const (
+	InventoryChangeSourceAgent InventoryChangeSource = "agent"
+	InventoryChangeSourceBmc   InventoryChangeSource = "bmc"
+)
+
+// Defines values for InventoryPartKind.
+const (
+	InventoryPartKindBmc      InventoryPartKind = "bmc"
+	InventoryPartKindBoard    InventoryPartKind = "board"
+	InventoryPartKindCPU      InventoryPartKind = "cpu"
+	InventoryPartKindChassis  InventoryPartKind = "chassis"
+	InventoryPartKindDpu      InventoryPartKind = "dpu"
+	InventoryPartKindDrive    InventoryPartKind = "drive"
+	InventoryPartKindFirmware InventoryPartKind = "firmware"
+	InventoryPartKindGpu      InventoryPartKind = "gpu"
+	InventoryPartKindMemory   InventoryPartKind = "memory"
+	InventoryPartKindNic      InventoryPartKind = "nic"
+	InventoryPartKindPsu      InventoryPartKind = "psu"
+)
+
+// Defines values for InventoryPartSource.
+const (
+	InventoryPartSourceAgent InventoryPartSource = "agent"
+	InventoryPartSourceBmc   InventoryPartSource = "bmc"
+)
+
 // Defines values for NetbootPurpose.
 const (
 	NetbootPurposeErase   NetbootPurpose = "erase"
@@ -211,6 +273,14 @@ const (
 const (
 	NodeBMCRequestProtocolIpmi    NodeBMCRequestProtocol = "ipmi"
 	NodeBMCRequestProtocolRedfish NodeBMCRequestProtocol = "redfish"
+)
+
+// Defines values for NodeHealthClass.
+const (
+	NodeHealthClassCritical NodeHealthClass = "critical"
+	NodeHealthClassOk       NodeHealthClass = "ok"
+	NodeHealthClassUnknown  NodeHealthClass = "unknown"
+	NodeHealthClassWarning  NodeHealthClass = "warning"
 )
 
 // Defines values for NodeReportInstallationStatus.
@@ -428,6 +498,14 @@ const (
 	SearchAuditParamsKindTransition  SearchAuditParamsKind = "transition"
 )
 
+// Defines values for ListBmcLogParamsSeverity.
+const (
+	ListBmcLogParamsSeverityCritical ListBmcLogParamsSeverity = "Critical"
+	ListBmcLogParamsSeverityOK       ListBmcLogParamsSeverity = "OK"
+	ListBmcLogParamsSeverityUnknown  ListBmcLogParamsSeverity = "Unknown"
+	ListBmcLogParamsSeverityWarning  ListBmcLogParamsSeverity = "Warning"
+)
+
 // Defines values for ListDecommissionsParamsNeedsHuman.
 const (
 	ListDecommissionsParamsNeedsHumanFalse ListDecommissionsParamsNeedsHuman = "false"
@@ -520,6 +598,14 @@ const (
 const (
 	ListNodeActionLogsParamsComponentAPI          ListNodeActionLogsParamsComponent = "api"
 	ListNodeActionLogsParamsComponentOrchestrator ListNodeActionLogsParamsComponent = "orchestrator"
+)
+
+// Defines values for ListNodeBmcLogParamsSeverity.
+const (
+	ListNodeBmcLogParamsSeverityCritical ListNodeBmcLogParamsSeverity = "Critical"
+	ListNodeBmcLogParamsSeverityOK       ListNodeBmcLogParamsSeverity = "OK"
+	ListNodeBmcLogParamsSeverityUnknown  ListNodeBmcLogParamsSeverity = "Unknown"
+	ListNodeBmcLogParamsSeverityWarning  ListNodeBmcLogParamsSeverity = "Warning"
 )
 
 // Defines values for ListNodeTasksParamsStatus.
@@ -1152,6 +1238,45 @@ type BMC struct {
 
 // BMCRotationState How far a rotation is: prepared, the BMC takes the login; applied or verified, it takes the candidate; applying, either
 type BMCRotationState string
+
+// BMCLogEntry defines model for BMCLogEntry.
+type BMCLogEntry struct {
+	// At By the BMC's clock where that can be right, or else when it was copied
+	At     time.Time `json:"at,omitempty"`
+	BmcID  string    `json:"bmc_id,omitempty"`
+	Cursor int64     `json:"cursor,omitempty"`
+
+	// EntryID In its log; one that was cleared gives it again
+	EntryID    string    `json:"entry_id,omitempty"`
+	Message    string    `json:"message,omitempty"`
+	MessageID  string    `json:"message_id,omitempty"`
+	RecordedAt time.Time `json:"recorded_at,omitempty"`
+
+	// Service The log: a URI of the BMC, or SEL
+	Service  string              `json:"service,omitempty"`
+	Severity BMCLogEntrySeverity `json:"severity,omitempty"`
+}
+
+// BMCLogEntrySeverity defines model for BMCLogEntry.Severity.
+type BMCLogEntrySeverity string
+
+// BMCLogPage defines model for BMCLogPage.
+type BMCLogPage struct {
+	Data []BMCLogEntry `json:"data,omitempty"`
+
+	// Dropped Entries that gave way to newer ones since ever
+	Dropped int64 `json:"dropped,omitempty"`
+
+	// More There is another page now
+	More       bool   `json:"more,omitempty"`
+	NextCursor string `json:"next_cursor,omitempty"`
+
+	// Partial Logs that were not read to their end, each with the reason
+	Partial []string `json:"partial,omitempty"`
+
+	// ReadAt When the logs were last read
+	ReadAt time.Time `json:"read_at,omitempty"`
+}
 
 // BMCRequest defines model for BMCRequest.
 type BMCRequest struct {
@@ -1788,6 +1913,32 @@ type HardwareRequest struct {
 	SystemUUID   *string `json:"system_uuid,omitempty"`
 }
 
+// HealthProbe defines model for HealthProbe.
+type HealthProbe struct {
+	Category HealthProbeCategory `json:"category,omitempty"`
+	Class    HealthProbeClass    `json:"class,omitempty"`
+
+	// ID The same in every reading
+	ID   string `json:"id,omitempty"`
+	Note string `json:"note,omitempty"`
+
+	// ObservedAt Absent for what was never read
+	ObservedAt time.Time         `json:"observed_at,omitempty"`
+	Source     HealthProbeSource `json:"source,omitempty"`
+
+	// Target The part: a URI of the BMC, a sensor, a GPU of the agent, or a detector. Absent where a category has none
+	Target string `json:"target,omitempty"`
+}
+
+// HealthProbeCategory defines model for HealthProbe.Category.
+type HealthProbeCategory string
+
+// HealthProbeClass defines model for HealthProbe.Class.
+type HealthProbeClass string
+
+// HealthProbeSource defines model for HealthProbe.Source.
+type HealthProbeSource string
+
 // HealthReport defines model for HealthReport.
 type HealthReport struct {
 	Cpus       int64         `json:"cpus,omitempty"`
@@ -1800,6 +1951,7 @@ type HealthReport struct {
 	Mounts     []MountReport `json:"mounts,omitempty"`
 	Nics       []NICReport   `json:"nics,omitempty"`
 	Simulated  bool          `json:"simulated,omitempty"`
+	Units      []UnitReport  `json:"units,omitempty"`
 }
 
 // History defines model for History.
@@ -1985,6 +2137,58 @@ type InstanceType struct {
 	// Zones Where it may be made; none while the provider is not configured
 	Zones []string `json:"zones,omitempty"`
 }
+
+// InventoryChange defines model for InventoryChange.
+type InventoryChange struct {
+	At     time.Time             `json:"at,omitempty"`
+	From   string                `json:"from,omitempty"`
+	ID     string                `json:"id,omitempty"`
+	Kind   string                `json:"kind,omitempty"`
+	Source InventoryChangeSource `json:"source,omitempty"`
+	To     string                `json:"to,omitempty"`
+
+	// What added, gone, or the field that differs
+	What string `json:"what,omitempty"`
+}
+
+// InventoryChangeSource defines model for InventoryChange.Source.
+type InventoryChangeSource string
+
+// InventoryPart defines model for InventoryPart.
+type InventoryPart struct {
+	// Derived The id stands for the place
+	Derived   bool      `json:"derived,omitempty"`
+	Firmware  string    `json:"firmware,omitempty"`
+	FirstSeen time.Time `json:"first_seen,omitempty"`
+
+	// Gone A later reading did not list it
+	Gone bool `json:"gone,omitempty"`
+
+	// ID Serial number or MAC address, or a value that stands for the place of a part that has none
+	ID           string            `json:"id,omitempty"`
+	Kind         InventoryPartKind `json:"kind,omitempty"`
+	LastSeen     time.Time         `json:"last_seen,omitempty"`
+	Mac          string            `json:"mac,omitempty"`
+	Manufacturer string            `json:"manufacturer,omitempty"`
+
+	// Mode Of a DPU: NIC or DPU
+	Mode       string              `json:"mode,omitempty"`
+	Model      string              `json:"model,omitempty"`
+	Name       string              `json:"name,omitempty"`
+	PartNumber string              `json:"part_number,omitempty"`
+	Serial     string              `json:"serial,omitempty"`
+	Slot       string              `json:"slot,omitempty"`
+	Source     InventoryPartSource `json:"source,omitempty"`
+
+	// URI Where the source lists it
+	URI string `json:"uri,omitempty"`
+}
+
+// InventoryPartKind defines model for InventoryPart.Kind.
+type InventoryPartKind string
+
+// InventoryPartSource defines model for InventoryPart.Source.
+type InventoryPartSource string
 
 // Invitation defines model for Invitation.
 type Invitation struct {
@@ -2729,6 +2933,45 @@ type NodeDrives struct {
 
 	// Source Who named them: maas_commissioning, boot_report, agent_report or accepted; absent where nothing names any
 	Source string `json:"source,omitempty"`
+}
+
+// NodeHealth defines model for NodeHealth.
+type NodeHealth struct {
+	AgentAt time.Time `json:"agent_at,omitempty"`
+
+	// BmcAt When the parts were last read from the BMC
+	BmcAt time.Time `json:"bmc_at,omitempty"`
+
+	// Class The worst of all probes; unknown where a source was not read
+	Class    NodeHealthClass `json:"class,omitempty"`
+	Hostname string          `json:"hostname,omitempty"`
+
+	// LeftOut Parts of the BMC that were too many to keep; the worst are kept
+	LeftOut int64  `json:"left_out,omitempty"`
+	NodeID  string `json:"node_id,omitempty"`
+
+	// Probes The worst first
+	Probes []HealthProbe `json:"probes,omitempty"`
+}
+
+// NodeHealthClass The worst of all probes; unknown where a source was not read
+type NodeHealthClass string
+
+// NodeInventory defines model for NodeInventory.
+type NodeInventory struct {
+	AgentAt time.Time `json:"agent_at,omitempty"`
+	BmcAt   time.Time `json:"bmc_at,omitempty"`
+
+	// Changes Of each source the newest first, at most 50
+	Changes []InventoryChange `json:"changes,omitempty"`
+
+	// LeftOut Parts that were too many to keep
+	LeftOut int64  `json:"left_out,omitempty"`
+	NodeID  string `json:"node_id,omitempty"`
+
+	// Partial What the BMC could not tell, each with the reason
+	Partial []string        `json:"partial,omitempty"`
+	Parts   []InventoryPart `json:"parts,omitempty"`
 }
 
 // NodePXE defines model for NodePXE.
@@ -4042,10 +4285,11 @@ type StoredSecret struct {
 
 // Subject defines model for Subject.
 type Subject struct {
-	Hostname string `json:"hostname,omitempty"`
-	NodeID   string `json:"node_id,omitempty"`
-	Serial   string `json:"serial,omitempty"`
-	SiteID   string `json:"site_id,omitempty"`
+	Hostname     string `json:"hostname,omitempty"`
+	NodeID       string `json:"node_id,omitempty"`
+	Serial       string `json:"serial,omitempty"`
+	SerialSource string `json:"serial_source,omitempty"`
+	SiteID       string `json:"site_id,omitempty"`
 }
 
 // Task defines model for Task.
@@ -4173,6 +4417,12 @@ type Transition struct {
 
 	// UserID The login of the person who did it; null where a job, a sweeper or the node itself did, whom the timeline names
 	UserID string `json:"user_id,omitempty"`
+}
+
+// UnitReport defines model for UnitReport.
+type UnitReport struct {
+	Name  string `json:"name,omitempty"`
+	State string `json:"state,omitempty"`
 }
 
 // UpdateAgentRequest defines model for UpdateAgentRequest.
@@ -4479,6 +4729,25 @@ type SetBmcCredentialParams struct {
 	// IfMatch ETag of the version that is changed, or * for whichever is there
 	IfMatch *string `json:"If-Match,omitempty"`
 }
+
+// ListBmcLogParams defines parameters for ListBmcLog.
+type ListBmcLogParams struct {
+	// Limit Rows in one page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor next_cursor of the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Since Entries made then or later
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Entries made before
+	Until    *time.Time                `form:"until,omitempty" json:"until,omitempty"`
+	Severity *ListBmcLogParamsSeverity `form:"severity,omitempty" json:"severity,omitempty"`
+}
+
+// ListBmcLogParamsSeverity defines parameters for ListBmcLog.
+type ListBmcLogParamsSeverity string
 
 // ListBmcRotationsParams defines parameters for ListBmcRotations.
 type ListBmcRotationsParams struct {
@@ -5281,6 +5550,25 @@ type UpdateAgentParams struct {
 	// XIdempotencyKey The same as Idempotency-Key
 	XIdempotencyKey *string `json:"X-Idempotency-Key,omitempty"`
 }
+
+// ListNodeBmcLogParams defines parameters for ListNodeBmcLog.
+type ListNodeBmcLogParams struct {
+	// Limit Rows in one page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor next_cursor of the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Since Entries made then or later
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Entries made before
+	Until    *time.Time                    `form:"until,omitempty" json:"until,omitempty"`
+	Severity *ListNodeBmcLogParamsSeverity `form:"severity,omitempty" json:"severity,omitempty"`
+}
+
+// ListNodeBmcLogParamsSeverity defines parameters for ListNodeBmcLog.
+type ListNodeBmcLogParamsSeverity string
 
 // PlanNodeHardwareParams defines parameters for PlanNodeHardware.
 type PlanNodeHardwareParams struct {
@@ -6657,6 +6945,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with PUT /api/v1/admin/bmcs/{id}/credential (the `SetBmcCredential` operationId).
 	SetBmcCredential(ctx context.Context, id string, params *SetBmcCredentialParams, body SetBmcCredentialJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListBmcLog List the entries of a BMC's logs, as they were copied
+	//
+	// In the order in which they were copied, so that the cursor of the last page, also one that was not full, is where the next ones come. Clearing the log of a BMC deletes none.
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/admin/bmcs/{id}/log (the `ListBmcLog` operationId).
+	ListBmcLog(ctx context.Context, id string, params *ListBmcLogParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListBmcRotations A BMC's rotations, newest first
 	//
@@ -8210,6 +8507,15 @@ type ClientInterface interface {
 	// Corresponds with PUT /api/v1/nodes/{id}/bmc (the `PutNodeBmc` operationId).
 	PutNodeBmc(ctx context.Context, id string, body PutNodeBmcJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListNodeBmcLog List the entries of the logs of a node's BMC, as they were copied
+	//
+	// In the order in which they were copied, so that the cursor of the last page, also one that was not full, is where the next ones come. Clearing the log of a BMC deletes none.
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/nodes/{id}/bmc-log (the `ListNodeBmcLog` operationId).
+	ListNodeBmcLog(ctx context.Context, id string, params *ListNodeBmcLogParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// NodeCertificates The signed certificates of a node
 	//
 	// One for each time that the node was taken back: which device was erased how and what could not be verified. They are a chain with a signed end; `slipway certificate verify` checks it offline and finds a change and a missing link.
@@ -8270,12 +8576,30 @@ type ClientInterface interface {
 	// Corresponds with PUT /api/v1/nodes/{id}/hardware (the `PlanNodeHardware` operationId).
 	PlanNodeHardware(ctx context.Context, id string, params *PlanNodeHardwareParams, body PlanNodeHardwareJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetNodeHealth Read how well the parts of a node are
+	//
+	// What its agent reports, what its BMC told when it was last read, and what the reconciler has found, the worst first. What was not read is unknown, and a category that nothing tells has a probe that says so.
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/nodes/{id}/health (the `GetNodeHealth` operationId).
+	GetNodeHealth(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// NodeHistory A node's state transitions, newest first
 	//
 	// Needs role viewer or higher.
 	//
 	// Corresponds with GET /api/v1/nodes/{id}/history (the `NodeHistory` operationId).
 	NodeHistory(ctx context.Context, id string, params *NodeHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetNodeInventory List the parts of a node's machine and how they have changed
+	//
+	// As its BMC and its agent told them last. A part that has no serial number has an id that stands for its place: derived. A change is a drift finding too.
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/nodes/{id}/inventory (the `GetNodeInventory` operationId).
+	GetNodeInventory(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SetNodeStateWithBody Set the state of a PXE node
 	//
@@ -9844,6 +10168,25 @@ func (c *requests) SetBmcCredentialWithBody(ctx context.Context, id string, para
 // Corresponds with PUT /api/v1/admin/bmcs/{id}/credential (the `SetBmcCredential` operationId).
 func (c *requests) SetBmcCredential(ctx context.Context, id string, params *SetBmcCredentialParams, body SetBmcCredentialJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewSetBmcCredentialRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListBmcLog List the entries of a BMC's logs, as they were copied
+//
+// In the order in which they were copied, so that the cursor of the last page, also one that was not full, is where the next ones come. Clearing the log of a BMC deletes none.
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/bmcs/{id}/log (the `ListBmcLog` operationId).
+func (c *requests) ListBmcLog(ctx context.Context, id string, params *ListBmcLogParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListBmcLogRequest(c.Server, id, params)
 	if err != nil {
 		return nil, err
 	}
@@ -13066,6 +13409,25 @@ func (c *requests) PutNodeBmc(ctx context.Context, id string, body PutNodeBmcJSO
 	return c.Client.Do(req)
 }
 
+// ListNodeBmcLog List the entries of the logs of a node's BMC, as they were copied
+//
+// In the order in which they were copied, so that the cursor of the last page, also one that was not full, is where the next ones come. Clearing the log of a BMC deletes none.
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/nodes/{id}/bmc-log (the `ListNodeBmcLog` operationId).
+func (c *requests) ListNodeBmcLog(ctx context.Context, id string, params *ListNodeBmcLogParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListNodeBmcLogRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // NodeCertificates The signed certificates of a node
 //
 // One for each time that the node was taken back: which device was erased how and what could not be verified. They are a chain with a signed end; `slipway certificate verify` checks it offline and finds a change and a missing link.
@@ -13186,6 +13548,25 @@ func (c *requests) PlanNodeHardware(ctx context.Context, id string, params *Plan
 	return c.Client.Do(req)
 }
 
+// GetNodeHealth Read how well the parts of a node are
+//
+// What its agent reports, what its BMC told when it was last read, and what the reconciler has found, the worst first. What was not read is unknown, and a category that nothing tells has a probe that says so.
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/nodes/{id}/health (the `GetNodeHealth` operationId).
+func (c *requests) GetNodeHealth(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetNodeHealthRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // NodeHistory A node's state transitions, newest first
 //
 // Needs role viewer or higher.
@@ -13193,6 +13574,25 @@ func (c *requests) PlanNodeHardware(ctx context.Context, id string, params *Plan
 // Corresponds with GET /api/v1/nodes/{id}/history (the `NodeHistory` operationId).
 func (c *requests) NodeHistory(ctx context.Context, id string, params *NodeHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewNodeHistoryRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetNodeInventory List the parts of a node's machine and how they have changed
+//
+// As its BMC and its agent told them last. A part that has no serial number has an id that stands for its place: derived. A change is a drift finding too.
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/nodes/{id}/inventory (the `GetNodeInventory` operationId).
+func (c *requests) GetNodeInventory(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetNodeInventoryRequest(c.Server, id)
 	if err != nil {
 		return nil, err
 	}
@@ -16699,6 +17099,115 @@ func NewSetBmcCredentialRequestWithBody(server string, id string, params *SetBmc
 			req.Header.Set("If-Match", headerParam0)
 		}
 
+	}
+
+	return req, nil
+}
+
+// NewListBmcLogRequest constructs an http.Request for the ListBmcLog method
+func NewListBmcLogRequest(server string, id string, params *ListBmcLogParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/bmcs/%s/log", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Until != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "until", *params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Severity != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "severity", *params.Severity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -24006,6 +24515,115 @@ func NewPutNodeBmcRequestWithBody(server string, id string, contentType string, 
 	return req, nil
 }
 
+// NewListNodeBmcLogRequest constructs an http.Request for the ListNodeBmcLog method
+func NewListNodeBmcLogRequest(server string, id string, params *ListNodeBmcLogParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/nodes/%s/bmc-log", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Until != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "until", *params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Severity != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "severity", *params.Severity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewNodeCertificatesRequest constructs an http.Request for the NodeCertificates method
 func NewNodeCertificatesRequest(server string, id string) (*http.Request, error) {
 	var err error
@@ -24183,6 +24801,40 @@ func NewPlanNodeHardwareRequestWithBody(server string, id string, params *PlanNo
 	return req, nil
 }
 
+// NewGetNodeHealthRequest constructs an http.Request for the GetNodeHealth method
+func NewGetNodeHealthRequest(server string, id string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/nodes/%s/health", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewNodeHistoryRequest constructs an http.Request for the NodeHistory method
 func NewNodeHistoryRequest(server string, id string, params *NodeHistoryParams) (*http.Request, error) {
 	var err error
@@ -24246,6 +24898,40 @@ func NewNodeHistoryRequest(server string, id string, params *NodeHistoryParams) 
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
 		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetNodeInventoryRequest constructs an http.Request for the GetNodeInventory method
+func NewGetNodeInventoryRequest(server string, id string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/nodes/%s/inventory", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -29899,6 +30585,19 @@ func (c *Client) SetBmcCredential(ctx context.Context, id string, params *SetBmc
 	})
 }
 
+// ListBmcLog List the entries of a BMC's logs, as they were copied
+//
+// In the order in which they were copied, so that the cursor of the last page, also one that was not full, is where the next ones come. Clearing the log of a BMC deletes none.
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/bmcs/{id}/log (the `ListBmcLog` operationId).
+func (c *Client) ListBmcLog(ctx context.Context, id string, params *ListBmcLogParams, editors ...RequestEditorFn) (Answer[BMCLogPage], error) {
+	return ask[BMCLogPage](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ListBmcLog(ctx, id, params, editors...)
+	})
+}
+
 // ListBmcRotations A BMC's rotations, newest first
 //
 // Needs role viewer or higher.
@@ -32115,6 +32814,19 @@ func (c *Client) PutNodeBmc(ctx context.Context, id string, body PutNodeBmcJSONR
 	})
 }
 
+// ListNodeBmcLog List the entries of the logs of a node's BMC, as they were copied
+//
+// In the order in which they were copied, so that the cursor of the last page, also one that was not full, is where the next ones come. Clearing the log of a BMC deletes none.
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/nodes/{id}/bmc-log (the `ListNodeBmcLog` operationId).
+func (c *Client) ListNodeBmcLog(ctx context.Context, id string, params *ListNodeBmcLogParams, editors ...RequestEditorFn) (Answer[BMCLogPage], error) {
+	return ask[BMCLogPage](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ListNodeBmcLog(ctx, id, params, editors...)
+	})
+}
+
 // NodeCertificates The signed certificates of a node
 //
 // One for each time that the node was taken back: which device was erased how and what could not be verified. They are a chain with a signed end; `slipway certificate verify` checks it offline and finds a change and a missing link.
@@ -32199,6 +32911,19 @@ func (c *Client) PlanNodeHardware(ctx context.Context, id string, params *PlanNo
 	})
 }
 
+// GetNodeHealth Read how well the parts of a node are
+//
+// What its agent reports, what its BMC told when it was last read, and what the reconciler has found, the worst first. What was not read is unknown, and a category that nothing tells has a probe that says so.
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/nodes/{id}/health (the `GetNodeHealth` operationId).
+func (c *Client) GetNodeHealth(ctx context.Context, id string, editors ...RequestEditorFn) (Answer[NodeHealth], error) {
+	return ask[NodeHealth](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.GetNodeHealth(ctx, id, editors...)
+	})
+}
+
 // NodeHistory A node's state transitions, newest first
 //
 // Needs role viewer or higher.
@@ -32207,6 +32932,19 @@ func (c *Client) PlanNodeHardware(ctx context.Context, id string, params *PlanNo
 func (c *Client) NodeHistory(ctx context.Context, id string, params *NodeHistoryParams, editors ...RequestEditorFn) (Answer[History], error) {
 	return ask[History](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
 		return c.requests.NodeHistory(ctx, id, params, editors...)
+	})
+}
+
+// GetNodeInventory List the parts of a node's machine and how they have changed
+//
+// As its BMC and its agent told them last. A part that has no serial number has an id that stands for its place: derived. A change is a drift finding too.
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/nodes/{id}/inventory (the `GetNodeInventory` operationId).
+func (c *Client) GetNodeInventory(ctx context.Context, id string, editors ...RequestEditorFn) (Answer[NodeInventory], error) {
+	return ask[NodeInventory](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.GetNodeInventory(ctx, id, editors...)
 	})
 }
 

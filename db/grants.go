@@ -124,6 +124,7 @@ var tableAccess = map[string]Access{
 	"machines":                    AccessKeep,
 	"plans":                       AccessAppend,
 	"run_log_heads":               AccessKeep,
+	"rack_devices":                AccessPrune,
 	"run_logs":                    AccessFull,
 	"runs":                        AccessKeep,
 	"node_decommissions":          AccessRead,

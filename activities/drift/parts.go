@@ -2,6 +2,8 @@ package drift
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	hardwaredb "github.com/slipway-cloud/slipway/db/hardware"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -33,9 +36,10 @@ func (a *Activities) readParts(ctx context.Context, p Pass, now time.Time, r *BM
 	if err != nil {
 		return fault.Internal(ctx, err)
 	}
-	due := make([]db.BMC, 0, len(ids))
-	for _, id := range ids {
-		due = append(due, db.BMC{ID: id})
+	due, devices := make([]db.BMC, 0, len(ids)), map[string]bool{}
+	for _, b := range ids {
+		due = append(due, db.BMC{ID: b.ID})
+		devices[b.ID] = b.Device
 	}
 	until := time.Now().Add(partsLimit)
 	var mu sync.Mutex
@@ -44,7 +48,7 @@ func (a *Activities) readParts(ctx context.Context, p Pass, now time.Time, r *BM
 			return nil // the next pass begins with it
 		}
 		lctx, cancel := context.WithTimeout(ctx, loginLimit)
-		got, err := a.Logins.LookAtParts(lctx, bmc.LookIn{BMCID: rec.ID, CAPEM: site.Spec.BMCCAPEM})
+		got, err := a.Logins.LookAtParts(lctx, bmc.LookIn{BMCID: rec.ID, CAPEM: site.Spec.BMCCAPEM, Device: devices[rec.ID]})
 		cancel()
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -91,6 +95,41 @@ func (a *Activities) recordParts(ctx context.Context, bmcID string, got bmc.Part
 	}
 	added, err := hardwaredb.RecordLogs(ctx, a.Store, bmcID, got.Logs.Entries, got.Logs.Partial, at)
 	return added, fault.Internal(ctx, err)
+}
+
+// compareDevices opens, updates and closes the findings about rack devices, whose BMCs belong to no node.
+func (a *Activities) compareDevices(ctx context.Context, p Pass, t *PassCounts) error {
+	d, _ := lifecycle.DriftDetectorOf(lifecycle.DriftBMCUnhealthy)
+	for after := ""; ; {
+		rows, err := hardwaredb.RackDeviceHealths(ctx, a.Store, p.SiteID, after, pageSize)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		after = rows[len(rows)-1].BMCID
+		var seen []driftdb.Observation
+		var gone []driftdb.Ref
+		for _, r := range rows {
+			switch r.Health {
+			case "Warning", "Critical":
+				problems, at := strings.Join(r.HealthProblems, "; "), r.HealthAt.UTC().Format(time.RFC3339)
+				seen = append(seen, driftdb.Observation{
+					Detector: d, Subject: r.BMCID, BMCID: r.BMCID, Key: r.Health, Message: fmt.Sprintf("the BMC of %s %s reports %s: %s", r.Kind, r.Name, r.Health, problems),
+					Evidence: map[string]any{"health": r.Health, "problems": problems, "read_at": at},
+				})
+			case "OK":
+				gone = append(gone, driftdb.Ref{Detector: d.Name, Subject: r.BMCID, Outcome: "the fault is gone"})
+			}
+		}
+		opened, err := driftdb.ObserveFindings(ctx, a.Store, p.SiteID, seen)
+		if err != nil {
+			return err
+		}
+		closed, err := driftdb.CloseFindings(ctx, a.Store, p.SiteID, gone)
+		if err != nil {
+			return err
+		}
+		t.Add(PassCounts{Findings: len(seen), Opened: opened, Closed: closed})
+	}
 }
 
 // keepInventories keeps the parts that the agents of some nodes report, longest not kept first.

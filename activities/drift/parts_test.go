@@ -3,12 +3,18 @@ package drift_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/db"
 	hardwaredb "github.com/slipway-cloud/slipway/db/hardware"
+	"github.com/slipway-cloud/slipway/intent"
+	"github.com/slipway-cloud/slipway/intent/rackdevice"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/hardware"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 )
 
 // kinds counts the parts of an inventory that are there.
@@ -83,4 +89,66 @@ func TestParts_LogsSurviveTheirBMC(t *testing.T) {
 	later, err := hardwaredb.ListLogEntries(t.Context(), w.store, w.rec.ID, hardwaredb.LogFilter{}, before[len(before)-1].ID, 200)
 	require.NoError(t, err)
 	require.Len(t, later, len(after)-len(before), "the cursor continues")
+}
+
+// rackDevice adds a power shelf with a simulated BMC to the site.
+func (w *world) rackDevice() (*redfishsim.Server, hardwaredb.RackDevice) {
+	w.t.Helper()
+	m, err := w.fleet.Add(simhw.GPUServer("NVIDIA", 3))
+	require.NoError(w.t, err)
+	shelf, err := redfishsim.New(redfishsim.Options{Machine: m, Personality: "NVIDIA-PowerShelf", TLS: true, Seed: 9})
+	require.NoError(w.t, err)
+	url, stop, err := shelf.Start(w.t.Context(), "127.0.0.1:0")
+	require.NoError(w.t, err)
+	w.t.Cleanup(stop)
+	w.putLogin("bmc/shelf", m.Spec().BMCUser, m.Spec().BMCPassword)
+	request := rackdevice.Request{SiteID: w.site.ID, Kind: "power_shelf", Name: "shelf-1", Rack: "A1", BMC: intent.BMC{Address: url, CredentialRef: "bmc/shelf", Protocol: "redfish"}}
+	require.NoError(w.t, rackdevice.Check(w.t.Context(), w.store, request))
+	var row hardwaredb.RackDevice
+	require.NoError(w.t, w.store.Tx(w.t.Context(), func(tx *db.Tx) error {
+		row, err = rackdevice.Create(w.t.Context(), tx, request)
+		return err
+	}))
+	return shelf, row
+}
+
+// TestParts_OfARackDevice: its certificate waits for approval before any login, its health is a finding
+// that closes, and it is never a node.
+func TestParts_OfARackDevice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	shelf, row := w.rackDevice()
+	w.acts.Policy.HealthEvery = time.Nanosecond
+	w.pass()
+	require.Zero(t, shelf.Counters().Logins, "no password goes to a certificate that nobody approved")
+	rec, err := w.store.BMC(t.Context(), row.BMCID)
+	require.NoError(t, err)
+	require.Len(t, rec.PinPending, 64)
+	require.NoError(t, w.store.SetBMCPin(t.Context(), rec.ID, rec.PinPending))
+	w.pass()
+	survey, err := hardwaredb.SurveyOf(t.Context(), w.store, rec.ID)
+	require.NoError(t, err)
+	require.Equal(t, "OK", survey.Health)
+	require.NotEmpty(t, kinds(survey.Inventory)[hardware.PSU])
+	require.Empty(t, w.open())
+
+	require.NoError(t, shelf.SetHealth("/redfish/v1/Chassis/powershelf", "Critical"))
+	w.pass()
+	f := w.finding(lifecycle.DriftBMCUnhealthy)
+	require.Equal(t, rec.ID, f.Subject)
+	require.Nil(t, f.NodeID)
+	require.Contains(t, f.Message, "power_shelf shelf-1")
+	_, err = w.act(f.ID, lifecycle.DriftQuarantine)
+	var conflict *db.ConflictError
+	require.ErrorAs(t, err, &conflict, "it is no node")
+	require.NoError(t, shelf.SetHealth("/redfish/v1/Chassis/powershelf", "OK"))
+	w.pass()
+	require.Empty(t, w.open())
+
+	rec, err = w.store.BMC(t.Context(), rec.ID)
+	require.NoError(t, err)
+	other := w.neighbour(lifecycle.NodeActive)
+	rec.NodeID = &other.ID
+	_, err = w.store.UpdateBMC(t.Context(), rec)
+	require.ErrorIs(t, err, db.ErrInvalid, "a rack device's BMC is no node's, whoever asks")
 }

@@ -134,7 +134,8 @@ func (a *Activities) probe(ctx context.Context, siteID string, rec db.BMC, now t
 	if err := driftdb.RecordProbe(ctx, a.Store, seen); err != nil {
 		return false, err
 	}
-	if rec.PinSHA256 != "" && id.PinSHA256 != "" && !strings.EqualFold(rec.PinSHA256, id.PinSHA256) {
+	// The first certificate of a machine's BMC waits for its job; that of a rack device has no job.
+	if (rec.PinSHA256 != "" || rec.NodeID == nil) && id.PinSHA256 != "" && !strings.EqualFold(rec.PinSHA256, id.PinSHA256) {
 		return true, a.Store.SetBMCPinPending(ctx, rec.ID, id.PinSHA256)
 	}
 	return seen.Answered, nil

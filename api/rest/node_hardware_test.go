@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	resthardware "github.com/slipway-cloud/slipway/api/rest/hardware"
 	"github.com/slipway-cloud/slipway/db"
@@ -98,6 +99,42 @@ func TestNodeInventory(t *testing.T) {
 	require.Len(t, got.Changes, 1)
 	require.Equal(t, "gone", got.Changes[0].What)
 	require.Equal(t, []string{"/x: forbidden"}, got.Partial)
+}
+
+// TestRackDevices: a switch tray has a record of its own, is listed with its health, and is no node.
+func TestRackDevices(t *testing.T) {
+	t.Parallel()
+	w, _ := planWorld(t)
+	site := w.site
+	body := map[string]any{"site_id": site.ID, "kind": "switch_tray", "name": "tray-1", "rack": "A1", "address": "10.0.0.44", "credential_ref": "bmc/a"}
+	var made resthardware.RackDevice
+	w.do("POST", "/api/v1/admin/rack-devices", body).want(http.StatusCreated).into(&made)
+	require.Equal(t, "unknown", made.Class, "nothing was read")
+	w.do("POST", "/api/v1/admin/rack-devices", body).refused(problem.Conflict)
+	body["address"] = "10.0.0.45"
+	w.do("POST", "/api/v1/admin/rack-devices", body).refused(problem.Conflict)
+	body["address"], body["name"] = "10.0.0.46/path", "tray-2"
+	w.do("POST", "/api/v1/admin/rack-devices", body).refused(problem.Invalid)
+	body["kind"] = "node"
+	w.do("POST", "/api/v1/admin/rack-devices", body).refused(problem.Invalid)
+
+	require.NoError(t, hardwaredb.RecordSurvey(t.Context(), w.store, hardwaredb.Reading{
+		BMCID: made.BMCID, At: time.Now(), Health: "Warning", Probes: []hardware.PartHealth{{Target: "/fan", Category: hardware.CategoryThermal, Health: "Warning"}},
+		Parts: []hardware.Part{{Kind: hardware.BMC, URI: "/bmc", Firmware: "88.2"}},
+	}))
+	var listed op.List[resthardware.RackDevice]
+	w.do("GET", "/api/v1/admin/rack-devices?site_id="+site.ID, nil).want(http.StatusOK).into(&listed)
+	require.Len(t, listed.Data, 1)
+	require.Equal(t, "warning", listed.Data[0].Class)
+	var one resthardware.RackDeviceDetails
+	w.do("GET", "/api/v1/admin/rack-devices/"+made.ID, nil).want(http.StatusOK).into(&one)
+	require.Equal(t, "88.2", one.Parts[0].Firmware)
+	require.Equal(t, "warning", one.Probes[0].Class)
+	require.NotContains(t, string(w.do("GET", "/api/v1/nodes", nil).want(http.StatusOK).raw), "tray-1")
+
+	w.do("DELETE", "/api/v1/admin/rack-devices/"+made.ID, nil).want(http.StatusNoContent)
+	w.do("GET", "/api/v1/admin/rack-devices/"+made.ID, nil).refused(problem.NotFound)
+	w.do("GET", "/api/v1/admin/bmcs/"+made.BMCID, nil).refused(problem.NotFound)
 }
 
 // TestNodeBMCLog is read by cursor and time, and the cursor of the last page continues it.

@@ -81,6 +81,9 @@ func (s *Server) chassis() obj {
 		o["ThermalSubsystem"] = link(path + "/ThermalSubsystem")
 	}
 	o["Links"] = obj{"ComputerSystems": links(s.systemPath()), "ManagedBy": links(s.managerPath())}
+	if s.p.RackDevice {
+		o["Links"] = obj{"ManagedBy": links(s.managerPath())}
+	}
 	return o
 }
 

@@ -51,6 +51,7 @@ type Personality struct {
 	BaseboardID                    string // second system, of the GPU board, without Reset; "" for none
 	HideIdentity                   bool   // the host system has empty Model and SerialNumber
 	HideCounts                     bool   // the host system has no ProcessorSummary and no MemorySummary
+	RackDevice                     bool   // no machine: a BMC with its chassis, and no host
 	DPU                            bool   // the system is a DPU: no GPUs, SystemType says so
 	HostDPUs                       int    // DPUs in the host: systems of their own behind the host's BMC
 	Leaks                          bool   // the chassis is cooled by liquid and has leak detectors
@@ -115,14 +116,17 @@ func Names() []string { return []string{"Dell", "Supermicro", "HPE", "Lenovo", "
 // stands before the hyphen.
 func Variants() []string { return []string{"NVIDIA-GB200", "NVIDIA-BlueField", "Supermicro-X11"} }
 
+// RackDevices lists the personalities of what stands in a rack beside its machines: a BMC without a host.
+func RackDevices() []string { return []string{"NVIDIA-SwitchTray", "NVIDIA-PowerShelf"} }
+
 // PersonalityOf returns a personality by name, in any case.
 func PersonalityOf(name string) (Personality, error) {
-	for _, build := range []func() Personality{dell, supermicro, hpe, lenovo, nvidia, gb200, bluefield, supermicroX11} {
+	for _, build := range []func() Personality{dell, supermicro, hpe, lenovo, nvidia, gb200, bluefield, supermicroX11, switchTray, powerShelf} {
 		if p := build(); strings.EqualFold(p.Name, name) {
 			return p, nil
 		}
 	}
-	return Personality{}, fmt.Errorf("no BMC personality %q: use one of %s", name, strings.Join(slices.Concat(Names(), Variants()), ", "))
+	return Personality{}, fmt.Errorf("no BMC personality %q: use one of %s", name, strings.Join(slices.Concat(Names(), Variants(), RackDevices()), ", "))
 }
 
 func dell() Personality {
@@ -238,6 +242,23 @@ func bluefield() Personality {
 	p.SystemID, p.ManagerID, p.ChassisID = "Bluefield", "Bluefield_BMC", "Card1"
 	p.BaseboardID, p.HideIdentity, p.DPU = "", false, true
 	p.BootMode, p.BootTargets = true, []string{"None", "Pxe", "UefiHttp", "UefiShell", "UefiTarget", "Hdd", "Cd", "BiosSetup"}
+	return p
+}
+
+// switchTray is an NVLink switch of a rack, powerShelf what feeds the rack.
+func switchTray() Personality {
+	p := nvidia()
+	p.Name, p.Product, p.Firmware = "NVIDIA-SwitchTray", "NVLink switch tray", "88.0002.1950"
+	p.RackDevice, p.BaseboardID, p.SystemID = true, "", ""
+	p.ManagerID, p.ChassisID, p.Leaks = "BMC_0", "MGX_NVSwitch_0", true
+	p.SystemLogs, p.ManagerLogs = nil, []string{"SEL", "EventLog"}
+	return p
+}
+
+func powerShelf() Personality {
+	p := switchTray()
+	p.Name, p.Product, p.Firmware = "NVIDIA-PowerShelf", "33 kW power shelf", "r1.3.7"
+	p.ChassisID, p.Leaks = "powershelf", false
 	return p
 }
 

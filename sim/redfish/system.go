@@ -209,9 +209,9 @@ func (s *Server) processorNodes(t map[string]*node) {
 	home(s.systemPath(), append(cpus, gpus...))
 }
 
-// gpuCount is how many GPUs this BMC shows: a DPU has none.
+// gpuCount is how many GPUs this BMC shows: a DPU and a rack device have none.
 func (s *Server) gpuCount() int {
-	if s.p.DPU {
+	if s.p.DPU || s.p.RackDevice {
 		return 0
 	}
 	return s.m.Spec().GPUs

@@ -21,11 +21,15 @@ import (
 // fresh is how old a heartbeat may be for its report to be of now, as the reconciler takes it.
 const fresh = 90 * time.Second
 
-type server struct{ store *db.Store }
+type server struct {
+	api   *op.API
+	store *db.Store
+}
 
 // Register declares the area's operations.
 func Register(api *op.API) {
-	s := &server{store: api.Store()}
+	s := &server{api: api, store: api.Store()}
+	s.registerDevices()
 	api.Grant(op.Access{op.RoleViewer: {"GET /nodes/{id}/health", "GET /nodes/{id}/inventory", "GET /nodes/{id}/bmc-log", "GET /admin/bmcs/{id}/log"}})
 	op.Add(api, huma.Operation{
 		OperationID: "get-node-health", Method: http.MethodGet, Path: "/nodes/{id}/health", Tags: []string{"nodes"},
@@ -108,13 +112,17 @@ func (s *server) health(ctx context.Context, in *NodePath) (*struct{ Body NodeHe
 		probes, class := hardware.Combine(all)
 		out.Class, out.Probes = string(class), make([]HealthProbe, 0, len(probes))
 		for _, p := range probes {
-			out.Probes = append(out.Probes, HealthProbe{
-				ID: p.ID, Source: string(p.Source), Category: string(p.Category), Target: p.Target, Class: string(p.Class), Note: p.Note, ObservedAt: p.ObservedAt,
-			})
+			out.Probes = append(out.Probes, probeView(p))
 		}
 		return nil
 	})
 	return &struct{ Body NodeHealth }{out}, err
+}
+
+func probeView(p hardware.Probe) HealthProbe {
+	return HealthProbe{
+		ID: p.ID, Source: string(p.Source), Category: string(p.Category), Target: p.Target, Class: string(p.Class), Note: p.Note, ObservedAt: p.ObservedAt,
+	}
 }
 
 // bmcProbes are what the BMC told last. One that has not answered since is unknown as a whole beside it.

@@ -151,10 +151,13 @@ INSERT INTO drift_marks (node_id, facts) VALUES (@node_id, @facts)
 ON CONFLICT (node_id) DO UPDATE SET facts = drift_marks.facts || excluded.facts;
 
 -- name: BMCsDue :many
--- BMCs of the site's nodes, longest not looked at first.
-SELECT b.* FROM bmcs b JOIN nodes n ON n.id = b.node_id LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
-WHERE n.site_id = @site_id AND n.status IN ('active', 'offline', 'quarantined', 'retired') AND NOT (n.lifecycle = 'pxe' AND n.status = 'retired')
-    AND (o.bmc_id IS NULL OR o.address <> b.address OR o.probed_at <= @before::timestamptz)
+-- BMCs of the site's nodes and rack devices, longest not looked at first.
+SELECT b.* FROM (
+    SELECT x.id FROM bmcs x JOIN nodes n ON n.id = x.node_id
+    WHERE n.site_id = @site_id AND n.status IN ('active', 'offline', 'quarantined', 'retired') AND NOT (n.lifecycle = 'pxe' AND n.status = 'retired')
+    UNION ALL SELECT d.bmc_id FROM rack_devices d WHERE d.site_id = @site_id) s
+JOIN bmcs b ON b.id = s.id LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
+WHERE o.bmc_id IS NULL OR o.address <> b.address OR o.probed_at <= @before::timestamptz
 ORDER BY o.probed_at NULLS FIRST, b.id LIMIT @max_rows;
 
 -- name: BMCsOfUnknownPower :many
@@ -173,13 +176,14 @@ WHERE n.site_id = @site_id AND n.status IN ('active', 'offline')
 ORDER BY o.power_at NULLS FIRST, b.id LIMIT @max_rows;
 
 -- name: BMCsOfOldHealth :many
--- BMCs of nodes in service whose parts were not asked for their health since, and that may be asked with a login.
-SELECT b.id FROM nodes n
-JOIN bmcs b ON b.node_id = n.id AND b.auth_blocked_at IS NULL
-LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
-WHERE n.site_id = @site_id AND n.status IN ('active', 'offline', 'quarantined')
+-- BMCs of nodes in service and of rack devices whose parts were not asked for their health since, and that may be asked with a login.
+SELECT b.id, s.device FROM (
+    SELECT x.id, false AS device FROM bmcs x JOIN nodes n ON n.id = x.node_id WHERE n.site_id = @site_id AND n.status IN ('active', 'offline', 'quarantined')
+    UNION ALL SELECT x.id, true FROM rack_devices d JOIN bmcs x ON x.id = d.bmc_id WHERE d.site_id = @site_id AND (x.pin_sha256 <> '' OR x.protocol = 'ipmi')) s
+JOIN bmcs b ON b.id = s.id LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
+WHERE b.auth_blocked_at IS NULL
     AND (o.health_at IS NULL OR o.address <> b.address OR o.health_at <= @before::timestamptz) AND coalesce(o.failures, 0) = 0
-    AND NOT EXISTS (SELECT 1 FROM jobs j WHERE (j.node_id = n.id OR j.bmc_id = b.id)
+    AND NOT EXISTS (SELECT 1 FROM jobs j WHERE (j.node_id = b.node_id OR j.bmc_id = b.id)
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
 ORDER BY o.health_at NULLS FIRST, b.id LIMIT @max_rows;
 

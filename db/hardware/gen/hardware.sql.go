@@ -125,6 +125,41 @@ func (q *Queries) DropLogEntries(ctx context.Context, arg DropLogEntriesParams) 
 	return i, err
 }
 
+const insertRackDevice = `-- name: InsertRackDevice :one
+INSERT INTO rack_devices (id, site_id, kind, name, rack, bmc_id) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id, site_id, kind, name, rack, bmc_id, created_at
+`
+
+type InsertRackDeviceParams struct {
+	ID     string
+	SiteID string
+	Kind   string
+	Name   string
+	Rack   string
+	BMCID  string
+}
+
+func (q *Queries) InsertRackDevice(ctx context.Context, arg InsertRackDeviceParams) (RackDevice, error) {
+	row := q.db.QueryRow(ctx, insertRackDevice,
+		arg.ID,
+		arg.SiteID,
+		arg.Kind,
+		arg.Name,
+		arg.Rack,
+		arg.BMCID,
+	)
+	var i RackDevice
+	err := row.Scan(
+		&i.ID,
+		&i.SiteID,
+		&i.Kind,
+		&i.Name,
+		&i.Rack,
+		&i.BMCID,
+		&i.CreatedAt,
+	)
+	return i, err
+}
+
 const knownLogEntries = `-- name: KnownLogEntries :many
 SELECT service, entry_id, digest FROM bmc_log_entries WHERE bmc_id = $1
 `
@@ -198,6 +233,53 @@ func (q *Queries) ListLogEntries(ctx context.Context, arg ListLogEntriesParams) 
 			&i.Message,
 			&i.At,
 			&i.RecordedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listRackDevices = `-- name: ListRackDevices :many
+SELECT d.id, d.site_id, d.kind, d.name, d.rack, d.bmc_id, d.created_at, coalesce(v.health, '')::text AS health, v.read_at FROM rack_devices d LEFT JOIN bmc_surveys v ON v.bmc_id = d.bmc_id
+WHERE d.id > $1::text AND ($2::text = '' OR d.site_id = $2::text) ORDER BY d.id LIMIT $3
+`
+
+type ListRackDevicesParams struct {
+	After   string
+	SiteID  string
+	MaxRows int32
+}
+
+type ListRackDevicesRow struct {
+	RackDevice RackDevice
+	Health     string
+	ReadAt     *time.Time
+}
+
+func (q *Queries) ListRackDevices(ctx context.Context, arg ListRackDevicesParams) ([]ListRackDevicesRow, error) {
+	rows, err := q.db.Query(ctx, listRackDevices, arg.After, arg.SiteID, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListRackDevicesRow{}
+	for rows.Next() {
+		var i ListRackDevicesRow
+		if err := rows.Scan(
+			&i.RackDevice.ID,
+			&i.RackDevice.SiteID,
+			&i.RackDevice.Kind,
+			&i.RackDevice.Name,
+			&i.RackDevice.Rack,
+			&i.RackDevice.BMCID,
+			&i.RackDevice.CreatedAt,
+			&i.Health,
+			&i.ReadAt,
 		); err != nil {
 			return nil, err
 		}
@@ -429,6 +511,92 @@ func (q *Queries) PutSurvey(ctx context.Context, arg PutSurveyParams) error {
 		arg.Partial,
 	)
 	return err
+}
+
+const rackDevice = `-- name: RackDevice :one
+SELECT id, site_id, kind, name, rack, bmc_id, created_at FROM rack_devices WHERE id = $1
+`
+
+func (q *Queries) RackDevice(ctx context.Context, id string) (RackDevice, error) {
+	row := q.db.QueryRow(ctx, rackDevice, id)
+	var i RackDevice
+	err := row.Scan(
+		&i.ID,
+		&i.SiteID,
+		&i.Kind,
+		&i.Name,
+		&i.Rack,
+		&i.BMCID,
+		&i.CreatedAt,
+	)
+	return i, err
+}
+
+const rackDeviceHealths = `-- name: RackDeviceHealths :many
+SELECT d.bmc_id, d.name, d.kind, o.health, o.health_problems, o.health_at FROM rack_devices d JOIN drift_bmcs o ON o.bmc_id = d.bmc_id
+WHERE d.site_id = $1 AND o.health_at IS NOT NULL AND d.bmc_id > $2::text ORDER BY d.bmc_id LIMIT $3
+`
+
+type RackDeviceHealthsParams struct {
+	SiteID  string
+	After   string
+	MaxRows int32
+}
+
+type RackDeviceHealthsRow struct {
+	BMCID          string
+	Name           string
+	Kind           string
+	Health         string
+	HealthProblems []string
+	HealthAt       *time.Time
+}
+
+// How the rack devices of a site were when their BMCs were last read.
+func (q *Queries) RackDeviceHealths(ctx context.Context, arg RackDeviceHealthsParams) ([]RackDeviceHealthsRow, error) {
+	rows, err := q.db.Query(ctx, rackDeviceHealths, arg.SiteID, arg.After, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []RackDeviceHealthsRow{}
+	for rows.Next() {
+		var i RackDeviceHealthsRow
+		if err := rows.Scan(
+			&i.BMCID,
+			&i.Name,
+			&i.Kind,
+			&i.Health,
+			&i.HealthProblems,
+			&i.HealthAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const rackDeviceOfBMC = `-- name: RackDeviceOfBMC :one
+SELECT id, site_id, kind, name, rack, bmc_id, created_at FROM rack_devices WHERE bmc_id = $1
+`
+
+func (q *Queries) RackDeviceOfBMC(ctx context.Context, bmcID string) (RackDevice, error) {
+	row := q.db.QueryRow(ctx, rackDeviceOfBMC, bmcID)
+	var i RackDevice
+	err := row.Scan(
+		&i.ID,
+		&i.SiteID,
+		&i.Kind,
+		&i.Name,
+		&i.Rack,
+		&i.BMCID,
+		&i.CreatedAt,
+	)
+	return i, err
 }
 
 const serialSource = `-- name: SerialSource :one

@@ -48,3 +48,13 @@ type BMCSurvey struct {
 	Modes     []string
 	Partial   []string
 }
+
+type RackDevice struct {
+	ID        string
+	SiteID    string
+	Kind      string
+	Name      string
+	Rack      string
+	BMCID     string
+	CreatedAt time.Time
+}

@@ -82,3 +82,21 @@ ON CONFLICT (node_id) DO UPDATE SET serial = excluded.serial, source = excluded.
 
 -- name: SerialSource :one
 SELECT s.source FROM node_serial_sources s JOIN nodes n ON n.id = s.node_id WHERE n.id = @node_id AND n.serial = s.serial;
+
+-- name: InsertRackDevice :one
+INSERT INTO rack_devices (id, site_id, kind, name, rack, bmc_id) VALUES (@id, @site_id, @kind, @name, @rack, @bmc_id) RETURNING *;
+
+-- name: RackDevice :one
+SELECT * FROM rack_devices WHERE id = @id;
+
+-- name: RackDeviceOfBMC :one
+SELECT * FROM rack_devices WHERE bmc_id = @bmc_id;
+
+-- name: ListRackDevices :many
+SELECT sqlc.embed(d), coalesce(v.health, '')::text AS health, v.read_at FROM rack_devices d LEFT JOIN bmc_surveys v ON v.bmc_id = d.bmc_id
+WHERE d.id > @after::text AND (@site_id::text = '' OR d.site_id = @site_id::text) ORDER BY d.id LIMIT @max_rows;
+
+-- name: RackDeviceHealths :many
+-- How the rack devices of a site were when their BMCs were last read.
+SELECT d.bmc_id, d.name, d.kind, o.health, o.health_problems, o.health_at FROM rack_devices d JOIN drift_bmcs o ON o.bmc_id = d.bmc_id
+WHERE d.site_id = @site_id AND o.health_at IS NOT NULL AND d.bmc_id > @after::text ORDER BY d.bmc_id LIMIT @max_rows;

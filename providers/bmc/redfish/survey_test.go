@@ -236,3 +236,33 @@ func TestLogs_OfABMCThatLies(t *testing.T) {
 		require.NotContains(t, e.Message, "\x1b")
 	}
 }
+
+// TestSurvey_OfRackDevices: what has no host is read all the same, and its critical part is found; a
+// machine's BMC without a host is an error.
+func TestSurvey_OfRackDevices(t *testing.T) {
+	t.Parallel()
+	for _, name := range redfishsim.RackDevices() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, sim := personality(t, name)
+			s, err := b.Survey(t.Context(), true)
+			require.NoError(t, err)
+			require.Equal(t, "OK", s.Health.Overall, "%+v", s.Health)
+			require.Len(t, ofKind(s, hardware.Chassis), 1)
+			require.NotEmpty(t, ofKind(s, hardware.PSU))
+			require.NotEmpty(t, ofKind(s, hardware.BMC)[0].Firmware)
+			require.NoError(t, sim.SetHealth("/redfish/v1/Chassis/"+baseName(ofKind(s, hardware.Chassis)[0].URI), "Critical"))
+			s, err = b.Survey(t.Context(), true)
+			require.NoError(t, err)
+			require.Equal(t, "Critical", s.Health.Overall)
+			_, err = b.Survey(t.Context(), false)
+			requireKind(t, err, providers.KindUnsupported)
+			_, err = b.Power(t.Context())
+			requireKind(t, err, providers.KindUnsupported)
+			sim.AddLogEntry("Warning", "a fan is slow")
+			logs, err := b.Logs(t.Context(), newlyRead)
+			require.NoError(t, err)
+			require.NotEmpty(t, logs.Entries)
+		})
+	}
+}
