@@ -21,7 +21,12 @@ import (
 // bmcOf gives a node a BMC.
 func (w *world) bmcOf(node string) string {
 	w.t.Helper()
-	rec, err := w.store.CreateBMC(w.t.Context(), db.NewBMC{NodeID: &node, Address: "https://127.0.0.9", Protocol: "redfish", CredentialRef: "x"})
+	return w.bmcAt(node, "https://127.0.0.9")
+}
+
+func (w *world) bmcAt(node, address string) string {
+	w.t.Helper()
+	rec, err := w.store.CreateBMC(w.t.Context(), db.NewBMC{NodeID: &node, Address: address, Protocol: "redfish", CredentialRef: "x"})
 	require.NoError(w.t, err)
 	return rec.ID
 }
@@ -71,6 +76,14 @@ func TestNodeHealth_MergesItsSources(t *testing.T) {
 	} {
 		require.Equal(t, class, byTarget[target].Class, target)
 		require.NotNil(t, byTarget[target].ObservedAt, target)
+	}
+	survey.At, survey.Health = time.Now().Add(-48*time.Hour), "OK"
+	old := w.nodeIn(lifecycle.NodeActive)
+	survey.BMCID = w.bmcAt(old.ID, "https://127.0.0.10")
+	require.NoError(t, hardwaredb.RecordSurvey(t.Context(), w.store, survey))
+	path = "/api/v1/nodes/" + old.ID + "/health"
+	for _, p := range read().Probes {
+		require.NotEqual(t, "ok", p.Class, "what was read two days ago: %+v", p)
 	}
 	w.do("GET", "/api/v1/nodes/node_nobody/health", nil).refused(problem.NotFound)
 }

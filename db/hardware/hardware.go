@@ -86,8 +86,11 @@ func RecordSurvey(ctx context.Context, s *db.Store, r Reading) error {
 }
 
 func putSurvey(ctx context.Context, tx *db.Tx, r Reading, inventory hardware.Inventory) error {
-	probes := r.Probes[:min(len(r.Probes), maxProbes)]
-	probeDoc, err := json.Marshal(db.EmptyIfNil(probes))
+	probes := make([]hardware.PartHealth, 0, min(len(r.Probes), maxProbes))
+	for _, p := range r.Probes[:cap(probes)] {
+		probes = append(probes, p.Bounded())
+	}
+	probeDoc, err := json.Marshal(probes)
 	if err != nil {
 		return fmt.Errorf("probes of BMC %s: %w", r.BMCID, err)
 	}

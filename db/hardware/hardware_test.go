@@ -33,8 +33,11 @@ func TestRecordSurvey_OfABMCThatLies(t *testing.T) {
 	reading := hardwaredb.Reading{BMCID: id, At: noon, Health: "Critical", Whole: hardware.Kinds()}
 	reading.Probes = append(reading.Probes, hardware.PartHealth{Target: "the GPU", Category: hardware.CategoryGPU, Health: "Critical"})
 	for i := range 10_000 {
-		reading.Probes = append(reading.Probes, hardware.PartHealth{Target: fmt.Sprint(i), Category: hardware.CategoryDevice, Health: "OK"})
-		reading.Parts = append(reading.Parts, hardware.Part{Kind: hardware.Drive, URI: fmt.Sprint(i), Model: strings.Repeat("\x00x", 4000), Serial: fmt.Sprint(i)})
+		reading.Probes = append(reading.Probes, hardware.PartHealth{Target: fmt.Sprint(i) + strings.Repeat("\"", 5000), Category: hardware.CategoryDevice, Health: "OK"})
+		long := strings.Repeat("\"\\\x00", 4000) // twice as long in a document
+		reading.Parts = append(reading.Parts, hardware.Part{
+			Kind: hardware.Drive, URI: fmt.Sprint(i), Serial: fmt.Sprint(i), Name: long, Manufacturer: long, Model: long, PartNumber: long, Firmware: long, Slot: long, MAC: long,
+		})
 		reading.Partial = append(reading.Partial, "\x00"+strings.Repeat("y", 10_000))
 	}
 	require.NoError(t, hardwaredb.RecordSurvey(t.Context(), s, reading))

@@ -8,7 +8,7 @@ CREATE TABLE bmc_surveys (
     health     text NOT NULL CHECK (health IN ('OK', 'Warning', 'Critical', 'Unknown')),
     probes     jsonb NOT NULL DEFAULT '[]' CHECK (jsonb_typeof(probes) = 'array' AND jsonb_array_length(probes) <= 512),
     left_out   integer NOT NULL DEFAULT 0,
-    inventory  jsonb NOT NULL DEFAULT '{}' CHECK (octet_length(inventory::text) <= 2097152),
+    inventory  jsonb NOT NULL DEFAULT '{}' CHECK (octet_length(inventory::text) <= 8388608),
     digest     text NOT NULL DEFAULT '', -- of the parts, "" before any was read
     modes      text[] NOT NULL DEFAULT '{}', -- of DPUs, as id=mode
     partial    text[] NOT NULL DEFAULT '{}' CHECK (cardinality(partial) <= 64)
@@ -18,7 +18,7 @@ CREATE TABLE bmc_surveys (
 CREATE TABLE agent_inventories (
     node_id   text PRIMARY KEY REFERENCES nodes (id) ON DELETE CASCADE,
     read_at   timestamptz NOT NULL,
-    inventory jsonb NOT NULL CHECK (octet_length(inventory::text) <= 2097152),
+    inventory jsonb NOT NULL CHECK (octet_length(inventory::text) <= 8388608),
     digest    text NOT NULL DEFAULT ''
 );
 

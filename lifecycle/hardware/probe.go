@@ -86,6 +86,12 @@ type PartHealth struct {
 	Note     string   `json:"note,omitempty"`
 }
 
+// Bounded returns the health of a part as it is kept.
+func (p PartHealth) Bounded() PartHealth {
+	p.Target, p.Note = clip(p.Target), clip(p.Note)
+	return p
+}
+
 // probeID is stable over readings: it names source, category and target.
 func probeID(source Source, category Category, target string) string {
 	sum := sha256.Sum256([]byte(string(source) + "\x00" + string(category) + "\x00" + target))

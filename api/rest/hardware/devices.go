@@ -76,9 +76,13 @@ type RackDevicePath struct {
 	ID string `path:"id" maxLength:"200" doc:"rackdev_..."`
 }
 
-func deviceView(d hardwaredb.RackDevice, health string, readAt *time.Time) RackDevice {
+func deviceView(d hardwaredb.RackDevice, health string, readAt *time.Time, now time.Time) RackDevice {
+	class := hardware.ClassUnknown
+	if readAt != nil {
+		class = classOf(health, *readAt, now)
+	}
 	return RackDevice{
-		ID: d.ID, SiteID: d.SiteID, Kind: d.Kind, Name: d.Name, Rack: d.Rack, BMCID: d.BMCID, Class: string(hardware.ClassOf(health)), ReadAt: utc(readAt), CreatedAt: d.CreatedAt.UTC(),
+		ID: d.ID, SiteID: d.SiteID, Kind: d.Kind, Name: d.Name, Rack: d.Rack, BMCID: d.BMCID, Class: string(class), ReadAt: utc(readAt), CreatedAt: d.CreatedAt.UTC(),
 	}
 }
 
@@ -103,7 +107,7 @@ func (s *server) createDevice(ctx context.Context, in *struct {
 			return nil, err
 		}
 		meta := map[string]any{"kind": b.Kind, "name": b.Name, "address": b.Address, "bmc_id": row.BMCID, "pin_sha256": b.PinSHA256}
-		return op.NewCreated(op.Prefix+devicesPath+"/"+row.ID, 1, deviceView(row, "", nil)), op.Audit(ctx, tx, "rack_device", row.ID, nil, "create", meta)
+		return op.NewCreated(op.Prefix+devicesPath+"/"+row.ID, 1, deviceView(row, "", nil, time.Time{})), op.Audit(ctx, tx, "rack_device", row.ID, nil, "create", meta)
 	})
 }
 
@@ -119,8 +123,12 @@ func (s *server) listDevices(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
+	now, err := s.store.Clock(ctx)
+	if err != nil {
+		return nil, err
+	}
 	return op.Paged(rows, in.Limit, func(r hardwaredb.RackDeviceLine) string { return r.RackDevice.ID },
-		func(r hardwaredb.RackDeviceLine) RackDevice { return deviceView(r.RackDevice, r.Health, r.ReadAt) }), nil
+		func(r hardwaredb.RackDeviceLine) RackDevice { return deviceView(r.RackDevice, r.Health, r.ReadAt, now) }), nil
 }
 
 func (s *server) getDevice(ctx context.Context, in *RackDevicePath) (*struct{ Body RackDeviceDetails }, error) {
@@ -128,7 +136,7 @@ func (s *server) getDevice(ctx context.Context, in *RackDevicePath) (*struct{ Bo
 	if err != nil {
 		return nil, err
 	}
-	out := RackDeviceDetails{RackDevice: deviceView(row, "", nil), Probes: []HealthProbe{}, Parts: []InventoryPart{}, Changes: []InventoryChange{}, Partial: []string{}}
+	out := RackDeviceDetails{RackDevice: deviceView(row, "", nil, time.Time{}), Probes: []HealthProbe{}, Parts: []InventoryPart{}, Changes: []InventoryChange{}, Partial: []string{}}
 	survey, err := hardwaredb.SurveyOf(ctx, s.store, row.BMCID)
 	if errors.Is(err, db.ErrNotFound) {
 		return &struct{ Body RackDeviceDetails }{out}, nil
@@ -136,10 +144,14 @@ func (s *server) getDevice(ctx context.Context, in *RackDevicePath) (*struct{ Bo
 	if err != nil {
 		return nil, err
 	}
+	now, err := s.store.Clock(ctx)
+	if err != nil {
+		return nil, err
+	}
 	at := survey.ReadAt.UTC()
-	out.RackDevice, out.Partial = deviceView(row, survey.Health, &at), survey.Partial
+	out.RackDevice, out.Partial = deviceView(row, survey.Health, &at, now), survey.Partial
 	for _, p := range survey.Probes {
-		probe := hardware.NewProbe(hardware.SourceBMC, p.Category, p.Target, hardware.ClassOf(p.Health), p.Note, &at)
+		probe := hardware.NewProbe(hardware.SourceBMC, p.Category, p.Target, classOf(p.Health, at, now), p.Note, &at)
 		out.Probes = append(out.Probes, probeView(probe))
 	}
 	var parts NodeInventory

@@ -21,6 +21,9 @@ import (
 // fresh is how old a heartbeat may be for its report to be of now, as the reconciler takes it.
 const fresh = 90 * time.Second
 
+// bmcFresh is how old the reading of a BMC may be for what was ok to be ok: four readings.
+const bmcFresh = 24 * time.Hour
+
 type server struct {
 	api   *op.API
 	store *db.Store
@@ -98,7 +101,7 @@ func (s *server) health(ctx context.Context, in *NodePath) (*struct{ Body NodeHe
 		current := node.OfThisBoot && node.ReceivedAt != nil && now.Sub(*node.ReceivedAt) <= fresh
 		all := hardware.AgentProbes(node.Report, node.SKU, utc(node.ReceivedAt), current)
 		out = NodeHealth{NodeID: node.ID, Hostname: node.Hostname, AgentAt: utc(node.ReceivedAt)}
-		survey, ofBMC, err := bmcProbes(ctx, tx, node)
+		survey, ofBMC, err := bmcProbes(ctx, tx, node, now)
 		if err != nil {
 			return err
 		}
@@ -125,8 +128,9 @@ func probeView(p hardware.Probe) HealthProbe {
 	}
 }
 
-// bmcProbes are what the BMC told last. One that has not answered since is unknown as a whole beside it.
-func bmcProbes(ctx context.Context, tx *db.Tx, node hardwaredb.NodeState) (*hardwaredb.Survey, []hardware.Probe, error) {
+// bmcProbes are what the BMC told last. One that has not answered since is unknown as a whole beside it,
+// and what was ok in a reading of long ago is unknown.
+func bmcProbes(ctx context.Context, tx *db.Tx, node hardwaredb.NodeState, now time.Time) (*hardwaredb.Survey, []hardware.Probe, error) {
 	whole := func(note string, at *time.Time) []hardware.Probe {
 		return []hardware.Probe{hardware.NewProbe(hardware.SourceBMC, hardware.CategoryDevice, "", hardware.ClassUnknown, note, at)}
 	}
@@ -143,9 +147,11 @@ func bmcProbes(ctx context.Context, tx *db.Tx, node hardwaredb.NodeState) (*hard
 	at := survey.ReadAt.UTC()
 	out := make([]hardware.Probe, 0, len(survey.Probes))
 	for _, p := range survey.Probes {
-		out = append(out, hardware.NewProbe(hardware.SourceBMC, p.Category, p.Target, hardware.ClassOf(p.Health), p.Note, &at))
+		out = append(out, hardware.NewProbe(hardware.SourceBMC, p.Category, p.Target, classOf(p.Health, at, now), p.Note, &at))
 	}
 	switch {
+	case now.Sub(at) > bmcFresh:
+		out = append(out, whole("the BMC was not read for long", &at)...)
 	case node.BMCFailures > 0:
 		out = append(out, whole("the BMC does not answer any more", &at)...)
 	case survey.Health == "Unknown":
@@ -154,6 +160,15 @@ func bmcProbes(ctx context.Context, tx *db.Tx, node hardwaredb.NodeState) (*hard
 		out = append(out, whole("the BMC lists more parts than are kept", &at)...)
 	}
 	return &survey, out, nil
+}
+
+// classOf rates a health that was read at a time.
+func classOf(health string, at, now time.Time) hardware.Class {
+	class := hardware.ClassOf(health)
+	if class == hardware.ClassOK && now.Sub(at) > bmcFresh {
+		return hardware.ClassUnknown
+	}
+	return class
 }
 
 // driftProbe is a finding that lasts. What an operator ignores is still as bad as it is.
