@@ -34,6 +34,7 @@ func (n nodeReader) report(ctx context.Context, mounts func(context.Context) ([]
 	if err != nil {
 		r.GPUError = task.Clip(err.Error(), 500)
 	}
+	r.Units = n.units(ctx)
 	return r
 }
 

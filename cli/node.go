@@ -69,7 +69,7 @@ func (n node) allowed() string {
 }
 
 func (a *app) nodeCommand() *cobra.Command {
-	cmd := group("node", "Nodes", a.nodeList(), a.nodeShow(), a.nodeHistory(), a.nodeOccupancies(), a.nodeTimeline(), a.nodeTasks(), a.nodeActionLog(), a.nodeLabel(), a.nodeDrives(), a.nodeBootstrap(), a.nodeOnboard(), a.nodeDecommission(),
+	cmd := group("node", "Nodes", a.nodeList(), a.nodeShow(), a.nodeHistory(), a.nodeOccupancies(), a.nodeTimeline(), a.nodeTasks(), a.nodeActionLog(), a.nodeLabel(), a.nodeDrives(), a.nodeHealth(), a.nodeInventory(), a.nodeBMCLog(), a.nodeBootstrap(), a.nodeOnboard(), a.nodeDecommission(),
 		a.nodeReissueAgent(), a.nodeUpdateAgent())
 	cmd.AddCommand(a.nodeActions()...)
 	cmd.AddCommand(a.pxeNodeCommands()...)
@@ -265,45 +265,6 @@ func (a *app) nodeTimeline() *cobra.Command {
 					by += " " + e.Actor
 				}
 				t.row(a.when(e.At), e.ResourceKind, e.Kind, e.Name, change, outcome, by, e.Comment)
-			}
-			return t.flush()
-		})
-	})
-	return cmd
-}
-
-func (a *app) nodeOccupancies() *cobra.Command {
-	var limit int
-	cmd := &cobra.Command{Use: "occupancies NODE", Short: "What a node was used for, newest first: whose it was, and what proves that it was cleaned", Args: cobra.ExactArgs(1)}
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many")
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		id, err := a.nodeOf(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
-		raw, err := a.listAll(cmd.Context(), listBelow(a.api.NodeOccupancies, id, nil), limit)
-		if err != nil {
-			return err
-		}
-		return a.show(raw, func() error {
-			var got struct {
-				Data []struct {
-					State         string
-					AllocationID  string `json:"allocation_id"`
-					CertificateID string `json:"certificate_id"`
-					Since, Until  *time.Time
-				}
-			}
-			if err := json.Unmarshal(raw, &got); err != nil {
-				return err
-			}
-			t := a.table("SINCE", "UNTIL", "STATE", "ALLOCATION", "CERTIFICATE")
-			for _, o := range got.Data {
-				until := "-"
-				if o.Until != nil {
-					until = a.when(o.Until)
-				}
-				t.row(a.when(o.Since), until, o.State, orDash(o.AllocationID), orDash(o.CertificateID))
 			}
 			return t.flush()
 		})

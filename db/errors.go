@@ -153,6 +153,7 @@ var conflicts = map[string]ConflictError{
 	"nodes_live_maas_unique":              {What: "maas_machine", Message: "another live node of this site already is this MAAS machine"},
 	"bmcs_node_unique":                    {What: "bmc", Message: "the node already has a BMC; change that one"},
 	"sites_name_unique":                   nameTaken,
+	"rack_devices_name_unique":            nameTaken,
 	"profiles_name_unique":                nameTaken,
 	"skus_name_unique":                    nameTaken,
 	"install_workflows_name_unique":       nameTaken,

@@ -37,6 +37,8 @@ const (
 	DriftBMCPinChanged      = "bmc_pin_changed"
 	DriftBMCUnreachable     = "bmc_unreachable"
 	DriftBMCUnhealthy       = "bmc_reports_unhealthy"
+	DriftPartsChanged       = "parts_changed"
+	DriftDPUMode            = "dpu_mode_changed"
 	DriftBMCLoginBlocked    = "bmc_login_blocked"
 	DriftBootUnannounced    = "boot_id_changed_unannounced"
 	DriftAgentOld           = "agent_version_old"

@@ -63,6 +63,19 @@ func driftOfBMCs() []DriftDetector {
 			Next: "Look at the part in the BMC and replace it; a node with a critical part is not given to a tenant.",
 		},
 		{
+			Name: DriftPartsChanged, Scope: DriftOfNode, Severity: DriftWarning, Sources: []string{sourceBMC, sourceAgent}, Expects: kept(), Closes: untilAdopt,
+			Finds:    "a part of the machine is new, gone or another one, or has other firmware, as its BMC or its agent tells",
+			Evidence: []string{"changes", "bmc_parts", "agent_parts", "read_at"},
+			Adopts:   "records the parts that were read",
+			Next:     "Compare the inventory with what was done to the machine; adopt it, or find out who changed it.",
+		},
+		{
+			Name: DriftDPUMode, Scope: DriftOfNode, Severity: DriftWarning, Sources: []string{sourceBMC}, Expects: kept(), Closes: untilAdopt,
+			Finds: "a DPU of the machine is in another mode, NIC or DPU, than it was", Evidence: []string{"dpu_modes", "known"},
+			Adopts: "records the modes that were read",
+			Next:   "In mode DPU a computer of its own stands before the host's network. Set the mode back, or adopt it where it was meant.",
+		},
+		{
 			Name: DriftBMCLoginBlocked, Scope: DriftOfBMC, Severity: DriftWarning, Sources: []string{sourcePostgres}, Expects: kept(), Closes: untilGone,
 			Finds: "logins to the BMC are stopped, since it rejected one", Evidence: []string{"since", "reason"},
 			Next: "Correct the stored login or the BMC's account, then clear the block with the BMC's action clear-auth-block.",

@@ -8,14 +8,17 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
+	hardwaredb "github.com/slipway-cloud/slipway/db/hardware"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/hardware"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
 // How long a reading of every part may take: less than the lease of its login, of a job and of a look.
 const (
-	healthLimit     = 2 * time.Minute
-	lookHealthLimit = 20 * time.Second
+	healthLimit    = 2 * time.Minute
+	lookPartsLimit = 18 * time.Second
+	lookLogsLimit  = 8 * time.Second
 )
 
 // maxProblems bounds the parts that a message or a fact names.
@@ -34,11 +37,11 @@ func readHealth(ctx context.Context, b providers.BMC, within time.Duration) (pro
 	limit, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	health, err := b.Health(limit)
-	switch kind := providers.KindOf(err); {
+	switch {
 	case err == nil:
 	case ctx.Err() == nil && limit.Err() != nil:
 		return providers.BMCHealth{Overall: healthUnknown, Unknown: []string{"the BMC did not tell its parts within " + within.String()}}, nil
-	case kind == providers.KindProtocol || kind == providers.KindUnsupported || kind == providers.KindTooBig:
+	case unreadable(err):
 		return providers.BMCHealth{Overall: healthUnknown, Unknown: []string{err.Error()}}, nil
 	default:
 		return health, err
@@ -64,18 +67,75 @@ func refuseCritical(health providers.BMCHealth) error {
 	return fault.New(lifecycle.FailNodeUnhealthy, "the BMC reports parts of the machine that are not well: %s", strings.Join(health.Problems, "; "))
 }
 
-// LookAtHealth logs in once and reads the health of every part. It changes nothing on the BMC and
-// approves no certificate. A rejected login stops further ones. A repetition is one more login.
-func (a *Activities) LookAtHealth(ctx context.Context, in LookIn) (providers.BMCHealth, error) {
+// PartsOut is what LookAtParts read. LogsRead says that the logs were asked for.
+type PartsOut struct {
+	Survey   providers.Survey
+	Logs     providers.BMCLogs
+	LogsRead bool
+}
+
+// LookAtParts logs in once and reads every part of a machine with its health, then the entries of the
+// BMC's logs that are not kept yet. It changes nothing on the BMC and approves no certificate. A
+// rejected login stops further ones. Both readings together take less than another waits for its turn
+// to log in; what they did not reach is told. A repetition is one more login.
+func (a *Activities) LookAtParts(ctx context.Context, in LookIn) (PartsOut, error) {
+	var out PartsOut
+	known, err := hardwaredb.KnownEntries(ctx, a.Store, in.BMCID)
+	if err != nil {
+		return out, fault.Internal(ctx, err)
+	}
 	v, err := a.enter(ctx, loginRequest{bmcID: in.BMCID, caPEM: in.CAPEM, actor: db.Actor{Owner: lifecycle.OwnerReconciler, ID: "reconciler"}})
 	if err != nil {
-		return providers.BMCHealth{}, err
+		return out, err
 	}
 	defer v.leave()
-	health, err := readHealth(ctx, v.bmc, lookHealthLimit)
-	if err != nil {
+	if out.Survey, err = readParts(ctx, v.bmc, in.Device); err != nil {
 		a.blockOnRejection(ctx, v.rec.ID, err)
-		return providers.BMCHealth{}, fault.BMC(ctx, err)
+		return out, fault.BMC(ctx, err)
 	}
-	return health, nil
+	limit, cancel := context.WithTimeout(ctx, lookLogsLimit)
+	defer cancel()
+	out.Logs, err = v.bmc.Logs(limit, known.Has)
+	switch {
+	case err == nil:
+	case ctx.Err() == nil && (limit.Err() != nil || unreadable(err)):
+		out.Logs.Partial = append(out.Logs.Partial, err.Error())
+	default:
+		a.blockOnRejection(ctx, v.rec.ID, err)
+		return out, fault.BMC(ctx, err)
+	}
+	out.LogsRead = true
+	return out, nil
+}
+
+// readParts reads the parts. What only the BMC's tree stands against is Unknown and not an error.
+func readParts(ctx context.Context, b providers.BMC, device bool) (providers.Survey, error) {
+	limit, cancel := context.WithTimeout(ctx, lookPartsLimit)
+	defer cancel()
+	survey, err := b.Survey(limit, device)
+	var why string
+	switch {
+	case err == nil:
+	case ctx.Err() == nil && limit.Err() != nil:
+		why = "the BMC did not tell its parts within " + lookPartsLimit.String()
+	case unreadable(err):
+		why = err.Error()
+	default:
+		return survey, err
+	}
+	if why != "" {
+		survey = providers.Survey{
+			Health:  providers.BMCHealth{Overall: healthUnknown, Unknown: []string{why}},
+			Probes:  []providers.BMCProbe{{Category: hardware.CategoryDevice, Health: healthUnknown, Note: why}},
+			Partial: []string{why},
+		}
+	}
+	survey.Health.Problems, survey.Health.Unknown = firstParts(survey.Health.Problems), firstParts(survey.Health.Unknown)
+	return survey, nil
+}
+
+// unreadable reports an error that only the BMC's tree is the reason of.
+func unreadable(err error) bool {
+	kind := providers.KindOf(err)
+	return kind == providers.KindProtocol || kind == providers.KindUnsupported || kind == providers.KindTooBig
 }

@@ -60,13 +60,13 @@ func TestHealth_OfANodeThatIsClaimed(t *testing.T) {
 func TestHealth_OfARejectedLogin(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "Dell", 1, nil)
-	got, err := l.acts.LookAtHealth(t.Context(), bmcact.LookIn{BMCID: l.bmcID})
+	got, err := l.acts.LookAtParts(t.Context(), bmcact.LookIn{BMCID: l.bmcID})
 	require.NoError(t, err)
-	require.Equal(t, "OK", got.Overall)
+	require.Equal(t, "OK", got.Survey.Health.Overall)
 	l.changedByHand()
-	_, err = l.acts.LookAtHealth(t.Context(), bmcact.LookIn{BMCID: l.bmcID})
+	_, err = l.acts.LookAtParts(t.Context(), bmcact.LookIn{BMCID: l.bmcID})
 	requireClass(t, err, lifecycle.FailBMCAuthRejected)
-	_, err = l.acts.LookAtHealth(t.Context(), bmcact.LookIn{BMCID: l.bmcID})
+	_, err = l.acts.LookAtParts(t.Context(), bmcact.LookIn{BMCID: l.bmcID})
 	requireClass(t, err, lifecycle.FailBMCAuthRejected)
 	require.Equal(t, 1, l.sim.Counters().FailedLogins, "the first rejection stops further logins")
 }

@@ -83,10 +83,12 @@ func (a *Activities) setPower(ctx context.Context, in PowerIn, intents ...provid
 	return out, nil
 }
 
-// LookIn is the input of LookAtPower. CAPEM is the site's bundle for BMCs.
+// LookIn is the input of LookAtPower and LookAtParts. CAPEM is the site's bundle for BMCs. Device says
+// that the BMC is a switch tray's or a power shelf's, which has no host.
 type LookIn struct {
-	BMCID string `json:"bmc_id"`
-	CAPEM string `json:"ca_pem,omitempty"`
+	BMCID  string `json:"bmc_id"`
+	CAPEM  string `json:"ca_pem,omitempty"`
+	Device bool   `json:"device,omitempty"`
 }
 
 // LookOut is the result of LookAtPower.

@@ -6,17 +6,22 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
+	hardwaredb "github.com/slipway-cloud/slipway/db/hardware"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // loginUse returns what a login of a BMC is resolved for. Site and node are those of the BMC's
-// record, or else those of the job.
+// record or of its rack device, or else those of the job.
 func (a *Activities) loginUse(ctx context.Context, rec db.BMC, job contract.JobRef) (providers.Use, error) {
 	use := providers.Use{Kind: spec.SecretBMCLogin, Site: job.SiteID, Node: job.NodeID, Address: rec.Address}
 	if rec.NodeID == nil {
-		return use, nil
+		device, ok, err := hardwaredb.RackDeviceOfBMC(ctx, a.Store, rec.ID)
+		if ok {
+			use.Site = device.SiteID
+		}
+		return use, fault.Internal(ctx, err)
 	}
 	node, err := a.Store.Node(ctx, *rec.NodeID)
 	if errors.Is(err, db.ErrNotFound) {

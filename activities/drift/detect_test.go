@@ -9,6 +9,7 @@ import (
 
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/hardware"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
@@ -60,7 +61,9 @@ func healthyFacts() Facts {
 		Network:   &driftdb.NetworkProbe{Asked: spec.ProbeNetworkArgs{Targets: []spec.ProbeTarget{{Name: "maas"}}}, Output: []byte(`{"tried":1}`)},
 		SKU:       &spec.SKUSpec{GPUs: 2, NICsUp: 1, DataDisks: 1, MinMemoryMiB: 1024, DriverMinVersion: "550"},
 		Profile:   &spec.ProfileSpec{RequireHWSync: true},
-		Mark:      &Mark{BootID: "b1", DeployedBy: "job_1", Hostname: "gpu-1", Serial: "s1", UUID: "u1", MACs: []string{"aa"}, Addresses: []string{"10.0.0.1"}, MarkedAt: hour},
+		Mark: &Mark{BootID: "b1", DeployedBy: "job_1", Hostname: "gpu-1", Serial: "s1", UUID: "u1", MACs: []string{"aa"}, Addresses: []string{"10.0.0.1"}, MarkedAt: hour,
+			BMCParts: "d1", AgentParts: "a1", DPUModes: []string{"MT1=NIC"}, PartsAt: hour},
+		Parts: &PartsFacts{BMCDigest: "d1", AgentDigest: "a1", Modes: []string{"MT1=NIC"}, BMCAt: &at, AgentAt: &at},
 	}
 }
 
@@ -153,13 +156,26 @@ func TestDetectors_EdgeCases(t *testing.T) {
 		"one card of many is its own": {lifecycle.DriftAgentElsewhere, func(f *Facts) {
 			f.Heartbeat.Report.NICs = append(f.Heartbeat.Report.NICs, spec.NICReport{MAC: "docker"})
 		}, Clear, ""},
-		"a clock that is behind":      {lifecycle.DriftClockSkew, func(f *Facts) { f.Heartbeat.SkewMS = -31_000 }, Found, "behind"},
-		"a name in other letters":     {lifecycle.DriftHostnameChanged, func(f *Facts) { f.Machine.Hostname = "GPU-1" }, Clear, ""},
-		"a serial that is not known":  {lifecycle.DriftHardwareChanged, func(f *Facts) { f.Machine.Serial = "" }, Clear, ""},
-		"a machine without addresses": {lifecycle.DriftAddressesChanged, func(f *Facts) { f.Machine.Addresses = nil }, Clear, ""},
-		"power that is an error":      {lifecycle.DriftPowerUnknown, func(f *Facts) { f.Machine.Power = "error" }, Found, "error"},
-		"a node without a machine":    {lifecycle.DriftMachineAbsent, func(f *Facts) { f.Node.SystemID, f.Machine = "", nil }, Clear, ""},
-		"nobody's machine":            {lifecycle.DriftOtherOwner, func(f *Facts) { f.Machine.Owner = "" }, Clear, ""},
+		"a clock that is behind":              {lifecycle.DriftClockSkew, func(f *Facts) { f.Heartbeat.SkewMS = -31_000 }, Found, "behind"},
+		"a name in other letters":             {lifecycle.DriftHostnameChanged, func(f *Facts) { f.Machine.Hostname = "GPU-1" }, Clear, ""},
+		"a serial that is not known":          {lifecycle.DriftHardwareChanged, func(f *Facts) { f.Machine.Serial = "" }, Clear, ""},
+		"a machine without addresses":         {lifecycle.DriftAddressesChanged, func(f *Facts) { f.Machine.Addresses = nil }, Clear, ""},
+		"power that is an error":              {lifecycle.DriftPowerUnknown, func(f *Facts) { f.Machine.Power = "error" }, Found, "error"},
+		"parts that one reading told more of": {lifecycle.DriftPartsChanged, func(f *Facts) { f.Parts.BMCDigest = "d2" }, Clear, ""},
+		"a change before the baseline": {lifecycle.DriftPartsChanged, func(f *Facts) {
+			f.Parts.BMCDigest, f.Parts.BMCChanges = "d2", []hardware.Change{{At: f.Mark.PartsAt, Kind: hardware.GPU, ID: "G1", What: "gone"}}
+		}, Clear, ""},
+		"a GPU that is gone": {lifecycle.DriftPartsChanged, func(f *Facts) {
+			f.Parts.BMCDigest, f.Parts.BMCChanges = "d2", []hardware.Change{{At: at, Kind: hardware.GPU, ID: "G1", What: "gone"}}
+		}, Found, "d2 a1"},
+		"a GPU that is back": {lifecycle.DriftPartsChanged, func(f *Facts) {
+			f.Parts.BMCChanges = []hardware.Change{{At: at, Kind: hardware.GPU, ID: "G1", What: "added"}, {At: at, Kind: hardware.GPU, ID: "G1", What: "gone"}}
+		}, Clear, ""},
+		"a DPU that is new":        {lifecycle.DriftDPUMode, func(f *Facts) { f.Parts.Modes = []string{"MT1=NIC", "MT2=DPU"} }, Clear, ""},
+		"a DPU that tells no mode": {lifecycle.DriftDPUMode, func(f *Facts) { f.Parts.Modes = nil }, Clear, ""},
+		"a DPU in another mode":    {lifecycle.DriftDPUMode, func(f *Facts) { f.Parts.Modes = []string{"MT1=DPU"} }, Found, "MT1=DPU"},
+		"a node without a machine": {lifecycle.DriftMachineAbsent, func(f *Facts) { f.Node.SystemID, f.Machine = "", nil }, Clear, ""},
+		"nobody's machine":         {lifecycle.DriftOtherOwner, func(f *Facts) { f.Machine.Owner = "" }, Clear, ""},
 	} {
 		f := healthyFacts()
 		c.change(&f)

@@ -44,7 +44,7 @@ type Activities struct {
 // Logins is the one way to log in to a BMC; bmc.Activities is one.
 type Logins interface {
 	LookAtPower(ctx context.Context, in bmc.LookIn) (bmc.LookOut, error)
-	LookAtHealth(ctx context.Context, in bmc.LookIn) (providers.BMCHealth, error)
+	LookAtParts(ctx context.Context, in bmc.LookIn) (bmc.PartsOut, error)
 }
 
 // Policy is what an operator may set.
@@ -70,8 +70,9 @@ type Policy struct {
 	// many at a time.
 	Probes, Logins         int
 	ProbeEvery, LoginEvery time.Duration
-	// HealthEvery is how often the health of a machine's parts is read from its BMC, with what the pass
-	// has left of its logins; 0 is never.
+	// HealthEvery is how often the parts of a machine with their health, and the BMC's logs, are read
+	// from its BMC, with what the pass has left of its logins, and how often the parts that an agent
+	// reports are kept; 0 is never.
 	HealthEvery time.Duration
 	AtOnce      int
 	// Networks is how many nodes a pass may have probe their network, NetworkEvery how often one node

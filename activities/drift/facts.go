@@ -8,6 +8,7 @@ import (
 
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/hardware"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
@@ -26,6 +27,7 @@ type Facts struct {
 	Machine   *Machine          `json:"machine"`
 	BMC       *BMCFacts         `json:"bmc"`
 	Look      *LookFacts        `json:"look"`
+	Parts     *PartsFacts       `json:"parts"`
 	Heartbeat *HeartbeatFacts   `json:"heartbeat"`
 	Identity  *IdentityFacts    `json:"identity"`
 	SKU       *spec.SKUSpec     `json:"sku"`
@@ -105,6 +107,19 @@ type LookFacts struct {
 	HealthAt       *time.Time `json:"health_at"`
 }
 
+// PartsFacts is what was last read of the machine's parts by its BMC and its agent. The digests are ""
+// where nothing was read.
+type PartsFacts struct {
+	BMCDigest   string `json:"bmc_digest"`
+	AgentDigest string `json:"agent_digest"`
+	// Modes are those of its DPUs, as id=mode.
+	Modes        []string          `json:"modes"`
+	BMCChanges   []hardware.Change `json:"bmc_changes"` // newest first
+	AgentChanges []hardware.Change `json:"agent_changes"`
+	BMCAt        *time.Time        `json:"bmc_at"`
+	AgentAt      *time.Time        `json:"agent_at"`
+}
+
 // HeartbeatFacts is the agent's last heartbeat and report.
 type HeartbeatFacts struct {
 	BootID       string             `json:"boot_id"`
@@ -131,13 +146,18 @@ type IdentityFacts struct {
 // Mark is the baseline of a node: its boot and machine as first observed after a job, or as an
 // operator adopted them.
 type Mark struct {
-	BootID     string    `json:"boot_id,omitempty"`
-	DeployedBy string    `json:"deployed_by,omitempty"`
-	Hostname   string    `json:"hostname,omitempty"`
-	Serial     string    `json:"serial,omitempty"`
-	UUID       string    `json:"uuid,omitempty"`
-	MACs       []string  `json:"macs,omitempty"`
-	Addresses  []string  `json:"addresses,omitempty"`
+	BootID     string   `json:"boot_id,omitempty"`
+	DeployedBy string   `json:"deployed_by,omitempty"`
+	Hostname   string   `json:"hostname,omitempty"`
+	Serial     string   `json:"serial,omitempty"`
+	UUID       string   `json:"uuid,omitempty"`
+	MACs       []string `json:"macs,omitempty"`
+	Addresses  []string `json:"addresses,omitempty"`
+	// BMCParts and AgentParts are the digests of the parts, PartsAt is when they were read.
+	BMCParts   string    `json:"bmc_parts,omitempty"`
+	AgentParts string    `json:"agent_parts,omitempty"`
+	DPUModes   []string  `json:"dpu_modes,omitempty"`
+	PartsAt    time.Time `json:"parts_at,omitzero"`
 	MarkedAt   time.Time `json:"marked_at,omitzero"`
 }
 
@@ -208,6 +228,7 @@ func (f Facts) nextBaseline() (next Mark, changed bool) {
 			next.Addresses = m.Addresses
 		}
 	}
+	f.baseParts(&next)
 	if f.Mark == nil {
 		return next, next.BootID != "" || next.Hostname != ""
 	}

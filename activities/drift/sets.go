@@ -19,7 +19,7 @@ import (
 const maxDuplicates = 500
 
 // CompareSets finds values that several records share (MAC addresses, serial numbers, BMC
-// addresses, boots) and machines of the region that have no node. It closes the findings that it
+// addresses, boots), machines of the region that have no node, and rack devices that are not well. It closes the findings that it
 // does not observe any more. It does nothing without the region's list.
 func (a *Activities) CompareSets(ctx context.Context, p Pass) (PassCounts, error) {
 	var t PassCounts
@@ -35,6 +35,9 @@ func (a *Activities) CompareSets(ctx context.Context, p Pass) (PassCounts, error
 		return t, fault.Internal(ctx, err)
 	}
 	if err := a.observeUnknownMachines(ctx, p, site.Spec.Pool, &t); err != nil {
+		return t, fault.Internal(ctx, err)
+	}
+	if err := a.compareDevices(ctx, p, &t); err != nil {
 		return t, fault.Internal(ctx, err)
 	}
 	whole = append(whole, lifecycle.DriftUnknownMachine, lifecycle.DriftGhost)

@@ -268,6 +268,18 @@ func retire(w *world, id string) {
 	}))
 }
 
+// oneGPU is a GPU as its BMC lists it.
+const oneGPU = "/redfish/v1/Systems/System.Embedded.1/Processors/Video.Slot.1-1"
+
+// readParts has every pass from now on read the machine's parts, and makes one.
+func (w *world) readParts() {
+	w.t.Helper()
+	w.acts.Policy.HealthEvery = time.Nanosecond
+	w.pass()
+	w.fleet.Clock().Step(time.Minute) // what changes from now on is later than that reading
+	w.recordHeartbeat(nil)
+}
+
 const unwellPart = "/redfish/v1/Systems/System.Embedded.1/Processors/CPU.1"
 
 func bmcSituations() map[string]situation {
@@ -295,6 +307,20 @@ func bmcSituations() map[string]situation {
 				require.NoError(w.t, w.bmc.SetHealth(unwellPart, "Critical"))
 			},
 			fix: func(w *world) { require.NoError(w.t, w.bmc.SetHealth(unwellPart, "OK")) },
+		},
+		lifecycle.DriftPartsChanged: {
+			fault: func(w *world) {
+				w.readParts()
+				require.NoError(w.t, w.bmc.SetField(oneGPU, "SerialNumber", "ANOTHER-GPU"))
+			},
+			adopt: true,
+		},
+		lifecycle.DriftDPUMode: {
+			fault: func(w *world) {
+				w.readParts()
+				require.NoError(w.t, w.bmc.SetDPUMode(1, redfishsim.ModeNIC))
+			},
+			adopt: true,
 		},
 		lifecycle.DriftBMCLoginBlocked: {
 			fault: func(w *world) { require.NoError(w.t, w.store.BlockBMCLogin(w.t.Context(), w.rec.ID, "401")) },

@@ -65,6 +65,8 @@ func detectors() map[string]nodeDetector {
 		lifecycle.DriftBMCUnreachable:     bmcUnreachable,
 		lifecycle.DriftBMCUnhealthy:       bmcUnhealthy,
 		lifecycle.DriftBMCLoginBlocked:    bmcLoginBlocked,
+		lifecycle.DriftPartsChanged:       partsChanged,
+		lifecycle.DriftDPUMode:            dpuModeChanged,
 		lifecycle.DriftBootUnannounced:    bootUnannounced,
 		lifecycle.DriftAgentOld:           agentOld,
 		lifecycle.DriftAgentCertificate:   agentCertificate,

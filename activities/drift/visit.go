@@ -28,14 +28,18 @@ type BMCReport struct {
 	Logins   int `json:"logins"`
 	// Refused are logins that the login guard or the BMC refused.
 	Refused int `json:"refused,omitempty"`
-	// Healths are logins that read the health of a machine's parts.
+	// Healths are logins that read a machine's parts with their health, and the BMC's logs.
 	Healths int `json:"healths,omitempty"`
+	// LogEntries are entries of BMCs' logs that were new.
+	LogEntries int64 `json:"log_entries,omitempty"`
+	// Inventories are nodes of which the parts that their agents report were kept.
+	Inventories int `json:"inventories,omitempty"`
 }
 
 // VisitBMCs probes the BMCs of the site's nodes without a login, within the pass's budget. The BMC
 // that was probed longest ago comes first. Then it reads the power of machines in service whose
 // power MAAS reports as off or unknown, or that no MAAS has and whose agent is silent, and the health of
-// the parts of those whose health was read longest ago. Each reading takes one login through the login
+// the parts of those that were read longest ago, with the BMC's logs. Each reading takes one login through the login
 // guard, within a budget of their own. A BMC that does not answer is a fact and not a failure.
 func (a *Activities) VisitBMCs(ctx context.Context, p Pass) (BMCReport, error) {
 	var r BMCReport
@@ -67,7 +71,10 @@ func (a *Activities) VisitBMCs(ctx context.Context, p Pass) (BMCReport, error) {
 	if err := a.readPowers(ctx, p, now, &r); err != nil {
 		return r, err
 	}
-	return r, a.readHealths(ctx, p, now, &r)
+	if err := a.readParts(ctx, p, now, &r); err != nil {
+		return r, err
+	}
+	return r, a.keepInventories(ctx, p, now, &r)
 }
 
 // eachBMC calls do for each BMC, a few at a time. It stops after the first error and returns it.
@@ -127,7 +134,8 @@ func (a *Activities) probe(ctx context.Context, siteID string, rec db.BMC, now t
 	if err := driftdb.RecordProbe(ctx, a.Store, seen); err != nil {
 		return false, err
 	}
-	if rec.PinSHA256 != "" && id.PinSHA256 != "" && !strings.EqualFold(rec.PinSHA256, id.PinSHA256) {
+	// The first certificate of a machine's BMC waits for its job; that of a rack device has no job.
+	if (rec.PinSHA256 != "" || rec.NodeID == nil) && id.PinSHA256 != "" && !strings.EqualFold(rec.PinSHA256, id.PinSHA256) {
 		return true, a.Store.SetBMCPinPending(ctx, rec.ID, id.PinSHA256)
 	}
 	return seen.Answered, nil
@@ -178,55 +186,4 @@ func (a *Activities) readPowers(ctx context.Context, p Pass, now time.Time, r *B
 		}
 	}
 	return nil
-}
-
-// healthsLimit is how long a pass starts to read healths.
-const healthsLimit = 2 * time.Minute
-
-// readHealths reads the health of the parts of a few machines from their BMCs, some at a time, with the
-// logins that are left of the pass. A BMC that does not tell it is Unknown.
-func (a *Activities) readHealths(ctx context.Context, p Pass, now time.Time, r *BMCReport) error {
-	if a.Logins == nil || a.Policy.HealthEvery <= 0 || a.Policy.Logins <= r.Logins {
-		return nil
-	}
-	site, err := a.siteOf(ctx, p)
-	if err != nil {
-		return fault.Internal(ctx, err)
-	}
-	ids, err := driftdb.BMCsOfOldHealth(ctx, a.Store, p.SiteID, now.Add(-a.Policy.HealthEvery), a.Policy.Logins-r.Logins)
-	if err != nil {
-		return fault.Internal(ctx, err)
-	}
-	due := make([]db.BMC, 0, len(ids))
-	for _, id := range ids {
-		due = append(due, db.BMC{ID: id})
-	}
-	until := time.Now().Add(healthsLimit)
-	var mu sync.Mutex
-	return a.eachBMC(ctx, due, func(ctx context.Context, rec db.BMC) error {
-		if time.Now().After(until) {
-			return nil // the next pass begins with it
-		}
-		lctx, cancel := context.WithTimeout(ctx, loginLimit)
-		health, err := a.Logins.LookAtHealth(lctx, bmc.LookIn{BMCID: rec.ID, CAPEM: site.Spec.BMCCAPEM})
-		cancel()
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		mu.Lock()
-		r.Healths++
-		if err != nil {
-			r.Refused++
-		}
-		mu.Unlock()
-		if err != nil {
-			health = providers.BMCHealth{Overall: "Unknown"}
-			a.Log.WarnContext(ctx, "drift: the health of a machine's parts could not be read", "bmc", rec.ID, "error", err)
-		}
-		at, err := a.clock(ctx)
-		if err != nil {
-			return err
-		}
-		return fault.Internal(ctx, driftdb.RecordHealth(ctx, a.Store, rec.ID, health.Overall, health.Problems, at))
-	})
 }

@@ -91,7 +91,7 @@ func newWorld(t *testing.T) *world {
 	var err error
 	w.hw, err = w.fleet.Add(simhw.GPUServer("Dell", 1))
 	require.NoError(t, err)
-	w.bmc, err = redfishsim.New(redfishsim.Options{Machine: w.hw, TLS: true, Seed: 3})
+	w.bmc, err = redfishsim.New(redfishsim.Options{Machine: w.hw, TLS: true, Seed: 3, Adjust: func(p *redfishsim.Personality) { p.HostDPUs = 2 }})
 	require.NoError(t, err)
 	_, stop, err := w.bmc.Start(t.Context(), "127.0.0.1:0")
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
 	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
+	hardwaredb "github.com/slipway-cloud/slipway/db/hardware"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
@@ -62,6 +63,9 @@ func (a *Activities) CertifyNode(ctx context.Context, in CertifyIn) (contract.Ce
 		return contract.CertificateFacts{}, err
 	}
 	c := g.certificate(n)
+	if c.Subject.SerialSource, err = serialSource(ctx, a.Store, n); err != nil {
+		return contract.CertificateFacts{}, fault.Internal(ctx, err)
+	}
 	c.SetVerdict()
 	out := contract.CertificateFacts{Verdict: string(c.Verdict), Unproven: g.unproven()}
 	c.SanitizedSince = sanitizedSince(g, c.Verdict, out.Unproven)
@@ -84,6 +88,18 @@ func (a *Activities) CertifyNode(ctx context.Context, in CertifyIn) (contract.Ce
 	}
 	out.CertificateID, out.Verdict = row.ID, row.Verdict
 	return out, nil
+}
+
+// serialSource returns who named a node's serial number. That of a PXE node is what its boot reported.
+func serialSource(ctx context.Context, c db.Conn, n db.Node) (string, error) {
+	if n.Serial == "" {
+		return "", nil
+	}
+	source, err := hardwaredb.SerialSource(ctx, c, n.ID)
+	if source == "" && err == nil && n.Lifecycle == lifecycle.NodePXE.Lifecycle {
+		source = hardwaredb.SerialOfBoot
+	}
+	return source, err
 }
 
 // findSameCertificate returns the id of the node's last certificate when it is of the same run and

@@ -7,6 +7,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
+	hardwaredb "github.com/slipway-cloud/slipway/db/hardware"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -169,10 +170,21 @@ func (a *Activities) claimed(ctx context.Context, m providers.MAAS, in CreateIn,
 		return out, fault.New(lifecycle.FailConflictingCandidates, "MAAS machine %s (%s) belongs to another node already, %s",
 			got.SystemID, got.Hostname, conflict.Existing)
 	}
+	if err == nil {
+		err = a.recordSerialSource(ctx, in, got)
+	}
 	if err != nil || out.Created {
 		return out, fault.Internal(ctx, err)
 	}
 	return out, a.adoptPower(ctx, m, in, got)
+}
+
+// recordSerialSource keeps who named the node's serial number: the BMC, or MAAS where the BMC told none.
+func (a *Activities) recordSerialSource(ctx context.Context, in CreateIn, got providers.MAASMachine) error {
+	if in.BMC.Serial == "" {
+		return hardwaredb.RecordSerialSource(ctx, a.Store, in.NodeID, got.Serial, hardwaredb.SerialOfMAAS)
+	}
+	return hardwaredb.RecordSerialSource(ctx, a.Store, in.NodeID, in.BMC.Serial, hardwaredb.SerialOfBMC(in.BMC.SerialSource))
 }
 
 // adoptPower gives MAAS the BMC login that Slipway has, where the one that an adopted record holds does

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	hardwaredb "github.com/slipway-cloud/slipway/db/hardware"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
 	portaldb "github.com/slipway-cloud/slipway/db/portal"
@@ -29,6 +30,8 @@ type Keep struct {
 	Allocations time.Duration // what customers wrote in them, since they ended
 
 	PaymentEvents time.Duration // of the payment provider, since they came
+
+	BMCLogs time.Duration // entries of BMCs' logs, since they were copied
 }
 
 // pruneLimit is the longest that pruning may take in a pass. It leaves the rest of the activity's time
@@ -95,6 +98,9 @@ func (a *Activities) retentions(now time.Time) []retention {
 	})
 	after("events of the payment provider", a.Keep.PaymentEvents, func(ctx context.Context, before time.Time) (int64, error) {
 		return paymentsdb.PruneEvents(ctx, a.Store, before)
+	})
+	after("entries of BMCs' logs", a.Keep.BMCLogs, func(ctx context.Context, before time.Time) (int64, error) {
+		return hardwaredb.PruneLogEntries(ctx, a.Store, before)
 	})
 	add("denied keys of agents", a.Store.PruneAgentIdentities)
 	add("idempotency records", a.Store.PruneIdempotency)

@@ -144,6 +144,10 @@ type observed struct {
 	UUID      string   `json:"uuid"`
 	MACs      []string `json:"macs"`
 	Addresses []string `json:"addresses"`
+	BMCParts  string   `json:"bmc_parts"`
+	Agent     string   `json:"agent_parts"`
+	ReadAt    string   `json:"read_at"`
+	DPUModes  []string `json:"dpu_modes"`
 }
 
 // adopt records what was observed when the finding was last seen.
@@ -179,6 +183,10 @@ func adopt(ctx context.Context, tx *db.Tx, f Finding) error {
 		return errors.Join(tx.SetNodeMachine(ctx, n.ID, machine), changeMark(ctx, tx, n.ID, map[string]any{"serial": e.Serial, "uuid": e.UUID}))
 	case lifecycle.DriftAddressesChanged:
 		return errors.Join(tx.SetNodeAddresses(ctx, n.ID, e.Addresses, n.SSHAddress), changeMark(ctx, tx, n.ID, map[string]any{"addresses": db.EmptyIfNil(e.Addresses)}))
+	case lifecycle.DriftPartsChanged:
+		return changeMark(ctx, tx, n.ID, map[string]any{"bmc_parts": e.BMCParts, "agent_parts": e.Agent, "parts_at": e.ReadAt})
+	case lifecycle.DriftDPUMode:
+		return changeMark(ctx, tx, n.ID, map[string]any{"dpu_modes": db.EmptyIfNil(e.DPUModes)})
 	case lifecycle.DriftBMCAddressChanged:
 		return adoptBMCAddress(ctx, tx, f, e.Address)
 	}

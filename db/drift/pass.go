@@ -188,8 +188,11 @@ func RecordPower(ctx context.Context, c db.Conn, bmcID, power string, at time.Ti
 	return db.MapError("power of db.BMC "+bmcID, queries(c).RecordPower(ctx, gen.RecordPowerParams{BMCID: bmcID, Power: power, At: at}))
 }
 
-// BMCsOfOldHealth lists ids of BMCs of nodes in service whose health was not read since.
-func BMCsOfOldHealth(ctx context.Context, c db.Conn, siteID string, since time.Time, limit int) ([]string, error) {
+// OldHealth is a BMC whose parts were not read lately. Device says that it is a rack device's.
+type OldHealth = gen.BMCsOfOldHealthRow
+
+// BMCsOfOldHealth lists BMCs of nodes in service and of rack devices whose health was not read since.
+func BMCsOfOldHealth(ctx context.Context, c db.Conn, siteID string, since time.Time, limit int) ([]OldHealth, error) {
 	ids, err := queries(c).BMCsOfOldHealth(ctx, gen.BMCsOfOldHealthParams{SiteID: siteID, Before: since, MaxRows: db.PageLimit(limit)})
 	return ids, db.MapError("BMCs of site "+siteID, err)
 }

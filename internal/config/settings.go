@@ -125,6 +125,7 @@ func settings(c *Config) *pflag.FlagSet {
 		"how long customers can read an allocation after it ended; at least 90 days. Then its name, tags, keys and texts are deleted")
 	fs.DurationVar(&c.Retention.PaymentEvents, "retention-payment-events", c.Retention.PaymentEvents,
 		"how long events of the payment provider stay; at least 31 days, for it lists them for 30")
+	fs.DurationVar(&c.Retention.BMCLogs, "retention-bmc-logs", c.Retention.BMCLogs, "how long entries of BMCs' logs stay after they were copied")
 
 	str(&c.Webhooks.Ports, "webhooks-ports", "ports that webhooks of tenants may use, separated by commas")
 	str(&c.Webhooks.RefusedNetworks, "webhooks-refused-networks", "public networks that webhooks of tenants may not use, separated by commas: your own")

@@ -35,6 +35,9 @@ type Subject struct {
 	SiteID   string `json:"site_id"`
 	Hostname string `json:"hostname"`
 	Serial   string `json:"serial,omitempty"`
+	// SerialSource names who told the serial number: "BMC: system System_0", "MAAS", or the firmware. "" is
+	// not known, as for nodes of before it was kept.
+	SerialSource string `json:"serial_source,omitempty"`
 }
 
 // Run is the run that the certificate is about.

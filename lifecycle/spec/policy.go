@@ -323,6 +323,15 @@ type HealthReport struct {
 	Disks      []DiskReport  `json:"disks,omitempty" maxItems:"4096"`
 	Mounts     []MountReport `json:"mounts,omitempty" maxItems:"4096"`
 	DiskFreeMB *int64        `json:"disk_free_mb,omitempty" minimum:"0" maximum:"1000000000000"`
+	Units      []UnitReport  `json:"units,omitempty" maxItems:"32"`
+}
+
+// UnitReport is a service of the node that watches or drives its GPUs. State is systemd's active,
+// inactive, failed, activating, deactivating or reloading, absent where it is not installed, and unknown
+// where it could not be read.
+type UnitReport struct {
+	Name  string `json:"name" maxLength:"200" text:"clean"`
+	State string `json:"state" maxLength:"40" text:"clean"`
 }
 
 // GPUReport is one GPU; nil fields read N/A or could not be read.

@@ -13,6 +13,8 @@ import (
 //	POST   /faults                            a Fault (delay in nanoseconds)
 //	DELETE /faults                            disarm all
 //	POST   /health    {"path","health"}       SetHealth
+//	POST   /dpu       {"index","mode"}        SetDPUMode
+//	POST   /field     {"path","property","value"} SetField
 //	POST   /log       {"severity","message"}  AddLogEntry
 //	POST   /down      {"down":true}           the BMC stops or starts answering
 //	POST   /clock     {"step":"30s"}          move the machine's clock forward
@@ -28,6 +30,18 @@ func (s *Server) AdminHandler() http.Handler {
 	})
 	mux.HandleFunc("POST /faults", accept(s.AddFault))
 	mux.HandleFunc("POST /health", accept(func(in struct{ Path, Health string }) error { return s.SetHealth(in.Path, in.Health) }))
+	mux.HandleFunc("POST /dpu", accept(func(in struct {
+		Index int
+		Mode  string
+	}) error {
+		return s.SetDPUMode(in.Index, in.Mode)
+	}))
+	mux.HandleFunc("POST /field", accept(func(in struct {
+		Path, Property string
+		Value          any
+	}) error {
+		return s.SetField(in.Path, in.Property, in.Value)
+	}))
 	mux.HandleFunc("POST /log", accept(func(in struct{ Severity, Message string }) error {
 		s.AddLogEntry(in.Severity, in.Message)
 		return nil

@@ -60,6 +60,10 @@ func (s *Server) chassisNodes(t map[string]*node) {
 		ids = append([]string{id}, ids...) // listed before the chassis that the system links
 		s.cartridge(t, id)
 	}
+	ids = append(ids, s.cards...)
+	if s.p.Leaks {
+		s.leakNodes(t, path)
+	}
 	addCollection(t, root+"/Chassis", "ChassisCollection", "Chassis", func() []string { return ids })
 }
 
@@ -73,7 +77,13 @@ func (s *Server) chassis() obj {
 	}
 	s.light(o)
 	o["Sensors"], o["Thermal"], o["Power"] = link(path+"/Sensors"), link(path+"/Thermal"), link(path+"/Power")
+	if s.p.Leaks {
+		o["ThermalSubsystem"] = link(path + "/ThermalSubsystem")
+	}
 	o["Links"] = obj{"ComputerSystems": links(s.systemPath()), "ManagedBy": links(s.managerPath())}
+	if s.p.RackDevice {
+		o["Links"] = obj{"ManagedBy": links(s.managerPath())}
+	}
 	return o
 }
 

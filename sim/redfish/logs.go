@@ -28,6 +28,14 @@ func (s *Server) log(severity, text string) {
 // Severity is OK, Warning or Critical.
 func (s *Server) AddLogEntry(severity, text string) { s.log(severity, text) }
 
+// ClearLog empties every log, as an operator of the BMC or root on the machine does. The next entry has
+// the first id again.
+func (s *Server) ClearLog() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.logs, s.logSeq = nil, 0
+}
+
 // logPaths are all log services.
 func (s *Server) logPaths() []string {
 	return append(prefixed(s.systemPath()+"/LogServices", s.p.SystemLogs), prefixed(s.managerPath()+"/LogServices", s.p.ManagerLogs)...)
@@ -50,9 +58,7 @@ func (s *Server) logNodes(t map[string]*node) {
 		})
 		add(t, path+"/Entries", func() obj { return s.entries(path + "/Entries") })
 		s.addAction(t, path+"/Actions/LogService.ClearLog", func(*call) reply {
-			s.mu.Lock()
-			s.logs = nil
-			s.mu.Unlock()
+			s.ClearLog()
 			return s.done()
 		})
 	}

@@ -49,7 +49,11 @@ func (s *Server) manager() obj {
 	o := resource(path, "Manager.v1_14_0.Manager", s.p.ManagerID, "Manager")
 	o["ManagerType"], o["Model"], o["FirmwareVersion"], o["UUID"] = "BMC", s.p.Product, s.p.Firmware, s.m.Spec().UUID
 	o["PowerState"], o["Status"] = "On", s.status(path)
-	for _, k := range []string{"EthernetInterfaces", "HostInterfaces", "NetworkProtocol", "VirtualMedia"} {
+	parts := []string{"EthernetInterfaces", "NetworkProtocol"}
+	if !s.p.RackDevice {
+		parts = append(parts, "HostInterfaces", "VirtualMedia")
+	}
+	for _, k := range parts {
 		o[k] = link(path + "/" + k)
 	}
 	if len(s.p.ManagerLogs) > 0 {
@@ -60,6 +64,9 @@ func (s *Server) manager() obj {
 		"ResetType@Redfish.AllowableValues": []string{"GracefulRestart", "ForceRestart"},
 	}}
 	o["Links"] = obj{"ManagerForServers": links(s.systemPath()), "ManagerForChassis": links(s.chassisPath())}
+	if s.p.RackDevice {
+		o["Links"] = obj{"ManagerForChassis": links(s.chassisPath())}
+	}
 	return o
 }
 

@@ -51,7 +51,10 @@ type Personality struct {
 	BaseboardID                    string // second system, of the GPU board, without Reset; "" for none
 	HideIdentity                   bool   // the host system has empty Model and SerialNumber
 	HideCounts                     bool   // the host system has no ProcessorSummary and no MemorySummary
+	RackDevice                     bool   // no machine: a BMC with its chassis, and no host
 	DPU                            bool   // the system is a DPU: no GPUs, SystemType says so
+	HostDPUs                       int    // DPUs in the host: systems of their own behind the host's BMC
+	Leaks                          bool   // the chassis is cooled by liquid and has leak detectors
 	Cartridges                     int    // chassis of cable cartridges, each with a serial number of its own
 	TrailingSlash                  bool   // links end in "/"
 
@@ -109,18 +112,21 @@ type Personality struct {
 func Names() []string { return []string{"Dell", "Supermicro", "HPE", "Lenovo", "NVIDIA"} }
 
 // Variants lists the personalities of further machines of those vendors: a rack node with two
-// systems, cable cartridges and hidden counts; a DPU; and a board of before boot modes. The vendor
+// systems, DPUs, cable cartridges, leak detectors and hidden counts; a DPU; and a board of before boot modes. The vendor
 // stands before the hyphen.
 func Variants() []string { return []string{"NVIDIA-GB200", "NVIDIA-BlueField", "Supermicro-X11"} }
 
+// RackDevices lists the personalities of what stands in a rack beside its machines: a BMC without a host.
+func RackDevices() []string { return []string{"NVIDIA-SwitchTray", "NVIDIA-PowerShelf"} }
+
 // PersonalityOf returns a personality by name, in any case.
 func PersonalityOf(name string) (Personality, error) {
-	for _, build := range []func() Personality{dell, supermicro, hpe, lenovo, nvidia, gb200, bluefield, supermicroX11} {
+	for _, build := range []func() Personality{dell, supermicro, hpe, lenovo, nvidia, gb200, bluefield, supermicroX11, switchTray, powerShelf} {
 		if p := build(); strings.EqualFold(p.Name, name) {
 			return p, nil
 		}
 	}
-	return Personality{}, fmt.Errorf("no BMC personality %q: use one of %s", name, strings.Join(slices.Concat(Names(), Variants()), ", "))
+	return Personality{}, fmt.Errorf("no BMC personality %q: use one of %s", name, strings.Join(slices.Concat(Names(), Variants(), RackDevices()), ", "))
 }
 
 func dell() Personality {
@@ -223,7 +229,7 @@ func nvidia() Personality {
 func gb200() Personality {
 	p := nvidia()
 	p.Name, p.Product, p.Version, p.Firmware = "NVIDIA-GB200", "P3809", "1.17.0", "GB200Nvl-24.10-9"
-	p.ChassisID, p.HideCounts, p.Cartridges = "BMC_0", true, 4
+	p.ChassisID, p.HideCounts, p.Cartridges, p.HostDPUs, p.Leaks = "BMC_0", true, 4, 2, true
 	p.BootTargets = []string{"None", "Pxe", "Hdd", "Cd", "Diags", "BiosSetup", "Usb"}
 	p.Media = []MediaSlot{{"USB1", []string{"USBStick", "CD"}}, {"USB2", []string{"USBStick", "CD"}}}
 	return p
@@ -236,6 +242,23 @@ func bluefield() Personality {
 	p.SystemID, p.ManagerID, p.ChassisID = "Bluefield", "Bluefield_BMC", "Card1"
 	p.BaseboardID, p.HideIdentity, p.DPU = "", false, true
 	p.BootMode, p.BootTargets = true, []string{"None", "Pxe", "UefiHttp", "UefiShell", "UefiTarget", "Hdd", "Cd", "BiosSetup"}
+	return p
+}
+
+// switchTray is an NVLink switch of a rack, powerShelf what feeds the rack.
+func switchTray() Personality {
+	p := nvidia()
+	p.Name, p.Product, p.Firmware = "NVIDIA-SwitchTray", "NVLink switch tray", "88.0002.1950"
+	p.RackDevice, p.BaseboardID, p.SystemID = true, "", ""
+	p.ManagerID, p.ChassisID, p.Leaks = "BMC_0", "MGX_NVSwitch_0", true
+	p.SystemLogs, p.ManagerLogs = nil, []string{"SEL", "EventLog"}
+	return p
+}
+
+func powerShelf() Personality {
+	p := switchTray()
+	p.Name, p.Product, p.Firmware = "NVIDIA-PowerShelf", "33 kW power shelf", "r1.3.7"
+	p.ChassisID, p.Leaks = "powershelf", false
 	return p
 }
 

@@ -12,12 +12,14 @@ func (s *Server) buildNodes() map[string]*node {
 	add(t, root, s.serviceRoot)
 	add(t, root+"/odata", s.odata)
 	t[root+"/$metadata"] = &node{raw: s.metadata, ctype: "application/xml"}
-	s.systemNodes(t)
+	if !s.p.RackDevice {
+		s.systemNodes(t)
+		s.settingsNodes(t)
+		s.storageNodes(t)
+		s.mediaNodes(t)
+	}
 	s.managerNodes(t)
-	s.settingsNodes(t)
 	s.chassisNodes(t)
-	s.storageNodes(t)
-	s.mediaNodes(t)
 	s.logNodes(t)
 	s.serviceNodes(t)
 	return t
@@ -29,6 +31,9 @@ func (s *Server) serviceRoot() obj {
 	o["RedfishVersion"], o["UUID"], o["Vendor"], o["Product"] = s.p.Version, s.m.Spec().UUID, s.p.Name, s.p.Product
 	for _, k := range []string{"Systems", "Managers", "Chassis", "SessionService", "AccountService", "UpdateService"} {
 		o[k] = link(root + "/" + k)
+	}
+	if s.p.RackDevice {
+		delete(o, "Systems")
 	}
 	o["Tasks"] = link(root + "/TaskService")
 	o["Links"] = obj{"Sessions": link(sessionsPath)}
@@ -83,8 +88,11 @@ func (s *Server) firmwareNodes(t map[string]*node) {
 		o["Actions"] = obj{} // firmware is shown, not changed
 		return o
 	})
-	versions := [][2]string{{"BMC", s.p.Firmware}, {"BIOS", "2.1.5"}}
-	for i := range s.m.Spec().GPUs {
+	versions := [][2]string{{"BMC", s.p.Firmware}}
+	if !s.p.RackDevice {
+		versions = append(versions, [2]string{"BIOS", "2.1.5"})
+	}
+	for i := range s.gpuCount() {
 		versions = append(versions, [2]string{"GPU_" + itoa(i+1), "96.00.89.00.01"})
 	}
 	var ids []string

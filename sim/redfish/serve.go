@@ -204,6 +204,7 @@ func (s *Server) read(c *call, n *node) reply {
 	if o == nil {
 		return s.notFound(c.path)
 	}
+	s.replaced(c.path, o)
 	rep := reply{status: http.StatusOK, header: map[string]string{"ETag": s.etag(c, o)}}
 	if s.p.InlineETag {
 		o["@odata.etag"] = rep.header["ETag"]

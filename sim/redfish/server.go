@@ -29,6 +29,7 @@ type Server struct {
 	p     Personality
 	rand  *source
 	certs *certificates // nil without TLS
+	cards []string      // chassis of DPUs in the host
 	nodes map[string]*node
 	ctx   context.Context
 	end   context.CancelFunc
@@ -51,7 +52,9 @@ type Server struct {
 	logs     []logEntry
 	logSeq   int
 	tasks    []*task
-	health   map[string]string // by path
+	health   map[string]string         // by path
+	fields   map[string]map[string]any // by path: SetField
+	modes    map[string]string         // of DPUs in the host
 	conns    map[net.Conn]http.ConnState
 }
 
@@ -77,7 +80,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		m: o.Machine, clock: o.Machine.Clock(), p: p, rand: newSource(o.Seed), ctx: ctx, end: end,
 		ledWord: "Lit", sessions: map[string]*session{}, media: map[string]*mediaState{},
-		health: map[string]string{}, conns: map[net.Conn]http.ConnState{},
+		health: map[string]string{}, fields: map[string]map[string]any{}, modes: map[string]string{}, conns: map[net.Conn]http.ConnState{},
 		policy: lockout{threshold: p.LockoutThreshold, duration: p.LockoutDuration},
 	}
 	s.counts.Resets, s.counts.Faults = map[string]int{}, map[string]int{}

@@ -25,6 +25,9 @@ func (s *Server) systemNodes(t map[string]*node) {
 		ids = []string{s.p.BaseboardID, s.p.SystemID}
 		add(t, s.baseboardPath(), s.baseboard)
 	}
+	dpus, cards := s.dpuNodes(t)
+	ids = append(ids, dpus...)
+	s.cards = cards
 	addCollection(t, root+"/Systems", "ComputerSystemCollection", "Systems", func() []string { return ids })
 	n := add(t, s.systemPath(), s.system)
 	n.patch = func(c *call, o obj) reply { return s.patchSystem(c, n, o) }
@@ -206,9 +209,9 @@ func (s *Server) processorNodes(t map[string]*node) {
 	home(s.systemPath(), append(cpus, gpus...))
 }
 
-// gpuCount is how many GPUs this BMC shows: a DPU has none.
+// gpuCount is how many GPUs this BMC shows: a DPU and a rack device have none.
 func (s *Server) gpuCount() int {
-	if s.p.DPU {
+	if s.p.DPU || s.p.RackDevice {
 		return 0
 	}
 	return s.m.Spec().GPUs

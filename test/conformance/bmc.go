@@ -183,6 +183,29 @@ func exerciseLists(t *testing.T, f BMCFixture) {
 	for _, a := range inventory.Accounts {
 		require.NotEmpty(t, a)
 	}
+	survey, err := b.Survey(ctx, false)
+	require.NoError(t, err)
+	require.Equal(t, health.Overall, survey.Health.Overall)
+	for i, p := range survey.Probes {
+		require.NotEmpty(t, p.Category, p.Target)
+		if i > 0 && p.Health == "Critical" {
+			require.Equal(t, "Critical", survey.Probes[i-1].Health, "the worst come first")
+		}
+	}
+	for _, p := range survey.Parts {
+		require.NotEmpty(t, p.Kind, p.URI)
+		require.NotEmpty(t, p.URI)
+	}
+	logs, err := b.Logs(ctx, func(providers.BMCLogEntry) bool { return false })
+	require.NoError(t, err)
+	for _, e := range logs.Entries {
+		require.NotEmpty(t, e.ID, "%+v", e)
+	}
+	again, err := b.Logs(ctx, func(e providers.BMCLogEntry) bool {
+		return slices.ContainsFunc(logs.Entries, func(old providers.BMCLogEntry) bool { return old.Service == e.Service && old.ID == e.ID })
+	})
+	require.NoError(t, err)
+	require.Less(t, len(again.Entries), len(logs.Entries)+1, "what is known is not told again, but for what came meanwhile")
 }
 
 func changeable(t *testing.T, f BMCFixture) {

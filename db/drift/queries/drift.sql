@@ -60,6 +60,10 @@ SELECT n.id, jsonb_build_object(
     'bmc', CASE WHEN b.id IS NOT NULL THEN jsonb_build_object('id', b.id, 'address', b.address, 'protocol', b.protocol, 'pin_sha256', b.pin_sha256,
         'blocked_at', b.auth_blocked_at, 'blocked_reason', b.auth_blocked_reason) END,
     'look', to_jsonb(o),
+    'parts', CASE WHEN v.bmc_id IS NOT NULL OR ai.node_id IS NOT NULL THEN jsonb_build_object('bmc_digest', coalesce(v.digest, ''), 'agent_digest', coalesce(ai.digest, ''),
+        'modes', coalesce(v.modes, '{}'), 'bmc_at', v.read_at, 'agent_at', ai.read_at,
+        'bmc_changes', CASE WHEN v.digest <> r.facts ->> 'bmc_parts' THEN v.inventory -> 'changes' END,
+        'agent_changes', CASE WHEN ai.digest <> r.facts ->> 'agent_parts' THEN ai.inventory -> 'changes' END) END,
     'heartbeat', CASE WHEN h.node_id IS NOT NULL THEN jsonb_build_object('boot_id', h.boot_id, 'agent_version', h.agent_version, 'skew_ms', h.clock_skew_ms,
         'received_at', h.received_at, 'report', h.report, 'report_boot_id', h.report_boot_id, 'reported_at', h.reported_at, 'allocation', h.allocation) END,
     'identity', CASE WHEN i.node_id IS NOT NULL THEN jsonb_build_object('generation', i.generation, 'locked_at', i.locked_at, 'locked_reason', i.locked_reason,
@@ -78,6 +82,8 @@ FROM (SELECT * FROM nodes x WHERE x.site_id = @site_id AND x.status <> 'deleted'
 LEFT JOIN drift_machines m ON m.site_id = n.site_id AND m.system_id = n.maas_system_id
 LEFT JOIN bmcs b ON b.node_id = n.id
 LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
+LEFT JOIN bmc_surveys v ON v.bmc_id = b.id
+LEFT JOIN agent_inventories ai ON ai.node_id = n.id
 LEFT JOIN heartbeats h ON h.node_id = n.id
 LEFT JOIN agent_identities i ON i.node_id = n.id
 LEFT JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generation
@@ -145,10 +151,13 @@ INSERT INTO drift_marks (node_id, facts) VALUES (@node_id, @facts)
 ON CONFLICT (node_id) DO UPDATE SET facts = drift_marks.facts || excluded.facts;
 
 -- name: BMCsDue :many
--- BMCs of the site's nodes, longest not looked at first.
-SELECT b.* FROM bmcs b JOIN nodes n ON n.id = b.node_id LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
-WHERE n.site_id = @site_id AND n.status IN ('active', 'offline', 'quarantined', 'retired') AND NOT (n.lifecycle = 'pxe' AND n.status = 'retired')
-    AND (o.bmc_id IS NULL OR o.address <> b.address OR o.probed_at <= @before::timestamptz)
+-- BMCs of the site's nodes and rack devices, longest not looked at first.
+SELECT b.* FROM (
+    SELECT x.id FROM bmcs x JOIN nodes n ON n.id = x.node_id
+    WHERE n.site_id = @site_id AND n.status IN ('active', 'offline', 'quarantined', 'retired') AND NOT (n.lifecycle = 'pxe' AND n.status = 'retired')
+    UNION ALL SELECT d.bmc_id FROM rack_devices d WHERE d.site_id = @site_id) s
+JOIN bmcs b ON b.id = s.id LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
+WHERE o.bmc_id IS NULL OR o.address <> b.address OR o.probed_at <= @before::timestamptz
 ORDER BY o.probed_at NULLS FIRST, b.id LIMIT @max_rows;
 
 -- name: BMCsOfUnknownPower :many
@@ -167,13 +176,14 @@ WHERE n.site_id = @site_id AND n.status IN ('active', 'offline')
 ORDER BY o.power_at NULLS FIRST, b.id LIMIT @max_rows;
 
 -- name: BMCsOfOldHealth :many
--- BMCs of nodes in service whose parts were not asked for their health since, and that may be asked with a login.
-SELECT b.id FROM nodes n
-JOIN bmcs b ON b.node_id = n.id AND b.auth_blocked_at IS NULL
-LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
-WHERE n.site_id = @site_id AND n.status IN ('active', 'offline', 'quarantined')
+-- BMCs of nodes in service and of rack devices whose parts were not asked for their health since, and that may be asked with a login.
+SELECT b.id, s.device FROM (
+    SELECT x.id, false AS device FROM bmcs x JOIN nodes n ON n.id = x.node_id WHERE n.site_id = @site_id AND n.status IN ('active', 'offline', 'quarantined')
+    UNION ALL SELECT x.id, true FROM rack_devices d JOIN bmcs x ON x.id = d.bmc_id WHERE d.site_id = @site_id AND (x.pin_sha256 <> '' OR x.protocol = 'ipmi')) s
+JOIN bmcs b ON b.id = s.id LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
+WHERE b.auth_blocked_at IS NULL
     AND (o.health_at IS NULL OR o.address <> b.address OR o.health_at <= @before::timestamptz) AND coalesce(o.failures, 0) = 0
-    AND NOT EXISTS (SELECT 1 FROM jobs j WHERE (j.node_id = n.id OR j.bmc_id = b.id)
+    AND NOT EXISTS (SELECT 1 FROM jobs j WHERE (j.node_id = b.node_id OR j.bmc_id = b.id)
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
 ORDER BY o.health_at NULLS FIRST, b.id LIMIT @max_rows;
 

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/portal"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/api/rest/cluster"
+	"github.com/slipway-cloud/slipway/api/rest/hardware"
 	"github.com/slipway-cloud/slipway/api/rest/instance"
 	"github.com/slipway-cloud/slipway/api/rest/tenancy"
 	"github.com/slipway-cloud/slipway/api/webhook"
@@ -59,6 +60,7 @@ func New(cfg Config) (*op.API, error) {
 	tenancy.RegisterPayments(api, cfg.Payments)
 	webhook.Register(api, cfg.Webhooks)
 	cluster.Register(api)
+	hardware.Register(api)
 	instance.Register(api, instance.Config{Offers: cfg.Instances, CustomerLimit: cfg.InstanceLimit, AskJob: engine.AskJob})
 	tenancy.RegisterAllocations(api, tenancy.AllocationsConfig{AskJob: engine.AskJob, ReadPower: engine.ReadPower, Policy: cfg.Launch})
 	cfg.Machines.AskJob = engine.AskJob

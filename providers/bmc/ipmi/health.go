@@ -28,8 +28,10 @@ const maxFindings = 256
 type report struct {
 	worst severity
 	// unread: a part could not be read, so that nothing found is not OK.
-	unread bool
-	out    providers.BMCHealth
+	unread  bool
+	out     providers.BMCHealth
+	probes  []providers.BMCProbe
+	dropped int
 }
 
 func (r *report) problem(s severity, what string) {
@@ -50,25 +52,33 @@ func (r *report) unknown(what string) {
 // read, or one of them failed to be, unless something is known to be worse:
 // without sensors IPMI cannot tell that a machine is well.
 func (b *BMC) Health(ctx context.Context) (providers.BMCHealth, error) {
-	const op = "ipmi.health"
-	status, err := b.status(ctx, op)
+	r, err := b.readHealth(ctx, "ipmi.health")
 	if err != nil {
 		return providers.BMCHealth{}, err
+	}
+	return r.out, nil
+}
+
+func (b *BMC) readHealth(ctx context.Context, op string) (*report, error) {
+	status, err := b.status(ctx, op)
+	if err != nil {
+		return nil, err
 	}
 	r := &report{}
 	if s, faults := chassisFaults(status); s != healthOK {
 		for _, f := range faults {
 			r.problem(f.severity, f.what)
+			r.probe(f.what, 0, f.severity.String())
 		}
 	}
 	if err := b.sensorHealth(ctx, op, r); err != nil {
-		return providers.BMCHealth{}, err
+		return nil, err
 	}
 	r.out.Overall = r.worst.String()
 	if r.worst == healthOK && r.unread {
 		r.out.Overall = "Unknown"
 	}
-	return r.out, nil
+	return r, nil
 }
 
 type fault struct {
@@ -123,14 +133,18 @@ func (b *BMC) sensorHealth(ctx context.Context, op string, r *report) error {
 			}
 			r.unread = r.unread || !absent(err)
 			r.unknown(label)
+			r.probe(label, s.sensorType, "Unknown")
 			continue
 		}
 		if res.ReadingUnavailable || res.SensorScanningDisabled {
 			r.unknown(label)
+			r.probe(label, s.sensorType, "Unknown")
 			continue
 		}
 		read++
-		if sev := sensorSeverity(s, res); sev != healthOK {
+		sev := sensorSeverity(s, res)
+		r.probe(label, s.sensorType, sev.String())
+		if sev != healthOK {
 			r.problem(sev, label)
 		}
 	}

@@ -242,6 +242,9 @@ func (c *conn) get(ctx context.Context, op *operation, link string) (doc, error)
 
 // getTagged reads one resource and its ETag, from the header or the body.
 func (c *conn) getTagged(ctx context.Context, op *operation, link string) (doc, string, error) {
+	if d := op.kept.doc(link); d != nil {
+		return d, "", nil
+	}
 	a, err := c.send(ctx, op, http.MethodGet, link, nil, nil)
 	if err != nil {
 		return nil, "", err
@@ -255,6 +258,7 @@ func (c *conn) getTagged(ctx context.Context, op *operation, link string) (doc, 
 	if tag == "" {
 		tag = d.text("@odata.etag")
 	}
+	op.kept.keep(link, d, len(a.Body))
 	return d, tag, nil
 }
 

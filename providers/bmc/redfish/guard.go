@@ -20,6 +20,7 @@ import (
 type operation struct {
 	name   string
 	budget atomic.Int64
+	kept   *keptDocs // nil keeps none
 }
 
 func newOperation(name string, budget int) *operation {

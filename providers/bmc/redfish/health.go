@@ -30,6 +30,7 @@ type rollup struct {
 	worst   string
 	unread  bool // a part could not be read, or the system itself does not say
 	report  providers.BMCHealth
+	probes  probes
 	visited map[string]bool
 }
 
@@ -41,30 +42,47 @@ type rollup struct {
 // operation's requests did not reach, makes the whole Unknown unless something
 // is known to be worse.
 func (b *BMC) Health(ctx context.Context) (providers.BMCHealth, error) {
-	op := newOperation("health", b.opts.MaxListRequests)
-	system, uri, err := b.system(ctx, op)
+	r, err := b.rollUp(ctx, newOperation("health", b.opts.MaxListRequests), false)
 	if err != nil {
 		return providers.BMCHealth{}, err
 	}
-	r := &rollup{b: b, op: op, worst: "OK", visited: map[string]bool{uri: true}}
-	r.note(uri, system)
-	r.unread = healthOf(system.sub("Status")) == "Unknown"
+	return r.report, nil
+}
+
+// rollUp reads the health of every part. A device is no machine: its BMC has no host.
+func (b *BMC) rollUp(ctx context.Context, op *operation, device bool) (*rollup, error) {
+	if op.kept == nil {
+		op.kept = newKeptDocs()
+	}
+	r := &rollup{b: b, op: op, worst: "OK", visited: map[string]bool{}}
+	var host func() error
+	switch system, uri, err := b.system(ctx, op); {
+	case err == nil:
+		r.visited[uri] = true
+		r.note(uri, system)
+		r.unread = healthOf(system.sub("Status")) == "Unknown"
+		host = func() error { return r.system(ctx, uri, system) }
+	case device && providers.IsKind(err, providers.KindUnsupported):
+		host = func() error { return nil }
+	default:
+		return nil, err
+	}
 	steps := []func() error{
-		func() error { return r.system(ctx, uri, system) },
+		host,
 		func() error { return r.collection(ctx, b.conn.root.link("Systems"), r.system) },
 		func() error { return r.collection(ctx, b.conn.root.link("Chassis"), r.chassis) },
 		func() error { return r.collection(ctx, b.conn.root.link("Managers"), nil) },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
-			return providers.BMCHealth{}, err
+			return nil, err
 		}
 	}
 	r.report.Overall = r.worst
-	if r.worst == "OK" && r.unread {
+	if r.worst == "OK" && (r.unread || r.probes.none()) {
 		r.report.Overall = "Unknown"
 	}
-	return r.report, nil
+	return r, nil
 }
 
 // system reads the parts of one system.
@@ -97,6 +115,7 @@ func (r *rollup) note(label string, d doc) {
 		health = "Warning"
 	}
 	label = r.b.secrets.text(label)
+	r.probes.add(providers.BMCProbe{Target: label, Category: categoryOf(label, d), Health: health})
 	switch health {
 	case "OK":
 	case "Unknown":
@@ -134,7 +153,9 @@ func (r *rollup) failed(ctx context.Context, link string, err error) error {
 		return err
 	}
 	r.unread = true
-	r.unknown(r.b.secrets.text(link) + ": " + reason(err))
+	label := r.b.secrets.text(link)
+	r.unknown(label + ": " + reason(err))
+	r.probes.add(providers.BMCProbe{Target: label, Category: categoryOf(label, nil), Health: "Unknown", Note: reason(err)})
 	return nil
 }
 
@@ -203,7 +224,28 @@ func (r *rollup) chassis(ctx context.Context, _ string, d doc) error {
 			return err
 		}
 	}
-	return nil
+	if err := r.collection(ctx, d.link("NetworkAdapters"), nil); err != nil {
+		return err
+	}
+	return r.leaks(ctx, d.link("ThermalSubsystem"))
+}
+
+// leaks reads the leak detectors of a chassis that is cooled by liquid.
+func (r *rollup) leaks(ctx context.Context, link string) error {
+	if link == "" {
+		return nil
+	}
+	d, err := r.b.conn.get(ctx, r.op, link)
+	if err != nil {
+		return r.failed(ctx, link, err)
+	}
+	at := d.link("LeakDetection")
+	if at == "" {
+		return nil
+	}
+	return r.resource(ctx, at, func(ctx context.Context, _ string, d doc) error {
+		return r.collection(ctx, d.link("LeakDetectors"), nil)
+	})
 }
 
 func (r *rollup) inline(ctx context.Context, link string, lists []string) error {

@@ -151,6 +151,7 @@ func TestRecordedDellR750(t *testing.T) {
 	require.Equal(t, providers.BMCHealth{Overall: "OK", Unknown: []string{
 		"/redfish/v1/Systems/System.Embedded.1/Storage/AHCI.Embedded.1-1",
 		"/redfish/v1/Systems/System.Embedded.1/Storage/AHCI.Embedded.2-1",
+		"/redfish/v1/Chassis/System.Embedded.1/NetworkAdapters/NIC.Slot.5",
 	}}, health)
 }
 
