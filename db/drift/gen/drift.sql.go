@@ -75,9 +75,12 @@ func (q *Queries) ActOnFinding(ctx context.Context, arg ActOnFindingParams) (Fin
 }
 
 const bMCsDue = `-- name: BMCsDue :many
-SELECT b.id, b.node_id, b.address, b.protocol, b.credential_ref, b.pin_sha256, b.pin_pending, b.vendor, b.system_id, b.auth_blocked_at, b.auth_blocked_reason, b.version, b.created_at, b.updated_at, b.login_by, b.login_until, b.login_try_at, b.wrong_logins, b.open_logins, b.lockout_threshold, b.lockout_window_s, b.candidate_ref, b.rotation_state, b.previous_ref, b.rotated_at, b.ipmi_cipher_suite FROM bmcs b JOIN nodes n ON n.id = b.node_id LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
-WHERE n.site_id = $1 AND n.status IN ('active', 'offline', 'quarantined', 'retired') AND NOT (n.lifecycle = 'pxe' AND n.status = 'retired')
-    AND (o.bmc_id IS NULL OR o.address <> b.address OR o.probed_at <= $2::timestamptz)
+SELECT b.id, b.node_id, b.address, b.protocol, b.credential_ref, b.pin_sha256, b.pin_pending, b.vendor, b.system_id, b.auth_blocked_at, b.auth_blocked_reason, b.version, b.created_at, b.updated_at, b.login_by, b.login_until, b.login_try_at, b.wrong_logins, b.open_logins, b.lockout_threshold, b.lockout_window_s, b.candidate_ref, b.rotation_state, b.previous_ref, b.rotated_at, b.ipmi_cipher_suite FROM (
+    SELECT x.id FROM bmcs x JOIN nodes n ON n.id = x.node_id
+    WHERE n.site_id = $1 AND n.status IN ('active', 'offline', 'quarantined', 'retired') AND NOT (n.lifecycle = 'pxe' AND n.status = 'retired')
+    UNION ALL SELECT d.bmc_id FROM rack_devices d WHERE d.site_id = $1) s
+JOIN bmcs b ON b.id = s.id LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
+WHERE o.bmc_id IS NULL OR o.address <> b.address OR o.probed_at <= $2::timestamptz
 ORDER BY o.probed_at NULLS FIRST, b.id LIMIT $3
 `
 
@@ -87,7 +90,7 @@ type BMCsDueParams struct {
 	MaxRows int32
 }
 
-// BMCs of the site's nodes, longest not looked at first.
+// BMCs of the site's nodes and rack devices, longest not looked at first.
 func (q *Queries) BMCsDue(ctx context.Context, arg BMCsDueParams) ([]BMC, error) {
 	rows, err := q.db.Query(ctx, bMCsDue, arg.SiteID, arg.Before, arg.MaxRows)
 	if err != nil {
@@ -136,12 +139,13 @@ func (q *Queries) BMCsDue(ctx context.Context, arg BMCsDueParams) ([]BMC, error)
 }
 
 const bMCsOfOldHealth = `-- name: BMCsOfOldHealth :many
-SELECT b.id FROM nodes n
-JOIN bmcs b ON b.node_id = n.id AND b.auth_blocked_at IS NULL
-LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
-WHERE n.site_id = $1 AND n.status IN ('active', 'offline', 'quarantined')
+SELECT b.id, s.device FROM (
+    SELECT x.id, false AS device FROM bmcs x JOIN nodes n ON n.id = x.node_id WHERE n.site_id = $1 AND n.status IN ('active', 'offline', 'quarantined')
+    UNION ALL SELECT x.id, true FROM rack_devices d JOIN bmcs x ON x.id = d.bmc_id WHERE d.site_id = $1 AND (x.pin_sha256 <> '' OR x.protocol = 'ipmi')) s
+JOIN bmcs b ON b.id = s.id LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
+WHERE b.auth_blocked_at IS NULL
     AND (o.health_at IS NULL OR o.address <> b.address OR o.health_at <= $2::timestamptz) AND coalesce(o.failures, 0) = 0
-    AND NOT EXISTS (SELECT 1 FROM jobs j WHERE (j.node_id = n.id OR j.bmc_id = b.id)
+    AND NOT EXISTS (SELECT 1 FROM jobs j WHERE (j.node_id = b.node_id OR j.bmc_id = b.id)
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
 ORDER BY o.health_at NULLS FIRST, b.id LIMIT $3
 `
@@ -152,20 +156,25 @@ type BMCsOfOldHealthParams struct {
 	MaxRows int32
 }
 
-// BMCs of nodes in service whose parts were not asked for their health since, and that may be asked with a login.
-func (q *Queries) BMCsOfOldHealth(ctx context.Context, arg BMCsOfOldHealthParams) ([]string, error) {
+type BMCsOfOldHealthRow struct {
+	ID     string
+	Device bool
+}
+
+// BMCs of nodes in service and of rack devices whose parts were not asked for their health since, and that may be asked with a login.
+func (q *Queries) BMCsOfOldHealth(ctx context.Context, arg BMCsOfOldHealthParams) ([]BMCsOfOldHealthRow, error) {
 	rows, err := q.db.Query(ctx, bMCsOfOldHealth, arg.SiteID, arg.Before, arg.MaxRows)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []string{}
+	items := []BMCsOfOldHealthRow{}
 	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
+		var i BMCsOfOldHealthRow
+		if err := rows.Scan(&i.ID, &i.Device); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -852,6 +861,10 @@ SELECT n.id, jsonb_build_object(
     'bmc', CASE WHEN b.id IS NOT NULL THEN jsonb_build_object('id', b.id, 'address', b.address, 'protocol', b.protocol, 'pin_sha256', b.pin_sha256,
         'blocked_at', b.auth_blocked_at, 'blocked_reason', b.auth_blocked_reason) END,
     'look', to_jsonb(o),
+    'parts', CASE WHEN v.bmc_id IS NOT NULL OR ai.node_id IS NOT NULL THEN jsonb_build_object('bmc_digest', coalesce(v.digest, ''), 'agent_digest', coalesce(ai.digest, ''),
+        'modes', coalesce(v.modes, '{}'), 'bmc_at', v.read_at, 'agent_at', ai.read_at,
+        'bmc_changes', CASE WHEN v.digest <> r.facts ->> 'bmc_parts' THEN v.inventory -> 'changes' END,
+        'agent_changes', CASE WHEN ai.digest <> r.facts ->> 'agent_parts' THEN ai.inventory -> 'changes' END) END,
     'heartbeat', CASE WHEN h.node_id IS NOT NULL THEN jsonb_build_object('boot_id', h.boot_id, 'agent_version', h.agent_version, 'skew_ms', h.clock_skew_ms,
         'received_at', h.received_at, 'report', h.report, 'report_boot_id', h.report_boot_id, 'reported_at', h.reported_at, 'allocation', h.allocation) END,
     'identity', CASE WHEN i.node_id IS NOT NULL THEN jsonb_build_object('generation', i.generation, 'locked_at', i.locked_at, 'locked_reason', i.locked_reason,
@@ -870,6 +883,8 @@ FROM (SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, seria
 LEFT JOIN drift_machines m ON m.site_id = n.site_id AND m.system_id = n.maas_system_id
 LEFT JOIN bmcs b ON b.node_id = n.id
 LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
+LEFT JOIN bmc_surveys v ON v.bmc_id = b.id
+LEFT JOIN agent_inventories ai ON ai.node_id = n.id
 LEFT JOIN heartbeats h ON h.node_id = n.id
 LEFT JOIN agent_identities i ON i.node_id = n.id
 LEFT JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generation
