@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"time"
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
@@ -64,6 +66,8 @@ type StepIn struct {
 	RunID   string `json:"run_id"`
 	Step    string `json:"step"`
 	Attempt int    `json:"attempt"` // from 1
+	// IPs are the addresses that MAAS gave the machine when the run installed it; empty before that.
+	IPs []string `json:"ips,omitempty"`
 }
 
 // StepFacts is what came of a step.
@@ -143,12 +147,17 @@ func (a *Activities) read(ctx context.Context, in StepIn) (*session, error) {
 }
 
 // login fills in how the machine is reached by SSH. The audit log names the login before it is used. A
-// machine of a node that states no endpoint is reached where the node's own sshd answers.
+// machine of a node that states no endpoint is reached where the record of the node says, and one that the
+// run has installed where MAAS says.
 func (s *session) login(ctx context.Context) error {
 	address, hostKey := s.machine.Spec.SSHEndpoint, s.machine.HostKey
 	if s.node.ID != "" {
 		hostKey = s.node.SSHHostKey
-		if address == "" {
+		host, _, _ := net.SplitHostPort(address)
+		switch {
+		case len(s.in.IPs) > 0 && !slices.Contains(s.in.IPs, host): // the installation gave it another one
+			address = nodeact.SSHAddress(db.Node{}, s.site.Spec, s.in.IPs)
+		case address == "":
 			address = nodeact.SSHAddress(s.node, s.site.Spec, s.node.IPAddresses)
 		}
 	}

@@ -108,5 +108,13 @@ func (s *State) Unrepaved() *contract.NodeMove { return cancelled(s) }
 // Clean reports whether the certificate of the repave proves the node clean.
 func (s *State) Clean() bool { return s.Evidence.CertificateID != "" && len(s.Evidence.Unproven) == 0 }
 
+// InstalledAt returns the addresses that MAAS gave the machine with its last installation.
+func (s *State) InstalledAt() []string {
+	if !s.Deploy.Completed {
+		return nil
+	}
+	return s.Machine.IPs
+}
+
 // Leaves returns the move of a node whose machine leaves for its vendor: nothing is to be scheduled on it.
 func Leaves(note string) *contract.NodeMove { return quarantine(note) }

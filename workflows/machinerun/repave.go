@@ -80,6 +80,14 @@ func (s *State) lastRepave() *decommission.State {
 	return &none
 }
 
+// installedAt returns the addresses of the machine that the run has installed through its node.
+func (s *State) installedAt() []string {
+	if len(s.Repaves) == 0 {
+		return nil
+	}
+	return s.lastRepave().InstalledAt()
+}
+
 // finished is the move of the node of a run that has succeeded, nil where the run has not taken it.
 func finished(s *State) *contract.NodeMove {
 	if s.Request.NodeFrom == "" {

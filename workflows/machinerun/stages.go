@@ -77,7 +77,7 @@ func clearedAtEnd(run func(workflow.Context, *State) error) func(workflow.Contex
 }
 
 func (s *State) stepIn(step contract.RunStep) machineact.StepIn {
-	return machineact.StepIn{JobRef: s.Job.At(step.Name), RunID: s.Request.RunID, Step: step.Name, Attempt: s.attempt(step)}
+	return machineact.StepIn{JobRef: s.Job.At(step.Name), RunID: s.Request.RunID, Step: step.Name, Attempt: s.attempt(step), IPs: s.installedAt()}
 }
 
 // attempt returns the number of the attempt that the machine is told.

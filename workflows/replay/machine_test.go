@@ -26,13 +26,14 @@ func machineJobs() []scriptedJob {
 		}, runplan.Capabilities()...),
 		answers: answers{"ReadBootID": machineact.StepFacts{BootID: "boot-1"}, "Reboot": machineact.StepFacts{BootID: "boot-2"}},
 		asks:    [3]counts{{Activities: 4, Local: 7, Timers: 3, Upserts: 4}, {}, {Activities: 5, Local: 9, Timers: 3, Upserts: 5}},
-	}, networkJob()}
+	}, repaveJob(), networkJob()}
 }
 
 // repaveJob is a run that installs the machine of a node again and has it leave for its vendor.
 func repaveJob() scriptedJob {
 	return scriptedJob{
 		kind: contract.KindMachineRun, prefix: "repave_", last: "ReturnMachine", givesUp: true,
+		asks: [3]counts{{Activities: 24, Local: 11, Timers: 3, Upserts: 4}, {}, {Activities: 24, Local: 12, Timers: 3, Upserts: 5}},
 		start: startOn(func(t *testing.T, p *play) string {
 			n := inService(t, p.rig)
 			require.NoError(t, p.rig.Store.SetNodeMachine(t.Context(), n.ID, db.NodeMachine{SystemID: "abc"}))
