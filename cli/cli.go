@@ -161,7 +161,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.AddCommand(
 		a.loginCommand(), a.contextCommand(), a.secretCommand(), a.siteCommand(), a.profileCommand(), a.skuCommand(), a.roceCommand(),
-		a.nodeCommand(), a.batchCommand(), a.jobCommand(), a.bmcCommand(), a.tokenCommand(), a.attentionCommand(), a.certificateCommand(), a.auditCommand(), a.taskCommand(), a.driftCommand(), a.agentReleaseCommand(),
+		a.nodeCommand(), a.batchCommand(), a.jobCommand(), a.bmcCommand(), a.rackDeviceCommand(), a.tokenCommand(), a.attentionCommand(), a.certificateCommand(), a.auditCommand(), a.taskCommand(), a.driftCommand(), a.agentReleaseCommand(),
 		a.decommissionCommand(), a.installWorkflowCommand(), a.deviceGroupCommand(),
 		a.billingAccountCommand(), a.projectCommand(), a.memberCommand(), a.invitationCommand(), a.keyCommand(), a.projectTokenCommand(), a.quotaCommand(), a.catalogueCommand(),
 		a.balanceCommand(), a.usageCommand(), a.ledgerCommand(), a.statementCommand(), a.budgetCommand(), a.billingCommand(), a.priceCommand(), a.adjustmentCommand(), a.topupCommand(), a.paymentCommand(), a.instanceCommand(),

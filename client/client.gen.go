@@ -102,6 +102,14 @@ const (
 	BMCRotationStateVerified BMCRotationState = "verified"
 )
 
+// Defines values for BMCLogEntrySeverity.
+const (
+	BMCLogEntrySeverityCritical BMCLogEntrySeverity = "Critical"
+	BMCLogEntrySeverityOK       BMCLogEntrySeverity = "OK"
+	BMCLogEntrySeverityUnknown  BMCLogEntrySeverity = "Unknown"
+	BMCLogEntrySeverityWarning  BMCLogEntrySeverity = "Warning"
+)
+
 // Defines values for BMCRequestIpmiCipherSuite.
 const (
 	BMCRequestIpmiCipherSuiteN17 BMCRequestIpmiCipherSuite = 17
@@ -187,6 +195,60 @@ const (
 	DriftStatusOpen    DriftStatus = "open"
 )
 
+// Defines values for HealthProbeCategory.
+const (
+	HealthProbeCategoryDevice  HealthProbeCategory = "device"
+	HealthProbeCategoryDrive   HealthProbeCategory = "drive"
+	HealthProbeCategoryGpu     HealthProbeCategory = "gpu"
+	HealthProbeCategoryLeak    HealthProbeCategory = "leak"
+	HealthProbeCategoryMemory  HealthProbeCategory = "memory"
+	HealthProbeCategoryNetwork HealthProbeCategory = "network"
+	HealthProbeCategoryPower   HealthProbeCategory = "power"
+	HealthProbeCategoryThermal HealthProbeCategory = "thermal"
+)
+
+// Defines values for HealthProbeClass.
+const (
+	HealthProbeClassCritical HealthProbeClass = "critical"
+	HealthProbeClassOk       HealthProbeClass = "ok"
+	HealthProbeClassUnknown  HealthProbeClass = "unknown"
+	HealthProbeClassWarning  HealthProbeClass = "warning"
+)
+
+// Defines values for HealthProbeSource.
+const (
+	HealthProbeSourceAgent HealthProbeSource = "agent"
+	HealthProbeSourceBmc   HealthProbeSource = "bmc"
+	HealthProbeSourceDrift HealthProbeSource = "drift"
+)
+
+// Defines values for InventoryChangeSource.
+const (
+	InventoryChangeSourceAgent InventoryChangeSource = "agent"
+	InventoryChangeSourceBmc   InventoryChangeSource = "bmc"
+)
+
+// Defines values for InventoryPartKind.
+const (
+	InventoryPartKindBmc      InventoryPartKind = "bmc"
+	InventoryPartKindBoard    InventoryPartKind = "board"
+	InventoryPartKindCPU      InventoryPartKind = "cpu"
+	InventoryPartKindChassis  InventoryPartKind = "chassis"
+	InventoryPartKindDpu      InventoryPartKind = "dpu"
+	InventoryPartKindDrive    InventoryPartKind = "drive"
+	InventoryPartKindFirmware InventoryPartKind = "firmware"
+	InventoryPartKindGpu      InventoryPartKind = "gpu"
+	InventoryPartKindMemory   InventoryPartKind = "memory"
+	InventoryPartKindNic      InventoryPartKind = "nic"
+	InventoryPartKindPsu      InventoryPartKind = "psu"
+)
+
+// Defines values for InventoryPartSource.
+const (
+	InventoryPartSourceAgent InventoryPartSource = "agent"
+	InventoryPartSourceBmc   InventoryPartSource = "bmc"
+)
+
 // Defines values for NetbootPurpose.
 const (
 	NetbootPurposeErase   NetbootPurpose = "erase"
@@ -211,6 +273,14 @@ const (
 const (
 	NodeBMCRequestProtocolIpmi    NodeBMCRequestProtocol = "ipmi"
 	NodeBMCRequestProtocolRedfish NodeBMCRequestProtocol = "redfish"
+)
+
+// Defines values for NodeHealthClass.
+const (
+	NodeHealthClassCritical NodeHealthClass = "critical"
+	NodeHealthClassOk       NodeHealthClass = "ok"
+	NodeHealthClassUnknown  NodeHealthClass = "unknown"
+	NodeHealthClassWarning  NodeHealthClass = "warning"
 )
 
 // Defines values for NodeReportInstallationStatus.
@@ -322,6 +392,46 @@ const (
 	PlannedHardwareDisksSame  PlannedHardwareDisks = "same"
 )
 
+// Defines values for RackDeviceClass.
+const (
+	RackDeviceClassCritical RackDeviceClass = "critical"
+	RackDeviceClassOk       RackDeviceClass = "ok"
+	RackDeviceClassUnknown  RackDeviceClass = "unknown"
+	RackDeviceClassWarning  RackDeviceClass = "warning"
+)
+
+// Defines values for RackDeviceKind.
+const (
+	RackDeviceKindPowerShelf RackDeviceKind = "power_shelf"
+	RackDeviceKindSwitchTray RackDeviceKind = "switch_tray"
+)
+
+// Defines values for RackDeviceDetailsClass.
+const (
+	RackDeviceDetailsClassCritical RackDeviceDetailsClass = "critical"
+	RackDeviceDetailsClassOk       RackDeviceDetailsClass = "ok"
+	RackDeviceDetailsClassUnknown  RackDeviceDetailsClass = "unknown"
+	RackDeviceDetailsClassWarning  RackDeviceDetailsClass = "warning"
+)
+
+// Defines values for RackDeviceDetailsKind.
+const (
+	RackDeviceDetailsKindPowerShelf RackDeviceDetailsKind = "power_shelf"
+	RackDeviceDetailsKindSwitchTray RackDeviceDetailsKind = "switch_tray"
+)
+
+// Defines values for RackDeviceRequestKind.
+const (
+	RackDeviceRequestKindPowerShelf RackDeviceRequestKind = "power_shelf"
+	RackDeviceRequestKindSwitchTray RackDeviceRequestKind = "switch_tray"
+)
+
+// Defines values for RackDeviceRequestProtocol.
+const (
+	RackDeviceRequestProtocolIpmi    RackDeviceRequestProtocol = "ipmi"
+	RackDeviceRequestProtocolRedfish RackDeviceRequestProtocol = "redfish"
+)
+
 // Defines values for ResolveRequestResolution.
 const (
 	ResolveRequestResolutionCredit   ResolveRequestResolution = "credit"
@@ -429,6 +539,14 @@ const (
 	SearchAuditParamsKindTransition  SearchAuditParamsKind = "transition"
 )
 
+// Defines values for ListBmcLogParamsSeverity.
+const (
+	ListBmcLogParamsSeverityCritical ListBmcLogParamsSeverity = "Critical"
+	ListBmcLogParamsSeverityOK       ListBmcLogParamsSeverity = "OK"
+	ListBmcLogParamsSeverityUnknown  ListBmcLogParamsSeverity = "Unknown"
+	ListBmcLogParamsSeverityWarning  ListBmcLogParamsSeverity = "Warning"
+)
+
 // Defines values for ListDecommissionsParamsNeedsHuman.
 const (
 	ListDecommissionsParamsNeedsHumanFalse ListDecommissionsParamsNeedsHuman = "false"
@@ -521,6 +639,14 @@ const (
 const (
 	ListNodeActionLogsParamsComponentAPI          ListNodeActionLogsParamsComponent = "api"
 	ListNodeActionLogsParamsComponentOrchestrator ListNodeActionLogsParamsComponent = "orchestrator"
+)
+
+// Defines values for ListNodeBmcLogParamsSeverity.
+const (
+	ListNodeBmcLogParamsSeverityCritical ListNodeBmcLogParamsSeverity = "Critical"
+	ListNodeBmcLogParamsSeverityOK       ListNodeBmcLogParamsSeverity = "OK"
+	ListNodeBmcLogParamsSeverityUnknown  ListNodeBmcLogParamsSeverity = "Unknown"
+	ListNodeBmcLogParamsSeverityWarning  ListNodeBmcLogParamsSeverity = "Warning"
 )
 
 // Defines values for ListNodeTasksParamsStatus.
@@ -1156,6 +1282,45 @@ type BMC struct {
 // BMCRotationState How far a rotation is: prepared, the BMC takes the login; applied or verified, it takes the candidate; applying, either
 type BMCRotationState string
 
+// BMCLogEntry defines model for BMCLogEntry.
+type BMCLogEntry struct {
+	// At By the BMC's clock where that can be right, or else when it was copied
+	At     time.Time `json:"at,omitempty"`
+	BmcID  string    `json:"bmc_id,omitempty"`
+	Cursor int64     `json:"cursor,omitempty"`
+
+	// EntryID In its log; one that was cleared gives it again
+	EntryID    string    `json:"entry_id,omitempty"`
+	Message    string    `json:"message,omitempty"`
+	MessageID  string    `json:"message_id,omitempty"`
+	RecordedAt time.Time `json:"recorded_at,omitempty"`
+
+	// Service The log: a URI of the BMC, or SEL
+	Service  string              `json:"service,omitempty"`
+	Severity BMCLogEntrySeverity `json:"severity,omitempty"`
+}
+
+// BMCLogEntrySeverity defines model for BMCLogEntry.Severity.
+type BMCLogEntrySeverity string
+
+// BMCLogPage defines model for BMCLogPage.
+type BMCLogPage struct {
+	Data []BMCLogEntry `json:"data,omitempty"`
+
+	// Dropped Entries that gave way to newer ones since ever
+	Dropped int64 `json:"dropped,omitempty"`
+
+	// More There is another page now
+	More       bool   `json:"more,omitempty"`
+	NextCursor string `json:"next_cursor,omitempty"`
+
+	// Partial Logs that were not read to their end, each with the reason
+	Partial []string `json:"partial,omitempty"`
+
+	// ReadAt When the logs were last read
+	ReadAt time.Time `json:"read_at,omitempty"`
+}
+
 // BMCRequest defines model for BMCRequest.
 type BMCRequest struct {
 	// Address host, host:port or https://host:port (for IPMI without https://); no login, no path
@@ -1235,7 +1400,7 @@ type Batch struct {
 	ID        string           `json:"id,omitempty"`
 	Items     []BatchItem      `json:"items,omitempty"`
 
-	// MaxParallel Items that run at a time; those that wait for a person do not count
+	// MaxParallel Items that run at a time; those that wait for an operator do not count
 	MaxParallel int64  `json:"max_parallel,omitempty"`
 	Name        string `json:"name,omitempty"`
 	SiteID      string `json:"site_id,omitempty"`
@@ -1590,7 +1755,7 @@ type DeliveryStatus string
 
 // DeviceGroup defines model for DeviceGroup.
 type DeviceGroup struct {
-	// AutoPromote An installed node becomes active without a person
+	// AutoPromote An installed node becomes active without an operator
 	AutoPromote bool      `json:"auto_promote,omitempty"`
 	CreatedAt   time.Time `json:"created_at,omitempty"`
 
@@ -1839,6 +2004,32 @@ type HardwareRequest struct {
 	SystemUUID   *string `json:"system_uuid,omitempty"`
 }
 
+// HealthProbe defines model for HealthProbe.
+type HealthProbe struct {
+	Category HealthProbeCategory `json:"category,omitempty"`
+	Class    HealthProbeClass    `json:"class,omitempty"`
+
+	// ID The same in every reading
+	ID   string `json:"id,omitempty"`
+	Note string `json:"note,omitempty"`
+
+	// ObservedAt Absent for what was never read
+	ObservedAt time.Time         `json:"observed_at,omitempty"`
+	Source     HealthProbeSource `json:"source,omitempty"`
+
+	// Target The part: a URI of the BMC, a sensor, a GPU of the agent, or a detector. Absent where a category has none
+	Target string `json:"target,omitempty"`
+}
+
+// HealthProbeCategory defines model for HealthProbe.Category.
+type HealthProbeCategory string
+
+// HealthProbeClass defines model for HealthProbe.Class.
+type HealthProbeClass string
+
+// HealthProbeSource defines model for HealthProbe.Source.
+type HealthProbeSource string
+
 // HealthReport defines model for HealthReport.
 type HealthReport struct {
 	Cpus       int64         `json:"cpus,omitempty"`
@@ -1851,6 +2042,7 @@ type HealthReport struct {
 	Mounts     []MountReport `json:"mounts,omitempty"`
 	Nics       []NICReport   `json:"nics,omitempty"`
 	Simulated  bool          `json:"simulated,omitempty"`
+	Units      []UnitReport  `json:"units,omitempty"`
 }
 
 // History defines model for History.
@@ -2036,6 +2228,58 @@ type InstanceType struct {
 	// Zones Where it may be made; none while the provider is not configured
 	Zones []string `json:"zones,omitempty"`
 }
+
+// InventoryChange defines model for InventoryChange.
+type InventoryChange struct {
+	At     time.Time             `json:"at,omitempty"`
+	From   string                `json:"from,omitempty"`
+	ID     string                `json:"id,omitempty"`
+	Kind   string                `json:"kind,omitempty"`
+	Source InventoryChangeSource `json:"source,omitempty"`
+	To     string                `json:"to,omitempty"`
+
+	// What added, gone, or the field that differs
+	What string `json:"what,omitempty"`
+}
+
+// InventoryChangeSource defines model for InventoryChange.Source.
+type InventoryChangeSource string
+
+// InventoryPart defines model for InventoryPart.
+type InventoryPart struct {
+	// Derived The id stands for the place
+	Derived   bool      `json:"derived,omitempty"`
+	Firmware  string    `json:"firmware,omitempty"`
+	FirstSeen time.Time `json:"first_seen,omitempty"`
+
+	// Gone A later reading did not list it
+	Gone bool `json:"gone,omitempty"`
+
+	// ID Serial number or MAC address, or a value that stands for the place of a part that has none
+	ID           string            `json:"id,omitempty"`
+	Kind         InventoryPartKind `json:"kind,omitempty"`
+	LastSeen     time.Time         `json:"last_seen,omitempty"`
+	Mac          string            `json:"mac,omitempty"`
+	Manufacturer string            `json:"manufacturer,omitempty"`
+
+	// Mode Of a DPU: NIC or DPU
+	Mode       string              `json:"mode,omitempty"`
+	Model      string              `json:"model,omitempty"`
+	Name       string              `json:"name,omitempty"`
+	PartNumber string              `json:"part_number,omitempty"`
+	Serial     string              `json:"serial,omitempty"`
+	Slot       string              `json:"slot,omitempty"`
+	Source     InventoryPartSource `json:"source,omitempty"`
+
+	// URI Where the source lists it
+	URI string `json:"uri,omitempty"`
+}
+
+// InventoryPartKind defines model for InventoryPart.Kind.
+type InventoryPartKind string
+
+// InventoryPartSource defines model for InventoryPart.Source.
+type InventoryPartSource string
 
 // Invitation defines model for Invitation.
 type Invitation struct {
@@ -2498,6 +2742,14 @@ type ListQuota struct {
 	NextCursor string `json:"next_cursor,omitempty"`
 }
 
+// ListRackDevice defines model for ListRackDevice.
+type ListRackDevice struct {
+	Data []RackDevice `json:"data,omitempty"`
+
+	// NextCursor Pass it as cursor to get the next page; absent on the last
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
 // ListRoCE defines model for ListRoCE.
 type ListRoCE struct {
 	Data []RoCE `json:"data,omitempty"`
@@ -2641,7 +2893,7 @@ type NewBillingAccountRequest struct {
 
 // Node defines model for Node.
 type Node struct {
-	// ActionNeeds What allowed actions need beyond the state; it is judged when they are asked for
+	// ActionNeeds What allowed actions need beyond the state; it is checked when they are requested
 	ActionNeeds  map[string]string `json:"action_needs,omitempty"`
 	Agent        NodeAgent         `json:"agent,omitempty"`
 	AllocationID string            `json:"allocation_id,omitempty"`
@@ -2796,6 +3048,45 @@ type NodeDrives struct {
 
 	// Source Who named them: maas_commissioning, boot_report, agent_report or accepted; absent where nothing names any
 	Source string `json:"source,omitempty"`
+}
+
+// NodeHealth defines model for NodeHealth.
+type NodeHealth struct {
+	AgentAt time.Time `json:"agent_at,omitempty"`
+
+	// BmcAt When the parts were last read from the BMC
+	BmcAt time.Time `json:"bmc_at,omitempty"`
+
+	// Class The worst of all probes; unknown where a source was not read
+	Class    NodeHealthClass `json:"class,omitempty"`
+	Hostname string          `json:"hostname,omitempty"`
+
+	// LeftOut Parts of the BMC that were too many to keep; the worst are kept
+	LeftOut int64  `json:"left_out,omitempty"`
+	NodeID  string `json:"node_id,omitempty"`
+
+	// Probes The worst first
+	Probes []HealthProbe `json:"probes,omitempty"`
+}
+
+// NodeHealthClass The worst of all probes; unknown where a source was not read
+type NodeHealthClass string
+
+// NodeInventory defines model for NodeInventory.
+type NodeInventory struct {
+	AgentAt time.Time `json:"agent_at,omitempty"`
+	BmcAt   time.Time `json:"bmc_at,omitempty"`
+
+	// Changes Of each source the newest first, at most 50
+	Changes []InventoryChange `json:"changes,omitempty"`
+
+	// LeftOut Parts that were too many to keep
+	LeftOut int64  `json:"left_out,omitempty"`
+	NodeID  string `json:"node_id,omitempty"`
+
+	// Partial What the BMC could not tell, each with the reason
+	Partial []string        `json:"partial,omitempty"`
+	Parts   []InventoryPart `json:"parts,omitempty"`
 }
 
 // NodePXE defines model for NodePXE.
@@ -3677,6 +3968,81 @@ type QuotaRequest struct {
 	Reason string `json:"reason"`
 }
 
+// RackDevice defines model for RackDevice.
+type RackDevice struct {
+	BmcID string `json:"bmc_id,omitempty"`
+
+	// Class unknown before its BMC was read
+	Class     RackDeviceClass `json:"class,omitempty"`
+	CreatedAt time.Time       `json:"created_at,omitempty"`
+	ID        string          `json:"id,omitempty"`
+	Kind      RackDeviceKind  `json:"kind,omitempty"`
+	Name      string          `json:"name,omitempty"`
+	Rack      string          `json:"rack,omitempty"`
+	ReadAt    time.Time       `json:"read_at,omitempty"`
+	SiteID    string          `json:"site_id,omitempty"`
+}
+
+// RackDeviceClass unknown before its BMC was read
+type RackDeviceClass string
+
+// RackDeviceKind defines model for RackDevice.Kind.
+type RackDeviceKind string
+
+// RackDeviceDetails defines model for RackDeviceDetails.
+type RackDeviceDetails struct {
+	BmcID   string            `json:"bmc_id,omitempty"`
+	Changes []InventoryChange `json:"changes,omitempty"`
+
+	// Class unknown before its BMC was read
+	Class     RackDeviceDetailsClass `json:"class,omitempty"`
+	CreatedAt time.Time              `json:"created_at,omitempty"`
+	ID        string                 `json:"id,omitempty"`
+	Kind      RackDeviceDetailsKind  `json:"kind,omitempty"`
+	Name      string                 `json:"name,omitempty"`
+	Partial   []string               `json:"partial,omitempty"`
+	Parts     []InventoryPart        `json:"parts,omitempty"`
+
+	// Probes The worst first
+	Probes []HealthProbe `json:"probes,omitempty"`
+	Rack   string        `json:"rack,omitempty"`
+	ReadAt time.Time     `json:"read_at,omitempty"`
+	SiteID string        `json:"site_id,omitempty"`
+}
+
+// RackDeviceDetailsClass unknown before its BMC was read
+type RackDeviceDetailsClass string
+
+// RackDeviceDetailsKind defines model for RackDeviceDetails.Kind.
+type RackDeviceDetailsKind string
+
+// RackDeviceRequest defines model for RackDeviceRequest.
+type RackDeviceRequest struct {
+	// Address Of its BMC: host, host:port or https://host:port; no login, no path
+	Address string `json:"address"`
+
+	// CredentialRef A stored secret: name, or name@version
+	CredentialRef string                `json:"credential_ref"`
+	Kind          RackDeviceRequestKind `json:"kind"`
+
+	// Name Unique in its site
+	Name string `json:"name"`
+
+	// PinSha256 The pin of its certificate's public key, if you have compared it
+	PinSha256 string `json:"pin_sha256,omitempty"`
+
+	// Protocol redfish when absent
+	Protocol RackDeviceRequestProtocol `json:"protocol,omitempty"`
+	Rack     string                    `json:"rack,omitempty"`
+	SiteID   string                    `json:"site_id"`
+}
+
+// RackDeviceRequestKind defines model for RackDeviceRequest.Kind.
+type RackDeviceRequestKind string
+
+// RackDeviceRequestProtocol redfish when absent
+type RackDeviceRequestProtocol string
+
 // ReasonRequest defines model for ReasonRequest.
 type ReasonRequest struct {
 	// Reason The owners of the project see it
@@ -4144,10 +4510,11 @@ type StoredSecret struct {
 
 // Subject defines model for Subject.
 type Subject struct {
-	Hostname string `json:"hostname,omitempty"`
-	NodeID   string `json:"node_id,omitempty"`
-	Serial   string `json:"serial,omitempty"`
-	SiteID   string `json:"site_id,omitempty"`
+	Hostname     string `json:"hostname,omitempty"`
+	NodeID       string `json:"node_id,omitempty"`
+	Serial       string `json:"serial,omitempty"`
+	SerialSource string `json:"serial_source,omitempty"`
+	SiteID       string `json:"site_id,omitempty"`
 }
 
 // Task defines model for Task.
@@ -4273,8 +4640,14 @@ type Transition struct {
 	// TriggeredBy admin, system, node_report, workflow (a job) or customer
 	TriggeredBy string `json:"triggered_by,omitempty"`
 
-	// UserID The login of the person who did it; null where a job, a sweeper or the node itself did, whom the timeline names
+	// UserID The login of the user who did it; null where a job, a sweeper or the node itself did. The timeline names those
 	UserID string `json:"user_id,omitempty"`
+}
+
+// UnitReport defines model for UnitReport.
+type UnitReport struct {
+	Name  string `json:"name,omitempty"`
+	State string `json:"state,omitempty"`
 }
 
 // UpdateAgentRequest defines model for UpdateAgentRequest.
@@ -4591,6 +4964,25 @@ type SetBmcCredentialParams struct {
 	IfMatch *string `json:"If-Match,omitempty"`
 }
 
+// ListBmcLogParams defines parameters for ListBmcLog.
+type ListBmcLogParams struct {
+	// Limit Rows in one page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor next_cursor of the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Since Entries made then or later
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Entries made before
+	Until    *time.Time                `form:"until,omitempty" json:"until,omitempty"`
+	Severity *ListBmcLogParamsSeverity `form:"severity,omitempty" json:"severity,omitempty"`
+}
+
+// ListBmcLogParamsSeverity defines parameters for ListBmcLog.
+type ListBmcLogParamsSeverity string
+
 // ListBmcRotationsParams defines parameters for ListBmcRotations.
 type ListBmcRotationsParams struct {
 	// Limit Rows in one page
@@ -4652,7 +5044,7 @@ type ListDecommissionsParams struct {
 	BatchID *string `form:"batch_id,omitempty" json:"batch_id,omitempty"`
 	BmcID   *string `form:"bmc_id,omitempty" json:"bmc_id,omitempty"`
 
-	// NeedsHuman Only jobs that wait for a person, or only the others
+	// NeedsHuman Only jobs that wait for an operator, or only the others
 	NeedsHuman *ListDecommissionsParamsNeedsHuman `form:"needs_human,omitempty" json:"needs_human,omitempty"`
 }
 
@@ -4809,7 +5201,7 @@ type ListJobsParams struct {
 	BatchID *string `form:"batch_id,omitempty" json:"batch_id,omitempty"`
 	BmcID   *string `form:"bmc_id,omitempty" json:"bmc_id,omitempty"`
 
-	// NeedsHuman Only jobs that wait for a person, or only the others
+	// NeedsHuman Only jobs that wait for an operator, or only the others
 	NeedsHuman *ListJobsParamsNeedsHuman `form:"needs_human,omitempty" json:"needs_human,omitempty"`
 
 	// Ids Only these jobs; may be repeated
@@ -4992,7 +5384,7 @@ type ListOnboardingsParams struct {
 	BatchID *string `form:"batch_id,omitempty" json:"batch_id,omitempty"`
 	BmcID   *string `form:"bmc_id,omitempty" json:"bmc_id,omitempty"`
 
-	// NeedsHuman Only jobs that wait for a person, or only the others
+	// NeedsHuman Only jobs that wait for an operator, or only the others
 	NeedsHuman *ListOnboardingsParamsNeedsHuman `form:"needs_human,omitempty" json:"needs_human,omitempty"`
 }
 
@@ -5138,6 +5530,25 @@ type CloseProjectOfParams struct {
 type DeleteQuotaParams struct {
 	// SlipwayReason Why, for the owners of the project; required
 	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
+}
+
+// ListRackDevicesParams defines parameters for ListRackDevices.
+type ListRackDevicesParams struct {
+	// Limit Rows in one page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor next_cursor of the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+	SiteID *string `form:"site_id,omitempty" json:"site_id,omitempty"`
+}
+
+// CreateRackDeviceParams defines parameters for CreateRackDevice.
+type CreateRackDeviceParams struct {
+	// IdempotencyKey Names this request: repeating it with the same key gives the first answer again
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
+
+	// XIdempotencyKey The same as Idempotency-Key
+	XIdempotencyKey *string `json:"X-Idempotency-Key,omitempty"`
 }
 
 // ListSecretsParams defines parameters for ListSecrets.
@@ -5425,6 +5836,25 @@ type UpdateAgentParams struct {
 	// XIdempotencyKey The same as Idempotency-Key
 	XIdempotencyKey *string `json:"X-Idempotency-Key,omitempty"`
 }
+
+// ListNodeBmcLogParams defines parameters for ListNodeBmcLog.
+type ListNodeBmcLogParams struct {
+	// Limit Rows in one page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor next_cursor of the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Since Entries made then or later
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Entries made before
+	Until    *time.Time                    `form:"until,omitempty" json:"until,omitempty"`
+	Severity *ListNodeBmcLogParamsSeverity `form:"severity,omitempty" json:"severity,omitempty"`
+}
+
+// ListNodeBmcLogParamsSeverity defines parameters for ListNodeBmcLog.
+type ListNodeBmcLogParamsSeverity string
 
 // PlanNodeHardwareParams defines parameters for PlanNodeHardware.
 type PlanNodeHardwareParams struct {
@@ -6237,6 +6667,9 @@ type CloseProjectOfJSONRequestBody = ReasonRequest
 // SetQuotaJSONRequestBody defines body for SetQuota for application/json ContentType.
 type SetQuotaJSONRequestBody = QuotaRequest
 
+// CreateRackDeviceJSONRequestBody defines body for CreateRackDevice for application/json ContentType.
+type CreateRackDeviceJSONRequestBody = RackDeviceRequest
+
 // PutSecretUseJSONRequestBody defines body for PutSecretUse for application/json ContentType.
 type PutSecretUseJSONRequestBody = SecretUseRequest
 
@@ -6602,9 +7035,9 @@ type ClientInterface interface {
 	// Corresponds with DELETE /api/v1/admin/api-tokens/{id} (the `RevokeAPIToken` operationId).
 	RevokeAPIToken(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListAttention List everything that needs a person, oldest first
+	// ListAttention List everything that requires operator action, oldest first
 	//
-	// Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, nodes that a tenant left and nothing proves clean, keys that were withdrawn and may still log in, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. Each with what to do. It is computed from the rows when it is asked for: what is mended is gone from it.
+	// Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, nodes that a tenant left and nothing proves clean, keys that were withdrawn and may still log in, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. Each with what to do. It is computed from the rows when it is asked for: what is fixed is gone from it.
 	//
 	// Needs role viewer or higher.
 	//
@@ -6819,6 +7252,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with PUT /api/v1/admin/bmcs/{id}/credential (the `SetBmcCredential` operationId).
 	SetBmcCredential(ctx context.Context, id string, params *SetBmcCredentialParams, body SetBmcCredentialJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListBmcLog List the entries of a BMC's logs, as they were copied
+	//
+	// In the order in which they were copied, so that the cursor of the last page, also one that was not full, is where the next ones come. Clearing the log of a BMC deletes none.
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/admin/bmcs/{id}/log (the `ListBmcLog` operationId).
+	ListBmcLog(ctx context.Context, id string, params *ListBmcLogParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListBmcRotations A BMC's rotations, newest first
 	//
@@ -7897,6 +8339,49 @@ type ClientInterface interface {
 	// Corresponds with PUT /api/v1/admin/projects/{id}/quotas/{sku} (the `SetQuota` operationId).
 	SetQuota(ctx context.Context, id string, sku string, body SetQuotaJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListRackDevices List switch trays and power shelves
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/admin/rack-devices (the `ListRackDevices` operationId).
+	ListRackDevices(ctx context.Context, params *ListRackDevicesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateRackDeviceWithBody Add a switch tray or power shelf of a rack
+	//
+	// It is a BMC with health and firmware and no node: nothing can claim it. Its certificate is probed in the next pass and waits for the BMC's action approve-pin, unless pin_sha256 names it. Its log is at /admin/bmcs/{id}/log.
+	//
+	// Needs role admin or higher.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/admin/rack-devices (the `CreateRackDevice` operationId).
+	CreateRackDeviceWithBody(ctx context.Context, params *CreateRackDeviceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateRackDevice Add a switch tray or power shelf of a rack
+	//
+	// It is a BMC with health and firmware and no node: nothing can claim it. Its certificate is probed in the next pass and waits for the BMC's action approve-pin, unless pin_sha256 names it. Its log is at /admin/bmcs/{id}/log.
+	//
+	// Needs role admin or higher.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/admin/rack-devices (the `CreateRackDevice` operationId).
+	CreateRackDevice(ctx context.Context, params *CreateRackDeviceParams, body CreateRackDeviceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteRackDevice Remove a switch tray or power shelf with the record of its BMC and its log
+	//
+	// Needs role admin or higher.
+	//
+	// Corresponds with DELETE /api/v1/admin/rack-devices/{id} (the `DeleteRackDevice` operationId).
+	DeleteRackDevice(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetRackDevice Read a switch tray or power shelf with its health and parts
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/admin/rack-devices/{id} (the `GetRackDevice` operationId).
+	GetRackDevice(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListSecrets List secrets by name, never their values
 	//
 	// Those that Slipway made itself, such as logins of rotated BMCs, are among them.
@@ -8429,6 +8914,15 @@ type ClientInterface interface {
 	// Corresponds with PUT /api/v1/nodes/{id}/bmc (the `PutNodeBmc` operationId).
 	PutNodeBmc(ctx context.Context, id string, body PutNodeBmcJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListNodeBmcLog List the entries of the logs of a node's BMC, as they were copied
+	//
+	// In the order in which they were copied, so that the cursor of the last page, also one that was not full, is where the next ones come. Clearing the log of a BMC deletes none.
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/nodes/{id}/bmc-log (the `ListNodeBmcLog` operationId).
+	ListNodeBmcLog(ctx context.Context, id string, params *ListNodeBmcLogParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// NodeCertificates The signed certificates of a node
 	//
 	// One for each time that the node was taken back: which device was erased how and what could not be verified. They are a chain with a signed end; `slipway certificate verify` checks it offline and finds a change and a missing link.
@@ -8469,7 +8963,7 @@ type ClientInterface interface {
 
 	// PlanNodeHardwareWithBody Plan the hardware of a migrating PXE node
 	//
-	// The job of the migration puts the node on it when the old hardware is out of the way; until then it may be said anew. Its id, history and labels stay. A machine that was discovered under one of the addresses meanwhile is that hardware: its node is purged then. 409 while no job migrates the node.
+	// The job of the migration puts the node on it when the old hardware is out of the way; until then it may be changed. Its id, history and labels stay. A machine that was discovered under one of the addresses meanwhile is that hardware: its node is purged then. 409 while no job migrates the node.
 	//
 	// Needs role admin or higher.
 	//
@@ -8480,7 +8974,7 @@ type ClientInterface interface {
 
 	// PlanNodeHardware Plan the hardware of a migrating PXE node
 	//
-	// The job of the migration puts the node on it when the old hardware is out of the way; until then it may be said anew. Its id, history and labels stay. A machine that was discovered under one of the addresses meanwhile is that hardware: its node is purged then. 409 while no job migrates the node.
+	// The job of the migration puts the node on it when the old hardware is out of the way; until then it may be changed. Its id, history and labels stay. A machine that was discovered under one of the addresses meanwhile is that hardware: its node is purged then. 409 while no job migrates the node.
 	//
 	// Needs role admin or higher.
 	//
@@ -8489,12 +8983,30 @@ type ClientInterface interface {
 	// Corresponds with PUT /api/v1/nodes/{id}/hardware (the `PlanNodeHardware` operationId).
 	PlanNodeHardware(ctx context.Context, id string, params *PlanNodeHardwareParams, body PlanNodeHardwareJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetNodeHealth Read how well the parts of a node are
+	//
+	// What its agent reports, what its BMC told when it was last read, and what the reconciler has found, the worst first. What was not read is unknown, and a category that nothing tells has a probe that says so.
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/nodes/{id}/health (the `GetNodeHealth` operationId).
+	GetNodeHealth(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// NodeHistory A node's state transitions, newest first
 	//
 	// Needs role viewer or higher.
 	//
 	// Corresponds with GET /api/v1/nodes/{id}/history (the `NodeHistory` operationId).
 	NodeHistory(ctx context.Context, id string, params *NodeHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetNodeInventory List the parts of a node's machine and how they have changed
+	//
+	// As its BMC and its agent told them last. A part that has no serial number has an id that stands for its place: derived. A change is a drift finding too.
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/nodes/{id}/inventory (the `GetNodeInventory` operationId).
+	GetNodeInventory(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// NodeOccupancies What a node was used for, newest first
 	//
@@ -9624,9 +10136,9 @@ func (c *requests) RevokeAPIToken(ctx context.Context, id string, reqEditors ...
 	return c.Client.Do(req)
 }
 
-// ListAttention List everything that needs a person, oldest first
+// ListAttention List everything that requires operator action, oldest first
 //
-// Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, nodes that a tenant left and nothing proves clean, keys that were withdrawn and may still log in, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. Each with what to do. It is computed from the rows when it is asked for: what is mended is gone from it.
+// Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, nodes that a tenant left and nothing proves clean, keys that were withdrawn and may still log in, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. Each with what to do. It is computed from the rows when it is asked for: what is fixed is gone from it.
 //
 // Needs role viewer or higher.
 //
@@ -10072,6 +10584,25 @@ func (c *requests) SetBmcCredentialWithBody(ctx context.Context, id string, para
 // Corresponds with PUT /api/v1/admin/bmcs/{id}/credential (the `SetBmcCredential` operationId).
 func (c *requests) SetBmcCredential(ctx context.Context, id string, params *SetBmcCredentialParams, body SetBmcCredentialJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewSetBmcCredentialRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListBmcLog List the entries of a BMC's logs, as they were copied
+//
+// In the order in which they were copied, so that the cursor of the last page, also one that was not full, is where the next ones come. Clearing the log of a BMC deletes none.
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/bmcs/{id}/log (the `ListBmcLog` operationId).
+func (c *requests) ListBmcLog(ctx context.Context, id string, params *ListBmcLogParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListBmcLogRequest(c.Server, id, params)
 	if err != nil {
 		return nil, err
 	}
@@ -12349,6 +12880,99 @@ func (c *requests) SetQuota(ctx context.Context, id string, sku string, body Set
 	return c.Client.Do(req)
 }
 
+// ListRackDevices List switch trays and power shelves
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/rack-devices (the `ListRackDevices` operationId).
+func (c *requests) ListRackDevices(ctx context.Context, params *ListRackDevicesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListRackDevicesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateRackDeviceWithBody Add a switch tray or power shelf of a rack
+//
+// It is a BMC with health and firmware and no node: nothing can claim it. Its certificate is probed in the next pass and waits for the BMC's action approve-pin, unless pin_sha256 names it. Its log is at /admin/bmcs/{id}/log.
+//
+// Needs role admin or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/admin/rack-devices (the `CreateRackDevice` operationId).
+func (c *requests) CreateRackDeviceWithBody(ctx context.Context, params *CreateRackDeviceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateRackDeviceRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateRackDevice Add a switch tray or power shelf of a rack
+//
+// It is a BMC with health and firmware and no node: nothing can claim it. Its certificate is probed in the next pass and waits for the BMC's action approve-pin, unless pin_sha256 names it. Its log is at /admin/bmcs/{id}/log.
+//
+// Needs role admin or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/admin/rack-devices (the `CreateRackDevice` operationId).
+func (c *requests) CreateRackDevice(ctx context.Context, params *CreateRackDeviceParams, body CreateRackDeviceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateRackDeviceRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteRackDevice Remove a switch tray or power shelf with the record of its BMC and its log
+//
+// Needs role admin or higher.
+//
+// Corresponds with DELETE /api/v1/admin/rack-devices/{id} (the `DeleteRackDevice` operationId).
+func (c *requests) DeleteRackDevice(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteRackDeviceRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetRackDevice Read a switch tray or power shelf with its health and parts
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/rack-devices/{id} (the `GetRackDevice` operationId).
+func (c *requests) GetRackDevice(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetRackDeviceRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListSecrets List secrets by name, never their values
 //
 // Those that Slipway made itself, such as logins of rotated BMCs, are among them.
@@ -13421,6 +14045,25 @@ func (c *requests) PutNodeBmc(ctx context.Context, id string, body PutNodeBmcJSO
 	return c.Client.Do(req)
 }
 
+// ListNodeBmcLog List the entries of the logs of a node's BMC, as they were copied
+//
+// In the order in which they were copied, so that the cursor of the last page, also one that was not full, is where the next ones come. Clearing the log of a BMC deletes none.
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/nodes/{id}/bmc-log (the `ListNodeBmcLog` operationId).
+func (c *requests) ListNodeBmcLog(ctx context.Context, id string, params *ListNodeBmcLogParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListNodeBmcLogRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // NodeCertificates The signed certificates of a node
 //
 // One for each time that the node was taken back: which device was erased how and what could not be verified. They are a chain with a signed end; `slipway certificate verify` checks it offline and finds a change and a missing link.
@@ -13501,7 +14144,7 @@ func (c *requests) AcceptNodeDrives(ctx context.Context, id string, body AcceptN
 
 // PlanNodeHardwareWithBody Plan the hardware of a migrating PXE node
 //
-// The job of the migration puts the node on it when the old hardware is out of the way; until then it may be said anew. Its id, history and labels stay. A machine that was discovered under one of the addresses meanwhile is that hardware: its node is purged then. 409 while no job migrates the node.
+// The job of the migration puts the node on it when the old hardware is out of the way; until then it may be changed. Its id, history and labels stay. A machine that was discovered under one of the addresses meanwhile is that hardware: its node is purged then. 409 while no job migrates the node.
 //
 // Needs role admin or higher.
 //
@@ -13522,7 +14165,7 @@ func (c *requests) PlanNodeHardwareWithBody(ctx context.Context, id string, para
 
 // PlanNodeHardware Plan the hardware of a migrating PXE node
 //
-// The job of the migration puts the node on it when the old hardware is out of the way; until then it may be said anew. Its id, history and labels stay. A machine that was discovered under one of the addresses meanwhile is that hardware: its node is purged then. 409 while no job migrates the node.
+// The job of the migration puts the node on it when the old hardware is out of the way; until then it may be changed. Its id, history and labels stay. A machine that was discovered under one of the addresses meanwhile is that hardware: its node is purged then. 409 while no job migrates the node.
 //
 // Needs role admin or higher.
 //
@@ -13541,6 +14184,25 @@ func (c *requests) PlanNodeHardware(ctx context.Context, id string, params *Plan
 	return c.Client.Do(req)
 }
 
+// GetNodeHealth Read how well the parts of a node are
+//
+// What its agent reports, what its BMC told when it was last read, and what the reconciler has found, the worst first. What was not read is unknown, and a category that nothing tells has a probe that says so.
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/nodes/{id}/health (the `GetNodeHealth` operationId).
+func (c *requests) GetNodeHealth(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetNodeHealthRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // NodeHistory A node's state transitions, newest first
 //
 // Needs role viewer or higher.
@@ -13548,6 +14210,25 @@ func (c *requests) PlanNodeHardware(ctx context.Context, id string, params *Plan
 // Corresponds with GET /api/v1/nodes/{id}/history (the `NodeHistory` operationId).
 func (c *requests) NodeHistory(ctx context.Context, id string, params *NodeHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewNodeHistoryRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetNodeInventory List the parts of a node's machine and how they have changed
+//
+// As its BMC and its agent told them last. A part that has no serial number has an id that stands for its place: derived. A change is a drift finding too.
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/nodes/{id}/inventory (the `GetNodeInventory` operationId).
+func (c *requests) GetNodeInventory(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetNodeInventoryRequest(c.Server, id)
 	if err != nil {
 		return nil, err
 	}
@@ -17073,6 +17754,115 @@ func NewSetBmcCredentialRequestWithBody(server string, id string, params *SetBmc
 			req.Header.Set("If-Match", headerParam0)
 		}
 
+	}
+
+	return req, nil
+}
+
+// NewListBmcLogRequest constructs an http.Request for the ListBmcLog method
+func NewListBmcLogRequest(server string, id string, params *ListBmcLogParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/bmcs/%s/log", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Until != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "until", *params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Severity != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "severity", *params.Severity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -22309,6 +23099,218 @@ func NewSetQuotaRequestWithBody(server string, id string, sku string, contentTyp
 	return req, nil
 }
 
+// NewListRackDevicesRequest constructs an http.Request for the ListRackDevices method
+func NewListRackDevicesRequest(server string, params *ListRackDevicesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/rack-devices")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.SiteID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "site_id", *params.SiteID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateRackDeviceRequest calls the generic CreateRackDevice builder with application/json body
+func NewCreateRackDeviceRequest(server string, params *CreateRackDeviceParams, body CreateRackDeviceJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateRackDeviceRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateRackDeviceRequestWithBody constructs an http.Request for the CreateRackDevice method, with any body, and a specified content type
+func NewCreateRackDeviceRequestWithBody(server string, params *CreateRackDeviceParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/rack-devices")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+		if params.XIdempotencyKey != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "X-Idempotency-Key", *params.XIdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("X-Idempotency-Key", headerParam1)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteRackDeviceRequest constructs an http.Request for the DeleteRackDevice method
+func NewDeleteRackDeviceRequest(server string, id string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/rack-devices/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetRackDeviceRequest constructs an http.Request for the GetRackDevice method
+func NewGetRackDeviceRequest(server string, id string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/rack-devices/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListSecretsRequest constructs an http.Request for the ListSecrets method
 func NewListSecretsRequest(server string, params *ListSecretsParams) (*http.Request, error) {
 	var err error
@@ -24669,6 +25671,115 @@ func NewPutNodeBmcRequestWithBody(server string, id string, contentType string, 
 	return req, nil
 }
 
+// NewListNodeBmcLogRequest constructs an http.Request for the ListNodeBmcLog method
+func NewListNodeBmcLogRequest(server string, id string, params *ListNodeBmcLogParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/nodes/%s/bmc-log", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Until != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "until", *params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Severity != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "severity", *params.Severity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewNodeCertificatesRequest constructs an http.Request for the NodeCertificates method
 func NewNodeCertificatesRequest(server string, id string) (*http.Request, error) {
 	var err error
@@ -24846,6 +25957,40 @@ func NewPlanNodeHardwareRequestWithBody(server string, id string, params *PlanNo
 	return req, nil
 }
 
+// NewGetNodeHealthRequest constructs an http.Request for the GetNodeHealth method
+func NewGetNodeHealthRequest(server string, id string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/nodes/%s/health", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewNodeHistoryRequest constructs an http.Request for the NodeHistory method
 func NewNodeHistoryRequest(server string, id string, params *NodeHistoryParams) (*http.Request, error) {
 	var err error
@@ -24909,6 +26054,40 @@ func NewNodeHistoryRequest(server string, id string, params *NodeHistoryParams) 
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
 		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetNodeInventoryRequest constructs an http.Request for the GetNodeInventory method
+func NewGetNodeInventoryRequest(server string, id string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/nodes/%s/inventory", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -30333,9 +31512,9 @@ func (c *Client) RevokeAPIToken(ctx context.Context, id string, editors ...Reque
 	})
 }
 
-// ListAttention List everything that needs a person, oldest first
+// ListAttention List everything that requires operator action, oldest first
 //
-// Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, nodes that a tenant left and nothing proves clean, keys that were withdrawn and may still log in, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. Each with what to do. It is computed from the rows when it is asked for: what is mended is gone from it.
+// Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, nodes that a tenant left and nothing proves clean, keys that were withdrawn and may still log in, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. Each with what to do. It is computed from the rows when it is asked for: what is fixed is gone from it.
 //
 // Needs role viewer or higher.
 //
@@ -30644,6 +31823,19 @@ func (c *Client) SetBmcCredentialWithBody(ctx context.Context, id string, params
 func (c *Client) SetBmcCredential(ctx context.Context, id string, params *SetBmcCredentialParams, body SetBmcCredentialJSONRequestBody, editors ...RequestEditorFn) (Answer[CredentialAnswer], error) {
 	return ask[CredentialAnswer](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
 		return c.requests.SetBmcCredential(ctx, id, params, body, editors...)
+	})
+}
+
+// ListBmcLog List the entries of a BMC's logs, as they were copied
+//
+// In the order in which they were copied, so that the cursor of the last page, also one that was not full, is where the next ones come. Clearing the log of a BMC deletes none.
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/bmcs/{id}/log (the `ListBmcLog` operationId).
+func (c *Client) ListBmcLog(ctx context.Context, id string, params *ListBmcLogParams, editors ...RequestEditorFn) (Answer[BMCLogPage], error) {
+	return ask[BMCLogPage](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ListBmcLog(ctx, id, params, editors...)
 	})
 }
 
@@ -32200,6 +33392,69 @@ func (c *Client) SetQuota(ctx context.Context, id string, sku string, body SetQu
 	})
 }
 
+// ListRackDevices List switch trays and power shelves
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/rack-devices (the `ListRackDevices` operationId).
+func (c *Client) ListRackDevices(ctx context.Context, params *ListRackDevicesParams, editors ...RequestEditorFn) (Answer[ListRackDevice], error) {
+	return ask[ListRackDevice](ctx, c, nil, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ListRackDevices(ctx, params, editors...)
+	})
+}
+
+// CreateRackDeviceWithBody Add a switch tray or power shelf of a rack
+//
+// It is a BMC with health and firmware and no node: nothing can claim it. Its certificate is probed in the next pass and waits for the BMC's action approve-pin, unless pin_sha256 names it. Its log is at /admin/bmcs/{id}/log.
+//
+// Needs role admin or higher.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/admin/rack-devices (the `CreateRackDevice` operationId).
+func (c *Client) CreateRackDeviceWithBody(ctx context.Context, params *CreateRackDeviceParams, contentType string, body io.Reader, editors ...RequestEditorFn) (Answer[RackDevice], error) {
+	return ask[RackDevice](ctx, c, nil, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.CreateRackDeviceWithBody(ctx, params, contentType, body, editors...)
+	})
+}
+
+// CreateRackDevice Add a switch tray or power shelf of a rack
+//
+// It is a BMC with health and firmware and no node: nothing can claim it. Its certificate is probed in the next pass and waits for the BMC's action approve-pin, unless pin_sha256 names it. Its log is at /admin/bmcs/{id}/log.
+//
+// Needs role admin or higher.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/admin/rack-devices (the `CreateRackDevice` operationId).
+func (c *Client) CreateRackDevice(ctx context.Context, params *CreateRackDeviceParams, body CreateRackDeviceJSONRequestBody, editors ...RequestEditorFn) (Answer[RackDevice], error) {
+	return ask[RackDevice](ctx, c, nil, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.CreateRackDevice(ctx, params, body, editors...)
+	})
+}
+
+// DeleteRackDevice Remove a switch tray or power shelf with the record of its BMC and its log
+//
+// Needs role admin or higher.
+//
+// Corresponds with DELETE /api/v1/admin/rack-devices/{id} (the `DeleteRackDevice` operationId).
+func (c *Client) DeleteRackDevice(ctx context.Context, id string, editors ...RequestEditorFn) (Answer[Nothing], error) {
+	return ask[Nothing](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.DeleteRackDevice(ctx, id, editors...)
+	})
+}
+
+// GetRackDevice Read a switch tray or power shelf with its health and parts
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/rack-devices/{id} (the `GetRackDevice` operationId).
+func (c *Client) GetRackDevice(ctx context.Context, id string, editors ...RequestEditorFn) (Answer[RackDeviceDetails], error) {
+	return ask[RackDeviceDetails](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.GetRackDevice(ctx, id, editors...)
+	})
+}
+
 // ListSecrets List secrets by name, never their values
 //
 // Those that Slipway made itself, such as logins of rotated BMCs, are among them.
@@ -32948,6 +34203,19 @@ func (c *Client) PutNodeBmc(ctx context.Context, id string, body PutNodeBmcJSONR
 	})
 }
 
+// ListNodeBmcLog List the entries of the logs of a node's BMC, as they were copied
+//
+// In the order in which they were copied, so that the cursor of the last page, also one that was not full, is where the next ones come. Clearing the log of a BMC deletes none.
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/nodes/{id}/bmc-log (the `ListNodeBmcLog` operationId).
+func (c *Client) ListNodeBmcLog(ctx context.Context, id string, params *ListNodeBmcLogParams, editors ...RequestEditorFn) (Answer[BMCLogPage], error) {
+	return ask[BMCLogPage](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ListNodeBmcLog(ctx, id, params, editors...)
+	})
+}
+
 // NodeCertificates The signed certificates of a node
 //
 // One for each time that the node was taken back: which device was erased how and what could not be verified. They are a chain with a signed end; `slipway certificate verify` checks it offline and finds a change and a missing link.
@@ -33004,7 +34272,7 @@ func (c *Client) AcceptNodeDrives(ctx context.Context, id string, body AcceptNod
 
 // PlanNodeHardwareWithBody Plan the hardware of a migrating PXE node
 //
-// The job of the migration puts the node on it when the old hardware is out of the way; until then it may be said anew. Its id, history and labels stay. A machine that was discovered under one of the addresses meanwhile is that hardware: its node is purged then. 409 while no job migrates the node.
+// The job of the migration puts the node on it when the old hardware is out of the way; until then it may be changed. Its id, history and labels stay. A machine that was discovered under one of the addresses meanwhile is that hardware: its node is purged then. 409 while no job migrates the node.
 //
 // Needs role admin or higher.
 //
@@ -33019,7 +34287,7 @@ func (c *Client) PlanNodeHardwareWithBody(ctx context.Context, id string, params
 
 // PlanNodeHardware Plan the hardware of a migrating PXE node
 //
-// The job of the migration puts the node on it when the old hardware is out of the way; until then it may be said anew. Its id, history and labels stay. A machine that was discovered under one of the addresses meanwhile is that hardware: its node is purged then. 409 while no job migrates the node.
+// The job of the migration puts the node on it when the old hardware is out of the way; until then it may be changed. Its id, history and labels stay. A machine that was discovered under one of the addresses meanwhile is that hardware: its node is purged then. 409 while no job migrates the node.
 //
 // Needs role admin or higher.
 //
@@ -33032,6 +34300,19 @@ func (c *Client) PlanNodeHardware(ctx context.Context, id string, params *PlanNo
 	})
 }
 
+// GetNodeHealth Read how well the parts of a node are
+//
+// What its agent reports, what its BMC told when it was last read, and what the reconciler has found, the worst first. What was not read is unknown, and a category that nothing tells has a probe that says so.
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/nodes/{id}/health (the `GetNodeHealth` operationId).
+func (c *Client) GetNodeHealth(ctx context.Context, id string, editors ...RequestEditorFn) (Answer[NodeHealth], error) {
+	return ask[NodeHealth](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.GetNodeHealth(ctx, id, editors...)
+	})
+}
+
 // NodeHistory A node's state transitions, newest first
 //
 // Needs role viewer or higher.
@@ -33040,6 +34321,19 @@ func (c *Client) PlanNodeHardware(ctx context.Context, id string, params *PlanNo
 func (c *Client) NodeHistory(ctx context.Context, id string, params *NodeHistoryParams, editors ...RequestEditorFn) (Answer[History], error) {
 	return ask[History](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
 		return c.requests.NodeHistory(ctx, id, params, editors...)
+	})
+}
+
+// GetNodeInventory List the parts of a node's machine and how they have changed
+//
+// As its BMC and its agent told them last. A part that has no serial number has an id that stands for its place: derived. A change is a drift finding too.
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/nodes/{id}/inventory (the `GetNodeInventory` operationId).
+func (c *Client) GetNodeInventory(ctx context.Context, id string, editors ...RequestEditorFn) (Answer[NodeInventory], error) {
+	return ask[NodeInventory](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.GetNodeInventory(ctx, id, editors...)
 	})
 }
 

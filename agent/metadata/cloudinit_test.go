@@ -11,7 +11,7 @@ import (
 
 // cloudInitVar names a directory with the Python package cloudinit and what it imports, such as one into
 // which Debian's packages were unpacked. Nobody wants cloud-init installed on the machine of the tests:
-// it would set that up anew at its next boot.
+// it would set that up again at its next boot.
 const cloudInitVar = "SLIPWAY_TEST_CLOUD_INIT"
 
 // TestHandler_IsReadByCloudInit reads the metadata with cloud-init's own code, both as EC2's and as that

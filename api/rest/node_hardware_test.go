@@ -52,10 +52,10 @@ func TestNodeHealth_MergesItsSources(t *testing.T) {
 	bmc, mib, no, none := w.bmcOf(n.ID), int64(1<<20), false, 0
 	report := &spec.HealthReport{MemoryMiB: &mib, GPUs: []spec.GPUReport{{UUID: "G0", RemapFailed: &no, UncorrectedECC: &none}}, NICs: []spec.NICReport{{Name: "eno1", Up: true}},
 		Units: []spec.UnitReport{{Name: "gpud.service", State: "failed"}}}
-	beat := func(at time.Time) {
+	heartbeat := func(at time.Time) {
 		require.NoError(t, w.store.RecordHeartbeats(t.Context(), []db.Heartbeat{{NodeID: n.ID, BootID: "b", ReceivedAt: at, Report: report}}))
 	}
-	beat(time.Now())
+	heartbeat(time.Now())
 	survey := hardwaredb.Reading{BMCID: bmc, At: time.Now(), Health: "Critical", Probes: []hardware.PartHealth{
 		{Target: "/leak/1", Category: hardware.CategoryLeak, Health: "Critical"}, {Target: "/fan/1", Category: hardware.CategoryThermal, Health: "OK"},
 		{Target: "/psu/1", Category: hardware.CategoryPower, Health: "Unknown", Note: "forbidden (HTTP 403)"},

@@ -40,8 +40,8 @@ func (p JoinPaths) or() JoinPaths {
 	return p
 }
 
-// asRoot stands before the scripts: kubeadm and its files are root's.
-const asRoot = `root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi; }
+// rootFunction stands before the scripts: kubeadm and its files are root's.
+const rootFunction = `root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi; }
 `
 
 var (
@@ -61,7 +61,7 @@ func (r *Runner) joinDir(opID string) string { return path.Join(r.join.or().Run,
 
 func (r *Runner) joinCall(ctx context.Context, t providers.MachineTarget, script string, stdin []byte, secrets []providers.Secret, args ...string) (providers.SSHResult, error) {
 	return r.RunSSH(ctx, t.SSH, providers.SSHCommand{
-		Argv: append([]string{"sh", "-c", asRoot + script}, args...), Stdin: stdin, Secrets: secrets, Timeout: time.Minute,
+		Argv: append([]string{"sh", "-c", rootFunction + script}, args...), Stdin: stdin, Secrets: secrets, Timeout: time.Minute,
 	})
 }
 
@@ -137,5 +137,5 @@ func (r *Runner) JoinScript(opID, clusterRef string) string {
 	for _, v := range [][2]string{{"dir", r.joinDir(opID)}, {"etc", p.Kubernetes}, {"mark", p.Mark}, {"kubeadm", p.Kubeadm}, {"cluster", clusterRef}} {
 		fmt.Fprintf(&b, "%s=%s\n", v[0], quote([]string{v[1]}))
 	}
-	return b.String() + asRoot + joinRunText
+	return b.String() + rootFunction + joinRunText
 }

@@ -161,7 +161,7 @@ func TestWorkers_OfTwoInstances(t *testing.T) {
 		t.Helper()
 		return ask(protocol.PathInstanceEnroll, "", map[string]any{"token": token, "key": key})
 	}
-	beat := func(id, key string, seq int, checksum string) int {
+	heartbeat := func(id, key string, seq int, checksum string) int {
 		t.Helper()
 		return ask(protocol.PathInstanceHeartbeat, key, map[string]any{"instance_id": id, "sequence": seq, "ready": true, "model": "acme/small", "checksum": checksum})
 	}
@@ -172,16 +172,16 @@ func TestWorkers_OfTwoInstances(t *testing.T) {
 		_, err := r.store.DBTX().Exec(t.Context(), "UPDATE instances SET worker_hash = $2 WHERE id = $1", id, hashOf(key))
 		require.NoError(t, err)
 	}
-	require.Equal(t, http.StatusOK, beat(a, keyA, 1, mock.Checksum))
-	require.Equal(t, refused, beat(b, keyA, 1, mock.Checksum), "the key of A for B")
-	require.Equal(t, refused, beat(b, keyB, 1, strings.Repeat("0", 64)), "a checksum that was not installed")
+	require.Equal(t, http.StatusOK, heartbeat(a, keyA, 1, mock.Checksum))
+	require.Equal(t, refused, heartbeat(b, keyA, 1, mock.Checksum), "the key of A for B")
+	require.Equal(t, refused, heartbeat(b, keyB, 1, strings.Repeat("0", 64)), "a checksum that was not installed")
 	instance, err := instancedb.Get(t.Context(), r.store, b)
 	require.NoError(t, err)
 	require.Nil(t, instance.HeartbeatAt, "none of them counted")
-	require.Equal(t, http.StatusOK, beat(b, keyB, 1, mock.Checksum))
+	require.Equal(t, http.StatusOK, heartbeat(b, keyB, 1, mock.Checksum))
 	require.Equal(t, refused, enroll("token-of-b", keyA), "its first heartbeat ended the token")
 	ended := r.terminate()
 	require.Equal(t, lifecycle.InstanceTerminated, r.run(*ended.Job).Status)
-	require.Equal(t, refused, beat(b, keyB, 2, mock.Checksum), "B has ended")
-	require.Equal(t, http.StatusOK, beat(a, keyA, 2, mock.Checksum), "A goes on")
+	require.Equal(t, refused, heartbeat(b, keyB, 2, mock.Checksum), "B has ended")
+	require.Equal(t, http.StatusOK, heartbeat(a, keyA, 2, mock.Checksum), "A goes on")
 }

@@ -65,4 +65,12 @@ func (b bmc) Inventory(context.Context) (providers.BMCInventory, error) {
 	return providers.BMCInventory{}, nil
 }
 
+func (b bmc) Survey(context.Context, bool) (providers.Survey, error) {
+	return providers.Survey{Health: providers.BMCHealth{Overall: "OK"}}, nil
+}
+
+func (b bmc) Logs(context.Context, func(providers.BMCLogEntry) bool) (providers.BMCLogs, error) {
+	return providers.BMCLogs{}, nil
+}
+
 func (b bmc) Close(context.Context) error { return nil }

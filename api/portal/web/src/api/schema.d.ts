@@ -228,8 +228,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List everything that needs a person, oldest first
-         * @description Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, nodes that a tenant left and nothing proves clean, keys that were withdrawn and may still log in, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. Each with what to do. It is computed from the rows when it is asked for: what is mended is gone from it.
+         * List everything that requires operator action, oldest first
+         * @description Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, nodes that a tenant left and nothing proves clean, keys that were withdrawn and may still log in, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. Each with what to do. It is computed from the rows when it is asked for: what is fixed is gone from it.
          *
          *     Needs role viewer or higher.
          */
@@ -526,6 +526,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/admin/bmcs/{id}/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the entries of a BMC's logs, as they were copied
+         * @description In the order in which they were copied, so that the cursor of the last page, also one that was not full, is where the next ones come. Clearing the log of a BMC deletes none.
+         *
+         *     Needs role viewer or higher.
+         */
+        get: operations["list-bmc-log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/admin/bmcs/{id}/rotations": {
         parameters: {
             query?: never;
@@ -571,6 +593,58 @@ export interface paths {
          * @description Needs role admin or higher.
          */
         delete: operations["delete-catalogue-item"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/clusters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the clusters that machines join
+         * @description Needs role viewer or higher.
+         */
+        get: operations["list-clusters"];
+        put?: never;
+        /**
+         * Create a cluster that machines join
+         * @description Needs role admin or higher.
+         */
+        post: operations["create-cluster"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/clusters/{ref}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a cluster
+         * @description Needs role viewer or higher.
+         */
+        get: operations["get-cluster"];
+        /**
+         * Replace project and spec of a cluster
+         * @description Needs role admin or higher.
+         */
+        put: operations["update-cluster"];
+        post?: never;
+        /**
+         * Delete a cluster in which no bootstrap token is left; its machines stay in it
+         * @description Needs role admin or higher.
+         */
+        delete: operations["delete-cluster"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1708,7 +1782,7 @@ export interface paths {
         get: operations["list-prices"];
         put?: never;
         /**
-         * Set a price of a SKU in a currency from a time on
+         * Set a price of a SKU or of a type of instances in a currency from a time on
          * @description Started with the plan_hash of a dry run. A price begins at least an hour ahead and is never changed: another one ends it. What runs keeps a lower rate for seven days.
          *
          *     Needs role admin or higher.
@@ -1731,7 +1805,7 @@ export interface paths {
         put?: never;
         /**
          * Say what a price would change, without setting it
-         * @description It names the price that ends and the allocations that are concerned.
+         * @description It names the price that ends and the allocations or instances that are concerned.
          *
          *     Needs role operator or higher.
          */
@@ -1827,6 +1901,56 @@ export interface paths {
          * @description Needs role operator or higher.
          */
         delete: operations["delete-quota"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/rack-devices": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List switch trays and power shelves
+         * @description Needs role viewer or higher.
+         */
+        get: operations["list-rack-devices"];
+        put?: never;
+        /**
+         * Add a switch tray or power shelf of a rack
+         * @description It is a BMC with health and firmware and no node: nothing can claim it. Its certificate is probed in the next pass and waits for the BMC's action approve-pin, unless pin_sha256 names it. Its log is at /admin/bmcs/{id}/log.
+         *
+         *     Needs role admin or higher.
+         */
+        post: operations["create-rack-device"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/rack-devices/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a switch tray or power shelf with its health and parts
+         * @description Needs role viewer or higher.
+         */
+        get: operations["get-rack-device"];
+        put?: never;
+        post?: never;
+        /**
+         * Remove a switch tray or power shelf with the record of its BMC and its log
+         * @description Needs role admin or higher.
+         */
+        delete: operations["delete-rack-device"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2480,6 +2604,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/nodes/{id}/bmc-log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the entries of the logs of a node's BMC, as they were copied
+         * @description In the order in which they were copied, so that the cursor of the last page, also one that was not full, is where the next ones come. Clearing the log of a BMC deletes none.
+         *
+         *     Needs role viewer or higher.
+         */
+        get: operations["list-node-bmc-log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/nodes/{id}/certificates": {
         parameters: {
             query?: never;
@@ -2554,11 +2700,33 @@ export interface paths {
         get?: never;
         /**
          * Plan the hardware of a migrating PXE node
-         * @description The job of the migration puts the node on it when the old hardware is out of the way; until then it may be said anew. Its id, history and labels stay. A machine that was discovered under one of the addresses meanwhile is that hardware: its node is purged then. 409 while no job migrates the node.
+         * @description The job of the migration puts the node on it when the old hardware is out of the way; until then it may be changed. Its id, history and labels stay. A machine that was discovered under one of the addresses meanwhile is that hardware: its node is purged then. 409 while no job migrates the node.
          *
          *     Needs role admin or higher.
          */
         put: operations["plan-node-hardware"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/nodes/{id}/health": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read how well the parts of a node are
+         * @description What its agent reports, what its BMC told when it was last read, and what the reconciler has found, the worst first. What was not read is unknown, and a category that nothing tells has a probe that says so.
+         *
+         *     Needs role viewer or higher.
+         */
+        get: operations["get-node-health"];
+        put?: never;
         post?: never;
         delete?: never;
         options?: never;
@@ -2578,6 +2746,50 @@ export interface paths {
          * @description Needs role viewer or higher.
          */
         get: operations["node-history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/nodes/{id}/inventory": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the parts of a node's machine and how they have changed
+         * @description As its BMC and its agent told them last. A part that has no serial number has an id that stands for its place: derived. A change is a drift finding too.
+         *
+         *     Needs role viewer or higher.
+         */
+        get: operations["get-node-inventory"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/nodes/{id}/occupancies": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What a node was used for, newest first
+         * @description Each row lasts until the next one begins. Between two tenants there are releasing, sanitizing and clean, with the certificate that proves it; maintenance is a node that was left and that nothing proves clean.
+         *
+         *     Needs role viewer or higher.
+         */
+        get: operations["node-occupancies"];
         put?: never;
         post?: never;
         delete?: never;
@@ -3363,7 +3575,7 @@ export interface paths {
         };
         /**
          * What a project was charged and credited in a month
-         * @description Summed from the ledger by allocation and kind, without a limit of size. What is posted in a month belongs to it: a charge for its last minute that is posted in the next month is in the next statement. As JSON it ends with the member complete; as CSV with the row total. An answer without it was cut short.
+         * @description Summed from the ledger by allocation or instance and kind, without a limit of size. What is posted in a month belongs to it: a charge for its last minute that is posted in the next month is in the next statement. As JSON it ends with the member complete; as CSV with the row total. An answer without it was cut short.
          *
          *     Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
          */
@@ -3432,8 +3644,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List what the allocations of a project use and cost, newest first
-         * @description One row for each rate of an allocation, and one without times for an allocation that is not active yet.
+         * List what the allocations and instances of a project use and cost, newest first
+         * @description One row for each rate of an allocation or instance, and one without times for one that is not active or ready yet.
          *
          *     Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
          */
@@ -3454,7 +3666,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List what the allocations of a project cost on each day
+         * List what the allocations and instances of a project cost on each day
          * @description Of 31 days without from and to, and of 92 days at most.
          *
          *     Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
@@ -3766,7 +3978,7 @@ export interface components {
         };
         AccountLedgerLine: {
             actor?: string;
-            /** @description Left out where a charge is for several; the statement and the usage tell them apart */
+            /** @description Left out where a charge is for several, or of instances; the statement and the usage tell them apart */
             allocation_id?: string;
             /**
              * Format: int64
@@ -4026,12 +4238,14 @@ export interface components {
             };
         };
         AffectedAllocation: {
+            /** @description Empty for an instance */
             allocation_id?: string;
             billing_account_id?: string;
+            instance_id?: string;
             project_id?: string;
             /**
              * Format: int64
-             * @description Its rate now; left out before it is active
+             * @description Its rate now; left out before it is active or ready
              */
             rate_minor_per_hour?: number;
             /** Format: date-time */
@@ -4335,6 +4549,44 @@ export interface components {
             /** Format: int64 */
             version?: number;
         };
+        BMCLogEntry: {
+            /**
+             * Format: date-time
+             * @description By the BMC's clock where that can be right, or else when it was copied
+             */
+            at?: string;
+            bmc_id?: string;
+            /** Format: int64 */
+            cursor?: number;
+            /** @description In its log; one that was cleared gives it again */
+            entry_id?: string;
+            message?: string;
+            message_id?: string;
+            /** Format: date-time */
+            recorded_at?: string;
+            /** @description The log: a URI of the BMC, or SEL */
+            service?: string;
+            /** @enum {string} */
+            severity?: "OK" | "Warning" | "Critical" | "Unknown";
+        };
+        BMCLogPage: {
+            data?: components["schemas"]["BMCLogEntry"][];
+            /**
+             * Format: int64
+             * @description Entries that gave way to newer ones since ever
+             */
+            dropped?: number;
+            /** @description There is another page now */
+            more?: boolean;
+            next_cursor?: string;
+            /** @description Logs that were not read to their end, each with the reason */
+            partial?: string[];
+            /**
+             * Format: date-time
+             * @description When the logs were last read
+             */
+            read_at?: string;
+        };
         BMCRequest: {
             /** @description host, host:port or https://host:port (for IPMI without https://); no login, no path */
             address: string;
@@ -4357,7 +4609,7 @@ export interface components {
         Balance: {
             /**
              * Format: int64
-             * @description What a new allocation may hold back: balance_minor less held_minor, and the credit line, which is depleted_minor where that is negative
+             * @description What a new allocation or instance may hold back: balance_minor less held_minor, and the credit line, which is depleted_minor where that is negative
              */
             available_minor?: number;
             /**
@@ -4376,17 +4628,17 @@ export interface components {
             exponent?: number;
             /**
              * Format: date-time
-             * @description When the allocations of a depleted account are released
+             * @description When the allocations and charged instances of a depleted account are released
              */
             grace_ends_at?: string;
             /**
              * Format: int64
-             * @description How long after the balance is depleted until allocations are released
+             * @description How long after the balance is depleted until allocations and charged instances are released
              */
             grace_seconds?: number;
             /**
              * Format: int64
-             * @description Held back for allocations
+             * @description Held back for allocations and instances
              */
             held_minor?: number;
             /** Format: date-time */
@@ -4429,7 +4681,7 @@ export interface components {
             items?: components["schemas"]["BatchItem"][] | null;
             /**
              * Format: int64
-             * @description Items that run at a time; those that wait for a person do not count
+             * @description Items that run at a time; those that wait for an operator do not count
              */
             max_parallel?: number;
             name?: string;
@@ -4618,6 +4870,46 @@ export interface components {
         "Clear-bmc-auth-blockRequest": {
             reason?: string;
         };
+        Cluster: {
+            cluster_ref?: string;
+            /** Format: date-time */
+            created_at?: string;
+            /**
+             * Format: date-time
+             * @description When it last answered
+             */
+            looked_at?: string;
+            /** @description Why the last look at it failed */
+            problem?: string;
+            project_id?: string;
+            spec?: components["schemas"]["ClusterSpec"];
+            /** Format: date-time */
+            updated_at?: string;
+            /** Format: int64 */
+            version?: number;
+        };
+        ClusterChange: {
+            /** @description The project whose machines may join; empty for machines of no project */
+            project_id?: string;
+            spec: components["schemas"]["ClusterSpec"];
+        };
+        ClusterRequest: {
+            /** @description As plans and machines name it */
+            cluster_ref: string;
+            /** @description The project whose machines may join; empty for machines of no project */
+            project_id?: string;
+            spec: components["schemas"]["ClusterSpec"];
+        };
+        ClusterSpec: {
+            /** @description Of the API server as machines reach it: https://host:port, without a path */
+            api_url: string;
+            /** @description sha256: and 64 hex digits, as kubeadm prints them; several while a CA is replaced */
+            ca_pins: string[] | null;
+            /** @description The secret of kind kubeconfig that Slipway uses */
+            kubeconfig_ref: string;
+            /** @description Of kubeadm and kubelet on the machines, such as v1.34.1 */
+            kubernetes_version: string;
+        };
         CredentialAnswer: {
             address?: string;
             /**
@@ -4724,7 +5016,7 @@ export interface components {
             type?: string;
         };
         DeviceGroup: {
-            /** @description An installed node becomes active without a person */
+            /** @description An installed node becomes active without an operator */
             auto_promote?: boolean;
             /** Format: date-time */
             created_at?: string;
@@ -4956,6 +5248,24 @@ export interface components {
             serial_number?: string;
             system_uuid?: string;
         };
+        HealthProbe: {
+            /** @enum {string} */
+            category?: "gpu" | "thermal" | "memory" | "power" | "drive" | "network" | "leak" | "device";
+            /** @enum {string} */
+            class?: "ok" | "unknown" | "warning" | "critical";
+            /** @description The same in every reading */
+            id?: string;
+            note?: string;
+            /**
+             * Format: date-time
+             * @description Absent for what was never read
+             */
+            observed_at?: string;
+            /** @enum {string} */
+            source?: "agent" | "bmc" | "drift";
+            /** @description The part: a URI of the BMC, a sensor, a GPU of the agent, or a detector. Absent where a category has none */
+            target?: string;
+        };
         HealthReport: {
             /** Format: int64 */
             cpus?: number;
@@ -4970,6 +5280,7 @@ export interface components {
             mounts?: components["schemas"]["MountReport"][] | null;
             nics?: components["schemas"]["NICReport"][] | null;
             simulated?: boolean;
+            units?: components["schemas"]["UnitReport"][] | null;
         };
         History: {
             data?: components["schemas"]["Transition"][];
@@ -5147,6 +5458,46 @@ export interface components {
             /** @description Where it may be made; none while the provider is not configured */
             zones?: string[];
         };
+        InventoryChange: {
+            /** Format: date-time */
+            at?: string;
+            from?: string;
+            id?: string;
+            kind?: string;
+            /** @enum {string} */
+            source?: "bmc" | "agent";
+            to?: string;
+            /** @description added, gone, or the field that differs */
+            what?: string;
+        };
+        InventoryPart: {
+            /** @description The id stands for the place */
+            derived?: boolean;
+            firmware?: string;
+            /** Format: date-time */
+            first_seen?: string;
+            /** @description A later reading did not list it */
+            gone?: boolean;
+            /** @description Serial number or MAC address, or a value that stands for the place of a part that has none */
+            id?: string;
+            /** @enum {string} */
+            kind?: "chassis" | "board" | "cpu" | "gpu" | "memory" | "nic" | "dpu" | "drive" | "psu" | "bmc" | "firmware";
+            /** Format: date-time */
+            last_seen?: string;
+            mac?: string;
+            manufacturer?: string;
+            /** @description Of a DPU: NIC or DPU */
+            mode?: string;
+            model?: string;
+            name?: string;
+            part_number?: string;
+            serial?: string;
+            slot?: string;
+            /** @enum {string} */
+            source?: "bmc" | "agent";
+            /** @description Where the source lists it */
+            uri?: string;
+        };
         Invitation: {
             /** Format: date-time */
             created_at?: string;
@@ -5250,7 +5601,7 @@ export interface components {
             public?: string;
         };
         LedgerLine: {
-            /** @description Left out where a charge is for several; the statement and the usage tell them apart */
+            /** @description Left out where a charge is for several, or of instances; the statement and the usage tell them apart */
             allocation_id?: string;
             /**
              * Format: int64
@@ -5340,6 +5691,11 @@ export interface components {
         };
         ListCatalogueItem: {
             data?: components["schemas"]["CatalogueItem"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListCluster: {
+            data?: components["schemas"]["Cluster"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
@@ -5433,6 +5789,11 @@ export interface components {
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
+        ListOccupancy: {
+            data?: components["schemas"]["Occupancy"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
         ListPaymentDifference: {
             data?: components["schemas"]["PaymentDifference"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
@@ -5475,6 +5836,11 @@ export interface components {
         };
         ListQuota: {
             data?: components["schemas"]["Quota"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListRackDevice: {
+            data?: components["schemas"]["RackDevice"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
@@ -5589,7 +5955,7 @@ export interface components {
             name: string;
         };
         Node: {
-            /** @description What allowed actions need beyond the state; it is judged when they are asked for */
+            /** @description What allowed actions need beyond the state; it is checked when they are requested */
             action_needs?: {
                 [key: string]: string;
             };
@@ -5741,6 +6107,46 @@ export interface components {
             /** @description Who named them: maas_commissioning, boot_report, agent_report or accepted; absent where nothing names any */
             source?: string;
         };
+        NodeHealth: {
+            /** Format: date-time */
+            agent_at?: string;
+            /**
+             * Format: date-time
+             * @description When the parts were last read from the BMC
+             */
+            bmc_at?: string;
+            /**
+             * @description The worst of all probes; unknown where a source was not read
+             * @enum {string}
+             */
+            class?: "ok" | "unknown" | "warning" | "critical";
+            hostname?: string;
+            /**
+             * Format: int64
+             * @description Parts of the BMC that were too many to keep; the worst are kept
+             */
+            left_out?: number;
+            node_id?: string;
+            /** @description The worst first */
+            probes?: components["schemas"]["HealthProbe"][];
+        };
+        NodeInventory: {
+            /** Format: date-time */
+            agent_at?: string;
+            /** Format: date-time */
+            bmc_at?: string;
+            /** @description Of each source the newest first, at most 50 */
+            changes?: components["schemas"]["InventoryChange"][];
+            /**
+             * Format: int64
+             * @description Parts that were too many to keep
+             */
+            left_out?: number;
+            node_id?: string;
+            /** @description What the BMC could not tell, each with the reason */
+            partial?: string[];
+            parts?: components["schemas"]["InventoryPart"][];
+        };
         NodePXE: {
             /** @description States that an admin may set now; retired and active need force while a job holds the node */
             admin_states?: string[];
@@ -5836,6 +6242,21 @@ export interface components {
             at?: string;
             maas?: string;
             power?: string;
+        };
+        Occupancy: {
+            /** @description Whose it was, or whom the cleaning was about */
+            allocation_id?: string;
+            /** @description That proves it clean */
+            certificate_id?: string;
+            /** Format: date-time */
+            since?: string;
+            /** @description allocated, releasing, sanitizing, clean, free or maintenance */
+            state?: string;
+            /**
+             * Format: date-time
+             * @description Absent in the row that lasts
+             */
+            until?: string;
         };
         Offer: {
             description?: string;
@@ -6178,9 +6599,12 @@ export interface components {
              */
             exponent?: number;
             id?: string;
+            /** @description As provider/type */
+            instance_type?: string;
             /** Format: int64 */
             rate_minor_per_hour?: number;
             set_by?: string;
+            /** @description Empty for a type of instances */
             sku_id?: string;
             /** Format: date-time */
             valid_from?: string;
@@ -6191,7 +6615,7 @@ export interface components {
             valid_until?: string;
         };
         PricePlan: {
-            /** @description Allocations that run or wait; a higher price reaches those that run seven days after it begins */
+            /** @description Allocations or instances that run or wait; a higher price reaches those that run seven days after it begins */
             affected?: components["schemas"]["AffectedAllocation"][];
             /** @description The price that it ends */
             before?: components["schemas"]["Price"];
@@ -6206,6 +6630,7 @@ export interface components {
              * @description Of the price before
              */
             factor?: number;
+            instance_type?: string;
             /** @description There are more than are listed */
             more?: boolean;
             /** @description Why confirm must be true */
@@ -6213,21 +6638,25 @@ export interface components {
             plan_hash?: string;
             /** Format: int64 */
             rate_minor_per_hour?: number;
+            /** @description Empty for a type of instances */
             sku_id?: string;
             /** Format: date-time */
             valid_from?: string;
         };
         PricePlanRequest: {
             currency: string;
+            /** @description A type of instances as provider/type, such as scaleway/L4-1-24G */
+            instance_type?: string;
             /**
              * Format: int64
-             * @description Minor units for each hour of one node: 1993 is 19.93 USD
+             * @description Minor units for each hour of one node or instance: 1993 is 19.93 USD
              */
             rate_minor_per_hour: number;
-            sku_id: string;
+            /** @description The SKU, or else instance_type */
+            sku_id?: string;
             /**
              * Format: date-time
-             * @description At least an hour ahead; left out, in 65 minutes, or at once for the first price of the SKU
+             * @description At least an hour ahead; left out, in 65 minutes, or at once for the first price of the SKU or type
              */
             valid_from?: string;
         };
@@ -6235,17 +6664,20 @@ export interface components {
             /** @description Required for a price of zero, for one below half or above twice the price before, and for one that begins more than 31 days ahead */
             confirm?: boolean;
             currency: string;
+            /** @description A type of instances as provider/type, such as scaleway/L4-1-24G */
+            instance_type?: string;
             /** @description plan_hash of POST /admin/prices/plan with the same price */
             plan_hash?: string;
             /**
              * Format: int64
-             * @description Minor units for each hour of one node: 1993 is 19.93 USD
+             * @description Minor units for each hour of one node or instance: 1993 is 19.93 USD
              */
             rate_minor_per_hour: number;
-            sku_id: string;
+            /** @description The SKU, or else instance_type */
+            sku_id?: string;
             /**
              * Format: date-time
-             * @description At least an hour ahead; left out, in 65 minutes, or at once for the first price of the SKU
+             * @description At least an hour ahead; left out, in 65 minutes, or at once for the first price of the SKU or type
              */
             valid_from?: string;
         };
@@ -6548,6 +6980,66 @@ export interface components {
             /** @description The owners of the project see it */
             reason: string;
         };
+        RackDevice: {
+            bmc_id?: string;
+            /**
+             * @description unknown before its BMC was read
+             * @enum {string}
+             */
+            class?: "ok" | "unknown" | "warning" | "critical";
+            /** Format: date-time */
+            created_at?: string;
+            id?: string;
+            /** @enum {string} */
+            kind?: "switch_tray" | "power_shelf";
+            name?: string;
+            rack?: string;
+            /** Format: date-time */
+            read_at?: string;
+            site_id?: string;
+        };
+        RackDeviceDetails: {
+            bmc_id?: string;
+            changes?: components["schemas"]["InventoryChange"][];
+            /**
+             * @description unknown before its BMC was read
+             * @enum {string}
+             */
+            class?: "ok" | "unknown" | "warning" | "critical";
+            /** Format: date-time */
+            created_at?: string;
+            id?: string;
+            /** @enum {string} */
+            kind?: "switch_tray" | "power_shelf";
+            name?: string;
+            partial?: string[];
+            parts?: components["schemas"]["InventoryPart"][];
+            /** @description The worst first */
+            probes?: components["schemas"]["HealthProbe"][];
+            rack?: string;
+            /** Format: date-time */
+            read_at?: string;
+            site_id?: string;
+        };
+        RackDeviceRequest: {
+            /** @description Of its BMC: host, host:port or https://host:port; no login, no path */
+            address: string;
+            /** @description A stored secret: name, or name@version */
+            credential_ref: string;
+            /** @enum {string} */
+            kind: "switch_tray" | "power_shelf";
+            /** @description Unique in its site */
+            name: string;
+            /** @description The pin of its certificate's public key, if you have compared it */
+            pin_sha256?: string;
+            /**
+             * @description redfish when absent
+             * @enum {string}
+             */
+            protocol?: "redfish" | "ipmi";
+            rack?: string;
+            site_id: string;
+        };
         ReasonRequest: {
             /** @description The owners of the project see it */
             reason: string;
@@ -6772,7 +7264,7 @@ export interface components {
              * @description What the value is
              * @enum {string}
              */
-            kind?: "bmc_login" | "maas_key" | "ssh_key" | "bootstrap_bundle" | "smtp_password" | "stripe_key" | "stripe_webhook" | "cloud_key";
+            kind?: "bmc_login" | "maas_key" | "ssh_key" | "bootstrap_bundle" | "smtp_password" | "stripe_key" | "stripe_webhook" | "cloud_key" | "kubeconfig";
             /** @description Networks whose addresses may receive it, such as 10.4.0.0/16; not for ssh_key, bootstrap_bundle and stripe_webhook */
             networks?: string[] | null;
             /** @description Nodes that may receive it, by id */
@@ -6924,7 +7416,7 @@ export interface components {
             until?: string;
         };
         StatementLine: {
-            /** @description Left out for what belongs to the project as a whole */
+            /** @description Left out for what is of an instance, or belongs to the project as a whole */
             allocation_id?: string;
             /**
              * Format: int64
@@ -6936,6 +7428,7 @@ export interface components {
              * @description Of its first transaction: the end of the time that it is for
              */
             first_at?: string;
+            instance_id?: string;
             /** @description usage, adjustment and others */
             kind?: string;
             /** Format: date-time */
@@ -6984,6 +7477,7 @@ export interface components {
             hostname?: string;
             node_id?: string;
             serial?: string;
+            serial_source?: string;
             site_id?: string;
         };
         Task: {
@@ -7054,7 +7548,7 @@ export interface components {
             depleted_minor?: number;
             /**
              * Format: int64
-             * @description How long after the balance is depleted until allocations are released
+             * @description How long after the balance is depleted until allocations and charged instances are released
              */
             grace_seconds?: number;
             /**
@@ -7105,8 +7599,12 @@ export interface components {
             to_state?: string;
             /** @description admin, system, node_report, workflow (a job) or customer */
             triggered_by?: string;
-            /** @description The login of the person who did it; null where a job, a sweeper or the node itself did, whom the timeline names */
+            /** @description The login of the user who did it; null where a job, a sweeper or the node itself did. The timeline names those */
             user_id?: string | null;
+        };
+        UnitReport: {
+            name?: string;
+            state?: string;
         };
         UpdateAgentRequest: {
             /** @description Why; it stands in the history and in the audit log */
@@ -7115,6 +7613,7 @@ export interface components {
             version: string;
         };
         UsageDay: {
+            /** @description Empty for an instance */
             allocation_id?: string;
             /** Format: int64 */
             cost_minor?: number;
@@ -7124,6 +7623,7 @@ export interface components {
              * @example 2026-11-23
              */
             day?: string;
+            instance_id?: string;
             /**
              * Format: int64
              * @description For how long it was charged
@@ -7131,8 +7631,9 @@ export interface components {
             seconds?: number;
         };
         UsageSegment: {
+            /** @description Empty for an instance */
             allocation_id?: string;
-            /** @description Nothing more is charged for the allocation */
+            /** @description Nothing more is charged */
             closed?: boolean;
             /**
              * Format: int64
@@ -7145,6 +7646,9 @@ export interface components {
              * @description When the segment ended; null while it runs
              */
             end_time?: string | null;
+            instance_id?: string;
+            /** @description As provider/type */
+            instance_type?: string;
             /**
              * Format: date-time
              * @description Up to when it is charged
@@ -7159,13 +7663,14 @@ export interface components {
             rate_minor_per_hour?: number;
             /**
              * Format: int64
-             * @description Counts the rates of the allocation, from 0
+             * @description Counts the rates of the allocation or instance, from 0
              */
             segment?: number;
+            /** @description Empty for an instance */
             sku_id?: string;
             /**
              * Format: date-time
-             * @description When the segment began; null before the allocation is active
+             * @description When the segment began; null before the allocation is active or the instance ready
              */
             start_time?: string | null;
             usage_id?: string;
@@ -8266,6 +8771,48 @@ export interface operations {
             };
         };
     };
+    "list-bmc-log": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+                /** @description Entries made then or later */
+                since?: string;
+                /** @description Entries made before */
+                until?: string;
+                severity?: "OK" | "Warning" | "Critical" | "Unknown";
+            };
+            header?: never;
+            path: {
+                /** @description bmc_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BMCLogPage"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "list-bmc-rotations": {
         parameters: {
             query?: {
@@ -8413,6 +8960,187 @@ export interface operations {
             };
         };
     };
+    "list-clusters": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListCluster"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-cluster": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ClusterRequest"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Cluster"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-cluster": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description As plans and machines name it */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Cluster"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "update-cluster": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description ETag of the version that is changed, or * for whichever is there */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description As plans and machines name it */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ClusterChange"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Cluster"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-cluster": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description ETag of the version that is changed, or * for whichever is there */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description As plans and machines name it */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "list-decommissions": {
         parameters: {
             query?: {
@@ -8425,7 +9153,7 @@ export interface operations {
                 site_id?: string;
                 batch_id?: string;
                 bmc_id?: string;
-                /** @description Only jobs that wait for a person, or only the others */
+                /** @description Only jobs that wait for an operator, or only the others */
                 needs_human?: "true" | "false";
             };
             header?: never;
@@ -9387,7 +10115,7 @@ export interface operations {
                 site_id?: string;
                 batch_id?: string;
                 bmc_id?: string;
-                /** @description Only jobs that wait for a person, or only the others */
+                /** @description Only jobs that wait for an operator, or only the others */
                 needs_human?: "true" | "false";
                 /** @description Only these jobs; may be repeated */
                 ids?: string[];
@@ -10328,7 +11056,7 @@ export interface operations {
                 site_id?: string;
                 batch_id?: string;
                 bmc_id?: string;
-                /** @description Only jobs that wait for a person, or only the others */
+                /** @description Only jobs that wait for an operator, or only the others */
                 needs_human?: "true" | "false";
             };
             header?: never;
@@ -10848,6 +11576,8 @@ export interface operations {
                 cursor?: string;
                 /** @description Only of this SKU */
                 sku_id?: string;
+                /** @description Only of this type of instances, as provider/type */
+                instance_type?: string;
                 /** @description Only in this currency */
                 currency?: string;
             };
@@ -11154,6 +11884,144 @@ export interface operations {
                 id: string;
                 /** @description sku_..., or total for all SKUs together */
                 sku: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-rack-devices": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+                site_id?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListRackDevice"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-rack-device": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RackDeviceRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RackDevice"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-rack-device": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description rackdev_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RackDeviceDetails"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-rack-device": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description rackdev_... */
+                id: string;
             };
             cookie?: never;
         };
@@ -12535,6 +13403,48 @@ export interface operations {
             };
         };
     };
+    "list-node-bmc-log": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+                /** @description Entries made then or later */
+                since?: string;
+                /** @description Entries made before */
+                until?: string;
+                severity?: "OK" | "Warning" | "Critical" | "Unknown";
+            };
+            header?: never;
+            path: {
+                /** @description node_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BMCLogPage"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "node-certificates": {
         parameters: {
             query?: never;
@@ -12675,6 +13585,38 @@ export interface operations {
             };
         };
     };
+    "get-node-health": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description node_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeHealth"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "node-history": {
         parameters: {
             query?: {
@@ -12697,6 +13639,75 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["History"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-node-inventory": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description node_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeInventory"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "node-occupancies": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                /** @description node_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListOccupancy"];
                 };
             };
             /** @description Problem document (RFC 9457) */
@@ -14844,6 +15855,8 @@ export interface operations {
                 cursor?: string;
                 /** @description Only of this allocation */
                 allocation_id?: string;
+                /** @description Only of this instance */
+                instance_id?: string;
             };
             header?: {
                 /** @description Why an operator acts on a customer's project; members leave it out */
