@@ -34,7 +34,7 @@ func TestEveryFailureClassHasItsRunbook(t *testing.T) {
 		text, err := os.ReadFile(path)
 		require.NoError(t, err, "failure class %s has no page", f.Class)
 		page := string(text)
-		require.True(t, strings.HasPrefix(page, "# "+string(f.Class)+"\n\n"+facts(f)+"\n"), "%s must begin with its name and: %s", path, facts(f))
+		require.True(t, strings.HasPrefix(strings.Join(strings.Fields(page), " "), "# "+string(f.Class)+" "+facts(f)+" "), "%s must begin with its name and: %s", path, facts(f))
 		require.Equal(t, []string{"What it means", "How to see it", "What to do", "When to escalate"}, headings(page), path)
 		lines := strings.Count(page, "\n")
 		require.True(t, lines >= 10 && lines <= 38, "%s has %d lines of 100 columns; a page that is read in a hurry has 10 to 38", path, lines)
