@@ -51,7 +51,7 @@ func (s *session) everything(ctx context.Context, log io.Writer) error {
 	s.whole = whole
 	tools := []string{"gotestsum"}
 	if whole {
-		tools = append(tools, "golangci-lint", "workflowcheck")
+		tools = append(tools, "golangci-lint", "workflowcheck", "grpcurl")
 	}
 	if !s.prepare(ctx, tools...) {
 		return errors.New("what the tests need is not there")

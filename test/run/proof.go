@@ -98,7 +98,7 @@ func proveAreas(ctx context.Context, names []string, stdout, stderr io.Writer) e
 	if err != nil {
 		return err
 	}
-	if !s.prepare(ctx, "gotestsum", "sqlc", "oapi-codegen", "buf", "protoc-gen-go", "protoc-gen-connect-go", "temporal") {
+	if !s.prepare(ctx, "gotestsum", "sqlc", "oapi-codegen", "buf", "protoc-gen-go", "protoc-gen-connect-go", "temporal", "grpcurl") {
 		return errors.New("what the tests need is not there")
 	}
 	if !s.run(ctx, "chaos program", "go", "build", "-o", chaosProgram, "./"+harness+"/cmd/chaos") {
