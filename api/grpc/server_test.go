@@ -144,11 +144,11 @@ func TestErrors(t *testing.T) {
 		code connect.Code
 		says string
 	}{
-		"machine not found":  {start(&slipwayv1.StartRunRequest{RequestId: "r", MachineId: "m-9", Type: "REBOOT"}), connect.CodeNotFound, "no such"},
+		"machine not found":  {start(&slipwayv1.StartRunRequest{RequestId: "r", MachineId: "m-9", Type: "REBOOT"}), connect.CodeNotFound, "There is no machine m-9"},
 		"no request id":      {start(&slipwayv1.StartRunRequest{MachineId: "m-2", Type: "REBOOT"}), connect.CodeInvalidArgument, "request_id"},
 		"active run":         {start(&slipwayv1.StartRunRequest{RequestId: "r", MachineId: "m-1", Type: "REBOOT"}), connect.CodeFailedPrecondition, run.GetRunId()},
 		"another type":       {start(&slipwayv1.StartRunRequest{RequestId: "first", MachineId: "m-1", Type: "RMA"}), connect.CodeInvalidArgument, run.GetRunId()},
-		"plan not found":     {start(&slipwayv1.StartRunRequest{RequestId: "r", MachineId: "m-2", Type: "REBOOT", PlanId: "p-9"}), connect.CodeNotFound, "no such"},
+		"plan not found":     {start(&slipwayv1.StartRunRequest{RequestId: "r", MachineId: "m-2", Type: "REBOOT", PlanId: "p-9"}), connect.CodeNotFound, "There is no plan p-9"},
 		"unknown type":       {start(&slipwayv1.StartRunRequest{RequestId: "r", MachineId: "m-2", Type: "DANCE"}), connect.CodeInvalidArgument, "REPAVE"},
 		"missing capability": {start(&slipwayv1.StartRunRequest{RequestId: "r", MachineId: "m-2", Type: "RMA"}), connect.CodeFailedPrecondition, "Return"},
 		"retired":            {start(&slipwayv1.StartRunRequest{RequestId: "r", MachineId: other.GetMachineId(), Type: "REBOOT"}), connect.CodeFailedPrecondition, "RETIRED"},

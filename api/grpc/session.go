@@ -109,6 +109,8 @@ func mayDestroy(s runplan.Step) bool {
 	switch s.Kind() {
 	case runplan.KindSSH, runplan.KindReboot, runplan.KindNetboot, runplan.KindJoin, runplan.KindVerify, runplan.KindNet:
 		return false
+	case runplan.KindRepave, runplan.KindRMA:
+		return true
 	}
 	return true
 }

@@ -2,7 +2,7 @@
 
 -- +goose Up
 -- +goose StatementBegin
-CREATE OR REPLACE FUNCTION guard_owned() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION guard_owned() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN
     PERFORM 1 FROM nodes n WHERE n.id = NEW.id AND n.status IN ('draining', 'removing')
         AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.node_id = n.id AND (j.kind IN ('decommission', 'node_operation') OR j.kind = 'machine_run' AND n.status = 'draining')
@@ -17,7 +17,7 @@ END $$;
 
 -- +goose Down
 -- +goose StatementBegin
-CREATE OR REPLACE FUNCTION guard_owned() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION guard_owned() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN
     PERFORM 1 FROM nodes n WHERE n.id = NEW.id AND n.status IN ('draining', 'removing')
         AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.node_id = n.id AND j.kind IN ('decommission', 'node_operation')

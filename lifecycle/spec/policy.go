@@ -111,7 +111,7 @@ func (s SiteSpec) AddressRule(kind SecretKind, name string) AddressRule {
 		rule.Anywhere, rule.Networks, rule.Where = false, ParseNetworks(s.BMCNetworks), "bmc_networks of site "+name
 	case SecretSSHKey:
 		rule.Anywhere, rule.Networks, rule.Where = len(s.NodeNetworks) == 0, ParseNetworks(s.NodeNetworks), "node_networks of site "+name
-	case SecretBootstrap, SecretInternal, SecretSMTPPassword, SecretStripeKey, SecretStripeWebhook, SecretCloudKey:
+	case SecretBootstrap, SecretInternal, SecretSMTPPassword, SecretStripeKey, SecretStripeWebhook, SecretCloudKey, SecretKubeconfig:
 	}
 	return rule
 }

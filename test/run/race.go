@@ -39,6 +39,7 @@ func notRaced() map[string]string {
 		"test/bench/rig":              "benchmarks",
 		"test/nameserver":             "without tests; the raced internal/server/deliver uses it",
 		"test/portal/browser":         "drives a process; it runs in the tests of the portal",
+		"test/sshd":                   "without tests; the raced providers/ssh and activities/machine use it",
 		"test/stack":                  "starts processes; it runs in the end-to-end tests, which proof races",
 		"internal/devserver/pg":       "starts a process",
 		"internal/devserver/temporal": "starts a process",

@@ -49,7 +49,10 @@ func NewSystem(t *testing.T, backend string) *System {
 	s.write(t, "bin/systemctl", systemctlProgram, 0o700)
 	s.write(t, "bin/systemd-run", systemdRunProgram, 0o700)
 	s.run(t, "bin/netplan", "apply")
-	s.Before, s.After = s.serve(t), s.serve(t)
+	before, after := listen(t), listen(t)
+	s.Before, s.After = before.Addr().String(), after.Addr().String()
+	s.serve(before)
+	s.serve(after)
 	go s.enforce(t)
 	t.Cleanup(func() { s.stopTimer() })
 	return s
@@ -182,12 +185,17 @@ func (s *System) reachedAt() string {
 	return s.Before
 }
 
-// serve listens at an address and connects to the server what comes while the system is reached there.
-func (s *System) serve(t *testing.T) string {
+// listen opens an address.
+func listen(t *testing.T) net.Listener {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
+	return listener
+}
+
+// serve connects to the server what comes to an address while the system is reached there.
+func (s *System) serve(listener net.Listener) {
 	address := listener.Addr().String()
 	go func() {
 		for {
@@ -210,7 +218,6 @@ func (s *System) serve(t *testing.T) string {
 			go func() { _, _ = io.Copy(in, out); _ = in.Close() }()
 		}
 	}()
-	return address
 }
 
 // enforce cuts the connections of an address that the system has left.

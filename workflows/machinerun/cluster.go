@@ -1,9 +1,6 @@
 package machinerun
 
 import (
-	"maps"
-	"slices"
-
 	"go.temporal.io/sdk/workflow"
 
 	machineact "github.com/slipway-cloud/slipway/activities/machine"
@@ -28,12 +25,21 @@ func verifyNoToken(step contract.RunStep) func(workflow.Context, *State) (string
 	}
 }
 
+// bootIDs returns the boots that the run's restarts have ended, in the order of the steps' names.
+func bootIDs(s *State) []string {
+	out := make([]string, 0, len(s.BootID))
+	for _, step := range workflow.DeterministicKeys(s.BootID) {
+		out = append(out, s.BootID[step])
+	}
+	return out
+}
+
 // verifyInCluster waits until the machine is a ready node by a boot that none of the run's restarts has
 // ended.
 func verifyInCluster(step contract.RunStep) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
 		_, err := do(ctx, step, "wait for the node in its cluster", machine.VerifyInCluster, func() machineact.VerifyIn {
-			return machineact.VerifyIn{StepIn: s.stepIn(step), Before: slices.Sorted(maps.Values(s.BootID))}
+			return machineact.VerifyIn{StepIn: s.stepIn(step), Before: bootIDs(s)}
 		})
 		return s.endAttempt(step, err)
 	}
