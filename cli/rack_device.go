@@ -75,7 +75,7 @@ func (a *app) rackDeviceList() *cobra.Command {
 }
 
 func (a *app) rackDeviceShow() *cobra.Command {
-	cmd := &cobra.Command{Use: "show ID", Short: "Show a switch tray or power shelf with what is not well and its firmware", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "show DEVICE", Short: "Show a switch tray or power shelf with what is not well and its firmware", Args: cobra.ExactArgs(1)}
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		got, err := a.api.GetRackDevice(cmd.Context(), args[0])
 		if err != nil {
@@ -153,7 +153,7 @@ func (a *app) rackDeviceAdd() *cobra.Command {
 }
 
 func (a *app) rackDeviceRemove() *cobra.Command {
-	cmd := &cobra.Command{Use: "remove ID", Short: "Remove a switch tray or power shelf with the record of its BMC and its log", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "remove DEVICE", Short: "Remove a switch tray or power shelf with the record of its BMC and its log", Args: cobra.ExactArgs(1)}
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		_, err := a.api.DeleteRackDevice(cmd.Context(), args[0])
 		return err

@@ -121,15 +121,15 @@ func TestRackDevices(t *testing.T) {
 	site := w.site
 	body := map[string]any{"site_id": site.ID, "kind": "switch_tray", "name": "tray-1", "rack": "A1", "address": "10.0.0.44", "credential_ref": "bmc/a"}
 	var made resthardware.RackDevice
-	w.do("POST", "/api/v1/admin/rack-devices", body).want(http.StatusCreated).into(&made)
+	w.post("/api/v1/admin/rack-devices", body).want(http.StatusCreated).into(&made)
 	require.Equal(t, "unknown", made.Class, "nothing was read")
-	w.do("POST", "/api/v1/admin/rack-devices", body).refused(problem.Conflict)
+	w.post("/api/v1/admin/rack-devices", body).refused(problem.Conflict)
 	body["address"] = "10.0.0.45"
-	w.do("POST", "/api/v1/admin/rack-devices", body).refused(problem.Conflict)
+	w.post("/api/v1/admin/rack-devices", body).refused(problem.Conflict)
 	body["address"], body["name"] = "10.0.0.46/path", "tray-2"
-	w.do("POST", "/api/v1/admin/rack-devices", body).refused(problem.Invalid)
+	w.post("/api/v1/admin/rack-devices", body).refused(problem.Invalid)
 	body["kind"] = "node"
-	w.do("POST", "/api/v1/admin/rack-devices", body).refused(problem.Invalid)
+	w.post("/api/v1/admin/rack-devices", body).refused(problem.Invalid)
 
 	require.NoError(t, hardwaredb.RecordSurvey(t.Context(), w.store, hardwaredb.Reading{
 		BMCID: made.BMCID, At: time.Now(), Health: "Warning", Probes: []hardware.PartHealth{{Target: "/fan", Category: hardware.CategoryThermal, Health: "Warning"}},

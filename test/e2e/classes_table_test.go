@@ -46,6 +46,7 @@ func classesRaisedElsewhere() map[lifecycle.FailureClass]string {
 		lifecycle.FailAccessUnconfirmed: "the release of an allocation (workflows/allocation tests it)",
 		lifecycle.FailCommand:           "a run on a machine, which does not park (TestCLI_MachineRuns)",
 		lifecycle.FailCommandUncertain:  "a run on a machine, which does not park (activities/machine tests it)",
+		lifecycle.FailNetworkRolledBack: "a run on a machine, which does not park (activities/machine tests it)",
 		lifecycle.FailClusterJoin:       "a run on a machine, which does not park (activities/machine tests it)",
 		lifecycle.FailClusterNotReady:   "a run on a machine, which does not park (activities/machine tests it)",
 		lifecycle.FailWorkflowLost:      "the sweeper, for a job whose workflow was ended in Temporal (sweep_test.go ends some)",

@@ -54,20 +54,28 @@ func (b *BMC) Survey(ctx context.Context, device bool) (providers.Survey, error)
 // gather walks systems, chassis, managers and firmware. A host that is off hides parts on some makes, so
 // that those it lists are not all there are.
 func (p *parts) gather(ctx context.Context) error {
-	root := p.b.conn.root
+	root := func(name string, kinds ...providers.PartKind) string {
+		link := p.b.conn.root.link(name)
+		if link == "" { // a BMC that is still starting shows no collection: nothing of it is gone
+			for _, k := range kinds {
+				p.gaps[k] = true
+			}
+		}
+		return link
+	}
 	systems := []providers.PartKind{hardware.Board, hardware.DPU, hardware.CPU, hardware.GPU, hardware.Memory, hardware.Drive}
 	inside := []providers.PartKind{hardware.Chassis, hardware.Board, hardware.NIC, hardware.DPU, hardware.PSU, hardware.Drive}
 	steps := []func() error{
-		func() error { return p.each(ctx, root.link("Systems"), systems, p.system) },
-		func() error { return p.each(ctx, root.link("Chassis"), inside, p.chassis) },
+		func() error { return p.each(ctx, root("Systems", systems...), systems, p.system) },
+		func() error { return p.each(ctx, root("Chassis", inside...), inside, p.chassis) },
 		func() error { return p.ports(ctx) },
 		func() error {
-			return p.each(ctx, root.link("Managers"), []providers.PartKind{hardware.BMC}, func(_ context.Context, uri string, d doc) error {
+			return p.each(ctx, root("Managers", hardware.BMC), []providers.PartKind{hardware.BMC}, func(_ context.Context, uri string, d doc) error {
 				p.add(hardware.BMC, uri, d)
 				return nil
 			})
 		},
-		func() error { return p.firmware(ctx, root.link("UpdateService")) },
+		func() error { return p.firmware(ctx, root("UpdateService", hardware.Firmware)) },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {

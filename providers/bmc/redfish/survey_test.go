@@ -58,7 +58,7 @@ func TestSurvey_OfTheRecordedGH200(t *testing.T) {
 	for _, e := range logs.Entries {
 		byService[e.Service]++
 		require.NotEmpty(t, e.ID)
-		require.NotEmpty(t, e.Message+e.MessageID)
+		require.False(t, e.Created.IsZero(), "%+v", e)
 		require.NotContains(t, strings.ToLower(e.Service), "postcodes")
 	}
 	for _, service := range []string{"Systems/System_0/LogServices/SEL", "Systems/HGX_Baseboard_0/LogServices/EventLog", "Managers/BMC_0/LogServices/Journal"} {
@@ -192,6 +192,8 @@ func TestSurvey_DPUsAndLeaks(t *testing.T) {
 func TestSurvey_OfAnEndlessTree(t *testing.T) {
 	t.Parallel()
 	b, sim := personality(t, "Dell")
+	_, err := b.SetPower(t.Context(), providers.IntentOn) // a host that is off hides parts
+	require.NoError(t, err)
 	require.NoError(t, sim.AddFault(redfishsim.Fault{Name: redfishsim.FaultUnavailable, Method: "GET", Path: "/redfish/v1/Systems/System.Embedded.1/Memory/DIMM.3", Status: 500}))
 	s, err := b.Survey(t.Context(), false)
 	require.NoError(t, err)
