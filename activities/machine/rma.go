@@ -3,10 +3,13 @@ package machine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
+	clusterdb "github.com/slipway-cloud/slipway/db/cluster"
 	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -71,6 +74,15 @@ func (s *session) proveReturn(ctx context.Context, meta map[string]any) (string,
 	return "", fault.New(lifecycle.FailScrubUnverified, "%s; decommission the node in a mode that erases it, or start the run again with accept_risk and a reason", why)
 }
 
+// joinedAt returns when a run last had the machine join a cluster, nil for never.
+func (s *session) joinedAt(ctx context.Context) (*time.Time, error) {
+	member, err := clusterdb.GetMember(ctx, s.a.Store, s.machine.ID)
+	if errors.Is(err, db.ErrNotFound) {
+		return nil, nil
+	}
+	return member.JoinedAt, fault.Internal(ctx, err)
+}
+
 // cleanCertificate returns the certificate that proves the machine of the serial number clean, or why none
 // does.
 func (s *session) cleanCertificate(ctx context.Context, serial string) (id, why string, err error) {
@@ -85,11 +97,17 @@ func (s *session) cleanCertificate(ctx context.Context, serial string) (id, why 
 		return "", "node " + s.node.ID + " has no erase certificate", nil
 	}
 	last := rows[len(rows)-1]
+	joined, err := s.joinedAt(ctx)
+	if err != nil {
+		return "", "", err
+	}
 	var c evidence.Certificate
 	if err := json.Unmarshal(last.Payload, &c); err != nil {
 		return "", "", fault.Internal(ctx, fmt.Errorf("certificate %s: %w", last.ID, err))
 	}
 	switch {
+	case joined != nil && !last.IssuedAt.After(*joined):
+		return "", fmt.Sprintf("a run had the machine join its cluster at %s, after certificate %s", joined.UTC().Format(time.RFC3339), last.ID), nil
 	case c.Verdict != evidence.VerdictClean:
 		return "", fmt.Sprintf("the last certificate of node %s, %s, says %s and not %s", s.node.ID, last.ID, c.Verdict, evidence.VerdictClean), nil
 	case serial == "" || c.Subject.Serial != serial:

@@ -41,7 +41,7 @@ func (s Step) traits() traits {
 	case KindRepave:
 		return traits{needs: CapImaging, timeout: time.Hour, retries: 1, disruptive: true}
 	case KindJoin:
-		return traits{needs: CapClusterJoin, timeout: 15 * time.Minute, retries: 1}
+		return traits{needs: CapClusterJoin, timeout: 15 * time.Minute, retries: 1, disruptive: true} // it resets what an earlier join left
 	case KindVerify:
 		return traits{needs: CapClusterJoin, timeout: 10 * time.Minute}
 	case KindNet:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -123,7 +124,8 @@ func (Provider) Nodes(ctx context.Context, c providers.Cluster) ([]providers.Clu
 		return nil, err
 	}
 	var out []providers.ClusterNode
-	for next := ""; ; {
+	next := ""
+	for range maxPages {
 		page, err := get[corev1.NodeList](ctx, cl, "nodes", nodesPath, "limit", fmt.Sprint(pageSize), "continue", next)
 		if err != nil {
 			return nil, err
@@ -135,24 +137,29 @@ func (Provider) Nodes(ctx context.Context, c providers.Cluster) ([]providers.Clu
 			return out, nil
 		}
 	}
+	return nil, failure(providers.KindInvalid, "nodes", 0, "the cluster lists more than %d nodes", maxPages*pageSize)
 }
+
+// clip keeps the beginning of a text of the cluster, in memory of its own: a page of a list is let go with
+// everything else that stood in it.
+func clip(text string) string { return strings.Clone(text[:min(len(text), maxText)]) }
 
 // viewOf returns what is read of a Node object.
 func viewOf(n corev1.Node) providers.ClusterNode {
 	info := n.Status.NodeInfo
 	out := providers.ClusterNode{
-		Name: n.Name, UID: string(n.UID), SystemUUID: info.SystemUUID, BootID: info.BootID, KubeletVersion: info.KubeletVersion,
+		Name: clip(n.Name), UID: clip(string(n.UID)), SystemUUID: clip(info.SystemUUID), BootID: clip(info.BootID), KubeletVersion: clip(info.KubeletVersion),
 		Unschedulable: n.Spec.Unschedulable, CreatedAt: n.CreationTimestamp.Time, Reason: "it has reported no status",
 	}
 	for _, condition := range n.Status.Conditions {
 		if condition.Type == corev1.NodeReady {
 			out.Ready, out.ReadySince = condition.Status == corev1.ConditionTrue, condition.LastTransitionTime.Time
-			out.Reason = condition.Reason + ": " + condition.Message
+			out.Reason = clip(condition.Reason) + ": " + clip(condition.Message)
 		}
 	}
 	for _, taint := range n.Spec.Taints {
-		if taint.Effect != corev1.TaintEffectPreferNoSchedule {
-			out.Taints = append(out.Taints, taint.Key)
+		if taint.Effect != corev1.TaintEffectPreferNoSchedule && len(out.Taints) < maxTaints {
+			out.Taints = append(out.Taints, clip(taint.Key))
 		}
 	}
 	return out
@@ -199,7 +206,8 @@ func (Provider) BlockingPods(ctx context.Context, c providers.Cluster, node stri
 	}
 	sets := map[string]bool{}
 	out := []string{}
-	for next := ""; ; {
+	next := ""
+	for range maxPages {
 		page, err := get[corev1.PodList](ctx, cl, "pods", corePath+"/pods", "fieldSelector", "spec.nodeName="+node, "limit", fmt.Sprint(pageSize), "continue", next)
 		if err != nil {
 			return nil, err
@@ -218,6 +226,7 @@ func (Provider) BlockingPods(ctx context.Context, c providers.Cluster, node stri
 			return out, nil
 		}
 	}
+	return nil, failure(providers.KindInvalid, "pods", 0, "the cluster lists more than %d pods of a node", maxPages*pageSize)
 }
 
 // blocks reports whether a pod has to leave its node. sets has the DaemonSets that were asked for.

@@ -33,6 +33,9 @@ const (
 	maxAnswer   = 32 << 20
 	maxMessage  = 300
 	pageSize    = 500
+	maxPages    = 20  // of one list: 10,000 objects; Kubernetes is made for 5,000 nodes
+	maxText     = 300 // bytes of what a cluster says of a node
+	maxTaints   = 50
 )
 
 // Provider implements providers.ClusterJoin. It holds no connection between calls.

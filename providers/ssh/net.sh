@@ -1,12 +1,13 @@
 # Tries, confirms or reverts a network configuration of netplan. It is given the verb, the operation, the
-# seconds for the confirmation, and the folder that stands for / ("" for / itself). It answers with one
-# line, "slipway-net STATE". Exit status 3 is a configuration that netplan refuses, 4 another change that
-# is pending, 5 a machine that cannot arm its way back; nothing is changed then.
+# seconds for the confirmation, the folder that stands for / ("" for / itself), and how many bytes the
+# configuration has: a login that broke off has sent less. It answers with one line, "slipway-net STATE".
+# Exit status 3 is a configuration that netplan refuses, 4 another change that is pending, 5 a machine that
+# cannot arm its way back, 6 a configuration that did not arrive whole; nothing is changed then.
 #
 # The way back is on the machine: a timer of systemd that outlives this login, and a service that runs at
 # the next boot while the file "pending" is there. Confirmation and rollback exclude each other by a lock.
 set -u
-verb=$1 op=$2 wait=$3 root=$4
+verb=$1 op=$2 wait=$3 root=$4 size=$5
 PATH=${root:+$root/bin:}/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
 umask 077
@@ -126,7 +127,12 @@ try() {
 	fi
 	rm -rf "$dir"
 	mkdir -p "$dir/saved" "$dir/check/etc/netplan" || refuse 5 "the machine cannot keep the way back in $dir"
-	cat >"$dir/new.yaml" && cp -a "$plans/." "$dir/saved/" && cp -a "$plans/." "$dir/check/etc/netplan/" &&
+	cat >"$dir/new.yaml"
+	if [ "$(wc -c <"$dir/new.yaml")" -ne "$size" ]; then
+		rm -rf "$dir"
+		refuse 6 "the configuration did not arrive whole; nothing was changed"
+	fi
+	cp -a "$plans/." "$dir/saved/" && cp -a "$plans/." "$dir/check/etc/netplan/" &&
 		cp "$dir/new.yaml" "$dir/check/etc/netplan/90-slipway.yaml" || refuse 5 "the machine cannot save its network configuration"
 	if ! netplan generate --root-dir "$dir/check" >"$dir/generate.log" 2>&1 9>&-; then
 		head -c 2000 "$dir/generate.log" >&2

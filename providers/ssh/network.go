@@ -39,6 +39,7 @@ const (
 	exitRefused  = 3
 	exitPending  = 4
 	exitUnarmed  = 5
+	exitCut      = 6
 	maxSaidBytes = 2000
 )
 
@@ -67,7 +68,7 @@ func (r *Runner) network(ctx context.Context, t providers.MachineTarget, verb, o
 		return "", failure(providers.KindInvalid, opNetwork, nil, "a change of the network needs an operation id")
 	}
 	res, err := r.RunSSH(ctx, t.SSH, providers.SSHCommand{
-		Argv:  []string{"sh", "-c", asRoot, netText, "slipway-net", verb, opID, strconv.Itoa(int(wait.Seconds())), r.systemRoot},
+		Argv:  []string{"sh", "-c", asRoot, netText, "slipway-net", verb, opID, strconv.Itoa(int(wait.Seconds())), r.systemRoot, strconv.Itoa(len(input))},
 		Stdin: input, Timeout: networkLimit,
 	})
 	if err != nil {
@@ -84,6 +85,9 @@ func (r *Runner) network(ctx context.Context, t providers.MachineTarget, verb, o
 		return "", failure(providers.KindInvalid, opNetwork, nil, "netplan refuses the configuration: %s", said)
 	case res.ExitCode == exitPending, res.ExitCode == exitUnarmed:
 		return "", failure(providers.KindStateConflict, opNetwork, nil, "%s", said)
+	}
+	if res.ExitCode == exitCut {
+		return "", failure(providers.KindUnavailable, opNetwork, nil, "%s", said)
 	}
 	return "", failure(providers.KindUncertain, opNetwork, nil, "the machine gave no account of the change (exit status %d): %s", res.ExitCode, said)
 }

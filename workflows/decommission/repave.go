@@ -38,7 +38,11 @@ func (s *State) Repave(ctx workflow.Context, saved func(workflow.Context) error)
 	names := repaveStages()
 	for i := 0; i < len(names); i++ {
 		st := s.stage(names[i])
-		s.Begun = st.Name
+		// An attempt that comes after an erasure begins at the first stage again, and fails there perhaps:
+		// what was begun before stays begun.
+		if i > slices.Index(names, s.Begun) {
+			s.Begun = st.Name
+		}
 		err := st.Run(ctx, s)
 		if to, ok := stage.GoesTo(err); ok {
 			if i = slices.Index(names, to) - 1; i < -1 {
@@ -81,6 +85,7 @@ func (s *State) UndoRepave(ctx workflow.Context) error {
 			return err
 		}
 	}
+	s.RepaveUndone = s.Begun != ""
 	return nil
 }
 
@@ -106,7 +111,9 @@ func (s *State) Repaved() *contract.NodeMove { return succeeded(s) }
 func (s *State) Unrepaved() *contract.NodeMove { return cancelled(s) }
 
 // Clean reports whether the certificate of the repave proves the node clean.
-func (s *State) Clean() bool { return s.Evidence.CertificateID != "" && len(s.Evidence.Unproven) == 0 }
+func (s *State) Clean() bool {
+	return s.Evidence.CertificateID != "" && len(s.Evidence.Unproven) == 0 && !s.RepaveUndone
+}
 
 // InstalledAt returns the addresses that MAAS gave the machine with its last installation.
 func (s *State) InstalledAt() []string {

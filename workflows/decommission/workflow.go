@@ -24,9 +24,11 @@ type State struct {
 	// TenantRelease is set where the release of an allocation runs the stages.
 	TenantRelease bool `json:"tenant_release,omitempty"`
 	// Series is what a run has MAAS install, "" for what the profile says. Begun is the stage of a repave
-	// that was begun last.
-	Series string `json:"series,omitempty"`
-	Begun  string `json:"begun,omitempty"`
+	// that any attempt has come to, in their order. RepaveUndone is set once they were undone: what a
+	// certificate said of the installation is void then.
+	Series       string `json:"series,omitempty"`
+	Begun        string `json:"begun,omitempty"`
+	RepaveUndone bool   `json:"repave_undone,omitempty"`
 	// StartedAt is when the first stage ran.
 	StartedAt time.Time                   `json:"started_at,omitzero"`
 	Config    contract.DecommissionConfig `json:"config"`

@@ -139,7 +139,7 @@ func TestBilling_OtherCurrencies(t *testing.T) {
 		require.Equal(t, map[string]int64{"JPY": 10, "KWD": 10_000}[currency], b.Thresholds.LowMinor, "ten whole units")
 		require.Equal(t, map[string]lifecycle.BalanceState{"JPY": lifecycle.BalanceHealthy, "KWD": lifecycle.BalanceLow}[currency], b.State)
 		text := string(m.do(m.owner, "GET", at+"/statements/"+time.Now().UTC().Format("2006-01")+"?format=csv", nil).want(http.StatusOK).raw)
-		require.Regexp(t, ",2,"+want.total+","+currency+`\s*$`, text)
+		require.Regexp(t, ",2,"+want.total+","+currency+`,\s*$`, text)
 		m.do(m.owner, "POST", at+"/payments/checkout-session", map[string]any{
 			"amount_minor": 10_000, "success_url": m.url + "/", "cancel_url": m.url + "/",
 		}).want(http.StatusCreated)
