@@ -40,6 +40,16 @@ func (w *world) certify(node db.Node, serial string, clean bool) string {
 
 // TestReturnMachine_NeedsTheCertificate: only the last certificate of this very machine counts, or an
 // operator who accepts the risk. The audit log says which of them it was.
+// joined stores that a run had the machine join a cluster at a time.
+func (w *world) joined(at time.Time) {
+	w.t.Helper()
+	_, err := w.store.DBTX().Exec(w.t.Context(), "INSERT INTO clusters (ref, spec) VALUES ('c-1', '{}')")
+	require.NoError(w.t, err)
+	_, err = w.store.DBTX().Exec(w.t.Context(), `INSERT INTO machine_clusters (machine_id, cluster_ref, node_name, system_uuid, joined_at)
+		VALUES ('m-1', 'c-1', 'n', '00000000-0000-0000-0000-000000000001', $1)`, at)
+	require.NoError(w.t, err)
+}
+
 func TestReturnMachine_NeedsTheCertificate(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -57,6 +67,15 @@ func TestReturnMachine_NeedsTheCertificate(t *testing.T) {
 			w.certify(n, rmaSerial, false)
 			return ""
 		}, false, lifecycle.FailScrubUnverified},
+		"clean, and then in a cluster": {func(w *world, n db.Node) string {
+			w.certify(n, rmaSerial, true)
+			w.joined(time.Now().Add(time.Minute))
+			return ""
+		}, false, lifecycle.FailScrubUnverified},
+		"in a cluster, and then clean": {func(w *world, n db.Node) string {
+			w.joined(time.Now().Add(-time.Hour))
+			return w.certify(n, rmaSerial, true)
+		}, false, ""},
 		"another machine, at risk":  {nil, true, lifecycle.FailOtherMachine},
 		"another machine, no risks": {nil, false, lifecycle.FailOtherMachine},
 	} {

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -306,6 +307,17 @@ func TestClaim_TakesOnlyWhatItMay(t *testing.T) {
 	exec("UPDATE heartbeats SET unhealthy = '{gpu}' WHERE node_id = $1", node().ID)
 	exec("UPDATE heartbeats SET received_at = now() - interval '1 hour' WHERE node_id = $1", node().ID)
 	exec("UPDATE heartbeats SET boot_id = 'another' WHERE node_id = $1", node().ID)
+	require.NoError(t, s.Tx(ctx, func(tx *db.Tx) error { // in a customer's cluster
+		m, err := machinesdb.Create(ctx, tx, machinesdb.New{ID: "m-1", Phase: lifecycle.MachineReady, Actor: db.Actor{Owner: lifecycle.OwnerAdmin}})
+		if err == nil {
+			id := node().ID
+			m.NodeID = &id
+			_, err = machinesdb.SetAccess(ctx, tx, m)
+		}
+		return err
+	}))
+	exec(`INSERT INTO clusters (ref, spec) VALUES ('c-1', '{}')`)
+	exec(`INSERT INTO machine_clusters (machine_id, cluster_ref, node_name, system_uuid, joined_at) VALUES ('m-1', 'c-1', 'n', '00000000-0000-0000-0000-000000000001', now())`)
 	dangling := dbtest.Occupy(t, s, node().ID)
 	exec("UPDATE nodes SET allocation_id = NULL WHERE id = $1", *dangling.NodeID)
 	a := request(t, s, project.ID, sku.ID)

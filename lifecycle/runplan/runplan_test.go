@@ -173,7 +173,7 @@ func TestKinds_HaveTheirTraits(t *testing.T) {
 		require.Contains(t, runplan.Capabilities(), s.Needs())
 		require.Positive(t, s.Timeout(), s.Kind())
 		require.LessOrEqual(t, s.Timeout(), runplan.MaxTimeoutSeconds*time.Second)
-		require.Equal(t, slices.Contains([]runplan.Kind{"reboot", "repave", "net", "rma"}, s.Kind()), s.Disruptive(), s.Kind())
+		require.Equal(t, slices.Contains([]runplan.Kind{"reboot", "repave", "join", "net", "rma"}, s.Kind()), s.Disruptive(), s.Kind())
 	}
 	require.Zero(t, steps[0].Retries(), "a command is not repeated by itself")
 	inBand := runplan.Step{Reboot: &runplan.Reboot{Mode: runplan.RebootInBand}}

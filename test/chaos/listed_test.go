@@ -26,6 +26,15 @@ var unlistedActivities = map[string]string{
 	"SetNetboot":      "the machines of these runs are reached by SSH and their BMC, which set no device; activities/machine repeats it, and the workflow tests of machinerun run it",
 	"ClearNetboot":    "as SetNetboot",
 	"ReadNetboot":     "as SetNetboot",
+	"CheckMachine":    "the machines of these runs are not installed again; the workflow tests of machinerun and TestMachineRun_Repave run it",
+	"RepaveMachine":   "as CheckMachine; activities/machine repeats it",
+	"ReturnMachine":   "as CheckMachine; activities/machine repeats it",
+	"TryNetwork":      "the network of these machines is that of the test; activities/machine kills its worker in each window",
+	"RevertNetwork":   "as TryNetwork",
+	"JoinCluster":     "no cluster is beside these machines; activities/machine loses its worker in the join and repeats it",
+	"ReadJoin":        "as JoinCluster",
+	"UndoJoin":        "as JoinCluster",
+	"VerifyInCluster": "as JoinCluster",
 	"CommissionAgain": "comes only after an operator's retry of configure_storage; activities/maas repeats and overlaps it, and the row boot_disk_not_found of TestClasses runs it",
 }
 

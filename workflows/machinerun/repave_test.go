@@ -114,6 +114,24 @@ func TestRun_RepaveThatFails(t *testing.T) {
 	}
 }
 
+// An attempt that fails before the erasure does not hide that an earlier one has erased.
+func TestRun_ALaterAttemptKeepsWhatWasBegun(t *testing.T) {
+	t.Parallel()
+	f := repaveFixture(t, step("repave-os", runplan.KindRepave, 1))
+	loads := 0
+	f.Answer("LoadSiteConfig", func() (any, error) {
+		if loads++; loads > 1 {
+			return nil, stagetest.Failure(lifecycle.FailConfiguration)
+		}
+		return contract.SiteFacts{}, nil
+	})
+	f.Answer("WaitForAgent", func() (any, error) { return nil, stagetest.Failure(lifecycle.FailStageDeadline) })
+	require.Equal(t, lifecycle.JobCancelled, f.Run().Status)
+	require.Equal(t, 2, loads, "there was a second attempt")
+	require.Equal(t, lifecycle.NodeQuarantined, f.Store.Last().Node.To)
+	require.Contains(t, f.Calls(), "ReturnToReady", "what the first attempt deployed is taken back")
+}
+
 // A step that fails behind a repave that ended well leaves the machine installed, and its node in service.
 func TestRun_KeepsARepaveThatEndedWell(t *testing.T) {
 	t.Parallel()

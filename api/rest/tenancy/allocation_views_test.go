@@ -141,7 +141,7 @@ func TestBilling_OtherCurrencies(t *testing.T) {
 		text := string(m.do(m.owner, "GET", at+"/statements/"+time.Now().UTC().Format("2006-01")+"?format=csv", nil).want(http.StatusOK).raw)
 		require.Regexp(t, ",2,"+want.total+","+currency+`,\s*$`, text)
 		m.do(m.owner, "POST", at+"/payments/checkout-session", map[string]any{
-			"amount_minor": 10_000, "success_url": m.url + "/", "cancel_url": m.url + "/",
+			"amount_minor": 10_000, "success_url": returnURL, "cancel_url": returnURL,
 		}).want(http.StatusCreated)
 		for _, table := range []string{"balance_holds", "usage_records", "ledger_accounts", "ledger_transactions", "payment_sessions"} {
 			m.refusesEuro(table, account)
