@@ -187,7 +187,7 @@ func TestErrors(t *testing.T) {
 		"run not found": {func() error {
 			_, err := viewer.GetRun(ctx, connect.NewRequest(&slipwayv1.GetRunRequest{RunId: "run_x"}))
 			return err
-		}, connect.CodeNotFound, "no such"},
+		}, connect.CodeNotFound, "There is no run run_x"},
 		"an unusable machine": {func() error {
 			_, err := op.RegisterMachine(ctx, connect.NewRequest(&slipwayv1.RegisterMachineRequest{Machine: &slipwayv1.Machine{MachineId: "a b"}}))
 			return err

@@ -25,8 +25,10 @@ func (w *world) decommission(t *testing.T, nodeID string, mode lifecycle.Decommi
 		role = "admin"
 	}
 	api := w.as(t, role)
-	r, err := api.PlanNewDecommission(t.Context(), client.DecommissionPlanRequest{
-		NodeID: nodeID, Mode: client.DecommissionPlanRequestMode(mode), GraceSeconds: new(int64(1)),
+	r, err := askAgain(func() (client.Answer[client.Plan], error) {
+		return api.PlanNewDecommission(t.Context(), client.DecommissionPlanRequest{
+			NodeID: nodeID, Mode: client.DecommissionPlanRequestMode(mode), GraceSeconds: new(int64(1)),
+		})
 	})
 	require.NoError(t, err)
 	plan := decoded[rest.Plan](t, r.Raw)
@@ -44,15 +46,29 @@ func (w *world) decommission(t *testing.T, nodeID string, mode lifecycle.Decommi
 	_, err = api.CreateDecommission(t.Context(), nil, ask)
 	require.Equal(t, http.StatusPreconditionRequired, client.StatusOf(err), "%v", err)
 	ask.PlanHash = new(strings.Repeat("0", 64))
-	_, err = api.CreateDecommission(t.Context(), nil, ask)
+	create := func() (client.Answer[client.Job], error) { return api.CreateDecommission(t.Context(), nil, ask) }
+	_, err = askAgain(create)
 	require.Equal(t, http.StatusPreconditionFailed, client.StatusOf(err), "%v", err)
 	require.Equal(t, lifecycle.NodeActive, w.node(t, nodeID).Status, "a refused start moves nothing")
 	ask.PlanHash = &plan.PlanHash
-	started, err := api.CreateDecommission(t.Context(), nil, ask)
+	started, err := askAgain(create)
 	require.NoError(t, err)
 	job := decoded[rest.Job](t, started.Raw)
 	require.Equal(t, info.Enters, w.node(t, nodeID).Status)
 	return job
+}
+
+// askAgain repeats a request as long as the API answers that the workers are too busy for its plan and
+// that nothing was changed, as an operator does on a busy machine: five times at most.
+func askAgain[T any](ask func() (client.Answer[T], error)) (client.Answer[T], error) {
+	var got client.Answer[T]
+	var err error
+	for range 5 {
+		if got, err = ask(); client.StatusOf(err) != http.StatusGatewayTimeout {
+			break
+		}
+	}
+	return got, err
 }
 
 // statusHistory returns the node's statuses from the API, the oldest first. The last change of the

@@ -161,7 +161,7 @@ func (w *pxeWorld) heard(t *testing.T, id string, s *stack.PXEServer) {
 	t.Helper()
 	until(t, func() string { return "no agent of node " + id + " is heard from " + s.Hardware.Spec().ID }, func() bool {
 		last, err := w.App.Store.LatestHeartbeat(t.Context(), id)
-		return err == nil && last.BootID != "" && last.BootID == s.Hardware.BootID()
+		return err == nil && last.BootID != "" && last.BootID == s.Hardware.BootID() && last.Report != nil // a job begins with the drives of the report
 	})
 }
 
