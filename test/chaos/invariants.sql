@@ -252,7 +252,10 @@ WHERE m.active_run_id IS DISTINCT FROM r.id OR (m.status = 'PROVISIONING') <> (r
 -- name: machine_follows_its_last_run
 SELECT r.job_id, 'machine ' || m.id || ' is ' || m.status || ' after run ' || r.id || ', which is ' || r.status FROM machines m
 JOIN LATERAL (SELECT * FROM runs WHERE machine_id = m.id ORDER BY created_at DESC, id DESC LIMIT 1) r ON r.finished_at IS NOT NULL
-WHERE r.status IN ('FAILED', 'CANCELED') AND m.status <> 'MAINTENANCE' OR r.status = 'SUCCEEDED' AND m.status = 'MAINTENANCE';
+WHERE (r.status IN ('FAILED', 'CANCELED') AND m.status <> 'MAINTENANCE' OR r.status = 'SUCCEEDED' AND m.status = 'MAINTENANCE')
+    -- A machine has followed its node since, where a later case had the node.
+    AND coalesce((SELECT a.name FROM audit_log a WHERE a.resource_kind = 'machine' AND a.resource_id = m.id AND a.kind = 'transition' ORDER BY a.seq DESC LIMIT 1), '')
+        NOT IN ('set_factory_ready', 'set_ready', 'set_in_service', 'set_maintenance', 'retire');
 
 -- name: run_follows_its_job
 SELECT j.id, 'run ' || r.id || ' is ' || r.status || ' and its job ' || j.status FROM runs r JOIN jobs j ON j.id = r.job_id
