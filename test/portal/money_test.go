@@ -113,6 +113,6 @@ func (w *world) saveStatement(t *testing.T, p *browser.Page, project string) {
 	p.Await("the rows", time.Minute, func() bool { return p.String(`window.saved.includes(",total,") ? "yes" : ""`) != "" })
 	saved := p.String("window.saved")
 	require.Contains(t, saved, "statement-"+w.project+"-"+time.Now().UTC().Format("2006-01")+".csv")
-	require.Regexp(t, `(?m)^,adjustment,.*,1,50\.00,USD$`, saved)
-	require.Regexp(t, `(?m)^,total,.*,2,10\.14,USD\s*$`, saved)
+	require.Regexp(t, `(?m)^,adjustment,.*,1,50\.00,USD,$`, saved)
+	require.Regexp(t, `(?m)^,total,.*,2,10\.14,USD,\s*$`, saved)
 }
