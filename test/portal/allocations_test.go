@@ -1,6 +1,7 @@
 package portal_test
 
 import (
+	"strings"
 	"syscall"
 	"testing"
 
@@ -39,7 +40,7 @@ func TestPortal_FollowsAnAllocation(t *testing.T) {
 		return err
 	}))
 	id := asked.Allocation.ID
-	openPage(p, "/portal/allocations")
+	p.Click("link", "Allocations") // a page that is loaded anew has a worker that the watch would keep from starting
 	p.AwaitText(id)
 	p.AwaitTextWithin("retire credentials", jobEnd) // the first stage that asks the agent
 	p.Picture("allocations")
@@ -56,8 +57,11 @@ func TestPortal_FollowsAnAllocation(t *testing.T) {
 		_, err := allocation.Release(t.Context(), tx, id, "trained", db.Actor{Owner: lifecycle.OwnerCustomer, ID: "oidc:anna"})
 		return err
 	}))
-	openPage(p, "/portal/allocations?status=release_failed")
-	p.AwaitTextWithin(id, 2*jobEnd)
+	listFailed(p)
+	p.Await("the failed release in the list", 2*jobEnd, func() bool {
+		p.Click("button", "Reload") // a list only says that it has new rows
+		return strings.Contains(p.Text(), id)
+	})
 	p.AwaitText("unconfirmed")
 	p.Picture("releases-failed")
 	p.Click("link", id)
@@ -68,11 +72,18 @@ func TestPortal_FollowsAnAllocation(t *testing.T) {
 	p.Click("button", "force release")
 	p.Await("the allocation released", 2*jobEnd, func() bool { return w.shows(p, lifecycle.AllocationReleased) })
 	p.AwaitText("cert_")
-	openPage(p, "/portal/allocations?status=release_failed")
+	listFailed(p)
 	p.Await("an empty list", jobEnd, func() bool {
 		return p.String(`document.querySelector("main tbody [data-status=release_failed]") ? "" : "yes"`) != ""
 	})
 	p.RequireNoFaults()
+}
+
+// listFailed opens the list of the allocations whose release has failed.
+func listFailed(p *browser.Page) {
+	p.Click("link", "Allocations")
+	p.Choose("State", "release failed")
+	p.Click("button", "Apply filters")
 }
 
 // holdAgent holds up the agent of a node and returns its process group, with the sign of kill.
