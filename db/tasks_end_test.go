@@ -216,10 +216,10 @@ func TestAwaitTask_RefusesWhatAJobAskedBeforeItWasTakenBack(t *testing.T) {
 	}
 }
 
-func (w *tasks) await(key string, waiter db.TaskWaiter, doubts ...int) (db.NodeTask, bool) {
+func (w *tasks) await(key string, waiter db.TaskWaiter, uncertain ...int) (db.NodeTask, bool) {
 	w.Helper()
 	n := 0
-	for _, d := range doubts {
+	for _, d := range uncertain {
 		n = d
 	}
 	got, over, err := w.AwaitTask(w.Context(), db.NewTask{NodeID: w.node.ID, Kind: lifecycle.TaskKindScrub, Args: json.RawMessage(argsOf[lifecycle.TaskKindScrub]),
