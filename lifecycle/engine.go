@@ -57,7 +57,7 @@ const (
 	NeedHealthy       Need = "health_proven"       // a fresh report meets what the SKU expects
 	NeedOwningJob     Need = "owning_job"          // a job that owns the state is created or resumed with it
 	NeedIdentityKept  Need = "identity_kept"       // the installed identity was not removed
-	NeedUninstalled   Need = "uninstall_verified"  // uninstall was confirmed
+	NeedRevoked       Need = "identity_revoked"    // the agent's identity is refused for good
 	NeedInCluster     Need = "in_customer_cluster" // the machine was seen in its cluster
 	NeedStateDeadline Need = "heartbeat_overdue"   // last heartbeat is older than the policy allows
 )

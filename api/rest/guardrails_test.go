@@ -156,8 +156,8 @@ func (w *world) entriesBefore(dsn string) map[string]func(string) (string, answe
 	return out
 }
 
-// Seed 001 section 8: what resume finds, and what it does about it. The node's
-// state changes in none of these.
+// neverLeftByALease checks what the action resume does with a task that was queued, dispatched or
+// expired. The state of the node changes in none of these cases.
 func neverLeftByALease(t *testing.T) {
 	w, dsn := openWorld(t)
 	for state, kind := range map[lifecycle.NodeStatus]lifecycle.TaskKind{

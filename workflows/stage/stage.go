@@ -115,7 +115,7 @@ func (j Job[S]) restore(s *S, snap contract.Snapshot) (checkpoint[S], error) {
 // Stage is one step. Run must be repeatable: it re-reads before it changes
 // anything outside.
 type Stage[S any] struct {
-	Name string // from the seed's list
+	Name string // one of lifecycle's stage names
 	Doc  string
 	// Weight is the stage's share of the progress, unless Percent says what the
 	// job has reached when the stage is done.
