@@ -10,7 +10,7 @@ import (
 func TestLinesOf(t *testing.T) {
 	t.Parallel()
 	page := "Use `ship sail fast` and `ship\nsail --knots 3`, not `shipyard open`.\n" +
-		"`crew --of ship sail` `ship sail|moor here`\n```\n$ ship sail \\\n  --knots 4 \"two words\" | jq .x\nship moor && ship sail # later\n```\n"
+		"`port --of ship sail` `ship sail|moor here`\n```\n$ ship sail \\\n  --knots 4 \"two words\" | jq .x\nship moor && ship sail # later\n```\n"
 	require.ElementsMatch(t, [][]string{
 		{"sail", "fast"}, {"sail", "--knots", "3"}, {"sail", "--knots", "4", "TEXT"}, {"moor"}, {"sail"}, {"sail", "here"}, {"moor", "here"},
 	}, linesOf(page, "ship"))
