@@ -24,7 +24,7 @@ const (
 	maxAnswer      = 1 << 20
 )
 
-// refused is an answer of the server that is not success.
+// refused is an answer of the server other than success.
 type refused struct {
 	problem    protocol.Problem
 	retryAfter time.Duration
@@ -34,7 +34,7 @@ func (r *refused) Error() string {
 	return fmt.Sprintf("the server refused (%d, %s): %s", r.problem.Status, r.problem.Type, r.problem.Detail)
 }
 
-// RetryAfter is how long the server asks to wait, 0 when it says nothing.
+// RetryAfter returns how long the server asks to wait, or 0.
 func (r *refused) RetryAfter() time.Duration { return r.retryAfter }
 
 func isProblem(err error, types ...string) bool {
@@ -50,16 +50,15 @@ func isProblem(err error, types ...string) bool {
 	return false
 }
 
-// client speaks to the server as one identity, or as none before enrolment.
+// client calls the server with one identity, or with none before enrolment.
 type client struct {
 	url  string
 	http *http.Client
 	tr   *http.Transport
 }
 
-// newClient trusts the CA of the configuration and no other, follows no
-// redirect and takes no proxy from the environment: a token must reach the
-// server it is meant for and nobody else.
+// newClient returns a client that trusts only the CA of the configuration, follows no redirect and
+// uses no proxy of the environment: a token must reach only the server for which it is meant.
 func newClient(c agentconfig.Config, id *identity, now func() time.Time) (*client, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM([]byte(c.CAPEM)) {
@@ -112,7 +111,7 @@ func (c *client) post(ctx context.Context, path string, in, out any) error {
 func refusal(resp *http.Response, body []byte) error {
 	r := &refused{}
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/problem+json") {
-		_ = json.Unmarshal(body, &r.problem) // what cannot be read stays empty
+		_ = json.Unmarshal(body, &r.problem) // a body that is no problem document leaves it empty
 	}
 	r.problem.Status = resp.StatusCode
 	r.problem.Detail = task.Clip(r.problem.Detail, 500)

@@ -19,13 +19,12 @@ import (
 // ErrNotEnrolled means that there is neither an identity nor a token.
 var ErrNotEnrolled = errors.New("this node has not enrolled and there is no enrolment token; ask for one and write it to the token file")
 
-// tokenProblems are final for a token.
+// tokenProblems end the use of a token.
 var tokenProblems = []string{protocol.ProblemTokenUnknown, protocol.ProblemTokenExpired, protocol.ProblemTokenRevoked, protocol.ProblemTokenUsed}
 
-// Enroll makes sure that this node has an identity: it trades the token of the
-// token file for one where there is a new token, and otherwise takes the
-// identity that is stored. It may be repeated; a token that was used up is
-// removed.
+// Enroll makes sure that this node has an identity. If there is a new token in the token file, it
+// exchanges the token for an identity. Otherwise it uses the stored one. It can be repeated, and
+// removes a token that was used.
 func (a *Agent) Enroll(ctx context.Context) error {
 	tokenPath := a.cfg.Path(a.cfg.TokenFile)
 	token, sum, err := readToken(tokenPath)
@@ -38,7 +37,7 @@ func (a *Agent) Enroll(ctx context.Context) error {
 	}
 	if id != nil && (token == "" || id.TokenSHA256 == sum) {
 		a.use(id)
-		if token != "" { // a crash came between storing the identity and this
+		if token != "" { // a crash came after the identity was stored and before the token was removed
 			return remove(tokenPath)
 		}
 		return nil
@@ -46,7 +45,7 @@ func (a *Agent) Enroll(ctx context.Context) error {
 	if token == "" {
 		return ErrNotEnrolled
 	}
-	if id != nil { // a new token for a node that has an identity: that one counts until the trade is done
+	if id != nil { // a new token for a node that has an identity, which stays valid until the exchange is done
 		a.use(id)
 		if sum == a.refusedToken {
 			return nil
@@ -85,7 +84,7 @@ func (a *Agent) Enroll(ctx context.Context) error {
 	return remove(tokenPath)
 }
 
-// renew asks for the next generation.
+// renew requests the certificate of the next generation.
 func (a *Agent) renew(ctx context.Context) error {
 	key, p, err := a.state.pendingKey("")
 	if err != nil {
@@ -108,9 +107,9 @@ func (a *Agent) renew(ctx context.Context) error {
 }
 
 // renewalDue reports whether the certificate is to be renewed: at half of its life, once the server
-// says that it has expired, and while an earlier renewal is in the journal. A clock that is ahead
-// finds each new certificate old; so none is renewed before a quarter of its life by this process's
-// own measure.
+// says that it has expired, and while an earlier renewal is in the journal. To a clock that is
+// ahead each new certificate looks old. So this process renews none before it has had it for a
+// quarter of its life.
 func (a *Agent) renewalDue() bool {
 	var p pending
 	found, err := a.state.load(pendingFile, &p)
@@ -124,8 +123,8 @@ func (a *Agent) renewalDue() bool {
 	return !a.now().Before(at)
 }
 
-// adopt checks that the answer is for this node and this key, stores it and
-// speaks as it from now on.
+// adopt checks that the answer is for this node and this key, stores it, and uses the new identity
+// from then on.
 func (a *Agent) adopt(out protocol.CertificateResponse, p pending) error {
 	if out.NodeID != a.cfg.NodeID {
 		return fmt.Errorf("the token belongs to node %q, but this is node %q; ask for a token for this node", task.Clip(out.NodeID, 64), a.cfg.NodeID)
@@ -153,7 +152,7 @@ func (a *Agent) use(id *identity) {
 		return
 	}
 	c, err := newClient(a.cfg, id, a.now)
-	if err != nil { // New has made one with the same CA, so it can be made
+	if err != nil { // it cannot fail: New has made one with the same CA
 		a.log.Error("the client could not be made", "error", err)
 		return
 	}
@@ -164,7 +163,7 @@ func (a *Agent) use(id *identity) {
 	a.session.set(id, c)
 }
 
-// learn stores the keys of tasks that a heartbeat brought.
+// learn stores the keys of tasks that came with the answer to a heartbeat.
 func (a *Agent) learn(keys []protocol.TaskKey) {
 	if len(keys) == 0 || reflect.DeepEqual(keys, a.id.TaskKeys) {
 		return

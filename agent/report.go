@@ -9,17 +9,15 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// Report reads the node's hardware. What cannot be read is left out or nil. A
-// report is never an error, because the server needs one also of a node that is
-// partly broken.
+// Report reads the node's hardware. A part that cannot be read is left out or nil. Report never
+// fails, because the server also needs a report of a node that is partly broken.
 func Report(ctx context.Context, c agentconfig.Config) spec.HealthReport {
 	n := newNodeReader(c)
 	return n.report(ctx, func(context.Context) ([]spec.MountReport, error) { return n.mounts(), nil })
 }
 
-// report returns a report with the mounts that the function mounts lists. When
-// that fails, the mounts are unknown, and those that this process sees only tell
-// on which disk the system is.
+// report returns a report with the mounts that the function mounts lists. If that fails, the mounts
+// are unknown. The mounts that this process sees itself then only show which disk holds the system.
 func (n nodeReader) report(ctx context.Context, mounts func(context.Context) ([]spec.MountReport, error)) spec.HealthReport {
 	r := spec.HealthReport{Simulated: n.simulated, CPUs: n.cpus(), MemoryMiB: n.memory(), NICs: n.nics(), DiskFreeMB: n.diskFree()}
 	seen, err := mounts(ctx)

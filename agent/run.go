@@ -35,7 +35,7 @@ type Agent struct {
 	client   *client
 	interval time.Duration
 	failures int
-	// refusedToken is the SHA-256 of a token that the server will not take.
+	// refusedToken is the SHA-256 of a token that the server has refused for good.
 	refusedToken string
 	adopted      time.Time // when this process got its newest certificate; zero before
 	ended        bool      // the server says that the certificate has expired
@@ -47,21 +47,21 @@ type Agent struct {
 	// Of both loops:
 	session  session
 	handlers []task.Registry
-	accepted chan struct{} // closed by the first heartbeat that the server took
+	accepted chan struct{} // closed by the first heartbeat that the server accepted
 	nudge    chan struct{} // asks for a heartbeat now
-	// inService has when the newest heartbeat was sent that was answered so.
+	// inService holds when the newest heartbeat was sent to which the server answered that the node
+	// is in service.
 	inService chan time.Time
 	once      sync.Once
-	// metadata is where the metadata of the allocation is served; nil serves none.
+	// metadata is the listener on which the metadata of the allocation is served; nil serves none.
 	metadata net.Listener
 }
 
 // ServeMetadata makes Run serve the metadata of the allocation on this listener, which it closes.
 func (a *Agent) ServeMetadata(l net.Listener) { a.metadata = l }
 
-// New checks the configuration and opens the state directory. handlers add to
-// those that the agent has itself, for a simulated node that does its tasks in
-// this process.
+// New checks the configuration and opens the state directory. handlers are added to the agent's
+// own, for a simulated node that does its tasks in this process.
 func New(c agentconfig.Config, version string, log *slog.Logger, handlers ...task.Registry) (*Agent, error) {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
@@ -84,10 +84,9 @@ func New(c agentconfig.Config, version string, log *slog.Logger, handlers ...tas
 		session: session{ready: make(chan struct{})}, handlers: handlers, accepted: make(chan struct{}), nudge: make(chan struct{}, 1), inService: make(chan time.Time, 1)}, nil
 }
 
-// Run works until ctx ends; it returns nil then. It gives up on nothing: a
-// server that is down or refuses is asked again, ever more slowly. Its errors
-// are task.ErrRestart and task.ErrUninstalled, which a task asks for, and what
-// keeps it from beginning.
+// Run works until ctx ends, and then returns nil. It never gives up: a server that is down or
+// refuses is asked again, more and more slowly. It returns task.ErrRestart or task.ErrUninstalled
+// when a task requires that, and an error when it cannot begin.
 func (a *Agent) Run(ctx context.Context) error {
 	if a.cfg.Simulated {
 		a.log.Warn("this node is simulated; what it reports is made up", "root", a.cfg.Root)
@@ -125,7 +124,7 @@ func (a *Agent) runHeartbeats(ctx context.Context) {
 			return
 		case r := <-a.reports:
 			a.unsent = &r
-			if a.failures > 0 { // a report must not shorten a back-off
+			if a.failures > 0 { // a new report must not shorten the wait after failures
 				waitFor(ctx, t)
 			}
 		case <-a.nudge:
@@ -152,23 +151,23 @@ func waitFor(ctx context.Context, t *time.Timer) {
 	}
 }
 
-// identityProblems are final for a certificate: only a new token helps.
+// identityProblems end the use of a certificate: only a new token helps.
 var identityProblems = []string{protocol.ProblemLocked, protocol.ProblemNodeRemoved, protocol.ProblemSuperseded,
 	protocol.ProblemFormer, protocol.ProblemDenied, protocol.ProblemGraceOver}
 
-// step does what is due and says how long to wait.
+// step does what is due and returns how long to wait.
 func (a *Agent) step(ctx context.Context) time.Duration {
 	err := a.Enroll(ctx)
 	if err != nil && a.id != nil {
 		a.log.Warn("the new enrolment token could not be used yet", "error", err)
 		err = nil
 	}
-	// An expired certificate can be renewed for a while. Whether it has expired is the server's to say:
-	// this node's clock may be wrong.
+	// An expired certificate can be renewed for a while. The server decides whether it has expired,
+	// since this node's clock may be wrong.
 	if err == nil && a.renewalDue() {
 		if err = a.renew(ctx); err != nil && !isProblem(err, identityProblems...) {
 			a.log.Warn("the certificate could not be renewed yet", "error", err)
-			err = nil // the present one may still count; a lost answer shows below
+			err = nil // the present certificate may still be valid; the next heartbeat shows whether an answer was lost
 		}
 	}
 	if err == nil {
@@ -188,8 +187,8 @@ func (a *Agent) step(ctx context.Context) time.Duration {
 	return wait
 }
 
-// holder returns the allocation that the node is held for, "" for none. It returns nil when that cannot
-// be read: the control plane then takes no word of this node.
+// holder returns the allocation that the node is held for, "" for none. It returns nil when that
+// cannot be read. The control plane then does not count this node as agreeing.
 func (a *Agent) holder() *string {
 	id, err := metadata.ReadHolder(a.cfg.Path(metadata.HolderPath))
 	if err != nil {
@@ -234,14 +233,13 @@ func (a *Agent) sendHeartbeat(ctx context.Context) error {
 	return nil
 }
 
-// lookAround makes a report at once, in every report interval and when asked.
-// It runs beside the heartbeats, because a hanging driver must not silence the
-// node.
+// lookAround makes a report at once, in every report interval, and on request. It runs beside the
+// heartbeats, because a hanging driver must not stop them.
 func (a *Agent) lookAround(ctx context.Context) {
 	tick := time.NewTicker(a.cfg.ReportInterval)
 	defer tick.Stop()
 	for {
-		// What was asked for until here is answered by the report made now.
+		// The report that is made now answers all requests up to here.
 		select {
 		case <-a.look:
 		default:

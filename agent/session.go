@@ -14,7 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/agent/task"
 )
 
-// session is the identity that counts now, for those beside the heartbeats.
+// session holds the present identity, for the parts of the agent beside the heartbeats.
 type session struct {
 	ready chan struct{} // closed when there is one
 
@@ -37,8 +37,8 @@ func (s *session) set(id *identity, c *client) {
 	}
 }
 
-// knows says whether the session has a key, and what is closed when that may
-// have changed.
+// knows returns whether the session has a key, and a channel that is closed when that may have
+// changed.
 func (s *session) knows(keyID string) (bool, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *session) get() (*identity, *client) {
 	return s.id, s.client
 }
 
-// taskServer is the control plane to the task loop. Use it when the session is
+// taskServer is the control plane as the task loop calls it. It can be used when the session is
 // ready.
 type taskServer struct {
 	a        *Agent
@@ -75,13 +75,13 @@ func (s *taskServer) Claim(ctx context.Context, r protocol.ClaimRequest) (protoc
 	return out, id.Generation, taskError(err)
 }
 
-// trust tells the executor of keys that are new.
+// trust passes new keys on to the executor.
 func (s *taskServer) trust(ctx context.Context) {
 	id, _ := s.a.session.get()
 	if len(id.TaskKeys) == 0 || reflect.DeepEqual(s.trusted, id.TaskKeys) {
 		return
 	}
-	if err := s.executor.Trust(ctx, id.TaskKeys); err != nil { // tasks of the keys that it knows are done all the same
+	if err := s.executor.Trust(ctx, id.TaskKeys); err != nil { // tasks with keys that it knows are still done
 		s.a.log.Error("the privileged process does not take the keys of tasks", "error", err)
 	}
 	s.trusted = id.TaskKeys
@@ -90,8 +90,8 @@ func (s *taskServer) trust(ctx context.Context) {
 // learnTime is how long a task waits for its key, which is a part of its lease.
 const learnTime = 10 * time.Second
 
-// learnKey asks for the keys of tasks by a heartbeat at once, when a task comes
-// with a key that is not known: the control plane may have a new one.
+// learnKey sends a heartbeat at once to learn keys of tasks. It is called for a task with an
+// unknown key, since the control plane may have a new one.
 func (a *Agent) learnKey(ctx context.Context, keyID string) {
 	over := time.NewTimer(learnTime)
 	defer over.Stop()
@@ -107,7 +107,7 @@ func (a *Agent) learnKey(ctx context.Context, keyID string) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-over.C: // the executor refuses and says so
+		case <-over.C: // the executor refuses the task and gives the reason
 			return
 		case <-changed:
 		}
@@ -126,9 +126,9 @@ func (s *taskServer) Result(ctx context.Context, r protocol.ResultRequest) (out 
 	return out, taskError(c.post(ctx, protocol.PathTaskResult, r, &out))
 }
 
-// taskError says what a refusal means for a task. A generation that was
-// superseded is none of these: the next one may be on its way, and if it is not,
-// the lease ends by itself.
+// taskError returns what a refusal of the server means for a task. A superseded generation means
+// nothing for the task: the next generation may be under way, and if it is not, the lease ends by
+// itself.
 func taskError(err error) error {
 	var r *refused
 	if !errors.As(err, &r) {

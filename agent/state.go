@@ -23,35 +23,35 @@ import (
 	"github.com/slipway-cloud/slipway/agent/protocol"
 )
 
-// The files of the state directory, all 0600. The pending files are the journal:
-// a key is written there before it is first shown to the server and stays until
-// its certificate is stored, so that a crash or a lost answer is made good by
-// asking again with the same key. The keys of an enrolment and of a renewal have
-// a file each: a token that turns out to be useless must not cost the key of a
-// renewal whose answer was lost, since another key would look like a stolen certificate.
+// The files of the state directory, all 0600. The pending files are the journal. A key is written
+// there before the server first sees it, and stays until its certificate is stored. So after a
+// crash or a lost answer the agent asks again with the same key. Enrolment and renewal have
+// separate files: after a lost answer to a renewal, a useless token must not replace the key of
+// that renewal, since another key would look like a stolen certificate.
 const (
 	identityFile  = "identity.json"
 	pendingFile   = "pending.json"
 	enrolmentFile = "pending-enrolment.json"
 )
 
-// identity is who this node is, in one file so that key and certificate cannot
-// part. TokenSHA256 is the token it came from.
+// identity is the identity of this node. Key and certificate are in one file, so that they always
+// belong together. TokenSHA256 is the hash of the token with which the node enrolled.
 type identity struct {
 	NodeID      string `json:"node_id"`
 	Generation  int64  `json:"generation"`
 	Certificate string `json:"certificate_pem"`
 	Key         string `json:"key_pem"`
 	TokenSHA256 string `json:"token_sha256,omitempty"`
-	// TaskKeys are the keys by which tasks are known, as the server named them last.
+	// TaskKeys are the keys that may sign tasks, as the server named them last.
 	TaskKeys []protocol.TaskKey `json:"task_keys,omitempty"`
 
 	leaf *x509.Certificate
 	pair tls.Certificate
 }
 
-// renewAt is when half of the certificate's life is over, and up to a twentieth of it later by its
-// serial number, so that agents that enrolled together do not renew together.
+// renewAt returns the time of renewal: after half of the certificate's life, and up to a twentieth
+// of it later. The serial number decides how much later, so that agents that enrolled together do
+// not renew together.
 func (i *identity) renewAt() time.Time {
 	life := i.leaf.NotAfter.Sub(i.leaf.NotBefore)
 	late := new(big.Int).Mod(i.leaf.SerialNumber, big.NewInt(1000)).Int64()
@@ -74,7 +74,7 @@ func openState(dir string) (*state, error) {
 	return &state{dir}, nil
 }
 
-// identity loads who this node is; nil when it has not enrolled.
+// identity loads the identity of this node, or nil when it has not enrolled.
 func (s *state) identity() (*identity, error) {
 	var id identity
 	found, err := s.load(identityFile, &id)
@@ -93,8 +93,8 @@ func parseIdentity(id identity) (*identity, error) {
 	return &id, nil
 }
 
-// pendingKey gives the journal's key for this purpose, or makes and stores a
-// new one. A key that was meant for another token is not used again.
+// pendingKey returns the journal's key for this purpose, or makes and stores a new one. It does not
+// use a key that was made for another token.
 func (s *state) pendingKey(tokenSHA256 string) (*ecdsa.PrivateKey, pending, error) {
 	var p pending
 	file := pendingFile
@@ -141,7 +141,7 @@ func parseKey(text string) (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// adopt stores an identity and then drops the journal: what was asked for before counts no more.
+// adopt stores an identity and then removes the journal, since earlier requests no longer matter.
 func (s *state) adopt(id *identity) error {
 	if err := s.save(identityFile, id); err != nil {
 		return err
@@ -163,7 +163,7 @@ func (s *state) load(name string, into any) (bool, error) {
 	return true, nil
 }
 
-// save replaces a file whole, and on disk before it returns.
+// save replaces a whole file, and returns when it is on disk.
 func (s *state) save(name string, v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -182,7 +182,7 @@ func remove(path string) error {
 	return nil
 }
 
-// readToken gives the token of a file and its SHA-256; "" when there is none.
+// readToken returns the token of a file and its SHA-256, or "" when there is none.
 func readToken(path string) (text, sum string, err error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -60,7 +60,7 @@ func (a *Agent) runTasks(ctx context.Context) error {
 	return ended(ctx)
 }
 
-// ended is why a part of the agent ended by itself; nil when it was stopped.
+// ended returns why a part of the agent ended by itself, or nil when it was stopped.
 func ended(ctx context.Context) error {
 	if cause := context.Cause(ctx); errors.Is(cause, task.ErrRestart) || errors.Is(cause, task.ErrUninstalled) {
 		return cause
@@ -68,7 +68,7 @@ func ended(ctx context.Context) error {
 	return nil
 }
 
-// executor is who does the tasks, and what watches over a new version.
+// executor returns what does the tasks, and what supervises a new version.
 func (a *Agent) executor() (task.Executor, func(context.Context) error, error) {
 	idle := func(context.Context) error { return nil }
 	switch {
@@ -93,7 +93,7 @@ func (a *Agent) executor() (task.Executor, func(context.Context) error, error) {
 func newHost(c agentconfig.Config, stateDir string) taskhandlers.Host {
 	tools := toolrunner.ForTasks(c.Root, c.ToolsPath)
 	tools.Timeout = c.ToolTimeout
-	tools.Path = tools.Tools // these handlers see the machine of a simulation not even through a recorded tool
+	tools.Path = tools.Tools // on a simulated node these handlers must not reach the real machine, not even through a recorded tool
 	return taskhandlers.Host{Root: c.Root, Tool: tools.Run, HasTool: tools.Has, KeepUsers: c.PlatformUsers, StateDir: stateDir, TokenFile: c.TokenFile}
 }
 
@@ -124,7 +124,7 @@ func newLocal(c agentconfig.Config, version string, log *slog.Logger, stateDir s
 		OnHealthy: updater.Healthy, OnInService: host.Unmark, BootID: newNodeReader(c).bootID, Log: log, Simulated: c.Simulated}), updater, nil
 }
 
-// sayHealthy tells the executor that a heartbeat of this version was accepted.
+// sayHealthy reports to the executor that a heartbeat of this version was accepted.
 func (a *Agent) sayHealthy(ctx context.Context, exec task.Executor) error {
 	select {
 	case <-ctx.Done():
@@ -146,9 +146,9 @@ func (a *Agent) sayHealthy(ctx context.Context, exec task.Executor) error {
 	}
 }
 
-// dropMark has the mark of a drain removed when the control plane has the node
-// in service again. A mark is dropped only by a heartbeat that was sent after
-// the mark was seen: what an older answer says may be from before its drain.
+// dropMark removes the mark of a drain when the control plane has the node in service again. Only
+// the answer to a heartbeat that was sent after the mark was seen counts, since an older answer may
+// be from before the drain.
 func (a *Agent) dropMark(ctx context.Context, exec task.Executor) {
 	var mark string
 	var seen time.Time
@@ -171,10 +171,9 @@ func (a *Agent) dropMark(ctx context.Context, exec task.Executor) {
 	}
 }
 
-// Helper is the privileged half of the agent: it does the tasks that the other
-// half hands over, until ctx ends. It sends nothing over a network. uids may
-// connect besides root; handlers add to those that it has itself. Its errors are
-// those of Agent.Run.
+// Helper is the privileged half of the agent. It does the tasks that the other half passes on,
+// until ctx ends, and sends nothing over a network. Besides root, the users in uids may connect.
+// handlers are added to its own. It returns the same errors as Agent.Run.
 func Helper(ctx context.Context, c agentconfig.Config, version string, log *slog.Logger, l net.Listener, uids []int, handlers ...task.Registry) error {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {

@@ -71,7 +71,7 @@ func (a *app) nodeUpdateAgent() *cobra.Command {
 	var reason, version string
 	var w watchFlags
 	cmd := &cobra.Command{
-		Use: "update-agent NODE", Short: "Install a release of the agent on a node; it goes back by itself where the new version sends no heartbeat", Args: cobra.ExactArgs(1),
+		Use: "update-agent NODE", Short: "Install a release of the agent on a node, which returns to the old one if the new one sends no heartbeat", Args: cobra.ExactArgs(1),
 		Example: "  slipway agent-release add manifest.json manifest.sig https://files.example/slipway-agent\n  slipway node update-agent gpu-1 --version v1.2.3 --reason \"fix of the drain\" --watch",
 	}
 	cmd.Flags().StringVar(&version, "version", "", "a release that was added, such as v1.2.3 (required)")

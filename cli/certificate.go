@@ -32,7 +32,7 @@ func (a *app) bundleOf(cmd *cobra.Command, name string) ([]byte, error) {
 }
 
 func (a *app) certificateList() *cobra.Command {
-	return &cobra.Command{Use: "list NODE", Short: "The certificates of a node, oldest first", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
+	return &cobra.Command{Use: "list NODE", Short: "List the certificates of a node, oldest first", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
 		raw, err := a.bundleOf(cmd, args[0])
 		if err != nil {
 			return err

@@ -54,7 +54,7 @@ func (a *app) deviceGroupPut() *cobra.Command {
 	var eraser string
 	cmd := &cobra.Command{
 		Use: "put NAME", Short: "Write the policy of a device group", Args: cobra.ExactArgs(1),
-		Long: "Makes the group where there is none. What is not named stays as it is.",
+		Long: "Creates the group if there is none. Fields that are not named keep their values.",
 	}
 	cmd.Flags().BoolVar(&promote, "auto-promote", false, "an installed node becomes active without an operator")
 	cmd.Flags().StringVar(&eraser, "erase-workflow", "", `live system that its nodes are erased from, by name or id; "" for none`)

@@ -60,7 +60,7 @@ func (a *app) driftCommand() *cobra.Command {
 func (a *app) driftList() *cobra.Command {
 	var status, detector, severity, site, node string
 	var limit int
-	cmd := &cobra.Command{Use: "list", Short: "Findings, newest first; open ones unless --status says otherwise", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "list", Short: "List findings, newest first; without --status only open ones", Args: cobra.NoArgs}
 	f := cmd.Flags()
 	f.StringVar(&status, "status", "open", "open, ignored, closed, or all")
 	f.StringVar(&detector, "detector", "", "only of this detector, such as machine_absent")
@@ -112,7 +112,7 @@ func (a *app) driftTable(raw []byte) error {
 }
 
 func (a *app) driftShow() *cobra.Command {
-	return &cobra.Command{Use: "show FINDING", Short: "A finding with its evidence and what can be done, by id, NODE or NODE/DETECTOR", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
+	return &cobra.Command{Use: "show FINDING", Short: "Show a finding with its evidence and what can be done, by id, NODE or NODE/DETECTOR", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
 		id, err := a.findingOf(cmd.Context(), args[0])
 		if err != nil {
 			return err
@@ -171,7 +171,7 @@ func (a *app) showDrift(r answer) error {
 }
 
 func (a *app) driftPasses() *cobra.Command {
-	return &cobra.Command{Use: "passes", Short: "How the last pass over each site went", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+	return &cobra.Command{Use: "passes", Short: "Show how the last pass over each site went", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
 		raw, err := a.listAll(cmd.Context(), list(a.api.ListDriftPasses, nil), 0)
 		if err != nil {
 			return err

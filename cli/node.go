@@ -80,7 +80,7 @@ func (a *app) nodeList() *cobra.Command {
 	var status, lifecycle, site, hostname, q string
 	var limit int
 	var all bool
-	cmd := &cobra.Command{Use: "list", Short: "List nodes, but for those that are deleted", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "list", Short: "List nodes, without deleted ones", Args: cobra.NoArgs}
 	f := cmd.Flags()
 	f.StringVar(&status, "status", "", "only nodes in this state; deleted for those that are gone")
 	f.BoolVar(&all, "all", false, "deleted nodes too")
@@ -174,7 +174,7 @@ func (a *app) namesOf(ctx context.Context, n node) (site, profile, sku string) {
 
 func (a *app) nodeHistory() *cobra.Command {
 	var limit, offset int
-	cmd := &cobra.Command{Use: "history NODE", Short: "A node's state transitions, newest first", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "history NODE", Short: "List a node's state transitions, newest first", Args: cobra.ExactArgs(1)}
 	cmd.Flags().IntVar(&limit, "limit", 50, "at most so many")
 	cmd.Flags().IntVar(&offset, "offset", 0, "pass over so many")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
@@ -217,7 +217,7 @@ func (a *app) nodeHistory() *cobra.Command {
 
 func (a *app) nodeTimeline() *cobra.Command {
 	var limit int
-	cmd := &cobra.Command{Use: "timeline NODE", Short: "Everything that happened to a node and its jobs, newest first", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "timeline NODE", Short: "List everything that happened to a node and its jobs, newest first", Args: cobra.ExactArgs(1)}
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		id, err := a.nodeOf(cmd.Context(), args[0])

@@ -9,7 +9,7 @@ import (
 
 func (a *app) nodeOccupancies() *cobra.Command {
 	var limit int
-	cmd := &cobra.Command{Use: "occupancies NODE", Short: "What a node was used for, newest first: whose it was, and what proves that it was cleaned", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "occupancies NODE", Short: "List what a node was used for, newest first: by whom, and what proves that it was cleaned", Args: cobra.ExactArgs(1)}
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		id, err := a.nodeOf(cmd.Context(), args[0])

@@ -31,7 +31,7 @@ func (a *app) topupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "topup PROJECT AMOUNT", Short: "Ask for a payment page, to add AMOUNT minor units to the balance that pays for a project", Args: cobra.ExactArgs(2),
 		Example: "  slipway topup prj_... 5000 --watch",
-		Long:    "Open the address that it prints in a browser and pay there. The amount is credited when Stripe has it.",
+		Long:    "Open the address that it prints in a browser and pay there. The amount is credited after Stripe has confirmed the payment.",
 	}
 	reasonFlag(cmd, &reason)
 	cmd.Flags().StringVar(&back, "return-url", "", "where the browser goes afterwards (default: the payments of the project in the portal)")

@@ -136,7 +136,7 @@ func (a *app) nodeWorkflow() *cobra.Command {
 
 func (a *app) nodeSKU() *cobra.Command {
 	return &cobra.Command{
-		Use: "assign-sku NODE SKU", Short: "Say what a PXE node has to be like", Args: cobra.ExactArgs(2),
+		Use: "assign-sku NODE SKU", Short: "Set the SKU that a PXE node must match", Args: cobra.ExactArgs(2),
 		Long: "Its health and the end of its jobs are compared with the SKU from now on. A node that MAAS provisions has the SKU of its onboarding.",
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			id, err := a.nodeOf(cmd.Context(), args[0])

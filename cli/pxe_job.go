@@ -159,8 +159,8 @@ func (a *app) nodeSetBMC() *cobra.Command {
 	var b pxeBMC
 	var pin string
 	cmd := &cobra.Command{
-		Use: "set-bmc NODE --address ADDRESS --credential-ref SECRET", Short: "Say which BMC a PXE node has", Args: cobra.ExactArgs(1),
-		Long: "By it the node's jobs switch the machine on and off; without one they wait for somebody to do it by hand.",
+		Use: "set-bmc NODE --address ADDRESS --credential-ref SECRET", Short: "Record the BMC of a PXE node", Args: cobra.ExactArgs(1),
+		Long: "The node's jobs switch the machine on and off through it; without one they wait for somebody to do it by hand.",
 	}
 	b.add(cmd, "host, host:port or https://host:port")
 	cmd.Flags().StringVar(&pin, "pin", "", "pin of its certificate, if you have compared it; else the first job that logs in waits for slipway bmc approve-pin")

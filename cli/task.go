@@ -64,7 +64,7 @@ func (t task) note() string {
 func (a *app) nodeTasks() *cobra.Command {
 	var status, kind string
 	var limit int
-	cmd := &cobra.Command{Use: "tasks NODE", Short: "What a node's agent was asked to do, newest first", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "tasks NODE", Short: "List what a node's agent was asked to do, newest first", Args: cobra.ExactArgs(1)}
 	f := cmd.Flags()
 	f.StringVar(&status, "status", "", "only in this state, such as uncertain")
 	f.StringVar(&kind, "kind", "", "only of this kind, such as gpu.scrub")
@@ -95,7 +95,7 @@ func (a *app) nodeTasks() *cobra.Command {
 }
 
 func (a *app) taskCommand() *cobra.Command {
-	show := &cobra.Command{Use: "show TASK", Short: "A task with its steps and devices", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
+	show := &cobra.Command{Use: "show TASK", Short: "Show a task with its steps and devices", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
 		r, err := untyped(a.api.GetTask(cmd.Context(), args[0]))
 		if err != nil {
 			return err
@@ -108,8 +108,8 @@ func (a *app) taskCommand() *cobra.Command {
 func (a *app) taskRequeue() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "requeue TASK", Short: "Have a task of unknown outcome done again", Args: cobra.ExactArgs(1),
-		Long: "Have a task done again that a node began and of which nobody knows whether it finished. Look at the node first.\n" +
+		Use: "requeue TASK", Short: "Repeat a task whose outcome is unknown", Args: cobra.ExactArgs(1),
+		Long: "Repeats a task that a node has begun and whose outcome is unknown. Check the node first.\n" +
 			"Only a task in state uncertain can be requeued.",
 		Example: "  slipway task requeue task_... --reason 'nothing was erased yet'",
 	}

@@ -72,7 +72,7 @@ func TestAConflictLeavesTheTransactionUsable(t *testing.T) {
 	})
 }
 
-func TestANewJobIsWhatWasAskedFor(t *testing.T) {
+func TestCreateJob_StoresTheRequest(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
 	n := dbtest.Node(t, s)

@@ -11,10 +11,9 @@ import (
 // with conflict policy USE_EXISTING, so that starting twice is harmless.
 type Start = gen.ClaimStartsRow
 
-// ClaimOutbox gives starts that are due to one claimer for the lease. What is
-// neither completed nor failed by then can be claimed again. Of a batch only as
-// many are given as it may run at a time; jobs that wait for an operator do not
-// count, so that no item blocks another.
+// ClaimOutbox gives due starts to one caller for the time of the lease. A start that is neither
+// completed nor failed by then can be claimed again. Of a batch it gives only as many as may run at
+// a time. Jobs that wait for an operator do not count, so that no item blocks another.
 func (s *Store) ClaimOutbox(ctx context.Context, claimer string, limit int, lease time.Duration) ([]Start, error) {
 	var out []Start
 	err := s.Tx(ctx, func(tx *Tx) error {
@@ -53,8 +52,8 @@ func (tx *Tx) claimStarts(ctx context.Context, claimer string, limit int, lease 
 	return out, nil
 }
 
-// claimBatch counts and claims under the batch's lock, so that two claimers
-// never fill the same room; who does not get the lock leaves it to the other.
+// claimBatch counts and claims under the batch's lock, so that two callers together never start too
+// many. A caller that does not get the lock claims nothing of the batch.
 func (tx *Tx) claimBatch(ctx context.Context, params gen.ClaimStartsParams, maxParallel, want int) ([]Start, error) {
 	locked, err := tx.q.TryLock(ctx, "slipway:batch:"+params.BatchID)
 	if err != nil || !locked {
@@ -73,9 +72,9 @@ func (tx *Tx) claimBatch(ctx context.Context, params gen.ClaimStartsParams, maxP
 	return out, MapError("claim starts of batch "+params.BatchID, err)
 }
 
-// EnqueueStart asks for a job's workflow to be started again, outside any
-// batch limit: what resume does for a lost workflow. A start that is still
-// open is not doubled.
+// EnqueueStart writes an outbox row that starts a job's workflow again, without the limit of its
+// batch. The action resume uses it for a lost workflow. It writes nothing while a start of the job
+// is open.
 func (s statements) EnqueueStart(ctx context.Context, jobID string) error {
 	rows, err := s.q.EnqueueStart(ctx, jobID)
 	return CheckRepeatable("start of job "+jobID, rows, err, func() error {
@@ -92,15 +91,14 @@ func (s statements) CompleteOutbox(ctx context.Context, id int64) error {
 
 const maxOutboxError = 1000
 
-// FailOutbox gives a row back, to be claimed after wait by the database's
-// clock. The cause is stored: it must hold no secret. A row that is done stays
-// done.
+// FailOutbox gives a row back. It can be claimed again after wait, by the database's clock. The
+// cause is stored, so it must hold no secret. A row that is done stays done.
 func (s statements) FailOutbox(ctx context.Context, id int64, cause error, wait time.Duration) error {
 	_, err := s.q.FailOutbox(ctx, gen.FailOutboxParams{ID: id, LastError: ClipText(cause.Error(), maxOutboxError), WaitSeconds: wait.Seconds()})
 	return MapError("fail outbox row", err)
 }
 
-// Backlog is what waits in the outbox.
+// Backlog describes the open rows of the outbox.
 type Backlog struct {
 	Open   int64
 	Oldest time.Duration // age of the oldest open row

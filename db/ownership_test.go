@@ -131,8 +131,8 @@ func TestHeartbeatsAndReconcilerLeaveNodesInBetweenAlone(t *testing.T) {
 	}
 }
 
-// Seed 001 names the read model of decommissions.
-func TestTheViewOfDecommissions(t *testing.T) {
+// Each decommission is one row of the read model.
+func TestViewOfDecommissions(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)
 	s, conn := dbtest.Open(t, dsn), raw(t, dsn)

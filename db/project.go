@@ -14,7 +14,7 @@ import (
 // Projection is the whole visible state of a job at one step of its workflow.
 type Projection struct {
 	JobID             string
-	Seq               int64 // applies only when higher than the stored one
+	Seq               int64 // the projection applies only when this is higher than the stored one
 	RunID             string
 	Status            lifecycle.JobStatus
 	Stage             string
@@ -38,44 +38,43 @@ type Projection struct {
 	// Actor causes the change of status; its owner is job unless it is system.
 	Actor    Actor
 	NodeMove *NodeMove
-	// At is when the workflow took the step; nil is now. ActionType ("" is the
-	// stage's name) and Metadata are of the try that it begins.
+	// At is when the workflow made the step; nil is now. ActionType ("" is the stage's name) and
+	// Metadata describe the try that begins with it.
 	At         *time.Time
 	ActionType string
 	Metadata   lifecycle.ActionMetadata
-	// Entries are further audit rows, such as actions. An empty resource is
-	// the job.
+	// Entries are further audit rows, such as those of actions. An empty resource stands for the
+	// job.
 	Entries []Entry
 }
 
-// Projected says what a step of a job came to.
+// Projected is the result of a projection.
 type Projected struct {
 	Applied bool
-	// Seq, RunID and Pass are those of the job now.
+	// Seq, RunID and Pass are those that the job has now.
 	Seq   int64
 	RunID string
 	Pass  int
 }
 
-// NodeMove moves the job's node with the projection. The transition is named,
-// or else is the one that leads To where the owner may go.
+// NodeMove moves the job's node with the projection. Without a named transition it is the one that
+// leads to To and that the owner may make.
 type NodeMove struct {
 	Transition string
 	To         lifecycle.NodeStatus
-	// Via are the states that it passes on the way, each with an audit row of its
-	// own, in this transaction.
+	// Via lists the states that the node passes on the way. Each gets an audit row of its own in
+	// this transaction.
 	Via     []lifecycle.NodeStatus
 	Proof   lifecycle.Proof
 	Owner   lifecycle.Owner // "" is the job's kind
 	Comment string
 }
 
-// ProjectJob applies one step in one transaction: status with its audit row,
-// columns, stages, node, further audit rows and event. A step whose Seq is not
-// higher than the stored one changes nothing and is no error, so that a late
-// or repeated projection is harmless. A jump that is no edge is refused and
-// nothing is written. The sequence goes on when a lost workflow is started
-// again: the new run continues from Job.Seq.
+// ProjectJob applies one step in one transaction: status with its audit row, columns, stages, node,
+// further audit rows and event. A step whose Seq is not higher than the stored one changes nothing
+// and returns no error, so that a late or repeated projection is harmless. A change of status that
+// is no edge of the lifecycle is refused, and nothing is written. When a lost workflow is started
+// again, the new run continues the sequence from Job.Seq.
 func (tx *Tx) ProjectJob(ctx context.Context, p Projection) (Projected, error) {
 	j, err := tx.LockJob(ctx, p.JobID)
 	if err != nil {
@@ -85,7 +84,7 @@ func (tx *Tx) ProjectJob(ctx context.Context, p Projection) (Projected, error) {
 	if p.Seq <= j.Seq {
 		return out, nil
 	}
-	var rest queue // one round trip for what answers nothing
+	var rest queue // one round trip for all statements without an answer
 	if err := tx.projectStatus(ctx, &rest, j, p); err != nil {
 		return out, err
 	}
@@ -115,8 +114,8 @@ func (tx *Tx) ProjectJob(ctx context.Context, p Projection) (Projected, error) {
 	return out, nil
 }
 
-// projectStatus moves the job when its status differs, and otherwise only
-// tells that it went on.
+// projectStatus moves the job when its status differs. Otherwise it only emits an event that the
+// job has progressed.
 func (tx *Tx) projectStatus(ctx context.Context, rest *queue, j Job, p Projection) error {
 	from := j.Status
 	j.Stage, j.FailureClass = p.Stage, p.FailureClass

@@ -18,7 +18,7 @@ import (
 type Store struct {
 	statements
 	pool        *pgxpool.Pool
-	customers   *pgxpool.Pool // of ForProject; nil without a login for customers
+	customers   *pgxpool.Pool // for ForProject; nil without a login for customers
 	customerDSN string
 	log         *slog.Logger
 	tokens      *sharedReads[string, APIToken] // by hash
@@ -28,14 +28,14 @@ type Store struct {
 // Tx is one transaction. It belongs to one goroutine.
 type Tx struct {
 	statements
-	moves []nodeMove // what it logs when it is committed
+	moves []nodeMove // what is logged after the commit
 }
 
-// Option sets up a Store. Any function of this shape is one.
+// Option sets up a Store.
 type Option func(*Store)
 
-// Log has every change of a node's state logged once it is committed; without
-// it nothing is logged.
+// Log sets the logger for changes of nodes' states, which are logged after their commit. Without it
+// none is logged.
 func Log(log *slog.Logger) Option { return func(s *Store) { s.log = log } }
 
 // RenewGrace sets how long after its end an agent's certificate can still be renewed. The default is
@@ -54,8 +54,8 @@ type Conn interface {
 	AppendEvent(ctx context.Context, e Event) error
 }
 
-// statements are the operations of one statement each: a Store commits them
-// one by one, a Tx together.
+// statements has the operations of one statement each. A Store commits them one by one, a Tx all
+// together.
 type statements struct {
 	q          *gen.Queries
 	dbtx       DBTX
@@ -70,14 +70,14 @@ func statementsOn(dbtx DBTX, renewGrace time.Duration) statements {
 // of a Tx.
 func (s statements) DBTX() DBTX { return s.dbtx }
 
-// What a connection gives up on, unless its DSN says otherwise.
+// The time limits of a connection, unless its DSN sets others.
 var sessionLimits = map[string]string{
 	"statement_timeout":                   "60s",
 	"lock_timeout":                        "15s",
 	"idle_in_transaction_session_timeout": "60s",
 	"application_name":                    "slipway",
 	"TimeZone":                            "UTC",
-	// A setting of the role or of the database must not decide which tables a name means.
+	// A setting of the role or of the database must not decide to which table a name refers.
 	"search_path":  searchPath,
 	"row_security": "on",
 }
@@ -133,7 +133,7 @@ func openPool(ctx context.Context, dsn string) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// Close waits for what is running and closes every connection.
+// Close waits for running statements and closes every connection.
 func (s *Store) Close() {
 	if s.customers != nil {
 		s.customers.Close()
@@ -157,7 +157,7 @@ func (tx *Tx) Lock(ctx context.Context, name string) error {
 }
 
 // TryLock takes the advisory lock of a name until the transaction ends. It returns false when
-// another transaction has it.
+// another transaction holds the lock.
 func (tx *Tx) TryLock(ctx context.Context, name string) (bool, error) {
 	locked, err := tx.q.TryLock(ctx, name)
 	return locked, MapError("lock "+name, err)
@@ -165,15 +165,14 @@ func (tx *Tx) TryLock(ctx context.Context, name string) (bool, error) {
 
 const txAttempts = 6
 
-// Tx runs fn in a transaction and commits it when fn returns nil. When the
-// database breaks a deadlock or a serialization conflict, fn is run again, at
-// most six times in all; so fn must do nothing that cannot be repeated, and
-// above all no call over the network.
+// Tx runs fn in a transaction and commits it when fn returns nil. When the database breaks a
+// deadlock or a serialization conflict, fn is run again, at most six times in all; So fn must do
+// nothing that cannot be repeated, and above all must not call over the network.
 func (s *Store) Tx(ctx context.Context, fn func(*Tx) error) error {
 	return s.begin(ctx, beginWrite, fn)
 }
 
-// ReadTx runs fn on one snapshot that cannot be written.
+// ReadTx runs fn in a read-only transaction on one snapshot.
 func (s *Store) ReadTx(ctx context.Context, fn func(*Tx) error) error {
 	return s.begin(ctx, beginRead, fn)
 }

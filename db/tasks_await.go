@@ -10,21 +10,21 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// mostAgain bounds how many tasks may take each other's place.
+// mostAgain bounds how often a task may be replaced by another one.
 const mostAgain = 1000
 
-// AwaitTask asks for a task for an activity that waits for its end. done: the
-// task has ended, or nobody knows how, and the waiter learns it from the answer;
-// otherwise it is told later. Repeating it takes the wait over.
+// AwaitTask creates a task for an activity that waits for its end. It returns true when the task
+// has ended or is uncertain. Otherwise the activity is completed later. A repetition continues the
+// wait.
 //
-// When in.UncertainCount is more than the task knows of, its job was told that the
-// outcome is unknown and an operator sent it on: an uncertain task is then queued
-// again, and one that expired is made again. A task that was made in the place of
-// another (by ResumeTask too) is the one that is waited for.
+// When in.UncertainCount is higher than that of the task, the job has learned before that the
+// outcome is unknown, and an operator has let it continue. An uncertain task is then queued again,
+// and an expired one is replaced. If a task was replaced, also by ResumeTask, the wait is for its
+// replacement.
 //
-// It returns a ConflictError for a job that is not running (compensating, where in.Undo is set), and
-// for one that was taken back since (in.Pass): an execution that comes late must not give the node a
-// task that nobody withdraws any more.
+// It returns a ConflictError for a job that is not running (with in.Undo: not compensating), and
+// for one that was compensated since the pass in.Pass. So a late execution cannot give the node a
+// task that nobody would withdraw.
 func (s *Store) AwaitTask(ctx context.Context, in NewTask) (t NodeTask, done bool, err error) {
 	if in.Waiter == (TaskWaiter{}) {
 		return NodeTask{}, false, errors.New("a wait for a task needs a waiter")
@@ -42,7 +42,7 @@ func (s *Store) AwaitTask(ctx context.Context, in NewTask) (t NodeTask, done boo
 			}
 			ask.Key = next
 			if !ask.Deadline.IsZero() && !ask.Deadline.After(time.Now()) {
-				ask.Deadline = time.Time{} // it was for the one before
+				ask.Deadline = time.Time{} // that was the deadline of the task before
 			}
 		}
 		return fmt.Errorf("task %s of node %s was made again more than %d times", in.Key, in.NodeID, mostAgain)
@@ -50,9 +50,9 @@ func (s *Store) AwaitTask(ctx context.Context, in NewTask) (t NodeTask, done boo
 	return t, done, err
 }
 
-// RequireJobAtWork holds the status of a job until the transaction ends. It returns a ConflictError
-// where the job is not running or, with undo, not compensating, or where it was taken back since the
-// pass that asks; pass 0 is not known. It accepts "", a task without a job.
+// RequireJobAtWork locks the status of a job until the transaction ends. It returns a ConflictError
+// when the job is not running or, with undo, not compensating, and when it was compensated since
+// the given pass; pass 0 is not known. It accepts "", which stands for a task without a job.
 func (tx *Tx) RequireJobAtWork(ctx context.Context, jobID string, undo bool, pass int) error {
 	if jobID == "" {
 		return nil
@@ -74,11 +74,11 @@ func (tx *Tx) RequireJobAtWork(ctx context.Context, jobID string, undo bool, pas
 	return nil
 }
 
-// PassOf returns the pass that a job is at: 1, and one more each time that it was taken back.
+// PassOf returns the pass of a job: 1, and one more for each compensation.
 func PassOf(compensations int) int { return compensations + 1 }
 
-// await is AwaitTask for one key; next is the key of the task that took, or
-// takes, its place.
+// await does the work of AwaitTask for one key. next is the key of the task that has replaced, or
+// now replaces, it.
 func (tx *Tx) await(ctx context.Context, in NewTask) (t NodeTask, done bool, next string, err error) {
 	t, created, err := tx.EnqueueTask(ctx, in)
 	if err != nil || created {
@@ -100,7 +100,7 @@ func (tx *Tx) await(ctx context.Context, in NewTask) (t NodeTask, done bool, nex
 	case t.Status != lifecycle.TaskUncertain && !lifecycle.NodeTask.Terminal(t.Status):
 		return t, false, "", nil
 	}
-	// The waiter is not to be told of this one by anybody else.
+	// The relay must not complete the activity for this task.
 	if err := tx.TellWaiter(ctx, t.ID, in.Waiter); err != nil {
 		return t, false, "", err
 	}
@@ -117,8 +117,7 @@ func (tx *Tx) await(ctx context.Context, in NewTask) (t NodeTask, done bool, nex
 	return t, true, "", err
 }
 
-// LockTask reads one task and keeps others from changing it until the
-// transaction ends.
+// LockTask reads one task and locks it until the transaction ends.
 func (tx *Tx) LockTask(ctx context.Context, id string) (NodeTask, error) {
 	row, err := tx.lockTask(ctx, id)
 	return row.NodeTask, err

@@ -31,8 +31,9 @@ func (w *tasks) count() int {
 	return len(rows)
 }
 
-// Seed 001 section 8, "Resume Semantics".
-func TestSeed001Section8ResumeOfATask(t *testing.T) {
+// A job that is resumed keeps a task that is queued or that an agent works on. It queues one again whose
+// lease or outcome is lost, and replaces one that has expired.
+func TestResumeTask_KeepsQueuesOrReplaces(t *testing.T) {
 	t.Parallel()
 	w := newTasks(t)
 	err := w.Tx(t.Context(), func(tx *db.Tx) error {
@@ -216,10 +217,10 @@ func TestAwaitTask_RefusesWhatAJobAskedBeforeItWasTakenBack(t *testing.T) {
 	}
 }
 
-func (w *tasks) await(key string, waiter db.TaskWaiter, doubts ...int) (db.NodeTask, bool) {
+func (w *tasks) await(key string, waiter db.TaskWaiter, uncertain ...int) (db.NodeTask, bool) {
 	w.Helper()
 	n := 0
-	for _, d := range doubts {
+	for _, d := range uncertain {
 		n = d
 	}
 	got, over, err := w.AwaitTask(w.Context(), db.NewTask{NodeID: w.node.ID, Kind: lifecycle.TaskKindScrub, Args: json.RawMessage(argsOf[lifecycle.TaskKindScrub]),

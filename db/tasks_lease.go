@@ -15,33 +15,34 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// What an agent is told besides success.
+// The errors that an agent gets.
 var (
-	// ErrLeaseLost: the task was given out again since, or is no longer held.
+	// ErrLeaseLost means that the task was delivered again since, or that the agent no longer holds
+	// it.
 	ErrLeaseLost = errors.New("the lease of this delivery is lost")
-	// ErrTaskEnded: the task has ended, or the node never had it.
+	// ErrTaskEnded means that the task has ended, or that the node never had it.
 	ErrTaskEnded = errors.New("the task has ended")
-	// ErrIdentityMoved: the identity that claims is no longer the node's.
+	// ErrIdentityMoved means that the identity that claims is no longer the node's.
 	ErrIdentityMoved = errors.New("the node's identity moved on or is locked")
 )
 
-// TaskClaim is an agent that asks for work.
+// TaskClaim is an agent's request for a task.
 type TaskClaim struct {
 	NodeID, BootID string
 	Generation     int64
-	// ClaimID is the agent's own name for this claim, the same until it has the
-	// answer: the delivery that it got is given again. "" has no such memory.
+	// ClaimID is the agent's name for this claim. The agent repeats it until it has the answer, and
+	// a repetition gets the same delivery. With "" a repetition is a new claim.
 	ClaimID string
-	// Unfinished are tasks that the agent has begun and not finished: the one
-	// that the node holds is given again, as the delivery that it is.
+	// Unfinished lists tasks that the agent has begun and not finished. The one that the node holds
+	// is given again as the same delivery.
 	Unfinished []string
 	Lease      time.Duration
 }
 
-// TaskClaimed is what a claim came to.
+// TaskClaimed is the result of a claim.
 type TaskClaimed struct {
 	Task *NodeTask // nil for none
-	// Dropped are those of Unfinished that nobody waits for any more.
+	// Dropped lists those of Unfinished that are no longer needed.
 	Dropped []string
 }
 
@@ -55,9 +56,9 @@ func agentActor(nodeID string) Actor { return Actor{Owner: lifecycle.OwnerNodeRe
 
 var systemActor = Actor{Owner: lifecycle.OwnerSystem, ID: "tasks"}
 
-// ClaimTask gives a node's agent its oldest queued task under a lease, unless
-// it works on one. A task of another boot is checked first, as one whose lease is
-// stale. ErrIdentityMoved: the generation is not the node's any more.
+// ClaimTask gives a node's agent its oldest queued task under a lease, unless the agent works on a
+// task. Before that it handles a task of an earlier boot like one whose lease has ended. It returns
+// ErrIdentityMoved when the generation is no longer the node's.
 func (s *Store) ClaimTask(ctx context.Context, c TaskClaim) (TaskClaimed, error) {
 	var out TaskClaimed
 	err := s.Tx(ctx, func(tx *Tx) error {
@@ -80,13 +81,13 @@ func (s *Store) ClaimTask(ctx context.Context, c TaskClaim) (TaskClaimed, error)
 		return err
 	})
 	var conflict *ConflictError
-	if errors.As(err, &conflict) { // another claim of the node was first
+	if errors.As(err, &conflict) { // another claim of the node came first
 		return TaskClaimed{}, nil
 	}
 	return out, err
 }
 
-// unwanted are the unfinished tasks that have ended or are not the node's.
+// unwanted returns the unfinished tasks that have ended or do not belong to the node.
 func (tx *Tx) unwanted(ctx context.Context, c TaskClaim) ([]string, error) {
 	var out []string
 	for _, id := range c.Unfinished {
@@ -128,18 +129,17 @@ func (tx *Tx) claim(ctx context.Context, c TaskClaim, open []gen.LockOpenTasksRo
 	return &t, err
 }
 
-// heldTask classifies the task that the node holds when its agent claims again.
-// busy: no other is given now. A task without busy was queued again.
+// heldTask handles the task that the node holds when its agent claims again. It returns busy when
+// no other task is given now. Without busy, the task was queued again.
 func (tx *Tx) heldTask(ctx context.Context, c TaskClaim, row gen.LockOpenTasksRow) (t *NodeTask, busy bool, err error) {
 	held := row.NodeTask
 	sameBoot := held.BootID == c.BootID
 	switch {
 	case sameBoot && !row.Overdue && slices.Contains(c.Unfinished, held.ID),
 		sameBoot && !row.LeaseOver && c.ClaimID != "" && c.ClaimID == held.ClaimID:
-		// The agent was started again beside its work, was cut off, or did not get
-		// the answer: nobody took the task meanwhile, so the same delivery goes on.
-		// It may be a newer one than the agent's journal knows, so it is given again,
-		// under the identity that the agent has now.
+		// The agent was restarted while its work continued, was cut off, or did not get the answer.
+		// Nobody else has the task, so the same delivery continues. The agent's journal may only
+		// know an older delivery, so this one is given again, under the agent's present identity.
 		renewed, err := tx.renew(ctx, fenceOf(held), "", c.Lease)
 		if err != nil || !renewed {
 			return nil, true, err
@@ -149,9 +149,8 @@ func (tx *Tx) heldTask(ctx context.Context, c TaskClaim, row gen.LockOpenTasksRo
 	case sameBoot && !row.LeaseOver:
 		return nil, true, nil
 	case held.Generation != c.Generation && !row.LeaseOver:
-		// The node was installed again, and the older installation may still run
-		// somewhere. It cannot renew its lease any more; until that is over it may
-		// begin steps.
+		// The node was installed again, and the older installation may still run somewhere. It can
+		// no longer renew its lease, but it may begin steps until the lease ends.
 		return nil, true, nil
 	}
 	why := "its lease ended and the agent did not renew it"
@@ -167,8 +166,8 @@ func (tx *Tx) heldTask(ctx context.Context, c TaskClaim, row gen.LockOpenTasksRo
 
 func fenceOf(t NodeTask) TaskFence { return TaskFence{t.NodeID, t.ID, t.LeaseID, t.Attempt} }
 
-// settle moves a task whose delivery is dead: it is queued again where the kind
-// allows that, and otherwise uncertain, since it may have been begun.
+// settle handles a task whose delivery no longer counts. It queues the task again if its kind
+// allows that. Otherwise the task becomes uncertain, since it may have been begun.
 func (tx *Tx) settle(ctx context.Context, t NodeTask, overdue bool, why string) (NodeTask, error) {
 	info, _ := lifecycle.TaskKindOf(t.Kind)
 	switch {
@@ -194,9 +193,9 @@ func (s *Store) UnclaimTask(ctx context.Context, f TaskFence) error {
 
 const maxProgress = 500
 
-// RenewTask keeps the lease of a delivery, also one that ended and was not
-// noticed. ErrLeaseLost: another delivery counts, or none. ErrTaskEnded: so has
-// the task, or its deadline is over.
+// RenewTask extends the lease of a delivery, also one that has ended without being noticed yet. It
+// returns ErrLeaseLost when another delivery counts, or none, and ErrTaskEnded when the task has
+// ended or its deadline is over.
 func (s *Store) RenewTask(ctx context.Context, f TaskFence, progress string, lease time.Duration) error {
 	renewed, err := s.renew(ctx, f, progress, lease)
 	if err != nil || renewed {
@@ -221,10 +220,10 @@ func (s statements) renew(ctx context.Context, f TaskFence, progress string, lea
 	return n > 0, MapError("renew task "+f.TaskID, err)
 }
 
-// FinishTask ends a task by its agent's result and says in which state it is
-// now. Only the last delivery's result counts: while it holds the task, and also
-// afterwards as long as nobody else does. Sending the same again is success.
-// ErrLeaseLost: a newer delivery counts. ErrTaskEnded: it ended otherwise.
+// FinishTask ends a task with its agent's result and returns the task's new state. Only the result
+// of the last delivery counts, also after its lease as long as nobody else holds the task.
+// Repeating the same result succeeds. It returns ErrLeaseLost when a newer delivery counts, and
+// ErrTaskEnded when the task has ended with another result.
 func (s *Store) FinishTask(ctx context.Context, f TaskFence, r lifecycle.TaskResult) (lifecycle.TaskStatus, error) {
 	var status lifecycle.TaskStatus
 	var refused error
@@ -262,7 +261,7 @@ func (s *Store) FinishTask(ctx context.Context, f TaskFence, r lifecycle.TaskRes
 	return status, errors.Join(err, refused)
 }
 
-// finish moves a task by its result.
+// finish changes the state of a task by its result.
 func (tx *Tx) finish(ctx context.Context, t NodeTask, overdue bool, r lifecycle.TaskResult) (NodeTask, error) {
 	held := t.Status == lifecycle.TaskDispatched
 	who, c := agentActor(t.NodeID), taskChange{message: r.Message, result: &r}
@@ -276,11 +275,11 @@ func (tx *Tx) finish(ctx context.Context, t NodeTask, overdue bool, r lifecycle.
 	case held:
 		return tx.settle(ctx, t, overdue, "the agent gave it up half way: "+r.Message)
 	}
-	return t, tx.noteLateResult(ctx, t, r) // given up, as was known; what it says of that is kept
+	return t, tx.noteLateResult(ctx, t, r) // the task was given up before; the result is recorded only
 }
 
-// noteLateResult keeps what an agent says of a task that was no longer waited
-// for: the row does not move, and the audit log knows.
+// noteLateResult records an agent's result of a task for which nobody waits any more. It writes the
+// audit log and leaves the row unchanged.
 func (tx *Tx) noteLateResult(ctx context.Context, t NodeTask, r lifecycle.TaskResult) error {
 	a := agentActor(t.NodeID)
 	a.Comment = r.Message
@@ -289,7 +288,7 @@ func (tx *Tx) noteLateResult(ctx context.Context, t NodeTask, r lifecycle.TaskRe
 		Name: "late_result", Actor: a})
 }
 
-// sameResult compares two results as they are written.
+// sameResult compares two results by their JSON.
 func sameResult(a, b lifecycle.TaskResult) bool {
 	plain := func(r lifecycle.TaskResult) any {
 		var v any

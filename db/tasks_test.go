@@ -205,9 +205,9 @@ func TestOfManyClaimsOneIsGivenTheTask(t *testing.T) {
 	require.Len(t, given, 1)
 }
 
-// Seed 001 section 3.3: a node must never be left in draining or removing solely
-// because a short-lived task lease expired.
-func TestSeed001Section33AnExpiredLeaseNeverChangesTheNodesState(t *testing.T) {
+// A lease that expires changes no state: it must not be the reason for which a node stays in draining
+// or removing.
+func TestTasks_ExpiredLeaseKeepsNodeState(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []lifecycle.TaskKind{lifecycle.TaskKindDrain, lifecycle.TaskKindScrub, lifecycle.TaskKindUninstall} {
 		t.Run(string(kind), func(t *testing.T) {

@@ -20,7 +20,7 @@ const (
 type transaction struct {
 	conn   *pgxpool.Conn
 	begin  string // "" after it was sent
-	failed error  // why it never began; no statement is run any more
+	failed error  // why it did not begin; then no statement is run
 }
 
 // transact runs fn in a transaction and commits it when fn returns nil. fn must not use its
@@ -51,11 +51,12 @@ func transact(ctx context.Context, pool *pgxpool.Pool, begin string, fn func(DBT
 	return err
 }
 
-// isOpen reports whether a connection is in a transaction, be it one that has failed.
+// isOpen reports whether a connection is in a transaction, also in one that has failed.
 func isOpen(conn *pgxpool.Conn) bool { return conn.Conn().PgConn().TxStatus() != 'I' }
 
 // first sends the begin together with the first statement. It returns nil when the transaction has
-// begun, or begins by itself because the statement cannot be sent with another.
+// begun before, or when it had to send the begin alone, because the statement cannot be sent
+// together with another one.
 func (t *transaction) first(ctx context.Context, sql string, args []any) (pgx.BatchResults, error) {
 	if t.begin == "" {
 		return nil, t.failed
@@ -77,9 +78,10 @@ func (t *transaction) first(ctx context.Context, sql string, args []any) (pgx.Ba
 	return results, nil
 }
 
-// began notes the error of a begin after which there is no transaction, and returns the error. A batch
-// is prepared before any of it is run, so a first statement that cannot be prepared keeps the begin
-// back; without this the next statement would be committed by itself.
+// began records the error of a begin after which there is no transaction, and returns the error.
+// PostgreSQL prepares a whole batch before it runs any of it, so a first statement that cannot be
+// prepared also prevents the begin. Without the record the next statement would then be committed
+// by itself.
 func (t *transaction) began(err error) error {
 	if err != nil && !isOpen(t.conn) {
 		t.failed = fmt.Errorf("the transaction has failed: %w", err)
@@ -87,8 +89,8 @@ func (t *transaction) began(err error) error {
 	return err
 }
 
-// canFollow reports whether a statement can be sent in a batch. One without arguments may be several,
-// and options of one statement are not for a batch.
+// canFollow reports whether a statement can be sent in a batch. A text without arguments may hold
+// several statements, and options of a statement do not work in a batch.
 func canFollow(args []any) bool {
 	return len(args) > 0 && !slices.ContainsFunc(args, func(arg any) bool {
 		switch arg.(type) {
@@ -162,7 +164,7 @@ func (t *transaction) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResu
 	return t.conn.SendBatch(ctx, b)
 }
 
-// failedBatch are the results of statements that were not run.
+// failedBatch holds the results of statements that were not run.
 type failedBatch struct{ err error }
 
 // Exec implements pgx.BatchResults.
@@ -180,7 +182,7 @@ func (f failedBatch) Tx() pgx.Tx { return nil }
 // Close implements pgx.BatchResults.
 func (f failedBatch) Close() error { return f.err }
 
-// firstRows are the rows of the first statement. The connection is free again after the last one.
+// firstRows holds the rows of the first statement. The connection is free again after the last row.
 type firstRows struct {
 	pgx.Rows
 	batch pgx.BatchResults

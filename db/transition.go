@@ -26,10 +26,9 @@ func CommitTransition[S lifecycle.State](
 	return commit(st)
 }
 
-// TransitionNode moves a node. It returns *lifecycle.IllegalTransitionError
-// when the node's state, the owner or a missing proof forbids it, ErrNotFound
-// when there is no such node. Repeating a move that is done is refused, as the
-// node is no longer in the state it leaves.
+// TransitionNode moves a node. It returns *lifecycle.IllegalTransitionError when the node's state,
+// the owner or a missing proof forbids it, ErrNotFound when there is no such node. A repetition is
+// refused, since the node is no longer in the state that the transition leaves.
 func (tx *Tx) TransitionNode(ctx context.Context, id string, t lifecycle.Transition[lifecycle.NodeStatus], proof lifecycle.Proof, a Actor) (Node, error) {
 	n, err := tx.LockNode(ctx, id)
 	if err != nil {
@@ -72,7 +71,8 @@ func (tx *Tx) moveNode(ctx context.Context, n Node, t lifecycle.Transition[lifec
 		return n, tx.settlePXE(ctx, n)
 	}
 	if n.Status == lifecycle.NodeDeleted && n.TenantLeftAt != nil {
-		// The mark of a BMC that nothing has compared stays, for the day on which the machine comes back as another node.
+		// The mark that the BMC was not compared stays, since the machine may come back as another
+		// node.
 		if unproven, err := tx.q.IsBMCUnproven(ctx, n.ID); err != nil || unproven {
 			return n, MapError("what a tenant left on node "+n.ID, err)
 		}
@@ -86,7 +86,7 @@ func nodeMachine(name string) (lifecycle.Machine[lifecycle.NodeStatus], error) {
 	if m, known := lifecycle.NodeMachine(name); known {
 		return m, nil
 	}
-	return lifecycle.Machine[lifecycle.NodeStatus]{}, fmt.Errorf("node lifecycle %q is not one that this program knows; run the release that wrote it, or a later one", name)
+	return lifecycle.Machine[lifecycle.NodeStatus]{}, fmt.Errorf("node lifecycle %q is unknown to this program; run the release that wrote it, or a later one", name)
 }
 
 func nodePayload(n Node, from lifecycle.NodeStatus, name string) (json.RawMessage, error) {
@@ -95,9 +95,8 @@ func nodePayload(n Node, from lifecycle.NodeStatus, name string) (json.RawMessag
 	})
 }
 
-// TransitionJob moves a job, by the same rules as TransitionNode. The running
-// workflow moves its job by ProjectJob; this is for the sweeper and for
-// cancelling what has not started.
+// TransitionJob moves a job, by the same rules as TransitionNode. A running workflow moves its job
+// by ProjectJob. TransitionJob is for the sweeper, and for cancelling a job that has not started.
 func (tx *Tx) TransitionJob(ctx context.Context, id string, t lifecycle.Transition[lifecycle.JobStatus], proof lifecycle.Proof, a Actor) (Job, error) {
 	j, err := tx.LockJob(ctx, id)
 	if err != nil {

@@ -18,13 +18,13 @@ const (
 	ProtocolIPMI    = "ipmi"
 )
 
-// BMC is where a server's BMC is and whose login to use.
+// BMC is the address of a server's BMC and the login to use.
 type BMC struct {
 	Address       string
 	CredentialRef string
 	SystemID      string
 	Protocol      string
-	CipherSuite   int // 0 takes the usual one
+	CipherSuite   int // 0 uses the usual one
 	// Site is the site of the BMC's node; nil for a node without one. NodeID is "" for a new node.
 	Site   *db.Site
 	NodeID string
@@ -49,8 +49,8 @@ func CheckBMC(ctx context.Context, store *db.Store, b BMC) ([]Field, error) {
 	return checkTarget(ctx, store, b)
 }
 
-// checkTarget returns the fields that say why a BMC may not be at its address, or may not receive its
-// login. It asks no name server: a name is checked when the login is to be sent.
+// checkTarget returns the fields that are wrong because the BMC's address is not allowed, or the
+// login may not be sent there. It resolves no name: a name is checked when the login is sent.
 func checkTarget(ctx context.Context, store *db.Store, b BMC) ([]Field, error) {
 	name, _, _ := strings.Cut(b.CredentialRef, "@")
 	use, _, err := store.SecretUse(ctx, name)
@@ -59,7 +59,7 @@ func checkTarget(ctx context.Context, store *db.Store, b BMC) ([]Field, error) {
 	}
 	siteID, rule := "", use.RuleWithoutSite()
 	networks := rule.Networks
-	rule.Anywhere = true // the login is refused for an address outside the networks, below
+	rule.Anywhere = true // an address outside the networks is refused below, with the login
 	if b.Site != nil {
 		siteID, rule = b.Site.ID, b.Site.Spec.AddressRule(spec.SecretBMCLogin, b.Site.Name)
 	}
@@ -75,8 +75,8 @@ func checkTarget(ctx context.Context, store *db.Store, b BMC) ([]Field, error) {
 	return nil, nil
 }
 
-// CheckCredential returns a field when ref does not name a stored login of BMCs. It does not open the
-// secret.
+// CheckCredential returns a wrong field when ref does not name a stored login of BMCs. It does not
+// open the secret.
 func CheckCredential(ctx context.Context, store *db.Store, ref string) ([]Field, error) {
 	wrong := func(message string) []Field {
 		return []Field{{Name: "credential_ref", Message: message, Reason: ReasonSecretMissing}}

@@ -15,7 +15,7 @@ func JobMode(j db.Job) string {
 	return in.Mode
 }
 
-// JobLabel returns what people call a job: its mode, or else its kind.
+// JobLabel returns the usual name of a job: its mode, or else its kind.
 func JobLabel(j db.Job) string {
 	if mode := JobMode(j); mode != "" {
 		return mode

@@ -1,7 +1,7 @@
-// Package intent is what the intent packages share. An intent package holds one use case: it checks
-// a request, decides, and writes the rows (job, node move, audit, outbox) in the transaction that
-// it is given. Every API uses it, so it knows no HTTP, no path and no command line: a request that
-// cannot be accepted is a *Refusal, and the API that was asked renders it.
+// Package intent holds what the intent packages share. An intent package holds one use case: it
+// checks a request, decides, and writes the rows (job, node move, audit, outbox) in the transaction
+// that it is given. Every API uses the same packages, so they know no HTTP, no path and no command
+// line. They return a *Refusal for a request that cannot be accepted, and the API renders it.
 package intent
 
 import "errors"
@@ -11,18 +11,18 @@ type Kind string
 
 // The kinds.
 const (
-	Invalid           Kind = "invalid"            // the request itself is wrong; Fields say where
-	Conflict          Kind = "conflict"           // something is in the way
-	LiveJob           Kind = "live_job"           // a live job is in the way
+	Invalid           Kind = "invalid"            // the request itself is wrong; Fields name the wrong parts
+	Conflict          Kind = "conflict"           // another thing prevents it
+	LiveJob           Kind = "live_job"           // a live job prevents it
 	ActionRefused     Kind = "action_refused"     // the node's state does not allow it
 	IllegalTransition Kind = "illegal_transition" // the state does not lead there
-	PlanMissing       Kind = "plan_missing"       // it is started with the hash of a plan
-	PlanStale         Kind = "plan_stale"         // the plan would do something else now
+	PlanMissing       Kind = "plan_missing"       // it can only be started with the hash of a plan
+	PlanStale         Kind = "plan_stale"         // a plan made now would do something else
 	NoCapacity        Kind = "no_capacity"        // no node is free
-	RateLimited       Kind = "rate_limited"       // too many requests of this kind in a time
+	RateLimited       Kind = "rate_limited"       // too many requests of this kind in a short time
 )
 
-// Reason says exactly what is missing, where an API can name the call or command that helps.
+// Reason says exactly what is missing when an API can name the call or command that helps.
 type Reason string
 
 // The reasons. Each names the subjects of the refusal that its hint needs.
@@ -56,23 +56,23 @@ const (
 type Field struct {
 	Name    string
 	Message string
-	Reason  Reason // "" where the message says all
+	Reason  Reason // "" when the message is enough
 }
 
-// Advice is a reason with the subjects that its hint needs.
+// Advice is a reason together with the subjects that its hint names.
 type Advice struct {
 	Reason                                Reason // "" for none
 	NodeID, Hostname, JobID, BMCID, Group string
 }
 
-// Refusal is a request that is not accepted. Nothing has been written, so the transaction may go
-// on.
+// Refusal is the error for a request that is not accepted. Nothing has been written, so the
+// transaction may continue.
 type Refusal struct {
 	Kind   Kind
-	Detail string // what is wrong and what to do, as a sentence without its stop
+	Detail string // what is wrong and what to do, as a sentence without its full stop
 	Fields []Field
 
-	Existing string   // the id of what is in the way
+	Existing string   // the id of the thing that prevents it
 	Allowed  []string // the states, actions or modes that are allowed now
 	PlanHash string   // of the plan as it is now
 	Advice
@@ -85,7 +85,7 @@ func (r *Refusal) Error() string {
 	return r.Detail
 }
 
-// InvalidIf refuses a request with fields that are wrong; nil when there are none.
+// InvalidIf returns a refusal that names the wrong fields, or nil when there are none.
 func InvalidIf(fields []Field) error {
 	if len(fields) == 0 {
 		return nil
@@ -93,7 +93,7 @@ func InvalidIf(fields []Field) error {
 	return &Refusal{Kind: Invalid, Fields: fields}
 }
 
-// Under moves fields to a part of the request.
+// Under returns the fields with the name of a part of the request before each name.
 func Under(part string, fields []Field) []Field {
 	for i := range fields {
 		fields[i].Name = part + "." + fields[i].Name

@@ -1,6 +1,6 @@
 package lifecycle
 
-// AllocationStatus is the state of an allocation: of one node that a project has, or asked for.
+// AllocationStatus is the state of an allocation: of one node that a project has or has requested.
 type AllocationStatus string
 
 // The states of an allocation.
@@ -14,8 +14,8 @@ const (
 	AllocationReleaseFailed AllocationStatus = "release_failed"
 )
 
-// The transitions of an allocation. A job owns those that follow outside work, the intent those that
-// a request causes.
+// The transitions of an allocation. Jobs own those that follow work outside; the intent owns those
+// that a request causes.
 var (
 	AllocationClaim = Transition[AllocationStatus]{
 		Name: "claim", From: []AllocationStatus{AllocationRequested}, To: AllocationProvisioning,
@@ -114,7 +114,7 @@ func AllocationOperatorActions(s AllocationStatus) []string {
 	return []string{}
 }
 
-// AllocationCondition is how an allocation does, beside its status.
+// AllocationCondition says what is the matter with an allocation, beside its status.
 type AllocationCondition string
 
 // The conditions.
@@ -146,8 +146,9 @@ const (
 	StateMaintenanceRequired = "maintenance_required"
 )
 
-// AllocationState returns what a customer is shown of status and condition. A node that is lost
-// requires maintenance. StateStopping is for a power call under way, which no condition tells yet.
+// AllocationState returns the state that customers see, from status and condition. A lost node is
+// shown as requiring maintenance. StateStopping is for a power call under way; no condition leads
+// to it yet.
 func AllocationState(status AllocationStatus, condition AllocationCondition) string {
 	switch status {
 	case AllocationRequested, AllocationProvisioning:
@@ -179,7 +180,7 @@ const (
 	OutcomeAssignmentRemoved = "assignment_removed"
 )
 
-// What is known of the tenant's access when a release has tried to end it; "" before that.
+// The states of the tenant's access after a release has tried to end it; "" before that.
 const (
 	AccessRevoked     = "revoked"
 	AccessUnconfirmed = "unconfirmed"
@@ -191,7 +192,7 @@ const (
 	FailureProvision  = "provision_failed"
 )
 
-// The reasons of a release that the control plane gives by itself.
+// The reasons of releases that the control plane starts by itself.
 const (
 	ReleaseExpired       = "expired"
 	ReleaseProjectClosed = "project_closed"
@@ -221,15 +222,15 @@ func AllocationProvisionStages() []string {
 	}
 }
 
-// The stages of the job that brings the keys of an active allocation to its node, besides
+// The stages of the job that changes the keys on the node of an active allocation, besides
 // StageProveKeys.
 const (
 	StageSetKeys    = "set_keys"
 	StageRecordKeys = "record_keys"
 )
 
-// AllocationKeysStages lists the stages of the job that brings the keys of an active allocation to its
-// node, in order.
+// AllocationKeysStages lists the stages of the job that changes the keys on the node of an active
+// allocation, in order.
 func AllocationKeysStages() []string { return []string{StageSetKeys, StageProveKeys, StageRecordKeys} }
 
 // The stages of the job that releases an allocation.
@@ -248,13 +249,14 @@ const (
 func AllocationReleaseStages() []string {
 	return []string{
 		StageCloseTerminals, StageRevokeAccess, StageStopUsage, StageDetachStorage,
-		// Those of a decommission clean the node: it is installed again, or cleaned as it is.
+		// The stages of a decommission clean the node: they install it again, or clean the
+		// installed system.
 		StageLoadSite, StageReleaseMAAS, StageCleanupStorage, StageScrubGPU, StageValidateClean,
 		StageValidateFirmware, StageRotateBMCLogin, StageCertify, StageFreeNode,
 	}
 }
 
-// Occupancy is what a node was used for during a time, in its history.
+// Occupancy says for what a node was used during a time in its history.
 type Occupancy string
 
 // The occupancies of a node.

@@ -56,24 +56,23 @@ const (
 	StageBootHardware    = "boot_new_hardware"
 )
 
-// DecommissionModeInfo is what a mode does, as data.
+// DecommissionModeInfo describes what a mode does.
 type DecommissionModeInfo struct {
 	Mode DecommissionMode
-	// Lifecycle is that of the nodes that it is for.
+	// Lifecycle is that of the nodes for which the mode is made.
 	Lifecycle string
-	// Operation marks a node operation: no plan hash is asked for.
+	// Operation marks a node operation, which needs no plan hash.
 	Operation bool
-	// From lists the node states it may be started in.
+	// From lists the node states in which it may be started.
 	From []NodeStatus
-	// Enters is the state that accepting it moves a node in service to; one that
-	// is not in service stays where it is.
+	// Enters is the state to which a node in service moves when the request is accepted. A node
+	// that is not in service keeps its state.
 	Enters NodeStatus
-	// Stages lists what it uses, in its order.
+	// Stages lists its stages in order.
 	Stages []string
-	// Ends is the node's state when it succeeded. From offline a healthy
-	// heartbeat leads on to active.
+	// Ends is the node's state after success. From offline a healthy heartbeat leads to active.
 	Ends NodeStatus
-	// Owner is the transition owner that its moves are written with.
+	// Owner is the owner of its transitions.
 	Owner Owner
 	Doc   string
 }
@@ -143,10 +142,11 @@ var decommissionModes = []DecommissionModeInfo{
 // DecommissionModes lists the modes, the operations last.
 func DecommissionModes() []DecommissionModeInfo { return slices.Clone(decommissionModes) }
 
-// KeepsSystem reports whether a mode leaves the installed system on the node and has it clean itself.
+// KeepsSystem reports whether a mode keeps the installed system on the node, which then cleans
+// itself.
 func (m DecommissionMode) KeepsSystem() bool { return m == ModeSoftReset || m == ModeStorageCleanup }
 
-// DecommissionModeOf returns what is known of a mode.
+// DecommissionModeOf returns the description of a mode.
 func DecommissionModeOf(m DecommissionMode) (DecommissionModeInfo, bool) {
 	i := slices.IndexFunc(decommissionModes, func(d DecommissionModeInfo) bool { return d.Mode == m })
 	if i < 0 {
@@ -155,8 +155,8 @@ func DecommissionModeOf(m DecommissionMode) (DecommissionModeInfo, bool) {
 	return decommissionModes[i], true
 }
 
-// PXEModeOf is the mode whose job works while a PXE node is in this state; false
-// for a state that no job owns.
+// PXEModeOf returns the mode whose job owns a PXE node in this state, and false for a state that no
+// job owns.
 func PXEModeOf(s NodeStatus) (DecommissionMode, bool) {
 	i := slices.IndexFunc(decommissionModes, func(d DecommissionModeInfo) bool { return d.Lifecycle == NodePXE.Lifecycle && d.Enters == s })
 	if i < 0 {
@@ -165,8 +165,8 @@ func PXEModeOf(s NodeStatus) (DecommissionMode, bool) {
 	return decommissionModes[i].Mode, true
 }
 
-// DecommissionStages lists the stages: the thirteen in the seed's order, then
-// those that only PXE nodes have.
+// DecommissionStages lists the stages: the thirteen of a full decommission in their order, then those
+// that only PXE nodes have.
 func DecommissionStages() []string {
 	full, _ := DecommissionModeOf(ModeFull)
 	return append(slices.Clone(full.Stages), StageBootEraser, StagePowerOff, StageReplaceHardware, StageBootHardware)

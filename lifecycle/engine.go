@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// State is any resource's state type: a string enumeration of its own.
+// State is the state type of a resource: a string type of its own.
 type State interface{ ~string }
 
-// Owner is a party that may cause a transition. It is written to the audit row
-// as the owner; TriggeredBy derives triggered_by from it.
+// Owner is a party that may cause a transition. The audit row names it as the owner, and
+// TriggeredBy derives triggered_by from it.
 type Owner string
 
 // The owners of transitions.
@@ -57,7 +57,7 @@ const (
 	NeedHealthy       Need = "health_proven"       // a fresh report meets what the SKU expects
 	NeedOwningJob     Need = "owning_job"          // a job that owns the state is created or resumed with it
 	NeedIdentityKept  Need = "identity_kept"       // the installed identity was not removed
-	NeedUninstalled   Need = "uninstall_verified"  // uninstall was confirmed
+	NeedRevoked       Need = "identity_revoked"    // the agent's identity is refused for good
 	NeedInCluster     Need = "in_customer_cluster" // the machine was seen in its cluster
 	NeedStateDeadline Need = "heartbeat_overdue"   // last heartbeat is older than the policy allows
 )
@@ -76,7 +76,7 @@ type Transition[S State] struct {
 	Doc    string
 }
 
-// StateInfo describes one state for people and for the generated diagrams.
+// StateInfo describes one state for the documentation and its diagrams.
 type StateInfo[S State] struct {
 	State    S
 	Doc      string
@@ -94,8 +94,8 @@ type Machine[S State] struct {
 	Transitions []Transition[S]
 }
 
-// Edge is a transition with its type erased: what the database table
-// lifecycle_edges holds and what db.Transition takes.
+// Edge is a transition without its type parameter. The database table lifecycle_edges holds edges,
+// and db.Transition takes one.
 type Edge struct {
 	Resource  string
 	Lifecycle string
@@ -104,7 +104,7 @@ type Edge struct {
 	To        string
 }
 
-// ErrIllegalTransition is matched with errors.Is by the API to answer 409.
+// ErrIllegalTransition matches every IllegalTransitionError with errors.Is; the API answers 409.
 var ErrIllegalTransition = errors.New("illegal transition")
 
 // IllegalTransitionError says what was refused and what is allowed instead.
@@ -126,8 +126,8 @@ func (e *IllegalTransitionError) Error() string {
 // Is makes errors.Is(err, ErrIllegalTransition) hold.
 func (e *IllegalTransitionError) Is(target error) bool { return target == ErrIllegalTransition }
 
-// Check says whether transition t may be applied to a resource that is in
-// from, by owner, with proof. It returns an *IllegalTransitionError otherwise.
+// Check returns nil when the owner may apply transition t, with this proof, to a resource in state
+// from. Otherwise it returns an *IllegalTransitionError.
 func (m Machine[S]) Check(t Transition[S], from S, owner Owner, proof Proof) error {
 	refuse := func(reason string) error {
 		return &IllegalTransitionError{
@@ -149,8 +149,8 @@ func (m Machine[S]) Check(t Transition[S], from S, owner Owner, proof Proof) err
 	return nil
 }
 
-// Reachable lists the states that some transition leads to from here, in the
-// order of declaration.
+// Reachable lists the states to which a transition leads from this one, in the order of
+// declaration.
 func (m Machine[S]) Reachable(from S) []string {
 	var out []string
 	for _, t := range m.Transitions {
@@ -172,7 +172,7 @@ func (m Machine[S]) Edges() []Edge {
 		for _, f := range t.From {
 			key := [2]string{string(f), string(t.To)}
 			if seen[key] {
-				continue // two names for one pair are one edge in the database
+				continue // two transitions between the same states are one edge in the database
 			}
 			seen[key] = true
 			out = append(out, Edge{m.Resource, m.Lifecycle, t.Name, string(f), string(t.To)})
@@ -204,7 +204,7 @@ func (m Machine[S]) Between(from, to S) (Transition[S], error) {
 	}
 }
 
-// AllEdges is every edge of every lifecycle: the content of lifecycle_edges.
+// AllEdges returns the edges of all lifecycles: the content of lifecycle_edges.
 func AllEdges() []Edge {
 	return slices.Concat(NodeMAAS.Edges(), NodePXE.Edges(), Job.Edges(), NodeTask.Edges(), BMCRotation.Edges(), DriftFinding.Edges(),
 		Project.Edges(), Invitation.Edges(), Allocation.Edges(), Payment.Edges(), MachinePhases.Edges(), Run.Edges(), Instance.Edges())

@@ -18,32 +18,34 @@ type Estimate struct {
 	Reason  string  `json:"reason,omitempty" doc:"Why no time is known"`
 }
 
-// StageTime is how long one stage of a job has worked so far, all tries together, in seconds.
+// StageTime is how many seconds one stage of a job has worked so far, all tries together.
 type StageTime struct {
 	Name    string
 	State   StageState
 	Seconds float64
 }
 
-// PastJob is how long each stage of a job that succeeded took, all tries together, in seconds; 0 for
-// a stage that it skipped. A stage that the job does not have is absent.
+// PastJob holds how many seconds each stage of a successful job took, all tries together. A skipped
+// stage has 0; a stage that the job does not have is absent.
 type PastJob map[string]float64
 
-// MinSamples is the least number of comparable past jobs that an estimate is made from.
+// MinSamples is the least number of comparable past jobs for an estimate.
 const MinSamples = 10
 
 const (
 	// etaDraws is how often one estimate draws a past job.
 	etaDraws = 1000
-	// smoothing is how far a draw varies, in standard errors of the mean. The calibration chose it.
+	// smoothing is how far a draw varies, in standard errors of the mean. The value comes from a
+	// calibration.
 	smoothing = 2.2
 )
 
-// EstimateRemaining resamples past jobs as a whole: the stages of one past job stay together, since
-// a slow machine is slow in all of them. Only those count whose current stage took longer than the
-// stage has worked so far, and those count more that had taken about as long up to it. A draw varies
-// the time of the past job that it drew by the spread of all, so that a few jobs give a fair 90th
-// percentile. The seed is the job's id: the same data give the same answer.
+// EstimateRemaining draws whole past jobs at random. The stages of one past job stay together,
+// since a slow machine is slow in all of them. A past job counts only if its time for the current
+// stage was longer than this job's so far, and counts more if its stages before that took about as
+// long as this job's. Each drawn time is varied by the spread of all, so that a few past jobs are
+// enough for a fair 90th percentile. The job's id is the seed, so the same data give the same
+// answer.
 func EstimateRemaining(jobID string, stages []StageTime, past []PastJob) Estimate {
 	at := slices.IndexFunc(stages, func(s StageTime) bool { return !s.State.Finished() })
 	if at < 0 {
@@ -74,7 +76,7 @@ func EstimateRemaining(jobID string, stages []StageTime, past []PastJob) Estimat
 	return e
 }
 
-// NoEstimate says why a job in a state that is not running has no estimate.
+// NoEstimate returns why a job that is not running has no estimate.
 func NoEstimate(s JobStatus) string {
 	switch {
 	case s == JobPending:
@@ -87,8 +89,8 @@ func NoEstimate(s JobStatus) string {
 	return "the job has ended"
 }
 
-// comparableJobs returns the past jobs that have all the stages and ran the first of them, and the name
-// of a stage that none has.
+// comparableJobs returns the past jobs that have all the stages and have not skipped the first of
+// them. It also returns the name of a stage that none of them has.
 func comparableJobs(stages []StageTime, past []PastJob) (same []PastJob, missing string) {
 	known := make(map[string]bool, len(stages))
 	for _, p := range past {
@@ -110,7 +112,8 @@ func comparableJobs(stages []StageTime, past []PastJob) (same []PastJob, missing
 	return same, ""
 }
 
-// after is what the past job still took when its first of the stages had worked as long as this job's.
+// after returns how long the past job still took after its first of the stages had worked as long
+// as this job's has.
 func (p PastJob) after(stages []StageTime) float64 {
 	sum := -stages[0].Seconds
 	for _, s := range stages {
@@ -119,8 +122,9 @@ func (p PastJob) after(stages []StageTime) float64 {
 	return sum
 }
 
-// likeness weighs a past job by how close its time for the stages that are done is to this job's: 1
-// for the same time, half for one that is e^0.35 times as long.
+// likeness returns the weight of a past job. It compares the times for the stages that are done:
+// the weight is 1 for the same time as this job's, and a half for a time that is e^0.35 times as
+// long.
 func (p PastJob) likeness(done []StageTime) float64 {
 	var mine, its float64
 	for _, s := range done {

@@ -23,11 +23,11 @@ const (
 
 var liveJob = []JobStatus{JobPending, JobRunning, JobFailedRetryable, JobFailedManual, JobCompensating}
 
-// Live reports whether a job in this state still holds its resource: the
-// predicate of the partial unique index "one live job per node".
+// Live reports whether a job in this state still holds its resource. The partial unique index "one
+// live job per node" has the same condition.
 func (s JobStatus) Live() bool { return slices.Contains(liveJob, s) }
 
-// Parked returns whether the job waits for an operator.
+// Parked reports whether the job waits for an operator.
 func (s JobStatus) Parked() bool { return s == JobFailedRetryable || s == JobFailedManual }
 
 // The transitions of a job. Only the staged-job runner (owner job) and the
@@ -93,7 +93,7 @@ var Actions = []Action{
 	ActionCancel, ActionAdopt, ActionMarkManual,
 }
 
-// Doc is the one-line effect shown in the CLI, the API and the Temporal Web UI.
+// Doc returns the effect of the action in one line, for the CLI, the API and the Temporal Web UI.
 func (a Action) Doc() string {
 	switch a {
 	case ActionRetryStage:
@@ -130,16 +130,16 @@ const (
 	EffectFreeze     Effect = "freeze"
 )
 
-// JobFacts is what besides the status decides an action.
+// JobFacts holds the facts that decide an action, besides the status.
 type JobFacts struct {
-	// WaitingOutside is true while the current stage waits on the outside
-	// world (MAAS, the node), when adoption makes sense.
+	// WaitingOutside is true while the current stage waits for an outside system (MAAS, the node).
+	// Only then adopting a state makes sense.
 	WaitingOutside bool
-	// Unobserved names the current stage where it has no outside state to observe: there is nothing
-	// to adopt. "" where it has.
+	// Unobserved names the current stage if it has no outside state to observe, and so nothing to
+	// adopt. Otherwise it is empty.
 	Unobserved string
-	// CleanUp is true once a clean-up has begun and has not ended: also while it
-	// is parked, when the failure is FailCompensation.
+	// CleanUp is true while a clean-up is under way, also while it is parked with the failure
+	// FailCompensation.
 	CleanUp bool
 	// WorkflowLost is true when no workflow runs for the row.
 	WorkflowLost bool
@@ -160,13 +160,13 @@ type ActionRefusedError struct {
 	Allowed []Action  `json:"allowed"`
 }
 
-// Error leaves out what is allowed, which problem documents list on their own.
+// Error does not list the allowed actions, because problem documents list them separately.
 func (e *ActionRefusedError) Error() string {
 	return fmt.Sprintf("%s is refused while the job is %s: %s", e.Action, e.Status, e.Reason)
 }
 
-// WithAllowed is the whole refusal in one sentence, for where there is no list
-// beside it: a Temporal error, an audit row.
+// WithAllowed returns the whole refusal in one sentence, with the allowed actions, for places
+// without a list of them: a Temporal error, an audit row.
 func (e *ActionRefusedError) WithAllowed() string {
 	names := make([]string, 0, len(e.Allowed))
 	for _, a := range e.Allowed {
@@ -186,7 +186,7 @@ func FrozenBy(who, reason string) string {
 	return "frozen by " + who + ": " + reason
 }
 
-// Claimed is how the sender of an action is named whose name is not proven.
+// Claimed returns how a sender is named whose name is not proven.
 func Claimed(name string) string { return string(OwnerEngine) + " (claimed: " + name + ")" }
 
 // Decide is the action matrix. It returns a verdict for every status and action.
@@ -249,8 +249,8 @@ func Decide(a Action, s JobStatus, f JobFacts) Verdict {
 	return no("%q is not an action", a)
 }
 
-// AllowedActions lists the actions that Decide allows now. A job that has ended
-// has none: to cancel it once more succeeds and does nothing.
+// AllowedActions lists the actions that Decide allows now. It lists none for a job that has ended,
+// although cancelling it again succeeds and does nothing.
 func AllowedActions(s JobStatus, f JobFacts) []Action {
 	out := []Action{}
 	if Job.Terminal(s) {

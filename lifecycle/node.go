@@ -85,8 +85,8 @@ var (
 	}
 	NodeDelete = Transition[NodeStatus]{
 		Name: "delete", From: []NodeStatus{NodeRemoving}, To: NodeDeleted,
-		Owners: []Owner{OwnerDecommission}, Needs: []Need{NeedUninstalled},
-		Doc: "uninstall succeeded; the identity never comes back",
+		Owners: []Owner{OwnerDecommission}, Needs: []Need{NeedRevoked},
+		Doc: "the agent is uninstalled, or cannot be asked; its identity is revoked and never comes back",
 	}
 )
 
@@ -95,7 +95,7 @@ var NodeMAAS = Machine[NodeStatus]{
 	Resource: "node", Lifecycle: "maas",
 	Initial: []NodeStatus{NodeBootstrapIssued},
 	States: []StateInfo[NodeStatus]{
-		{State: NodeBootstrapIssued, Doc: "bootstrap token issued; not yet enrolled"},
+		{State: NodeBootstrapIssued, Doc: "accepted or bootstrapped by hand; no job has begun and no agent has enrolled"},
 		{State: NodeEnrolling, Doc: "onboarding in progress; not schedulable", Transitional: true},
 		{State: NodeActive, Doc: "healthy and schedulable"},
 		{State: NodeOffline, Doc: "expected to exist, not polling"},

@@ -20,23 +20,23 @@ const (
 	NodeActionResume       NodeAction = "resume"
 )
 
-// NodeActionInfo is what an action does, as data.
+// NodeActionInfo describes what an action does.
 type NodeActionInfo struct {
 	Action NodeAction
-	// From lists the states that it may be asked for in.
+	// From lists the states of the node in which the action may be requested.
 	From []NodeStatus
-	// Mode is the operation whose job it creates; "" for none.
+	// Mode is the operation whose job the action creates; "" for none.
 	Mode DecommissionMode
-	// Move is the transition that it makes itself; resume makes none.
+	// Move is the transition that the action itself makes; resume makes none.
 	Move *Transition[NodeStatus]
-	// Done lists the states in which there is nothing left to do: it then
-	// succeeds without doing anything.
+	// Done lists the states in which there is nothing to do. The action then succeeds without an
+	// effect.
 	Done []NodeStatus
-	// BesideJob: a live job of the node is not in its way, unless the node is in a state of
+	// BesideJob allows the action while a job holds the node, unless the node is in a state of
 	// UnlessIn.
 	BesideJob bool
 	UnlessIn  []NodeStatus
-	// Reason: it must be said why.
+	// Reason means that the action requires a reason.
 	Reason bool
 	// Needs is what the action needs beyond the state, checked when it is requested; "" for
 	// nothing.
@@ -82,7 +82,7 @@ var nodeActions = []NodeActionInfo{
 // NodeActions lists the actions.
 func NodeActions() []NodeActionInfo { return slices.Clone(nodeActions) }
 
-// NodeActionOf returns what is known of an action.
+// NodeActionOf returns the description of an action.
 func NodeActionOf(a NodeAction) (NodeActionInfo, bool) {
 	i := slices.IndexFunc(nodeActions, func(n NodeActionInfo) bool { return n.Action == a })
 	if i < 0 {
@@ -91,7 +91,7 @@ func NodeActionOf(a NodeAction) (NodeActionInfo, bool) {
 	return nodeActions[i], true
 }
 
-// AllowsJob reports whether a live job of a node in this state is not in the way of the action.
+// AllowsJob reports whether the action is allowed while a job holds a node in this state.
 func (a NodeActionInfo) AllowsJob(s NodeStatus) bool {
 	return a.BesideJob && !slices.Contains(a.UnlessIn, s)
 }
@@ -117,8 +117,8 @@ func AllowedNodeActions(s NodeStatus, busy bool) []NodeAction {
 	return out
 }
 
-// NodeActionNeeds says what those of the actions need beyond the node's state
-// that need more, by action.
+// NodeActionNeeds returns, by action, what an action needs beyond the node's state. Actions that
+// need no more are not in it.
 func NodeActionNeeds(actions []NodeAction) map[NodeAction]string {
 	out := map[NodeAction]string{}
 	for _, a := range actions {
@@ -140,9 +140,9 @@ func AllowedDecommissions(s NodeStatus, busy bool) []DecommissionMode {
 	return out
 }
 
-// ResumeOf is what resume means for a node in between: the operation that takes
-// the node to where it was going, and the task that its agent may have lost. ok
-// is false for a node that is not in between.
+// ResumeOf returns what resume does for a node that is draining or being removed: the operation
+// that completes the change of state, and the task that the agent may have lost. It returns false
+// for a node in any other state.
 func ResumeOf(s NodeStatus) (mode DecommissionMode, task TaskKind, ok bool) {
 	switch s {
 	case NodeDraining:
@@ -154,9 +154,9 @@ func ResumeOf(s NodeStatus) (mode DecommissionMode, task TaskKind, ok bool) {
 	}
 }
 
-// Entry is the transition that accepting a request of this mode makes; moves is
-// false where the node stays as it is until the job moves it. ok is false for a
-// state that the mode is not started in.
+// Entry returns the transition that is made when a request of this mode is accepted. moves is false
+// when the node keeps its state until the job changes it. ok is false for a state in which the mode
+// cannot be started.
 func (m DecommissionModeInfo) Entry(from NodeStatus) (t Transition[NodeStatus], moves, ok bool) {
 	if !slices.Contains(m.From, from) {
 		return t, false, false
@@ -169,8 +169,8 @@ func (m DecommissionModeInfo) Entry(from NodeStatus) (t Transition[NodeStatus], 
 	return machine.Transitions[i], true, true
 }
 
-// OwnsNodeState reports whether a job of this kind may be the owner of a node
-// that is draining or being removed.
+// OwnsNodeState reports whether a job of this kind may own a node that is draining or being
+// removed.
 func OwnsNodeState(jobKind string) bool {
 	return jobKind == string(OwnerDecommission) || jobKind == "node_operation"
 }

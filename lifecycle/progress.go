@@ -1,16 +1,16 @@
 package lifecycle
 
-// StageShare is what a stage declares of its job's progress, with the state that it is in. A stage
-// declares either a weight or the percent that its job has reached when the stage is done.
+// StageShare is the part of a stage in its job's progress, with the state of the stage. A stage
+// declares either a weight, or the percent that its job has reached when the stage is done.
 type StageShare struct {
 	State   StageState
-	Weight  int // beside the other stages; 0 or less counts as 1
+	Weight  int // relative to the other stages; 0 or less counts as 1
 	Percent int // 1 to 100; 0 declares none
 }
 
 // Progress returns progress_percent and reached_percent of a job of any kind. Stages between two
-// declared percents share what lies between them by weight. Skipped and adopted stages count as
-// done. before is what the same attempt had reached, which the result does not go below; a new
+// declared percents divide the difference by weight. Skipped and adopted stages count as done.
+// before is the percent that the same attempt had reached; the result is never lower. A new
 // attempt, from the top, begins with 0.
 func Progress(s JobStatus, before int, stages []StageShare) (shown, reached int) {
 	from, weight, done := 0, 0, 0
@@ -36,8 +36,8 @@ func Progress(s JobStatus, before int, stages []StageShare) (shown, reached int)
 	return ShownPercent(s, reached), reached
 }
 
-// ShownPercent is progress_percent of a job that has reached a percent: 0 in failure and terminal
-// failure states, 100 in success, what was reached otherwise.
+// ShownPercent returns progress_percent of a job that has reached a percent: 0 in failure states,
+// also in terminal ones, 100 in success, and otherwise the reached percent.
 func ShownPercent(s JobStatus, reached int) int {
 	switch s {
 	case JobCompleted, JobReconciled:

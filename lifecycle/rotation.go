@@ -1,12 +1,12 @@
 package lifecycle
 
-// RotationState is how far the rotation of a BMC's login is. It says which of the two stored logins
-// the BMC takes: the current one while it is prepared, the candidate once it is applied, and either
-// of them while it is applying.
+// RotationState is the progress of the rotation of a BMC's login. It says which of the two stored
+// logins the BMC accepts: the current one while the rotation is prepared, the candidate when it is
+// applied, and one of the two while it is applying.
 type RotationState string
 
-// The states of a rotation. A BMC that is not being rotated has none; the two last states are the
-// outcome in the history of rotations.
+// The states of a rotation. A BMC without a rotation under way has none. The last two states are
+// outcomes in the history of rotations.
 const (
 	RotationNone     RotationState = ""
 	RotationPrepared RotationState = "prepared"

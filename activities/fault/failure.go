@@ -9,9 +9,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// Failure reads class and message from an error made by this package: what a
-// plan shows instead of failing. ok is false for any other error, such as the
-// end of a context.
+// Failure returns class and message of an error that this package has made. A plan shows them
+// instead of failing. It returns false for any other error, such as the end of a context.
 func Failure(err error) (f contract.Failure, ok bool) {
 	var app *temporal.ApplicationError
 	if !errors.As(err, &app) {

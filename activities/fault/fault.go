@@ -1,10 +1,9 @@
-// Package fault is the one place where an outside or database error becomes a
-// Temporal error with its retryability. The error's type is a failure class of
-// package lifecycle; the stage runner reads it and decides, in the open, how
-// often the stage is tried. Every error made here is therefore non-retryable
-// for Temporal itself, which retries lost workers only. Matching is by type,
-// never by text; what is not known is "internal error" outside and detail in
-// the log.
+// Package fault is the one place where an outside or database error becomes a Temporal error with
+// its retryability. The error's type is a failure class of package lifecycle. The stage runner
+// reads the class and decides how often the stage is tried, which an operator can see. So every
+// error made here is non-retryable for Temporal, which itself retries only after a worker was lost.
+// Errors are matched by type, never by text. An unknown error is "internal error" for readers, and
+// its detail is in the log only.
 package fault
 
 import (
@@ -37,8 +36,8 @@ func wrap(class lifecycle.FailureClass, msg string, cause error) error {
 
 const maxMessage = 2000
 
-// readable makes a message fit for Temporal: a stray byte in what a node or a
-// region wrote would keep the failure itself from being reported.
+// readable removes what Temporal does not accept in a message. A node or a region may have written
+// an invalid byte, and with it the failure could not be reported at all.
 func readable(msg string) string {
 	msg = strings.ToValidUTF8(strings.ReplaceAll(msg, "\x00", "?"), "?")
 	if len(msg) > maxMessage {
@@ -77,7 +76,8 @@ func SSH(ctx context.Context, err error) error { return from(ctx, providers.Side
 // Secret turns an error of the secret store into a typed failure.
 func Secret(ctx context.Context, err error) error { return from(ctx, providers.SideSecrets, err) }
 
-// Payments types an error of the payment provider; one of the database is its own.
+// Payments turns an error of the payment provider into a typed failure. An error of the database
+// gets the class of the database.
 func Payments(ctx context.Context, err error) error { return from(ctx, providers.SideStripe, err) }
 
 // Cloud turns an error of a cloud provider, or of the way to it, into a typed failure.
@@ -102,7 +102,8 @@ func Internal(ctx context.Context, err error) error {
 	return from(ctx, "", err)
 }
 
-// from is the way of all of them. An error of no side that answers is internal.
+// from does the work for all of them. An error is internal when it is neither typed already nor of
+// a provider, of a rule of lifecycle, or of an unavailable database.
 func from(ctx context.Context, side providers.Side, err error) error {
 	if err == nil {
 		return nil
@@ -134,8 +135,9 @@ func from(ctx context.Context, side providers.Side, err error) error {
 	return wrap(lifecycle.FailInternal, "internal error; the worker's log holds the detail", nil)
 }
 
-// Projection lets Temporal retry a database that is away, and only that: an
-// illegal transition or a missing row would fail for ever and is final.
+// Projection lets Temporal retry a projection, for example while the database is away. An illegal
+// transition and an error marked with ErrFinal, such as a missing row, are final: repeating them
+// changes nothing.
 func Projection(ctx context.Context, err error) error {
 	var illegal *lifecycle.IllegalTransitionError
 	if err == nil || ctx.Err() != nil {

@@ -83,8 +83,8 @@ func TestTheNewMachineIsNotClaimed(t *testing.T) {
 	}
 }
 
-// TestANewMachineWithoutPowerIsAPersons: MAAS could not commission it.
-func TestANewMachineWithoutPowerIsAPersons(t *testing.T) {
+// A record without power control requires operator action, since MAAS could not commission it.
+func TestCreateOrFindMachine_ManualPower(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.addUnknown("manual")

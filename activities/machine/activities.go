@@ -1,5 +1,5 @@
-// Package machine holds the activities that carry out the steps of a run on a machine, by the adapter
-// of the machine's provider.
+// Package machine holds the activities that carry out the steps of a run on a machine. They call
+// the adapter of the machine's provider.
 package machine
 
 import (
@@ -32,17 +32,19 @@ type Activities struct {
 	Adapters providers.MachineAdapters
 	// Login returns an SSH target with its address rule and the credential that a reference names.
 	Login func(ctx context.Context, s providers.Secrets, ref providers.SecretRef, use providers.Use, t providers.SSHTarget, keyID string) (providers.SSHTarget, error)
-	// Power is the BMC of the node of machines that are linked to one.
+	// Power reaches the BMC of a node, for machines that are linked to one.
 	Power NodePower
 	// RebootScript restarts a machine from within; "" is DefaultRebootScript.
 	RebootScript string
 	// Poll is the pause before a machine that gave no answer is asked again; 0 is 3 s.
 	Poll time.Duration
-	// TokenCache is how long an API server takes a bootstrap token that was deleted; 0 is 10 s.
+	// TokenCache is how long an API server still accepts a bootstrap token that was deleted; 0 is
+	// 10 s.
 	TokenCache time.Duration
 }
 
-// NodePower is what is asked of the BMC of a node; activities/bmc does it, with its guard of logins.
+// NodePower is what these activities need of the BMC of a node. activities/bmc implements it, with
+// its guard of logins.
 type NodePower interface {
 	PowerCycleByBMC(ctx context.Context, in bmcact.PowerIn) (contract.PowerFacts, error)
 	PowerOnByBMC(ctx context.Context, in bmcact.PowerIn) (contract.PowerFacts, error)
@@ -66,26 +68,27 @@ type StepIn struct {
 	RunID   string `json:"run_id"`
 	Step    string `json:"step"`
 	Attempt int    `json:"attempt"` // from 1
-	// IPs are the addresses that MAAS gave the machine when the run installed it; empty before that.
+	// IPs are the addresses that MAAS gave the machine when the run installed it. They are empty
+	// before that.
 	IPs []string `json:"ips,omitempty"`
 }
 
-// StepFacts is what came of a step.
+// StepFacts is the result of a step.
 type StepFacts struct {
 	BootID    string `json:"boot_id,omitempty"`
 	Netboot   string `json:"netboot,omitempty"` // the device of the next boot, "" for none
 	Note      string `json:"note,omitempty"`
 	Simulated bool   `json:"simulated,omitempty"`
-	// ByNode says that the node of the machine does the step, and not the adapter. Series is the image of
-	// a repave in MAAS's own word.
+	// ByNode says that the step goes through the node of the machine, and not through the adapter.
+	// Series is MAAS's name of the image of a repave.
 	ByNode bool   `json:"by_node,omitempty"`
 	Series string `json:"series,omitempty"`
 }
 
-// TimelineNote is what the timeline says.
+// TimelineNote returns the text for the timeline.
 func (f StepFacts) TimelineNote() string { return f.Note }
 
-// session is a step that is being carried out.
+// session holds what is needed while a step is carried out.
 type session struct {
 	a          *Activities
 	in         StepIn
@@ -94,13 +97,13 @@ type session struct {
 	adapter    providers.MachineAdapter
 	target     providers.MachineTarget
 	acceptRisk bool                         // an operator has started the run at a risk
-	node       db.Node                      // that the machine is linked to; without an id for none
-	site       db.Site                      // of the machine; without an id for none
-	record     func(context.Context, error) // writes what came of a login
+	node       db.Node                      // the node of the machine; without an id for none
+	site       db.Site                      // the site of the machine; without an id for none
+	record     func(context.Context, error) // writes the outcome of a login
 	unsent     bool                         // the machine refused the login of the only call of a command
 }
 
-// open reads the step, its machine and how that is reached by SSH.
+// open reads the step, its machine, and the SSH login of the machine.
 func (a *Activities) open(ctx context.Context, in StepIn) (*session, error) {
 	s, err := a.read(ctx, in)
 	if err != nil || s.adapter.Simulated {
@@ -109,7 +112,7 @@ func (a *Activities) open(ctx context.Context, in StepIn) (*session, error) {
 	return s, s.login(ctx)
 }
 
-// read reads the step, its machine and the node and site of that.
+// read reads the step, its machine, and the node and site of the machine.
 func (a *Activities) read(ctx context.Context, in StepIn) (*session, error) {
 	run, err := machinesdb.GetRun(ctx, a.Store, in.RunID)
 	if err != nil {
@@ -146,16 +149,16 @@ func (a *Activities) read(ctx context.Context, in StepIn) (*session, error) {
 	return s, nil
 }
 
-// login fills in how the machine is reached by SSH. The audit log names the login before it is used. A
-// machine of a node that states no endpoint is reached where the record of the node says, and one that the
-// run has installed where MAAS says.
+// login fills in the SSH login of the machine. The audit log names the login before it is used. If
+// a machine of a node states no endpoint, the address is that of the node's record, or the one that
+// MAAS gave when the run installed the machine.
 func (s *session) login(ctx context.Context) error {
 	address, hostKey := s.machine.Spec.SSHEndpoint, s.machine.HostKey
 	if s.node.ID != "" {
 		hostKey = s.node.SSHHostKey
 		host, _, _ := net.SplitHostPort(address)
 		switch {
-		case len(s.in.IPs) > 0 && !slices.Contains(s.in.IPs, host): // the installation gave it another one
+		case len(s.in.IPs) > 0 && !slices.Contains(s.in.IPs, host): // the installation gave the machine another address
 			address = nodeact.SSHAddress(db.Node{}, s.site.Spec, s.in.IPs)
 		case address == "":
 			address = nodeact.SSHAddress(s.node, s.site.Spec, s.node.IPAddresses)
@@ -196,19 +199,19 @@ func text(s *string) string {
 	return *s
 }
 
-// lacks returns the failure of a step whose adapter cannot do it. Runs are refused before that, so the
-// machine or the configuration has changed since.
+// lacks returns the failure of a step that the adapter cannot do. A run with such a step is refused
+// at its start, so the machine or the configuration has changed since.
 func (s *session) lacks(c runplan.Capability) error {
 	return fault.New(lifecycle.FailConfiguration, "provider %s of the machine has no %s", s.machine.Spec.Provider, c)
 }
 
-// facts returns what came of a step.
+// facts returns the result of a step.
 func (s *session) facts(format string, args ...any) StepFacts {
 	return StepFacts{Note: fmt.Sprintf(format, args...), Simulated: s.adapter.Simulated}
 }
 
-// failureOf types an error of an adapter. A machine that is not reached within the attempt is a step
-// that failed.
+// failureOf turns an error of an adapter into a typed failure. When the machine is not reached
+// within the attempt, the step has failed.
 func (s *session) failureOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

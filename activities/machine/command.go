@@ -22,22 +22,23 @@ import (
 // exitTimedOut is the exit status of a command whose timeout has passed.
 const exitTimedOut = 124
 
-// uncertainTries is how often a machine is asked again that does not know what became of a command.
+// uncertainTries is how often a machine is asked again when it does not know the outcome of a
+// command.
 const uncertainTries = 3
 
 // endGrace is how long a command may take to end after its timeout.
 const endGrace = 30 * time.Second
 
-// CommandEnd is what a failure of RunCommand says of the command. "" is that it may still run.
+// CommandEnd says in a failure of RunCommand how the command ended. "" means that it may still run.
 type CommandEnd string
 
-// What is known of a command that failed.
+// The known ends of a command that failed.
 const (
 	CommandEnded  CommandEnd = "ended"
 	CommandUnsent CommandEnd = "unsent" // by this call
 )
 
-// MarkEnd adds to a failure what is known of the command.
+// MarkEnd adds to a failure how the command ended.
 func MarkEnd(err error, end CommandEnd) error {
 	var app *temporal.ApplicationError
 	if end == "" || !errors.As(err, &app) {
@@ -48,7 +49,7 @@ func MarkEnd(err error, end CommandEnd) error {
 	})
 }
 
-// EndOf returns what a failure of RunCommand says of the command.
+// EndOf returns how the command of a failure of RunCommand ended.
 func EndOf(err error) CommandEnd {
 	var app *temporal.ApplicationError
 	var end CommandEnd
@@ -58,21 +59,21 @@ func EndOf(err error) CommandEnd {
 	return end
 }
 
-// isRepeated reports whether a worker before may have done a part of the activity.
+// isRepeated reports whether an earlier worker may have done a part of the activity.
 func isRepeated(ctx context.Context) bool {
 	return activity.IsActivity(ctx) && activity.GetInfo(ctx).Attempt > 1
 }
 
-// CommandIn is the input of RunCommand. EndsBy is when the machine must have ended the command; zero is
-// its timeout after the call.
+// CommandIn is the input of RunCommand. EndsBy is the time by which the machine must have ended the
+// command. The zero time stands for the command's timeout after the call.
 type CommandIn struct {
 	StepIn
 	EndsBy time.Time `json:"ends_by"`
 }
 
 // RunCommand runs the command of a step and stores its output while it runs. The machine begins an
-// attempt once: a repeated call goes on with what is stored. A command that is sent late gets the time
-// that is left, so that it does not outlive its attempt.
+// attempt once, and a repeated call continues behind the stored output. A command that is sent late
+// gets only the remaining time, so that it does not outlive its attempt.
 func (a *Activities) RunCommand(ctx context.Context, in CommandIn) (StepFacts, error) {
 	s, err := a.open(ctx, in.StepIn)
 	if err != nil && isRepeated(ctx) {
@@ -105,8 +106,8 @@ func (a *Activities) RunCommand(ctx context.Context, in CommandIn) (StepFacts, e
 	return s.facts("the command ended"), nil
 }
 
-// commandFailure types the error of a command. A command that may be repeated has failed when it is
-// not known what became of it, so that it is tried again under another id.
+// commandFailure turns the error of a command into a typed failure. A command with an unknown
+// outcome counts as failed if it may be repeated, so that it is tried again under another id.
 func (s *session) commandFailure(ctx context.Context, err error) error {
 	if providers.IsKind(err, providers.KindUncertain) && s.step.SSH.Idempotent {
 		return fault.New(lifecycle.FailCommand, "it is not known what became of the command, which may be repeated: %s", err.Error())
@@ -117,18 +118,20 @@ func (s *session) commandFailure(ctx context.Context, err error) error {
 	return s.failureOf(ctx, err)
 }
 
-// refusesLogin reports whether an error comes before anything is sent.
+// refusesLogin reports whether an error shows that nothing was sent.
 func refusesLogin(kind providers.Kind) bool {
 	return kind == providers.KindPinMismatch || kind == providers.KindUnauthorized || kind == providers.KindForbidden
 }
 
-// opID names what the machine does once. part tells apart what one attempt does.
+// opID returns the id of an operation that the machine does once. part distinguishes several
+// operations of one attempt.
 func (s *session) opID(part string) string {
 	return s.in.RunID + "." + s.in.Step + part + "." + strconv.Itoa(s.in.Attempt)
 }
 
-// exec runs a script, again and again under its id while the machine does not answer, until ctx ends. The
-// machine ends it at endsBy; it always has a second, so that what became of one that was sent is read.
+// exec runs a script. It repeats the call under the same id while the machine does not answer,
+// until ctx ends. The machine ends the script at endsBy, but never in less than a second, so that
+// the outcome of a script that was sent can be read.
 func (s *session) exec(ctx context.Context, script string, endsBy time.Time) (providers.RemoteResult, error) {
 	at := machinesdb.LogPlace{RunID: s.in.RunID, Step: s.in.Step, Attempt: s.in.Attempt}
 	var last error
@@ -154,7 +157,7 @@ func (s *session) exec(ctx context.Context, script string, endsBy time.Time) (pr
 				return res, nil
 			}
 			if db.IsUnavailable(lost) {
-				err = lost // no failure of the step: the next attempt reads on
+				err = lost // no failure of the step: the next try continues reading
 			}
 		}
 		if ctx.Err() != nil && last == nil {
@@ -178,15 +181,15 @@ func (s *session) exec(ctx context.Context, script string, endsBy time.Time) (pr
 	}
 }
 
-// stateCut states in the output that the machine kept no more of it. It stands once, behind all that was
-// kept.
+// stateCut adds a line to the output that says that the machine kept no more of it. The line comes
+// once, after all output that was kept.
 func (s *session) stateCut(ctx context.Context, at machinesdb.LogPlace, res providers.RemoteResult) error {
 	text := fmt.Sprintf("\n[slipway: what was written after %d bytes of a stream, or after the command had ended, was not kept]\n", providers.MaxRemoteOutput)
 	return machinesdb.AppendLog(ctx, s.a.Store, at, providers.StreamStderr, res.Output.Stderr+1, []byte(text))
 }
 
-// outOfTime returns the failure of a command whose attempt has no time left. One that was sent may have
-// run.
+// outOfTime returns the failure of a command whose attempt has used up its time. One that was sent
+// may have run.
 func outOfTime(last error, sent bool) error {
 	kind, why := providers.KindUnreachable, "the machine was not reached in time"
 	if sent {
@@ -199,7 +202,8 @@ func outOfTime(last error, sent bool) error {
 	return &providers.Error{Kind: kind, Op: "ssh.exec", Message: why, Err: last}
 }
 
-// StopIn is the input of StopCommand. EndsBy is when the machine itself has ended the command.
+// StopIn is the input of StopCommand. EndsBy is the time by which the machine itself has ended the
+// command.
 type StopIn struct {
 	StepIn
 	EndsBy time.Time `json:"ends_by"`

@@ -14,13 +14,15 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// revertSlack is how long after the time for the confirmation a machine may take to be as before.
+// revertSlack is how long a machine may take to restore its network after the time for the
+// confirmation is over.
 const revertSlack = time.Minute
 
-// TryNetwork has the machine try the network configuration of a step, and confirms it over a new
-// connection to where the machine answers then, under the pinned host key. The machine restores what was
-// there before by itself when it is not confirmed in time, and begins an attempt once: a repeated call
-// goes on with what became of it. It fails with network_rolled_back when the machine is as before.
+// TryNetwork lets the machine try the network configuration of a step. It confirms the
+// configuration over a new connection to the new address, under the pinned host key. A machine that
+// gets no confirmation in time restores its old configuration by itself; then TryNetwork fails with
+// network_rolled_back. The machine begins an attempt once, and a repeated call continues with its
+// outcome.
 func (a *Activities) TryNetwork(ctx context.Context, in StepIn) (StepFacts, error) {
 	t, err := a.openNetwork(ctx, in)
 	if err != nil && !isRepeated(ctx) {
@@ -47,7 +49,8 @@ func (a *Activities) TryNetwork(ctx context.Context, in StepIn) (StepFacts, erro
 	return t.facts("the machine answers with its new network configuration, which is confirmed"), nil
 }
 
-// networkTry is a change of the network that is being made. after reaches the machine as it is then.
+// networkTry is a change of the network that is under way. after is the login of the machine at its
+// new address.
 type networkTry struct {
 	*session
 	after *session
@@ -87,13 +90,14 @@ func (t networkTry) try(ctx context.Context) (providers.NetworkState, error) {
 			state, err = t.adapter.Network.ConfirmNetwork(ctx, t.after.target, change.OpID)
 			t.after.record(ctx, err)
 			if err != nil && t.after.target.SSH.Address != t.target.SSH.Address {
-				// It may be as before already: what was begun is not begun again.
+				// The machine may have restored its network already. What was begun is not begun
+				// again.
 				state, err = t.adapter.Network.TryNetwork(ctx, t.target, change)
 				t.record(ctx, err)
 			}
 		}
 		if time.Now().After(over) && (err != nil || state == providers.NetworkPending) {
-			// The machine is as before, or never was otherwise.
+			// The machine has restored its network, or has never changed it.
 			state, err = t.adapter.Network.RevertNetwork(ctx, t.target, change.OpID)
 			t.record(ctx, err)
 		}
@@ -106,7 +110,8 @@ func (t networkTry) try(ctx context.Context) (providers.NetworkState, error) {
 	}
 }
 
-// mayHaveBegun reports whether an error leaves open what became of a change, so that it is asked again.
+// mayHaveBegun reports whether the outcome of a change is unknown after an error, so that it must
+// be asked for again.
 func mayHaveBegun(err error) bool {
 	switch providers.KindOf(err) { //nolint:exhaustive // the others come before anything is changed
 	case providers.KindUnreachable, providers.KindUncertain, providers.KindBusy, providers.KindProtocol:
@@ -115,7 +120,8 @@ func mayHaveBegun(err error) bool {
 	return false
 }
 
-// networkFailure types the error of a change. Nothing was changed where the machine refused it.
+// networkFailure turns the error of a change into a typed failure. A machine that refused the
+// change has changed nothing.
 func (t networkTry) networkFailure(ctx context.Context, err error) error {
 	switch kind := providers.KindOf(err); {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -129,8 +135,8 @@ func (t networkTry) networkFailure(ctx context.Context, err error) error {
 	return t.failureOf(ctx, err)
 }
 
-// keepEndpoint stores where the machine answers from now on. It has shown the pinned host key there, which
-// stays.
+// keepEndpoint stores the new address of the machine. The machine has shown the pinned host key
+// there, and the pin stays.
 func (t networkTry) keepEndpoint(ctx context.Context) error {
 	to := t.step.Net.SSHEndpoint
 	if to == "" {
@@ -153,8 +159,9 @@ func (t networkTry) keepEndpoint(ctx context.Context) error {
 	return fault.Internal(ctx, err)
 }
 
-// RevertNetwork has the machine restore the network of before an attempt, unless that was confirmed. It
-// repeats the call while the machine does not answer, until the machine has done so by itself.
+// RevertNetwork lets the machine restore its network configuration from before an attempt, unless
+// the attempt was confirmed. It repeats the call while the machine does not answer, until the time
+// at which the machine has restored it by itself.
 func (a *Activities) RevertNetwork(ctx context.Context, in StopIn) (StepFacts, error) {
 	t, err := a.openNetwork(ctx, in.StepIn)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// What a machine does through the node that it is linked to: its adapter reaches neither BMC nor MAAS.
+// These steps go through the node to which the machine is linked, because the adapter reaches
+// neither BMC nor MAAS.
 
 // nodeBMC returns the BMC of the node of the machine.
 func (s *session) nodeBMC(ctx context.Context) (db.BMC, error) {
@@ -28,8 +29,8 @@ func (s *session) nodeBMC(ctx context.Context) (db.BMC, error) {
 	return bmc, fault.Internal(ctx, err)
 }
 
-// bootIn returns the input of what is asked of the BMC of the node, with the record that the machine has
-// to be: that of the node and that of the machine.
+// bootIn returns the input of a call to the node's BMC. It holds the hardware that the records of
+// the node and of the machine name, so that the call can be refused for another machine.
 func (s *session) bootIn(ctx context.Context, target providers.BootTarget) (bmcact.BootIn, error) {
 	bmc, err := s.nodeBMC(ctx)
 	in := bmcact.BootIn{JobRef: s.in.JobRef, BMCID: bmc.ID, CAPEM: s.site.Spec.BMCCAPEM, Target: target}
@@ -64,9 +65,9 @@ func (s *session) readNodeDevice(ctx context.Context) (StepFacts, error) {
 	return s.deviceFacts(f.Target), err
 }
 
-// CheckMachine returns who carries out a step that cannot be taken back. Where that is the node of the
-// machine, the BMC has to say that the machine is the one of the record: it fails with other_machine
-// otherwise, and nothing was changed. A simulated machine is not compared.
+// CheckMachine returns whether the node or the adapter carries out a step that cannot be undone. If
+// it is the node, the BMC must report the machine of the record. Otherwise CheckMachine fails with
+// other_machine, and nothing was changed. A simulated machine is not compared.
 func (a *Activities) CheckMachine(ctx context.Context, in StepIn) (StepFacts, error) {
 	s, err := a.read(ctx, in)
 	if err != nil {
@@ -87,7 +88,7 @@ func (a *Activities) CheckMachine(ctx context.Context, in StepIn) (StepFacts, er
 	return facts, nil
 }
 
-// compareNode fails when the machine of the node's BMC is not that of the record.
+// compareNode fails when the node's BMC reports another machine than the record.
 func (s *session) compareNode(ctx context.Context) (bmcact.BootFacts, error) {
 	in, err := s.bootIn(ctx, "")
 	if err != nil {
@@ -96,8 +97,8 @@ func (s *session) compareNode(ctx context.Context) (bmcact.BootFacts, error) {
 	return s.a.Power.IdentifyByBMC(ctx, in)
 }
 
-// RepaveMachine has the adapter of the machine install the image of a step. One attempt installs once,
-// however often it is repeated.
+// RepaveMachine lets the adapter of the machine install the image of a step. An attempt installs
+// once, even when the call is repeated.
 func (a *Activities) RepaveMachine(ctx context.Context, in StepIn) (StepFacts, error) {
 	s, err := a.open(ctx, in)
 	if err != nil {

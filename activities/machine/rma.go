@@ -17,10 +17,10 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
 )
 
-// ReturnMachine records that a machine may leave for its vendor. The machine has to be that of its record,
-// and the last certificate of its node has to say that this machine is clean, with no tenant since. An
-// operator who has accepted the risk may do without the certificate. The audit log of the machine keeps
-// which of them it was; certificates stay. Nothing is changed on the machine. A repetition writes one more
+// ReturnMachine records that a machine may leave for its vendor. The machine must be that of its
+// record. The last certificate of its node must prove this machine clean, with no tenant since; an
+// operator who has accepted the risk needs no certificate. The audit row says which of the two it
+// was, and certificates are kept. Nothing is changed on the machine. A repetition writes one more
 // audit row.
 func (a *Activities) ReturnMachine(ctx context.Context, in StepIn) (StepFacts, error) {
 	s, err := a.read(ctx, in)
@@ -52,8 +52,8 @@ func (a *Activities) ReturnMachine(ctx context.Context, in StepIn) (StepFacts, e
 	return s.facts("%s", note), nil
 }
 
-// proveReturn compares the machine with its record and looks for the certificate that it is clean. What it
-// went by is added to meta.
+// proveReturn compares the machine with its record and looks for the certificate that proves it
+// clean. It adds to meta what it has used.
 func (s *session) proveReturn(ctx context.Context, meta map[string]any) (string, error) {
 	f, err := s.compareNode(ctx)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *session) proveReturn(ctx context.Context, meta map[string]any) (string,
 	return "", fault.New(lifecycle.FailScrubUnverified, "%s; decommission the node in a mode that erases it, or start the run again with accept_risk and a reason", why)
 }
 
-// joinedAt returns when a run last had the machine join a cluster, nil for never.
+// joinedAt returns when a run last made the machine join a cluster, or nil.
 func (s *session) joinedAt(ctx context.Context) (*time.Time, error) {
 	member, err := clusterdb.GetMember(ctx, s.a.Store, s.machine.ID)
 	if errors.Is(err, db.ErrNotFound) {
@@ -83,8 +83,8 @@ func (s *session) joinedAt(ctx context.Context) (*time.Time, error) {
 	return member.JoinedAt, fault.Internal(ctx, err)
 }
 
-// cleanCertificate returns the certificate that proves the machine of the serial number clean, or why none
-// does.
+// cleanCertificate returns the certificate that proves the machine with this serial number clean,
+// or the reason why there is none.
 func (s *session) cleanCertificate(ctx context.Context, serial string) (id, why string, err error) {
 	if s.node.AllocationID != nil || s.node.TenantLeftAt != nil {
 		return "", "a tenant is on node " + s.node.ID + ", or has left it and nothing has proven it clean since", nil

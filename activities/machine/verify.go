@@ -17,14 +17,14 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// VerifyIn is the input of VerifyInCluster. Before has the boot ids that the machine had before the restarts
-// of the run.
+// VerifyIn is the input of VerifyInCluster. Before lists the boot ids that the machine had before
+// the restarts of the run.
 type VerifyIn struct {
 	StepIn
 	Before []string `json:"before,omitempty"`
 }
 
-// keepAway has the taints of a node that takes no pods because something is missing.
+// keepAway lists the taints of a node that accepts no pods because something is missing.
 var keepAway = []string{"node.kubernetes.io/not-ready", "node.kubernetes.io/network-unavailable", "node.kubernetes.io/unreachable"}
 
 // VerifyInCluster waits until the machine is a node of its cluster: by its system UUID, by the boot that the
@@ -57,7 +57,7 @@ func (a *Activities) VerifyInCluster(ctx context.Context, in VerifyIn) (StepFact
 			return StepFacts{}, err
 		case err == nil && problem == "":
 			return v.proven(ctx)
-		case problem != "" && (limited.Err() == nil || v.last == ""): // the end of the time is no silence of the cluster
+		case problem != "" && (limited.Err() == nil || v.last == ""): // the time is over; that does not mean that the cluster is silent
 			v.last = problem
 		}
 		if poll.Sleep(limited, a.poll()) != nil {
@@ -66,17 +66,17 @@ func (a *Activities) VerifyInCluster(ctx context.Context, in VerifyIn) (StepFact
 	}
 }
 
-// verification is one that waits.
+// verification is the state of one wait.
 type verification struct {
 	*member
 	before  []string
 	wanted  string
-	seen    string // the first heartbeat that was seen
-	last    string // what was missing at the last look
+	seen    string // the time of the first heartbeat that was read
+	last    string // what was missing at the last read
 	kubelet string
 }
 
-// look returns what is missing, "" for nothing.
+// look reads the cluster and returns what is missing, or "".
 func (v *verification) look(ctx context.Context) (string, error) {
 	n, err := v.adapter.ClusterJoin.Node(ctx, v.cluster, v.node)
 	switch kind := providers.KindOf(err); {
@@ -119,8 +119,8 @@ func (v *verification) look(ctx context.Context) (string, error) {
 	return v.awaitsHeartbeat(ctx)
 }
 
-// awaitsHeartbeat returns what is missing until the heartbeat of the node has changed. Its time is the
-// node's own, which is compared with itself.
+// awaitsHeartbeat returns what is missing until the heartbeat of the node has changed. The
+// heartbeat's time comes from the node's clock, so it is only compared with earlier ones.
 func (v *verification) awaitsHeartbeat(ctx context.Context) (string, error) {
 	heartbeat, err := v.adapter.ClusterJoin.Heartbeat(ctx, v.cluster, v.node)
 	switch kind := providers.KindOf(err); {

@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// Seed 000: the third failure is install_failed, also when nobody reports it.
-func TestASilentInstallationFailsThreeTimes(t *testing.T) {
+// The third failure of an installation leads to install_failed, also when the node reports nothing.
+func TestInstallations_SilentThreeTimes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	silent := dbtest.PXENode(t, w.Store, "52:54:00:00:00:01", lifecycle.NodeInstalling)

@@ -30,7 +30,7 @@ func TestGuardrails(t *testing.T) {
 		{"A node must never be left in `draining` or `removing` solely because a short-lived task lease expired.", neverLeftByALease},
 		{"`retired -> offline` is valid only for retained node identity reuse. It preserves the installed identity without making the node immediately schedulable.", reuseOfAKeptIdentity},
 		{"Once a full decommission reaches completed removal (`removing -> deleted`), the old node identity must not be reactivated.", deletedForGood},
-		{"Re-onboarding after full remove creates a new GPUasService node record.", reonboardingIsANewNode},
+		{"Re-onboarding after full remove creates a new GPUasService node record.", reonboardingCreatesNode},
 	} {
 		t.Run(g.sentence, func(t *testing.T) {
 			t.Parallel()
@@ -156,8 +156,8 @@ func (w *world) entriesBefore(dsn string) map[string]func(string) (string, answe
 	return out
 }
 
-// Seed 001 section 8: what resume finds, and what it does about it. The node's
-// state changes in none of these.
+// neverLeftByALease checks what the action resume does with a task that was queued, dispatched or
+// expired. The state of the node changes in none of these cases.
 func neverLeftByALease(t *testing.T) {
 	w, dsn := openWorld(t)
 	for state, kind := range map[lifecycle.NodeStatus]lifecycle.TaskKind{
@@ -278,7 +278,7 @@ func deletedForGood(t *testing.T) {
 	}
 }
 
-func reonboardingIsANewNode(t *testing.T) {
+func reonboardingCreatesNode(t *testing.T) {
 	w := newWorld(t).ready()
 	old := dbtest.Node(t, w.store, dbtest.At(w.site.ID), dbtest.Hostname("gpu-1"), dbtest.Status(lifecycle.NodeDeleted))
 	var job rest.Job

@@ -27,7 +27,7 @@ func TestATenantsDisksAreNotMoved(t *testing.T) {
 		p := w.set(path, map[string]any{"state": "migrating", "disks": "moved"}).refused(problem.Conflict)
 		require.Contains(t, p.Detail, "would move into the new hardware")
 		p = w.do("POST", decommissions+"/plan", map[string]any{"mode": "migrate", "disks": "moved", "node_id": n.ID}).refused(problem.Conflict)
-		require.Contains(t, p.Detail, "--erase-old")
+		require.Contains(t, p.Detail, "the old ones erased")
 	}
 	tenant := dbtest.Occupy(t, w.store, n.ID)
 	refused()

@@ -410,7 +410,7 @@ type NodeHistoryRow struct {
 	At          time.Time
 }
 
-// Seed 000's node history, newest first.
+// The history of a node, newest first.
 func (q *Queries) NodeHistory(ctx context.Context, arg NodeHistoryParams) ([]NodeHistoryRow, error) {
 	rows, err := q.db.Query(ctx, nodeHistory, arg.NodeID, arg.SkipRows, arg.MaxRows)
 	if err != nil {

@@ -23,7 +23,7 @@ INSERT INTO outbox (kind, event_project, event_id, resource_kind, resource_id, n
 VALUES ('event', @project_id, @event_id, @resource_kind, @resource_id, @node_id, @type, @payload);
 
 -- name: NodeHistory :many
--- Seed 000's node history, newest first.
+-- The history of a node, newest first.
 SELECT id, from_state, to_state, triggered_by, owner, name, actor_id, comment, metadata, at FROM audit_log
 WHERE resource_kind = 'node' AND resource_id = @node_id AND kind = 'transition'
 ORDER BY seq DESC LIMIT @max_rows OFFSET @skip_rows;

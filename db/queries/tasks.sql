@@ -14,7 +14,7 @@ WITH made AS (
         waiter_activity_id, doubts, created_by)
     VALUES (@id, @node_id, @job_id, @kind, @schema_version, @args, @idempotency_key, @status,
         coalesce(sqlc.narg('deadline_at')::timestamptz, now() + make_interval(secs => @deadline_seconds::double precision)),
-        @waiter_workflow_id, @waiter_run_id, @waiter_activity_id, @doubts, @created_by)
+        @waiter_workflow_id, @waiter_run_id, @waiter_activity_id, @uncertain_count, @created_by)
     ON CONFLICT (node_id, idempotency_key) DO NOTHING RETURNING id, node_id, status, version
 ), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
@@ -100,7 +100,7 @@ UPDATE node_tasks SET waiter_workflow_id = @waiter_workflow_id, waiter_run_id = 
 WHERE id = @id;
 
 -- name: SetTaskUncertainCount :exec
-UPDATE node_tasks SET doubts = @doubts WHERE id = @id;
+UPDATE node_tasks SET doubts = @uncertain_count WHERE id = @id;
 
 -- name: TasksToSettle :many
 -- Tasks whose lease, boot or deadline is over.

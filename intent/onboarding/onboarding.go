@@ -1,5 +1,5 @@
 // Package onboarding accepts the onboarding of a server: its node, its BMC and the job that takes
-// it into service. It is also how the job of a node comes about that an operator installs.
+// it into service. It also creates the job of a node that an operator installs.
 package onboarding
 
 import (
@@ -18,11 +18,11 @@ import (
 // Request asks for a bare server to become an active node.
 type Request struct {
 	SiteID, ProfileID, SKUID, Hostname string
-	BMC                                intent.BMC // of a manual onboarding there is none; Protocol "" takes the profile's power type
+	BMC                                intent.BMC // empty for a manual onboarding; Protocol "" stands for the profile's power type
 	Manual                             bool       // an operator installs the node: without MAAS
 }
 
-// Checked is a request whose references are known to be good. Check makes it.
+// Checked is a request whose references Check has found to be valid.
 type Checked struct {
 	Request
 	Site    db.Site
@@ -31,7 +31,7 @@ type Checked struct {
 	JobID   string // "" makes one
 }
 
-// Check reads what the request refers to. It refuses the request with everything that is wrong.
+// Check reads what the request refers to. Its refusal names everything that is wrong.
 func Check(ctx context.Context, store *db.Store, r Request) (Checked, error) {
 	c := Checked{Request: r}
 	var bad []intent.Field
@@ -82,7 +82,7 @@ func Check(ctx context.Context, store *db.Store, r Request) (Checked, error) {
 	return c, intent.InvalidIf(bad)
 }
 
-// nodeOfHost returns the node that an onboarding takes up, "" where it makes a new one.
+// nodeOfHost returns the existing node that an onboarding uses, or "" when it creates one.
 func nodeOfHost(ctx context.Context, store *db.Store, c Checked) (string, error) {
 	if !spec.ValidHostname(c.Hostname) {
 		return "", nil
@@ -94,8 +94,8 @@ func nodeOfHost(ctx context.Context, store *db.Store, c Checked) (string, error)
 	return node.ID, err
 }
 
-// Accept writes node, BMC, job and outbox row, with their audit rows. It takes up a node of this
-// hostname that an earlier onboarding left in quarantine or never started.
+// Accept writes node, BMC, job and outbox row, with their audit rows. If a node of this hostname
+// exists that an earlier onboarding left in quarantine or never started, it uses that node.
 func Accept(ctx context.Context, tx *db.Tx, c Checked, actor db.Actor) (db.Job, db.Node, error) {
 	if err := checkBMCFree(ctx, tx, c); err != nil {
 		return db.Job{}, db.Node{}, err
@@ -114,8 +114,8 @@ func Accept(ctx context.Context, tx *db.Tx, c Checked, actor db.Actor) (db.Job, 
 	return job, node, err
 }
 
-// checkBMCFree refuses a BMC that another node has: jobs of each of the two would switch, and erase,
-// the machine of the other. It writes nothing, since a batch goes on after a refusal.
+// checkBMCFree refuses a BMC that another node has, because each node's jobs would switch and erase
+// the machine of the other. It writes nothing, since a batch continues after a refusal.
 func checkBMCFree(ctx context.Context, tx *db.Tx, c Checked) error {
 	if c.Manual {
 		return nil
@@ -138,8 +138,8 @@ func Start(ctx context.Context, tx *db.Tx, row db.NewJob, in contract.Onboarding
 }
 
 // StartEnrolled creates the job of a node that was bootstrapped by hand when its agent enrols and
-// no job waits for it. Call it in the transaction that redeems the token, so that an enrolment is
-// never without the job, which skips the MAAS stages and ends when the node is healthy.
+// no job waits for it. Call it in the transaction that redeems the token, so that there is no
+// enrolment without the job. The job skips the MAAS stages and ends when the node is healthy.
 func StartEnrolled(ctx context.Context, tx *db.Tx, nodeID string) error {
 	n, err := tx.LockNode(ctx, nodeID)
 	if err != nil {
@@ -149,7 +149,7 @@ func StartEnrolled(ctx context.Context, tx *db.Tx, nodeID string) error {
 		return nil
 	}
 	if _, err := tx.LiveJobOfNode(ctx, nodeID); !errors.Is(err, db.ErrNotFound) {
-		return err // a live job, or a failure to look
+		return err // a live job, or an error
 	}
 	actor := db.Actor{Owner: lifecycle.OwnerSystem, Comment: "the agent of a manually bootstrapped node enrolled"}
 	_, err = Start(ctx, tx, db.NewJob{NodeID: &nodeID, Actor: actor},
@@ -184,7 +184,8 @@ func takeNode(ctx context.Context, tx *db.Tx, c Checked, actor db.Actor) (db.Nod
 	if !errors.Is(err, db.ErrNotFound) {
 		return db.Node{}, err
 	}
-	// A node that is enrolling without a live job has lost its onboarding; this is the way out.
+	// A node that is enrolling without a live job has lost its onboarding. A new onboarding is the
+	// only way out.
 	if old.Status != lifecycle.NodeQuarantined && old.Status != lifecycle.NodeBootstrapIssued && old.Status != lifecycle.NodeEnrolling {
 		return db.Node{}, &intent.Refusal{Kind: intent.Conflict, Existing: old.ID, Detail: fmt.Sprintf(
 			"node %s has the hostname %s already and is %s; only a quarantined node can be onboarded again; choose another hostname, or retire and remove that node",
@@ -198,9 +199,10 @@ func takeNode(ctx context.Context, tx *db.Tx, c Checked, actor db.Actor) (db.Nod
 	return tx.UpdateNode(ctx, old.ID, old.Version, db.NodePatch{SKUID: &c.SKUID, ProfileID: &c.ProfileID})
 }
 
-// takeBMC creates the node's BMC, or gives the one it has the login of the request. Another address is
-// another BMC, with a record of its own: the one before is released as it is, since it alone names the
-// password that a rotation has set there, and holds what counts against a lockout.
+// takeBMC creates the node's BMC, or gives the existing one the login of the request. Another
+// address means another BMC, which gets a record of its own. The old record is detached and kept
+// unchanged: only it names the password that a rotation has set on that BMC, and it holds the count
+// of failed logins.
 func takeBMC(ctx context.Context, tx *db.Tx, nodeID string, want intent.BMC, actor db.Actor) (string, error) {
 	given := db.NewBMC{
 		NodeID: &nodeID, Address: want.Address, Protocol: want.Protocol, CredentialRef: want.CredentialRef, SystemID: want.SystemID, CipherSuite: want.CipherSuite,

@@ -16,17 +16,19 @@ import (
 )
 
 const (
-	// Lists overlap with what was read before: what was made meanwhile may show up late.
+	// Each list overlaps with the one before: an object may appear in the list some time after it
+	// was made.
 	eventOverlap   = time.Hour
 	sessionOverlap = 3 * 24 * time.Hour
 	moveOverlap    = 24 * time.Hour
-	// eventsKept is how far back the payment provider lists events.
+	// eventsKept is for how long the payment provider lists events.
 	eventsKept = 29 * 24 * time.Hour
-	// pagesAtOnce bounds what one call reads of a list; the next one goes on where it stopped.
+	// pagesAtOnce bounds how much of a list one call reads. The next call continues where it
+	// stopped.
 	pagesAtOnce = 50
 )
 
-// eventTypes are the types that a page, a refund or a dispute has.
+// eventTypes are the types of events of pages, refunds and disputes.
 func eventTypes() []string {
 	return []string{
 		"checkout.session.completed", "checkout.session.async_payment_succeeded", "checkout.session.async_payment_failed", "checkout.session.expired",
@@ -35,7 +37,7 @@ func eventTypes() []string {
 	}
 }
 
-// placeReserve is what a part of a pass leaves of its time: the place is stored in it.
+// placeReserve is the time that a part of a pass keeps for storing its place.
 const placeReserve = time.Minute
 
 // listing is a list of the payment provider that is read in parts.
@@ -47,9 +49,10 @@ type listing[T any] struct {
 	store   func(context.Context, paymentsdb.Place) error
 }
 
-// scan reads a list from a place on, newest first, and takes each item. The place is stored after each
-// page, and when it stops: at the end of the list, after some pages, shortly before the deadline of ctx,
-// or at an item that fails. The next call goes on there. It returns the place.
+// scan reads a list from a place on, the newest first, and calls take for each item. It stops at
+// the end of the list, after some pages, shortly before the deadline of ctx, or at an item that
+// fails. It stores the place after each page and when it stops, and returns it. The next call
+// continues there.
 func (l listing[T]) scan(ctx context.Context, p paymentsdb.Place) (paymentsdb.Place, error) {
 	p, err := l.readOn(ctx, p)
 	kept, cancel := context.WithTimeout(context.WithoutCancel(ctx), placeReserve/2) // also when the time of the pass is over
@@ -98,7 +101,7 @@ func isShort(ctx context.Context) bool {
 	return has && time.Until(until) < placeReserve
 }
 
-// ListEvents stores the events that no webhook was accepted for. It returns how many were new.
+// ListEvents stores the events for which no webhook was accepted. It returns how many were new.
 func (y *Syncer) ListEvents(ctx context.Context) (int, error) {
 	client, control, err := y.open(ctx)
 	if err != nil {
@@ -147,9 +150,9 @@ func (y *Syncer) storeListed(ctx context.Context, e providers.PaymentEvent) (isN
 	return isNew, err
 }
 
-// CompareSessions reads every page that the payment provider has made since the last time. It fulfils
-// what is paid and not booked, and reports what differs. The list of events is no proof: an event may
-// never have been made.
+// CompareSessions reads every page that the payment provider has made since the last call. It
+// fulfils sessions that are paid and not booked, and reports differences. The list of events alone
+// would not be enough, because the provider may never have made an event.
 func (y *Syncer) CompareSessions(ctx context.Context) (int, error) {
 	client, control, err := y.open(ctx)
 	if err != nil {
@@ -183,7 +186,7 @@ func (y *Syncer) comparePage(ctx context.Context, client providers.Payments, ins
 			return err
 		}
 		if waits, err := y.creditWaits(ctx, s); err != nil || waits {
-			return err // it is booked, or left to an operator, when it was tried again
+			return err // the next try books it, or leaves it to an operator
 		}
 		isBooked = s.LedgerEntryID != nil || s.Status == lifecycle.PaymentFailedReconcile
 	}
@@ -191,7 +194,7 @@ func (y *Syncer) comparePage(ctx context.Context, client providers.Payments, ins
 	switch {
 	case s.StripeCheckoutSessionID != nil && *s.StripeCheckoutSessionID != page.ID:
 		if !page.Paid {
-			return nil // a page that nobody was sent to
+			return nil // a page to which no payer was sent
 		}
 		why = fmt.Sprintf("page %s is paid and names payment session %s, which has another page", page.ID, s.ID)
 	case page.Paid && !isBooked:
@@ -206,7 +209,7 @@ func (y *Syncer) comparePage(ctx context.Context, client providers.Payments, ins
 	return paymentsdb.PutDifference(ctx, y.Store, paymentsdb.DifferenceSession, page.ID, why, page.Amount)
 }
 
-// CompareTotals reads the movements of the balance at the payment provider since the last time, and
+// CompareTotals reads the movements of the balance at the payment provider since the last call, and
 // compares their sum with the ledger.
 func (y *Syncer) CompareTotals(ctx context.Context) error {
 	client, control, err := y.open(ctx)
@@ -249,8 +252,8 @@ func (y *Syncer) storeMovement(ctx context.Context, client providers.Payments, m
 	})
 }
 
-// followMovement follows the refund or dispute that has moved money: an event of it may never have been
-// made. It returns the payment that it is of, "" for other movements.
+// followMovement reads the refund or dispute behind a movement, because the provider may never have
+// made an event of it. It returns the payment of the movement, or "" for other movements.
 func (y *Syncer) followMovement(ctx context.Context, client providers.Payments, m providers.PaymentMovement) (string, error) {
 	switch {
 	case strings.HasPrefix(m.Category, "refund") || strings.HasPrefix(m.Category, "payment_refund"):
@@ -268,12 +271,12 @@ func (y *Syncer) followMovement(ctx context.Context, client providers.Payments, 
 	return "", nil
 }
 
-// absentFor is how long the session of a refund or dispute may be missing: its row may not be committed yet.
-// Movements are read again for a day.
+// absentFor is how long the session of a refund or dispute may be missing, since its row may not be
+// committed yet. Movements are read again for a day.
 const absentFor = time.Hour
 
-// followOf follows an object that has moved money, and was read with the error given. Operators are told of
-// one that nobody knows: without its session it is booked nowhere.
+// followOf books an object that has moved money. It gets the error with which the object was read.
+// An object without a session is booked nowhere, so it becomes a difference that operators see.
 func (y *Syncer) followOf(ctx context.Context, m providers.PaymentMovement, kind, paymentID string, readErr error, follow func(sessionID string) error) error {
 	why := fmt.Sprintf("the payment provider has no %s %s", kind, m.Source)
 	if readErr == nil {
@@ -302,8 +305,8 @@ func (y *Syncer) followOf(ctx context.Context, m providers.PaymentMovement, kind
 		"movement %s of %d minor units of %s is booked nowhere: %s; find out whose it is, book it by an adjustment, and acknowledge this", m.ID, m.Amount, m.Currency, why), m.Amount)
 }
 
-// isOutside reports whether a movement is between the account at the payment provider and its bank, or
-// a fee of its own: the ledger has no part in it.
+// isOutside reports whether a movement is not in the ledger: a transfer between the account at the
+// payment provider and its bank, or a fee of the provider.
 func isOutside(category string) bool {
 	for _, prefix := range []string{"payout", "topup", "fee", "tax", "network_cost", "transfer", "contribution", "reserve"} {
 		if strings.HasPrefix(category, prefix) {
@@ -320,26 +323,26 @@ func (y *Syncer) compareTotal(ctx context.Context, t paymentsdb.Total) error {
 	}
 	why := fmt.Sprintf("the payment provider has %d minor units of %s, of which %d are not ours, and the ledger says %d: a difference of %d",
 		t.MovedMinor, t.Currency, t.ForeignMinor, t.BookedMinor, differs)
-	if t.Converted > 0 { // an amount would be told again each night
+	if t.Converted > 0 { // the amount would be a new difference each night
 		why, differs = fmt.Sprintf("the total of %s cannot be compared: the payment provider has converted %d payments, refunds or disputes into the currency in which it settles; let it settle in the currencies of the billing accounts. Sessions are compared one by one all the same",
 			t.Currency, t.Converted), 0
 	}
 	return paymentsdb.PutDifference(ctx, y.Store, paymentsdb.DifferenceTotal, t.Currency, why, differs)
 }
 
-// How often the lists are read.
+// The times between two reads of a list.
 const (
 	eventsEvery = time.Hour
 	totalsEvery = 24 * time.Hour
 )
 
-// IsListDue reports whether the events that were not delivered are to be listed.
+// IsListDue reports whether it is time to list events that were not delivered.
 func IsListDue(c paymentsdb.Control, now time.Time) bool {
 	return c.EventsAt == nil || c.EventsUntil != nil || now.Sub(*c.EventsAt) >= eventsEvery
 }
 
-// IsCompareDue reports whether sessions and totals are to be compared: each night, in an hour when a
-// list is still being read, and again an hour after totals have differed for the first time.
+// IsCompareDue reports whether it is time to compare sessions and totals: each night, at once while
+// a list is not read to its end, and an hour after totals have differed for the first time.
 func IsCompareDue(c paymentsdb.Control, now time.Time, differs bool) bool {
 	switch {
 	case c.TotalsAt == nil || c.SessionsUntil != nil || c.MovementsUntil != nil:

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// batch bounds what one pass does of each kind; the next one goes on.
+	// batch bounds how many of each kind one pass handles. The next pass continues.
 	batch = 200
-	// openLook is how often a page that is open is looked at, unpaidLook one that waits for a delayed
-	// payment, for unpaidFor.
+	// openLook is the time between two reads of an open page. unpaidLook is that of a page that
+	// waits for a delayed payment, for as long as unpaidFor.
 	openLook   = time.Hour
 	unpaidLook = 6 * time.Hour
 	unpaidFor  = 40 * 24 * time.Hour
-	// expiryGrace is how long after its end a page is closed: a payment may be under way.
+	// expiryGrace is how long after its end a page is closed, since a payment may be under way.
 	expiryGrace = time.Minute
 
 	lookRetry    = time.Minute
@@ -29,7 +29,7 @@ const (
 )
 
 // SyncDue compares the sessions, refunds and disputes that are due with the payment provider, and
-// returns how many it has. What no webhook told is found here.
+// returns how many it has compared. It finds changes that no webhook has reported.
 func (y *Syncer) SyncDue(ctx context.Context) (int, error) {
 	sessions, err := paymentsdb.ListDue(ctx, y.Store, batch)
 	if err != nil {
@@ -43,7 +43,7 @@ func (y *Syncer) SyncDue(ctx context.Context) (int, error) {
 	return done + sent + read, errors.Join(err, listed, failed, listedToo, failedToo)
 }
 
-// each calls do for each id, until it has failed some times in a row.
+// each calls do for each id, and stops after some failures in a row.
 func (y *Syncer) each(ctx context.Context, ids []string, do func(context.Context, string) error) (int, error) {
 	var failed []error
 	done, row := 0, 0
@@ -60,7 +60,7 @@ func (y *Syncer) each(ctx context.Context, ids []string, do func(context.Context
 	return done, errors.Join(failed...)
 }
 
-// syncSession compares one session and stores when it is looked at again.
+// syncSession compares one session and stores when it is compared next.
 func (y *Syncer) syncSession(ctx context.Context, id string) error {
 	s, err := paymentsdb.Get(ctx, y.Store, id)
 	if err != nil {
@@ -69,7 +69,7 @@ func (y *Syncer) syncSession(ctx context.Context, id string) error {
 	tried := s.CreditAttempts
 	s, failed := y.lookAt(ctx, s)
 	if waits, err := y.creditWaits(ctx, s); failed == nil && (err != nil || waits) {
-		return err // another look has tried the credit, and set the time
+		return err // another comparison has tried the credit and set the time
 	}
 	now := time.Now()
 	switch {
@@ -140,8 +140,8 @@ func (y *Syncer) lookAt(ctx context.Context, s paymentsdb.Session) (paymentsdb.S
 	return found, nil
 }
 
-// isPast reports whether a time is past by the clock of this process and by that of the database: one
-// that jumps ends nothing.
+// isPast reports whether a time is past by both the clock of this process and that of the database,
+// so that a single clock that jumps ends nothing.
 func (y *Syncer) isPast(ctx context.Context, at time.Time) (bool, error) {
 	now, err := y.Store.Clock(ctx)
 	return now.After(at) && time.Now().After(at), err
@@ -156,17 +156,16 @@ func (y *Syncer) expire(ctx context.Context, s paymentsdb.Session, code, why str
 }
 
 const (
-	// offGrace is how long after its end a page is waited for while payments are off: they may be turned on
-	// again, and a page that was paid be found.
+	// offGrace is how long a session waits after the end of its page while payments are off. When
+	// they are turned on again within that time, a page that was paid is found.
 	offGrace = 24 * time.Hour
 	offWhy   = "Payments were turned off before it was known to be paid. If it was paid it is credited when they are on again."
-	// offProblem is what operators read of what is left.
+	// offProblem is what operators read about a session that waits.
 	offProblem = "payments are off, and sessions, refunds, disputes or events wait for the payment provider: set payment.stripe_key_ref again until none of them does, or settle them at the payment provider"
 )
 
-// EndWhileOff does what can be done without the payment provider while payments are off: a session whose
-// page closed a day ago ends. It stores why nothing else goes on, which operators are told of when
-// something waits.
+// EndWhileOff does the work of a pass while payments are off. It ends a session whose page closed a
+// day ago, and stores why nothing else continues, which operators read when something waits.
 func (y *Syncer) EndWhileOff(ctx context.Context) error {
 	now, err := y.Store.Clock(ctx)
 	if err != nil {
@@ -186,7 +185,8 @@ func (y *Syncer) EndWhileOff(ctx context.Context) error {
 	return errors.Join(err, paymentsdb.StorePass(ctx, y.Store, offProblem))
 }
 
-// syncDispute reads what became of a dispute. One that cannot be read does not stay before the others.
+// syncDispute reads the outcome of a dispute. A dispute that cannot be read moves behind the
+// others.
 func (y *Syncer) syncDispute(ctx context.Context, id string) error {
 	err := y.readDispute(ctx, id)
 	return errors.Join(err, paymentsdb.PostponeDispute(ctx, y.Store, id, err != nil))

@@ -17,21 +17,23 @@ import (
 )
 
 const (
-	// eventBatch bounds what one call processes, and eventLease how long no other process takes its events.
+	// eventBatch bounds how many events one call processes. eventLease is how long no other process
+	// takes them.
 	eventBatch = 50
 	eventLease = 2 * time.Minute
 	// The times between two tries of an event: doubled from the first, at most the last.
 	eventRetry    = 15 * time.Second
 	eventRetryMax = time.Hour
-	// eventTries is how often the session or the object of an event is looked for, over some hours: an event may come
-	// before the row that it is about is committed.
+	// eventTries is how often the session or the object of an event is looked for, over some hours.
+	// An event may arrive before its row is committed.
 	eventTries = 12
-	// maxFailures ends a batch: the payment provider is away.
+	// maxFailures is the number of failures after which a batch ends, because the payment provider
+	// is away.
 	maxFailures = 3
 )
 
-// ProcessEvents processes the events that are due, and returns how many it has. An event that fails is
-// tried again later, and does not stop the others.
+// ProcessEvents processes the events that are due, and returns how many it has processed. An event
+// that fails is tried again later, and does not stop the others.
 func (y *Syncer) ProcessEvents(ctx context.Context) (int, error) {
 	events, err := paymentsdb.ClaimEvents(ctx, y.Store, eventBatch, eventLease)
 	if err != nil || len(events) == 0 {
@@ -70,8 +72,8 @@ func (y *Syncer) ProcessEvents(ctx context.Context) (int, error) {
 // eventPoll is how often a worker looks for events that a webhook has stored.
 const eventPoll = 2 * time.Second
 
-// Run processes events as webhooks store them, until ctx ends. A batch that fails is logged, and tried
-// again when its events are due.
+// Run processes events soon after webhooks have stored them, until ctx ends. It logs a batch that
+// fails, and tries it again when its events are due.
 func (y *Syncer) Run(ctx context.Context) {
 	for {
 		bounded, cancel := context.WithTimeout(ctx, eventLease)
@@ -97,13 +99,14 @@ func backOff(first, most time.Duration, tries int) time.Duration {
 	return min(first<<tries, most)
 }
 
-// outcome is what became of an event; one that stays pending is tried again.
+// outcome says how the processing of an event ended. A pending event is tried again.
 type outcome struct {
 	state         paymentsdb.EventState
 	session, note string
 }
 
-// later looks for the session or the object of an event again, or gives up after some hours.
+// later returns pending, so that the session or the object of an event is looked for again. After
+// some hours it gives up.
 func later(e paymentsdb.DueEvent, last paymentsdb.EventState, note string) outcome {
 	if e.Attempts >= eventTries {
 		return outcome{state: last, note: note}
@@ -123,8 +126,9 @@ func (y *Syncer) processEvent(ctx context.Context, client providers.Payments, in
 	return outcome{state: paymentsdb.EventIgnored}, nil
 }
 
-// processPage reads the page that an event names and follows it. What the event says of it is not
-// used: a signature shows who has a secret, and a payment is proven by the provider's answer.
+// processPage reads the page that an event names and follows it. It uses nothing else of the event.
+// A signature only proves that the sender knows a secret; only the provider's answer proves a
+// payment.
 func (y *Syncer) processPage(ctx context.Context, client providers.Payments, installation string, e paymentsdb.DueEvent) (outcome, error) {
 	page, err := client.Session(ctx, e.ObjectID)
 	if o, ok := absent(e, err); ok {
@@ -150,8 +154,8 @@ func (y *Syncer) processPage(ctx context.Context, client providers.Payments, ins
 	return outcome{state: paymentsdb.EventProcessed, session: s.ID}, err
 }
 
-// absent tells an object that the provider says it does not have: the event is of the other mode, or a
-// forgery. A proxy may say so too, so that it is ignored after the last try only.
+// absent handles an object that the provider says it does not have. The event is of the other mode,
+// or forged. A proxy may also answer so, so the event is ignored only after the last try.
 func absent(e paymentsdb.DueEvent, err error) (outcome, bool) {
 	if isAbsent(err) {
 		return later(e, paymentsdb.EventIgnored, "the payment provider has no such object: "+err.Error()), true
@@ -163,8 +167,9 @@ func isAbsent(err error) bool {
 	return slices.Contains([]providers.Kind{providers.KindNotFound, providers.KindForeign, providers.KindInvalid}, providers.KindOf(err))
 }
 
-// sessionOf returns the session of a page. It returns the outcome foreign when the page is not ours, and
-// unmatched, with a difference that operators are told of, when it is ours and there is no row.
+// sessionOf returns the session of a page. It returns the outcome foreign when another installation
+// has made the page. It returns unmatched when this one has made it and there is no row; then it
+// also stores a difference for operators.
 func (y *Syncer) sessionOf(ctx context.Context, installation string, page providers.PaymentSession) (paymentsdb.Session, outcome, error) {
 	if page.Installation != installation {
 		return paymentsdb.Session{}, outcome{state: paymentsdb.EventForeign}, paymentsdb.PutForeign(ctx, y.Store, paymentsdb.Foreign{
@@ -174,7 +179,7 @@ func (y *Syncer) sessionOf(ctx context.Context, installation string, page provid
 	}
 	s, err := paymentsdb.FindByPage(ctx, y.Store, page.ID)
 	if errors.Is(err, db.ErrNotFound) {
-		s, err = paymentsdb.Get(ctx, y.Store, page.Reference) // the page is known before our own commit
+		s, err = paymentsdb.Get(ctx, y.Store, page.Reference) // the event came before our own commit
 	}
 	if !errors.Is(err, db.ErrNotFound) {
 		return s, outcome{}, err
@@ -192,7 +197,7 @@ func (y *Syncer) reportDisagreement(ctx context.Context, page providers.PaymentS
 	return paymentsdb.PutDifference(ctx, y.Store, paymentsdb.DifferenceSession, page.ID, err.Error(), page.Amount)
 }
 
-// processRefund follows the refund of an event, or all refunds of the charge that it names.
+// processRefund books the refund of an event, or all refunds of the charge that it names.
 func (y *Syncer) processRefund(ctx context.Context, client providers.Payments, e paymentsdb.DueEvent) (outcome, error) {
 	payment := intentIn(e.Body)
 	var refunds []payments.ObservedRefund
@@ -236,8 +241,8 @@ func (y *Syncer) processRefund(ctx context.Context, client providers.Payments, e
 	return outcome{state: paymentsdb.EventProcessed, session: s.ID}, err
 }
 
-// intentIn returns the payment that the object of an event names. It only finds the session whose
-// refunds are then read.
+// intentIn returns the payment that the object of an event names. It is used only to find the
+// session, whose refunds are then read from the provider.
 func intentIn(body []byte) string {
 	var e struct {
 		Data struct {

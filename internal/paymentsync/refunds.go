@@ -15,8 +15,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// RequestRefund takes the amount from the balance, stores the refund and sends it. One that could not be
-// sent stays requested, and a pass sends it.
+// RequestRefund takes the amount from the balance, stores the refund and sends it. A refund that
+// could not be sent stays requested, and a pass sends it.
 func (y *Syncer) RequestRefund(ctx context.Context, r payments.RefundRequest) (paymentsdb.Refund, error) {
 	if !y.Policy.Enabled {
 		return paymentsdb.Refund{}, payments.ErrOff
@@ -41,7 +41,7 @@ const (
 	refundRetryMax = time.Hour
 )
 
-// SendRefund sends a refund that is requested, or reads what became of one that is pending.
+// SendRefund sends a refund that is requested, or reads the outcome of one that is pending.
 func (y *Syncer) SendRefund(ctx context.Context, id string) error {
 	r, err := paymentsdb.GetRefund(ctx, y.Store, id)
 	if err != nil || r.State != lifecycle.RefundRequested && r.State != lifecycle.RefundPending {
@@ -74,7 +74,8 @@ func (y *Syncer) sendRefund(ctx context.Context, r paymentsdb.Refund) error {
 		}
 		return y.followRefund(ctx, s.ID, observedRefund(made))
 	}
-	// Whatever was tried before, by this process or by one whose rows a restored backup has lost: the key may be too old to tell.
+	// This also covers tries by a process whose rows a restored backup has lost. The key alone may
+	// be too old to show them.
 	if isDecided, err := y.followRefundsOf(ctx, client, s, r); err != nil || isDecided {
 		return err
 	}
@@ -89,9 +90,10 @@ func (y *Syncer) sendRefund(ctx context.Context, r paymentsdb.Refund) error {
 	return err
 }
 
-// followRefundsOf books what the provider has of the refunds of a session, before one of them is sent. It
-// returns true when there is nothing to send: the refund was made although no answer said so, or there is
-// another one that was not known here and may be of the same money. That is left to an operator.
+// followRefundsOf books the refunds that the provider has of a session, before one of them is sent.
+// It returns true when nothing must be sent: the refund was made although its answer was lost, or
+// the provider has another one that was not known here and may return the same money. An operator
+// decides about the latter.
 func (y *Syncer) followRefundsOf(ctx context.Context, client providers.Payments, s paymentsdb.Session, r paymentsdb.Refund) (bool, error) {
 	found, err := readRefunds(ctx, client, s)
 	if err != nil {
@@ -105,7 +107,8 @@ func (y *Syncer) followRefundsOf(ctx context.Context, client providers.Payments,
 	for _, o := range found {
 		isMade = isMade || o.Reference == r.ID
 		isKnown := slices.ContainsFunc(known, func(k paymentsdb.Refund) bool {
-			// One that was given back before anybody knew that it is at the provider may be of the same money, too.
+			// A refund that was given back to the balance before it was known that the provider has
+			// it may return the same money, too.
 			isGivenBack := k.State == lifecycle.RefundFailed && k.StripeRefundID == nil
 			return payments.IsRefund(k, o) && !isGivenBack
 		})
@@ -113,7 +116,8 @@ func (y *Syncer) followRefundsOf(ctx context.Context, client providers.Payments,
 			unknown = fmt.Sprintf("refund %s over %d minor units of %s was made at the payment provider and was not known here", o.ID, o.AmountMinor, o.Currency)
 		}
 	}
-	// In one transaction: once an unknown one is booked it is known, and the next try would send this one.
+	// One transaction books the unknown refund and rejects this one. Otherwise the next try would
+	// know the unknown refund already, and would send this one.
 	return isMade || unknown != "", y.Store.Tx(ctx, func(tx *db.Tx) error {
 		for _, o := range found {
 			if _, err := payments.FollowRefund(ctx, tx, s.ID, o, payments.Actor); err != nil {
@@ -150,7 +154,7 @@ func (y *Syncer) Resolve(ctx context.Context, d payments.Decision) (paymentsdb.S
 		return paymentsdb.Session{}, err
 	}
 	if d.Resolution == lifecycle.ResolveRefund && !y.Policy.Enabled {
-		return paymentsdb.Session{}, payments.ErrOff // nobody would send it
+		return paymentsdb.Session{}, payments.ErrOff // it could not be sent
 	}
 	s, err := paymentsdb.Get(ctx, y.Store, d.SessionID)
 	if err != nil {
@@ -167,7 +171,7 @@ func (y *Syncer) Resolve(ctx context.Context, d payments.Decision) (paymentsdb.S
 			return s, y.Store.Tx(ctx, func(tx *db.Tx) error { return payments.RecordLook(ctx, tx, d) })
 		}
 		if s.Status != lifecycle.PaymentFailedReconcile {
-			return s, &intent.Refusal{Kind: intent.Conflict, Detail: "the payment provider says that the session is not paid; nothing is credited that was not paid"}
+			return s, &intent.Refusal{Kind: intent.Conflict, Detail: "the payment provider says that the session is not paid, so it cannot be credited"}
 		}
 	}
 	err = y.Store.Tx(ctx, func(tx *db.Tx) (err error) {

@@ -1,7 +1,8 @@
-// Package paymentsync keeps payments in step with the payment provider: it makes payment pages, reads
-// what became of them, and sends refunds. intent/payments decides what is booked. Fulfil is the one way
-// to a credit, for webhooks, for the page on which a payer lands, and for the passes: it always asks the
-// provider, with the platform's own key. No transaction is open while the provider is asked.
+// Package paymentsync keeps payments in step with the payment provider: it makes payment pages,
+// reads what became of them, and sends refunds. intent/payments decides what is booked. Only Fulfil
+// credits a payment, for webhooks, for the page to which a payer returns, and for the passes. It
+// always reads the payment from the provider, with the platform's own key. No transaction is open
+// during a call to the provider.
 package paymentsync
 
 import (
@@ -26,22 +27,22 @@ type Syncer struct {
 	Connect func(context.Context) (providers.Payments, error)
 	Policy  payments.Policy
 	Log     *slog.Logger
-	// MayAsk bounds what those who wait for the payments of a billing account have the payment provider
-	// asked for; nil bounds nothing. The passes ask all the same.
+	// MayAsk reports whether a user who waits for a payment of the billing account may cause a call
+	// to the payment provider now. Nil allows every call. Passes do not ask it.
 	MayAsk func(accountID string) bool
 }
 
 const (
-	// product is what the payer reads on the page.
+	// product is the name that the payer reads on the page.
 	product = "Account balance"
-	// lookEvery bounds how often a session is compared for those who wait for it.
+	// lookEvery is the shortest time between two reads of a session for users who wait for it.
 	lookEvery = 3 * time.Second
 )
 
-// CreateCheckout makes a payment page: the row first, then the page. The same user with the same key
-// gets the same session without a second page, also after a crash and after it has expired. A session
-// without a URL in state initiated is one that the provider has not confirmed: the same request again
-// tries again, with the same key towards the provider.
+// CreateCheckout makes a payment page. It stores the row first and then asks for the page. The same
+// user with the same key gets the same session and no second page, also after a crash and after the
+// session has expired. The provider has not confirmed a session that is initiated and has no URL.
+// The same request then tries again, with the same key towards the provider.
 func (y *Syncer) CreateCheckout(ctx context.Context, r payments.Request) (paymentsdb.Session, error) {
 	var s paymentsdb.Session
 	isNew := false
@@ -52,8 +53,8 @@ func (y *Syncer) CreateCheckout(ctx context.Context, r payments.Request) (paymen
 	if err != nil || s.Status != lifecycle.PaymentInitiated || s.StripeCheckoutSessionID != nil {
 		return s, err
 	}
-	if !isNew && !y.mayAsk(s.BillingAccountID) { // new ones are bounded by the hour
-		return s, &intent.Refusal{Kind: intent.RateLimited, Detail: "too much was asked for at once for this billing account; send the same request with the same key again in some seconds"}
+	if !isNew && !y.mayAsk(s.BillingAccountID) { // new sessions have a limit for each hour
+		return s, &intent.Refusal{Kind: intent.RateLimited, Detail: "there were too many requests at once for this billing account; send the same request with the same key again in some seconds"}
 	}
 	client, err := y.Connect(ctx)
 	if err != nil {
@@ -76,7 +77,8 @@ func (y *Syncer) openPage(ctx context.Context, client providers.Payments, s paym
 	if err != nil {
 		return s, err
 	}
-	// By the later of two clocks: a key that is used after the provider has dropped it makes a second page.
+	// The later of two clocks decides. A key that the provider has already forgotten would make a
+	// second page.
 	if later := latest(now, time.Now()); later.Sub(s.AttemptAt) > providers.KeyLife || later.After(s.ExpiresAt) {
 		return y.adoptOrExpire(ctx, client, s, control.Installation, "Its page was not made in time.", "")
 	}
@@ -103,8 +105,8 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// afterSpentKey adopts the page that a call made although it failed, or goes on to the next key: the
-// next call uses it.
+// afterSpentKey adopts the page that a failed call has made all the same. If there is none, it
+// stores the next key, which the next call uses.
 func (y *Syncer) afterSpentKey(ctx context.Context, client providers.Payments, s paymentsdb.Session, installation string) (paymentsdb.Session, error) {
 	page, found, err := findPage(ctx, client, s, installation)
 	switch {
@@ -120,8 +122,8 @@ func (y *Syncer) afterSpentKey(ctx context.Context, client providers.Payments, s
 	return s, &providers.Error{Kind: providers.KindUncertain, Op: "stripe.create_session", Message: "the page was not made; ask again with the same key"}
 }
 
-// adoptOrExpire adopts the page that the provider has of a session, or ends the session. Members of the
-// project read why, and only operators the problem, when there is one.
+// adoptOrExpire adopts the page that the provider has for a session, or ends the session. Members
+// of the project can read why; only operators can read the problem, if there is one.
 func (y *Syncer) adoptOrExpire(ctx context.Context, client providers.Payments, s paymentsdb.Session, installation, why, problem string) (paymentsdb.Session, error) {
 	page, found, err := findPage(ctx, client, s, installation)
 	switch {
@@ -141,9 +143,9 @@ func (y *Syncer) adoptOrExpire(ctx context.Context, client providers.Payments, s
 }
 
 const (
-	// clockSlack is how far our clock and that of the provider may differ.
+	// clockSlack is how much our clock and the provider's may differ.
 	clockSlack = 10 * time.Minute
-	// maxPages bounds a list that is read in one go.
+	// maxPages bounds a list that is read without a break.
 	maxPages = 200
 )
 
@@ -175,9 +177,9 @@ func observed(p providers.PaymentSession) payments.Observed {
 	}
 }
 
-// Fulfil compares a session with the payment provider and does what follows: it credits it when it is
-// paid, once, and books refunds that were made meanwhile. It returns the session as it is then.
-// A credit that has failed is tried again at its time, however often this is called.
+// Fulfil compares a session with the payment provider. It credits a session that is paid, once, and
+// books refunds that were made meanwhile. It returns the session as it is afterwards. It can be
+// called at any time: a credit that has failed is tried again only when its next try is due.
 func (y *Syncer) Fulfil(ctx context.Context, id string) (paymentsdb.Session, error) {
 	s, err := paymentsdb.Get(ctx, y.Store, id)
 	if err != nil || s.StripeCheckoutSessionID == nil || s.Live != y.Policy.Live || lifecycle.Payment.Terminal(s.Status) {
@@ -194,7 +196,7 @@ func (y *Syncer) Fulfil(ctx context.Context, id string) (paymentsdb.Session, err
 	return y.fulfil(ctx, client, s.ID, page, control.Installation)
 }
 
-// open returns a client and who this installation is.
+// open returns a client and the id of this installation.
 func (y *Syncer) open(ctx context.Context) (providers.Payments, paymentsdb.Control, error) {
 	if !y.Policy.Enabled {
 		return nil, paymentsdb.Control{}, payments.ErrOff
@@ -215,9 +217,9 @@ func (y *Syncer) follow(ctx context.Context, id string, page providers.PaymentSe
 	return s, err
 }
 
-// fulfil does what follows from a page that was just read. What is known of the page is committed
-// before the credit, so that a credit that fails leaves the session in checkout_completed. It leaves a
-// credit that waits for its next try as it is.
+// fulfil stores and books what a page that was just read shows. It commits the facts of the page
+// before the credit, so that a credit that fails leaves the session in checkout_completed. It does
+// not repeat a credit that waits for its next try.
 func (y *Syncer) fulfil(ctx context.Context, client providers.Payments, id string, page providers.PaymentSession, installation string) (paymentsdb.Session, error) {
 	s, err := y.follow(ctx, id, page, installation)
 	if err != nil || s.Status != lifecycle.PaymentCheckoutCompleted || s.PaymentStatus != lifecycle.PaidFull {
@@ -255,7 +257,7 @@ func (y *Syncer) fulfil(ctx context.Context, client providers.Payments, id strin
 	return s, errors.Join(fmt.Errorf("credit payment session %s: %w", id, failed), err)
 }
 
-// tryNow has the credit of a session that waits for its next try be due: an operator does not wait.
+// tryNow makes the next try of a credit due at once, for an operator.
 func (y *Syncer) tryNow(ctx context.Context, s paymentsdb.Session) error {
 	if s.CreditAttempts == 0 || s.NextLookAt == nil {
 		return nil
@@ -267,7 +269,7 @@ func (y *Syncer) tryNow(ctx context.Context, s paymentsdb.Session) error {
 	return paymentsdb.ScheduleLook(ctx, y.Store, s.ID, &now, s.LastError)
 }
 
-// creditWaits reports whether a credit of a session has failed and its next try is not due.
+// creditWaits reports whether the credit of a session has failed and its next try is not due yet.
 func (y *Syncer) creditWaits(ctx context.Context, s paymentsdb.Session) (bool, error) {
 	if s.Status != lifecycle.PaymentCheckoutCompleted || s.CreditAttempts == 0 || s.NextLookAt == nil {
 		return false, nil
@@ -307,9 +309,10 @@ func observedRefund(r providers.PaymentRefund) payments.ObservedRefund {
 
 func (y *Syncer) mayAsk(accountID string) bool { return y.MayAsk == nil || y.MayAsk(accountID) }
 
-// Show returns a session for somebody who waits for it: it is compared with the payment provider first
-// when that may change it, every few seconds at most, and within what its billing account may ask for.
-// What the provider does not answer is logged, and the session is returned as it is stored.
+// Show returns a session for a user who waits for it. It first compares the session with the
+// payment provider if that may change it: at most every few seconds, and within the limit of the
+// billing account. If the provider does not answer, Show logs that and returns the session as it is
+// stored.
 func (y *Syncer) Show(ctx context.Context, id string) (paymentsdb.Session, error) {
 	s, err := paymentsdb.Get(ctx, y.Store, id)
 	isOpen := s.Status == lifecycle.PaymentInitiated || s.Status == lifecycle.PaymentCheckoutCompleted
@@ -317,7 +320,8 @@ func (y *Syncer) Show(ctx context.Context, id string) (paymentsdb.Session, error
 		return s, err
 	}
 	if s.LookedAt != nil {
-		// By the database's clock it is in the future where this machine's is behind: TakeLook decides then.
+		// The time comes from the database's clock and lies in the future where this machine's
+		// clock is behind. TakeLook decides then.
 		if age := time.Since(*s.LookedAt); age >= 0 && age < lookEvery {
 			return s, nil
 		}

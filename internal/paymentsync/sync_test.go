@@ -393,7 +393,7 @@ func TestResolve_UnpaidSession(t *testing.T) {
 	s := r.open("k")
 	d := payments.Decision{SessionID: s.ID, Resolution: lifecycle.ResolveCredit, Reason: "the customer says so", Actor: operator}
 	_, err := r.sync.Resolve(t.Context(), d)
-	require.Contains(t, err.Error(), "nothing is credited that was not paid")
+	require.Contains(t, err.Error(), "so it cannot be credited")
 	d.Resolution = lifecycle.ResolveRefund
 	_, err = r.sync.Resolve(t.Context(), d)
 	require.Contains(t, err.Error(), "only a payment that could not be credited is resolved")

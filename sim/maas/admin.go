@@ -10,8 +10,7 @@ import (
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 )
 
-// View is one record as a test wants to see it. Power credentials and user-data
-// are not in it.
+// View is one record in the form that tests need. It has no power credentials and no user-data.
 type View struct {
 	SystemID    string      `json:"system_id"`
 	Hostname    string      `json:"hostname"`
@@ -117,7 +116,7 @@ func (s *Server) AdminAPI() http.Handler {
 	return mux
 }
 
-// State is every record as the API would show it, without power parameters.
+// State returns every record as the API shows it, without power parameters.
 func (s *Server) State() []map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,14 +11,14 @@ import (
 // constraintOptions are the parameters of allocate that constrain nothing.
 var constraintOptions = [...]string{"agent_name", "comment", "dry_run", "verbose", "bridge_all", "bridge_type", "bridge_stp", "bridge_fd"}
 
-// unsimulatedConstraints are those that MAAS knows and this region does not.
+// unsimulatedConstraints are the ones that MAAS knows and this region does not.
 var unsimulatedConstraints = [...]string{
 	"not_tags", "not_in_zone", "not_in_pool", "subnets", "not_subnets", "networks", "not_networks", "storage", "interfaces", "vlans", "not_vlans",
 	"fabrics", "not_fabrics", "fabric_classes", "not_fabric_classes", "connected_to", "not_connected_to", "devices", "pod", "not_pod", "pod_type", "not_pod_type",
 }
 
-// allocate takes one Ready machine that fits the constraints. MAAS checks the constraints first: a
-// wrong one is 400, and only what no machine fits is 409.
+// allocate takes one Ready machine that fits the constraints. MAAS checks the constraints first. A
+// wrong one is answered with 400; only valid ones that no machine meets with 409.
 func (c *call) allocate() *reply {
 	s := c.s
 	if bad := c.checkConstraints(); bad != nil {
@@ -99,7 +99,7 @@ func (c *call) tagNames() []string {
 	return out
 }
 
-// constraints are the request's parameters as Python prints them, and what they came to.
+// constraints holds the request's parameters as Python prints them, and their meaning.
 func (c *call) constraints() (input, resolved string) {
 	var in, out []string
 	for _, k := range slices.Sorted(maps.Keys(c.form)) {

@@ -25,9 +25,8 @@ func (c *call) commission() *reply {
 	return c.startCommission(m, m.status)
 }
 
-// startCommission answers with status 1; a BMC that cannot be reached then
-// takes the status back and turns the answer into 503 or 500 while all else
-// stays written.
+// startCommission answers with status 1. If the BMC then cannot be reached, the status goes back
+// and the answer becomes 503 or 500, but everything else stays written.
 func (c *call) startCommission(m *machine, from Status) *reply {
 	s, op := c.s, c.op.name
 	if bad := s.setStatus(m, Commissioning, op); bad != nil {
@@ -51,7 +50,7 @@ func (c *call) startCommission(m *machine, from Status) *reply {
 	return out
 }
 
-// endCommissioning is the last script's report.
+// endCommissioning handles the report of the last script.
 func (s *Server) endCommissioning(t *tx, m *machine, hw *simhw.Machine, boot string) {
 	s.heartbeat(m)
 	if s.take(m, "commission_fail", "stage:commissioning") != nil {
@@ -120,8 +119,8 @@ func (s *Server) fail(t *tx, m *machine, to Status, kind, comment, op string) {
 // inBandUser is the account that MAAS makes on a BMC from the host.
 const inBandUser = "maas"
 
-// takeBMC is what bmc-config does unless skip_bmc_config=1: MAAS makes its own account, user maas, and
-// from then on uses that one. The logins that others hold stay valid.
+// takeBMC does what bmc-config does without skip_bmc_config=1. MAAS makes an account of its own,
+// user maas, and uses it from then on. Other logins stay valid.
 func (s *Server) takeBMC(m *machine, hw *simhw.Machine) {
 	if m.powerType != "redfish" && m.powerType != "ipmi" {
 		return
@@ -130,7 +129,7 @@ func (s *Server) takeBMC(m *machine, hw *simhw.Machine) {
 	hw.AddBMCLogin(inBandUser, m.power["power_pass"]) // sends no event
 }
 
-// inventory writes what the commissioning scripts saw.
+// inventory writes the hardware that the commissioning scripts found.
 func (s *Server) inventory(m *machine, hw *simhw.Machine) {
 	spec := hw.Spec()
 	m.hw, m.uuid, m.cpus, m.memoryMiB = hw, spec.UUID, spec.CPUs, spec.MemoryMiB

@@ -2,8 +2,7 @@ package maassim
 
 import "maps"
 
-// What is counted. Names of effects, not of requests: a request that was
-// refused counts only as a refusal.
+// The names of counted effects. A refused request has no effect and counts only as a refusal.
 const (
 	countCreate     = "creates"
 	countDuplicate  = "duplicates_refused"

@@ -27,8 +27,8 @@ func powerKeys(kind string) ([]string, bool) {
 
 var hostnameForm = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?$`)
 
-// createMachine commissions by default, and keeps the record when the BMC then
-// does not answer.
+// createMachine commissions by default. It keeps the record even if the BMC does not answer
+// afterwards.
 func (c *call) createMachine() *reply {
 	s := c.s
 	run, bad := c.boolParam("commission", true)
@@ -73,7 +73,7 @@ func (c *call) createMachine() *reply {
 		return c.startCommission(m, StatusNew)
 	}
 	out := jsonReply(s.machineJSON(m))
-	if _, err := s.bmcOf(m, "create"); err != nil { // the region asks for the power state of what it just stored
+	if _, err := s.bmcOf(m, "create"); err != nil { // the region reads the power state of the machine that it has just stored
 		return powerError(m, err)
 	}
 	return out
@@ -179,8 +179,8 @@ func (c *call) applyNames(m *machine) {
 	m.updated = c.s.now()
 }
 
-// updateMachine is PUT; it also takes enable_hw_sync, which installs nothing on
-// a machine that is already deployed.
+// updateMachine handles PUT. It accepts enable_hw_sync, which installs nothing on a machine that is
+// already deployed.
 func (c *call) updateMachine() *reply {
 	m, s := c.rec, c.s
 	if bad := c.checkNames(m); bad != nil {

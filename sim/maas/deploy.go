@@ -9,8 +9,9 @@ import (
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 )
 
-// deploy goes 4 -> 10 -> 9 in one call. The answer is rendered before power
-// moves: on 3.7 a BMC failure follows as status 11, on 3.5 it is a 5xx and 10.
+// deploy goes through the statuses 4, 10 and 9 in one call. The answer is rendered before the power
+// changes. After a BMC failure MAAS 3.7 shows status 11 later; MAAS 3.5 answers 5xx and shows
+// status 10.
 func (c *call) deploy() *reply {
 	m, s := c.rec, c.s
 	if !in(m.status, Ready, Allocated) {
@@ -53,7 +54,7 @@ func (c *call) deploy() *reply {
 	out := jsonReply(s.machineJSON(m))
 	if s.peek(m, "stuck_deploying", "deploy") != nil {
 		s.take(m, "stuck_deploying", "deploy")
-		return out // the power-on activity hangs, and so does the timer
+		return out // the power-on activity hangs, and the timer with it
 	}
 	return c.powerForDeploy(m, out)
 }
@@ -76,7 +77,7 @@ func (c *call) powerForDeploy(m *machine, out *reply) *reply {
 	return out
 }
 
-// revertToAllocated is _start_bmc_unavailable: the machine stays ours.
+// revertToAllocated does what _start_bmc_unavailable does in MAAS: the machine stays allocated.
 func (s *Server) revertToAllocated(m *machine, cause string) {
 	s.forceStatus(m, Allocated, cause, bypassSetStatus)
 	s.freeAddresses(m)
@@ -180,7 +181,7 @@ func (s *Server) image(m *machine) simhw.OS {
 	os := simhw.OS{System: m.osystem, Series: m.series, Hostname: m.hostname, UserData: m.userData, VendorData: s.vendorData(m)}
 	m.syncShipped = m.hwSync
 	if overridesVendorData(m.userData) || s.take(m, "hw_sync_disabled_by_userdata", "stage:installing") != nil {
-		// What cloud-init drops at its merge is not handed to the machine at all.
+		// The machine does not get what cloud-init would drop when it merges the documents.
 		os.VendorData, m.syncShipped = nil, false
 	}
 	if d := m.mounted("/"); d != nil {
@@ -195,8 +196,8 @@ func (s *Server) image(m *machine) simhw.OS {
 	return os
 }
 
-// onDiskBoot: the first boot of an installation asks for user-data, which is
-// all that MAAS waits for.
+// onDiskBoot handles a boot from the disk. The first boot of an installation requests user-data,
+// and MAAS waits for nothing else.
 func (s *Server) onDiskBoot(t *tx, m *machine, hw *simhw.Machine, ev simhw.Event) {
 	if m.status != Deploying || m.netboot || !ev.FirstBoot {
 		return
@@ -207,7 +208,7 @@ func (s *Server) onDiskBoot(t *tx, m *machine, hw *simhw.Machine, ev simhw.Event
 	s.event(m, "Node installation", debug, "'cloudinit' searching for local datasources")
 	if ev.OS != nil && ev.OS.CloudInit == simhw.CloudInitNoDatasource {
 		s.event(m, "Node installation", debug, "'cloudinit' searching for network data from DataSourceMAAS")
-		return // nothing ever comes; the timer ends it
+		return // no request comes; the timer ends the deployment
 	}
 	s.onBoot(m, hw, ev.BootID, s.opt.Durations.FirstBoot, func(*tx) { s.endDeployment(m) })
 }

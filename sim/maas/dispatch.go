@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Prefix is where the API lives.
+// Prefix is the path of the API.
 const Prefix = "/MAAS/api/2.0/"
 
 const maxBody = 8 << 20
@@ -27,7 +27,7 @@ type call struct {
 
 // operation is one row of the endpoint table.
 type operation struct {
-	name     string // as faults and counters know it
+	name     string // as faults and counters name it
 	run      func(*call) *reply
 	mutating bool
 	admin    bool // needs an administrator
@@ -253,7 +253,7 @@ func (c *call) num(name string) int {
 	return n
 }
 
-// write sends an answer with the headers that a region sets.
+// write sends an answer with the headers of a region.
 func (s *Server) write(w http.ResponseWriter, r *http.Request, out *reply) {
 	if out.wire.delay > 0 {
 		timer := time.NewTimer(out.wire.delay)
@@ -279,7 +279,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, out *reply) {
 	s.mu.Unlock()
 	w.Header().Set("Vary", "Authorization, Cookie")
 	w.WriteHeader(out.code)
-	_, _ = w.Write(out.body) // a client that went away is the client's matter
+	_, _ = w.Write(out.body) // an error means that the client has gone away
 }
 
 // reset cuts the connection without an answer.

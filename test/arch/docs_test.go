@@ -174,3 +174,33 @@ func TestTheMetricsToWatchExist(t *testing.T) {
 		require.Contains(t, source.String(), `"`+match[1]+`"`, "docs/operations.md names it")
 	}
 }
+
+// A variable or a make target that a page names must be one that something reads or that make has.
+func TestPages_NameExistingVariablesAndTargets(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	require.NoError(t, err)
+	var read strings.Builder
+	read.WriteString(settingsPage())
+	read.Write(makefile)
+	for path, text := range sources(t, ".go", ".sh", ".yaml", ".yml") {
+		if !strings.HasPrefix(path, filepath.Join(root, "docs")) {
+			read.WriteString(text)
+		}
+	}
+	variable, target := regexp.MustCompile(`\bSLIPWAY_[A-Z_]*[A-Z]\b`), regexp.MustCompile("(?m)(?:`|^)make ([a-z][a-z-]*)")
+	seen := map[string]bool{}
+	for path, text := range sources(t, ".md") {
+		for _, name := range variable.FindAllString(text, -1) {
+			if seen[name] = true; !strings.Contains(read.String(), name) {
+				t.Errorf("%s names the variable %s, which nothing reads", path, name)
+			}
+		}
+		for _, match := range target.FindAllStringSubmatch(strings.Join(code.FindAllString(text, -1), "\n"), -1) {
+			if seen[match[1]] = true; !regexp.MustCompile(`(?m)^` + match[1] + `:`).Match(makefile) {
+				t.Errorf("%s names `make %s`, which the Makefile does not have", path, match[1])
+			}
+		}
+	}
+	require.Greater(t, len(seen), 50, "the search saw the pages")
+}

@@ -58,7 +58,7 @@ func (t *environment) injectAgentFault(ctx context.Context, target *Target, h Fa
 			return
 		}
 		switch {
-		case h.Kind == AgentCut && h.Variant == "unheard":
+		case h.Kind == AgentCut && h.Variant == "unanswered":
 			t.agents.silence(cutFor)
 		case h.Kind == AgentCut:
 			t.agents.cut(h.Variant == "refused", cutFor)

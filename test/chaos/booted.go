@@ -18,7 +18,7 @@ func Booted() []*ScenarioSet {
 		}
 	}
 	return []*ScenarioSet{{
-		Name: "booted", Kind: contract.KindNodeOperation, Stages: stages, Start: startLeaving(""),
+		Name: "booted", Kind: contract.KindNodeOperation, Stages: stages, Start: startDecommission(""),
 		Also: append(observes(stages), bootedLooks(stages)...),
 		Paths: []Path{
 			deprovision.path(), migrate.path(),

@@ -52,7 +52,7 @@ func TestRun_CatchesBrokenActivities(t *testing.T) {
 		"allocation_provision/other:install_keys.GiveAccess=crash_before.silent": chaos.Invariant,
 	}
 	o := chaos.Options{
-		Sets: slices.Concat(onboarding(), chaos.Leaving(), chaos.AllocationJobs()), Progress: &progress{}, Break: breakStages,
+		Sets: slices.Concat(onboarding(), chaos.DecommissionJobs(), chaos.AllocationJobs()), Progress: &progress{}, Break: breakStages,
 		// The second deployment of DeployMachine=crash_after.silent may come when the agent of the first
 		// has used the enrollment token; then no agent can enroll, and the job is also stuck.
 		Patience: runenv.Patience(75 * time.Second),
@@ -80,7 +80,7 @@ func TestRun_CatchesBrokenActivities(t *testing.T) {
 // breakStages makes the interceptors that put wrong activities in the place of
 // right ones.
 func breakStages(s *stack.Stack) []interceptor.WorkerInterceptor {
-	return []interceptor.WorkerInterceptor{&breaker{stack: s}, &leavingBreaker{}}
+	return []interceptor.WorkerInterceptor{&breaker{stack: s}, &decommissionBreaker{}}
 }
 
 type breaker struct {
@@ -140,7 +140,7 @@ func (b *brokenActivity) createWithoutLooking(ctx context.Context, in *intercept
 	return b.Next.ExecuteActivity(ctx, in)
 }
 
-// deployAfresh clears away what it takes for a stranger's deployment, without
+// deployAfresh releases any deployment that it finds, without
 // reading whose it is.
 func (b *brokenActivity) deployAfresh(ctx context.Context, in *interceptor.ExecuteActivityInput, arg maasact.DeployIn) (any, error) {
 	acts := &maasact.Activities{Store: b.stack.App.Store, Secrets: b.stack.App.Secrets, Opener: maas.Opener{}}

@@ -93,7 +93,7 @@ func variants(k Kind, at Point) []string {
 		}
 	case AgentCut:
 		if at.Activity == runTask {
-			return []string{"refused", "hangs", "unheard"}
+			return []string{"refused", "hangs", "unanswered"}
 		}
 	}
 	return nil

@@ -72,10 +72,10 @@ type environmentOptions struct {
 // speed is virtual seconds a second of the simulated site.
 const speed = 300
 
-// patient is a region that gives up later than a real one: at this speed its own
-// limits are seconds, and a busy machine must not look like broken hardware. A
-// release that it gives up, for one, is rightly sent again, and counted.
-var patient = maassim.Durations{DeployTimeout: 90 * time.Minute, NodeTimeout: 5 * time.Hour, ReleaseExpiry: 10 * time.Hour}
+// regionLimits are longer than those of a real region. At this speed its own limits would be seconds,
+// and a busy machine must not look like broken hardware. For example, a release that the region gives
+// up is sent again, and the harness counts it.
+var regionLimits = maassim.Durations{DeployTimeout: 90 * time.Minute, NodeTimeout: 5 * time.Hour, ReleaseExpiry: 10 * time.Hour}
 
 // revokeLimit is how long a release waits for a proof before it cuts the power. An agent that is asked
 // has half of it.
@@ -100,7 +100,7 @@ func newEnvironment(ctx context.Context, o environmentOptions) (*environment, er
 	var err error
 	t.stack, err = stack.Start(ctx, stack.Options{
 		Count: max(o.machines, 1), Speed: speed, NoWorker: true, NoAPI: true, TaskQueue: "chaos-" + o.name, TemporalUI: -1,
-		TemporalEnv: "SLIPWAY_TEMPORAL_ADDRESS", DatabaseEnv: "TEST_DATABASE_URL", Log: o.log, Durations: patient,
+		TemporalEnv: "SLIPWAY_TEMPORAL_ADDRESS", DatabaseEnv: "TEST_DATABASE_URL", Log: o.log, Durations: regionLimits,
 		OfflineAfter: time.Hour, // nodes without an agent, and machines that are slow
 		Configure:    func(c *config.Config) { c.Release.RevokeDeadline = runenv.Patience(revokeLimit) },
 	})

@@ -12,18 +12,18 @@ import (
 func onboarding() []*chaos.ScenarioSet { return []*chaos.ScenarioSet{chaos.Onboarding()} }
 
 func allSets() []*chaos.ScenarioSet {
-	return slices.Concat(onboarding(), chaos.Leaving(), chaos.Booted(), chaos.AgentJobs(), chaos.AllocationJobs())
+	return slices.Concat(onboarding(), chaos.DecommissionJobs(), chaos.Booted(), chaos.AgentJobs(), chaos.AllocationJobs())
 }
 
 // sets are the sets that are played together.
 func sets() map[string][]*chaos.ScenarioSet {
-	return map[string][]*chaos.ScenarioSet{"onboarding": onboarding(), "leaving": chaos.Leaving(), "booted": chaos.Booted(), "agents": chaos.AgentJobs(),
+	return map[string][]*chaos.ScenarioSet{"onboarding": onboarding(), "decommission": chaos.DecommissionJobs(), "booted": chaos.Booted(), "agents": chaos.AgentJobs(),
 		"allocations": chaos.AllocationJobs()}
 }
 
-// TestCasesOfASeed: the same seed gives the same cases, another seed others, and
+// TestCases_FollowTheSeed: the same seed gives the same cases, another seed others, and
 // each case comes back from the line that replays it.
-func TestCasesOfASeed(t *testing.T) {
+func TestCases_FollowTheSeed(t *testing.T) {
 	t.Parallel()
 	for _, sets := range sets() {
 		cases := chaos.Generate(sets, 1000, 7)
@@ -42,9 +42,9 @@ func TestCasesOfASeed(t *testing.T) {
 // coveredBy is how many cases cover all, where three hundred do not.
 var coveredBy = map[string]int{"allocations": 400}
 
-// TestThreeHundredCasesCoverAll: each stage meets each kind of fault that can
+// TestCases_CoverAllFaults checks that each stage meets each kind of fault that can
 // come to it, each point of each path is met, and some jobs get two faults.
-func TestThreeHundredCasesCoverAll(t *testing.T) {
+func TestCases_CoverAllFaults(t *testing.T) {
 	t.Parallel()
 	for name, sets := range sets() {
 		for seed := range uint64(20) {
@@ -89,7 +89,7 @@ func covers(t *testing.T, p *chaos.ScenarioSet, met, points map[string]bool) {
 	}
 }
 
-func TestACaseThatCannotBeReadSaysWhy(t *testing.T) {
+func TestParseCase_SaysWhy(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"":                       `no job kind ""`,

@@ -19,11 +19,11 @@ import (
 // The product's timeouts are minutes; a harness that waits for hundreds of them
 // shortens what Temporal is told, and nothing else.
 const (
-	beatLimit  = 4 * time.Second  // heartbeat timeout of every remote activity
-	callLimit  = 20 * time.Second // start-to-close of what is no poll
-	pollLimit  = 10 * time.Minute // what has more than this is a poll and keeps it
-	localLimit = 5 * time.Second  // start-to-close of a local activity, as in the product
-	grace      = 1500 * time.Millisecond
+	heartbeatLimit = 4 * time.Second  // heartbeat timeout of every remote activity
+	callLimit      = 20 * time.Second // start-to-close of what is no poll
+	pollLimit      = 10 * time.Minute // what has more than this is a poll and keeps it
+	localLimit     = 5 * time.Second  // start-to-close of a local activity, as in the product
+	grace          = 1500 * time.Millisecond
 )
 
 // Interceptor injects into a worker's activities what an injector orders.
@@ -58,7 +58,7 @@ type shortOutbound struct {
 // ExecuteActivity schedules an activity with shorter timeouts.
 func (s *shortOutbound) ExecuteActivity(ctx workflow.Context, name string, args ...any) workflow.Future {
 	o := workflow.GetActivityOptions(ctx)
-	o.HeartbeatTimeout = min(o.HeartbeatTimeout, beatLimit)
+	o.HeartbeatTimeout = min(o.HeartbeatTimeout, heartbeatLimit)
 	if o.StartToCloseTimeout <= pollLimit && name != "PowerOffByMAAS" { // which has a limit of its own
 		o.StartToCloseTimeout = min(o.StartToCloseTimeout, callLimit)
 	}
@@ -163,7 +163,7 @@ func (e *execution) limit() time.Duration {
 	if e.local {
 		return localLimit
 	}
-	return beatLimit
+	return heartbeatLimit
 }
 
 // crash ends an execution without an answer, or with a panic's.

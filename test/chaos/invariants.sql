@@ -9,7 +9,7 @@ SELECT n.id, 'the node is ' || n.status || ' and its job ' || j.status FROM node
 JOIN LATERAL (SELECT * FROM jobs WHERE node_id = n.id ORDER BY id DESC LIMIT 1) j ON j.kind = 'onboarding'
 WHERE (j.status IN ('completed', 'reconciled')) <> (n.status IN ('active', 'offline')) OR (j.status = 'cancelled' AND n.status = 'enrolling');
 
--- name: leaving_nodes_follow_their_job
+-- name: decommissioned_nodes_follow_their_job
 SELECT n.id, 'the node is ' || n.status || ' after ' || (j.input ->> 'mode') || ', which is ' || j.status FROM nodes n
 JOIN LATERAL (SELECT * FROM jobs WHERE node_id = n.id ORDER BY id DESC LIMIT 1) j ON j.kind IN ('decommission', 'node_operation')
 WHERE j.status = 'completed' AND n.status <> ALL (CASE j.input ->> 'mode'
@@ -55,7 +55,7 @@ WHERE lifecycle = 'maas' AND status = 'active' AND allocation_id IS NULL AND sta
 SELECT j.id, 'the job is ' || j.status || ' and task ' || t.id || ' (' || t.kind || ') is ' || t.status FROM node_tasks t JOIN jobs j ON j.id = t.job_id
 WHERE j.status IN ('completed', 'reconciled', 'cancelled') AND t.status IN ('queued', 'dispatched');
 
--- name: no_task_is_in_doubt
+-- name: no_task_is_uncertain
 SELECT coalesce(t.job_id, t.node_id), 'task ' || t.id || ' (' || t.kind || ') is ' || t.status || ': ' || t.message FROM node_tasks t LEFT JOIN jobs j ON j.id = t.job_id
 WHERE (t.status = 'uncertain' OR t.status = 'expired' AND j.status IS DISTINCT FROM 'cancelled') -- a job that is cancelled withdraws what nobody has taken
     AND NOT (j.kind = 'allocation_release' AND t.kind = 'allocation.revoke_user') -- the power proves what the agent does not

@@ -16,9 +16,9 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// TestInvariantsSpeakUp: no query finds anything in a new database, and each of
+// TestInvariants_FindBrokenRows: no query finds anything in a new database, and each of
 // these finds what is planted for it.
-func TestInvariantsSpeakUp(t *testing.T) {
+func TestInvariants_FindBrokenRows(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)
 	store := dbtest.Open(t, dsn)
@@ -63,8 +63,8 @@ func TestInvariantsSpeakUp(t *testing.T) {
 	}
 }
 
-// TestInvariantsSpeakUp_Allocations plants what must not be of an allocation, past the triggers.
-func TestInvariantsSpeakUp_Allocations(t *testing.T) {
+// TestInvariants_FindBrokenRowsAllocations plants what must not be of an allocation, past the triggers.
+func TestInvariants_FindBrokenRowsAllocations(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)
 	store := dbtest.Open(t, dsn)
@@ -99,8 +99,8 @@ func TestInvariantsSpeakUp_Allocations(t *testing.T) {
 	}
 }
 
-// TestInvariantsSpeakUp_Runs plants what must not be of a run, past the triggers.
-func TestInvariantsSpeakUp_Runs(t *testing.T) {
+// TestInvariants_FindBrokenRowsRuns plants what must not be of a run, past the triggers.
+func TestInvariants_FindBrokenRowsRuns(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)
 	store := dbtest.Open(t, dsn)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestADiaryKeepsTheTroublesOfEachJob(t *testing.T) {
+func TestLogCapture_KeepsWarningsOfJobs(t *testing.T) {
 	t.Parallel()
 	const one, other = "job_01a1fe84-7a52-7c00-8000-000000000001", "job_01a1fe84-7a52-7c00-8000-000000000002"
 	var all bytes.Buffer

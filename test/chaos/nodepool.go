@@ -39,7 +39,7 @@ func (t *environment) arrange(ctx context.Context, c Case, path *Path) (*Target,
 		}
 	}
 	if path.From == lifecycle.NodeRetired {
-		if err := target.through(ctx, contract.KindNodeOperation, startLeaving(lifecycle.ModeRetire)); err != nil {
+		if err := target.through(ctx, contract.KindNodeOperation, startDecommission(lifecycle.ModeRetire)); err != nil {
 			return nil, fmt.Errorf("retire: %w", err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 func allSets() []*ScenarioSet {
-	return slices.Concat([]*ScenarioSet{Onboarding()}, Leaving(), Booted(), AgentJobs(), AllocationJobs(), MachineRuns())
+	return slices.Concat([]*ScenarioSet{Onboarding()}, DecommissionJobs(), Booted(), AgentJobs(), AllocationJobs(), MachineRuns())
 }
 
 func TestStratumCases_EverySeedHasAll(t *testing.T) {

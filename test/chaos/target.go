@@ -108,7 +108,7 @@ func (t *environment) stage(ctx context.Context, c Case) (*Target, error) {
 	profile := t.stack.ProfileSpec()
 	profile.PollInterval = spec.Duration(400 * time.Millisecond)
 	profile.AgentUpdateKey = t.releases.PublicKey()
-	profile.HardwareSyncInterval = spec.Duration(2 * 15 * time.Minute / speed) // patient on a busy machine
+	profile.HardwareSyncInterval = spec.Duration(2 * 15 * time.Minute / speed) // long enough for a busy machine
 	if target.Profile, err = t.store.CreateProfile(ctx, target.Site.ID, "standard", profile); err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func says(c net.Conn, within time.Duration) error {
 	return err
 }
 
-func TestAWireRefusesAndComesBack(t *testing.T) {
+func TestWire_RefusesThenRecovers(t *testing.T) {
 	t.Parallel()
 	w, err := newWire(t.Context(), echo(t))
 	require.NoError(t, err)
@@ -69,7 +69,7 @@ func TestAWireRefusesAndComesBack(t *testing.T) {
 	}, 10*time.Second, 20*time.Millisecond)
 }
 
-func TestAWireHangsAndGoesOn(t *testing.T) {
+func TestWire_HangsThenGoesOn(t *testing.T) {
 	t.Parallel()
 	w, err := newWire(t.Context(), echo(t))
 	require.NoError(t, err)
@@ -84,8 +84,8 @@ func TestAWireHangsAndGoesOn(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(began), 300*time.Millisecond)
 }
 
-// TestAWireLosesAnswers: what is sent arrives and is done, and nobody hears of it.
-func TestAWireLosesAnswers(t *testing.T) {
+// A wire that loses answers delivers each request; the caller gets no answer.
+func TestWire_LosesAnswers(t *testing.T) {
 	t.Parallel()
 	heard := make(chan struct{}, 8)
 	var lc net.ListenConfig

@@ -7,8 +7,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// RealBMC reads a real BMC for ExerciseBMC from the environment; ok is false
-// when none is given. The machine is only read unless told otherwise.
+// RealBMC reads a real BMC for ExerciseBMC from the environment. It returns false when none is given.
+// The suite only reads the machine unless a variable allows more.
 //
 //	SLIPWAY_TEST_BMC_ADDRESS         host:port or https URL
 //	SLIPWAY_TEST_BMC_USER, _PASSWORD its login
@@ -20,13 +20,16 @@ func RealBMC(getenv func(string) string, opener providers.BMCOpener) (f BMCFixtu
 	return realBMC(getenv, "SLIPWAY_TEST_BMC_", opener)
 }
 
-// RealIPMI is RealBMC for a BMC over IPMI: SLIPWAY_TEST_IPMI_ADDRESS and so
-// on, without a pin and a system, with
+// RealIPMI does the same for a BMC over IPMI, which has neither a pin nor a system id.
 //
-//	SLIPWAY_TEST_IPMI_SUITE          cipher suite, 17 or 3
+//	SLIPWAY_TEST_IPMI_ADDRESS         host:port
+//	SLIPWAY_TEST_IPMI_USER, _PASSWORD its login
+//	SLIPWAY_TEST_IPMI_SUITE           cipher suite, 17 or 3
+//	SLIPWAY_TEST_IPMI_POWER=1         allow power changes and boot overrides
+//	SLIPWAY_TEST_IPMI_WRONG_PASSWORD=1 allow one login with a wrong password
 func RealIPMI(getenv func(string) string, opener providers.BMCOpener) (f BMCFixture, ok bool) {
 	if f, ok = realBMC(getenv, "SLIPWAY_TEST_IPMI_", opener); ok {
-		// What is no number is refused by the opener.
+		// The opener refuses -1, which stands for a text that is no number.
 		if suite := getenv("SLIPWAY_TEST_IPMI_SUITE"); suite != "" {
 			if f.Target.CipherSuite, _ = strconv.Atoi(suite); f.Target.CipherSuite == 0 {
 				f.Target.CipherSuite = -1
@@ -37,7 +40,7 @@ func RealIPMI(getenv func(string) string, opener providers.BMCOpener) (f BMCFixt
 	return f, ok
 }
 
-// IPMILacks is what no BMC tells over IPMI.
+// IPMILacks returns what no BMC says over IPMI.
 func IPMILacks() BMCLacks {
 	return BMCLacks{Pin: true, Addresses: true, Drives: true, Lockout: true, Targets: []providers.BootTarget{providers.BootUEFIHTTP}}
 }

@@ -116,7 +116,7 @@ func TestFullDecommission_DeletesTheNode(t *testing.T) {
 		require.Len(t, disks(c)[true], len(m.Spec().Disks))
 		require.Equal(t, http.StatusForbidden, w.repeatHeartbeat(t, old[m], id), "a certificate of a removed node is refused")
 	}
-	w.comesBackAsANewNode(t, nodes)
+	w.onboardsAgain(t, nodes)
 }
 
 // TestFullDecommission_WithoutAgent checks that the node is switched off, that MAAS erases every
@@ -170,8 +170,8 @@ func (w *world) records(t *testing.T, m *simhw.Machine) []providers.MAASMachine 
 	return found
 }
 
-// comesBackAsANewNode onboards the same servers again.
-func (w *world) comesBackAsANewNode(t *testing.T, nodes map[*simhw.Machine]string) {
+// onboardsAgain onboards the same servers again.
+func (w *world) onboardsAgain(t *testing.T, nodes map[*simhw.Machine]string) {
 	t.Helper()
 	require.NoError(t, w.SeedSecrets(t.Context()))
 	again := w.activeNodes(t)

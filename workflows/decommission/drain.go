@@ -150,7 +150,7 @@ func observeAllocationEnded(ctx workflow.Context, s *State) (stage.Observation, 
 		return stage.Observation{}, err
 	}
 	if s.Node.AllocationID == "" {
-		return stage.Observation{Done: true, State: "vacant", Note: "no allocation is on the node"}, nil
+		return stage.Observation{Done: true, State: "unoccupied", Note: "no allocation is on the node"}, nil
 	}
 	return stage.Observation{State: "occupied"}, nil
 }

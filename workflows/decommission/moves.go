@@ -21,7 +21,7 @@ func succeeded(s *State) *contract.NodeMove {
 	case lifecycle.NodeDeleted:
 		move := &contract.NodeMove{To: lifecycle.NodeDeleted, Owner: lifecycle.OwnerDecommission, Note: s.note("completed")}
 		if s.Uninstalled {
-			move.Proof = lifecycle.Proof{lifecycle.NeedUninstalled}
+			move.Proof = lifecycle.Proof{lifecycle.NeedRevoked}
 		}
 		return move
 	default:

@@ -93,7 +93,7 @@ func TestPlan_RowForEachStage(t *testing.T) {
 			require.NotEqual(t, contract.PlannedFail, r.Planned, "%s %s: %+v", info.Mode, r.Stage, r.Failure)
 		}
 		require.Equal(t, info.Stages, names)
-		require.Equal(t, info.Mode == lifecycle.ModeMigrate, p.NeedsHuman, "%s: only new hardware is a person's to name", info.Mode)
+		require.Equal(t, info.Mode == lifecycle.ModeMigrate, p.NeedsHuman, "%s: only an operator can name new hardware", info.Mode)
 		later := time.Now().Add(time.Minute)
 		l.known.Facts.LastHeartbeat = &later
 		require.Equal(t, p.Hash, plan(t, l, info.Mode, nil).Hash, "%s: another heartbeat decides nothing", info.Mode)

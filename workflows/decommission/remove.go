@@ -66,8 +66,8 @@ func (s *State) uninstallTask() agentTask {
 	return agentTask{stage: lifecycle.StageRemoveNode, kind: lifecycle.TaskKindUninstall, tries: &s.Tries.Uninstall, args: spec.UninstallArgs{}}
 }
 
-// removeNode takes the agent from the node, or proves it gone with its disk, and
-// then shuts its identity out. A removal that fails leaves the node retired.
+// removeNode has the agent uninstall itself where it can be asked, and then revokes its identity. A
+// removal that fails leaves the node retired.
 func removeNode(ctx workflow.Context, s *State) error {
 	const at = lifecycle.StageRemoveNode
 	if err := s.load(ctx, at); err != nil {
@@ -97,10 +97,9 @@ func removeNode(ctx workflow.Context, s *State) error {
 	return nil
 }
 
-// uninstall asks the agent to remove itself. Three things are as good as its
-// word: disks that MAAS erased, a machine that is confirmed off, and silence, as
-// an agent that cannot be asked has nothing to say to an identity that is
-// revoked.
+// uninstall asks the agent to remove itself. It asks nothing where MAAS has erased the disks, where the
+// machine is confirmed off, and where the agent is silent: the identity is revoked in each case, and an
+// agent that starts again is refused (docs/adr/0017-where-node-states-leave-the-requirements.md).
 func (s *State) uninstall(ctx workflow.Context) error {
 	switch {
 	case s.Release.Erased, s.isFullDecommission() && s.Power.Done && s.Power.State == "off", s.Node.Agent != contract.AgentAlive:

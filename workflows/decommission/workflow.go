@@ -74,8 +74,8 @@ type State struct {
 	Hardware         contract.HardwareFacts `json:"hardware,omitzero"`
 	RestartRequested map[string]bool        `json:"restart_requested,omitempty"`
 
-	// Retired and Uninstalled are set once the job has done so. IrreversibleStage is the stage that
-	// cannot be undone; a compensation sets it.
+	// Retired and Uninstalled are set once the job has retired the node and revoked its agent's
+	// identity. IrreversibleStage is the stage that cannot be undone; a compensation sets it.
 	Retired           bool   `json:"retired,omitempty"`
 	Uninstalled       bool   `json:"uninstalled,omitempty"`
 	IrreversibleStage string `json:"irreversible_stage,omitempty"`

@@ -108,7 +108,7 @@ func TestEveryWorkflowIsRecorded(t *testing.T) {
 func TestEveryModeIsRecorded(t *testing.T) {
 	t.Parallel()
 	done := map[lifecycle.DecommissionMode]bool{}
-	for _, s := range leavings() {
+	for _, s := range decommissionScenarios() {
 		name, _ := contract.WorkflowType(contract.DecommissionKind(s.mode))
 		h := read(t, filepath.Join("testdata", name, release, s.name+".json.gz"))
 		require.Equal(t, s.asks, count(h), s.name)

@@ -24,14 +24,14 @@ type request struct {
 	err    error
 }
 
-// ways by which an action reaches the workflow, as the audit shows them.
+// The ways in which an action reaches the workflow, as the audit log names them.
 const (
 	viaUpdate = "update"
 	viaSignal = "signal"
 	viaCancel = contract.ViaTemporalCancel
 )
 
-// listen registers every way in before the first blocking call.
+// listen registers all handlers of actions before the first blocking call.
 func (r *runner[S]) listen(root workflow.Context) {
 	for _, a := range lifecycle.Actions {
 		r.listenUpdate(a)
@@ -47,9 +47,9 @@ func (r *runner[S]) listen(root workflow.Context) {
 	})
 }
 
-// listenUpdate takes an action as an Update. Its validator refuses only what is
-// malformed: a rejected Update leaves nothing in the history, and so no audit
-// row; what the matrix refuses is refused, and audited, by the handler (ADR 8).
+// listenUpdate takes an action as an Update. Its validator rejects only malformed requests, because
+// a rejected Update leaves no event in the history and so no audit row. The handler refuses, and
+// audits, what the matrix does not allow (ADR 8).
 func (r *runner[S]) listenUpdate(a lifecycle.Action) {
 	handler := func(c workflow.Context, ask contract.ActionRequest) (contract.ActionResult, error) {
 		return r.act(c, a, ask, viaUpdate)
@@ -70,8 +70,8 @@ func (r *runner[S]) listenSignal(a lifecycle.Action) {
 	r.signals = append(r.signals, ch)
 	workflow.Go(r.ctx, func(c workflow.Context) {
 		for {
-			// Received as it came: what cannot be read as a request is refused
-			// with an audit row, where the SDK would drop it without a word.
+			// The signal is received undecoded. A signal that is no request is refused with an
+			// audit row; the SDK would drop it without an error.
 			var raw json.RawMessage
 			if more := ch.Receive(c, &raw); !more {
 				return
@@ -87,7 +87,7 @@ func (r *runner[S]) listenSignal(a lifecycle.Action) {
 
 const maxKey = 200
 
-// malformed refuses an ask that no state of a job would make good.
+// malformed returns why a request is invalid in every state of a job.
 func malformed(ask contract.ActionRequest) error {
 	switch {
 	case strings.TrimSpace(ask.Actor) == "":
@@ -119,21 +119,21 @@ func (r *runner[S]) facts() lifecycle.JobFacts {
 }
 
 func (r *runner[S]) refusal(a lifecycle.Action, reason string) error {
-	// What the matrix allows may be refused for what it does not know.
+	// The kind of job may refuse what the matrix allows, for reasons that the matrix does not know.
 	allowed := slices.DeleteFunc(lifecycle.AllowedActions(r.status, r.facts()), func(b lifecycle.Action) bool { return a == b })
 	return contract.Refusal(lifecycle.ActionRefusedError{Action: a, Status: r.status, Reason: reason, Allowed: allowed})
 }
 
-// act takes one action to its end and leaves one audit row, unless it repeats
-// one by its key: that gets the first answer and leaves nothing. An action that
-// finds no other on its way is decided at once; one that does joins it when it is
-// the same, and else waits its turn and is decided on what the others left.
+// act carries one action to its end and writes one audit row. A repetition, by its key, gets the
+// first answer and writes nothing. If no other action is under way, the action is decided at once.
+// If the same action is under way, it joins that one. Otherwise it waits for its turn, and is
+// decided on the state that the others leave.
 func (r *runner[S]) act(c workflow.Context, a lifecycle.Action, ask contract.ActionRequest, via string) (contract.ActionResult, error) {
 	c, _ = workflow.NewDisconnectedContext(c) // a Temporal cancel must not cut off an answer or its audit row
 	r.acting++
 	r.undecided++
-	// Nothing here is deferred: Temporal runs what is deferred also when it drops
-	// the workflow from memory, all coroutines at once.
+	// Nothing here is deferred. Temporal runs deferred calls also when it removes the workflow from
+	// memory, those of all coroutines at once.
 	res, err := r.decide(c, a, ask, via)
 	r.acting--
 	r.interruptForContinueAsNew()
@@ -182,7 +182,7 @@ func (r *runner[S]) enqueue(c workflow.Context, req *request) (contract.ActionRe
 	return req.result, req.err
 }
 
-// interruptStage ends the stage that waits outside, if one does.
+// interruptStage ends the wait of a stage that waits for an outside system, if there is one.
 func (r *runner[S]) interruptStage() {
 	if r.interrupt != nil {
 		r.interrupted = true
@@ -190,8 +190,8 @@ func (r *runner[S]) interruptStage() {
 	}
 }
 
-// join answers an action that changes nothing: the goal is reached already, or
-// the same action is on its way for somebody else and its answer is theirs too.
+// join answers an action that changes nothing, because its goal is reached already, or because the
+// same action of somebody else is under way, whose answer it then gets.
 func (r *runner[S]) join(c workflow.Context, a lifecycle.Action, ask contract.ActionRequest, via string, same *request) (contract.ActionResult, error) {
 	res := contract.ActionResult{Action: a, Effect: lifecycle.EffectNoop, Status: r.status, Stage: r.stageName()}
 	if same != nil {
@@ -209,8 +209,8 @@ func (r *runner[S]) join(c workflow.Context, a lifecycle.Action, ask contract.Ac
 	return res, r.project(c, nil)
 }
 
-// cancelRestart takes a cancel that finds the job in clean-up: it is the same one,
-// and nothing is started after it.
+// cancelRestart handles a cancel that comes during the clean-up of a restart. The clean-up
+// continues, and nothing is started after it.
 func (r *runner[S]) cancelRestart(a lifecycle.Action) {
 	if a == lifecycle.ActionCancel && r.purpose == forRestart {
 		r.purpose = forCancel
@@ -242,15 +242,15 @@ func (r *runner[S]) underway() []*request {
 	return r.inbox
 }
 
-// findSameAction returns the same action on its way, whoever asked for it. One that is signed does not
-// share the fate of one that is not.
+// findSameAction returns the same action that is under way, whoever requested it. A signed action
+// never joins one that is not signed.
 func (r *runner[S]) findSameAction(a lifecycle.Action, ask contract.ActionRequest) *request {
 	return findRequest(r.underway(), func(q *request) bool {
 		return q.action == a && q.ask.AcceptRisk == ask.AcceptRisk && (q.ask.Proof == nil) == (ask.Proof == nil)
 	})
 }
 
-// findRepeated is the request that this one repeats by its key, on its way still.
+// findRepeated returns the request under way that has the same key.
 func (r *runner[S]) findRepeated(a lifecycle.Action, ask contract.ActionRequest) *request {
 	return findRequest(r.underway(), func(q *request) bool {
 		return ask.IdempotencyKey != "" && q.action == a && q.ask.IdempotencyKey == ask.IdempotencyKey

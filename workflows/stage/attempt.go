@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// outcome is how a stage ended; err is a failure of the runner itself.
+// outcome says how a stage ended. err is a failure of the runner itself.
 type outcome struct {
 	failure     *contract.Failure
 	backTo      string
@@ -39,13 +39,13 @@ func (r *runner[S]) runStage(i int) outcome {
 	r.failure = nil
 	at := workflow.Now(r.ctx).Add(r.stageDeadline(st))
 	if r.interruptedStage == st.Name && r.deadline != nil && row.StartedAt != nil {
-		at = *r.deadline // interrupted in vain: the deadline stands
+		at = *r.deadline // the interruption changed nothing, so the deadline stays
 	} else {
 		row.StartedAt = r.now()
 	}
 	row.State, row.FinishedAt, row.Message, row.FailureClass, r.interruptedStage = lifecycle.StageRunning, nil, "", "", ""
 	r.deadline = &at
-	failed := map[lifecycle.FailureClass]int{} // one trouble must not use up the tries of another
+	failed := map[lifecycle.FailureClass]int{} // one failure class must not use up the tries of another
 	spent := 0                                 // retries of the stage's own
 	for tried := 1; ; tried++ {
 		row.Attempts++
@@ -131,10 +131,10 @@ func (r *runner[S]) attempt(st Stage[S], at time.Time, tried int) (string, error
 	case err == nil:
 		return note, nil
 	case r.interrupted && !errors.As(err, &b):
-		// Whatever it ended with: a worker that dies on an activity that is being
-		// cancelled ends it with a timeout, since Temporal does not start it again,
-		// and what the stage waited for may fail at this very moment. The action
-		// decides; a stage that continues after it observes the state again.
+		// The error does not matter. A worker that dies while its activity is being cancelled ends
+		// it with a timeout, since Temporal does not start it again, and what the stage waits for
+		// may fail at this moment. The action decides what follows. A stage that continues after it
+		// observes the state again.
 		return "", errInterrupted
 	case timedOut:
 		class := st.DeadlineClass
@@ -148,8 +148,8 @@ func (r *runner[S]) attempt(st Stage[S], at time.Time, tried int) (string, error
 
 const saveKey ctxKey = "slipway-job-save"
 
-// Save stores the state of the job before a stage does what a workflow that is lost in it must not begin
-// again.
+// Save stores the state of the job before a stage begins something that must not be begun again if
+// the workflow is lost meanwhile.
 func Save(ctx workflow.Context) error {
 	save, ok := ctx.Value(saveKey).(func() error)
 	if !ok {
@@ -192,8 +192,8 @@ func (r *runner[S]) outcomeOf(st Stage[S], err error) outcome {
 
 const maxMessage = 1000
 
-// failureOf reads class and message from an error: an activity's typed error,
-// a Failed, or something unplanned, which shows as an internal error.
+// failureOf returns class and message of an error: the typed error of an activity, a StageError, or
+// any other, which becomes an internal error.
 func failureOf(err error) contract.Failure {
 	var failed *StageError
 	var app *temporal.ApplicationError
@@ -228,7 +228,7 @@ func Explain(err error, text string) error {
 	return Fail(f.Class, "%s; %s", f.Message, text)
 }
 
-// ClassOf is the failure class of an error as the runner reads it; "" for none.
+// ClassOf returns the failure class that the runner takes from an error, or "".
 func ClassOf(err error) lifecycle.FailureClass {
 	if err == nil {
 		return ""

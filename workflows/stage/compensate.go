@@ -16,9 +16,9 @@ const (
 	undoSlack    = 5 * time.Minute // for its proof, and the pause before the next try
 )
 
-// compensateFor undoes, newest first, every stage that was begun, proves that
-// nothing is left of any, and then does what it was done for: end cancelled, or
-// start from the top. req, which may be nil, is answered once it has begun.
+// compensateFor undoes every stage that was begun, the newest first, and proves that nothing is
+// left of them. Then the job ends cancelled or starts from the top, as the purpose says. req, which
+// may be nil, is answered when the clean-up has begun.
 func (r *runner[S]) compensateFor(p purpose, req *request) error {
 	r.purpose, r.status = p, lifecycle.JobCompensating
 	r.failure, r.frozen, r.interruptedStage = nil, false, ""
@@ -65,8 +65,8 @@ func (r *runner[S]) compensateFor(p purpose, req *request) error {
 	return r.project(r.ctx, r.nodeMove(r.def.Cancelled))
 }
 
-// setUndoDeadline is the deadline that a clean-up shows: the next undo, or the last look
-// at all of them, has ended or has parked the job by then.
+// setUndoDeadline sets the deadline that a clean-up shows. By then the next undo, or the last check
+// of all of them, has ended or has parked the job.
 func (r *runner[S]) setUndoDeadline() {
 	at := workflow.Now(r.ctx).Add(undoAttempts * (undoDeadline + undoSlack))
 	r.deadline = &at
@@ -80,8 +80,8 @@ func (r *runner[S]) parkCompensation(i int, f contract.Failure) error {
 	return r.park(f)
 }
 
-// undo takes one compensation through its attempts, each re-reading first and
-// proven afterwards.
+// undo undoes one stage, in several attempts if needed. Each attempt reads the outside system first
+// and proves the result.
 func (r *runner[S]) undo(st Stage[S]) *contract.Failure {
 	return r.retry(st, "undoing %s failed: %s", func(ctx workflow.Context) error {
 		if err := st.Undo(ctx, r.state); err != nil {
@@ -91,8 +91,8 @@ func (r *runner[S]) undo(st Stage[S]) *contract.Failure {
 	})
 }
 
-// verifyAllUndone looks once more at all that was undone, now that all of it is: what
-// one stage left to itself may have come back while another was undone.
+// verifyAllUndone checks all undone stages once more after the last undo. Something that one undo
+// removed may have come back while another stage was undone.
 func (r *runner[S]) verifyAllUndone() (int, *contract.Failure) {
 	for i := len(r.def.Stages) - 1; i >= 0; i-- {
 		st := r.def.Stages[i]
@@ -106,7 +106,7 @@ func (r *runner[S]) verifyAllUndone() (int, *contract.Failure) {
 	return 0, nil
 }
 
-// verifyUndo fails with what is left of a stage.
+// verifyUndo returns an error that names what is left of a stage.
 func (r *runner[S]) verifyUndo(ctx workflow.Context, st Stage[S]) error {
 	if st.VerifyUndo == nil {
 		return nil
@@ -118,8 +118,8 @@ func (r *runner[S]) verifyUndo(ctx workflow.Context, st Stage[S]) error {
 	return err
 }
 
-// retry does one part of a clean-up until it succeeds or its attempts are
-// spent; says takes the stage and the last cause.
+// retry repeats one part of a clean-up until it succeeds or its attempts are used up. says takes
+// the stage and the last cause.
 func (r *runner[S]) retry(st Stage[S], says string, do func(workflow.Context) error) *contract.Failure {
 	var last contract.Failure
 	for tried := 1; tried <= undoAttempts; tried++ {

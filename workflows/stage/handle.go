@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// handleNext carries out the oldest request at a safe point. The action matrix is asked now, as the
-// state may have changed since the request came.
+// handleNext carries out the oldest request at a safe point. It checks the action matrix now,
+// because the state may have changed since the request came.
 func (r *runner[S]) handleNext() error {
 	req := r.inbox[0]
 	r.current, r.inbox = req, r.inbox[1:]
@@ -52,8 +52,8 @@ func (r *runner[S]) handle(req *request) error {
 	return r.finishRequest(req, r.project(r.ctx, nil))
 }
 
-// recordAction records an action with the state it leads to: the next projection stores state, audit
-// row and answer together.
+// recordAction records an action together with the state to which it leads. The next projection
+// stores state, audit row and answer together.
 func (r *runner[S]) recordAction(req *request) {
 	r.by = req.ask.Actor
 	r.audit(req.action, req.ask, req.via, req.effect, "")
@@ -61,9 +61,8 @@ func (r *runner[S]) recordAction(req *request) {
 	r.keepAnswer(req.ask, answer{Result: req.result})
 }
 
-// resume puts a parked job back to work. A compensation that had failed is
-// taken up where it stopped, whichever of the actions asks for it, and the
-// answer says so.
+// resume lets a parked job continue. If its compensation had failed, any of these actions continues
+// the compensation where it stopped, and the answer says so.
 func (r *runner[S]) resume(req *request) error {
 	switch r.purpose {
 	case forNothing:
@@ -100,8 +99,8 @@ func (r *runner[S]) freeze(req *request) error {
 	return r.finishRequest(req, r.park(f))
 }
 
-// adopt accepts an outside state that got ahead of the job: only for listed
-// pairs of stage and observed state, or when an operator accepts the risk.
+// adopt accepts an outside state that the job itself has not caused. It accepts listed pairs of
+// stage and observed state, and others only when an operator accepts the risk.
 func (r *runner[S]) adopt(req *request) error {
 	if why, err := r.riskRefusal(req); why != "" || err != nil {
 		if err != nil {
@@ -124,8 +123,7 @@ func (r *runner[S]) adopt(req *request) error {
 	return r.finishRequest(req, r.project(r.ctx, r.nodeMove(r.def.Resumed)))
 }
 
-// adoptable observes the outside and says why what it shows is not adopted; ""
-// when it is.
+// adoptable observes the outside system and returns why its state is not adopted, or "" when it is.
 func (r *runner[S]) adoptable(st Stage[S], risk bool) (Observation, string) {
 	if st.Observe == nil {
 		return Observation{}, fmt.Sprintf("stage %s has no outside state to observe", st.Name)
@@ -153,8 +151,8 @@ func (r *runner[S]) refuse(req *request, reason string) error {
 	return r.finishRequest(req, r.recordRefusal(r.ctx, req.action, req.ask, req.via, r.refusal(req.action, reason)))
 }
 
-// finishRequest ends a request. A refusal goes to whoever asked; any other error is
-// the runner's own.
+// finishRequest ends a request. The caller gets a refusal; any other error is an error of the
+// runner.
 func (r *runner[S]) finishRequest(req *request, err error) error {
 	req.done, req.err = true, err
 	if isRefusal(err) {

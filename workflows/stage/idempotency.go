@@ -7,9 +7,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// answer is what an action with a key was told. The newest of them travel in
-// the checkpoint, so that a repetition is recognised by the run after a restart
-// or a continue-as-new too.
+// answer is the answer that an action with a key got. The checkpoint holds the newest answers, so
+// that the run after a restart or a continue-as-new recognises a repetition too.
 type answer struct {
 	Key     string                        `json:"key"`
 	Result  contract.ActionResult         `json:"result"`
@@ -23,7 +22,7 @@ func (a answer) err() error {
 	return contract.Refusal(*a.Refused)
 }
 
-// rememberedAnswers bounds them: about 20 kB of checkpoint at the most usual.
+// rememberedAnswers bounds how many are kept: usually at most about 20 kB of the checkpoint.
 const rememberedAnswers = 64
 
 func key(a lifecycle.Action, ask contract.ActionRequest) string {

@@ -3,7 +3,7 @@ package stage
 import "go.temporal.io/sdk/workflow"
 
 // Lift returns a stage of one kind of job as a stage of another, whose state holds the first one's.
-// The stage does and observes there what it does at home.
+// The stage does and observes the same there.
 func Lift[S, T any](st Stage[T], part func(*S) *T) Stage[S] {
 	out := Stage[S]{
 		Name: st.Name, Doc: st.Doc, Weight: st.Weight, Percent: st.Percent, ActionType: st.ActionType, Deadline: st.Deadline,

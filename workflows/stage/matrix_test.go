@@ -106,7 +106,7 @@ func table(text string) (names []string, rows map[string][]string) {
 	return names, rows
 }
 
-// allowed lists what a column allows, by the table, in the order of the seed.
+// allowed lists what a column allows, by the table, in the order of lifecycle.Actions.
 func allowed(names []string, rows map[string][]string, column string) []lifecycle.Action {
 	out := []lifecycle.Action{}
 	if lifecycle.Job.Terminal(lifecycle.JobStatus(column)) {

@@ -28,9 +28,9 @@ func (r *runner[S]) readSnapshot() (contract.Snapshot, error) {
 	}
 }
 
-// project writes the job's present state, with the audit rows of the actions
-// since the last time, as one local activity and one transaction. c is the
-// context of the coroutine that calls: the runner's own or a handler's.
+// project writes the job's present state and the audit rows of all actions since the last
+// projection, as one local activity in one transaction. c is the context of the calling coroutine:
+// the runner's own or a handler's.
 func (r *runner[S]) project(c workflow.Context, move *contract.NodeMove) error {
 	if err := r.mu.Lock(c); err != nil {
 		return err
@@ -105,8 +105,7 @@ func (r *runner[S]) write(c workflow.Context, p *contract.Projection) (contract.
 	}
 }
 
-// maxCatchUps bounds how often a run that is behind the stored state tries to get
-// before it.
+// maxCatchUps bounds how often a run that is behind the stored state tries to catch up with it.
 const maxCatchUps = 3
 
 // unavailableLimit bounds how many hours a job waits for its database: a week.
@@ -168,9 +167,9 @@ func (r *runner[S]) publish() {
 	if r.in.NodeID == "" {
 		a.node = r.nodeID()
 	}
-	// Each upsert costs the server as much as half an activity. The details
-	// above are always exact; the Stage attribute moves where a job can be
-	// found standing: at stages that wait, parked, and at its end.
+	// Each upsert costs the server as much as half an activity. The details above are always exact.
+	// The Stage attribute changes only at the points where a job can stand still: at stages that
+	// wait, parked, and at its end.
 	if r.waitingOutside() || r.status != lifecycle.JobRunning {
 		a.stage = r.stageName()
 	}

@@ -10,9 +10,9 @@ import (
 // changeSignedRisk marks the runs that ask for a proof before they accept a risk.
 const changeSignedRisk = "accept-risk-is-signed"
 
-// riskRefusal returns why an action that overrides a safety check is refused, "" when it is proven or
-// overrides none. The only such action is adopt_observed_state with accept_risk: every other one does
-// what the job's own rules allow.
+// riskRefusal returns why an action that overrides a safety check is refused, "" when it is proven
+// or overrides none. The only such action is adopt_observed_state with accept_risk. Every other
+// action stays within the rules of the job.
 func (r *runner[S]) riskRefusal(req *request) (string, error) {
 	if !req.ask.AcceptRisk || workflow.GetVersion(r.ctx, changeSignedRisk, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
 		return "", nil
@@ -33,8 +33,8 @@ func (r *runner[S]) riskRefusal(req *request) (string, error) {
 	}
 }
 
-// renameFreezer corrects the message of a freeze whose actor turned out not to be proven when it was
-// recorded.
+// renameFreezer corrects the message of a freeze when the projection has found that its actor is
+// not proven.
 func (r *runner[S]) renameFreezer(entries []contract.ActionEntry, res contract.ProjectResult) {
 	if r.failure == nil || r.failure.Class != lifecycle.FailFrozen {
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// runner is one run of one job. Everything that changes lives here; what must
-// outlive the run is in the checkpoint.
+// runner is one run of one job. It holds everything that changes. The part that must outlive the
+// run is in the checkpoint.
 type runner[S any] struct {
 	def Job[S]
 	in  contract.JobInput
@@ -26,7 +26,7 @@ type runner[S any] struct {
 
 	loaded   bool
 	seq      int64
-	pass     *int // the job's, which activities are asked with; 0 is not known
+	pass     *int // the job's, which activities get; 0 is not known
 	status   lifecycle.JobStatus
 	stored   lifecycle.JobStatus // the status of the last projection
 	rows     []lifecycle.StageRow
@@ -38,7 +38,8 @@ type runner[S any] struct {
 	adopted  bool
 	reached  int
 	deadline *time.Time
-	// observed is the outside state of the last projection, observedAt when it was first like that.
+	// observed is the outside state of the last projection. observedAt is when that state was first
+	// seen.
 	observed   lifecycle.Observed
 	observedAt *time.Time
 
@@ -59,7 +60,7 @@ type runner[S any] struct {
 	signals          []workflow.ReceiveChannel
 }
 
-// purpose is what compensation is done for.
+// purpose says why a job is compensated.
 type purpose string
 
 const (
@@ -68,12 +69,12 @@ const (
 	forRestart purpose = "restart_clean"
 )
 
-// checkpoint is what a new run needs besides the projected columns.
+// checkpoint holds what a new run needs besides the projected columns.
 type checkpoint[S any] struct {
 	State   *S       `json:"state"`
 	Purpose purpose  `json:"purpose,omitempty"`
 	Answers []answer `json:"answers,omitempty"`
-	// InterruptedStage and Deadline are the stage that a continue-as-new left in the middle.
+	// InterruptedStage and Deadline describe the stage in whose middle the run continued as new.
 	InterruptedStage string     `json:"interrupted_stage,omitempty"`
 	Deadline         *time.Time `json:"deadline,omitempty"`
 }
@@ -86,7 +87,7 @@ func Run[S any](ctx workflow.Context, def Job[S], in contract.JobInput) (contrac
 	if err := r.load(); err != nil {
 		return contract.JobResult{}, err
 	}
-	// What came with the start is decided on the state as it was found.
+	// Actions that came with the start are decided on the state that the job had before this run.
 	if err := workflow.Await(r.ctx, func() bool { return r.undecided == 0 && !r.signalled() }); err != nil {
 		return contract.JobResult{}, err
 	}
@@ -106,8 +107,8 @@ func Run[S any](ctx workflow.Context, def Job[S], in contract.JobInput) (contrac
 	return contract.JobResult{Status: r.status, Stage: r.stageName()}, nil
 }
 
-// allAnswered reports that nobody waits for an answer: no update, and no signal,
-// which Temporal would drop without a word.
+// allAnswered reports whether no update and no signal waits for an answer. Temporal would drop a
+// waiting signal without an error.
 func (r *runner[S]) allAnswered() bool {
 	if r.acting > 0 || !workflow.AllHandlersFinished(r.ctx) {
 		return false
@@ -115,7 +116,7 @@ func (r *runner[S]) allAnswered() bool {
 	return !r.signalled()
 }
 
-// signalled reports a signal that nobody has received yet.
+// signalled reports whether a signal has arrived that was not received yet.
 func (r *runner[S]) signalled() bool {
 	return slices.ContainsFunc(r.signals, func(ch workflow.ReceiveChannel) bool { return ch.Len() > 0 })
 }
@@ -140,8 +141,8 @@ func (r *runner[S]) resetRows() {
 	}
 }
 
-// load takes up the projected state: nothing for a new job, the last step of a
-// job whose workflow was lost, reset or continued as new.
+// load reads the projected state. It is empty for a new job. For a job whose workflow was lost,
+// reset or continued as new, it is that of its last step.
 func (r *runner[S]) load() error {
 	snap, err := r.readSnapshot()
 	if err != nil {
@@ -169,13 +170,13 @@ func (r *runner[S]) load() error {
 	}
 	r.loaded = true
 	if snap.Stage != "" || snap.Status.Parked() {
-		r.publish() // a run that takes over shows where it stands before it moves
+		r.publish() // a run that continues a job shows its state before it changes it
 	}
 	return nil
 }
 
-// run is the story of a job: stages in order, a safe point between any two,
-// parking when one fails, and an end.
+// run runs the job: stages in order, a safe point between any two, parking when one fails, and an
+// end.
 func (r *runner[S]) run() error {
 	if lifecycle.Job.Terminal(r.status) {
 		return nil
@@ -193,7 +194,7 @@ func (r *runner[S]) run() error {
 	return r.drainInbox() // actions that came while the job was ending
 }
 
-// step does the one next thing.
+// step does the next thing that the job has to do.
 func (r *runner[S]) step() error {
 	switch {
 	case len(r.inbox) > 0:
@@ -225,9 +226,8 @@ func (r *runner[S]) step() error {
 	return nil
 }
 
-// waitForAction waits, without limit by design: a parked job is on the
-// attention list, and only an operator moves it. Refused actions end no wait, but
-// they fill the history.
+// waitForAction waits without a limit on purpose: a parked job is on the attention list, and only
+// an operator can move it. A refused action does not end the wait, but it adds to the history.
 func (r *runner[S]) waitForAction() error {
 	return workflow.Await(r.ctx, func() bool { return len(r.inbox) > 0 || r.shouldContinueAsNew() })
 }
@@ -253,7 +253,7 @@ func (r *runner[S]) finish() error {
 	})
 }
 
-// startMove is the node's move into the job when it has not been made: a
+// startMove returns the move of the node with which the job begins, if it was not made yet. A
 // workflow may be lost before its first step.
 func (r *runner[S]) startMove() *contract.NodeMove {
 	for _, row := range r.rows {
@@ -264,7 +264,7 @@ func (r *runner[S]) startMove() *contract.NodeMove {
 	return r.nodeMove(r.def.Started)
 }
 
-// fail ends a stage that has spent its tries: the job parks, or is compensated where its kind gives
+// fail ends a stage that has used up its tries. The job parks, or is compensated if its kind gives
 // up.
 func (r *runner[S]) fail(f contract.Failure) error {
 	if r.def.GivesUp != nil && r.def.GivesUp(r.state, f) {
@@ -273,7 +273,7 @@ func (r *runner[S]) fail(f contract.Failure) error {
 	return r.park(f)
 }
 
-// park stops with a failure and says so to everyone.
+// park stops the job with a failure and projects that.
 func (r *runner[S]) park(f contract.Failure) error {
 	info := lifecycle.Failure(f.Class)
 	r.failure, r.status, r.deadline = &f, info.ParkStatus(), nil
@@ -299,7 +299,7 @@ func (r *runner[S]) goBack(to string) error {
 	return r.project(r.ctx, nil)
 }
 
-// resetFrom marks the stages from i on as still to do, attempts kept.
+// resetFrom marks the stages from i on as pending and keeps their attempts.
 func (r *runner[S]) resetFrom(i int) {
 	for ; i < len(r.rows); i++ {
 		r.rows[i].State, r.rows[i].FailureClass, r.rows[i].StartedAt, r.rows[i].FinishedAt = lifecycle.StagePending, "", nil, nil

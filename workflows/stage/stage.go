@@ -1,7 +1,7 @@
-// Package stage runs staged jobs: one workflow that walks an ordered list of
-// stages for one resource. Every job in Slipway uses it, so that all have the
-// same states, operator actions, retries, parking, projection, compensation and
-// progress. A job package supplies a Job value and nothing else.
+// Package stage runs staged jobs: one workflow that runs an ordered list of stages for one
+// resource. Every job in Slipway uses it, so that all have the same states, operator actions,
+// retries, parking, projection, compensation and progress. The package of a job supplies only a Job
+// value.
 package stage
 
 import (
@@ -24,45 +24,48 @@ type Job[S any] struct {
 	Stages []Stage[S]
 	// Init fills the state from the accepted request.
 	Init func(s *S, input []byte) error
-	// Choose names the stages of this request in their order, for a kind whose
-	// requests do not all run the same; nil runs all. It depends on nothing but
-	// what Init read.
+	// Choose names the stages of this request in their order, for a kind whose requests run
+	// different stages. Nil runs all. It depends only on what Init has read.
 	Choose func(s *S) []string
-	// Build returns the stages of this request, for a kind whose stages are data of the request. It is
-	// instead of Stages and depends on nothing but what Init read.
+	// Build returns the stages of this request, for a kind whose requests define their own stages.
+	// It replaces Stages and depends only on what Init has read.
 	Build func(s *S) ([]Stage[S], error)
-	// Deadline is how long a stage may take, its default given.
+	// Deadline returns how long a stage may take. It gets the default of the stage.
 	Deadline func(s *S, stage string, dflt time.Duration) time.Duration
-	// Observed is the outside state as last seen.
+	// Observed returns the state of the outside system as it was last read.
 	Observed func(s *S) lifecycle.Observed
-	// Metadata is what the action log says of a try, without secrets; nil is nothing.
+	// Metadata returns what the action log stores of a try, without secrets. Nil stores nothing.
 	Metadata func(s *S) lifecycle.ActionMetadata
-	// Started, Succeeded, Blocked and Cancelled are what happens to the node's
-	// coarse state with the job's own; nil leaves it.
+	// Started, Succeeded, Blocked and Cancelled return how the node's state changes with that of
+	// the job. Nil leaves it unchanged.
 	Started, Succeeded, Blocked, Cancelled func(s *S) *contract.NodeMove
-	// Parked, where set, is asked instead of Blocked, for every class; Resumed is
-	// the move when an operator resumes a parked job.
+	// Parked replaces Blocked where it is set, and is called for every failure class. Resumed
+	// returns the move when an operator resumes a parked job.
 	Parked  func(s *S, f contract.Failure) *contract.NodeMove
 	Resumed func(s *S) *contract.NodeMove
 	// Reset clears what compensation has undone, before starting from the top.
 	Reset func(s *S)
 
-	// NodeID names the node of a job that finds its node while it runs; nil is that of the input.
+	// NodeID names the node of a job that finds its node while it runs. Nil stands for the node of
+	// the input.
 	NodeID func(s *S) string
-	// Allocation is what happens to the job's allocation with the projection that moves the job to
-	// another status; nil changes nothing.
+	// Allocation returns how the job's allocation changes in the projection that changes the status
+	// of the job. Nil changes nothing.
 	Allocation func(s *S, to lifecycle.JobStatus, f *contract.Failure) *contract.AllocationMove
-	// Run is what the projections of a run say besides its job; nil for every other kind.
+	// Run returns what the projections of a run write besides its job. It is nil for every other
+	// kind.
 	Run func(s *S) *contract.RunProgress
-	// Instance is what the projections of a job of an instance say of it; nil for every other kind.
+	// Instance returns what the projections of an instance's job write of the instance. It is nil
+	// for every other kind.
 	Instance func(s *S) *contract.InstanceProgress
-	// Attempts is how often a stage is tried for a failure class, the default given.
+	// Attempts returns how often a stage is tried for a failure class. It gets the default of the
+	// class.
 	Attempts func(s *S, class lifecycle.FailureClass, dflt int) int
-	// GivesUp reports a failure at which the job does not park: it is compensated and ends as a
-	// cancelled job does. The state keeps what of the failure is told later.
+	// GivesUp reports whether the job ends at a failure instead of parking. It is then compensated
+	// and ends as a cancelled job does. The state keeps what is reported of the failure later.
 	GivesUp func(s *S, f contract.Failure) bool
-	// Refuses returns why an action that the matrix allows is refused now; "" allows it. It is asked at
-	// the safe point at which the action would be carried out.
+	// Refuses returns why an action that the matrix allows is refused now, or "" to allow it. It is
+	// called at the safe point at which the action would be carried out.
 	Refuses func(ctx workflow.Context, s *S, a lifecycle.Action) string
 }
 
@@ -115,7 +118,7 @@ func (j Job[S]) restore(s *S, snap contract.Snapshot) (checkpoint[S], error) {
 // Stage is one step. Run must be repeatable: it re-reads before it changes
 // anything outside.
 type Stage[S any] struct {
-	Name string // from the seed's list
+	Name string // one of lifecycle's stage names
 	Doc  string
 	// Weight is the stage's share of the progress, unless Percent says what the
 	// job has reached when the stage is done.
@@ -131,22 +134,22 @@ type Stage[S any] struct {
 	// Skip returns why the stage is not needed; "" runs it.
 	Skip func(s *S) string
 	Run  func(ctx workflow.Context, s *S) error
-	// Observe looks whether the outcome is already there; nil means that Run
-	// itself is cheap and harmless to repeat.
+	// Observe reads whether the outcome is already there. Nil means that repeating Run is cheap and
+	// harmless.
 	Observe func(ctx workflow.Context, s *S) (Observation, error)
 	// Adoptable lists the observed states that adopt_observed_state may
 	// accept at this stage without accept_risk.
 	Adoptable []string
-	// Retries is how often the stage is repeated after a failure of its own that may be repeated, however
-	// the failures are classed; nil leaves that to the classes.
+	// Retries says how often the stage is repeated after its own failures that may be repeated,
+	// whatever their class. Nil leaves that to the failure classes.
 	Retries *int
 	// Undo compensates; nil means there is nothing to undo.
 	Undo func(ctx workflow.Context, s *S) error
-	// VerifyUndo proves the Undo: it reads the outside again and names what of this
-	// stage's doing is still there; "" is clean. It changes nothing.
+	// VerifyUndo proves the Undo. It reads the outside system again and names what the stage has
+	// left there, or returns "" for nothing. It changes nothing.
 	VerifyUndo func(ctx workflow.Context, s *S) (string, error)
-	// HasUndo reports whether there is something to undo; nil means always. Otherwise the stage stays as
-	// it ended.
+	// HasUndo reports whether there is something to undo. Nil means always. A stage without
+	// anything to undo keeps its state.
 	HasUndo func(s *S, row lifecycle.StageRow) bool
 }
 
@@ -155,12 +158,13 @@ type Observation struct {
 	Done  bool
 	State string // e.g. the MAAS label
 	Note  string
-	// Refused says why nothing may be adopted here, at whatever risk; "" refuses nothing.
+	// Refused says why the observed state may not be adopted, even by an operator who accepts the
+	// risk. It is empty when it may.
 	Refused string
 }
 
-// StageError is a failure that a workflow itself decides, as an activity's typed
-// error is one that the outside caused.
+// StageError is a failure that the workflow itself has decided. The typed error of an activity is a
+// failure that an outside system has caused.
 type StageError struct {
 	Class   lifecycle.FailureClass
 	Message string
@@ -168,7 +172,7 @@ type StageError struct {
 
 func (f *StageError) Error() string { return fmt.Sprintf("%s: %s", f.Class, f.Message) }
 
-// Fail makes a Failed.
+// Fail returns a StageError.
 func Fail(c lifecycle.FailureClass, format string, args ...any) error {
 	return &StageError{Class: c, Message: fmt.Sprintf(format, args...)}
 }
@@ -177,19 +181,19 @@ type cancelJob struct{ why string }
 
 func (c *cancelJob) Error() string { return "the job is not needed any more: " + c.why }
 
-// Cancel, returned by a stage's Run, ends the job as an operator's cancel does: what was begun is
-// compensated.
+// Cancel ends the job when a stage's Run returns it, as an operator's cancel does: completed stages
+// are compensated.
 func Cancel(why string) error { return &cancelJob{why} }
 
 type goToStage struct{ stage string }
 
 func (b *goToStage) Error() string { return "go back to " + b.stage }
 
-// Back, returned by a stage's Run, continues at an earlier stage; the stages in
-// between run again.
+// GoTo continues the job at an earlier stage when a stage's Run returns it. The stages in between
+// run again.
 func GoTo(to string) error { return &goToStage{to} }
 
-// GoesTo returns the stage that an error of GoTo continues at.
+// GoesTo returns the stage at which an error of GoTo continues.
 func GoesTo(err error) (string, bool) {
 	var to *goToStage
 	if errors.As(err, &to) {

@@ -16,12 +16,12 @@ var (
 	_ providers.BMCAccounts = (*BMC)(nil)
 )
 
-// maxAccountRequests bounds a login or a change of password: dozens of account
-// slots at most.
+// maxAccountRequests bounds the requests of a login or a change of password. A BMC has dozens of
+// account slots at most.
 const maxAccountRequests = 96
 
-// Login creates a session. A BMC without sessions is asked for its account
-// service, the resource that a factory login may read too.
+// Login creates a session. With a BMC without sessions it reads the account service instead, which
+// a factory login may read too.
 func (b *BMC) Login(ctx context.Context) error {
 	op := newOperation("login", maxAccountRequests)
 	if err := b.conn.ready(ctx, op); err != nil {
@@ -32,7 +32,7 @@ func (b *BMC) Login(ctx context.Context) error {
 	}
 	_, err := b.conn.get(ctx, op, b.accountService())
 	if err != nil && (providers.IsKind(err, providers.KindNotFound) || refusedToRead(err)) {
-		return nil // the login was good enough to be told that
+		return nil // that answer shows that the login is valid
 	}
 	return err
 }
@@ -71,8 +71,8 @@ func (b *BMC) PasswordPolicy(ctx context.Context) (providers.PasswordPolicy, err
 	return p, nil
 }
 
-// ChangePassword finds the login's own account and gives it another password.
-// It reads no system: a BMC with its factory password answers 403 there.
+// ChangePassword finds the login's own account and sets another password. It does not read the
+// system, since a BMC with its factory password answers 403 there.
 func (b *BMC) ChangePassword(ctx context.Context, fresh providers.Secret) error {
 	op := newOperation("change_password", maxAccountRequests)
 	b.secrets.add(fresh.Reveal())
@@ -99,9 +99,8 @@ type ownAccount struct {
 	anyTag   bool   // the vendor wants If-Match: *
 }
 
-// ownAccount finds the account by the vendor's rule, where there is one, and
-// otherwise by its user name among all. A BMC that demands a change of its
-// factory password says itself where.
+// ownAccount finds the account by the vendor's rule if there is one, and otherwise by its user
+// name. A BMC that demands a change of its factory password names the account itself.
 func (b *BMC) ownAccount(ctx context.Context, op *operation) (ownAccount, error) {
 	accounts := b.accountService() + "/Accounts"
 	service, err := b.conn.get(ctx, op, b.accountService())
@@ -131,17 +130,17 @@ func (b *BMC) ownAccount(ctx context.Context, op *operation) (ownAccount, error)
 		Message: "the BMC lists no account of the user that logs in, so its password cannot be changed there"}
 }
 
-// guess is an account to look at first. A sure one is the login's own even
-// when the BMC does not let it be read.
+// guess is an account that is read first. A sure guess is the login's own account even when the BMC
+// does not allow reading it.
 type guess struct {
 	uri    string
 	sure   bool
 	anyTag bool
 }
 
-// guesses are the vendors' account ids (read in NVIDIA's controller): Lenovo
-// has its administrator in slot 1, AMI in slot 2 and wants If-Match: *, NVIDIA
-// names accounts after their users.
+// guesses returns the account ids that vendors use, as NVIDIA's controller knows them: Lenovo has
+// its administrator in slot 1; AMI has it in slot 2 and requires If-Match: *; NVIDIA names accounts
+// after their users.
 func (b *BMC) guesses(accounts string) []guess {
 	var out []guess
 	if own := b.conn.ownAccount; own != "" {
@@ -190,13 +189,13 @@ func (b *BMC) readAccount(ctx context.Context, op *operation, g guess) (ownAccou
 	return own, d.text("UserName") == b.target.User, nil
 }
 
-// refusedToRead: the login is good, reading this is not allowed with it.
+// refusedToRead reports whether the login is valid but may not read the resource.
 func refusedToRead(err error) bool {
 	return providers.IsKind(err, providers.KindForbidden) || providers.IsKind(err, providers.KindPasswordChangeRequired)
 }
 
-// patchPassword sends the one property. A refused condition (412, 428) changed
-// nothing, so the next form of If-Match is tried.
+// patchPassword sends only the property of the password. A condition that was refused (412, 428)
+// has changed nothing, so the next form of If-Match is tried.
 func (b *BMC) patchPassword(ctx context.Context, op *operation, own ownAccount, fresh providers.Secret) error {
 	var err error
 	for _, tag := range own.conditions() {
@@ -233,9 +232,9 @@ func conditionRefused(err error) bool {
 	return errors.As(err, &pe) && (pe.Status == http.StatusPreconditionFailed || pe.Status == http.StatusPreconditionRequired)
 }
 
-// sentChange checks the error of a change that left: only a plain refusal says
-// that the old password still holds. After a server error, an ended session or
-// an unreadable answer nobody knows.
+// sentChange checks the error of a change that was sent. Only a plain refusal shows that the old
+// password is still valid. After a server error, an ended session or an unreadable answer the
+// password is unknown.
 func sentChange(op *operation, err error) error {
 	var pe *providers.Error
 	if err == nil || !errors.As(err, &pe) {
@@ -243,7 +242,7 @@ func sentChange(op *operation, err error) error {
 	}
 	switch {
 	case pe.Kind == providers.KindUnreachable, pe.Kind == providers.KindPinMismatch:
-		return err // nothing left
+		return err // nothing was sent
 	case pe.Kind == providers.KindUncertain:
 		return err
 	case pe.Status >= 400 && pe.Status < 500 && pe.Status != http.StatusUnauthorized && pe.Status != http.StatusRequestTimeout:

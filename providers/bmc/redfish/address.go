@@ -8,7 +8,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// origin is the one scheme, host and port a BMC value may talk to.
+// origin is the only scheme, host and port to which a BMC value may connect.
 type origin struct{ scheme, host, port string }
 
 func (o origin) String() string { return o.scheme + "://" + net.JoinHostPort(o.host, o.port) }
@@ -52,9 +52,9 @@ func originOf(u *url.URL) origin {
 	return origin{scheme: strings.ToLower(u.Scheme), host: strings.ToLower(u.Hostname()), port: port}
 }
 
-// path turns a link a BMC gave (a path, or the legal absolute form of a
-// Location) into a path on this BMC without its fragment. Anything that points
-// elsewhere is KindForeign.
+// path turns a link from the BMC into a path on this BMC, without its fragment. The link is a path,
+// or the absolute form that a Location may have. A link to another place is an error of
+// KindForeign.
 func (o origin) path(link string) (string, error) {
 	foreign := &providers.Error{Kind: providers.KindForeign, Op: "redfish.link",
 		Message: "the BMC answered with a link that is not a path on itself"}

@@ -24,25 +24,24 @@ const (
 	override   = "BootSourceOverride"
 )
 
-// bootSource is a resource that carries, or may carry, the boot override. mode
-// is the one that the other resource shows, for a carrier without any.
+// bootSource is a resource that has, or may have, the boot override. mode is the mode that the
+// other resource shows, if this one shows none.
 type bootSource struct {
 	uri  string
 	boot doc
 	mode string
 }
 
-// carries reports whether the override is here: a null target, or the list of
-// the values that it may have, carries nothing.
+// carries reports whether the resource has the override. A null target, or only the list of allowed
+// values, is none.
 func (s bootSource) carries() bool {
 	return s.boot.text(keyTarget) != "" || s.boot.text(keyEnabled) != ""
 }
 
-// bootSources reads the system and its settings object. The first one carries
-// the override now in force; the order is the order in which a change is
-// tried. Some BMCs take it only on the settings object (which then shows a
-// target or how long it holds), others keep just the boot order there, or the
-// properties with null.
+// bootSources reads the system and its settings object. The first one returned has the override
+// that is in force, and a change is tried in this order. Some BMCs accept a change only on the
+// settings object, which then shows a target or for how long it holds. Others have only the boot
+// order there, or the properties with null.
 func (b *BMC) bootSources(ctx context.Context, op *operation) ([]bootSource, error) {
 	system, uri, err := b.system(ctx, op)
 	if err != nil {
@@ -72,8 +71,8 @@ func (b *BMC) bootSources(ctx context.Context, op *operation) ([]bootSource, err
 	}
 }
 
-// read is the override as it stands. A target that names its firmware, as older
-// boards have them (UefiPxe), is that target in UEFI mode.
+// read returns the present override. A target that names its firmware, as on older boards
+// (UefiPxe), is that target in UEFI mode.
 func (s bootSource) read() providers.BootOverride {
 	out := providers.BootOverride{Enabled: s.boot.text(keyEnabled), Mode: s.mode, FromURI: s.uri}
 	if own := s.boot.text(keyMode); own != "" {
@@ -90,7 +89,7 @@ func (s bootSource) read() providers.BootOverride {
 	return out
 }
 
-// usbCD is one vendor's word for the virtual CD.
+// usbCD is the name that one vendor has for the virtual CD.
 const usbCD = "UsbCd"
 
 // plainTarget is the device that a target like UefiPxe boots from, in UEFI mode.
@@ -117,13 +116,13 @@ func (b *BMC) BootOverride(ctx context.Context) (providers.BootOverride, error) 
 	return sources[0].read(), nil
 }
 
-// SetBootOnce sets a one-time override and reads it back; BootNone clears it.
-// An override already set so is left alone. Enabled may read back Continuous
-// on BMCs that do not tell the two apart.
+// SetBootOnce sets a one-time override and reads it back; BootNone clears it. It sends nothing when
+// the override is set already. Enabled may read back as Continuous on BMCs that do not distinguish
+// the two.
 //
-// Errors: KindUnsupported for a target the BMC does not list, KindBusy while
-// it refuses changes in the self-test, KindUncertain after a lost answer that
-// a re-read did not settle, KindProtocol when it accepts and does not apply.
+// Errors: KindUnsupported for a target the BMC does not list, KindBusy while it refuses changes in
+// the self-test, KindUncertain after a lost answer that a re-read did not settle, KindProtocol when
+// it accepts and does not apply.
 func (b *BMC) SetBootOnce(ctx context.Context, target providers.BootTarget, uefi bool) (providers.BootOverride, error) {
 	op := newOperation("set_boot_once", b.opts.MaxRequests)
 	sources, err := b.bootSources(ctx, op)
@@ -157,8 +156,8 @@ func (b *BMC) SetBootOnce(ctx context.Context, target providers.BootTarget, uefi
 			}
 			err = verr
 		}
-		// The first choice's refusal says most, and a change that was accepted and
-		// then ignored says more than a refusal elsewhere.
+		// The refusal of the first choice is the most useful error. A change that was accepted and
+		// then ignored is more useful than a refusal by another resource.
 		if failed == nil || providers.IsKind(err, providers.KindProtocol) {
 			failed = err
 		}
@@ -166,7 +165,7 @@ func (b *BMC) SetBootOnce(ctx context.Context, target providers.BootTarget, uefi
 	return providers.BootOverride{}, failed
 }
 
-// refusedHere: this resource does not take the change, another one may.
+// refusedHere reports whether this resource refuses the change, which another one may accept.
 func refusedHere(pe *providers.Error) bool {
 	switch pe.Kind {
 	case providers.KindInvalid, providers.KindUnsupported, providers.KindNotFound, providers.KindStateConflict:
@@ -176,8 +175,8 @@ func refusedHere(pe *providers.Error) bool {
 	}
 }
 
-// bootWish is the override that is asked for, in the BMC's words. sendsMode says
-// that the BMC shows a mode, in whichever resource.
+// bootWish is the requested override in the BMC's terms. sendsMode is true when one of the BMC's
+// resources shows a mode.
 type bootWish struct {
 	target, enabled, mode string
 	sendsMode             bool
@@ -227,12 +226,12 @@ func allowedIn(sources []bootSource, key string) []string {
 
 func isUEFIVariant(target string) bool { _, found := plainTarget(target); return found }
 
-// exactly: nothing need be sent.
+// exactly reports whether the override is set already, so that nothing has to be sent.
 func (w bootWish) exactly(o providers.BootOverride) bool {
 	return w.inForce(o) && o.Enabled == w.enabled
 }
 
-// inForce: the override reads back as asked.
+// inForce reports whether the override reads back as requested.
 func (w bootWish) inForce(o providers.BootOverride) bool {
 	disabled := o.Enabled == string(schemas.DisabledBootSourceOverrideEnabled)
 	if w.target == string(providers.BootNone) {
@@ -243,9 +242,9 @@ func (w bootWish) inForce(o providers.BootOverride) bool {
 	return target && !disabled && o.Enabled != "" && (w.mode == "" || o.Mode == "" || strings.EqualFold(o.Mode, w.mode))
 }
 
-// payloads lists what to send, fullest first. A mode is sent where the BMC
-// shows one (some revert without it); each refused property is then left out
-// if the BMC already has the wanted value. What came of it is read back.
+// payloads lists the bodies to try, the fullest one first. They contain a mode if the BMC shows
+// one, since some BMCs revert without it. Later bodies leave out a property that the BMC has
+// already set as wanted. The result is always read back.
 func (w bootWish) payloads(shown doc) []map[string]string {
 	full := map[string]string{keyTarget: w.target, keyEnabled: w.enabled}
 	out := []map[string]string{full}
@@ -271,9 +270,9 @@ func (b *BMC) applyBoot(ctx context.Context, op *operation, s bootSource, want b
 	return err
 }
 
-// patchTagged patches with the resource's ETag: strong, then weak, then none,
-// as far as the BMC refuses with 412 or 428. A resource without ETag is
-// patched without, then with "*".
+// patchTagged patches with the resource's ETag. It tries the strong one, the weak one and none, as
+// long as the BMC refuses with 412 or 428. A resource without an ETag is patched without one, then
+// with "*".
 func (b *BMC) patchTagged(ctx context.Context, op *operation, uri string, payload any) error {
 	for rung := 0; ; rung++ {
 		_, tag, err := b.conn.getTagged(ctx, op, uri) // a patch changes the tag, so it is read each time

@@ -105,8 +105,8 @@ func (c *conn) ready(ctx context.Context, op *operation) error {
 	return err
 }
 
-// login creates a session, or sets up Basic where the BMC has no session
-// service. sent tells whether the password may have left.
+// login creates a session, or sets up Basic if the BMC has no session service. sent reports whether
+// the password may have been sent.
 func (c *conn) login(ctx context.Context, op *operation) (sent bool, err error) {
 	basic := credential{user: c.target.User, password: c.target.Password.Reveal()}
 	sessions := c.root.link("Links", "Sessions")
@@ -130,7 +130,7 @@ func (c *conn) login(ctx context.Context, op *operation) (sent bool, err error) 
 	case a == nil:
 		return cl.sent.Load(), c.secrets.lost(cl, false, err)
 	case a.Status == http.StatusNotFound || a.Status == http.StatusMethodNotAllowed || a.Status == http.StatusNotImplemented:
-		c.guard.use(basic) // the service is announced but not there; no password was checked
+		c.guard.use(basic) // the service is announced but does not exist; no password was checked
 		return false, nil
 	case a.Status >= 400:
 		return true, c.secrets.refusal(op.name, a)
@@ -189,7 +189,7 @@ func (c *conn) rememberAccount(a *answer) {
 	}
 }
 
-// basic reports whether the login is Basic: no session tells that it is good.
+// basic reports whether the login is Basic, where no session shows that it is valid.
 func (c *conn) basic() bool { return c.guard.basic() }
 
 // send makes one request with the login and returns its answer; statuses of
@@ -290,8 +290,8 @@ func (c *conn) members(ctx context.Context, op *operation, link string) ([]strin
 	return out, nil
 }
 
-// close logs out under its own deadline, even when ctx has ended: sessions
-// are few and a leaked one blocks the next login.
+// close logs out under its own deadline, even when ctx has ended. A BMC has few sessions, and a
+// leaked one blocks the next login.
 func (c *conn) close(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -318,7 +318,7 @@ func (c *conn) close(ctx context.Context) error {
 	return nil
 }
 
-// renamed gives an error the name of the operation that met it.
+// renamed returns an error with the name of the operation in which it occurred.
 func renamed(op *operation, err error) error {
 	var pe *providers.Error
 	if !errors.As(err, &pe) {

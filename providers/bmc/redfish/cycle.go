@@ -29,25 +29,24 @@ type CycleOptions struct {
 	// clears one, "" leaves it as it is.
 	Boot providers.BootTarget
 	UEFI bool
-	// After is the step an earlier run had completed, so that a repeat after a
-	// lost worker does not take a system down that is already coming up.
+	// After is the step that an earlier run had completed. With it a repetition after a lost worker
+	// does not switch off a system that is already booting.
 	After CycleStep
 	// Done is called after each step, for heartbeats; nil is fine.
 	Done func(CycleStep)
 }
 
-// CycleResult is what a power cycle observed. That the machine really came up
-// again is for the caller to prove, by a boot id that differs from before.
+// CycleResult is what a power cycle observed. The caller has to prove that the machine has really
+// booted again, by a new boot id.
 type CycleResult struct {
 	Override providers.BootOverride
 	Power    providers.PowerState
 	Step     CycleStep // last completed step
 }
 
-// PowerCycle forces the system off, confirms it, lets it settle, sets the
-// override if one is asked for, powers on and confirms that. Off and On are
-// used instead of ForceRestart, since an override is lost by some BMCs across
-// a warm restart. On an error the result tells the last completed step.
+// PowerCycle forces the system off, confirms it, lets it settle, sets the override if one is asked
+// for, powers on and confirms that. It uses Off and On instead of ForceRestart, since some BMCs
+// lose an override in a warm restart. With an error the result has the last completed step.
 func PowerCycle(ctx context.Context, bmc providers.BMC, o CycleOptions) (CycleResult, error) {
 	orElse(&o.OffTimeout, 2*time.Minute)
 	orElse(&o.Settle, 10*time.Second)

@@ -17,8 +17,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// redactor knows what must never be repeated: a BMC may echo the request that
-// carried the password, or answer with its own token.
+// redactor holds the values that no text may repeat. A BMC may echo the request with the password,
+// or answer with its own token.
 type redactor struct {
 	mu      sync.Mutex
 	secrets []providers.Secret
@@ -70,8 +70,8 @@ func (r *redactor) text(s string) string {
 	return s
 }
 
-// cause keeps what kind of error it was for errors.Is and drops its text when
-// that may quote the BMC.
+// cause keeps the kind of an error for errors.Is, and drops its text when the text may quote the
+// BMC.
 func (r *redactor) cause(err error) error {
 	for _, known := range []error{context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, known) {
@@ -93,8 +93,8 @@ type extendedInfo struct {
 	Message   string `json:"Message"`
 }
 
-// messagesOf reads the messages of an error answer or of a task; it never
-// fails, since an unreadable error is still an error.
+// messagesOf reads the messages of an error answer or of a task. It never fails, because an error
+// that cannot be read is still an error.
 func messagesOf(body []byte) []extendedInfo {
 	d, err := parseDoc(body)
 	if err != nil {

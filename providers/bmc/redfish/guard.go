@@ -15,8 +15,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// operation is one call of the BMC interface: its name for errors and the
-// requests it may still make.
+// operation is one call of the BMC interface: its name for errors, and how many requests it may
+// still make.
 type operation struct {
 	name   string
 	budget atomic.Int64
@@ -29,8 +29,8 @@ func newOperation(name string, budget int) *operation {
 	return op
 }
 
-// call is one request. The guard fills in what happened, since gofish drops
-// headers and status of a refused request.
+// call is one request. The guard records its outcome, since gofish drops headers and status of a
+// refused request.
 type call struct {
 	op        *operation
 	anonymous bool // no credential is attached
@@ -71,7 +71,7 @@ type guard struct {
 
 	mu   sync.Mutex
 	cred credential
-	stop error // set by the first rejection: nothing leaves any more
+	stop error // set by the first rejection: nothing is sent any more
 }
 
 func newTransport(cfg *tls.Config, rule spec.AddressRule, opts Options) *http.Transport {
@@ -175,8 +175,8 @@ func (g *guard) read(resp *http.Response, c *call) (*http.Response, error) {
 // or the BMC restarted. A new BMC value may log in again.
 var errSessionEnded = errors.New("session ended")
 
-// stopAfterRejection watches what becomes of the credential and stops all logins after the
-// first rejection.
+// stopAfterRejection checks whether the BMC has rejected the credential, and stops all logins after
+// the first rejection.
 func (g *guard) stopAfterRejection(c *call) error {
 	if c.anonymous && !c.login {
 		return nil
@@ -189,7 +189,7 @@ func (g *guard) stopAfterRejection(c *call) error {
 	case locked:
 		g.stop = c.failWith(a, providers.KindLocked, "the BMC says that the account is locked; wait until the lock ends, then check the password")
 	case a.Status == http.StatusUnauthorized && !c.login && g.cred.token != "":
-		// A token was given out for the password: the password is not at fault.
+		// The BMC gave a token for the password, so the password is valid.
 		e := c.failWith(a, providers.KindUnavailable, "the BMC ended the session; open it again")
 		e.Err = errSessionEnded
 		g.stop = e
@@ -214,7 +214,7 @@ func (g *guard) use(cred credential) {
 	g.cred = cred
 }
 
-// stopped is the rejection that stopped the logins, nil while there was none.
+// stopped returns the rejection that stopped the logins, or nil.
 func (g *guard) stopped() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

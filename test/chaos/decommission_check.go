@@ -16,7 +16,8 @@ import (
 	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 )
 
-// effects is what was done outside so far: a case counts from where it begins.
+// effects counts what was done outside so far. A case compares the counts at its end with those at its
+// begin.
 type effects struct {
 	systemID   string
 	maas       map[string]int
@@ -37,7 +38,7 @@ func (t *Target) effects(ctx context.Context) (effects, error) {
 		e.systemID = *n.MAASSystemID
 	}
 	if t.before.systemID != "" {
-		e.systemID = t.before.systemID // a node that is gone may have let go of it
+		e.systemID = t.before.systemID // a deleted node may have no machine any more
 	}
 	e.password = t.Machine.Spec().BMCPassword
 	e.maas = maps.Clone(t.Stack.Sims.MAAS.Counters().Machines[e.systemID])
@@ -50,7 +51,7 @@ func (t *Target) effects(ctx context.Context) (effects, error) {
 
 func (t *Target) node() *simnode.Node { return t.Stack.Sims.Nodes[t.Machine.Spec().ID] }
 
-// since is what came on top of before.
+// since returns the effects that came after before was counted.
 func (e effects) since(before effects) effects {
 	minus := func(a, b map[string]int) map[string]int {
 		out := map[string]int{}
@@ -69,8 +70,8 @@ func (e effects) since(before effects) effects {
 	return out
 }
 
-// check compares a job that ended with what its mode does.
-func (l leaving) check(ctx context.Context, t *Target, end lifecycle.JobStatus) []Finding {
+// check compares the effects of a job that ended with what its mode does.
+func (s modeScenario) check(ctx context.Context, t *Target, end lifecycle.JobStatus) []Finding {
 	f := &findings{}
 	now, err := t.effects(ctx)
 	if err != nil {
@@ -78,24 +79,24 @@ func (l leaving) check(ctx context.Context, t *Target, end lifecycle.JobStatus) 
 		return f.list
 	}
 	did := now.since(t.before)
-	l.bounds(f, t, did)
+	s.bounds(f, t, did)
 	switch end {
 	case noExpectedEnd:
 		f.tasksOnce(ctx, t)
 		f.certificates(ctx, t)
 	case lifecycle.JobCompleted:
-		l.completed(ctx, f, t, did)
+		s.completed(ctx, f, t, did)
 	default:
-		l.cancelled(ctx, f, t)
+		s.cancelled(ctx, f, t)
 	}
 	f.exactly("BMC logins refused", 0, did.bmc.FailedLogins)
 	f.exactly("BMC settings changed", 0, did.bmc.Patches+did.bmc.BMCResets)
 	return f.list
 }
 
-// bounds is what no fault makes more of, whatever the end.
-func (l leaving) bounds(f *findings, t *Target, did effects) {
-	full, reimage := one(l.Mode == lifecycle.ModeFull), one(l.Mode == lifecycle.ModeReimage)
+// bounds checks the effects that no fault may multiply, whatever the end of the job.
+func (s modeScenario) bounds(f *findings, t *Target, did effects) {
+	full, reimage := one(s.Mode == lifecycle.ModeFull), one(s.Mode == lifecycle.ModeReimage)
 	storage, net := t.Overlaps("ConfigureStorage"), t.Overlaps("EnsurePXEInterfaceAuto")
 	undone := one(t.Case.Has(Cancel)) * reimage // the new deployment is released again
 	for what, most := range map[string]int{
@@ -108,16 +109,15 @@ func (l leaving) bounds(f *findings, t *Target, did effects) {
 		f.atMost("MAAS "+what, most, did.maas[what])
 	}
 	f.atMost("installations", reimage, did.machine.Installs)
-	// A power cycle whose answer was lost is made again, unless the agent has said
-	// by then that it booted again: on a node that is drained, erased and not yet
-	// proven clean one more cold start changes nothing, and one too few would
-	// leave a boot that nobody proved.
+	// A power cycle whose answer was lost is made again, unless the agent has reported a new boot by
+	// then. The node is drained, erased and not yet proven clean, so one more cold start does no harm.
+	// One too few would leave the node without a proven boot.
 	cycles := t.Executions("PowerCycleByBMC")
 	f.atMost("BMC switched off", cycles+full*one(t.Executions("PowerOffByBMC") > 0), did.bmc.Resets["ForceOff"])
 	f.atMost("BMC switched on", cycles, did.bmc.Resets["On"])
 	f.atMost("BMC resets", did.bmc.Resets["ForceOff"]+did.bmc.Resets["On"], sum(did.bmc.Resets))
-	// An agent that is killed while a tool erases finds the disk in its notes and
-	// has it erased again where the tool cannot tell it how that ended.
+	// An agent that is killed while a tool erases a disk finds the disk in its journal. It erases the
+	// disk again where the tool cannot say how the first erasure ended.
 	for disk, n := range did.erased {
 		f.atMost("erasures of "+disk, 1+t.kills(), n)
 	}
@@ -147,42 +147,42 @@ func (t *Target) kills() int {
 	return n
 }
 
-// completed is what a mode has done when it ends well.
-func (l leaving) completed(ctx context.Context, f *findings, t *Target, did effects) {
-	full, reimage := one(l.Mode == lifecycle.ModeFull), one(l.Mode == lifecycle.ModeReimage)
+// completed checks what a mode must have done when its job is completed.
+func (s modeScenario) completed(ctx context.Context, f *findings, t *Target, did effects) {
+	full, reimage := one(s.Mode == lifecycle.ModeFull), one(s.Mode == lifecycle.ModeReimage)
 	for what, want := range map[string]int{"releases": full + reimage, "deploys": reimage, "allocations": reimage, "deletes": full} {
 		f.exactly("MAAS "+what, want, did.maas[what])
 	}
 	f.exactly("installations", reimage, did.machine.Installs)
 	f.exactly("new generations of the identity", reimage, int(did.generation))
-	l.tasks(ctx, f, t)
-	f.certificatesOfRun(ctx, t, one(!l.Operation))
-	l.clean(f, t, did)
-	if l.root {
-		l.tenantGone(f, t)
+	s.tasks(ctx, f, t)
+	f.certificatesOfRun(ctx, t, one(!s.Operation))
+	s.clean(f, t, did)
+	if s.root {
+		s.tenantGone(f, t)
 	}
 	n, err := t.Store.Node(ctx, t.NodeID)
-	if want := l.ends(); err != nil || !slices.Contains(want, n.Status) {
+	if want := s.ends(); err != nil || !slices.Contains(want, n.Status) {
 		f.add(WrongEnd, "the node is %s (%v), should be %v", n.Status, err, want)
 	}
 	if err == nil && n.AllocationID != nil {
 		f.add(WrongEnd, "the node still has allocation %s", *n.AllocationID)
 	}
-	if l.Mode == lifecycle.ModeFull && !eventually(ctx, 10*time.Second, func() bool { return t.Machine.Power() == simhw.Off }) {
+	if s.Mode == lifecycle.ModeFull && !eventually(ctx, 10*time.Second, func() bool { return t.Machine.Power() == simhw.Off }) {
 		f.add(WrongEnd, "the machine is %s, should be off", t.Machine.Power())
 	}
 }
 
-// ends lists the states of the node after the mode; a heartbeat leads from
-// offline to active.
-func (l leaving) ends() []lifecycle.NodeStatus {
-	if l.Ends == lifecycle.NodeOffline {
+// ends lists the states that the node may have after the mode. A heartbeat leads from offline to
+// active.
+func (s modeScenario) ends() []lifecycle.NodeStatus {
+	if s.Ends == lifecycle.NodeOffline {
 		return []lifecycle.NodeStatus{lifecycle.NodeOffline, lifecycle.NodeActive}
 	}
-	return []lifecycle.NodeStatus{l.Ends}
+	return []lifecycle.NodeStatus{s.Ends}
 }
 
-// askedIn is the kind of task that a stage asks the agent for.
+// askedIn returns the kind of task that a stage gives to the agent.
 func askedIn(stage string) lifecycle.TaskKind {
 	return map[string]lifecycle.TaskKind{
 		lifecycle.StageForceRelease: lifecycle.TaskKindRevokeUser, lifecycle.StageDrainNode: lifecycle.TaskKindDrain,
@@ -192,18 +192,18 @@ func askedIn(stage string) lifecycle.TaskKind {
 	}[stage]
 }
 
-// asks lists the tasks of the mode, stage by stage.
-func (l leaving) asks() []string {
+// asks lists the tasks that the mode gives to the agent, in the order of its stages.
+func (s modeScenario) asks() []string {
 	var out []string
-	for _, s := range l.Stages {
-		if slices.Contains(l.activities(s), runTask) {
-			out = append(out, fmt.Sprintf("%s/%s succeeded", s, askedIn(s)))
+	for _, stage := range s.Stages {
+		if slices.Contains(s.activities(stage), runTask) {
+			out = append(out, fmt.Sprintf("%s/%s succeeded", stage, askedIn(stage)))
 		}
 	}
 	return out
 }
 
-// tasksOnce: a stage asks the agent at most once for each kind of task, whatever the end.
+// tasksOnce checks that a stage gives the agent at most one task of a kind, whatever the end of the job.
 func (f *findings) tasksOnce(ctx context.Context, t *Target) {
 	rows, err := t.Store.ListTasks(ctx, db.TaskFilter{JobID: t.jobID()}, "", pageOfTasks)
 	if err != nil {
@@ -221,9 +221,8 @@ func (f *findings) tasksOnce(ctx context.Context, t *Target) {
 	}
 }
 
-// tasks: each that the mode needs was asked for once, under one key, and has
-// succeeded.
-func (l leaving) tasks(ctx context.Context, f *findings, t *Target) {
+// tasks checks that the agent got each task of the mode once, under one key, and that each succeeded.
+func (s modeScenario) tasks(ctx context.Context, f *findings, t *Target) {
 	rows, err := t.Store.ListTasks(ctx, db.TaskFilter{JobID: t.jobID()}, "", pageOfTasks)
 	if err != nil {
 		f.add(WrongEnd, "%v", err)
@@ -234,7 +233,7 @@ func (l leaving) tasks(ctx context.Context, f *findings, t *Target) {
 		stage := strings.Split(r.IdempotencyKey, "/")[1]
 		got = append(got, fmt.Sprintf("%s/%s %s", stage, r.Kind, r.Status))
 	}
-	if want := l.asks(); !slices.Equal(want, got) {
+	if want := s.asks(); !slices.Equal(want, got) {
 		v := WrongEnd
 		if len(got) > len(want) {
 			v = Duplicate
@@ -243,7 +242,7 @@ func (l leaving) tasks(ctx context.Context, f *findings, t *Target) {
 	}
 }
 
-// certificatesOfRun: one for each run that proves something.
+// certificatesOfRun checks how many certificates the job has issued.
 func (f *findings) certificatesOfRun(ctx context.Context, t *Target, want int) {
 	rows, err := evidencedb.CertificatesOfNode(ctx, t.Store, t.NodeID)
 	if err != nil {
@@ -257,10 +256,10 @@ func (f *findings) certificatesOfRun(ctx context.Context, t *Target, want int) {
 	f.exactly("certificates of the run", want, got)
 }
 
-// clean: every disk but the system's was erased by the scrub, and nothing of the
-// tenant is left on it.
-func (l leaving) clean(f *findings, t *Target, did effects) {
-	if l.Operation || l.root {
+// clean checks that the scrub erased every disk but the system's, and that none of them holds data of
+// the tenant.
+func (s modeScenario) clean(f *findings, t *Target, did effects) {
+	if s.Operation || s.root {
 		return
 	}
 	disks := t.Machine.Spec().Disks
@@ -274,8 +273,9 @@ func (l leaving) clean(f *findings, t *Target, did effects) {
 	}
 }
 
-// tenantGone: MAAS has erased every disk, since nothing on the node of a root tenant is asked to.
-func (l leaving) tenantGone(f *findings, t *Target) {
+// tenantGone checks that MAAS has erased every disk. The agent of a node with a root tenant is not asked
+// to erase any.
+func (s modeScenario) tenantGone(f *findings, t *Target) {
 	for _, d := range t.Machine.Spec().Disks {
 		if held, err := t.node().DiskHolds(d.Name, simnode.TenantMark); err != nil || held {
 			f.add(WrongEnd, "a tenant's data is still on %s (%v)", d.Name, err)
@@ -283,16 +283,16 @@ func (l leaving) tenantGone(f *findings, t *Target) {
 	}
 }
 
-// cancelled: nothing is left between two states, no task goes on, and a node that
-// is in service again is clean.
-func (l leaving) cancelled(ctx context.Context, f *findings, t *Target) {
+// cancelled checks that the node is not left between two states, that no task is open, and that a node
+// that is in service again is clean.
+func (s modeScenario) cancelled(ctx context.Context, f *findings, t *Target) {
 	n, err := t.Store.Node(ctx, t.NodeID)
 	may := []lifecycle.NodeStatus{lifecycle.NodeOffline, lifecycle.NodeActive, lifecycle.NodeQuarantined, lifecycle.NodeRetired}
 	if err != nil || !slices.Contains(may, n.Status) {
 		f.add(WrongEnd, "the node is %s (%v) after the cancellation, should be one of %v", n.Status, err, may)
 	}
 	if err == nil {
-		l.notDirty(f, t, n)
+		s.requireClean(f, t, n)
 	}
 	var open string
 	if !eventually(ctx, 20*time.Second, func() bool {
@@ -309,11 +309,11 @@ func (l leaving) cancelled(ctx context.Context, f *findings, t *Target) {
 	}
 }
 
-// notDirty: a node that became active, and that nobody is on, has neither the mark
-// of a tenant that left before, nor a tenant's data on any disk. A cancellation
-// leaves one whose tenant it has ended quarantined, or retired.
-func (l leaving) notDirty(f *findings, t *Target, n db.Node) {
-	if n.AllocationID != nil || !l.occupied {
+// requireClean checks a node whose tenant is gone. If it is active, it became active before the tenant
+// left, or no disk holds a tenant's data. A cancelled job that has ended a tenant's access leaves the
+// node quarantined or retired, and not offline.
+func (s modeScenario) requireClean(f *findings, t *Target, n db.Node) {
+	if n.AllocationID != nil || !s.occupied {
 		return // the tenant was not ended
 	}
 	switch {
@@ -325,7 +325,7 @@ func (l leaving) notDirty(f *findings, t *Target, n db.Node) {
 				f.add(WrongEnd, "the node is active, and a tenant's data is still on %s (%v)", d.Name, err)
 			}
 		}
-	case n.Status == lifecycle.NodeOffline && n.TenantLeftAt != nil && l.Mode != lifecycle.ModeDrain: // whose tenant leaves when it likes
+	case n.Status == lifecycle.NodeOffline && n.TenantLeftAt != nil && s.Mode != lifecycle.ModeDrain: // whose tenant leaves when it likes
 		f.add(WrongEnd, "the node is offline after its tenant was ended, should be quarantined")
 	}
 }

@@ -16,32 +16,33 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// leavingBreaker does so for activities of a node that leaves service, or that a tenant gets or leaves.
-type leavingBreaker struct {
+// decommissionBreaker puts wrong activities in the place of right ones, in jobs that take a node out of
+// service and in jobs of allocations.
+type decommissionBreaker struct {
 	interceptor.WorkerInterceptorBase
-	asked sync.Map // job and stage to how often
+	asked sync.Map // from job and stage to the number of tasks
 }
 
-func (c *leavingBreaker) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
-	return &brokenLeavingActivity{interceptor.ActivityInboundInterceptorBase{Next: next}, c}
+func (c *decommissionBreaker) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+	return &brokenDecommissionActivity{interceptor.ActivityInboundInterceptorBase{Next: next}, c}
 }
 
-type brokenLeavingActivity struct {
+type brokenDecommissionActivity struct {
 	interceptor.ActivityInboundInterceptorBase
-	*leavingBreaker
+	*decommissionBreaker
 }
 
-func (c *brokenLeavingActivity) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+func (c *brokenDecommissionActivity) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
 	again := activity.GetInfo(ctx).Attempt > 1 // "the first execution will have done it"
 	switch name := activity.GetInfo(ctx).ActivityType.Name; {
 	case name == "CertifyNode":
 		arg, _ := in.Args[0].(evidenceact.CertifyIn)
-		arg.StartedAt = time.Now() // evidence that is another each time it is gathered
+		arg.StartedAt = time.Now() // evidence that differs each time it is gathered
 		in.Args[0] = arg
 	case name == "RunTask":
 		arg, _ := in.Args[0].(agenttask.RunTaskIn)
 		n, _ := c.asked.LoadOrStore(arg.JobID+arg.Stage, new(atomic.Int64))
-		arg.Key = strconv.FormatInt(n.(*atomic.Int64).Add(1), 10) // a key that is another each time it is asked
+		arg.Key = strconv.FormatInt(n.(*atomic.Int64).Add(1), 10) // a key that differs each time
 		in.Args[0] = arg
 	case again && (name == "EndAllocation" || name == "DeleteNodeSecrets"):
 		return contract.DecommissionFacts{Done: true, Agent: contract.AgentAlive}, nil

@@ -17,11 +17,11 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// leaving is one way that a node may leave service.
-type leaving struct {
+// decommissionScenario is one way to take a node out of service.
+type decommissionScenario struct {
 	name    string
 	mode    lifecycle.DecommissionMode
-	retired bool // the node has left service before
+	retired bool // the node is retired before
 	maas    bool // MAAS has the node's machine
 	// refuse lists the kinds of which the agent's first task fails.
 	refuse []lifecycle.TaskKind
@@ -31,8 +31,8 @@ type leaving struct {
 	asks   counts
 }
 
-func leavings() []leaving {
-	return []leaving{
+func decommissionScenarios() []decommissionScenario {
+	return []decommissionScenario{
 		{name: "soft_reset", mode: lifecycle.ModeSoftReset, ends: lifecycle.JobCompleted, node: lifecycle.NodeOffline,
 			asks: counts{Activities: 13, Local: 8, Timers: 5, Upserts: 6}},
 		{name: "quarantined_retry", mode: lifecycle.ModeSoftReset, refuse: []lifecycle.TaskKind{lifecycle.TaskKindScrub},
@@ -73,22 +73,22 @@ func leavings() []leaving {
 	}
 }
 
-// TestEveryNodeLeavesAsItDid runs each scenario on a real Temporal server with
+// TestEveryDecommissionDoesWhatItDid runs each scenario on a real Temporal server with
 // today's code, as TestEveryScenarioDoesWhatItDid does for onboardings.
-func TestEveryNodeLeavesAsItDid(t *testing.T) {
+func TestEveryDecommissionDoesWhatItDid(t *testing.T) {
 	t.Parallel()
-	for _, s := range sample(t, leavings()) {
+	for _, s := range sample(t, decommissionScenarios()) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			p := leave(t, s)
+			p := decommissionNode(t, s)
 			name, _ := contract.WorkflowType(contract.DecommissionKind(s.mode))
 			require.Equal(t, s.asks, count(p.keep(t, name, s.name)), "if the change is meant, correct the table above")
 		})
 	}
 }
 
-// leave runs a scenario on a node in service whose agent does every task at once.
-func leave(t *testing.T, s leaving) *play {
+// decommissionNode runs a scenario on a node in service whose agent does every task at once.
+func decommissionNode(t *testing.T, s decommissionScenario) *play {
 	t.Helper()
 	p := &play{bootstrapped: s.maas}
 	region := smooth()
@@ -203,7 +203,7 @@ var admin = db.Actor{Owner: lifecycle.OwnerAdmin, ID: "recorder"}
 // inService makes an active node with an agent's identity, without MAAS.
 func inService(t *testing.T, r *rig.Rig) db.Node {
 	t.Helper()
-	made, err := r.AddNode(t.Context(), "gpu-leaving", true)
+	made, err := r.AddNode(t.Context(), "gpu-in-service", true)
 	require.NoError(t, err)
 	var n db.Node
 	require.NoError(t, r.Store.Tx(t.Context(), func(tx *db.Tx) (err error) {

@@ -13,11 +13,10 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// Leaving are the sets of the jobs that take a node out of service: the four
-// modes of a decommission, and the operations drain, retire and remove. Their
-// stages are those of the modes, as data (lifecycle.DecommissionModes). Booted
-// has those of PXE nodes.
-func Leaving() []*ScenarioSet {
+// DecommissionJobs returns the sets of the jobs that take a node out of service: the four modes of a
+// decommission, and the operations drain, retire and remove. Their stages come from the table of
+// modes (lifecycle.DecommissionModes). Booted returns the sets of PXE nodes.
+func DecommissionJobs() []*ScenarioSet {
 	return []*ScenarioSet{decommission(), nodeOperation(), rootDecommission()}
 }
 
@@ -38,7 +37,7 @@ func decommission() *ScenarioSet {
 	retired := full
 	retired.name, retired.from, retired.occupied = "full_of_retired", lifecycle.NodeRetired, false
 	return &ScenarioSet{
-		Name: "decommission", Kind: contract.KindDecommission, Stages: stagesOf(false), Start: startLeaving(""),
+		Name: "decommission", Kind: contract.KindDecommission, Stages: stagesOf(false), Start: startDecommission(""),
 		Also: append(observes(stagesOf(false)), remote("job", "RevokeTasks", "job", "WaitForTasks", "job", "ReadNodeFacts", "job", "CheckNothingErased", "observe", "ObserveMachine",
 			lifecycle.StageReleaseMAAS, "ReturnToReady", lifecycle.StageReleaseMAAS, "RevokeBootstrap")...),
 		Paths: []Path{
@@ -51,13 +50,14 @@ func decommission() *ScenarioSet {
 	}
 }
 
-// rootDecommission is the decommission of a node whose tenant is root there: his access ends by the
-// machine's power, and MAAS alone cleans the node. The other sets have its later stages.
+// rootDecommission returns the set of a full decommission whose tenant is root on the node. Switching
+// the machine off ends the tenant's access, and MAAS alone cleans the node. Stages lists
+// only the stages that do something else for such a tenant; the other sets require faults in the rest.
 func rootDecommission() *ScenarioSet {
 	full := mode(lifecycle.ModeFull)
 	full.name, full.root = "full_of_root", true
 	return &ScenarioSet{
-		Name: "decommission_root", Kind: contract.KindDecommission, Stages: []string{lifecycle.StageForceRelease, lifecycle.StageReleaseMAAS}, Start: startLeaving(""),
+		Name: "decommission_root", Kind: contract.KindDecommission, Stages: []string{lifecycle.StageForceRelease, lifecycle.StageReleaseMAAS}, Start: startDecommission(""),
 		Strata: []Kind{CrashAfter, WorkerKilled, SiteCut}, Paths: []Path{full.path()},
 	}
 }
@@ -65,7 +65,7 @@ func rootDecommission() *ScenarioSet {
 func nodeOperation() *ScenarioSet {
 	drain, retire, remove := mode(lifecycle.ModeDrain), mode(lifecycle.ModeRetire), mode(lifecycle.ModeRemove)
 	return &ScenarioSet{
-		Name: "node_operation", Kind: contract.KindNodeOperation, Stages: stagesOf(true), Start: startLeaving(""),
+		Name: "node_operation", Kind: contract.KindNodeOperation, Stages: stagesOf(true), Start: startDecommission(""),
 		Also: append(observes(stagesOf(true)), remote("job", "RevokeTasks", "job", "WaitForTasks", "job", "ReadNodeFacts")...),
 		Paths: []Path{
 			drain.path(), retire.path(), remove.path(),
@@ -76,27 +76,27 @@ func nodeOperation() *ScenarioSet {
 	}
 }
 
-// leaving is one mode as the harness plays it.
-type leaving struct {
+// modeScenario is one mode on a node in one situation, as the harness plays it.
+type modeScenario struct {
 	lifecycle.DecommissionModeInfo
 	name     string
 	from     lifecycle.NodeStatus
-	occupied bool // by a tenant
-	root     bool // who is root there
+	occupied bool // a tenant is on the node
+	root     bool // the tenant is root on the node
 }
 
-func mode(m lifecycle.DecommissionMode) leaving {
+func mode(m lifecycle.DecommissionMode) modeScenario {
 	info, _ := lifecycle.DecommissionModeOf(m)
-	l := leaving{DecommissionModeInfo: info, name: string(m), from: lifecycle.NodeActive, occupied: m != lifecycle.ModeRemove}
+	s := modeScenario{DecommissionModeInfo: info, name: string(m), from: lifecycle.NodeActive, occupied: m != lifecycle.ModeRemove}
 	if m == lifecycle.ModeRemove {
-		l.from = lifecycle.NodeRetired
+		s.from = lifecycle.NodeRetired
 	}
-	return l
+	return s
 }
 
-func (l leaving) path() Path {
-	p := Path{Name: l.name, Mode: l.Mode, From: l.from, Points: append(l.points(), l.projections()...), Prepare: l.prepare, Check: l.check}
-	switch l.Ends { //nolint:exhaustive // where a mode ends
+func (s modeScenario) path() Path {
+	p := Path{Name: s.name, Mode: s.Mode, From: s.from, Points: append(s.points(), s.projections()...), Prepare: s.prepare, Check: s.check}
+	switch s.Ends { //nolint:exhaustive // where a mode ends
 	case lifecycle.NodeOffline:
 		p.Keeps = lifecycle.NodeActive
 	case lifecycle.NodeRetired:
@@ -105,22 +105,22 @@ func (l leaving) path() Path {
 	return p
 }
 
-// undone is the mode cancelled at a point; its compensation gets the faults.
-func (l leaving) undone(name, stage, activity string, pairs ...string) Path {
+// undone returns the path of a job that is cancelled at a point. The faults meet its compensation.
+func (s modeScenario) undone(name, stage, activity string, pairs ...string) Path {
 	return Path{
-		Name: name, Mode: l.Mode, From: l.from, NoCancel: true, Prepare: l.prepare, Check: l.check,
+		Name: name, Mode: s.Mode, From: s.from, NoCancel: true, Prepare: s.prepare, Check: s.check,
 		First:  []Fault{{Point: Point{Stage: stage, Activity: activity}, Kind: Cancel, Variant: "before"}},
 		Points: append(remote(pairs...), project(string(lifecycle.JobCompensating)), project(string(lifecycle.JobCancelled))),
 	}
 }
 
-// withdrawn is what a clean-up does with the tasks of the job.
+// withdrawn returns the activities by which a clean-up withdraws the tasks of the job.
 func withdrawn() []string { return []string{"job", "RevokeTasks", "job", "WaitForTasks"} }
 
-// stopped is what it does where a tenant may have been ended.
+// stopped returns the activities of a clean-up after the job may have ended the tenant's access.
 func stopped() []string { return append(withdrawn(), "job", "ReadNodeFacts") }
 
-// observes are the looks of a run that takes up a job.
+// observes returns the activities by which a workflow run that continues a job reads the outside world.
 func observes(stages []string) []Point {
 	var out []Point
 	for _, s := range stages {
@@ -131,35 +131,35 @@ func observes(stages []string) []Point {
 	return out
 }
 
-// points are the remote activities of the mode without incident.
-func (l leaving) points() []Point {
+// points returns the remote activities of a job that meets no fault.
+func (s modeScenario) points() []Point {
 	var pairs []string
-	for _, s := range l.Stages {
-		for _, a := range l.activities(s) {
-			pairs = append(pairs, s, a)
+	for _, stage := range s.Stages {
+		for _, a := range s.activities(stage) {
+			pairs = append(pairs, stage, a)
 		}
 	}
 	return remote(pairs...)
 }
 
-// activities are those that a stage is sure to run in the mode.
-func (l leaving) activities(stage string) []string {
-	full, reimage := l.Mode == lifecycle.ModeFull, l.Mode == lifecycle.ModeReimage
-	if l.root {
-		return l.rootActivities(stage)
+// activities returns the activities that a stage always runs in this mode.
+func (s modeScenario) activities(stage string) []string {
+	full, reimage := s.Mode == lifecycle.ModeFull, s.Mode == lifecycle.ModeReimage
+	if s.root {
+		return s.rootActivities(stage)
 	}
 	switch stage {
 	case lifecycle.StageDisableNode:
 		return []string{"ReadNodeFacts", "LoadNodeConfig"}
 	case lifecycle.StageForceRelease:
-		if l.occupied {
+		if s.occupied {
 			return []string{"ReadNodeFacts", runTask, "EndAllocation"}
 		}
 	case lifecycle.StageDrainNode:
 		switch {
-		case l.Mode == lifecycle.ModeDrain:
+		case s.Mode == lifecycle.ModeDrain:
 			return []string{"WaitForAllocationEnd", "ReadNodeFacts", runTask}
-		case l.from == lifecycle.NodeActive:
+		case s.from == lifecycle.NodeActive:
 			return []string{"ReadNodeFacts", runTask}
 		}
 	case lifecycle.StageCleanupStorage, lifecycle.StageScrubGPU:
@@ -172,7 +172,7 @@ func (l leaving) activities(stage string) []string {
 		if !full { // it signs after the release
 			out = append(out, "CertifyNode")
 		}
-		if l.Mode.KeepsSystem() { // an installation wipes the mark of a tenant
+		if s.Mode.KeepsSystem() { // an installation wipes the mark of a tenant
 			out = append(out, "ClearAllocation")
 		}
 		return out
@@ -192,12 +192,12 @@ func (l leaving) activities(stage string) []string {
 	case lifecycle.StagePowerOffMAAS:
 		return []string{"PowerOffByMAAS", "PowerOffByBMC"}
 	case lifecycle.StageRetireNode:
-		if l.from == lifecycle.NodeActive {
+		if s.from == lifecycle.NodeActive {
 			return []string{"MoveNode"}
 		}
 	case lifecycle.StageRemoveNode:
 		out := []string{"ReadNodeFacts", "MoveNode", "RevokeIdentity"}
-		if l.Mode == lifecycle.ModeRemove {
+		if s.Mode == lifecycle.ModeRemove {
 			out = append(out, "LoadNodeConfig", runTask)
 		}
 		return out
@@ -209,9 +209,9 @@ func (l leaving) activities(stage string) []string {
 	return nil
 }
 
-// rootActivities are those of a full decommission whose tenant is root. The machine is off, so that
-// nothing on it is asked.
-func (l leaving) rootActivities(stage string) []string {
+// rootActivities returns those of a full decommission whose tenant is root. The machine is off, so no
+// stage asks its agent.
+func (s modeScenario) rootActivities(stage string) []string {
 	switch stage {
 	case lifecycle.StageDisableNode:
 		return []string{"ReadNodeFacts", "LoadNodeConfig"}
@@ -233,22 +233,22 @@ func (l leaving) rootActivities(stage string) []string {
 	return nil
 }
 
-// projections are the local activities of the mode without incident; a stage that
-// is skipped shows with the next one.
-func (l leaving) projections() []Point {
+// projections returns the local activities of a job that meets no fault. A skipped stage is projected
+// together with the next one.
+func (s modeScenario) projections() []Point {
 	out := []Point{{Stage: "load", Activity: "TakeJob", Local: true}}
-	for _, s := range l.Stages {
-		if len(l.activities(s)) > 0 {
-			out = append(out, project(s))
+	for _, stage := range s.Stages {
+		if len(s.activities(stage)) > 0 {
+			out = append(out, project(stage))
 		}
 	}
 	return append(out, project(string(lifecycle.JobCompleted)))
 }
 
-// prepare lets a tenant in and notes what is counted so far.
-func (l leaving) prepare(ctx context.Context, t *Target) error {
-	if l.occupied {
-		if err := l.occupy(ctx, t); err != nil {
+// prepare puts a tenant on the node where the mode has one, and counts the effects so far.
+func (s modeScenario) prepare(ctx context.Context, t *Target) error {
+	if s.occupied {
+		if err := s.occupy(ctx, t); err != nil {
 			return err
 		}
 	}
@@ -257,25 +257,25 @@ func (l leaving) prepare(ctx context.Context, t *Target) error {
 	return err
 }
 
-// tenantStays is how long the tenant goes on while the drain waits.
+// tenantStays is how long the tenant stays on the node while the drain waits.
 const tenantStays = time.Second
 
-func (l leaving) occupy(ctx context.Context, t *Target) error {
-	switch l.Mode { //nolint:exhaustive // an operation erases nothing
+func (s modeScenario) occupy(ctx context.Context, t *Target) error {
+	switch s.Mode { //nolint:exhaustive // an operation erases nothing
 	case lifecycle.ModeSoftReset, lifecycle.ModeReimage, lifecycle.ModeFull:
 		if err := t.useAsRoot(); err != nil {
 			return fmt.Errorf("let a tenant in: %w", err)
 		}
-	case lifecycle.ModeStorageCleanup: // what tenants did to GPUs it does not undo
+	case lifecycle.ModeStorageCleanup: // it does not undo what a tenant did to GPUs
 		if err := t.node().Fill(); err != nil {
 			return fmt.Errorf("let a tenant's data in: %w", err)
 		}
 	}
-	if err := t.setTenantRoot(ctx, l.root); err != nil { // the modes that keep the system are for one who is not
+	if err := t.setTenantRoot(ctx, s.root); err != nil { // the modes that keep the system need a tenant without root
 		return err
 	}
 	allocation, err := t.occupy(ctx)
-	if err == nil && l.Mode == lifecycle.ModeDrain {
+	if err == nil && s.Mode == lifecycle.ModeDrain {
 		go func() { // the tenant leaves after the drain has come to wait for it
 			eventually(ctx, preparation, func() bool { return t.Executions("WaitForAllocationEnd") > 0 })
 			pause(ctx, tenantStays)
@@ -288,9 +288,9 @@ func (l leaving) occupy(ctx context.Context, t *Target) error {
 	return err
 }
 
-// startLeaving accepts a job of a mode as the API does; "" is the mode of the
+// startDecommission accepts a job of a mode as the API does. An empty mode stands for the mode of the
 // target's path.
-func startLeaving(m lifecycle.DecommissionMode) func(context.Context, *db.Tx, *Target) (db.Job, error) {
+func startDecommission(m lifecycle.DecommissionMode) func(context.Context, *db.Tx, *Target) (db.Job, error) {
 	return func(ctx context.Context, tx *db.Tx, t *Target) (db.Job, error) {
 		use := m
 		if use == "" {

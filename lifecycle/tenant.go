@@ -5,17 +5,17 @@ import "strings"
 // accountLimit is the most bytes of a Linux account's name.
 const accountLimit = 32
 
-// TenantWouldMove is why disks are not moved into other hardware with a tenant,
-// or what one left, on them.
+// TenantWouldMove says why the disks of a node are not moved into other hardware while they hold a
+// tenant's data.
 const TenantWouldMove = "a tenant is on the node, or has left it and nothing proves it clean: with its disks that tenant's data would move into the new hardware; " +
-	"migrate it to new disks (--disks new), with the old ones erased (--erase-old)"
+	"migrate it to new disks, with the old ones erased"
 
-// SystemDistrusted is why the installed system of a node is asked for nothing.
+// SystemDistrusted says why no job asks the installed system of a node for anything.
 const SystemDistrusted = "a tenant who left the node was root there, so that nothing is proven by what its system says"
 
-// TenantAccount is the name of a tenant's account on a node, made from the id of
-// the allocation: "t-" and its letters and digits, the last of them where they
-// are too many, since the beginning of an id is its time.
+// TenantAccount returns the name of a tenant's account on a node: "t-" and the letters and digits of
+// the allocation's id. Of a long id it takes the last ones, since ids begin with their time and those
+// made at the same time would share a name.
 func TenantAccount(allocationID string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(allocationID) {
