@@ -12,13 +12,13 @@ import (
 func onboarding() []*chaos.ScenarioSet { return []*chaos.ScenarioSet{chaos.Onboarding()} }
 
 func allSets() []*chaos.ScenarioSet {
-	return slices.Concat(onboarding(), chaos.Leaving(), chaos.Booted(), chaos.AgentJobs(), chaos.AllocationJobs())
+	return slices.Concat(onboarding(), chaos.Leaving(), chaos.Booted(), chaos.AgentJobs(), chaos.AllocationJobs(), chaos.InstanceJobs())
 }
 
 // sets are the sets that are played together.
 func sets() map[string][]*chaos.ScenarioSet {
 	return map[string][]*chaos.ScenarioSet{"onboarding": onboarding(), "leaving": chaos.Leaving(), "booted": chaos.Booted(), "agents": chaos.AgentJobs(),
-		"allocations": chaos.AllocationJobs()}
+		"allocations": chaos.AllocationJobs(), "instances": chaos.InstanceJobs()}
 }
 
 // TestCasesOfASeed: the same seed gives the same cases, another seed others, and
