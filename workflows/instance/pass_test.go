@@ -303,6 +303,9 @@ func TestPass_AnotherAccountDecidesNothing(t *testing.T) {
 		require.Contains(t, r.pass(i.ServerCreatedAt.Add(after * time.Minute)).Problems[0], "set them back")
 	}
 	require.Equal(t, lifecycle.InstanceReady, r.read().Status)
+	var says string
+	require.NoError(t, r.store.DBTX().QueryRow(t.Context(), "SELECT message FROM instance_attention WHERE kind = 'instance_provider'").Scan(&says))
+	require.Contains(t, says, "set them back")
 	_, err := r.acts.ProveDeleted(t.Context(), contract.JobRef{JobID: r.job.ID, ResourceID: i.ID})
 	require.ErrorContains(t, err, "set them back")
 }

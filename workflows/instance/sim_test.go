@@ -43,6 +43,7 @@ type fakeWorker struct {
 	checksum string
 	install  error
 	reach    error
+	silent   bool // vLLM does not answer
 	asked    map[string]int
 }
 
@@ -66,6 +67,12 @@ func (w *fakeWorker) setReach(err error) {
 	w.reach = err
 }
 
+func (w *fakeWorker) setSilent(silent bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.silent = silent
+}
+
 func (w *fakeWorker) ReachSSH(context.Context, providers.WorkerTarget) (bool, error) {
 	w.count("ssh")
 	w.mu.Lock()
@@ -80,6 +87,11 @@ func (w *fakeWorker) Readyz(context.Context, providers.WorkerTarget) (bool, erro
 
 func (w *fakeWorker) Models(context.Context, providers.WorkerTarget) ([]string, error) {
 	w.count("models")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.silent {
+		return nil, &providers.Error{Kind: providers.KindUnreachable, Op: "worker.models", Message: "connection refused"}
+	}
 	return []string{"acme/small"}, nil
 }
 
