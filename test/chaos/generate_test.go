@@ -82,7 +82,8 @@ func covers(t *testing.T, p *chaos.ScenarioSet, met, points map[string]bool) {
 	for _, stage := range p.Stages {
 		for _, k := range chaos.Kinds() {
 			ofAgent, ofTenant := k == chaos.AgentKilled || k == chaos.AgentCut, k == chaos.ReleaseAsked
-			if (!ofAgent || asks[stage]) && (!ofTenant || p.Name == "allocation_provision") {
+			required := len(p.Strata) == 0 || slices.Contains(p.Strata, k)
+			if required && (!ofAgent || asks[stage]) && (!ofTenant || p.Name == "allocation_provision") {
 				require.True(t, met[string(p.Kind)+stage+" "+string(k)], "%s in %s", k, stage)
 			}
 		}

@@ -36,7 +36,7 @@ func TestInstance_EachCallIsRefused(t *testing.T) {
 	short := []string{"list_servers", "create_server", "update_volume", "server_action"} // one before and one after each effect
 	for call, want := range map[string]lifecycle.InstanceStatus{
 		"list_types": provisioning, "list_images": provisioning, "list_servers": provisioning, "list_groups": provisioning, "create_group": provisioning, "set_rules": provisioning,
-		"list_rules": provisioning,
+		"list_rules":    provisioning,
 		"create_server": provisioning, "get_server": provisioning, "get_volume": provisioning, "update_volume": provisioning,
 		"set_user_data": booting, "server_action": booting,
 	} {

@@ -44,7 +44,9 @@ type fakeWorker struct {
 	install  error
 	reach    error
 	silent   bool // vLLM does not answer
-	asked    map[string]int
+	// onInstalled and onModels are called before the answers; nil for nothing.
+	onInstalled, onModels func()
+	asked                 map[string]int
 }
 
 func (w *fakeWorker) count(name string) {
@@ -58,6 +60,9 @@ func (w *fakeWorker) count(name string) {
 
 func (w *fakeWorker) Install(context.Context, providers.WorkerTarget, providers.WorkerInstall) (providers.WorkerPhases, error) {
 	w.count("install")
+	if w.onInstalled != nil {
+		w.onInstalled()
+	}
 	return providers.WorkerPhases{Done: lifecycle.WorkerPhases(), ExitStatus: "0", Info: providers.WorkerInfo{Version: "1", Checksum: mock.Checksum}}, w.install
 }
 
@@ -87,6 +92,9 @@ func (w *fakeWorker) Readyz(context.Context, providers.WorkerTarget) (bool, erro
 
 func (w *fakeWorker) Models(context.Context, providers.WorkerTarget) ([]string, error) {
 	w.count("models")
+	if w.onModels != nil {
+		w.onModels()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.silent {
