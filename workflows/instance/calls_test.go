@@ -63,6 +63,7 @@ func TestInstance_EachCallIsRefused(t *testing.T) {
 					require.Zero(t, i.ProgressPercent)
 					require.Empty(t, r.sim.Billed(), "what is refused before the instance boots leaves nothing")
 				}
+				r.sim.ClearFaults(0)
 				ended := r.terminate()
 				require.Equal(t, lifecycle.InstanceTerminated, r.run(*ended.Job).Status)
 				require.Empty(t, r.sim.Billed())
@@ -146,7 +147,7 @@ func TestInstance_StartupTimeout(t *testing.T) {
 				r.moveOn() // no heartbeat has come
 				require.Zero(t, asked)
 				release()
-				_, err := r.store.DBTX().Exec(t.Context(), "UPDATE instances SET heartbeat_at = now() WHERE id = $1", r.row.ID)
+				_, err := r.store.DBTX().Exec(t.Context(), `UPDATE instances SET heartbeat_at = now(), heartbeat = '{"ready": true, "model": "acme/small"}' WHERE id = $1`, r.row.ID)
 				require.NoError(t, err)
 				r.moveOn()
 			})

@@ -12,7 +12,7 @@ import (
 
 const affectedByItem = `-- name: AffectedByItem :many
 SELECT coalesce(r.allocation_id, '')::text AS allocation_id, coalesce(r.instance_id, '')::text AS instance_id, r.project_id, r.billing_account_id, r.start_time, s.rate_minor_per_hour,
-    (r.instance_id IS NOT NULL AND coalesce(b.state = 'depleted', false))::boolean AS ends
+    (r.instance_id IS NOT NULL AND coalesce(b.state = 'depleted' AND b.depletions > 0, false))::boolean AS ends
 FROM usage_records r LEFT JOIN usage_segments s ON s.project_id = r.project_id AND s.record_id = r.id AND s.ended_at IS NULL
 LEFT JOIN account_balances b ON b.billing_account_id = r.billing_account_id
 WHERE r.item = $1 AND r.currency = $2 AND r.closed_at IS NULL AND r.end_time IS NULL ORDER BY ends DESC, r.id LIMIT $3
