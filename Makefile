@@ -29,7 +29,7 @@ test-short: ## the tests without the race detector and without the slow ones; TE
 proof: ## the long form of the tests: AREA=kills runs one area (test/proof/areas.json); an area that is proven on this tree is not run again
 	@scripts/test.sh proof $(AREA)
 
-chaos: bin/testrun ## hundreds of jobs in generated trouble; CHAOS_CASES=1000 CHAOS_SEED=the time CHAOS_JOBS=onboarding, decommission, booted, agents, allocations or runs, or CHAOS_CASE=one line of a report
+chaos: bin/testrun ## hundreds of jobs in generated trouble; CHAOS_CASES=1000 CHAOS_SEED=the time CHAOS_JOBS=onboarding, decommission, booted, agents, allocations, runs or instances, or CHAOS_CASE=one line of a report
 	@mkdir -p .test && go build -o .test/chaos ./test/chaos/cmd/chaos
 	@bin/testrun run -- .test/chaos --jobs '$(CHAOS_JOBS)' --cases $(or $(CHAOS_CASES),1000) $(if $(CHAOS_SEED),--seed $(CHAOS_SEED)) --case '$(CHAOS_CASE)' --log .test/chaos.log
 

@@ -211,7 +211,7 @@ func (a *app) priceCommand() *cobra.Command {
 		return out, err
 	}
 	try := a.sendOne("try SKU|TYPE RATE", "Say what a price would change, with the hash that price create needs", 2,
-		[]string{"sku_id", "instance_type", "currency", "rate_minor_per_hour", "valid_from", "factor", "needs_confirmation", "affected", "plan_hash"},
+		[]string{"sku_id", "instance_type", "currency", "rate_minor_per_hour", "valid_from", "factor", "needs_confirmation", "affected", "ends", "plan_hash"},
 		func(ctx context.Context, args []string) (answer, error) {
 			b, err := body(ctx, args)
 			if err != nil {
@@ -234,7 +234,7 @@ func (a *app) priceCommand() *cobra.Command {
 	})
 	withdraw.Flags().StringVar(&reason, "reason", "", "why, for the audit log")
 	create.Flags().StringVar(&hash, "plan-hash", "", "of slipway price try with the same price")
-	create.Flags().BoolVar(&confirm, "confirm", false, "that a price of zero, one below half or above twice the price before, or one that begins in more than 31 days, is meant")
+	create.Flags().BoolVar(&confirm, "confirm", false, "that a price of zero, one below half or above twice the price before, one that begins in more than 31 days, or one that ends instances, is meant")
 	for _, c := range []*cobra.Command{try, create} {
 		c.Flags().StringVar(&currency, "currency", "USD", "currency of the billing accounts that pay it")
 		c.Flags().StringVar(&from, "from", "", "when it begins, as 2026-12-01T00:00:00Z, at least an hour ahead (default: in 65 minutes)")

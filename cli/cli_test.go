@@ -63,7 +63,7 @@ func newWorldOn(t *testing.T, store *db.Store) *world {
 	t.Cleanup(func() { _ = sealed.Close() })
 	w.sealed = sealed
 	w.stripe, w.pay = stripeaccount.Open(t, store, "127.0.0.1", "portal.example.com")
-	s, err := httpapi.New(httpapi.Config{API: op.Config{Store: w.store}, Payments: w.pay, REST: rest.Config{
+	s, err := httpapi.New(httpapi.Config{API: op.Config{Store: w.store}, Payments: w.pay, Instances: simulatedOffers(), REST: rest.Config{
 		Temporal: w, Secrets: sealed, AgentURL: "https://agents.example:7443", AgentCAPEM: "PEM",
 		MAASProbe: func(_ context.Context, _ string, s spec.SiteSpec) (any, error) {
 			if strings.Contains(s.MAASURL, "down") {

@@ -960,8 +960,11 @@ type AffectedAllocation struct {
 	// AllocationID Empty for an instance
 	AllocationID     string `json:"allocation_id,omitempty"`
 	BillingAccountID string `json:"billing_account_id,omitempty"`
-	InstanceID       string `json:"instance_id,omitempty"`
-	ProjectID        string `json:"project_id,omitempty"`
+
+	// Ends An instance whose account is depleted: it is terminated once the price begins
+	Ends       bool   `json:"ends,omitempty"`
+	InstanceID string `json:"instance_id,omitempty"`
+	ProjectID  string `json:"project_id,omitempty"`
 
 	// RateMinorPerHour Its rate now; left out before it is active or ready
 	RateMinorPerHour int64     `json:"rate_minor_per_hour,omitempty"`
@@ -3590,6 +3593,9 @@ type PricePlan struct {
 	Before   Price                `json:"before,omitempty"`
 	Currency string               `json:"currency,omitempty"`
 
+	// Ends How many of the listed instances the price ends once it begins: their accounts are depleted, and they were free until now
+	Ends int64 `json:"ends,omitempty"`
+
 	// Exponent Digits of the minor unit
 	Exponent int64 `json:"exponent,omitempty"`
 
@@ -3629,7 +3635,7 @@ type PricePlanRequest struct {
 
 // PriceRequest defines model for PriceRequest.
 type PriceRequest struct {
-	// Confirm Required for a price of zero, for one below half or above twice the price before, and for one that begins more than 31 days ahead
+	// Confirm Required for a price of zero, for one below half or above twice the price before, for one that begins more than 31 days ahead, and for one that ends instances
 	Confirm  *bool  `json:"confirm,omitempty"`
 	Currency string `json:"currency"`
 

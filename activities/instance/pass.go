@@ -129,7 +129,7 @@ func (a *Activities) compareZone(ctx context.Context, place [2]string, of []inst
 	}
 	r.Compared += settled
 	r.Absent += len(absent)
-	if len(listed) == 0 && len(absent) > 0 {
+	if len(listed) == 0 && settled > 0 {
 		return "the provider lists nothing of ours at all: look at the key and the project", nil
 	}
 	if n := len(absent); n >= breakerCount || n > 1 && n*100 > settled*breakerShare {

@@ -1,6 +1,7 @@
 package ledgerdb_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -244,4 +245,60 @@ func TestUsage_OneSubject(t *testing.T) {
 		_, err := owner.Exec(t.Context(), sql, i.ID)
 		require.ErrorContains(t, err, want, sql)
 	}
+}
+
+// TestTick_FreeInstanceIsOneWindow: what an instance uses while its type has no price is one window, which
+// is written when a price reaches it or when it ends, and costs nothing.
+func TestTick_FreeInstanceIsOneWindow(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	now := s.now()
+	windows := func(i instancedb.Instance) int64 {
+		return s.count("SELECT count(*) FROM usage_windows w JOIN usage_records r ON r.id = w.record_id WHERE r.instance_id = $1", i.ID)
+	}
+	free := s.readySince(now.Add(-9 * 24 * time.Hour))
+	for _, ago := range []time.Duration{3 * time.Hour, 2*time.Hour + time.Minute, 2 * time.Hour} {
+		s.tick(now.Add(-ago))
+	}
+	require.Zero(t, windows(free), "nothing would be in them")
+	s.move(free, lifecycle.InstanceDrain)
+	_, err := dbtest.Owner(t, s.dsn).Exec(t.Context(), "UPDATE usage_records SET end_cap = $2 WHERE instance_id = $1", free.ID, now.Add(-time.Hour))
+	require.NoError(t, err)
+	s.tick(now)
+	require.Equal(t, int64(1), windows(free), "from its begin to its end")
+	require.NotNil(t, s.usageOf(free.ID).ClosedAt)
+	require.Zero(t, s.balance().BalanceMinor)
+
+	dbtest.SetPrices(t, s.dsn, gpu, "USD", dbtest.Rate{From: now.Add(-8 * 24 * time.Hour), RateMinorPerHour: 3600})
+	priced := s.readySince(now.Add(-9 * 24 * time.Hour))
+	s.tick(now.Add(-25 * time.Hour))
+	require.Zero(t, windows(priced), "its first price counts a week after its begin")
+	s.tick(now)
+	require.Equal(t, int64(2), windows(priced))
+	require.Equal(t, -cost(3600, 24*time.Hour), s.balance().BalanceMinor)
+	s.requireWhole()
+}
+
+// TestTick_FreeInstancesPayForNobody: accounts that have only instances without a price are no charged
+// ones, so that they raise no bound of how many may be depleted at once.
+func TestTick_FreeInstancesPayForNobody(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	now := s.now()
+	s.prices(dbtest.Rate{From: now.Add(-48 * time.Hour), RateMinorPerHour: 600})
+	const charged, free = 6, 400 // 2 % of all of them are 8
+	start := now.Add(-24 * time.Hour).UTC().Format(time.RFC3339)
+	_, err := dbtest.Owner(t, s.dsn).Exec(t.Context(), fmt.Sprintf(`
+BEGIN; SET LOCAL session_replication_role = replica;
+INSERT INTO billing_accounts (id, name) SELECT 'acc_' || i, 'a' || i FROM generate_series(1, %[1]d) i;
+INSERT INTO account_balances (billing_account_id) SELECT 'acc_' || i FROM generate_series(1, %[1]d) i;
+INSERT INTO usage_records (project_id, allocation_id, instance_id, id, billing_account_id, sku_id, instance_type, currency, start_time)
+    SELECT 'prj_' || i, CASE WHEN i <= %[2]d THEN 'alc_' || i END, CASE WHEN i > %[2]d THEN 'inst_' || i END,
+    'usg_' || i || CASE WHEN i > %[2]d THEN '-i' ELSE '' END, 'acc_' || i, CASE WHEN i <= %[2]d THEN '%[3]s' END, CASE WHEN i > %[2]d THEN '%[4]s' END,
+    'USD', '%[5]s' FROM generate_series(1, %[1]d) i;
+INSERT INTO usage_segments (project_id, record_id, segment, billing_account_id, currency, rate_minor_per_hour, started_at, billed_through)
+    SELECT r.project_id, r.id, 0, r.billing_account_id, 'USD', CASE WHEN r.instance_id IS NULL THEN 600 ELSE 0 END, '%[5]s', '%[5]s' FROM usage_records r;
+COMMIT`, charged+free, charged, s.sku.ID, gpu, start))
+	require.NoError(t, err)
+	require.Contains(t, s.tick(now).EnforcementStopped, "6 of 6 charged accounts are depleted")
 }

@@ -173,7 +173,8 @@ func ListPrices(ctx context.Context, c Conn, f PriceFilter, after string, limit 
 }
 
 // Affected is an allocation or an instance that runs or waits and that a new price concerns.
-// RateMinorPerHour is its rate now, nil while it has not begun.
+// RateMinorPerHour is its rate now, nil while it has not begun. Ends: it is an instance of an account that
+// is depleted, and is terminated once its type has a price that has begun. Those come first in lists.
 type Affected = gen.AffectedByItemRow
 
 // ListAffected lists the allocations, or the instances, that a price of an item in a currency concerns.

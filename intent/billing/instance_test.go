@@ -202,3 +202,38 @@ func TestSetPrice_OfInstanceTypes(t *testing.T) {
 	require.Len(t, all, 1)
 	require.Nil(t, all[0].ValidUntil, "the one before goes on")
 }
+
+// TestSetPrice_EndsFreeInstances: the dry run of a first price names the instances that it would end, since
+// their account is depleted, and such a price needs a confirmation.
+func TestSetPrice_EndsFreeInstances(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	rich := dbtest.Project(t, s.store)
+	dbtest.Credit(t, s.store, rich.BillingAccountID, 1_000_000)
+	ready := []lifecycle.Transition[lifecycle.InstanceStatus]{lifecycle.InstanceBoot, lifecycle.InstanceBecomeReady}
+	stays, err := s.instance("rich", rich.ID, nil, 0)
+	require.NoError(t, err)
+	stays = s.along(stays, ready...)
+	ends, err := s.instance("poor", s.project.ID, nil, 0)
+	require.NoError(t, err)
+	ends = s.along(ends, ready...)
+	dbtest.Credit(t, s.store, s.account, -1)
+	s.tick()
+	require.Empty(t, s.enforce().Terminated, "it is free")
+
+	r := billing.PriceRequest{Item: gpu, Currency: "USD", RateMinorPerHour: 100, Actor: operator}
+	var plan billing.PricePlan
+	require.NoError(t, s.tx(func(tx *db.Tx) (err error) { plan, err = billing.PlanPrice(t.Context(), tx, r); return err }))
+	require.Equal(t, 1, plan.Ends)
+	require.Equal(t, []string{ends.ID, stays.ID}, []string{plan.Affected[0].InstanceID, plan.Affected[1].InstanceID}, "what ends comes first")
+	require.Equal(t, []bool{true, false}, []bool{plan.Affected[0].Ends, plan.Affected[1].Ends})
+	require.Contains(t, plan.NeedsConfirmation, "depleted")
+	r.PlanHash = plan.Hash
+	set := func() error {
+		return s.tx(func(tx *db.Tx) error { _, err := billing.SetPrice(t.Context(), tx, r); return err })
+	}
+	s.requireRefusal(set(), intent.Invalid, "ends instances of accounts that are depleted")
+	r.Confirm = true
+	require.NoError(t, set())
+	require.Equal(t, []string{ends.ID}, s.enforce().Terminated)
+}

@@ -46,6 +46,7 @@ type PricePlan struct {
 	Factor            float64 // of the price before; 0 when there is none, or when it was zero
 	NeedsConfirmation string  // why, "" when it needs none
 	Affected          []ledgerdb.Affected
+	Ends              int  // listed instances that the price ends, since their accounts are depleted
 	More              bool // there are more than are listed
 	Hash              string
 }
@@ -65,6 +66,14 @@ func PlanPrice(ctx context.Context, tx *db.Tx, r PriceRequest) (PricePlan, error
 	}
 	if len(p.Affected) > maxAffected {
 		p.Affected, p.More = p.Affected[:maxAffected], true
+	}
+	for _, a := range p.Affected {
+		if a.Ends {
+			p.Ends++
+		}
+	}
+	if p.Ends > 0 && p.NeedsConfirmation == "" { // without their number: it changes while the plan is looked at
+		p.NeedsConfirmation = "the price ends instances of accounts that are depleted"
 	}
 	p.Hash, err = p.hash(r.ValidFrom)
 	return p, err

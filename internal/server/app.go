@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.temporal.io/sdk/client"
 
+	instanceact "github.com/slipway-cloud/slipway/activities/instance"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
@@ -49,6 +50,10 @@ type App struct {
 	CA *nodeca.CA
 	// Receiver may be a webhook beside public addresses. No setting sets it, and Run refuses it.
 	Receiver *LocalReceiver
+
+	// TuneInstances changes what the activities of instances use: their pauses, and the way to workers.
+	// No setting sets it, and Run refuses it.
+	TuneInstances func(*instanceact.Activities)
 
 	// Clusters speaks to Kubernetes clusters; without it no machine joins one. UseClusters sets it.
 	clusters  providers.ClusterJoin

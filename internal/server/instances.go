@@ -61,7 +61,7 @@ func (a *App) instanceActivities() *instanceact.Activities {
 			places = append(places, [2]string{o.Provider, zone})
 		}
 	}
-	return &instanceact.Activities{
+	acts := &instanceact.Activities{
 		Places: places,
 		Store:  a.Store, Secrets: a.Secrets, Log: a.Log, Open: a.openCloud, HeartbeatURL: a.Config.Agent.PublicURL, CAPEM: string(a.CA.CertPEM()),
 		ArchiveAfter: a.Config.Instance.ArchiveAfter,
@@ -72,6 +72,10 @@ func (a *App) instanceActivities() *instanceact.Activities {
 			return jobs.AskInstance(ctx, job.ID, lifecycle.ActionCancel, "the instance is to be terminated", "terminate-"+job.ID)
 		},
 	}
+	if a.TuneInstances != nil {
+		a.TuneInstances(acts)
+	}
+	return acts
 }
 
 // openCloud opens a provider by its name.

@@ -20,6 +20,9 @@ const shutdownTimeout = 20 * time.Second
 
 // Run serves metrics and health, where configured, beside the given role.
 func (a *App) Run(ctx context.Context, role func(*App, context.Context) error) error {
+	if a.TuneInstances != nil {
+		return errors.New("activities of instances are changed by tests alone")
+	}
 	if a.Receiver != nil {
 		return errors.New("webhooks on this machine are only for a stack that runs in one process with its demo")
 	}

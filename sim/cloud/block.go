@@ -114,10 +114,10 @@ func (s *Server) updateVolume(r *request) (answer, error) {
 		}
 		at := s.clock.Now().Add(4 * time.Second)
 		v.wanted, v.grows = size, &at
-		if s.takeState(FaultVolumeStuck, r.op) != nil {
+		if s.takeState(FaultVolumeStuck, r) != nil {
 			v.stuck, v.grows = true, nil
 		}
-		if s.takeState(FaultVolumeError, r.op) != nil {
+		if s.takeState(FaultVolumeError, r) != nil {
 			v.status, v.grows = "error", nil
 		}
 	}

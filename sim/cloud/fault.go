@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	simcontrol "github.com/slipway-cloud/slipway/sim/control"
@@ -64,6 +65,9 @@ type Fault struct {
 	Name string `json:"name"`
 	// Op narrows the fault to a call such as create_server; "" is any.
 	Op string `json:"op,omitempty"`
+	// Tag narrows it to calls about what has this tag, or is asked to get it; "" is any. A call that names
+	// nothing with a tag, such as one for the types, never has it.
+	Tag string `json:"tag,omitempty"`
 	// Count is how often it is applied; 0 is once, -1 until it is cleared.
 	Count int `json:"count,omitempty"`
 	// Phase is before_commit or after_commit, for faults of requests; "" takes the fault's own.
@@ -138,14 +142,38 @@ func (s *Server) ClearFaults(id int) {
 	}
 }
 
-func (f *Fault) isDue(op string) bool {
-	return (f.Count < 0 || f.Applied < f.Count) && (f.Op == "" || f.Op == op)
+func (f *Fault) isDue(r *request) bool {
+	return (f.Count < 0 || f.Applied < f.Count) && (f.Op == "" || f.Op == r.op) && (f.Tag == "" || slices.Contains(r.about, f.Tag))
+}
+
+// tagsOf returns the tags of what a request is about: those that it gives or filters by, and those of the
+// thing that its path names, with those of the server that a volume is attached to.
+func (s *Server) tagsOf(r *request) []string {
+	out := r.texts("tags")
+	for _, filter := range r.URL.Query()["tags"] {
+		out = append(out, strings.Split(filter, ",")...)
+	}
+	id := r.PathValue("id")
+	for _, v := range s.volumes {
+		if v.id == id {
+			id, out = v.server, append(out, v.tags...)
+		}
+	}
+	for _, m := range s.servers {
+		if m.id == id {
+			out = append(out, m.tags...)
+		}
+	}
+	if g := s.group(id); g != nil {
+		out = append(out, g.tags...)
+	}
+	return out
 }
 
 // take applies the first fault of a request that is due in this phase, once.
-func (s *Server) take(op, phase string) *Fault {
+func (s *Server) take(r *request, phase string) *Fault {
 	for _, f := range s.faults {
-		if faultTable()[f.Name].request && f.Phase == phase && f.isDue(op) {
+		if faultTable()[f.Name].request && f.Phase == phase && f.isDue(r) {
 			f.Applied++
 			return f
 		}
@@ -154,9 +182,9 @@ func (s *Server) take(op, phase string) *Fault {
 }
 
 // takeState applies a fault of a name that is due, once.
-func (s *Server) takeState(name, op string) *Fault {
+func (s *Server) takeState(name string, r *request) *Fault {
 	for _, f := range s.faults {
-		if f.Name == name && f.isDue(op) {
+		if f.Name == name && f.isDue(r) {
 			f.Applied++
 			return f
 		}

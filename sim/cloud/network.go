@@ -68,7 +68,7 @@ func (s *Server) createGroup(r *request) (answer, error) {
 	}
 	g := &group{
 		id: newID(), name: r.text("name"), tags: r.texts("tags"), inbound: r.text("inbound_default_policy"), outbound: r.text("outbound_default_policy"),
-		stuck: s.takeState(FaultGroupSyncing, r.op) != nil,
+		stuck: s.takeState(FaultGroupSyncing, r) != nil,
 	}
 	if g.inbound == "" || g.outbound == "" {
 		return answer{}, badArgument("inbound_default_policy", "is required")

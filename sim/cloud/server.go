@@ -55,6 +55,7 @@ type Server struct {
 	faults    []*Fault
 	lastFault int
 	counts    Counters
+	made      map[string]int // servers, by tag
 }
 
 // New makes an account without any object.
@@ -68,7 +69,7 @@ func New(opt Options) (*Server, error) {
 	if opt.Address == "" {
 		opt.Address = "192.0.2.10"
 	}
-	return &Server{opt: opt, clock: opt.Clock}, nil
+	return &Server{opt: opt, clock: opt.Clock, made: map[string]int{}}, nil
 }
 
 // Addresses are host:port of a started account; Admin is "" when not asked for.
@@ -92,9 +93,10 @@ func (s *Server) Start(ctx context.Context, listenAPI, listenAdmin string) (Addr
 // request is one call of the API.
 type request struct {
 	*http.Request
-	op   string
-	body map[string]json.RawMessage
-	raw  []byte
+	op    string
+	body  map[string]json.RawMessage
+	raw   []byte
+	about []string // the tags of what it is about
 }
 
 // text returns a string of the body, "" where there is none.
@@ -193,18 +195,19 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request, rt route) {
 	s.mu.Lock()
 	s.counts.Requests++
 	s.advance()
+	r.about = s.tagsOf(r)
 	if rt.op != "metadata" && req.Header.Get("X-Auth-Token") != s.opt.SecretKey {
 		s.mu.Unlock()
 		write(w, http.StatusUnauthorized, object{"type": "denied_authentication", "method": "api_key", "reason": "not_found", "message": "authentication is denied"})
 		return
 	}
-	if f := s.take(rt.op, simcontrol.Before); f != nil {
+	if f := s.take(r, simcontrol.Before); f != nil {
 		s.mu.Unlock()
 		misbehave(w, f)
 		return
 	}
 	a, err := rt.serve(s, r)
-	after := s.take(rt.op, simcontrol.After)
+	after := s.take(r, simcontrol.After)
 	s.mu.Unlock()
 	if after != nil {
 		misbehave(w, after)
@@ -258,6 +261,8 @@ type Billed struct {
 	Kind string   `json:"kind"`
 	ID   string   `json:"id"`
 	Tags []string `json:"tags"`
+	// ServerID is the server that a volume is attached to.
+	ServerID string `json:"server_id,omitempty"`
 }
 
 // Billed lists what is billed now. Security groups cost nothing and are listed too: they are left behind
@@ -268,19 +273,19 @@ func (s *Server) Billed() []Billed {
 	s.advance()
 	out := []Billed{}
 	for _, m := range s.servers {
-		out = append(out, Billed{"server", m.id, m.tags})
+		out = append(out, Billed{Kind: "server", ID: m.id, Tags: m.tags})
 	}
 	for _, v := range s.volumes {
-		out = append(out, Billed{"volume", v.id, v.tags})
+		out = append(out, Billed{Kind: "volume", ID: v.id, Tags: v.tags, ServerID: v.server})
 	}
 	for _, v := range s.snapshots {
-		out = append(out, Billed{"snapshot", v.id, v.tags})
+		out = append(out, Billed{Kind: "snapshot", ID: v.id, Tags: v.tags})
 	}
 	for _, a := range s.addresses {
-		out = append(out, Billed{"address", a.id, a.tags})
+		out = append(out, Billed{Kind: "address", ID: a.id, Tags: a.tags})
 	}
 	for _, g := range s.groups {
-		out = append(out, Billed{"security_group", g.id, g.tags})
+		out = append(out, Billed{Kind: "security_group", ID: g.id, Tags: g.tags})
 	}
 	return out
 }
@@ -290,6 +295,13 @@ func (s *Server) Counts() Counters {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counts
+}
+
+// ServersMade returns how many servers with a tag were made, over the whole life of the account.
+func (s *Server) ServersMade(tag string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.made[tag]
 }
 
 // hasTag reports whether tags hold the one that a request filters by; the instance API joins several by

@@ -94,7 +94,7 @@ func (s *Server) createServer(r *request) (answer, error) {
 	case r.text("name") == "":
 		return answer{}, badArgument("name", "is required")
 	}
-	if f := s.takeState(FaultQuota, r.op); f != nil {
+	if f := s.takeState(FaultQuota, r); f != nil {
 		return answer{}, quotaExceeded(f, r.text("commercial_type"))
 	}
 	groupID := r.text("security_group")
@@ -106,7 +106,7 @@ func (s *Server) createServer(r *request) (answer, error) {
 		id: newID(), name: r.text("name"), kind: r.text("commercial_type"), image: r.text("image"), tags: r.texts("tags"), state: "stopped",
 		created: now, modified: now, listed: now, groupID: groupID, userData: map[string]string{},
 	}
-	if f := s.takeState(FaultListLag, r.op); f != nil {
+	if f := s.takeState(FaultListLag, r); f != nil {
 		m.listed = now.Add(f.duration("delay", time.Minute))
 	}
 	root := &volume{id: newID(), name: "Ubuntu Noble GPU OS 12_sbs_volume_0", size: kind.imageSize, created: now, tags: []string{}, server: m.id}
@@ -114,6 +114,9 @@ func (s *Server) createServer(r *request) (answer, error) {
 	s.volumes = append(s.volumes, root)
 	s.servers = append(s.servers, m)
 	s.counts.ServersMade++
+	for _, tag := range m.tags {
+		s.made[tag]++
+	}
 	s.counts.MostServers = max(s.counts.MostServers, len(s.servers))
 	return ok(http.StatusCreated, object{"server": s.serverView(m)}), nil
 }
@@ -204,14 +207,14 @@ func (s *Server) actOnServer(r *request) (answer, error) {
 	case m.locked:
 		return answer{}, &refusal{http.StatusForbidden, object{"type": "locked", "message": "resource is locked", "resource": "instance_server", "resource_id": m.id}}
 	case action == "poweron" && m.state == "stopped":
-		if f := s.takeState(FaultQuota, r.op); f != nil {
+		if f := s.takeState(FaultQuota, r); f != nil {
 			return answer{}, quotaExceeded(f, m.kind)
 		}
-		if s.takeState(FaultOutOfStock, r.op) != nil {
+		if s.takeState(FaultOutOfStock, r) != nil {
 			return answer{}, &refusal{http.StatusServiceUnavailable, object{"type": "out_of_stock", "message": "resource is out of stock", "resource": m.kind}} // not recorded
 		}
 		m.state, m.detail = "starting", "allocating node"
-		if s.takeState(FaultFallsBack, r.op) != nil {
+		if s.takeState(FaultFallsBack, r) != nil {
 			m.way = []step{{at: at(allocates), state: "stopped"}}
 			break
 		}
@@ -222,7 +225,7 @@ func (s *Server) actOnServer(r *request) (answer, error) {
 		}
 	case (action == "poweroff" || action == "terminate") && m.state == "running":
 		m.state, m.detail, m.address = "stopping", "stopping", false
-		if s.takeState(FaultStuckStopping, r.op) != nil {
+		if s.takeState(FaultStuckStopping, r) != nil {
 			m.way = nil
 			break
 		}
@@ -243,7 +246,7 @@ func (s *Server) actOnServer(r *request) (answer, error) {
 
 // boot gives a server that has started its address.
 func (s *Server) boot(m *machine) {
-	m.address = s.takeState(FaultNoAddress, "boot") == nil
+	m.address = s.takeState(FaultNoAddress, &request{op: "boot", about: m.tags}) == nil
 	if s.opt.Booted != nil {
 		go s.opt.Booted(m.id, m.userData["cloud-init"])
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// TestRun_CatchesBrokenActivities runs a worker in which ten activities are wrong in the ways in
+// TestRun_CatchesBrokenActivities runs a worker in which eleven activities are wrong in the ways in
 // which such code usually is. All goes well while nothing goes wrong. Each is caught by a fault in
 // its stage: the verdict is among its findings; "" is none.
 func TestRun_CatchesBrokenActivities(t *testing.T) {
@@ -50,9 +50,12 @@ func TestRun_CatchesBrokenActivities(t *testing.T) {
 		"allocation_release/other:":                                              "",
 		"allocation_release/other_agent_lies:":                                   chaos.WrongEnd, // the agent's word is taken for a proof
 		"allocation_provision/other:install_keys.GiveAccess=crash_before.silent": chaos.Invariant,
+
+		"instance_create/plain:": "",
+		"instance_create/plain:create_server.CreateServer=crash_after.silent": chaos.Duplicate,
 	}
 	o := chaos.Options{
-		Sets: slices.Concat(onboarding(), chaos.DecommissionJobs(), chaos.AllocationJobs()), Progress: &progress{}, Break: breakStages,
+		Sets: slices.Concat(onboarding(), chaos.DecommissionJobs(), chaos.AllocationJobs(), chaos.InstanceJobs()), Progress: &progress{}, Break: breakStages,
 		// The second deployment of DeployMachine=crash_after.silent may come when the agent of the first
 		// has used the enrollment token; then no agent can enroll, and the job is also stuck.
 		Patience: runenv.Patience(75 * time.Second),
@@ -80,7 +83,7 @@ func TestRun_CatchesBrokenActivities(t *testing.T) {
 // breakStages makes the interceptors that put wrong activities in the place of
 // right ones.
 func breakStages(s *stack.Stack) []interceptor.WorkerInterceptor {
-	return []interceptor.WorkerInterceptor{&breaker{stack: s}, &decommissionBreaker{}}
+	return []interceptor.WorkerInterceptor{&breaker{stack: s}, &decommissionBreaker{}, &instanceBreaker{stack: s}}
 }
 
 type breaker struct {

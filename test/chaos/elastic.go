@@ -267,7 +267,7 @@ func (s *schedule) rank(c Case) int {
 	if c.Has(AgentKilled, Timeout) {
 		return 0
 	}
-	order := []string{"booted", "onboarding", "allocation_release", "allocation_provision", "decommission_root", "decommission", "node_operation", "agent_update", "agent_reissue"}
+	order := []string{"booted", "onboarding", "allocation_release", "allocation_provision", "decommission_root", "decommission", "node_operation", "agent_update", "agent_reissue", "instance_terminate", "instance_create"}
 	i := slices.IndexFunc(s.o.Sets, func(p *ScenarioSet) bool { return p.Plays(c) })
 	return 1 + slices.Index(order, s.o.Sets[i].Name)
 }

@@ -38,6 +38,7 @@ type environment struct {
 	targets sync.Map // job id to *Target
 
 	agents   *wire // over which agents reach the control plane
+	clouds   *clouds
 	releases *stack.ReleaseServer
 
 	// keeping are the nodes that are about to be kept; endKeeping ends the wait
@@ -97,14 +98,23 @@ func newEnvironment(ctx context.Context, o environmentOptions) (*environment, er
 		t.keepAtMost = o.atOnce
 	}
 	t.plans = newFaultPlans(t.inject)
+	var stopClouds func()
 	var err error
+	if t.clouds, stopClouds, err = newClouds(ctx); err != nil {
+		return nil, fmt.Errorf("environment %s: %w", o.name, err)
+	}
+	t.closes = append(t.closes, stopClouds)
 	t.stack, err = stack.Start(ctx, stack.Options{
 		Count: max(o.machines, 1), Speed: speed, NoWorker: true, NoAPI: true, TaskQueue: "chaos-" + o.name, TemporalUI: -1,
 		TemporalEnv: "SLIPWAY_TEMPORAL_ADDRESS", DatabaseEnv: "TEST_DATABASE_URL", Log: o.log, Durations: regionLimits,
 		OfflineAfter: time.Hour, // nodes without an agent, and machines that are slow
-		Configure:    func(c *config.Config) { c.Release.RevokeDeadline = runenv.Patience(revokeLimit) },
+		Configure: func(c *config.Config) {
+			c.Release.RevokeDeadline = runenv.Patience(revokeLimit)
+			t.clouds.configure(c)
+		},
 	})
 	if err != nil {
+		t.close()
 		return nil, fmt.Errorf("environment %s: %w", o.name, err)
 	}
 	t.closes = append(t.closes, t.stack.Close)
@@ -144,6 +154,10 @@ func (t *environment) furnish(ctx context.Context, o environmentOptions) error {
 	if err := t.setPrices(ctx); err != nil {
 		return err
 	}
+	if err := t.furnishClouds(ctx); err != nil {
+		return err
+	}
+	t.stack.App.TuneInstances = tuneInstances
 	if o.processes == 0 {
 		all := []interceptor.WorkerInterceptor{&Interceptor{Injector: t.plans.Worker("here")}}
 		if o.breaks != nil {

@@ -12,13 +12,13 @@ import (
 func onboarding() []*chaos.ScenarioSet { return []*chaos.ScenarioSet{chaos.Onboarding()} }
 
 func allSets() []*chaos.ScenarioSet {
-	return slices.Concat(onboarding(), chaos.DecommissionJobs(), chaos.Booted(), chaos.AgentJobs(), chaos.AllocationJobs())
+	return slices.Concat(onboarding(), chaos.DecommissionJobs(), chaos.Booted(), chaos.AgentJobs(), chaos.AllocationJobs(), chaos.InstanceJobs())
 }
 
 // sets are the sets that are played together.
 func sets() map[string][]*chaos.ScenarioSet {
 	return map[string][]*chaos.ScenarioSet{"onboarding": onboarding(), "decommission": chaos.DecommissionJobs(), "booted": chaos.Booted(), "agents": chaos.AgentJobs(),
-		"allocations": chaos.AllocationJobs()}
+		"allocations": chaos.AllocationJobs(), "instances": chaos.InstanceJobs()}
 }
 
 // TestCases_FollowTheSeed: the same seed gives the same cases, another seed others, and
@@ -82,7 +82,8 @@ func covers(t *testing.T, p *chaos.ScenarioSet, met, points map[string]bool) {
 	for _, stage := range p.Stages {
 		for _, k := range chaos.Kinds() {
 			ofAgent, ofTenant := k == chaos.AgentKilled || k == chaos.AgentCut, k == chaos.ReleaseAsked
-			if (!ofAgent || asks[stage]) && (!ofTenant || p.Name == "allocation_provision") {
+			required := len(p.Strata) == 0 || slices.Contains(p.Strata, k)
+			if required && (!ofAgent || asks[stage]) && (!ofTenant || p.Name == "allocation_provision") {
 				require.True(t, met[string(p.Kind)+stage+" "+string(k)], "%s in %s", k, stage)
 			}
 		}

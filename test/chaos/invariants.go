@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +39,7 @@ type violation struct{ whose, text string }
 const settle = 90 * time.Second
 
 // violations asks every invariant of an environment: those of the database, the audit
-// chains, and that jobs and workflows know of each other.
+// chains, what is billed at the cloud, and that jobs and workflows know of each other.
 func (t *environment) violations(ctx context.Context) ([]violation, error) {
 	c, err := pgx.Connect(ctx, t.dsn)
 	if err != nil {
@@ -62,8 +63,12 @@ func (t *environment) violations(ctx context.Context) ([]violation, error) {
 	if err != nil {
 		return nil, err
 	}
+	billed, err := t.billedWithoutRow(ctx)
+	if err != nil {
+		return nil, err
+	}
 	lost, err := t.lostWorkflows(ctx, c)
-	return append(append(out, audit...), lost...), err
+	return slices.Concat(out, audit, billed, lost), err
 }
 
 func broken(ctx context.Context, c *pgx.Conn, i invariant) ([]violation, error) {

@@ -39,7 +39,7 @@ var unlistedActivities = map[string]string{
 }
 
 // TestEveryActivityOfTheseJobsIsListed: what the workflows of onboarding,
-// decommission, node_operation, of agents and of allocations call is a point of some scenario set, so that no activity
+// decommission, node_operation, of agents, of allocations and of instances call is a point of some scenario set, so that no activity
 // is forgotten that a new stage brings; unlisted(), in a run, sees only what
 // happened to be met.
 func TestEveryActivityOfTheseJobsIsListed(t *testing.T) {
@@ -55,7 +55,7 @@ func TestEveryActivityOfTheseJobsIsListed(t *testing.T) {
 		}
 	}
 	called := map[string]bool{}
-	for _, dir := range []string{"onboarding", "decommission", "agentjob", "allocation", "machinerun"} {
+	for _, dir := range []string{"onboarding", "decommission", "agentjob", "allocation", "machinerun", "instance"} {
 		for name := range calls(t, filepath.Join("..", "..", "workflows", dir), known) {
 			called[name] = true
 		}
@@ -121,7 +121,7 @@ func calls(t *testing.T, dir string, known map[string]bool) map[string]bool {
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			if s, ok := n.(*ast.SelectorExpr); ok && known[s.Sel.Name] {
-				if of, ok := s.X.(*ast.Ident); ok && slices.Contains([]string{"maas", "bmc", "node", "nodestate", "evidence", "agent", "allocs", "access", "machine"}, of.Name) {
+				if of, ok := s.X.(*ast.Ident); ok && slices.Contains([]string{"maas", "bmc", "node", "nodestate", "evidence", "agent", "allocs", "access", "machine", "acts"}, of.Name) {
 					out[s.Sel.Name] = true
 				}
 			}

@@ -20,6 +20,9 @@ func (t *environment) arrange(ctx context.Context, c Case, path *Path) (*Target,
 	if path.Boots {
 		return t.boot(ctx, c, path)
 	}
+	if path.Cloud {
+		return t.stageInstance(c), nil
+	}
 	if path.From == "" {
 		return t.stage(ctx, c)
 	}

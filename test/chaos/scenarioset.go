@@ -39,6 +39,9 @@ type Path struct {
 	// Boots: the case begins with a machine of its own that boots from the
 	// network, in service.
 	Boots bool
+	// Cloud: the case is about an instance at the simulated cloud provider, and
+	// has no machine.
+	Cloud bool
 	// Points are the boundaries that this path is sure to meet.
 	Points []Point
 	// First comes before the generated faults of every case of the path: the

@@ -10,14 +10,14 @@ import (
 )
 
 func allSets() []*ScenarioSet {
-	return slices.Concat([]*ScenarioSet{Onboarding()}, DecommissionJobs(), Booted(), AgentJobs(), AllocationJobs(), MachineRuns())
+	return slices.Concat([]*ScenarioSet{Onboarding()}, DecommissionJobs(), Booted(), AgentJobs(), AllocationJobs(), MachineRuns(), InstanceJobs())
 }
 
 func TestStratumCases_EverySeedHasAll(t *testing.T) {
 	t.Parallel()
 	sets := allSets()
 	strata := Strata(sets)
-	require.Len(t, strata, 9+11+11+3+11+9+11+12+11+12+9, "no agent gets a task during an onboarding or a reissue")
+	require.Len(t, strata, 9+11+11+3+11+9+11+12+11+12+9+5+3, "no agent gets a task during an onboarding or a reissue")
 	drawn := map[string]map[string]bool{} // stratum to stages
 	for seed := range uint64(1000) {
 		cases := StratumCases(sets, seed)

@@ -40,6 +40,9 @@ type Target struct {
 	// where the case migrates; nil in other cases.
 	Booted, Fresh *stack.PXEServer
 
+	clouds   *clouds // of a case of instances; nil in other cases
+	instance string
+
 	releases  *stack.ReleaseServer // of the agent
 	updates   int                  // of the node's agent so far
 	plans     *FaultPlans
@@ -154,6 +157,10 @@ func (t *Target) workflowID() string {
 }
 
 func (t *Target) cut(refuse bool, d time.Duration) {
+	if t.clouds != nil {
+		t.clouds.cut(t.instance, refuse, d)
+		return
+	}
 	if t.maas != nil {
 		t.maas.cut(refuse, d)
 	}
@@ -165,8 +172,10 @@ func (t *Target) leave() {
 	if t.watched != nil {
 		t.watched.end()
 	}
-	if n := t.Stack.Sims.Nodes[t.Machine.Spec().ID]; n != nil {
-		n.Close()
+	if t.Machine != nil {
+		if n := t.Stack.Sims.Nodes[t.Machine.Spec().ID]; n != nil {
+			n.Close()
+		}
 	}
 	for _, s := range []*stack.PXEServer{t.Booted, t.Fresh} {
 		if s != nil {

@@ -68,15 +68,15 @@ func startWorkers(ctx context.Context, t *environment, o environmentOptions) (*w
 
 // workerEnv is a stack's configuration for a process of its own.
 func workerEnv(c config.Config) []string {
-	return []string{
-		"SLIPWAY_DATABASE_URL=" + c.Database.URL, "SLIPWAY_TEMPORAL_ADDRESS=" + c.Temporal.Address,
-		"SLIPWAY_TEMPORAL_NAMESPACE=" + c.Temporal.Namespace, "SLIPWAY_TEMPORAL_MAINTENANCE_NAMESPACE=" + c.Temporal.PassNamespace(),
-		"SLIPWAY_TEMPORAL_TASK_QUEUE=" + c.Temporal.TaskQueue,
-		"SLIPWAY_AGENT_CA_DIR=" + c.Agent.CADir, "SLIPWAY_AGENT_PUBLIC_URL=" + c.Agent.PublicURL,
-		"SLIPWAY_AGENT_LISTEN=" + c.Agent.Listen, "SLIPWAY_SECRETS_KEY_FILE=" + c.Secrets.KeyFile, "SLIPWAY_METRICS_LISTEN=",
-		"SLIPWAY_RELEASE_REVOKE_DEADLINE=" + c.Release.RevokeDeadline.String(),
-		"SLIPWAY_AGENT_OFFLINE_AFTER=" + c.Agent.OfflineAfter.String(), "SLIPWAY_WORKER_DEADLOCK_TIMEOUT=" + c.Worker.DeadlockTimeout.String(),
-	}
+	return append(instanceEnv(c.Instance),
+		"SLIPWAY_DATABASE_URL="+c.Database.URL, "SLIPWAY_TEMPORAL_ADDRESS="+c.Temporal.Address,
+		"SLIPWAY_TEMPORAL_NAMESPACE="+c.Temporal.Namespace, "SLIPWAY_TEMPORAL_MAINTENANCE_NAMESPACE="+c.Temporal.PassNamespace(),
+		"SLIPWAY_TEMPORAL_TASK_QUEUE="+c.Temporal.TaskQueue,
+		"SLIPWAY_AGENT_CA_DIR="+c.Agent.CADir, "SLIPWAY_AGENT_PUBLIC_URL="+c.Agent.PublicURL,
+		"SLIPWAY_AGENT_LISTEN="+c.Agent.Listen, "SLIPWAY_SECRETS_KEY_FILE="+c.Secrets.KeyFile, "SLIPWAY_METRICS_LISTEN=",
+		"SLIPWAY_RELEASE_REVOKE_DEADLINE="+c.Release.RevokeDeadline.String(),
+		"SLIPWAY_AGENT_OFFLINE_AFTER="+c.Agent.OfflineAfter.String(), "SLIPWAY_WORKER_DEADLOCK_TIMEOUT="+c.Worker.DeadlockTimeout.String(),
+	)
 }
 
 // keepOne runs a worker, and another when it has died, until ctx ends. One that
@@ -235,5 +235,6 @@ func RunWorker(ctx context.Context, args []string) error {
 		return err
 	}
 	defer app.Close()
+	app.TuneInstances = tuneInstances
 	return app.RunWorker(ctx, &Interceptor{Injector: Dial(*url, strconv.Itoa(os.Getpid()))})
 }

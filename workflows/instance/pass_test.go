@@ -303,6 +303,9 @@ func TestPass_AnotherAccountDecidesNothing(t *testing.T) {
 		require.Contains(t, r.pass(i.ServerCreatedAt.Add(after * time.Minute)).Problems[0], "set them back")
 	}
 	require.Equal(t, lifecycle.InstanceReady, r.read().Status)
+	var says string
+	require.NoError(t, r.store.DBTX().QueryRow(t.Context(), "SELECT message FROM instance_attention WHERE kind = 'instance_provider'").Scan(&says))
+	require.Contains(t, says, "set them back")
 	_, err := r.acts.ProveDeleted(t.Context(), contract.JobRef{JobID: r.job.ID, ResourceID: i.ID})
 	require.ErrorContains(t, err, "set them back")
 }
@@ -350,4 +353,50 @@ func TestHealth_LogUnderAVirtualClock(t *testing.T) {
 	r.worker.setReach(nil)
 	check(25*time.Minute + time.Second)
 	require.Equal(t, 5, rows(lifecycle.ActionSuccess), "every change is logged")
+}
+
+// TestHeartbeat_EndsTheWait: the first heartbeat of a worker that was waited for clears the code.
+func TestHeartbeat_EndsTheWait(t *testing.T) {
+	t.Parallel()
+	r := newSimRig(t)
+	r.acts.Resume = func(context.Context, instancedb.Instance) error { t.Error("nothing is to be resumed"); return nil }
+	var waited, after string
+	r.worker.onInstalled = func() {
+		_, err := r.store.DBTX().Exec(t.Context(), "UPDATE instances SET worker_hash = 'key' WHERE id = $1", r.row.ID)
+		require.NoError(t, err)
+	}
+	r.worker.onModels = func() {
+		if waited != "" {
+			return
+		}
+		waited = r.read().ErrorCode
+		require.NoError(t, r.heartbeat("key", 1, mock.Checksum))
+		after = r.read().ErrorCode
+	}
+	require.Equal(t, lifecycle.InstanceReady, r.run(r.job).Status)
+	require.Equal(t, lifecycle.InstanceWaitingHeartbeat, waited)
+	require.Empty(t, after)
+}
+
+// TestPass_Archives: what ended leaves the lists after a set time, and not before.
+func TestPass_Archives(t *testing.T) {
+	t.Parallel()
+	r := newSimRig(t)
+	r.acts.ArchiveAfter = 24 * time.Hour
+	require.Equal(t, lifecycle.InstanceReady, r.run(r.job).Status)
+	archived := func(at time.Time) int {
+		t.Helper()
+		report, err := r.acts.MoveInstancesOn(t.Context(), instanceact.PassIn{At: at})
+		require.NoError(t, err)
+		return report.Archived
+	}
+	require.Zero(t, archived(time.Now().Add(48*time.Hour)), "it works")
+	ended := r.terminate()
+	i := r.run(*ended.Job)
+	require.Zero(t, archived(i.TerminatedAt.Add(23*time.Hour)))
+	require.Equal(t, lifecycle.InstanceTerminated, r.read().Status)
+	require.Equal(t, 1, archived(i.TerminatedAt.Add(25*time.Hour)))
+	require.Equal(t, lifecycle.InstanceArchived, r.read().Status)
+	require.Zero(t, archived(i.TerminatedAt.Add(26*time.Hour)), "once")
+	require.Zero(t, r.read().ProgressPercent)
 }

@@ -43,7 +43,10 @@ type fakeWorker struct {
 	checksum string
 	install  error
 	reach    error
-	asked    map[string]int
+	silent   bool // vLLM does not answer
+	// onInstalled and onModels are called before the answers; nil for nothing.
+	onInstalled, onModels func()
+	asked                 map[string]int
 }
 
 func (w *fakeWorker) count(name string) {
@@ -57,6 +60,9 @@ func (w *fakeWorker) count(name string) {
 
 func (w *fakeWorker) Install(context.Context, providers.WorkerTarget, providers.WorkerInstall) (providers.WorkerPhases, error) {
 	w.count("install")
+	if w.onInstalled != nil {
+		w.onInstalled()
+	}
 	return providers.WorkerPhases{Done: lifecycle.WorkerPhases(), ExitStatus: "0", Info: providers.WorkerInfo{Version: "1", Checksum: mock.Checksum}}, w.install
 }
 
@@ -64,6 +70,12 @@ func (w *fakeWorker) setReach(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.reach = err
+}
+
+func (w *fakeWorker) setSilent(silent bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.silent = silent
 }
 
 func (w *fakeWorker) ReachSSH(context.Context, providers.WorkerTarget) (bool, error) {
@@ -80,6 +92,14 @@ func (w *fakeWorker) Readyz(context.Context, providers.WorkerTarget) (bool, erro
 
 func (w *fakeWorker) Models(context.Context, providers.WorkerTarget) ([]string, error) {
 	w.count("models")
+	if w.onModels != nil {
+		w.onModels()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.silent {
+		return nil, &providers.Error{Kind: providers.KindUnreachable, Op: "worker.models", Message: "connection refused"}
+	}
 	return []string{"acme/small"}, nil
 }
 

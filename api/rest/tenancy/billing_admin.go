@@ -78,7 +78,7 @@ type PricePlanRequest struct {
 type PriceRequest struct {
 	PricePlanRequest
 	PlanHash string `json:"plan_hash,omitempty" maxLength:"64" doc:"plan_hash of POST /admin/prices/plan with the same price"`
-	Confirm  bool   `json:"confirm,omitempty" doc:"Required for a price of zero, for one below half or above twice the price before, and for one that begins more than 31 days ahead"`
+	Confirm  bool   `json:"confirm,omitempty" doc:"Required for a price of zero, for one below half or above twice the price before, for one that begins more than 31 days ahead, and for one that ends instances"`
 }
 
 func (r PricePlanRequest) request(ctx context.Context) billing.PriceRequest {
@@ -101,6 +101,7 @@ type PricePlan struct {
 	Factor            float64              `json:"factor,omitempty" doc:"Of the price before"`
 	NeedsConfirmation string               `json:"needs_confirmation,omitempty" doc:"Why confirm must be true"`
 	Affected          []AffectedAllocation `json:"affected" nullable:"false" doc:"Allocations or instances that run or wait; a higher price reaches those that run seven days after it begins"`
+	Ends              int                  `json:"ends" doc:"How many of the listed instances the price ends once it begins: their accounts are depleted, and they were free until now"`
 	More              bool                 `json:"more" doc:"There are more than are listed"`
 	PlanHash          string               `json:"plan_hash"`
 }
@@ -113,19 +114,20 @@ type AffectedAllocation struct {
 	BillingAccountID string     `json:"billing_account_id"`
 	StartTime        *time.Time `json:"start_time,omitempty"`
 	RateMinorPerHour *int64     `json:"rate_minor_per_hour,omitempty" doc:"Its rate now; left out before it is active or ready"`
+	Ends             bool       `json:"ends,omitempty" doc:"An instance whose account is depleted: it is terminated once the price begins"`
 }
 
 func (d digits) planView(p billing.PricePlan) PricePlan {
 	out := PricePlan{
 		SKUID: p.Price.SKUID, InstanceType: p.Price.InstanceType, Currency: p.Price.Currency, Exponent: d[p.Price.Currency], RateMinorPerHour: p.Price.RateMinorPerHour, ValidFrom: p.Price.ValidFrom.UTC(), Factor: p.Factor,
-		NeedsConfirmation: p.NeedsConfirmation, Affected: []AffectedAllocation{}, More: p.More, PlanHash: p.Hash,
+		NeedsConfirmation: p.NeedsConfirmation, Affected: []AffectedAllocation{}, Ends: p.Ends, More: p.More, PlanHash: p.Hash,
 	}
 	if p.Before != nil {
 		before := d.priceView(*p.Before)
 		out.Before = &before
 	}
 	for _, a := range p.Affected {
-		out.Affected = append(out.Affected, AffectedAllocation{a.AllocationID, a.InstanceID, a.ProjectID, a.BillingAccountID, utc(a.StartTime), a.RateMinorPerHour})
+		out.Affected = append(out.Affected, AffectedAllocation{a.AllocationID, a.InstanceID, a.ProjectID, a.BillingAccountID, utc(a.StartTime), a.RateMinorPerHour, a.Ends})
 	}
 	return out
 }

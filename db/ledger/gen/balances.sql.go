@@ -148,7 +148,9 @@ func (q *Queries) BudgetsOver(ctx context.Context, maxRows int32) ([]BudgetsOver
 
 const countUnreviewed = `-- name: CountUnreviewed :one
 SELECT (SELECT count(*) FROM account_balances a WHERE a.state = 'depleted' AND a.depletions > a.reviewed_depletion) AS depleted,
-    (SELECT count(DISTINCT r.billing_account_id) FROM usage_records r WHERE r.closed_at IS NULL AND r.start_time IS NOT NULL) AS charged
+    (SELECT count(DISTINCT r.billing_account_id) FROM usage_records r WHERE r.closed_at IS NULL AND r.start_time IS NOT NULL
+        AND (r.instance_id IS NULL OR EXISTS (SELECT FROM usage_segments s WHERE s.project_id = r.project_id AND s.record_id = r.id
+            AND s.ended_at IS NULL AND s.rate_minor_per_hour > 0))) AS charged
 `
 
 type CountUnreviewedRow struct {
@@ -156,6 +158,7 @@ type CountUnreviewedRow struct {
 	Charged  int64
 }
 
+// An instance whose type has no price charges nobody.
 func (q *Queries) CountUnreviewed(ctx context.Context) (CountUnreviewedRow, error) {
 	row := q.db.QueryRow(ctx, countUnreviewed)
 	var i CountUnreviewedRow

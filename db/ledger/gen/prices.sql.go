@@ -11,9 +11,11 @@ import (
 )
 
 const affectedByItem = `-- name: AffectedByItem :many
-SELECT coalesce(r.allocation_id, '')::text AS allocation_id, coalesce(r.instance_id, '')::text AS instance_id, r.project_id, r.billing_account_id, r.start_time, s.rate_minor_per_hour
+SELECT coalesce(r.allocation_id, '')::text AS allocation_id, coalesce(r.instance_id, '')::text AS instance_id, r.project_id, r.billing_account_id, r.start_time, s.rate_minor_per_hour,
+    (r.instance_id IS NOT NULL AND coalesce(b.state = 'depleted' AND b.depletions > 0, false))::boolean AS ends
 FROM usage_records r LEFT JOIN usage_segments s ON s.project_id = r.project_id AND s.record_id = r.id AND s.ended_at IS NULL
-WHERE r.item = $1 AND r.currency = $2 AND r.closed_at IS NULL AND r.end_time IS NULL ORDER BY r.id LIMIT $3
+LEFT JOIN account_balances b ON b.billing_account_id = r.billing_account_id
+WHERE r.item = $1 AND r.currency = $2 AND r.closed_at IS NULL AND r.end_time IS NULL ORDER BY ends DESC, r.id LIMIT $3
 `
 
 type AffectedByItemParams struct {
@@ -29,9 +31,11 @@ type AffectedByItemRow struct {
 	BillingAccountID string
 	StartTime        *time.Time
 	RateMinorPerHour *int64
+	Ends             bool
 }
 
-// The usage records that a price of an item and currency touches: those that run or wait.
+// The usage records that a price of an item and currency touches: those that run or wait. An instance of a
+// depleted account ends once its type has a price that has begun; these come first.
 func (q *Queries) AffectedByItem(ctx context.Context, arg AffectedByItemParams) ([]AffectedByItemRow, error) {
 	rows, err := q.db.Query(ctx, affectedByItem, arg.Item, arg.Currency, arg.MaxRows)
 	if err != nil {
@@ -48,6 +52,7 @@ func (q *Queries) AffectedByItem(ctx context.Context, arg AffectedByItemParams) 
 			&i.BillingAccountID,
 			&i.StartTime,
 			&i.RateMinorPerHour,
+			&i.Ends,
 		); err != nil {
 			return nil, err
 		}

@@ -21,8 +21,11 @@ SELECT r.project_id, r.allocation_id, r.instance_id, r.billing_account_id, r.cur
 WHERE r.project_id = @project_id AND (r.allocation_id = @subject::text OR r.instance_id = @subject::text) ON CONFLICT DO NOTHING;
 
 -- name: CountUnreviewed :one
+-- An instance whose type has no price charges nobody.
 SELECT (SELECT count(*) FROM account_balances a WHERE a.state = 'depleted' AND a.depletions > a.reviewed_depletion) AS depleted,
-    (SELECT count(DISTINCT r.billing_account_id) FROM usage_records r WHERE r.closed_at IS NULL AND r.start_time IS NOT NULL) AS charged;
+    (SELECT count(DISTINCT r.billing_account_id) FROM usage_records r WHERE r.closed_at IS NULL AND r.start_time IS NOT NULL
+        AND (r.instance_id IS NULL OR EXISTS (SELECT FROM usage_segments s WHERE s.project_id = r.project_id AND s.record_id = r.id
+            AND s.ended_at IS NULL AND s.rate_minor_per_hour > 0))) AS charged;
 
 -- name: ReviewDepletions :exec
 UPDATE account_balances SET reviewed_depletion = depletions WHERE depletions > reviewed_depletion;

@@ -37,7 +37,10 @@ ORDER BY id LIMIT @max_rows;
 SELECT EXISTS (SELECT FROM prices WHERE lower(valid) <= now())::boolean AS charging;
 
 -- name: AffectedByItem :many
--- The usage records that a price of an item and currency touches: those that run or wait.
-SELECT coalesce(r.allocation_id, '')::text AS allocation_id, coalesce(r.instance_id, '')::text AS instance_id, r.project_id, r.billing_account_id, r.start_time, s.rate_minor_per_hour
+-- The usage records that a price of an item and currency touches: those that run or wait. An instance of a
+-- depleted account ends once its type has a price that has begun; these come first.
+SELECT coalesce(r.allocation_id, '')::text AS allocation_id, coalesce(r.instance_id, '')::text AS instance_id, r.project_id, r.billing_account_id, r.start_time, s.rate_minor_per_hour,
+    (r.instance_id IS NOT NULL AND coalesce(b.state = 'depleted' AND b.depletions > 0, false))::boolean AS ends
 FROM usage_records r LEFT JOIN usage_segments s ON s.project_id = r.project_id AND s.record_id = r.id AND s.ended_at IS NULL
-WHERE r.item = @item AND r.currency = @currency AND r.closed_at IS NULL AND r.end_time IS NULL ORDER BY r.id LIMIT @max_rows;
+LEFT JOIN account_balances b ON b.billing_account_id = r.billing_account_id
+WHERE r.item = @item AND r.currency = @currency AND r.closed_at IS NULL AND r.end_time IS NULL ORDER BY ends DESC, r.id LIMIT @max_rows;

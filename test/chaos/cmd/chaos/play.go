@@ -70,7 +70,7 @@ func parse(args []string, out io.Writer) (*flags, error) {
 	fs.Uint64Var(&f.seed, "seed", 0, "seed of the generated cases; without this flag the time is the seed")
 	fs.IntVar(&f.cases, "cases", 1000, "how many cases, without --for")
 	fs.StringArrayVar(&f.texts, "case", nil, "play this case alone, as a report prints it; may be repeated; empty ones do not count")
-	fs.StringVar(&f.jobs, "jobs", "", "onboarding, decommission, booted, agents, allocations or runs; empty plays all, one after the other without --for")
+	fs.StringVar(&f.jobs, "jobs", "", "onboarding, decommission, booted, agents, allocations, runs or instances; empty plays all, one after the other without --for")
 	fs.StringVar(&f.known, "known", "", "with --for: file of the cases to play first")
 	fs.StringVar(&f.keep, "keep", "", "with --for: file to which findings that did not recur are appended; empty is the file of --known")
 	fs.IntVar(&f.o.AtOnce, "at-once", 0, "cases under way at a time in each of the two environments; 0 is 16")
@@ -88,9 +88,9 @@ func parse(args []string, out io.Writer) (*flags, error) {
 
 // choose finds the job kinds and the cases that the flags name.
 func (f *flags) choose() error {
-	f.sets = [][]*chaos.ScenarioSet{{chaos.Onboarding()}, chaos.DecommissionJobs(), chaos.Booted(), chaos.AgentJobs(), chaos.AllocationJobs(), chaos.MachineRuns()}
+	f.sets = [][]*chaos.ScenarioSet{{chaos.Onboarding()}, chaos.DecommissionJobs(), chaos.Booted(), chaos.AgentJobs(), chaos.AllocationJobs(), chaos.MachineRuns(), chaos.InstanceJobs()}
 	f.all = slices.Concat(f.sets...)
-	names := []string{"onboarding", "decommission", "booted", "agents", "allocations", "runs"}
+	names := []string{"onboarding", "decommission", "booted", "agents", "allocations", "runs", "instances"}
 	if i := slices.Index(names, f.jobs); i >= 0 {
 		f.sets = f.sets[i : i+1]
 	} else if f.jobs != "" {
