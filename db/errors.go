@@ -189,11 +189,11 @@ func CheckUpdate[T any](what string, row T, err error, read func() error) (T, er
 	return row, fmt.Errorf("%s: %w", what, ErrStale)
 }
 
-// CheckDelete is CheckUpdate for a delete that expected a version. It returns a *ConflictError when
-// other rows refer to the row.
+// CheckDelete is CheckUpdate for a delete that expected a version. It returns a *ConflictError that
+// names what refers to the row, and what to do.
 func CheckDelete(what string, rows int64, err error, read func() error) error {
 	if sqlState(err) == stateForeignKey {
-		return &ConflictError{What: "reference", Message: what + " is in use; remove what refers to it first"}
+		return inUse(what, err)
 	}
 	if err != nil {
 		return MapError(what, err)
