@@ -78,7 +78,9 @@ type StepFacts struct {
 	Simulated bool   `json:"simulated,omitempty"`
 	// ByNode says that the node of the machine does the step, and not the adapter. Series is the image of
 	// a repave in MAAS's own word.
-	ByNode bool   `json:"by_node,omitempty"`
+	ByNode bool `json:"by_node,omitempty"`
+	// Moved says that the record of the machine names where it answers since the step.
+	Moved  bool   `json:"moved,omitempty"`
 	Series string `json:"series,omitempty"`
 }
 
@@ -150,13 +152,13 @@ func (a *Activities) read(ctx context.Context, in StepIn) (*session, error) {
 // machine of a node that states no endpoint is reached where the record of the node says, and one that the
 // run has installed where MAAS says.
 func (s *session) login(ctx context.Context) error {
-	address, hostKey := s.machine.Spec.SSHEndpoint, s.machine.HostKey
+	address, hostKey, moved := s.machine.Spec.SSHEndpoint, s.machine.HostKey, false
 	if s.node.ID != "" {
 		hostKey = s.node.SSHHostKey
 		host, _, _ := net.SplitHostPort(address)
 		switch {
 		case len(s.in.IPs) > 0 && !slices.Contains(s.in.IPs, host): // the installation gave it another one
-			address = nodeact.SSHAddress(db.Node{}, s.site.Spec, s.in.IPs)
+			address, moved = nodeact.SSHAddress(db.Node{}, s.site.Spec, s.in.IPs), address != ""
 		case address == "":
 			address = nodeact.SSHAddress(s.node, s.site.Spec, s.node.IPAddresses)
 		}
@@ -169,7 +171,17 @@ func (s *session) login(ctx context.Context) error {
 	case hostKey == "":
 		return fault.New(lifecycle.FailConfiguration, "the host key of the machine is not pinned; set its access with the key that its console shows")
 	}
-	return s.loginAt(ctx, address, hostKey)
+	if err := s.loginAt(ctx, address, hostKey); err != nil || !moved {
+		return err
+	}
+	// A run that takes the place of this one is not told what this one has installed.
+	record := s.record
+	s.record = func(ctx context.Context, err error) {
+		if record(ctx, err); err == nil {
+			_ = s.moveTo(ctx, address) // the next call tries again
+		}
+	}
+	return nil
 }
 
 // loginAt fills in the login at an address, under the pinned host key.
