@@ -120,12 +120,12 @@ func (n nodeReader) cpus() int {
 }
 
 // nics lists the interfaces that have a device behind them: no loopback, no
-// bridges, bonds, VLANs or tunnels.
+// bridges, bonds, VLANs or tunnels, and no virtual function of a card, which comes and goes.
 func (n nodeReader) nics() []spec.NICReport {
 	const class = "/sys/class/net"
 	var out []spec.NICReport
 	for _, name := range n.names(class) {
-		if !n.exists(class, name, "device") {
+		if !n.exists(class, name, "device") || n.exists(class, name, "device", "physfn") {
 			continue
 		}
 		nic := spec.NICReport{Name: name, MAC: strings.ToLower(n.text(class, name, "address"))}

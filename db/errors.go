@@ -141,7 +141,7 @@ var conflicts = map[string]ConflictError{
 	"machines_serial_unique":              {What: "serial", Message: "another machine has this serial number; retire that one first"},
 	"machine_macs_unique":                 {What: "mac_address", Message: "another machine has one of the MAC addresses; retire that one first"},
 	"clusters_ref_unique":                 {What: "cluster", Message: "there is a cluster with this reference; choose another, or change that one"},
-	"machine_clusters_uuid_unique":        {What: "system_uuid", Message: "another machine says that it has this system UUID, so that nothing is identified by it; retire that machine, or have its vendor set the UUID"},
+	"machine_clusters_uuid_unique":        {What: "system_uuid", Message: "another machine of the cluster says that it has this system UUID, so that nothing is identified by it; retire that machine, or have its vendor set the UUID"},
 	"machine_clusters_node_unique":        {What: "node_name", Message: "another machine has this name as a node of the cluster; choose another machine id"},
 	"plans_unique":                        {What: "plan", Message: "there is a plan with this id, and plans do not change; choose another id"},
 	"runs_one_active":                     {What: "active_run", Message: "a run is active on the machine; wait for it, or cancel it"},
@@ -189,11 +189,11 @@ func CheckUpdate[T any](what string, row T, err error, read func() error) (T, er
 	return row, fmt.Errorf("%s: %w", what, ErrStale)
 }
 
-// CheckDelete is CheckUpdate for a delete that expected a version. It returns a *ConflictError when
-// other rows refer to the row.
+// CheckDelete is CheckUpdate for a delete that expected a version. It returns a *ConflictError that
+// names what refers to the row, and what to do.
 func CheckDelete(what string, rows int64, err error, read func() error) error {
 	if sqlState(err) == stateForeignKey {
-		return &ConflictError{What: "reference", Message: what + " is in use; remove what refers to it first"}
+		return inUse(what, err)
 	}
 	if err != nil {
 		return MapError(what, err)

@@ -19,3 +19,6 @@ func BoundedAcquire(limit time.Duration) pgx.QueryTracer { return boundedAcquire
 
 // StatementsOn runs the operations of one statement on what the test gives.
 var StatementsOn = statementsOn
+
+// IsReferrer returns whether the refusal of a delete has words for a table.
+func IsReferrer(table string) bool { _, ok := referrers[table]; return ok }

@@ -2,10 +2,12 @@ package db_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
@@ -13,6 +15,24 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
+
+// TestDeleteRefusals_NameEachTable that can be in the way of what CheckDelete deletes.
+func TestDeleteRefusals_NameEachTable(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	rows, err := s.DBTX().Query(t.Context(), `SELECT DISTINCT conrelid::regclass::text FROM pg_constraint
+		WHERE contype = 'f' AND confdeltype NOT IN ('c', 'n') AND confrelid = ANY ($1::regclass[])`,
+		[]string{"sites", "profiles", "skus", "bmcs", "install_workflows", "device_groups", "roce_assignments", "billing_accounts", "projects", "project_members", "clusters"})
+	require.NoError(t, err)
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Contains(t, tables, "nodes")
+	require.Empty(t, slices.DeleteFunc(tables, db.IsReferrer), "tables without words in db/referrers.go")
+	n, sku := dbtest.Node(t, s), dbtest.SKU(t, s)
+	require.NoError(t, dbtest.SetNodeSKU(t.Context(), s, n.ID, sku.ID))
+	require.EqualError(t, s.DeleteSKU(t.Context(), sku.ID, sku.Version), "SKU "+sku.ID+" cannot be deleted: it is used by nodes; "+
+		"the record of a node keeps it also after the node is deleted, so change it instead, or leave it unused")
+}
 
 func TestSitesProfilesAndSKUsAreChangedByVersion(t *testing.T) {
 	t.Parallel()
@@ -53,6 +73,7 @@ func TestSitesProfilesAndSKUsAreChangedByVersion(t *testing.T) {
 	require.ErrorIs(t, s.DeleteProfile(ctx, p.ID, p.Version), db.ErrStale)
 	require.ErrorAs(t, s.DeleteSite(ctx, site.ID, changed.Version), &conflict)
 	require.Equal(t, "reference", conflict.What)
+	require.Equal(t, "site "+site.ID+" cannot be deleted: it is used by profiles; delete those first", conflict.Message)
 	require.NoError(t, s.DeleteProfile(ctx, p.ID, p2.Version))
 	require.ErrorIs(t, s.DeleteProfile(ctx, p.ID, p2.Version), db.ErrNotFound)
 	require.NoError(t, s.DeleteSite(ctx, site.ID, changed.Version))

@@ -88,16 +88,21 @@ func (tx *Tx) macFree(ctx context.Context, mac, nodeID string) error {
 // BMCFree refuses a BMC that another node has which is in use: its jobs would
 // switch that node's machine. *ConflictError names that node. Two nodes may share
 // a Redfish service that has several systems, where each names another. Of two
-// transactions that ask for one BMC the second waits for the first to end.
+// transactions that ask for one BMC the second waits for the first to end. A rack device's is no node's.
 func (tx *Tx) BMCFree(ctx context.Context, address, protocol, systemID, nodeID string) error {
-	if err := tx.q.Lock(ctx, "bmc/"+writtenAs(address)[0]); err != nil {
-		return MapError("BMC at "+address, err)
+	if err := tx.LockBMCAddress(ctx, address); err != nil {
+		return err
 	}
 	there, err := tx.BMCsAt(ctx, address)
 	if err != nil {
 		return err
 	}
 	for _, b := range there {
+		if b.NodeID == nil {
+			if err := tx.noRackDevice(ctx, b); err != nil {
+				return err
+			}
+		}
 		apart := protocol == redfish && b.Protocol == redfish && systemID != "" && b.SystemID != "" && systemID != b.SystemID
 		if b.NodeID == nil || *b.NodeID == nodeID || apart {
 			continue
@@ -112,6 +117,25 @@ func (tx *Tx) BMCFree(ctx context.Context, address, protocol, systemID, nodeID s
 		}
 	}
 	return nil
+}
+
+// LockBMCAddress makes a transaction wait for another that gives the BMC at an address to a node or a rack
+// device, until that ends.
+func (tx *Tx) LockBMCAddress(ctx context.Context, address string) error {
+	return MapError("BMC at "+address, tx.q.Lock(ctx, "bmc/"+writtenAs(address)[0]))
+}
+
+// noRackDevice refuses a BMC that is a rack device's.
+func (tx *Tx) noRackDevice(ctx context.Context, b BMC) error {
+	d, err := tx.q.RackDeviceOfBMC(ctx, b.ID)
+	if err == nil {
+		return &ConflictError{What: "bmc", Existing: d.ID, Message: fmt.Sprintf(
+			"rack device %s (%s) has the BMC at %s; name another address, or remove that rack device first", d.Name, d.ID, b.Address)}
+	}
+	if err = MapError("rack device of BMC "+b.ID, err); errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // redfish is the protocol whose services may have several systems.

@@ -25,19 +25,19 @@ func (s statements) CreateSKU(ctx context.Context, name string, spec spec.SKUSpe
 		}
 		return SKU{}, conflictWith("skus_name_unique", other.ID)
 	}
-	return row, MapError("sku "+name, err)
+	return row, MapError("SKU "+name, err)
 }
 
 // SKU reads one SKU, or ErrNotFound.
 func (s statements) SKU(ctx context.Context, id string) (SKU, error) {
 	row, err := s.q.SKU(ctx, id)
-	return row, MapError("sku "+id, err)
+	return row, MapError("SKU "+id, err)
 }
 
 // SKUByName reads one SKU, or ErrNotFound.
 func (s statements) SKUByName(ctx context.Context, name string) (SKU, error) {
 	row, err := s.q.SKUByName(ctx, name)
-	return row, MapError("sku "+name, err)
+	return row, MapError("SKU "+name, err)
 }
 
 // ListSKUs lists SKUs by id, from the one after the id given.
@@ -49,7 +49,7 @@ func (s statements) ListSKUs(ctx context.Context, after string, limit int) ([]SK
 // UpdateSKU replaces name and spec of the version given, or ErrStale.
 func (s statements) UpdateSKU(ctx context.Context, id string, version int64, name string, spec spec.SKUSpec) (SKU, error) {
 	row, err := s.q.UpdateSKU(ctx, gen.UpdateSKUParams{ID: id, Version: version, Name: name, Spec: spec})
-	return CheckUpdate("sku "+id, row, err, s.skuExists(ctx, id))
+	return CheckUpdate("SKU "+id, row, err, s.skuExists(ctx, id))
 }
 
 // SetTenantRoot says whether the tenants of a SKU are root on their nodes. How a node is cleaned goes by
@@ -58,24 +58,24 @@ func (s statements) UpdateSKU(ctx context.Context, id string, version int64, nam
 func (tx *Tx) SetTenantRoot(ctx context.Context, id string, root bool) error {
 	was, err := tx.q.HoldSKU(ctx, id)
 	if err != nil || was == root {
-		return MapError("sku "+id, err)
+		return MapError("SKU "+id, err)
 	}
 	n, err := tx.q.SKUTenancies(ctx, id)
 	if err != nil {
-		return MapError("tenancies of sku "+id, err)
+		return MapError("tenancies of SKU "+id, err)
 	}
 	if n > 0 {
 		return &ConflictError{Message: fmt.Sprintf(
 			"%d allocations of the SKU have not ended, or left a node that nothing proves clean, and their nodes are cleaned by tenant_root; release them, sanitize the nodes, and try again, or create another SKU", n)}
 	}
-	return MapError("sku "+id, tx.q.SetSKUTenantRoot(ctx, gen.SetSKUTenantRootParams{ID: id, TenantRoot: root}))
+	return MapError("SKU "+id, tx.q.SetSKUTenantRoot(ctx, gen.SetSKUTenantRootParams{ID: id, TenantRoot: root}))
 }
 
 // DeleteSKU deletes the version given, or ErrStale; *ConflictError while
 // something refers to the SKU.
 func (s statements) DeleteSKU(ctx context.Context, id string, version int64) error {
 	n, err := s.q.DeleteSKU(ctx, gen.DeleteSKUParams{ID: id, Version: version})
-	return CheckDelete("sku "+id, n, err, s.skuExists(ctx, id))
+	return CheckDelete("SKU "+id, n, err, s.skuExists(ctx, id))
 }
 
 func (s statements) skuExists(ctx context.Context, id string) func() error {

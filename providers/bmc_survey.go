@@ -1,6 +1,10 @@
 package providers
 
-import "github.com/slipway-cloud/slipway/lifecycle/hardware"
+import (
+	"context"
+
+	"github.com/slipway-cloud/slipway/lifecycle/hardware"
+)
 
 // What a BMC tells of parts is a value that others keep and compare.
 type (
@@ -28,4 +32,12 @@ type Survey struct {
 type BMCLogs struct {
 	Entries []BMCLogEntry
 	Partial []string // logs that were not read to their end, each with the reason
+	// Cursors is where a log is read on, by its service, of BMCs that can. It holds no secret.
+	Cursors map[string]string
+}
+
+// BMCLogResumer is a BMC that reads its logs on from where the reading before has ended. A cursor that the
+// log does not know any more, since it was cleared, begins it again.
+type BMCLogResumer interface {
+	LogsFrom(ctx context.Context, cursors map[string]string, known func(BMCLogEntry) bool) (BMCLogs, error)
 }

@@ -1,8 +1,10 @@
 package bmc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,6 +60,25 @@ func firstParts(parts []string) []string {
 	return append(parts[:maxProblems:maxProblems], fmt.Sprintf("and %d more", len(parts)-maxProblems))
 }
 
+// maxKept bounds the parts that are kept of a reading, so that a part which is not well is told from others.
+const maxKept = 100
+
+// keptProblems orders the parts that are not well, those that are critical first, and bounds them.
+func keptProblems(parts []string) []string {
+	isCritical := func(s string) int {
+		if strings.HasSuffix(s, ": "+healthCritical) {
+			return 0
+		}
+		return 1
+	}
+	out := slices.Clone(parts)
+	slices.SortFunc(out, func(a, b string) int { return cmp.Or(isCritical(a)-isCritical(b), strings.Compare(a, b)) })
+	if len(out) > maxKept {
+		return append(out[:maxKept:maxKept], fmt.Sprintf("%d more parts that are not well", len(out)-maxKept))
+	}
+	return out
+}
+
 // refuseCritical fails with node_unhealthy where a part is critical. A warning refuses nothing: a
 // fan or a power supply of several may be missing.
 func refuseCritical(health providers.BMCHealth) error {
@@ -95,7 +116,11 @@ func (a *Activities) LookAtParts(ctx context.Context, in LookIn) (PartsOut, erro
 	}
 	limit, cancel := context.WithTimeout(ctx, lookLogsLimit)
 	defer cancel()
-	out.Logs, err = v.bmc.Logs(limit, known.Has)
+	if from, ok := v.bmc.(providers.BMCLogResumer); ok {
+		out.Logs, err = from.LogsFrom(limit, known.Cursors, known.Has)
+	} else {
+		out.Logs, err = v.bmc.Logs(limit, known.Has)
+	}
 	switch {
 	case err == nil:
 	case ctx.Err() == nil && (limit.Err() != nil || unreadable(err)):
@@ -130,7 +155,7 @@ func readParts(ctx context.Context, b providers.BMC, device bool) (providers.Sur
 			Partial: []string{why},
 		}
 	}
-	survey.Health.Problems, survey.Health.Unknown = firstParts(survey.Health.Problems), firstParts(survey.Health.Unknown)
+	survey.Health.Problems, survey.Health.Unknown = keptProblems(survey.Health.Problems), firstParts(survey.Health.Unknown)
 	return survey, nil
 }
 

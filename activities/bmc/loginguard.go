@@ -49,10 +49,14 @@ var errSlotRejected = errors.New("the BMC does not take this slot's password")
 const (
 	turnLimit  = 30 * time.Second // how long a job waits for the login of another
 	loginTTL   = 5 * time.Minute  // how long a dead job keeps its lease
-	lookTTL    = 30 * time.Second // the same for a read that belongs to no job
+	lookTTL    = time.Minute      // the same for a read that belongs to no job: more than LookLimit and noteLimit
 	loginLimit = 2 * time.Minute  // one login with all that belongs to it
 	noteLimit  = 10 * time.Second // recording its outcome, also when cancelled
 )
+
+// LookLimit is how long a read that belongs to no job may take, with its wait for the login of another. It
+// ends before another may take its lease.
+const LookLimit = 45 * time.Second
 
 // enter logs in to a BMC. Every activity that logs in uses it. It waits until nobody else is logged
 // in there. Then, on the record as it is at that moment, it

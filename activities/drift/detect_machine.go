@@ -1,6 +1,8 @@
 package drift
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -316,8 +318,27 @@ func bmcUnhealthy(f Facts) Verdict {
 		return unknown()
 	}
 	at := f.Look.HealthAt.UTC().Format(time.RFC3339)
-	return found(f.Look.Health, fmt.Sprintf("the BMC reports %s: %s", f.Look.Health, strings.Join(f.Look.HealthProblems, "; ")),
-		"health", f.Look.Health, "problems", strings.Join(f.Look.HealthProblems, "; "), "read_at", at)
+	problems := someProblems(f.Look.HealthProblems)
+	return found(problemsKey(f.Look.Health, f.Look.HealthProblems), fmt.Sprintf("the BMC reports %s: %s", f.Look.Health, problems),
+		"health", f.Look.Health, "problems", problems, "read_at", at)
+}
+
+// maxNamed bounds the parts that a message names.
+const maxNamed = 10
+
+// someProblems names the first parts that are not well, and counts the others.
+func someProblems(problems []string) string {
+	if more := len(problems) - maxNamed; more > 0 {
+		return strings.Join(problems[:maxNamed], "; ") + fmt.Sprintf("; and %d more", more)
+	}
+	return strings.Join(problems, "; ")
+}
+
+// problemsKey is another one when another part is not well: an operator who ignores one has not seen it.
+func problemsKey(health string, problems []string) string {
+	sorted := slices.Sorted(slices.Values(problems))
+	sum := sha256.Sum256([]byte(strings.Join(sorted, "\x00")))
+	return health + " " + hex.EncodeToString(sum[:8])
 }
 
 func bmcLoginBlocked(f Facts) Verdict {

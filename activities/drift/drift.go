@@ -70,6 +70,8 @@ type Policy struct {
 	// many at a time.
 	Probes, Logins         int
 	ProbeEvery, LoginEvery time.Duration
+	// Every is how often a pass begins; 0 is not known, and then a pass reads the parts of Logins machines.
+	Every time.Duration
 	// HealthEvery is how often the parts of a machine with their health, and the BMC's logs, are read
 	// from its BMC, with what the pass has left of its logins, and how often the parts that an agent
 	// reports are kept; 0 is never.

@@ -3,7 +3,7 @@ package drift
 import (
 	"context"
 	"fmt"
-	"strings"
+	"math"
 	"sync"
 	"time"
 
@@ -16,23 +16,42 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// partsLimit is how long a pass starts to read parts.
+// partsLimit is how long a pass starts to read parts. Ten at a time that take 8 s each are 150 in it.
 const partsLimit = 2 * time.Minute
 
 // inventoriesOfPass is of how many nodes a pass keeps what their agents report.
 const inventoriesOfPass = 200
 
-// readParts reads the parts of a few machines from their BMCs, some at a time, with the logins that are
-// left of the pass. A BMC that does not tell their health is Unknown.
+// maxParts bounds how many BMCs a pass reads the parts of.
+const maxParts = 1000
+
+// partsOfPass returns how many BMCs a pass reads the parts of: so many that each of the site's is read as
+// often as HealthEvery says, with a fifth to catch up, and never fewer than Logins. What is spent on unknown
+// power takes nothing of it.
+func (a *Activities) partsOfPass(ctx context.Context, p Pass) (int, error) {
+	all, err := driftdb.CountBMCs(ctx, a.Store, p.SiteID)
+	if err != nil || a.Policy.Every <= 0 {
+		return a.Policy.Logins, err
+	}
+	share := math.Ceil(1.2 * float64(all) * float64(a.Policy.Every) / float64(a.Policy.HealthEvery))
+	return max(a.Policy.Logins, min(int(share), maxParts)), nil
+}
+
+// readParts reads the parts of a few machines from their BMCs, some at a time. A BMC that does not tell
+// their health is Unknown.
 func (a *Activities) readParts(ctx context.Context, p Pass, now time.Time, r *BMCReport) error {
-	if a.Logins == nil || a.Policy.HealthEvery <= 0 || a.Policy.Logins <= r.Logins {
+	if a.Logins == nil || a.Policy.HealthEvery <= 0 || a.Policy.Logins <= 0 {
 		return nil
+	}
+	share, err := a.partsOfPass(ctx, p)
+	if err != nil {
+		return fault.Internal(ctx, err)
 	}
 	site, err := a.siteOf(ctx, p)
 	if err != nil {
 		return fault.Internal(ctx, err)
 	}
-	ids, err := driftdb.BMCsOfOldHealth(ctx, a.Store, p.SiteID, now.Add(-a.Policy.HealthEvery), a.Policy.Logins-r.Logins)
+	ids, err := driftdb.BMCsOfOldHealth(ctx, a.Store, p.SiteID, now.Add(-a.Policy.HealthEvery), share)
 	if err != nil {
 		return fault.Internal(ctx, err)
 	}
@@ -47,7 +66,7 @@ func (a *Activities) readParts(ctx context.Context, p Pass, now time.Time, r *BM
 		if time.Now().After(until) {
 			return nil // the next pass begins with it
 		}
-		lctx, cancel := context.WithTimeout(ctx, loginLimit)
+		lctx, cancel := context.WithTimeout(ctx, bmc.LookLimit)
 		got, err := a.Logins.LookAtParts(lctx, bmc.LookIn{BMCID: rec.ID, CAPEM: site.Spec.BMCCAPEM, Device: devices[rec.ID]})
 		cancel()
 		if ctx.Err() != nil {
@@ -93,7 +112,9 @@ func (a *Activities) recordParts(ctx context.Context, bmcID string, got bmc.Part
 	if !got.LogsRead {
 		return 0, nil
 	}
-	added, err := hardwaredb.RecordLogs(ctx, a.Store, bmcID, got.Logs.Entries, got.Logs.Partial, at)
+	added, err := hardwaredb.RecordLogs(ctx, a.Store, hardwaredb.LogReading{
+		BMCID: bmcID, At: at, Entries: got.Logs.Entries, Partial: got.Logs.Partial, Cursors: got.Logs.Cursors,
+	})
 	return added, fault.Internal(ctx, err)
 }
 
@@ -111,9 +132,9 @@ func (a *Activities) compareDevices(ctx context.Context, p Pass, t *PassCounts) 
 		for _, r := range rows {
 			switch r.Health {
 			case "Warning", "Critical":
-				problems, at := strings.Join(r.HealthProblems, "; "), r.HealthAt.UTC().Format(time.RFC3339)
+				problems, at := someProblems(r.HealthProblems), r.HealthAt.UTC().Format(time.RFC3339)
 				seen = append(seen, driftdb.Observation{
-					Detector: d, Subject: r.BMCID, BMCID: r.BMCID, Key: r.Health, Message: fmt.Sprintf("the BMC of %s %s reports %s: %s", r.Kind, r.Name, r.Health, problems),
+					Detector: d, Subject: r.BMCID, BMCID: r.BMCID, Key: problemsKey(r.Health, r.HealthProblems), Message: fmt.Sprintf("the BMC of %s %s reports %s: %s", r.Kind, r.Name, r.Health, problems),
 					Evidence: map[string]any{"health": r.Health, "problems": problems, "read_at": at},
 				})
 			case "OK":

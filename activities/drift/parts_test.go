@@ -147,6 +147,9 @@ func TestParts_OfARackDevice(t *testing.T) {
 
 	rec, err = w.store.BMC(t.Context(), rec.ID)
 	require.NoError(t, err)
+	err = w.store.Tx(t.Context(), func(tx *db.Tx) error { return tx.BMCFree(t.Context(), rec.Address+"/", "redfish", "", w.node.ID) })
+	require.ErrorAs(t, err, &conflict, "its BMC is no node's")
+	require.Equal(t, row.ID, conflict.Existing)
 	other := w.neighbour(lifecycle.NodeActive)
 	rec.NodeID = &other.ID
 	_, err = w.store.UpdateBMC(t.Context(), rec)

@@ -287,13 +287,49 @@ func TestHealth_OneLoginWithinTheBudget(t *testing.T) {
 
 	w.sql("UPDATE drift_bmcs SET health_at = health_at - interval '2 hours'")
 	w.acts.Policy.Logins = 0
-	require.Zero(t, w.pass().BMCs.Healths, "no login is left")
+	require.Zero(t, w.pass().BMCs.Healths, "no logins are allowed")
 	w.acts.Policy.Logins = 20
 	require.NoError(t, w.bmc.AddFault(redfishsim.Fault{Name: redfishsim.FaultAuthReject}))
 	r = w.pass()
 	require.Equal(t, []int{1, 1}, []int{r.BMCs.Healths, r.BMCs.Refused})
 	require.ElementsMatch(t, []string{lifecycle.DriftBMCUnhealthy, lifecycle.DriftBMCLoginBlocked}, w.open(), "what could not be read closes nothing")
 	require.Zero(t, w.pass().BMCs.Healths, "logins are stopped")
+}
+
+// TestHealth_HasAShareOfItsOwn: machines of unknown power take no login of it, and it grows with the site.
+func TestHealth_HasAShareOfItsOwn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.front.says(each(func(m map[string]any) { m["power_state"] = "off" }))
+	w.sql("UPDATE heartbeats SET received_at = received_at - interval '5 minutes'")
+	w.acts.Policy.Logins, w.acts.Policy.HealthEvery = 1, time.Hour
+	r := w.pass()
+	require.Equal(t, []int{1, 1}, []int{r.BMCs.Logins, r.BMCs.Healths}, "one for power and one for the parts")
+
+	w.sql(`INSERT INTO nodes (id, site_id, hostname, lifecycle, status) SELECT 'node_x' || i, $1, 'x' || i, 'maas', 'retired' FROM generate_series(1, 29) i`, w.site.ID)
+	w.sql(`INSERT INTO bmcs (id, node_id, address, protocol, credential_ref) SELECT 'bmc_x' || i, 'node_x' || i, 'https://192.0.2.1:' || i, 'redfish', 'x' FROM generate_series(1, 29) i`)
+	w.sql(`ALTER TABLE nodes DISABLE TRIGGER USER`)
+	w.sql(`UPDATE nodes SET status = 'active' WHERE id LIKE 'node_x%'`)
+	w.acts.Policy.Every, w.acts.Policy.HealthEvery = 5*time.Minute, 10*time.Minute
+	require.Equal(t, 18, w.pass().BMCs.Healths, "30 machines, half of them in each pass, and a fifth more")
+}
+
+// TestHealth_AnotherProblemIsNoticed: a part that fails beside one that an operator ignores is another finding,
+// and one that stays is not.
+func TestHealth_AnotherProblemIsNoticed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.acts.Policy.HealthEvery = time.Nanosecond
+	require.NoError(t, w.bmc.SetHealth(unwellPart, "Warning"))
+	w.pass()
+	f := w.finding(lifecycle.DriftBMCUnhealthy)
+	_, err := w.act(f.ID, lifecycle.DriftIgnore)
+	require.NoError(t, err)
+	w.pass()
+	require.Empty(t, w.open(), "it is ignored")
+	require.NoError(t, w.bmc.SetHealth(oneGPU, "Warning"))
+	w.pass()
+	require.Equal(t, []string{lifecycle.DriftBMCUnhealthy}, w.open(), "another part of the same severity")
 }
 
 // TestPass_FewRequests: two requests of the region and one for the addresses of

@@ -14,11 +14,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// The deadlines of one probe of a BMC.
-const (
-	probeLimit = 10 * time.Second
-	loginLimit = 45 * time.Second
-)
+// probeLimit is the deadline of one probe of a BMC.
+const probeLimit = 10 * time.Second
 
 // BMCReport counts the requests to BMCs. A probe is one connection and at most two reads of the
 // service root, without a login.
@@ -166,7 +163,7 @@ func (a *Activities) readPowers(ctx context.Context, p Pass, now time.Time, r *B
 		return fault.Internal(ctx, err)
 	}
 	for _, id := range unknown {
-		lctx, cancel := context.WithTimeout(ctx, loginLimit)
+		lctx, cancel := context.WithTimeout(ctx, bmc.LookLimit)
 		out, err := a.Logins.LookAtPower(lctx, bmc.LookIn{BMCID: id, CAPEM: site.Spec.BMCCAPEM})
 		cancel()
 		if ctx.Err() != nil {

@@ -57,7 +57,8 @@ func TestResourcesAreChangedByVersion(t *testing.T) {
 			w.do("DELETE", path, nil, header{"If-Match": `"3"`}).refused(problem.NotFound)
 		})
 	}
-	w.do("DELETE", "/api/v1/admin/maas-sites/"+w.site.ID, nil, header{"If-Match": "*"}).refused(problem.Conflict)
+	used := w.do("DELETE", "/api/v1/admin/maas-sites/"+w.site.ID, nil, header{"If-Match": "*"}).refused(problem.Conflict)
+	require.Equal(t, "Site "+w.site.ID+" cannot be deleted: it is used by profiles; delete those first.", used.Detail)
 	w.do("GET", "/api/v1/admin/maas-sites/"+free.ID+"/profiles/"+w.profile.ID, nil).refused(problem.NotFound)
 	p := w.post("/api/v1/admin/skus", map[string]any{"name": "h100x8"}).refused(problem.Conflict)
 	require.Equal(t, w.sku.ID, p.Existing)
@@ -111,8 +112,25 @@ func TestWrongInputIsNamedAllAtOnceAndNeverRepeated(t *testing.T) {
 		[]any{map[string]any{"interface": ""}},
 		[]any{map[string]any{"interface": "a", "ip": "10.9.0.1", "subnet_cidr": "10.1.0.0/24"}},
 		[]any{map[string]any{"interface": "a"}, map[string]any{"interface": "a"}},
+		[]any{map[string]any{"interface": "02:00:00:00:00:0A"}, map[string]any{"interface": "02:00:00:00:00:0a"}},
+		[]any{map[string]any{"interface": "ens1 f0"}},
+		[]any{map[string]any{"interface": "a", "mtu": 551}},
+		[]any{map[string]any{"interface": "a", "mtu": 65536}},
+		[]any{map[string]any{"interface": "a", "subnet_cidr": "10.1.0.7/24"}},
+		[]any{map[string]any{"interface": "a", "ip": "10.1.0.0", "subnet_cidr": "10.1.0.0/24"}},
+		[]any{map[string]any{"interface": "a", "ip": "10.1.0.255", "subnet_cidr": "10.1.0.0/24"}},
+		[]any{map[string]any{"interface": "a", "ip": "fe80::1%eth0", "subnet_cidr": "fe80::/64"}},
+		[]any{map[string]any{"interface": "a", "ip": "10.1.0.7", "subnet_cidr": "10.1.0.0/24"}, map[string]any{"interface": "b", "ip": "10.1.0.7", "subnet_cidr": "10.1.0.0/24"}},
+		[]any{map[string]any{"interface": "a", "tags": []any{"roce,fast"}}},
+		[]any{map[string]any{"interface": "a", "tags": []any{""}}},
 	} {
 		w.do("PUT", "/api/v1/admin/maas-sites/"+w.site.ID+"/roce-assignments/gpu-1", map[string]any{"ports": ports}).refused(problem.Invalid)
+	}
+	for _, ports := range []any{
+		[]any{map[string]any{"interface": "a", "mtu": 552, "ip": "10.1.0.0", "subnet_cidr": "10.1.0.0/31"}, map[string]any{"interface": "b", "mtu": 65535}},
+		[]any{map[string]any{"interface": "a", "ip": "10.1.0.7", "subnet_cidr": "10.1.0.7/32", "tags": []any{"roce"}}},
+	} {
+		w.do("PUT", "/api/v1/admin/maas-sites/"+w.site.ID+"/roce-assignments/gpu-1", map[string]any{"ports": ports}).want(http.StatusOK)
 	}
 }
 

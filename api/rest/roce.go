@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -40,46 +42,80 @@ type RoCERequest struct {
 	Ports []spec.RoCEPort `json:"ports" required:"true" maxItems:"64" nullable:"false"`
 }
 
-const maxMTU = 65535
+// minMTU and maxMTU are what MAAS takes.
+const (
+	minMTU = 552
+	maxMTU = 65535
+)
 
 func (r RoCERequest) validate() error {
 	var bad []problem.Field
 	wrong := func(i int, field, message string) {
 		bad = append(bad, problem.Field{Location: fmt.Sprintf("body.ports[%d].%s", i, field), Message: message})
 	}
-	seen := map[string]bool{}
+	seen, addresses := map[string]bool{}, map[netip.Addr]bool{}
 	for i, p := range r.Ports {
+		name := p.Interface
+		if mac, ok := spec.NormalMAC(name); ok { // one address, however it is written
+			name = mac
+		}
 		switch {
-		case p.Interface == "" || len(p.Interface) > 64:
+		case name == "" || !isWord(name, 64):
 			wrong(i, "interface", "must be an interface's name or MAC address")
-		case seen[p.Interface]:
+		case seen[name]:
 			wrong(i, "interface", "is listed twice")
 		}
-		seen[p.Interface] = true
-		if p.MTU < 0 || p.MTU > maxMTU {
-			wrong(i, "mtu", "must be 0 to 65535; 0 leaves it")
+		seen[name] = true
+		if p.MTU != 0 && (p.MTU < minMTU || p.MTU > maxMTU) {
+			wrong(i, "mtu", fmt.Sprintf("must be %d to %d, or 0, which leaves it", minMTU, maxMTU))
 		}
-		subnet, err := netip.ParsePrefix(p.SubnetCIDR)
-		if p.SubnetCIDR != "" && err != nil {
-			wrong(i, "subnet_cidr", "must be a subnet such as 10.1.0.0/24")
+		for _, t := range p.Tags {
+			if !isWord(t, 64) {
+				wrong(i, "tags", "must be words without spaces and commas")
+				break
+			}
 		}
-		if p.IP == "" {
-			continue
+		ip, field, message := roceAddress(p)
+		if message == "" && ip.IsValid() && addresses[ip] {
+			field, message = "ip", "is listed twice"
 		}
-		ip, ierr := netip.ParseAddr(p.IP)
-		switch {
-		case ierr != nil:
-			wrong(i, "ip", "must be an IP address")
-		case p.SubnetCIDR == "":
-			wrong(i, "subnet_cidr", "is needed with ip")
-		case err == nil && !subnet.Contains(ip):
-			wrong(i, "ip", "does not lie in subnet_cidr")
+		if addresses[ip] = true; message != "" {
+			wrong(i, field, message)
 		}
 	}
 	if len(bad) > 0 {
 		return problem.NewInvalid(bad...)
 	}
 	return nil
+}
+
+// roceAddress returns the address of a port, or the field that is wrong and why. A port without an
+// address has the zero one.
+func roceAddress(p spec.RoCEPort) (ip netip.Addr, field, message string) {
+	subnet, err := netip.ParsePrefix(p.SubnetCIDR)
+	if p.SubnetCIDR != "" && (err != nil || subnet != subnet.Masked()) {
+		return ip, "subnet_cidr", "must be a subnet such as 10.1.0.0/24, as MAAS has it"
+	}
+	if p.IP == "" {
+		return ip, "", ""
+	}
+	ip, err = netip.ParseAddr(p.IP)
+	switch {
+	case err != nil || ip.Zone() != "" || ip.Is4In6():
+		return ip, "ip", "must be an IP address"
+	case p.SubnetCIDR == "":
+		return ip, "subnet_cidr", "is needed with ip"
+	case !subnet.Contains(ip):
+		return ip, "ip", "does not lie in subnet_cidr"
+	case subnet.Bits() < ip.BitLen()-1 && (ip == subnet.Addr() || ip.Is4() && !subnet.Contains(ip.Next())):
+		return ip, "ip", "is the address of the subnet itself, or of all its hosts"
+	}
+	return ip, "", ""
+}
+
+// isWord returns whether a text stays one word in a list that is written with commas.
+func isWord(s string, most int) bool {
+	return s != "" && len(s) <= most && !strings.ContainsFunc(s, func(r rune) bool { return r == ',' || unicode.IsSpace(r) || !unicode.IsPrint(r) })
 }
 
 // RoCEPath is the path of one.

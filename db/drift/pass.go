@@ -197,6 +197,12 @@ func BMCsOfOldHealth(ctx context.Context, c db.Conn, siteID string, since time.T
 	return ids, db.MapError("BMCs of site "+siteID, err)
 }
 
+// CountBMCs counts the BMCs of a site whose parts are read: of nodes in service and of rack devices.
+func CountBMCs(ctx context.Context, c db.Conn, siteID string) (int, error) {
+	n, err := queries(c).CountBMCs(ctx, siteID)
+	return int(n), db.MapError("BMCs of site "+siteID, err)
+}
+
 // RecordHealth stores the health that a db.BMC told, "Unknown" when it did not, and the parts that are
 // not well.
 func RecordHealth(ctx context.Context, c db.Conn, bmcID, health string, problems []string, at time.Time) error {

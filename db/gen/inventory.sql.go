@@ -691,6 +691,23 @@ func (q *Queries) ProfileByName(ctx context.Context, arg ProfileByNameParams) (P
 	return i, err
 }
 
+const rackDeviceOfBMC = `-- name: RackDeviceOfBMC :one
+SELECT id, name, kind FROM rack_devices WHERE bmc_id = $1
+`
+
+type RackDeviceOfBMCRow struct {
+	ID   string
+	Name string
+	Kind string
+}
+
+func (q *Queries) RackDeviceOfBMC(ctx context.Context, bmcID string) (RackDeviceOfBMCRow, error) {
+	row := q.db.QueryRow(ctx, rackDeviceOfBMC, bmcID)
+	var i RackDeviceOfBMCRow
+	err := row.Scan(&i.ID, &i.Name, &i.Kind)
+	return i, err
+}
+
 const roCEAssignmentByID = `-- name: RoCEAssignmentByID :one
 SELECT id, site_id, hostname, spec, version, created_at, updated_at FROM roce_assignments WHERE id = $1
 `

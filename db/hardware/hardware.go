@@ -132,9 +132,24 @@ func AgentInventoryOf(ctx context.Context, c db.Conn, nodeID string) (AgentInven
 	return out, nil
 }
 
+// inventoriesAtOnce bounds how many nodes' reports and inventories are in memory at a time: some 2 MiB each
+// where an agent reports as much as it may.
+const inventoriesAtOnce = 20
+
 // CopyAgentInventories keeps the parts that agents of a site report, of at most limit nodes whose parts
-// were copied before, longest ago first. It returns how many. Repeatable.
+// were copied before, longest ago first, some at a time. It returns how many. Repeatable.
 func CopyAgentInventories(ctx context.Context, c db.Conn, siteID string, before time.Time, limit int) (int, error) {
+	total := 0
+	for total < limit {
+		n, err := copySomeInventories(ctx, c, siteID, before, min(limit-total, inventoriesAtOnce))
+		if total += n; err != nil || n == 0 {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+func copySomeInventories(ctx context.Context, c db.Conn, siteID string, before time.Time, limit int) (int, error) {
 	due, err := queries(c).AgentInventoriesDue(ctx, gen.AgentInventoriesDueParams{SiteID: siteID, Before: before, MaxRows: db.PageLimit(limit)})
 	if err != nil || len(due) == 0 {
 		return 0, db.MapError("inventories of site "+siteID, err)

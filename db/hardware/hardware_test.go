@@ -2,6 +2,7 @@ package hardwaredb_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,10 +68,10 @@ func TestRecordLogs(t *testing.T) {
 		return hardware.LogEntry{Service: "/sel", ID: fmt.Sprint(n), Severity: severity, Message: text, Created: noon.Add(time.Duration(n) * time.Minute)}
 	}
 	some := []hardware.LogEntry{entry(1, "one", "OK"), entry(2, "two", "Critical")}
-	n, err := hardwaredb.RecordLogs(t.Context(), s, id, some, []string{"/x: unreadable"}, noon)
+	n, err := hardwaredb.RecordLogs(t.Context(), s, hardwaredb.LogReading{BMCID: id, At: noon, Entries: some, Partial: []string{"/x: unreadable"}})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, n)
-	n, err = hardwaredb.RecordLogs(t.Context(), s, id, some, nil, noon)
+	n, err = hardwaredb.RecordLogs(t.Context(), s, hardwaredb.LogReading{BMCID: id, At: noon, Entries: some})
 	require.NoError(t, err)
 	require.Zero(t, n)
 	known, err := hardwaredb.KnownEntries(t.Context(), s, id)
@@ -79,7 +80,7 @@ func TestRecordLogs(t *testing.T) {
 	require.True(t, known.Has(hardware.LogEntry{Service: "/sel", ID: "2"}), "before it is read")
 	again := entry(1, "another with its id", "Warning")
 	require.False(t, known.Has(again))
-	_, err = hardwaredb.RecordLogs(t.Context(), s, id, []hardware.LogEntry{again}, nil, noon)
+	_, err = hardwaredb.RecordLogs(t.Context(), s, hardwaredb.LogReading{BMCID: id, At: noon, Entries: []hardware.LogEntry{again}})
 	require.NoError(t, err)
 	list := func(f hardwaredb.LogFilter) (out []string) {
 		t.Helper()
@@ -121,7 +122,7 @@ func TestRecordLogs_Flood(t *testing.T) {
 				fresh = append(fresh, e)
 			}
 		}
-		added, err = hardwaredb.RecordLogs(t.Context(), s, id, fresh, nil, noon)
+		added, err = hardwaredb.RecordLogs(t.Context(), s, hardwaredb.LogReading{BMCID: id, At: noon, Entries: fresh})
 		require.NoError(t, err)
 		return added
 	}
@@ -146,6 +147,72 @@ func TestRecordLogs_Flood(t *testing.T) {
 	how, err := hardwaredb.LogReadOf(t.Context(), s, id)
 	require.NoError(t, err)
 	require.EqualValues(t, 2500, how.Dropped)
+}
+
+// TestRecordLogs_ClockJumps: the clock of a BMC that is years off and jumps loses no entry and doubles none.
+func TestRecordLogs_ClockJumps(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	_, id := newBMC(t, s)
+	var listed []hardware.LogEntry
+	add := func(n int, at time.Time) {
+		for range n {
+			listed = append(listed, hardware.LogEntry{Service: "SEL", ID: fmt.Sprint(len(listed)), Severity: "OK", Message: fmt.Sprint("entry ", len(listed)), Created: at})
+		}
+	}
+	read := func() (added int64) {
+		t.Helper()
+		for more := int64(1); more > 0; added += more {
+			known, err := hardwaredb.KnownEntries(t.Context(), s, id)
+			require.NoError(t, err)
+			fresh := slices.DeleteFunc(slices.Clone(listed), known.Has)
+			more, err = hardwaredb.RecordLogs(t.Context(), s, hardwaredb.LogReading{BMCID: id, At: noon, Entries: fresh, Cursors: map[string]string{"SEL": fmt.Sprint(len(listed))}})
+			require.NoError(t, err)
+		}
+		return added
+	}
+	newest := func() string {
+		t.Helper()
+		known, err := hardwaredb.KnownEntries(t.Context(), s, id)
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{"SEL": fmt.Sprint(len(listed))}, known.Cursors)
+		var last string
+		for after := int64(0); ; {
+			rows, err := hardwaredb.ListLogEntries(t.Context(), s, id, hardwaredb.LogFilter{}, after, 1000)
+			require.NoError(t, err)
+			if len(rows) == 0 {
+				return last
+			}
+			last, after = rows[len(rows)-1].Message, rows[len(rows)-1].ID
+		}
+	}
+	add(1600, noon)
+	require.EqualValues(t, 1600, read())
+	for _, at := range []time.Time{time.Unix(0, 0), noon.AddDate(-14, 0, 0), noon.AddDate(40, 0, 0), noon, {}} {
+		add(3, at)
+		require.EqualValues(t, 3, read(), at)
+		require.Equal(t, fmt.Sprint("entry ", len(listed)-1), newest(), at)
+		require.Zero(t, read(), "nothing comes twice")
+	}
+}
+
+// TestCopyAgentInventories_SomeAtATime: more nodes than are in memory at once are all copied.
+func TestCopyAgentInventories_SomeAtATime(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	site := dbtest.Site(t, s)
+	for i := range 45 {
+		n := dbtest.Node(t, s, dbtest.At(site.ID), dbtest.Active())
+		_, err := s.DBTX().Exec(t.Context(), `INSERT INTO heartbeats (node_id, boot_id, agent_version, clock_skew_ms, received_at, report, report_boot_id, reported_at)
+			VALUES ($1, 'b', 'v', 0, $2, '{"disks": [{"name": "sda", "serial": "S", "bytes": 1}]}', 'b', $2)`, n.ID, noon.Add(time.Duration(i)*time.Second))
+		require.NoError(t, err)
+	}
+	n, err := hardwaredb.CopyAgentInventories(t.Context(), s, site.ID, noon, 41)
+	require.NoError(t, err)
+	require.Equal(t, 41, n)
+	n, err = hardwaredb.CopyAgentInventories(t.Context(), s, site.ID, noon, 41)
+	require.NoError(t, err)
+	require.Equal(t, 4, n)
 }
 
 // TestSerialSource: it is of the serial number that the node has, and of no other.

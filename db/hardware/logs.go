@@ -2,6 +2,7 @@ package hardwaredb
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,7 +35,23 @@ type LogRead struct {
 // Known tells which entries of a BMC's logs need not be read again.
 type Known struct {
 	ids, digests map[string]bool
-	floors       map[string]time.Time
+	gone         map[[goneSize]byte]bool
+	// Cursors is where each log is read on, by its service.
+	Cursors map[string]string
+}
+
+// goneSize is how much of the digest of an entry is kept that gave way, and maxGone how many of these: more
+// than one reading brings. Time tells nothing, since the clock of a BMC may be years off and jump.
+const (
+	goneSize = 8
+	maxGone  = 8192
+)
+
+// shortDigest returns what is kept of the digest of an entry that gave way.
+func shortDigest(digest string) (out [goneSize]byte) {
+	raw, _ := hex.DecodeString(digest)
+	copy(out[:], raw)
+	return out
 }
 
 // Has returns whether an entry is kept, or has given way to newer ones. Of an entry with Service and ID
@@ -44,13 +61,13 @@ func (k Known) Has(e hardware.LogEntry) bool {
 	if e.Message == "" && e.MessageID == "" && e.Created.IsZero() {
 		return k.ids[e.Service+"\x00"+e.ID]
 	}
-	floor, full := k.floors[e.Severity]
-	return k.digests[e.Digest()] || full && !e.Created.IsZero() && !e.Created.After(floor)
+	digest := e.Digest()
+	return k.digests[digest] || k.gone[shortDigest(digest)]
 }
 
 // KnownEntries reads what is kept of a BMC's logs.
 func KnownEntries(ctx context.Context, c db.Conn, bmcID string) (Known, error) {
-	out := Known{ids: map[string]bool{}, digests: map[string]bool{}, floors: map[string]time.Time{}}
+	out := Known{ids: map[string]bool{}, digests: map[string]bool{}, gone: map[[goneSize]byte]bool{}}
 	rows, err := queries(c).KnownLogEntries(ctx, bmcID)
 	if err != nil {
 		return out, db.MapError("log of BMC "+bmcID, err)
@@ -63,7 +80,10 @@ func KnownEntries(ctx context.Context, c db.Conn, bmcID string) (Known, error) {
 		return out, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(read.Floors, &out.floors)
+		err = json.Unmarshal(read.Cursors, &out.Cursors)
+	}
+	for at := 0; at+goneSize <= len(read.Gone); at += goneSize {
+		out.gone[[goneSize]byte(read.Gone[at:])] = true
 	}
 	return out, err
 }
@@ -71,48 +91,80 @@ func KnownEntries(ctx context.Context, c db.Conn, bmcID string) (Known, error) {
 // severities are those of entries, the worst first.
 func severities() []string { return []string{"Critical", "Warning", "Unknown", "OK"} }
 
-// RecordLogs keeps the entries of a BMC's logs that were read at a time, the worst first where there are
-// more than one reading may add; the next one brings the rest. Nothing that is kept goes because the BMC
-// does not list it any more. Repeatable. It returns how many are new.
-func RecordLogs(ctx context.Context, s *db.Store, bmcID string, entries []hardware.LogEntry, partial []string, at time.Time) (int64, error) {
-	fresh := make([]hardware.LogEntry, 0, len(entries))
-	for _, e := range entries {
+// LogReading is what was read of a BMC's logs. Cursors is where each log is read on, by its service.
+type LogReading struct {
+	BMCID   string
+	At      time.Time
+	Entries []hardware.LogEntry
+	Partial []string
+	Cursors map[string]string
+}
+
+// RecordLogs keeps the entries of a reading, the worst first where there are more than one may add; the
+// next one brings the rest, from where this one began. Nothing that is kept goes because the BMC does not
+// list it any more. Repeatable. It returns how many are new.
+func RecordLogs(ctx context.Context, s *db.Store, r LogReading) (int64, error) {
+	fresh := make([]hardware.LogEntry, 0, len(r.Entries))
+	for _, e := range r.Entries {
 		fresh = append(fresh, e.Bounded())
 	}
 	slices.SortStableFunc(fresh, func(a, b hardware.LogEntry) int {
 		if d := slices.Index(severities(), a.Severity) - slices.Index(severities(), b.Severity); d != 0 {
 			return d
 		}
-		return a.Created.Compare(b.Created)
+		return a.Created.Compare(b.Created) // some BMCs list the newest first
 	})
 	if left := len(fresh) - MaxNewEntries; left > 0 {
-		partial = append(slices.Clip(partial), fmt.Sprintf("%d new entries wait for the next reading", left))
-		fresh = fresh[:MaxNewEntries]
+		r.Partial = append(slices.Clip(r.Partial), fmt.Sprintf("%d new entries wait for the next reading", left))
+		fresh, r.Cursors = fresh[:MaxNewEntries], nil
+	}
+	cursors, err := json.Marshal(boundedCursors(r.Cursors))
+	if err != nil {
+		return 0, err
 	}
 	var added int64
-	err := s.Tx(ctx, func(tx *db.Tx) error {
-		var err error
-		if added, err = addEntries(ctx, tx, bmcID, fresh, at); err != nil {
+	err = s.Tx(ctx, func(tx *db.Tx) error {
+		gone, err := queries(tx).LockLogRead(ctx, r.BMCID)
+		if err = db.MapError("log of BMC "+r.BMCID, err); err != nil && !errors.Is(err, db.ErrNotFound) {
 			return err
 		}
-		floors, dropped := map[string]time.Time{}, int64(0)
+		if added, err = addEntries(ctx, tx, r.BMCID, fresh, r.At); err != nil {
+			return err
+		}
+		dropped := 0
 		for _, severity := range severities() {
-			gone, err := queries(tx).DropLogEntries(ctx, gen.DropLogEntriesParams{BMCID: bmcID, Severity: severity, Keep: maxOfSeverity})
+			digests, err := queries(tx).DropLogEntries(ctx, gen.DropLogEntriesParams{BMCID: r.BMCID, Severity: severity, Keep: maxOfSeverity})
 			if err != nil {
-				return db.MapError("log of BMC "+bmcID, err)
+				return db.MapError("log of BMC "+r.BMCID, err)
 			}
-			if gone.Dropped > 0 {
-				floors[severity], dropped = gone.Floor, dropped+gone.Dropped
+			dropped += len(digests)
+			for _, digest := range digests {
+				short := shortDigest(digest)
+				gone = append(gone, short[:]...)
 			}
 		}
-		doc, err := json.Marshal(floors)
-		if err != nil {
-			return err
-		}
-		err = queries(tx).PutLogRead(ctx, gen.PutLogReadParams{BMCID: bmcID, ReadAt: at, Partial: clipped(partial), Dropped: dropped, Floors: doc})
-		return db.MapError("log of BMC "+bmcID, err)
+		err = queries(tx).PutLogRead(ctx, gen.PutLogReadParams{
+			BMCID: r.BMCID, ReadAt: r.At, Partial: clipped(r.Partial), Dropped: int64(dropped), Gone: db.EmptyIfNil(gone[max(0, len(gone)-maxGone*goneSize):]), Cursors: cursors,
+		})
+		return db.MapError("log of BMC "+r.BMCID, err)
 	})
 	return added, err
+}
+
+// maxCursors and maxCursor bound what is kept of where logs are read on.
+const (
+	maxCursors = 8
+	maxCursor  = 200
+)
+
+func boundedCursors(in map[string]string) map[string]string {
+	out := map[string]string{}
+	for service, cursor := range in {
+		if len(out) < maxCursors && len(service) <= maxCursor && len(cursor) <= maxCursor {
+			out[service] = cursor
+		}
+	}
+	return out
 }
 
 func addEntries(ctx context.Context, tx *db.Tx, bmcID string, fresh []hardware.LogEntry, at time.Time) (int64, error) {

@@ -106,6 +106,9 @@ UPDATE bmcs SET node_id = @node_id, address = @address, protocol = @protocol, cr
     system_id = @system_id, ipmi_cipher_suite = @ipmi_cipher_suite, version = version + 1, updated_at = now()
 WHERE id = @id AND version = @version RETURNING *;
 
+-- name: RackDeviceOfBMC :one
+SELECT id, name, kind FROM rack_devices WHERE bmc_id = @bmc_id;
+
 -- name: DeleteBMC :execrows
 DELETE FROM bmcs WHERE id = @id AND version = @version;
 

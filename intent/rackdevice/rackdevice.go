@@ -43,6 +43,9 @@ func Check(ctx context.Context, store *db.Store, r Request) error {
 // Create adds a rack device and the record of its BMC. A BMC that has a record is refused: one login is
 // stopped for all records of a BMC, and a machine's BMC is no rack device's.
 func Create(ctx context.Context, tx *db.Tx, r Request) (hardwaredb.RackDevice, error) {
+	if err := tx.LockBMCAddress(ctx, r.BMC.Address); err != nil {
+		return hardwaredb.RackDevice{}, err
+	}
 	at, err := tx.BMCsAt(ctx, r.BMC.Address)
 	if err != nil {
 		return hardwaredb.RackDevice{}, err

@@ -233,6 +233,28 @@ func TestLook_TwoNodesWithOneUUID(t *testing.T) {
 	require.Equal(t, "Unknown", w.state()[0])
 }
 
+// TestPutMember_UUIDOfAnotherCluster: a machine that lies about its system UUID is in nobody's way but in its own
+// cluster.
+func TestPutMember_UUIDOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.tx(func(ctx context.Context, tx *db.Tx) error {
+		_, err := machines.Register(ctx, tx, machines.Registration{ID: "m-2", Spec: spec.MachineSpec{Provider: "any", TargetClusterRef: "b"}}, admin)
+		if err != nil {
+			return err
+		}
+		_, err = clusterdb.Create(ctx, tx, "b", "", spec.ClusterSpec{APIURL: w.sim.URL(), CAPins: []string{w.sim.CAPin()}, KubeconfigRef: "clusters/b", KubernetesVersion: "v1.34.1"})
+		return err
+	})
+	put := func(cluster string) error {
+		return w.store.Tx(t.Context(), func(tx *db.Tx) error {
+			return clusterdb.PutMember(t.Context(), tx, clusterdb.Member{MachineID: "m-2", ClusterRef: cluster, NodeName: "m-2", SystemUUID: uuid})
+		})
+	}
+	require.NoError(t, put("b"))
+	require.ErrorContains(t, put("a"), "another machine of the cluster says that it has this system UUID")
+}
+
 // TestLook_DeletesSpentTokens deletes those that have expired and those of runs that have ended, and no
 // other; a cluster in which one is left is not deleted.
 func TestLook_DeletesSpentTokens(t *testing.T) {

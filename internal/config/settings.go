@@ -106,7 +106,7 @@ func settings(c *Config) *pflag.FlagSet {
 		"percentage of a site's nodes in service that may be quarantined automatically within an hour, at least one node; 0 quarantines none")
 	str(&c.Reconcile.MinAgentVersion, "reconcile-min-agent-version", "oldest agent version that is no drift; empty means any")
 	num(&c.Reconcile.BMCProbes, "reconcile-bmc-probes", "BMCs that one pass over a site may ask without a login")
-	num(&c.Reconcile.BMCLogins, "reconcile-bmc-logins", "BMCs that one pass over a site may log in to, for unknown power and the health of parts; 0 logs in to none")
+	num(&c.Reconcile.BMCLogins, "reconcile-bmc-logins", "BMCs that one pass over a site may log in to for unknown power, and at least for the health of parts, whose share grows with the site; 0 logs in to none")
 
 	fs.DurationVar(&c.Retention.Tasks, "retention-tasks", c.Retention.Tasks, "how long a node's tasks stay after they ended and their job has")
 	fs.DurationVar(&c.Retention.Findings, "retention-findings", c.Retention.Findings, "how long the sweeper's findings stay after they were closed")

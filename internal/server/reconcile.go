@@ -23,7 +23,7 @@ func (a *App) Reconciles() temporalx.Reconciles {
 // same gate as a job's.
 func (a *App) driftActivities(logins *bmcact.Activities) *driftact.Activities {
 	c, policy := a.Config.Reconcile, driftact.DefaultPolicy()
-	policy.Due = 3 * c.Every
+	policy.Due, policy.Every = 3*c.Every, c.Every
 	policy.Settle = min(policy.Settle, c.Every/2)
 	policy.Share = float64(c.QuarantinePercent) / 100
 	policy.MinAgent = c.MinAgentVersion

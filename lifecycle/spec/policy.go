@@ -375,8 +375,8 @@ type MountReport struct {
 
 // RoCEPort is the wanted state of one RoCE port, kept per site and hostname.
 type RoCEPort struct {
-	Interface  string   `json:"interface" maxLength:"64"` // name or MAC
-	MTU        int      `json:"mtu,omitempty" minimum:"0" maximum:"1000000"`
+	Interface  string   `json:"interface" maxLength:"64"`                  // name or MAC
+	MTU        int      `json:"mtu,omitempty" minimum:"0" maximum:"65535"` // 0 leaves it; MAAS takes none below 552
 	SubnetCIDR string   `json:"subnet_cidr,omitempty" maxLength:"64"`
 	IP         string   `json:"ip,omitempty" maxLength:"64"`
 	Tags       []string `json:"tags,omitempty" maxItems:"16" itemMaxLength:"64"`

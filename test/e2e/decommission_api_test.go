@@ -116,6 +116,8 @@ func (w *world) proven(t *testing.T, nodeID string, job rest.Job) evidence.Certi
 	require.Equal(t, job.ID, certs[0].Run.ID)
 	require.Equal(t, "decommission", certs[0].Run.Kind)
 	require.Equal(t, nodeID, certs[0].Subject.NodeID)
+	require.NotEmpty(t, certs[0].Subject.Serial)
+	require.Regexp(t, `^BMC: (system|chassis) \S+$`, certs[0].Subject.SerialSource, "the BMC names the serial number, and which of its resources has it")
 	require.True(t, certs[0].Simulated)
 	cut := got.Bundle
 	cut.Certificates = nil

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/cli"
 	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/db"
+	hardwaredb "github.com/slipway-cloud/slipway/db/hardware"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -65,6 +66,8 @@ func (w *pxeWorld) proven(t *testing.T, s *stack.PXEServer, id string) {
 	c := w.certificate(t, id)
 	require.Equal(t, evidence.VerdictClean, c.Verdict, "%v", c.Failures)
 	require.True(t, c.Simulated)
+	require.NotEmpty(t, c.Subject.Serial)
+	require.Equal(t, hardwaredb.SerialOfBoot, c.Subject.SerialSource)
 	require.NotEqual(t, c.Run.BootBefore, c.Run.BootAfter)
 	require.Empty(t, disks(c)[false])
 	require.Len(t, disks(c)[true], len(s.Hardware.Spec().Disks), "every disk, the system's too")

@@ -66,8 +66,8 @@ func ReleaseJob(in contract.JobInput) stage.Job[ReleaseState] {
 
 func releaseObserved(s *ReleaseState) lifecycle.Observed {
 	o := observed(s.Cleaning.Node, s.Cleaning.Machine)
-	if s.Cleaning.Power.State != "" {
-		o.Power = s.Cleaning.Power.State
+	if s.Cleaning.LastPower != "" {
+		o.Power = s.Cleaning.LastPower
 	}
 	return o
 }

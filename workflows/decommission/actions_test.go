@@ -131,6 +131,28 @@ func TestCancel_ReimageUndoesDeployment(t *testing.T) {
 	require.Equal(t, 1, b.count("ready"))
 	require.Equal(t, 1, b.count("bootstrap"))
 	require.Equal(t, "Ready", b.site.machine)
+	require.Equal(t, "Ready", b.Store.Last().Observed.MAAS, "the job has released it")
+	require.Equal(t, "none", b.Store.Last().Observed.Agent, "the job has erased its system")
+}
+
+// TestObserved_IsWhatTheJobLeaves, not what it has itself ended.
+func TestObserved_IsWhatTheJobLeaves(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[lifecycle.DecommissionMode]lifecycle.Observed{
+		lifecycle.ModeReimage: {MAAS: "Deployed", Power: "on", Agent: "healthy"},
+		lifecycle.ModeFull:    {MAAS: "absent", Power: "off", Agent: "none"},
+		lifecycle.ModeRemove:  {Agent: "none"},
+	} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, mode)
+			require.Equal(t, lifecycle.JobCompleted, b.run())
+			got := *b.Store.Last().Observed
+			require.NotNil(t, got.At)
+			got.At = nil
+			require.Equal(t, want, got)
+		})
+	}
 }
 
 // TestUserDataIsDiscardedBeforeAnythingCarriesTheJobsMark: it was rendered, and

@@ -199,7 +199,7 @@ func (s *State) powerCycle(ctx workflow.Context, at string) error {
 		in := bmcact.PowerIn{JobRef: s.Job.At(at), BMCID: s.Node.BMCID, CAPEM: s.Config.Site.BMCCAPEM, NotBootID: s.ScrubBootID}
 		f, err := stage.Do(ctx, stage.KindBMCCall, "power cycle at the BMC", bmc.PowerCycleByBMC, in)
 		if err == nil {
-			s.Power = f
+			s.recordPower(f)
 		}
 		return err
 	case s.Node.SystemID != "":
@@ -208,7 +208,7 @@ func (s *State) powerCycle(ctx workflow.Context, at string) error {
 			if err != nil {
 				return err
 			}
-			if s.Power = f; !f.Done {
+			if s.recordPower(f); !f.Done {
 				return stage.Fail(lifecycle.FailPowerNotConfirmed, "the node must restart and MAAS cannot restart it: %s; restart it by hand, then retry the stage", f.Note)
 			}
 		}

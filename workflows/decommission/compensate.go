@@ -93,10 +93,11 @@ func undoDeployment(ctx workflow.Context, s *State) error {
 	}
 	if !f.Foreign && f.Status != "absent" {
 		in := maasact.ReleaseIn{MachineIn: s.machineIn(at), OnlyOurs: true, DeployStarted: true}
-		if _, err := stage.Do(ctx, stage.KindPoll, "release what this job deployed", maas.ReturnToReady, in); err != nil {
+		if f, err = stage.Do(ctx, stage.KindPoll, "release what this job deployed", maas.ReturnToReady, in); err != nil {
 			return err
 		}
 	}
+	s.recordMachine(f)
 	// Rendered before anything carries a mark, so always.
 	_, err = stage.Do(ctx, stage.KindLocalWork, "revoke token, discard user-data", node.RevokeBootstrap, s.Job.At(at))
 	return err

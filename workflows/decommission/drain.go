@@ -194,7 +194,7 @@ func (s *State) ensurePoweredOff(ctx workflow.Context, at string, observe bool) 
 		if err != nil {
 			return false, err
 		}
-		s.Power = f
+		s.recordPower(f)
 		if f.State == "on" || f.State == "off" {
 			said = append(said, f)
 		}
@@ -206,7 +206,7 @@ func (s *State) ensurePoweredOff(ctx workflow.Context, at string, observe bool) 
 		if err != nil {
 			return false, err
 		}
-		s.Power = f
+		s.recordPower(f)
 		said = append(said, f)
 	}
 	for _, f := range said {

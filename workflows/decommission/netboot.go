@@ -149,7 +149,7 @@ func (s *State) restartMachine(ctx workflow.Context, at string) error {
 	in := bmcact.PowerIn{JobRef: s.Job.At(at), BMCID: s.Node.BMCID, CAPEM: s.Config.Site.BMCCAPEM, NotBootID: s.Node.BootID}
 	f, err := stage.Do(ctx, stage.KindBMCCall, "power cycle at the BMC", bmc.PowerCycleByBMC, in)
 	if err == nil {
-		s.Power = f
+		s.recordPower(f)
 	}
 	return err
 }

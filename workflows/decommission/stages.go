@@ -81,6 +81,17 @@ func (s *State) recordMachine(f contract.MachineFacts) {
 		f.Status, f.IPs = s.Machine.Status, s.Machine.IPs
 	}
 	s.Machine = f
+	if f.Power != "" {
+		s.LastPower = f.Power
+	}
+}
+
+// recordPower keeps what was read of the machine's power.
+func (s *State) recordPower(f contract.PowerFacts) {
+	s.Power = f
+	if f.State != "" {
+		s.LastPower = f.State
+	}
 }
 
 // recordNode keeps the newest facts of the node; what a record no longer says, since

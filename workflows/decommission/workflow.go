@@ -62,6 +62,9 @@ type State struct {
 	// NotVerified names what the certificate says was not looked at.
 	NotVerified []string `json:"not_verified,omitempty"`
 
+	// LastPower is the machine's power as it was read last, from MAAS or the BMC.
+	LastPower string `json:"last_power,omitempty"`
+
 	// BMCChecked is set once the BMC of a root tenant was compared and has another password. RotatesBMC
 	// is the BMC whose password the job began to change.
 	BMCChecked bool   `json:"bmc_checked,omitempty"`
@@ -196,12 +199,14 @@ func deadline(s *State, name string, dflt time.Duration) time.Duration {
 	return s.Config.Profile.StageDeadline(name, dflt)
 }
 
+// observed is what of the outside was read last. What the job itself has ended since is not there.
 func observed(s *State) lifecycle.Observed {
-	o := lifecycle.Observed{MAAS: s.Machine.Status, Power: s.Power.State, Agent: "none"}
-	if o.Power == "" {
-		o.Power = s.Machine.Power
-	}
-	if s.Node.Agent == contract.AgentAlive {
+	o := lifecycle.Observed{MAAS: s.Machine.Status, Power: s.LastPower, Agent: "none"}
+	switch {
+	case s.Uninstalled, s.Release.Completed && s.Machine.Status != "Deployed": // by this job
+	case s.Deploy.Completed && s.Agent.Healthy:
+		o.Agent = "healthy"
+	case s.Node.Agent == contract.AgentAlive:
 		o.Agent = "enrolled"
 	}
 	return o

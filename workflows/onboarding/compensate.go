@@ -104,6 +104,9 @@ func verifyBootstrapRevoked(ctx workflow.Context, s *State) (string, error) {
 
 func lockIdentity(ctx workflow.Context, s *State) error {
 	_, err := stage.Do(ctx, stage.KindLocalWork, "lock the agent's identity", node.LockAgentIdentity, s.Job.At(lifecycle.StageWaitAgent))
+	if err == nil {
+		s.Agent.Enrolled, s.Agent.Healthy = false, false
+	}
 	return err
 }
 

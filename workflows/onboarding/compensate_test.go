@@ -57,6 +57,16 @@ func TestAnOnboardingIsUndoneNewestFirstAndProven(t *testing.T) {
 	require.Equal(t, lifecycle.JobCancelled, p.Store.Last().Status)
 }
 
+// TestObserved_OfALockedAgent: a job without a machine in MAAS shuts the agent out, and shows none.
+func TestObserved_OfALockedAgent(t *testing.T) {
+	t.Parallel()
+	s := State{Agent: contract.AgentFacts{Enrolled: true, Healthy: true}}
+	p := parkedAt(t, lifecycle.StageWaitAgent, s)
+	_, err := p.act(t, lifecycle.ActionCancel, contract.ActionRequest{Reason: "not today"})
+	require.NoError(t, err)
+	require.Equal(t, "none", p.Store.Last().Observed.Agent)
+}
+
 // TestAnUndoThatLiesParksTheOnboarding, for each of its undos: what is left is
 // named, what is older is not touched, and nothing starts again.
 func TestAnUndoThatLiesParksTheOnboarding(t *testing.T) {

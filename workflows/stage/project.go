@@ -43,7 +43,8 @@ func (r *runner[S]) project(c workflow.Context, move *contract.NodeMove) error {
 func (r *runner[S]) projectLocked(c workflow.Context, move *contract.NodeMove) error {
 	entries, by := r.entries, r.by
 	r.entries, r.by = nil, ""
-	kept := checkpoint[S]{State: r.state, Purpose: r.purpose, Answers: r.answered}
+	p := r.projection()
+	kept := checkpoint[S]{State: r.state, Purpose: r.purpose, Answers: r.answered, Observed: p.Observed}
 	if r.continuing {
 		kept.InterruptedStage, kept.Deadline = r.interruptedStage, r.deadline
 	}
@@ -51,7 +52,6 @@ func (r *runner[S]) projectLocked(c workflow.Context, move *contract.NodeMove) e
 	if err != nil {
 		return fmt.Errorf("write the checkpoint of %s: %w", r.in.JobID, err)
 	}
-	p := r.projection()
 	p.Checkpoint, p.Node, p.Actions, p.By = cp, move, entries, by
 	if r.def.Allocation != nil && p.Status != r.stored {
 		if p.Allocation = r.def.Allocation(r.state, p.Status, p.Failure); p.Allocation != nil {

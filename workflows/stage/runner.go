@@ -74,6 +74,9 @@ type checkpoint[S any] struct {
 	State   *S       `json:"state"`
 	Purpose purpose  `json:"purpose,omitempty"`
 	Answers []answer `json:"answers,omitempty"`
+	// Observed is the outside state of the projection with its time, so that a run that takes over
+	// does not call it seen when it has looked at nothing.
+	Observed *lifecycle.Observed `json:"observed,omitempty"`
 	// InterruptedStage and Deadline describe the stage in whose middle the run continued as new.
 	InterruptedStage string     `json:"interrupted_stage,omitempty"`
 	Deadline         *time.Time `json:"deadline,omitempty"`
@@ -158,6 +161,9 @@ func (r *runner[S]) load() error {
 		return fmt.Errorf("job %s: %w", r.in.JobID, err)
 	}
 	r.purpose, r.answered, r.interruptedStage, r.deadline = cp.Purpose, cp.Answers, cp.InterruptedStage, cp.Deadline
+	if o := cp.Observed; o != nil {
+		r.observed, r.observedAt = lifecycle.Observed{MAAS: o.MAAS, Power: o.Power, Agent: o.Agent}, o.At
+	}
 	r.resetRows()
 	for _, row := range snap.Stages {
 		if i := r.index(row.Name); i >= 0 {

@@ -6,9 +6,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage"
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
@@ -199,6 +201,27 @@ func TestLostWorkflowContinues(t *testing.T) {
 	require.Equal(t, lifecycle.JobCompleted, b.Run().Status)
 	require.Equal(t, []string{"look:two", "look:wait", "wait", "last"}, b.out.calls)
 	require.Greater(t, b.Store.Last().Seq, int64(41))
+}
+
+// TestObserved_TimeOutlivesTheRun: a run that takes over has looked at nothing, and does not say that it has.
+func TestObserved_TimeOutlivesTheRun(t *testing.T) {
+	t.Parallel()
+	out := &outside{fail: map[string][]error{}, found: map[string]string{}, block: map[string]bool{}, left: map[string][]string{}}
+	h := stagetest.New(t, func(ctx workflow.Context, in contract.JobInput) (contract.JobResult, error) {
+		j := job()
+		j.Observed = func(*state) lifecycle.Observed { return lifecycle.Observed{MAAS: "Ready", Power: "off"} }
+		return stage.Run(ctx, j, in)
+	}, contract.KindOnboarding, struct{}{}, out)
+	out.fail["two"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
+	h.Act(time.Hour, lifecycle.ActionCancel, contract.ActionRequest{Reason: "test"})
+	h.RunUntil(30*time.Minute, func() []any { return []any{out} })
+	parked := h.Store.Last()
+	require.True(t, parked.Status.Parked())
+	require.NotNil(t, parked.Observed.At)
+	h.Env.SetStartTime(parked.Observed.At.Add(24 * time.Hour))
+	h.Act(time.Minute, lifecycle.ActionCancel, contract.ActionRequest{Reason: "test"})
+	require.Equal(t, lifecycle.JobCancelled, h.Run().Status)
+	require.Equal(t, *parked.Observed.At, *h.Store.Last().Observed.At)
 }
 
 // TestResetRunCatchesUp: a run that Temporal reset to an earlier point writes

@@ -304,6 +304,19 @@ func (q *Queries) CloseFindings(ctx context.Context, arg CloseFindingsParams) (i
 	return result.RowsAffected(), nil
 }
 
+const countBMCs = `-- name: CountBMCs :one
+SELECT (SELECT count(*) FROM bmcs x JOIN nodes n ON n.id = x.node_id WHERE n.site_id = $1 AND n.status IN ('active', 'offline', 'quarantined'))
+    + (SELECT count(*) FROM rack_devices d WHERE d.site_id = $1)
+`
+
+// BMCs whose parts are read: of nodes in service and of rack devices.
+func (q *Queries) CountBMCs(ctx context.Context, siteID string) (int32, error) {
+	row := q.db.QueryRow(ctx, countBMCs, siteID)
+	var column_1 int32
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const countFindings = `-- name: CountFindings :many
 SELECT f.detector, f.severity, count(*) AS findings FROM drift_findings f WHERE f.status = 'open' GROUP BY f.detector, f.severity ORDER BY f.detector
 `

@@ -187,6 +187,11 @@ WHERE b.auth_blocked_at IS NULL
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
 ORDER BY o.health_at NULLS FIRST, b.id LIMIT @max_rows;
 
+-- name: CountBMCs :one
+-- BMCs whose parts are read: of nodes in service and of rack devices.
+SELECT (SELECT count(*) FROM bmcs x JOIN nodes n ON n.id = x.node_id WHERE n.site_id = @site_id AND n.status IN ('active', 'offline', 'quarantined'))
+    + (SELECT count(*) FROM rack_devices d WHERE d.site_id = @site_id);
+
 -- name: RecordHealth :exec
 INSERT INTO drift_bmcs (bmc_id, address, probed_at, health, health_problems, health_at, logins)
 SELECT b.id, b.address, 'epoch', @health, @problems::text[], @at::timestamptz, 1 FROM bmcs b WHERE b.id = @bmc_id

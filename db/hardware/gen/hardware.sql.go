@@ -97,13 +97,10 @@ func (q *Queries) AgentInventory(ctx context.Context, nodeID string) (AgentInven
 	return i, err
 }
 
-const dropLogEntries = `-- name: DropLogEntries :one
-WITH gone AS (
-    DELETE FROM bmc_log_entries d WHERE d.id IN (
-        SELECT x.id FROM bmc_log_entries x WHERE x.bmc_id = $1 AND x.severity = $2 ORDER BY x.at DESC, x.id DESC OFFSET $3::integer)
-    RETURNING d.at
-)
-SELECT count(*)::bigint AS dropped, coalesce(max(g.at), 'epoch')::timestamptz AS floor FROM gone g
+const dropLogEntries = `-- name: DropLogEntries :many
+DELETE FROM bmc_log_entries d WHERE d.id IN (
+    SELECT x.id FROM bmc_log_entries x WHERE x.bmc_id = $1 AND x.severity = $2 ORDER BY x.id DESC OFFSET $3::integer)
+RETURNING d.digest
 `
 
 type DropLogEntriesParams struct {
@@ -112,17 +109,25 @@ type DropLogEntriesParams struct {
 	Keep     int
 }
 
-type DropLogEntriesRow struct {
-	Dropped int64
-	Floor   time.Time
-}
-
-// Deletes the oldest of a severity beyond so many, and returns how many these were and when the last of them was made.
-func (q *Queries) DropLogEntries(ctx context.Context, arg DropLogEntriesParams) (DropLogEntriesRow, error) {
-	row := q.db.QueryRow(ctx, dropLogEntries, arg.BMCID, arg.Severity, arg.Keep)
-	var i DropLogEntriesRow
-	err := row.Scan(&i.Dropped, &i.Floor)
-	return i, err
+// Deletes those of a severity that were copied longest ago, beyond so many, and returns their digests.
+func (q *Queries) DropLogEntries(ctx context.Context, arg DropLogEntriesParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, dropLogEntries, arg.BMCID, arg.Severity, arg.Keep)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var digest string
+		if err := rows.Scan(&digest); err != nil {
+			return nil, err
+		}
+		items = append(items, digest)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const insertRackDevice = `-- name: InsertRackDevice :one
@@ -291,6 +296,17 @@ func (q *Queries) ListRackDevices(ctx context.Context, arg ListRackDevicesParams
 	return items, nil
 }
 
+const lockLogRead = `-- name: LockLogRead :one
+SELECT gone FROM bmc_log_reads WHERE bmc_id = $1 FOR UPDATE
+`
+
+func (q *Queries) LockLogRead(ctx context.Context, bmcID string) ([]byte, error) {
+	row := q.db.QueryRow(ctx, lockLogRead, bmcID)
+	var gone []byte
+	err := row.Scan(&gone)
+	return gone, err
+}
+
 const lockSurvey = `-- name: LockSurvey :one
 SELECT inventory FROM bmc_surveys WHERE bmc_id = $1 FOR UPDATE
 `
@@ -303,7 +319,7 @@ func (q *Queries) LockSurvey(ctx context.Context, bmcID string) (json.RawMessage
 }
 
 const logRead = `-- name: LogRead :one
-SELECT bmc_id, read_at, partial, dropped, floors FROM bmc_log_reads WHERE bmc_id = $1
+SELECT bmc_id, read_at, partial, dropped, gone, cursors FROM bmc_log_reads WHERE bmc_id = $1
 `
 
 func (q *Queries) LogRead(ctx context.Context, bmcID string) (BMCLogRead, error) {
@@ -314,7 +330,8 @@ func (q *Queries) LogRead(ctx context.Context, bmcID string) (BMCLogRead, error)
 		&i.ReadAt,
 		&i.Partial,
 		&i.Dropped,
-		&i.Floors,
+		&i.Gone,
+		&i.Cursors,
 	)
 	return i, err
 }
@@ -367,7 +384,7 @@ func (q *Queries) NodeFindings(ctx context.Context, arg NodeFindingsParams) ([]N
 
 const nodeState = `-- name: NodeState :one
 SELECT n.id, n.hostname, n.sku_id, coalesce(b.id, '')::text AS bmc_id, h.report, h.received_at, h.reported_at, coalesce(h.report_boot_id = h.boot_id, false)::boolean AS of_this_boot,
-    coalesce(o.failures, 0)::integer AS bmc_failures, coalesce(o.address = b.address, true)::boolean AS same_bmc, coalesce(k.spec, 'null')::jsonb AS sku
+    coalesce(CASE WHEN o.address = b.address THEN o.failures END, 0)::integer AS bmc_failures, coalesce(k.spec, 'null')::jsonb AS sku
 FROM nodes n LEFT JOIN bmcs b ON b.node_id = n.id LEFT JOIN heartbeats h ON h.node_id = n.id LEFT JOIN drift_bmcs o ON o.bmc_id = b.id LEFT JOIN skus k ON k.id = n.sku_id
 WHERE n.id = $1
 `
@@ -382,7 +399,6 @@ type NodeStateRow struct {
 	ReportedAt  *time.Time
 	OfThisBoot  bool
 	BMCFailures int
-	SameBMC     bool
 	SKU         json.RawMessage
 }
 
@@ -400,7 +416,6 @@ func (q *Queries) NodeState(ctx context.Context, nodeID string) (NodeStateRow, e
 		&i.ReportedAt,
 		&i.OfThisBoot,
 		&i.BMCFailures,
-		&i.SameBMC,
 		&i.SKU,
 	)
 	return i, err
@@ -437,9 +452,9 @@ func (q *Queries) PutAgentInventories(ctx context.Context, rows json.RawMessage)
 }
 
 const putLogRead = `-- name: PutLogRead :exec
-INSERT INTO bmc_log_reads (bmc_id, read_at, partial, dropped, floors) VALUES ($1, $2, $3::text[], $4, $5)
+INSERT INTO bmc_log_reads (bmc_id, read_at, partial, dropped, gone, cursors) VALUES ($1, $2, $3::text[], $4, $5, $6)
 ON CONFLICT (bmc_id) DO UPDATE SET read_at = excluded.read_at, partial = excluded.partial, dropped = bmc_log_reads.dropped + excluded.dropped,
-    floors = bmc_log_reads.floors || excluded.floors
+    gone = excluded.gone, cursors = bmc_log_reads.cursors || excluded.cursors
 `
 
 type PutLogReadParams struct {
@@ -447,7 +462,8 @@ type PutLogReadParams struct {
 	ReadAt  time.Time
 	Partial []string
 	Dropped int64
-	Floors  json.RawMessage
+	Gone    []byte
+	Cursors json.RawMessage
 }
 
 func (q *Queries) PutLogRead(ctx context.Context, arg PutLogReadParams) error {
@@ -456,7 +472,8 @@ func (q *Queries) PutLogRead(ctx context.Context, arg PutLogReadParams) error {
 		arg.ReadAt,
 		arg.Partial,
 		arg.Dropped,
-		arg.Floors,
+		arg.Gone,
+		arg.Cursors,
 	)
 	return err
 }

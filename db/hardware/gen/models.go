@@ -34,7 +34,8 @@ type BMCLogRead struct {
 	ReadAt  time.Time
 	Partial []string
 	Dropped int64
-	Floors  json.RawMessage
+	Gone    []byte
+	Cursors json.RawMessage
 }
 
 type BMCSurvey struct {

@@ -42,19 +42,19 @@ SELECT @bmc_id, e.service, e.id, e.digest, e.severity, e.message_id, e.message, 
 FROM jsonb_to_recordset(@entries::jsonb) AS e (service text, id text, digest text, severity text, message_id text, message text, at timestamptz)
 ON CONFLICT ON CONSTRAINT bmc_log_entries_once DO NOTHING;
 
--- name: DropLogEntries :one
--- Deletes the oldest of a severity beyond so many, and returns how many these were and when the last of them was made.
-WITH gone AS (
-    DELETE FROM bmc_log_entries d WHERE d.id IN (
-        SELECT x.id FROM bmc_log_entries x WHERE x.bmc_id = @bmc_id AND x.severity = @severity ORDER BY x.at DESC, x.id DESC OFFSET @keep::integer)
-    RETURNING d.at
-)
-SELECT count(*)::bigint AS dropped, coalesce(max(g.at), 'epoch')::timestamptz AS floor FROM gone g;
+-- name: DropLogEntries :many
+-- Deletes those of a severity that were copied longest ago, beyond so many, and returns their digests.
+DELETE FROM bmc_log_entries d WHERE d.id IN (
+    SELECT x.id FROM bmc_log_entries x WHERE x.bmc_id = @bmc_id AND x.severity = @severity ORDER BY x.id DESC OFFSET @keep::integer)
+RETURNING d.digest;
+
+-- name: LockLogRead :one
+SELECT gone FROM bmc_log_reads WHERE bmc_id = @bmc_id FOR UPDATE;
 
 -- name: PutLogRead :exec
-INSERT INTO bmc_log_reads (bmc_id, read_at, partial, dropped, floors) VALUES (@bmc_id, @read_at, @partial::text[], @dropped, @floors)
+INSERT INTO bmc_log_reads (bmc_id, read_at, partial, dropped, gone, cursors) VALUES (@bmc_id, @read_at, @partial::text[], @dropped, @gone, @cursors)
 ON CONFLICT (bmc_id) DO UPDATE SET read_at = excluded.read_at, partial = excluded.partial, dropped = bmc_log_reads.dropped + excluded.dropped,
-    floors = bmc_log_reads.floors || excluded.floors;
+    gone = excluded.gone, cursors = bmc_log_reads.cursors || excluded.cursors;
 
 -- name: ListLogEntries :many
 SELECT * FROM bmc_log_entries
@@ -68,7 +68,7 @@ DELETE FROM bmc_log_entries WHERE id IN (SELECT x.id FROM bmc_log_entries x WHER
 -- name: NodeState :one
 -- All that the health of a node is made of.
 SELECT n.id, n.hostname, n.sku_id, coalesce(b.id, '')::text AS bmc_id, h.report, h.received_at, h.reported_at, coalesce(h.report_boot_id = h.boot_id, false)::boolean AS of_this_boot,
-    coalesce(o.failures, 0)::integer AS bmc_failures, coalesce(o.address = b.address, true)::boolean AS same_bmc, coalesce(k.spec, 'null')::jsonb AS sku
+    coalesce(CASE WHEN o.address = b.address THEN o.failures END, 0)::integer AS bmc_failures, coalesce(k.spec, 'null')::jsonb AS sku
 FROM nodes n LEFT JOIN bmcs b ON b.node_id = n.id LEFT JOIN heartbeats h ON h.node_id = n.id LEFT JOIN drift_bmcs o ON o.bmc_id = b.id LEFT JOIN skus k ON k.id = n.sku_id
 WHERE n.id = @node_id;
 

@@ -32,6 +32,21 @@ type report struct {
 	out     providers.BMCHealth
 	probes  []providers.BMCProbe
 	dropped int
+	missing []string // what could not be read, and why
+}
+
+// unreadPart notes a part that could not be read. Nothing found beside it is not OK.
+func (r *report) unreadPart(what string, kind byte, why string) {
+	r.unread = true
+	r.unknown(what)
+	r.probe(what, kind, "Unknown")
+	r.miss(what, why)
+}
+
+func (r *report) miss(what, why string) {
+	if len(r.missing) < maxFindings {
+		r.missing = append(r.missing, what+": "+why)
+	}
 }
 
 func (r *report) problem(s severity, what string) {
@@ -116,14 +131,15 @@ func (b *BMC) sensorHealth(ctx context.Context, op string, r *report) error {
 		if !tolerable(err) && !providers.IsKind(err, providers.KindTooBig) {
 			return err
 		}
-		r.unread = true
-		r.unknown("sensor records that could not be read")
+		r.unreadPart("sensor records that could not be read", 0, string(providers.KindOf(err)))
 	}
 	read := 0
 	for _, s := range records {
 		label := fmt.Sprintf("sensor %s (0x%02x)", s.name, s.number)
 		if s.owner != bmcAddress || s.lun != 0 {
 			r.unknown(label + " belongs to another controller")
+			r.probe(label, s.sensorType, "Unknown")
+			r.miss(label, "it belongs to another controller")
 			continue
 		}
 		var res sensor.GetSensorReadingResponse
@@ -131,7 +147,10 @@ func (b *BMC) sensorHealth(ctx context.Context, op string, r *report) error {
 			if !tolerable(err) {
 				return err
 			}
-			r.unread = r.unread || !absent(err)
+			if !absent(err) {
+				r.unreadPart(label, s.sensorType, string(providers.KindOf(err)))
+				continue
+			}
 			r.unknown(label)
 			r.probe(label, s.sensorType, "Unknown")
 			continue
@@ -149,8 +168,7 @@ func (b *BMC) sensorHealth(ctx context.Context, op string, r *report) error {
 		}
 	}
 	if read == 0 {
-		r.unread = true
-		r.unknown("sensors: the BMC has none with a reading")
+		r.unreadPart("sensors: the BMC has none with a reading", 0, "no sensor was read")
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func (b *BMC) Survey(ctx context.Context, _ bool) (providers.Survey, error) {
 			}
 		}
 	}
-	out.LeftOut = r.dropped
+	out.LeftOut, out.Partial = r.dropped, r.missing
 	f, err := b.fru(ctx, "ipmi.survey")
 	if err != nil {
 		if !tolerable(err) && !providers.IsKind(err, providers.KindUnsupported) {
@@ -102,10 +102,23 @@ const maxSEL = 4096
 
 // Logs reads the system event log.
 func (b *BMC) Logs(ctx context.Context, known func(providers.BMCLogEntry) bool) (providers.BMCLogs, error) {
+	return b.LogsFrom(ctx, nil, known)
+}
+
+// LogsFrom reads the system event log on from the record that was read last, and whole where the log does not
+// have that record any more: it was cleared, or its oldest records gave way. A reading that is cut off is read
+// on by the next, so that a log which takes longer than one reading shows its newest records too.
+func (b *BMC) LogsFrom(ctx context.Context, cursors map[string]string, known func(providers.BMCLogEntry) bool) (providers.BMCLogs, error) {
 	const op = "ipmi.logs"
-	var out providers.BMCLogs
+	out := providers.BMCLogs{Cursors: map[string]string{}}
+	cursor, start := cursors[selService], uint16(0)
+	if at, _, ok := strings.Cut(cursor, " "); ok {
+		if n, err := strconv.ParseUint(at, 10, 16); err == nil {
+			start = uint16(n)
+		}
+	}
 	visited := map[uint16]bool{}
-	for id := uint16(0); id != lastRecord; {
+	for id := start; id != lastRecord; {
 		if visited[id] || len(visited) >= maxSEL {
 			out.Partial = append(out.Partial, selService+": its entries do not end")
 			return out, nil
@@ -113,7 +126,11 @@ func (b *BMC) Logs(ctx context.Context, known func(providers.BMCLogEntry) bool) 
 		visited[id] = true
 		var res storage.GetSELEntryResponse
 		err := b.ask(ctx, op, &storage.GetSELEntryRequest{RecordID: id, ReadBytes: wholeRecord}, &res, reads)
+		isStart := len(visited) == 1 && start != 0
 		switch {
+		case isStart && (err == nil && selCursor(id, res.Data) != cursor || err != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) && tolerable(err)):
+			id, start, visited = 0, 0, map[uint16]bool{}
+			continue
 		case err != nil && id == 0 && (absent(err) || providers.IsKind(err, providers.KindUnsupported)):
 			return out, nil // empty, or no log
 		case err != nil && (tolerable(err) || errors.Is(ctx.Err(), context.DeadlineExceeded)):
@@ -125,9 +142,25 @@ func (b *BMC) Logs(ctx context.Context, known func(providers.BMCLogEntry) bool) 
 		if e, ok := b.logEntry(res.Data); ok && !known(e) {
 			out.Entries = append(out.Entries, e)
 		}
+		if own := recordID(res.Data); own != 0 {
+			out.Cursors[selService] = selCursor(own, res.Data)
+		}
 		id = res.NextRecordID
 	}
 	return out, nil
+}
+
+// recordID returns the id that a record states itself; 0 for none.
+func recordID(raw []byte) uint16 {
+	if len(raw) < 2 {
+		return 0
+	}
+	return uint16(raw[0]) | uint16(raw[1])<<8
+}
+
+// selCursor names a record so that another one which has its id after the log was cleared is told from it.
+func selCursor(id uint16, raw []byte) string {
+	return strconv.Itoa(int(id)) + " " + hex.EncodeToString(raw[:min(len(raw), 16)])
 }
 
 // logEntry decodes a record of the log.
