@@ -39,11 +39,11 @@ func TestCluster_DeletedByForce(t *testing.T) {
 		}
 		return clusterdb.AddToken(t.Context(), tx, clusterdb.Token{ClusterRef: "a", ID: "aaaaaa", RunID: run.ID, Step: "join", Attempt: 1}, time.Hour)
 	}))
-	any, why := header{"If-Match": "*"}, header{"Slipway-Reason": "the customer switched it off"}
-	w.do("DELETE", at+"/a", nil, any).want(http.StatusConflict)
-	require.Contains(t, string(w.do("DELETE", at+"/a?force=true", nil, any).want(http.StatusUnprocessableEntity).raw), "why")
-	w.do("DELETE", at+"/a?force=true", nil, any, why, header{"Authorization": "Bearer " + w.tokens["operator"]}).want(http.StatusForbidden)
-	w.do("DELETE", at+"/a?force=true", nil, any, why).want(http.StatusNoContent)
+	match, why := header{"If-Match": "*"}, header{"Slipway-Reason": "the customer switched it off"}
+	w.do("DELETE", at+"/a", nil, match).want(http.StatusConflict)
+	require.Contains(t, string(w.do("DELETE", at+"/a?force=true", nil, match).want(http.StatusUnprocessableEntity).raw), "why")
+	w.do("DELETE", at+"/a?force=true", nil, match, why, header{"Authorization": "Bearer " + w.tokens["operator"]}).want(http.StatusForbidden)
+	w.do("DELETE", at+"/a?force=true", nil, match, why).want(http.StatusNoContent)
 	w.do("GET", at+"/a", nil).want(http.StatusNotFound)
 	var comment, meta string
 	require.NoError(t, w.store.DBTX().QueryRow(t.Context(), `SELECT comment, metadata::text FROM audit_log WHERE resource_kind = 'cluster' AND name = 'force_delete'`).Scan(&comment, &meta))
