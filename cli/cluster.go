@@ -30,9 +30,18 @@ func (a *app) showCluster(r answer) error {
 }
 
 func (a *app) clusterCommand() *cobra.Command {
+	var force bool
+	var reason string
 	remove := &cobra.Command{Use: "delete CLUSTER", Short: "Delete a cluster; its machines stay in it", Args: cobra.ExactArgs(1)}
+	remove.Flags().BoolVar(&force, "force", false, "delete it although bootstrap tokens may be left in it: its API server is gone for good")
+	remove.Flags().StringVar(&reason, "reason", "", "why it is deleted by force")
+	remove.MarkFlagsRequiredTogether("force", "reason")
 	remove.RunE = does(func(cmd *cobra.Command, args []string) error {
-		_, err := untyped(a.api.DeleteCluster(cmd.Context(), args[0], nil, client.IfMatch("*")))
+		params := &client.DeleteClusterParams{}
+		if force {
+			params.Force = &force
+		}
+		_, err := untyped(a.api.DeleteCluster(cmd.Context(), args[0], params, client.IfMatch("*"), client.Because(reason)))
 		return err
 	})
 	listing := &cobra.Command{Use: "list", Short: "List the clusters that machines join", Args: cobra.NoArgs}

@@ -5027,8 +5027,14 @@ type CreateClusterParams struct {
 
 // DeleteClusterParams defines parameters for DeleteCluster.
 type DeleteClusterParams struct {
+	// Force Deletes it although bootstrap tokens may be left in it, for a cluster whose API server is gone for good. Runs do not wait for their deletion any more; each expires within 10 minutes of when it was made
+	Force *bool `form:"force,omitempty" json:"force,omitempty"`
+
 	// IfMatch ETag of the version that is changed, or * for whichever is there
 	IfMatch *string `json:"If-Match,omitempty"`
+
+	// SlipwayReason Why; required with force, and written to the audit log
+	SlipwayReason *string `json:"Slipway-Reason,omitempty"`
 }
 
 // UpdateClusterParams defines parameters for UpdateCluster.
@@ -7347,7 +7353,7 @@ type ClientInterface interface {
 	// Corresponds with POST /api/v1/admin/clusters (the `CreateCluster` operationId).
 	CreateCluster(ctx context.Context, params *CreateClusterParams, body CreateClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeleteCluster Delete a cluster in which no bootstrap token is left; its machines stay in it
+	// DeleteCluster Delete a cluster in which no bootstrap token is left, or one whose API server is gone for good; its machines stay in it
 	//
 	// Needs role admin or higher.
 	//
@@ -10788,7 +10794,7 @@ func (c *requests) CreateCluster(ctx context.Context, params *CreateClusterParam
 	return c.Client.Do(req)
 }
 
-// DeleteCluster Delete a cluster in which no bootstrap token is left; its machines stay in it
+// DeleteCluster Delete a cluster in which no bootstrap token is left, or one whose API server is gone for good; its machines stay in it
 //
 // Needs role admin or higher.
 //
@@ -18259,6 +18265,33 @@ func NewDeleteClusterRequest(server string, ref string, params *DeleteClusterPar
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Force != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "force", *params.Force, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
@@ -18275,6 +18308,17 @@ func NewDeleteClusterRequest(server string, ref string, params *DeleteClusterPar
 			}
 
 			req.Header.Set("If-Match", headerParam0)
+		}
+
+		if params.SlipwayReason != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Slipway-Reason", *params.SlipwayReason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Slipway-Reason", headerParam1)
 		}
 
 	}
@@ -31960,7 +32004,7 @@ func (c *Client) CreateCluster(ctx context.Context, params *CreateClusterParams,
 	})
 }
 
-// DeleteCluster Delete a cluster in which no bootstrap token is left; its machines stay in it
+// DeleteCluster Delete a cluster in which no bootstrap token is left, or one whose API server is gone for good; its machines stay in it
 //
 // Needs role admin or higher.
 //

@@ -122,7 +122,7 @@ func (m *member) prepare(ctx context.Context) (is bool, err error) {
 	if got := release(m.facts.KubeadmVersion); got != m.row.Spec.KubernetesVersion {
 		return false, fault.New(lifecycle.FailConfiguration, "the machine has kubeadm %q, and cluster %s wants %s; install that release in its image", got, m.row.Ref, m.row.Spec.KubernetesVersion)
 	}
-	err = clusterdb.PutMember(ctx, m.a.Store, clusterdb.Member{MachineID: m.machine.ID, ClusterRef: m.row.Ref, NodeName: m.node, SystemUUID: m.uuid})
+	err = clusterdb.PutMember(ctx, m.a.Store, clusterdb.Member{MachineID: m.machine.ID, ClusterRef: &m.row.Ref, NodeName: m.node, SystemUUID: m.uuid})
 	var conflict *db.ConflictError
 	if errors.As(err, &conflict) {
 		return false, fault.New(lifecycle.FailClusterJoin, "%s", conflict.Message)

@@ -140,7 +140,7 @@ func (v *verification) awaitsHeartbeat(ctx context.Context) (string, error) {
 // proven notes what was proven.
 func (v *verification) proven(ctx context.Context) (StepFacts, error) {
 	err := v.a.Store.Tx(ctx, func(tx *db.Tx) error {
-		if err := clusterdb.PutMember(ctx, tx, clusterdb.Member{MachineID: v.machine.ID, ClusterRef: v.row.Ref, NodeName: v.node, SystemUUID: v.uuid}); err != nil {
+		if err := clusterdb.PutMember(ctx, tx, clusterdb.Member{MachineID: v.machine.ID, ClusterRef: &v.row.Ref, NodeName: v.node, SystemUUID: v.uuid}); err != nil {
 			return err
 		}
 		return clusterdb.Observe(ctx, tx, v.machine.ID, func(c lifecycle.Conditions) lifecycle.Conditions {

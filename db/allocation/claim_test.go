@@ -318,6 +318,7 @@ func TestClaim_TakesOnlyWhatItMay(t *testing.T) {
 	}))
 	exec(`INSERT INTO clusters (ref, spec) VALUES ('c-1', '{}')`)
 	exec(`INSERT INTO machine_clusters (machine_id, cluster_ref, node_name, system_uuid, joined_at) VALUES ('m-1', 'c-1', 'n', '00000000-0000-0000-0000-000000000001', now())`)
+	exec("DELETE FROM clusters WHERE ref = 'c-1'") // which takes the machine out of nothing
 	dangling := dbtest.Occupy(t, s, node().ID)
 	exec("UPDATE nodes SET allocation_id = NULL WHERE id = $1", *dangling.NodeID)
 	a := request(t, s, project.ID, sku.ID)

@@ -76,10 +76,19 @@ func exists(ctx context.Context, c db.Conn, ref string) func() error {
 	}
 }
 
-// ClaimLook returns a cluster whose look is due, and keeps others from it for a while. found is false when
-// none is due.
-func ClaimLook(ctx context.Context, c db.Conn, every time.Duration) (row Cluster, found bool, err error) {
-	row, err = queries(c).ClaimLook(ctx, every.Seconds())
+// ForceDelete deletes the version given, or returns db.ErrStale, although bootstrap tokens may be left in the
+// cluster: they expire by themselves, and nothing waits for their deletion any more. It returns their ids.
+func ForceDelete(ctx context.Context, tx *db.Tx, ref string, version int64) (tokens []string, err error) {
+	if tokens, err = queries(tx).ForgetTokens(ctx, ref); err != nil {
+		return nil, db.MapError("bootstrap tokens of "+what(ref), err)
+	}
+	return tokens, Delete(ctx, tx, ref, version)
+}
+
+// ClaimLook returns a cluster whose look is due, and keeps others from it for a while: one that gave no answer
+// last where troubled is true, else one that gave one or was not asked yet. found is false when none is due.
+func ClaimLook(ctx context.Context, c db.Conn, every time.Duration, troubled bool) (row Cluster, found bool, err error) {
+	row, err = queries(c).ClaimLook(ctx, gen.ClaimLookParams{EverySeconds: every.Seconds(), Troubled: troubled})
 	err = db.MapError("clusters to look at", err)
 	if errors.Is(err, db.ErrNotFound) {
 		return row, false, nil
@@ -131,6 +140,17 @@ func PutMember(ctx context.Context, c db.Conn, m Member) error {
 // NoteJoined stores that a run had the machine join its cluster now.
 func NoteJoined(ctx context.Context, c db.Conn, machineID string) error {
 	return db.MapError("node of machine "+machineID, queries(c).NoteJoined(ctx, machineID))
+}
+
+// IsInCluster reports whether a run had the machine join a cluster and nothing proves that it has left since.
+func IsInCluster(ctx context.Context, c db.Conn, machineID string) (bool, error) {
+	is, err := queries(c).IsInCluster(ctx, machineID)
+	return is, db.MapError("node of machine "+machineID, err)
+}
+
+// ForgetMember deletes which node a machine is.
+func ForgetMember(ctx context.Context, c db.Conn, machineID string) error {
+	return db.MapError("node of machine "+machineID, queries(c).DeleteMember(ctx, machineID))
 }
 
 // GetMember returns which node a machine is, or db.ErrNotFound.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/slipway-cloud/slipway/db"
+	clusterdb "github.com/slipway-cloud/slipway/db/cluster"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -83,6 +84,11 @@ func update(ctx context.Context, tx *db.Tx, m machinesdb.Machine, in Registratio
 	if m.ActiveRunID != nil && in.ProjectID != text(m.ProjectID) {
 		return m, activeRun(*m.ActiveRunID, "a machine changes its project only when no run is active on it")
 	}
+	if in.ProjectID != text(m.ProjectID) {
+		if err := leaveCluster(ctx, tx, m.ID); err != nil {
+			return m, err
+		}
+	}
 	if slices.Contains(changed, "spec.ssh_endpoint") {
 		m.HostKey = ""
 	}
@@ -92,6 +98,20 @@ func update(ctx context.Context, tx *db.Tx, m machinesdb.Machine, in Registratio
 		return m, err
 	}
 	return m, audit(ctx, tx, m, name, actor, map[string]any{"access_changed": changed})
+}
+
+// leaveCluster forgets which node a machine was in a cluster of the project that it leaves. It refuses that while
+// nothing proves that the machine has left the cluster: it may hold what that project runs and knows.
+func leaveCluster(ctx context.Context, tx *db.Tx, id string) error {
+	is, err := clusterdb.IsInCluster(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	if is {
+		return &intent.Refusal{Kind: intent.ActionRefused, Existing: id, Detail: "a run had the machine join a cluster of its project, and nothing proves that it has left it; " +
+			"repave it, or where it is linked to no node take it out of the cluster, and then change its project"}
+	}
+	return clusterdb.ForgetMember(ctx, tx, id)
 }
 
 // Access is how a machine is reached besides its endpoints. A machine of a node has the site and the

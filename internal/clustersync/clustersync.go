@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/slipway-cloud/slipway/db"
@@ -20,8 +21,12 @@ import (
 
 const (
 	defaultEvery = 30 * time.Second
-	// lookLimit bounds one look. It is less than the time for which a look is claimed.
-	lookLimit = 25 * time.Second
+	longestLook  = 25 * time.Second
+	// storeLimit bounds the storing of what one machine was found to be.
+	storeLimit = 25 * time.Second
+	// loopsOfAKind is how many clusters of those that answered last, and of the others, one worker looks at
+	// at a time.
+	loopsOfAKind = 4
 	// freshFor is how long the answer of a cluster counts.
 	freshFor  = 2 * time.Minute
 	batchSize = 500
@@ -44,24 +49,50 @@ func (p *Passes) every() time.Duration {
 	return p.Every
 }
 
-// Run looks at the clusters until ctx ends.
+// lookLimit bounds one look. It is less than the time for which a look is claimed.
+func (p *Passes) lookLimit() time.Duration { return min(longestLook, p.every()*5/6) }
+
+// Run looks at the clusters until ctx ends. Clusters that gave no answer last have loops of their own, so that
+// however many hang, the others have their look when it is due.
 func (p *Passes) Run(ctx context.Context) {
-	for {
-		if err := p.Look(ctx); err != nil && ctx.Err() == nil {
-			p.Log.WarnContext(ctx, "not every cluster was looked at; will try again", "error", err)
-		}
-		if poll.Sleep(ctx, p.every()/6) != nil {
-			return
-		}
+	var loops sync.WaitGroup
+	for i := range 2 * loopsOfAKind {
+		loops.Go(func() {
+			for {
+				if err := p.lookAtDue(ctx, i%2 == 1); err != nil && ctx.Err() == nil {
+					p.Log.WarnContext(ctx, "not every cluster was looked at; will try again", "error", err)
+				}
+				if poll.Sleep(ctx, p.every()/6) != nil {
+					return
+				}
+			}
+		})
 	}
+	loops.Go(func() {
+		for {
+			if err := p.letGo(ctx); err != nil && ctx.Err() == nil {
+				p.Log.WarnContext(ctx, "not every condition of machines was let go; will try again", "error", err)
+			}
+			if poll.Sleep(ctx, p.every()/6) != nil {
+				return
+			}
+		}
+	})
+	loops.Wait()
 }
 
-// Look looks at each cluster that is due, and lets go of what no cluster has said lately. A cluster that
-// does not answer keeps no other from its look.
+// Look looks at each cluster that is due, one after the other, and lets go of what no cluster has said lately.
+// A cluster that does not answer keeps no other from its look: those that answered last come first.
 func (p *Passes) Look(ctx context.Context) error {
+	return errors.Join(p.lookAtDue(ctx, false), p.lookAtDue(ctx, true), p.letGo(ctx))
+}
+
+// lookAtDue looks at each cluster that is due, of those that answered last or of those that did not. Each look
+// has a deadline.
+func (p *Passes) lookAtDue(ctx context.Context, troubled bool) error {
 	var errs []error
 	for ctx.Err() == nil {
-		row, found, err := clusterdb.ClaimLook(ctx, p.Store, p.every())
+		row, found, err := clusterdb.ClaimLook(ctx, p.Store, p.every(), troubled)
 		if err != nil {
 			return errors.Join(append(errs, err)...)
 		}
@@ -69,7 +100,7 @@ func (p *Passes) Look(ctx context.Context) error {
 			break
 		}
 		problem := ""
-		limited, cancel := context.WithTimeout(ctx, lookLimit)
+		limited, cancel := context.WithTimeout(ctx, p.lookLimit())
 		if err := p.lookAt(limited, row); err != nil {
 			errs, problem = append(errs, fmt.Errorf("cluster %s: %w", row.Ref, err)), told(err)
 		}
@@ -79,7 +110,7 @@ func (p *Passes) Look(ctx context.Context) error {
 		}
 		errs = append(errs, clusterdb.StoreLook(ctx, p.Store, row.Ref, problem))
 	}
-	return errors.Join(append(errs, p.letGo(ctx))...)
+	return errors.Join(errs...)
 }
 
 // told is what an operator reads of a look that failed.
@@ -169,7 +200,7 @@ func (p *Passes) factsOf(ctx context.Context, cluster providers.Cluster, m clust
 }
 
 func (p *Passes) observe(ctx context.Context, machineID string, facts lifecycle.ClusterFacts) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookLimit) // what is known is stored
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeLimit) // what is known is stored
 	defer cancel()
 	return p.Store.Tx(ctx, func(tx *db.Tx) error {
 		return clusterdb.Observe(ctx, tx, machineID, func(c lifecycle.Conditions) lifecycle.Conditions { return c.ObserveCluster(facts, time.Now()) })

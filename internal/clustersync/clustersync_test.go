@@ -3,7 +3,9 @@ package clustersync_test
 import (
 	"context"
 	"log/slog"
+	"net"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/kube"
 	kubesim "github.com/slipway-cloud/slipway/sim/kube"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 var admin = db.Actor{Owner: lifecycle.OwnerAdmin, ID: "test"}
@@ -70,7 +73,7 @@ func newWorld(t *testing.T) *world {
 		if _, err := clusterdb.Create(ctx, tx, "a", "", s); err != nil {
 			return err
 		}
-		return clusterdb.PutMember(ctx, tx, clusterdb.Member{MachineID: "m-1", ClusterRef: "a", NodeName: "m-1", SystemUUID: uuid})
+		return clusterdb.PutMember(ctx, tx, clusterdb.Member{MachineID: "m-1", ClusterRef: new("a"), NodeName: "m-1", SystemUUID: uuid})
 	})
 	return w
 }
@@ -302,10 +305,101 @@ func TestLook_DeletesSpentTokens(t *testing.T) {
 func TestLook_OneAtATime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	_, found, err := clusterdb.ClaimLook(t.Context(), w.store, time.Hour)
+	_, found, err := clusterdb.ClaimLook(t.Context(), w.store, time.Hour, false)
 	require.NoError(t, err)
 	require.True(t, found)
 	before := len(w.sim.Requests())
 	require.NoError(t, w.passes.Look(t.Context()))
 	require.Len(t, w.sim.Requests(), before, "another worker has it")
+}
+
+// silent is a cluster that takes connections and answers none, for as long as the test runs.
+func (w *world) silent(ref string) {
+	w.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			w.t.Cleanup(func() { _ = c.Close() })
+		}
+	}()
+	s := spec.ClusterSpec{APIURL: "https://" + l.Addr().String(), CAPins: []string{w.sim.CAPin()}, KubeconfigRef: "clusters/a", KubernetesVersion: "v1.34.1"}
+	_, err = clusterdb.Create(w.t.Context(), w.store, ref, "", s)
+	require.NoError(w.t, err)
+}
+
+// TestRun_SilentClustersKeepNoOtherWaiting: more clusters hang than there are loops, all of them due before the
+// one that answers, which is looked at again and again all the same.
+func TestRun_SilentClustersKeepNoOtherWaiting(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.node(uuid, "True")
+	for i := range 12 {
+		w.silent("silent-" + strconv.Itoa(i))
+	}
+	w.exec("UPDATE clusters SET problem = 'does not answer', next_look_at = now() - interval '1 hour' WHERE ref <> 'a'")
+	w.passes.Every = runenv.Patience(2 * time.Second)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); w.passes.Run(ctx) }()
+	lookedAt := func() time.Time {
+		row, err := clusterdb.Get(t.Context(), w.store, "a")
+		require.NoError(t, err)
+		if row.LookedAt == nil {
+			return time.Time{}
+		}
+		return *row.LookedAt
+	}
+	for range 3 { // 12 looks that hang, four at a time, take three times as long as the pause between two looks
+		last := lookedAt()
+		begun := time.Now()
+		require.Eventually(t, func() bool { return lookedAt().After(last) }, runenv.Patience(20*time.Second), 20*time.Millisecond)
+		t.Logf("looked at after %s", time.Since(begun).Round(time.Millisecond))
+	}
+	require.Equal(t, "NodeReady", w.state()[0])
+	stop()
+	<-ended
+	rows, err := clusterdb.List(t.Context(), w.store, "a", 100)
+	require.NoError(t, err)
+	require.Len(t, rows, 12)
+	for _, row := range rows {
+		require.NotEmpty(t, row.Problem)
+	}
+}
+
+// TestForceDelete: a cluster whose API server is gone for good is deleted with the tokens that may be left in it.
+// The run that waited for their deletion has nothing left to delete, and the machine's last node is known on.
+func TestForceDelete(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var run machinesdb.Run
+	w.tx(func(ctx context.Context, tx *db.Tx) (err error) {
+		run, err = machines.StartRun(ctx, tx, machines.Start{
+			RequestID: "r", MachineID: "m-1", Type: lifecycle.RunTypeReboot, Offers: func(string) []runplan.Capability { return runplan.Capabilities() },
+		}, admin)
+		return err
+	})
+	require.NoError(t, clusterdb.AddToken(t.Context(), w.store, clusterdb.Token{ClusterRef: "a", ID: "aaaaaa", RunID: run.ID, Step: "join", Attempt: 1}, time.Hour))
+	require.NoError(t, clusterdb.NoteJoined(t.Context(), w.store, "m-1"))
+	var conflict *db.ConflictError
+	require.ErrorAs(t, clusterdb.Delete(t.Context(), w.store, "a", 1), &conflict)
+	require.ErrorIs(t, w.store.Tx(t.Context(), func(tx *db.Tx) error { _, err := clusterdb.ForceDelete(t.Context(), tx, "a", 7); return err }), db.ErrStale)
+	w.tx(func(ctx context.Context, tx *db.Tx) error {
+		tokens, err := clusterdb.ForceDelete(ctx, tx, "a", 1)
+		require.Equal(t, []string{"aaaaaa"}, tokens)
+		return err
+	})
+	left, err := clusterdb.TokensOfStep(t.Context(), w.store, run.ID, "join")
+	require.NoError(t, err)
+	require.Empty(t, left)
+	member, err := clusterdb.GetMember(t.Context(), w.store, "m-1")
+	require.NoError(t, err)
+	require.Nil(t, member.ClusterRef)
+	require.NotNil(t, member.JoinedAt, "its node is given to nobody until it is proven clean")
+	require.NoError(t, w.passes.Look(t.Context()))
 }

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"maps"
+
 	"github.com/slipway-cloud/slipway/internal/clustersync"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
@@ -41,6 +43,10 @@ func (a *App) machineOffers() func(string) []runplan.Capability {
 		return adapter.Offers()
 	}
 }
+
+// UseMachines takes other adapters for some providers of machines. Tests call it before UseClusters and before
+// a worker runs: the places on machines that an SSH server simulates are named by no setting.
+func (a *App) UseMachines(adapters providers.MachineAdapters) { maps.Copy(a.machines, adapters) }
 
 // UseClusters has machines join Kubernetes clusters. The programs call it before Run, so that this package
 // does without the client of Kubernetes.

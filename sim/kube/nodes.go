@@ -169,6 +169,9 @@ func (s *Server) Put(collection, namespace, name string, o map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.put(collection, namespace, name, o)
+	if collection == "leases" {
+		s.renewed[name] = time.Now()
+	}
 }
 
 // Cordon has no pod come to a node, or ends that.

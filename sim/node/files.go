@@ -84,6 +84,7 @@ func (t *tree) system(s simhw.Spec, ev simhw.Event) error {
 		"/proc/mounts":                     "proc /proc proc rw 0 0\n" + root + "\n",
 		"/sys/devices/system/cpu/online":   fmt.Sprintf("0-%d\n", max(s.CPUs, 1)-1),
 		"/sys/class/dmi/id/product_serial": s.Serial + "\n",
+		"/sys/class/dmi/id/product_uuid":   s.UUID + "\n",
 		"/sys/class/dmi/id/product_name":   s.Model + "\n",
 		"/sys/class/dmi/id/sys_vendor":     s.Vendor + "\n",
 		"/sys/class/net/lo/operstate":      "unknown\n",

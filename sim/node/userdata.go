@@ -63,6 +63,12 @@ type cloudFile struct {
 	Append      bool   `yaml:"append"`
 }
 
+// HostKey returns the SSH host key, in PEM, that a system has by its user-data; nil for one that makes its own.
+func HostKey(userData []byte) ([]byte, error) {
+	b, err := parseBoot(userData)
+	return b.hostKey, err
+}
+
 // parseBoot reads one document: a MIME multipart, a #cloud-config or a script.
 func parseBoot(raw []byte) (firstBoot, error) {
 	b := firstBoot{logins: map[string][]string{}}

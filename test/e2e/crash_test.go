@@ -55,7 +55,7 @@ func (s *supervisor) terminate(t *testing.T) {
 		"the worker ends, and another one begins")
 }
 
-func superviseWorker(t *testing.T, w *world, plan map[string]string) *supervisor {
+func superviseWorker(t *testing.T, w *world, plan map[string]string, args ...string) *supervisor {
 	t.Helper()
 	s := &supervisor{dir: t.TempDir()}
 	raw, err := json.Marshal(plan)
@@ -67,7 +67,7 @@ func superviseWorker(t *testing.T, w *world, plan map[string]string) *supervisor
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			cmd := exec.CommandContext(ctx, bin, "--plan-dir", s.dir)
+			cmd := exec.CommandContext(ctx, bin, append([]string{"--plan-dir", s.dir}, args...)...)
 			cmd.Env = append(os.Environ(), workerEnv(w)...)
 			var tail bytes.Buffer
 			cmd.Stderr = &tail

@@ -64,25 +64,15 @@ func StartAt(t *testing.T, ca ssh.Signer, addr string, hostPEM, authorized []byt
 	}
 	require.NoError(t, hostCert.SignCert(rand.Reader, ca))
 
-	_, port, err := net.SplitHostPort(addr)
+	listen, port, err := net.SplitHostPort(addr)
 	require.NoError(t, err)
 	logFile := filepath.Join(dir, "log")
-	conf := write("sshd_config", []byte(strings.Join([]string{
-		"Port " + port,
-		"ListenAddress 127.0.0.1",
-		"HostKey " + write("host", hostPEM),
-		"HostCertificate " + write("host-cert.pub", ssh.MarshalAuthorizedKey(hostCert)),
-		"TrustedUserCAKeys " + write("ca.pub", ssh.MarshalAuthorizedKey(ca.PublicKey())),
-		"AuthorizedKeysFile " + write("authorized", authorized),
-		"PidFile none",
-		"UsePAM no",
-		"StrictModes no",
-		"PasswordAuthentication no",
-		"KbdInteractiveAuthentication no",
-		"PermitRootLogin prohibit-password",
-		"LogLevel DEBUG2",
-		"",
-	}, "\n")))
+	conf := write("sshd_config", config(listen, port,
+		"HostKey "+write("host", hostPEM),
+		"HostCertificate "+write("host-cert.pub", ssh.MarshalAuthorizedKey(hostCert)),
+		"TrustedUserCAKeys "+write("ca.pub", ssh.MarshalAuthorizedKey(ca.PublicKey())),
+		"AuthorizedKeysFile "+write("authorized", authorized),
+	))
 
 	cmd := exec.Command(sshd, "-D", "-f", conf, "-E", logFile) //nolint:forbidigo // the clean-up below ends it
 	require.NoError(t, cmd.Start())
@@ -102,6 +92,14 @@ func StartAt(t *testing.T, ca ssh.Signer, addr string, hostPEM, authorized []byt
 		SSHTarget: providers.SSHTarget{Address: addr, Rule: providers.SimulatedAddresses(), User: me.Username},
 		StateDir:  filepath.Join(dir, "ops"), LogFile: logFile,
 	}
+}
+
+// config is a configuration of sshd with some lines of its own.
+func config(listen, port string, lines ...string) []byte {
+	return []byte(strings.Join(append(lines,
+		"Port "+port, "ListenAddress "+listen, "PidFile none", "UsePAM no", "StrictModes no", "PasswordAuthentication no",
+		"KbdInteractiveAuthentication no", "PermitRootLogin prohibit-password", "LogLevel DEBUG2", "",
+	), "\n"))
 }
 
 func findSSHD(t *testing.T) string {

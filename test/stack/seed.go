@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -114,7 +115,7 @@ func simulatedUse(kind spec.SecretKind) spec.SecretUse {
 // SiteSpec is the simulated site.
 func (s *Stack) SiteSpec() spec.SiteSpec {
 	return spec.SiteSpec{
-		MAASURL: s.Sims.URL, MAASAPIKeyRef: s.secret("maas-api-key"), Region: "sim", SSHUser: "ubuntu", SSHKeyRef: s.secret("node-ssh-key"),
+		MAASURL: s.Sims.URL, MAASAPIKeyRef: s.secret("maas-api-key"), Region: "sim", SSHUser: cmp.Or(s.Options.SSHUser, "ubuntu"), SSHKeyRef: s.secret("node-ssh-key"),
 		SSHPort: NodeSSHPort, TrustFirstBMCPin: true, BMCNetworks: []string{"127.0.0.0/8"}, Simulated: true,
 	}
 }

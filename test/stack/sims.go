@@ -232,6 +232,18 @@ func (s *Sims) record(ctx context.Context, m *simhw.Machine) (providers.MAASMach
 	return found[0], nil
 }
 
+// Address returns the address that MAAS gave a deployed machine.
+func (s *Sims) Address(ctx context.Context, m *simhw.Machine) (string, error) {
+	rec, err := s.record(ctx, m)
+	if err == nil && len(rec.IPAddresses) == 0 {
+		err = errors.New("MAAS gave it no address")
+	}
+	if err != nil {
+		return "", err
+	}
+	return rec.IPAddresses[0], nil
+}
+
 func (s *Sims) hwSync(ctx context.Context, m *simhw.Machine, on bool) {
 	rec, err := s.record(ctx, m)
 	if err != nil {

@@ -46,6 +46,8 @@ type Options struct {
 	// PXE are machines that no MAAS knows and that boot from the network, see
 	// PXEMachines; AddPXE adds others later.
 	PXE []PXEMachine
+	// SSHUser is the account that Slipway seeds on the nodes of the site; empty is ubuntu.
+	SSHUser string
 	// Speed is virtual seconds a second for MAAS and the machines.
 	Speed     float64
 	Durations maassim.Durations

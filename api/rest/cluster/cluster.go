@@ -4,6 +4,7 @@ package cluster
 import (
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -34,7 +35,7 @@ func Register(api *op.API) {
 	route(s, "create-cluster", http.MethodPost, base, http.StatusCreated, "Create a cluster that machines join", s.create)
 	route(s, "get-cluster", http.MethodGet, one, http.StatusOK, "Read a cluster", s.get)
 	route(s, "update-cluster", http.MethodPut, one, http.StatusOK, "Replace project and spec of a cluster", s.update)
-	route(s, "delete-cluster", http.MethodDelete, one, http.StatusNoContent, "Delete a cluster in which no bootstrap token is left; its machines stay in it", s.remove)
+	route(s, "delete-cluster", http.MethodDelete, one, http.StatusNoContent, "Delete a cluster in which no bootstrap token is left, or one whose API server is gone for good; its machines stay in it", s.remove)
 }
 
 // route declares one operation of the area.
@@ -150,18 +151,41 @@ func (s *server) update(ctx context.Context, in *struct {
 	return op.WithVersion(row.Version, view(row)), nil
 }
 
+// Removal is how a cluster is deleted.
+type Removal struct {
+	Force  bool   `query:"force" doc:"Deletes it although bootstrap tokens may be left in it, for a cluster whose API server is gone for good. Runs do not wait for their deletion any more; each expires within 10 minutes of when it was made"`
+	Reason string `header:"Slipway-Reason" maxLength:"500" doc:"Why; required with force, and written to the audit log"`
+}
+
+const minReason = 3
+
+// remove deletes a cluster. A repetition finds none.
 func (s *server) remove(ctx context.Context, in *struct {
 	ClusterPath
 	op.Match
+	Removal
 }) (*struct{}, error) {
+	reason := strings.TrimSpace(in.Reason)
+	if in.Force && len(reason) < minReason {
+		return nil, problem.NewInvalid(problem.Field{Location: "header.Slipway-Reason", Message: "say in at least 3 characters why the cluster is deleted by force"})
+	}
 	return nil, s.api.Store().Tx(ctx, func(tx *db.Tx) error {
 		v, err := in.Version(func() (int64, error) { r, err := clusterdb.Get(ctx, tx, in.Ref); return r.Version, err })
 		if err != nil {
 			return err
 		}
-		if err := clusterdb.Delete(ctx, tx, in.Ref, v); err != nil {
+		if !in.Force {
+			if err := clusterdb.Delete(ctx, tx, in.Ref, v); err != nil {
+				return err
+			}
+			return op.Audit(ctx, tx, clusterdb.Resource, in.Ref, nil, "delete", nil)
+		}
+		tokens, err := clusterdb.ForceDelete(ctx, tx, in.Ref, v)
+		if err != nil {
 			return err
 		}
-		return op.Audit(ctx, tx, clusterdb.Resource, in.Ref, nil, "delete", nil)
+		a := op.Actor(ctx)
+		a.Comment, a.Metadata = reason, map[string]any{"tokens_left": tokens}
+		return tx.AppendAudit(ctx, db.Entry{ResourceKind: clusterdb.Resource, ResourceID: in.Ref, Kind: db.EntryAction, Name: "force_delete", Actor: a})
 	})
 }

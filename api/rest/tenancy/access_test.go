@@ -11,7 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	clusterdb "github.com/slipway-cloud/slipway/db/cluster"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // TestRoles_AllowWhatTheAccessTableSays calls each route with each role. What fails for another
@@ -207,8 +209,10 @@ func TestProject_DeleteAndClose(t *testing.T) {
 	w := newWorld(t)
 	v := w.newTenant("alpha")
 	at := "/projects/" + v.project
+	_, err := clusterdb.Create(t.Context(), w.store, "alpha-cluster", v.project, spec.ClusterSpec{APIURL: "https://10.0.0.1:6443"})
+	require.NoError(t, err)
 	refused := string(w.do(v.owner, "DELETE", at, nil).want(http.StatusConflict).raw)
-	for _, part := range []string{"ssh key alpha-key", "token alpha-token", "invitation alpha-guest@example.com"} {
+	for _, part := range []string{"cluster alpha-cluster", "ssh key alpha-key", "token alpha-token", "invitation alpha-guest@example.com"} {
 		require.Contains(t, refused, part)
 	}
 	w.do(v.token, "POST", at+"/close", nil).want(http.StatusForbidden)

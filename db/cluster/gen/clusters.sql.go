@@ -14,13 +14,18 @@ import (
 
 const claimLook = `-- name: ClaimLook :one
 UPDATE clusters SET next_look_at = now() + make_interval(secs => $1::double precision)
-WHERE ref = (SELECT c.ref FROM clusters c WHERE c.next_look_at <= now() ORDER BY c.next_look_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+WHERE ref = (SELECT c.ref FROM clusters c WHERE c.next_look_at <= now() AND (c.problem <> '') = $2::boolean ORDER BY c.next_look_at LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING ref, project_id, spec, next_look_at, looked_at, problem, version, created_at, updated_at
 `
 
-// A cluster whose look is due. Others leave it alone until the time given.
-func (q *Queries) ClaimLook(ctx context.Context, everySeconds float64) (Cluster, error) {
-	row := q.db.QueryRow(ctx, claimLook, everySeconds)
+type ClaimLookParams struct {
+	EverySeconds float64
+	Troubled     bool
+}
+
+// A cluster whose look is due, of those that answered last or of those that did not. Others leave it alone until the time given.
+func (q *Queries) ClaimLook(ctx context.Context, arg ClaimLookParams) (Cluster, error) {
+	row := q.db.QueryRow(ctx, claimLook, arg.EverySeconds, arg.Troubled)
 	var i Cluster
 	err := row.Scan(
 		&i.Ref,
@@ -74,6 +79,15 @@ func (q *Queries) DeleteCluster(ctx context.Context, arg DeleteClusterParams) (i
 	return result.RowsAffected(), nil
 }
 
+const deleteMember = `-- name: DeleteMember :exec
+DELETE FROM machine_clusters WHERE machine_id = $1
+`
+
+func (q *Queries) DeleteMember(ctx context.Context, machineID string) error {
+	_, err := q.db.Exec(ctx, deleteMember, machineID)
+	return err
+}
+
 const deleteToken = `-- name: DeleteToken :exec
 DELETE FROM cluster_tokens WHERE cluster_ref = $1 AND id = $2
 `
@@ -86,6 +100,30 @@ type DeleteTokenParams struct {
 func (q *Queries) DeleteToken(ctx context.Context, arg DeleteTokenParams) error {
 	_, err := q.db.Exec(ctx, deleteToken, arg.ClusterRef, arg.ID)
 	return err
+}
+
+const forgetTokens = `-- name: ForgetTokens :many
+DELETE FROM cluster_tokens WHERE cluster_ref = $1 RETURNING id
+`
+
+func (q *Queries) ForgetTokens(ctx context.Context, clusterRef string) ([]string, error) {
+	rows, err := q.db.Query(ctx, forgetTokens, clusterRef)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const insertCluster = `-- name: InsertCluster :one
@@ -141,6 +179,22 @@ func (q *Queries) InsertToken(ctx context.Context, arg InsertTokenParams) error 
 	return err
 }
 
+const isInCluster = `-- name: IsInCluster :one
+SELECT EXISTS (SELECT FROM machine_clusters c JOIN machines m ON m.id = c.machine_id
+WHERE c.machine_id = $1 AND c.joined_at IS NOT NULL AND CASE WHEN m.node_id IS NULL
+    THEN c.cluster_ref IS NOT NULL AND NOT EXISTS (SELECT FROM jsonb_array_elements(m.conditions) x WHERE x ->> 'type' = 'InCustomerCluster' AND x ->> 'reason' = 'NotJoined')
+    ELSE NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = m.node_id AND e.verdict = 'clean' AND e.issued_at > c.joined_at) END)
+`
+
+// Whether a run had the machine join a cluster and nothing proves that it has left since: a clean certificate of its node, or, for a machine without a node,
+// the answer of the cluster that it is no node of it. A cluster that was deleted answers nothing.
+func (q *Queries) IsInCluster(ctx context.Context, machineID string) (bool, error) {
+	row := q.db.QueryRow(ctx, isInCluster, machineID)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const listClusters = `-- name: ListClusters :many
 SELECT ref, project_id, spec, next_look_at, looked_at, problem, version, created_at, updated_at FROM clusters WHERE ref > $1::text ORDER BY ref LIMIT $2
 `
@@ -182,7 +236,7 @@ func (q *Queries) ListClusters(ctx context.Context, arg ListClustersParams) ([]C
 
 const machinesWithoutCluster = `-- name: MachinesWithoutCluster :many
 SELECT m.id FROM machines m
-WHERE m.status <> 'RETIRED' AND NOT EXISTS (SELECT FROM machine_clusters c WHERE c.machine_id = m.id)
+WHERE m.status <> 'RETIRED' AND NOT EXISTS (SELECT FROM machine_clusters c WHERE c.machine_id = m.id AND c.cluster_ref IS NOT NULL)
     AND EXISTS (SELECT FROM jsonb_array_elements(m.conditions) x WHERE x ->> 'type' = 'InCustomerCluster' AND x ->> 'reason' <> 'Unknown')
 ORDER BY m.id LIMIT $1
 `
@@ -228,7 +282,7 @@ func (q *Queries) Member(ctx context.Context, machineID string) (MachineCluster,
 
 const membersOfCluster = `-- name: MembersOfCluster :many
 SELECT c.machine_id, c.cluster_ref, c.node_name, c.system_uuid, c.joined_at, c.updated_at FROM machine_clusters c JOIN machines m ON m.id = c.machine_id
-WHERE c.cluster_ref = $1 AND m.status <> 'RETIRED' AND c.machine_id > $2::text ORDER BY c.machine_id LIMIT $3
+WHERE c.cluster_ref = $1::text AND m.status <> 'RETIRED' AND c.machine_id > $2::text ORDER BY c.machine_id LIMIT $3
 `
 
 type MembersOfClusterParams struct {
@@ -275,17 +329,17 @@ func (q *Queries) NoteJoined(ctx context.Context, machineID string) error {
 
 const putMember = `-- name: PutMember :exec
 INSERT INTO machine_clusters (machine_id, cluster_ref, node_name, system_uuid) VALUES ($1, $2, $3, $4)
-ON CONFLICT (machine_id) DO UPDATE SET cluster_ref = excluded.cluster_ref, node_name = excluded.node_name, system_uuid = excluded.system_uuid,
-    joined_at = CASE WHEN machine_clusters.cluster_ref = excluded.cluster_ref THEN machine_clusters.joined_at END, updated_at = now()
+ON CONFLICT (machine_id) DO UPDATE SET cluster_ref = excluded.cluster_ref, node_name = excluded.node_name, system_uuid = excluded.system_uuid, updated_at = now()
 `
 
 type PutMemberParams struct {
 	MachineID  string
-	ClusterRef string
+	ClusterRef *string
 	NodeName   string
 	SystemUUID string
 }
 
+// joined_at stays when the cluster is another one: nothing else proves that the machine may still be in the one before.
 func (q *Queries) PutMember(ctx context.Context, arg PutMemberParams) error {
 	_, err := q.db.Exec(ctx, putMember,
 		arg.MachineID,

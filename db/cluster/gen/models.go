@@ -34,7 +34,7 @@ type ClusterToken struct {
 
 type MachineCluster struct {
 	MachineID  string
-	ClusterRef string
+	ClusterRef *string
 	NodeName   string
 	SystemUUID string
 	JoinedAt   *time.Time

@@ -15,9 +15,9 @@ WHERE ref = @ref AND version = @version RETURNING *;
 DELETE FROM clusters WHERE ref = @ref AND version = @version;
 
 -- name: ClaimLook :one
--- A cluster whose look is due. Others leave it alone until the time given.
+-- A cluster whose look is due, of those that answered last or of those that did not. Others leave it alone until the time given.
 UPDATE clusters SET next_look_at = now() + make_interval(secs => @every_seconds::double precision)
-WHERE ref = (SELECT c.ref FROM clusters c WHERE c.next_look_at <= now() ORDER BY c.next_look_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+WHERE ref = (SELECT c.ref FROM clusters c WHERE c.next_look_at <= now() AND (c.problem <> '') = @troubled::boolean ORDER BY c.next_look_at LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING *;
 
 -- name: StoreLook :exec
@@ -35,28 +35,42 @@ SELECT * FROM cluster_tokens WHERE run_id = @run_id AND step = @step ORDER BY cr
 SELECT t.* FROM cluster_tokens t JOIN runs r ON r.id = t.run_id
 WHERE t.cluster_ref = @cluster_ref AND (t.expires_at <= now() OR r.finished_at IS NOT NULL) ORDER BY t.created_at LIMIT @max_rows;
 
+-- name: ForgetTokens :many
+DELETE FROM cluster_tokens WHERE cluster_ref = @cluster_ref RETURNING id;
+
 -- name: DeleteToken :exec
 DELETE FROM cluster_tokens WHERE cluster_ref = @cluster_ref AND id = @id;
 
 -- name: PutMember :exec
+-- joined_at stays when the cluster is another one: nothing else proves that the machine may still be in the one before.
 INSERT INTO machine_clusters (machine_id, cluster_ref, node_name, system_uuid) VALUES (@machine_id, @cluster_ref, @node_name, @system_uuid)
-ON CONFLICT (machine_id) DO UPDATE SET cluster_ref = excluded.cluster_ref, node_name = excluded.node_name, system_uuid = excluded.system_uuid,
-    joined_at = CASE WHEN machine_clusters.cluster_ref = excluded.cluster_ref THEN machine_clusters.joined_at END, updated_at = now();
+ON CONFLICT (machine_id) DO UPDATE SET cluster_ref = excluded.cluster_ref, node_name = excluded.node_name, system_uuid = excluded.system_uuid, updated_at = now();
 
 -- name: NoteJoined :exec
 UPDATE machine_clusters SET joined_at = now(), updated_at = now() WHERE machine_id = @machine_id;
+
+-- name: IsInCluster :one
+-- Whether a run had the machine join a cluster and nothing proves that it has left since: a clean certificate of its node, or, for a machine without a node,
+-- the answer of the cluster that it is no node of it. A cluster that was deleted answers nothing.
+SELECT EXISTS (SELECT FROM machine_clusters c JOIN machines m ON m.id = c.machine_id
+WHERE c.machine_id = @machine_id AND c.joined_at IS NOT NULL AND CASE WHEN m.node_id IS NULL
+    THEN c.cluster_ref IS NOT NULL AND NOT EXISTS (SELECT FROM jsonb_array_elements(m.conditions) x WHERE x ->> 'type' = 'InCustomerCluster' AND x ->> 'reason' = 'NotJoined')
+    ELSE NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = m.node_id AND e.verdict = 'clean' AND e.issued_at > c.joined_at) END);
+
+-- name: DeleteMember :exec
+DELETE FROM machine_clusters WHERE machine_id = @machine_id;
 
 -- name: Member :one
 SELECT * FROM machine_clusters WHERE machine_id = @machine_id;
 
 -- name: MembersOfCluster :many
 SELECT c.* FROM machine_clusters c JOIN machines m ON m.id = c.machine_id
-WHERE c.cluster_ref = @cluster_ref AND m.status <> 'RETIRED' AND c.machine_id > @after::text ORDER BY c.machine_id LIMIT @max_rows;
+WHERE c.cluster_ref = @cluster_ref::text AND m.status <> 'RETIRED' AND c.machine_id > @after::text ORDER BY c.machine_id LIMIT @max_rows;
 
 -- name: MachinesWithoutCluster :many
 -- Machines of which a cluster that is not there any more was the last to say something.
 SELECT m.id FROM machines m
-WHERE m.status <> 'RETIRED' AND NOT EXISTS (SELECT FROM machine_clusters c WHERE c.machine_id = m.id)
+WHERE m.status <> 'RETIRED' AND NOT EXISTS (SELECT FROM machine_clusters c WHERE c.machine_id = m.id AND c.cluster_ref IS NOT NULL)
     AND EXISTS (SELECT FROM jsonb_array_elements(m.conditions) x WHERE x ->> 'type' = 'InCustomerCluster' AND x ->> 'reason' <> 'Unknown')
 ORDER BY m.id LIMIT @max_rows;
 

@@ -377,6 +377,7 @@ SELECT kind::text AS kind, name::text AS name FROM (
     SELECT 'ssh_key' AS kind, k.name FROM project_ssh_keys k WHERE k.project_id = $1
     UNION ALL SELECT 'allocation', a.id FROM allocations a WHERE a.project_id = $1
     UNION ALL SELECT 'instance', i.id FROM instances i WHERE i.project_id = $1 AND i.status NOT IN ('terminated', 'archived')
+    UNION ALL SELECT 'cluster', c.ref FROM clusters c WHERE c.project_id = $1
     UNION ALL SELECT 'webhook', w.name FROM webhooks w WHERE w.project_id = $1
     UNION ALL SELECT 'token', t.name FROM project_tokens t WHERE t.project_id = $1
     UNION ALL SELECT 'invitation', i.email || i.subject FROM project_invitations i

@@ -62,6 +62,7 @@ SELECT kind::text AS kind, name::text AS name FROM (
     SELECT 'ssh_key' AS kind, k.name FROM project_ssh_keys k WHERE k.project_id = @project_id
     UNION ALL SELECT 'allocation', a.id FROM allocations a WHERE a.project_id = @project_id
     UNION ALL SELECT 'instance', i.id FROM instances i WHERE i.project_id = @project_id AND i.status NOT IN ('terminated', 'archived')
+    UNION ALL SELECT 'cluster', c.ref FROM clusters c WHERE c.project_id = @project_id
     UNION ALL SELECT 'webhook', w.name FROM webhooks w WHERE w.project_id = @project_id
     UNION ALL SELECT 'token', t.name FROM project_tokens t WHERE t.project_id = @project_id
     UNION ALL SELECT 'invitation', i.email || i.subject FROM project_invitations i

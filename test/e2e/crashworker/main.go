@@ -1,6 +1,6 @@
 // Command crashworker is slipwayd's worker with a fuse: it kills itself with
-// SIGKILL in the middle of the stages that a plan names, once each. Only the
-// end-to-end tests build it.
+// SIGKILL in the middle of the stages and activities that a plan names, once
+// each. Only the end-to-end tests build it.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/server"
 	"github.com/slipway-cloud/slipway/providers/kube"
+	"github.com/slipway-cloud/slipway/test/e2e/places"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -34,7 +36,8 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	fs := pflag.NewFlagSet("crashworker", pflag.ContinueOnError)
-	dir := fs.String("plan-dir", "", "folder with plan.json: job id to the stages to die in")
+	dir := fs.String("plan-dir", "", "folder with plan.json: job id to the points to die at, stages or names of activities with spaces between them")
+	machine := fs.String("places", "", "file with the places of a simulated machine")
 	src := config.Flags(fs)
 	if err := fs.Parse(os.Args[1:]); err != nil {
 		return err
@@ -48,6 +51,13 @@ func run() error {
 		return err
 	}
 	defer app.Close()
+	if *machine != "" {
+		p, err := places.Read(*machine)
+		if err != nil {
+			return err
+		}
+		app.UseMachines(p.Adapters())
+	}
 	app.UseClusters(kube.Provider{})
 	return app.RunWorker(ctx, &fuse{dir: *dir})
 }
@@ -75,7 +85,7 @@ func (b *burning) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteAc
 		return b.Next.ExecuteActivity(ctx, in)
 	}
 	out, err := b.Next.ExecuteActivity(ctx, in)
-	b.fuse.blow(ref)
+	b.fuse.blow(ref, activity.GetInfo(ctx).ActivityType.Name)
 	return out, err
 }
 
@@ -92,16 +102,27 @@ func ref(args []any) (contract.JobRef, bool) {
 
 // blow kills the process if the plan says so and it has not happened before:
 // the marker is on disk first.
-func (f *fuse) blow(r contract.JobRef) {
+func (f *fuse) blow(r contract.JobRef, activity string) {
 	raw, err := os.ReadFile(filepath.Join(f.dir, "plan.json"))
 	if err != nil {
 		return
 	}
 	plan := map[string]string{}
-	if json.Unmarshal(raw, &plan) != nil || plan[r.JobID] != r.Stage {
+	if json.Unmarshal(raw, &plan) != nil {
 		return
 	}
-	marker, err := os.OpenFile(filepath.Join(f.dir, "died-"+r.JobID), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	for _, point := range strings.Fields(plan[r.JobID]) {
+		switch point {
+		case r.Stage:
+			f.die("died-" + r.JobID)
+		case activity:
+			f.die("died-" + r.JobID + "-" + point)
+		}
+	}
+}
+
+func (f *fuse) die(name string) {
+	marker, err := os.OpenFile(filepath.Join(f.dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return
 	}
