@@ -59,6 +59,7 @@ func specified() map[string][]string {
 	out := map[string][]string{}
 	for _, file := range []protoreflect.FileDescriptor{
 		slipwayv1.File_slipway_v1_machine_proto, slipwayv1.File_slipway_v1_plan_proto, slipwayv1.File_slipway_v1_run_proto,
+		slipwayv1.File_slipway_v1_campaign_proto,
 	} {
 		for i := range file.Services().Len() {
 			s := file.Services().Get(i)
