@@ -37,7 +37,7 @@ func (s campaignService) CreateCampaign(ctx context.Context, r *connect.Request[
 	if in.GetValidateOnly() {
 		return s.preview(ctx, asked)
 	}
-	return s.order(ctx, func(tx *db.Tx) (campaigndb.Campaign, error) { return campaign.Create(ctx, tx, asked, actor(ctx)) })
+	return s.change(ctx, func(tx *db.Tx) (campaigndb.Campaign, error) { return campaign.Create(ctx, tx, asked, actor(ctx)) })
 }
 
 // preview answers with what a campaign would be.
@@ -68,8 +68,8 @@ func (s campaignService) preview(ctx context.Context, asked campaign.Request) (*
 	return connect.NewResponse(out), nil
 }
 
-// order runs fn in a transaction and answers with the campaign and its machines.
-func (s campaignService) order(ctx context.Context, fn func(*db.Tx) (campaigndb.Campaign, error)) (*connect.Response[slipwayv1.Campaign], error) {
+// change runs fn in a transaction and answers with the campaign and its machines.
+func (s campaignService) change(ctx context.Context, fn func(*db.Tx) (campaigndb.Campaign, error)) (*connect.Response[slipwayv1.Campaign], error) {
 	var out *slipwayv1.Campaign
 	err := s.store.Tx(ctx, func(tx *db.Tx) error {
 		c, err := fn(tx)
@@ -187,13 +187,13 @@ func (s campaignService) ListCampaigns(ctx context.Context, r *connect.Request[s
 	return connect.NewResponse(out), nil
 }
 
-// do carries out an order on a campaign.
-func (s campaignService) do(ctx context.Context, id, reason string, fn func(context.Context, *db.Tx, campaign.Order, db.Actor) (campaigndb.Campaign, error)) (*connect.Response[slipwayv1.Campaign], error) {
+// do carries out a change of a campaign.
+func (s campaignService) do(ctx context.Context, id, reason string, fn func(context.Context, *db.Tx, campaign.Change, db.Actor) (campaigndb.Campaign, error)) (*connect.Response[slipwayv1.Campaign], error) {
 	if err := checkCampaignID(id); err != nil {
 		return nil, err
 	}
-	o := campaign.Order{ID: id, Project: callerOf(ctx).Project, Reason: reason}
-	return s.order(ctx, func(tx *db.Tx) (campaigndb.Campaign, error) { return fn(ctx, tx, o, actor(ctx)) })
+	c := campaign.Change{ID: id, Project: callerOf(ctx).Project, Reason: reason}
+	return s.change(ctx, func(tx *db.Tx) (campaigndb.Campaign, error) { return fn(ctx, tx, c, actor(ctx)) })
 }
 
 // PauseCampaign implements slipwayv1connect.CampaignServiceHandler.
@@ -213,7 +213,7 @@ func (s campaignService) CancelCampaign(ctx context.Context, r *connect.Request[
 
 // RetryCampaign implements slipwayv1connect.CampaignServiceHandler.
 func (s campaignService) RetryCampaign(ctx context.Context, r *connect.Request[slipwayv1.RetryCampaignRequest]) (*connect.Response[slipwayv1.Campaign], error) {
-	return s.do(ctx, r.Msg.GetCampaignId(), r.Msg.GetReason(), func(ctx context.Context, tx *db.Tx, o campaign.Order, a db.Actor) (campaigndb.Campaign, error) {
-		return campaign.Retry(ctx, tx, o, r.Msg.GetMachineIds(), a)
+	return s.do(ctx, r.Msg.GetCampaignId(), r.Msg.GetReason(), func(ctx context.Context, tx *db.Tx, c campaign.Change, a db.Actor) (campaigndb.Campaign, error) {
+		return campaign.Retry(ctx, tx, c, r.Msg.GetMachineIds(), a)
 	})
 }

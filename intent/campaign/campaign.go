@@ -207,23 +207,23 @@ func orNil(s string) *string {
 	return &s
 }
 
-// Order is what is done with a campaign. Project is that of a customer who asks; "" is an operator.
-type Order struct{ ID, Project, Reason string }
+// Change is what is done with a campaign. Project is that of a customer who asks; "" is an operator.
+type Change struct{ ID, Project, Reason string }
 
-// lock locks the campaign of an order. To a customer those of other projects do not exist.
-func (o Order) lock(ctx context.Context, tx *db.Tx) (campaigndb.Campaign, error) {
-	if len(o.Reason) > maxReason {
+// lock locks the campaign of a change. To a customer those of other projects do not exist.
+func (h Change) lock(ctx context.Context, tx *db.Tx) (campaigndb.Campaign, error) {
+	if len(h.Reason) > maxReason {
 		return campaigndb.Campaign{}, invalid("reason", fmt.Sprintf("must be at most %d bytes", maxReason))
 	}
-	c, err := campaigndb.Lock(ctx, tx, o.ID)
-	if err == nil && o.Project != "" && (c.ProjectID == nil || *c.ProjectID != o.Project) {
-		return campaigndb.Campaign{}, db.NotFound("campaign " + o.ID)
+	c, err := campaigndb.Lock(ctx, tx, h.ID)
+	if err == nil && h.Project != "" && (c.ProjectID == nil || *c.ProjectID != h.Project) {
+		return campaigndb.Campaign{}, db.NotFound("campaign " + h.ID)
 	}
 	return c, err
 }
 
-// move moves the campaign of an order, unless it is in the state already.
-func (o Order) move(ctx context.Context, tx *db.Tx, c campaigndb.Campaign, t lifecycle.Transition[lifecycle.CampaignState], actor db.Actor) (campaigndb.Campaign, error) {
+// move moves the campaign of a change, unless it is in the state already.
+func (h Change) move(ctx context.Context, tx *db.Tx, c campaigndb.Campaign, t lifecycle.Transition[lifecycle.CampaignState], actor db.Actor) (campaigndb.Campaign, error) {
 	if c.Status == t.To {
 		return c, nil
 	}
@@ -233,35 +233,35 @@ func (o Order) move(ctx context.Context, tx *db.Tx, c campaigndb.Campaign, t lif
 			Detail: fmt.Sprintf("campaign %s is %s; %s is for one that is %s", c.ID, c.Status, t.Name, lifecycle.OneOf(t.From)),
 		}
 	}
-	actor.Comment = o.Reason
-	return campaigndb.Move(ctx, tx, c, t, o.Reason, actor)
+	actor.Comment = h.Reason
+	return campaigndb.Move(ctx, tx, c, t, h.Reason, actor)
 }
 
 // Pause starts no more runs of a campaign. Active ones go on.
-func Pause(ctx context.Context, tx *db.Tx, o Order, actor db.Actor) (campaigndb.Campaign, error) {
-	c, err := o.lock(ctx, tx)
+func Pause(ctx context.Context, tx *db.Tx, h Change, actor db.Actor) (campaigndb.Campaign, error) {
+	c, err := h.lock(ctx, tx)
 	if err != nil {
 		return c, err
 	}
-	return o.move(ctx, tx, c, lifecycle.CampaignPause, actor)
+	return h.move(ctx, tx, c, lifecycle.CampaignPause, actor)
 }
 
 // Resume goes on with a campaign that is paused or has stopped at its failures.
-func Resume(ctx context.Context, tx *db.Tx, o Order, actor db.Actor) (campaigndb.Campaign, error) {
-	c, err := o.lock(ctx, tx)
+func Resume(ctx context.Context, tx *db.Tx, h Change, actor db.Actor) (campaigndb.Campaign, error) {
+	c, err := h.lock(ctx, tx)
 	if err != nil {
 		return c, err
 	}
-	return o.move(ctx, tx, c, lifecycle.CampaignResume, actor)
+	return h.move(ctx, tx, c, lifecycle.CampaignResume, actor)
 }
 
 // Cancel gives the machines of a campaign that wait no run. Active runs go on.
-func Cancel(ctx context.Context, tx *db.Tx, o Order, actor db.Actor) (campaigndb.Campaign, error) {
-	c, err := o.lock(ctx, tx)
+func Cancel(ctx context.Context, tx *db.Tx, h Change, actor db.Actor) (campaigndb.Campaign, error) {
+	c, err := h.lock(ctx, tx)
 	if err != nil {
 		return c, err
 	}
-	if c, err = o.move(ctx, tx, c, lifecycle.CampaignCancel, actor); err == nil {
+	if c, err = h.move(ctx, tx, c, lifecycle.CampaignCancel, actor); err == nil {
 		err = campaigndb.CancelWaiting(ctx, tx, c.ID, "the campaign was cancelled")
 	}
 	return c, err
@@ -269,8 +269,8 @@ func Cancel(ctx context.Context, tx *db.Tx, o Order, actor db.Actor) (campaigndb
 
 // Retry gives machines whose run did not succeed another one: those that are named, or all. A campaign that
 // was completed goes on with them; one that is paused or stopped does when it is resumed.
-func Retry(ctx context.Context, tx *db.Tx, o Order, ids []string, actor db.Actor) (campaigndb.Campaign, error) {
-	c, err := o.lock(ctx, tx)
+func Retry(ctx context.Context, tx *db.Tx, h Change, ids []string, actor db.Actor) (campaigndb.Campaign, error) {
+	c, err := h.lock(ctx, tx)
 	if err != nil {
 		return c, err
 	}
@@ -287,5 +287,5 @@ func Retry(ctx context.Context, tx *db.Tx, o Order, ids []string, actor db.Actor
 	if err != nil || c.Status != lifecycle.CampaignCompleted {
 		return c, err
 	}
-	return o.move(ctx, tx, c, lifecycle.CampaignRetry, actor)
+	return h.move(ctx, tx, c, lifecycle.CampaignRetry, actor)
 }
