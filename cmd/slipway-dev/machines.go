@@ -37,6 +37,7 @@ func (o *operator) automate(ctx context.Context, out io.Writer) error {
 	}
 	for _, args := range [][]string{
 		{"machine", "register", machine}, {"plan", "create", plan}, {"run", "start", "m-1", "UPGRADE", "--plan", "check-and-reboot", "--follow"}, {"machine", "list"},
+		{"campaign", "create", "REBOOT", "--filter", "labels.env=demo", "--watch"},
 	} {
 		if err := o.show(ctx, out, args...); err != nil {
 			return err

@@ -64,7 +64,11 @@ func Select(ctx context.Context, tx *db.Tx, in Request) (Selection, error) {
 		return Selection{}, err
 	}
 	out := Selection{PlanID: in.PlanID}
-	if _, err := machines.FindPlan(ctx, tx, in.PlanID); err != nil {
+	plan, err := machines.FindPlan(ctx, tx, in.PlanID)
+	if err == nil && in.Project != "" && plan.StartableBy != runplan.StartableByCustomer {
+		err = db.NotFound("plan " + in.PlanID) // customers see the plans that they may start
+	}
+	if err != nil {
 		return out, err
 	}
 	rows, err := machinesdb.List(ctx, tx, machinesdb.Page{Project: in.Project, Filter: filter, Limit: MaxMachines + 1})

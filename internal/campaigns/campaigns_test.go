@@ -306,11 +306,11 @@ func TestCampaign_BusyAndLostMachines(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 3)
 	node := dbtest.Node(t, w.store, dbtest.Active())
-	job := dbtest.Job(t, w.store, dbtest.On(node.ID))
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
 		_, err := machines.SetAccess(ctx, tx, "m-01", machines.Access{NodeID: node.ID}, admin)
 		return err
 	})
+	job := dbtest.Job(t, w.store, dbtest.On(node.ID))
 	w.register(machines.Registration{ID: "m-04", Spec: spec.MachineSpec{Provider: "none"}})
 	in := reboots()
 	in.MaxParallel = 10
