@@ -288,8 +288,12 @@ func Retry(ctx context.Context, tx *db.Tx, h Change, ids []string, actor db.Acto
 	if err == nil && (n == 0 || len(ids) > 0 && n != int64(len(ids))) {
 		err = &intent.Refusal{Kind: intent.ActionRefused, Existing: c.ID, Detail: "not every machine of the request is FAILED, CANCELED or SKIPPED in the campaign; nothing was changed"}
 	}
-	if err != nil || c.Status != lifecycle.CampaignCompleted {
+	if err != nil {
 		return c, err
 	}
-	return h.move(ctx, tx, c, lifecycle.CampaignRetry, actor)
+	if c.Status == lifecycle.CampaignCompleted {
+		return h.move(ctx, tx, c, lifecycle.CampaignRetry, actor)
+	}
+	actor.Comment = h.Reason
+	return c, tx.AppendAudit(ctx, db.Entry{ResourceKind: campaigndb.Resource, ResourceID: c.ID, Kind: db.EntryAction, Name: lifecycle.CampaignRetry.Name, Actor: actor})
 }
