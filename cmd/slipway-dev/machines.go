@@ -23,7 +23,7 @@ const (
 
 // automate registers a machine that is simulated in the server itself, and runs a plan on it.
 func (o *operator) automate(ctx context.Context, out io.Writer) error {
-	fmt.Fprintln(out, "\nAutomation registers a machine over the gRPC API and runs a plan on it. This machine is simulated in the worker: no command is really run.")
+	fmt.Fprintln(out, "\nAutomation registers a machine over the gRPC API, runs a plan on it, and has a campaign restart every machine of a label. This machine is simulated in the worker: no command is really run.")
 	dir, err := os.MkdirTemp("", "slipway-demo-")
 	if err != nil {
 		return err
