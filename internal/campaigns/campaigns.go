@@ -21,6 +21,8 @@ const (
 	defaultEvery = time.Second
 	// busyFor is for how many looks a machine on which something else runs is left alone.
 	busyFor = 10
+	// afterError is for how many looks the driver waits after one that failed.
+	afterError = 5
 )
 
 // Driver drives the campaigns of an installation.
@@ -43,10 +45,12 @@ func (d *Driver) every() time.Duration {
 // Run drives campaigns until ctx ends.
 func (d *Driver) Run(ctx context.Context) {
 	for {
+		wait := d.every()
 		if err := d.Look(ctx); err != nil && ctx.Err() == nil {
 			d.Log.WarnContext(ctx, "not every campaign was driven; will try again", "error", err)
+			wait *= afterError
 		}
-		if poll.Sleep(ctx, d.every()) != nil {
+		if poll.Sleep(ctx, wait) != nil {
 			return
 		}
 	}
