@@ -160,7 +160,7 @@ func (a *app) campaignList() *cobra.Command {
 			t := a.table("CAMPAIGN", "NAME", "TYPE", "STATE", "SUCCEEDED", "RUNNING", "WAITING", "FAILED", "SKIPPED")
 			for _, c := range out.Msg.GetCampaigns() {
 				n := c.GetCounts()
-				t.row(c.GetCampaignId(), c.GetDisplayName(), c.GetType(), c.GetState(), n.GetSucceeded(), n.GetRunning(), n.GetWaiting(), n.GetFailed(), n.GetSkipped())
+				t.row(c.GetCampaignId(), oneLine(c.GetDisplayName()), c.GetType(), c.GetState(), n.GetSucceeded(), n.GetRunning(), n.GetWaiting(), n.GetFailed(), n.GetSkipped())
 			}
 			return t.flush()
 		})
