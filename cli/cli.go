@@ -166,7 +166,7 @@ func (a *app) root() *cobra.Command {
 		a.billingAccountCommand(), a.projectCommand(), a.memberCommand(), a.invitationCommand(), a.keyCommand(), a.projectTokenCommand(), a.quotaCommand(), a.catalogueCommand(),
 		a.balanceCommand(), a.usageCommand(), a.ledgerCommand(), a.statementCommand(), a.budgetCommand(), a.billingCommand(), a.priceCommand(), a.adjustmentCommand(), a.topupCommand(), a.paymentCommand(), a.instanceCommand(),
 		a.webhookCommand(), a.noticeCommand(), a.allocationCommand(), a.sshCommand(),
-		a.machineCommand(), a.planCommands(), a.runCommand(), a.clusterCommand(),
+		a.machineCommand(), a.planCommands(), a.runCommand(), a.campaignCommand(), a.clusterCommand(),
 	)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return plainFlagError(err) })
 	refuseBlanks(root)

@@ -253,7 +253,7 @@ var shows = map[string]bool{
 
 var ids = map[string]string{
 	"NODE": "node_1", "JOB": "job_1", "SITE": "site_1", "BMC": "bmc_1", "TASK": "task_1", "BATCH": "batch_1", "FINDING": "drift_1", "NAME": "sku_1", "HOSTNAME": "h", "INSTALL-WORKFLOW": "wf_1", "PROFILE": "prof_1", "SKU": "sku_1",
-	"ACCOUNT": "acc_1", "PROJECT": "prj_1", "KEY": "key_1", "MEMBER": "mem_1", "WEBHOOK": "whk_1", "ALLOCATION": "alc_1", "MONTH": "2026-11", "PAYMENT": "pay_1", "PRICE": "prc_1", "INSTANCE": "inst_1", "CLUSTER": "cluster-1", "DEVICE": "rackdev_1",
+	"ACCOUNT": "acc_1", "PROJECT": "prj_1", "KEY": "key_1", "MEMBER": "mem_1", "WEBHOOK": "whk_1", "ALLOCATION": "alc_1", "MONTH": "2026-11", "PAYMENT": "pay_1", "PRICE": "prc_1", "INSTANCE": "inst_1", "CLUSTER": "cluster-1", "CAMPAIGN": "campaign_1", "DEVICE": "rackdev_1",
 }
 
 func TestCommands_ShowHostileTexts(t *testing.T) {

@@ -50,6 +50,7 @@ const (
 	AttentionInstanceFailed  = "instance_failed"           // an instance has failed three days ago and may be billed
 	AttentionInstanceOrphan  = "instance_orphan"           // a cloud provider has something with our tag that belongs to no instance
 	AttentionInstanceLook    = "instance_provider"         // instances are not compared with their cloud provider
+	AttentionCampaignStopped = "campaign_stopped"          // too many runs of a campaign failed
 )
 
 // AttentionKinds lists every kind.
@@ -62,6 +63,7 @@ func AttentionKinds() []string {
 		AttentionAuditBroken, AttentionAuditSilent, AttentionRestore,
 		AttentionClockDisagrees, AttentionEnforcement, AttentionAccountAside, AttentionBillingSilent, AttentionKeys,
 		AttentionPayment, AttentionPaymentDiffers, AttentionPaymentDispute, AttentionPaymentsSilent, AttentionInstanceFailed, AttentionInstanceOrphan, AttentionInstanceLook,
+		AttentionCampaignStopped,
 	}
 }
 

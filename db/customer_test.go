@@ -156,7 +156,7 @@ func TestTenantTables_AreIsolated(t *testing.T) {
 		require.Empty(t, texts(t, conn, reaching, table, key, []string{
 			"project_tokens_hash_unique", "project_invitations_id_unique", "events_pkey", "allocations_pkey", "allocations_one_occupant", "payment_sessions_pkey",
 			"payment_sessions_stripe_unique", "payment_sessions_intent_unique", "payment_sessions_credit_unique", "payment_sessions_suspense_unique",
-			"payment_sessions_request_unique", "machines_pkey", "machines_node_unique", "clusters_ref_unique", "runs_pkey", "runs_job_unique", "runs_request_unique", "runs_one_active", "instances_pkey", "instances_enroll_unique", "instances_server_unique",
+			"payment_sessions_request_unique", "machines_pkey", "machines_node_unique", "clusters_ref_unique", "runs_pkey", "runs_job_unique", "runs_request_unique", "runs_one_active", "run_campaigns_pkey", "instances_pkey", "instances_enroll_unique", "instances_server_unique",
 			"usage_records_instance_unique", "balance_holds_instance_unique",
 		}),
 			"%s: a unique index over projects tells one tenant what another has", table)

@@ -29,7 +29,10 @@ func TestGeneratedPagesAreCurrent(t *testing.T) {
 		"run_step.md":        lifecycle.RunStep.Document(),
 		"payment_session.md": lifecycle.Payment.Document(),
 		"instance.md":        lifecycle.Instance.Document(),
+		"run_campaign.md":    lifecycle.RunCampaign.Document(),
 		"actions.md":         lifecycle.DocumentActions(),
+
+		"run_campaign_member.md": lifecycle.CampaignMember.Document(),
 
 		"decommission.md": lifecycle.DocumentDecommission(),
 		"drift.md":        lifecycle.DocumentDrift(),

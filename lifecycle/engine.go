@@ -207,5 +207,6 @@ func (m Machine[S]) Between(from, to S) (Transition[S], error) {
 // AllEdges returns the edges of all lifecycles: the content of lifecycle_edges.
 func AllEdges() []Edge {
 	return slices.Concat(NodeMAAS.Edges(), NodePXE.Edges(), Job.Edges(), NodeTask.Edges(), BMCRotation.Edges(), DriftFinding.Edges(),
-		Project.Edges(), Invitation.Edges(), Allocation.Edges(), Payment.Edges(), MachinePhases.Edges(), Run.Edges(), Instance.Edges())
+		Project.Edges(), Invitation.Edges(), Allocation.Edges(), Payment.Edges(), MachinePhases.Edges(), Run.Edges(), Instance.Edges(),
+		RunCampaign.Edges(), CampaignMember.Edges())
 }

@@ -59,6 +59,7 @@ func specified() map[string][]string {
 	out := map[string][]string{}
 	for _, file := range []protoreflect.FileDescriptor{
 		slipwayv1.File_slipway_v1_machine_proto, slipwayv1.File_slipway_v1_plan_proto, slipwayv1.File_slipway_v1_run_proto,
+		slipwayv1.File_slipway_v1_campaign_proto,
 	} {
 		for i := range file.Services().Len() {
 			s := file.Services().Get(i)
@@ -85,7 +86,7 @@ func TestGrpcurl_ListsDescribesAndCalls(t *testing.T) {
 
 	services := strings.Fields(g.mustRun("", "list"))
 	methods := specified()
-	require.Len(t, methods, 3)
+	require.Len(t, methods, 4)
 	for service, want := range methods {
 		require.Contains(t, services, service)
 		listed := strings.Fields(g.mustRun("", "list", service))
@@ -155,6 +156,19 @@ func (g grpcurl) callEverything() map[string]bool {
 	require.Equal(t, "CANCELED", call("RunService/CancelRun", object{"run_id": id})["phase"])
 	called["slipway.v1.RunService.StreamRunLogs"] = true
 	require.Contains(t, g.mustRun(fmt.Sprintf(`{"run_id": %q}`, id), "slipway.v1.RunService/StreamRunLogs"), "aGkK", "bytes in base64")
+
+	asked := object{"request_id": "week-1", "type": "UPGRADE", "plan_id": "p-1", "filter": "labels.env=prod", "validate_only": true}
+	require.Empty(t, call("CampaignService/CreateCampaign", asked)["campaignId"])
+	asked["validate_only"] = false
+	c := object{"campaign_id": call("CampaignService/CreateCampaign", asked)["campaignId"]}
+	require.Len(t, call("CampaignService/ListCampaigns", object{})["campaigns"], 1)
+	require.Equal(t, "PAUSED", call("CampaignService/PauseCampaign", c)["state"])
+	require.Equal(t, "RUNNING", call("CampaignService/ResumeCampaign", c)["state"])
+	_, err := w.store.DBTX().Exec(t.Context(), "UPDATE run_campaign_members SET status = 'SKIPPED'")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, call("CampaignService/RetryCampaign", c)["counts"].(object)["waiting"])
+	require.Equal(t, "CANCELED", call("CampaignService/CancelCampaign", c)["state"])
+	require.Len(t, call("CampaignService/GetCampaign", c)["members"], 1)
 	return called
 }
 

@@ -55,6 +55,13 @@ func access() map[string]rights {
 		slipwayv1connect.RunServiceListRunsProcedure:             {op.RoleViewer, op.RoleProjectViewer, false},
 		slipwayv1connect.RunServiceWatchRunsProcedure:            {op.RoleViewer, op.RoleProjectViewer, false},
 		slipwayv1connect.RunServiceStreamRunLogsProcedure:        {op.RoleViewer, op.RoleProjectViewer, false},
+		slipwayv1connect.CampaignServiceCreateCampaignProcedure:  {op.RoleOperator, op.RoleProjectMember, true},
+		slipwayv1connect.CampaignServiceGetCampaignProcedure:     {op.RoleViewer, op.RoleProjectViewer, false},
+		slipwayv1connect.CampaignServiceListCampaignsProcedure:   {op.RoleViewer, op.RoleProjectViewer, false},
+		slipwayv1connect.CampaignServicePauseCampaignProcedure:   {op.RoleOperator, op.RoleProjectMember, true},
+		slipwayv1connect.CampaignServiceResumeCampaignProcedure:  {op.RoleOperator, op.RoleProjectMember, true},
+		slipwayv1connect.CampaignServiceCancelCampaignProcedure:  {op.RoleOperator, op.RoleProjectMember, true},
+		slipwayv1connect.CampaignServiceRetryCampaignProcedure:   {op.RoleOperator, op.RoleProjectMember, true},
 	}
 }
 

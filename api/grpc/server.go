@@ -39,7 +39,7 @@ const (
 	healthLimit = 3 * time.Second
 )
 
-// server serves the three services.
+// server serves the services.
 type server struct {
 	api   *op.API
 	store *db.Store
@@ -50,7 +50,7 @@ type server struct {
 
 // services are the names of what is served.
 func services() []string {
-	return []string{slipwayv1connect.MachineServiceName, slipwayv1connect.PlanServiceName, slipwayv1connect.RunServiceName}
+	return []string{slipwayv1connect.MachineServiceName, slipwayv1connect.PlanServiceName, slipwayv1connect.RunServiceName, slipwayv1connect.CampaignServiceName}
 }
 
 // Register serves the API on the router of the REST API: gRPC, gRPC-Web and JSON on the same paths.
@@ -71,6 +71,7 @@ func Register(api *op.API, cfg Config) {
 	mount(slipwayv1connect.NewMachineServiceHandler(machineService{s}, options...))
 	mount(slipwayv1connect.NewPlanServiceHandler(planService{s}, options...))
 	mount(slipwayv1connect.NewRunServiceHandler(runService{s}, options...))
+	mount(slipwayv1connect.NewCampaignServiceHandler(campaignService{s}, options...))
 	reflector := grpcreflect.NewStaticReflector(services()...)
 	reflect := s.mounts(s.byToken)
 	reflect(grpcreflect.NewHandlerV1(reflector))

@@ -111,11 +111,12 @@ func (w *world) relay() {
 	require.NoError(w.t, err)
 }
 
-// caller is a client of the three services.
+// caller is a client of the services.
 type caller struct {
 	slipwayv1connect.MachineServiceClient
 	slipwayv1connect.PlanServiceClient
 	slipwayv1connect.RunServiceClient
+	slipwayv1connect.CampaignServiceClient
 }
 
 // as returns a client with the token of a role. The options choose the protocol.
@@ -132,7 +133,7 @@ func (w *world) with(token, project string, options ...connect.ClientOption) cal
 	client := &http.Client{Transport: b}
 	return caller{
 		slipwayv1connect.NewMachineServiceClient(client, w.url, options...), slipwayv1connect.NewPlanServiceClient(client, w.url, options...),
-		slipwayv1connect.NewRunServiceClient(client, w.url, options...),
+		slipwayv1connect.NewRunServiceClient(client, w.url, options...), slipwayv1connect.NewCampaignServiceClient(client, w.url, options...),
 	}
 }
 

@@ -105,7 +105,7 @@ func TestMachines_SessionsHaveTheirRoles(t *testing.T) {
 	w.register("m-1")
 	viewer, operator, admin := w.browserAs("viewer"), w.browserAs("operator"), w.signedIn()
 	start := map[string]any{"request_id": "r", "machine_id": "m-1", "type": "UPGRADE"}
-	for _, read := range []string{"MachineService/ListMachines", "PlanService/ListPlans", "RunService/ListRuns"} {
+	for _, read := range []string{"MachineService/ListMachines", "PlanService/ListPlans", "RunService/ListRuns", "CampaignService/ListCampaigns"} {
 		require.Equal(t, http.StatusOK, viewer.do("POST", "/slipway.v1."+read, map[string]any{}).StatusCode, read)
 	}
 	for write, body := range map[string]map[string]any{"StartRun": start, "CancelRun": {"run_id": "run_x"}} {
@@ -114,7 +114,7 @@ func TestMachines_SessionsHaveTheirRoles(t *testing.T) {
 		require.Contains(t, string(a.raw), "needs role operator")
 	}
 	require.Zero(t, w.count("SELECT count(*) FROM runs"))
-	for _, write := range []string{"MachineService/RegisterMachine", "MachineService/UpdateMachine", "MachineService/SetMachinePhase", "MachineService/SetMachineAccess", "PlanService/CreatePlan"} {
+	for _, write := range []string{"MachineService/RegisterMachine", "MachineService/UpdateMachine", "MachineService/SetMachinePhase", "MachineService/SetMachineAccess", "PlanService/CreatePlan", "CampaignService/CreateCampaign"} {
 		a := admin.do("POST", "/slipway.v1."+write, map[string]any{})
 		require.Equal(t, http.StatusForbidden, a.StatusCode, write)
 		require.Contains(t, string(a.raw), "browser's session does not make this call", write)

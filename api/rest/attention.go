@@ -18,7 +18,7 @@ import (
 // Attention is one thing that needs an operator.
 type Attention struct {
 	ID             string    `json:"id" doc:"The same while it lasts"`
-	Kind           string    `json:"kind" enum:"parked_job,job_stuck,start_not_sent,orphan_workflow,node_stuck,node_quarantined,bmc_login_blocked,bmc_pin_pending,agent_locked,agent_certificate_ends,agent_certificate_adopted,agent_certificate_refused,task_uncertain,sweeper,drift,reconcile,install_failed,discovery_full,hardware_wanted,agent_silent,tenant_left,event_not_sent,audit_broken,audit_silent,restore_unconfirmed,clock_disagrees,enforcement_stopped,account_set_aside,billing_silent,keys_unconfirmed,payment_mismatch,payment_difference,payment_dispute,payments_silent,instance_failed,instance_orphan,instance_provider"`
+	Kind           string    `json:"kind" enum:"parked_job,job_stuck,start_not_sent,orphan_workflow,node_stuck,node_quarantined,bmc_login_blocked,bmc_pin_pending,agent_locked,agent_certificate_ends,agent_certificate_adopted,agent_certificate_refused,task_uncertain,sweeper,drift,reconcile,install_failed,discovery_full,hardware_wanted,agent_silent,tenant_left,event_not_sent,audit_broken,audit_silent,restore_unconfirmed,clock_disagrees,enforcement_stopped,account_set_aside,billing_silent,keys_unconfirmed,payment_mismatch,payment_difference,payment_dispute,payments_silent,instance_failed,instance_orphan,instance_provider,campaign_stopped"`
 	Since          time.Time `json:"since"`
 	AgeSeconds     int64     `json:"age_seconds"`
 	SiteID         string    `json:"site_id,omitempty"`
@@ -43,7 +43,7 @@ type Attention struct {
 // AttentionQuery narrows the list.
 type AttentionQuery struct {
 	op.Page
-	Kind   string `query:"kind" enum:"parked_job,job_stuck,start_not_sent,orphan_workflow,node_stuck,node_quarantined,bmc_login_blocked,bmc_pin_pending,agent_locked,agent_certificate_ends,agent_certificate_adopted,agent_certificate_refused,task_uncertain,sweeper,drift,reconcile,install_failed,discovery_full,hardware_wanted,agent_silent,tenant_left,event_not_sent,audit_broken,audit_silent,restore_unconfirmed,clock_disagrees,enforcement_stopped,account_set_aside,billing_silent,keys_unconfirmed,payment_mismatch,payment_difference,payment_dispute,payments_silent,instance_failed,instance_orphan,instance_provider"`
+	Kind   string `query:"kind" enum:"parked_job,job_stuck,start_not_sent,orphan_workflow,node_stuck,node_quarantined,bmc_login_blocked,bmc_pin_pending,agent_locked,agent_certificate_ends,agent_certificate_adopted,agent_certificate_refused,task_uncertain,sweeper,drift,reconcile,install_failed,discovery_full,hardware_wanted,agent_silent,tenant_left,event_not_sent,audit_broken,audit_silent,restore_unconfirmed,clock_disagrees,enforcement_stopped,account_set_aside,billing_silent,keys_unconfirmed,payment_mismatch,payment_difference,payment_dispute,payments_silent,instance_failed,instance_orphan,instance_provider,campaign_stopped"`
 	SiteID string `query:"site_id" maxLength:"200" doc:"Only of this site; what belongs to no site is left out"`
 }
 

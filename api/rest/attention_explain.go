@@ -52,6 +52,10 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionInstanceLook: func(a *Attention) {
 			a.NextAction, a.Runbook = "Check the provider's status page, the network, the key and the project. Nothing moves until the zone is compared again.", "docs/runbooks/cloud_unavailable.md"
 		},
+		db.AttentionCampaignStopped: func(a *Attention) {
+			a.NextAction = "Look at what failed with slipway campaign show, then resume the campaign, or cancel it."
+			a.Runbook = "docs/machines.md#campaigns"
+		},
 		db.AttentionPaymentsSilent: func(a *Attention) {
 			a.Runbook = "docs/runbooks/payments_unavailable.md"
 			a.NextAction = "Check that a worker runs, that the payment provider answers, and that the schedule payments/TASK_QUEUE is there and not paused. Nothing is lost: the next pass does what is due."

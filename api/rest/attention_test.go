@@ -122,6 +122,8 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 			"VALUES ('inst_x', 'prj_x', 'x', 'mock', 'mock-1', 'MOCK-GPU', '', 'm', 'failed', 'job_x', 'x', 'CANCELLED', now() - interval '4 days')",
 		"INSERT INTO instance_orphans (provider, zone, kind, resource_id) VALUES ('mock', 'mock-1', 'volume', 'vol-1')",
 		"INSERT INTO instance_looks (provider, zone, problem, problem_since) VALUES ('mock', 'mock-1', 'it does not answer', now())",
+		"INSERT INTO run_campaigns (id, request_id, display_name, type, plan_id, filter, selection_hash, max_parallel, stop_after, skip_canary, accept_risk, status, message, restore_id, created_by) "+
+			"VALUES ('campaign_x', 'x', 'weekly', 'REBOOT', 'p', 'phase=READY', '', 1, 1, false, false, 'STOPPED', '1 run failed', 0, 'x')",
 		"SET session_replication_role = origin")
 
 	dbtest.Occupy(t, store, dbtest.Node(t, store, dbtest.Active()).ID)

@@ -23,7 +23,7 @@ const (
 
 // automate registers a machine that is simulated in the server itself, and runs a plan on it.
 func (o *operator) automate(ctx context.Context, out io.Writer) error {
-	fmt.Fprintln(out, "\nAutomation registers a machine over the gRPC API and runs a plan on it. This machine is simulated in the worker: no command is really run.")
+	fmt.Fprintln(out, "\nAutomation registers a machine over the gRPC API, runs a plan on it, and has a campaign restart every machine of a label. This machine is simulated in the worker: no command is really run.")
 	dir, err := os.MkdirTemp("", "slipway-demo-")
 	if err != nil {
 		return err
@@ -37,6 +37,7 @@ func (o *operator) automate(ctx context.Context, out io.Writer) error {
 	}
 	for _, args := range [][]string{
 		{"machine", "register", machine}, {"plan", "create", plan}, {"run", "start", "m-1", "UPGRADE", "--plan", "check-and-reboot", "--follow"}, {"machine", "list"},
+		{"campaign", "create", "REBOOT", "--filter", "labels.env=demo", "--watch"},
 	} {
 		if err := o.show(ctx, out, args...); err != nil {
 			return err

@@ -39,7 +39,7 @@ func RetryRun(ctx context.Context, tx *db.Tx, in Retry, actor db.Actor) (machine
 	if err != nil {
 		return machinesdb.Run{}, err
 	}
-	if err := checkRequestID(in.RequestID); err != nil {
+	if err := checkRequestID(in.RequestID, ""); err != nil {
 		return machinesdb.Run{}, err
 	}
 	if len(in.Reason) > maxReason {

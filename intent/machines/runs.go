@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
@@ -28,11 +29,16 @@ type Start struct {
 	Project string
 	// Offers returns the capabilities of a provider, nothing of one that does not exist.
 	Offers func(provider string) []runplan.Capability
+	// Campaign is the campaign that starts the run, "" for none. Its requests have ids that no other may use.
+	Campaign string
 	// retryOf is the failed run that this one is started for, "" for none.
 	retryOf string
 }
 
 const maxRequestID = 128
+
+// CampaignPrefix begins the ids of campaigns and of their requests.
+const CampaignPrefix = "campaign_"
 
 // StartRun writes a run with its job, and has the machine PROVISIONING. A request that has made a run
 // before returns that run, also one that has ended. It refuses in this order: the machine, the request,
@@ -45,7 +51,7 @@ func StartRun(ctx context.Context, tx *db.Tx, in Start, actor db.Actor) (machine
 	if err != nil {
 		return machinesdb.Run{}, err
 	}
-	if err := checkRequestID(in.RequestID); err != nil {
+	if err := checkRequestID(in.RequestID, in.Campaign); err != nil {
 		return machinesdb.Run{}, err
 	}
 	first, err := machinesdb.FindRunOfRequest(ctx, tx, m.ID, in.RequestID)
@@ -65,19 +71,53 @@ func StartRun(ctx context.Context, tx *db.Tx, in Start, actor db.Actor) (machine
 	return begin(ctx, tx, in, m, plan, actor)
 }
 
-func checkRequestID(id string) error {
+func checkRequestID(id, campaign string) error {
 	if id == "" || len(id) > maxRequestID {
 		return invalid("request_id", fmt.Sprintf("must be 1 to %d bytes; it makes the request safe to repeat", maxRequestID))
+	}
+	if strings.HasPrefix(id, CampaignPrefix) && (campaign == "" || !strings.HasPrefix(id, campaign+"/")) {
+		return invalid("request_id", "begins with "+CampaignPrefix+", which is for the runs of campaigns; send another one")
 	}
 	return nil
 }
 
+// CheckRun returns why StartRun would refuse a run now, nil where it would not. It writes nothing and takes
+// no lock. A machine on which something else runs returns a *runplan.StartRefusal or a *db.ConflictError,
+// as StartRun does.
+func CheckRun(ctx context.Context, tx *db.Tx, in Start) error {
+	m, err := machinesdb.Get(ctx, tx, in.MachineID)
+	if err == nil && in.Project != "" && (m.ProjectID == nil || *m.ProjectID != in.Project) {
+		err = db.NotFound("machine " + in.MachineID)
+	}
+	if err != nil {
+		return err
+	}
+	plan, err := planFor(ctx, tx, in, m)
+	if err == nil {
+		_, _, err = check(ctx, tx, in, m, plan)
+	}
+	if err == nil && m.NodeID != nil {
+		err = tx.RequireNoLiveJob(ctx, *m.NodeID)
+	}
+	return err
+}
+
 // begin starts a plan on a machine that is locked, where nothing forbids it.
 func begin(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan runplan.Plan, actor db.Actor) (machinesdb.Run, error) {
+	site, takes, err := check(ctx, tx, in, m, plan)
+	if err != nil {
+		return machinesdb.Run{}, err
+	}
+	return write(ctx, tx, in, m, plan, site, takes, actor)
+}
+
+// check refuses a plan that must not be started on a machine now. It returns the site of the machine, and
+// whether the plan takes the node of the machine out of service.
+func check(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan runplan.Plan) (site *string, takes bool, err error) {
 	own := in.Offers(m.Spec.Provider)
 	offered, err := addNode(ctx, tx, own, m)
 	if err != nil {
-		return machinesdb.Run{}, err
+		return nil, false, err
 	}
 	facts := runplan.StartFacts{
 		Provider: m.Spec.Provider, Offered: offered, Phase: m.Status, Conditions: m.Conditions, AcceptRisk: in.AcceptRisk && in.Project == "",
@@ -86,20 +126,19 @@ func begin(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan 
 		facts.ActiveRunID = *m.ActiveRunID
 	}
 	if err := runplan.CheckStart(in.Type, plan, facts); err != nil {
-		return machinesdb.Run{}, err
+		return nil, false, err
 	}
 	if err := checkClusters(ctx, tx, m, plan); err != nil {
-		return machinesdb.Run{}, err
+		return nil, false, err
 	}
-	site, err := checkNode(ctx, tx, m, plan, in.Project)
-	if err != nil {
-		return machinesdb.Run{}, err
+	if site, err = checkNode(ctx, tx, m, plan, in.Project); err != nil {
+		return nil, false, err
 	}
-	takes := takesNode(plan, own)
+	takes = takesNode(plan, own)
 	if takes && in.Project != "" {
-		return machinesdb.Run{}, &intent.Refusal{Kind: intent.ActionRefused, Existing: m.ID, Detail: "the plan takes the node of the machine out of service; an operator of the platform starts it"}
+		return nil, false, &intent.Refusal{Kind: intent.ActionRefused, Existing: m.ID, Detail: "the plan takes the node of the machine out of service; an operator of the platform starts it"}
 	}
-	return write(ctx, tx, in, m, plan, site, takes, actor)
+	return site, takes, nil
 }
 
 // planFor returns the plan as the machine carries it out.

@@ -51,7 +51,7 @@ func plainRoutes() map[string]string {
 		"GET /metrics":              string(op.RoleViewer),
 		"POST /codec/*":             string(op.RoleOperator),
 
-		"POST /slipway.v1.MachineService/*": machines, "POST /slipway.v1.PlanService/*": machines, "POST /slipway.v1.RunService/*": machines,
+		"POST /slipway.v1.MachineService/*": machines, "POST /slipway.v1.PlanService/*": machines, "POST /slipway.v1.RunService/*": machines, "POST /slipway.v1.CampaignService/*": machines,
 		"POST /grpc.reflection.v1.ServerReflection/*": bearer, "POST /grpc.reflection.v1alpha.ServerReflection/*": bearer, "POST /grpc.health.v1.Health/*": everybody,
 
 		"OPTIONS /codec/*":             "everybody, from an origin of api.codec_origins",

@@ -3,6 +3,7 @@ package server
 import (
 	"maps"
 
+	"github.com/slipway-cloud/slipway/internal/campaigns"
 	"github.com/slipway-cloud/slipway/internal/clustersync"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
@@ -63,4 +64,9 @@ func (a *App) UseClusters(join providers.ClusterJoin) {
 // ClusterPasses looks at clusters: at their bootstrap tokens and at the nodes of machines.
 func (a *App) ClusterPasses() *clustersync.Passes {
 	return &clustersync.Passes{Store: a.Store, Secrets: a.Secrets, Clusters: a.clusters, Log: a.Log}
+}
+
+// Campaigns drives campaigns: the same plan over many machines.
+func (a *App) Campaigns() *campaigns.Driver {
+	return &campaigns.Driver{Store: a.Store, Offers: a.machineOffers(), Log: a.Log}
 }

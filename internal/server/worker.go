@@ -214,6 +214,7 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	if a.Config.Payment.Enabled() {
 		rest.Go(func() { a.Payments().Run(ctx) })
 	}
+	rest.Go(func() { a.Campaigns().Run(ctx) })
 	if a.clusters != nil {
 		rest.Go(func() { a.ClusterPasses().Run(ctx) })
 	}

@@ -39,7 +39,7 @@ func TestCLI_MachineRuns(t *testing.T) {
 		}}))
 	}
 	machine := "m-" + w.site.Name
-	c.run(t, cli.ExitOK, "machine", "register", file("machine.json", map[string]any{"machine_id": machine, "labels": map[string]string{"provider": "fake"},
+	c.run(t, cli.ExitOK, "machine", "register", file("machine.json", map[string]any{"machine_id": machine, "labels": map[string]string{"provider": "fake", "machine": machine},
 		"spec": map[string]string{"netplan": "network: {version: 2}\n"}}))
 	state := func() string {
 		var m struct {
@@ -58,6 +58,7 @@ func TestCLI_MachineRuns(t *testing.T) {
 	require.Contains(t, out, "SUCCEEDED")
 	require.Equal(t, "READY", state())
 	require.Contains(t, c.run(t, cli.ExitOK, "run", "start", machine, "REBOOT", "--follow"), "SUCCEEDED")
+	require.Contains(t, c.run(t, cli.ExitOK, "campaign", "create", "REBOOT", "--filter", "labels.machine="+machine, "--watch"), "COMPLETED")
 
 	plan(machine+"-bad", "#fake\nstderr \"no space left\\n\"\nexit 3")
 	out = c.run(t, cli.ExitJobFailed, "run", "start", machine, "UPGRADE", "--plan", machine+"-bad", "--follow")
