@@ -146,7 +146,7 @@ func (w *world) end(run machinesdb.Run, phase lifecycle.RunPhase) {
 }
 
 func ended(phase lifecycle.RunPhase) machinesdb.Step {
-	switch phase {
+	switch phase { //nolint:exhaustive // the others succeed
 	case lifecycle.RunFailed:
 		return machinesdb.Step{Status: lifecycle.JobCancelled, Failed: lifecycle.FailCommand, Message: "exit status 3"}
 	case lifecycle.RunCanceled:
