@@ -33,8 +33,12 @@ func (a *Activities) partsOfPass(ctx context.Context, p Pass) (int, error) {
 	if err != nil || a.Policy.Every <= 0 {
 		return a.Policy.Logins, err
 	}
-	share := math.Ceil(1.2 * float64(all) * float64(a.Policy.Every) / float64(a.Policy.HealthEvery))
-	return max(a.Policy.Logins, min(int(share), maxParts)), nil
+	return partsShare(all, a.Policy), nil
+}
+
+func partsShare(all int, p Policy) int {
+	share := math.Ceil(1.2 * float64(all) * float64(p.Every) / float64(p.HealthEvery))
+	return max(p.Logins, min(int(share), maxParts))
 }
 
 // readParts reads the parts of a few machines from their BMCs, some at a time. A BMC that does not tell
