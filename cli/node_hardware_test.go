@@ -27,7 +27,7 @@ func TestNodeHardware(t *testing.T) {
 		Probes: []hardware.PartHealth{{Target: "/gpu/3", Category: hardware.CategoryGPU, Health: "Critical"}, {Target: "/fan/1", Category: hardware.CategoryThermal, Health: "OK"}},
 		Parts:  []hardware.Part{{Kind: hardware.GPU, URI: "/gpu/3", Serial: "G3", Model: "H100\x1b[2J"}, {Kind: hardware.PSU, URI: "/psu", Model: "3 kW"}},
 	}))
-	_, err = hardwaredb.RecordLogs(t.Context(), w.store, rec.ID, []hardware.LogEntry{{Service: "SEL", ID: "1", Severity: "Critical", Message: "GPU 3 fell off the bus\x1b[2J"}}, nil, time.Now())
+	_, err = hardwaredb.RecordLogs(t.Context(), w.store, hardwaredb.LogReading{BMCID: rec.ID, At: time.Now(), Entries: []hardware.LogEntry{{Service: "SEL", ID: "1", Severity: "Critical", Message: "GPU 3 fell off the bus\x1b[2J"}}})
 	require.NoError(t, err)
 
 	out := w.run("", "node", "health", n.Hostname).exits(cli.ExitOK).out

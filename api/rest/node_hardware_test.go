@@ -163,7 +163,7 @@ func TestNodeBMCLog(t *testing.T) {
 		for i := from; i < to; i++ {
 			all = append(all, hardware.LogEntry{Service: "SEL", ID: fmt.Sprint(i), Severity: "Warning", Message: fmt.Sprint("entry ", i), Created: noon.Add(time.Duration(i) * time.Second)})
 		}
-		_, err := hardwaredb.RecordLogs(t.Context(), w.store, bmc, all, nil, time.Now())
+		_, err := hardwaredb.RecordLogs(t.Context(), w.store, hardwaredb.LogReading{BMCID: bmc, At: time.Now(), Entries: all})
 		require.NoError(t, err)
 	}
 	record(0, 5)

@@ -251,7 +251,7 @@ func TestPutMember_UUIDOfAnotherCluster(t *testing.T) {
 	})
 	put := func(cluster string) error {
 		return w.store.Tx(t.Context(), func(tx *db.Tx) error {
-			return clusterdb.PutMember(t.Context(), tx, clusterdb.Member{MachineID: "m-2", ClusterRef: cluster, NodeName: "m-2", SystemUUID: uuid})
+			return clusterdb.PutMember(t.Context(), tx, clusterdb.Member{MachineID: "m-2", ClusterRef: &cluster, NodeName: "m-2", SystemUUID: uuid})
 		})
 	}
 	require.NoError(t, put("b"))

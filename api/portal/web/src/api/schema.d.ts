@@ -641,7 +641,7 @@ export interface paths {
         put: operations["update-cluster"];
         post?: never;
         /**
-         * Delete a cluster in which no bootstrap token is left; its machines stay in it
+         * Delete a cluster in which no bootstrap token is left, or one whose API server is gone for good; its machines stay in it
          * @description Needs role admin or higher.
          */
         delete: operations["delete-cluster"];
@@ -4241,6 +4241,8 @@ export interface components {
             /** @description Empty for an instance */
             allocation_id?: string;
             billing_account_id?: string;
+            /** @description An instance whose account is depleted: it is terminated once the price begins */
+            ends?: boolean;
             instance_id?: string;
             project_id?: string;
             /**
@@ -6622,6 +6624,11 @@ export interface components {
             currency?: string;
             /**
              * Format: int64
+             * @description How many of the listed instances the price ends once it begins: their accounts are depleted, and they were free until now
+             */
+            ends?: number;
+            /**
+             * Format: int64
              * @description Digits of the minor unit
              */
             exponent?: number;
@@ -6661,7 +6668,7 @@ export interface components {
             valid_from?: string;
         };
         PriceRequest: {
-            /** @description Required for a price of zero, for one below half or above twice the price before, and for one that begins more than 31 days ahead */
+            /** @description Required for a price of zero, for one below half or above twice the price before, for one that begins more than 31 days ahead, and for one that ends instances */
             confirm?: boolean;
             currency: string;
             /** @description A type of instances as provider/type, such as scaleway/L4-1-24G */
@@ -9110,10 +9117,15 @@ export interface operations {
     };
     "delete-cluster": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Deletes it although bootstrap tokens may be left in it, for a cluster whose API server is gone for good. Runs do not wait for their deletion any more; each expires within 10 minutes of when it was made */
+                force?: boolean;
+            };
             header?: {
                 /** @description ETag of the version that is changed, or * for whichever is there */
                 "If-Match"?: string;
+                /** @description Why; required with force, and written to the audit log */
+                "Slipway-Reason"?: string;
             };
             path: {
                 /** @description As plans and machines name it */
