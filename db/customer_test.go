@@ -51,6 +51,8 @@ INSERT INTO usage_windows (project_id, record_id, window_start, window_end, segm
 INSERT INTO machines (id, project_id, status, spec) SELECT 'm-' || p, 'prj_' || p, 'READY', '{}' FROM unnest(ARRAY['a', 'b']) p;
 INSERT INTO runs (id, machine_id, project_id, request_id, type, plan_id, steps, status, job_id, created_by)
     SELECT 'run_' || p, 'm-' || p, 'prj_' || p, 'r', 'REBOOT', 'x', '[]', 'PENDING', 'job_' || p, 'x' FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO run_campaigns (id, project_id, request_id, display_name, type, plan_id, filter, selection_hash, max_parallel, stop_after, skip_canary, accept_risk, status,
+    restore_id, created_by) SELECT 'campaign_' || p, 'prj_' || p, 'r', 'c', 'REBOOT', 'x', 'f', '', 1, 1, false, false, 'RUNNING', 0, 'x' FROM unnest(ARRAY['a', 'b']) p;
 INSERT INTO clusters (ref, project_id, spec) SELECT 'c-' || p, 'prj_' || p, '{}' FROM unnest(ARRAY['a', 'b']) p;
 INSERT INTO balance_holds (project_id, allocation_id, billing_account_id, currency, amount_minor)
     SELECT 'prj_' || p, 'alc_' || p, 'acc_' || p, 'USD', 1 FROM unnest(ARRAY['a', 'b']) p;

@@ -80,10 +80,8 @@ type StepFacts struct {
 	Note      string `json:"note,omitempty"`
 	Simulated bool   `json:"simulated,omitempty"`
 	// ByNode says that the step goes through the node of the machine, and not through the adapter.
-	// Series is MAAS's name of the image of a repave. Moved says that the step has written to the
-	// machine's record the address at which it answers.
+	// Series is MAAS's name of the image of a repave.
 	ByNode bool   `json:"by_node,omitempty"`
-	Moved  bool   `json:"moved,omitempty"`
 	Series string `json:"series,omitempty"`
 }
 
@@ -155,13 +153,13 @@ func (a *Activities) read(ctx context.Context, in StepIn) (*session, error) {
 // a machine of a node states no endpoint, the address is that of the node's record, or the one that
 // MAAS gave when the run installed the machine.
 func (s *session) login(ctx context.Context) error {
-	address, hostKey, moved := s.machine.Spec.SSHEndpoint, s.machine.HostKey, false
+	address, hostKey := s.machine.Spec.SSHEndpoint, s.machine.HostKey
 	if s.node.ID != "" {
 		hostKey = s.node.SSHHostKey
 		host, _, _ := net.SplitHostPort(address)
 		switch {
 		case len(s.in.IPs) > 0 && !slices.Contains(s.in.IPs, host): // the installation gave the machine another address
-			address, moved = nodeact.SSHAddress(db.Node{}, s.site.Spec, s.in.IPs), address != ""
+			address = nodeact.SSHAddress(db.Node{}, s.site.Spec, s.in.IPs)
 		case address == "":
 			address = nodeact.SSHAddress(s.node, s.site.Spec, s.node.IPAddresses)
 		}
@@ -174,17 +172,7 @@ func (s *session) login(ctx context.Context) error {
 	case hostKey == "":
 		return fault.New(lifecycle.FailConfiguration, "the host key of the machine is not pinned; set its access with the key that its console shows")
 	}
-	if err := s.loginAt(ctx, address, hostKey); err != nil || !moved {
-		return err
-	}
-	// A run that takes the place of this one is not told what this one has installed.
-	record := s.record
-	s.record = func(ctx context.Context, err error) {
-		if record(ctx, err); err == nil {
-			_ = s.moveTo(ctx, address) // the next call tries again
-		}
-	}
-	return nil
+	return s.loginAt(ctx, address, hostKey)
 }
 
 // loginAt fills in the login at an address, under the pinned host key.

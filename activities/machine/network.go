@@ -43,13 +43,10 @@ func (a *Activities) TryNetwork(ctx context.Context, in StepIn) (StepFacts, erro
 		return StepFacts{}, MarkEnd(fault.New(lifecycle.FailNetworkRolledBack,
 			"nobody could confirm the configuration at %s within %s, and the machine restored the one of before", t.after.target.SSH.Address, t.step.Net.Confirm()), CommandEnded)
 	}
-	moved, err := t.keepEndpoint(ctx)
-	if err != nil {
+	if err := t.keepEndpoint(ctx); err != nil {
 		return StepFacts{}, err
 	}
-	facts := t.facts("the machine answers with its new network configuration, which is confirmed")
-	facts.Moved = moved
-	return facts, nil
+	return t.facts("the machine answers with its new network configuration, which is confirmed"), nil
 }
 
 // networkTry is a change of the network that is under way. after is the login of the machine at its
@@ -139,19 +136,14 @@ func (t networkTry) networkFailure(ctx context.Context, err error) error {
 }
 
 // keepEndpoint stores the new address of the machine. The machine has shown the pinned host key
-// there, and the pin stays. moved is false if the step states no new address.
-func (t networkTry) keepEndpoint(ctx context.Context) (moved bool, err error) {
+// there, and the pin stays.
+func (t networkTry) keepEndpoint(ctx context.Context) error {
 	to := t.step.Net.SSHEndpoint
 	if to == "" {
-		return false, nil
+		return nil
 	}
-	return true, t.moveTo(ctx, to)
-}
-
-// moveTo stores where the machine answers. Repeatable.
-func (s *session) moveTo(ctx context.Context, to string) error {
-	err := s.a.Store.Tx(ctx, func(tx *db.Tx) error {
-		m, err := machinesdb.Lock(ctx, tx, s.machine.ID)
+	err := t.a.Store.Tx(ctx, func(tx *db.Tx) error {
+		m, err := machinesdb.Lock(ctx, tx, t.machine.ID)
 		if err != nil || m.Spec.SSHEndpoint == to {
 			return err
 		}
@@ -161,7 +153,7 @@ func (s *session) moveTo(ctx context.Context, to string) error {
 		}
 		return tx.AppendAudit(ctx, db.Entry{
 			ResourceKind: machinesdb.Resource, ResourceID: m.ID, NodeID: m.NodeID, Kind: db.EntryAction, Name: "move_machine",
-			Actor: db.Actor{Owner: lifecycle.OwnerJob, ID: s.in.JobID, Metadata: map[string]any{"run_id": s.in.RunID, "ssh_endpoint": to}},
+			Actor: db.Actor{Owner: lifecycle.OwnerJob, ID: t.in.JobID, Metadata: map[string]any{"run_id": t.in.RunID, "ssh_endpoint": to}},
 		})
 	})
 	return fault.Internal(ctx, err)
@@ -169,8 +161,7 @@ func (s *session) moveTo(ctx context.Context, to string) error {
 
 // RevertNetwork lets the machine restore its network configuration from before an attempt, unless
 // the attempt was confirmed. It repeats the call while the machine does not answer, until the time
-// at which the machine has restored it by itself. What was confirmed stays,
-// and the machine's record says at which address it answers then.
+// at which the machine has restored it by itself.
 func (a *Activities) RevertNetwork(ctx context.Context, in StopIn) (StepFacts, error) {
 	t, err := a.openNetwork(ctx, in.StepIn)
 	if err != nil {
@@ -183,15 +174,8 @@ func (a *Activities) RevertNetwork(ctx context.Context, in StopIn) (StepFacts, e
 			switch {
 			case ctx.Err() != nil:
 				return StepFacts{}, ctx.Err()
-			case err == nil && state == providers.NetworkConfirmed:
-				moved, err := t.keepEndpoint(ctx)
-				facts := t.facts("the new network configuration of the machine was confirmed before; it stays")
-				facts.Moved = moved
-				return facts, err
-			case err == nil && state == providers.NetworkRolledBack:
-				return t.facts("the machine has its network configuration of before"), nil
-			case err == nil && state == providers.NetworkUnknown:
-				return t.facts("the machine knows of no change of its network: it was never begun, and nothing is changed"), nil
+			case err == nil && state != providers.NetworkPending:
+				return t.facts("the change of the network is %s", state), nil
 			case err != nil && !mayHaveBegun(err):
 				return StepFacts{}, t.failureOf(ctx, err)
 			}

@@ -2,7 +2,6 @@ package machine_test
 
 import (
 	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,8 +12,6 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/machine"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/db/dbtest"
-	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	"github.com/slipway-cloud/slipway/intent/machines"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
@@ -187,64 +184,6 @@ func TestRevertNetwork_TakesAChangeBack(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, files, w.system.Files(t))
 	require.False(t, w.system.Armed())
-}
-
-// A run that is cancelled after the machine has confirmed keeps the change, and where the machine answers. One
-// that the machine knows nothing of was never begun.
-func TestRevertNetwork_OfAKnownEnd(t *testing.T) {
-	t.Parallel()
-	w := newNetworkWorld(t)
-	in := w.net("network: {version: 2}\n"+sshd.Moved+"\n", w.system.After)
-	stop := machine.StopIn{StepIn: in, EndsBy: time.Now().Add(time.Hour)}
-	facts, err := w.acts.RevertNetwork(t.Context(), stop)
-	require.NoError(t, err)
-	require.Contains(t, facts.Note, "never begun")
-	facts, err = w.acts.TryNetwork(t.Context(), in)
-	require.NoError(t, err)
-	require.True(t, facts.Moved)
-	w.tx(func(ctx context.Context, tx *db.Tx) error { // as if the worker had died before it could write this down
-		m, err := machinesdb.Lock(ctx, tx, "m-1")
-		if err != nil {
-			return err
-		}
-		m.Spec.SSHEndpoint = w.system.Before
-		_, err = machinesdb.Update(ctx, tx, m)
-		return err
-	})
-	facts, err = w.acts.RevertNetwork(t.Context(), stop)
-	require.NoError(t, err)
-	require.True(t, facts.Moved)
-	require.Equal(t, w.system.After, w.machine().Spec.SSHEndpoint)
-}
-
-// TestLogin_AfterAnInstallation: the machine is reached where MAAS says, and its record says so from then on, also
-// for a run that takes the place of this one.
-func TestLogin_AfterAnInstallation(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, "ssh")
-	m := w.machine()
-	host, port, err := net.SplitHostPort(m.Spec.SSHEndpoint)
-	require.NoError(t, err)
-	node := dbtest.Node(t, w.store, dbtest.Active(), dbtest.At(*m.SiteID))
-	w.linked(node)
-	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		for sql, arg := range map[string]string{
-			"UPDATE nodes SET ssh_host_key = $1 WHERE id = '" + node.ID + "'":                                   m.HostKey,
-			"UPDATE sites SET spec = jsonb_set(spec, '{ssh_port}', $1::jsonb) WHERE id = '" + *m.SiteID + "'":   port,
-			"UPDATE machines SET spec = jsonb_set(spec, '{ssh_endpoint}', to_jsonb($1::text)) WHERE id = 'm-1'": "127.0.0.250:" + port,
-		} {
-			if _, err := tx.DBTX().Exec(ctx, sql, arg); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	w.risk = true
-	in := w.step(command("true"))
-	in.IPs = []string{host}
-	_, err = w.acts.RunCommand(t.Context(), machine.CommandIn{StepIn: in})
-	require.NoError(t, err)
-	require.Equal(t, net.JoinHostPort(host, port), w.machine().Spec.SSHEndpoint)
 }
 
 // What netplan refuses fails the step with netplan's words, and nothing is taken back.

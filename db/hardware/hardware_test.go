@@ -203,8 +203,8 @@ func TestCopyAgentInventories_SomeAtATime(t *testing.T) {
 	site := dbtest.Site(t, s)
 	for i := range 45 {
 		n := dbtest.Node(t, s, dbtest.At(site.ID), dbtest.Active())
-		_, err := s.DBTX().Exec(t.Context(), `INSERT INTO heartbeats (node_id, boot_id, agent_version, clock_skew_ms, received_at, report, report_boot_id, reported_at)
-			VALUES ($1, 'b', 'v', 0, $2, '{"disks": [{"name": "sda", "serial": "S", "bytes": 1}]}', 'b', $2)`, n.ID, noon.Add(time.Duration(i)*time.Second))
+		_, err := s.DBTX().Exec(t.Context(), `INSERT INTO heartbeats (node_id, boot_id, agent_version, generation, clock_skew_ms, received_at, report, report_boot_id, reported_at)
+			VALUES ($1, 'b', 'v', 1, 0, $2, '{"disks": [{"name": "sda", "serial": "S", "bytes": 1}]}', 'b', $2)`, n.ID, noon.Add(time.Duration(i)*time.Second))
 		require.NoError(t, err)
 	}
 	n, err := hardwaredb.CopyAgentInventories(t.Context(), s, site.ID, noon, 41)

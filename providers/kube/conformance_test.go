@@ -28,8 +28,8 @@ type cluster struct {
 	remove func(t *testing.T, collection, namespace, name string)
 	// sign has the cluster sign cluster-info with a token.
 	sign func(t *testing.T, tokenID string)
-	// beat has a node send another heartbeat.
-	beat func(t *testing.T, node string)
+	// renew has a node send another heartbeat.
+	renew func(t *testing.T, node string)
 }
 
 // conforms runs what Slipway asks of a cluster.
@@ -133,7 +133,7 @@ func heartbeatsConform(t *testing.T, c cluster) {
 	})
 	first, err := p.Heartbeat(t.Context(), c.Cluster, "other-001")
 	require.NoError(t, err)
-	c.beat(t, "other-001")
+	c.renew(t, "other-001")
 	require.Eventually(t, func() bool {
 		next, err := p.Heartbeat(t.Context(), c.Cluster, "other-001")
 		return err == nil && next != first
@@ -200,7 +200,7 @@ func TestConformance_Simulator(t *testing.T) {
 		},
 		remove: func(_ *testing.T, collection, namespace, name string) { sim.Remove(collection, namespace, name) },
 		sign:   func(*testing.T, string) {}, // it does by itself
-		beat:   func(*testing.T, string) {},
+		renew:  func(*testing.T, string) {},
 	})
 }
 

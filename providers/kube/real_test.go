@@ -269,7 +269,7 @@ func TestConformance_RealServer(t *testing.T) {
 			t.Helper()
 			c.must(t, http.MethodPatch, pathOf("configmaps", "kube-public")+"/cluster-info", object{"data": object{"jws-kubeconfig-" + id: "header..signature"}})
 		},
-		beat: func(t *testing.T, node string) {
+		renew: func(t *testing.T, node string) {
 			t.Helper()
 			c.must(t, http.MethodPatch, pathOf("leases", "kube-node-lease")+"/"+node, object{"spec": object{"renewTime": "2026-01-02T03:04:15.000000Z"}})
 		},

@@ -40,7 +40,7 @@ func TestPortal_FollowsAnAllocation(t *testing.T) {
 		return err
 	}))
 	id := asked.Allocation.ID
-	p.Click("link", "Allocations") // a page that is loaded anew has a worker that the watch would keep from starting
+	p.Click("link", "Allocations") // a second load of the page starts a worker, which the watch prevents
 	p.AwaitText(id)
 	p.AwaitTextWithin("retire credentials", jobEnd) // the first stage that asks the agent
 	p.Picture("allocations")

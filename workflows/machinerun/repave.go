@@ -41,7 +41,6 @@ func (s *State) repaveNode(ctx workflow.Context, step contract.RunStep, series s
 		r = &begun
 		s.Repaves[step.Name] = r
 	}
-	s.Moved = false
 	return r.Repave(stage.Limit(ctx, timeoutOf(step)), stage.Save)
 }
 
@@ -81,10 +80,9 @@ func (s *State) lastRepave() *decommission.State {
 	return &none
 }
 
-// installedAt returns the addresses of the machine that the run has installed through its node. It returns
-// none of one that answers elsewhere since a later step: its record says where.
+// installedAt returns the addresses of the machine that the run has installed through its node.
 func (s *State) installedAt() []string {
-	if len(s.Repaves) == 0 || s.Moved {
+	if len(s.Repaves) == 0 {
 		return nil
 	}
 	return s.lastRepave().InstalledAt()

@@ -35,8 +35,6 @@ type State struct {
 	Repaves map[string]*decommission.State `json:"repaves,omitempty"`
 	// Networks has the change of the network of each step that the machine may be trying.
 	Networks map[string]Sent `json:"networks,omitempty"`
-	// Moved says that the machine answers elsewhere since it was installed; its record says where.
-	Moved bool `json:"moved,omitempty"`
 	// Failed is the failure of the step that ended the run.
 	Failed *contract.Failure `json:"failed,omitempty"`
 }
