@@ -39,10 +39,10 @@ func (a *app) campaignCommand() *cobra.Command {
 func (a *app) showCampaign(c *slipwayv1.Campaign) error {
 	return a.print(c, func() error {
 		if c.GetCampaignId() == "" {
-			fmt.Fprintf(a.Out, "%s with plan %s: %d machines, of which %d would be refused now; selection %s\n", c.GetType(), c.GetPlanId(), len(c.GetMembers()),
-				c.GetCounts().GetSkipped(), c.GetSelectionHash())
+			fmt.Fprintf(a.Out, "%s with plan %s: %d machines, of which %d would be refused now; selection %s\n", c.GetType(), oneLine(c.GetPlanId()), len(c.GetMembers()),
+				c.GetCounts().GetSkipped(), oneLine(c.GetSelectionHash()))
 		} else {
-			fmt.Fprintf(a.Out, "%s  %s with plan %s  %s  %s\n", c.GetCampaignId(), c.GetType(), c.GetPlanId(), c.GetState(), oneLine(c.GetMessage()))
+			fmt.Fprintf(a.Out, "%s  %s with plan %s  %s  %s\n", oneLine(c.GetCampaignId()), c.GetType(), oneLine(c.GetPlanId()), c.GetState(), oneLine(c.GetMessage()))
 		}
 		t := a.table("MACHINE", "STATE", "RUN", "MESSAGE")
 		for _, m := range c.GetMembers() {

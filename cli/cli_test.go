@@ -262,7 +262,7 @@ func TestInventory(t *testing.T) {
 	require.Contains(t, w.run("", "node", "show", "node_zzz").exits(cli.ExitNotFound).err, "There is no node node_zzz;")
 	require.Contains(t, w.run("", "audit", "verify", "zebra", "x").exits(cli.ExitNotFound).err, "There is no audit log of zebra x;")
 	require.Contains(t, w.run("", "token", "revoke", "tok_none").exits(cli.ExitNotFound).err, "There is no API token tok_none;")
-	require.Contains(t, w.run("", "site", "delete", "north").exits(cli.ExitRefused).err, "in use")
+	require.Contains(t, w.run("", "site", "delete", "north").exits(cli.ExitRefused).err, "it is used by profiles")
 	require.Contains(t, w.run("", "token", "create", "ci", "--roles", "viewer").exits(0).out, "slp_")
 	require.Contains(t, w.run("", "token", "list").exits(0).out, "ci")
 }

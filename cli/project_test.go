@@ -53,7 +53,7 @@ func TestProjects(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(run("project", "export", project)), &export))
 	require.True(t, export.Complete)
 	require.Greater(t, len(export.Audit), 50)
-	require.Contains(t, w.run("", "billing-account", "delete", "acme").exits(cli.ExitRefused).err, "in use")
+	require.Contains(t, w.run("", "billing-account", "delete", "acme").exits(cli.ExitRefused).err, "it is used by projects")
 	key := filepath.Join(w.home, "id")
 	require.NoError(t, os.WriteFile(key, []byte("-----BEGIN OPENSSH PRIVATE KEY-----\n"), 0o600))
 	require.Contains(t, w.run("", "key", "create", project, "laptop", key).exits(cli.ExitUsage).err, "was not sent")

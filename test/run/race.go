@@ -51,6 +51,7 @@ func notRaced() map[string]string {
 		"sim/hw":                      "without tests; its machines run in the raced simulators",
 		"sim/ipmi":                    "without tests; it drives a child process",
 		"test/conformance":            "without tests; the raced provider packages call it",
+		"internal/clustersync":        "its clients, over client-go, are not raced",
 		"sim/kube":                    "without tests; its clients, over client-go, are not raced",
 		"workflows/stage/stagetest":   "without tests; the tests of the raced workflows/stage use it",
 	}

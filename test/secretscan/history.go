@@ -57,7 +57,7 @@ func (s *Searcher) Histories(ctx context.Context, c client.Client, namespace str
 	return eachExecution(ctx, c, namespace, func(info *workflowpb.WorkflowExecutionInfo) error {
 		e := info.GetExecution()
 		s.Message("workflow "+s.nameOf(e.GetWorkflowId())+" in the list of workflows", info)
-		return s.execution(ctx, c, e)
+		return s.Execution(ctx, c, e)
 	})
 }
 
@@ -82,7 +82,9 @@ func eachExecution(ctx context.Context, c client.Client, namespace string, do fu
 	return nil
 }
 
-func (s *Searcher) execution(ctx context.Context, c client.Client, e *commonpb.WorkflowExecution) error {
+// Execution searches each event of the history of a workflow; without a run id, of its latest run. It
+// notes it in Searched.
+func (s *Searcher) Execution(ctx context.Context, c client.Client, e *commonpb.WorkflowExecution) error {
 	s.Counts.Histories++
 	events := c.GetWorkflowHistory(ctx, e.GetWorkflowId(), e.GetRunId(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for events.HasNext() {
