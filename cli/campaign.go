@@ -39,10 +39,10 @@ func (a *app) campaignCommand() *cobra.Command {
 func (a *app) showCampaign(c *slipwayv1.Campaign) error {
 	return a.print(c, func() error {
 		if c.GetCampaignId() == "" {
-			fmt.Fprintf(a.Out, "%s with plan %s: %d machines, of which %d would be refused now; selection %s\n", c.GetType(), oneLine(c.GetPlanId()), len(c.GetMembers()),
+			fmt.Fprintf(a.Out, "%s with plan %s: %d machines, of which %d would be refused now; selection %s\n", oneLine(c.GetType()), oneLine(c.GetPlanId()), len(c.GetMembers()),
 				c.GetCounts().GetSkipped(), oneLine(c.GetSelectionHash()))
 		} else {
-			fmt.Fprintf(a.Out, "%s  %s with plan %s  %s  %s\n", oneLine(c.GetCampaignId()), c.GetType(), oneLine(c.GetPlanId()), c.GetState(), oneLine(c.GetMessage()))
+			fmt.Fprintf(a.Out, "%s  %s with plan %s  %s  %s\n", oneLine(c.GetCampaignId()), oneLine(c.GetType()), oneLine(c.GetPlanId()), c.GetState(), oneLine(c.GetMessage()))
 		}
 		t := a.table("MACHINE", "STATE", "RUN", "MESSAGE")
 		for _, m := range c.GetMembers() {
@@ -160,7 +160,7 @@ func (a *app) campaignList() *cobra.Command {
 			t := a.table("CAMPAIGN", "NAME", "TYPE", "STATE", "SUCCEEDED", "RUNNING", "WAITING", "FAILED", "SKIPPED")
 			for _, c := range out.Msg.GetCampaigns() {
 				n := c.GetCounts()
-				t.row(c.GetCampaignId(), oneLine(c.GetDisplayName()), c.GetType(), c.GetState(), n.GetSucceeded(), n.GetRunning(), n.GetWaiting(), n.GetFailed(), n.GetSkipped())
+				t.row(c.GetCampaignId(), oneLine(c.GetDisplayName()), oneLine(c.GetType()), c.GetState(), n.GetSucceeded(), n.GetRunning(), n.GetWaiting(), n.GetFailed(), n.GetSkipped())
 			}
 			return t.flush()
 		})

@@ -25,7 +25,7 @@ func TestCluster_DeletedByForce(t *testing.T) {
 	at := "/api/v1/admin/clusters"
 	w.do("POST", at, map[string]any{"cluster_ref": "a", "spec": map[string]any{
 		"api_url": "https://10.0.0.1:6443", "ca_pins": []string{pin}, "kubeconfig_ref": "clusters/a", "kubernetes_version": "v1.34.1",
-	}}, header{"Idempotency-Key": "cluster a"}).want(http.StatusCreated)
+	}}, header{"Idempotency-Key": "cluster-a"}).want(http.StatusCreated)
 	admin := db.Actor{Owner: lifecycle.OwnerAdmin, ID: "test"}
 	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
 		if _, err := machines.Register(t.Context(), tx, machines.Registration{ID: "m-1", Spec: spec.MachineSpec{Provider: "any"}}, admin); err != nil {
