@@ -247,38 +247,6 @@ func TestUsage_OneSubject(t *testing.T) {
 	}
 }
 
-// TestTick_FreeInstanceIsOneWindow: what an instance uses while its type has no price is one window, which
-// is written when a price reaches it or when it ends, and costs nothing.
-func TestTick_FreeInstanceIsOneWindow(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	now := s.now()
-	windows := func(i instancedb.Instance) int64 {
-		return s.count("SELECT count(*) FROM usage_windows w JOIN usage_records r ON r.id = w.record_id WHERE r.instance_id = $1", i.ID)
-	}
-	free := s.readySince(now.Add(-9 * 24 * time.Hour))
-	for _, ago := range []time.Duration{3 * time.Hour, 2*time.Hour + time.Minute, 2 * time.Hour} {
-		s.tick(now.Add(-ago))
-	}
-	require.Zero(t, windows(free), "nothing would be in them")
-	s.move(free, lifecycle.InstanceDrain)
-	_, err := dbtest.Owner(t, s.dsn).Exec(t.Context(), "UPDATE usage_records SET end_cap = $2 WHERE instance_id = $1", free.ID, now.Add(-time.Hour))
-	require.NoError(t, err)
-	s.tick(now)
-	require.Equal(t, int64(1), windows(free), "from its begin to its end")
-	require.NotNil(t, s.usageOf(free.ID).ClosedAt)
-	require.Zero(t, s.balance().BalanceMinor)
-
-	dbtest.SetPrices(t, s.dsn, gpu, "USD", dbtest.Rate{From: now.Add(-8 * 24 * time.Hour), RateMinorPerHour: 3600})
-	priced := s.readySince(now.Add(-9 * 24 * time.Hour))
-	s.tick(now.Add(-25 * time.Hour))
-	require.Zero(t, windows(priced), "its first price counts a week after its begin")
-	s.tick(now)
-	require.Equal(t, int64(2), windows(priced))
-	require.Equal(t, -cost(3600, 24*time.Hour), s.balance().BalanceMinor)
-	s.requireWhole()
-}
-
 // TestTick_FreeInstancesPayForNobody: accounts that have only instances without a price are no charged
 // ones, so that they raise no bound of how many may be depleted at once.
 func TestTick_FreeInstancesPayForNobody(t *testing.T) {
