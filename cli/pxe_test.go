@@ -41,11 +41,11 @@ func TestAPXENodeByTheCommandLine(t *testing.T) {
 	require.Contains(t, w.run("", "node", "history", name).exits(cli.ExitOK).out, "rack 7")
 	// Approved once more, it is refused before another workflow is assigned.
 	w.run("kernel: {url: http://127.0.0.1:1/vmlinuz}\n", "install-workflow", "create", "other", "-f", "-").exits(cli.ExitOK)
-	before := w.run("", "node", "show", name).exits(cli.ExitOK).out
+	before := w.run("", "node", "show", name, "--utc").exits(cli.ExitOK).out
 	again := w.run("", "node", "approve", name, "--workflow", "other").exits(cli.ExitRefused)
 	require.Contains(t, again.err, "is pending")
 	require.Contains(t, again.err, "slipway node assign-workflow "+name)
-	require.Equal(t, before, w.run("", "node", "show", name).exits(cli.ExitOK).out)
+	require.Equal(t, before, w.run("", "node", "show", name, "--utc").exits(cli.ExitOK).out)
 	w.run("", "install-workflow", "delete", "other").exits(cli.ExitOK)
 	require.Contains(t, w.run("", "node", "assign-workflow", name, "ubuntu").exits(cli.ExitOK).out, name+" is installed with ubuntu from now on")
 	w.run("", "install-workflow", "delete", "ubuntu").exits(cli.ExitRefused)
