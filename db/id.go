@@ -51,3 +51,11 @@ func EmptyIfNil[T any](list []T) []T {
 	}
 	return list
 }
+
+// OrNil returns a pointer to s, or nil for "", which becomes NULL in SQL.
+func OrNil(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/intent/machines"
-	"github.com/slipway-cloud/slipway/lifecycle/runplan"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	slipwayv1 "github.com/slipway-cloud/slipway/proto/gen/slipway/v1"
 )
@@ -21,10 +20,7 @@ func (s planService) GetPlan(ctx context.Context, r *connect.Request[slipwayv1.G
 	if !spec.ValidMachineID(id) {
 		return nil, db.NotFound("plan")
 	}
-	p, err := machines.FindPlan(ctx, s.store, id)
-	if err == nil && callerOf(ctx).Project != "" && p.StartableBy != runplan.StartableByCustomer {
-		err = db.NotFound("plan " + id)
-	}
+	p, err := machines.FindPlanOf(ctx, s.store, callerOf(ctx).Project, id)
 	if err != nil {
 		return nil, err
 	}

@@ -68,7 +68,7 @@ func Create(ctx context.Context, tx *db.Tx, in New) (Allocation, error) {
 		return Allocation{}, err
 	}
 	_, err = queries(tx).InsertAllocation(ctx, gen.InsertAllocationParams{
-		ID: in.ID, ProjectID: in.ProjectID, SKUID: in.SKUID, SiteID: orNil(in.SiteID), Name: in.Name, Tags: labels(in.Tags), Status: first,
+		ID: in.ID, ProjectID: in.ProjectID, SKUID: in.SKUID, SiteID: db.OrNil(in.SiteID), Name: in.Name, Tags: labels(in.Tags), Status: first,
 		RequestedBy: db.ClipText(in.RequestedBy, maxRequestedBy), Network: in.Network, QueueDeadlineAt: in.QueueDeadline, ExpiresAt: in.ExpiresAt,
 		EventID: db.NewID("evt"), EventType: eventType(first), Payload: payload, AuditID: st.AuditID, TriggeredBy: st.TriggeredBy, Owner: st.Owner,
 		ActorID: st.ActorID, Comment: st.Comment, Metadata: st.Metadata, WorkflowID: st.WorkflowID,
@@ -93,13 +93,6 @@ func labels(tags map[string]string) record.Labels {
 		return record.Labels{}
 	}
 	return tags
-}
-
-func orNil(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
 }
 
 // Get returns one allocation, or db.ErrNotFound.

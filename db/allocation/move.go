@@ -220,7 +220,7 @@ func Free(ctx context.Context, tx *db.Tx, id, outcome, certificateID string, act
 	if err != nil {
 		return a, err
 	}
-	moved, err := commit(ctx, tx, a, Move{To: lifecycle.AllocationFinish, Actor: actor, outcome: outcome, certificateID: orNil(certificateID)})
+	moved, err := commit(ctx, tx, a, Move{To: lifecycle.AllocationFinish, Actor: actor, outcome: outcome, certificateID: db.OrNil(certificateID)})
 	if err != nil {
 		return a, err
 	}

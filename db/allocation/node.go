@@ -169,7 +169,7 @@ type Occupancy = gen.NodeOccupancy
 // nothing.
 func EnterOccupancy(ctx context.Context, c Conn, nodeID string, state lifecycle.Occupancy, allocationID, certificateID string) error {
 	return db.MapError("history of node "+nodeID, queries(c).EnterOccupancy(ctx, gen.EnterOccupancyParams{
-		NodeID: nodeID, State: string(state), AllocationID: orNil(allocationID), CertificateID: orNil(certificateID),
+		NodeID: nodeID, State: string(state), AllocationID: db.OrNil(allocationID), CertificateID: db.OrNil(certificateID),
 	}))
 }
 

@@ -197,12 +197,8 @@ func MoveMember(ctx context.Context, tx *db.Tx, m Member, t lifecycle.Transition
 	if err := lifecycle.CampaignMember.Check(t, m.Status, lifecycle.OwnerSystem, nil); err != nil {
 		return err
 	}
-	var run *string
-	if runID != "" {
-		run = &runID
-	}
 	n, err := queries(tx).MoveMember(ctx, gen.MoveMemberParams{
-		CampaignID: m.CampaignID, Ordinal: m.Ordinal, FromState: string(m.Status), ToState: string(t.To), RunID: run, Message: db.ClipText(message, db.MaxMessage),
+		CampaignID: m.CampaignID, Ordinal: m.Ordinal, FromState: string(m.Status), ToState: string(t.To), RunID: db.OrNil(runID), Message: db.ClipText(message, db.MaxMessage),
 	})
 	if err == nil && n == 0 {
 		err = db.ErrStale

@@ -29,17 +29,10 @@ func queries(c db.Conn) *gen.Queries { return gen.New(c.DBTX()) }
 
 func what(ref string) string { return "cluster " + ref }
 
-func orNil(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
-
 // Create writes a cluster. project is "" for one of the platform's own machines. It returns a
 // *db.ConflictError when there is a cluster with its reference.
 func Create(ctx context.Context, c db.Conn, ref, project string, s spec.ClusterSpec) (Cluster, error) {
-	row, err := queries(c).InsertCluster(ctx, gen.InsertClusterParams{Ref: ref, ProjectID: orNil(project), Spec: s})
+	row, err := queries(c).InsertCluster(ctx, gen.InsertClusterParams{Ref: ref, ProjectID: db.OrNil(project), Spec: s})
 	return row, db.MapError(what(ref), err)
 }
 
@@ -58,7 +51,7 @@ func List(ctx context.Context, c db.Conn, after string, limit int) ([]Cluster, e
 // Update replaces project and specification of the version given, or db.ErrStale. The cluster is looked at
 // again at once.
 func Update(ctx context.Context, c db.Conn, ref string, version int64, project string, s spec.ClusterSpec) (Cluster, error) {
-	row, err := queries(c).UpdateCluster(ctx, gen.UpdateClusterParams{Ref: ref, Version: version, ProjectID: orNil(project), Spec: s})
+	row, err := queries(c).UpdateCluster(ctx, gen.UpdateClusterParams{Ref: ref, Version: version, ProjectID: db.OrNil(project), Spec: s})
 	return db.CheckUpdate(what(ref), row, err, exists(ctx, c, ref))
 }
 

@@ -113,8 +113,8 @@ func Post(ctx context.Context, tx *db.Tx, p Posting) (Transaction, bool, error) 
 		return Transaction{}, false, db.MapError(what, err)
 	}
 	t, err := q.InsertTransaction(ctx, gen.InsertTransactionParams{
-		Key: p.Key, Kind: p.Kind, BillingAccountID: p.BillingAccountID, Currency: account.Currency, OfProject: orNil(p.ProjectID),
-		OfAllocation: orNil(p.AllocationID), Reason: p.Reason, Actor: db.ClipText(p.Actor, maxActor), RequestHash: hash,
+		Key: p.Key, Kind: p.Kind, BillingAccountID: p.BillingAccountID, Currency: account.Currency, OfProject: db.OrNil(p.ProjectID),
+		OfAllocation: db.OrNil(p.AllocationID), Reason: p.Reason, Actor: db.ClipText(p.Actor, maxActor), RequestHash: hash,
 	})
 	if err != nil {
 		return Transaction{}, false, db.MapError(what, err)
@@ -124,13 +124,6 @@ func Post(ctx context.Context, tx *db.Tx, p Posting) (Transaction, bool, error) 
 }
 
 const maxActor = 300
-
-func orNil(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
 
 // FindTransaction returns the transaction of a key, or db.ErrNotFound.
 func FindTransaction(ctx context.Context, c Conn, key string) (Transaction, error) {

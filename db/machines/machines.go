@@ -53,7 +53,7 @@ func Create(ctx context.Context, tx *db.Tx, in New) (Machine, error) {
 		return Machine{}, err
 	}
 	_, err = queries(tx).InsertMachine(ctx, gen.InsertMachineParams{
-		ID: in.ID, ProjectID: orNil(in.ProjectID), Status: in.Phase, Labels: labels(in.Labels), Spec: in.Spec, AuditID: st.AuditID, TriggeredBy: st.TriggeredBy,
+		ID: in.ID, ProjectID: db.OrNil(in.ProjectID), Status: in.Phase, Labels: labels(in.Labels), Spec: in.Spec, AuditID: st.AuditID, TriggeredBy: st.TriggeredBy,
 		Owner: st.Owner, ActorID: st.ActorID, Comment: st.Comment, Metadata: st.Metadata, WorkflowID: st.WorkflowID,
 	})
 	if err == nil {
@@ -66,13 +66,6 @@ func Create(ctx context.Context, tx *db.Tx, in New) (Machine, error) {
 }
 
 func what(id string) string { return "machine " + id }
-
-func orNil(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
 
 func labels(l map[string]string) record.Labels {
 	if l == nil {
@@ -165,7 +158,7 @@ func SetFollowed(ctx context.Context, c Conn, id string, conditions lifecycle.Co
 func MoveTo(ctx context.Context, tx *db.Tx, m Machine, t lifecycle.Transition[lifecycle.MachinePhase], proof lifecycle.Proof, runID string, a db.Actor) (Machine, error) {
 	err := db.CommitTransition(lifecycle.MachinePhases, t, m.Status, proof, a, func(st db.AuditStamp) error {
 		_, err := queries(tx).MoveMachine(ctx, gen.MoveMachineParams{
-			ID: m.ID, FromState: string(m.Status), ToState: string(t.To), Version: m.Version, ActiveRunID: orNil(runID), Name: t.Name, AuditID: st.AuditID,
+			ID: m.ID, FromState: string(m.Status), ToState: string(t.To), Version: m.Version, ActiveRunID: db.OrNil(runID), Name: t.Name, AuditID: st.AuditID,
 			TriggeredBy: st.TriggeredBy, Owner: st.Owner, ActorID: st.ActorID, Comment: st.Comment, Metadata: st.Metadata, WorkflowID: st.WorkflowID,
 		})
 		return db.MapError(what(m.ID), err)

@@ -33,7 +33,7 @@ func CreateRun(ctx context.Context, tx *db.Tx, in NewRun) (Run, error) {
 	}
 	_, err = queries(tx).InsertRun(ctx, gen.InsertRunParams{
 		ID: in.ID, MachineID: in.Machine.ID, ProjectID: in.Machine.ProjectID, RequestID: in.RequestID, Type: in.Type, PlanID: in.Plan.ID, Steps: in.Plan.Steps,
-		Status: lifecycle.Run.Initial[0], AcceptRisk: in.AcceptRisk, JobID: in.JobID, CreatedBy: in.Actor.ID, RetryOf: orNil(in.RetryOf), AuditID: st.AuditID, TriggeredBy: st.TriggeredBy,
+		Status: lifecycle.Run.Initial[0], AcceptRisk: in.AcceptRisk, JobID: in.JobID, CreatedBy: in.Actor.ID, RetryOf: db.OrNil(in.RetryOf), AuditID: st.AuditID, TriggeredBy: st.TriggeredBy,
 		Owner: st.Owner, ActorID: st.ActorID, Comment: st.Comment, Metadata: st.Metadata, WorkflowID: st.WorkflowID,
 	})
 	if err != nil {

@@ -59,7 +59,7 @@ func ClaimEvents(ctx context.Context, c Conn, limit int, lease time.Duration) ([
 // none. It can be repeated.
 func FinishEvent(ctx context.Context, c Conn, id string, state EventState, sessionID, note string) error {
 	_, err := queries(c).FinishEvent(ctx, gen.FinishEventParams{
-		ID: id, State: string(state), SessionID: orNil(sessionID), LastError: db.ClipText(note, db.MaxMessage),
+		ID: id, State: string(state), SessionID: db.OrNil(sessionID), LastError: db.ClipText(note, db.MaxMessage),
 	})
 	return db.MapError("event "+id, err)
 }
@@ -84,11 +84,4 @@ func CountEvents(ctx context.Context, c Conn) (map[EventState]int64, error) {
 func PruneEvents(ctx context.Context, c Conn, before time.Time) (int64, error) {
 	n, err := queries(c).PruneEvents(ctx, gen.PruneEventsParams{Before: before, MaxRows: db.PruneBatch})
 	return n, db.MapError("prune events of the payment provider", err)
-}
-
-func orNil(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
 }

@@ -30,7 +30,7 @@ type NewRefund struct {
 func CreateRefund(ctx context.Context, tx *db.Tx, in NewRefund) (Refund, error) {
 	row, err := queries(tx).InsertRefund(ctx, gen.InsertRefundParams{
 		ID: in.ID, SessionID: in.SessionID, Origin: in.Origin, Source: in.Source, IdempotencyKey: in.Key, AmountMinor: in.AmountMinor, Currency: in.Currency,
-		State: string(in.State), StripeRefundID: orNil(in.ProviderID), Reason: in.Reason, RequestedBy: in.RequestedBy,
+		State: string(in.State), StripeRefundID: db.OrNil(in.ProviderID), Reason: in.Reason, RequestedBy: in.RequestedBy,
 	})
 	return row, db.MapError("refund "+in.ID, err)
 }
@@ -62,7 +62,7 @@ func ListRefunds(ctx context.Context, c Conn, sessionID string) ([]Refund, error
 // MoveRefund stores the state of a locked refund; nextLook nil ends the looks.
 func MoveRefund(ctx context.Context, tx *db.Tx, id string, state lifecycle.RefundState, providerID, problem string, nextLook *time.Time) error {
 	return db.MapError("refund "+id, queries(tx).MoveRefund(ctx, gen.MoveRefundParams{
-		ID: id, State: string(state), StripeRefundID: orNil(providerID), LastError: db.ClipText(problem, db.MaxMessage), NextLookAt: nextLook,
+		ID: id, State: string(state), StripeRefundID: db.OrNil(providerID), LastError: db.ClipText(problem, db.MaxMessage), NextLookAt: nextLook,
 	}))
 }
 

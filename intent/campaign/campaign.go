@@ -64,11 +64,7 @@ func Select(ctx context.Context, tx *db.Tx, in Request) (Selection, error) {
 		return Selection{}, err
 	}
 	out := Selection{PlanID: in.PlanID}
-	plan, err := machines.FindPlan(ctx, tx, in.PlanID)
-	if err == nil && in.Project != "" && plan.StartableBy != runplan.StartableByCustomer {
-		err = db.NotFound("plan " + in.PlanID) // customers see the plans that they may start
-	}
-	if err != nil {
+	if _, err := machines.FindPlanOf(ctx, tx, in.Project, in.PlanID); err != nil {
 		return out, err
 	}
 	rows, err := machinesdb.List(ctx, tx, machinesdb.Page{Project: in.Project, Filter: filter, Limit: MaxMachines + 1})
@@ -180,7 +176,7 @@ func Create(ctx context.Context, tx *db.Tx, in Request, actor db.Actor) (campaig
 	if in.SelectionHash != "" && in.SelectionHash != selection.Hash {
 		return c, &intent.Refusal{Kind: intent.PlanStale, PlanHash: selection.Hash, Detail: "the filter selects other machines now than it did when they were shown; validate again, and send the new selection_hash"}
 	}
-	project := orNil(in.Project)
+	project := db.OrNil(in.Project)
 	open, err := campaigndb.CountOpen(ctx, tx, project)
 	if err != nil {
 		return c, err
@@ -202,13 +198,6 @@ func Create(ctx context.Context, tx *db.Tx, in Request, actor db.Actor) (campaig
 			AcceptRisk: in.AcceptRisk,
 		}, Machines: ids, Messages: messages, Actor: actor,
 	})
-}
-
-func orNil(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
 }
 
 // Change is what is done with a campaign. Project is that of a customer who asks; "" is an operator.

@@ -50,35 +50,35 @@ func system(comment string) db.Actor { return db.Actor{Owner: lifecycle.OwnerSys
 // Begin claims a campaign whose look is due, notes the runs that have ended, and decides what follows: it is
 // paused, stopped or completed, or the machines that are returned may get their run. found is false when
 // none is due.
-func Begin(ctx context.Context, tx *db.Tx, every time.Duration) (id string, due []campaigndb.Member, found bool, err error) {
+func Begin(ctx context.Context, tx *db.Tx, every time.Duration) (due []campaigndb.Member, found bool, err error) {
 	look, found, err := campaigndb.ClaimLook(ctx, tx)
 	if err != nil || !found {
-		return "", nil, false, err
+		return nil, false, err
 	}
 	c := look.RunCampaign
 	failed, err := noteEnded(ctx, tx, c.ID)
 	if err != nil {
-		return c.ID, nil, true, err
+		return nil, true, err
 	}
 	c.Failures += failed
 	all, err := campaigndb.Counts(ctx, tx, c.ID)
 	if err != nil {
-		return c.ID, nil, true, err
+		return nil, true, err
 	}
 	counts := all[c.ID]
 	open := counts[lifecycle.MemberRunning] > 0 || c.Status == lifecycle.CampaignRunning
 	if err := campaigndb.EndLook(ctx, tx, c.ID, failed, open, every); err != nil {
-		return c.ID, nil, true, err
+		return nil, true, err
 	}
 	if t, why := next(look, c, counts); t != nil {
 		_, err = campaigndb.Move(ctx, tx, c, *t, why, system(why))
-		return c.ID, nil, true, err
+		return nil, true, err
 	}
 	room := lifecycle.CampaignRoom(c.MaxParallel, c.SkipCanary, counts)
 	if c.Status == lifecycle.CampaignRunning && room > 0 {
 		due, err = campaigndb.ListDue(ctx, tx, c.ID, room+spare)
 	}
-	return c.ID, due, true, err
+	return due, true, err
 }
 
 // spare is how many machines more than there is room for are tried, where some are busy.

@@ -56,6 +56,16 @@ func FindPlan(ctx context.Context, c db.Conn, id string) (runplan.Plan, error) {
 	return machinesdb.GetPlan(ctx, c, id)
 }
 
+// FindPlanOf is FindPlan for a project, whose members see only the plans that they may start. Project "" is
+// an operator.
+func FindPlanOf(ctx context.Context, c db.Conn, project, id string) (runplan.Plan, error) {
+	plan, err := FindPlan(ctx, c, id)
+	if err == nil && project != "" && plan.StartableBy != runplan.StartableByCustomer {
+		err = db.NotFound("plan " + id)
+	}
+	return plan, err
+}
+
 // maxPlansPage bounds one page of plans, in bytes: the largest answer that clients of gRPC take is 4 MiB.
 const maxPlansPage = 3 << 20
 

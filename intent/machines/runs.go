@@ -154,10 +154,7 @@ func planFor(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine) (ru
 		}
 		id = defaults[in.Type].ID
 	}
-	plan, err := FindPlan(ctx, tx, id)
-	if err == nil && in.Project != "" && plan.StartableBy != runplan.StartableByCustomer {
-		err = db.NotFound("plan " + id) // customers see the plans that they may start
-	}
+	plan, err := FindPlanOf(ctx, tx, in.Project, id)
 	return plan.For(m.Spec.TargetClusterRef).WithNetplan(m.Spec.Netplan), err
 }
 

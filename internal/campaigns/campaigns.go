@@ -63,7 +63,7 @@ func (d *Driver) Look(ctx context.Context) error {
 		var due []campaigndb.Member
 		found := false
 		err := d.Store.Tx(ctx, func(tx *db.Tx) (err error) {
-			_, due, found, err = campaign.Begin(ctx, tx, d.every())
+			due, found, err = campaign.Begin(ctx, tx, d.every())
 			return err
 		})
 		if err != nil {
