@@ -91,7 +91,7 @@ func TestClasses(t *testing.T) { //nolint:paralleltest // see above
 			for _, failure := range results[i].failures {
 				t.Error(failure)
 			}
-			t.Logf("%s", results[i].took.Round(time.Millisecond))
+			note(t, "%s", results[i].took.Round(time.Millisecond))
 		})
 	}
 }

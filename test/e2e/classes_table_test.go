@@ -181,9 +181,9 @@ func nodeClassRows() []classRow {
 	silent := withNodeFault(simnode.Faults{AgentDown: true})
 	return []classRow{
 		{class: lifecycle.FailSSHSeed, stage: seed, says: `rejected the login of user "ubuntu"`,
-			tune: within(seed, runenv.Patience(15*time.Second)), fault: refuses, repair: removeNodeFaults},
+			tune: within(seed, time.Minute), fault: refuses, repair: removeNodeFaults},
 		{class: lifecycle.FailSSHSeedRepeated, stage: seed, says: `after 4 tries: .*rejected the login`,
-			tune: within(seed, 40*time.Second), fault: refuses, first: lifecycle.FailSSHSeed, repair: removeNodeFaults},
+			tune: within(seed, time.Minute), fault: refuses, first: lifecycle.FailSSHSeed, repair: removeNodeFaults},
 		{class: lifecycle.FailHWSyncUnhealthy, stage: sync, says: `install -D .*/etc/maas/maas-machine-creds.yml on the node ended with status`,
 			fault: withMAASFault(maassim.Fault{Name: "hw_sync_disabled_by_userdata"}), later: (*classCase).blockCredentials, repair: (*classCase).unblockCredentials},
 		{class: lifecycle.FailHWSyncRepeated, stage: sync, says: `no hardware sync later than the deployment`,

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
 	"os"
@@ -156,6 +157,14 @@ func (w *world) abandon(t *testing.T) {
 // rowsVar overrides how many rows of a table, or of a group of it, are played.
 const rowsVar = "SLIPWAY_E2E_ROWS"
 
+// note prints a line that is no report. A line by t.Log has the form of a failure, and a test whose
+// last report is no missed deadline is not run again.
+func note(t *testing.T, format string, args ...any) {
+	t.Helper()
+	_, err := fmt.Fprintf(t.Output(), format+"\n", args...)
+	require.NoError(t, err)
+}
+
 // sampleRows returns so many of the rows, in their order, chosen by the run's seed; in `make proof`
 // all of them.
 func sampleRows[T any](t *testing.T, group string, rows []T, count int) []T {
@@ -165,7 +174,7 @@ func sampleRows[T any](t *testing.T, group string, rows []T, count int) []T {
 	_, _ = stream.Write([]byte(group))
 	chosen := rand.New(rand.NewPCG(seed, stream.Sum64())).Perm(len(rows))[:count]
 	slices.Sort(chosen)
-	t.Logf("seed %d: rows %v of the %d of %s", seed, chosen, len(rows), group)
+	note(t, "seed %d: rows %v of the %d of %s", seed, chosen, len(rows), group)
 	out := make([]T, 0, count)
 	for _, i := range chosen {
 		out = append(out, rows[i])

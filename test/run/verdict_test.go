@@ -106,12 +106,14 @@ func TestLate_PicksTestsThatOnlyWaited(t *testing.T) {
 	events := line(t, "output", "Slow", never) + line(t, "fail", "Slow", "") +
 		line(t, "output", "Wrong", wrong) + line(t, "fail", "Wrong", "") +
 		line(t, "output", "Parent/a", never) + line(t, "fail", "Parent/a", "") + line(t, "fail", "Parent", "") +
+		line(t, "output", "Noted", "    rows [1 2] of 9\n") + line(t, "output", "Noted/a", never+"    59.3s\n") +
+		line(t, "fail", "Noted/a", "") + line(t, "fail", "Noted", "") +
 		line(t, "output", "Mixed/a", never) + line(t, "fail", "Mixed/a", "") +
 		line(t, "output", "Mixed/b", wrong) + line(t, "fail", "Mixed/b", "") + line(t, "fail", "Mixed", "") +
 		line(t, "pass", "Good", "") + line(t, "fail", "", "")
 	require.NoError(t, r.read(strings.NewReader(events)))
 	again, red := r.late()
-	require.Equal(t, []testKey{{module + "/p", "Parent"}, {module + "/p", "Slow"}}, again)
+	require.Equal(t, []testKey{{module + "/p", "Noted"}, {module + "/p", "Parent"}, {module + "/p", "Slow"}}, again)
 	require.True(t, red, "the others are red at once")
 }
 
