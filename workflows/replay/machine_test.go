@@ -8,6 +8,7 @@ import (
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	machineact "github.com/slipway-cloud/slipway/activities/machine"
 	"github.com/slipway-cloud/slipway/db"
+	clusterdb "github.com/slipway-cloud/slipway/db/cluster"
 	"github.com/slipway-cloud/slipway/intent/machines"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
@@ -26,7 +27,7 @@ func machineJobs() []scriptedJob {
 		}, runplan.Capabilities()...),
 		answers: answers{"ReadBootID": machineact.StepFacts{BootID: "boot-1"}, "Reboot": machineact.StepFacts{BootID: "boot-2"}},
 		asks:    [3]counts{{Activities: 4, Local: 7, Timers: 3, Upserts: 4}, {}, {Activities: 5, Local: 9, Timers: 3, Upserts: 5}},
-	}, repaveJob(), networkJob()}
+	}, repaveJob(), networkJob(), clusterJob()}
 }
 
 // repaveJob is a run that installs the machine of a node again and has it leave for its vendor.
@@ -65,6 +66,26 @@ func networkJob() scriptedJob {
 		kind: contract.KindMachineRun, prefix: "network_", last: "TryNetwork", givesUp: true, answers: answers{},
 		asks:  [3]counts{{Activities: 1, Local: 5, Timers: 1, Upserts: 2}, {}, {Activities: 2, Local: 7, Timers: 1, Upserts: 3}},
 		start: startOn(nil, []runplan.Step{{Name: "net", Net: &runplan.NetReconfig{Netplan: "network: {version: 2}"}}}, runplan.Capabilities()...),
+	}
+}
+
+// clusterJob is the default plan of a repave, on a machine whose provider does all of it.
+func clusterJob() scriptedJob {
+	return scriptedJob{
+		kind: contract.KindMachineRun, prefix: "cluster_", last: "VerifyInCluster", givesUp: true,
+		answers: answers{"ReadBootID": machineact.StepFacts{BootID: "boot-1"}, "Reboot": machineact.StepFacts{BootID: "boot-2"}},
+		asks:    [3]counts{{Activities: 8, Local: 9, Timers: 5, Upserts: 6}, {}, {Activities: 8, Local: 10, Timers: 5, Upserts: 7}},
+		start: startOn(func(t *testing.T, p *play) string {
+			_, err := clusterdb.Create(t.Context(), p.rig.Store, "a", "", spec.ClusterSpec{APIURL: "https://127.0.0.1:6443"})
+			require.NoError(t, err)
+			return ""
+		}, []runplan.Step{
+			{Name: "set-netboot", Netboot: &runplan.SetNetboot{Mode: runplan.NetbootPXE}},
+			{Name: "repave-os", Repave: &runplan.RepaveImage{Image: "ubuntu-22.04"}},
+			{Name: "reboot", Reboot: &runplan.Reboot{Mode: runplan.RebootBMC}},
+			{Name: "join-cluster", Join: &runplan.KubeadmJoin{ClusterRef: "a"}},
+			{Name: "verify", Verify: &runplan.VerifyInCluster{ClusterRef: "a"}},
+		}, runplan.Capabilities()...),
 	}
 }
 
