@@ -124,8 +124,8 @@ func siteClassRows() []classRow {
 		{class: lifecycle.FailInternal, stage: lifecycle.StageCreateOrFind, says: `internal error; the worker's log holds the detail`,
 			fault: breakDatabase("XX000"), repair: repairDatabase("XX000")}, // a bug of the server
 		{class: lifecycle.FailStoreUnavailable, stage: lifecycle.StageCreateOrFind, says: `Slipway's database did not answer`,
-			// No room on its disk. The activity is tried after 1, 3, 7 and 15 s, none of which is near the deadline.
-			tune: within(lifecycle.StageCreateOrFind, runenv.Patience(13*time.Second)), fault: breakDatabase("53100"), repair: repairDatabase("53100")},
+			// No room on its disk. The stage is tried up to 24 s, and then not before 28 s: a slow try is not cut off by the deadline.
+			tune: within(lifecycle.StageCreateOrFind, 27*time.Second), fault: breakDatabase("53100"), repair: repairDatabase("53100")},
 	}
 }
 

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,6 +52,13 @@ func newCloudWorld(t *testing.T, o stack.Options) (*world, *cloudsim.Server) {
 	return w, sim
 }
 
+// lastSeen prints an instance as it is when the text is made.
+type lastSeen struct{ *instancedb.Instance }
+
+func (l lastSeen) String() string {
+	return fmt.Sprintf("it is %s, %q", l.Status, l.ErrorMessage)
+}
+
 // untilInstance waits until an instance is as it should be.
 func (w *world) untilInstance(t *testing.T, id, what string, ok func(instancedb.Instance) bool) instancedb.Instance {
 	t.Helper()
@@ -59,7 +67,7 @@ func (w *world) untilInstance(t *testing.T, id, what string, ok func(instancedb.
 		got, err := instancedb.Get(t.Context(), w.App.Store, id)
 		i = got
 		return err == nil && ok(got)
-	}, runenv.Patience(5*time.Minute), 200*time.Millisecond, "%s never %s: %v", id, what, func() string { return string(i.Status) + " " + i.ErrorMessage })
+	}, runenv.Patience(8*time.Minute), 200*time.Millisecond, "%s never %s: %v", id, what, lastSeen{&i})
 	return i
 }
 
