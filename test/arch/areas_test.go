@@ -16,6 +16,8 @@ var (
 	proofOnly = regexp.MustCompile(`runenv\.ProofOnly\(`)
 	// literalArea is a call with the area as a literal, which this test can read.
 	literalArea = regexp.MustCompile(`runenv\.ProofOnly\(\w+, "([^"]*)"\)`)
+	// longTest is a test of an area, with its name and the area.
+	longTest = regexp.MustCompile(`func (Test\w+)\([^\n]*\n\s*runenv\.ProofOnly\(\w+, "([^"]*)"\)`)
 	// makeProof is the command as a text shows it to a reader. A text may have a format verb there.
 	makeProof = regexp.MustCompile(`make proof AREA=([a-z0-9-]+)`)
 )
@@ -23,6 +25,7 @@ var (
 // proofArea is the part of an area of `make proof` that decides which tests it runs.
 type proofArea struct {
 	Packages []string // as go test takes them
+	Run      string   // a regular expression of tests; "" is all
 	Short    bool     // the form of make test, in which the long tests are skipped
 	Command  []string // runs instead of go test
 }
@@ -48,6 +51,11 @@ func badAreas(path, text string, areas map[string]proofArea) []string {
 	for _, call := range calls {
 		if !areas[call[1]].runs(filepath.Dir(path)) {
 			found = append(found, path+": area "+call[1]+" of test/proof/areas.json does not run this package")
+		}
+	}
+	for _, test := range longTest.FindAllStringSubmatch(text, -1) {
+		if run := areas[test[2]].Run; !regexp.MustCompile(run).MatchString(test[1]) {
+			found = append(found, path+": area "+test[2]+" runs "+run+", which "+test[1]+" does not match")
 		}
 	}
 	for _, named := range makeProof.FindAllStringSubmatch(text, -1) {
@@ -91,23 +99,26 @@ func TestAreas_BadOnesAreReported(t *testing.T) {
 	areas := map[string]proofArea{
 		"kills": {Packages: []string{"./a"}},
 		"below": {Packages: []string{"./a/...", "./b"}},
+		"some":  {Packages: []string{"./a"}, Run: "Real$"},
 		"race":  {Packages: []string{"./..."}, Short: true},
 		"chaos": {Packages: []string{"./..."}, Command: []string{"chaos"}},
 	}
 	for text, want := range map[string]string{
-		`a/x_test.go runenv.ProofOnly(t, "kills")`:   "",
-		`a/x_test.go runenv.ProofOnly(t, "below")`:   "",
-		`a/b/x_test.go runenv.ProofOnly(t, "below")`: "",
-		`a/b/x_test.go runenv.ProofOnly(t, "kills")`: "area kills of test/proof/areas.json does not run",
-		`ab/x_test.go runenv.ProofOnly(t, "below")`:  "does not run",
-		`a/x_test.go runenv.ProofOnly(t, "race")`:    "does not run",
-		`a/x_test.go runenv.ProofOnly(t, "chaos")`:   "does not run",
-		`a/x_test.go runenv.ProofOnly(t, "lost")`:    "does not run",
-		`a/x_test.go runenv.ProofOnly(t, area)`:      "write the area",
-		"a.md run `make proof AREA=lost` for it":     "area lost is not in",
-		"a.md runs in `make proof AREA=%s`":          "",
-		"a.md make proof AREA=chaos":                 "",
-		`a.md runenv.ProofOnly(t, "kills")`:          "",
+		`a/x_test.go runenv.ProofOnly(t, "kills")`:                                  "",
+		`a/x_test.go runenv.ProofOnly(t, "below")`:                                  "",
+		`a/b/x_test.go runenv.ProofOnly(t, "below")`:                                "",
+		`a/b/x_test.go runenv.ProofOnly(t, "kills")`:                                "area kills of test/proof/areas.json does not run",
+		`ab/x_test.go runenv.ProofOnly(t, "below")`:                                 "does not run",
+		`a/x_test.go runenv.ProofOnly(t, "race")`:                                   "does not run",
+		`a/x_test.go runenv.ProofOnly(t, "chaos")`:                                  "does not run",
+		`a/x_test.go runenv.ProofOnly(t, "lost")`:                                   "does not run",
+		"a/x_test.go func TestReal(t *testing.T) {\n runenv.ProofOnly(t, \"some\")": "",
+		"a/x_test.go func TestSim(t *testing.T) {\n runenv.ProofOnly(t, \"some\")":  "does not match",
+		`a/x_test.go runenv.ProofOnly(t, area)`:                                     "write the area",
+		"a.md run `make proof AREA=lost` for it":                                    "area lost is not in",
+		"a.md runs in `make proof AREA=%s`":                                         "",
+		"a.md make proof AREA=chaos":                                                "",
+		`a.md runenv.ProofOnly(t, "kills")`:                                         "",
 	} {
 		path, _, _ := strings.Cut(text, " ")
 		found := strings.Join(badAreas(path, text, areas), "\n")

@@ -10,6 +10,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ import (
 	kubeadmsim "github.com/slipway-cloud/slipway/sim/kube/kubeadm"
 	simnode "github.com/slipway-cloud/slipway/sim/node"
 	"github.com/slipway-cloud/slipway/test/e2e/places"
+	"github.com/slipway-cloud/slipway/test/kubeserver"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/secretscan"
 	"github.com/slipway-cloud/slipway/test/sshd"
@@ -51,7 +53,7 @@ type seedWorld struct {
 	m      *simhw.Machine
 	nodeID string
 	id     string // of the machine
-	sim    *kubesim.Server
+	sim    seedCluster
 	places places.Places
 	file   string // with the places
 	goOn   string // a join waits for this file
@@ -59,14 +61,23 @@ type seedWorld struct {
 	token  string
 }
 
+// seedCluster is a simulated cluster or a real one.
+type seedCluster interface {
+	URL() string
+	CAPin() string
+	Kubeconfig() string
+	Node(name string) map[string]any
+	Tokens() []string // that are there
+	Minted() []string // that there were
+}
+
 // newSeedWorld starts all of it, and takes the node into service by a worker of the test's own process, which
 // runs on when keep is set.
-func newSeedWorld(t *testing.T, keep bool) *seedWorld {
+func newSeedWorld(t *testing.T, cluster seedCluster, keep bool) *seedWorld {
 	t.Helper()
 	me, err := user.Current()
 	require.NoError(t, err)
-	w := &seedWorld{log: &safeBuffer{}}
-	w.startCluster(t)
+	w := &seedWorld{log: &safeBuffer{}, sim: cluster}
 	w.world = newPrivateWorld(t, stack.Options{NoWorker: true, DatabaseEnv: databaseVar, Log: w.log, SSHUser: me.Username})
 	w.m = w.Sims.Fleet.All()[0]
 	w.findPlaces(t)
@@ -83,15 +94,49 @@ func newSeedWorld(t *testing.T, keep bool) *seedWorld {
 	return w
 }
 
-func (w *seedWorld) startCluster(t *testing.T) {
+func manifest(t *testing.T) []byte {
 	t.Helper()
-	manifest, err := os.ReadFile("../../deploy/kubernetes/slipway.yaml")
+	raw, err := os.ReadFile("../../deploy/kubernetes/slipway.yaml")
 	require.NoError(t, err)
-	w.sim, err = kubesim.New(kubesim.Options{Manifest: manifest, Heartbeat: 200 * time.Millisecond, TokenCache: 10 * time.Second})
+	return raw
+}
+
+func simulatedCluster(t *testing.T) *kubesim.Server {
+	t.Helper()
+	sim, err := kubesim.New(kubesim.Options{Manifest: manifest(t), Heartbeat: 200 * time.Millisecond, TokenCache: 10 * time.Second})
 	require.NoError(t, err)
-	_, stop, err := w.sim.Start(t.Context(), "127.0.0.1:0", "")
+	_, stop, err := sim.Start(t.Context(), "127.0.0.1:0", "")
 	require.NoError(t, err)
 	t.Cleanup(stop)
+	return sim
+}
+
+// realCluster has the real API server and the real controllers.
+func realCluster(t *testing.T) *kubeserver.Server {
+	t.Helper()
+	c := kubeserver.Start(t)
+	c.MakeAccount(string(manifest(t)))
+	c.GiveRights(string(manifest(t)))
+	c.StartControllers()
+	return c
+}
+
+// heartbeats sends those of the machine's kubelet, of which the stand-in sends the first.
+func (w *seedWorld) heartbeats(t *testing.T, c *kubeserver.Server) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() {
+		for every := time.NewTicker(time.Second); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case now := <-every.C:
+				c.Renew(w.id, now.UTC().Format("2006-01-02T15:04:05.000000Z07:00"))
+			}
+		}
+	})
+	t.Cleanup(func() { cancel(); all.Wait() })
 }
 
 // findPlaces says where the machine has what joins read and write: on its disk, which a repave erases, and in
@@ -246,7 +291,7 @@ const joinWaits = "[kubelet-start] waiting for the TLS bootstrap"
 func TestMachineRun_SeedPlan(t *testing.T) {
 	runenv.ProofOnly(t, "kills")
 	t.Parallel()
-	w := newSeedWorld(t, true)
+	w := newSeedWorld(t, simulatedCluster(t), true)
 	run := w.repaves(t, "r1")
 	out, ended := w.follow(t, run)
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), joinWaits) }, runenv.Patience(6*time.Minute), 50*time.Millisecond,
@@ -272,7 +317,7 @@ func TestMachineRun_SeedPlan(t *testing.T) {
 func TestMachineRun_SeedPlanWorkerKilledInEachStep(t *testing.T) {
 	runenv.ProofOnly(t, "kills")
 	t.Parallel()
-	w := newSeedWorld(t, false)
+	w := newSeedWorld(t, simulatedCluster(t), false)
 	w.letJoin(t)
 	points := []string{"SetNetboot", "EraseAndRelease", "DeployMachine", "Reboot", "JoinCluster", "VerifyInCluster"}
 	boots := w.m.Counters().Boots
@@ -294,12 +339,25 @@ func TestMachineRun_SeedPlanWorkerKilledInEachStep(t *testing.T) {
 	require.Equal(t, 1, strings.Count(said.String(), joinWaits), "the output is stored once")
 }
 
+// TestMachineRun_SeedPlanRealServer takes a machine into the cluster of a real API server, whose controllers sign
+// cluster-info and issue the certificate.
+func TestMachineRun_SeedPlanRealServer(t *testing.T) {
+	runenv.ProofOnly(t, "kube")
+	t.Parallel()
+	c := realCluster(t)
+	w := newSeedWorld(t, c, true)
+	w.heartbeats(t, c)
+	w.letJoin(t)
+	w.inService(t, w.repaves(t, "r1"), 2)
+	require.Len(t, c.Minted(), 1)
+}
+
 // TestMachineRun_SeedPlanCancelInTheMiddle cancels the default plan of a repave while kubeadm joins: the join
 // is ended and its token is gone before the run is CANCELED. The run that takes its place joins.
 func TestMachineRun_SeedPlanCancelInTheMiddle(t *testing.T) {
 	runenv.ProofOnly(t, "kills")
 	t.Parallel()
-	w := newSeedWorld(t, true)
+	w := newSeedWorld(t, simulatedCluster(t), true)
 	run := w.repaves(t, "r1")
 	out, ended := w.follow(t, run)
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), joinWaits) }, runenv.Patience(6*time.Minute), 50*time.Millisecond)

@@ -45,8 +45,9 @@ func Tools() []Tool {
 		{"terraform-provider-maas", "tools/terraform", "terraform-provider-maas", "2 minutes"}, // for the peers of the proof
 		// It brings the protocols of service meshes, so it is a module of its own.
 		{"grpcurl", "tools/grpcurl", "github.com/fullstorydev/grpcurl/cmd/grpcurl", "2 minutes"},
-		// A real API server with its store, for the area kube of the proof.
+		// A real API server with its store and its controllers, for the area kube of the proof.
 		{"kube-apiserver", "tools/kube", "k8s.io/kubernetes/cmd/kube-apiserver", "12 minutes"},
+		{"kube-controller-manager", "tools/kube", "k8s.io/kubernetes/cmd/kube-controller-manager", "4 minutes"},
 		{"etcd", "tools/kube", "go.etcd.io/etcd/server/v3", "1 minute"},
 		// The Temporal CLI brings a server of its own version, so it is a module of its own.
 		{"temporal", "tools/temporal", "github.com/temporalio/cli/cmd/temporal", "5 minutes"},
