@@ -115,18 +115,18 @@ func (w *world) state() [2]string {
 	return out
 }
 
-// mute is an address that accepts connections and says nothing.
-type mute struct {
+// silentPeer is an address that accepts connections and says nothing.
+type silentPeer struct {
 	address string
 	count   atomic.Int32
 	conns   chan net.Conn
 }
 
-func newMute(t *testing.T) *mute {
+func newSilentPeer(t *testing.T) *silentPeer {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	m := &mute{address: l.Addr().String(), conns: make(chan net.Conn, 100)}
+	m := &silentPeer{address: l.Addr().String(), conns: make(chan net.Conn, 100)}
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -142,14 +142,14 @@ func newMute(t *testing.T) *mute {
 }
 
 // hangUp ends the connections.
-func (m *mute) hangUp() {
+func (m *silentPeer) hangUp() {
 	for len(m.conns) > 0 {
 		_ = (<-m.conns).Close()
 	}
 }
 
 // asked waits for the first connection.
-func (m *mute) asked(t *testing.T) {
+func (m *silentPeer) asked(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool { return m.count.Load() == 1 }, runenv.Patience(10*time.Second), 5*time.Millisecond)
 }
@@ -190,7 +190,7 @@ func TestLook_Conditions(t *testing.T) {
 	server, bmc := sshd.Start(t, ca), startBMC(t)
 	right := machines.Access{SiteID: w.site, HostKey: strings.TrimSpace(server.HostKey)}
 	reached := spec.MachineSpec{Provider: "ssh", SSHEndpoint: server.Address, BMCEndpoint: bmc}
-	closed, silent := sshd.FreeAddress(t), newMute(t).address
+	closed, silent := sshd.FreeAddress(t), newSilentPeer(t).address
 	outside := dbtest.Site(t, w.store, func(p *dbtest.Params) {
 		p.Site.NodeNetworks, p.Site.BMCNetworks = []string{"10.0.0.0/8"}, []string{"10.0.0.0/8"}
 	}).ID
@@ -250,7 +250,7 @@ func TestLook_LinkedMeanwhile(t *testing.T) {
 		"claimed late": func(*testing.T) { w.due() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			peer := newMute(t)
+			peer := newSilentPeer(t)
 			w.put(spec.MachineSpec{Provider: "ssh", SSHEndpoint: peer.address}, machines.Access{SiteID: w.site, HostKey: w.key})
 			w.due()
 			ended := make(chan error, 1)
@@ -269,7 +269,7 @@ func TestLook_LinkedMeanwhile(t *testing.T) {
 func TestLook_ProbedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	peer := newMute(t)
+	peer := newSilentPeer(t)
 	w.passes.Limit = 300 * time.Millisecond
 	w.put(spec.MachineSpec{Provider: "ssh", SSHEndpoint: peer.address}, machines.Access{SiteID: w.site, HostKey: w.key})
 	w.due()
@@ -301,7 +301,7 @@ func TestLook_ProbedOnce(t *testing.T) {
 func TestLook_NotProbed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	peer := newMute(t)
+	peer := newSilentPeer(t)
 	access := machines.Access{SiteID: w.site, HostKey: w.key}
 	for _, provider := range []string{"fake", "unknown"} {
 		w.put(spec.MachineSpec{Provider: provider, SSHEndpoint: peer.address, BMCEndpoint: peer.address}, access)
@@ -326,7 +326,7 @@ func TestLook_NotProbed(t *testing.T) {
 func TestLook_ProcessEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	peer := newMute(t)
+	peer := newSilentPeer(t)
 	w.put(spec.MachineSpec{Provider: "ssh", SSHEndpoint: peer.address}, machines.Access{SiteID: w.site, HostKey: w.key})
 	w.due()
 	ctx, stop := context.WithCancel(t.Context())
