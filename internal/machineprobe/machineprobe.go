@@ -124,7 +124,7 @@ func (p *Passes) probe(ctx context.Context, m machinesdb.Machine) error {
 		both.Wait()
 	}
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // another worker probes the machine when it is due
+		return nil // another worker probes the machine when it is due
 	}
 	sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeLimit)
 	defer cancel()

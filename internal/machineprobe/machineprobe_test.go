@@ -338,3 +338,32 @@ func TestLook_ProcessEnds(t *testing.T) {
 	<-ended
 	require.Equal(t, [2]string{"-", "-"}, w.state(), "a worker that stops says nothing of the machine")
 }
+
+// recorder is a protocol of BMCs of which nothing answers.
+type recorder struct {
+	name  string
+	asked *[]string
+}
+
+// OpenBMC implements providers.BMCOpener.
+func (r recorder) OpenBMC(t providers.BMCTarget) (providers.BMC, error) {
+	*r.asked = append(*r.asked, r.name+" "+t.Address+t.User+t.Password.Reveal())
+	return nil, &providers.Error{Kind: providers.KindUnreachable, Op: "test"}
+}
+
+// TestLook_BMCProtocol states endpoints of BMCs in each form.
+func TestLook_BMCProtocol(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var asked []string
+	w.passes.BMCs = map[string]providers.BMCOpener{"redfish": recorder{"redfish", &asked}, "ipmi": recorder{"ipmi", &asked}}
+	var want []string
+	for _, c := range [][2]string{{"redfish", "127.0.0.1"}, {"ipmi", "127.0.0.1:623"}, {"redfish", "https://127.0.0.1:623"}, {"redfish", "127.0.0.1:8443"}} {
+		w.put(spec.MachineSpec{Provider: "ssh", BMCEndpoint: c[1]}, machines.Access{SiteID: w.site})
+		w.due()
+		require.NoError(t, w.passes.Look(t.Context()))
+		want = append(want, c[0]+" "+c[1])
+	}
+	require.Equal(t, want, asked, "with no login")
+	require.Equal(t, [2]string{"-", "!BMCSilent"}, w.state())
+}
