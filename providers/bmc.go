@@ -67,6 +67,17 @@ type BMCOpener interface {
 	OpenBMC(t BMCTarget) (BMC, error)
 }
 
+// ProbeBMC opens a BMC without a login, probes it and closes it.
+func ProbeBMC(ctx context.Context, opener BMCOpener, target BMCTarget) (BMCIdent, error) {
+	b, err := opener.OpenBMC(target)
+	if err != nil {
+		return BMCIdent{}, err
+	}
+	id, err := b.Probe(ctx)
+	_ = b.Close(context.WithoutCancel(ctx)) // nothing is open: there was no login
+	return id, err
+}
+
 // BMC is what Slipway asks of a management controller. A mutation reads,
 // acts and reads again; repeating it when the goal is already reached does
 // nothing and is no error.

@@ -26,6 +26,8 @@ type MachineAdapter struct {
 	RemoteExec   RemoteExec
 	Network      NetworkConfig
 	Return       Return
+	// HostProbe says whether a machine answers, for its conditions; no step of a run needs it.
+	HostProbe HostProbe
 	// ClusterJoin and JoinHost are the two halves of a join.
 	ClusterJoin ClusterJoin
 	JoinHost    JoinHost

@@ -64,6 +64,17 @@ type SSHRunner interface {
 	RunSSH(ctx context.Context, t SSHTarget, c SSHCommand) (SSHResult, error)
 }
 
+// HostProbe finds out from outside whether the SSH server of a node answers.
+type HostProbe interface {
+	// VerifyHost connects to t.Address, has the server prove that it has the private key of t.HostKey,
+	// and ends the connection before any login: User and credentials of t are not used.
+	//
+	// Errors: KindPinMismatch for another host key, KindUnreachable, KindProtocol for a server with which
+	// no connection can be made, and KindInvalid for a target with which nothing was tried: t.Rule refuses
+	// its address, its pin cannot be read, or it has a jump host.
+	VerifyHost(ctx context.Context, t SSHTarget) error
+}
+
 // KeyProbe finds out from outside who may log in to a node by SSH. The node's host key is pinned as
 // for SSHRunner.
 type KeyProbe interface {

@@ -116,7 +116,7 @@ func (a *Activities) probe(ctx context.Context, siteID string, rec db.BMC, now t
 	}
 	rule, err := a.Secrets.AddressRule(pctx, ref, providers.Use{Kind: spec.SecretBMCLogin, Site: siteID, Address: rec.Address})
 	if err == nil {
-		id, err = probeOnce(pctx, opener, providers.BMCTarget{
+		id, err = providers.ProbeBMC(pctx, opener, providers.BMCTarget{
 			Address: rec.Address, SystemID: rec.SystemID, PinSHA256: rec.PinSHA256, CipherSuite: rec.IPMICipherSuite, Rule: rule,
 		})
 	}
@@ -136,17 +136,6 @@ func (a *Activities) probe(ctx context.Context, siteID string, rec db.BMC, now t
 		return true, a.Store.SetBMCPinPending(ctx, rec.ID, id.PinSHA256)
 	}
 	return seen.Answered, nil
-}
-
-// probeOnce opens a BMC without a login and probes it.
-func probeOnce(ctx context.Context, opener providers.BMCOpener, target providers.BMCTarget) (providers.BMCIdent, error) {
-	b, err := opener.OpenBMC(target)
-	if err != nil {
-		return providers.BMCIdent{}, err
-	}
-	id, err := b.Probe(ctx)
-	_ = b.Close(context.WithoutCancel(ctx)) // nothing is open: there was no login
-	return id, err
 }
 
 // readPowers reads the power of a few machines from their BMCs, one after the other.

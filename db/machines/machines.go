@@ -4,6 +4,7 @@ package machinesdb
 
 import (
 	"context"
+	"time"
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/machines/gen"
@@ -150,6 +151,14 @@ func GetLinked(ctx context.Context, c Conn, id string) (Linked, error) {
 func SetFollowed(ctx context.Context, c Conn, id string, conditions lifecycle.Conditions, given lifecycle.MachinePhase) error {
 	_, err := queries(c).SetFollowed(ctx, gen.SetFollowedParams{ID: id, Conditions: conditions, NodePhase: given})
 	return db.MapError(what(id), err)
+}
+
+// ClaimProbes returns machines that are linked to no node and whose probe is due: of those that answered
+// last, or of those that did not. No other worker gets one of them again before every has passed, unless how it
+// is reached changes.
+func ClaimProbes(ctx context.Context, c Conn, every time.Duration, silent bool, limit int) ([]Machine, error) {
+	rows, err := queries(c).ClaimProbes(ctx, gen.ClaimProbesParams{EverySeconds: every.Seconds(), Silent: silent, MaxRows: db.PageLimit(limit)})
+	return rows, db.MapError("machines that are to be probed", err)
 }
 
 // MoveTo moves a locked machine with its audit row. runID is the run that begins, "" otherwise: every

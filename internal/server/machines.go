@@ -6,6 +6,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/campaigns"
 	"github.com/slipway-cloud/slipway/internal/clustersync"
 	"github.com/slipway-cloud/slipway/internal/config"
+	"github.com/slipway-cloud/slipway/internal/machineprobe"
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/fake"
@@ -64,6 +65,11 @@ func (a *App) UseClusters(join providers.ClusterJoin) {
 // ClusterPasses looks at clusters: at their bootstrap tokens and at the nodes of machines.
 func (a *App) ClusterPasses() *clustersync.Passes {
 	return &clustersync.Passes{Store: a.Store, Secrets: a.Secrets, Clusters: a.clusters, Log: a.Log}
+}
+
+// MachineProbes asks machines that are linked to no node whether they answer.
+func (a *App) MachineProbes() *machineprobe.Passes {
+	return &machineprobe.Passes{Store: a.Store, Secrets: a.Secrets, Adapters: a.machines, BMCs: a.bmcActivities().Openers, Log: a.Log}
 }
 
 // Campaigns drives campaigns: the same plan over many machines.

@@ -215,6 +215,7 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 		rest.Go(func() { a.Payments().Run(ctx) })
 	}
 	rest.Go(func() { a.Campaigns().Run(ctx) })
+	rest.Go(func() { a.MachineProbes().Run(ctx) })
 	if a.clusters != nil {
 		rest.Go(func() { a.ClusterPasses().Run(ctx) })
 	}

@@ -43,6 +43,11 @@ func connect(ctx context.Context, t providers.SSHTarget, signers ...ssh.Signer) 
 	if err != nil {
 		return nil, err
 	}
+	return l.handshake(ctx, t)
+}
+
+// handshake connects and authenticates.
+func (l *login) handshake(ctx context.Context, t providers.SSHTarget) (*ssh.Client, error) {
 	timeout := t.HandshakeTimeout
 	if timeout <= 0 {
 		timeout = defaultHandshakeTimeout

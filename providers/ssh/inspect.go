@@ -27,7 +27,7 @@ func WithBootIDFile(path string) Option { return func(r *Runner) { r.bootIDFile 
 
 // Adapter returns what the runner can do to machines.
 func (r *Runner) Adapter() providers.MachineAdapter {
-	return providers.MachineAdapter{Inspect: r, RemoteExec: r, Network: r, JoinHost: r}
+	return providers.MachineAdapter{Inspect: r, RemoteExec: r, Network: r, JoinHost: r, HostProbe: r}
 }
 
 // inspectScript prints the boot id, the serial number where root may read it, and the addresses of the

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"net"
 	"strconv"
 	"strings"
 
@@ -15,11 +16,47 @@ import (
 )
 
 const (
-	opOffer = "ssh.offer_key"
-	opLogin = "ssh.login"
+	opVerify = "ssh.verify_host"
+	opOffer  = "ssh.offer_key"
+	opLogin  = "ssh.login"
 )
 
-var _ providers.KeyProbe = (*Runner)(nil)
+var (
+	_ providers.KeyProbe  = (*Runner)(nil)
+	_ providers.HostProbe = (*Runner)(nil)
+)
+
+// errVerified ends a connection whose server has proven that it has the pinned host key.
+var errVerified = errors.New("the host key is verified; nothing else is asked")
+
+// VerifyHost implements providers.HostProbe. The key exchange, which the server has signed with its host key,
+// comes before the client names a user.
+func (r *Runner) VerifyHost(ctx context.Context, t providers.SSHTarget) error {
+	if t.Jump != nil {
+		return failure(providers.KindInvalid, opVerify, nil, "a node behind a jump host is not probed: what fails there may be the jump host")
+	}
+	t.User = "nobody" // it is never sent
+	l, err := newLogin(t, nil)
+	if err != nil {
+		return err
+	}
+	verified := false
+	l.config.HostKeyCallback = func(host string, from net.Addr, key ssh.PublicKey) error {
+		if err := l.checkHostKey(host, from, key); err != nil {
+			return err
+		}
+		verified = true
+		return errVerified
+	}
+	client, err := l.handshake(ctx, t)
+	if client != nil {
+		_ = client.Close()
+	}
+	if verified {
+		return nil
+	}
+	return err
+}
 
 // errNothingSigned ends a login in which the node has accepted an offered key.
 var errNothingSigned = errors.New("the key is offered only; nothing is signed")

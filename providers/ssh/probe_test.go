@@ -29,6 +29,35 @@ func (n *node) authorize(t *testing.T, lines ...string) {
 	require.NoError(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
 }
 
+// TestVerifyHost asks a real sshd for its host key alone.
+func TestVerifyHost(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	_, other := newKey(t)
+	_, port, err := net.SplitHostPort(n.Address)
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		change func(*providers.SSHTarget)
+		want   providers.Kind
+	}{
+		"pinned":          {func(*providers.SSHTarget) {}, ""},
+		"another key":     {func(t *providers.SSHTarget) { t.HostKey = authorizedLine(other.PublicKey()) }, providers.KindPinMismatch},
+		"no pin":          {func(t *providers.SSHTarget) { t.HostKey = "" }, providers.KindInvalid},
+		"refused address": {func(t *providers.SSHTarget) { t.Rule.Loopback = false }, providers.KindInvalid},
+		"nobody listens":  {func(t *providers.SSHTarget) { t.Address = net.JoinHostPort("127.0.0.99", port) }, providers.KindUnreachable},
+		"jump host":       {func(t *providers.SSHTarget) { t.Jump = &providers.SSHTarget{} }, providers.KindInvalid},
+	} {
+		target := n.SSHTarget
+		target.User, target.PrivateKeyPEM = "", providers.Secret{} // they are not needed
+		c.change(&target)
+		require.Equal(t, c.want, providers.KindOf(n.runner().VerifyHost(t.Context(), target)), name)
+	}
+	log, err := os.ReadFile(n.logFile)
+	require.NoError(t, err)
+	require.Contains(t, string(log), "SSH2_MSG_KEXINIT received")
+	require.NotContains(t, string(log), "userauth-request", "no login begins")
+}
+
 // TestOfferKey_OpenSSH offers keys of which this side has no private half to a real sshd.
 func TestOfferKey_OpenSSH(t *testing.T) {
 	t.Parallel()

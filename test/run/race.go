@@ -13,7 +13,7 @@ func raced() []string {
 		"db", "db/drift",
 		"agent", "agent/atomicfile", "agent/gpupattern", "agent/metadata",
 		"agent/taskhandlers", "agent/privileged",
-		"agent/selfupdate", "agent/task", "internal/devserver/identity", "internal/devserver/toolcache",
+		"agent/selfupdate", "agent/task", "internal/devserver/identity", "internal/devserver/toolcache", "internal/machineprobe",
 		"test/billing", "test/chaos", "internal/nodeca", "sim/pxe", "internal/server/relay",
 		"internal/server", "internal/server/deliver", "providers/webhook", "providers/mail", "internal/signing", "sim/node", "internal/telemetry",
 		"internal/temporaltls", "internal/temporalx", "internal/temporalx/payloadcodec",

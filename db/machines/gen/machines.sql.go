@@ -15,6 +15,61 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
+const claimProbes = `-- name: ClaimProbes :many
+UPDATE machines SET next_probe_at = now() + make_interval(secs => $1::double precision)
+WHERE id = ANY (ARRAY(SELECT m.id FROM machines m
+    WHERE m.node_id IS NULL AND m.status <> 'RETIRED'
+        AND (m.next_probe_at <= now() OR m.next_probe_at > now() + make_interval(secs => $1::double precision))
+        AND (m.conditions @> '[{"type": "Reachable", "status": false}]' OR m.conditions @> '[{"type": "BMCReachable", "status": false}]') = $2::boolean
+    ORDER BY m.next_probe_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED))
+RETURNING id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at, next_probe_at
+`
+
+type ClaimProbesParams struct {
+	EverySeconds float64
+	Silent       bool
+	MaxRows      int32
+}
+
+// Machines without a node whose probe is due, of those that answered last or of those that did not. Others leave them alone until the time given. A time
+// that lies further ahead than a probe sets it is of a clock that has been set back since.
+func (q *Queries) ClaimProbes(ctx context.Context, arg ClaimProbesParams) ([]Machine, error) {
+	rows, err := q.db.Query(ctx, claimProbes, arg.EverySeconds, arg.Silent, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Machine{}
+	for rows.Next() {
+		var i Machine
+		if err := rows.Scan(
+			&i.ID,
+			&i.ProjectID,
+			&i.NodeID,
+			&i.SiteID,
+			&i.Status,
+			&i.PhaseBefore,
+			&i.NodePhase,
+			&i.Labels,
+			&i.Spec,
+			&i.Conditions,
+			&i.HostKey,
+			&i.ActiveRunID,
+			&i.Version,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.NextProbeAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const deleteMACs = `-- name: DeleteMACs :exec
 DELETE FROM machine_macs WHERE machine_id = $1
 `
@@ -42,7 +97,7 @@ const insertMachine = `-- name: InsertMachine :one
 WITH made AS (
     INSERT INTO machines (id, project_id, status, labels, spec)
     VALUES ($1, $2, $3, $4, $5)
-    RETURNING id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at
+    RETURNING id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at, next_probe_at
 ), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
         workflow_id, version)
@@ -112,7 +167,7 @@ func (q *Queries) InsertPlan(ctx context.Context, arg InsertPlanParams) error {
 }
 
 const linkedMachines = `-- name: LinkedMachines :many
-SELECT m.id, m.project_id, m.node_id, m.site_id, m.status, m.phase_before, m.node_phase, m.labels, m.spec, m.conditions, m.host_key, m.active_run_id, m.version, m.created_at, m.updated_at, n.status AS node_status, d.probed_at AS bmc_probed_at, (coalesce(d.failures, 1) = 0 AND d.answered_at IS NOT NULL)::boolean AS bmc_answers,
+SELECT m.id, m.project_id, m.node_id, m.site_id, m.status, m.phase_before, m.node_phase, m.labels, m.spec, m.conditions, m.host_key, m.active_run_id, m.version, m.created_at, m.updated_at, m.next_probe_at, n.status AS node_status, d.probed_at AS bmc_probed_at, (coalesce(d.failures, 1) = 0 AND d.answered_at IS NOT NULL)::boolean AS bmc_answers,
     EXISTS (SELECT FROM drift_findings f WHERE f.node_id = n.id AND f.status = 'open' AND f.severity = 'critical')::boolean AS critical_drift,
     EXISTS (SELECT FROM jobs j WHERE j.node_id = n.id AND j.status IN ('failed_retryable', 'failed_manual_intervention'))::boolean AS job_parked
 FROM machines m JOIN nodes n ON n.id = m.node_id LEFT JOIN bmcs b ON b.node_id = n.id LEFT JOIN drift_bmcs d ON d.bmc_id = b.id
@@ -161,6 +216,7 @@ func (q *Queries) LinkedMachines(ctx context.Context, arg LinkedMachinesParams) 
 			&i.Machine.Version,
 			&i.Machine.CreatedAt,
 			&i.Machine.UpdatedAt,
+			&i.Machine.NextProbeAt,
 			&i.NodeStatus,
 			&i.BMCProbedAt,
 			&i.BMCAnswers,
@@ -178,7 +234,7 @@ func (q *Queries) LinkedMachines(ctx context.Context, arg LinkedMachinesParams) 
 }
 
 const listMachines = `-- name: ListMachines :many
-SELECT m.id, m.project_id, m.node_id, m.site_id, m.status, m.phase_before, m.node_phase, m.labels, m.spec, m.conditions, m.host_key, m.active_run_id, m.version, m.created_at, m.updated_at, coalesce(r.id, '')::text AS run_id, coalesce(r.status, '')::text AS run_phase, coalesce(r.needs_intervention, false)::boolean AS run_waits
+SELECT m.id, m.project_id, m.node_id, m.site_id, m.status, m.phase_before, m.node_phase, m.labels, m.spec, m.conditions, m.host_key, m.active_run_id, m.version, m.created_at, m.updated_at, m.next_probe_at, coalesce(r.id, '')::text AS run_id, coalesce(r.status, '')::text AS run_phase, coalesce(r.needs_intervention, false)::boolean AS run_waits
 FROM machines m LEFT JOIN runs r ON r.id = m.active_run_id
 WHERE m.id > $1::text AND ($2::text = '' OR m.project_id = $2::text)
   AND NOT EXISTS (SELECT FROM (SELECT unnest($3::text[]) AS f, unnest($4::boolean[]) AS n, unnest($5::text[]) AS v) t
@@ -249,6 +305,7 @@ func (q *Queries) ListMachines(ctx context.Context, arg ListMachinesParams) ([]L
 			&i.Machine.Version,
 			&i.Machine.CreatedAt,
 			&i.Machine.UpdatedAt,
+			&i.Machine.NextProbeAt,
 			&i.RunID,
 			&i.RunPhase,
 			&i.RunWaits,
@@ -264,7 +321,7 @@ func (q *Queries) ListMachines(ctx context.Context, arg ListMachinesParams) ([]L
 }
 
 const lockMachine = `-- name: LockMachine :one
-SELECT id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at FROM machines WHERE id = $1 FOR NO KEY UPDATE
+SELECT id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at, next_probe_at FROM machines WHERE id = $1 FOR NO KEY UPDATE
 `
 
 func (q *Queries) LockMachine(ctx context.Context, id string) (Machine, error) {
@@ -286,12 +343,13 @@ func (q *Queries) LockMachine(ctx context.Context, id string) (Machine, error) {
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.NextProbeAt,
 	)
 	return i, err
 }
 
 const machine = `-- name: Machine :one
-SELECT id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at FROM machines WHERE id = $1
+SELECT id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at, next_probe_at FROM machines WHERE id = $1
 `
 
 func (q *Queries) Machine(ctx context.Context, id string) (Machine, error) {
@@ -313,12 +371,13 @@ func (q *Queries) Machine(ctx context.Context, id string) (Machine, error) {
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.NextProbeAt,
 	)
 	return i, err
 }
 
 const machineOfNode = `-- name: MachineOfNode :one
-SELECT id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at FROM machines WHERE node_id = $1::text
+SELECT id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at, next_probe_at FROM machines WHERE node_id = $1::text
 `
 
 func (q *Queries) MachineOfNode(ctx context.Context, nodeID string) (Machine, error) {
@@ -340,6 +399,7 @@ func (q *Queries) MachineOfNode(ctx context.Context, nodeID string) (Machine, er
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.NextProbeAt,
 	)
 	return i, err
 }
@@ -374,7 +434,7 @@ WITH moved AS (
         active_run_id = CASE WHEN $1::text = 'PROVISIONING' THEN $2::text END,
         phase_before = CASE WHEN $1::text = 'PROVISIONING' THEN $3::text ELSE '' END
     WHERE machines.id = $4 AND machines.status = $3::text AND machines.version = $5
-    RETURNING id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at
+    RETURNING id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at, next_probe_at
 ), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
         workflow_id, version)
@@ -529,7 +589,8 @@ func (q *Queries) SetFollowed(ctx context.Context, arg SetFollowedParams) (int64
 
 const setMachineAccess = `-- name: SetMachineAccess :execrows
 UPDATE machines SET node_id = $1, site_id = $2, host_key = $3, version = version + 1, updated_at = now(),
-    node_phase = CASE WHEN node_id IS NOT DISTINCT FROM $1 THEN node_phase ELSE '' END
+    node_phase = CASE WHEN node_id IS NOT DISTINCT FROM $1 THEN node_phase ELSE '' END,
+    next_probe_at = least(next_probe_at, now() + interval '10 seconds')
 WHERE id = $4
 `
 
@@ -554,7 +615,7 @@ func (q *Queries) SetMachineAccess(ctx context.Context, arg SetMachineAccessPara
 }
 
 const shownMachine = `-- name: ShownMachine :one
-SELECT m.id, m.project_id, m.node_id, m.site_id, m.status, m.phase_before, m.node_phase, m.labels, m.spec, m.conditions, m.host_key, m.active_run_id, m.version, m.created_at, m.updated_at, coalesce(r.id, '')::text AS run_id, coalesce(r.status, '')::text AS run_phase, coalesce(r.needs_intervention, false)::boolean AS run_waits
+SELECT m.id, m.project_id, m.node_id, m.site_id, m.status, m.phase_before, m.node_phase, m.labels, m.spec, m.conditions, m.host_key, m.active_run_id, m.version, m.created_at, m.updated_at, m.next_probe_at, coalesce(r.id, '')::text AS run_id, coalesce(r.status, '')::text AS run_phase, coalesce(r.needs_intervention, false)::boolean AS run_waits
 FROM machines m LEFT JOIN runs r ON r.id = m.active_run_id WHERE m.id = $1
 `
 
@@ -585,6 +646,7 @@ func (q *Queries) ShownMachine(ctx context.Context, id string) (ShownMachineRow,
 		&i.Machine.Version,
 		&i.Machine.CreatedAt,
 		&i.Machine.UpdatedAt,
+		&i.Machine.NextProbeAt,
 		&i.RunID,
 		&i.RunPhase,
 		&i.RunWaits,
@@ -593,7 +655,8 @@ func (q *Queries) ShownMachine(ctx context.Context, id string) (ShownMachineRow,
 }
 
 const updateMachine = `-- name: UpdateMachine :execrows
-UPDATE machines SET labels = $1, spec = $2, project_id = $3, host_key = $4, version = version + 1, updated_at = now()
+UPDATE machines SET labels = $1, spec = $2, project_id = $3, host_key = $4, version = version + 1, updated_at = now(),
+    next_probe_at = CASE WHEN spec = $2 THEN next_probe_at ELSE least(next_probe_at, now() + interval '10 seconds') END
 WHERE id = $5
 `
 
@@ -605,6 +668,7 @@ type UpdateMachineParams struct {
 	ID        string
 }
 
+// A machine whose specification changes is probed soon. Changes that come one after the other do not have it probed all the time.
 func (q *Queries) UpdateMachine(ctx context.Context, arg UpdateMachineParams) (int64, error) {
 	result, err := q.db.Exec(ctx, updateMachine,
 		arg.Labels,

@@ -28,6 +28,7 @@ type Machine struct {
 	Version     int64
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
+	NextProbeAt time.Time
 }
 
 type Plan struct {

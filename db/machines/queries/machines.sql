@@ -30,13 +30,27 @@ WITH moved AS (
 SELECT version FROM moved;
 
 -- name: UpdateMachine :execrows
-UPDATE machines SET labels = @labels, spec = @spec, project_id = sqlc.narg('project_id'), host_key = @host_key, version = version + 1, updated_at = now()
+-- A machine whose specification changes is probed soon. Changes that come one after the other do not have it probed all the time.
+UPDATE machines SET labels = @labels, spec = @spec, project_id = sqlc.narg('project_id'), host_key = @host_key, version = version + 1, updated_at = now(),
+    next_probe_at = CASE WHEN spec = @spec THEN next_probe_at ELSE least(next_probe_at, now() + interval '10 seconds') END
 WHERE id = @id;
 
 -- name: SetMachineAccess :execrows
 UPDATE machines SET node_id = sqlc.narg('node_id'), site_id = sqlc.narg('site_id'), host_key = @host_key, version = version + 1, updated_at = now(),
-    node_phase = CASE WHEN node_id IS NOT DISTINCT FROM sqlc.narg('node_id') THEN node_phase ELSE '' END
+    node_phase = CASE WHEN node_id IS NOT DISTINCT FROM sqlc.narg('node_id') THEN node_phase ELSE '' END,
+    next_probe_at = least(next_probe_at, now() + interval '10 seconds')
 WHERE id = @id;
+
+-- name: ClaimProbes :many
+-- Machines without a node whose probe is due, of those that answered last or of those that did not. Others leave them alone until the time given. A time
+-- that lies further ahead than a probe sets it is of a clock that has been set back since.
+UPDATE machines SET next_probe_at = now() + make_interval(secs => @every_seconds::double precision)
+WHERE id = ANY (ARRAY(SELECT m.id FROM machines m
+    WHERE m.node_id IS NULL AND m.status <> 'RETIRED'
+        AND (m.next_probe_at <= now() OR m.next_probe_at > now() + make_interval(secs => @every_seconds::double precision))
+        AND (m.conditions @> '[{"type": "Reachable", "status": false}]' OR m.conditions @> '[{"type": "BMCReachable", "status": false}]') = @silent::boolean
+    ORDER BY m.next_probe_at LIMIT @max_rows FOR NO KEY UPDATE SKIP LOCKED))
+RETURNING *;
 
 -- name: SetFollowed :execrows
 UPDATE machines SET conditions = @conditions, node_phase = @node_phase, version = version + 1, updated_at = now() WHERE id = @id;

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/slipway-cloud/slipway/providers"
@@ -70,8 +72,8 @@ func (r *redactor) text(s string) string {
 	return s
 }
 
-// cause keeps the kind of an error for errors.Is, and drops its text when the text may quote the
-// BMC.
+// cause keeps the kind of an error for errors.Is, that of the operating system too, and drops its text
+// when the text may quote the BMC.
 func (r *redactor) cause(err error) error {
 	for _, known := range []error{context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, known) {
@@ -82,7 +84,12 @@ func (r *redactor) cause(err error) error {
 	if errors.As(err, &ue) {
 		err = ue.Err
 	}
-	return errors.New(r.text(err.Error()))
+	text := r.text(err.Error())
+	var number syscall.Errno
+	if errors.As(err, &number) {
+		return fmt.Errorf("%s%w", strings.TrimSuffix(text, number.Error()), number)
+	}
+	return errors.New(text)
 }
 
 // messageID is the shape of a Redfish message id: Registry.Major.Minor.Key.

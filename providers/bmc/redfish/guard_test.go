@@ -6,10 +6,13 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -279,6 +282,9 @@ func TestRedactorWithholdsEveryForm(t *testing.T) {
 	body := `{"error":{"code":"Base.1.8.sess0token","@Message.ExtendedInfo":[{"MessageId":"Base.1.8.GeneralError","Message":"calvin&1"}]}}`
 	require.Equal(t, " [Base.1.8.GeneralError]", r.ids([]byte(body)))
 	require.ErrorIs(t, r.cause(&url.Error{Err: context.Canceled}), context.Canceled)
+	full := r.cause(&url.Error{Err: &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", syscall.EMFILE)}})
+	require.ErrorIs(t, full, syscall.EMFILE)
+	require.Equal(t, "dial tcp: socket: too many open files", full.Error())
 	require.Equal(t, "a b", newRedactor("", providers.Secret{}).text("a\nb"))
 	require.Less(t, len(r.text(strings.Repeat("x", 5000))), 300)
 }
