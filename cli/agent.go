@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -105,11 +104,11 @@ func (a *app) agentReleaseCommand() *cobra.Command {
 		Use: "add MANIFEST SIGNATURE URL", Short: "Add a release: the manifest and its signature as files, and where nodes fetch the program", Args: cobra.ExactArgs(3),
 		Long: "The manifest is signed with a key that is kept offline (docs/agent.md, Updates). The agents check the signature; nothing is fetched here.",
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			manifest, err := os.ReadFile(args[0])
+			manifest, err := readNamed(args[0])
 			if err != nil {
 				return err
 			}
-			signature, err := os.ReadFile(args[1])
+			signature, err := readNamed(args[1])
 			if err != nil {
 				return err
 			}

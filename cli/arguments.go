@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"strings"
 
@@ -54,8 +55,14 @@ func explainArguments(cmd *cobra.Command, args []string, err error) error {
 
 var parseError = regexp.MustCompile(`strconv\.Parse[A-Za-z]+: parsing "[^"]*": `)
 
-// plainFlagError takes the name of the function that could not read a flag's value out of an error.
+var numberError = regexp.MustCompile(`^unknown shorthand flag: '\d' in (-\d+)`)
+
+// plainFlagError takes the name of the function that could not read a flag's value out of an error, and
+// says how a number below zero is told from a flag.
 func plainFlagError(err error) error {
+	if number := numberError.FindStringSubmatch(err.Error()); number != nil {
+		return fmt.Errorf("%s is read as a flag; where a number below zero is meant, put all flags first, then --, then the arguments", number[1])
+	}
 	if text := err.Error(); parseError.MatchString(text) {
 		return errors.New(parseError.ReplaceAllString(text, ""))
 	}
@@ -93,4 +100,22 @@ func isID(prefix, kind, text string) (bool, error) {
 		return false, fail(ExitUsage, "%q is neither the id nor the name of a %s; a name has letters, digits, dots, dashes and underscores", text, kind)
 	}
 	return false, nil
+}
+
+// openNamed opens a file that the command line names.
+func openNamed(file string) (*os.File, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fail(ExitUsage, "%w", err)
+	}
+	return f, nil
+}
+
+// readNamed reads a file that the command line names.
+func readNamed(file string) ([]byte, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fail(ExitUsage, "%w", err)
+	}
+	return raw, nil
 }

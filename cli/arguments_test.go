@@ -2,8 +2,11 @@ package cli_test
 
 import (
 	"bytes"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -105,6 +108,52 @@ func required(c *cobra.Command) (out []string) {
 		}
 	})
 	return out
+}
+
+// TestCommands_RefuseWrongInput: each is refused with what is wrong, before anything is sent.
+func TestCommands_RefuseWrongInput(t *testing.T) {
+	t.Parallel()
+	run, asked := oneOfEach(t)
+	dir := t.TempDir()
+	missing, misspelt := filepath.Join(dir, "missing"), filepath.Join(dir, "batch.yaml")
+	require.NoError(t, os.WriteFile(misspelt, []byte("{site: only, profile: only, sku: only, items: [{hostname: a, bmc: 127.0.0.1, credential: x, bmc_protocl: ipmi}]}"), 0o600))
+	for _, c := range []struct {
+		says string
+		args []string
+	}{
+		{"-5 is read as a flag", []string{"adjustment", "create", "acme", "-5", "--reason", "a gift"}},
+		{`unknown command "klingon"`, []string{"completion", "klingon"}},
+		{"no such file", []string{"node", "onboard", "--file", missing}},
+		{"is a directory", []string{"node", "onboard", "--file", dir}},
+		{`unknown field "bmc_protocl"`, []string{"node", "onboard", "--file", misspelt}},
+		{"[file hostname]", []string{"node", "onboard", "--file", misspelt, "--hostname", "b"}},
+		{"no such file", []string{"key", "create", "prj_1", "laptop", missing}},
+		{"no such file", []string{"secret", "put", "x", "--kind", "bmc_login", "--installation", "--from-file", missing}},
+		{"no such file", []string{"agent-release", "add", missing, missing, "https://example.com/agent"}},
+		{"go with --days", []string{"usage", "prj_1", "--from", "2026-11-01"}},
+		{"at least 1", []string{"billing-account", "create", "acme", "--max-projects", "0"}},
+		{`"plan-hash" not set`, []string{"price", "create", "h100x8", "100"}},
+		{`"reason" not set`, []string{"price", "withdraw", "price_1"}},
+	} {
+		require.Contains(t, run(c.args...).exits(cli.ExitUsage).err, c.says, c.args)
+		require.Empty(t, asked, c.args)
+	}
+}
+
+// TestCommands_RefuseHalfAnEnvironment: a server without its token does not act on the context's server.
+func TestCommands_RefuseHalfAnEnvironment(t *testing.T) {
+	t.Parallel()
+	for _, set := range []string{"SLIPWAY_SERVER", "SLIPWAY_TOKEN"} {
+		var errs bytes.Buffer
+		code := cli.Run(t.Context(), cli.Env{In: strings.NewReader(""), Out: io.Discard, Err: &errs, ConfigPath: t.TempDir() + "/config.yaml", Getenv: func(k string) string {
+			if k == set {
+				return "http://127.0.0.1:1"
+			}
+			return ""
+		}}, []string{"node", "list"})
+		require.Equal(t, cli.ExitUsage, code, errs.String())
+		require.Contains(t, errs.String(), "set both, or none")
+	}
 }
 
 // An argument that can be no name and no id is not sent, and an answer that holds another resource

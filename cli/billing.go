@@ -111,6 +111,9 @@ func (a *app) usageCommand() *cobra.Command {
 	cmd.Flags().StringVar(&to, "to", "", "with --days: the last day")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		if !days {
+			if from != "" || to != "" {
+				return fail(ExitUsage, "--from and --to go with --days")
+			}
 			raw, err := a.listAll(cmd.Context(), listBelow(a.api.ListUsage, args[0], nil, client.Because(reason)), 0)
 			if err != nil {
 				return err
@@ -233,7 +236,9 @@ func (a *app) priceCommand() *cobra.Command {
 		return untyped(a.api.WithdrawPrice(ctx, args[0], client.ReasonRequest{Reason: reason}))
 	})
 	withdraw.Flags().StringVar(&reason, "reason", "", "why, for the audit log")
+	_ = withdraw.MarkFlagRequired("reason")
 	create.Flags().StringVar(&hash, "plan-hash", "", "of slipway price try with the same price")
+	_ = create.MarkFlagRequired("plan-hash")
 	create.Flags().BoolVar(&confirm, "confirm", false, "that a price of zero, one below half or above twice the price before, one that begins in more than 31 days, or one that ends instances, is meant")
 	for _, c := range []*cobra.Command{try, create} {
 		c.Flags().StringVar(&currency, "currency", "USD", "currency of the billing accounts that pay it")

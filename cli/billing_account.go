@@ -43,6 +43,9 @@ func (a *app) billingAccountCommand() *cobra.Command {
 	var maxProjects int
 	var currency string
 	create := a.sendOne("create NAME", "Create a billing account", 1, columns, func(ctx context.Context, args []string) (answer, error) {
+		if maxProjects < 1 {
+			return answer{}, fail(ExitUsage, "--max-projects must be at least 1")
+		}
 		return untyped(a.api.CreateBillingAccount(ctx, nil, client.NewBillingAccountRequest{Name: args[0], MaxProjects: new(int64(maxProjects)), Currency: &currency}))
 	})
 	create.Flags().IntVar(&maxProjects, "max-projects", 20, "projects that are not closed, at most")

@@ -63,6 +63,11 @@ func (a *app) answered(ctx context.Context, as asProject, out *connect.Response[
 	return a.watchCampaign(ctx, as, out.Msg)
 }
 
+// watchRunsFlag adds the flag that follows a campaign.
+func watchRunsFlag(cmd *cobra.Command, watch *bool) {
+	cmd.Flags().BoolVar(watch, "watch", false, "print every change until the end; exits with 6 unless every run succeeds")
+}
+
 // campaignPause is the time between two looks at a campaign that is watched.
 const campaignPause = time.Second
 
@@ -128,7 +133,7 @@ func (a *app) campaignCreate() *cobra.Command {
 	f.BoolVar(&in.ValidateOnly, "dry-run", false, "show the machines and what would be refused now, and start nothing")
 	f.StringVar(&in.SelectionHash, "selection", "", "start only if the selection is that of a dry run")
 	f.StringVar(&in.RequestId, "request-id", "", "makes the request safe to repeat (default: a new one)")
-	f.BoolVar(&watch, "watch", false, "print every change until the end; exits with 6 unless every run succeeds")
+	watchRunsFlag(cmd, &watch)
 	as.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		in.Type = args[0]
@@ -172,7 +177,7 @@ func (a *app) campaignShow() *cobra.Command {
 	var as asProject
 	var watch bool
 	cmd := &cobra.Command{Use: "show CAMPAIGN", Short: "Show a campaign with its machines", Args: cobra.ExactArgs(1)}
-	cmd.Flags().BoolVar(&watch, "watch", false, "print every change until the end; exits with 6 unless every run succeeds")
+	watchRunsFlag(cmd, &watch)
 	as.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		c, err := a.getCampaign(cmd.Context(), as, args[0])
@@ -193,7 +198,7 @@ func (a *app) campaignChange(
 	var watch bool
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit log")
-	cmd.Flags().BoolVar(&watch, "watch", false, "print every change until the end; exits with 6 unless every run succeeds")
+	watchRunsFlag(cmd, &watch)
 	as.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := a.bounded(cmd.Context())

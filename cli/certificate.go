@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -118,9 +117,9 @@ const biggestBundle = 256 << 20
 func (a *app) readFile(name string) ([]byte, error) {
 	in := a.In
 	if name != "-" {
-		f, err := os.Open(name)
+		f, err := openNamed(name)
 		if err != nil {
-			return nil, fail(ExitUsage, "%v", err)
+			return nil, err
 		}
 		defer f.Close() //nolint:errcheck // only read
 		in = f

@@ -168,6 +168,11 @@ func (a *app) root() *cobra.Command {
 		a.webhookCommand(), a.noticeCommand(), a.allocationCommand(), a.sshCommand(),
 		a.machineCommand(), a.planCommands(), a.runCommand(), a.campaignCommand(), a.clusterCommand(),
 	)
+	root.SetOut(a.Out)
+	root.InitDefaultCompletionCmd()
+	if c, _, err := root.Find([]string{"completion"}); err == nil { // cobra's own shows its help for a shell that it does not know
+		c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return plainFlagError(err) })
 	refuseBlanks(root)
 	a.completeNames(root)

@@ -420,14 +420,14 @@ items:
 	w.project(b.Items[0].JobID, 2, lifecycle.JobCompleted, 16)
 	require.Contains(t, w.run("", "batch", "show", b.ID, "--watch").exits(cli.ExitJobFailed).err, "gpu-2 (rejected)")
 	require.NoError(t, os.WriteFile(file, []byte("site: [\n"), 0o600))
-	w.run("", "node", "onboard", "-f", file).exits(cli.ExitError)
+	w.run("", "node", "onboard", "-f", file).exits(cli.ExitUsage)
 	write := func(text string) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	write("name: x\nitems: 3\n")
-	require.Contains(t, w.run("", "node", "onboard", "-f", file).exits(cli.ExitError).err, "items must not be a number")
+	require.Contains(t, w.run("", "node", "onboard", "-f", file).exits(cli.ExitUsage).err, "items must not be a number")
 	write("- x\n")
-	require.Contains(t, w.run("", "node", "onboard", "-f", file).exits(cli.ExitError).err, "must hold fields with their values")
+	require.Contains(t, w.run("", "node", "onboard", "-f", file).exits(cli.ExitUsage).err, "must hold fields with their values")
 	write("site: north\nprofile: standard\nsku: h100x8\nitems: [{hostname: gpu-3, bmc: 10.0.0.3, credential: nowhere}]\n")
 	none := w.run("", "node", "onboard", "-f", file).exits(cli.ExitRefused)
 	require.Contains(t, none.out, "there is no secret nowhere")

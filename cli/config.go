@@ -74,6 +74,9 @@ func (a *app) account() (account, error) {
 	if acc.Server != "" && acc.Token != "" && a.context == "" {
 		return acc, nil
 	}
+	if (acc.Server != "" || acc.Token != "") && a.context == "" { // the context may be another server
+		return account{}, fail(ExitUsage, "only one of SLIPWAY_SERVER and SLIPWAY_TOKEN is set; set both, or none to use the context")
+	}
 	c, err := a.readContexts()
 	if err != nil {
 		return account{}, err
@@ -158,7 +161,7 @@ func isLoopback(host string) bool {
 func (a *app) readToken(file string) (string, error) {
 	in := a.In
 	if file != "" {
-		f, err := os.Open(file)
+		f, err := openNamed(file)
 		if err != nil {
 			return "", err
 		}

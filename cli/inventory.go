@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -373,7 +372,7 @@ func (a *app) secretCommand() *cobra.Command {
 		}
 		in := a.In
 		if file != "" {
-			f, err := os.Open(file)
+			f, err := openNamed(file)
 			if err != nil {
 				return err
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -186,9 +185,9 @@ func (a *app) machineApply(name, short string) *cobra.Command {
 
 // readMessage reads a message from a JSON file.
 func readMessage(file string, m proto.Message) error {
-	raw, err := os.ReadFile(file)
+	raw, err := readNamed(file)
 	if err != nil {
-		return fail(ExitUsage, "%w", err)
+		return err
 	}
 	if err := protojson.Unmarshal(raw, m); err != nil {
 		return fail(ExitUsage, "%s: %w", file, err)
@@ -228,13 +227,24 @@ func (a *app) machineAccess() *cobra.Command {
 		Long: "What is left out is none. A machine of a node has the site and the host key of the node.",
 	}
 	f := cmd.Flags()
-	f.StringVar(&in.NodeId, "node-id", "", "the node that the machine is, by its id")
-	f.StringVar(&in.SiteId, "site-id", "", "the site whose SSH login and networks hold for the machine, by its id")
+	f.StringVar(&in.NodeId, "node-id", "", "the node that the machine is, by hostname or id")
+	f.StringVar(&in.SiteId, "site-id", "", "the site whose SSH login and networks hold for the machine, by name or id")
 	f.StringVar(&in.SshHostKey, "ssh-host-key", "", "the public host key of the machine: type and key, as its console shows them")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		in.MachineId = args[0]
 		ctx, cancel := a.bounded(cmd.Context())
 		defer cancel()
+		var err error
+		if in.NodeId != "" {
+			if in.NodeId, err = a.nodeOf(ctx, in.NodeId); err != nil {
+				return err
+			}
+		}
+		if in.SiteId != "" {
+			if in.SiteId, err = a.siteOf(ctx, in.SiteId); err != nil {
+				return err
+			}
+		}
 		return a.showMachine(a.machines().SetMachineAccess(ctx, connect.NewRequest(&in)))
 	})
 	return cmd

@@ -61,6 +61,9 @@ func (a *app) nodeOnboard() *cobra.Command {
 	w.add(cmd)
 	var dry dryRun
 	dry.flags(cmd)
+	for _, alone := range []string{"site", "profile", "sku", "hostname", "bmc", "credential", "bmc-system-id", "bmc-protocol", "ipmi-cipher-suite"} {
+		cmd.MarkFlagsMutuallyExclusive("file", alone)
+	}
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
 		if err := dry.check(file, w); err != nil {
 			return err

@@ -3,8 +3,8 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 
@@ -175,6 +175,11 @@ func (a *app) projectCommand() *cobra.Command {
 			r, err = a.api.CreateProjectFor(cmd.Context(), nil, body)
 		} else {
 			r, err = a.api.CreateProject(cmd.Context(), nil, client.ProjectRequest{BillingAccountID: account, Name: args[0]})
+			err = asFailure(err)
+			var f *failure
+			if errors.As(err, &f) && f.code == ExitUnauthorised {
+				err = fail(f.code, "%w\n  an operator names the customer with --owner-email or --owner-subject", f.err)
+			}
 		}
 		if err != nil {
 			return err
@@ -264,7 +269,7 @@ func (a *app) keyCommand() *cobra.Command {
 		a.projectCommandOf(projectAction{
 			use: "create PROJECT NAME FILE", short: "Add an SSH public key from a .pub file", args: 2, columns: columns,
 			send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
-				text, err := os.ReadFile(args[1])
+				text, err := readNamed(args[1])
 				if err == nil && strings.Contains(string(text), "PRIVATE KEY") {
 					err = fail(ExitUsage, "%s holds a private key, which was not sent; give the .pub file beside it", args[1])
 				}

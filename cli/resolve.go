@@ -94,6 +94,9 @@ func (a *app) newestOf(ctx context.Context, name string, of lister, what string)
 		return "", err
 	}
 	if len(got.Data) == 0 {
+		if _, err := a.api.GetNode(ctx, id); err != nil { // an id is not looked up before
+			return "", err
+		}
 		return "", fail(ExitNotFound, "node %s has had no %s", name, what)
 	}
 	return got.Data[0].ID, nil

@@ -1,11 +1,10 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -81,7 +80,7 @@ func put(into map[string]any, path []string, v any) error {
 func (a *app) readDocument(file string, into any) error {
 	in := a.In
 	if file != "-" {
-		f, err := os.Open(file)
+		f, err := openNamed(file)
 		if err != nil {
 			return err
 		}
@@ -90,25 +89,29 @@ func (a *app) readDocument(file string, into any) error {
 	}
 	raw, err := io.ReadAll(io.LimitReader(in, maxFile+1))
 	if err != nil {
-		return err
+		return fail(ExitUsage, "%w", err)
 	}
 	if len(raw) > maxFile {
-		return fmt.Errorf("%s is over %d bytes", file, maxFile)
+		return fail(ExitUsage, "%s is over %d bytes", file, maxFile)
 	}
 	var doc any
 	if err := yaml.Unmarshal(raw, &doc); err != nil {
-		return fmt.Errorf("%s is neither YAML nor JSON: %w", file, err)
+		return fail(ExitUsage, "%s is neither YAML nor JSON: %w", file, err)
 	}
 	b, err := json.Marshal(doc)
 	if err != nil {
-		return errors.New(file + " holds what JSON cannot say, such as keys that are no text")
+		return fail(ExitUsage, "%s holds what JSON cannot say, such as keys that are no text", file)
 	}
 	var wrong *json.UnmarshalTypeError
-	switch err := json.Unmarshal(b, into); {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields() // what is misspelt must not be left out
+	switch err := d.Decode(into); {
 	case errors.As(err, &wrong) && wrong.Field != "":
-		return fmt.Errorf("%s: %s must not be a %s", file, wrong.Field, wrong.Value)
+		return fail(ExitUsage, "%s: %s must not be a %s", file, wrong.Field, wrong.Value)
+	case err != nil && strings.Contains(err.Error(), "unknown field"):
+		return fail(ExitUsage, "%s: %s", file, strings.TrimPrefix(err.Error(), "json: "))
 	case err != nil:
-		return fmt.Errorf("%s must hold fields with their values, as NAME: VALUE", file)
+		return fail(ExitUsage, "%s must hold fields with their values, as NAME: VALUE", file)
 	}
 	return nil
 }

@@ -195,8 +195,12 @@ func (s *server) connectError(ctx context.Context, err error) error {
 	}
 	p := s.api.Problem(ctx, err)
 	text := p.Detail
-	for _, f := range p.Errors {
-		text += "; " + strings.TrimPrefix(f.Location, "body.") + " " + f.Message
+	for i, f := range p.Errors {
+		separator := "; "
+		if i == 0 {
+			text, separator = strings.TrimSuffix(text, "."), ": "
+		}
+		text += separator + strings.TrimPrefix(f.Location, "body.") + " " + f.Message
 	}
 	out := connect.NewError(p.Code(), errors.New(text))
 	out.Meta().Set(problemHeader, p.Type)

@@ -36,7 +36,7 @@ func From(err error) *Problem {
 	}
 	switch {
 	case errors.Is(err, db.ErrNotFound):
-		return New(NotFound, "there is no "+missing(err)+"; list the kind to see what there is")
+		return New(NotFound, "there is no "+missing(err)+"; its list shows what there is")
 	case errors.Is(err, db.ErrStale):
 		return New(Stale, "the resource was changed meanwhile; read it again and repeat the change with its new ETag")
 	case errors.Is(err, db.ErrInvalid):
@@ -169,7 +169,7 @@ func fromProvider(e *providers.Error) *Problem {
 }
 
 // asked is what a request names: a kind and an id or a name. Nothing else of an error is shown.
-var asked = regexp.MustCompile(`^(node|job|site|profile|SKU|sku|bmc|BMC|task|batch|finding|drift finding|install workflow|device group|project|billing account|allocation|payment session|instance|machine|plan|run|webhook) [A-Za-z0-9._-]{1,100}$|` +
+var asked = regexp.MustCompile(`^(node|job|site|profile|SKU|sku|bmc|BMC|task|batch|finding|drift finding|install workflow|device group|project|billing account|allocation|payment session|instance|machine|plan|run|webhook|campaign|cluster|rack device|member|invitation|SSH key|price|budget of project|quota of project) [A-Za-z0-9._-]{1,100}$|` +
 	`^API token tok_[A-Za-z0-9-]{1,64}$|^audit log of [a-z_]{1,40} [A-Za-z0-9._-]{1,100}$`)
 
 // missing names what was not found, where the error is about no more than what a request names.

@@ -183,5 +183,6 @@ func TestNodeBMCLog(t *testing.T) {
 	w.do("GET", "/api/v1/admin/bmcs/"+bmc+"/log?since="+noon.Add(2*time.Second).Format(time.RFC3339)+"&until="+noon.Add(4*time.Second).Format(time.RFC3339), nil).want(http.StatusOK).into(&page)
 	require.Len(t, page.Data, 2)
 	w.do("GET", path+"?cursor=nonsense!", nil).refused(problem.Invalid)
+	w.do("GET", path+"?since="+noon.Format(time.RFC3339)+"&until="+noon.Format(time.RFC3339), nil).refused(problem.Invalid)
 	w.do("GET", "/api/v1/admin/bmcs/bmc_nobody/log", nil).refused(problem.NotFound)
 }

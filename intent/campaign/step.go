@@ -136,9 +136,9 @@ func StartMember(ctx context.Context, tx *db.Tx, m campaigndb.Member, offers fun
 	if err != nil || lifecycle.CampaignRoom(c.MaxParallel, c.SkipCanary, all[c.ID]) == 0 {
 		return false, err
 	}
-	now, err := campaigndb.GetMember(ctx, tx, c.ID, m.Ordinal)
-	if err != nil || now.Status != lifecycle.MemberWaiting || now.Attempt != m.Attempt {
-		return err == nil, err // another worker has it
+	now, waits, err := stillWaits(ctx, tx, m)
+	if err != nil || !waits {
+		return err == nil, err
 	}
 	actor := db.Actor{Owner: lifecycle.OwnerAdmin, ID: c.CreatedBy, Comment: c.ID}
 	in := Request{Type: c.Type, PlanID: c.PlanID, AcceptRisk: c.AcceptRisk, Offers: offers}
@@ -159,9 +159,15 @@ func SkipMember(ctx context.Context, tx *db.Tx, m campaigndb.Member, why string)
 	if _, err := campaigndb.Lock(ctx, tx, m.CampaignID); err != nil {
 		return err
 	}
-	now, err := campaigndb.GetMember(ctx, tx, m.CampaignID, m.Ordinal)
-	if err != nil || now.Status != lifecycle.MemberWaiting || now.Attempt != m.Attempt {
+	now, waits, err := stillWaits(ctx, tx, m)
+	if err != nil || !waits {
 		return err
 	}
 	return campaigndb.MoveMember(ctx, tx, now, lifecycle.MemberSkip, "", why)
+}
+
+// stillWaits reads a machine of a campaign that is locked. It waits unless another worker was faster.
+func stillWaits(ctx context.Context, tx *db.Tx, m campaigndb.Member) (now campaigndb.Member, waits bool, err error) {
+	now, err = campaigndb.GetMember(ctx, tx, m.CampaignID, m.Ordinal)
+	return now, err == nil && now.Status == lifecycle.MemberWaiting && now.Attempt == m.Attempt, err
 }

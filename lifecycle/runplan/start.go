@@ -60,6 +60,9 @@ func CheckStart(t lifecycle.RunType, p Plan, f StartFacts) error {
 	}
 	for _, s := range p.Steps {
 		if needs := s.Needs(); !slices.Contains(f.Offered, needs) {
+			if len(f.Offered) == 0 {
+				return refuse(ReasonMissingCapability, "step %s needs %s, and the machine's provider %q offers nothing; set spec.provider to one that does", s.Name, needs, f.Provider)
+			}
 			return refuse(ReasonMissingCapability, "step %s needs %s, which provider %q does not have; it has: %s",
 				s.Name, needs, f.Provider, list(names(f.Offered)))
 		}

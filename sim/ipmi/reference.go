@@ -1,6 +1,7 @@
 package ipmisim
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -28,16 +29,21 @@ type ReferenceOptions struct {
 	// to Get Sensor Reading by sensor number.
 	Sensors  [][]byte
 	Readings map[byte][]byte
+	// EventCapacity is how many records the system event log holds; 0 is 512.
+	EventCapacity int
 }
 
 // Reference is a running BMC of go-ipmi over a simulated machine.
 type Reference struct {
-	server   *server.Server
-	address  string
-	controls atomic.Int64
+	server    *server.Server
+	address   string
+	controls  atomic.Int64
+	events    *eventLog
+	inventory hal.FRUStore
 
 	mu       sync.Mutex
 	readings map[byte][]byte
+	refused  map[string][]byte // commands by name, with the first byte of the requests; none is all
 }
 
 // StartReference serves on a UDP port of 127.0.0.1 until Close.
@@ -47,9 +53,10 @@ func StartReference(ctx context.Context, o ReferenceOptions) (*Reference, error)
 	if err != nil {
 		return nil, err
 	}
-	r := &Reference{readings: o.Readings}
+	r := &Reference{readings: o.Readings, events: newEventLog(o.EventCapacity), refused: map[string][]byte{}}
 	h := &machineHAL{HAL: mock.New(), chassis: &machineChassis{Chassis: &mock.Chassis{}, machine: o.Machine, controls: &r.controls}}
-	if err := h.Storage().FRU().Write(ctx, 0, Inventory(spec.Vendor, spec.Model, spec.Serial)); err != nil {
+	r.inventory = h.Storage().FRU()
+	if err := r.SetInventory(ctx, Inventory(spec.Vendor, spec.Model, spec.Serial)); err != nil {
 		return nil, err
 	}
 	for i, record := range o.Sensors {
@@ -80,8 +87,10 @@ func StartReference(ctx context.Context, o ReferenceOptions) (*Reference, error)
 		return nil, err
 	}
 	registry := handlers.NewRegistry()
+	registry.Use(r.refusing)
 	handlers.RegisterAllHandlers(registry)
 	registry.RegisterFunc(types.CommandGetSensorReading, r.sensorReading)
+	r.events.register(registry)
 	r.server = server.NewServer(b, conn, server.WithHandlerRegistry(registry), server.WithCipherSuites(suites))
 	r.address = conn.LocalAddr().String()
 	// Not bound to ctx: a test's context ends before its clean-up, which still talks to the BMC.
@@ -109,6 +118,31 @@ func (r *Reference) SetReading(number byte, answer ...byte) {
 		}
 	}
 	r.readings = next
+}
+
+// SetInventory changes the inventory record (FRU 0).
+func (r *Reference) SetInventory(ctx context.Context, record []byte) error {
+	return r.inventory.Write(ctx, 0, record)
+}
+
+// Refuse lets a command, by its name in the specification, be answered that the BMC is busy: every request,
+// or those whose first byte is given.
+func (r *Reference) Refuse(command string, first ...byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refused[command] = first
+}
+
+func (r *Reference) refusing(next handlers.Handler) handlers.Handler {
+	return handlers.HandlerFunc(func(ctx context.Context, h *handlers.HandlerContext, req []byte) ([]byte, types.CompletionCode, error) {
+		r.mu.Lock()
+		first, ok := r.refused[h.Command.Name]
+		r.mu.Unlock()
+		if ok && (len(first) == 0 || len(req) > 0 && bytes.IndexByte(first, req[0]) >= 0) {
+			return nil, types.CodeNodeBusy, nil
+		}
+		return next.Handle(ctx, h, req)
+	})
 }
 
 func (r *Reference) sensorReading(_ context.Context, _ *handlers.HandlerContext, req []byte) ([]byte, types.CompletionCode, error) {

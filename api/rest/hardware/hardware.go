@@ -328,6 +328,9 @@ func (s *server) log(ctx context.Context, bmcID string, q LogQuery) (*struct{ Bo
 	if err != nil {
 		return nil, err
 	}
+	if !q.Since.IsZero() && !q.Until.IsZero() && !q.Since.Before(q.Until) {
+		return nil, problem.NewInvalid(problem.Field{Location: "query.since", Message: "must be before until"})
+	}
 	filter := hardwaredb.LogFilter{Since: given(q.Since), Until: given(q.Until), Severity: q.Severity}
 	rows, err := hardwaredb.ListLogEntries(ctx, s.store, bmcID, filter, after, q.Limit+1)
 	if err != nil {

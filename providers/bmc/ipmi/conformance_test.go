@@ -106,6 +106,14 @@ func TestReference_PassesIpmitool(t *testing.T) {
 	out, err = ipmitool(t, r.target, "17", "sdr", "elist")
 	require.NoError(t, err, out)
 	require.Contains(t, out, "PSU1 Status")
+	r.bmc.AddEvent(firstEvent, 0x08, sensorSupply, 0x01)
+	out, err = ipmitool(t, r.target, "17", "sel", "list")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "03/01/26")
+	require.Contains(t, out, "Failure detected")
+	out, err = ipmitool(t, r.target, "17", "sel", "clear")
+	require.NoError(t, err, out)
+	require.Empty(t, r.bmc.Events())
 }
 
 // What ipmi_sim was told must be what it kept.

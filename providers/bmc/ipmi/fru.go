@@ -9,8 +9,12 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// fru is what an inventory record says of the machine.
-type fru struct{ manufacturer, model, serial string }
+// fru is what an inventory record says of the machine. Of a record with a part that is blank or whose
+// checksum is wrong the part is damaged, and does not count.
+type fru struct {
+	manufacturer, model, serial string
+	damaged                     bool
+}
 
 // fruChunk is read at once; BMCs that cannot return so much say so, and then
 // it is halved.
@@ -31,8 +35,11 @@ func (b *BMC) fru(ctx context.Context, op string) (fru, error) {
 		r.words = true
 	}
 	head, err := r.read(ctx, 0, int(types.FRUCommonHeaderSize))
-	if err != nil || len(head) < int(types.FRUCommonHeaderSize) || head[0]&0x0f != types.FRUFormatVersion || sum(head) != 0 {
+	if err != nil {
 		return fru{}, err
+	}
+	if len(head) < int(types.FRUCommonHeaderSize) || head[0]&0x0f != types.FRUFormatVersion || sum(head) != 0 {
+		return fru{damaged: true}, nil
 	}
 	var out fru
 	fill := func(to *string, fields []string, i int) {
@@ -56,6 +63,7 @@ func (b *BMC) fru(ctx context.Context, op string) (fru, error) {
 		if err != nil {
 			return out, err
 		}
+		out.damaged = out.damaged || data == nil
 		fields := fruFields(data, area.skip)
 		if area.mfr >= 0 {
 			fill(&out.manufacturer, fields, area.mfr)

@@ -112,7 +112,7 @@ func newReference(t *testing.T, suites ...int) *reference {
 	m := simhw.NewMachine(ctx, simhw.NewClock(simSpeed), simhw.GPUServer("Supermicro", 7))
 	m.SetBMC("", simUser, "Tr0ub4dor&3-20-bytes")
 	bmc, err := ipmisim.StartReference(ctx, ipmisim.ReferenceOptions{
-		Machine: m, Suites: suites,
+		Machine: m, Suites: suites, EventCapacity: 10,
 		Sensors: [][]byte{
 			ipmisim.SensorRecord(1, sensorInlet, 0x01, 0x01, "Inlet Temp"),
 			ipmisim.SensorRecord(2, sensorSupply, 0x08, 0x6f, "PSU1 Status"),

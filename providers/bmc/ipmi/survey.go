@@ -42,6 +42,9 @@ func (b *BMC) Survey(ctx context.Context, _ bool) (providers.Survey, error) {
 		out.Partial = append(out.Partial, "inventory record: "+string(providers.KindOf(err)))
 		return out, nil
 	}
+	if f.damaged {
+		out.Partial = append(out.Partial, "inventory record: a part of it is blank, or its checksum is wrong")
+	}
 	if serial := b.clean(f.serial); serial != "" || f.model != "" {
 		out.Parts = append(out.Parts, providers.BMCPart{
 			Kind: hardware.Board, URI: "ipmi:fru/0", Name: "FRU 0", Manufacturer: b.clean(f.manufacturer), Model: b.clean(f.model), Serial: serial,
@@ -110,12 +113,18 @@ func (b *BMC) Logs(ctx context.Context, known func(providers.BMCLogEntry) bool) 
 // on by the next, so that a log which takes longer than one reading shows its newest records too.
 func (b *BMC) LogsFrom(ctx context.Context, cursors map[string]string, known func(providers.BMCLogEntry) bool) (providers.BMCLogs, error) {
 	const op = "ipmi.logs"
+	cursor := cursors[selService]
 	out := providers.BMCLogs{Cursors: map[string]string{}}
-	cursor, start := cursors[selService], uint16(0)
-	if at, _, ok := strings.Cut(cursor, " "); ok {
-		if n, err := strconv.ParseUint(at, 10, 16); err == nil {
-			start = uint16(n)
-		}
+	if cursor != "" {
+		out.Cursors[selService] = cursor // also of a reading that is cut off before its first record
+	}
+	erased, err := b.lastErase(ctx, op)
+	if err != nil {
+		return cutOff(ctx, out, err)
+	}
+	start := selStart(cursor, erased)
+	if start == 0 {
+		delete(out.Cursors, selService)
 	}
 	visited := map[uint16]bool{}
 	for id := start; id != lastRecord; {
@@ -128,26 +137,46 @@ func (b *BMC) LogsFrom(ctx context.Context, cursors map[string]string, known fun
 		err := b.ask(ctx, op, &storage.GetSELEntryRequest{RecordID: id, ReadBytes: wholeRecord}, &res, reads)
 		isStart := len(visited) == 1 && start != 0
 		switch {
-		case isStart && (err == nil && selCursor(id, res.Data) != cursor || err != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) && tolerable(err)):
+		case isStart && (err == nil && selCursor(id, res.Data, erased) != cursor || err != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) && tolerable(err)):
 			id, start, visited = 0, 0, map[uint16]bool{}
+			delete(out.Cursors, selService)
 			continue
 		case err != nil && id == 0 && (absent(err) || providers.IsKind(err, providers.KindUnsupported)):
 			return out, nil // empty, or no log
-		case err != nil && (tolerable(err) || errors.Is(ctx.Err(), context.DeadlineExceeded)):
-			out.Partial = append(out.Partial, selService+": "+string(providers.KindOf(err)))
-			return out, nil
 		case err != nil:
-			return out, err
+			return cutOff(ctx, out, err)
 		}
-		if e, ok := b.logEntry(res.Data); ok && !known(e) {
+		if e := b.logEntry(id, res.Data); !known(e) {
 			out.Entries = append(out.Entries, e)
 		}
 		if own := recordID(res.Data); own != 0 {
-			out.Cursors[selService] = selCursor(own, res.Data)
+			out.Cursors[selService] = selCursor(own, res.Data, erased)
 		}
 		id = res.NextRecordID
 	}
 	return out, nil
+}
+
+// cutOff ends a reading at err. What was read before counts, unless err concerns the whole BMC.
+func cutOff(ctx context.Context, out providers.BMCLogs, err error) (providers.BMCLogs, error) {
+	if !tolerable(err) && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return out, err
+	}
+	out.Partial = append(out.Partial, selService+": "+string(providers.KindOf(err)))
+	return out, nil
+}
+
+// lastErase returns when the log was last cleared, by the BMC's clock; "-" where the BMC does not say.
+func (b *BMC) lastErase(ctx context.Context, op string) (string, error) {
+	var info storage.GetSELInfoResponse
+	switch err := b.ask(ctx, op, &storage.GetSELInfoRequest{}, &info, reads); {
+	case err == nil:
+		return strconv.FormatInt(info.RecentEraseTime.Unix(), 16), nil
+	case tolerable(err):
+		return "-", nil
+	default:
+		return "", err
+	}
 }
 
 // recordID returns the id that a record states itself; 0 for none.
@@ -159,20 +188,40 @@ func recordID(raw []byte) uint16 {
 }
 
 // selCursor names a record so that another one which has its id after the log was cleared is told from it.
-func selCursor(id uint16, raw []byte) string {
-	return strconv.Itoa(int(id)) + " " + hex.EncodeToString(raw[:min(len(raw), 16)])
+// A log that is cleared while it is read shows no other id; when it was last cleared tells.
+func selCursor(id uint16, raw []byte, erased string) string {
+	return strconv.Itoa(int(id)) + " " + hex.EncodeToString(raw[:min(len(raw), 16)]) + " " + erased
 }
 
-// logEntry decodes a record of the log.
-func (b *BMC) logEntry(raw []byte) (e providers.BMCLogEntry, ok bool) {
+// selStart returns the record of a cursor; 0, the first, where the log was cleared since.
+func selStart(cursor, erased string) uint16 {
+	at, _, ok := strings.Cut(cursor, " ")
+	if !ok || !strings.HasSuffix(cursor, " "+erased) {
+		return 0
+	}
+	n, err := strconv.ParseUint(at, 10, 16)
+	if err != nil {
+		return 0
+	}
+	return uint16(n)
+}
+
+// logEntry decodes a record of the log. One that is not as IPMI says is an entry too.
+func (b *BMC) logEntry(id uint16, raw []byte) (e providers.BMCLogEntry) {
+	if own := recordID(raw); own != 0 {
+		id = own
+	}
+	undecoded := providers.BMCLogEntry{
+		Service: selService, ID: strconv.Itoa(int(id)), Severity: "Unknown", Message: "record that cannot be decoded: " + hex.EncodeToString(raw[:min(len(raw), 16)]),
+	}
 	defer func() { // the decoder is not ours
 		if recover() != nil {
-			ok = false
+			e = undecoded
 		}
 	}()
 	sel, err := types.ParseSEL(raw)
 	if err != nil {
-		return e, false
+		return undecoded
 	}
 	e = providers.BMCLogEntry{Service: selService, ID: strconv.Itoa(int(sel.RecordID)), Severity: "Unknown"}
 	switch {
@@ -197,5 +246,5 @@ func (b *BMC) logEntry(raw []byte) (e providers.BMCLogEntry, ok bool) {
 	default:
 		e.Message = "OEM record " + hex.EncodeToString(raw[:min(len(raw), 16)])
 	}
-	return e, true
+	return e
 }
