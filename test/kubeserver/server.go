@@ -168,6 +168,7 @@ func (c *Server) writeKeys() {
 	issue("server", certificate(2, pkix.Name{CommonName: "kube-apiserver"}))
 	admin := issue("admin", certificate(3, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}))
 	keyFile("sa.key", key())
+	keyFile("ca.key", caKey)
 	pool := x509.NewCertPool()
 	pool.AddCert(parsed)
 	c.Admin = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: []tls.Certificate{admin}}}}
