@@ -339,8 +339,8 @@ func TestMachineRun_SeedPlanWorkerKilledInEachStep(t *testing.T) {
 	require.Equal(t, 1, strings.Count(said.String(), joinWaits), "the output is stored once")
 }
 
-// TestMachineRun_SeedPlanRealServer takes a machine into the cluster of a real API server, whose controllers sign
-// cluster-info and issue the certificate.
+// TestMachineRun_SeedPlanRealServer takes a machine into the cluster of a real API server, whose controllers
+// sign cluster-info, issue the certificate and open the node for pods.
 func TestMachineRun_SeedPlanRealServer(t *testing.T) {
 	runenv.ProofOnly(t, "kube")
 	t.Parallel()

@@ -69,8 +69,8 @@ func (c *Server) config(user Object) string {
 	return string(raw)
 }
 
-// StartControllers makes what kubeadm init makes, and starts the controllers that sign cluster-info and issue
-// the certificates of kubelets.
+// StartControllers makes what kubeadm init makes, and starts the controllers that sign cluster-info, issue
+// certificates to kubelets and open nodes that are ready for pods.
 func (c *Server) StartControllers() {
 	c.t.Helper()
 	c.Apply(bootstrap, func(string) bool { return true })
@@ -84,7 +84,7 @@ func (c *Server) StartControllers() {
 	require.NoError(c.t, err)
 	c.run("kube-controller-manager", "--kubeconfig", file("admin.conf"), "--leader-elect=false", "--bind-address", "127.0.0.1", "--secure-port", port,
 		"--cluster-signing-cert-file", file("ca.crt"), "--cluster-signing-key-file", file("ca.key"),
-		"--controllers", "bootstrap-signer-controller,certificatesigningrequest-approving-controller,certificatesigningrequest-signing-controller")
+		"--controllers", "bootstrap-signer-controller,certificatesigningrequest-approving-controller,certificatesigningrequest-signing-controller,node-lifecycle-controller")
 }
 
 // Node returns a node, nil where there is none.
