@@ -116,7 +116,7 @@ func TestCommands_RefuseWrongInput(t *testing.T) {
 	run, asked := oneOfEach(t)
 	dir := t.TempDir()
 	missing, misspelt := filepath.Join(dir, "missing"), filepath.Join(dir, "batch.yaml")
-	require.NoError(t, os.WriteFile(misspelt, []byte("{site: only, profile: only, sku: only, items: [{hostname: a, bmc: 127.0.0.1, credential: x, bmc_protocl: ipmi}]}"), 0o600))
+	require.NoError(t, os.WriteFile(misspelt, []byte("{site: only, profile: only, sku: only, items: [{hostname: a, bmc: 127.0.0.1, credential: x, bmc_port_name: ipmi}]}"), 0o600))
 	for _, c := range []struct {
 		says string
 		args []string
@@ -125,7 +125,7 @@ func TestCommands_RefuseWrongInput(t *testing.T) {
 		{`unknown command "klingon"`, []string{"completion", "klingon"}},
 		{"no such file", []string{"node", "onboard", "--file", missing}},
 		{"is a directory", []string{"node", "onboard", "--file", dir}},
-		{`unknown field "bmc_protocl"`, []string{"node", "onboard", "--file", misspelt}},
+		{`unknown field "bmc_port_name"`, []string{"node", "onboard", "--file", misspelt}},
 		{"[file hostname]", []string{"node", "onboard", "--file", misspelt, "--hostname", "b"}},
 		{"no such file", []string{"key", "create", "prj_1", "laptop", missing}},
 		{"no such file", []string{"secret", "put", "x", "--kind", "bmc_login", "--installation", "--from-file", missing}},

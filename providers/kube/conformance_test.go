@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -224,18 +223,4 @@ func forbidden(t *testing.T, c providers.Cluster, want bool) {
 	if !want {
 		require.NoError(t, p.RevokeToken(t.Context(), c, "rights"))
 	}
-}
-
-// kubeconfigOf is a kubeconfig as an administrator makes it.
-func kubeconfigOf(url string, ca []byte, token string) string {
-	raw, err := json.Marshal(object{
-		"apiVersion": "v1", "kind": "Config", "current-context": "a",
-		"contexts": []object{{"name": "a", "context": object{"cluster": "a", "user": "a"}}},
-		"clusters": []object{{"name": "a", "cluster": object{"server": url, "certificate-authority-data": ca}}},
-		"users":    []object{{"name": "a", "user": object{"token": token}}},
-	})
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(raw))
 }
