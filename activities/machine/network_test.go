@@ -47,12 +47,20 @@ func newNetworkWorld(t *testing.T) *networkWorld {
 	return &networkWorld{w, s}
 }
 
-// net is a step that tries a configuration for two minutes, 3 s of the stand-in's timer. The run accepts
+// net is a step that tries a configuration for half an hour, 45 s of the stand-in's timer. The run accepts
 // the risk: the machine has no BMC.
 func (w *networkWorld) net(netplan, endpoint string) machine.StepIn {
 	w.t.Helper()
+	return w.netFor(30*time.Minute, netplan, endpoint)
+}
+
+// shortly is 3 s of the stand-in's timer, for a change that is taken back when its time is over.
+const shortly = 2 * time.Minute
+
+func (w *networkWorld) netFor(window time.Duration, netplan, endpoint string) machine.StepIn {
+	w.t.Helper()
 	w.risk = true
-	return w.step(runplan.Step{Name: "net", Net: &runplan.NetReconfig{Netplan: netplan, ConfirmSeconds: 120, SSHEndpoint: endpoint}})
+	return w.step(runplan.Step{Name: "net", Net: &runplan.NetReconfig{Netplan: netplan, ConfirmSeconds: int(window.Seconds()), SSHEndpoint: endpoint}})
 }
 
 // TestTryNetwork_ConfirmsAtTheNewAddress: the machine is reached there from then on, under the same key.
@@ -89,7 +97,7 @@ func TestTryNetwork_CutOffRollsBack(t *testing.T) {
 			t.Parallel()
 			w := newNetworkWorld(t)
 			files := w.system.Files(t)
-			_, err := w.acts.TryNetwork(t.Context(), w.net(tc.netplan, tc.endpoint(w.system)))
+			_, err := w.acts.TryNetwork(t.Context(), w.netFor(shortly, tc.netplan, tc.endpoint(w.system)))
 			require.Equal(t, lifecycle.FailNetworkRolledBack, classOf(err), "%v", err)
 			require.Equal(t, machine.CommandEnded, machine.EndOf(err), "nothing is left to take back")
 			require.Equal(t, files, w.system.Files(t))
@@ -107,6 +115,9 @@ func TestTryNetwork_WorkerKilledBeforeTheConfirmation(t *testing.T) {
 			t.Parallel()
 			w := newNetworkWorld(t)
 			in := w.net("network: {version: 2}\n", "")
+			if late {
+				in = w.netFor(shortly, "network: {version: 2}\n", "")
+			}
 			adapter := w.acts.Adapters["ssh"]
 			killed, kill := context.WithCancel(t.Context())
 			w.acts.Adapters = providers.MachineAdapters{"ssh": {Inspect: adapter.Inspect, RemoteExec: adapter.RemoteExec, Network: dies{adapter.Network, kill}}}

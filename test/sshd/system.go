@@ -1,6 +1,7 @@
 package sshd
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -65,7 +66,7 @@ units=$root/etc/systemd/system
 
 const netplanProgram = programHead + `case $1 in
 generate) if grep -q '^# invalid' "$3"/etc/netplan/*.yaml; then echo "Error in network definition: line 1" >&2; exit 78; fi ;;
-apply) echo apply >>"$root/applies"; cat "$root"/etc/netplan/*.yaml >"$root/network.tmp"; mv "$root/network.tmp" "$root/network" ;;
+apply) echo apply >>"$root/applies"; cat "$root"/etc/netplan/*.yaml >"$root/network.$$"; mv "$root/network.$$" "$root/network" ;;
 *) exit 64 ;;
 esac
 `
@@ -114,6 +115,9 @@ func (s *System) Files(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	for _, path := range found {
 		text, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it was being written, and has its name by now
+		}
 		require.NoError(t, err)
 		out[filepath.Base(path)] = string(text)
 	}
