@@ -47,16 +47,20 @@ func newNetworkWorld(t *testing.T) *networkWorld {
 	return &networkWorld{w, s}
 }
 
-// net is a step that tries a configuration for half an hour, 45 s of the stand-in's timer. The run accepts
-// the risk: the machine has no BMC.
+// How long a configuration is tried: 45 s of the stand-in's timer, and 3 s for a change that is taken back
+// when its time is over.
+const (
+	longest = 30 * time.Minute
+	shortly = 2 * time.Minute
+)
+
+// net is a step that tries a configuration.
 func (w *networkWorld) net(netplan, endpoint string) machine.StepIn {
 	w.t.Helper()
-	return w.netFor(30*time.Minute, netplan, endpoint)
+	return w.netFor(longest, netplan, endpoint)
 }
 
-// shortly is 3 s of the stand-in's timer, for a change that is taken back when its time is over.
-const shortly = 2 * time.Minute
-
+// netFor accepts the risk of the run: the machine has no BMC.
 func (w *networkWorld) netFor(window time.Duration, netplan, endpoint string) machine.StepIn {
 	w.t.Helper()
 	w.risk = true
@@ -114,10 +118,11 @@ func TestTryNetwork_WorkerKilledBeforeTheConfirmation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newNetworkWorld(t)
-			in := w.net("network: {version: 2}\n", "")
+			window := longest
 			if late {
-				in = w.netFor(shortly, "network: {version: 2}\n", "")
+				window = shortly
 			}
+			in := w.netFor(window, "network: {version: 2}\n", "")
 			adapter := w.acts.Adapters["ssh"]
 			killed, kill := context.WithCancel(t.Context())
 			w.acts.Adapters = providers.MachineAdapters{"ssh": {Inspect: adapter.Inspect, RemoteExec: adapter.RemoteExec, Network: dies{adapter.Network, kill}}}
