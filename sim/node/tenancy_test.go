@@ -104,9 +104,14 @@ func newRunningSite(t *testing.T) *site {
 	s := newSite(t)
 	s.install(s.userData(), "")
 	s.powerOn()
+	s.installed()
+	return s
+}
+
+// installed waits until the system answers and its first boot has ended.
+func (s *site) installed() {
 	s.eventually("ssh", func() bool { c, err := s.ssh("slipway"); return err == nil && c.Close() == nil })
 	s.eventually("cloud-init has ended", func() bool { out, _ := s.command("cloud-init status"); return strings.Contains(out, "done") })
-	return s
 }
 
 func TestTenantAccount_OnANode(t *testing.T) {
@@ -329,7 +334,7 @@ func TestOccupy_HiddenPlants(t *testing.T) {
 	s.eventually("off", func() bool { return s.machine.Power() == simhw.Off })
 	s.install(s.userData(), "")
 	s.machine.PowerOn("test")
-	s.eventually("installed again", func() bool { c, err := s.ssh("slipway"); return err == nil && c.Close() == nil })
+	s.installed()
 	traces, err = s.node.TenantTraces()
 	require.NoError(t, err)
 	require.Equal(t, []string{"/dev/nvme0n1", "/dev/nvme1n1", "/dev/nvme2n1", "/dev/nvme3n1", "/sys/firmware/efi/efivars/Boot0042-8be4df61-93ca-11d2-aa0d-00e098032b8c", simnode.BootEntry}, traces,

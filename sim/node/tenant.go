@@ -140,10 +140,14 @@ func (n *Node) addBootEntry(t *tree, entry string) error {
 }
 
 // TenantTraces lists where the mark of a tenant's data is on the node: paths of its files, names of
-// its disks as /dev/NAME, and entries of the boot menu. A restored node has none.
+// its disks as /dev/NAME, and entries of the boot menu. A restored node has none. A file that a
+// running system takes away meanwhile holds nothing more.
 func (n *Node) TenantTraces() ([]string, error) {
 	var out []string
 	err := filepath.WalkDir(n.root, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) && path != n.root {
+			return nil
+		}
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
@@ -154,6 +158,9 @@ func (n *Node) TenantTraces() ([]string, error) {
 		raw, err := os.ReadFile(path)
 		if err == nil && bytes.Contains(raw, []byte(TenantMark)) {
 			out = append(out, there)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
 		return err
 	})
