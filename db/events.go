@@ -2,9 +2,12 @@ package db
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/slipway-cloud/slipway/db/gen"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // Event is what a follower reads. Its cursor is given when it is relayed: a
@@ -13,7 +16,7 @@ type Event = gen.Event
 
 // AppendEvent puts an event into the outbox; Cursor and At are given later.
 // Transitions and projections write their own. An event with a ProjectID is shown to the members of
-// the project, so its payload holds nothing else.
+// the project, so its payload holds nothing else; its type is one of lifecycle.ProjectEventTypes.
 func (s statements) AppendEvent(ctx context.Context, e Event) error {
 	if len(e.Payload) == 0 {
 		e.Payload = []byte("{}")
@@ -22,6 +25,9 @@ func (s statements) AppendEvent(ctx context.Context, e Event) error {
 		ResourceKind: e.ResourceKind, ResourceID: e.ResourceID, NodeID: e.NodeID, Type: e.Type, Payload: e.Payload,
 	}
 	if e.ProjectID != nil {
+		if !slices.Contains(lifecycle.ProjectEventTypes(), e.Type) {
+			return fmt.Errorf("lifecycle.ProjectEventTypes does not list the type %q: no webhook could ask for it", e.Type)
+		}
 		params.ProjectID, params.EventID = *e.ProjectID, NewID("evt")
 	}
 	return MapError("event "+e.Type, s.q.AppendEvent(ctx, params))

@@ -70,7 +70,7 @@ func Create(ctx context.Context, tx *db.Tx, in New) (Allocation, error) {
 	_, err = queries(tx).InsertAllocation(ctx, gen.InsertAllocationParams{
 		ID: in.ID, ProjectID: in.ProjectID, SKUID: in.SKUID, SiteID: db.OrNil(in.SiteID), Name: in.Name, Tags: labels(in.Tags), Status: first,
 		RequestedBy: db.ClipText(in.RequestedBy, maxRequestedBy), Network: in.Network, QueueDeadlineAt: in.QueueDeadline, ExpiresAt: in.ExpiresAt,
-		EventID: db.NewID("evt"), EventType: eventType(first), Payload: payload, AuditID: st.AuditID, TriggeredBy: st.TriggeredBy, Owner: st.Owner,
+		EventID: db.NewID("evt"), EventType: first.EventType(), Payload: payload, AuditID: st.AuditID, TriggeredBy: st.TriggeredBy, Owner: st.Owner,
 		ActorID: st.ActorID, Comment: st.Comment, Metadata: st.Metadata, WorkflowID: st.WorkflowID,
 	})
 	if err != nil {

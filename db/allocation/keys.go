@@ -7,6 +7,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/allocation/gen"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // KeysAgain is after how long a job is created again for keys that no job could prove.
@@ -115,6 +116,6 @@ func TellKeysChanged(ctx context.Context, tx *db.Tx, a Allocation) error {
 		return err
 	}
 	return tx.AppendEvent(ctx, db.Event{
-		ResourceKind: Resource, ResourceID: a.ID, ProjectID: &a.ProjectID, NodeID: a.NodeID, Type: "allocation.keys_changed", Payload: payload,
+		ResourceKind: Resource, ResourceID: a.ID, ProjectID: &a.ProjectID, NodeID: a.NodeID, Type: lifecycle.EventKeysChanged, Payload: payload,
 	})
 }

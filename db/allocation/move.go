@@ -62,7 +62,7 @@ func commit(ctx context.Context, tx *db.Tx, a Allocation, m Move) (Allocation, e
 			ID: a.ID, FromState: string(from), ToState: m.To.To, Version: a.Version, Name: m.To.Name, NodeID: m.nodeID, SiteID: m.siteID,
 			ReleaseReason: db.ClipText(m.Reason, maxReason), Connection: orJSON(m.connection), Image: orJSON(m.image), Outcome: m.outcome,
 			FailureCode: m.FailureCode, FailureMessage: db.ClipText(m.FailureMessage, db.MaxMessage), CertificateID: m.certificateID,
-			EventID: db.NewID("evt"), EventType: eventType(m.To.To), Payload: payload, AuditID: st.AuditID, TriggeredBy: st.TriggeredBy,
+			EventID: db.NewID("evt"), EventType: m.To.To.EventType(), Payload: payload, AuditID: st.AuditID, TriggeredBy: st.TriggeredBy,
 			Owner: st.Owner, ActorID: st.ActorID, Comment: st.Comment, Metadata: st.Metadata, WorkflowID: st.WorkflowID,
 		})
 		return db.MapError("move "+what(a.ID), err)
@@ -82,15 +82,6 @@ func orJSON[T any](v *T) json.RawMessage {
 		return nil
 	}
 	return b
-}
-
-// eventType returns the type of the event that tells of a status. That of releasing is a request, since
-// a job acts on it.
-func eventType(s lifecycle.AllocationStatus) string {
-	if s == lifecycle.AllocationReleasing {
-		return "allocation.releasing.requested"
-	}
-	return "allocation." + string(s)
 }
 
 // eventPayload is what the members of the project are told: nothing of the node.
@@ -174,7 +165,7 @@ func ChangeConnection(ctx context.Context, tx *db.Tx, id string, c Connection, i
 		return row, err
 	}
 	return row, tx.AppendEvent(ctx, db.Event{
-		ResourceKind: Resource, ResourceID: id, ProjectID: &row.ProjectID, NodeID: row.NodeID, Type: "allocation.connection_changed", Payload: payload,
+		ResourceKind: Resource, ResourceID: id, ProjectID: &row.ProjectID, NodeID: row.NodeID, Type: lifecycle.EventConnectionChanged, Payload: payload,
 	})
 }
 

@@ -25,12 +25,6 @@ type (
 // Resource is the kind of instances in the audit log, in events and of jobs.
 const Resource = "instance"
 
-// EventProgress is the type of the events of an instance that goes on in its state. Those of a move are
-// named after the state that was reached, such as instance.ready.
-const EventProgress = "instance.progress"
-
-func eventOf(s lifecycle.InstanceStatus) string { return "instance." + string(s) }
-
 const maxCreatedBy = 300
 
 func queries(c db.Conn) *gen.Queries { return gen.New(c.DBTX()) }
@@ -67,7 +61,7 @@ func Create(ctx context.Context, tx *db.Tx, in New) (Instance, error) {
 	if err != nil {
 		return Instance{}, db.MapError(what(in.ID), err)
 	}
-	return tell(ctx, tx, in.ID, eventOf(lifecycle.Instance.Initial[0]))
+	return tell(ctx, tx, in.ID, lifecycle.Instance.Initial[0].EventType())
 }
 
 // Get returns one instance, or db.ErrNotFound.
@@ -182,7 +176,7 @@ func MoveTo(ctx context.Context, tx *db.Tx, i Instance, m Move) (Instance, error
 	if err != nil {
 		return Instance{}, err
 	}
-	return tell(ctx, tx, i.ID, eventOf(m.To.To))
+	return tell(ctx, tx, i.ID, m.To.To.EventType())
 }
 
 // Event is a row of the action log that no stage of a job writes.
@@ -239,7 +233,7 @@ func SetProgress(ctx context.Context, tx *db.Tx, i Instance, shown, reached int,
 	}
 	_, err := queries(tx).SetProgress(ctx, gen.SetProgressParams{ID: i.ID, ProgressPercent: shown, ReachedPercent: reached, FailedStage: failedStage})
 	if err == nil {
-		_, err = tell(ctx, tx, i.ID, EventProgress)
+		_, err = tell(ctx, tx, i.ID, lifecycle.EventInstanceProgress)
 	}
 	return db.MapError(what(i.ID), err)
 }
@@ -248,7 +242,7 @@ func SetProgress(ctx context.Context, tx *db.Tx, i Instance, shown, reached int,
 func SetError(ctx context.Context, tx *db.Tx, id, code, message string) error {
 	_, err := queries(tx).SetError(ctx, gen.SetErrorParams{ID: id, ErrorCode: code, ErrorMessage: db.ClipText(message, db.MaxMessage)})
 	if err == nil {
-		_, err = tell(ctx, tx, id, EventProgress)
+		_, err = tell(ctx, tx, id, lifecycle.EventInstanceProgress)
 	}
 	return db.MapError(what(id), err)
 }

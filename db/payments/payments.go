@@ -65,7 +65,7 @@ func Create(ctx context.Context, tx *db.Tx, in New) (Session, error) {
 	_, err = queries(tx).InsertSession(ctx, gen.InsertSessionParams{
 		ID: in.ID, BillingAccountID: in.BillingAccountID, ProjectID: in.ProjectID, RequestedBy: in.RequestedBy, IdempotencyKey: in.Key, RequestHash: in.RequestHash,
 		Status: first, RequestedAmountMinor: in.AmountMinor, Currency: in.Currency, Live: in.Live, SuccessURL: in.SuccessURL, CancelURL: in.CancelURL,
-		ExpiresAt: in.ExpiresAt, NextLookAt: in.NextLook, EventID: db.NewID("evt"), EventType: eventType(first), Payload: payload, AuditID: st.AuditID,
+		ExpiresAt: in.ExpiresAt, NextLookAt: in.NextLook, EventID: db.NewID("evt"), EventType: first.EventType(), Payload: payload, AuditID: st.AuditID,
 		TriggeredBy: st.TriggeredBy, Owner: st.Owner, ActorID: st.ActorID, Comment: st.Comment, Metadata: st.Metadata, WorkflowID: st.WorkflowID,
 	})
 	if err != nil {
@@ -73,8 +73,6 @@ func Create(ctx context.Context, tx *db.Tx, in New) (Session, error) {
 	}
 	return Get(ctx, tx, in.ID)
 }
-
-func eventType(s lifecycle.PaymentStatus) string { return Resource + "." + string(s) }
 
 // eventPayload is what the members of the project are told: no amounts, which viewers do not read.
 func eventPayload(s Session, from, to lifecycle.PaymentStatus) (json.RawMessage, error) {
@@ -117,7 +115,7 @@ func MoveTo(ctx context.Context, tx *db.Tx, s Session, m Move) (Session, error) 
 			ReceivedMinor: m.ReceivedMinor, ReceivedCurrency: m.ReceivedCurrency, StripePaymentIntentID: m.PaymentID, CreditedAmountMinor: m.CreditedMinor,
 			LedgerEntryID: m.LedgerEntry, SuspenseEntryID: m.SuspenseEntry, FailureCode: m.FailureCode,
 			FailureMessage: db.ClipText(m.FailureMessage, db.MaxMessage), Resolution: string(m.Resolution), ResolutionReason: m.ResolutionReason,
-			ResolvedBy: ActorName(m.Actor), NextLookAt: m.NextLook, EventID: db.NewID("evt"), EventType: eventType(m.To.To), Payload: payload,
+			ResolvedBy: ActorName(m.Actor), NextLookAt: m.NextLook, EventID: db.NewID("evt"), EventType: m.To.To.EventType(), Payload: payload,
 			AuditID: st.AuditID, TriggeredBy: st.TriggeredBy, Owner: st.Owner, ActorID: st.ActorID, Comment: st.Comment, Metadata: st.Metadata,
 			WorkflowID: st.WorkflowID,
 		})

@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/webhook/gen"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // Notice tells the owners of a project what they have to know.
@@ -39,7 +40,7 @@ func AddNotice(ctx context.Context, tx *db.Tx, n Notice, domain string) (bool, e
 	if err != nil {
 		return false, fmt.Errorf("write the event of a notice: %w", err)
 	}
-	return true, tx.AppendEvent(ctx, db.Event{ResourceKind: "notice", ResourceID: n.ID, ProjectID: &n.ProjectID, Type: "notice." + n.Kind, Payload: payload})
+	return true, tx.AppendEvent(ctx, db.Event{ResourceKind: "notice", ResourceID: n.ID, ProjectID: &n.ProjectID, Type: lifecycle.NoticeEventType(n.Kind), Payload: payload})
 }
 
 // MoneyMessage stands in the place of a message that tells amounts.
@@ -47,7 +48,7 @@ const MoneyMessage = "It is about the money of the project; ask who may read mon
 
 // TellsMoney reports whether the message of a kind of notice tells amounts.
 func TellsMoney(kind string) bool {
-	return kind == "low_balance" || kind == "depleted" || kind == "balance_short" || strings.HasPrefix(kind, "budget_")
+	return slices.Contains([]string{lifecycle.NoticeLowBalance, lifecycle.NoticeDepleted, lifecycle.NoticeBalanceShort, lifecycle.NoticeBudgetWarning, lifecycle.NoticeBudgetSpent}, kind)
 }
 
 // publicMessage is what the event of a notice says: viewers read events, and not money.

@@ -152,14 +152,14 @@ func tellBalances(ctx context.Context, store *db.Store, domain string, r *Report
 
 func balanceMessage(n ledgerdb.Notice) string {
 	left := lifecycle.FormatMinor(n.BalanceMinor, int(n.Exponent)) + " " + n.Currency
-	if n.Kind == string(lifecycle.BalanceDepleted) && n.InGrace {
+	if n.Kind == lifecycle.NoticeDepleted && n.InGrace {
 		return "The balance is used up (" + left + "). All allocations and charged instances of the billing account are released at " + n.ReleasedAt.UTC().Format("2006-01-02 15:04 UTC") +
 			" unless something is added to the balance before; new ones are refused."
 	}
-	if n.Kind == string(lifecycle.BalanceDepleted) {
+	if n.Kind == lifecycle.NoticeDepleted {
 		return "The balance is used up (" + left + "). All allocations and charged instances of the billing account are being released; add to the balance to request new ones."
 	}
-	if n.Kind == "balance_short" {
+	if n.Kind == lifecycle.NoticeBalanceShort {
 		return "What is available beside an hour of all that runs is " + left + ", which is less than it costs until it could be released. " +
 			"When the balance is used up, all allocations and charged instances of the billing account are released; add to it."
 	}
@@ -174,9 +174,9 @@ func tellBudgets(ctx context.Context, store *db.Store, domain string, r *Report)
 	}
 	var errs []error
 	for _, b := range rows {
-		kind, what := "budget_warning", fmt.Sprintf("%d %% of the budget", b.WarnPercent)
+		kind, what := lifecycle.NoticeBudgetWarning, fmt.Sprintf("%d %% of the budget", b.WarnPercent)
 		if b.SpentMinor >= b.LimitMinor {
-			kind, what = "budget_spent", "the whole budget"
+			kind, what = lifecycle.NoticeBudgetSpent, "the whole budget"
 		}
 		exponent := int(b.Exponent)
 		message := fmt.Sprintf("The project has spent %s of %s: %s of %s %s. Nothing is stopped.", what, b.Month, lifecycle.FormatMinor(b.SpentMinor, exponent),

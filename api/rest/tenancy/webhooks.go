@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	webhookdb "github.com/slipway-cloud/slipway/db/webhook"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
@@ -95,8 +95,6 @@ func (s *eventServer) listWebhooks(ctx context.Context, in *struct {
 	return listIn(ctx, s.server, in.Page, webhookdb.List, func(w webhookdb.Webhook) string { return w.ID }, webhookView)
 }
 
-var eventTypePattern = regexp.MustCompile(`^[a-z][a-z_]*\.(\*|[a-z][a-z_]*)$`)
-
 // checkWebhook refuses a URL that is not allowed and types that no event can have.
 func (s *eventServer) checkWebhook(ctx context.Context, w webhookdb.Webhook) error {
 	if err := op.CheckName(w.Name); err != nil {
@@ -110,8 +108,8 @@ func (s *eventServer) checkWebhook(ctx context.Context, w webhookdb.Webhook) err
 		return invalid("url", err.Error())
 	}
 	for i, t := range w.EventTypes {
-		if !eventTypePattern.MatchString(t) {
-			return invalid(fmt.Sprintf("event_types[%d]", i), "must be a type such as member.added, or member.* for all of a kind")
+		if !lifecycle.MatchesProjectEvents(t) {
+			return invalid(fmt.Sprintf("event_types[%d]", i), "no event has this type; give one that docs/webhooks.md lists, such as member.added, or member.* for all of a kind")
 		}
 	}
 	return nil

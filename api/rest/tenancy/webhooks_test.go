@@ -62,8 +62,13 @@ func TestWebhook_BadInputIsRefused(t *testing.T) {
 		got := w.do(a.owner, "POST", "/projects/"+a.project+"/webhooks", map[string]any{"name": "bad", "url": url}).want(http.StatusUnprocessableEntity)
 		require.Contains(t, string(got.raw), "body.url", url)
 	}
-	w.do(a.owner, "POST", "/projects/"+a.project+"/webhooks", map[string]any{"name": "bad", "url": "https://a.example.com", "event_types": []string{"*"}}).
-		want(http.StatusUnprocessableEntity)
+	ask := func(kind string) answer {
+		return w.do(a.owner, "POST", "/projects/"+a.project+"/webhooks", map[string]any{"name": "some", "url": "https://a.example.com", "event_types": []string{kind}})
+	}
+	for _, kind := range []string{"*", "member", "members.*", "member.add", "allocation.releasing", ""} {
+		require.Contains(t, string(ask(kind).want(http.StatusUnprocessableEntity).raw), "event_types[0]", kind)
+	}
+	ask("allocation.releasing.requested").want(http.StatusCreated)
 }
 
 func TestWebhook_QueueTestReplayAndRedelivery(t *testing.T) {

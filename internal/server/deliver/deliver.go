@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	webhookdb "github.com/slipway-cloud/slipway/db/webhook"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/webhook"
 )
@@ -225,9 +226,9 @@ func (d *Deliverer) finish(ctx context.Context, tx *db.Tx, w webhookdb.Claimed, 
 	n := webhookdb.Notice{ProjectID: w.ProjectID, Episode: w.ID + "/" + time.Now().UTC().Format(time.DateOnly)}
 	switch {
 	case f.Gone:
-		n.Kind, n.Message = "webhook_disabled", "Webhook "+w.Name+" was disabled: its endpoint answered 410 Gone. Enable it when the endpoint is back."
+		n.Kind, n.Message = lifecycle.NoticeWebhookDisabled, "Webhook "+w.Name+" was disabled: its endpoint answered 410 Gone. Enable it when the endpoint is back."
 	case w.Failures < webhookdb.Breaker && f.Failures >= webhookdb.Breaker:
-		n.Kind, n.Message = "webhook_failing", "Webhook "+w.Name+" fails: "+f.LastReason+". Its events wait, and are sent again when it answers."
+		n.Kind, n.Message = lifecycle.NoticeWebhookFailing, "Webhook "+w.Name+" fails: "+f.LastReason+". Its events wait, and are sent again when it answers."
 	default:
 		return nil
 	}
