@@ -86,7 +86,7 @@ func cancelHint(jobID string) string {
 func fieldHint(r intent.Reason) string {
 	switch r { //nolint:exhaustive // the others are of whole refusals
 	case intent.ReasonSecretMissing:
-		return "; store the login first with `slipway secret put`"
+		return "; store it first with `slipway secret put`"
 	case intent.ReasonSecretUse:
 		return "; an administrator states its use with `slipway secret set-use`"
 	case intent.ReasonBMCOfOldHardware:

@@ -23,9 +23,19 @@ func TestCluster_DeletedByForce(t *testing.T) {
 	w := newWorld(t)
 	pin := "sha256:" + strings.Repeat("a", 64)
 	at := "/api/v1/admin/clusters"
-	w.do("POST", at, map[string]any{"cluster_ref": "a", "spec": map[string]any{
-		"api_url": "https://10.0.0.1:6443", "ca_pins": []string{pin}, "kubeconfig_ref": "clusters/a", "kubernetes_version": "v1.34.1",
-	}}, header{"Idempotency-Key": "cluster-a"}).want(http.StatusCreated)
+	create := func(kubeconfig string) answer {
+		return w.do("POST", at, map[string]any{"cluster_ref": "a", "spec": map[string]any{
+			"api_url": "https://10.0.0.1:6443", "ca_pins": []string{pin}, "kubeconfig_ref": kubeconfig, "kubernetes_version": "v1.34.1",
+		}}, header{"Idempotency-Key": "cluster-a"})
+	}
+	require.Contains(t, string(create("clusters/a").want(http.StatusUnprocessableEntity).raw), "there is no secret clusters/a")
+	put := func(name string, use map[string]any) {
+		w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": name, "value": "x", "use": use}).want(http.StatusOK)
+	}
+	put("smtp", map[string]any{"kind": "smtp_password", "installation": true})
+	require.Contains(t, string(create("smtp").want(http.StatusUnprocessableEntity).raw), "not a kubeconfig")
+	put("clusters/a", map[string]any{"kind": "kubeconfig", "installation": true})
+	create("clusters/a").want(http.StatusCreated)
 	admin := db.Actor{Owner: lifecycle.OwnerAdmin, ID: "test"}
 	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
 		if _, err := machines.Register(t.Context(), tx, machines.Registration{ID: "m-1", Spec: spec.MachineSpec{Provider: "any"}}, admin); err != nil {

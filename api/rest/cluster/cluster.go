@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	clusterdb "github.com/slipway-cloud/slipway/db/cluster"
+	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
@@ -80,7 +81,17 @@ type ClusterPath struct {
 	Ref string `path:"ref" maxLength:"128" doc:"As plans and machines name it"`
 }
 
-func (c ClusterChange) validate() error { return op.PrefixFieldErrors("body.spec", c.Spec.Validate()) }
+// check refuses a spec that is not valid, and a kubeconfig that is not stored.
+func (s *server) check(ctx context.Context, c ClusterChange) error {
+	if err := c.Spec.Validate(); err != nil {
+		return op.PrefixFieldErrors("body.spec", err)
+	}
+	bad, err := intent.CheckSecret(ctx, s.api.Store(), "spec.kubeconfig_ref", c.Spec.KubeconfigRef, spec.SecretKubeconfig)
+	if err != nil {
+		return err
+	}
+	return intent.InvalidIf(bad)
+}
 
 func (s *server) list(ctx context.Context, in *struct{ op.Page }) (*op.Listed[Cluster], error) {
 	after, err := in.After()
@@ -98,7 +109,7 @@ func (s *server) create(ctx context.Context, in *struct {
 	op.Key
 	Body ClusterRequest
 }) (*op.Created[Cluster], error) {
-	if err := in.Body.validate(); err != nil {
+	if err := s.check(ctx, in.Body.ClusterChange); err != nil {
 		return nil, err
 	}
 	if !spec.ValidMachineID(in.Body.Ref) {
@@ -131,7 +142,7 @@ func (s *server) update(ctx context.Context, in *struct {
 	op.Match
 	Body ClusterChange
 }) (*op.Versioned[Cluster], error) {
-	if err := in.Body.validate(); err != nil {
+	if err := s.check(ctx, in.Body); err != nil {
 		return nil, err
 	}
 	var row clusterdb.Cluster
