@@ -133,6 +133,7 @@ func TestCommands_RefuseWrongInput(t *testing.T) {
 		{"go with --days", []string{"usage", "prj_1", "--from", "2026-11-01"}},
 		{"at least 1", []string{"billing-account", "create", "acme", "--max-projects", "0"}},
 		{`"plan-hash" not set`, []string{"price", "create", "h100x8", "100"}},
+		{"at least one of the flags", []string{"machine", "set-access", "m-1"}},
 		{`"reason" not set`, []string{"price", "withdraw", "price_1"}},
 	} {
 		require.Contains(t, run(c.args...).exits(cli.ExitUsage).err, c.says, c.args)

@@ -197,7 +197,7 @@ func TestLoginKeepsAContextThatOthersCannotRead(t *testing.T) {
 	w.run("", "context", "use", "a").exits(0)
 	w.run("", "sku", "create", "y").exits(cli.ExitUnauthorised)
 	w.run("", "context", "use", "none").exits(cli.ExitNotFound)
-	w.run("", "--context", "none", "sku", "list").exits(cli.ExitUnauthorised)
+	w.run("", "--context", "none", "sku", "list").exits(cli.ExitNotFound)
 	require.NoError(t, os.Chmod(path, 0o644))
 	require.Contains(t, w.run("", "sku", "list").exits(cli.ExitError).err, "chmod 600")
 	w.env["SLIPWAY_SERVER"], w.env["SLIPWAY_TOKEN"] = w.url, w.token("viewer")
@@ -404,7 +404,8 @@ items:
   - {hostname: gpu-1, bmc: 10.0.0.1, credential: bmc/gpu-1}
   - {hostname: gpu-2, bmc: 10.0.0.2, credential: nowhere}
 `), 0o600))
-	made := w.run("", "node", "onboard", "-f", file, "-o", "json").exits(0)
+	made := w.run("", "node", "onboard", "-f", file, "-o", "json").exits(cli.ExitRefused)
+	require.Contains(t, made.err, "1 of 2 items were rejected")
 	var b struct {
 		ID    string
 		Items []struct {

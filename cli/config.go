@@ -90,9 +90,13 @@ func (a *app) account() (account, error) {
 		if name == "" {
 			return account{}, fail(ExitUnauthorised, "not signed in; run slipway login --server URL --token-stdin")
 		}
-		return account{}, fail(ExitUnauthorised, "there is no context %q; slipway context list shows what there is", name)
+		return account{}, noContext(name)
 	}
 	return got, nil
+}
+
+func noContext(name string) error {
+	return fail(ExitNotFound, "there is no context %q; slipway context list shows what there is", name)
 }
 
 const maxTokenText = 16 << 10
@@ -198,7 +202,7 @@ func (a *app) contextCommand() *cobra.Command {
 			return err
 		}
 		if _, ok := c.Contexts[args[0]]; !ok {
-			return fail(ExitNotFound, "there is no context %q; slipway context list shows what there is", args[0])
+			return noContext(args[0])
 		}
 		c.Current = args[0]
 		return a.writeContexts(c)

@@ -224,12 +224,13 @@ func (a *app) machineAccess() *cobra.Command {
 	var in slipwayv1.SetMachineAccessRequest
 	cmd := &cobra.Command{
 		Use: "set-access MACHINE", Short: "Link a machine to a node, or give it a site and a pinned host key", Args: cobra.ExactArgs(1),
-		Long: "What is left out is none. A machine of a node has the site and the host key of the node.",
+		Long: `What is left out is none; --site-id "" alone takes all away. A machine of a node has the site and the host key of the node.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&in.NodeId, "node-id", "", "the node that the machine is, by hostname or id")
 	f.StringVar(&in.SiteId, "site-id", "", "the site whose SSH login and networks hold for the machine, by name or id")
 	f.StringVar(&in.SshHostKey, "ssh-host-key", "", "the public host key of the machine: type and key, as its console shows them")
+	cmd.MarkFlagsOneRequired("node-id", "site-id", "ssh-host-key")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		in.MachineId = args[0]
 		ctx, cancel := a.bounded(cmd.Context())

@@ -207,10 +207,14 @@ func (a *app) onboardBatch(ctx context.Context, file string, w watchFlags) error
 	if err := r.into(&got); err != nil {
 		return err
 	}
-	if got.Counts["rejected"] == got.Total {
+	switch rejected := got.Counts["rejected"]; rejected {
+	case 0:
+		return nil
+	case got.Total:
 		return fail(ExitRefused, "nothing was started: all %d items were rejected", got.Total)
+	default:
+		return fail(ExitRefused, "%d of %d items were rejected; the others were accepted, so send only these again", rejected, got.Total)
 	}
-	return nil
 }
 
 // batch is many onboardings.
