@@ -78,8 +78,14 @@ func checkTarget(ctx context.Context, store *db.Store, b BMC) ([]Field, error) {
 // CheckCredential returns a wrong field when ref does not name a stored login of BMCs. It does not
 // open the secret.
 func CheckCredential(ctx context.Context, store *db.Store, ref string) ([]Field, error) {
+	return CheckSecret(ctx, store, "credential_ref", ref, spec.SecretBMCLogin)
+}
+
+// CheckSecret returns the field as wrong when ref does not name a stored secret of the kind. It does not
+// open the secret.
+func CheckSecret(ctx context.Context, store *db.Store, field, ref string, kind spec.SecretKind) ([]Field, error) {
 	wrong := func(message string) []Field {
-		return []Field{{Name: "credential_ref", Message: message, Reason: ReasonSecretMissing}}
+		return []Field{{Name: field, Message: message, Reason: ReasonSecretMissing}}
 	}
 	if !spec.ValidRef(ref) {
 		return wrong("is not a secret reference (name or name@version)"), nil
@@ -101,15 +107,15 @@ func CheckCredential(ctx context.Context, store *db.Store, ref string) ([]Field,
 	}
 	use, found, err := store.SecretUse(ctx, name)
 	refused := func(message string) []Field {
-		return []Field{{Name: "credential_ref", Message: message, Reason: ReasonSecretUse}}
+		return []Field{{Name: field, Message: message, Reason: ReasonSecretUse}}
 	}
 	switch {
 	case err != nil:
 		return nil, err
 	case !found:
 		return refused("nobody has stated what this secret may be used for"), nil
-	case use.Kind != spec.SecretBMCLogin:
-		return refused("is a " + string(use.Kind) + " and not a bmc_login"), nil
+	case use.Kind != kind:
+		return refused("is a " + string(use.Kind) + " and not a " + string(kind)), nil
 	}
 	return nil, nil
 }

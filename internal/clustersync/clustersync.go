@@ -58,25 +58,13 @@ func (p *Passes) Run(ctx context.Context) {
 	var loops sync.WaitGroup
 	for i := range 2 * loopsOfAKind {
 		loops.Go(func() {
-			p.repeat(ctx, "not every cluster was looked at; will try again", func() error { return p.lookAtDue(ctx, i%2 == 1) })
+			poll.Repeat(ctx, p.every()/6, p.Log, "not every cluster was looked at; will try again", func(ctx context.Context) error { return p.lookAtDue(ctx, i%2 == 1) })
 		})
 	}
 	loops.Go(func() {
-		p.repeat(ctx, "not every condition of machines was let go; will try again", func() error { return p.letGo(ctx) })
+		poll.Repeat(ctx, p.every()/6, p.Log, "not every condition of machines was let go; will try again", p.letGo)
 	})
 	loops.Wait()
-}
-
-// repeat calls do until ctx ends, with a pause after each call. It logs the text with each error.
-func (p *Passes) repeat(ctx context.Context, text string, do func() error) {
-	for {
-		if err := do(); err != nil && ctx.Err() == nil {
-			p.Log.WarnContext(ctx, text, "error", err)
-		}
-		if poll.Sleep(ctx, p.every()/6) != nil {
-			return
-		}
-	}
 }
 
 // Look looks at each cluster that is due, one after the other, and lets go of what no cluster has said lately.

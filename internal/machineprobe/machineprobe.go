@@ -16,6 +16,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
+	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/intent/machines"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -34,13 +35,8 @@ const (
 	storeLimit = 10 * time.Second
 )
 
-// The protocols of BMCs.
-const (
-	redfish = "redfish"
-	ipmi    = "ipmi"
-	// ipmiPort is the port of IPMI, and of nothing else.
-	ipmiPort = 623
-)
+// ipmiPort is the port of IPMI, and of nothing else.
+const ipmiPort = 623
 
 // Passes probes the machines of an installation.
 type Passes struct {
@@ -61,14 +57,7 @@ func (p *Passes) Run(ctx context.Context) {
 	var kinds sync.WaitGroup
 	for _, silent := range []bool{false, true} {
 		kinds.Go(func() {
-			for {
-				if err := p.probeDue(ctx, silent); err != nil && ctx.Err() == nil {
-					p.Log.WarnContext(ctx, "not every machine was probed; will try again", "error", err)
-				}
-				if poll.Sleep(ctx, pause) != nil {
-					return
-				}
-			}
+			poll.Repeat(ctx, pause, p.Log, "not every machine was probed; will try again", func(ctx context.Context) error { return p.probeDue(ctx, silent) })
 		})
 	}
 	kinds.Wait()
@@ -159,9 +148,9 @@ func (p *Passes) probeBMC(ctx context.Context, m machinesdb.Machine) (lifecycle.
 // bmcProtocol returns the protocol of a BMC that no record of a BMC names.
 func bmcProtocol(endpoint string) string {
 	if scheme, _, port := spec.SplitAddress(endpoint); scheme == "" && port == ipmiPort {
-		return ipmi
+		return intent.ProtocolIPMI
 	}
-	return redfish
+	return intent.ProtocolRedfish
 }
 
 func (p *Passes) limit() time.Duration { return cmp.Or(p.Limit, defaultLimit) }

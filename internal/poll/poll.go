@@ -3,6 +3,7 @@ package poll
 
 import (
 	"context"
+	"log/slog"
 	"time"
 )
 
@@ -15,5 +16,17 @@ func Sleep(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	case <-t.C:
 		return nil
+	}
+}
+
+// Repeat calls do until ctx ends, with a pause after each call. It logs the text with each error.
+func Repeat(ctx context.Context, pause time.Duration, log *slog.Logger, text string, do func(context.Context) error) {
+	for {
+		if err := do(ctx); err != nil && ctx.Err() == nil {
+			log.WarnContext(ctx, text, "error", err)
+		}
+		if Sleep(ctx, pause) != nil {
+			return
+		}
 	}
 }

@@ -5,10 +5,8 @@ import (
 	"bytes"
 	_ "embed"
 	"encoding/json"
-	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -77,13 +75,10 @@ func (c *Server) StartControllers() {
 	c.Must(http.MethodPost, Path("configmaps", "kube-public"), Object{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": Object{"name": "cluster-info"}, "data": Object{"kubeconfig": c.config(Object{})},
 	})
-	file := func(name string) string { return filepath.Join(c.dir, name) }
-	admin := c.config(Object{"client-certificate": file("admin.crt"), "client-key": file("admin.key")})
-	require.NoError(c.t, os.WriteFile(file("admin.conf"), []byte(admin), 0o600))
-	_, port, err := net.SplitHostPort(freeAddress(c.t))
-	require.NoError(c.t, err)
-	c.run("kube-controller-manager", "--kubeconfig", file("admin.conf"), "--leader-elect=false", "--bind-address", "127.0.0.1", "--secure-port", port,
-		"--cluster-signing-cert-file", file("ca.crt"), "--cluster-signing-key-file", file("ca.key"),
+	admin := c.config(Object{"client-certificate": c.file("admin.crt"), "client-key": c.file("admin.key")})
+	require.NoError(c.t, os.WriteFile(c.file("admin.conf"), []byte(admin), 0o600))
+	c.run("kube-controller-manager", "--kubeconfig", c.file("admin.conf"), "--leader-elect=false", "--bind-address", "127.0.0.1", "--secure-port", freePort(c.t),
+		"--cluster-signing-cert-file", c.file("ca.crt"), "--cluster-signing-key-file", c.file("ca.key"),
 		"--controllers", "bootstrap-signer-controller,certificatesigningrequest-approving-controller,certificatesigningrequest-signing-controller,node-lifecycle-controller")
 }
 
@@ -121,7 +116,7 @@ func (c *Server) Tokens() []string {
 // Minted lists the bootstrap tokens that were ever made.
 func (c *Server) Minted() []string {
 	c.t.Helper()
-	raw, err := os.ReadFile(filepath.Join(c.dir, "audit.log"))
+	raw, err := os.ReadFile(c.file("audit.log"))
 	require.NoError(c.t, err)
 	tokens := []string{}
 	for lines := bufio.NewScanner(bytes.NewReader(raw)); lines.Scan(); {

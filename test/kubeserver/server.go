@@ -22,6 +22,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
+	"github.com/slipway-cloud/slipway/internal/devserver/freeport"
 	"github.com/slipway-cloud/slipway/internal/devserver/toolcache"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
@@ -69,20 +71,18 @@ func Path(collection, namespace string) string {
 func Start(t testing.TB) *Server {
 	t.Helper()
 	c := &Server{t: t, dir: t.TempDir()}
-	address := freeAddress(t)
-	c.url = "https://" + address
+	const host = "127.0.0.1"
+	port := freePort(t)
+	c.url = "https://" + net.JoinHostPort(host, port)
 	c.writeKeys()
-	require.NoError(t, os.WriteFile(filepath.Join(c.dir, "audit.yaml"), []byte(auditPolicy), 0o600))
+	require.NoError(t, os.WriteFile(c.file("audit.yaml"), []byte(auditPolicy), 0o600))
 	store, peers := freeAddress(t), freeAddress(t)
-	c.run("etcd", "--data-dir", filepath.Join(c.dir, "etcd"), "--listen-client-urls", "http://"+store, "--advertise-client-urls", "http://"+store,
+	c.run("etcd", "--data-dir", c.file("etcd"), "--listen-client-urls", "http://"+store, "--advertise-client-urls", "http://"+store,
 		"--listen-peer-urls", "http://"+peers, "--initial-advertise-peer-urls", "http://"+peers, "--initial-cluster", "default=http://"+peers)
-	host, port, err := net.SplitHostPort(address)
-	require.NoError(t, err)
-	file := func(name string) string { return filepath.Join(c.dir, name) }
 	c.run("kube-apiserver", "--etcd-servers", "http://"+store, "--bind-address", host, "--advertise-address", host, "--secure-port", port,
-		"--tls-cert-file", file("server.crt"), "--tls-private-key-file", file("server.key"), "--client-ca-file", file("ca.crt"),
-		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", file("sa.key"), "--service-account-signing-key-file", file("sa.key"),
-		"--authorization-mode", "Node,RBAC", "--audit-policy-file", file("audit.yaml"), "--audit-log-path", file("audit.log"), "--enable-bootstrap-token-auth", "--service-cluster-ip-range", "10.96.0.0/24",
+		"--tls-cert-file", c.file("server.crt"), "--tls-private-key-file", c.file("server.key"), "--client-ca-file", c.file("ca.crt"),
+		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", c.file("sa.key"), "--service-account-signing-key-file", c.file("sa.key"),
+		"--authorization-mode", "Node,RBAC", "--audit-policy-file", c.file("audit.yaml"), "--audit-log-path", c.file("audit.log"), "--enable-bootstrap-token-auth", "--service-cluster-ip-range", "10.96.0.0/24",
 		"--disable-admission-plugins", "ServiceAccount", // its tokens come from a controller
 		"--endpoint-reconciler-type", "none")
 	require.Eventually(t, func() bool {
@@ -94,11 +94,18 @@ func Start(t testing.TB) *Server {
 
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	return net.JoinHostPort("127.0.0.1", freePort(t))
 }
+
+func freePort(t testing.TB) string {
+	t.Helper()
+	port, err := freeport.Find(t.Context())
+	require.NoError(t, err)
+	return strconv.Itoa(port)
+}
+
+// file is the path of a file of the server.
+func (c *Server) file(name string) string { return filepath.Join(c.dir, name) }
 
 // run starts a program of tools/kube until the test has ended.
 func (c *Server) run(name string, args ...string) {
@@ -107,7 +114,7 @@ func (c *Server) run(name string, args ...string) {
 	require.NoError(c.t, err)
 	program, err := toolcache.Ensure(c.t.Context(), tool, os.Stderr)
 	require.NoError(c.t, err)
-	log, err := os.Create(filepath.Join(c.dir, name+".log"))
+	log, err := os.Create(c.file(name + ".log"))
 	require.NoError(c.t, err)
 	cmd := exec.Command(program, args...) //nolint:forbidigo // the clean-up below ends it
 	cmd.Stdout, cmd.Stderr = log, log
@@ -130,15 +137,15 @@ func (c *Server) writeKeys() {
 		require.NoError(c.t, err)
 		return k
 	}
-	file := func(name, kind string, der []byte) []byte {
+	store := func(name, kind string, der []byte) []byte {
 		raw := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-		require.NoError(c.t, os.WriteFile(filepath.Join(c.dir, name), raw, 0o600))
+		require.NoError(c.t, os.WriteFile(c.file(name), raw, 0o600))
 		return raw
 	}
 	keyFile := func(name string, k *ecdsa.PrivateKey) []byte {
 		der, err := x509.MarshalECPrivateKey(k)
 		require.NoError(c.t, err)
-		return file(name, "EC PRIVATE KEY", der)
+		return store(name, "EC PRIVATE KEY", der)
 	}
 	now := time.Now()
 	certificate := func(serial int64, name pkix.Name) *x509.Certificate {
@@ -152,7 +159,7 @@ func (c *Server) writeKeys() {
 	root.IsCA, root.KeyUsage, root.IPAddresses = true, x509.KeyUsageCertSign|x509.KeyUsageDigitalSignature, nil
 	der, err := x509.CreateCertificate(rand.Reader, root, root, caKey.Public(), caKey)
 	require.NoError(c.t, err)
-	c.ca = file("ca.crt", "CERTIFICATE", der)
+	c.ca = store("ca.crt", "CERTIFICATE", der)
 	parsed, err := x509.ParseCertificate(der)
 	require.NoError(c.t, err)
 	sum := sha256.Sum256(parsed.RawSubjectPublicKeyInfo)
@@ -161,7 +168,7 @@ func (c *Server) writeKeys() {
 		k := key()
 		der, err := x509.CreateCertificate(rand.Reader, of, parsed, k.Public(), caKey)
 		require.NoError(c.t, err)
-		pair, err := tls.X509KeyPair(file(name+".crt", "CERTIFICATE", der), keyFile(name+".key", k))
+		pair, err := tls.X509KeyPair(store(name+".crt", "CERTIFICATE", der), keyFile(name+".key", k))
 		require.NoError(c.t, err)
 		return pair
 	}
