@@ -43,10 +43,17 @@ func (a *Activities) TryNetwork(ctx context.Context, in StepIn) (StepFacts, erro
 		return StepFacts{}, MarkEnd(fault.New(lifecycle.FailNetworkRolledBack,
 			"nobody could confirm the configuration at %s within %s, and the machine restored the one of before", t.after.target.SSH.Address, t.step.Net.Confirm()), CommandEnded)
 	}
+	return t.confirmed(ctx, "the machine answers with its new network configuration, which is confirmed")
+}
+
+// confirmed stores the new address of the machine, and tells of a configuration that stays.
+func (t networkTry) confirmed(ctx context.Context, note string) (StepFacts, error) {
 	if err := t.keepEndpoint(ctx); err != nil {
 		return StepFacts{}, err
 	}
-	return t.facts("the machine answers with its new network configuration, which is confirmed"), nil
+	facts := t.facts("%s", note)
+	facts.Moved = t.step.Net.SSHEndpoint != ""
+	return facts, nil
 }
 
 // networkTry is a change of the network that is under way. after is the login of the machine at its
@@ -161,7 +168,8 @@ func (t networkTry) keepEndpoint(ctx context.Context) error {
 
 // RevertNetwork lets the machine restore its network configuration from before an attempt, unless
 // the attempt was confirmed. It repeats the call while the machine does not answer, until the time
-// at which the machine has restored it by itself.
+// at which the machine has restored it by itself. A confirmed configuration stays, with the new address
+// in the record of the machine.
 func (a *Activities) RevertNetwork(ctx context.Context, in StopIn) (StepFacts, error) {
 	t, err := a.openNetwork(ctx, in.StepIn)
 	if err != nil {
@@ -174,6 +182,8 @@ func (a *Activities) RevertNetwork(ctx context.Context, in StopIn) (StepFacts, e
 			switch {
 			case ctx.Err() != nil:
 				return StepFacts{}, ctx.Err()
+			case err == nil && state == providers.NetworkConfirmed:
+				return t.confirmed(ctx, "the new network configuration of the machine was confirmed before, and stays")
 			case err == nil && state != providers.NetworkPending:
 				return t.facts("the change of the network is %s", state), nil
 			case err != nil && !mayHaveBegun(err):

@@ -202,6 +202,38 @@ func TestRevertNetwork_TakesAChangeBack(t *testing.T) {
 	require.False(t, w.system.Armed())
 }
 
+// diesConfirmed has the worker die once the machine is confirmed.
+type diesConfirmed struct{ dies }
+
+// ConfirmNetwork implements providers.NetworkConfig.
+func (d diesConfirmed) ConfirmNetwork(ctx context.Context, t providers.MachineTarget, id string) (providers.NetworkState, error) {
+	state, err := d.NetworkConfig.ConfirmNetwork(ctx, t, id)
+	if state == providers.NetworkConfirmed {
+		d.kill()
+	}
+	return state, err
+}
+
+// TestRevertNetwork_KeepsWhatIsConfirmed: a run that is cancelled after the machine was confirmed keeps the
+// change, and the record says where the machine answers.
+func TestRevertNetwork_KeepsWhatIsConfirmed(t *testing.T) {
+	t.Parallel()
+	w := newNetworkWorld(t)
+	in := w.net("network: {version: 2}\n"+sshd.Moved+"\n", w.system.After)
+	adapter := w.acts.Adapters["ssh"]
+	killed, kill := context.WithCancel(t.Context())
+	w.acts.Adapters = providers.MachineAdapters{"ssh": {Inspect: adapter.Inspect, RemoteExec: adapter.RemoteExec, Network: diesConfirmed{dies{adapter.Network, kill}}}}
+	_, err := w.acts.TryNetwork(killed, in)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, w.system.Before, w.machine().Spec.SSHEndpoint)
+	w.acts.Adapters = providers.MachineAdapters{"ssh": adapter}
+	facts, err := w.acts.RevertNetwork(t.Context(), machine.StopIn{StepIn: in, EndsBy: time.Now().Add(time.Hour)})
+	require.NoError(t, err)
+	require.True(t, facts.Moved, facts.Note)
+	require.Equal(t, w.system.After, w.machine().Spec.SSHEndpoint)
+	require.False(t, w.system.Armed())
+}
+
 // What netplan refuses fails the step with netplan's words, and nothing is taken back.
 func TestTryNetwork_RefusedByNetplan(t *testing.T) {
 	t.Parallel()

@@ -22,10 +22,11 @@ func tryNetwork(step contract.RunStep) func(workflow.Context, *State) error {
 		if err := stage.Save(ctx); err != nil { // a workflow that is lost now has it taken back all the same
 			return err
 		}
-		_, err := do(ctx, step, "try the network configuration of "+step.Name, machine.TryNetwork, func() machineact.StepIn { return s.stepIn(step) })
+		facts, err := do(ctx, step, "try the network configuration of "+step.Name, machine.TryNetwork, func() machineact.StepIn { return s.stepIn(step) })
 		if end := machineact.EndOf(err); err == nil || end != "" {
 			delete(s.Networks, step.Name)
 		}
+		s.Moved = s.Moved || err == nil && facts.Moved
 		return s.endAttempt(step, err)
 	}
 }
@@ -48,9 +49,10 @@ func revertNetwork(step contract.RunStep) func(workflow.Context, *State) error {
 		}
 		in := machineact.StopIn{StepIn: s.stepIn(step), EndsBy: sent.EndsBy.Add(time.Minute)}
 		in.Attempt = sent.Attempt
-		_, err := stage.Do(ctx, stage.KindPoll, "restore the network of before "+step.Name, machine.RevertNetwork, in)
+		facts, err := stage.Do(ctx, stage.KindPoll, "restore the network of before "+step.Name, machine.RevertNetwork, in)
 		if err == nil {
 			delete(s.Networks, step.Name)
+			s.Moved = s.Moved || facts.Moved
 		}
 		return err
 	}

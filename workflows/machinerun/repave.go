@@ -41,6 +41,7 @@ func (s *State) repaveNode(ctx workflow.Context, step contract.RunStep, series s
 		r = &begun
 		s.Repaves[step.Name] = r
 	}
+	s.Moved = false
 	return r.Repave(stage.Limit(ctx, timeoutOf(step)), stage.Save)
 }
 
@@ -80,9 +81,10 @@ func (s *State) lastRepave() *decommission.State {
 	return &none
 }
 
-// installedAt returns the addresses of the machine that the run has installed through its node.
+// installedAt returns the addresses of the machine that the run has installed through its node. It returns
+// none where a later step has changed the network: then the record of the machine says where it answers.
 func (s *State) installedAt() []string {
-	if len(s.Repaves) == 0 {
+	if len(s.Repaves) == 0 || s.Moved {
 		return nil
 	}
 	return s.lastRepave().InstalledAt()

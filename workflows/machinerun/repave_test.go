@@ -1,11 +1,14 @@
 package machinerun_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
 
 	"github.com/slipway-cloud/slipway/activities/agenttask"
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
@@ -217,4 +220,27 @@ func TestRun_TakesANetworkChangeBack(t *testing.T) {
 	f.Act(30*time.Second, lifecycle.ActionCancel, contract.ActionRequest{Reason: "test"})
 	require.Equal(t, lifecycle.JobCancelled, f.Run().Status)
 	require.Equal(t, []string{"RevertNetwork"}, f.Calls(), "the call never answered")
+}
+
+// TestRun_ANetworkChangeCountsAfterARepave: a later step reaches the machine where MAAS has installed it, until
+// a change of the network that the machine has confirmed says otherwise.
+func TestRun_ANetworkChangeCountsAfterARepave(t *testing.T) {
+	t.Parallel()
+	f := repaveFixture(t, step("install", runplan.KindRepave, 0), step("one", runplan.KindSSH, 0), step("net", runplan.KindNet, 0), step("two", runplan.KindSSH, 0))
+	f.Answer("ObserveMachine", func() (any, error) {
+		return contract.MachineFacts{SystemID: "abc", Status: "Deployed", IPs: []string{"10.0.0.9"}}, nil
+	})
+	f.Answer("TryNetwork", func() (any, error) { return machineact.StepFacts{Moved: true}, nil })
+	reached := map[string][]string{}
+	f.Env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, args converter.EncodedValues) {
+		if !slices.Contains([]string{"RunCommand", "TryNetwork"}, info.ActivityType.Name) {
+			return
+		}
+		var in machineact.StepIn
+		if args.Get(&in) == nil {
+			reached[in.Step] = in.IPs
+		}
+	})
+	require.Equal(t, lifecycle.JobCompleted, f.Run().Status)
+	require.Equal(t, map[string][]string{"one": {"10.0.0.9"}, "net": {"10.0.0.9"}, "two": nil}, reached)
 }

@@ -35,6 +35,8 @@ type State struct {
 	Repaves map[string]*decommission.State `json:"repaves,omitempty"`
 	// Networks has the change of the network of each step that the machine may be trying.
 	Networks map[string]Sent `json:"networks,omitempty"`
+	// Moved says that a confirmed change of the network counts, and not the addresses of the last installation.
+	Moved bool `json:"moved,omitempty"`
 	// Failed is the failure of the step that ended the run.
 	Failed *contract.Failure `json:"failed,omitempty"`
 }
