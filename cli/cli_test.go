@@ -197,7 +197,7 @@ func TestLoginKeepsAContextThatOthersCannotRead(t *testing.T) {
 	w.run("", "context", "use", "a").exits(0)
 	w.run("", "sku", "create", "y").exits(cli.ExitUnauthorised)
 	w.run("", "context", "use", "none").exits(cli.ExitNotFound)
-	w.run("", "--context", "none", "sku", "list").exits(cli.ExitNotFound)
+	w.run("", "--context", "none", "sku", "list").exits(cli.ExitUsage)
 	require.NoError(t, os.Chmod(path, 0o644))
 	require.Contains(t, w.run("", "sku", "list").exits(cli.ExitError).err, "chmod 600")
 	w.env["SLIPWAY_SERVER"], w.env["SLIPWAY_TOKEN"] = w.url, w.token("viewer")

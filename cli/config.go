@@ -90,13 +90,13 @@ func (a *app) account() (account, error) {
 		if name == "" {
 			return account{}, fail(ExitUnauthorised, "not signed in; run slipway login --server URL --token-stdin")
 		}
-		return account{}, noContext(name)
+		return account{}, noContext(ExitUsage, name)
 	}
 	return got, nil
 }
 
-func noContext(name string) error {
-	return fail(ExitNotFound, "there is no context %q; slipway context list shows what there is", name)
+func noContext(code int, name string) error {
+	return fail(code, "there is no context %q; slipway context list shows what there is", name)
 }
 
 const maxTokenText = 16 << 10
@@ -202,7 +202,7 @@ func (a *app) contextCommand() *cobra.Command {
 			return err
 		}
 		if _, ok := c.Contexts[args[0]]; !ok {
-			return noContext(args[0])
+			return noContext(ExitNotFound, args[0])
 		}
 		c.Current = args[0]
 		return a.writeContexts(c)

@@ -213,7 +213,7 @@ func (a *app) onboardBatch(ctx context.Context, file string, w watchFlags) error
 	case got.Total:
 		return fail(ExitRefused, "nothing was started: all %d items were rejected", got.Total)
 	default:
-		return fail(ExitRefused, "%d of %d items were rejected; the others were accepted, so send only these again", rejected, got.Total)
+		return fail(ExitRefused, "%d of %d items were rejected; send only the rejected ones again", rejected, got.Total)
 	}
 }
 

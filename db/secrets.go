@@ -37,7 +37,7 @@ func (s *Store) PutSecretVersion(ctx context.Context, name, keeperURL string, ci
 }
 
 // SecretVersion reads one version of a name; version 0 is the newest.
-func (s *Store) SecretVersion(ctx context.Context, name string, version int) (gotVersion int, keeperURL string, ciphertext []byte, found bool, err error) {
+func (s statements) SecretVersion(ctx context.Context, name string, version int) (gotVersion int, keeperURL string, ciphertext []byte, found bool, err error) {
 	var row gen.SecretVersion
 	if version == 0 {
 		row, err = s.q.NewestSecret(ctx, name)

@@ -81,9 +81,15 @@ func CheckCredential(ctx context.Context, store *db.Store, ref string) ([]Field,
 	return CheckSecret(ctx, store, "credential_ref", ref, spec.SecretBMCLogin)
 }
 
+// secrets is a *db.Store or a *db.Tx.
+type secrets interface {
+	SecretVersion(ctx context.Context, name string, version int) (got int, keeperURL string, ciphertext []byte, found bool, err error)
+	SecretUse(ctx context.Context, name string) (use spec.SecretUse, found bool, err error)
+}
+
 // CheckSecret returns the field as wrong when ref does not name a stored secret of the kind. It does not
 // open the secret.
-func CheckSecret(ctx context.Context, store *db.Store, field, ref string, kind spec.SecretKind) ([]Field, error) {
+func CheckSecret(ctx context.Context, store secrets, field, ref string, kind spec.SecretKind) ([]Field, error) {
 	wrong := func(message string) []Field {
 		return []Field{{Name: field, Message: message, Reason: ReasonSecretMissing}}
 	}

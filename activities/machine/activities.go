@@ -81,10 +81,10 @@ type StepFacts struct {
 	Simulated bool   `json:"simulated,omitempty"`
 	// ByNode says that the step goes through the node of the machine, and not through the adapter.
 	// Series is MAAS's name of the image of a repave.
-	ByNode bool `json:"by_node,omitempty"`
-	// Moved says that the machine answers at the ssh_endpoint of its record since the step.
-	Moved  bool   `json:"moved,omitempty"`
+	ByNode bool   `json:"by_node,omitempty"`
 	Series string `json:"series,omitempty"`
+	// Moved says that the machine answers at the ssh_endpoint of its record since the step.
+	Moved bool `json:"moved,omitempty"`
 }
 
 // TimelineNote returns the text for the timeline.

@@ -191,7 +191,7 @@ func (a *Activities) RevertNetwork(ctx context.Context, in StopIn) (StepFacts, e
 			}
 		}
 		if !time.Now().Before(in.EndsBy) {
-			return t.facts("the machine does not answer; it restores its network by itself"), nil
+			return t.facts("the machine does not answer; it restores its network by itself unless the new one was confirmed"), nil
 		}
 		if err := poll.Sleep(ctx, a.poll()); err != nil {
 			return StepFacts{}, err

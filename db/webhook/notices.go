@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -48,7 +49,7 @@ const MoneyMessage = "It is about the money of the project; ask who may read mon
 
 // TellsMoney reports whether the message of a kind of notice tells amounts.
 func TellsMoney(kind string) bool {
-	return slices.Contains([]string{lifecycle.NoticeLowBalance, lifecycle.NoticeDepleted, lifecycle.NoticeBalanceShort, lifecycle.NoticeBudgetWarning, lifecycle.NoticeBudgetSpent}, kind)
+	return strings.HasPrefix(kind, "budget_") || slices.Contains([]string{lifecycle.NoticeLowBalance, lifecycle.NoticeDepleted, lifecycle.NoticeBalanceShort}, kind)
 }
 
 // publicMessage is what the event of a notice says: viewers read events, and not money.

@@ -81,12 +81,11 @@ type ClusterPath struct {
 	Ref string `path:"ref" maxLength:"128" doc:"As plans and machines name it"`
 }
 
-// check refuses a spec that is not valid, and a kubeconfig that is not stored.
-func (s *server) check(ctx context.Context, c ClusterChange) error {
-	if err := c.Spec.Validate(); err != nil {
-		return op.PrefixFieldErrors("body.spec", err)
-	}
-	bad, err := intent.CheckSecret(ctx, s.api.Store(), "spec.kubeconfig_ref", c.Spec.KubeconfigRef, spec.SecretKubeconfig)
+func (c ClusterChange) validate() error { return op.PrefixFieldErrors("body.spec", c.Spec.Validate()) }
+
+// checkKubeconfig refuses a kubeconfig that is not stored.
+func (c ClusterChange) checkKubeconfig(ctx context.Context, tx *db.Tx) error {
+	bad, err := intent.CheckSecret(ctx, tx, "spec.kubeconfig_ref", c.Spec.KubeconfigRef, spec.SecretKubeconfig)
 	if err != nil {
 		return err
 	}
@@ -109,13 +108,16 @@ func (s *server) create(ctx context.Context, in *struct {
 	op.Key
 	Body ClusterRequest
 }) (*op.Created[Cluster], error) {
-	if err := s.check(ctx, in.Body.ClusterChange); err != nil {
+	if err := in.Body.validate(); err != nil {
 		return nil, err
 	}
 	if !spec.ValidMachineID(in.Body.Ref) {
 		return nil, problem.NewInvalid(problem.Field{Location: "body.cluster_ref", Message: "must be 1 to 128 of A-Z, a-z, 0-9, '.', '_' and '-'"})
 	}
 	return op.Create(ctx, s.api, in.Key, in.Body, nil, func(tx *db.Tx) (*op.Created[Cluster], error) {
+		if err := in.Body.checkKubeconfig(ctx, tx); err != nil {
+			return nil, err
+		}
 		row, err := clusterdb.Create(ctx, tx, in.Body.Ref, in.Body.ProjectID, in.Body.Spec)
 		if err != nil {
 			return nil, err
@@ -142,14 +144,23 @@ func (s *server) update(ctx context.Context, in *struct {
 	op.Match
 	Body ClusterChange
 }) (*op.Versioned[Cluster], error) {
-	if err := s.check(ctx, in.Body); err != nil {
+	if err := in.Body.validate(); err != nil {
 		return nil, err
 	}
 	var row clusterdb.Cluster
 	err := s.api.Store().Tx(ctx, func(tx *db.Tx) error {
-		v, err := in.Version(func() (int64, error) { r, err := clusterdb.Get(ctx, tx, in.Ref); return r.Version, err })
+		before, err := clusterdb.Get(ctx, tx, in.Ref)
 		if err != nil {
 			return err
+		}
+		v, err := in.Version(func() (int64, error) { return before.Version, nil })
+		if err != nil {
+			return err
+		}
+		if in.Body.Spec.KubeconfigRef != before.Spec.KubeconfigRef { // one that is gone must not block other changes
+			if err := in.Body.checkKubeconfig(ctx, tx); err != nil {
+				return err
+			}
 		}
 		if row, err = clusterdb.Update(ctx, tx, in.Ref, v, in.Body.ProjectID, in.Body.Spec); err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
 	webhookdb "github.com/slipway-cloud/slipway/db/webhook"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // addEvents adds events with bodies of a size to the history of a project, after those it has.
@@ -33,7 +34,7 @@ func TestExport_HasNoEnd(t *testing.T) {
 	w.relay()
 	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
 		for i := range 600 { // more than a page
-			n := webhookdb.Notice{ProjectID: v.project, Kind: "test", Episode: fmt.Sprint(i), Message: "the notice"}
+			n := webhookdb.Notice{ProjectID: v.project, Kind: lifecycle.NoticeWebhookFailing, Episode: fmt.Sprint(i), Message: "the notice"}
 			if _, err := webhookdb.AddNotice(t.Context(), tx, n, "example.com"); err != nil {
 				return err
 			}

@@ -274,7 +274,11 @@ func (s *eventServer) updateWebhook(ctx context.Context, in *struct {
 		return nil, err
 	}
 	// The rule asks name servers. That must not happen while the transaction holds the project.
-	if err := s.checkWebhook(ctx, changed); err != nil {
+	checked := changed
+	if in.Body.EventTypes == nil { // one from before a type was refused can still be disabled
+		checked.EventTypes = nil
+	}
+	if err := s.checkWebhook(ctx, checked); err != nil {
 		return nil, err
 	}
 	err = s.changeWebhook(ctx, in.WebhookPath, in.Match, func(tx *db.ProjectTx, w webhookdb.Webhook) error {

@@ -68,7 +68,10 @@ func TestWebhook_BadInputIsRefused(t *testing.T) {
 	for _, kind := range []string{"*", "member", "members.*", "member.add", "allocation.releasing", ""} {
 		require.Contains(t, string(ask(kind).want(http.StatusUnprocessableEntity).raw), "event_types[0]", kind)
 	}
-	ask("allocation.releasing.requested").want(http.StatusCreated)
+	one := "/projects/" + a.project + "/webhooks/" + ask("allocation.releasing.requested").want(http.StatusCreated).field("id")
+	w.exec("UPDATE webhooks SET event_types = '{allocation.releasing}'") // as an earlier release took it
+	w.do(a.owner, "PATCH", one, map[string]any{"enabled": false}).want(http.StatusOK)
+	w.do(a.owner, "PATCH", one, map[string]any{"event_types": []string{"allocation.releasing"}}).want(http.StatusUnprocessableEntity)
 }
 
 func TestWebhook_QueueTestReplayAndRedelivery(t *testing.T) {
