@@ -1,6 +1,6 @@
-// Package cli is the command line client of Slipway's HTTP API. It knows the API
-// and nothing behind it, and it can be run inside a test: Run takes everything
-// that a process has from an Env.
+// Package cli is the command line client of Slipway's REST and gRPC APIs. It knows the APIs and
+// nothing behind them. A test can run it in its own process: Run takes everything that a process
+// has from an Env.
 package cli
 
 import (

@@ -47,9 +47,9 @@ func Outcome(err error) (Kind, string) {
 // system is the actor of what a campaign does by itself.
 func system(comment string) db.Actor { return db.Actor{Owner: lifecycle.OwnerSystem, Comment: comment} }
 
-// Begin claims a campaign whose look is due, notes the runs that have ended, and decides what follows: it is
-// paused, stopped or completed, or the machines that are returned may get their run. found is false when
-// none is due.
+// Begin claims a campaign that is due and records which of its runs have ended. Then it pauses,
+// stops or completes the campaign, or returns the machines that may get their run. found is false
+// when no campaign is due.
 func Begin(ctx context.Context, tx *db.Tx, every time.Duration) (due []campaigndb.Member, found bool, err error) {
 	look, found, err := campaigndb.ClaimLook(ctx, tx)
 	if err != nil || !found {
@@ -123,10 +123,10 @@ func next(look campaigndb.Look, c campaigndb.Campaign, counts map[lifecycle.Memb
 	return nil, ""
 }
 
-// StartMember starts the run of a machine that Begin has returned, with the row of the campaign that says so
-// in the same transaction: a worker that dies in between has done neither. The request of the run is made
-// of the campaign, so that no machine gets two runs of one attempt. ok is false when the campaign has no
-// room any more; nothing was started then.
+// StartMember starts the run of a machine that Begin has returned, with the row of the campaign
+// that says so in the same transaction: a worker that dies in between has done neither. The request
+// id of the run names the campaign and the attempt, so that no machine gets two runs of one
+// attempt. ok is false when the campaign has no room any more; nothing was started then.
 func StartMember(ctx context.Context, tx *db.Tx, m campaigndb.Member, offers func(string) []runplan.Capability) (ok bool, err error) {
 	c, err := campaigndb.Lock(ctx, tx, m.CampaignID)
 	if err != nil || c.Status != lifecycle.CampaignRunning {

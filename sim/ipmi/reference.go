@@ -125,8 +125,8 @@ func (r *Reference) SetInventory(ctx context.Context, record []byte) error {
 	return r.inventory.Write(ctx, 0, record)
 }
 
-// Refuse lets a command, by its name in the specification, be answered that the BMC is busy: every request,
-// or those whose first byte is given.
+// Refuse makes the BMC answer a command with "busy". command is its name in the specification. With
+// first, only the requests that begin with one of these bytes are refused.
 func (r *Reference) Refuse(command string, first ...byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

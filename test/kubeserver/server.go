@@ -215,7 +215,7 @@ func (c *Server) CallAs(who *http.Client, token, method, path string, body any) 
 	return res.StatusCode, out
 }
 
-// Must asks as an administrator for what has to be done.
+// Must sends a request as an administrator. It fails the test unless the request succeeds.
 func (c *Server) Must(method, path string, body any) Object {
 	c.t.Helper()
 	code, out := c.Call(method, path, body)
