@@ -19,7 +19,7 @@ import (
 const revertSlack = time.Minute
 
 // TryNetwork lets the machine try the network configuration of a step. It confirms the
-// configuration over a new connection to the new address, under the pinned host key. A machine that
+// configuration over new connections to the new address, under the pinned host key. A machine that
 // gets no confirmation in time restores its old configuration by itself; then TryNetwork fails with
 // network_rolled_back. The machine begins an attempt once, and a repeated call continues with its
 // outcome.
@@ -133,7 +133,7 @@ func (t networkTry) networkFailure(ctx context.Context, err error) error {
 	switch kind := providers.KindOf(err); {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fault.New(lifecycle.FailCommandUncertain,
-			"the machine answers neither with its network configuration of before nor with the new one; it restores the one of before by itself, also when it is restarted")
+			"the machine answers neither with its network configuration of before nor with the new one; it restores the one of before by itself unless the new one was confirmed, also when it is restarted")
 	case kind == providers.KindInvalid, kind == providers.KindStateConflict:
 		return MarkEnd(fault.New(lifecycle.FailCommand, "%s", err.Error()), CommandEnded)
 	case refusesLogin(kind) && !isRepeated(ctx):

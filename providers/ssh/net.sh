@@ -1,13 +1,18 @@
 # Tries, confirms or reverts a network configuration of netplan. It is given the verb, the operation, the
-# seconds for the confirmation, the folder that stands for / ("" for / itself), and how many bytes the
-# configuration has: a login that broke off has sent less. It answers with one line, "slipway-net STATE".
+# seconds for the confirmation, the folder that stands for / ("" for / itself), how many bytes the
+# configuration has (a login that broke off has sent less), and the proof of a confirmation. It answers with
+# one line, "slipway-net STATE", and "slipway-net pending PROOF" to a confirmation of an applied change.
 # Exit status 3 is a configuration that netplan refuses, 4 another change that is pending, 5 a machine that
 # cannot arm its way back, 6 a configuration that did not arrive whole; nothing is changed then.
 #
 # The way back is on the machine: a timer of systemd that outlives this login, and a service that runs at
 # the next boot while the file "pending" is there. Confirmation and rollback exclude each other by a lock.
+#
+# A confirmation counts only with the proof, which the machine makes when the change is applied. So an answer
+# of the machine has travelled over the network of after the change. A request alone shows nothing: it may
+# have come over the network of before and have waited.
 set -u
-verb=$1 op=$2 wait=$3 root=$4 size=$5
+verb=$1 op=$2 wait=$3 root=$4 size=$5 proof=$6
 PATH=${root:+$root/bin:}/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
 umask 077
@@ -85,7 +90,9 @@ exec 9>>"$state/lock" && flock 9 || exit 1
 cp "$state/$op/new.yaml" "$root/etc/netplan/90-slipway.yaml.tmp" && mv "$root/etc/netplan/90-slipway.yaml.tmp" "$root/etc/netplan/90-slipway.yaml" || exit 1
 sync
 exec 9>&-
-timeout 120 netplan apply && : >"$state/$op/applied"
+timeout 120 netplan apply || exit 1
+sleep 10 # netplan does not wait until its backend has changed the network
+cat /proc/sys/kernel/random/uuid >"$state/$op/applied.tmp" && mv "$state/$op/applied.tmp" "$state/$op/applied"
 END
 	put "$units/slipway-net-rollback.service" <<END || return 1
 [Unit]
@@ -155,7 +162,11 @@ try() {
 confirm() {
 	[ -d "$state" ] || answer
 	lock
-	if [ "$(status)" = pending ] && [ -f "$dir/applied" ]; then
+	if [ "$(status)" = pending ] && [ -s "$dir/applied" ]; then
+		if [ "$proof" != "$(cat "$dir/applied")" ]; then
+			echo "slipway-net pending $(cat "$dir/applied")"
+			exit 0
+		fi
 		echo confirmed | put "$dir/result" || refuse 5 "the machine cannot keep the confirmation"
 		disarm
 	fi

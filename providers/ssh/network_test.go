@@ -1,6 +1,8 @@
 package ssh
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -152,4 +154,37 @@ func TestNetwork_AnotherHostConfirmsNothing(t *testing.T) {
 	_, err := n.runner.ConfirmNetwork(t.Context(), at, "op-1")
 	require.Equal(t, providers.KindPinMismatch, providers.KindOf(err), "%v", err)
 	n.until(providers.NetworkRolledBack, n.confirm(n.before, "op-1"))
+}
+
+// holdProgram is a flock that has a confirmation ask before the change is applied and go on after it, as one
+// does whose sudo hangs meanwhile.
+const holdProgram = `#!/bin/sh
+root=$(dirname "$(dirname "$0")")
+op=$root/var/lib/slipway/net/op-1
+if [ -d "$op" ] && ! [ -e "$op/applied" ]; then
+	if [ "$1" = -w ]; then
+		: >"$root/asked"
+		until [ -e "$op/applied" ]; do /bin/sleep 0.01; done
+	else
+		until [ -e "$root/asked" ]; do /bin/sleep 0.01; done
+	fi
+fi
+PATH=${PATH#*:}
+exec flock "$@"
+`
+
+// A confirmation that came over the network of before, and that the machine reads when the change has cut it
+// off, confirms nothing.
+func TestNetwork_ARequestOfBeforeConfirmsNothing(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	before := n.Files(t)
+	require.NoError(t, os.WriteFile(filepath.Join(n.Root, "bin/flock"), []byte(holdProgram), 0o700)) //nolint:gosec // a program
+	_, err := n.runner.TryNetwork(t.Context(), n.before, n.change("op-1", sshd.CutOff+"\n", 2*time.Minute))
+	require.NoError(t, err)
+	_, err = n.runner.ConfirmNetwork(t.Context(), n.before, "op-1")
+	require.Error(t, err, "its connection is cut")
+	require.FileExists(t, filepath.Join(n.Root, "asked"))
+	n.until(providers.NetworkRolledBack, n.confirm(n.before, "op-1"))
+	require.Equal(t, before, n.Files(t))
 }
