@@ -132,8 +132,13 @@ func mayHaveBegun(err error) bool {
 func (t networkTry) networkFailure(ctx context.Context, err error) error {
 	switch kind := providers.KindOf(err); {
 	case errors.Is(err, context.DeadlineExceeded):
+		last := ""
+		var pe *providers.Error
+		if errors.As(err, &pe) {
+			last = "; last: " + pe.Error()
+		}
 		return fault.New(lifecycle.FailCommandUncertain,
-			"the machine answers neither with its network configuration of before nor with the new one; it restores the one of before by itself unless the new one was confirmed, also when it is restarted")
+			"the machine says neither that its network configuration of before is restored nor that the new one is confirmed; it restores the one of before by itself unless the new one was confirmed, also when it is restarted%s", last)
 	case kind == providers.KindInvalid, kind == providers.KindStateConflict:
 		return MarkEnd(fault.New(lifecycle.FailCommand, "%s", err.Error()), CommandEnded)
 	case refusesLogin(kind) && !isRepeated(ctx):

@@ -43,7 +43,7 @@ answer() {
 	exit 0
 }
 lock() {
-	exec 9>>"$state/lock" && flock -w 60 9 || refuse 4 "the lock of $state is held"
+	exec 9>>"$state/lock" && flock -w "$1" 9 || refuse 4 "the lock of $state is held"
 }
 put() { # a file that is whole or not there
 	cat >"$1.tmp" && sync "$1.tmp" && mv "$1.tmp" "$1" && sync "$(dirname "$1")"
@@ -56,24 +56,38 @@ disarm() {
 
 write_programs() {
 	put "$state/rollback" <<'END' || return 1
-# Restores the network of before a change that nobody has confirmed. It can be run again at any moment.
+# Restores the network of before a change that nobody has confirmed. It can be run again at any moment. It
+# tries as often as it is told, and holds no lock between two tries. What it cannot restore stays pending, for
+# the next boot or call, and is confirmed no more.
 set -u
-root=$1
+root=$1 tries=$2
 PATH=${root:+$root/bin:}/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
 umask 077
 state=$root/var/lib/slipway/net
 plans=$root/etc/netplan
-exec 9>>"$state/lock" && flock 9 || exit 1
-[ -f "$state/pending" ] || exit 0
-dir=$state/$(cat "$state/pending")
-if ! [ -f "$dir/result" ]; then
-	rm -f "$plans"/*.yaml
-	cp -a "$dir/saved/." "$plans/" || exit 1
+restore() {
+	: >"$dir/restoring"
+	cp -a "$dir/saved/." "$plans/" || return 1
+	for file in "$plans"/*.yaml; do
+		[ -e "$dir/saved/${file##*/}" ] || [ -L "$dir/saved/${file##*/}" ] || rm -f "$file"
+	done
 	sync
-	timeout 120 netplan apply 9>&-
+	timeout 120 netplan apply 9>&- || return 1
 	echo rolled_back >"$dir/result.tmp" && sync "$dir/result.tmp" && mv "$dir/result.tmp" "$dir/result" && sync "$dir"
-fi
+}
+while :; do
+	exec 9>>"$state/lock" && flock 9 || exit 1
+	[ -f "$state/pending" ] || exit 0
+	dir=$state/$(cat "$state/pending")
+	if [ -f "$dir/result" ] || restore; then
+		break
+	fi
+	exec 9>&-
+	tries=$((tries - 1))
+	[ "$tries" -gt 0 ] || exit 1
+	sleep 10
+done
 rm -f "$state/pending"
 systemctl disable slipway-net-boot.service >/dev/null 2>&1 9>&-
 END
@@ -99,7 +113,7 @@ END
 Description=Restore the network of before a change that nobody has confirmed
 [Service]
 Type=oneshot
-ExecStart=/bin/sh $state/rollback "$root"
+ExecStart=/bin/sh $state/rollback "$root" 30
 END
 	put "$units/$timer" <<END || return 1
 [Unit]
@@ -115,7 +129,7 @@ Description=Restore the network of before a change that a restart has interrupte
 ConditionPathExists=$state/pending
 [Service]
 Type=oneshot
-ExecStart=/bin/sh $state/rollback "$root"
+ExecStart=/bin/sh $state/rollback "$root" 5
 [Install]
 WantedBy=multi-user.target
 END
@@ -123,14 +137,14 @@ END
 
 try() {
 	mkdir -p "$state" "$units" "$plans" || refuse 5 "the machine cannot keep the way back in $state"
-	lock
+	lock 60
 	[ "$(status)" = unknown ] || answer
 	if [ -f "$state/pending" ]; then
 		systemctl is-active --quiet "$timer" 9>&- && refuse 4 "change $(cat "$state/pending") of the network waits for its confirmation"
 		# A try that was interrupted before its timer ran.
 		exec 9>&-
-		sh "$state/rollback" "$root" || refuse 5 "an earlier change of the network cannot be taken back"
-		lock
+		sh "$state/rollback" "$root" 1 || refuse 5 "an earlier change of the network cannot be taken back"
+		lock 60
 	fi
 	rm -rf "$dir"
 	mkdir -p "$dir/saved" "$dir/check/etc/netplan" || refuse 5 "the machine cannot keep the way back in $dir"
@@ -161,8 +175,8 @@ try() {
 
 confirm() {
 	[ -d "$state" ] || answer
-	lock
-	if [ "$(status)" = pending ] && [ -s "$dir/applied" ]; then
+	lock 60
+	if [ "$(status)" = pending ] && [ -s "$dir/applied" ] && ! [ -e "$dir/restoring" ]; then
 		if [ "$proof" != "$(cat "$dir/applied")" ]; then
 			echo "slipway-net pending $(cat "$dir/applied")"
 			exit 0
@@ -175,7 +189,7 @@ confirm() {
 
 revert() {
 	[ "$(status)" = pending ] || answer
-	sh "$state/rollback" "$root" || refuse 5 "the machine cannot restore its network"
+	sh "$state/rollback" "$root" 1 || refuse 5 "the machine cannot restore its network yet"
 	systemctl stop "$timer" >/dev/null 2>&1
 	answer
 }

@@ -188,3 +188,23 @@ func TestNetwork_ARequestOfBeforeConfirmsNothing(t *testing.T) {
 	n.until(providers.NetworkRolledBack, n.confirm(n.before, "op-1"))
 	require.Equal(t, before, n.Files(t))
 }
+
+// A rollback that fails is tried again, and the machine does not say meanwhile that it is restored.
+func TestNetwork_AFailedRollbackIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	before := n.Files(t)
+	_, err := n.runner.TryNetwork(t.Context(), n.before, n.change("op-1", "network: {version: 2}\n", 10*time.Minute)) // 15 s
+	require.NoError(t, err)
+	applied := filepath.Join(n.Root, "var/lib/slipway/net/op-1/applied")
+	require.Eventually(t, func() bool { _, err := os.Stat(applied); return err == nil }, runenv.Patience(20*time.Second), 20*time.Millisecond)
+	n.FailApplies(t, 3)
+	_, err = n.runner.RevertNetwork(t.Context(), n.before, "op-1")
+	require.Equal(t, providers.KindStateConflict, providers.KindOf(err), "%v", err)
+	require.True(t, n.Armed())
+	state, err := n.runner.ConfirmNetwork(t.Context(), n.before, "op-1")
+	require.NoError(t, err)
+	require.Equal(t, providers.NetworkPending, state, "what is being restored is confirmed no more")
+	n.until(providers.NetworkRolledBack, n.confirm(n.before, "op-1"))
+	require.Equal(t, before, n.Files(t))
+}

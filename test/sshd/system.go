@@ -67,7 +67,9 @@ units=$root/etc/systemd/system
 
 const netplanProgram = programHead + `case $1 in
 generate) if grep -q '^# invalid' "$3"/etc/netplan/*.yaml; then echo "Error in network definition: line 1" >&2; exit 78; fi ;;
-apply) echo apply >>"$root/applies"; cat "$root"/etc/netplan/*.yaml >"$root/network.$$"; mv "$root/network.$$" "$root/network" ;;
+apply)
+	if [ -s "$root/failing-applies" ]; then sed -i 1d "$root/failing-applies"; exit 1; fi
+	echo apply >>"$root/applies"; cat "$root"/etc/netplan/*.yaml >"$root/network.$$"; mv "$root/network.$$" "$root/network" ;;
 *) exit 64 ;;
 esac
 `
@@ -131,6 +133,12 @@ func (s *System) Files(t *testing.T) map[string]string {
 
 // RefuseTimers has systemd start no timer.
 func (s *System) RefuseTimers(t *testing.T) { t.Helper(); s.write(t, "no-timer", "", 0o600) }
+
+// FailApplies has netplan apply nothing the next times.
+func (s *System) FailApplies(t *testing.T, times int) {
+	t.Helper()
+	s.write(t, "failing-applies", strings.Repeat("fail\n", times), 0o600)
+}
 
 // Armed reports whether the way back waits: the timer, or the service of the next boot.
 func (s *System) Armed() bool {
