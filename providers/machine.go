@@ -173,7 +173,7 @@ type NetworkConfig interface {
 	// rolled back stays so. It returns NetworkPending while the machine has not applied it yet.
 	ConfirmNetwork(ctx context.Context, t MachineTarget, opID string) (NetworkState, error)
 	// RevertNetwork restores what was there before at once, unless the change was confirmed. It returns
-	// the state.
+	// the state. A change that was not begun is rolled back too: a later TryNetwork begins nothing.
 	RevertNetwork(ctx context.Context, t MachineTarget, opID string) (NetworkState, error)
 }
 

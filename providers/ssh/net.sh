@@ -188,7 +188,13 @@ confirm() {
 }
 
 revert() {
+	mkdir -p "$state" && command -v flock >/dev/null || answer # nothing can be tried there either
+	lock 150 # a rollback that runs ends first
+	if [ "$(status)" = unknown ]; then # a try that comes late begins nothing
+		mkdir -p "$dir" && echo rolled_back | put "$dir/result" || refuse 5 "the machine cannot keep that the change was taken back"
+	fi
 	[ "$(status)" = pending ] || answer
+	exec 9>&-
 	sh "$state/rollback" "$root" 1 || refuse 5 "the machine cannot restore its network yet"
 	systemctl stop "$timer" >/dev/null 2>&1
 	answer
