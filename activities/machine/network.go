@@ -175,13 +175,22 @@ func (t networkTry) keepEndpoint(ctx context.Context) error {
 // the attempt was confirmed. It repeats the call while the machine does not answer, until the time
 // at which the machine has restored it by itself. A confirmed configuration stays, with the new address
 // in the record of the machine.
+//
+// An address that refuses the login may belong to another host by now. It is asked no more, and the other
+// address still is. After that time a refused login ends the undo with a note.
 func (a *Activities) RevertNetwork(ctx context.Context, in StopIn) (StepFacts, error) {
 	t, err := a.openNetwork(ctx, in.StepIn)
 	if err != nil {
 		return StepFacts{}, err
 	}
+	ask := []*session{t.session}
+	if t.after.target.SSH.Address != t.target.SSH.Address {
+		ask = append(ask, t.after)
+	}
+	var refused error // of an address that is asked no more
 	for {
-		for _, s := range []*session{t.session, t.after} {
+		var again []*session
+		for _, s := range ask {
 			state, err := s.adapter.Network.RevertNetwork(ctx, s.target, s.opID(""))
 			s.record(ctx, err)
 			switch {
@@ -191,12 +200,22 @@ func (a *Activities) RevertNetwork(ctx context.Context, in StopIn) (StepFacts, e
 				return t.confirmed(ctx, "the new network configuration of the machine was confirmed before, and stays")
 			case err == nil && state != providers.NetworkPending:
 				return t.facts("the change of the network is %s", state), nil
+			case err != nil && refusesLogin(providers.KindOf(err)):
+				refused = err
+				continue
 			case err != nil && !mayHaveBegun(err):
 				return StepFacts{}, t.failureOf(ctx, err)
 			}
+			again = append(again, s)
 		}
-		if !time.Now().Before(in.EndsBy) {
+		ask = again
+		switch over := !time.Now().Before(in.EndsBy); {
+		case over && refused != nil:
+			return t.facts("a login was refused (%s); the machine restores its network by itself unless the new one was confirmed", refused), nil
+		case over:
 			return t.facts("the machine does not answer; it restores its network by itself unless the new one was confirmed"), nil
+		case len(ask) == 0:
+			return StepFacts{}, t.failureOf(ctx, refused)
 		}
 		if err := poll.Sleep(ctx, a.poll()); err != nil {
 			return StepFacts{}, err
