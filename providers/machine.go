@@ -168,11 +168,12 @@ type NetworkConfig interface {
 	// changed then. KindStateConflict while another change is pending, and where the way back cannot be
 	// armed. Those of RemoteExec.
 	TryNetwork(ctx context.Context, t MachineTarget, c NetworkChange) (NetworkState, error)
-	// ConfirmNetwork keeps a change, over a new connection to t. It returns the state: a change that was
+	// ConfirmNetwork keeps a change, over new connections to t. It counts only when an answer that the
+	// machine made after it had applied the change has arrived. It returns the state: a change that was
 	// rolled back stays so. It returns NetworkPending while the machine has not applied it yet.
 	ConfirmNetwork(ctx context.Context, t MachineTarget, opID string) (NetworkState, error)
 	// RevertNetwork restores what was there before at once, unless the change was confirmed. It returns
-	// the state.
+	// the state. A change that was not begun is rolled back too: a later TryNetwork begins nothing.
 	RevertNetwork(ctx context.Context, t MachineTarget, opID string) (NetworkState, error)
 }
 

@@ -236,37 +236,50 @@ func (m *member) clean(ctx context.Context) bool {
 // cleanLimit bounds the end of an attempt.
 const cleanLimit = time.Minute
 
-// UndoJoin stops a join that may still run, and deletes its file and its tokens. The node stays: it is the
-// next join that proves whose it is.
+// UndoJoin deletes the tokens of a join, stops the join that may still run, and deletes its file. The node
+// stays: it is the next join that proves whose it is. The tokens come first, whatever the machine does: a file
+// of a token that is deleted is worth nothing, so it may stay on a machine that refuses the login.
 func (a *Activities) UndoJoin(ctx context.Context, in StopIn) (StepFacts, error) {
-	facts, err := a.StopCommand(ctx, in)
-	if err != nil {
-		return facts, err
-	}
-	s, err := a.open(ctx, in.StepIn)
+	s, err := a.read(ctx, in.StepIn)
 	if err != nil {
 		return StepFacts{}, err
 	}
 	if s.step.Join == nil || !s.adapter.JoinsClusters() {
 		return StepFacts{}, s.lacks(runplan.CapClusterJoin)
 	}
+	note, unrevoked := a.revokeStep(ctx, in.StepIn, s)
+	if facts, err := a.StopCommand(ctx, in); err != nil {
+		return facts, err
+	}
+	if s, err = a.open(ctx, in.StepIn); err != nil {
+		return StepFacts{}, err
+	}
 	err = s.adapter.JoinHost.RemoveJoinFile(ctx, s.target, s.opID(""))
 	s.record(ctx, err)
-	if kind := providers.KindOf(err); err != nil && kind != providers.KindUnreachable && kind != providers.KindUncertain {
+	kind := providers.KindOf(err)
+	if err != nil && kind != providers.KindUnreachable && kind != providers.KindUncertain && !refusesLogin(kind) {
 		return StepFacts{}, s.failureOf(ctx, err)
 	}
+	if unrevoked != nil {
+		return StepFacts{}, unrevoked
+	}
+	if refusesLogin(kind) {
+		note += fmt.Sprintf("; the machine refuses the login, and may keep the join file (%s)", err)
+	}
+	return s.facts("%s", note), nil
+}
+
+// revokeStep deletes the tokens of the step of s, and says so.
+func (a *Activities) revokeStep(ctx context.Context, in StepIn, s *session) (string, error) {
 	tokens, err := clusterdb.TokensOfStep(ctx, a.Store, in.RunID, in.Step)
 	if err != nil || len(tokens) == 0 {
-		return s.facts("no bootstrap token of the step is left"), fault.Internal(ctx, err)
+		return "no bootstrap token of the step is left", fault.Internal(ctx, err)
 	}
 	_, cluster, err := a.openCluster(ctx, s.step.Join.ClusterRef)
 	if err != nil {
-		return StepFacts{}, err
+		return "", err
 	}
-	if err := a.revoke(ctx, in.StepIn, s.adapter.ClusterJoin, cluster); err != nil {
-		return StepFacts{}, err
-	}
-	return s.facts("the bootstrap token of the step is deleted"), nil
+	return "the bootstrap token of the step is deleted", a.revoke(ctx, in, s.adapter.ClusterJoin, cluster)
 }
 
 // ReadJoin says in its note what a join has left of its tokens, "" for nothing.

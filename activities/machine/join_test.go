@@ -24,6 +24,7 @@ import (
 	kubesim "github.com/slipway-cloud/slipway/sim/kube"
 	kubeadmsim "github.com/slipway-cloud/slipway/sim/kube/kubeadm"
 	"github.com/slipway-cloud/slipway/test/runenv"
+	"github.com/slipway-cloud/slipway/test/sshd"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -289,6 +290,45 @@ func TestJoin_InTheJoin(t *testing.T) {
 			w.leftNothing(1)
 		})
 	}
+}
+
+// TestUndoJoin_RefusedLogin: the machine refuses the login while kubeadm runs. Its token is deleted at once, and
+// the undo ends when the machine itself has ended the join.
+func TestUndoJoin_RefusedLogin(t *testing.T) {
+	t.Parallel()
+	w := newClusterWorld(t)
+	w.holdJoin()
+	in := w.step(joinStep(60))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := w.acts.JoinCluster(ctx, machine.CommandIn{StepIn: in})
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { out, _ := w.output(in); return strings.Contains(out, "TLS bootstrap") }, runenv.Patience(30*time.Second), 20*time.Millisecond)
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	login := w.acts.Login
+	key, _ := sshd.NewKey(t)
+	w.acts.Login = func(ctx context.Context, s providers.Secrets, ref providers.SecretRef, use providers.Use, to providers.SSHTarget, keyID string) (providers.SSHTarget, error) {
+		to, err := login(ctx, s, ref, use, to, keyID)
+		to.PrivateKeyPEM = providers.NewSecret(string(key))
+		return to, err
+	}
+	_, err := w.acts.UndoJoin(t.Context(), machine.StopIn{StepIn: in, EndsBy: time.Now().Add(time.Hour)})
+	require.Error(t, err, "the join may still run")
+	require.Empty(t, w.sim.Tokens())
+	facts, err := w.acts.UndoJoin(t.Context(), machine.StopIn{StepIn: in, EndsBy: time.Now().Add(-time.Second)})
+	require.NoError(t, err)
+	require.Contains(t, facts.Note, "may keep the join file")
+	left, err := w.acts.ReadJoin(t.Context(), in)
+	require.NoError(t, err)
+	require.Empty(t, left.Note)
+
+	w.acts.Login = login // ends what runs
+	_, err = w.acts.UndoJoin(t.Context(), machine.StopIn{StepIn: in, EndsBy: time.Now().Add(time.Hour)})
+	require.NoError(t, err)
+	w.leftNothing(1)
 }
 
 // inOneFile requires that the token is in the join file alone, and in no process's arguments or environment.

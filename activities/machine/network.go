@@ -19,7 +19,7 @@ import (
 const revertSlack = time.Minute
 
 // TryNetwork lets the machine try the network configuration of a step. It confirms the
-// configuration over a new connection to the new address, under the pinned host key. A machine that
+// configuration over new connections to the new address, under the pinned host key. A machine that
 // gets no confirmation in time restores its old configuration by itself; then TryNetwork fails with
 // network_rolled_back. The machine begins an attempt once, and a repeated call continues with its
 // outcome.
@@ -132,8 +132,13 @@ func mayHaveBegun(err error) bool {
 func (t networkTry) networkFailure(ctx context.Context, err error) error {
 	switch kind := providers.KindOf(err); {
 	case errors.Is(err, context.DeadlineExceeded):
+		last := ""
+		var pe *providers.Error
+		if errors.As(err, &pe) {
+			last = "; last: " + pe.Error()
+		}
 		return fault.New(lifecycle.FailCommandUncertain,
-			"the machine answers neither with its network configuration of before nor with the new one; it restores the one of before by itself, also when it is restarted")
+			"the machine says neither that its network configuration of before is restored nor that the new one is confirmed; it restores the one of before by itself unless the new one was confirmed, also when it is restarted%s", last)
 	case kind == providers.KindInvalid, kind == providers.KindStateConflict:
 		return MarkEnd(fault.New(lifecycle.FailCommand, "%s", err.Error()), CommandEnded)
 	case refusesLogin(kind) && !isRepeated(ctx):
@@ -170,13 +175,22 @@ func (t networkTry) keepEndpoint(ctx context.Context) error {
 // the attempt was confirmed. It repeats the call while the machine does not answer, until the time
 // at which the machine has restored it by itself. A confirmed configuration stays, with the new address
 // in the record of the machine.
+//
+// An address that refuses the login may belong to another host by now. It is asked no more, and the other
+// address still is. After that time a refused login ends the undo with a note.
 func (a *Activities) RevertNetwork(ctx context.Context, in StopIn) (StepFacts, error) {
 	t, err := a.openNetwork(ctx, in.StepIn)
 	if err != nil {
 		return StepFacts{}, err
 	}
+	ask := []*session{t.session}
+	if t.after.target.SSH.Address != t.target.SSH.Address {
+		ask = append(ask, t.after)
+	}
+	var refused error // of an address that is asked no more
 	for {
-		for _, s := range []*session{t.session, t.after} {
+		var again []*session
+		for _, s := range ask {
 			state, err := s.adapter.Network.RevertNetwork(ctx, s.target, s.opID(""))
 			s.record(ctx, err)
 			switch {
@@ -186,12 +200,22 @@ func (a *Activities) RevertNetwork(ctx context.Context, in StopIn) (StepFacts, e
 				return t.confirmed(ctx, "the new network configuration of the machine was confirmed before, and stays")
 			case err == nil && state != providers.NetworkPending:
 				return t.facts("the change of the network is %s", state), nil
+			case err != nil && refusesLogin(providers.KindOf(err)):
+				refused = err
+				continue
 			case err != nil && !mayHaveBegun(err):
 				return StepFacts{}, t.failureOf(ctx, err)
 			}
+			again = append(again, s)
 		}
-		if !time.Now().Before(in.EndsBy) {
+		ask = again
+		switch over := !time.Now().Before(in.EndsBy); {
+		case over && refused != nil:
+			return t.facts("a login was refused (%s); the machine restores its network by itself unless the new one was confirmed", refused), nil
+		case over:
 			return t.facts("the machine does not answer; it restores its network by itself unless the new one was confirmed"), nil
+		case len(ask) == 0:
+			return StepFacts{}, t.failureOf(ctx, refused)
 		}
 		if err := poll.Sleep(ctx, a.poll()); err != nil {
 			return StepFacts{}, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -232,6 +233,50 @@ func TestRevertNetwork_KeepsWhatIsConfirmed(t *testing.T) {
 	require.True(t, facts.Moved, facts.Note)
 	require.Equal(t, w.system.After, w.machine().Spec.SSHEndpoint)
 	require.False(t, w.system.Armed())
+}
+
+// refuses has some addresses refuse the login, as another host does that has the address by now.
+type refuses struct {
+	providers.NetworkConfig
+	addresses []string
+}
+
+// RevertNetwork implements providers.NetworkConfig.
+func (r refuses) RevertNetwork(ctx context.Context, t providers.MachineTarget, id string) (providers.NetworkState, error) {
+	if slices.Contains(r.addresses, t.SSH.Address) {
+		return "", &providers.Error{Kind: providers.KindPinMismatch, Op: "ssh.dial", Message: "another host key"}
+	}
+	return r.NetworkConfig.RevertNetwork(ctx, t, id)
+}
+
+// TestRevertNetwork_RefusedLogin: the machine was confirmed at its new address and its old one belongs to
+// another host, or both refuse the login.
+func TestRevertNetwork_RefusedLogin(t *testing.T) {
+	t.Parallel()
+	w := newNetworkWorld(t)
+	in := w.net("network: {version: 2}\n"+sshd.Moved+"\n", w.system.After)
+	adapter := w.acts.Adapters["ssh"]
+	use := func(n providers.NetworkConfig) {
+		w.acts.Adapters = providers.MachineAdapters{"ssh": {Inspect: adapter.Inspect, RemoteExec: adapter.RemoteExec, Network: n}}
+	}
+	killed, kill := context.WithCancel(t.Context())
+	use(diesConfirmed{dies{adapter.Network, kill}})
+	_, err := w.acts.TryNetwork(killed, in)
+	require.ErrorIs(t, err, context.Canceled)
+
+	use(refuses{adapter.Network, []string{w.system.Before, w.system.After}})
+	_, err = w.acts.RevertNetwork(t.Context(), machine.StopIn{StepIn: in, EndsBy: time.Now().Add(time.Hour)})
+	require.Equal(t, lifecycle.FailStateDisagreement, classOf(err), "%v", err)
+	facts, err := w.acts.RevertNetwork(t.Context(), machine.StopIn{StepIn: in, EndsBy: time.Now().Add(-time.Second)})
+	require.NoError(t, err, "its time is over")
+	require.Contains(t, facts.Note, "another host key")
+	require.False(t, facts.Moved)
+
+	use(refuses{adapter.Network, []string{w.system.Before}})
+	facts, err = w.acts.RevertNetwork(t.Context(), machine.StopIn{StepIn: in, EndsBy: time.Now().Add(time.Hour)})
+	require.NoError(t, err)
+	require.True(t, facts.Moved, facts.Note)
+	require.Equal(t, w.system.After, w.machine().Spec.SSHEndpoint)
 }
 
 // What netplan refuses fails the step with netplan's words, and nothing is taken back.

@@ -106,6 +106,12 @@ func (p *Provider) ConfirmNetwork(ctx context.Context, t providers.MachineTarget
 
 // RevertNetwork implements providers.NetworkConfig.
 func (p *Provider) RevertNetwork(ctx context.Context, t providers.MachineTarget, opID string) (providers.NetworkState, error) {
+	p.mu.Lock()
+	m := p.machine(t.ID)
+	if _, begun := m.networks[opID]; !begun && ctx.Err() == nil {
+		m.networks[opID] = &networkChange{state: providers.NetworkRolledBack}
+	}
+	p.mu.Unlock()
 	return p.change(ctx, t, opID, (*networkChange).rollBack)
 }
 

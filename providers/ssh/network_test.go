@@ -1,6 +1,9 @@
 package ssh
 
 import (
+	"context"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -152,4 +155,111 @@ func TestNetwork_AnotherHostConfirmsNothing(t *testing.T) {
 	_, err := n.runner.ConfirmNetwork(t.Context(), at, "op-1")
 	require.Equal(t, providers.KindPinMismatch, providers.KindOf(err), "%v", err)
 	n.until(providers.NetworkRolledBack, n.confirm(n.before, "op-1"))
+}
+
+// holdProgram is a flock that has a confirmation ask before the change is applied and go on after it, as one
+// does whose sudo hangs meanwhile.
+const holdProgram = `#!/bin/sh
+root=$(dirname "$(dirname "$0")")
+op=$root/var/lib/slipway/net/op-1
+if [ -d "$op" ] && ! [ -e "$op/applied" ]; then
+	if [ "$1" = -w ]; then
+		: >"$root/asked"
+		until [ -e "$op/applied" ]; do /bin/sleep 0.01; done
+	else
+		until [ -e "$root/asked" ]; do /bin/sleep 0.01; done
+	fi
+fi
+PATH=${PATH#*:}
+exec flock "$@"
+`
+
+// A confirmation that came over the network of before, and that the machine reads when the change has cut it
+// off, confirms nothing.
+func TestNetwork_ARequestOfBeforeConfirmsNothing(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	before := n.Files(t)
+	require.NoError(t, os.WriteFile(filepath.Join(n.Root, "bin/flock"), []byte(holdProgram), 0o700)) //nolint:gosec // a program
+	_, err := n.runner.TryNetwork(t.Context(), n.before, n.change("op-1", sshd.CutOff+"\n", 2*time.Minute))
+	require.NoError(t, err)
+	_, err = n.runner.ConfirmNetwork(t.Context(), n.before, "op-1")
+	require.Error(t, err, "its connection is cut")
+	require.FileExists(t, filepath.Join(n.Root, "asked"))
+	n.until(providers.NetworkRolledBack, n.confirm(n.before, "op-1"))
+	require.Equal(t, before, n.Files(t))
+}
+
+// A rollback that fails is tried again, and the machine does not say meanwhile that it is restored.
+func TestNetwork_AFailedRollbackIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	before := n.Files(t)
+	_, err := n.runner.TryNetwork(t.Context(), n.before, n.change("op-1", "network: {version: 2}\n", 10*time.Minute)) // 15 s
+	require.NoError(t, err)
+	applied := filepath.Join(n.Root, "var/lib/slipway/net/op-1/applied")
+	require.Eventually(t, func() bool { _, err := os.Stat(applied); return err == nil }, runenv.Patience(20*time.Second), 20*time.Millisecond)
+	n.FailApplies(t, 3)
+	_, err = n.runner.RevertNetwork(t.Context(), n.before, "op-1")
+	require.Equal(t, providers.KindStateConflict, providers.KindOf(err), "%v", err)
+	require.True(t, n.Armed())
+	state, err := n.runner.ConfirmNetwork(t.Context(), n.before, "op-1")
+	require.NoError(t, err)
+	require.Equal(t, providers.NetworkPending, state, "what is being restored is confirmed no more")
+	n.until(providers.NetworkRolledBack, n.confirm(n.before, "op-1"))
+	require.Equal(t, before, n.Files(t))
+}
+
+// slowProgram is a netplan that checks a configuration until it may go on.
+const slowProgram = `#!/bin/sh
+root=$(dirname "$(dirname "$0")")
+if [ "$1" = generate ]; then
+	: >"$root/checking"
+	until [ -e "$root/go-on" ]; do /bin/sleep 0.01; done
+fi
+exec "$root/bin/netplan.real" "$@"
+`
+
+// A change that is taken back while the machine checks its configuration is not left to begin, and neither is
+// one that the machine has not got yet.
+func TestNetwork_RevertedBeforeItBegins(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	before := n.Files(t)
+	at := func(name string) string { return filepath.Join(n.Root, name) }
+	require.NoError(t, os.Rename(at("bin/netplan"), at("bin/netplan.real")))
+	require.NoError(t, os.WriteFile(at("bin/netplan"), []byte(slowProgram), 0o700)) //nolint:gosec // a program
+	c := n.change("op-1", "network: {version: 2}\n", longConfirm)
+	cut, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := n.runner.TryNetwork(cut, n.before, c)
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { _, err := os.Stat(at("checking")); return err == nil }, runenv.Patience(20*time.Second), 20*time.Millisecond)
+	cancel()
+	require.Error(t, <-ended)
+	reverted := make(chan providers.NetworkState, 1)
+	go func() {
+		state, _ := n.runner.RevertNetwork(t.Context(), n.before, "op-1")
+		reverted <- state
+	}()
+	select {
+	case state := <-reverted:
+		require.Fail(t, "it does not wait for the check", "%q", state)
+	case <-time.After(time.Second):
+	}
+	require.NoError(t, os.WriteFile(at("go-on"), nil, 0o600))
+	require.Equal(t, providers.NetworkRolledBack, <-reverted)
+	require.False(t, n.Armed())
+	require.Equal(t, before, n.Files(t))
+
+	state, err := n.runner.RevertNetwork(t.Context(), n.before, "op-2")
+	require.NoError(t, err)
+	require.Equal(t, providers.NetworkRolledBack, state)
+	c.OpID = "op-2"
+	state, err = n.runner.TryNetwork(t.Context(), n.before, c)
+	require.NoError(t, err)
+	require.Equal(t, providers.NetworkRolledBack, state)
+	require.False(t, n.Armed())
 }

@@ -388,6 +388,12 @@ func (r machineRun) network() {
 	state, err = r.Adapter.Network.RevertNetwork(r.t.Context(), r.Target, "op-1")
 	require.NoError(r.t, err)
 	require.Equal(r.t, providers.NetworkConfirmed, state, "what was confirmed stays")
+	state, err = r.Adapter.Network.RevertNetwork(r.t.Context(), r.Target, "op-3")
+	require.NoError(r.t, err)
+	require.Equal(r.t, providers.NetworkRolledBack, state)
+	state, err = try(change("op-3", "network: {}"))
+	require.NoError(r.t, err)
+	require.Equal(r.t, providers.NetworkRolledBack, state, "what was taken back before it began does not begin")
 }
 
 func (r machineRun) eventually(what string, cond func() bool) {

@@ -27,7 +27,7 @@ const (
 // System is a folder that stands for / of a machine behind an SSH server. Its netplan, systemctl and
 // systemd-run are stand-ins: they keep the files, the timer and what runs at a boot, and know no network.
 // What the files of netplan say decides at which of two addresses the server is reached. A second of its
-// timer is 1/Speed seconds.
+// timer and of its sleep is 1/Speed seconds.
 type System struct {
 	Root          string
 	Before, After string // the addresses
@@ -37,7 +37,7 @@ type System struct {
 	conns map[net.Conn]string // with the address that they came by
 }
 
-// Speed is how much faster the timer of a System runs.
+// Speed is how much faster the time of a System runs.
 const Speed = 40
 
 // NewSystem returns a system with one file of netplan, in front of the SSH server at an address.
@@ -49,6 +49,7 @@ func NewSystem(t *testing.T, backend string) *System {
 	s.write(t, "bin/netplan", netplanProgram, 0o700)
 	s.write(t, "bin/systemctl", systemctlProgram, 0o700)
 	s.write(t, "bin/systemd-run", systemdRunProgram, 0o700)
+	s.write(t, "bin/sleep", sleepProgram, 0o700)
 	s.run(t, "bin/netplan", "apply")
 	before, after := listen(t), listen(t)
 	s.Before, s.After = before.Addr().String(), after.Addr().String()
@@ -66,7 +67,9 @@ units=$root/etc/systemd/system
 
 const netplanProgram = programHead + `case $1 in
 generate) if grep -q '^# invalid' "$3"/etc/netplan/*.yaml; then echo "Error in network definition: line 1" >&2; exit 78; fi ;;
-apply) echo apply >>"$root/applies"; cat "$root"/etc/netplan/*.yaml >"$root/network.$$"; mv "$root/network.$$" "$root/network" ;;
+apply)
+	if [ -s "$root/failing-applies" ]; then sed -i 1d "$root/failing-applies"; exit 1; fi
+	echo apply >>"$root/applies"; cat "$root"/etc/netplan/*.yaml >"$root/network.$$"; mv "$root/network.$$" "$root/network" ;;
 *) exit 64 ;;
 esac
 `
@@ -83,10 +86,14 @@ restart)
 	after=$(sed -n 's/^OnActiveSec=\([0-9]*\)s$/\1/p' "$units/$last")
 	command=$(sed -n 's/^ExecStart=//p' "$units/$(sed -n 's/^Unit=//p' "$units/$last")")
 	after=$(awk "BEGIN { print $after / 40 }")
-	setsid sh -c 'echo $$ >"$1/timer"; sleep "$2"; rm -f "$1/timer"; eval "$3"' sh "$root" "$after" "$command" >/dev/null 2>&1 </dev/null &
-	while ! [ -s "$root/timer" ]; do sleep 0.01; done ;;
+	setsid sh -c 'echo $$ >"$1/timer"; /bin/sleep "$2"; rm -f "$1/timer"; eval "$3"' sh "$root" "$after" "$command" >/dev/null 2>&1 </dev/null &
+	while ! [ -s "$root/timer" ]; do /bin/sleep 0.01; done ;;
 *) exit 64 ;;
 esac
+`
+
+const sleepProgram = `#!/bin/sh
+exec /bin/sleep "$(awk "BEGIN { print $1 / 40 }")"
 `
 
 const systemdRunProgram = `#!/bin/sh
@@ -126,6 +133,12 @@ func (s *System) Files(t *testing.T) map[string]string {
 
 // RefuseTimers has systemd start no timer.
 func (s *System) RefuseTimers(t *testing.T) { t.Helper(); s.write(t, "no-timer", "", 0o600) }
+
+// FailApplies has netplan apply nothing the next times.
+func (s *System) FailApplies(t *testing.T, times int) {
+	t.Helper()
+	s.write(t, "failing-applies", strings.Repeat("fail\n", times), 0o600)
+}
 
 // Armed reports whether the way back waits: the timer, or the service of the next boot.
 func (s *System) Armed() bool {
