@@ -160,16 +160,24 @@ func compareClocks(now time.Time, in TickInput, boundary time.Time, control Cont
 	return ""
 }
 
-// CheckClock says why nothing may follow from the time now, "" when it may: the last tick found that
-// the clocks disagree, or the database's clock differs from the worker's or is behind the last tick.
-func CheckClock(ctx context.Context, store *db.Store, worker time.Time) (string, error) {
+// ReleaseStop says why nothing may be released for the time now, "" when it may: the last tick found
+// that the clocks disagree, the database's clock differs from the worker's or is behind the last tick,
+// an operator has to look first, or the last tick is so long ago that the next one may stop the
+// releases. An installation on which no tick was done yet has nothing to compare with.
+func ReleaseStop(ctx context.Context, store *db.Store, worker time.Time) (string, error) {
 	control, err := ReadControl(ctx, store)
-	if err != nil || control.ClockDisagrees != "" {
+	switch {
+	case err != nil || control.ClockDisagrees != "":
 		return control.ClockDisagrees, err
+	case control.EnforcementStoppedAt != nil:
+		return control.EnforcementStopped, nil
 	}
 	now, err := store.Clock(ctx)
 	if err != nil {
 		return "", err
+	}
+	if control.Boundary != nil && now.Sub(*control.Boundary) > longestTick {
+		return fmt.Sprintf("the last tick charged up to %s; nothing is released until the next one", control.Boundary.UTC().Format(time.RFC3339)), nil
 	}
 	return compareClocks(now, TickInput{Worker: worker}, time.Time{}, control), nil
 }

@@ -149,6 +149,29 @@ func TestEnforce_AJumpReleasesNobody(t *testing.T) {
 	require.Equal(t, []string{id}, s.enforce().Released)
 }
 
+// TestReleaseExpired_AfterAJump: all clocks are ten hours ahead, and an allocation expires in that time. It
+// is not released before the tick, nor after it, until an operator has looked at the clocks.
+func TestReleaseExpired_AfterAJump(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.price(60)
+	dbtest.Credit(t, s.store, s.account, 100_000)
+	s.runSince(s.project.ID, s.now().Add(-11*time.Hour))
+	s.tickAt(s.now().Add(-10 * time.Hour))
+	_, err := dbtest.Owner(t, s.dsn).Exec(t.Context(), "SET session_replication_role = replica; UPDATE allocations SET expires_at = now() - interval '1 hour'")
+	require.NoError(t, err)
+	expired := func() int {
+		n, err := allocation.ReleaseExpired(t.Context(), s.store, time.Now(), 10)
+		require.NoError(t, err)
+		return n
+	}
+	require.Zero(t, expired(), "before the tick")
+	require.Contains(t, s.tick().EnforcementStopped, "10 hours at once")
+	require.Zero(t, expired(), "after it")
+	require.NoError(t, s.tx(func(tx *db.Tx) error { return ledgerdb.ResumeEnforcement(t.Context(), tx, operator) }))
+	require.Equal(t, 1, expired())
+}
+
 // TestEnforce_WhileClocksDisagree: the database's clock is a day ahead of the worker's for a minute, of an
 // account that was used up before. Nothing is charged, released or told, no expiry is past, and all is
 // exact when the clocks agree again.
