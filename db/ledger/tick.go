@@ -152,7 +152,7 @@ func compareClocks(now time.Time, in TickInput, boundary time.Time, control Cont
 		}
 	}
 	if control.Boundary != nil && now.Before(*control.Boundary) {
-		return fmt.Sprintf("the database says %s and has charged up to %s already; nothing is charged or released until that time", clock(now), clock(*control.Boundary))
+		return fmt.Sprintf("the database says %s and has charged up to %s already; nothing is charged or released until that time, or until an operator who has set the clock right resumes billing", clock(now), clock(*control.Boundary))
 	}
 	if boundary.After(now) {
 		return fmt.Sprintf("the database says %s and is asked to charge up to %s", clock(now), clock(boundary))
@@ -249,11 +249,38 @@ func finishTick(ctx context.Context, store *db.Store, r *TickReport) error {
 }
 
 // ResumeEnforcement lets depleted accounts be released again after an operator has looked. It
-// returns db.ErrStale when nothing was stopped.
+// returns db.ErrStale when nothing was stopped. While the boundary lies ahead of the database's clock,
+// because a clock was ahead and was set right, it sets the boundary back instead, so that ticks charge
+// again: nothing twice, since each segment knows what it is charged through. The releases stay stopped
+// then, until the operator has given back what was charged too much and resumes once more.
 func ResumeEnforcement(ctx context.Context, tx *db.Tx, actor db.Actor) error {
-	n, err := queries(tx).ResumeEnforcement(ctx)
+	q := queries(tx)
+	control, err := q.LockControl(ctx)
+	if err != nil {
+		return db.MapError("billing control", err)
+	}
+	now, err := tx.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	entry := db.Entry{ResourceKind: "billing", ResourceID: "enforcement", Kind: db.EntryAction, Name: "resume_enforcement", Actor: actor}
+	if control.Boundary != nil && control.Boundary.Sub(now) > ClockTolerance {
+		from, to := control.Boundary.UTC().Format(time.RFC3339), now.Truncate(time.Minute)
+		why := fmt.Sprintf("a wrong clock has charged up to %s; ticks charge from %s on again, and nothing is released until an operator has given back what was charged too much and resumes once more",
+			from, to.UTC().Format(time.RFC3339))
+		if control.EnforcementStopped != "" {
+			why += "; before: " + control.EnforcementStopped
+		}
+		if err := q.SetBoundaryBack(ctx, gen.SetBoundaryBackParams{Boundary: to, Reason: db.ClipText(why, maxReason)}); err != nil {
+			return db.MapError("billing control", err)
+		}
+		entry.Name = "set_boundary_back"
+		entry.Actor.Metadata = map[string]any{"from": from, "to": to.UTC().Format(time.RFC3339)}
+		return tx.AppendAudit(ctx, entry)
+	}
+	n, err := q.ResumeEnforcement(ctx)
 	if err := db.CheckGuarded("forced releases", n, err); err != nil {
 		return err
 	}
-	return tx.AppendAudit(ctx, db.Entry{ResourceKind: "billing", ResourceID: "enforcement", Kind: db.EntryAction, Name: "resume_enforcement", Actor: actor})
+	return tx.AppendAudit(ctx, entry)
 }
