@@ -28,15 +28,6 @@ const (
 	pagesAtOnce = 50
 )
 
-// eventTypes are the types of events of pages, refunds and disputes.
-func eventTypes() []string {
-	return []string{
-		"checkout.session.completed", "checkout.session.async_payment_succeeded", "checkout.session.async_payment_failed", "checkout.session.expired",
-		"refund.created", "refund.updated", "refund.failed", "charge.refunded",
-		"charge.dispute.created", "charge.dispute.updated", "charge.dispute.closed", "charge.dispute.funds_withdrawn", "charge.dispute.funds_reinstated",
-	}
-}
-
 // placeReserve is the time that a part of a pass keeps for storing its place.
 const placeReserve = time.Minute
 
@@ -115,7 +106,7 @@ func (y *Syncer) ListEvents(ctx context.Context) (int, error) {
 	events := listing[providers.PaymentEvent]{
 		overlap: eventOverlap, id: func(e providers.PaymentEvent) string { return e.ID },
 		read: func(ctx context.Context, q providers.PaymentQuery) (providers.PaymentPage[providers.PaymentEvent], error) {
-			return client.Events(ctx, providers.EventQuery{PaymentQuery: q, Types: eventTypes(), Undelivered: true})
+			return client.Events(ctx, providers.EventQuery{PaymentQuery: q, Types: payments.EventTypes(), Undelivered: true})
 		},
 		take: func(e providers.PaymentEvent) error {
 			isNew, err := y.storeListed(ctx, e)
