@@ -226,6 +226,9 @@ func (y *Syncer) CompareTotals(ctx context.Context) error {
 	for _, t := range totals {
 		problems = append(problems, y.compareTotal(ctx, t))
 	}
+	if y.Policy.Live {
+		problems = append(problems, y.reportTestCredits(ctx))
+	}
 	return errors.Join(append(problems, paymentsdb.StoreTotalsTime(ctx, y.Store))...)
 }
 
@@ -319,6 +322,22 @@ func (y *Syncer) compareTotal(ctx context.Context, t paymentsdb.Total) error {
 			t.Currency, t.Converted), 0
 	}
 	return paymentsdb.PutDifference(ctx, y.Store, paymentsdb.DifferenceTotal, t.Currency, why, differs)
+}
+
+// reportTestCredits tells operators of balances that payments of test mode have credited: in live mode
+// they buy what nobody has paid for.
+func (y *Syncer) reportTestCredits(ctx context.Context) error {
+	credits, err := paymentsdb.ListTestCredits(ctx, y.Store)
+	if err != nil {
+		return err
+	}
+	var problems []error
+	for _, c := range credits {
+		problems = append(problems, paymentsdb.PutDifference(ctx, y.Store, paymentsdb.DifferenceSession, "test_mode:"+c.BillingAccountID, fmt.Sprintf(
+			"payments of test mode (%d) have credited %d minor units of %s to billing account %s, and no money came; take them back by an adjustment, and acknowledge this",
+			c.Sessions, c.AmountMinor, c.Currency, c.BillingAccountID), c.AmountMinor))
+	}
+	return errors.Join(problems...)
 }
 
 // The times between two reads of a list.

@@ -23,7 +23,7 @@ func (y *Syncer) RequestRefund(ctx context.Context, r payments.RefundRequest) (p
 	}
 	var refund paymentsdb.Refund
 	err := y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
-		refund, _, err = payments.RequestRefund(ctx, tx, r)
+		refund, _, err = payments.RequestRefund(ctx, tx, y.Policy, r)
 		return err
 	})
 	if err != nil || refund.State != lifecycle.RefundRequested {
@@ -175,7 +175,7 @@ func (y *Syncer) Resolve(ctx context.Context, d payments.Decision) (paymentsdb.S
 		}
 	}
 	err = y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
-		s, err = payments.Resolve(ctx, tx, d)
+		s, err = payments.Resolve(ctx, tx, y.Policy, d)
 		return err
 	})
 	if err != nil || d.Resolution != lifecycle.ResolveRefund {
