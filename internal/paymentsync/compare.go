@@ -252,14 +252,13 @@ func (y *Syncer) followMovement(ctx context.Context, client providers.Payments, 
 	switch {
 	case strings.HasPrefix(m.Category, "refund") || strings.HasPrefix(m.Category, "payment_refund"):
 		r, err := client.Refund(ctx, m.Source)
-		return r.PaymentID, y.followOf(ctx, m, paymentsdb.DifferenceRefund, r.PaymentID, err, func(sessionID string) error {
+		return r.PaymentID, y.followOf(ctx, m, paymentsdb.DifferenceRefund, r.PaymentID, err, func(sessionID string) (bool, error) {
 			return y.followRefund(ctx, sessionID, observedRefund(r))
 		})
 	case strings.HasPrefix(m.Category, "dispute"):
 		d, err := client.Dispute(ctx, m.Source)
-		return d.PaymentID, y.followOf(ctx, m, paymentsdb.DifferenceDispute, d.PaymentID, err, func(sessionID string) error {
-			_, err := y.followDispute(ctx, sessionID, d)
-			return err
+		return d.PaymentID, y.followOf(ctx, m, paymentsdb.DifferenceDispute, d.PaymentID, err, func(sessionID string) (bool, error) {
+			return y.followDispute(ctx, sessionID, d)
 		})
 	}
 	return "", nil
@@ -270,25 +269,35 @@ func (y *Syncer) followMovement(ctx context.Context, client providers.Payments, 
 const absentFor = time.Hour
 
 // followOf books an object that has moved money. It gets the error with which the object was read.
-// An object without a session is booked nowhere, so it becomes a difference that operators see.
-func (y *Syncer) followOf(ctx context.Context, m providers.PaymentMovement, kind, paymentID string, readErr error, follow func(sessionID string) error) error {
-	why := fmt.Sprintf("the payment provider has no %s %s", kind, m.Source)
+// An object without a session, or of one that is not booked, is booked nowhere, so it becomes a
+// difference that operators see.
+func (y *Syncer) followOf(ctx context.Context, m providers.PaymentMovement, kind, paymentID string, readErr error, follow func(sessionID string) (bool, error)) error {
+	why, next := fmt.Sprintf("the payment provider has no %s %s", kind, m.Source), "find out whose it is, book it by an adjustment, and acknowledge this"
 	if readErr == nil {
 		s, err := paymentsdb.FindByPayment(ctx, y.Store, paymentID)
-		if err == nil {
-			return errors.Join(follow(s.ID), paymentsdb.DropDifference(ctx, y.Store, kind, m.ID))
-		}
-		if !errors.Is(err, db.ErrNotFound) {
-			return err
-		}
-		isForeign, err := paymentsdb.IsForeign(ctx, y.Store, paymentID)
 		switch {
-		case err != nil:
+		case err == nil:
+			booked, err := follow(s.ID)
+			if err != nil {
+				return err
+			}
+			if booked {
+				return paymentsdb.DropDifference(ctx, y.Store, kind, m.ID)
+			}
+			why = fmt.Sprintf("payment session %s of %s %s is not booked", s.ID, kind, m.Source)
+			next = fmt.Sprintf("resolve the session; when the %s is not booked a day later, book it by an adjustment, and acknowledge this", kind)
+		case !errors.Is(err, db.ErrNotFound):
 			return err
-		case isForeign: // it may have been told of before its session was listed
-			return paymentsdb.DropDifference(ctx, y.Store, kind, m.ID)
+		default:
+			isForeign, err := paymentsdb.IsForeign(ctx, y.Store, paymentID)
+			if err != nil {
+				return err
+			}
+			if isForeign { // it may have been told of before its session was listed
+				return paymentsdb.DropDifference(ctx, y.Store, kind, m.ID)
+			}
+			why = fmt.Sprintf("no payment session has payment %s of %s %s", paymentID, kind, m.Source)
 		}
-		why = fmt.Sprintf("no payment session has payment %s of %s %s", paymentID, kind, m.Source)
 	} else if !isAbsent(readErr) {
 		return readErr
 	}
@@ -296,7 +305,7 @@ func (y *Syncer) followOf(ctx context.Context, m providers.PaymentMovement, kind
 		return nil
 	}
 	return paymentsdb.PutDifference(ctx, y.Store, kind, m.ID, fmt.Sprintf(
-		"movement %s of %d minor units of %s is booked nowhere: %s; find out whose it is, book it by an adjustment, and acknowledge this", m.ID, m.Amount, m.Currency, why), m.Amount)
+		"movement %s of %d minor units of %s is booked nowhere: %s; %s", m.ID, m.Amount, m.Currency, why, next), m.Amount)
 }
 
 // isOutside reports whether a movement is not in the ledger: a transfer between the account at the
