@@ -4451,7 +4451,7 @@ type Statement struct {
 	// Exponent Digits of the minor unit
 	Exponent int64 `json:"exponent,omitempty"`
 
-	// Final false while the month has not ended: the same call answers more later
+	// Final false until ten minutes after the end of the month: the same call may answer more later
 	Final bool            `json:"final,omitempty"`
 	Lines []StatementLine `json:"lines,omitempty"`
 
