@@ -4451,7 +4451,7 @@ type Statement struct {
 	// Exponent Digits of the minor unit
 	Exponent int64 `json:"exponent,omitempty"`
 
-	// Final false while the month has not ended: the same call answers more later
+	// Final false until ten minutes after the end of the month: the same call may answer more later
 	Final bool            `json:"final,omitempty"`
 	Lines []StatementLine `json:"lines,omitempty"`
 
@@ -7171,7 +7171,7 @@ type ClientInterface interface {
 
 	// ResumeEnforcementWithBody Let depleted accounts be released again
 	//
-	// After an operator has looked at why so many accounts were depleted at once. It answers 409 when nothing is stopped.
+	// After an operator has looked at why so many accounts were depleted at once. It answers 412 when nothing is stopped. When a clock that was ahead has charged up to a time that lies ahead, the first call makes charging go on from now, and the second one the releases.
 	//
 	// Needs role admin or higher.
 	//
@@ -7182,7 +7182,7 @@ type ClientInterface interface {
 
 	// ResumeEnforcement Let depleted accounts be released again
 	//
-	// After an operator has looked at why so many accounts were depleted at once. It answers 409 when nothing is stopped.
+	// After an operator has looked at why so many accounts were depleted at once. It answers 412 when nothing is stopped. When a clock that was ahead has charged up to a time that lies ahead, the first call makes charging go on from now, and the second one the releases.
 	//
 	// Needs role admin or higher.
 	//
@@ -10412,7 +10412,7 @@ func (c *requests) SetAccountThresholds(ctx context.Context, id string, params *
 
 // ResumeEnforcementWithBody Let depleted accounts be released again
 //
-// After an operator has looked at why so many accounts were depleted at once. It answers 409 when nothing is stopped.
+// After an operator has looked at why so many accounts were depleted at once. It answers 412 when nothing is stopped. When a clock that was ahead has charged up to a time that lies ahead, the first call makes charging go on from now, and the second one the releases.
 //
 // Needs role admin or higher.
 //
@@ -10433,7 +10433,7 @@ func (c *requests) ResumeEnforcementWithBody(ctx context.Context, contentType st
 
 // ResumeEnforcement Let depleted accounts be released again
 //
-// After an operator has looked at why so many accounts were depleted at once. It answers 409 when nothing is stopped.
+// After an operator has looked at why so many accounts were depleted at once. It answers 412 when nothing is stopped. When a clock that was ahead has charged up to a time that lies ahead, the first call makes charging go on from now, and the second one the releases.
 //
 // Needs role admin or higher.
 //
@@ -31742,7 +31742,7 @@ func (c *Client) SetAccountThresholds(ctx context.Context, id string, params *Se
 
 // ResumeEnforcementWithBody Let depleted accounts be released again
 //
-// After an operator has looked at why so many accounts were depleted at once. It answers 409 when nothing is stopped.
+// After an operator has looked at why so many accounts were depleted at once. It answers 412 when nothing is stopped. When a clock that was ahead has charged up to a time that lies ahead, the first call makes charging go on from now, and the second one the releases.
 //
 // Needs role admin or higher.
 //
@@ -31757,7 +31757,7 @@ func (c *Client) ResumeEnforcementWithBody(ctx context.Context, contentType stri
 
 // ResumeEnforcement Let depleted accounts be released again
 //
-// After an operator has looked at why so many accounts were depleted at once. It answers 409 when nothing is stopped.
+// After an operator has looked at why so many accounts were depleted at once. It answers 412 when nothing is stopped. When a clock that was ahead has charged up to a time that lies ahead, the first call makes charging go on from now, and the second one the releases.
 //
 // Needs role admin or higher.
 //

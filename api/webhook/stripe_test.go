@@ -129,6 +129,20 @@ func TestWebhook_StoresWhatIsSigned(t *testing.T) {
 	require.Contains(t, []string{string(due[0].Body), string(due[1].Body), string(due[2].Body)}, first, "as it came, byte by byte")
 }
 
+// An event of a type that nothing reads is stored without its body.
+func TestWebhook_KeepsNoBodyOfAnotherType(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t, newSecret)
+	body := strings.ReplaceAll(event("evt_1", `"padding":"`+strings.Repeat("x", 100_000)+`",`), "checkout.session.completed", "invoice.created")
+	for range 2 {
+		require.Equal(t, http.StatusOK, e.send(strings.NewReader(body), sign(newSecret, body, time.Now())).Code)
+	}
+	due, err := paymentsdb.ClaimEvents(t.Context(), e.store, 10, time.Minute)
+	require.NoError(t, err)
+	require.Len(t, due, 1)
+	require.Empty(t, due[0].Body)
+}
+
 // Nothing of a request without a valid signature is stored, whoever sends it from where.
 func TestWebhook_RefusesWhatIsNotSigned(t *testing.T) {
 	t.Parallel()

@@ -194,7 +194,7 @@ func (c *customer) isRefusedForMoney(ctx context.Context, out io.Writer) error {
 	said, err := c.commandOf(ctx, c.home, "allocation", "create", lentSKU).CombinedOutput()
 	_, _ = out.Write(said)
 	var ended *exec.ExitError
-	if !errors.As(err, &ended) || ended.ExitCode() != refusedByAPI || !strings.Contains(string(said), "of the balance are available") {
+	if !errors.As(err, &ended) || ended.ExitCode() != refusedByAPI || !strings.Contains(string(said), "the available balance does not cover it") {
 		return fmt.Errorf("a node without a balance should be refused, and it ended with: %w: %s", err, said)
 	}
 	return nil

@@ -152,7 +152,7 @@ func compareClocks(now time.Time, in TickInput, boundary time.Time, control Cont
 		}
 	}
 	if control.Boundary != nil && now.Before(*control.Boundary) {
-		return fmt.Sprintf("the database says %s and has charged up to %s already; nothing is charged or released until that time", clock(now), clock(*control.Boundary))
+		return fmt.Sprintf("the database says %s and has charged up to %s already; nothing is charged or released until that time, or until an operator who has set the clock right resumes billing", clock(now), clock(*control.Boundary))
 	}
 	if boundary.After(now) {
 		return fmt.Sprintf("the database says %s and is asked to charge up to %s", clock(now), clock(boundary))
@@ -160,16 +160,24 @@ func compareClocks(now time.Time, in TickInput, boundary time.Time, control Cont
 	return ""
 }
 
-// CheckClock says why nothing may follow from the time now, "" when it may: the last tick found that
-// the clocks disagree, or the database's clock differs from the worker's or is behind the last tick.
-func CheckClock(ctx context.Context, store *db.Store, worker time.Time) (string, error) {
+// ReleaseStop says why nothing may be released for the time now, "" when it may: the last tick found
+// that the clocks disagree, the database's clock differs from the worker's or is behind the last tick,
+// an operator has to look first, or the last tick is so long ago that the next one may stop the
+// releases. An installation on which no tick was done yet has nothing to compare with.
+func ReleaseStop(ctx context.Context, store *db.Store, worker time.Time) (string, error) {
 	control, err := ReadControl(ctx, store)
-	if err != nil || control.ClockDisagrees != "" {
+	switch {
+	case err != nil || control.ClockDisagrees != "":
 		return control.ClockDisagrees, err
+	case control.EnforcementStoppedAt != nil:
+		return control.EnforcementStopped, nil
 	}
 	now, err := store.Clock(ctx)
 	if err != nil {
 		return "", err
+	}
+	if control.Boundary != nil && now.Sub(*control.Boundary) > longestTick {
+		return fmt.Sprintf("the last tick charged up to %s; nothing is released until the next one", control.Boundary.UTC().Format(time.RFC3339)), nil
 	}
 	return compareClocks(now, TickInput{Worker: worker}, time.Time{}, control), nil
 }
@@ -241,11 +249,38 @@ func finishTick(ctx context.Context, store *db.Store, r *TickReport) error {
 }
 
 // ResumeEnforcement lets depleted accounts be released again after an operator has looked. It
-// returns db.ErrStale when nothing was stopped.
+// returns db.ErrStale when nothing was stopped. While the boundary lies ahead of the database's clock,
+// because a clock was ahead and was set right, it sets the boundary back instead, so that ticks charge
+// again: nothing twice, since each segment knows what it is charged through. The releases stay stopped
+// then, until the operator has given back what was charged too much and resumes once more.
 func ResumeEnforcement(ctx context.Context, tx *db.Tx, actor db.Actor) error {
-	n, err := queries(tx).ResumeEnforcement(ctx)
+	q := queries(tx)
+	control, err := q.LockControl(ctx)
+	if err != nil {
+		return db.MapError("billing control", err)
+	}
+	now, err := tx.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	entry := db.Entry{ResourceKind: "billing", ResourceID: "enforcement", Kind: db.EntryAction, Name: "resume_enforcement", Actor: actor}
+	if control.Boundary != nil && control.Boundary.Sub(now) > ClockTolerance {
+		from, to := control.Boundary.UTC().Format(time.RFC3339), now.Truncate(time.Minute)
+		why := fmt.Sprintf("a wrong clock has charged up to %s; ticks charge from %s on again, and nothing is released until an operator has given back what was charged too much and resumes once more",
+			from, to.UTC().Format(time.RFC3339))
+		if control.EnforcementStopped != "" {
+			why += "; before: " + control.EnforcementStopped
+		}
+		if err := q.SetBoundaryBack(ctx, gen.SetBoundaryBackParams{Boundary: to, Reason: db.ClipText(why, maxReason)}); err != nil {
+			return db.MapError("billing control", err)
+		}
+		entry.Name = "set_boundary_back"
+		entry.Actor.Metadata = map[string]any{"from": from, "to": to.UTC().Format(time.RFC3339)}
+		return tx.AppendAudit(ctx, entry)
+	}
+	n, err := q.ResumeEnforcement(ctx)
 	if err := db.CheckGuarded("forced releases", n, err); err != nil {
 		return err
 	}
-	return tx.AppendAudit(ctx, db.Entry{ResourceKind: "billing", ResourceID: "enforcement", Kind: db.EntryAction, Name: "resume_enforcement", Actor: actor})
+	return tx.AppendAudit(ctx, entry)
 }

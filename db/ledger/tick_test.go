@@ -210,6 +210,60 @@ COMMIT`, accounts, s.sku.ID, now.Add(-24*time.Hour).UTC().Format(time.RFC3339)))
 	require.ErrorIs(t, s.tx(func(tx *db.Tx) error { return ledgerdb.ResumeEnforcement(t.Context(), tx, operator) }), db.ErrStale)
 }
 
+// TestResumeEnforcement_AfterAClockAhead: a tick charged 30 days too far, and the clock is set right. The
+// first resume sets the boundary back, and nothing is charged twice. The second one lets releases go on.
+func TestResumeEnforcement_AfterAClockAhead(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	now := s.now()
+	s.credit(1_000_000)
+	s.prices(dbtest.Rate{From: now.Add(-48 * time.Hour), RateMinorPerHour: 600})
+	old, ahead := dbtest.RunSince(t, s.dsn, s.project.ID, s.sku.ID, now.Add(-10*time.Minute)), now.Add(30*24*time.Hour)
+	s.tick(now)
+	owner := dbtest.Owner(t, s.dsn)
+	for sql, args := range map[string][]any{
+		"SELECT bill_accounts(ARRAY[$1], $2)": {s.account, ahead},
+		"UPDATE billing_control SET boundary = $1, enforcement_stopped_at = now(), enforcement_stopped = 'a tick charged 720 hours at once'": {ahead},
+	} {
+		_, err := owner.Exec(t.Context(), sql, args...)
+		require.NoError(t, err)
+	}
+	charged := cost(600, 30*24*time.Hour+10*time.Minute)
+	require.Equal(t, 1_000_000-charged, s.balance().BalanceMinor)
+	young := dbtest.RunSince(t, s.dsn, s.project.ID, s.sku.ID, now.Add(-5*time.Minute))
+	r, err := ledgerdb.Tick(t.Context(), s.store, ledgerdb.TickInput{})
+	require.NoError(t, err)
+	require.Contains(t, r.ClockDisagrees, "has charged up to")
+	resume := func() error {
+		return s.tx(func(tx *db.Tx) error {
+			return ledgerdb.ResumeEnforcement(t.Context(), tx, db.Actor{Owner: lifecycle.OwnerAdmin, ID: "oidc:op"})
+		})
+	}
+	require.NoError(t, resume())
+	for range 2 {
+		r, err = ledgerdb.Tick(t.Context(), s.store, ledgerdb.TickInput{})
+		require.NoError(t, err)
+		require.Empty(t, r.ClockDisagrees)
+	}
+	usage := func(id string) ledgerdb.Usage {
+		rows, err := ledgerdb.ListUsage(t.Context(), s.store, s.project.ID, id, ledgerdb.UsagePlace{}, 10)
+		require.NoError(t, err)
+		require.Len(t, rows, 1)
+		return rows[0]
+	}
+	require.Equal(t, charged, usage(old).CostMinor, "it is charged through its 30 days already")
+	require.Equal(t, cost(600, r.Boundary.Sub(now.Add(-5*time.Minute))), usage(young).CostMinor)
+	require.Equal(t, 1_000_000-charged-usage(young).CostMinor, s.balance().BalanceMinor)
+	control, err := ledgerdb.ReadControl(t.Context(), s.store)
+	require.NoError(t, err)
+	require.NotNil(t, control.EnforcementStoppedAt)
+	require.Contains(t, control.EnforcementStopped, "resumes once more; before: a tick charged 720 hours at once")
+	require.NoError(t, resume())
+	require.ErrorIs(t, resume(), db.ErrStale)
+	require.Equal(t, int64(2), s.count("SELECT count(*) FROM audit_log WHERE resource_kind = 'billing' AND name IN ('set_boundary_back', 'resume_enforcement')"))
+	s.requireWhole()
+}
+
 // TestUsage_FollowsTheAllocation moves an allocation as the product does: the record is there from the
 // request on, it is charged from active, and the charge ends with the proof that the access ended.
 func TestUsage_FollowsTheAllocation(t *testing.T) {

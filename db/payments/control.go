@@ -93,6 +93,15 @@ func ReadTotals(ctx context.Context, c Conn) ([]Total, error) {
 	return rows, db.MapError("totals of payments", err)
 }
 
+// TestCredit is what payments of test mode have given to a billing account.
+type TestCredit = gen.CreditedInTestModeRow
+
+// ListTestCredits returns, by billing account, what was credited by payments of test mode and not refunded.
+func ListTestCredits(ctx context.Context, c Conn) ([]TestCredit, error) {
+	rows, err := queries(c).CreditedInTestMode(ctx)
+	return rows, db.MapError("payments of test mode", err)
+}
+
 // PutDifference stores that both sides differ. One with the same amount that was acknowledged stays so.
 func PutDifference(ctx context.Context, c Conn, kind, subject, message string, amountMinor int64) error {
 	return db.MapError("difference of "+subject, queries(c).PutDifference(ctx, gen.PutDifferenceParams{

@@ -209,8 +209,8 @@ func admitMoney(ctx context.Context, tx *db.Tx, accountID string, r Request) (*i
 	}
 	if q.Balance.IsDepleted() || q.Balance.AvailableMinor() < q.HoldMinor {
 		return nil, &intent.Refusal{Kind: intent.Conflict, Detail: fmt.Sprintf(
-			"the node costs %s an hour, which is held back, and %s of the balance are available; add to the balance or release something first",
-			money(q.RateMinorPerHour), money(q.Balance.AvailableMinor()))}
+			"the node costs %s an hour, which is held back, and the available balance does not cover it; add to the balance or release something first",
+			money(q.RateMinorPerHour))} // not what is available: members may claim, and do not read money
 	}
 	return &q.HoldMinor, nil
 }

@@ -184,10 +184,11 @@ func liveStatuses() []lifecycle.AllocationStatus {
 
 // ReleaseExpired releases allocations whose expiry is past, each in a transaction of its own, and
 // returns how many. now is the time of this process: an expiry is past when the database's clock says
-// so too, and none is while the last tick of billing found that the clocks disagree. One that cannot
+// so too. None is while billing says that the clocks disagree, that an operator has to look first, or
+// that its last tick is long ago: a clock that is ahead must not erase a tenant's node. One that cannot
 // be released does not stop the others.
 func ReleaseExpired(ctx context.Context, store *db.Store, now time.Time, limit int) (int, error) {
-	if why, err := ledgerdb.CheckClock(ctx, store, now); err != nil || why != "" {
+	if why, err := ledgerdb.ReleaseStop(ctx, store, now); err != nil || why != "" {
 		return 0, err
 	}
 	ids, err := allocationdb.ListDue(ctx, store, now, limit)

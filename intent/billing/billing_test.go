@@ -152,7 +152,7 @@ func TestCreate_ParallelWithMoneyForThree(t *testing.T) {
 	require.Equal(t, 3, n)
 	for range 100 {
 		if err := <-errs; err != nil {
-			s.requireRefusal(err, intent.Conflict, "are available")
+			s.requireRefusal(err, intent.Conflict, "the available balance does not cover it")
 		}
 	}
 	b := s.balance()
@@ -185,7 +185,7 @@ func TestCreate_NeedsAPrice(t *testing.T) {
 	require.NoError(t, err, "a price of zero needs no money")
 	s.price(100)
 	_, err = s.create(nil)
-	s.requireRefusal(err, intent.Conflict, "0.00 USD of the balance are available")
+	s.requireRefusal(err, intent.Conflict, "the available balance does not cover it")
 	dbtest.Credit(t, s.store, s.account, 5000)
 	low := int64(99)
 	_, err = s.create(&low)
@@ -242,7 +242,7 @@ func TestEnforce_ReleasesWhatIsDepleted(t *testing.T) {
 	require.NoError(t, s.store.DBTX().QueryRow(t.Context(), "SELECT count(*) FROM notices WHERE project_id = $1 AND kind = 'depleted'", s.project.ID).Scan(&notices))
 	require.Equal(t, 1, notices)
 	_, err = s.create(nil)
-	s.requireRefusal(err, intent.Conflict, "are available")
+	s.requireRefusal(err, intent.Conflict, "the available balance does not cover it")
 }
 
 // TestEnforce_TypoReleasesNobody raises a price a hundred times. An operator is asked; who runs keeps

@@ -39,7 +39,7 @@ func TestCreate_CreditLine(t *testing.T) {
 	s.freeNodes(3)
 	require.Equal(t, string(lifecycle.BalanceDepleted), s.balance().State)
 	_, err := s.create(nil)
-	s.requireRefusal(err, intent.Conflict, "0.00 USD of the balance are available")
+	s.requireRefusal(err, intent.Conflict, "the available balance does not cover it")
 	line := int64(-1001)
 	s.setThresholds(ledgerdb.Thresholds{DepletedMinor: &line})
 	require.Equal(t, int64(1001), s.balance().AvailableMinor())
@@ -50,11 +50,12 @@ func TestCreate_CreditLine(t *testing.T) {
 	}
 	require.Equal(t, int64(1), s.balance().AvailableMinor())
 	_, err = s.create(nil)
-	s.requireRefusal(err, intent.Conflict, "0.01 USD of the balance are available")
+	s.requireRefusal(err, intent.Conflict, "the available balance does not cover it")
+	require.NotContains(t, err.Error(), "0.01", "members may claim, and do not read money")
 	dbtest.Credit(t, s.store, s.account, -1001)
 	s.price(0)
 	_, err = s.create(nil)
-	s.requireRefusal(err, intent.Conflict, "are available")
+	s.requireRefusal(err, intent.Conflict, "the available balance does not cover it")
 }
 
 // TestCreate_ReserveIsNotSpent: a threshold of depleted above zero does not refuse what is above it.
@@ -67,7 +68,7 @@ func TestCreate_ReserveIsNotSpent(t *testing.T) {
 	s.setThresholds(ledgerdb.Thresholds{DepletedMinor: &reserve})
 	dbtest.Credit(t, s.store, s.account, 800)
 	_, err := s.create(nil)
-	s.requireRefusal(err, intent.Conflict, "are available")
+	s.requireRefusal(err, intent.Conflict, "the available balance does not cover it")
 	dbtest.Credit(t, s.store, s.account, 1)
 	_, err = s.create(nil)
 	require.NoError(t, err)
@@ -86,7 +87,7 @@ func TestCreate_FreeNodeOfADepletedAccount(t *testing.T) {
 	require.Empty(t, s.enforce().Released)
 	dbtest.Credit(t, s.store, s.account, -1)
 	_, err = s.create(nil)
-	s.requireRefusal(err, intent.Conflict, "are available")
+	s.requireRefusal(err, intent.Conflict, "the available balance does not cover it")
 	dbtest.Credit(t, s.store, s.account, 2)
 	_, err = s.create(nil)
 	require.NoError(t, err)
@@ -147,6 +148,29 @@ func TestEnforce_AJumpReleasesNobody(t *testing.T) {
 	require.NoError(t, s.tx(func(tx *db.Tx) error { return ledgerdb.ResumeEnforcement(t.Context(), tx, operator) }))
 	s.tick()
 	require.Equal(t, []string{id}, s.enforce().Released)
+}
+
+// TestReleaseExpired_AfterAJump: all clocks are ten hours ahead, and an allocation expires in that time. It
+// is not released before the tick, nor after it, until an operator has looked at the clocks.
+func TestReleaseExpired_AfterAJump(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.price(60)
+	dbtest.Credit(t, s.store, s.account, 100_000)
+	s.runSince(s.project.ID, s.now().Add(-11*time.Hour))
+	s.tickAt(s.now().Add(-10 * time.Hour))
+	_, err := dbtest.Owner(t, s.dsn).Exec(t.Context(), "SET session_replication_role = replica; UPDATE allocations SET expires_at = now() - interval '1 hour'")
+	require.NoError(t, err)
+	expired := func() int {
+		n, err := allocation.ReleaseExpired(t.Context(), s.store, time.Now(), 10)
+		require.NoError(t, err)
+		return n
+	}
+	require.Zero(t, expired(), "before the tick")
+	require.Contains(t, s.tick().EnforcementStopped, "10 hours at once")
+	require.Zero(t, expired(), "after it")
+	require.NoError(t, s.tx(func(tx *db.Tx) error { return ledgerdb.ResumeEnforcement(t.Context(), tx, operator) }))
+	require.Equal(t, 1, expired())
 }
 
 // TestEnforce_WhileClocksDisagree: the database's clock is a day ahead of the worker's for a minute, of an

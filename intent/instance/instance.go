@@ -142,8 +142,8 @@ func admitMoney(ctx context.Context, tx *db.Tx, accountID string, item ledgerdb.
 			return lifecycle.FormatMinor(minor, int(q.Balance.Exponent)) + " " + q.Balance.Currency
 		}
 		return nil, &intent.Refusal{Kind: intent.Conflict, Detail: fmt.Sprintf(
-			"the instance costs %s an hour, which is held back, and %s of the balance are available; add to the balance or terminate something first",
-			money(q.RateMinorPerHour), money(q.Balance.AvailableMinor()))}
+			"the instance costs %s an hour, which is held back, and the available balance does not cover it; add to the balance or terminate something first",
+			money(q.RateMinorPerHour))} // not what is available: members may ask for one, and do not read money
 	}
 	return &q.HoldMinor, nil
 }

@@ -28,8 +28,8 @@ type RefundRequest struct {
 
 // RequestRefund takes the amount from the balance and stores the refund; internal/paymentsync sends
 // it. It returns false with the refund that is there when its key was used before. What is held back
-// for allocations, or was spent, is not refunded.
-func RequestRefund(ctx context.Context, tx *db.Tx, r RefundRequest) (paymentsdb.Refund, bool, error) {
+// for allocations, or was spent, is not refunded, and nothing of a payment of the other mode.
+func RequestRefund(ctx context.Context, tx *db.Tx, p Policy, r RefundRequest) (paymentsdb.Refund, bool, error) {
 	var bad []intent.Field
 	if r.AmountMinor < 1 {
 		bad = append(bad, intent.Field{Name: "amount_minor", Message: "must be at least 1"})
@@ -54,6 +54,9 @@ func RequestRefund(ctx context.Context, tx *db.Tx, r RefundRequest) (paymentsdb.
 	case err == nil || !errors.Is(err, db.ErrNotFound):
 		return stored, false, err
 	}
+	if err := checkMode(s, p); err != nil {
+		return paymentsdb.Refund{}, false, err
+	}
 	if s.Status != lifecycle.PaymentCredited {
 		return paymentsdb.Refund{}, false, refuse(intent.Conflict, "the session is %s; only a credited payment is refunded, one that could not be credited by resolving it", s.Status)
 	}
@@ -73,6 +76,16 @@ func RequestRefund(ctx context.Context, tx *db.Tx, r RefundRequest) (paymentsdb.
 	}
 	refund, err := holdRefund(ctx, tx, s, r, ledgerdb.CodePrepaid)
 	return refund, err == nil, err
+}
+
+// checkMode refuses a refund of a payment that was made in the other mode: the payment provider does not
+// know it, so that the amount would be held for ever.
+func checkMode(s paymentsdb.Session, p Policy) error {
+	mode := map[bool]string{true: "live", false: "test"}
+	if s.Live == p.Live {
+		return nil
+	}
+	return refuse(intent.Conflict, "it was paid in %s mode of the payment provider, and this installation is in %s mode; change the balance by an adjustment", mode[s.Live], mode[p.Live])
 }
 
 // holdRefund stores a refund and takes its amount from an account of the ledger.

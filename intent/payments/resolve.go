@@ -23,7 +23,7 @@ type Decision struct {
 // Resolve carries a decision out, once, unless it is a refund that failed. Credit gives what was paid to the balance. Refund takes it
 // from suspense and stores a refund that internal/paymentsync sends. Write-off books it away. The
 // session stays failed_reconcile after the last two.
-func Resolve(ctx context.Context, tx *db.Tx, d Decision) (paymentsdb.Session, error) {
+func Resolve(ctx context.Context, tx *db.Tx, p Policy, d Decision) (paymentsdb.Session, error) {
 	if err := CheckDecision(d); err != nil {
 		return paymentsdb.Session{}, err
 	}
@@ -43,6 +43,9 @@ func Resolve(ctx context.Context, tx *db.Tx, d Decision) (paymentsdb.Session, er
 		return s, refuse(intent.Conflict, "the session was resolved before, by %s", s.Resolution)
 	case s.Status != lifecycle.PaymentFailedReconcile:
 		return s, refuse(intent.Conflict, "the session is %s; only a payment that could not be credited is resolved", s.Status)
+	}
+	if err := checkMode(s, p); err != nil && d.Resolution == lifecycle.ResolveRefund {
+		return s, err
 	}
 	if !isOurs(s) && d.Resolution != lifecycle.ResolveWriteOff {
 		return s, refuse(intent.Conflict, "the ledger cannot have what was paid; refund it at the payment provider and resolve the session by write_off")

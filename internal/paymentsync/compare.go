@@ -28,15 +28,6 @@ const (
 	pagesAtOnce = 50
 )
 
-// eventTypes are the types of events of pages, refunds and disputes.
-func eventTypes() []string {
-	return []string{
-		"checkout.session.completed", "checkout.session.async_payment_succeeded", "checkout.session.async_payment_failed", "checkout.session.expired",
-		"refund.created", "refund.updated", "refund.failed", "charge.refunded",
-		"charge.dispute.created", "charge.dispute.updated", "charge.dispute.closed", "charge.dispute.funds_withdrawn", "charge.dispute.funds_reinstated",
-	}
-}
-
 // placeReserve is the time that a part of a pass keeps for storing its place.
 const placeReserve = time.Minute
 
@@ -115,7 +106,7 @@ func (y *Syncer) ListEvents(ctx context.Context) (int, error) {
 	events := listing[providers.PaymentEvent]{
 		overlap: eventOverlap, id: func(e providers.PaymentEvent) string { return e.ID },
 		read: func(ctx context.Context, q providers.PaymentQuery) (providers.PaymentPage[providers.PaymentEvent], error) {
-			return client.Events(ctx, providers.EventQuery{PaymentQuery: q, Types: eventTypes(), Undelivered: true})
+			return client.Events(ctx, providers.EventQuery{PaymentQuery: q, Types: payments.EventTypes(), Undelivered: true})
 		},
 		take: func(e providers.PaymentEvent) error {
 			isNew, err := y.storeListed(ctx, e)
@@ -235,6 +226,9 @@ func (y *Syncer) CompareTotals(ctx context.Context) error {
 	for _, t := range totals {
 		problems = append(problems, y.compareTotal(ctx, t))
 	}
+	if y.Policy.Live {
+		problems = append(problems, y.reportTestCredits(ctx))
+	}
 	return errors.Join(append(problems, paymentsdb.StoreTotalsTime(ctx, y.Store))...)
 }
 
@@ -258,14 +252,13 @@ func (y *Syncer) followMovement(ctx context.Context, client providers.Payments, 
 	switch {
 	case strings.HasPrefix(m.Category, "refund") || strings.HasPrefix(m.Category, "payment_refund"):
 		r, err := client.Refund(ctx, m.Source)
-		return r.PaymentID, y.followOf(ctx, m, paymentsdb.DifferenceRefund, r.PaymentID, err, func(sessionID string) error {
+		return r.PaymentID, y.followOf(ctx, m, paymentsdb.DifferenceRefund, r.PaymentID, err, func(sessionID string) (bool, error) {
 			return y.followRefund(ctx, sessionID, observedRefund(r))
 		})
 	case strings.HasPrefix(m.Category, "dispute"):
 		d, err := client.Dispute(ctx, m.Source)
-		return d.PaymentID, y.followOf(ctx, m, paymentsdb.DifferenceDispute, d.PaymentID, err, func(sessionID string) error {
-			_, err := y.followDispute(ctx, sessionID, d)
-			return err
+		return d.PaymentID, y.followOf(ctx, m, paymentsdb.DifferenceDispute, d.PaymentID, err, func(sessionID string) (bool, error) {
+			return y.followDispute(ctx, sessionID, d)
 		})
 	}
 	return "", nil
@@ -276,25 +269,35 @@ func (y *Syncer) followMovement(ctx context.Context, client providers.Payments, 
 const absentFor = time.Hour
 
 // followOf books an object that has moved money. It gets the error with which the object was read.
-// An object without a session is booked nowhere, so it becomes a difference that operators see.
-func (y *Syncer) followOf(ctx context.Context, m providers.PaymentMovement, kind, paymentID string, readErr error, follow func(sessionID string) error) error {
-	why := fmt.Sprintf("the payment provider has no %s %s", kind, m.Source)
+// An object without a session, or of one that is not booked, is booked nowhere, so it becomes a
+// difference that operators see.
+func (y *Syncer) followOf(ctx context.Context, m providers.PaymentMovement, kind, paymentID string, readErr error, follow func(sessionID string) (bool, error)) error {
+	why, next := fmt.Sprintf("the payment provider has no %s %s", kind, m.Source), "find out whose it is, book it by an adjustment, and acknowledge this"
 	if readErr == nil {
 		s, err := paymentsdb.FindByPayment(ctx, y.Store, paymentID)
-		if err == nil {
-			return errors.Join(follow(s.ID), paymentsdb.DropDifference(ctx, y.Store, kind, m.ID))
-		}
-		if !errors.Is(err, db.ErrNotFound) {
-			return err
-		}
-		isForeign, err := paymentsdb.IsForeign(ctx, y.Store, paymentID)
 		switch {
-		case err != nil:
+		case err == nil:
+			booked, err := follow(s.ID)
+			if err != nil {
+				return err
+			}
+			if booked {
+				return paymentsdb.DropDifference(ctx, y.Store, kind, m.ID)
+			}
+			why = fmt.Sprintf("payment session %s of %s %s is not booked", s.ID, kind, m.Source)
+			next = fmt.Sprintf("resolve the session; when the %s is not booked a day later, book it by an adjustment, and acknowledge this", kind)
+		case !errors.Is(err, db.ErrNotFound):
 			return err
-		case isForeign: // it may have been told of before its session was listed
-			return paymentsdb.DropDifference(ctx, y.Store, kind, m.ID)
+		default:
+			isForeign, err := paymentsdb.IsForeign(ctx, y.Store, paymentID)
+			if err != nil {
+				return err
+			}
+			if isForeign { // it may have been told of before its session was listed
+				return paymentsdb.DropDifference(ctx, y.Store, kind, m.ID)
+			}
+			why = fmt.Sprintf("no payment session has payment %s of %s %s", paymentID, kind, m.Source)
 		}
-		why = fmt.Sprintf("no payment session has payment %s of %s %s", paymentID, kind, m.Source)
 	} else if !isAbsent(readErr) {
 		return readErr
 	}
@@ -302,7 +305,7 @@ func (y *Syncer) followOf(ctx context.Context, m providers.PaymentMovement, kind
 		return nil
 	}
 	return paymentsdb.PutDifference(ctx, y.Store, kind, m.ID, fmt.Sprintf(
-		"movement %s of %d minor units of %s is booked nowhere: %s; find out whose it is, book it by an adjustment, and acknowledge this", m.ID, m.Amount, m.Currency, why), m.Amount)
+		"movement %s of %d minor units of %s is booked nowhere: %s; %s", m.ID, m.Amount, m.Currency, why, next), m.Amount)
 }
 
 // isOutside reports whether a movement is not in the ledger: a transfer between the account at the
@@ -328,6 +331,22 @@ func (y *Syncer) compareTotal(ctx context.Context, t paymentsdb.Total) error {
 			t.Currency, t.Converted), 0
 	}
 	return paymentsdb.PutDifference(ctx, y.Store, paymentsdb.DifferenceTotal, t.Currency, why, differs)
+}
+
+// reportTestCredits tells operators of balances that payments of test mode have credited: in live mode
+// they buy what nobody has paid for.
+func (y *Syncer) reportTestCredits(ctx context.Context) error {
+	credits, err := paymentsdb.ListTestCredits(ctx, y.Store)
+	if err != nil {
+		return err
+	}
+	var problems []error
+	for _, c := range credits {
+		problems = append(problems, paymentsdb.PutDifference(ctx, y.Store, paymentsdb.DifferenceSession, "test_mode:"+c.BillingAccountID, fmt.Sprintf(
+			"payments of test mode (%d) have credited %d minor units of %s to billing account %s, and no money came; take them back by an adjustment, and acknowledge this",
+			c.Sessions, c.AmountMinor, c.Currency, c.BillingAccountID), c.AmountMinor))
+	}
+	return errors.Join(problems...)
 }
 
 // The times between two reads of a list.

@@ -186,4 +186,37 @@ func TestCompare_OfWhatNobodyKnows(t *testing.T) {
 	require.Equal(t, int64(1800), r.balances()["prepaid"])
 }
 
+// TestCompare_OfASessionThatIsNotBooked: a refund of a payment that could not be credited yet is told of,
+// until the payment is credited and the refund is booked.
+func TestCompare_OfASessionThatIsNotBooked(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.sync.Connect = func(context.Context) (providers.Payments, error) {
+		return moved{r.client, func(m *providers.PaymentMovement) { m.Created = time.Now().Add(-2 * absentFor) }}, nil
+	}
+	s := r.open("k")
+	require.NoError(t, r.sim.Pay(*s.StripeCheckoutSessionID))
+	page, err := r.client.Session(t.Context(), *s.StripeCheckoutSessionID)
+	require.NoError(t, err)
+	control, err := paymentsdb.ReadControl(t.Context(), r.store)
+	require.NoError(t, err)
+	require.NoError(t, r.tx(func(tx *db.Tx) error {
+		_, err := payments.Follow(t.Context(), tx, s.ID, payments.Observed{
+			PageID: page.ID, Complete: true, Paid: true, AmountMinor: page.Amount, Currency: page.Currency, Reference: s.ID, Installation: control.Installation,
+			PaymentID: page.PaymentID,
+		}, control.Installation, payments.Actor)
+		return err
+	}))
+	_, err = r.sim.RefundInDashboard(page.ID, 700)
+	require.NoError(t, err)
+	const told = "SELECT count(*) FROM payment_differences WHERE kind = 'refund' AND message LIKE '%is not booked; resolve the session%'"
+	require.NoError(t, r.sync.CompareTotals(t.Context()))
+	require.Equal(t, int64(1), r.count(told))
+	_, err = r.sync.Fulfil(t.Context(), s.ID)
+	require.NoError(t, err)
+	require.NoError(t, r.sync.CompareTotals(t.Context()))
+	require.Zero(t, r.count(told))
+	require.Equal(t, int64(paid-700), r.balances()["prepaid"])
+}
+
 const absentFor = time.Hour

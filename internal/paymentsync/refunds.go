@@ -23,7 +23,7 @@ func (y *Syncer) RequestRefund(ctx context.Context, r payments.RefundRequest) (p
 	}
 	var refund paymentsdb.Refund
 	err := y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
-		refund, _, err = payments.RequestRefund(ctx, tx, r)
+		refund, _, err = payments.RequestRefund(ctx, tx, y.Policy, r)
 		return err
 	})
 	if err != nil || refund.State != lifecycle.RefundRequested {
@@ -72,7 +72,8 @@ func (y *Syncer) sendRefund(ctx context.Context, r paymentsdb.Refund) error {
 		if err != nil {
 			return err
 		}
-		return y.followRefund(ctx, s.ID, observedRefund(made))
+		_, err = y.followRefund(ctx, s.ID, observedRefund(made)) // its session is booked
+		return err
 	}
 	// This also covers tries by a process whose rows a restored backup has lost. The key alone may
 	// be too old to show them.
@@ -83,7 +84,8 @@ func (y *Syncer) sendRefund(ctx context.Context, r paymentsdb.Refund) error {
 	var refused *providers.Error
 	switch {
 	case err == nil:
-		return y.followRefund(ctx, s.ID, observedRefund(made))
+		_, err = y.followRefund(ctx, s.ID, observedRefund(made))
+		return err
 	case errors.As(err, &refused) && (refused.Kind == providers.KindStateConflict || refused.Kind == providers.KindInvalid || refused.Kind == providers.KindNotFound):
 		return y.rejectRefund(ctx, client, s, r, refused.Message)
 	}
@@ -140,11 +142,12 @@ func (y *Syncer) rejectRefund(ctx context.Context, client providers.Payments, s 
 	})
 }
 
-func (y *Syncer) followRefund(ctx context.Context, sessionID string, o payments.ObservedRefund) error {
-	return y.Store.Tx(ctx, func(tx *db.Tx) error {
-		_, err := payments.FollowRefund(ctx, tx, sessionID, o, payments.Actor)
+func (y *Syncer) followRefund(ctx context.Context, sessionID string, o payments.ObservedRefund) (booked bool, err error) {
+	err = y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
+		booked, err = payments.FollowRefund(ctx, tx, sessionID, o, payments.Actor)
 		return err
 	})
+	return booked, err
 }
 
 // Resolve carries out what an operator decided about a session. Credit on a session that has not
@@ -175,7 +178,7 @@ func (y *Syncer) Resolve(ctx context.Context, d payments.Decision) (paymentsdb.S
 		}
 	}
 	err = y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
-		s, err = payments.Resolve(ctx, tx, d)
+		s, err = payments.Resolve(ctx, tx, y.Policy, d)
 		return err
 	})
 	if err != nil || d.Resolution != lifecycle.ResolveRefund {

@@ -64,6 +64,26 @@ func TestRefund_OfABalance(t *testing.T) {
 	require.Empty(t, r.compare())
 }
 
+// TestLive_AfterTestMode: what was paid in test mode is no money. In live mode it is not refunded, and
+// operators are told of the balance that it has given.
+func TestLive_AfterTestMode(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	odd := r.mismatched()
+	s := r.credited("another")
+	require.NoError(t, r.sync.CompareTotals(t.Context()))
+	require.Zero(t, r.count("SELECT count(*) FROM payment_differences WHERE subject LIKE 'test_mode:%'"), "it is in test mode itself")
+	r.sync.Policy.Live = true
+	_, err := r.refund(s, "a", 1000)
+	require.NotNil(t, intent.AsRefusal(err))
+	require.ErrorContains(t, err, "in test mode of the payment provider")
+	require.ErrorContains(t, r.resolve(odd, lifecycle.ResolveRefund), "in test mode of the payment provider")
+	require.Equal(t, int64(paid), r.balances()["prepaid"])
+	require.NoError(t, r.sync.CompareTotals(t.Context()))
+	require.Equal(t, int64(1), r.count("SELECT count(*) FROM payment_attention WHERE kind = 'payment_difference' AND message LIKE 'payments of test mode (1) have credited 2500 %'"))
+	require.NoError(t, r.resolve(odd, lifecycle.ResolveWriteOff))
+}
+
 // TestRefund_OfWhatWasSpent: what is held back for allocations, or was spent, is not refunded.
 func TestRefund_OfWhatWasSpent(t *testing.T) {
 	t.Parallel()

@@ -172,7 +172,8 @@ func (s *server) registerBillingAdmin() {
 		"It is a transaction of its own: what was booked before stays. Repeating it with its Idempotency-Key books nothing, at any later time too.", s.createAdjustment)
 	op.Add(s.api, huma.Operation{
 		OperationID: "resume-enforcement", Method: http.MethodPost, Path: "/admin/billing/resume", Tags: []string{"billing"}, Summary: "Let depleted accounts be released again",
-		Description: "After an operator has looked at why so many accounts were depleted at once. It answers 409 when nothing is stopped.", DefaultStatus: http.StatusNoContent,
+		Description: "After an operator has looked at why so many accounts were depleted at once. It answers 412 when nothing is stopped. When a clock that was ahead has charged up to a time " +
+			"that lies ahead, the first call makes charging go on from now, and the second one the releases.", DefaultStatus: http.StatusNoContent,
 	}, s.resumeEnforcement)
 }
 

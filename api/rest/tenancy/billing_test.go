@@ -125,6 +125,16 @@ func TestBilling_AnswersAgree(t *testing.T) {
 	require.Contains(t, string(empty.raw), `"lines":[]`)
 }
 
+// TestStatement_IsFinalAfterItsLastTransaction: what began in a month and is committed in the next one has a
+// time in the first.
+func TestStatement_IsFinalAfterItsLastTransaction(t *testing.T) {
+	t.Parallel()
+	end := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
+	for after, want := range map[time.Duration]bool{-time.Second: false, 0: false, 9 * time.Minute: false, 10 * time.Minute: true} {
+		require.Equal(t, want, tenancy.IsFinal(end, end.Add(after)), after)
+	}
+}
+
 // TestBilling_Roles reads money in each role: billing and owner may, member and viewer may not.
 func TestBilling_Roles(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,7 @@ type Statement struct {
 	Exponent         int             `json:"exponent" doc:"Digits of the minor unit"`
 	Since            time.Time       `json:"since"`
 	Until            time.Time       `json:"until" doc:"What is posted at this time or later is in the next statement"`
-	Final            bool            `json:"final" doc:"false while the month has not ended: the same call answers more later"`
+	Final            bool            `json:"final" doc:"false until ten minutes after the end of the month: the same call may answer more later"`
 	Lines            []StatementLine `json:"lines" nullable:"false"`
 	TotalMinor       int64           `json:"total_minor" doc:"The sum of the lines: negative when the project was charged more than it was credited"`
 	Complete         bool            `json:"complete" doc:"true, and the last member: a statement without it was cut short"`
@@ -82,6 +82,13 @@ func (s *server) registerStatements() {
 	}, s.getStatement)
 }
 
+// finalAfter is how long after its month a statement may still change: what is posted has the time at
+// which its transaction began, and no transaction takes that long.
+const finalAfter = 10 * time.Minute
+
+// isFinal reports whether nothing is added any more to the statement of a month that ends at a time.
+func isFinal(end, now time.Time) bool { return !now.Before(end.Add(finalAfter)) }
+
 func (s *server) getStatement(ctx context.Context, in *StatementPath) (*huma.StreamResponse, error) {
 	month, err := time.Parse("2006-01", in.Month)
 	if err != nil {
@@ -101,7 +108,7 @@ func (s *server) getStatement(ctx context.Context, in *StatementPath) (*huma.Str
 	}
 	head := Statement{
 		ProjectID: op.ProjectAccessOf(ctx).Project, BillingAccountID: account, Month: in.Month, Currency: b.Currency, Exponent: int(b.Exponent),
-		Since: month, Until: month.AddDate(0, 1, 0), Final: !now.Before(month.AddDate(0, 1, 0)),
+		Since: month, Until: month.AddDate(0, 1, 0), Final: isFinal(month.AddDate(0, 1, 0), now),
 	}
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		if in.Format == "csv" {

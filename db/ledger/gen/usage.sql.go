@@ -154,6 +154,22 @@ func (q *Queries) SetBoundary(ctx context.Context, boundary time.Time) error {
 	return err
 }
 
+const setBoundaryBack = `-- name: SetBoundaryBack :exec
+UPDATE billing_control SET boundary = $1::timestamptz, enforcement_stopped_at = coalesce(enforcement_stopped_at, clock_timestamp()),
+    enforcement_stopped = $2
+`
+
+type SetBoundaryBackParams struct {
+	Boundary time.Time
+	Reason   string
+}
+
+// A clock that was ahead is set right. The releases stay stopped.
+func (q *Queries) SetBoundaryBack(ctx context.Context, arg SetBoundaryBackParams) error {
+	_, err := q.db.Exec(ctx, setBoundaryBack, arg.Boundary, arg.Reason)
+	return err
+}
+
 const setClockDisagrees = `-- name: SetClockDisagrees :exec
 UPDATE billing_control SET clock_disagrees = $1::text,
     clock_disagrees_since = CASE WHEN $1::text = '' THEN NULL ELSE coalesce(clock_disagrees_since, clock_timestamp()) END

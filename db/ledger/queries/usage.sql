@@ -39,6 +39,11 @@ WHERE clock_disagrees <> @detail::text;
 -- name: SetBoundary :exec
 UPDATE billing_control SET boundary = greatest(boundary, @boundary::timestamptz);
 
+-- name: SetBoundaryBack :exec
+-- A clock that was ahead is set right. The releases stay stopped.
+UPDATE billing_control SET boundary = @boundary::timestamptz, enforcement_stopped_at = coalesce(enforcement_stopped_at, clock_timestamp()),
+    enforcement_stopped = @reason;
+
 -- name: FinishTick :exec
 UPDATE billing_control SET ticked_at = clock_timestamp(), ticks = ticks + 1, windows = windows + @windows::bigint;
 

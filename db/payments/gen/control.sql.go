@@ -62,6 +62,44 @@ func (q *Queries) Control(ctx context.Context) (PaymentControl, error) {
 	return i, err
 }
 
+const creditedInTestMode = `-- name: CreditedInTestMode :many
+SELECT s.billing_account_id, s.currency, count(*) AS sessions, sum(s.credited_amount_minor - s.refunded_minor)::bigint AS amount_minor
+FROM payment_sessions s WHERE s.status = 'credited' AND NOT s.live AND s.credited_amount_minor > s.refunded_minor GROUP BY 1, 2 ORDER BY 1, 2
+`
+
+type CreditedInTestModeRow struct {
+	BillingAccountID string
+	Currency         string
+	Sessions         int64
+	AmountMinor      int64
+}
+
+// By billing account: what was credited by payments of test mode and not refunded. No money came.
+func (q *Queries) CreditedInTestMode(ctx context.Context) ([]CreditedInTestModeRow, error) {
+	rows, err := q.db.Query(ctx, creditedInTestMode)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CreditedInTestModeRow{}
+	for rows.Next() {
+		var i CreditedInTestModeRow
+		if err := rows.Scan(
+			&i.BillingAccountID,
+			&i.Currency,
+			&i.Sessions,
+			&i.AmountMinor,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const dropDifference = `-- name: DropDifference :execrows
 DELETE FROM payment_differences WHERE kind = $1 AND subject = $2
 `

@@ -48,6 +48,11 @@ SELECT c.currency::text AS currency,
         AND NOT EXISTS (SELECT FROM payment_foreign_sessions o WHERE m.payment_intent_id <> '' AND o.payment_intent_id = m.payment_intent_id)) AS converted
 FROM (SELECT m.currency FROM payment_movements m UNION SELECT a.currency FROM ledger_accounts a WHERE a.code = 'clearing') c ORDER BY 1;
 
+-- name: CreditedInTestMode :many
+-- By billing account: what was credited by payments of test mode and not refunded. No money came.
+SELECT s.billing_account_id, s.currency, count(*) AS sessions, sum(s.credited_amount_minor - s.refunded_minor)::bigint AS amount_minor
+FROM payment_sessions s WHERE s.status = 'credited' AND NOT s.live AND s.credited_amount_minor > s.refunded_minor GROUP BY 1, 2 ORDER BY 1, 2;
+
 -- name: PutDifference :exec
 -- The streak counts the comparisons that found it: one that agrees deletes the row. Another amount is told again.
 INSERT INTO payment_differences (kind, subject, message, amount_minor) VALUES (@kind, @subject, @message, @amount_minor)

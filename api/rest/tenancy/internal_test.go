@@ -1,0 +1,4 @@
+package tenancy
+
+// IsFinal is what says whether a statement is final.
+var IsFinal = isFinal
