@@ -39,5 +39,5 @@ export const billing = {
   affectedHelp: "A higher price reaches those that run seven days after it begins.", noneAffected: "No allocation is concerned.", more: "There are more than are listed.",
   started: "Runs since", confirm: "This price is meant", setPrice: (sku: string) => `Set the price of ${sku}`, set: "The price is set.", notActive: "not active yet",
 
-  resume: "Let releases go on", resumeHelp: "When too many accounts were depleted at once, or more than an hour was charged at once, nothing is released until an operator has looked at clocks, prices and charges. This ends that: all that is depleted is released.",
+  resume: "Let releases go on", resumeHelp: "When too many accounts were depleted at once, or more than an hour was charged at once, nothing is released until an operator has looked at clocks, prices and charges. This ends that: all that is depleted or past its expiry is released. After a clock that was ahead, the first time lets charges go on from now, and the second time the releases.",
 };
