@@ -88,14 +88,19 @@ func (r *Runner) prepareRemote(c providers.RemoteCommand) (command, error) {
 	return r.prepareShown(cmd, providers.SSHCommand{Argv: scriptArgv(), Stdin: cmd.stdin, OpID: c.OpID}, 0)
 }
 
-// await runs the operation, or waits for the run of an earlier call, and returns how it ended.
-func (r *Runner) await(ctx context.Context, client *ssh.Client, cmd command) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, cmd.timeout+killAfter+answerSlack)
+// await runs the operation, or waits for the run of an earlier call, and returns how it ended. The loss of
+// the connection says nothing about the operation, which goes on: it is KindBusy.
+func (r *Runner) await(caller context.Context, client *ssh.Client, cmd command) (answer, error) {
+	ctx, cancel := context.WithTimeout(caller, cmd.timeout+killAfter+answerSlack)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = client.Close() })
 	out, err := execute(ctx, client, cmd)
 	if !stop() && err == nil {
 		err = uncertain(ctx, ctx.Err())
+	}
+	if providers.IsKind(err, providers.KindUncertain) && caller.Err() == nil {
+		err = failure(providers.KindBusy, opExec, err,
+			"the connection was lost while operation %s ran; it goes on, and is read again with the same id", cmd.op.id)
 	}
 	if err != nil {
 		return answer{}, err
