@@ -136,6 +136,10 @@ func (s *session) exec(ctx context.Context, script string, endsBy time.Time) (pr
 	at := machinesdb.LogPlace{RunID: s.in.RunID, Step: s.in.Step, Attempt: s.in.Attempt}
 	var last error
 	sent := isRepeated(ctx)
+	if err := s.stopEarlier(ctx); err != nil {
+		s.unsent = !sent
+		return providers.RemoteResult{}, err
+	}
 	for uncertain := 0; ; {
 		offsets, err := machinesdb.LogOffsets(ctx, s.a.Store, at)
 		if err == nil {
@@ -179,6 +183,29 @@ func (s *session) exec(ctx context.Context, script string, endsBy time.Time) (pr
 			return providers.RemoteResult{}, outOfTime(last, sent)
 		}
 	}
+}
+
+// stopEarlier returns when the commands of the step's earlier attempts have ended, and ends those that
+// still run: two attempts of a step never run at once.
+func (s *session) stopEarlier(ctx context.Context) error {
+	for earlier := *s; earlier.in.Attempt > 1; {
+		earlier.in.Attempt--
+		for {
+			err := s.adapter.RemoteExec.Stop(ctx, s.target, earlier.opID(""))
+			s.record(ctx, err)
+			kind := providers.KindOf(err)
+			if err == nil || kind == providers.KindUncertain { // it left no result
+				break
+			}
+			if ctx.Err() == nil && kind != providers.KindUnreachable && kind != providers.KindBusy && kind != providers.KindUnavailable {
+				return err
+			}
+			if poll.Sleep(ctx, s.a.poll()) != nil {
+				return outOfTime(err, false)
+			}
+		}
+	}
+	return nil
 }
 
 // stateCut adds a line to the output that says that the machine kept no more of it. The line comes
