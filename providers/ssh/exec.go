@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -21,6 +22,10 @@ const (
 	drainLimit = 10 * time.Minute
 	// chunkSize bounds one chunk of output.
 	chunkSize = 64 << 10
+	// smallChunk is less output than one chunk is made of at once: the next one waits for gatherPause, so
+	// that a machine that sends single bytes does not make a row of each.
+	smallChunk  = 4 << 10
+	gatherPause = 200 * time.Millisecond
 )
 
 // scriptArgv runs a script that comes on standard input. sh opens it by its name, so that a command of
@@ -195,6 +200,8 @@ func (f *follower) read(ctx context.Context, from io.Reader, stream string, offs
 			return out.Close()
 		case err != nil:
 			return f.lost(err)
+		case n < smallChunk:
+			_ = poll.Sleep(ctx, gatherPause) // when ctx ends, so does the connection
 		}
 	}
 }
