@@ -236,8 +236,8 @@ type StopIn struct {
 	EndsBy time.Time `json:"ends_by"`
 }
 
-// StopCommand ends the command of an attempt, and returns when it has ended. It repeats the call while
-// the machine does not answer, until the machine itself has ended the command.
+// StopCommand ends the command of an attempt and of those before it, and returns when they have ended. It
+// repeats the call while the machine does not answer, until the machine itself has ended the command.
 func (a *Activities) StopCommand(ctx context.Context, in StopIn) (StepFacts, error) {
 	s, err := a.open(ctx, in.StepIn)
 	if err != nil {
@@ -246,6 +246,16 @@ func (a *Activities) StopCommand(ctx context.Context, in StopIn) (StepFacts, err
 	if s.adapter.RemoteExec == nil {
 		return StepFacts{}, s.lacks(runplan.CapRemoteExec)
 	}
+	facts, err := s.stop(ctx, in.EndsBy)
+	for err == nil && s.in.Attempt > 1 {
+		s.in.Attempt-- // the attempt may have been interrupted before it stopped this one
+		_, err = s.stop(ctx, in.EndsBy)
+	}
+	return facts, err
+}
+
+// stop ends the command of one attempt.
+func (s *session) stop(ctx context.Context, endsBy time.Time) (StepFacts, error) {
 	for {
 		err := s.adapter.RemoteExec.Stop(ctx, s.target, s.opID(""))
 		s.record(ctx, err)
@@ -257,12 +267,12 @@ func (a *Activities) StopCommand(ctx context.Context, in StopIn) (StepFacts, err
 			return StepFacts{}, ctx.Err()
 		case kind == providers.KindUncertain:
 			return s.facts("the command left no result"), nil
-		case !time.Now().Before(in.EndsBy):
+		case !time.Now().Before(endsBy):
 			return s.facts("the machine does not answer; it ended the command when its timeout had passed"), nil
 		case kind != providers.KindUnreachable && kind != providers.KindBusy && kind != providers.KindUnavailable:
 			return StepFacts{}, s.failureOf(ctx, err)
 		}
-		if err := poll.Sleep(ctx, a.poll()); err != nil {
+		if err := poll.Sleep(ctx, s.a.poll()); err != nil {
 			return StepFacts{}, err
 		}
 	}

@@ -229,7 +229,9 @@ func TestStopCommand_EndsWhatRuns(t *testing.T) {
 			require.Eventually(t, func() bool { out, _ := w.output(in); return strings.Contains(out, "begun") }, runenv.Patience(20*time.Second), 20*time.Millisecond)
 			cancel()
 			require.ErrorIs(t, <-ended, context.Canceled)
-			_, err := w.acts.StopCommand(t.Context(), machine.StopIn{StepIn: in, EndsBy: time.Now().Add(time.Hour)})
+			later := in
+			later.Attempt = 2 // which was interrupted before it began anything
+			_, err := w.acts.StopCommand(t.Context(), machine.StopIn{StepIn: later, EndsBy: time.Now().Add(time.Hour)})
 			require.NoError(t, err)
 			_, err = w.acts.RunCommand(t.Context(), machine.CommandIn{StepIn: in})
 			require.Equal(t, lifecycle.FailCommand, classOf(err), "the command was ended, and does not begin again")
