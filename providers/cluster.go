@@ -48,7 +48,7 @@ type ClusterNode struct {
 //
 // Errors: KindUnreachable and KindUnavailable (repeat), KindUnauthorized, KindForbidden (a right is
 // missing), KindPinMismatch (another CA than the pinned ones), KindNotFound, KindStateConflict, KindInvalid
-// (the kubeconfig is not usable).
+// (the kubeconfig is not usable), KindTooBig (the cluster answers with more than a call reads).
 type ClusterJoin interface {
 	// MintToken makes a token. KindStateConflict: there is one with its id.
 	MintToken(ctx context.Context, c Cluster, t BootstrapToken) error
@@ -65,8 +65,8 @@ type ClusterJoin interface {
 	DeleteNode(ctx context.Context, c Cluster, name, uid string) error
 	// Heartbeat returns what changes with each heartbeat of a node, or KindNotFound before the first.
 	Heartbeat(ctx context.Context, c Cluster, node string) (string, error)
-	// BlockingPods returns the pods that have to leave a node before it is drained, as namespace/name.
-	BlockingPods(ctx context.Context, c Cluster, node string) ([]string, error)
+	// BlockingPods returns how many pods have to leave a node before it is drained.
+	BlockingPods(ctx context.Context, c Cluster, node string) (int, error)
 }
 
 // JoinFacts are what a machine says before it joins a cluster.

@@ -268,8 +268,8 @@ type RemoteExec interface {
 	// ended. It may be repeated with the same command and a later From.
 	//
 	// Errors: KindInvalid (a bad command, or an OpID that was used for another one), KindUnreachable
-	// (repeat it), KindBusy (an earlier call runs it: repeat), KindPinMismatch, KindUnauthorized,
-	// KindForbidden, KindTooBig (the machine sends more than it was to keep), KindUnavailable (sink
+	// (repeat it), KindBusy (it runs, and the connection was lost or an earlier call waits for it:
+	// repeat), KindPinMismatch, KindUnauthorized, KindForbidden, KindTooBig (the machine sends more than it was to keep), KindUnavailable (sink
 	// failed: repeat) and KindUncertain: it was sent and what became
 	// of it is not known now. A repeated call finds out, or says KindUncertain again when the machine
 	// lost it.
@@ -277,6 +277,6 @@ type RemoteExec interface {
 
 	// Stop ends the script of an operation, with SIGTERM and then SIGKILL, and returns when it has ended.
 	// Exec then returns exit status 143 or 137. It returns nil for one that has ended or never began,
-	// and KindUncertain for one that left no result.
+	// KindUncertain for one that left no result, and KindBusy where it is not known yet: repeat.
 	Stop(ctx context.Context, t MachineTarget, opID string) error
 }

@@ -35,6 +35,8 @@ type BootFacts struct {
 	Target providers.BootTarget `json:"target"` // providers.BootNone when none is set
 	Serial string               `json:"serial,omitempty"`
 	MACs   []string             `json:"macs,omitempty"`
+	// Sent says that the BMC may have got the order to set a device, also where the call failed.
+	Sent bool `json:"-"`
 }
 
 // IdentifyByBMC compares the machine with its record and changes nothing. It fails with other_machine
@@ -72,6 +74,7 @@ func (a *Activities) SetBootByBMC(ctx context.Context, in BootIn) (BootFacts, er
 		if err != nil {
 			return err
 		}
+		out.Sent = true
 		// The mode of the firmware stays: a machine that starts by BIOS has no UEFI boot entry.
 		set, err := b.SetBootOnce(ctx, in.Target, now.Mode != "Legacy")
 		out.Target = deviceOf(set)

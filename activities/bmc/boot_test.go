@@ -28,6 +28,7 @@ func TestSetBootByBMC_OnTwoVendors(t *testing.T) {
 				set, err := l.acts.SetBootByBMC(t.Context(), l.boot(is, target))
 				require.NoError(t, err)
 				require.Equal(t, target, set.Target)
+				require.True(t, set.Sent)
 				read, err := l.acts.ReadBootByBMC(t.Context(), l.boot(is, ""))
 				require.NoError(t, err)
 				require.Equal(t, target, read.Target)
@@ -61,7 +62,8 @@ func TestIdentifyByBMC_RefusesAnotherMachine(t *testing.T) {
 				return err
 			},
 			"set": func(r bmcact.MachineRecord) error {
-				_, err := l.acts.SetBootByBMC(t.Context(), l.boot(r, providers.BootPXE))
+				set, err := l.acts.SetBootByBMC(t.Context(), l.boot(r, providers.BootPXE))
+				require.Equal(t, err == nil, set.Sent)
 				return err
 			},
 		} {

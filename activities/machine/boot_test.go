@@ -272,6 +272,7 @@ func TestNetboot_ByTheBMCOfTheNode(t *testing.T) {
 	in := w.step(step)
 	_, err := w.acts.SetNetboot(t.Context(), in)
 	require.Equal(t, lifecycle.FailOtherMachine, classOf(err))
+	require.Equal(t, machine.CommandUnsent, machine.EndOf(err))
 	require.Equal(t, providers.BootNone, bmc.device)
 	bmc.is = bmcact.MachineRecord{Serials: []string{"S1"}, MACs: []string{"02:00:00:00:00:07"}}
 	set, err := w.acts.SetNetboot(t.Context(), in)

@@ -136,6 +136,10 @@ func (s *session) exec(ctx context.Context, script string, endsBy time.Time) (pr
 	at := machinesdb.LogPlace{RunID: s.in.RunID, Step: s.in.Step, Attempt: s.in.Attempt}
 	var last error
 	sent := isRepeated(ctx)
+	if err := s.stopEarlier(ctx); err != nil {
+		s.unsent = !sent
+		return providers.RemoteResult{}, err
+	}
 	for uncertain := 0; ; {
 		offsets, err := machinesdb.LogOffsets(ctx, s.a.Store, at)
 		if err == nil {
@@ -181,6 +185,29 @@ func (s *session) exec(ctx context.Context, script string, endsBy time.Time) (pr
 	}
 }
 
+// stopEarlier returns when the commands of the step's earlier attempts have ended, and ends those that
+// still run: two attempts of a step never run at once.
+func (s *session) stopEarlier(ctx context.Context) error {
+	for earlier := *s; earlier.in.Attempt > 1; {
+		earlier.in.Attempt--
+		for {
+			err := s.adapter.RemoteExec.Stop(ctx, s.target, earlier.opID(""))
+			s.record(ctx, err)
+			kind := providers.KindOf(err)
+			if err == nil || kind == providers.KindUncertain { // it left no result
+				break
+			}
+			if ctx.Err() == nil && kind != providers.KindUnreachable && kind != providers.KindBusy && kind != providers.KindUnavailable {
+				return err
+			}
+			if poll.Sleep(ctx, s.a.poll()) != nil {
+				return outOfTime(err, false)
+			}
+		}
+	}
+	return nil
+}
+
 // stateCut adds a line to the output that says that the machine kept no more of it. The line comes
 // once, after all output that was kept.
 func (s *session) stateCut(ctx context.Context, at machinesdb.LogPlace, res providers.RemoteResult) error {
@@ -209,8 +236,8 @@ type StopIn struct {
 	EndsBy time.Time `json:"ends_by"`
 }
 
-// StopCommand ends the command of an attempt, and returns when it has ended. It repeats the call while
-// the machine does not answer, until the machine itself has ended the command.
+// StopCommand ends the command of an attempt and of those before it, and returns when they have ended. It
+// repeats the call while the machine does not answer, until the machine itself has ended the command.
 func (a *Activities) StopCommand(ctx context.Context, in StopIn) (StepFacts, error) {
 	s, err := a.open(ctx, in.StepIn)
 	if err != nil {
@@ -219,6 +246,16 @@ func (a *Activities) StopCommand(ctx context.Context, in StopIn) (StepFacts, err
 	if s.adapter.RemoteExec == nil {
 		return StepFacts{}, s.lacks(runplan.CapRemoteExec)
 	}
+	facts, err := s.stop(ctx, in.EndsBy)
+	for err == nil && s.in.Attempt > 1 {
+		s.in.Attempt-- // the attempt may have been interrupted before it stopped this one
+		_, err = s.stop(ctx, in.EndsBy)
+	}
+	return facts, err
+}
+
+// stop ends the command of one attempt.
+func (s *session) stop(ctx context.Context, endsBy time.Time) (StepFacts, error) {
 	for {
 		err := s.adapter.RemoteExec.Stop(ctx, s.target, s.opID(""))
 		s.record(ctx, err)
@@ -230,12 +267,12 @@ func (a *Activities) StopCommand(ctx context.Context, in StopIn) (StepFacts, err
 			return StepFacts{}, ctx.Err()
 		case kind == providers.KindUncertain:
 			return s.facts("the command left no result"), nil
-		case !time.Now().Before(in.EndsBy):
+		case !time.Now().Before(endsBy):
 			return s.facts("the machine does not answer; it ended the command when its timeout had passed"), nil
 		case kind != providers.KindUnreachable && kind != providers.KindBusy && kind != providers.KindUnavailable:
 			return StepFacts{}, s.failureOf(ctx, err)
 		}
-		if err := poll.Sleep(ctx, a.poll()); err != nil {
+		if err := poll.Sleep(ctx, s.a.poll()); err != nil {
 			return StepFacts{}, err
 		}
 	}

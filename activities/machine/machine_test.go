@@ -229,12 +229,38 @@ func TestStopCommand_EndsWhatRuns(t *testing.T) {
 			require.Eventually(t, func() bool { out, _ := w.output(in); return strings.Contains(out, "begun") }, runenv.Patience(20*time.Second), 20*time.Millisecond)
 			cancel()
 			require.ErrorIs(t, <-ended, context.Canceled)
-			_, err := w.acts.StopCommand(t.Context(), machine.StopIn{StepIn: in, EndsBy: time.Now().Add(time.Hour)})
+			later := in
+			later.Attempt = 2 // which was interrupted before it began anything
+			_, err := w.acts.StopCommand(t.Context(), machine.StopIn{StepIn: later, EndsBy: time.Now().Add(time.Hour)})
 			require.NoError(t, err)
 			_, err = w.acts.RunCommand(t.Context(), machine.CommandIn{StepIn: in})
 			require.Equal(t, lifecycle.FailCommand, classOf(err), "the command was ended, and does not begin again")
 		})
 	}
+}
+
+// TestRunCommand_StopsEarlierAttempts begins a third attempt while the first one still runs.
+func TestRunCommand_StopsEarlierAttempts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "ssh")
+	later := filepath.Join(w.dir, "later")
+	in := w.step(command("[ -e " + later + " ] && exit 0\necho begun; sleep 300"))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := w.acts.RunCommand(ctx, machine.CommandIn{StepIn: in})
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { out, _ := w.output(in); return strings.Contains(out, "begun") }, runenv.Patience(20*time.Second), 20*time.Millisecond)
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	require.NoError(t, os.WriteFile(later, nil, 0o600))
+	third := in
+	third.Attempt = 3
+	_, err := w.acts.RunCommand(t.Context(), machine.CommandIn{StepIn: third})
+	require.NoError(t, err)
+	_, err = w.acts.RunCommand(t.Context(), machine.CommandIn{StepIn: in})
+	require.ErrorContains(t, err, "exit status 143", "the first attempt was ended by SIGTERM")
 }
 
 // A machine that does not answer holds a cancellation only until it has ended the command by itself.

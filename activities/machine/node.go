@@ -50,9 +50,12 @@ func (s *session) bootIn(ctx context.Context, target providers.BootTarget) (bmca
 func (s *session) setNodeDevice(ctx context.Context, device providers.BootTarget) (StepFacts, error) {
 	in, err := s.bootIn(ctx, device)
 	if err != nil {
-		return StepFacts{}, err
+		return StepFacts{}, unsentFirst(ctx, err)
 	}
 	f, err := s.a.Power.SetBootByBMC(ctx, in)
+	if err != nil && !f.Sent {
+		err = unsentFirst(ctx, err)
+	}
 	return s.deviceFacts(f.Target), err
 }
 

@@ -151,10 +151,10 @@ func Move(ctx context.Context, tx *db.Tx, c Campaign, t lifecycle.Transition[lif
 	return tell(ctx, tx, c.ID)
 }
 
-// ClaimLook returns a campaign whose look is due, locked until the transaction ends. found is false when
-// none is due.
-func ClaimLook(ctx context.Context, tx *db.Tx) (l Look, found bool, err error) {
-	l, err = queries(tx).ClaimCampaign(ctx)
+// ClaimLook returns a campaign whose look is due, locked until the transaction ends. every is what EndLook
+// gets. found is false when none is due.
+func ClaimLook(ctx context.Context, tx *db.Tx, every time.Duration) (l Look, found bool, err error) {
+	l, err = queries(tx).ClaimCampaign(ctx, every.Seconds())
 	err = db.MapError("campaigns to look at", err)
 	if errors.Is(err, db.ErrNotFound) {
 		return l, false, nil

@@ -52,7 +52,7 @@ func countLog(ctx context.Context, q *gen.Queries, at LogPlace, size int64) erro
 	if stored, err = q.RecountLogs(ctx, step); err != nil || stored <= MaxStepLog {
 		return err
 	}
-	if err := q.TrimLogs(ctx, gen.TrimLogsParams{RunID: at.RunID, Step: at.Step, First: firstStepLog, Excess: stored - MaxStepLog}); err != nil {
+	if err := q.TrimLogs(ctx, gen.TrimLogsParams{RunID: at.RunID, Step: at.Step, Attempt: at.Attempt, First: firstStepLog, Excess: stored - MaxStepLog}); err != nil {
 		return err
 	}
 	_, err = q.RecountLogs(ctx, step)

@@ -306,6 +306,27 @@ func TestAppendLog_KeepsBothEnds(t *testing.T) {
 	require.NotZero(t, n)
 }
 
+// TestLogOffsets_OfAStreamThatWasDropped stores more of one stream than is kept of both.
+func TestLogOffsets_OfAStreamThatWasDropped(t *testing.T) {
+	t.Parallel()
+	store := dbtest.Store(t)
+	run := newRun(t, store, newMachine(t, store, "m-1", spec.MachineSpec{}))
+	const chunk = 256 << 10
+	at := machinesdb.LogPlace{RunID: run.ID, Step: "a", Attempt: 1}
+	for i := range 8 {
+		require.NoError(t, machinesdb.AppendLog(t.Context(), store, at, "stdout", int64(i+1)*chunk, make([]byte, chunk)))
+	}
+	for i := range 48 {
+		require.NoError(t, machinesdb.AppendLog(t.Context(), store, at, "stderr", int64(i+1)*chunk, make([]byte, chunk)))
+	}
+	offsets, err := machinesdb.LogOffsets(t.Context(), store, at)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int64{"stdout": 8 * chunk, "stderr": 48 * chunk}, offsets)
+	var kept, gap int64
+	require.NoError(t, store.DBTX().QueryRow(t.Context(), "SELECT sum(octet_length(data)), sum(gap) FROM run_logs WHERE run_id = $1", run.ID).Scan(&kept, &gap))
+	require.EqualValues(t, 56*chunk, kept+gap, "what is not there is stated")
+}
+
 // The serial number and the addresses of network cards belong to one machine, until that is retired.
 func TestMachines_IdentitiesAreUnique(t *testing.T) {
 	t.Parallel()

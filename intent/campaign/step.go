@@ -51,7 +51,7 @@ func system(comment string) db.Actor { return db.Actor{Owner: lifecycle.OwnerSys
 // stops or completes the campaign, or returns the machines that may get their run. found is false
 // when no campaign is due.
 func Begin(ctx context.Context, tx *db.Tx, every time.Duration) (due []campaigndb.Member, found bool, err error) {
-	look, found, err := campaigndb.ClaimLook(ctx, tx)
+	look, found, err := campaigndb.ClaimLook(ctx, tx, every)
 	if err != nil || !found {
 		return nil, false, err
 	}

@@ -338,6 +338,17 @@ func TestCampaign_BusyAndLostMachines(t *testing.T) {
 	require.Len(t, w.active(), 2)
 }
 
+// TestCampaign_AfterTheClockWasSetBack drives a campaign whose looks and tries a clock two days ahead has set.
+func TestCampaign_AfterTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	w.mustCreate(reboots())
+	w.exec("UPDATE run_campaigns SET next_look_at = now() + interval '2 days'")
+	w.exec("UPDATE run_campaign_members SET next_try_at = now() + interval '2 days', updated_at = now() + interval '2 days'")
+	require.NoError(t, w.driver.Look(t.Context()))
+	require.Len(t, w.active(), 1)
+}
+
 // TestCampaign_KilledDriver has a worker die after the run was started and before the campaign says so: the
 // transaction has neither. The next worker starts one run.
 func TestCampaign_KilledDriver(t *testing.T) {

@@ -181,7 +181,7 @@ func (p *Passes) factsOf(ctx context.Context, cluster providers.Cluster, m clust
 		return facts, nil
 	}
 	pods, err := p.Clusters.BlockingPods(ctx, cluster, n.Name)
-	facts.PodsKnown, facts.Pods = err == nil, len(pods)
+	facts.PodsKnown, facts.Pods = err == nil, pods
 	return facts, err
 }
 

@@ -311,6 +311,9 @@ func TestLook_OneAtATime(t *testing.T) {
 	before := len(w.sim.Requests())
 	require.NoError(t, w.passes.Look(t.Context()))
 	require.Len(t, w.sim.Requests(), before, "another worker has it")
+	w.exec("UPDATE clusters SET next_look_at = now() + interval '2 days'") // by a clock that was set back since
+	require.NoError(t, w.passes.Look(t.Context()))
+	require.Greater(t, len(w.sim.Requests()), before, "no worker has it for two days")
 }
 
 // silent is a cluster that takes connections and answers none, for as long as the test runs.

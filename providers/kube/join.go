@@ -3,13 +3,12 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -21,7 +20,6 @@ const (
 	tokenPrefix  = "bootstrap-token-"
 	tokenGroup   = "system:bootstrappers:kubeadm:default-node-token"
 	signatureKey = "jws-kubeconfig-"
-	mirrorPod    = "kubernetes.io/config.mirror"
 )
 
 // The paths of the API of Kubernetes.
@@ -34,7 +32,12 @@ const (
 )
 
 // get reads one object.
-func get[T any](ctx context.Context, c *client, op, path string, params ...string) (T, error) {
+func get[T any](ctx context.Context, c *client, op, path string) (T, error) {
+	return read[T](ctx, c, op, path, maxObject)
+}
+
+// read reads an answer of at most limit bytes.
+func read[T any](ctx context.Context, c *client, op, path string, limit int, params ...string) (T, error) {
 	var out T
 	ctx, cancel := call(ctx)
 	defer cancel()
@@ -48,7 +51,13 @@ func get[T any](ctx context.Context, c *client, op, path string, params ...strin
 	if err != nil {
 		return out, c.failed(op, err)
 	}
-	if err := json.Unmarshal(raw, &out); err != nil {
+	if len(raw) > limit {
+		return out, failure(providers.KindTooBig, op, 0, "the API server sends more than %d bytes", limit)
+	}
+	switch err := json.Unmarshal(raw, &out); {
+	case errors.Is(err, errTooMany):
+		return out, failure(providers.KindTooBig, op, 0, "the API server lists %s in one answer", errTooMany)
+	case err != nil:
 		return out, failure(providers.KindProtocol, op, 0, "the answer of the API server is not readable")
 	}
 	return out, nil
@@ -113,7 +122,7 @@ func (Provider) Node(ctx context.Context, c providers.Cluster, name string) (pro
 	if err != nil {
 		return providers.ClusterNode{}, err
 	}
-	n, err := get[corev1.Node](ctx, cl, "node", nodesPath+"/"+name)
+	n, err := get[nodeObject](ctx, cl, "node", nodesPath+"/"+name)
 	return viewOf(n), err
 }
 
@@ -126,14 +135,14 @@ func (Provider) Nodes(ctx context.Context, c providers.Cluster) ([]providers.Clu
 	var out []providers.ClusterNode
 	next := ""
 	for range maxPages {
-		page, err := get[corev1.NodeList](ctx, cl, "nodes", nodesPath, "limit", fmt.Sprint(pageSize), "continue", next)
+		page, err := read[page[nodeObject]](ctx, cl, "nodes", nodesPath, maxAnswer, "limit", fmt.Sprint(pageSize), "continue", next)
 		if err != nil {
 			return nil, err
 		}
 		for _, n := range page.Items {
 			out = append(out, viewOf(n))
 		}
-		if next = page.Continue; next == "" {
+		if next = page.Metadata.Continue; next == "" {
 			return out, nil
 		}
 	}
@@ -145,11 +154,11 @@ func (Provider) Nodes(ctx context.Context, c providers.Cluster) ([]providers.Clu
 func clip(text string) string { return strings.Clone(text[:min(len(text), maxText)]) }
 
 // viewOf returns what is read of a Node object.
-func viewOf(n corev1.Node) providers.ClusterNode {
+func viewOf(n nodeObject) providers.ClusterNode {
 	info := n.Status.NodeInfo
 	out := providers.ClusterNode{
-		Name: clip(n.Name), UID: clip(string(n.UID)), SystemUUID: clip(info.SystemUUID), BootID: clip(info.BootID), KubeletVersion: clip(info.KubeletVersion),
-		Unschedulable: n.Spec.Unschedulable, CreatedAt: n.CreationTimestamp.Time, Reason: "it has reported no status",
+		Name: clip(n.Metadata.Name), UID: clip(n.Metadata.UID), SystemUUID: clip(info.SystemUUID), BootID: clip(info.BootID), KubeletVersion: clip(info.KubeletVersion),
+		Unschedulable: n.Spec.Unschedulable, CreatedAt: n.Metadata.CreationTimestamp.Time, Reason: "it has reported no status",
 	}
 	for _, condition := range n.Status.Conditions {
 		if condition.Type == corev1.NodeReady {
@@ -187,7 +196,7 @@ func (Provider) Heartbeat(ctx context.Context, c providers.Cluster, node string)
 	if err != nil {
 		return "", err
 	}
-	lease, err := get[coordinationv1.Lease](ctx, cl, "heartbeat", leasesPath+node)
+	lease, err := get[leaseObject](ctx, cl, "heartbeat", leasesPath+node)
 	if err != nil {
 		return "", err
 	}
@@ -199,56 +208,60 @@ func (Provider) Heartbeat(ctx context.Context, c providers.Cluster, node string)
 
 // BlockingPods implements providers.ClusterJoin. A pod blocks unless it has ended, is one of the kubelet's
 // own, or belongs to a DaemonSet that exists.
-func (Provider) BlockingPods(ctx context.Context, c providers.Cluster, node string) ([]string, error) {
+func (Provider) BlockingPods(ctx context.Context, c providers.Cluster, node string) (int, error) {
 	cl, err := open(c)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	sets := map[string]bool{}
-	out := []string{}
+	count := 0
 	next := ""
 	for range maxPages {
-		page, err := get[corev1.PodList](ctx, cl, "pods", corePath+"/pods", "fieldSelector", "spec.nodeName="+node, "limit", fmt.Sprint(pageSize), "continue", next)
+		page, err := read[page[podObject]](ctx, cl, "pods", corePath+"/pods", maxAnswer, "fieldSelector", "spec.nodeName="+node, "limit", fmt.Sprint(pageSize), "continue", next)
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
 		for _, pod := range page.Items {
 			blocks, err := cl.blocks(ctx, pod, node, sets)
 			if err != nil {
-				return nil, err
+				return 0, err
 			}
 			if blocks {
-				out = append(out, pod.Namespace+"/"+pod.Name)
+				count++
 			}
 		}
-		if next = page.Continue; next == "" {
-			slices.Sort(out)
-			return out, nil
+		if next = page.Metadata.Continue; next == "" {
+			return count, nil
 		}
 	}
-	return nil, failure(providers.KindInvalid, "pods", 0, "the cluster lists more than %d pods of a node", maxPages*pageSize)
+	return 0, failure(providers.KindInvalid, "pods", 0, "the cluster lists more than %d pods of a node", maxPages*pageSize)
 }
 
 // blocks reports whether a pod has to leave its node. sets has the DaemonSets that were asked for.
-func (c *client) blocks(ctx context.Context, pod corev1.Pod, node string, sets map[string]bool) (bool, error) {
+func (c *client) blocks(ctx context.Context, pod podObject, node string, sets map[string]bool) (bool, error) {
 	if pod.Spec.NodeName != node || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return false, nil
 	}
-	if _, mirror := pod.Annotations[mirrorPod]; mirror {
+	if pod.Metadata.Annotations.Mirror != nil {
 		return false, nil
 	}
-	owner := metav1.GetControllerOf(&pod)
-	if owner == nil || owner.Kind != "DaemonSet" {
+	owners := pod.Metadata.OwnerReferences
+	i := slices.IndexFunc(owners, func(o metav1.OwnerReference) bool { return o.Controller != nil && *o.Controller })
+	if i < 0 || owners[i].Kind != "DaemonSet" {
 		return true, nil
 	}
-	path := "/apis/apps/v1/namespaces/" + pod.Namespace + "/daemonsets/" + owner.Name
+	owner := owners[i]
+	if len(pod.Metadata.Namespace) > maxText || len(owner.Name) > maxText {
+		return false, failure(providers.KindProtocol, "pods", 0, "the API server names a DaemonSet by more than %d bytes", maxText)
+	}
+	path := "/apis/apps/v1/namespaces/" + pod.Metadata.Namespace + "/daemonsets/" + owner.Name
 	exists, asked := sets[path]
 	if !asked {
-		set, err := get[appsv1.DaemonSet](ctx, c, "daemonset", path)
+		set, err := get[object](ctx, c, "daemonset", path)
 		if ignoreAbsent(err) != nil {
 			return false, err
 		}
-		exists = err == nil && set.UID == owner.UID
+		exists = err == nil && set.Metadata.UID == string(owner.UID)
 		sets[path] = exists
 	}
 	return !exists, nil

@@ -31,6 +31,7 @@ const (
 	callTimeout = 30 * time.Second
 	dialTimeout = 10 * time.Second
 	maxAnswer   = 32 << 20
+	maxObject   = 2 << 20 // Kubernetes stores no larger one
 	maxMessage  = 300
 	pageSize    = 500
 	maxPages    = 20  // of one list: 10,000 objects; Kubernetes is made for 5,000 nodes

@@ -2,7 +2,11 @@ package kube_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -196,4 +200,57 @@ func TestNodes_Pages(t *testing.T) {
 	nodes, err := kube.Provider{}.Nodes(t.Context(), c)
 	require.NoError(t, err)
 	require.Len(t, nodes, 1201)
+}
+
+// TestAnswers_WithTooManyElements: an API server that sends more than it is asked for is refused, before its
+// answer becomes objects.
+func TestAnswers_WithTooManyElements(t *testing.T) {
+	t.Parallel()
+	var answer string
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(answer))
+	}))
+	t.Cleanup(server.Close)
+	c := clusterAt(t, server)
+	many := "[" + strings.Repeat("{},", 500_000) + "{}]"
+	nodes := func() error { _, err := kube.Provider{}.Nodes(t.Context(), c); return err }
+	node := func() error { _, err := kube.Provider{}.Node(t.Context(), c, "m-1"); return err }
+	pods := func() error { _, err := kube.Provider{}.BlockingPods(t.Context(), c, "m-1"); return err }
+	signed := func() error { _, err := kube.Provider{}.IsSigned(t.Context(), c, "abcdef"); return err }
+	for name, tc := range map[string]struct {
+		call   func() error
+		answer string
+	}{
+		"nodes":           {nodes, `{"items":` + many + `}`},
+		"pods":            {pods, `{"items":` + many + `}`},
+		"owners of a pod": {pods, `{"items":[{"metadata":{"ownerReferences":` + many + `}}]}`},
+		"conditions":      {node, `{"status":{"conditions":` + many + `}}`},
+		"taints":          {node, `{"spec":{"taints":` + many + `}}`},
+		"a large object":  {signed, `{"data":{"x":"` + strings.Repeat("x", 2<<20) + `"}}`},
+	} {
+		answer = tc.answer
+		err := tc.call()
+		require.Equal(t, providers.KindTooBig, providers.KindOf(err), "%s: %v", name, err)
+	}
+	answer = `{"metadata":{},"items":null}`
+	require.NoError(t, nodes())
+	answer = `{"items":[` + strings.Repeat("{},", 499) + `{}]}`
+	require.NoError(t, nodes())
+}
+
+// clusterAt returns a cluster whose API server is the given one.
+func clusterAt(t *testing.T, server *httptest.Server) providers.Cluster {
+	t.Helper()
+	sim, c := newCluster(t, kubesim.Options{})
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	var config map[string]any
+	require.NoError(t, json.Unmarshal([]byte(sim.Kubeconfig()), &config))
+	cluster := config["clusters"].([]any)[0].(map[string]any)["cluster"].(map[string]any) //nolint:forcetypeassert // as the simulator writes it
+	cluster["certificate-authority-data"] = base64.StdEncoding.EncodeToString(ca)
+	raw, err := json.Marshal(config)
+	require.NoError(t, err)
+	pin := sha256.Sum256(server.Certificate().RawSubjectPublicKeyInfo)
+	c.URL, c.Kubeconfig, c.CAPins = server.URL, providers.NewSecret(string(raw)), []string{"sha256:" + hex.EncodeToString(pin[:])}
+	return c
 }

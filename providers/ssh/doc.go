@@ -11,7 +11,8 @@
 //     (by timeout(1) on the node, which ends the remote processes; closing the
 //     connection alone does not end them), and the connection (keepalive).
 //   - A non-zero exit status is a result, not an error: see SSHResult.ExitCode.
-//   - A connection lost after the command was sent is KindUncertain.
+//   - A connection lost after the command was sent is KindUncertain, and KindBusy for
+//     Exec and Stop, which may be repeated.
 //   - With an operation id, the command runs at most once per node and its
 //     result can be read again: see op.go.
 //   - A script of a run (Runner.Exec) is an operation whose output is read while it

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -21,6 +22,10 @@ const (
 	drainLimit = 10 * time.Minute
 	// chunkSize bounds one chunk of output.
 	chunkSize = 64 << 10
+	// smallChunk is less output than one chunk is made of at once: the next one waits for gatherPause, so
+	// that a machine that sends single bytes does not make a row of each.
+	smallChunk  = 4 << 10
+	gatherPause = 200 * time.Millisecond
 )
 
 // scriptArgv runs a script that comes on standard input. sh opens it by its name, so that a command of
@@ -88,14 +93,19 @@ func (r *Runner) prepareRemote(c providers.RemoteCommand) (command, error) {
 	return r.prepareShown(cmd, providers.SSHCommand{Argv: scriptArgv(), Stdin: cmd.stdin, OpID: c.OpID}, 0)
 }
 
-// await runs the operation, or waits for the run of an earlier call, and returns how it ended.
-func (r *Runner) await(ctx context.Context, client *ssh.Client, cmd command) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, cmd.timeout+killAfter+answerSlack)
+// await runs the operation, or waits for the run of an earlier call, and returns how it ended. The loss of
+// the connection says nothing about the operation, which goes on: it is KindBusy.
+func (r *Runner) await(caller context.Context, client *ssh.Client, cmd command) (answer, error) {
+	ctx, cancel := context.WithTimeout(caller, cmd.timeout+killAfter+answerSlack)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = client.Close() })
 	out, err := execute(ctx, client, cmd)
 	if !stop() && err == nil {
 		err = uncertain(ctx, ctx.Err())
+	}
+	if providers.IsKind(err, providers.KindUncertain) && caller.Err() == nil {
+		err = failure(providers.KindBusy, opExec, err,
+			"the connection was lost while operation %s ran; it goes on, and is read again with the same id", cmd.op.id)
 	}
 	if err != nil {
 		return answer{}, err
@@ -190,6 +200,8 @@ func (f *follower) read(ctx context.Context, from io.Reader, stream string, offs
 			return out.Close()
 		case err != nil:
 			return f.lost(err)
+		case n < smallChunk:
+			_ = poll.Sleep(ctx, gatherPause) // when ctx ends, so does the connection
 		}
 	}
 }

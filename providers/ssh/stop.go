@@ -35,6 +35,9 @@ func (r *Runner) stop(ctx context.Context, t providers.SSHTarget, opID string) e
 	res, err := r.run(ctx, t, providers.SSHCommand{
 		Argv: []string{"sh", "-c", ownerText + stopText, "slipway-stop", r.stateDir, opID, mark}, Timeout: stopLimit, MaxOutput: headerRoom,
 	})
+	if providers.IsKind(err, providers.KindUncertain) {
+		return failure(providers.KindBusy, opStop, err, "the connection was lost while operation %s was stopped; repeat the call", opID)
+	}
 	if err != nil {
 		return err
 	}

@@ -44,10 +44,11 @@ func stop(step contract.RunStep, summary string, act func(context.Context, machi
 	}
 }
 
-// isNetbootSet reports whether the next boot may come from the device that the step has set.
+// isNetbootSet reports whether the next boot may come from the device that the step has set. After attempts
+// that all failed before they sent anything it may not: a BMC that does not answer keeps no run from its end.
 func isNetbootSet(step contract.RunStep) func(*State, lifecycle.StageRow) bool {
 	return func(s *State, row lifecycle.StageRow) bool {
-		return s.Netboot == step.Name || row.State != lifecycle.StageSucceeded
+		return s.Netboot == step.Name || row.State != lifecycle.StageSucceeded && s.NetbootUnsent[step.Name] < row.Attempts
 	}
 }
 

@@ -187,10 +187,27 @@ func (s *State) noteOrder(ctx workflow.Context, step contract.RunStep, before st
 
 func setNetboot(step contract.RunStep) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
+		before, calls := s.Netboot, 0
 		s.Netboot = step.Name
-		_, err := do(ctx, step, "set the device of the next boot", machine.SetNetboot, func() machineact.StepIn { return s.stepIn(step) })
+		_, err := do(ctx, step, "set the device of the next boot", machine.SetNetboot, func() machineact.StepIn {
+			calls++
+			return s.stepIn(step)
+		})
+		if machineact.EndOf(err) == machineact.CommandUnsent && calls == 1 && before != step.Name && knowsUnsent(ctx) {
+			if s.NetbootUnsent == nil {
+				s.NetbootUnsent = map[string]int{}
+			}
+			s.Netboot = before
+			s.NetbootUnsent[step.Name]++
+		}
 		return s.endAttempt(step, err)
 	}
+}
+
+// knowsUnsent reports whether the run began to use what the activity says of its failure. A run that an older
+// worker went on with has undone the step all the same.
+func knowsUnsent(ctx workflow.Context) bool {
+	return workflow.GetVersion(ctx, "netboot-unsent", workflow.DefaultVersion, 1) != workflow.DefaultVersion
 }
 
 func timeoutOf(step contract.RunStep) time.Duration {

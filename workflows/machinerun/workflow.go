@@ -31,6 +31,8 @@ type State struct {
 	Running map[string]Sent `json:"running,omitempty"`
 	// Netboot is the step that set the device of the next boot, "" when no boot is to come from it.
 	Netboot string `json:"netboot,omitempty"`
+	// NetbootUnsent counts the attempts of each step whose order to set that device was never sent.
+	NetbootUnsent map[string]int `json:"netboot_unsent,omitempty"`
 	// Repaves has what is known of each repave that was begun.
 	Repaves map[string]*decommission.State `json:"repaves,omitempty"`
 	// Networks has the change of the network of each step that the machine may be trying.

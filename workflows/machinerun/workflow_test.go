@@ -85,6 +85,34 @@ func TestRun_ClearsANetbootThatNoBootUsed(t *testing.T) {
 	require.Equal(t, []string{"SetNetboot", "RunCommand", "ClearNetboot"}, f.Calls())
 }
 
+// TestRun_AnUnsentNetbootIsNotCleared: a BMC that never answers does not keep the run from its end. One that
+// may have got one of the orders is cleared.
+func TestRun_AnUnsentNetbootIsNotCleared(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		ends   []machineact.CommandEnd
+		clears bool
+	}{
+		"never sent": {[]machineact.CommandEnd{machineact.CommandUnsent, machineact.CommandUnsent}, false},
+		"sent first": {[]machineact.CommandEnd{"", machineact.CommandUnsent}, true},
+		"sent last":  {[]machineact.CommandEnd{machineact.CommandUnsent, ""}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, step("net-boot", runplan.KindNetboot, 1))
+			ends := tc.ends
+			f.Answer("SetNetboot", func() (any, error) {
+				end := ends[0]
+				ends = ends[1:]
+				return nil, machineact.MarkEnd(stagetest.Failure(lifecycle.FailBMCUnreachable), end)
+			})
+			require.Equal(t, lifecycle.JobCancelled, f.Run().Status)
+			require.Equal(t, lifecycle.RunFailed, f.phase())
+			require.Equal(t, tc.clears, slices.Contains(f.Calls(), "ClearNetboot"))
+		})
+	}
+}
+
 // TestRun_StopsAtTheFirstFailedStep: a step is repeated as often as it says, whatever its failures are
 // classed as. Then the run has failed, later steps wait for ever, and nothing is left for the next boot.
 func TestRun_StopsAtTheFirstFailedStep(t *testing.T) {

@@ -103,7 +103,8 @@ func (q *Queries) CancelWaitingMembers(ctx context.Context, arg CancelWaitingMem
 const claimCampaign = `-- name: ClaimCampaign :one
 SELECT c.id, c.project_id, c.request_id, c.display_name, c.type, c.plan_id, c.filter, c.selection_hash, c.max_parallel, c.stop_after, c.skip_canary, c.accept_risk, c.status, c.failures, c.message, c.restore_id, c.next_look_at, c.created_by, c.version, c.created_at, c.updated_at, c.finished_at, (coalesce((SELECT max(r.id) FROM restores r), 0) > c.restore_id)::boolean AS restored,
     (c.project_id IS NULL OR EXISTS (SELECT FROM projects p WHERE p.id = c.project_id AND p.status = 'active'))::boolean AS takes_work
-FROM run_campaigns c WHERE c.next_look_at <= now() ORDER BY c.next_look_at LIMIT 1 FOR NO KEY UPDATE OF c SKIP LOCKED
+FROM run_campaigns c WHERE c.next_look_at <= now() OR c.next_look_at > now() + make_interval(secs => $1::double precision) + interval '1 minute'
+ORDER BY c.next_look_at LIMIT 1 FOR NO KEY UPDATE OF c SKIP LOCKED
 `
 
 type ClaimCampaignRow struct {
@@ -113,8 +114,9 @@ type ClaimCampaignRow struct {
 }
 
 // A campaign whose look is due, locked until the transaction ends; another worker takes another one. takes_work says that its project takes new work.
-func (q *Queries) ClaimCampaign(ctx context.Context) (ClaimCampaignRow, error) {
-	row := q.db.QueryRow(ctx, claimCampaign)
+// A time that lies further ahead than a look sets it is of a clock that has been set back since.
+func (q *Queries) ClaimCampaign(ctx context.Context, everySeconds float64) (ClaimCampaignRow, error) {
+	row := q.db.QueryRow(ctx, claimCampaign, everySeconds)
 	var i ClaimCampaignRow
 	err := row.Scan(
 		&i.RunCampaign.ID,
@@ -187,7 +189,9 @@ func (q *Queries) CountOpenCampaigns(ctx context.Context, projectID *string) (in
 }
 
 const dueMembers = `-- name: DueMembers :many
-SELECT campaign_id, ordinal, machine_id, status, attempt, run_id, message, next_try_at, updated_at FROM run_campaign_members WHERE campaign_id = $1 AND status = 'WAITING' AND next_try_at <= now() ORDER BY ordinal LIMIT $2
+SELECT campaign_id, ordinal, machine_id, status, attempt, run_id, message, next_try_at, updated_at FROM run_campaign_members
+WHERE campaign_id = $1 AND status = 'WAITING' AND (next_try_at <= now() OR updated_at > now() + interval '1 minute')
+ORDER BY ordinal LIMIT $2
 `
 
 type DueMembersParams struct {
@@ -195,6 +199,7 @@ type DueMembersParams struct {
 	MaxRows    int32
 }
 
+// A machine that was put off at a time to come waits no longer: the clock has been set back since.
 func (q *Queries) DueMembers(ctx context.Context, arg DueMembersParams) ([]RunCampaignMember, error) {
 	rows, err := q.db.Query(ctx, dueMembers, arg.CampaignID, arg.MaxRows)
 	if err != nil {

@@ -63,9 +63,11 @@ SELECT campaign_id, status, count(*) AS members FROM run_campaign_members WHERE 
 
 -- name: ClaimCampaign :one
 -- A campaign whose look is due, locked until the transaction ends; another worker takes another one. takes_work says that its project takes new work.
+-- A time that lies further ahead than a look sets it is of a clock that has been set back since.
 SELECT sqlc.embed(c), (coalesce((SELECT max(r.id) FROM restores r), 0) > c.restore_id)::boolean AS restored,
     (c.project_id IS NULL OR EXISTS (SELECT FROM projects p WHERE p.id = c.project_id AND p.status = 'active'))::boolean AS takes_work
-FROM run_campaigns c WHERE c.next_look_at <= now() ORDER BY c.next_look_at LIMIT 1 FOR NO KEY UPDATE OF c SKIP LOCKED;
+FROM run_campaigns c WHERE c.next_look_at <= now() OR c.next_look_at > now() + make_interval(secs => @every_seconds::double precision) + interval '1 minute'
+ORDER BY c.next_look_at LIMIT 1 FOR NO KEY UPDATE OF c SKIP LOCKED;
 
 -- name: SetLook :exec
 -- When the next look is due; with a negative time none is until something changes. failed runs are counted.
@@ -78,7 +80,10 @@ SELECT m.*, r.status AS run_phase, r.message AS run_message FROM run_campaign_me
 WHERE m.campaign_id = @campaign_id AND m.status = 'RUNNING' AND r.finished_at IS NOT NULL ORDER BY m.ordinal;
 
 -- name: DueMembers :many
-SELECT * FROM run_campaign_members WHERE campaign_id = @campaign_id AND status = 'WAITING' AND next_try_at <= now() ORDER BY ordinal LIMIT @max_rows;
+-- A machine that was put off at a time to come waits no longer: the clock has been set back since.
+SELECT * FROM run_campaign_members
+WHERE campaign_id = @campaign_id AND status = 'WAITING' AND (next_try_at <= now() OR updated_at > now() + interval '1 minute')
+ORDER BY ordinal LIMIT @max_rows;
 
 -- name: Member :one
 SELECT * FROM run_campaign_members WHERE campaign_id = @campaign_id AND ordinal = @ordinal;

@@ -14,7 +14,10 @@ import (
 
 const claimLook = `-- name: ClaimLook :one
 UPDATE clusters SET next_look_at = now() + make_interval(secs => $1::double precision)
-WHERE ref = (SELECT c.ref FROM clusters c WHERE c.next_look_at <= now() AND (c.problem <> '') = $2::boolean ORDER BY c.next_look_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+WHERE ref = (SELECT c.ref FROM clusters c
+    WHERE (c.next_look_at <= now() OR c.next_look_at > now() + make_interval(secs => $1::double precision) + interval '1 minute')
+        AND (c.problem <> '') = $2::boolean
+    ORDER BY c.next_look_at LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING ref, project_id, spec, next_look_at, looked_at, problem, version, created_at, updated_at
 `
 
@@ -24,6 +27,7 @@ type ClaimLookParams struct {
 }
 
 // A cluster whose look is due, of those that answered last or of those that did not. Others leave it alone until the time given.
+// A time that lies further ahead than a look sets it is of a clock that has been set back since.
 func (q *Queries) ClaimLook(ctx context.Context, arg ClaimLookParams) (Cluster, error) {
 	row := q.db.QueryRow(ctx, claimLook, arg.EverySeconds, arg.Troubled)
 	var i Cluster

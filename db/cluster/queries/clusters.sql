@@ -16,8 +16,12 @@ DELETE FROM clusters WHERE ref = @ref AND version = @version;
 
 -- name: ClaimLook :one
 -- A cluster whose look is due, of those that answered last or of those that did not. Others leave it alone until the time given.
+-- A time that lies further ahead than a look sets it is of a clock that has been set back since.
 UPDATE clusters SET next_look_at = now() + make_interval(secs => @every_seconds::double precision)
-WHERE ref = (SELECT c.ref FROM clusters c WHERE c.next_look_at <= now() AND (c.problem <> '') = @troubled::boolean ORDER BY c.next_look_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+WHERE ref = (SELECT c.ref FROM clusters c
+    WHERE (c.next_look_at <= now() OR c.next_look_at > now() + make_interval(secs => @every_seconds::double precision) + interval '1 minute')
+        AND (c.problem <> '') = @troubled::boolean
+    ORDER BY c.next_look_at LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING *;
 
 -- name: StoreLook :exec

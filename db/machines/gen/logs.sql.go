@@ -209,9 +209,11 @@ WITH placed AS (
     FROM run_logs l WHERE l.run_id = $1 AND l.step = $2
 ), late AS (
     SELECT seq, gap, size, sum(size) OVER (ORDER BY seq) - size AS before FROM placed WHERE upto > $3::bigint
+), ends AS (
+    SELECT DISTINCT ON (l.stream) l.seq FROM run_logs l WHERE l.run_id = $1 AND l.step = $2 AND l.attempt = $4 ORDER BY l.stream, l.next DESC
 ), gone AS (
-    DELETE FROM run_logs d USING late WHERE d.run_id = $1 AND d.seq = late.seq AND late.before < $4::bigint
-        AND d.seq < (SELECT max(seq) FROM late)
+    DELETE FROM run_logs d USING late WHERE d.run_id = $1 AND d.seq = late.seq AND late.before < $5::bigint
+        AND d.seq < (SELECT max(seq) FROM late) AND d.seq NOT IN (SELECT seq FROM ends)
     RETURNING d.seq, octet_length(d.data) + d.gap AS size
 )
 UPDATE run_logs u SET gap = u.gap + (SELECT sum(size) FROM gone)
@@ -219,18 +221,21 @@ WHERE u.run_id = $1 AND u.seq = (SELECT min(seq) FROM late WHERE seq > (SELECT m
 `
 
 type TrimLogsParams struct {
-	RunID  string
-	Step   string
-	First  int64
-	Excess int64
+	RunID   string
+	Step    string
+	First   int64
+	Attempt int
+	Excess  int64
 }
 
 // Drops the oldest chunks of a step behind its first bytes, as many as are too much, and says on the oldest that stays how much was dropped before it.
+// The last chunk of each stream of the attempt stays: LogOffsets reads there where the stream goes on.
 func (q *Queries) TrimLogs(ctx context.Context, arg TrimLogsParams) error {
 	_, err := q.db.Exec(ctx, trimLogs,
 		arg.RunID,
 		arg.Step,
 		arg.First,
+		arg.Attempt,
 		arg.Excess,
 	)
 	return err

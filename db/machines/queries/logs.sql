@@ -24,14 +24,17 @@ WHERE run_log_heads.run_id = @run_id RETURNING (bytes ->> @step::text)::bigint A
 
 -- name: TrimLogs :exec
 -- Drops the oldest chunks of a step behind its first bytes, as many as are too much, and says on the oldest that stays how much was dropped before it.
+-- The last chunk of each stream of the attempt stays: LogOffsets reads there where the stream goes on.
 WITH placed AS (
     SELECT l.seq, l.gap, octet_length(l.data) AS size, sum(octet_length(l.data)) OVER (ORDER BY l.seq) AS upto
     FROM run_logs l WHERE l.run_id = @run_id AND l.step = @step
 ), late AS (
     SELECT seq, gap, size, sum(size) OVER (ORDER BY seq) - size AS before FROM placed WHERE upto > @first::bigint
+), ends AS (
+    SELECT DISTINCT ON (l.stream) l.seq FROM run_logs l WHERE l.run_id = @run_id AND l.step = @step AND l.attempt = @attempt ORDER BY l.stream, l.next DESC
 ), gone AS (
     DELETE FROM run_logs d USING late WHERE d.run_id = @run_id AND d.seq = late.seq AND late.before < @excess::bigint
-        AND d.seq < (SELECT max(seq) FROM late)
+        AND d.seq < (SELECT max(seq) FROM late) AND d.seq NOT IN (SELECT seq FROM ends)
     RETURNING d.seq, octet_length(d.data) + d.gap AS size
 )
 UPDATE run_logs u SET gap = u.gap + (SELECT sum(size) FROM gone)
