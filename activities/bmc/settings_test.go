@@ -21,6 +21,7 @@ func TestSettings_OfTheClaimAreComparedAtTheRelease(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "Dell", 1, nil)
 	in := l.claim()
+	l.hw.AddBMCLogin("ADMIN", "Pass-12345678")
 	_, err := l.acts.CompareSettings(t.Context(), in)
 	requireClass(t, err, lifecycle.FailFirmwareChanged)
 	off, err := l.acts.DisableHostInterfaces(t.Context(), in)
@@ -32,6 +33,7 @@ func TestSettings_OfTheClaimAreComparedAtTheRelease(t *testing.T) {
 	same, err := l.acts.CompareSettings(t.Context(), in)
 	require.NoError(t, err)
 	require.True(t, same.Done, "%v", same.Changed)
+	require.Equal(t, []string{"ADMIN"}, same.OtherAccounts, "nothing shows whether its password is that of before")
 
 	l.hw.SetBootOverride(simhw.Override{Target: "Pxe", Enabled: "Continuous"})
 	_, err = l.acts.KeepSettings(t.Context(), in)

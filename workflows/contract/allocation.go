@@ -111,8 +111,11 @@ type SettingsFacts struct {
 	Unreadable []string `json:"unreadable,omitempty"`
 	NotOffered []string `json:"not_offered,omitempty"`
 	Changed    []string `json:"changed,omitempty"`
-	Done       bool     `json:"done,omitempty"`
-	Note       string   `json:"note,omitempty"`
+	// OtherAccounts names the enabled accounts besides Slipway's. Nothing shows whether the password of
+	// one was changed.
+	OtherAccounts []string `json:"other_accounts,omitempty"`
+	Done          bool     `json:"done,omitempty"`
+	Note          string   `json:"note,omitempty"`
 }
 
 // TimelineNote is what the node's timeline says of the facts.
