@@ -100,7 +100,13 @@ func TestCompareFormerSettings_MachineThatComesBack(t *testing.T) {
 	same := compare()
 	require.True(t, same.Done, "%v", same.Changed)
 	require.Greater(t, same.Count, 5)
+	require.Equal(t, former.ID, same.FormerNode)
 	n, err := l.truth.Node(t.Context(), former.ID)
+	require.NoError(t, err)
+	require.NotNil(t, n.TenantLeftAt, "the BMC has the password that its tenant could have learnt")
+	in.Rotated = true
+	require.Empty(t, compare().FormerNode)
+	n, err = l.truth.Node(t.Context(), former.ID)
 	require.NoError(t, err)
 	require.Nil(t, n.TenantLeftAt, "it was proven, so that the next firmware is nobody's business")
 	require.Zero(t, compare().Count)

@@ -114,8 +114,11 @@ type SettingsFacts struct {
 	// OtherAccounts names the enabled accounts besides Slipway's. Nothing shows whether the password of
 	// one was changed.
 	OtherAccounts []string `json:"other_accounts,omitempty"`
-	Done          bool     `json:"done,omitempty"`
-	Note          string   `json:"note,omitempty"`
+	// FormerNode is the record of the same machine that a tenant who was root left, and whose mark stays
+	// until the BMC has another password.
+	FormerNode string `json:"former_node,omitempty"`
+	Done       bool   `json:"done,omitempty"`
+	Note       string `json:"note,omitempty"`
 }
 
 // TimelineNote is what the node's timeline says of the facts.
