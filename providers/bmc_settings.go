@@ -21,6 +21,9 @@ type SettingsReport struct {
 	Unreadable []string
 	// NotOffered names the parts that the BMC links to and does not have.
 	NotOffered []string
+	// OtherAccounts names the enabled accounts besides that of the login. No report shows whether the
+	// password of one was changed.
+	OtherAccounts []string
 }
 
 // BMCSetting is one value, such as that of "firmware/BIOS".

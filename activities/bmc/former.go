@@ -16,12 +16,15 @@ type FormerIn struct {
 	contract.JobRef
 	CAPEM string            `json:"ca_pem,omitempty"`
 	BMC   contract.BMCFacts `json:"bmc"`
+	// Rotated says that the job has given the BMC another password, since root could have learnt it.
+	Rotated bool `json:"rotated,omitempty"`
 }
 
 // CompareFormerSettings compares the BMC of a machine that comes back with the snapshot of before the
 // tenant who left it last: a full_decommission compares nothing, and the machine is a new node. The
-// former record is found by serial number, hardware UUID or MAC address. A BMC that is as it was ends
-// the mark of that record. What cannot be compared, since there is no such record or the BMC shows
+// former record is found by serial number, hardware UUID or MAC address. A BMC that is as it was and
+// has another password ends the mark of that record; without the password it names the record. What
+// cannot be compared, since there is no such record or the BMC shows
 // nothing, changes nothing. It changes nothing on the BMC, and can be repeated.
 func (a *Activities) CompareFormerSettings(ctx context.Context, in FormerIn) (contract.SettingsFacts, error) {
 	n, err := a.Store.Node(ctx, in.NodeID)
@@ -45,6 +48,10 @@ func (a *Activities) CompareFormerSettings(ctx context.Context, in FormerIn) (co
 	out, err := a.compareWith(ctx, SettingsIn{AllocationRef: ref, BMCID: in.BMC.BMCID, CAPEM: in.CAPEM}, raw)
 	if err != nil || !out.Done {
 		return out, err
+	}
+	if !in.Rotated {
+		out.FormerNode = former.NodeID
+		return out, nil
 	}
 	return out, fault.Internal(ctx, a.Store.Tx(ctx, func(tx *db.Tx) error {
 		now, err := tx.Clock(ctx)

@@ -112,6 +112,8 @@ type storedSettings struct {
 	Values     []providers.BMCSetting `json:"values"`
 	Unreadable []string               `json:"unreadable,omitempty"`
 	NotOffered []string               `json:"not_offered,omitempty"`
+	// OtherAccounts is of the moment and is not stored.
+	OtherAccounts []string `json:"-"`
 }
 
 func (a *Activities) readSettings(ctx context.Context, in SettingsIn) (storedSettings, error) {
@@ -129,7 +131,7 @@ func readReport(ctx context.Context, b providers.BMC) (storedSettings, error) {
 		return storedSettings{NotOffered: []string{"the BMC's protocol does not show its settings"}}, nil
 	}
 	report, err := with.ReadSettings(ctx)
-	return storedSettings{report.Values, report.Unreadable, report.NotOffered}, err
+	return storedSettings{report.Values, report.Unreadable, report.NotOffered, report.OtherAccounts}, err
 }
 
 // maxChanges bounds the changes that are named.
@@ -162,7 +164,9 @@ func (a *Activities) compareWith(ctx context.Context, in SettingsIn, raw json.Ra
 	if err != nil {
 		return contract.SettingsFacts{}, err
 	}
-	out := contract.SettingsFacts{Count: len(now.Values), Unreadable: now.Unreadable, NotOffered: now.NotOffered, Changed: changes(before, now)}
+	out := contract.SettingsFacts{
+		Count: len(now.Values), Unreadable: now.Unreadable, NotOffered: now.NotOffered, OtherAccounts: now.OtherAccounts, Changed: changes(before, now),
+	}
 	out.Done = len(out.Changed) == 0 && out.Count > 0
 	switch {
 	case len(out.Changed) > 0:

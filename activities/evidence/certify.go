@@ -43,8 +43,11 @@ type CertifyIn struct {
 	// Netboot is the live system that erased the node, with the disks that the installed system had
 	// reported before. It is nil when no live system was booted.
 	Netboot *contract.NetbootFacts `json:"netboot,omitempty"`
-	// InitialDisks are the disks that the node's agent had reported when the job began.
-	InitialDisks []lifecycle.DeviceResult `json:"initial_disks,omitempty"`
+	// InitialDisks are the disks that the node's agent had reported when the job began. With
+	// DisksRecorded they are the drives of the node's record, without names: the agent's reports prove
+	// nothing then, and are not read.
+	InitialDisks  []lifecycle.DeviceResult `json:"initial_disks,omitempty"`
+	DisksRecorded bool                     `json:"disks_recorded,omitempty"`
 }
 
 // CertifyNode gathers what the job's tasks and MAAS proved, sets the verdict, and signs the result as

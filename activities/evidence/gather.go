@@ -180,9 +180,13 @@ func (g *gathered) requireScrub() {
 }
 
 // addUnreachable adds the devices of the last report of a node whose agent could not be given a task,
-// none of them verified.
+// or the drives of its record where no report counts, none of them verified.
 func (a *Activities) addUnreachable(ctx context.Context, g *gathered) error {
 	g.steps = append(g.steps, lifecycle.StepResult{Name: string(lifecycle.TaskKindScrub), Detail: "not done: " + g.in.AgentUnreachable})
+	if g.in.DisksRecorded {
+		g.devices = append(g.devices, g.recordedDisks()...)
+		return nil
+	}
 	heartbeat, err := a.Store.LatestHeartbeat(ctx, g.in.NodeID)
 	if errors.Is(err, db.ErrNotFound) || err == nil && heartbeat.Report == nil {
 		return nil // nothing is known of its devices
@@ -202,6 +206,29 @@ func (a *Activities) addUnreachable(ctx context.Context, g *gathered) error {
 		g.addDevice(d, listed)
 	}
 	return nil
+}
+
+// recordedDisks returns the drives of the node's record, none of them verified, with the names and the
+// spelling of MAAS, where it lists them: a record has no names.
+func (g *gathered) recordedDisks() []lifecycle.DeviceResult {
+	var named []lifecycle.DeviceResult
+	if g.in.Release != nil {
+		named = slices.Clone(g.in.Release.Disks)
+	}
+	out := slices.Clone(g.in.InitialDisks)
+	for i := range out {
+		out[i].Detail = "not looked at"
+		if at := slices.IndexFunc(named, sameDrive(out[i])); at >= 0 {
+			out[i].Name, out[i].Serial = named[at].Name, named[at].Serial
+			named = slices.Delete(named, at, at+1) // the namespaces of one drive share its serial number
+		}
+	}
+	return out
+}
+
+// sameDrive compares a disk with a drive of a record, as tasks compare them.
+func sameDrive(recorded lifecycle.DeviceResult) func(lifecycle.DeviceResult) bool {
+	return func(d lifecycle.DeviceResult) bool { return spec.DriveKey(d.Serial) == spec.DriveKey(recorded.Serial) }
 }
 
 // stepOfBMC names in a certificate what is known of the BMC.
@@ -285,7 +312,17 @@ func (g *gathered) addMissingDisks() {
 	if g.in.Netboot != nil {
 		add(g.in.Netboot.Disks, "the installed system listed it, and the live system that was to erase it does not see it")
 	}
-	add(g.in.InitialDisks, "not seen: the node's agent listed it when the job began, and it is not among what the scrub has reported")
+	if !g.in.DisksRecorded {
+		add(g.in.InitialDisks, "not seen: the node's agent listed it when the job began, and it is not among what the scrub has reported")
+		return
+	}
+	for _, d := range g.in.InitialDisks {
+		same := sameDrive(d)
+		if !slices.ContainsFunc(g.devices, func(have lifecycle.DeviceResult) bool { return have.Kind == "disk" && same(have) }) {
+			d.Kind, d.Method, d.Verified, d.Detail = "disk", lifecycle.SanitizeNone, false, "not seen: the node's record lists it, and it is not among what the scrub has reported"
+			g.devices = append(g.devices, d)
+		}
+	}
 }
 
 // isProtected reports whether a disk was left because the task protects it. The agent's word alone

@@ -95,6 +95,35 @@ func TestCertifyNode_DiskThatScrubDidNotSee(t *testing.T) {
 	}
 }
 
+// TestCertifyNode_DisksRecorded: after a tenant who was root the drives of the node's record are
+// required, in any spelling, and no disk that only his agent has reported.
+func TestCertifyNode_DisksRecorded(t *testing.T) {
+	t.Parallel()
+	w := newCertifyFixture(t)
+	w.Enrol(1)
+	w.scrubbed("", nil)
+	in := w.certifyIn(lifecycle.ModeReimage)
+	in.Release = erased("BOOT", "DATA")
+	in.DisksRecorded, in.InitialDisks = true, []lifecycle.DeviceResult{disk("", "BOOT", lifecycle.SanitizeNone, false), disk("", "data", lifecycle.SanitizeNone, false)}
+	require.Empty(t, acttest.Must(w, w.acts.CertifyNode, in).Unproven)
+	in.InitialDisks = append(in.InitialDisks, disk("", "LOST", lifecycle.SanitizeNone, false))
+	require.Equal(t, []string{"disk  LOST: not seen: the node's record lists it, and it is not among what the scrub has reported"},
+		acttest.Must(w, w.acts.CertifyNode, in).Unproven)
+
+	off := newCertifyFixture(t)
+	off.Enrol(1)
+	off.Heartbeat("boot-1", 1, 0, &spec.HealthReport{Disks: []spec.DiskReport{{Name: "sda", Serial: "INVENTED"}}})
+	in = off.certifyIn(lifecycle.ModeFull)
+	in.AgentUnreachable, in.Release = "switched off", erased("TWICE", "TWICE")
+	in.Release.Disks[1].Name = "sdb"
+	require.Contains(t, strings.Join(acttest.Must(off, off.acts.CertifyNode, in).Unproven, "\n"), "INVENTED", "of any other tenant the report counts")
+	twice := disk("", "twice", lifecycle.SanitizeNone, false)
+	in.DisksRecorded, in.InitialDisks = true, []lifecycle.DeviceResult{twice, twice}
+	require.Empty(t, acttest.Must(off, off.acts.CertifyNode, in).Unproven)
+	in.InitialDisks = append(in.InitialDisks, disk("", "LOST", lifecycle.SanitizeNone, false))
+	require.Contains(t, strings.Join(acttest.Must(off, off.acts.CertifyNode, in).Unproven, "\n"), "LOST: not looked at")
+}
+
 // After a scrub that an operator adopted, or of mounts only, a validation says that disks are blank
 // and not who erased them.
 func TestCertifyNode_NeedsScrubOfDisks(t *testing.T) {

@@ -22,6 +22,9 @@ type CreateIn struct {
 	BMC      contract.BMCFacts `json:"bmc"`
 	// KnownSystemID is the system id of an earlier step, read again rather than sought.
 	KnownSystemID string `json:"known_system_id,omitempty"`
+	// NewLogin says that the job has changed the BMC's password, so that a machine which MAAS has already
+	// needs it, whatever its state.
+	NewLogin bool `json:"new_login,omitempty"`
 }
 
 // CreateOrFindMachine finds the machine by what the BMC said of it and adopts
@@ -191,7 +194,7 @@ func (a *Activities) recordSerialSource(ctx context.Context, in CreateIn, got pr
 // not work: each enlistment sets the password of the same BMC user, so that a second record of the
 // machine makes the first one's invalid. A login that works is left alone, and so is another BMC.
 func (a *Activities) adoptPower(ctx context.Context, m providers.MAAS, in CreateIn, got providers.MAASMachine) error {
-	if got.Status != providers.MAASNew && got.Status != providers.MAASFailedCommissioning {
+	if got.Status != providers.MAASNew && got.Status != providers.MAASFailedCommissioning && !in.NewLogin {
 		return nil
 	}
 	if power, err := m.QueryPower(ctx, got.SystemID); err == nil && power != "error" {

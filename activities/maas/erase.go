@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
@@ -269,18 +270,40 @@ func (r *eraseAndRelease) handlePowerOffFailure(ctx context.Context) error {
 	return r.send(ctx, &r.plain, !erased)
 }
 
-// erased reads from MAAS's events whether the disks were erased in this release.
+// erased reads from MAAS's events whether the disks were erased in this release. Not every version of
+// MAAS writes an event of that, so that a machine which was seen to go from erasing to releasing counts
+// too, unless MAAS's history says that it did not: between two looks the erasing may have failed, and
+// another execution or an operator may have released the machine without erasing.
 func (r *eraseAndRelease) erased(ctx context.Context) (bool, error) {
-	if r.passed {
-		return true, nil
+	events, err := r.events(ctx, "INFO")
+	if err != nil || slices.ContainsFunc(events, func(e providers.MAASEvent) bool { return e.Type == "Disks erased" }) {
+		return err == nil, err
 	}
-	events, err := r.m.Events(ctx, r.in.SystemID, "INFO", releaseEvents)
+	if !r.passed {
+		return false, nil
+	}
+	if events, err = r.events(ctx, "DEBUG"); err != nil {
+		return false, err
+	}
+	known := false
+	for _, e := range events {
+		if e.Type != "Node changed status" || !strings.HasSuffix(e.Description, "to 'Releasing'") {
+			continue
+		}
+		if known = true; strings.HasPrefix(e.Description, "From 'Disk erasing'") {
+			return true, nil
+		}
+	}
+	return !known, nil
+}
+
+// events returns the events of this release.
+func (r *eraseAndRelease) events(ctx context.Context, level string) ([]providers.MAASEvent, error) {
+	events, err := r.m.Events(ctx, r.in.SystemID, level, releaseEvents)
 	if err != nil {
-		return false, fault.MAAS(ctx, fmt.Errorf("events of %s: %w", r.in.SystemID, err))
+		return nil, fault.MAAS(ctx, fmt.Errorf("events of %s: %w", r.in.SystemID, err))
 	}
-	return slices.ContainsFunc(events, func(e providers.MAASEvent) bool {
-		return e.ID > r.in.AfterEvent && e.Type == "Disks erased"
-	}), nil
+	return slices.DeleteFunc(events, func(e providers.MAASEvent) bool { return e.ID <= r.in.AfterEvent }), nil
 }
 
 // releaseEvents is more than one release leaves.

@@ -102,6 +102,22 @@ func TestAdopt_LoginThatNoLongerWorks(t *testing.T) {
 	require.Zero(t, w.counts("creates"))
 }
 
+// TestAdopt_NewLogin: a machine that MAAS has as Ready gets the login when the job has changed it.
+func TestAdopt_NewLogin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).ready()
+	password := providers.NewSecret(w.hw.Spec().BMCPassword)
+	require.NoError(t, w.client().SetPowerLogin(t.Context(), w.id, w.hw.Spec().BMCUser, providers.NewSecret("of before")))
+	in := w.createIn()
+	in.JobID = "job_later" // the job that created a machine gave it the login
+	for _, in.NewLogin = range []bool{false, true} {
+		must(w, w.acts.CreateOrFindMachine, in)
+		now, err := w.client().PowerLogin(t.Context(), w.id, w.bmc.Address, password)
+		require.NoError(t, err)
+		require.Equal(t, in.NewLogin, now.SamePassword)
+	}
+}
+
 func TestMachineOfAnotherNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).created()

@@ -7,11 +7,14 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 
+	"github.com/slipway-cloud/slipway/agent/atomicfile"
 	"github.com/slipway-cloud/slipway/agent/hostscan"
+	"github.com/slipway-cloud/slipway/agent/metadata"
 )
 
 // temporary are the directories in which every account may write and that
@@ -44,8 +47,30 @@ func (r *run) files(ctx context.Context) (string, error) {
 		errs = append(errs, err)
 	}
 	taken, err := t.take(ctx)
-	errs = append(errs, err)
+	errs = append(errs, err, r.removeTenancy())
 	return fmt.Sprintf("%d entries of %s removed, %d files of removed accounts elsewhere", emptied, strings.Join(temporary(), ", "), taken), errors.Join(errs...)
+}
+
+// removeTenancy removes which allocation the node is held for, and its metadata, once no account of a
+// tenant is there. No other task may follow that would: the tenant's account may never be revoked on a
+// node whose agent was silent when he left.
+func (r *run) removeTenancy() error {
+	left, err := r.foreignAccounts()
+	if err != nil || len(left) > 0 {
+		return err
+	}
+	for _, name := range []string{metadata.Path, metadata.HolderPath} {
+		if !r.concerns("file", name) || !r.exists(filepath.Dir(name)) {
+			continue
+		}
+		if err := os.Remove(r.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := atomicfile.SyncDir(filepath.Dir(r.path(name))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // noFiles finds what belongs to tenants in the temporary directories, and to the

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/agent/metadata"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
@@ -66,6 +67,27 @@ func TestTheTemporaryDirectoriesAreEmptied(t *testing.T) {
 	require.True(t, b.there("/dev/nvme0n1"))
 	res = b.steps(StepFiles)
 	require.True(t, res.OK, "again: %s", res.Message)
+}
+
+// TestFiles_EndTheTenancy: once the accounts of tenants are gone the node is held for none of them,
+// although nobody revoked his account.
+func TestFiles_EndTheTenancy(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.people()
+	for _, p := range []string{metadata.Path, metadata.HolderPath, "/etc/slipway/agent.yaml"} {
+		b.put(p, "x")
+	}
+	res := b.steps(StepFiles)
+	require.True(t, res.OK, res.Message)
+	require.True(t, b.there(metadata.HolderPath), "his account is still there")
+	for range 2 {
+		res = b.steps(StepUsers, StepFiles)
+		require.True(t, res.OK, res.Message)
+		require.False(t, b.there(metadata.Path))
+		require.False(t, b.there(metadata.HolderPath))
+	}
+	require.True(t, b.there("/etc/slipway/agent.yaml"))
 }
 
 func TestWhatCannotBeEmptiedIsToldAndNotEntered(t *testing.T) {

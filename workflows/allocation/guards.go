@@ -157,5 +157,9 @@ func (s *ReleaseState) notVerified() []string {
 	if s.Cleaning.Node.BMCID == "" {
 		return []string{"Slipway knows no BMC of the node"}
 	}
-	return decommission.NotVerified(s.Settings)
+	f := s.Settings
+	if !s.Facts.TenantRoot { // he could not reach the BMC
+		f.OtherAccounts = nil
+	}
+	return decommission.NotVerified(f)
 }

@@ -1,12 +1,16 @@
 package allocation_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
 
+	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/allocation"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -61,6 +65,42 @@ func TestRelease_OtherTenantWithoutAgent(t *testing.T) {
 	require.Equal(t, lifecycle.JobCompleted, f.Run().Status)
 	require.Equal(t, 1, f.count("PowerOffByBMC"))
 	require.Equal(t, 1, f.count("EraseAndRelease"))
+}
+
+// TestRelease_DisksOfTheRecord: where the power had to end the access, what the agent reported proves
+// nothing, and the certificate is about the drives of the node's record.
+func TestRelease_DisksOfTheRecord(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		root  bool
+		agent contract.AgentLiveness
+		want  string
+	}{
+		"root":              {true, contract.AgentAlive, "D1"},
+		"no agent":          {false, contract.AgentSilent, "D1"},
+		"an agent and keys": {false, contract.AgentAlive, "REPORTED"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := release(t, c.root)
+			f.node.TenantRoot, f.node.Agent = c.root, c.agent
+			f.node.Disks = []lifecycle.DeviceResult{{Kind: "disk", Name: "sda", Serial: "REPORTED"}}
+			f.Answer("WaitForAgent", func() (any, error) {
+				f.node.Agent = contract.AgentAlive
+				return contract.AgentFacts{Enrolled: true}, nil
+			})
+			var in evidenceact.CertifyIn
+			f.Env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, args converter.EncodedValues) {
+				if info.ActivityType.Name == "CertifyNode" {
+					require.NoError(t, args.Get(&in))
+				}
+			})
+			require.Equal(t, lifecycle.JobCompleted, f.Run().Status)
+			require.Len(t, in.InitialDisks, 1)
+			require.Equal(t, c.want, in.InitialDisks[0].Serial)
+			require.Equal(t, c.want == "D1", in.DisksRecorded)
+		})
+	}
 }
 
 // TestRelease_AccessIsNeverCalledRevokedUnproven plays an agent that does nothing or is silent, a dead

@@ -111,8 +111,14 @@ type SettingsFacts struct {
 	Unreadable []string `json:"unreadable,omitempty"`
 	NotOffered []string `json:"not_offered,omitempty"`
 	Changed    []string `json:"changed,omitempty"`
-	Done       bool     `json:"done,omitempty"`
-	Note       string   `json:"note,omitempty"`
+	// OtherAccounts names the enabled accounts besides Slipway's. Nothing shows whether the password of
+	// one was changed.
+	OtherAccounts []string `json:"other_accounts,omitempty"`
+	// FormerNode is the record of the same machine that a tenant who was root left, and whose mark stays
+	// until the BMC has another password.
+	FormerNode string `json:"former_node,omitempty"`
+	Done       bool   `json:"done,omitempty"`
+	Note       string `json:"note,omitempty"`
 }
 
 // TimelineNote is what the node's timeline says of the facts.

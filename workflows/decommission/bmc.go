@@ -57,6 +57,9 @@ func NotVerified(f contract.SettingsFacts) []string {
 	if !f.Done && len(out) == 0 {
 		return []string{"the BMC shows none of its settings"}
 	}
+	if len(f.OtherAccounts) > 0 { // a rotation changes the password of Slipway's own alone
+		out = append(out, "the passwords of the other enabled accounts of the BMC: "+strings.Join(f.OtherAccounts, ", "))
+	}
 	return out
 }
 

@@ -249,7 +249,7 @@ func (s *State) unmarkMachine(ctx workflow.Context, at string) error {
 }
 
 func (s *State) evidence(ctx workflow.Context, at string) error {
-	in := evidenceact.CertifyIn{JobRef: s.Job.At(at), Kind: s.Kind, Mode: s.Request.Mode, StartedAt: s.StartedAt.Truncate(time.Microsecond), AgentUnreachable: s.AgentUnreachable, InitialDisks: s.InitialDisks, NotVerified: s.NotVerified, BMCChecked: s.BMCChecked}
+	in := evidenceact.CertifyIn{JobRef: s.Job.At(at), Kind: s.Kind, Mode: s.Request.Mode, StartedAt: s.StartedAt.Truncate(time.Microsecond), AgentUnreachable: s.AgentUnreachable, InitialDisks: s.InitialDisks, DisksRecorded: s.DisksRecorded, NotVerified: s.NotVerified, BMCChecked: s.BMCChecked}
 	if s.pxe() {
 		in.Netboot = &s.Netboot
 	}

@@ -25,6 +25,9 @@ func (s *State) load(ctx workflow.Context, at string) error {
 	}
 	if !s.pxe() && s.InitialDisks == nil {
 		s.InitialDisks = s.Node.Disks
+		if s.distrustsReport() && len(s.Node.Drives) > 0 {
+			s.InitialDisks, s.DisksRecorded = recordedDisks(s.Node.Drives), true
+		}
 	}
 	in := maasact.NodeConfigIn{JobRef: s.Job.At(at), Keys: !s.mode().Operation || s.pxe()}
 	f, err := stage.Do(ctx, stage.KindMAASCall, "read site, profile, SKU", maas.LoadNodeConfig, in)

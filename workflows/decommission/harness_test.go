@@ -47,6 +47,7 @@ type site struct {
 	outcome     contract.DeployOutcome
 	unreachable string // of the last certificate
 	known       []lifecycle.DeviceResult
+	recorded    bool
 	net         network
 	// scrubs are the arguments of the tasks of kind gpu.scrub; drives returns what an agent says of
 	// those that a task names.
@@ -180,7 +181,7 @@ func (w *site) MoveNode(_ context.Context, in nodestateact.MoveIn) (contract.Dec
 func (w *site) CertifyNode(_ context.Context, in evidenceact.CertifyIn) (contract.CertificateFacts, error) {
 	return does(w, "certify", func() contract.CertificateFacts {
 		w.certs++
-		w.unreachable, w.known, w.bmcChecked = in.AgentUnreachable, in.InitialDisks, in.BMCChecked
+		w.unreachable, w.known, w.recorded, w.bmcChecked = in.AgentUnreachable, in.InitialDisks, in.DisksRecorded, in.BMCChecked
 		if len(w.unproven) == 0 {
 			w.facts.TenantLeft = nil
 		}

@@ -4,6 +4,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 	"github.com/slipway-cloud/slipway/workflows/stage/plan"
@@ -37,6 +38,21 @@ func (s *State) Load(ctx workflow.Context, at string) error { return s.load(ctx,
 func (s *State) distrusted() bool {
 	erases := s.isFullDecommission() || s.Request.Mode == lifecycle.ModeReimage
 	return erases && !s.TenantRelease && s.Node.TenantRoot && s.Node.AllocationID == "" && s.Node.TenantLeft != nil && !s.Deploy.Completed
+}
+
+// distrustsReport reports that what the node's agent has reported proves nothing: the node's tenant is
+// or was root, or only the power ended his access. One disk that he made up could never be erased.
+func (s *State) distrustsReport() bool {
+	return s.Node.TenantRoot || s.TenantRelease && s.Request.Mode == lifecycle.ModeReimage
+}
+
+// recordedDisks returns the drives of the node's record, none of them erased or verified.
+func recordedDisks(drives []spec.ExpectedDrive) []lifecycle.DeviceResult {
+	out := make([]lifecycle.DeviceResult, 0, len(drives))
+	for _, d := range drives {
+		out = append(out, lifecycle.DeviceResult{Kind: "disk", Serial: d.Serial, Model: d.Model, Method: lifecycle.SanitizeNone})
+	}
+	return out
 }
 
 // PowerOff switches the machine off and reports whether everybody who can tell reads it off: MAAS,

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
@@ -75,6 +76,19 @@ func TestCertificate_ListsInitialDisks(t *testing.T) {
 	b.at(time.Hour, lifecycle.ActionRestartClean)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Len(t, b.site.known, 2)
+}
+
+// TestCertificate_ListsRecordedDisks: a disk that the agent of a root tenant made up is not required,
+// and each drive of the node's record is.
+func TestCertificate_ListsRecordedDisks(t *testing.T) {
+	t.Parallel()
+	b := leftByRoot(t)
+	b.site.facts.Disks = []lifecycle.DeviceResult{{Kind: "disk", Name: "sdx", Serial: "INVENTED"}}
+	b.site.facts.Drives = []spec.ExpectedDrive{{Serial: "S1", Model: "M"}, {Serial: "S2"}}
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.True(t, b.site.recorded)
+	require.Equal(t, []lifecycle.DeviceResult{{Kind: "disk", Serial: "S1", Model: "M", Method: lifecycle.SanitizeNone}, {Kind: "disk", Serial: "S2", Method: lifecycle.SanitizeNone}},
+		b.site.known)
 }
 
 // TestPlan_ShowsUnprovenDisks of a node that MAAS does not manage.

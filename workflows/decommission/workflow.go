@@ -40,8 +40,10 @@ type State struct {
 	Tries   Tries                      `json:"tries"`
 
 	// InitialDisks are the disks that the agent had listed when the job began: each has to be among
-	// what is erased.
-	InitialDisks []lifecycle.DeviceResult `json:"initial_disks,omitempty"`
+	// what is erased. DisksRecorded says that they are those of the node's record, since the agent's
+	// word proves nothing.
+	InitialDisks  []lifecycle.DeviceResult `json:"initial_disks,omitempty"`
+	DisksRecorded bool                     `json:"disks_recorded,omitempty"`
 	// AgentUnreachable says why the agent could not be asked, once the node was drained by switching
 	// it off instead.
 	AgentUnreachable string `json:"agent_unreachable,omitempty"`
@@ -170,8 +172,8 @@ func reset(s *State) {
 	*s = State{
 		Job: s.Job, Kind: s.Kind, Request: s.Request, Release: s.Release, Deploy: Deployment{Attempt: s.Deploy.Attempt},
 		ScrubBootID: s.ScrubBootID, Retired: s.Retired, Uninstalled: s.Uninstalled, Tries: s.Tries.next(), Hardware: s.Hardware,
-		InitialDisks: s.InitialDisks,
-		Netboot:      contract.NetbootFacts{Installed: s.Netboot.Installed, Disks: s.Netboot.Disks},
+		InitialDisks: s.InitialDisks, DisksRecorded: s.DisksRecorded,
+		Netboot: contract.NetbootFacts{Installed: s.Netboot.Installed, Disks: s.Netboot.Disks},
 	}
 }
 

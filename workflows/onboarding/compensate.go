@@ -5,9 +5,11 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/decommission"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
@@ -37,6 +39,17 @@ func (s *State) recordUndo(f contract.MachineFacts, err error) error {
 
 // machineAbsent is the status of a machine that MAAS does not have.
 const machineAbsent = "absent"
+
+// endRotation ends a change of the BMC's password that the job has begun and does not finish.
+func endRotation(ctx workflow.Context, s *State) error {
+	return decommission.EndRotation(ctx, s.Job.At(lifecycle.StageResolvePower), s.RotatesBMC)
+}
+
+func verifyRotationEnded(ctx workflow.Context, s *State) (string, error) {
+	in := bmcact.RotateIn{JobRef: s.Job.At(lifecycle.StageResolvePower), BMCID: s.RotatesBMC}
+	f, err := stage.Do(ctx, stage.KindLocalWork, "no change of the password is open", bmc.CheckRotationEnded, in)
+	return f.Note, err
+}
 
 func removeCreated(ctx workflow.Context, s *State) error {
 	f, err := stage.Do(ctx, stage.KindPoll, "remove the record this job created", maas.RemoveCreatedMachine, s.removeIn())

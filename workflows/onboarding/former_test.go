@@ -3,11 +3,13 @@ package onboarding
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
 // TestFormerTenant_ChangedBMCParks: a machine that comes back with another BMC than its last tenant
@@ -54,6 +56,55 @@ func TestFormerTenant_AcceptedByRiskOnly(t *testing.T) {
 			require.Contains(t, p.Calls(), "CreateOrFindMachine")
 		})
 	}
+}
+
+// comesBack is an onboarding of a machine that a root tenant has left, with a BMC that is as it was.
+func comesBack(t *testing.T) *parkedJob {
+	t.Helper()
+	p := parkedAt(t, lifecycle.StageResolvePower, State{})
+	p.Answer("ResolvePowerCredentials", func() (any, error) { return contract.BMCFacts{BMCID: "bmc_1", Serial: "S1"}, nil })
+	compared := 0
+	p.Answer("CompareFormerSettings", func() (any, error) {
+		if compared++; compared == 1 {
+			return contract.SettingsFacts{Done: true, Count: 9, FormerNode: "node_0"}, nil
+		}
+		return contract.SettingsFacts{Done: true, Count: 9}, nil
+	})
+	p.Answer("CommitRotation", func() (any, error) { return contract.RotationFacts{BMCID: "bmc_1", Committed: true}, nil })
+	return p
+}
+
+// TestFormerTenant_NewPassword: the BMC of a machine that a root tenant has left gets another password,
+// and is compared again with it, which ends the mark, before anything is done with the machine.
+func TestFormerTenant_NewPassword(t *testing.T) {
+	t.Parallel()
+	p := comesBack(t)
+	_, err := p.act(t, lifecycle.ActionRetryStage, contract.ActionRequest{})
+	require.NoError(t, err)
+	calls := p.Calls()
+	at := slices.Index(calls, "CompareFormerSettings")
+	require.Equal(t, []string{"CompareFormerSettings", "PrepareRotation", "ApplyRotation", "VerifyRotation", "UpdatePowerLogin", "CommitRotation",
+		"CompareFormerSettings", "CreateOrFindMachine"}, calls[at:at+8])
+	require.NotContains(t, calls, "UndoRotation", "nothing of it is open")
+}
+
+// TestFormerTenant_RotationIsEnded: a change of the password that fails keeps the mark, cannot be
+// accepted half done, and is ended with its job.
+func TestFormerTenant_RotationIsEnded(t *testing.T) {
+	t.Parallel()
+	p := comesBack(t)
+	p.Answer("ApplyRotation", func() (any, error) { return nil, stagetest.Failure(lifecycle.FailConfiguration) })
+	p.Answer("CheckRotationEnded", func() (any, error) { return contract.RotationFacts{Undone: true}, nil })
+	adopt := p.Act(10*time.Hour, lifecycle.ActionAdopt, contract.ActionRequest{Actor: "bob", Reason: "as it is", AcceptRisk: true})
+	_, err := p.act(t, lifecycle.ActionRetryStage, contract.ActionRequest{})
+	require.NoError(t, err)
+	require.ErrorContains(t, adopt.Err, "begun to change the BMC's password")
+	calls := p.Calls()
+	require.NotContains(t, calls, "CreateOrFindMachine")
+	require.Equal(t, 1, len(slices.DeleteFunc(slices.Clone(calls), func(c string) bool { return c != "CompareFormerSettings" })))
+	at := slices.Index(calls, "UndoRotation")
+	require.Equal(t, []string{"UndoRotation", "UpdatePowerLogin", "CheckRotationEnded", "CheckRotationEnded"}, calls[at:at+4])
+	require.Equal(t, lifecycle.JobCancelled, p.Store.Last().Status)
 }
 
 // TestFormerTenant_ResumedBeforeIdentified: a job that goes on after its workflow was lost looks at each

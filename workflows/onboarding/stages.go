@@ -11,6 +11,7 @@ import (
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/decommission"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
@@ -27,6 +28,7 @@ func stages() []stage.Stage[State] {
 		{Name: lifecycle.StageLoadSiteConfig, Weight: 1, Deadline: 5 * time.Minute, Run: loadSiteConfig,
 			Doc: "read site, profile and SKU, and prove that MAAS can do what they ask"},
 		{Name: lifecycle.StageResolvePower, Weight: 1, Deadline: 10 * time.Minute, Skip: skipManual, Run: resolvePower,
+			Undo: endRotation, VerifyUndo: verifyRotationEnded, HasUndo: func(s *State, _ lifecycle.StageRow) bool { return s.RotatesBMC != "" },
 			Observe: observePower, Adoptable: []string{}, Doc: "resolve the BMC login, check its certificate, read the system's identity, and compare a BMC that a former tenant could change"},
 		{Name: lifecycle.StageCreateOrFind, Weight: 2, Deadline: 15 * time.Minute, Skip: skipManual, Run: createOrFind, Undo: removeCreated, VerifyUndo: verifyRecordRemoved,
 			Doc: "find the machine in MAAS or create it"},
@@ -149,21 +151,37 @@ func resolvePower(ctx workflow.Context, s *State) error {
 }
 
 // changeFormerTenant names the change that had an onboarding compare the BMC of a machine that comes
-// back with what it was before its last tenant.
+// back with what it was before its last tenant. Version 2 also gives it another password.
 const changeFormerTenant = "onboarding-former-tenant"
 
 // compareFormerTenant fails with firmware_changed where the BMC is another one than before the last
-// tenant of the machine's former record.
+// tenant of the machine's former record. Else it gives the BMC another password, since that tenant was
+// root and could have learnt it, and ends the mark of the record.
 func compareFormerTenant(ctx workflow.Context, s *State) error {
-	if workflow.GetVersion(ctx, changeFormerTenant, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+	v := workflow.GetVersion(ctx, changeFormerTenant, workflow.DefaultVersion, 2)
+	if v == workflow.DefaultVersion {
 		return nil
 	}
 	in := bmcact.FormerIn{JobRef: s.Job.At(lifecycle.StageResolvePower), CAPEM: s.Site.Site.BMCCAPEM, BMC: s.BMC}
+	f, err := compareFormer(ctx, in)
+	if err != nil || f.FormerNode == "" || v < 2 {
+		return err
+	}
+	s.RotatesBMC = s.BMC.BMCID
+	if in.Rotated, err = decommission.RotateLogin(ctx, in.JobRef, s.RotatesBMC); err != nil || !in.Rotated {
+		return err
+	}
+	s.RotatesBMC, s.NewLogin = "", true
+	_, err = compareFormer(ctx, in)
+	return err
+}
+
+func compareFormer(ctx workflow.Context, in bmcact.FormerIn) (contract.SettingsFacts, error) {
 	f, err := stage.Do(ctx, stage.KindBMCCall, "compare the BMC with what it was before its last tenant", bmc.CompareFormerSettings, in)
 	if err == nil && len(f.Changed) > 0 {
 		err = stage.Fail(lifecycle.FailFirmwareChanged, "a tenant has left this machine, and its BMC shows other settings than before: %s", strings.Join(f.Changed, "; "))
 	}
-	return err
+	return f, err
 }
 
 // observePower lets an operator accept, at a risk, a BMC that was identified and is not what it was
@@ -172,13 +190,16 @@ func observePower(_ workflow.Context, s *State) (stage.Observation, error) {
 	if s.BMC.BMCID == "" {
 		return stage.Observation{Refused: "the BMC has not been identified, so that nothing of it can be accepted"}, nil
 	}
+	if s.RotatesBMC != "" {
+		return stage.Observation{Refused: "the job has begun to change the BMC's password; retry the stage, or cancel the job, which ends the change"}, nil
+	}
 	return stage.Observation{State: "the BMC as it is"}, nil
 }
 
 func createOrFind(ctx workflow.Context, s *State) error {
 	in := maasact.CreateIn{
 		JobRef: s.Job.At(lifecycle.StageCreateOrFind), Hostname: s.Request.Hostname,
-		Profile: s.Site.Profile, BMC: s.BMC, KnownSystemID: s.Machine.SystemID,
+		Profile: s.Site.Profile, BMC: s.BMC, KnownSystemID: s.Machine.SystemID, NewLogin: s.NewLogin,
 	}
 	f, err := stage.Do(ctx, stage.KindMAASCall, "find or create "+s.Request.Hostname, maas.CreateOrFindMachine, in)
 	if err == nil {

@@ -43,6 +43,7 @@ func (b *BMC) ReadSettings(ctx context.Context) (providers.SettingsReport, error
 	}
 	slices.Sort(r.out.Unreadable)
 	slices.Sort(r.out.NotOffered)
+	slices.Sort(r.out.OtherAccounts)
 	slices.SortFunc(r.out.Values, func(x, y providers.BMCSetting) int { return strings.Compare(x.Name, y.Name) })
 	b.secrets.scrub(&r.out)
 	return r.out, nil
@@ -137,8 +138,13 @@ func (r *settingsReader) accounts(ctx context.Context) error {
 		return err
 	}
 	return r.each(ctx, service.link("Accounts"), func(uri string, d doc) error {
-		if name := d.text("UserName"); name != "" {
-			r.set("account/"+baseName(uri), fmt.Sprintf("%s, %s, enabled %t", name, d.text("RoleId"), d.flag("Enabled")))
+		name := d.text("UserName")
+		if name == "" {
+			return nil
+		}
+		r.set("account/"+baseName(uri), fmt.Sprintf("%s, %s, enabled %t", name, d.text("RoleId"), d.flag("Enabled")))
+		if d.flag("Enabled") && name != r.b.target.User && len(r.out.OtherAccounts) < maxFindings {
+			r.out.OtherAccounts = append(r.out.OtherAccounts, name)
 		}
 		return nil
 	})

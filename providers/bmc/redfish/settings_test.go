@@ -47,6 +47,21 @@ func TestReadSettings_ShowsWhatATenantChanges(t *testing.T) {
 	}
 }
 
+// TestReadSettings_OtherAccounts: an enabled account besides our own is named, since its password can
+// change without a trace.
+func TestReadSettings_OtherAccounts(t *testing.T) {
+	t.Parallel()
+	s := newSim(t, "Dell")
+	b := s.open()
+	r, err := b.ReadSettings(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, r.OtherAccounts)
+	s.server.AddAccount("ADMIN", "Pass-12345678")
+	r, err = b.ReadSettings(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"ADMIN"}, r.OtherAccounts)
+}
+
 // TestReadSettings_OneBootIsNoChange: MAAS sets the override of the next boot whenever it starts a
 // machine; one that stays is another matter.
 func TestReadSettings_OneBootIsNoChange(t *testing.T) {
