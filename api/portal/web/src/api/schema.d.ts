@@ -411,7 +411,7 @@ export interface paths {
         put?: never;
         /**
          * Let depleted accounts be released again
-         * @description After an operator has looked at why so many accounts were depleted at once. It answers 409 when nothing is stopped.
+         * @description After an operator has looked at why so many accounts were depleted at once. It answers 412 when nothing is stopped. When a clock that was ahead has charged up to a time that lies ahead, the first call makes charging go on from now, and the second one the releases.
          *
          *     Needs role admin or higher.
          */
@@ -7403,7 +7403,7 @@ export interface components {
              * @description Digits of the minor unit
              */
             exponent?: number;
-            /** @description false while the month has not ended: the same call answers more later */
+            /** @description false until ten minutes after the end of the month: the same call may answer more later */
             final?: boolean;
             lines?: components["schemas"]["StatementLine"][];
             /** @example 2026-11 */
