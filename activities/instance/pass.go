@@ -229,7 +229,8 @@ func creationOf(ctx context.Context, store *db.Store, id string) (*db.Job, error
 }
 
 // storeOrphans stores what has our tag and belongs to no live instance. A second server with the tag of a
-// live instance is one too. Nothing deletes them by itself.
+// live instance is one too, and so is a server that shows up when no job of its instance looks for one.
+// Nothing deletes them by itself.
 func (a *Activities) storeOrphans(ctx context.Context, place [2]string, of []instancedb.Instance, listed []providers.CloudResource, r *CompareReport) error {
 	live := map[string]instancedb.Instance{}
 	for _, i := range of {
@@ -238,8 +239,15 @@ func (a *Activities) storeOrphans(ctx context.Context, place [2]string, of []ins
 	var orphans []instancedb.Orphan
 	for _, res := range listed {
 		i, ok := live[res.InstanceID]
-		if ok && (res.Kind != providers.CloudKindServer || i.ServerID == "" || i.ServerID == res.ID) {
+		if ok && (res.Kind != providers.CloudKindServer || i.ServerID == res.ID) {
 			continue
+		}
+		if ok && i.ServerID == "" {
+			if awaited, err := a.isAwaited(ctx, i.ID, res.ID); err != nil {
+				return err
+			} else if awaited {
+				continue
+			}
 		}
 		if isNew, err := a.isLive(ctx, res.InstanceID, ok); err != nil || isNew {
 			if err != nil {
@@ -253,6 +261,27 @@ func (a *Activities) storeOrphans(ctx context.Context, place [2]string, of []ins
 	}
 	r.Orphans += len(orphans)
 	return fault.Internal(ctx, a.Store.Tx(ctx, func(tx *db.Tx) error { return instancedb.StoreOrphans(ctx, tx, place[0], place[1], orphans) }))
+}
+
+// isAwaited reports whether a server is the one of an instance that had none when the pass read it: its
+// job has stored it since, or may still find it by its tag. A job that is parked or has ended looks for
+// none, and the server is billed.
+func (a *Activities) isAwaited(ctx context.Context, instanceID, serverID string) (bool, error) {
+	awaited := false
+	err := a.Store.Tx(ctx, func(tx *db.Tx) error {
+		i, err := instancedb.Get(ctx, tx, instanceID)
+		if err != nil || i.ServerID != "" {
+			awaited = err == nil && i.ServerID == serverID
+			return err
+		}
+		job, err := tx.LiveJobOfResource(ctx, instancedb.Resource, instanceID)
+		awaited = err == nil && !job.Status.Parked()
+		if errors.Is(err, db.ErrNotFound) {
+			return nil
+		}
+		return err
+	})
+	return awaited, fault.Internal(ctx, err)
 }
 
 // isLive reports whether an instance that the pass has not read is live: it was made since.

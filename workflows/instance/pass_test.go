@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/testsuite"
 
 	instanceact "github.com/slipway-cloud/slipway/activities/instance"
 	"github.com/slipway-cloud/slipway/db"
@@ -161,6 +162,37 @@ func TestPass_Orphans(t *testing.T) {
 	require.Len(t, rows, 2)
 	require.Equal(t, int64(787_500), rows[0].HourlyMicro)
 	require.Len(t, r.sim.Billed(), 5, "nothing deletes them by itself")
+}
+
+// TestPass_LateServerIsAnOrphan: a server that the provider lists only after the job has given up or has
+// parked is listed, since nothing looks for it; one that a job looks for is not.
+func TestPass_LateServerIsAnOrphan(t *testing.T) {
+	t.Parallel()
+	appears := func(r *simRig) int {
+		r.Helper()
+		require.NoError(r, r.sim.Do(cloudsim.Act{Act: "orphan", Tags: []string{"slipway-installation=test", "slipway-instance=" + r.row.ID}}))
+		return r.pass(time.Now()).Orphans
+	}
+	t.Run("looked for", func(t *testing.T) {
+		t.Parallel()
+		require.Zero(t, appears(newSimRig(t)))
+	})
+	t.Run("given up", func(t *testing.T) {
+		t.Parallel()
+		r := newSimRig(t)
+		r.fault(cloudsim.Fault{Name: cloudsim.FaultQuota, Op: "create_server", Count: -1})
+		require.Equal(t, lifecycle.InstanceProvisioningFailed, r.run(r.job).Status)
+		require.Equal(t, 1, appears(r))
+	})
+	t.Run("parked", func(t *testing.T) {
+		t.Parallel()
+		r := newSimRig(t)
+		r.fault(cloudsim.Fault{Name: cloudsim.FaultReset, Op: "create_server", Phase: "before_commit", Count: -1})
+		found := 0
+		r.runAnd(r.job, func(*testsuite.TestWorkflowEnvironment) { found = appears(r) }, sends(lifecycle.ActionCancel))
+		require.Equal(t, 1, found)
+		require.Empty(t, r.sim.Billed(), "its end finds it by its tag")
+	})
 }
 
 // TestPass_RecoversLateStartups: a heartbeat after the timeout resumes the startup, three times; one after
