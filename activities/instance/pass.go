@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -44,7 +45,8 @@ type CompareReport struct {
 }
 
 // CompareInstances compares the live instances with what their providers list, in every zone that is
-// configured or has one. A zone that cannot be compared decides nothing.
+// configured or has one. A zone that cannot be compared decides nothing, and keeps no other one from
+// being compared.
 func (a *Activities) CompareInstances(ctx context.Context, in PassIn) (CompareReport, error) {
 	live, err := a.live(ctx)
 	if err != nil {
@@ -57,8 +59,12 @@ func (a *Activities) CompareInstances(ctx context.Context, in PassIn) (CompareRe
 	}
 	for place, of := range places {
 		problem, err := a.compareZone(ctx, place, of, &r, in.At)
-		if err != nil {
+		if err != nil && ctx.Err() != nil {
 			return r, err
+		}
+		if err != nil {
+			a.Log.ErrorContext(ctx, "instances were not compared with their provider", "provider", place[0], "zone", place[1], "error", err)
+			problem = told(err)
 		}
 		if problem != "" {
 			r.Problems = append(r.Problems, place[0]+" "+place[1]+": "+problem)
@@ -67,7 +73,7 @@ func (a *Activities) CompareInstances(ctx context.Context, in PassIn) (CompareRe
 			return r, fault.Internal(ctx, err)
 		}
 	}
-	return r, nil
+	return r, fault.Internal(ctx, instancedb.ClearLooks(ctx, a.Store, slices.Collect(maps.Keys(places))))
 }
 
 func (a *Activities) live(ctx context.Context) ([]instancedb.Instance, error) {

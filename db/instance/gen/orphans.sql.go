@@ -9,6 +9,19 @@ import (
 	"context"
 )
 
+const clearLooks = `-- name: ClearLooks :execrows
+UPDATE instance_looks SET problem = '', problem_since = NULL WHERE problem <> '' AND NOT ((provider || ':' || zone) = ANY ($1::text[]))
+`
+
+// The problems of places that are looked at no more. kept are the others, as provider:zone.
+func (q *Queries) ClearLooks(ctx context.Context, kept []string) (int64, error) {
+	result, err := q.db.Exec(ctx, clearLooks, kept)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const dropOrphans = `-- name: DropOrphans :execrows
 DELETE FROM instance_orphans WHERE provider = $1 AND zone = $2 AND NOT ((kind || ':' || resource_id) = ANY ($3::text[]))
 `
