@@ -179,16 +179,42 @@ func (a *Activities) DeleteResources(ctx context.Context, ref contract.JobRef) (
 	return t.facts("nothing is left at the provider"), err
 }
 
-// ReadLeft names what is left of an instance at the provider. Note is "" when that is nothing.
+// ReadLeft names what is left of an instance at the provider. Note is "" when that is nothing. A list may
+// still show what was deleted just now: it is read again until it had the time to show the deletion.
 func (a *Activities) ReadLeft(ctx context.Context, ref contract.JobRef) (contract.InstanceFacts, error) {
 	t, err := a.open(ctx, ref)
 	if err != nil {
 		return contract.InstanceFacts{}, err
 	}
 	f := t.facts("")
+	began, err := a.Store.Clock(ctx)
+	if err != nil {
+		return f, fault.Internal(ctx, err)
+	}
+	for {
+		names, err := t.leftNames(ctx)
+		if err != nil {
+			return f, err
+		}
+		now, err := a.Store.Clock(ctx)
+		if err != nil {
+			return f, fault.Internal(ctx, err)
+		}
+		if len(names) == 0 || now.After(began.Add(t.lag())) {
+			f.Note, f.Done = strings.Join(names, ", "), len(names) == 0
+			return f, nil
+		}
+		if err := a.pause(ctx); err != nil {
+			return f, err
+		}
+	}
+}
+
+// leftNames returns the names of what the provider says that it has of an instance.
+func (t *target) leftNames(ctx context.Context) ([]string, error) {
 	ids, err := t.servers(ctx)
 	if err != nil {
-		return f, err
+		return nil, err
 	}
 	var names []string
 	for _, id := range ids {
@@ -197,21 +223,20 @@ func (a *Activities) ReadLeft(ctx context.Context, ref contract.JobRef) (contrac
 			continue
 		}
 		if err != nil {
-			return f, fault.Cloud(ctx, err)
+			return nil, fault.Cloud(ctx, err)
 		}
 		names = append(names, "server "+id)
 	}
 	all, err := t.p.Cloud.List(ctx, t.i.Zone, t.i.ID)
 	if err != nil {
-		return f, fault.Cloud(ctx, err)
+		return nil, fault.Cloud(ctx, err)
 	}
 	for _, r := range all {
 		if r.Kind != providers.CloudKindServer {
 			names = append(names, fmt.Sprintf("%s %s", r.Kind, r.ID))
 		}
 	}
-	f.Note, f.Done = strings.Join(names, ", "), len(names) == 0
-	return f, nil
+	return names, nil
 }
 
 // ProveDeleted fails while the provider has anything of an instance.

@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers/instance/mock"
 	"github.com/slipway-cloud/slipway/providers/instance/scaleway"
 	cloudsim "github.com/slipway-cloud/slipway/sim/cloud"
+	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // emptyLists is a provider whose lists are empty, as one answers whose index is lost.
@@ -123,6 +124,35 @@ func TestPass_DeletedBehindOurBack(t *testing.T) {
 			require.Equal(t, o.Kind == "volume", o.HourlyMicro > 0, "%s costs %d", o.Kind, o.HourlyMicro)
 		}
 	}
+}
+
+// laggingLists is a provider whose lists go on showing a volume that is gone, so many times.
+type laggingLists struct {
+	emptyLists
+	shows int
+}
+
+func (l *laggingLists) List(_ context.Context, zone, instanceID string) ([]providers.CloudResource, error) {
+	if l.shows == 0 {
+		return nil, nil
+	}
+	l.shows--
+	return []providers.CloudResource{{Kind: providers.CloudKindVolume, ID: "vol-gone", Zone: zone, InstanceID: instanceID}}, nil
+}
+
+// TestProveDeleted_ListLags: a list that still shows what was deleted just now is read again, as long as
+// the provider's lists may lag and no longer.
+func TestProveDeleted_ListLags(t *testing.T) {
+	t.Parallel()
+	lists := &laggingLists{}
+	r := newSimRigWith(t, cloudsim.Options{}, func(p *instanceact.Provider) { lists.Cloud, p.Cloud = p.Cloud, lists })
+	ref := contract.JobRef{JobID: r.job.ID, ResourceID: r.row.ID}
+	lists.shows = 3
+	_, err := r.acts.ProveDeleted(t.Context(), ref)
+	require.NoError(t, err)
+	lists.shows = 1_000_000
+	_, err = r.acts.ProveDeleted(t.Context(), ref)
+	require.ErrorContains(t, err, "the provider still has volume vol-gone")
 }
 
 // hashOf is how tokens and keys of workers are stored.
