@@ -393,6 +393,10 @@ func (a *Activities) moveOn(ctx context.Context, i instancedb.Instance) (bool, e
 		if !late || !lifecycle.MayRecover(i.Status, i.ErrorCode, i.Recoveries) {
 			return false, nil
 		}
+		job, err := creationOf(ctx, a.Store, i.ID)
+		if err != nil || job == nil || job.Frozen { // an operator froze it, and an operator resumes it
+			return false, err
+		}
 		counted, err := instancedb.CountRecovery(ctx, a.Store, i)
 		if err != nil || !counted {
 			return false, err

@@ -227,33 +227,36 @@ func TestPass_LateServerIsAnOrphan(t *testing.T) {
 }
 
 // TestPass_RecoversLateStartups: a heartbeat after the timeout resumes the startup, three times; one after
-// a wrong checksum never does.
+// a wrong checksum never does, and neither does one after an operator froze the job.
 func TestPass_RecoversLateStartups(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)
 	resumed := 0
 	r.acts.Resume = func(context.Context, instancedb.Instance) error { resumed++; return nil }
 	set := func(code string) {
-		_, err := r.store.DBTX().Exec(t.Context(), `UPDATE instances SET error_code = $2, heartbeat_at = now() WHERE id = $1`, r.row.ID, code)
+		_, err := r.store.DBTX().Exec(t.Context(), `UPDATE instances SET error_code = $2, heartbeat_at = now(), recoveries = 0 WHERE id = $1`, r.row.ID, code)
 		require.NoError(t, err)
 	}
 	r.worker.install = &providers.Error{Kind: providers.KindExit, Op: "ssh.install", Message: "it fails"}
-	i := r.run(r.job, lifecycle.ActionCancel) // the server is gone, and the row says startup_failed
-	require.Equal(t, lifecycle.InstanceStartupFailed, i.Status)
-	move := func() {
-		_, err := r.acts.MoveInstancesOn(t.Context(), instanceact.PassIn{At: time.Now()})
-		require.NoError(t, err)
-	}
-	move()
-	require.Zero(t, resumed, "no heartbeat came")
-	set(lifecycle.InstanceChecksumFailed)
-	move()
-	require.Zero(t, resumed)
-	set(lifecycle.InstanceStartupTimeout)
-	for range 5 {
-		move()
-	}
-	require.Equal(t, lifecycle.MaxInstanceRecoveries, resumed)
+	r.runAnd(r.job, func(env *testsuite.TestWorkflowEnvironment) {
+		require.Equal(t, lifecycle.InstanceStartupFailed, r.read().Status)
+		r.moveOn()
+		require.Zero(t, resumed, "no heartbeat came")
+		set(lifecycle.InstanceChecksumFailed)
+		r.moveOn()
+		require.Zero(t, resumed)
+		set(lifecycle.InstanceStartupTimeout)
+		for range 5 {
+			r.moveOn()
+		}
+		require.Equal(t, lifecycle.MaxInstanceRecoveries, resumed)
+		sends(lifecycle.ActionMarkManual)(env)
+	}, func(env *testsuite.TestWorkflowEnvironment) {
+		set(lifecycle.InstanceStartupTimeout)
+		r.moveOn()
+		require.Equal(t, lifecycle.MaxInstanceRecoveries, resumed, "an operator froze the job")
+		sends(lifecycle.ActionCancel)(env)
+	})
 }
 
 // TestPass_DeletedWhileBooting: the job that makes the instance is asked to end, which deletes the rest.
