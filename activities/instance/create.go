@@ -85,6 +85,9 @@ func (t *target) orderServer(ctx context.Context) (*providers.CloudServer, error
 		return nil, fault.New(lifecycle.FailCloudUncertain, "the server was ordered %d times without an answer, and %s lists none", t.i.ServerAsks, t.i.Provider)
 	}
 	asks, limit := t.i.ServerAsks+1, min(orderLimit, t.lag())
+	// The time begins before it is stored: a slow worker sends nothing after the stored time.
+	octx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	if err := t.storeAsk(ctx, asks, limit); err != nil || t.i.ServerAsks != asks {
 		return nil, err
 	}
@@ -92,8 +95,6 @@ func (t *target) orderServer(ctx context.Context) (*providers.CloudServer, error
 	if i.Status != lifecycle.InstanceProvisioning {
 		return nil, fault.New(lifecycle.FailConfiguration, "the instance is %s and gets no server", i.Status)
 	}
-	octx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
 	s, err := t.p.Cloud.Create(octx, providers.CloudCreate{Zone: i.Zone, InstanceID: i.ID, Type: i.Type, Image: i.Image, Sources: t.p.Sources})
 	switch providers.KindOf(err) { //nolint:exhaustive // of every other error nothing was made
 	case "":

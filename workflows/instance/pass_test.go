@@ -322,6 +322,30 @@ func TestOrder_OfTwoExecutions(t *testing.T) {
 	require.WithinDuration(t, now.Add(time.Minute), *r.read().ServerAskedAt, 10*time.Second, "the order may be sent until then")
 }
 
+// deadlines is a provider that notes until when each order may be sent.
+type deadlines struct {
+	providers.Cloud
+	of []time.Time
+}
+
+func (d *deadlines) Create(ctx context.Context, in providers.CloudCreate) (providers.CloudServer, error) {
+	at, _ := ctx.Deadline()
+	d.of = append(d.of, at)
+	return d.Cloud.Create(ctx, in)
+}
+
+// TestOrder_EndsInItsTime: an order is sent no later than the time that is stored of it, however slow the
+// worker is between the two: the lists are read for a set time from then on.
+func TestOrder_EndsInItsTime(t *testing.T) {
+	t.Parallel()
+	d := &deadlines{}
+	r := newSimRigWith(t, cloudsim.Options{}, func(p *instanceact.Provider) { d.Cloud, p.Cloud, p.Lag = p.Cloud, d, time.Minute })
+	_, err := r.acts.CreateServer(t.Context(), contract.JobRef{JobID: r.job.ID, ResourceID: r.row.ID})
+	require.NoError(t, err)
+	require.Len(t, d.of, 1)
+	require.False(t, d.of[0].After(*r.read().ServerAskedAt), "%s is after %s", d.of[0], r.read().ServerAskedAt)
+}
+
 // TestDrain_EndsWhenAnOperatorAsksAgain: a worker that claims to have work holds its server a day at most,
 // and an operator waits for it no longer than wanted.
 func TestDrain_EndsWhenAnOperatorAsksAgain(t *testing.T) {
