@@ -59,13 +59,14 @@ func TestHealth_TrustsAFreshHeartbeat(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.heartbeat("key", 1, mock.Checksum))
 	asked := func() int { return r.worker.asked["readyz"] + r.worker.asked["models"] + r.worker.asked["ssh"] }
-	at := *r.read().HeartbeatAt
 	before := asked()
-	n, err := r.acts.CheckInstances(t.Context(), instanceact.PassIn{At: at.Add(29 * time.Second)})
+	n, err := r.acts.CheckInstances(t.Context(), instanceact.PassIn{At: time.Now().Add(time.Hour)})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	require.Equal(t, before, asked(), "the heartbeat is trusted")
-	_, err = r.acts.CheckInstances(t.Context(), instanceact.PassIn{At: at.Add(31 * time.Second)})
+	require.Equal(t, before, asked(), "the heartbeat is trusted, whatever the clock of the worker says")
+	_, err = r.store.DBTX().Exec(t.Context(), "UPDATE instances SET heartbeat_at = now() - interval '31 seconds' WHERE id = $1", r.row.ID)
+	require.NoError(t, err)
+	_, err = r.acts.CheckInstances(t.Context(), instanceact.PassIn{At: time.Now().Add(-time.Hour)})
 	require.NoError(t, err)
 	require.Equal(t, before+3, asked(), "SSH, /readyz and /v1/models are asked")
 }
@@ -358,6 +359,11 @@ func TestDrain_EndsWhenAnOperatorAsksAgain(t *testing.T) {
 	require.Equal(t, 3600, r.read().DrainSeconds)
 	r.terminate()
 	require.Zero(t, r.read().DrainSeconds)
+	_, err = r.store.DBTX().Exec(t.Context(), "UPDATE instances SET updated_at = now() + interval '1 hour' WHERE id = $1", i.ID)
+	require.NoError(t, err)
+	f, err := r.acts.DrainInstance(t.Context(), contract.JobRef{JobID: r.job.ID, ResourceID: i.ID})
+	require.NoError(t, err, "the clock of the database was set back")
+	require.Equal(t, lifecycle.InstanceTerminating, f.Status)
 }
 
 // TestHealth_FailedCheckIsStored: a worker that answers with another host key is unhealthy, says the row
