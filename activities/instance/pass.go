@@ -382,7 +382,9 @@ func (a *Activities) MoveInstancesOn(ctx context.Context, in PassIn) (MoveOnRepo
 			r.Continued = append(r.Continued, i.ID)
 		}
 	}
-	r.Archived, err = instanceintent.Archive(ctx, a.Store, in.At.Add(-a.ArchiveAfter), passLimit)
+	r.Archived, err = instanceintent.Archive(ctx, a.Store, in.At.Add(-a.ArchiveAfter), passLimit, func(ctx context.Context, id string) error {
+		return a.Secrets.Delete(ctx, secretName(id))
+	})
 	return r, fault.Internal(ctx, errors.Join(append(errs, err)...))
 }
 

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/testsuite"
 
@@ -149,36 +148,6 @@ func TestPass_NothingMovesOnAWrongKey(t *testing.T) {
 	var left int
 	require.NoError(t, r.store.DBTX().QueryRow(t.Context(), "SELECT count(*) FROM instance_attention").Scan(&left))
 	require.Zero(t, left)
-}
-
-// brokenZones is a provider that lists, in the first zone, what cannot be stored, and refuses the others.
-type brokenZones struct{ providers.Cloud }
-
-func (brokenZones) List(_ context.Context, zone, _ string) ([]providers.CloudResource, error) {
-	if zone == cloudsim.Zone {
-		return []providers.CloudResource{{Kind: "unknown", ID: "res-1", Zone: zone, InstanceID: "inst_gone"}}, nil
-	}
-	return nil, &providers.Error{Kind: providers.KindForbidden, Op: "cloud.list", Message: "no access to the zone"}
-}
-
-// TestPass_OneZoneHoldsUpNoOther: an error of our own in one zone is told as its problem, and the other
-// zones are compared. A zone that is neither configured nor has an instance is told no more.
-func TestPass_OneZoneHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
-	r := newSimRigWith(t, cloudsim.Options{}, func(p *instanceact.Provider) { p.Cloud = brokenZones{p.Cloud} })
-	r.acts.Places = append(r.acts.Places, [2]string{"scaleway", "old-1"}, [2]string{"scaleway", "old-2"})
-	told := func() (zones []string) {
-		rows, err := r.store.DBTX().Query(t.Context(), "SELECT split_part(id, ':', 3) FROM instance_attention WHERE kind = 'instance_provider' ORDER BY 1")
-		require.NoError(t, err)
-		zones, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		require.NoError(t, err)
-		return zones
-	}
-	require.Len(t, r.pass(time.Now()).Problems, 3)
-	require.Equal(t, []string{cloudsim.Zone, "old-1", "old-2"}, told())
-	r.acts.Places = r.acts.Places[:2]
-	require.Len(t, r.pass(time.Now()).Problems, 2)
-	require.Equal(t, []string{cloudsim.Zone, "old-1"}, told(), "old-2 is looked at no more")
 }
 
 // TestPass_Orphans: a second server with the tag of a live instance is listed with its price, and stays.
@@ -491,8 +460,12 @@ func TestPass_Archives(t *testing.T) {
 	i := r.run(*ended.Job)
 	require.Zero(t, archived(i.TerminatedAt.Add(23*time.Hour)))
 	require.Equal(t, lifecycle.InstanceTerminated, r.read().Status)
+	ref, err := r.acts.Secrets.Put(t.Context(), "instances/"+i.ID+"/worker", providers.NewSecret("left by a worker that died"))
+	require.NoError(t, err)
 	require.Equal(t, 1, archived(i.TerminatedAt.Add(25*time.Hour)))
 	require.Equal(t, lifecycle.InstanceArchived, r.read().Status)
+	_, err = r.acts.Secrets.Resolve(t.Context(), ref, providers.OwnUse())
+	require.Equal(t, providers.KindNotFound, providers.KindOf(err), "no credentials are kept")
 	require.Zero(t, archived(i.TerminatedAt.Add(26*time.Hour)), "once")
 	require.Zero(t, r.read().ProgressPercent)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	instanceact "github.com/slipway-cloud/slipway/activities/instance"
@@ -124,6 +125,36 @@ func TestPass_DeletedBehindOurBack(t *testing.T) {
 			require.Equal(t, o.Kind == "volume", o.HourlyMicro > 0, "%s costs %d", o.Kind, o.HourlyMicro)
 		}
 	}
+}
+
+// brokenZones is a provider that lists, in the first zone, what cannot be stored, and refuses the others.
+type brokenZones struct{ providers.Cloud }
+
+func (brokenZones) List(_ context.Context, zone, _ string) ([]providers.CloudResource, error) {
+	if zone == cloudsim.Zone {
+		return []providers.CloudResource{{Kind: "unknown", ID: "res-1", Zone: zone, InstanceID: "inst_gone"}}, nil
+	}
+	return nil, &providers.Error{Kind: providers.KindForbidden, Op: "cloud.list", Message: "no access to the zone"}
+}
+
+// TestPass_OneZoneHoldsUpNoOther: an error of our own in one zone is told as its problem, and the other
+// zones are compared. A zone that is neither configured nor has an instance is told no more.
+func TestPass_OneZoneHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	r := newSimRigWith(t, cloudsim.Options{}, func(p *instanceact.Provider) { p.Cloud = brokenZones{p.Cloud} })
+	r.acts.Places = append(r.acts.Places, [2]string{"scaleway", "old-1"}, [2]string{"scaleway", "old-2"})
+	told := func() (zones []string) {
+		rows, err := r.store.DBTX().Query(t.Context(), "SELECT split_part(id, ':', 3) FROM instance_attention WHERE kind = 'instance_provider' ORDER BY 1")
+		require.NoError(t, err)
+		zones, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		return zones
+	}
+	require.Len(t, r.pass(time.Now()).Problems, 3)
+	require.Equal(t, []string{cloudsim.Zone, "old-1", "old-2"}, told())
+	r.acts.Places = r.acts.Places[:2]
+	require.Len(t, r.pass(time.Now()).Problems, 2)
+	require.Equal(t, []string{cloudsim.Zone, "old-1"}, told(), "old-2 is looked at no more")
 }
 
 // laggingLists is a provider whose lists go on showing a volume that is gone, so many times.
