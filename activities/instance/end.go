@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"go.temporal.io/sdk/temporal"
+
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
 	instancedb "github.com/slipway-cloud/slipway/db/instance"
@@ -14,8 +16,16 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// DrainInstance waits until the worker says that it has no work, at most as long as the request allows.
-// Then it moves the instance to terminating.
+const (
+	// drainPause is how soon a drain that still waits is looked at again.
+	drainPause = 10 * time.Second
+	// drainLook is the time of one call of it.
+	drainLook = 2 * time.Minute
+)
+
+// DrainInstance looks whether the worker says that it has no work, or the time that the request allows is
+// over, and then moves the instance to terminating. Before that it returns the error that has Temporal call
+// it again: a drain of a day holds no worker.
 func (a *Activities) DrainInstance(ctx context.Context, ref contract.JobRef) (contract.InstanceFacts, error) {
 	t := &target{a: a}
 	for {
@@ -32,6 +42,11 @@ func (a *Activities) DrainInstance(ctx context.Context, ref contract.JobRef) (co
 		late := i.DrainSeconds == 0 || !now.Before(i.UpdatedAt.Add(time.Duration(i.DrainSeconds) * time.Second))
 		if i.Status != lifecycle.InstanceDraining || late || fresh && i.Heartbeat.Active == 0 && i.HeartbeatAt.After(i.UpdatedAt) {
 			break
+		}
+		// A job that an earlier version began allows this call its whole time, and few repetitions.
+		if by, ok := ctx.Deadline(); ok && time.Until(by) < 2*drainLook {
+			return contract.InstanceFacts{}, temporal.NewApplicationErrorWithOptions("the worker has not ended its work yet", string(lifecycle.FailStageDeadline),
+				temporal.ApplicationErrorOptions{NextRetryDelay: drainPause, Category: temporal.ApplicationErrorCategoryBenign})
 		}
 		if err := a.pause(ctx); err != nil {
 			return contract.InstanceFacts{}, err

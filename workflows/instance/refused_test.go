@@ -13,6 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
 
 	instanceact "github.com/slipway-cloud/slipway/activities/instance"
 	"github.com/slipway-cloud/slipway/agent/protocol"
@@ -184,6 +186,47 @@ func TestProveDeleted_ListLags(t *testing.T) {
 	lists.shows = 1_000_000
 	_, err = r.acts.ProveDeleted(t.Context(), ref)
 	require.ErrorContains(t, err, "the provider still has volume vol-gone")
+}
+
+// TestDrain_HoldsNoWorker: an instance that has work is looked at again later, and ends when its time is
+// over. A call that has the whole time, of a job that an earlier version began, waits by itself.
+func TestDrain_HoldsNoWorker(t *testing.T) {
+	t.Parallel()
+	r := newSimRig(t)
+	i := r.run(r.job)
+	_, err := r.store.DBTX().Exec(t.Context(), "UPDATE instances SET drain_seconds = 3 WHERE id = $1", i.ID)
+	require.NoError(t, err)
+	ended := r.terminate()
+	ref := contract.JobRef{JobID: ended.Job.ID, ResourceID: i.ID}
+	look, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	_, err = r.acts.DrainInstance(look, ref)
+	var again *temporal.ApplicationError
+	require.ErrorAs(t, err, &again)
+	require.False(t, again.NonRetryable())
+	require.Equal(t, 10*time.Second, again.NextRetryDelay())
+	require.Equal(t, lifecycle.InstanceDraining, r.read().Status)
+	whole, cancel := context.WithTimeout(t.Context(), 25*time.Hour)
+	defer cancel()
+	_, err = r.acts.DrainInstance(whole, ref)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.InstanceTerminating, r.read().Status)
+	require.Equal(t, lifecycle.InstanceTerminated, r.run(*ended.Job).Status)
+}
+
+// TestDrain_EndsWithItsWork runs the whole job of an instance that has work for ten hours.
+func TestDrain_EndsWithItsWork(t *testing.T) {
+	t.Parallel()
+	r := newSimRig(t)
+	i := r.run(r.job)
+	_, err := r.store.DBTX().Exec(t.Context(), "UPDATE instances SET drain_seconds = 86400 WHERE id = $1", i.ID)
+	require.NoError(t, err)
+	i = r.runAnd(*r.terminate().Job, func(*testsuite.TestWorkflowEnvironment) {
+		require.Equal(t, lifecycle.InstanceDraining, r.read().Status)
+		_, err := r.store.DBTX().Exec(t.Context(), `UPDATE instances SET heartbeat_at = now(), heartbeat = '{"ready": true, "active": 0}' WHERE id = $1`, i.ID)
+		require.NoError(t, err)
+	})
+	require.Equal(t, lifecycle.InstanceTerminated, i.Status)
 }
 
 // hashOf is how tokens and keys of workers are stored.
