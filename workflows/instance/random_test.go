@@ -60,7 +60,9 @@ func TestInstance_RandomFaults(t *testing.T) {
 				r.fault(f)
 			}
 			t.Logf("seed %d, faults %+v", seed, faults)
-			often := func(a lifecycle.Action) []lifecycle.Action { return slices.Repeat([]lifecycle.Action{a}, answers(faults)) }
+			often := func(a lifecycle.Action) []lifecycle.Action {
+				return slices.Repeat([]lifecycle.Action{a}, answers(faults))
+			}
 			retry := lifecycle.ActionRetryStage
 			r.run(r.job, append([]lifecycle.Action{retry, retry, retry, lifecycle.ActionCancel}, often(lifecycle.ActionResume)...)...)
 			require.LessOrEqual(t, r.sim.Counts().ServersMade, 1)
