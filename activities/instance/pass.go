@@ -73,7 +73,7 @@ func (a *Activities) CompareInstances(ctx context.Context, in PassIn) (CompareRe
 			return r, fault.Internal(ctx, err)
 		}
 	}
-	return r, fault.Internal(ctx, instancedb.ClearLooks(ctx, a.Store, slices.Collect(maps.Keys(places))))
+	return r, fault.Internal(ctx, instancedb.DropLooks(ctx, a.Store, slices.Collect(maps.Keys(places))))
 }
 
 func (a *Activities) live(ctx context.Context) ([]instancedb.Instance, error) {

@@ -157,6 +157,12 @@ func TestPass_OneZoneHoldsUpNoOther(t *testing.T) {
 	r.acts.Places = r.acts.Places[:2]
 	require.Len(t, r.pass(time.Now()).Problems, 2)
 	require.Equal(t, []string{cloudsim.Zone, "old-1"}, told(), "old-2 is looked at no more")
+	_, err := r.store.DBTX().Exec(t.Context(), "UPDATE instance_looks SET problem = '', problem_since = NULL")
+	require.NoError(t, err)
+	require.Empty(t, told())
+	_, err = r.store.DBTX().Exec(t.Context(), "UPDATE instance_looks SET looked_at = now() - interval '31 minutes' WHERE zone = 'old-1'")
+	require.NoError(t, err)
+	require.Equal(t, []string{"old-1"}, told(), "no pass has looked for long")
 }
 
 // laggingLists is a provider whose lists go on showing a volume that is gone, so many times.

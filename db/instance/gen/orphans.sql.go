@@ -9,13 +9,13 @@ import (
 	"context"
 )
 
-const clearLooks = `-- name: ClearLooks :execrows
-UPDATE instance_looks SET problem = '', problem_since = NULL WHERE problem <> '' AND NOT ((provider || ':' || zone) = ANY ($1::text[]))
+const dropLooks = `-- name: DropLooks :execrows
+DELETE FROM instance_looks WHERE NOT ((provider || ':' || zone) = ANY ($1::text[]))
 `
 
-// The problems of places that are looked at no more. kept are the others, as provider:zone.
-func (q *Queries) ClearLooks(ctx context.Context, kept []string) (int64, error) {
-	result, err := q.db.Exec(ctx, clearLooks, kept)
+// Those of places that are looked at no more. kept are the others, as provider:zone.
+func (q *Queries) DropLooks(ctx context.Context, kept []string) (int64, error) {
+	result, err := q.db.Exec(ctx, dropLooks, kept)
 	if err != nil {
 		return 0, err
 	}

@@ -16,6 +16,6 @@ INSERT INTO instance_looks (provider, zone, problem, problem_since) VALUES (@pro
 ON CONFLICT (provider, zone) DO UPDATE SET problem = excluded.problem, looked_at = now(),
     problem_since = CASE WHEN excluded.problem = '' THEN NULL ELSE coalesce(instance_looks.problem_since, now()) END;
 
--- name: ClearLooks :execrows
--- The problems of places that are looked at no more. kept are the others, as provider:zone.
-UPDATE instance_looks SET problem = '', problem_since = NULL WHERE problem <> '' AND NOT ((provider || ':' || zone) = ANY (@kept::text[]));
+-- name: DropLooks :execrows
+-- Those of places that are looked at no more. kept are the others, as provider:zone.
+DELETE FROM instance_looks WHERE NOT ((provider || ':' || zone) = ANY (@kept::text[]));
