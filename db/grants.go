@@ -116,7 +116,7 @@ var tableAccess = map[string]Access{
 	"idempotency_records":         AccessFull,
 	"install_workflows":           AccessFull,
 	"instance_attention":          AccessRead,
-	"instance_looks":              AccessKeep,
+	"instance_looks":              AccessFull,
 	"instance_orphans":            AccessFull,
 	"instance_state_history":      AccessRead,
 	"instances":                   AccessKeep,

@@ -147,7 +147,8 @@ func MayRecover(s InstanceStatus, errorCode string, recoveries int) bool {
 // InstanceMoveFor returns the transition of an instance that follows the state of its job; ok is false
 // where the instance stays as it is. creates tells the job that makes the instance from the one that
 // terminates it, and class says why a parked job is parked. An instance that somebody terminates while it
-// is made stays terminating until that job has deleted everything.
+// is made, and one whose failed startup is cancelled, is terminating until that job has deleted
+// everything.
 func InstanceMoveFor(creates bool, now InstanceStatus, job JobStatus, class FailureClass) (t Transition[InstanceStatus], ok bool) {
 	to := instanceStatusAfter(creates, now, job, class)
 	for _, each := range Instance.Transitions {
@@ -176,8 +177,8 @@ func instanceStatusAfter(creates bool, now InstanceStatus, job JobStatus, class 
 			return map[InstanceStatus]InstanceStatus{InstanceStartupFailed: InstanceBooting}[now]
 		}
 		return map[InstanceStatus]InstanceStatus{InstanceFailed: InstanceTerminating}[now]
-	case JobCompensating:
-		return map[InstanceStatus]InstanceStatus{InstanceFailed: InstanceTerminating}[now]
+	case JobCompensating: // an operator cancelled it, or its termination goes on
+		return map[InstanceStatus]InstanceStatus{InstanceFailed: InstanceTerminating, InstanceStartupFailed: InstanceTerminating}[now]
 	case JobCancelled:
 		return map[InstanceStatus]InstanceStatus{
 			InstanceProvisioning: InstanceProvisioningFailed, InstanceBooting: InstanceFailed, InstanceTerminating: InstanceTerminated,

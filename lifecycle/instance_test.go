@@ -165,7 +165,7 @@ func TestInstance_FollowsItsJob(t *testing.T) {
 		{creates, "provisioning", lifecycle.JobCancelled, "", "provisioning_failed"},
 		{creates, "booting", lifecycle.JobCancelled, "", "failed"},
 		{creates, "startup_failed", lifecycle.JobRunning, "", "booting"},
-		{creates, "startup_failed", lifecycle.JobCompensating, "", ""},
+		{creates, "startup_failed", lifecycle.JobCompensating, "", "terminating"},
 		{creates, "terminating", lifecycle.JobCompensating, "", ""},
 		{creates, "terminating", lifecycle.JobFailedManual, lifecycle.FailCompensation, "failed"},
 		{creates, "failed", lifecycle.JobCompensating, "", "terminating"},

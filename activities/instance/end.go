@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"go.temporal.io/sdk/temporal"
+
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
 	instancedb "github.com/slipway-cloud/slipway/db/instance"
@@ -14,8 +16,16 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// DrainInstance waits until the worker says that it has no work, at most as long as the request allows.
-// Then it moves the instance to terminating.
+const (
+	// drainPause is how soon a drain that still waits is looked at again.
+	drainPause = 10 * time.Second
+	// drainLook is the time of one call of it.
+	drainLook = 2 * time.Minute
+)
+
+// DrainInstance looks whether the worker says that it has no work, or the time that the request allows is
+// over, and then moves the instance to terminating. Before that it returns the error that has Temporal call
+// it again: a drain of a day holds no worker.
 func (a *Activities) DrainInstance(ctx context.Context, ref contract.JobRef) (contract.InstanceFacts, error) {
 	t := &target{a: a}
 	for {
@@ -29,9 +39,14 @@ func (a *Activities) DrainInstance(ctx context.Context, ref contract.JobRef) (co
 			return contract.InstanceFacts{}, fault.Internal(ctx, err)
 		}
 		fresh := i.HeartbeatAt != nil && now.Sub(*i.HeartbeatAt) < trusted
-		late := !now.Before(i.UpdatedAt.Add(time.Duration(i.DrainSeconds) * time.Second))
+		late := i.DrainSeconds == 0 || !now.Before(i.UpdatedAt.Add(time.Duration(i.DrainSeconds)*time.Second))
 		if i.Status != lifecycle.InstanceDraining || late || fresh && i.Heartbeat.Active == 0 && i.HeartbeatAt.After(i.UpdatedAt) {
 			break
+		}
+		// A job that an earlier version began allows this call its whole time, and few repetitions.
+		if by, ok := ctx.Deadline(); ok && time.Until(by) < 2*drainLook {
+			return contract.InstanceFacts{}, temporal.NewApplicationErrorWithOptions("the worker has not ended its work yet", string(lifecycle.FailStageDeadline),
+				temporal.ApplicationErrorOptions{NextRetryDelay: drainPause, Category: temporal.ApplicationErrorCategoryBenign})
 		}
 		if err := a.pause(ctx); err != nil {
 			return contract.InstanceFacts{}, err
@@ -179,16 +194,42 @@ func (a *Activities) DeleteResources(ctx context.Context, ref contract.JobRef) (
 	return t.facts("nothing is left at the provider"), err
 }
 
-// ReadLeft names what is left of an instance at the provider. Note is "" when that is nothing.
+// ReadLeft names what is left of an instance at the provider. Note is "" when that is nothing. A list may
+// still show what was deleted just now: it is read again until it had the time to show the deletion.
 func (a *Activities) ReadLeft(ctx context.Context, ref contract.JobRef) (contract.InstanceFacts, error) {
 	t, err := a.open(ctx, ref)
 	if err != nil {
 		return contract.InstanceFacts{}, err
 	}
 	f := t.facts("")
+	began, err := a.Store.Clock(ctx)
+	if err != nil {
+		return f, fault.Internal(ctx, err)
+	}
+	for {
+		names, err := t.leftNames(ctx)
+		if err != nil {
+			return f, err
+		}
+		now, err := a.Store.Clock(ctx)
+		if err != nil {
+			return f, fault.Internal(ctx, err)
+		}
+		if len(names) == 0 || now.After(began.Add(t.lag())) {
+			f.Note, f.Done = strings.Join(names, ", "), len(names) == 0
+			return f, nil
+		}
+		if err := a.pause(ctx); err != nil {
+			return f, err
+		}
+	}
+}
+
+// leftNames returns the names of what the provider says that it has of an instance.
+func (t *target) leftNames(ctx context.Context) ([]string, error) {
 	ids, err := t.servers(ctx)
 	if err != nil {
-		return f, err
+		return nil, err
 	}
 	var names []string
 	for _, id := range ids {
@@ -197,21 +238,20 @@ func (a *Activities) ReadLeft(ctx context.Context, ref contract.JobRef) (contrac
 			continue
 		}
 		if err != nil {
-			return f, fault.Cloud(ctx, err)
+			return nil, fault.Cloud(ctx, err)
 		}
 		names = append(names, "server "+id)
 	}
 	all, err := t.p.Cloud.List(ctx, t.i.Zone, t.i.ID)
 	if err != nil {
-		return f, fault.Cloud(ctx, err)
+		return nil, fault.Cloud(ctx, err)
 	}
 	for _, r := range all {
 		if r.Kind != providers.CloudKindServer {
 			names = append(names, fmt.Sprintf("%s %s", r.Kind, r.ID))
 		}
 	}
-	f.Note, f.Done = strings.Join(names, ", "), len(names) == 0
-	return f, nil
+	return names, nil
 }
 
 // ProveDeleted fails while the provider has anything of an instance.

@@ -45,8 +45,11 @@ func (t *target) check(ctx context.Context, now time.Time) (health, error) {
 	}
 	t.i = i
 	h := health{Verified: i.AgentVerifiedAt != nil}
-	last := i.HeartbeatAt
-	if last != nil && now.Sub(*last) < trusted {
+	fresh, err := t.hasHeartbeat(ctx)
+	if err != nil {
+		return h, err
+	}
+	if fresh {
 		h.Heartbeat, h.SSH, h.HTTP = true, true, i.Heartbeat.Model != "" || i.Heartbeat.Ready
 		h.Model, h.Ready = i.Heartbeat.Model == i.Model, i.Heartbeat.Ready
 	}
@@ -56,6 +59,16 @@ func (t *target) check(ctx context.Context, now time.Time) (health, error) {
 		}
 	}
 	return h, t.log(ctx, h, now)
+}
+
+// hasHeartbeat reports whether the last heartbeat stands for the checks from our side. Its time is the
+// database's, and so is the clock that it is compared with.
+func (t *target) hasHeartbeat(ctx context.Context) (bool, error) {
+	if t.i.HeartbeatAt == nil {
+		return false, nil
+	}
+	now, err := t.a.Store.Clock(ctx)
+	return err == nil && now.Sub(*t.i.HeartbeatAt) < trusted, fault.Internal(ctx, err)
 }
 
 // checkActively asks the worker from our side.

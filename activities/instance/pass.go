@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -44,7 +45,8 @@ type CompareReport struct {
 }
 
 // CompareInstances compares the live instances with what their providers list, in every zone that is
-// configured or has one. A zone that cannot be compared decides nothing.
+// configured or has one. A zone that cannot be compared decides nothing, and keeps no other one from
+// being compared.
 func (a *Activities) CompareInstances(ctx context.Context, in PassIn) (CompareReport, error) {
 	live, err := a.live(ctx)
 	if err != nil {
@@ -57,8 +59,12 @@ func (a *Activities) CompareInstances(ctx context.Context, in PassIn) (CompareRe
 	}
 	for place, of := range places {
 		problem, err := a.compareZone(ctx, place, of, &r, in.At)
-		if err != nil {
+		if err != nil && ctx.Err() != nil {
 			return r, err
+		}
+		if err != nil {
+			a.Log.ErrorContext(ctx, "instances were not compared with their provider", "provider", place[0], "zone", place[1], "error", err)
+			problem = told(err)
 		}
 		if problem != "" {
 			r.Problems = append(r.Problems, place[0]+" "+place[1]+": "+problem)
@@ -67,7 +73,7 @@ func (a *Activities) CompareInstances(ctx context.Context, in PassIn) (CompareRe
 			return r, fault.Internal(ctx, err)
 		}
 	}
-	return r, nil
+	return r, fault.Internal(ctx, instancedb.DropLooks(ctx, a.Store, slices.Collect(maps.Keys(places))))
 }
 
 func (a *Activities) live(ctx context.Context) ([]instancedb.Instance, error) {
@@ -229,7 +235,8 @@ func creationOf(ctx context.Context, store *db.Store, id string) (*db.Job, error
 }
 
 // storeOrphans stores what has our tag and belongs to no live instance. A second server with the tag of a
-// live instance is one too. Nothing deletes them by itself.
+// live instance is one too, and so is a server that shows up when no job of its instance looks for one.
+// Nothing deletes them by itself.
 func (a *Activities) storeOrphans(ctx context.Context, place [2]string, of []instancedb.Instance, listed []providers.CloudResource, r *CompareReport) error {
 	live := map[string]instancedb.Instance{}
 	for _, i := range of {
@@ -238,8 +245,15 @@ func (a *Activities) storeOrphans(ctx context.Context, place [2]string, of []ins
 	var orphans []instancedb.Orphan
 	for _, res := range listed {
 		i, ok := live[res.InstanceID]
-		if ok && (res.Kind != providers.CloudKindServer || i.ServerID == "" || i.ServerID == res.ID) {
+		if ok && (res.Kind != providers.CloudKindServer || i.ServerID == res.ID) {
 			continue
+		}
+		if ok && i.ServerID == "" {
+			if awaited, err := a.isAwaited(ctx, i.ID, res.ID); err != nil {
+				return err
+			} else if awaited {
+				continue
+			}
 		}
 		if isNew, err := a.isLive(ctx, res.InstanceID, ok); err != nil || isNew {
 			if err != nil {
@@ -253,6 +267,27 @@ func (a *Activities) storeOrphans(ctx context.Context, place [2]string, of []ins
 	}
 	r.Orphans += len(orphans)
 	return fault.Internal(ctx, a.Store.Tx(ctx, func(tx *db.Tx) error { return instancedb.StoreOrphans(ctx, tx, place[0], place[1], orphans) }))
+}
+
+// isAwaited reports whether a server is the one of an instance that had none when the pass read it: its
+// job has stored it since, or may still find it by its tag. A job that is parked or has ended looks for
+// none, and the server is billed.
+func (a *Activities) isAwaited(ctx context.Context, instanceID, serverID string) (bool, error) {
+	awaited := false
+	err := a.Store.Tx(ctx, func(tx *db.Tx) error {
+		i, err := instancedb.Get(ctx, tx, instanceID)
+		if err != nil || i.ServerID != "" {
+			awaited = err == nil && i.ServerID == serverID
+			return err
+		}
+		job, err := tx.LiveJobOfResource(ctx, instancedb.Resource, instanceID)
+		awaited = err == nil && !job.Status.Parked()
+		if errors.Is(err, db.ErrNotFound) {
+			return nil
+		}
+		return err
+	})
+	return awaited, fault.Internal(ctx, err)
 }
 
 // isLive reports whether an instance that the pass has not read is live: it was made since.
@@ -347,7 +382,9 @@ func (a *Activities) MoveInstancesOn(ctx context.Context, in PassIn) (MoveOnRepo
 			r.Continued = append(r.Continued, i.ID)
 		}
 	}
-	r.Archived, err = instanceintent.Archive(ctx, a.Store, in.At.Add(-a.ArchiveAfter), passLimit)
+	r.Archived, err = instanceintent.Archive(ctx, a.Store, in.At.Add(-a.ArchiveAfter), passLimit, func(ctx context.Context, id string) error {
+		return a.Secrets.Delete(ctx, secretName(id))
+	})
 	return r, fault.Internal(ctx, errors.Join(append(errs, err)...))
 }
 
@@ -357,6 +394,10 @@ func (a *Activities) moveOn(ctx context.Context, i instancedb.Instance) (bool, e
 		late := i.HeartbeatAt != nil && i.FailedAt != nil && i.HeartbeatAt.After(*i.FailedAt)
 		if !late || !lifecycle.MayRecover(i.Status, i.ErrorCode, i.Recoveries) {
 			return false, nil
+		}
+		job, err := creationOf(ctx, a.Store, i.ID)
+		if err != nil || job == nil || job.Frozen { // an operator froze it, and an operator resumes it
+			return false, err
 		}
 		counted, err := instancedb.CountRecovery(ctx, a.Store, i)
 		if err != nil || !counted {

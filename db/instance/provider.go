@@ -142,6 +142,17 @@ func StoreLook(ctx context.Context, c db.Conn, provider, zone, problem string) e
 	return db.MapError("look at "+provider, queries(c).PutLook(ctx, gen.PutLookParams{Provider: provider, Zone: zone, Problem: db.ClipText(problem, db.MaxMessage)}))
 }
 
+// DropLooks drops what is stored of zones that are looked at no more: of all but the given ones, each as
+// provider and zone.
+func DropLooks(ctx context.Context, c db.Conn, visited [][2]string) error {
+	kept := []string{}
+	for _, place := range visited {
+		kept = append(kept, place[0]+":"+place[1])
+	}
+	_, err := queries(c).DropLooks(ctx, kept)
+	return db.MapError("looks at providers", err)
+}
+
 // JobStep is what a projection of a job says of its instance.
 type JobStep struct {
 	Creates        bool

@@ -281,13 +281,18 @@ func EndUnstarted(ctx context.Context, tx *db.Tx, job db.Job, actor db.Actor) er
 }
 
 // Archive archives instances that ended before, each in a transaction of its own, and returns how many.
-func Archive(ctx context.Context, store *db.Store, before time.Time, limit int) (int, error) {
+// forget deletes the credentials of one, and may be repeated: the worker that ended the instance may have
+// died before it did.
+func Archive(ctx context.Context, store *db.Store, before time.Time, limit int, forget func(context.Context, string) error) (int, error) {
 	ids, err := instancedb.ListEnded(ctx, store, before, limit)
 	if err != nil {
 		return 0, err
 	}
 	done := 0
 	for _, id := range ids {
+		if err := forget(ctx, id); err != nil {
+			return done, err
+		}
 		err := store.Tx(ctx, func(tx *db.Tx) error {
 			i, err := instancedb.Lock(ctx, tx, id)
 			if err != nil || i.Status != lifecycle.InstanceTerminated {

@@ -92,10 +92,13 @@ func TestInstance_WrongAgentIsNeverTrusted(t *testing.T) {
 		require.NoError(t, r.heartbeat("key", 1, mock.Checksum), "the claim is the one that was installed")
 		r.moveOn()
 		sends(lifecycle.ActionRetryStage)(env) // an operator tries it again, and the heartbeat is fresh
-	}, sends(lifecycle.ActionCancel))
+	}, func(env *testsuite.TestWorkflowEnvironment) {
+		require.Equal(t, lifecycle.InstanceChecksumFailed, r.read().ErrorCode, "the retry failed as well")
+		sends(lifecycle.ActionCancel)(env)
+	})
 	require.Equal(t, []any{lifecycle.InstanceStartupFailed, lifecycle.InstanceChecksumFailed}, []any{parked.Status, parked.ErrorCode})
 	require.Nil(t, parked.AgentVerifiedAt)
-	require.Equal(t, lifecycle.InstanceChecksumFailed, i.ErrorCode)
+	require.Equal(t, lifecycle.InstanceTerminated, i.Status)
 	require.NotContains(t, r.moves(), "ready")
 	require.Empty(t, r.sim.Billed())
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/testsuite"
 
 	instanceact "github.com/slipway-cloud/slipway/activities/instance"
 	"github.com/slipway-cloud/slipway/db"
@@ -57,13 +58,14 @@ func TestHealth_TrustsAFreshHeartbeat(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.heartbeat("key", 1, mock.Checksum))
 	asked := func() int { return r.worker.asked["readyz"] + r.worker.asked["models"] + r.worker.asked["ssh"] }
-	at := *r.read().HeartbeatAt
 	before := asked()
-	n, err := r.acts.CheckInstances(t.Context(), instanceact.PassIn{At: at.Add(29 * time.Second)})
+	n, err := r.acts.CheckInstances(t.Context(), instanceact.PassIn{At: time.Now().Add(time.Hour)})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	require.Equal(t, before, asked(), "the heartbeat is trusted")
-	_, err = r.acts.CheckInstances(t.Context(), instanceact.PassIn{At: at.Add(31 * time.Second)})
+	require.Equal(t, before, asked(), "the heartbeat is trusted, whatever the clock of the worker says")
+	_, err = r.store.DBTX().Exec(t.Context(), "UPDATE instances SET heartbeat_at = now() - interval '31 seconds' WHERE id = $1", r.row.ID)
+	require.NoError(t, err)
+	_, err = r.acts.CheckInstances(t.Context(), instanceact.PassIn{At: time.Now().Add(-time.Hour)})
 	require.NoError(t, err)
 	require.Equal(t, before+3, asked(), "SSH, /readyz and /v1/models are asked")
 }
@@ -163,34 +165,68 @@ func TestPass_Orphans(t *testing.T) {
 	require.Len(t, r.sim.Billed(), 5, "nothing deletes them by itself")
 }
 
+// TestPass_LateServerIsAnOrphan: a server that the provider lists only after the job has given up or has
+// parked is listed, since nothing looks for it; one that a job looks for is not.
+func TestPass_LateServerIsAnOrphan(t *testing.T) {
+	t.Parallel()
+	appears := func(r *simRig) int {
+		r.Helper()
+		require.NoError(r, r.sim.Do(cloudsim.Act{Act: "orphan", Tags: []string{"slipway-installation=test", "slipway-instance=" + r.row.ID}}))
+		return r.pass(time.Now()).Orphans
+	}
+	t.Run("looked for", func(t *testing.T) {
+		t.Parallel()
+		require.Zero(t, appears(newSimRig(t)))
+	})
+	t.Run("given up", func(t *testing.T) {
+		t.Parallel()
+		r := newSimRig(t)
+		r.fault(cloudsim.Fault{Name: cloudsim.FaultQuota, Op: "create_server", Count: -1})
+		require.Equal(t, lifecycle.InstanceProvisioningFailed, r.run(r.job).Status)
+		require.Equal(t, 1, appears(r))
+	})
+	t.Run("parked", func(t *testing.T) {
+		t.Parallel()
+		r := newSimRig(t)
+		r.fault(cloudsim.Fault{Name: cloudsim.FaultReset, Op: "create_server", Phase: "before_commit", Count: -1})
+		found := 0
+		r.runAnd(r.job, func(*testsuite.TestWorkflowEnvironment) { found = appears(r) }, sends(lifecycle.ActionCancel))
+		require.Equal(t, 1, found)
+		require.Empty(t, r.sim.Billed(), "its end finds it by its tag")
+	})
+}
+
 // TestPass_RecoversLateStartups: a heartbeat after the timeout resumes the startup, three times; one after
-// a wrong checksum never does.
+// a wrong checksum never does, and neither does one after an operator froze the job.
 func TestPass_RecoversLateStartups(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)
 	resumed := 0
 	r.acts.Resume = func(context.Context, instancedb.Instance) error { resumed++; return nil }
 	set := func(code string) {
-		_, err := r.store.DBTX().Exec(t.Context(), `UPDATE instances SET error_code = $2, heartbeat_at = now() WHERE id = $1`, r.row.ID, code)
+		_, err := r.store.DBTX().Exec(t.Context(), `UPDATE instances SET error_code = $2, heartbeat_at = now(), recoveries = 0 WHERE id = $1`, r.row.ID, code)
 		require.NoError(t, err)
 	}
 	r.worker.install = &providers.Error{Kind: providers.KindExit, Op: "ssh.install", Message: "it fails"}
-	i := r.run(r.job, lifecycle.ActionCancel) // the server is gone, and the row says startup_failed
-	require.Equal(t, lifecycle.InstanceStartupFailed, i.Status)
-	move := func() {
-		_, err := r.acts.MoveInstancesOn(t.Context(), instanceact.PassIn{At: time.Now()})
-		require.NoError(t, err)
-	}
-	move()
-	require.Zero(t, resumed, "no heartbeat came")
-	set(lifecycle.InstanceChecksumFailed)
-	move()
-	require.Zero(t, resumed)
-	set(lifecycle.InstanceStartupTimeout)
-	for range 5 {
-		move()
-	}
-	require.Equal(t, lifecycle.MaxInstanceRecoveries, resumed)
+	r.runAnd(r.job, func(env *testsuite.TestWorkflowEnvironment) {
+		require.Equal(t, lifecycle.InstanceStartupFailed, r.read().Status)
+		r.moveOn()
+		require.Zero(t, resumed, "no heartbeat came")
+		set(lifecycle.InstanceChecksumFailed)
+		r.moveOn()
+		require.Zero(t, resumed)
+		set(lifecycle.InstanceStartupTimeout)
+		for range 5 {
+			r.moveOn()
+		}
+		require.Equal(t, lifecycle.MaxInstanceRecoveries, resumed)
+		sends(lifecycle.ActionMarkManual)(env)
+	}, func(env *testsuite.TestWorkflowEnvironment) {
+		set(lifecycle.InstanceStartupTimeout)
+		r.moveOn()
+		require.Equal(t, lifecycle.MaxInstanceRecoveries, resumed, "an operator froze the job")
+		sends(lifecycle.ActionCancel)(env)
+	})
 }
 
 // TestPass_DeletedWhileBooting: the job that makes the instance is asked to end, which deletes the rest.
@@ -256,6 +292,30 @@ func TestOrder_OfTwoExecutions(t *testing.T) {
 	require.WithinDuration(t, now.Add(time.Minute), *r.read().ServerAskedAt, 10*time.Second, "the order may be sent until then")
 }
 
+// deadlines is a provider that notes until when each order may be sent.
+type deadlines struct {
+	providers.Cloud
+	of []time.Time
+}
+
+func (d *deadlines) Create(ctx context.Context, in providers.CloudCreate) (providers.CloudServer, error) {
+	at, _ := ctx.Deadline()
+	d.of = append(d.of, at)
+	return d.Cloud.Create(ctx, in)
+}
+
+// TestOrder_EndsInItsTime: an order is sent no later than the time that is stored of it, however slow the
+// worker is between the two: the lists are read for a set time from then on.
+func TestOrder_EndsInItsTime(t *testing.T) {
+	t.Parallel()
+	d := &deadlines{}
+	r := newSimRigWith(t, cloudsim.Options{}, func(p *instanceact.Provider) { d.Cloud, p.Cloud, p.Lag = p.Cloud, d, time.Minute })
+	_, err := r.acts.CreateServer(t.Context(), contract.JobRef{JobID: r.job.ID, ResourceID: r.row.ID})
+	require.NoError(t, err)
+	require.Len(t, d.of, 1)
+	require.False(t, d.of[0].After(*r.read().ServerAskedAt), "%s is after %s", d.of[0], r.read().ServerAskedAt)
+}
+
 // TestDrain_EndsWhenAnOperatorAsksAgain: a worker that claims to have work holds its server a day at most,
 // and an operator waits for it no longer than wanted.
 func TestDrain_EndsWhenAnOperatorAsksAgain(t *testing.T) {
@@ -268,6 +328,11 @@ func TestDrain_EndsWhenAnOperatorAsksAgain(t *testing.T) {
 	require.Equal(t, 3600, r.read().DrainSeconds)
 	r.terminate()
 	require.Zero(t, r.read().DrainSeconds)
+	_, err = r.store.DBTX().Exec(t.Context(), "UPDATE instances SET updated_at = now() + interval '1 hour' WHERE id = $1", i.ID)
+	require.NoError(t, err)
+	f, err := r.acts.DrainInstance(t.Context(), contract.JobRef{JobID: r.job.ID, ResourceID: i.ID})
+	require.NoError(t, err, "the clock of the database was set back")
+	require.Equal(t, lifecycle.InstanceTerminating, f.Status)
 }
 
 // TestHealth_FailedCheckIsStored: a worker that answers with another host key is unhealthy, says the row
@@ -395,8 +460,12 @@ func TestPass_Archives(t *testing.T) {
 	i := r.run(*ended.Job)
 	require.Zero(t, archived(i.TerminatedAt.Add(23*time.Hour)))
 	require.Equal(t, lifecycle.InstanceTerminated, r.read().Status)
+	ref, err := r.acts.Secrets.Put(t.Context(), "instances/"+i.ID+"/worker", providers.NewSecret("left by a worker that died"))
+	require.NoError(t, err)
 	require.Equal(t, 1, archived(i.TerminatedAt.Add(25*time.Hour)))
 	require.Equal(t, lifecycle.InstanceArchived, r.read().Status)
+	_, err = r.acts.Secrets.Resolve(t.Context(), ref, providers.OwnUse())
+	require.Equal(t, providers.KindNotFound, providers.KindOf(err), "no credentials are kept")
 	require.Zero(t, archived(i.TerminatedAt.Add(26*time.Hour)), "once")
 	require.Zero(t, r.read().ProgressPercent)
 }

@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
 
 	instanceact "github.com/slipway-cloud/slipway/activities/instance"
 	"github.com/slipway-cloud/slipway/agent/protocol"
@@ -22,6 +25,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers/instance/mock"
 	"github.com/slipway-cloud/slipway/providers/instance/scaleway"
 	cloudsim "github.com/slipway-cloud/slipway/sim/cloud"
+	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // emptyLists is a provider whose lists are empty, as one answers whose index is lost.
@@ -123,6 +127,112 @@ func TestPass_DeletedBehindOurBack(t *testing.T) {
 			require.Equal(t, o.Kind == "volume", o.HourlyMicro > 0, "%s costs %d", o.Kind, o.HourlyMicro)
 		}
 	}
+}
+
+// brokenZones is a provider that lists, in the first zone, what cannot be stored, and refuses the others.
+type brokenZones struct{ providers.Cloud }
+
+func (brokenZones) List(_ context.Context, zone, _ string) ([]providers.CloudResource, error) {
+	if zone == cloudsim.Zone {
+		return []providers.CloudResource{{Kind: "unknown", ID: "res-1", Zone: zone, InstanceID: "inst_gone"}}, nil
+	}
+	return nil, &providers.Error{Kind: providers.KindForbidden, Op: "cloud.list", Message: "no access to the zone"}
+}
+
+// TestPass_OneZoneHoldsUpNoOther: an error of our own in one zone is told as its problem, and the other
+// zones are compared. A zone that is neither configured nor has an instance is told no more.
+func TestPass_OneZoneHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	r := newSimRigWith(t, cloudsim.Options{}, func(p *instanceact.Provider) { p.Cloud = brokenZones{p.Cloud} })
+	r.acts.Places = append(r.acts.Places, [2]string{"scaleway", "old-1"}, [2]string{"scaleway", "old-2"})
+	told := func() (zones []string) {
+		rows, err := r.store.DBTX().Query(t.Context(), "SELECT split_part(id, ':', 3) FROM instance_attention WHERE kind = 'instance_provider' ORDER BY 1")
+		require.NoError(t, err)
+		zones, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		return zones
+	}
+	require.Len(t, r.pass(time.Now()).Problems, 3)
+	require.Equal(t, []string{cloudsim.Zone, "old-1", "old-2"}, told())
+	r.acts.Places = r.acts.Places[:2]
+	require.Len(t, r.pass(time.Now()).Problems, 2)
+	require.Equal(t, []string{cloudsim.Zone, "old-1"}, told(), "old-2 is looked at no more")
+	_, err := r.store.DBTX().Exec(t.Context(), "UPDATE instance_looks SET problem = '', problem_since = NULL")
+	require.NoError(t, err)
+	require.Empty(t, told())
+	_, err = r.store.DBTX().Exec(t.Context(), "UPDATE instance_looks SET looked_at = now() - interval '31 minutes' WHERE zone = 'old-1'")
+	require.NoError(t, err)
+	require.Equal(t, []string{"old-1"}, told(), "no pass has looked for long")
+}
+
+// laggingLists is a provider whose lists go on showing a volume that is gone, so many times.
+type laggingLists struct {
+	emptyLists
+	shows int
+}
+
+func (l *laggingLists) List(_ context.Context, zone, instanceID string) ([]providers.CloudResource, error) {
+	if l.shows == 0 {
+		return nil, nil
+	}
+	l.shows--
+	return []providers.CloudResource{{Kind: providers.CloudKindVolume, ID: "vol-gone", Zone: zone, InstanceID: instanceID}}, nil
+}
+
+// TestProveDeleted_ListLags: a list that still shows what was deleted just now is read again, as long as
+// the provider's lists may lag and no longer.
+func TestProveDeleted_ListLags(t *testing.T) {
+	t.Parallel()
+	lists := &laggingLists{}
+	r := newSimRigWith(t, cloudsim.Options{}, func(p *instanceact.Provider) { lists.Cloud, p.Cloud = p.Cloud, lists })
+	ref := contract.JobRef{JobID: r.job.ID, ResourceID: r.row.ID}
+	lists.shows = 3
+	_, err := r.acts.ProveDeleted(t.Context(), ref)
+	require.NoError(t, err)
+	lists.shows = 1_000_000
+	_, err = r.acts.ProveDeleted(t.Context(), ref)
+	require.ErrorContains(t, err, "the provider still has volume vol-gone")
+}
+
+// TestDrain_HoldsNoWorker: an instance that has work is looked at again later, and ends when its time is
+// over. A call that has the whole time, of a job that an earlier version began, waits by itself.
+func TestDrain_HoldsNoWorker(t *testing.T) {
+	t.Parallel()
+	r := newSimRig(t)
+	i := r.run(r.job)
+	_, err := r.store.DBTX().Exec(t.Context(), "UPDATE instances SET drain_seconds = 3 WHERE id = $1", i.ID)
+	require.NoError(t, err)
+	ended := r.terminate()
+	ref := contract.JobRef{JobID: ended.Job.ID, ResourceID: i.ID}
+	look, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	_, err = r.acts.DrainInstance(look, ref)
+	var again *temporal.ApplicationError
+	require.ErrorAs(t, err, &again)
+	require.False(t, again.NonRetryable())
+	require.Equal(t, 10*time.Second, again.NextRetryDelay())
+	require.Equal(t, lifecycle.InstanceDraining, r.read().Status)
+	whole, cancel := context.WithTimeout(t.Context(), 25*time.Hour)
+	defer cancel()
+	_, err = r.acts.DrainInstance(whole, ref)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.InstanceTerminating, r.read().Status)
+	require.Equal(t, lifecycle.InstanceTerminated, r.run(*ended.Job).Status)
+}
+
+// TestDrain_EndsWithItsWork runs the whole job of an instance that has work for ten hours.
+func TestDrain_EndsWithItsWork(t *testing.T) {
+	t.Parallel()
+	r := newSimRig(t)
+	i := r.run(r.job)
+	_, err := r.store.DBTX().Exec(t.Context(), "UPDATE instances SET drain_seconds = 86400 WHERE id = $1", i.ID)
+	require.NoError(t, err)
+	i = r.runAnd(*r.terminate().Job, func(*testsuite.TestWorkflowEnvironment) {
+		require.Equal(t, lifecycle.InstanceDraining, r.read().Status)
+		_, err := r.store.DBTX().Exec(t.Context(), `UPDATE instances SET heartbeat_at = now(), heartbeat = '{"ready": true, "active": 0}' WHERE id = $1`, i.ID)
+		require.NoError(t, err)
+	})
+	require.Equal(t, lifecycle.InstanceTerminated, i.Status)
 }
 
 // hashOf is how tokens and keys of workers are stored.

@@ -398,18 +398,30 @@ func TestInstance_StartupFails(t *testing.T) {
 		t.Parallel()
 		r := newSimRig(t)
 		r.worker.checksum = strings.Repeat("f", 64)
-		i := r.run(r.job, lifecycle.ActionCancel)
-		require.Equal(t, lifecycle.InstanceStartupFailed, i.Status)
-		require.Equal(t, lifecycle.InstanceChecksumFailed, i.ErrorCode)
+		var parked instancedb.Instance
+		i := r.runAnd(r.job, func(env *testsuite.TestWorkflowEnvironment) {
+			parked = r.read()
+			sends(lifecycle.ActionCancel)(env)
+		})
+		require.Equal(t, lifecycle.InstanceStartupFailed, parked.Status)
+		require.Equal(t, lifecycle.InstanceChecksumFailed, parked.ErrorCode)
 		require.Empty(t, r.sim.Billed(), "the cancellation deleted the server")
-		ended := r.terminate()
-		require.Equal(t, lifecycle.InstanceTerminated, r.run(*ended.Job).Status)
+		require.Equal(t, lifecycle.InstanceTerminated, i.Status)
+		require.Equal(t, []string{"provisioning", "booting", "startup_failed", "terminating", "terminated"}, r.moves())
+		require.Nil(t, r.terminate().Job, "nothing is left to terminate")
+		var closed bool
+		require.NoError(t, r.store.DBTX().QueryRow(t.Context(), "SELECT closed_at IS NOT NULL FROM usage_records WHERE instance_id = $1", i.ID).Scan(&closed))
+		require.True(t, closed, "what was held back of the balance is free again")
 	})
 	t.Run("installation", func(t *testing.T) {
 		t.Parallel()
 		r := newSimRig(t)
 		r.worker.install = &providers.Error{Kind: providers.KindExit, Op: "ssh.install", Message: "ended with exit status 7"}
-		i := r.run(r.job, lifecycle.ActionCancel)
+		var i instancedb.Instance
+		r.runAnd(r.job, func(env *testsuite.TestWorkflowEnvironment) {
+			i = r.read()
+			sends(lifecycle.ActionCancel)(env)
+		})
 		require.Equal(t, "WORKER_INSTALL_FAILED", i.ErrorCode)
 		require.Contains(t, i.ErrorMessage, "exit status 7")
 		require.Equal(t, lifecycle.StageInstallWorker, i.FailedStage)

@@ -186,7 +186,7 @@ func terminateStages() []stage.Stage[State] {
 		lifecycle.StageAcceptTerminate: {Deadline: shortDeadline, Doc: "read the request of the termination",
 			Run: do(stage.KindLocalWork, lifecycle.StageAcceptTerminate, "read the instance", acts.LoadInstance)},
 		lifecycle.StageDrainInstance: {Deadline: 25 * time.Hour, Waits: true, Doc: "wait until the worker has ended its work, as long as the request allows",
-			Run: do(stage.KindPoll, lifecycle.StageDrainInstance, "drain the instance", acts.DrainInstance)},
+			Run: do(stage.KindQueue, lifecycle.StageDrainInstance, "drain the instance", acts.DrainInstance)},
 		lifecycle.StageStopServer: {Deadline: long, Doc: "stop the server",
 			Run: do(stage.KindPoll, lifecycle.StageStopServer, "stop the server", acts.StopServer)},
 		lifecycle.StageDeleteServer: {Deadline: long, Doc: "delete the server, and wait until the provider has it no more",

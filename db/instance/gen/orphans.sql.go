@@ -9,6 +9,19 @@ import (
 	"context"
 )
 
+const dropLooks = `-- name: DropLooks :execrows
+DELETE FROM instance_looks WHERE NOT ((provider || ':' || zone) = ANY ($1::text[]))
+`
+
+// Those of places that are looked at no more. kept are the others, as provider:zone.
+func (q *Queries) DropLooks(ctx context.Context, kept []string) (int64, error) {
+	result, err := q.db.Exec(ctx, dropLooks, kept)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const dropOrphans = `-- name: DropOrphans :execrows
 DELETE FROM instance_orphans WHERE provider = $1 AND zone = $2 AND NOT ((kind || ':' || resource_id) = ANY ($3::text[]))
 `

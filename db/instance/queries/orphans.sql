@@ -15,3 +15,7 @@ SELECT * FROM instance_orphans ORDER BY provider, zone, kind, resource_id LIMIT 
 INSERT INTO instance_looks (provider, zone, problem, problem_since) VALUES (@provider, @zone, @problem::text, CASE WHEN @problem::text <> '' THEN now() END)
 ON CONFLICT (provider, zone) DO UPDATE SET problem = excluded.problem, looked_at = now(),
     problem_since = CASE WHEN excluded.problem = '' THEN NULL ELSE coalesce(instance_looks.problem_since, now()) END;
+
+-- name: DropLooks :execrows
+-- Those of places that are looked at no more. kept are the others, as provider:zone.
+DELETE FROM instance_looks WHERE NOT ((provider || ':' || zone) = ANY (@kept::text[]));

@@ -1,6 +1,12 @@
 package scaleway_test
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,6 +116,34 @@ func TestCreate_LostAnswer(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, r.sim.Billed(), 3, "one group, one server, one volume")
 	})
+}
+
+// TestCreate_ProxyGivesUp: a status by which a proxy says that it waited no longer is no refusal: the order
+// may have reached the provider.
+func TestCreate_ProxyGivesUp(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusRequestTimeout, http.StatusTooEarly, 499} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			at, err := url.Parse(r.url)
+			require.NoError(t, err)
+			proxy := httputil.NewSingleHostReverseProxy(at)
+			proxy.ModifyResponse = func(resp *http.Response) error {
+				if resp.Request.Method == http.MethodPost && strings.HasSuffix(resp.Request.URL.Path, "/servers") {
+					resp.StatusCode = status
+				}
+				return nil
+			}
+			front := httptest.NewServer(proxy)
+			t.Cleanup(front.Close)
+			r.url = front.URL
+			r.Cloud = r.open(secretKey, projectID)
+			_, err = r.create("inst_1")
+			require.Equal(t, providers.KindUncertain, providers.KindOf(err), "%v", err)
+			require.Equal(t, 1, r.sim.Counts().ServersMade)
+		})
+	}
 }
 
 // TestErrors has the kind and the failure class of each refusal of the provider.

@@ -11,6 +11,9 @@ import (
 
 const maxMessage = 500
 
+// statusClientClosed is what a proxy answers when it gave up on a request that it may have passed on.
+const statusClientClosed = 499
+
 // verdict turns an error of the SDK into one of the providers. The type of an error decides where it has
 // one, and otherwise the status of the last answer.
 func (c *client) verdict(op string, mutates bool, err error) error {
@@ -101,6 +104,8 @@ func (c *client) statusKind(mutates bool) providers.Kind {
 		return providers.KindNotFound
 	case status == http.StatusConflict:
 		return providers.KindBusy
+	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status == statusClientClosed:
+		return unknown
 	case status < 500:
 		return providers.KindInvalid
 	}

@@ -15,8 +15,8 @@ import threading
 import time
 import urllib.request
 
-VERSION = "1.0.0"
-BUILD_DATE = "2026-11-24"
+VERSION = "1.0.1"
+BUILD_DATE = "2026-11-28"
 INTERVAL = 10  # seconds between two heartbeats
 
 
@@ -31,6 +31,7 @@ class Worker:
         self.checksum = checksum()
         self.ready = False
         self.model = ""
+        self.last_active = 0
 
     def ask_vllm(self, path):
         request = urllib.request.Request(self.settings["vllm"] + path, headers={"Authorization": "Bearer " + self.settings["api_key"]})
@@ -50,14 +51,19 @@ class Worker:
             pass  # vLLM does not answer yet
 
     def active(self):
-        """active returns how many requests vLLM works on, 0 where it does not say."""
+        """active returns how many requests vLLM works on, and the last number where it does not say:
+        a drain that is told 0 ends. Where the connection is refused or cut, vLLM has ended, and its
+        requests with it."""
         total = 0
         try:
             for line in self.ask_vllm("/metrics").decode().splitlines():
                 if line.startswith(("vllm:num_requests_running", "vllm:num_requests_waiting")):
                     total += int(float(line.rsplit(" ", 1)[1]))
-        except (OSError, ValueError):
-            pass
+        except (OSError, ValueError) as err:
+            if not isinstance(getattr(err, "reason", err), ConnectionError):
+                return self.last_active
+            total = 0
+        self.last_active = total
         return total
 
     def post(self, path, body, key=None):

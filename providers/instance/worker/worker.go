@@ -21,7 +21,7 @@ import (
 )
 
 // ScriptVersion is that of the installation script and the agent.
-const ScriptVersion = "1.0.0"
+const ScriptVersion = "1.0.1"
 
 // VLLMImage is the container of vLLM.
 const VLLMImage = "vllm/vllm-openai:v0.11.0"

@@ -5,9 +5,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -136,6 +138,35 @@ func TestInstall_ToReady(t *testing.T) {
 	require.Equal(t, worker.Info().Checksum, last["checksum"])
 	require.Equal(t, true, last["ready"])
 	require.EqualValues(t, 3, last["active"])
+}
+
+// TestAgent_ActiveIsUnknown: while vLLM does not say how many requests it works on, the agent says the last
+// number. A drain would end at a 0.
+func TestAgent_ActiveIsUnknown(t *testing.T) {
+	t.Parallel()
+	workerhost.New(t, model) // it skips the test where Python is not installed
+	var asked atomic.Int32
+	vllm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		switch asked.Add(1) {
+		case 1:
+			_, _ = w.Write([]byte("vllm:num_requests_running{engine=\"0\"} 2.0\nvllm:num_requests_waiting{engine=\"0\"} 1.0\n"))
+		case 2:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		default:
+			panic(http.ErrAbortHandler) // vLLM has ended
+		}
+	}))
+	t.Cleanup(vllm.Close)
+	const script = `import importlib.util, sys
+spec = importlib.util.spec_from_file_location("agent", sys.argv[1])
+agent = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(agent)
+w = agent.Worker({"vllm": sys.argv[2], "api_key": "key"})
+print(w.active(), w.active(), w.active())
+`
+	out, err := exec.CommandContext(t.Context(), "python3", "-B", "-c", script, "agent.py", vllm.URL).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, "3 3 0\n", string(out))
 }
 
 // TestInstall_Fails says after which phase the script ended, and what it wrote, without the secrets.
