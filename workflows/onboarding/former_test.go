@@ -88,12 +88,47 @@ func TestFormerTenant_NewPassword(t *testing.T) {
 	require.NotContains(t, calls, "UndoRotation", "nothing of it is open")
 }
 
+// TestFormerTenant_RotationGoesOn: a retry ends the change of the password first, since no login of the BMC is
+// proven before, and does not change it once more.
+func TestFormerTenant_RotationGoesOn(t *testing.T) {
+	t.Parallel()
+	p := comesBack(t)
+	tries := 0
+	p.Answer("VerifyRotation", func() (any, error) {
+		if tries++; tries == 1 {
+			return nil, stagetest.Failure(lifecycle.FailBMCUnreachable)
+		}
+		return contract.RotationFacts{BMCID: "bmc_1"}, nil
+	})
+	_, err := p.act(t, lifecycle.ActionRetryStage, contract.ActionRequest{})
+	require.NoError(t, err)
+	calls := p.Calls()
+	at := slices.Index(calls, "VerifyRotation")
+	require.Equal(t, []string{"VerifyRotation", "PrepareRotation", "ApplyRotation", "VerifyRotation", "UpdatePowerLogin", "CommitRotation",
+		"ResolvePowerCredentials", "CompareFormerSettings", "CreateOrFindMachine"}, calls[at:at+9])
+}
+
+// TestFormerTenant_PasswordThatCannotBeChanged: the change is ended at once, and an operator may accept the
+// BMC at a risk.
+func TestFormerTenant_PasswordThatCannotBeChanged(t *testing.T) {
+	t.Parallel()
+	p := comesBack(t)
+	p.Answer("ApplyRotation", func() (any, error) { return nil, stagetest.Failure(lifecycle.FailConfiguration) })
+	adopt := p.Act(10*time.Hour, lifecycle.ActionAdopt, contract.ActionRequest{Actor: "bob", Reason: "as it is", AcceptRisk: true})
+	_, err := p.act(t, lifecycle.ActionRetryStage, contract.ActionRequest{})
+	require.NoError(t, err)
+	require.NoError(t, adopt.Err)
+	calls := p.Calls()
+	at := slices.Index(calls, "ApplyRotation")
+	require.Equal(t, []string{"ApplyRotation", "UndoRotation", "UpdatePowerLogin", "CreateOrFindMachine"}, calls[at:at+4])
+}
+
 // TestFormerTenant_RotationIsEnded: a change of the password that fails keeps the mark, cannot be
 // accepted half done, and is ended with its job.
 func TestFormerTenant_RotationIsEnded(t *testing.T) {
 	t.Parallel()
 	p := comesBack(t)
-	p.Answer("ApplyRotation", func() (any, error) { return nil, stagetest.Failure(lifecycle.FailConfiguration) })
+	p.Answer("ApplyRotation", func() (any, error) { return nil, stagetest.Failure(lifecycle.FailBMCAuthRejected) })
 	p.Answer("CheckRotationEnded", func() (any, error) { return contract.RotationFacts{Undone: true}, nil })
 	adopt := p.Act(10*time.Hour, lifecycle.ActionAdopt, contract.ActionRequest{Actor: "bob", Reason: "as it is", AcceptRisk: true})
 	_, err := p.act(t, lifecycle.ActionRetryStage, contract.ActionRequest{})

@@ -138,6 +138,11 @@ func loadSiteConfig(ctx workflow.Context, s *State) error {
 }
 
 func resolvePower(ctx workflow.Context, s *State) error {
+	if s.RotatesBMC != "" { // until that has ended no login of the BMC is proven
+		if err := rotateLogin(ctx, s); err != nil {
+			return err
+		}
+	}
 	in := bmcact.ResolveIn{
 		JobRef: s.Job.At(lifecycle.StageResolvePower), BMCID: s.Request.BMCID,
 		CAPEM: s.Site.Site.BMCCAPEM, TrustFirstPin: s.Site.Site.TrustFirstBMCPin,
@@ -162,17 +167,34 @@ func compareFormerTenant(ctx workflow.Context, s *State) error {
 	if v == workflow.DefaultVersion {
 		return nil
 	}
-	in := bmcact.FormerIn{JobRef: s.Job.At(lifecycle.StageResolvePower), CAPEM: s.Site.Site.BMCCAPEM, BMC: s.BMC}
+	in := bmcact.FormerIn{JobRef: s.Job.At(lifecycle.StageResolvePower), CAPEM: s.Site.Site.BMCCAPEM, BMC: s.BMC, Rotated: s.NewLogin}
 	f, err := compareFormer(ctx, in)
 	if err != nil || f.FormerNode == "" || v < 2 {
 		return err
 	}
 	s.RotatesBMC = s.BMC.BMCID
-	if in.Rotated, err = decommission.RotateLogin(ctx, in.JobRef, s.RotatesBMC); err != nil || !in.Rotated {
+	if err := stage.Save(ctx); err != nil { // a workflow that is lost now ends the rotation all the same
 		return err
 	}
-	s.RotatesBMC, s.NewLogin = "", true
+	if err := rotateLogin(ctx, s); err != nil || !s.NewLogin {
+		return err
+	}
+	in.Rotated = true
 	_, err = compareFormer(ctx, in)
+	return err
+}
+
+// rotateLogin gives the BMC another password, or goes on with that. A BMC whose password cannot be changed
+// keeps its own: then an operator may accept it at a risk.
+func rotateLogin(ctx workflow.Context, s *State) error {
+	job := s.Job.At(lifecycle.StageResolvePower)
+	done, err := decommission.RotateLogin(ctx, job, s.RotatesBMC)
+	if stage.ClassOf(err) == lifecycle.FailConfiguration && decommission.EndRotation(ctx, job, s.RotatesBMC) == nil {
+		s.RotatesBMC = ""
+	}
+	if done {
+		s.RotatesBMC, s.NewLogin = "", true
+	}
 	return err
 }
 

@@ -77,7 +77,7 @@ func Job(in contract.JobInput) stage.Job[State] {
 			return softMove(lifecycle.NodeQuarantined, "onboarding was cancelled")
 		},
 		Reset: func(s *State) {
-			*s = State{Job: s.Job, Request: s.Request}
+			*s = State{Job: s.Job, Request: s.Request, NewLogin: s.NewLogin}
 		},
 	}
 }
