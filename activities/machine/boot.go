@@ -199,7 +199,8 @@ var devices = map[string]providers.BootTarget{
 }
 
 // SetNetboot sets the device of the next boot of a machine, and reads it back. The machine of a node has
-// to be the one of its record. A failure before anything was sent to its BMC is marked CommandUnsent.
+// to be the one of its record. A failure before anything was sent to the BMC of its node is marked
+// CommandUnsent.
 func (a *Activities) SetNetboot(ctx context.Context, in StepIn) (StepFacts, error) {
 	s, err := a.read(ctx, in)
 	if err != nil {

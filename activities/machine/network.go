@@ -188,6 +188,7 @@ func (a *Activities) RevertNetwork(ctx context.Context, in StopIn) (StepFacts, e
 		ask = append(ask, t.after)
 	}
 	var refused error // of an address that is asked no more
+	says := "the machine does not answer"
 	for {
 		var again []*session
 		for _, s := range ask {
@@ -203,7 +204,11 @@ func (a *Activities) RevertNetwork(ctx context.Context, in StopIn) (StepFacts, e
 			case err != nil && refusesLogin(providers.KindOf(err)):
 				refused = err
 				continue
-			case err != nil && !mayHaveBegun(err):
+			case err == nil:
+				says = "the change of the network is " + string(state)
+			case providers.IsKind(err, providers.KindStateConflict): // it cannot do that yet
+				says = err.Error()
+			case !mayHaveBegun(err):
 				return StepFacts{}, t.failureOf(ctx, err)
 			}
 			again = append(again, s)
@@ -213,7 +218,7 @@ func (a *Activities) RevertNetwork(ctx context.Context, in StopIn) (StepFacts, e
 		case over && refused != nil:
 			return t.facts("a login was refused (%s); the machine restores its network by itself unless the new one was confirmed", refused), nil
 		case over:
-			return t.facts("the machine does not answer; it restores its network by itself unless the new one was confirmed"), nil
+			return t.facts("%s; it restores its network by itself unless the new one was confirmed", says), nil
 		case len(ask) == 0:
 			return StepFacts{}, t.failureOf(ctx, refused)
 		}

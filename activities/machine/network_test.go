@@ -279,6 +279,25 @@ func TestRevertNetwork_RefusedLogin(t *testing.T) {
 	require.Equal(t, w.system.After, w.machine().Spec.SSHEndpoint)
 }
 
+// cannotRestore is a machine that fails to restore its network.
+type cannotRestore struct{ providers.NetworkConfig }
+
+// RevertNetwork implements providers.NetworkConfig.
+func (cannotRestore) RevertNetwork(context.Context, providers.MachineTarget, string) (providers.NetworkState, error) {
+	return "", &providers.Error{Kind: providers.KindStateConflict, Op: "ssh.network", Message: "the machine cannot restore its network yet"}
+}
+
+// TestRevertNetwork_OfAMachineThatCannot: it is asked until its time is over, and holds up no run after that.
+func TestRevertNetwork_OfAMachineThatCannot(t *testing.T) {
+	t.Parallel()
+	w := newNetworkWorld(t)
+	in := w.net("network: {version: 2}\n"+sshd.Moved+"\n", w.system.After)
+	w.acts.Adapters = providers.MachineAdapters{"ssh": {Network: cannotRestore{w.acts.Adapters["ssh"].Network}}}
+	facts, err := w.acts.RevertNetwork(t.Context(), machine.StopIn{StepIn: in, EndsBy: time.Now().Add(300 * time.Millisecond)})
+	require.NoError(t, err)
+	require.Contains(t, facts.Note, "cannot restore its network yet")
+}
+
 // What netplan refuses fails the step with netplan's words, and nothing is taken back.
 func TestTryNetwork_RefusedByNetplan(t *testing.T) {
 	t.Parallel()

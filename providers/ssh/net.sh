@@ -76,10 +76,14 @@ restore() {
 	timeout 120 netplan apply 9>&- || return 1
 	echo rolled_back >"$dir/result.tmp" && sync "$dir/result.tmp" && mv "$dir/result.tmp" "$dir/result" && sync "$dir"
 }
+first=
 while :; do
 	exec 9>>"$state/lock" && flock 9 || exit 1
 	[ -f "$state/pending" ] || exit 0
-	dir=$state/$(cat "$state/pending")
+	op=$(cat "$state/pending")
+	first=${first:-$op}
+	[ "$op" = "$first" ] || exit 0 # another call has ended that change, and this one is new
+	dir=$state/$op
 	if [ -f "$dir/result" ] || restore; then
 		break
 	fi
