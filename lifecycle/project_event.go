@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"slices"
 	"strings"
-	"sync"
 )
 
 // The kinds of notices that the members of a project get.
@@ -42,9 +41,13 @@ func (s PaymentStatus) EventType() string { return Payment.Resource + "." + stri
 // NoticeEventType is the type of the event that tells of a notice.
 func NoticeEventType(kind string) string { return "notice." + kind }
 
+var projectEventTypes = listProjectEventTypes() //nolint:gochecknoglobals // constant
+
 // ProjectEventTypes lists the types of the events that members of a project can read and webhooks can ask
 // for, sorted. What a member changes of the project is an event by the trigger audit_project_event.
-var ProjectEventTypes = sync.OnceValue(func() []string { //nolint:gochecknoglobals // constant
+func ProjectEventTypes() []string { return slices.Clone(projectEventTypes) }
+
+func listProjectEventTypes() []string {
 	types := []string{
 		"invitation.created", "invitation.revoked", "key.added", "key.deleted", "member.added", "member.group_role_deleted", "member.group_role_set",
 		"member.removed", "member.role_changed", "project.closed", "project.closing", "project.created", "project.deleted", "project.updated",
@@ -67,16 +70,16 @@ var ProjectEventTypes = sync.OnceValue(func() []string { //nolint:gochecknogloba
 	}
 	slices.Sort(types)
 	return types
-})
+}
 
 // MatchesProjectEvents reports whether asked, a type or a kind with ".*" such as member.*, matches at least
 // one type of the events of projects.
 func MatchesProjectEvents(asked string) bool {
 	if kind, all := strings.CutSuffix(asked, ".*"); all {
-		return slices.ContainsFunc(ProjectEventTypes(), func(t string) bool {
+		return slices.ContainsFunc(projectEventTypes, func(t string) bool {
 			of, _, _ := strings.Cut(t, ".")
 			return of == kind
 		})
 	}
-	return slices.Contains(ProjectEventTypes(), asked)
+	return slices.Contains(projectEventTypes, asked)
 }
