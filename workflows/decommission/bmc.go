@@ -14,7 +14,8 @@ import (
 )
 
 // changeTenantBMC names the change that had a reimage compare the BMC of a root tenant, and give it
-// another password. Jobs of before go on without it, and their certificate says so.
+// another password. Jobs of before go on without it, and their certificate says so. Version 2 goes on with a
+// rotation that was interrupted, before it asks the BMC anything.
 const changeTenantBMC = "reimage-tenant-bmc"
 
 // checksTenantBMC reports whether the job gives the node of a tenant who was root to the next one. The
@@ -27,8 +28,17 @@ func (s *State) checksTenantBMC() bool {
 // password. It fails with firmware_changed where it is another one. Where no tenant is known there is
 // nothing to compare with: the certificate says so.
 func (s *State) checkTenantBMC(ctx workflow.Context, at string) error {
-	if s.BMCChecked || !s.checksTenantBMC() || workflow.GetVersion(ctx, changeTenantBMC, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+	if s.BMCChecked || !s.checksTenantBMC() {
 		return nil
+	}
+	v := workflow.GetVersion(ctx, changeTenantBMC, workflow.DefaultVersion, 2)
+	if v == workflow.DefaultVersion {
+		return nil
+	}
+	if v >= 2 && s.RotatesBMC != "" { // until that has ended no login of the BMC is proven
+		if done, err := RotateLogin(ctx, s.Job.At(at), s.RotatesBMC); err != nil || !done {
+			return err
+		}
 	}
 	n, err := stage.Do(ctx, stage.KindLocalWork, "look at the node", nodeActs.ReadNodeFacts, s.Job.At(at))
 	if err != nil || n.BMCID == "" || n.LastTenancy == "" {
@@ -44,6 +54,11 @@ func (s *State) checkTenantBMC(ctx workflow.Context, at string) error {
 		return stage.Fail(lifecycle.FailFirmwareChanged, "the BMC shows other settings than at the claim of %s: %s", n.LastTenancy, strings.Join(f.Changed, "; "))
 	}
 	s.RotatesBMC = n.BMCID
+	if v >= 2 {
+		if err := stage.Save(ctx); err != nil { // a workflow that is lost now ends the rotation all the same
+			return err
+		}
+	}
 	if done, err := RotateLogin(ctx, s.Job.At(at), n.BMCID); err != nil || !done {
 		return err
 	}

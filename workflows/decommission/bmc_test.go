@@ -2,6 +2,7 @@ package decommission_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -88,6 +89,22 @@ func TestReimage_UnknownTenant(t *testing.T) {
 	require.Positive(t, b.count("certify"))
 	require.False(t, b.site.bmcChecked)
 	require.Zero(t, b.count("prepare"))
+}
+
+// TestReimage_GoesOnWithItsRotation: a retry ends a rotation that was interrupted before it asks the BMC
+// anything, since no login is proven until then.
+func TestReimage_GoesOnWithItsRotation(t *testing.T) {
+	t.Parallel()
+	b := leftByRoot(t)
+	b.site.fail["apply"] = []error{stagetest.Failure(lifecycle.FailBMCPinMismatch)}
+	calls := 0
+	b.After(12*time.Hour, func() { calls = len(b.site.calls) })
+	b.at(13*time.Hour, lifecycle.ActionRetryStage)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	later := b.site.calls[calls:]
+	require.Less(t, slices.Index(later, "commit"), slices.Index(later, "compare:alc_9"))
+	require.Equal(t, 1, b.count("certify"))
+	require.True(t, b.site.bmcChecked)
 }
 
 // TestReimage_EndsItsRotation: a job that is taken back in the middle of a rotation ends it.
