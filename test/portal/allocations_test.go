@@ -60,9 +60,9 @@ func TestPortal_FollowsAnAllocation(t *testing.T) {
 	listFailed(p)
 	p.Await("the failed release in the list", 2*jobEnd, func() bool {
 		p.Click("button", "Reload") // a list only says that it has new rows
-		return strings.Contains(p.Text(), id)
+		text := p.Text()            // the list of before may still be there, with the allocation in it
+		return strings.Contains(text, id) && strings.Contains(text, "unconfirmed")
 	})
-	p.AwaitText("unconfirmed")
 	p.Picture("releases-failed")
 	p.Click("link", id)
 	p.Find("heading", "Allocation: "+id)
