@@ -79,16 +79,16 @@ func (t *target) findServer(ctx context.Context) (*providers.CloudServer, error)
 // orderServer orders a server. It returns nil when the outcome is not known.
 func (t *target) orderServer(ctx context.Context) (*providers.CloudServer, error) {
 	if t.i.ServerAsks >= maxAsks {
-		if err := t.storeAsk(ctx, 0, 0); err != nil {
+		if _, err := t.storeAsk(ctx, 0, 0); err != nil {
 			return nil, err
 		}
-		return nil, fault.New(lifecycle.FailCloudUncertain, "the server was ordered %d times without an answer, and %s lists none", t.i.ServerAsks, t.i.Provider)
+		return nil, fault.New(lifecycle.FailCloudUncertain, "the server was ordered %d times without an answer, and %s lists none", maxAsks, t.i.Provider)
 	}
 	asks, limit := t.i.ServerAsks+1, min(orderLimit, t.lag())
 	// The time begins before it is stored: a slow worker sends nothing after the stored time.
 	octx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err := t.storeAsk(ctx, asks, limit); err != nil || t.i.ServerAsks != asks {
+	if stored, err := t.storeAsk(ctx, asks, limit); err != nil || !stored {
 		return nil, err
 	}
 	i := t.i
@@ -103,9 +103,10 @@ func (t *target) orderServer(ctx context.Context) (*providers.CloudServer, error
 		}
 		fallthrough // an error that has no type says nothing of what was made
 	case providers.KindUncertain:
-		return nil, t.storeAsk(context.WithoutCancel(ctx), asks, 0) // the lists may lag from now
+		_, err = t.storeAsk(context.WithoutCancel(ctx), asks, 0) // the lists may lag from now
+		return nil, err
 	}
-	if err := t.storeAsk(context.WithoutCancel(ctx), asks-1, 0); err != nil {
+	if _, err := t.storeAsk(context.WithoutCancel(ctx), asks-1, 0); err != nil {
 		return nil, err
 	}
 	return nil, fault.Cloud(ctx, err)
@@ -113,13 +114,14 @@ func (t *target) orderServer(ctx context.Context) (*providers.CloudServer, error
 
 // storeAsk stores how often a server was ordered, and that the last order is sent within the given time,
 // and reads the instance again. Where another execution of the activity has stored something since,
-// nothing is stored.
-func (t *target) storeAsk(ctx context.Context, asks int, within time.Duration) error {
-	err := instancedb.StoreServerAsk(ctx, t.a.Store, t.i, asks, within)
-	if err == nil || errors.Is(err, db.ErrNotFound) {
+// nothing is stored: the other one may have stored the same number, and orders.
+func (t *target) storeAsk(ctx context.Context, asks int, within time.Duration) (stored bool, err error) {
+	err = instancedb.StoreServerAsk(ctx, t.a.Store, t.i, asks, within)
+	stored = err == nil
+	if stored || errors.Is(err, db.ErrNotFound) {
 		t.i, err = instancedb.Get(ctx, t.a.Store, t.i.ID)
 	}
-	return fault.Internal(ctx, err)
+	return stored, fault.Internal(ctx, err)
 }
 
 // lag is how long the provider's lists may not show what was made.

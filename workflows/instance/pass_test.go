@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/testsuite"
+	"golang.org/x/sync/errgroup"
 
 	instanceact "github.com/slipway-cloud/slipway/activities/instance"
 	"github.com/slipway-cloud/slipway/db"
@@ -314,6 +317,39 @@ func TestOrder_EndsInItsTime(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, d.of, 1)
 	require.False(t, d.of[0].After(*r.read().ServerAskedAt), "%s is after %s", d.of[0], r.read().ServerAskedAt)
+}
+
+// together has two executions look for the server before one of them orders it.
+type together struct {
+	providers.Cloud
+	looks  atomic.Int32
+	looked sync.WaitGroup
+}
+
+// Find implements providers.Cloud.
+func (c *together) Find(ctx context.Context, zone, id string) ([]providers.CloudServer, error) {
+	if c.looks.Add(1) <= 2 {
+		c.looked.Done()
+		c.looked.Wait()
+	}
+	return c.Cloud.Find(ctx, zone, id)
+}
+
+// TestOrder_OnlyOneOfTwoOrders: of two executions at once that have both found no server, one orders it.
+func TestOrder_OnlyOneOfTwoOrders(t *testing.T) {
+	t.Parallel()
+	c := &together{}
+	c.looked.Add(2)
+	r := newSimRigWith(t, cloudsim.Options{}, func(p *instanceact.Provider) { c.Cloud, p.Cloud, p.Lag = p.Cloud, c, time.Minute })
+	var both errgroup.Group
+	for range 2 {
+		both.Go(func() error {
+			_, err := r.acts.CreateServer(t.Context(), contract.JobRef{JobID: r.job.ID, ResourceID: r.row.ID})
+			return err
+		})
+	}
+	require.NoError(t, both.Wait())
+	require.Equal(t, 1, r.sim.Counts().ServersMade)
 }
 
 // TestDrain_EndsWhenAnOperatorAsksAgain: a worker that claims to have work holds its server a day at most,
