@@ -170,7 +170,7 @@ func (s *session) exec(ctx context.Context, script string, endsBy time.Time) (pr
 		switch kind := providers.KindOf(err); {
 		case ctx.Err() != nil:
 			return providers.RemoteResult{}, outOfTime(last, sent)
-		case kind == providers.KindUnreachable, kind == providers.KindBusy, kind == providers.KindUnavailable:
+		case mayAnswerLater(kind):
 			sent = sent || kind != providers.KindUnreachable
 		case kind == providers.KindUncertain && uncertain < uncertainTries:
 			uncertain, sent = uncertain+1, true
@@ -197,7 +197,7 @@ func (s *session) stopEarlier(ctx context.Context) error {
 			if err == nil || kind == providers.KindUncertain { // it left no result
 				break
 			}
-			if ctx.Err() == nil && kind != providers.KindUnreachable && kind != providers.KindBusy && kind != providers.KindUnavailable {
+			if ctx.Err() == nil && !mayAnswerLater(kind) {
 				return err
 			}
 			if poll.Sleep(ctx, s.a.poll()) != nil {
@@ -213,6 +213,11 @@ func (s *session) stopEarlier(ctx context.Context) error {
 func (s *session) stateCut(ctx context.Context, at machinesdb.LogPlace, res providers.RemoteResult) error {
 	text := fmt.Sprintf("\n[slipway: what was written after %d bytes of a stream, or after the command had ended, was not kept]\n", providers.MaxRemoteOutput)
 	return machinesdb.AppendLog(ctx, s.a.Store, at, providers.StreamStderr, res.Output.Stderr+1, []byte(text))
+}
+
+// mayAnswerLater reports whether a call that failed with a kind is worth repeating.
+func mayAnswerLater(kind providers.Kind) bool {
+	return kind == providers.KindUnreachable || kind == providers.KindBusy || kind == providers.KindUnavailable
 }
 
 // outOfTime returns the failure of a command whose attempt has used up its time. One that was sent
@@ -269,7 +274,7 @@ func (s *session) stop(ctx context.Context, endsBy time.Time) (StepFacts, error)
 			return s.facts("the command left no result"), nil
 		case !time.Now().Before(endsBy):
 			return s.facts("the machine does not answer; it ended the command when its timeout had passed"), nil
-		case kind != providers.KindUnreachable && kind != providers.KindBusy && kind != providers.KindUnavailable:
+		case !mayAnswerLater(kind):
 			return StepFacts{}, s.failureOf(ctx, err)
 		}
 		if err := poll.Sleep(ctx, s.a.poll()); err != nil {

@@ -220,15 +220,7 @@ func TestStopCommand_EndsWhatRuns(t *testing.T) {
 				text = "#fake\nstdout \"begun\"\nhang"
 			}
 			in := w.step(command(text))
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() {
-				_, err := w.acts.RunCommand(ctx, machine.CommandIn{StepIn: in})
-				ended <- err
-			}()
-			require.Eventually(t, func() bool { out, _ := w.output(in); return strings.Contains(out, "begun") }, runenv.Patience(20*time.Second), 20*time.Millisecond)
-			cancel()
-			require.ErrorIs(t, <-ended, context.Canceled)
+			w.leaveRunning(t, in)
 			later := in
 			later.Attempt = 2 // which was interrupted before it began anything
 			_, err := w.acts.StopCommand(t.Context(), machine.StopIn{StepIn: later, EndsBy: time.Now().Add(time.Hour)})
@@ -239,12 +231,9 @@ func TestStopCommand_EndsWhatRuns(t *testing.T) {
 	}
 }
 
-// TestRunCommand_StopsEarlierAttempts begins a third attempt while the first one still runs.
-func TestRunCommand_StopsEarlierAttempts(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, "ssh")
-	later := filepath.Join(w.dir, "later")
-	in := w.step(command("[ -e " + later + " ] && exit 0\necho begun; sleep 300"))
+// leaveRunning begins a command that says "begun", and gives the activity up while it runs.
+func (w *world) leaveRunning(t *testing.T, in machine.StepIn) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -254,6 +243,15 @@ func TestRunCommand_StopsEarlierAttempts(t *testing.T) {
 	require.Eventually(t, func() bool { out, _ := w.output(in); return strings.Contains(out, "begun") }, runenv.Patience(20*time.Second), 20*time.Millisecond)
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
+// TestRunCommand_StopsEarlierAttempts begins a third attempt while the first one still runs.
+func TestRunCommand_StopsEarlierAttempts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "ssh")
+	later := filepath.Join(w.dir, "later")
+	in := w.step(command("[ -e " + later + " ] && exit 0\necho begun; sleep 300"))
+	w.leaveRunning(t, in)
 	require.NoError(t, os.WriteFile(later, nil, 0o600))
 	third := in
 	third.Attempt = 3
