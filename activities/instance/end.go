@@ -38,7 +38,7 @@ func (a *Activities) DrainInstance(ctx context.Context, ref contract.JobRef) (co
 		if err != nil {
 			return contract.InstanceFacts{}, fault.Internal(ctx, err)
 		}
-		fresh := i.HeartbeatAt != nil && now.Sub(*i.HeartbeatAt) < trusted
+		fresh := hasHeartbeat(i, now)
 		late := i.DrainSeconds == 0 || !now.Before(i.UpdatedAt.Add(time.Duration(i.DrainSeconds)*time.Second))
 		if i.Status != lifecycle.InstanceDraining || late || fresh && i.Heartbeat.Active == 0 && i.HeartbeatAt.After(i.UpdatedAt) {
 			break

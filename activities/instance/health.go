@@ -45,11 +45,11 @@ func (t *target) check(ctx context.Context, now time.Time) (health, error) {
 	}
 	t.i = i
 	h := health{Verified: i.AgentVerifiedAt != nil}
-	fresh, err := t.hasHeartbeat(ctx)
+	clock, err := t.a.Store.Clock(ctx) // the database's, as the time of a heartbeat is
 	if err != nil {
-		return h, err
+		return h, fault.Internal(ctx, err)
 	}
-	if fresh {
+	if hasHeartbeat(i, clock) {
 		h.Heartbeat, h.SSH, h.HTTP = true, true, i.Heartbeat.Model != "" || i.Heartbeat.Ready
 		h.Model, h.Ready = i.Heartbeat.Model == i.Model, i.Heartbeat.Ready
 	}
@@ -61,14 +61,9 @@ func (t *target) check(ctx context.Context, now time.Time) (health, error) {
 	return h, t.log(ctx, h, now)
 }
 
-// hasHeartbeat reports whether the last heartbeat stands for the checks from our side. Its time is the
-// database's, and so is the clock that it is compared with.
-func (t *target) hasHeartbeat(ctx context.Context) (bool, error) {
-	if t.i.HeartbeatAt == nil {
-		return false, nil
-	}
-	now, err := t.a.Store.Clock(ctx)
-	return err == nil && now.Sub(*t.i.HeartbeatAt) < trusted, fault.Internal(ctx, err)
+// hasHeartbeat reports whether the last heartbeat of an instance still counts at a time of the database's clock.
+func hasHeartbeat(i instancedb.Instance, now time.Time) bool {
+	return i.HeartbeatAt != nil && now.Sub(*i.HeartbeatAt) < trusted
 }
 
 // checkActively asks the worker from our side.
