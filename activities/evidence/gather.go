@@ -300,12 +300,15 @@ func (g *gathered) addMissingDisks() {
 	if g.scrub == nil {
 		return
 	}
+	missing := func(d lifecycle.DeviceResult, why string) {
+		d.Kind, d.Method, d.Verified, d.Detail = "disk", lifecycle.SanitizeNone, false, why
+		g.devices = append(g.devices, d)
+	}
 	add := func(earlier []lifecycle.DeviceResult, why string) {
 		seen := slices.Clone(g.devices)
 		for _, d := range earlier {
 			if find(seen, d, earlier) == nil {
-				d.Kind, d.Method, d.Verified, d.Detail = "disk", lifecycle.SanitizeNone, false, why
-				g.devices = append(g.devices, d)
+				missing(d, why)
 			}
 		}
 	}
@@ -319,8 +322,7 @@ func (g *gathered) addMissingDisks() {
 	for _, d := range g.in.InitialDisks {
 		same := sameDrive(d)
 		if !slices.ContainsFunc(g.devices, func(have lifecycle.DeviceResult) bool { return have.Kind == "disk" && same(have) }) {
-			d.Kind, d.Method, d.Verified, d.Detail = "disk", lifecycle.SanitizeNone, false, "not seen: the node's record lists it, and it is not among what the scrub has reported"
-			g.devices = append(g.devices, d)
+			missing(d, "not seen: the node's record lists it, and it is not among what the scrub has reported")
 		}
 	}
 }
