@@ -3,7 +3,6 @@ package db
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/slipway-cloud/slipway/db/gen"
@@ -25,7 +24,7 @@ func (s statements) AppendEvent(ctx context.Context, e Event) error {
 		ResourceKind: e.ResourceKind, ResourceID: e.ResourceID, NodeID: e.NodeID, Type: e.Type, Payload: e.Payload,
 	}
 	if e.ProjectID != nil {
-		if !slices.Contains(lifecycle.ProjectEventTypes(), e.Type) {
+		if !lifecycle.IsProjectEvent(e.Type) {
 			return fmt.Errorf("lifecycle.ProjectEventTypes does not list the type %q: no webhook could ask for it", e.Type)
 		}
 		params.ProjectID, params.EventID = *e.ProjectID, NewID("evt")

@@ -81,5 +81,8 @@ func MatchesProjectEvents(asked string) bool {
 			return of == kind
 		})
 	}
-	return slices.Contains(projectEventTypes, asked)
+	return IsProjectEvent(asked)
 }
+
+// IsProjectEvent reports whether an event of a project can have the type.
+func IsProjectEvent(eventType string) bool { return slices.Contains(projectEventTypes, eventType) }
