@@ -46,11 +46,15 @@ type Projection struct {
 	// Entries are further audit rows, such as those of actions. An empty resource stands for the
 	// job.
 	Entries []Entry
+	// Fingerprint is the same for the same step when its workflow task is lost and runs again.
+	Fingerprint string
 }
 
 // Projected is the result of a projection.
 type Projected struct {
 	Applied bool
+	// Repeated says that the same run has stored this step before.
+	Repeated bool
 	// Seq, RunID and Pass are those that the job has now.
 	Seq   int64
 	RunID string
@@ -75,6 +79,10 @@ type NodeMove struct {
 // and returns no error, so that a late or repeated projection is harmless. A change of status that
 // is no edge of the lifecycle is refused, and nothing is written. When a lost workflow is started
 // again, the new run continues the sequence from Job.Seq.
+//
+// A workflow task that is lost runs again and repeats each step that it stored, not only the last
+// one. It may also take another way, because an action has come meanwhile: a step is repeated only
+// if its fingerprint is the stored one.
 func (tx *Tx) ProjectJob(ctx context.Context, p Projection) (Projected, error) {
 	j, err := tx.LockJob(ctx, p.JobID)
 	if err != nil {
@@ -82,13 +90,14 @@ func (tx *Tx) ProjectJob(ctx context.Context, p Projection) (Projected, error) {
 	}
 	out := Projected{Seq: j.Seq, RunID: j.RunID, Pass: PassOf(j.Compensations)}
 	if p.Seq <= j.Seq {
+		out.Repeated = p.repeats(j)
 		return out, nil
 	}
 	var rest queue // one round trip for all statements without an answer
 	if err := tx.projectStatus(ctx, &rest, j, p); err != nil {
 		return out, err
 	}
-	if err := projectColumns(ctx, &rest, p); err != nil {
+	if err := projectColumns(ctx, &rest, j, p); err != nil {
 		return out, err
 	}
 	if err := rest.send(ctx, tx.dbtx); err != nil {
@@ -112,6 +121,31 @@ func (tx *Tx) ProjectJob(ctx context.Context, p Projection) (Projected, error) {
 	}
 	out.Applied, out.Seq, out.RunID = true, p.Seq, p.RunID
 	return out, nil
+}
+
+// maxRecentSteps bounds how many steps a job remembers: more than one workflow task stores.
+const maxRecentSteps = 16
+
+func (p Projection) step() string { return fmt.Sprintf("%d:%s", p.Seq, p.Fingerprint) }
+
+// recentSteps returns the last steps of the projection's run, with its own as the newest.
+func (p Projection) recentSteps(j Job) []string {
+	var before []string
+	if j.RunID == p.RunID {
+		before = j.RecentSteps[max(0, len(j.RecentSteps)-maxRecentSteps+1):]
+	}
+	return append(slices.Clone(before), p.step())
+}
+
+// repeats reports whether the projection's run has stored this very step.
+func (p Projection) repeats(j Job) bool {
+	if j.RunID != p.RunID {
+		return false
+	}
+	if len(j.RecentSteps) == 0 { // it was stored by a release that kept no steps
+		return p.Seq == j.Seq
+	}
+	return slices.Contains(j.RecentSteps, p.step())
 }
 
 // projectStatus moves the job when its status differs. Otherwise it only emits an event that the
@@ -142,14 +176,14 @@ func (tx *Tx) projectStatus(ctx context.Context, rest *queue, j Job, p Projectio
 	return err
 }
 
-func projectColumns(ctx context.Context, rest *queue, p Projection) error {
+func projectColumns(ctx context.Context, rest *queue, j Job, p Projection) error {
 	q := rest.statements().q
 	err := q.ProjectJob(ctx, gen.ProjectJobParams{
 		ID: p.JobID, Seq: p.Seq, RunID: p.RunID, Stage: p.Stage, StageOrdinal: p.StageOrdinal, Attempt: p.Attempt, FailureClass: p.FailureClass,
 		FailedStage: p.FailedStage, Message: ClipText(p.Message, MaxMessage), RecommendedAction: p.RecommendedAction,
 		NextStep: ClipText(p.NextStep, MaxMessage), WaitingOutside: p.WaitingOutside, Frozen: p.Frozen, Adopted: p.Adopted, Observed: p.Observed,
 		ProgressPercent: p.ProgressPercent, ReachedPercent: p.ReachedPercent, StageDeadlineAt: p.StageDeadline,
-		Checkpoint: orNull(p.Checkpoint),
+		Checkpoint: orNull(p.Checkpoint), RecentSteps: p.recentSteps(j),
 	})
 	if err != nil {
 		return MapError("project job "+p.JobID, err)

@@ -86,8 +86,7 @@ func (d *Database) ProjectJob(ctx context.Context, p contract.Projection) (contr
 		if err != nil {
 			return err
 		}
-		// A repeated write finds its own number and its own run: it is done.
-		res.Applied = now.Seq == p.Seq && now.RunID == p.RunID
+		res.Applied = now.Applied || now.Repeated
 		res.StoredSeq, res.Pass = now.Seq, now.Pass
 		if now.Applied && p.Run != nil {
 			return machinesdb.Project(ctx, tx, machine, run, stepOf(p))
@@ -166,7 +165,7 @@ func rowOf(p contract.Projection) db.Projection {
 		JobID: p.JobID, Seq: p.Seq, RunID: p.RunID, Status: p.Status, Stage: p.Stage, StageOrdinal: p.StageOrdinal, Attempt: p.Attempt,
 		WaitingOutside: p.WaitingOut, Frozen: p.Frozen, Adopted: p.Adopted, ProgressPercent: p.Progress, ReachedPercent: p.Reached,
 		StageDeadline: p.StageDeadline, Observed: p.Observed, Stages: p.Stages, Checkpoint: p.Checkpoint, Actor: db.Actor{Owner: lifecycle.OwnerJob, ID: p.By},
-		At: p.At, ActionType: p.ActionType, Metadata: p.Metadata,
+		At: p.At, ActionType: p.ActionType, Metadata: p.Metadata, Fingerprint: p.Fingerprint(),
 	}
 	if f := p.Failure; f != nil {
 		info := lifecycle.Failure(f.Class)

@@ -2,6 +2,7 @@ package projection_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -39,4 +40,74 @@ func TestASoftMoveKeepsNoJobFromEnding(t *testing.T) {
 			require.ErrorAs(t, err, &illegal, "one that is not soft is refused aloud")
 		}
 	}
+}
+
+// TestALostTaskRepeatsItsSteps: a worker dies after two steps of one workflow task are stored. The
+// task runs again, later, and stores both again; or it takes another way, because somebody acted
+// meanwhile.
+func TestALostTaskRepeatsItsSteps(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	store := dbtest.Open(t, dsn)
+	job := dbtest.Job(t, store, dbtest.JobStatus(lifecycle.JobCompensating))
+	to := projection.NewDatabase(store)
+	write := func(p contract.Projection) contract.ProjectResult {
+		later := time.Now().UTC()
+		p.JobID, p.Kind, p.At = job.ID, contract.KindOnboarding, &later
+		res, err := to.ProjectJob(t.Context(), p)
+		require.NoError(t, err)
+		return res
+	}
+	undone := contract.Projection{RunID: "run", Seq: job.Seq + 1, Status: lifecycle.JobCompensating, Attempt: 1}
+	ended := contract.Projection{RunID: "run", Seq: job.Seq + 2, Status: lifecycle.JobCancelled, Attempt: 1}
+	require.True(t, write(undone).Applied)
+	require.True(t, write(ended).Applied)
+	stored, err := store.Job(t.Context(), job.ID)
+	require.NoError(t, err)
+
+	for range 2 {
+		for _, p := range []contract.Projection{undone, ended} {
+			res := write(p)
+			require.True(t, res.Applied, "step %d is stored", p.Seq)
+			require.Equal(t, ended.Seq, res.StoredSeq)
+		}
+	}
+	other := ended
+	other.Status, other.Failure = lifecycle.JobFailedManual, &contract.Failure{Class: lifecycle.FailCompensation}
+	require.False(t, write(other).Applied, "the task took another way")
+	reset := undone
+	reset.RunID = "a run that Temporal reset"
+	require.False(t, write(reset).Applied)
+	got, err := store.Job(t.Context(), job.ID)
+	require.NoError(t, err)
+	require.Equal(t, stored, got, "nothing of that is written")
+
+	_, err = dbtest.Owner(t, dsn).Exec(t.Context(), `UPDATE jobs SET recent_steps = '{}' WHERE id = $1`, job.ID)
+	require.NoError(t, err)
+	require.True(t, write(ended).Applied, "stored by a release that kept no steps")
+	require.False(t, write(undone).Applied)
+}
+
+// TestAJobRemembersOnlyTheStepsOfItsRun, and not more than 16 of them.
+func TestAJobRemembersOnlyTheStepsOfItsRun(t *testing.T) {
+	t.Parallel()
+	store := dbtest.Store(t)
+	job := dbtest.Job(t, store, dbtest.JobStatus(lifecycle.JobRunning))
+	for i := range int64(20) {
+		res, err := projection.NewDatabase(store).ProjectJob(t.Context(), contract.Projection{
+			JobID: job.ID, Kind: contract.KindOnboarding, RunID: "first", Seq: job.Seq + 1 + i, Status: lifecycle.JobRunning,
+		})
+		require.NoError(t, err)
+		require.True(t, res.Applied)
+	}
+	got, err := store.Job(t.Context(), job.ID)
+	require.NoError(t, err)
+	require.Len(t, got.RecentSteps, 16)
+	_, err = projection.NewDatabase(store).ProjectJob(t.Context(), contract.Projection{
+		JobID: job.ID, Kind: contract.KindOnboarding, RunID: "second", Seq: got.Seq + 1, Status: lifecycle.JobRunning,
+	})
+	require.NoError(t, err)
+	got, err = store.Job(t.Context(), job.ID)
+	require.NoError(t, err)
+	require.Len(t, got.RecentSteps, 1)
 }

@@ -295,7 +295,7 @@ func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (int64, er
 }
 
 const job = `-- name: Job :one
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations FROM jobs WHERE id = $1
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations, recent_steps FROM jobs WHERE id = $1
 `
 
 func (q *Queries) Job(ctx context.Context, id string) (Job, error) {
@@ -341,6 +341,7 @@ func (q *Queries) Job(ctx context.Context, id string) (Job, error) {
 		&i.ResourceID,
 		&i.StateChangedAt,
 		&i.Compensations,
+		&i.RecentSteps,
 	)
 	return i, err
 }
@@ -390,7 +391,7 @@ func (q *Queries) JobStages(ctx context.Context, jobID string) ([]JobStagesRow, 
 }
 
 const jobsPastDeadline = `-- name: JobsPastDeadline :many
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations FROM jobs
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations, recent_steps FROM jobs
 WHERE status IN ('pending', 'running', 'compensating') AND id > $1::text
   AND (stage_deadline_at < $2::timestamptz OR updated_at < $3::timestamptz)
 ORDER BY id LIMIT $4
@@ -458,6 +459,7 @@ func (q *Queries) JobsPastDeadline(ctx context.Context, arg JobsPastDeadlinePara
 			&i.ResourceID,
 			&i.StateChangedAt,
 			&i.Compensations,
+			&i.RecentSteps,
 		); err != nil {
 			return nil, err
 		}
@@ -509,7 +511,7 @@ func (q *Queries) ListBatches(ctx context.Context, arg ListBatchesParams) ([]Bat
 }
 
 const listJobs = `-- name: ListJobs :many
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations FROM jobs
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations, recent_steps FROM jobs
 WHERE ($1::text = '' OR id < $1::text)
   AND (cardinality($2::text[]) = 0 OR id = ANY ($2::text[]))
   AND ($3::text = '' OR kind = $3::text)
@@ -601,6 +603,7 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Job, erro
 			&i.ResourceID,
 			&i.StateChangedAt,
 			&i.Compensations,
+			&i.RecentSteps,
 		); err != nil {
 			return nil, err
 		}
@@ -613,7 +616,7 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Job, erro
 }
 
 const liveJobOfBMC = `-- name: LiveJobOfBMC :one
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations FROM jobs
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations, recent_steps FROM jobs
 WHERE bmc_id = $1::text AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
 `
 
@@ -660,12 +663,13 @@ func (q *Queries) LiveJobOfBMC(ctx context.Context, bmcID string) (Job, error) {
 		&i.ResourceID,
 		&i.StateChangedAt,
 		&i.Compensations,
+		&i.RecentSteps,
 	)
 	return i, err
 }
 
 const liveJobOfNode = `-- name: LiveJobOfNode :one
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations FROM jobs
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations, recent_steps FROM jobs
 WHERE node_id = $1::text AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
 `
 
@@ -712,12 +716,13 @@ func (q *Queries) LiveJobOfNode(ctx context.Context, nodeID string) (Job, error)
 		&i.ResourceID,
 		&i.StateChangedAt,
 		&i.Compensations,
+		&i.RecentSteps,
 	)
 	return i, err
 }
 
 const liveJobOfResource = `-- name: LiveJobOfResource :one
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations FROM jobs WHERE resource_kind = $1 AND resource_id = $2
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations, recent_steps FROM jobs WHERE resource_kind = $1 AND resource_id = $2
     AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
 `
 
@@ -769,12 +774,13 @@ func (q *Queries) LiveJobOfResource(ctx context.Context, arg LiveJobOfResourcePa
 		&i.ResourceID,
 		&i.StateChangedAt,
 		&i.Compensations,
+		&i.RecentSteps,
 	)
 	return i, err
 }
 
 const liveJobsOfResources = `-- name: LiveJobsOfResources :many
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations FROM jobs WHERE resource_kind = $1 AND resource_id = ANY ($2::text[])
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations, recent_steps FROM jobs WHERE resource_kind = $1 AND resource_id = ANY ($2::text[])
     AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
 `
 
@@ -832,6 +838,7 @@ func (q *Queries) LiveJobsOfResources(ctx context.Context, arg LiveJobsOfResourc
 			&i.ResourceID,
 			&i.StateChangedAt,
 			&i.Compensations,
+			&i.RecentSteps,
 		); err != nil {
 			return nil, err
 		}
@@ -844,7 +851,7 @@ func (q *Queries) LiveJobsOfResources(ctx context.Context, arg LiveJobsOfResourc
 }
 
 const lockJob = `-- name: LockJob :one
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations FROM jobs WHERE id = $1 FOR NO KEY UPDATE
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations, recent_steps FROM jobs WHERE id = $1 FOR NO KEY UPDATE
 `
 
 func (q *Queries) LockJob(ctx context.Context, id string) (Job, error) {
@@ -890,6 +897,7 @@ func (q *Queries) LockJob(ctx context.Context, id string) (Job, error) {
 		&i.ResourceID,
 		&i.StateChangedAt,
 		&i.Compensations,
+		&i.RecentSteps,
 	)
 	return i, err
 }
@@ -975,8 +983,8 @@ UPDATE jobs SET seq = $1, run_id = $2, stage = $3, stage_ordinal = $4, attempt =
     message = $8, recommended_action = $9, next_step = $10,
     waiting_outside = $11, frozen = $12, adopted = $13, observed = $14, progress_percent = $15,
     reached_percent = $16, stage_deadline_at = $17,
-    checkpoint = coalesce($18::jsonb, checkpoint), version = version + 1, updated_at = now()
-WHERE id = $19
+    checkpoint = coalesce($18::jsonb, checkpoint), recent_steps = $19, version = version + 1, updated_at = now()
+WHERE id = $20
 `
 
 type ProjectJobParams struct {
@@ -998,6 +1006,7 @@ type ProjectJobParams struct {
 	ReachedPercent    int
 	StageDeadlineAt   *time.Time
 	Checkpoint        json.RawMessage
+	RecentSteps       []string
 	ID                string
 }
 
@@ -1022,6 +1031,7 @@ func (q *Queries) ProjectJob(ctx context.Context, arg ProjectJobParams) error {
 		arg.ReachedPercent,
 		arg.StageDeadlineAt,
 		arg.Checkpoint,
+		arg.RecentSteps,
 		arg.ID,
 	)
 	return err
@@ -1108,7 +1118,7 @@ func (q *Queries) ProjectStages(ctx context.Context, arg ProjectStagesParams) er
 
 const takeJob = `-- name: TakeJob :one
 UPDATE jobs SET seq = seq + 1 WHERE id = $1 AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
-RETURNING id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations
+RETURNING id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations, recent_steps
 `
 
 func (q *Queries) TakeJob(ctx context.Context, id string) (Job, error) {
@@ -1154,6 +1164,7 @@ func (q *Queries) TakeJob(ctx context.Context, id string) (Job, error) {
 		&i.ResourceID,
 		&i.StateChangedAt,
 		&i.Compensations,
+		&i.RecentSteps,
 	)
 	return i, err
 }

@@ -256,6 +256,7 @@ type Job struct {
 	ResourceID        string
 	StateChangedAt    time.Time
 	Compensations     int
+	RecentSteps       []string
 }
 
 type LifecycleEdge struct {

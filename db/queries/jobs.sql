@@ -99,7 +99,7 @@ UPDATE jobs SET seq = @seq, run_id = @run_id, stage = @stage, stage_ordinal = @s
     message = @message, recommended_action = @recommended_action, next_step = @next_step,
     waiting_outside = @waiting_outside, frozen = @frozen, adopted = @adopted, observed = @observed, progress_percent = @progress_percent,
     reached_percent = @reached_percent, stage_deadline_at = @stage_deadline_at,
-    checkpoint = coalesce(sqlc.narg('checkpoint')::jsonb, checkpoint), version = version + 1, updated_at = now()
+    checkpoint = coalesce(sqlc.narg('checkpoint')::jsonb, checkpoint), recent_steps = @recent_steps, version = version + 1, updated_at = now()
 WHERE id = @id;
 
 -- name: ProjectStages :exec

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"go.temporal.io/api/enums/v1"
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -111,7 +112,7 @@ func (t *environment) brokenChains(ctx context.Context) ([]violation, error) {
 }
 
 // lostWorkflows holds jobs against their workflows: a job that is not at its end
-// has one that runs, and one at its end has none.
+// has one that runs, and one at its end has one that ended without a failure.
 func (t *environment) lostWorkflows(ctx context.Context, c *pgx.Conn) ([]violation, error) {
 	rows, err := c.Query(ctx, `SELECT id, status, workflow_id FROM jobs`)
 	if err != nil {
@@ -124,28 +125,30 @@ func (t *environment) lostWorkflows(ctx context.Context, c *pgx.Conn) ([]violati
 	}
 	var out []violation
 	for _, j := range jobs {
-		ended, runs := lifecycle.Job.Terminal(lifecycle.JobStatus(j.Status)), false
+		ended := lifecycle.Job.Terminal(lifecycle.JobStatus(j.Status))
+		var state enums.WorkflowExecutionStatus
+		runs := func() bool { return state == enums.WORKFLOW_EXECUTION_STATUS_RUNNING }
 		// The last projection comes before the workflow's own end. When its worker was killed between the
 		// two, the workflow task times out after ten seconds and goes to another worker.
 		eventually(ctx, 30*time.Second, func() bool {
-			runs, err = t.runs(ctx, j.WorkflowID)
-			return err == nil && runs != ended
+			state, err = t.workflowState(ctx, j.WorkflowID)
+			return err == nil && runs() != ended
 		})
 		if err != nil {
 			return nil, err
 		}
-		if runs == ended {
-			out = append(out, violation{j.ID, fmt.Sprintf("jobs_have_workflows: the job is %s and its workflow runs: %t", j.Status, runs)})
+		if runs() == ended || state == enums.WORKFLOW_EXECUTION_STATUS_FAILED {
+			out = append(out, violation{j.ID, fmt.Sprintf("jobs_have_workflows: the job is %s and its workflow is %s", j.Status, state)})
 		}
 	}
 	return out, nil
 }
 
-// runs asks Temporal whether a workflow is open.
-func (t *environment) runs(ctx context.Context, id string) (bool, error) {
+// workflowState asks Temporal for the state of a workflow's last run.
+func (t *environment) workflowState(ctx context.Context, id string) (enums.WorkflowExecutionStatus, error) {
 	res, err := t.stack.App.Temporal.DescribeWorkflowExecution(ctx, id, "")
 	if err != nil {
-		return false, fmt.Errorf("describe workflow %s: %w", id, err)
+		return 0, fmt.Errorf("describe workflow %s: %w", id, err)
 	}
-	return res.GetWorkflowExecutionInfo().GetCloseTime() == nil, nil
+	return res.GetWorkflowExecutionInfo().GetStatus(), nil
 }

@@ -5,6 +5,9 @@
 package contract
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"time"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -248,6 +251,26 @@ type Projection struct {
 	At         *time.Time               `json:"at,omitempty"`
 	ActionType string                   `json:"action_type,omitempty"`
 	Metadata   lifecycle.ActionMetadata `json:"metadata,omitzero"`
+}
+
+// Fingerprint is equal for two executions of the same step, and differs when the job took another
+// way. It covers what a step decides and no time: a workflow task that runs again does so later.
+func (p Projection) Fingerprint() string {
+	type row struct {
+		State    lifecycle.StageState
+		Attempts int
+	}
+	rows := make([]row, 0, len(p.Stages))
+	for _, s := range p.Stages {
+		rows = append(rows, row{s.State, s.Attempts})
+	}
+	var class, failed string
+	if p.Failure != nil {
+		class, failed = string(p.Failure.Class), p.Failure.Stage
+	}
+	raw, _ := json.Marshal([]any{p.Status, p.StageOrdinal, p.Attempt, rows, class, failed, p.WaitingOut, p.Frozen, p.Adopted, p.Node, p.Actions, p.By}) // none of these can fail
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:8])
 }
 
 // Snapshot is what a starting run loads: the last projected state.

@@ -98,7 +98,9 @@ func (s *Store) ProjectJob(_ context.Context, p contract.Projection) (contract.P
 		s.snap.Seq, s.runID = p.Seq+1, "another run"
 	}
 	if p.Seq <= s.snap.Seq {
-		repeated := p.Seq == s.snap.Seq && p.RunID == s.runID
+		repeated := p.RunID == s.runID && slices.ContainsFunc(s.steps, func(stored contract.Projection) bool {
+			return stored.RunID == p.RunID && stored.Seq == p.Seq && stored.Fingerprint() == p.Fingerprint()
+		})
 		return contract.ProjectResult{Applied: repeated, StoredSeq: s.snap.Seq}, nil
 	}
 	if err := s.check(p); err != nil {
