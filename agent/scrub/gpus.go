@@ -131,10 +131,7 @@ func sameAndReset(before, after []gpu) error {
 		}
 	}
 	for _, g := range after {
-		errs = append(errs, g.migOff())
-		if g.NeedsReset != "No" {
-			errs = append(errs, fmt.Errorf("GPU %s is not known to be reset (reset required: %q)", g.UUID, g.NeedsReset))
-		}
+		errs = append(errs, g.migOff(), g.noResetNeeded())
 		if g.ComputeMode != "Default" {
 			errs = append(errs, fmt.Errorf("GPU %s has compute mode %q", g.UUID, g.ComputeMode))
 		}
