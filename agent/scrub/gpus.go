@@ -140,8 +140,8 @@ func sameAndReset(before, after []gpu) error {
 }
 
 // gpuMemory looks at all memory of each GPU through slipway-gpu-pattern. There
-// is no other proof: whether the driver clears memory between processes is not
-// established. Without the program each GPU is reported as not verified.
+// is no other proof: driver 580 was seen to clear memory between processes, but
+// no driver promises it. Without the program each GPU is reported as not verified.
 func (r *run) gpuMemory(ctx context.Context) (string, error) {
 	gpus, driver, err := r.readGPUs(ctx)
 	if err != nil {
