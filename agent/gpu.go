@@ -130,7 +130,7 @@ func sum(counters ...string) *int {
 func known(s string) string {
 	s = task.Clip(s, 200)
 	switch strings.ToLower(strings.Trim(s, "[]")) {
-	case "n/a", "none", "unknown", "unknown error", "not supported", "gpu requires reset":
+	case "n/a", "none", "unknown", "unknown error", "not supported", "gpu requires reset", "gpu is lost", "requested functionality has been deprecated":
 		return ""
 	}
 	return s

@@ -2,16 +2,18 @@ package agent_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/agent"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// The samples are written to the schemas nvsmi_device_v11 to v13; no recorded
-// file is used.
+// The samples are written to the schemas nvsmi_device_v11 to v13. A recording of a
+// real GPU is in testdata.
 func smi(version int, driver string, attached int, gpus ...string) []byte {
 	return fmt.Appendf(nil, `<?xml version="1.0" ?>
 <!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v%d.dtd">
@@ -113,6 +115,8 @@ func TestSchemaV13AndOthers(t *testing.T) {
 		"requires reset": {volatile("<sram_uncorrectable>GPU requires reset</sram_uncorrectable><dram_uncorrectable>0</dram_uncorrectable>"), ptr(true), nil, nil},
 		"before Ampere": {volatile("<single_bit><total>3</total></single_bit><double_bit><device_memory>1</device_memory><total>5</total></double_bit>") +
 			"<retired_pages><pending_retirement>Yes</pending_retirement></retired_pages>", ptr(true), ptr(5), ptr(true)},
+		"deprecated": {"<ecc_mode><current_ecc>Requested functionality has been deprecated</current_ecc></ecc_mode>" +
+			"<fb_memory_usage><total>Requested functionality has been deprecated</total></fb_memory_usage>", nil, nil, nil},
 		"nothing at all": {"", nil, nil, nil},
 	}
 	for name, tt := range tests {
@@ -127,6 +131,22 @@ func TestSchemaV13AndOthers(t *testing.T) {
 			require.Nil(t, gpus[0].MemoryMiB)
 		})
 	}
+}
+
+// h200-580.xml was recorded on one H200. UUID, serial number and pdi in it are made up, and the
+// lists of supported graphics clocks are cut to their first.
+func TestParseNvidiaSMI_RecordedH200(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("testdata/h200-580.xml")
+	require.NoError(t, err)
+	gpus, driver, err := agent.ParseNvidiaSMI(raw)
+	require.NoError(t, err)
+	require.Equal(t, "580.159.04", driver)
+	require.Equal(t, []spec.GPUReport{{
+		UUID: "GPU-5d0c3a1e-7b42-4f96-a1d8-0e2b6c9f3475", Model: "NVIDIA H200", Serial: "1650000000017",
+		MemoryMiB: ptr[int64](143771), ECCEnabled: ptr(true), UncorrectedECC: ptr(0), MIGEnabled: ptr(false),
+		RemapPending: ptr(false), RemapFailed: ptr(false),
+	}}, gpus)
 }
 
 func TestWhatNvidiaSMIMustNotGetAwayWith(t *testing.T) {

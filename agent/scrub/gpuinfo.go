@@ -25,6 +25,7 @@ type gpu struct {
 	MIG         string `xml:"mig_mode>current_mig"`
 	MIGPending  string `xml:"mig_mode>pending_mig"`
 	ComputeMode string `xml:"compute_mode"`
+	Recovery    string `xml:"gpu_recovery_action"`
 	NeedsReset  string `xml:"gpu_reset_status>reset_required"`
 	FabricState string `xml:"fabric>state"`
 	Fabric      string `xml:"fabric>status"`
@@ -52,7 +53,7 @@ func parseGPUs(raw []byte) ([]gpu, string, error) {
 	}
 	for i := range log.GPUs {
 		g := &log.GPUs[i]
-		for _, s := range []*string{&g.Bus, &g.Model, &g.UUID, &g.Serial, &g.MIG, &g.MIGPending, &g.ComputeMode, &g.NeedsReset, &g.FabricState, &g.Fabric} {
+		for _, s := range []*string{&g.Bus, &g.Model, &g.UUID, &g.Serial, &g.MIG, &g.MIGPending, &g.ComputeMode, &g.Recovery, &g.NeedsReset, &g.FabricState, &g.Fabric} {
 			*s = task.Clip(*s, 200)
 		}
 		if g.UUID == "" || unknown(g.UUID) {
@@ -62,13 +63,22 @@ func parseGPUs(raw []byte) ([]gpu, string, error) {
 	return log.GPUs, task.Clip(log.Driver, 40), nil
 }
 
+// hasValue is false for what nvidia-smi writes where the driver has no such value.
+func hasValue(s string) bool {
+	switch strings.ToLower(strings.Trim(s, "[]")) {
+	case "", "n/a", "requested functionality has been deprecated":
+		return false
+	}
+	return true
+}
+
 // unknown is what nvidia-smi writes for what it cannot tell.
 func unknown(s string) bool {
 	switch strings.ToLower(strings.Trim(s, "[]")) {
-	case "", "n/a", "unknown", "unknown error", "not supported", "gpu requires reset", "gpu is lost":
+	case "unknown", "unknown error", "not supported", "gpu requires reset", "gpu is lost":
 		return true
 	}
-	return false
+	return !hasValue(s)
 }
 
 // withoutMIG are models that cannot be divided, and say N/A for it rightly. For
@@ -93,6 +103,22 @@ func (g gpu) migOff() error {
 		return fmt.Errorf("GPU %s has MIG %s", g.UUID, strings.ToLower(g.MIG))
 	case g.MIGPending != "Disabled" && !unknown(g.MIGPending):
 		return fmt.Errorf("GPU %s will have MIG %s after a reset", g.UUID, strings.ToLower(g.MIGPending))
+	}
+	return nil
+}
+
+// noResetNeeded is nil when the driver says that the GPU needs neither a reset nor anything else.
+// Drivers from 570 on say it in gpu_recovery_action, older ones in reset_required; 575 writes both
+// and 580 only the first. Any other text is an error, also one that says that the driver failed.
+func (g gpu) noResetNeeded() error {
+	action, reset := hasValue(g.Recovery), hasValue(g.NeedsReset)
+	switch {
+	case !action && !reset:
+		return fmt.Errorf("GPU %s does not tell whether it needs a reset (gpu_recovery_action %q, reset_required %q)", g.UUID, g.Recovery, g.NeedsReset)
+	case action && g.Recovery != "None":
+		return fmt.Errorf("GPU %s is not ready for use: the driver's gpu_recovery_action is %q", g.UUID, g.Recovery)
+	case reset && g.NeedsReset != "No":
+		return fmt.Errorf("GPU %s is not ready for use: the driver's reset_required is %q", g.UUID, g.NeedsReset)
 	}
 	return nil
 }

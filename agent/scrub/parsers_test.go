@@ -124,7 +124,7 @@ func TestParseGPUsKeepsUnknownUnknown(t *testing.T) {
 		} else {
 			require.ErrorContains(t, gpus[0].migOff(), c.says)
 		}
-		require.ErrorContains(t, sameAndReset(gpus, gpus), "not known to be reset", "N/A is no reset")
+		require.ErrorContains(t, sameAndReset(gpus, gpus), "does not tell whether it needs a reset")
 	}
 	for _, bad := range []string{"", "<x/>", strings.Replace(one("A", "B"), "<attached_gpus>1", "<attached_gpus>8", 1), strings.Replace(one("A", "B"), "GPU-1", "N/A", 1)} {
 		_, _, err := parseGPUs([]byte(bad))

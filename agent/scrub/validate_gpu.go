@@ -70,16 +70,13 @@ func (v validation) gpuState(ctx context.Context) (string, error) {
 		}
 	}
 	for _, g := range gpus {
-		bad := []error{g.migOff(), remaps(g, health)}
+		bad := []error{g.migOff(), g.noResetNeeded(), remaps(g, health)}
 		if seen[g.UUID] {
 			bad = append(bad, fmt.Errorf("GPU %s is there twice", g.UUID))
 		}
 		seen[g.UUID] = true
 		if g.ComputeMode != "Default" {
 			bad = append(bad, fmt.Errorf("GPU %s has compute mode %q", g.UUID, g.ComputeMode))
-		}
-		if g.NeedsReset != "No" {
-			bad = append(bad, fmt.Errorf("GPU %s is not known to need no reset (%q)", g.UUID, g.NeedsReset))
 		}
 		if len(g.Processes) > 0 {
 			bad = append(bad, fmt.Errorf("GPU %s is used by %d processes", g.UUID, len(g.Processes)))

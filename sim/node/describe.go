@@ -111,7 +111,7 @@ func kernelLog(s simhw.Spec, ev simhw.Event) string {
 		lines = append(lines, fmt.Sprintf("mlx5_core %s: address %s", n.Name, n.MAC))
 	}
 	if s.GPUs > 0 {
-		lines = append(lines, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  "+driverVersion+"  (simulated)")
+		lines = append(lines, "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  "+driverVersion+"  Release Build  (simulated)")
 	}
 	lines = append(lines, "random: boot "+ev.BootID)
 	var b strings.Builder

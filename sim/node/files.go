@@ -93,7 +93,7 @@ func (t *tree) system(s simhw.Spec, ev simhw.Event) error {
 		files[fmt.Sprintf("/sys/block/%s/%s/partition", bootDisk, part)] = "1\n"
 	}
 	if s.GPUs > 0 {
-		files["/proc/driver/nvidia/version"] = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  " + driverVersion + "  Release Build (simulated)\n"
+		files["/proc/driver/nvidia/version"] = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  " + driverVersion + "  Release Build  (simulated)  \n"
 	}
 	for _, n := range s.NICs {
 		dir := "/sys/class/net/" + n.Name

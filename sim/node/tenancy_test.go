@@ -233,8 +233,8 @@ func TestNode_DescribesItself(t *testing.T) {
 	require.Len(t, rows, 1+want.GPUs)
 	table, report, pci, list := run("nvidia-smi"), run("nvidia-smi -q -x"), run("lspci -nn -d 10de:"), run("nvidia-smi -L")
 	require.Equal(t, want.GPUs, strings.Count(pci, "\n"))
-	for _, line := range strings.Split(table, "\n")[1:] { // the processes' part is narrower
-		require.Contains(t, []int{0, 79, 91}, len(line), "the table is straight: %s", line)
+	for _, line := range strings.Split(table, "\n")[1:] {
+		require.Contains(t, []int{0, 91}, len(line), "the table is straight: %s", line)
 	}
 	for i, row := range rows[1:] {
 		require.Equal(t, strconv.Itoa(i), row[0])
@@ -250,7 +250,7 @@ func TestNode_DescribesItself(t *testing.T) {
 	require.Contains(t, table, "Driver Version: "+rows[1][6])
 	require.Contains(t, run("cat /proc/driver/nvidia/version"), rows[1][6])
 	require.Equal(t, [][]string{{"81559"}}, query("memory.total", "csv,noheader,nounits")[:1])
-	for line, says := range map[string]string{"nvidia-smi --query-gpu=bogus --format=csv": `Field "bogus" is not a valid field`, "nvidia-smi --query-gpu=name": "--format", "nvidia-smi topo -m": "not simulated"} {
+	for line, says := range map[string]string{"nvidia-smi --query-gpu=bogus --format=csv": `Field "bogus" is not a valid field`, "nvidia-smi topo -m": "not simulated"} {
 		out, rc := s.command(line)
 		require.NotZero(t, rc)
 		require.Contains(t, out, says)

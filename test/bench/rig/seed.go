@@ -166,7 +166,7 @@ func (r *Rig) RecordHeartbeat(ctx context.Context, host string) error {
 // Healthy is the report of a node that meets the rig's SKU.
 func Healthy() *spec.HealthReport {
 	memory, ecc, errs, no := int64(81559), true, 0, false
-	r := &spec.HealthReport{Simulated: true, CPUs: 192, Driver: "550.90.07"}
+	r := &spec.HealthReport{Simulated: true, CPUs: 192, Driver: "580.159.04"}
 	for i := range 8 {
 		r.GPUs = append(r.GPUs, spec.GPUReport{
 			UUID: fmt.Sprintf("GPU-%d", i), Model: "NVIDIA H100 80GB HBM3", MemoryMiB: &memory, ECCEnabled: &ecc, UncorrectedECC: &errs,
