@@ -147,7 +147,11 @@ func (r *run) gpuMemory(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	tool := "nvidia-smi --gpu-reset, driver " + driver
+	reset := r.stepOK(StepGPUReset)
+	tool := "driver " + driver
+	if reset {
+		tool = "nvidia-smi --gpu-reset, " + tool
+	}
 	out, err := r.run(toolrunner.Permit(ctx, toolrunner.GuardMachine), 30*time.Minute, "slipway-gpu-pattern", "--json")
 	found := map[string]pattern{}
 	if err == nil {
@@ -160,7 +164,6 @@ func (r *run) gpuMemory(ctx context.Context) (string, error) {
 		err = errors.New("slipway-gpu-pattern is not installed, so nobody knows what is in the GPUs' memory")
 	}
 	var errs []error
-	reset := r.stepOK(StepGPUReset)
 	for _, g := range gpus {
 		d := lifecycle.DeviceResult{Kind: "gpu", Name: g.UUID, Serial: g.Serial, Model: g.Model, Method: lifecycle.SanitizeNone, Tool: tool}
 		bad := err
