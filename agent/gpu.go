@@ -31,6 +31,8 @@ type smiGPU struct {
 	MIG      string    `xml:"mig_mode>current_mig"`
 	Total    string    `xml:"fb_memory_usage>total"`
 	ECC      string    `xml:"ecc_mode>current_ecc"`
+	Recovery string    `xml:"gpu_recovery_action"`
+	Reset    string    `xml:"gpu_reset_status>reset_required"`
 	Volatile smiErrors `xml:"ecc_errors>volatile"`
 	Remap    struct {
 		Pending string `xml:"remapped_row_pending"`
@@ -100,6 +102,10 @@ func (g smiGPU) report() spec.GPUReport {
 		}
 	}
 	r.UncorrectedECC = g.Volatile.uncorrected()
+	r.RecoveryAction = known(g.Recovery)
+	if reset := flag(g.Reset); r.RecoveryAction == "" && reset != nil && *reset { // before driver 570
+		r.RecoveryAction = "Reset"
+	}
 	return r
 }
 

@@ -176,3 +176,21 @@ func FuzzParseNvidiaSMI(f *testing.F) {
 		}
 	})
 }
+
+// TestParseNvidiaSMI_WhatTheDriverAsksFor: current drivers name the action, older ones only a reset.
+func TestParseNvidiaSMI_WhatTheDriverAsksFor(t *testing.T) {
+	t.Parallel()
+	reset := func(s string) string {
+		return "<gpu_reset_status><reset_required>" + s + "</reset_required></gpu_reset_status>"
+	}
+	action := func(s string) string { return "<gpu_recovery_action>" + s + "</gpu_recovery_action>" }
+	for inner, want := range map[string]string{
+		"": "", reset("No"): "", reset("Yes"): "Reset", reset("N/A"): "",
+		reset("Requested functionality has been deprecated") + action("None"): "",
+		action("None"): "", action("Reboot"): "Reboot", action("Drain and Reset"): "Drain and Reset", action("Unknown Error"): "",
+	} {
+		gpus, _, err := agent.ParseNvidiaSMI(smi(13, "580.159.04", 1, gpu("NVIDIA H200", "GPU-a", inner)))
+		require.NoError(t, err)
+		require.Equal(t, want, gpus[0].RecoveryAction, inner)
+	}
+}

@@ -1981,6 +1981,7 @@ type GPUReport struct {
 	MigEnabled     bool   `json:"mig_enabled,omitempty"`
 	Model          string `json:"model,omitempty"`
 	Processes      int64  `json:"processes,omitempty"`
+	RecoveryAction string `json:"recovery_action,omitempty"`
 	RemapFailed    bool   `json:"remap_failed,omitempty"`
 	RemapPending   bool   `json:"remap_pending,omitempty"`
 	Serial         string `json:"serial,omitempty"`

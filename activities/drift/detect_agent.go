@@ -130,6 +130,8 @@ func gpuFault(f Facts) Verdict {
 				bad = append(bad, fmt.Sprintf("GPU %d: a row remap has failed", i))
 			case g.RemapPending != nil && *g.RemapPending:
 				bad = append(bad, fmt.Sprintf("GPU %d: a row remap is pending", i))
+			case g.RecoveryAction != "":
+				bad = append(bad, fmt.Sprintf("GPU %d: the driver asks for %q", i, g.RecoveryAction))
 			case s.RequireECC && g.UncorrectedECC != nil && *g.UncorrectedECC > s.MaxUncorrectedECC:
 				bad = append(bad, fmt.Sprintf("GPU %d: %d uncorrected ECC errors", i, *g.UncorrectedECC))
 			}

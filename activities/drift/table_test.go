@@ -373,7 +373,7 @@ func agentSituations() map[string]situation {
 		lifecycle.DriftNetworkOpen: {fault: func(w *world) { w.answerProbe("postgres") }, fix: func(w *world) { w.answerProbe() }},
 		lifecycle.DriftGPUCount:    {fault: reports(func(r *spec.HealthReport) { r.GPUs = r.GPUs[:7] }), fix: (*world).fixReport},
 		lifecycle.DriftGPUFault: {fault: reports(func(r *spec.HealthReport) {
-			r.GPUs[3].RemapFailed, r.GPUs[4].UncorrectedECC = &yes, &many
+			r.GPUs[3].RemapFailed, r.GPUs[4].UncorrectedECC, r.GPUs[5].RecoveryAction = &yes, &many, "Reset"
 		}), fix: (*world).fixReport},
 		lifecycle.DriftMemory: {fault: reports(func(r *spec.HealthReport) { r.MemoryMiB = &little }), fix: (*world).fixReport},
 		lifecycle.DriftDisks:  {fault: reports(func(r *spec.HealthReport) { r.Disks = r.Disks[1:] }), fix: (*world).fixReport},

@@ -91,6 +91,8 @@ func gpuClass(g spec.GPUReport) (Class, string) {
 	switch {
 	case yes(g.RemapFailed):
 		return ClassCritical, "a row remap has failed"
+	case g.RecoveryAction != "":
+		return ClassCritical, fmt.Sprintf("the driver asks for %q", g.RecoveryAction)
 	case g.UncorrectedECC != nil && *g.UncorrectedECC > 0:
 		return ClassWarning, fmt.Sprintf("%d uncorrected ECC errors", *g.UncorrectedECC)
 	case yes(g.RemapPending):

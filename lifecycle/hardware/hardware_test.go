@@ -133,6 +133,7 @@ func TestAgentProbes(t *testing.T) {
 		MemoryMiB: &mib, NICs: []spec.NICReport{{Name: "eno1", Up: true}}, Disks: []spec.DiskReport{{Name: "sda", Boot: true}},
 		GPUs: []spec.GPUReport{
 			{UUID: "ok", UncorrectedECC: &none, RemapFailed: &no}, {UUID: "failed", RemapFailed: &yes}, {UUID: "ecc", UncorrectedECC: &some, RemapFailed: &no}, {UUID: "silent"},
+			{UUID: "stuck", UncorrectedECC: &none, RemapFailed: &no, RecoveryAction: "Reboot"},
 		},
 		Units: []spec.UnitReport{{Name: "gpud.service", State: "active"}, {Name: "nvidia-fabricmanager.service", State: "failed"}, {Name: "nvidia-dcgm.service", State: "absent"}},
 	}
@@ -145,7 +146,7 @@ func TestAgentProbes(t *testing.T) {
 		return out
 	}
 	require.Equal(t, map[string]hardware.Class{
-		"GPU 0 ok": hardware.ClassOK, "GPU 1 failed": hardware.ClassCritical, "GPU 2 ecc": hardware.ClassWarning, "GPU 3 silent": hardware.ClassUnknown,
+		"GPU 0 ok": hardware.ClassOK, "GPU 1 failed": hardware.ClassCritical, "GPU 2 ecc": hardware.ClassWarning, "GPU 3 silent": hardware.ClassUnknown, "GPU 4 stuck": hardware.ClassCritical,
 		"GPUs": hardware.ClassCritical, "network cards": hardware.ClassWarning, "memory": hardware.ClassWarning, "data disks": hardware.ClassWarning,
 		"unit gpud.service": hardware.ClassOK, "unit nvidia-fabricmanager.service": hardware.ClassCritical, "unit nvidia-dcgm.service": hardware.ClassUnknown,
 	}, classes(hardware.AgentProbes(report, &spec.SKUSpec{GPUs: 8, NICsUp: 2, DataDisks: 1, MinMemoryMiB: 8192}, &noon, true)))

@@ -68,6 +68,9 @@ func (s SKUSpec) checkGPU(name string, g GPUReport, fail func(string, ...any)) {
 	if g.RemapPending != nil && *g.RemapPending {
 		fail("%s: a row remap is pending", name)
 	}
+	if g.RecoveryAction != "" {
+		fail("%s: the driver asks for %q", name, g.RecoveryAction)
+	}
 }
 
 func countUp(nics []NICReport) int {

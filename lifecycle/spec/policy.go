@@ -346,6 +346,8 @@ type GPUReport struct {
 	RemapPending   *bool  `json:"remap_pending,omitempty"`
 	RemapFailed    *bool  `json:"remap_failed,omitempty"`
 	Processes      int    `json:"processes" minimum:"0" maximum:"4194304"`
+	// RecoveryAction is what the driver asks for, such as Reset or Reboot; "" for nothing, or where it does not tell.
+	RecoveryAction string `json:"recovery_action,omitempty" maxLength:"200" text:"clean"`
 }
 
 // NICReport is one network interface; SpeedMbps 0 = unknown.

@@ -5228,6 +5228,7 @@ export interface components {
             model?: string;
             /** Format: int64 */
             processes?: number;
+            recovery_action?: string;
             remap_failed?: boolean;
             remap_pending?: boolean;
             serial?: string;
