@@ -55,6 +55,9 @@ type Projected struct {
 	Applied bool
 	// Repeated says that the same run has stored this step before.
 	Repeated bool
+	// Ended is the status with which the job has ended, if the step asks for another. Nothing is
+	// written then.
+	Ended lifecycle.JobStatus
 	// Seq, RunID and Pass are those that the job has now.
 	Seq   int64
 	RunID string
@@ -82,7 +85,8 @@ type NodeMove struct {
 //
 // A workflow task that is lost runs again and repeats each step that it stored, not only the last
 // one. It may also take another way, because an action has come meanwhile: a step is repeated only
-// if its fingerprint is the stored one.
+// if its fingerprint is the stored one. If the job has ended by the way that it took first, another
+// status is not an error but an answer: the run has nothing more to do.
 func (tx *Tx) ProjectJob(ctx context.Context, p Projection) (Projected, error) {
 	j, err := tx.LockJob(ctx, p.JobID)
 	if err != nil {
@@ -91,6 +95,10 @@ func (tx *Tx) ProjectJob(ctx context.Context, p Projection) (Projected, error) {
 	out := Projected{Seq: j.Seq, RunID: j.RunID, Pass: PassOf(j.Compensations)}
 	if p.Seq <= j.Seq {
 		out.Repeated = p.repeats(j)
+		return out, nil
+	}
+	if lifecycle.Job.Terminal(j.Status) && p.Status != j.Status {
+		out.Ended = j.Status
 		return out, nil
 	}
 	var rest queue // one round trip for all statements without an answer

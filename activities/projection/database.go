@@ -87,7 +87,7 @@ func (d *Database) ProjectJob(ctx context.Context, p contract.Projection) (contr
 			return err
 		}
 		res.Applied = now.Applied || now.Repeated
-		res.StoredSeq, res.Pass = now.Seq, now.Pass
+		res.StoredSeq, res.Pass, res.Ended = now.Seq, now.Pass, now.Ended
 		if now.Applied && p.Run != nil {
 			return machinesdb.Project(ctx, tx, machine, run, stepOf(p))
 		}

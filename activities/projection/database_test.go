@@ -75,6 +75,8 @@ func TestALostTaskRepeatsItsSteps(t *testing.T) {
 	other := ended
 	other.Status, other.Failure = lifecycle.JobFailedManual, &contract.Failure{Class: lifecycle.FailCompensation}
 	require.False(t, write(other).Applied, "the task took another way")
+	other.Seq++
+	require.Equal(t, contract.ProjectResult{StoredSeq: ended.Seq, Pass: 2, Ended: lifecycle.JobCancelled}, write(other), "and finds the job ended")
 	reset := undone
 	reset.RunID = "a run that Temporal reset"
 	require.False(t, write(reset).Applied)

@@ -137,8 +137,12 @@ func (t *environment) lostWorkflows(ctx context.Context, c *pgx.Conn) ([]violati
 		if err != nil {
 			return nil, err
 		}
-		if runs() == ended || state == enums.WORKFLOW_EXECUTION_STATUS_FAILED {
+		switch {
+		case runs() == ended:
 			out = append(out, violation{j.ID, fmt.Sprintf("jobs_have_workflows: the job is %s and its workflow is %s", j.Status, state)})
+		case state == enums.WORKFLOW_EXECUTION_STATUS_FAILED:
+			why := t.stack.App.Temporal.GetWorkflow(ctx, j.WorkflowID, "").Get(ctx, nil)
+			out = append(out, violation{j.ID, fmt.Sprintf("jobs_have_workflows: the job is %s and its workflow failed: %v", j.Status, why)})
 		}
 	}
 	return out, nil

@@ -294,6 +294,9 @@ type Snapshot struct {
 type ProjectResult struct {
 	Applied   bool  `json:"applied"`
 	StoredSeq int64 `json:"stored_seq"`
+	// Ended is the status with which the job has ended, if the projection asked for another; nothing
+	// was written then.
+	Ended lifecycle.JobStatus `json:"ended,omitempty"`
 	// Pass is the job's after the projection; 0 is not known.
 	Pass int `json:"pass,omitempty"`
 	// Runbook is the URL of the page of the job's failure class, "" without a failure.

@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -154,6 +155,10 @@ func (r *runner[S]) refuse(req *request, reason string) error {
 // finishRequest ends a request. The caller gets a refusal; any other error is an error of the
 // runner.
 func (r *runner[S]) finishRequest(req *request, err error) error {
+	if errors.Is(err, errEnded) { // decided again, on the job as it has ended
+		r.inbox = append([]*request{req}, r.inbox...)
+		return err
+	}
 	req.done, req.err = true, err
 	if isRefusal(err) {
 		return nil

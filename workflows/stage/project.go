@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,6 +66,11 @@ func (r *runner[S]) projectLocked(c workflow.Context, move *contract.NodeMove) e
 		p.Instance = r.def.Instance(r.state)
 	}
 	res, err := r.write(c, &p)
+	if errors.Is(err, errEnded) { // an action with an effect has none now, and is decided again
+		entries = slices.DeleteFunc(entries, func(e contract.ActionEntry) bool {
+			return e.Effect != lifecycle.EffectRefuse && e.Effect != lifecycle.EffectNoop
+		})
+	}
 	if err != nil {
 		r.entries = append(entries, r.entries...) // for the next projection
 		return err
@@ -98,12 +104,19 @@ func (r *runner[S]) write(c workflow.Context, p *contract.Projection) (contract.
 			r.runbook = res.Runbook
 			return res, nil
 		}
+		if res.Ended != "" {
+			return res, errEnded
+		}
 		if catchUp++; catchUp > maxCatchUps {
 			return res, fmt.Errorf("the state of %s could not be stored: another run of its workflow writes at the same time; resume the job", p.JobID)
 		}
 		r.seq = max(r.seq, res.StoredSeq)
 	}
 }
+
+// errEnded means that the job has ended, by steps that a lost workflow task of this run stored, or
+// before Temporal reset the run. The run does nothing more.
+var errEnded = errors.New("the job has ended")
 
 // maxCatchUps bounds how often a run that is behind the stored state tries to catch up with it.
 const maxCatchUps = 3

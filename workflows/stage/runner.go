@@ -95,6 +95,9 @@ func Run[S any](ctx workflow.Context, def Job[S], in contract.JobInput) (contrac
 		return contract.JobResult{}, err
 	}
 	err := r.run()
+	if errors.Is(err, errEnded) {
+		err = r.leave()
+	}
 	if errors.Is(err, errContinueAsNew) {
 		return contract.JobResult{}, workflow.NewContinueAsNewError(ctx, workflow.GetInfo(ctx).WorkflowType.Name, in)
 	}
@@ -198,6 +201,20 @@ func (r *runner[S]) run() error {
 		}
 	}
 	return r.drainInbox() // actions that came while the job was ending
+}
+
+// leave ends the run of a job that has ended already, with the stored state as its own. The actions
+// that wait are decided on that.
+func (r *runner[S]) leave() error {
+	if err := r.load(); err != nil {
+		return err
+	}
+	if len(r.entries) > 0 {
+		if err := r.project(r.ctx, nil); err != nil {
+			return err
+		}
+	}
+	return r.drainInbox()
 }
 
 // step does the next thing that the job has to do.

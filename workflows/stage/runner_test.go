@@ -252,3 +252,40 @@ func TestAStateThatIsNotStoredIsNoSuccess(t *testing.T) {
 	require.ErrorContains(t, b.Execute(), "another run of its workflow writes at the same time")
 	require.Empty(t, b.out.calls, "nothing is done outside on a state that was not stored")
 }
+
+// TestAJobThatHasEndedTakesNoOtherWay: a workflow task ended the job and was lost. When it runs
+// again, an action has come, and the task takes another way. Nothing is undone of a job that has
+// ended, each action is decided on that, with an audit row, and the workflow ends as its job did.
+func TestAJobThatHasEndedTakesNoOtherWay(t *testing.T) {
+	t.Parallel()
+	for _, how := range []lifecycle.JobStatus{lifecycle.JobCompleted, lifecycle.JobCancelled} {
+		t.Run(string(how), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.out.fail["two"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
+			asked := b.at(time.Hour, lifecycle.ActionCancel, contract.ActionRequest{})
+			second := b.at(time.Hour, lifecycle.ActionRetryStage, contract.ActionRequest{})
+			var rows []lifecycle.StageRow
+			b.Env.RegisterDelayedCallback(func() {
+				b.Store.Update(func(snap *contract.Snapshot) {
+					snap.Seq, snap.Status, snap.Failure = snap.Seq+2, how, nil
+					rows = snap.Stages
+				})
+			}, 30*time.Minute)
+			require.Equal(t, how, b.Run().Status)
+			require.Empty(t, b.out.made("undo"))
+			_, refused := contract.RefusalOf(second.Err)
+			require.True(t, refused, "%v", second.Err)
+			require.NoError(t, asked.Err)
+			require.Equal(t, how, asked.Result.Status, "a job that has ended has nothing to cancel")
+			audit := b.Store.Audit()
+			require.Len(t, audit, 2)
+			for _, e := range audit {
+				require.Equal(t, map[lifecycle.Action]lifecycle.Effect{
+					lifecycle.ActionCancel: lifecycle.EffectNoop, lifecycle.ActionRetryStage: lifecycle.EffectRefuse,
+				}[e.Action], e.Effect)
+			}
+			require.Equal(t, rows, b.Store.Last().Stages, "what is stored of its stages stays")
+		})
+	}
+}

@@ -103,6 +103,9 @@ func (s *Store) ProjectJob(_ context.Context, p contract.Projection) (contract.P
 		})
 		return contract.ProjectResult{Applied: repeated, StoredSeq: s.snap.Seq}, nil
 	}
+	if lifecycle.Job.Terminal(s.snap.Status) && p.Status != s.snap.Status {
+		return contract.ProjectResult{Ended: s.snap.Status, StoredSeq: s.snap.Seq}, nil
+	}
 	if err := s.check(p); err != nil {
 		return contract.ProjectResult{}, fmt.Errorf("%w: %w", fault.ErrFinal, err)
 	}
