@@ -54,6 +54,9 @@ func (n *Node) start(ctx context.Context, ev simhw.Event) error {
 			}
 		}
 	}
+	if err := os.RemoveAll(filepath.Join(n.root, "proc", stuckPID)); err != nil {
+		return fmt.Errorf("end the process that was held: %w", err)
+	}
 	t, err := openTree(n.root)
 	if err != nil {
 		return err

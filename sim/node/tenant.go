@@ -198,7 +198,7 @@ func (n *Node) OpenNetwork(addresses ...string) error {
 	return t.put("/etc/slipway-simulated-network", []byte(strings.Join(addresses, "\n")+"\n"), 0o644, false)
 }
 
-// stuckPID is the process that HoldProcess leaves.
+// stuckPID is the process that HoldProcess leaves; tools/kill knows it too.
 const stuckPID = "4343"
 
 // HoldProcess leaves a process of an account that waits for a device and that no signal ends, until
@@ -207,11 +207,6 @@ func (n *Node) HoldProcess(user string) error {
 	a, found := n.accountOf(user)
 	if !found {
 		return fmt.Errorf("the node has no account %q", user)
-	}
-	f := n.Faults()
-	f.Scrub.ProcessStays = true
-	if err := n.SetFaults(f); err != nil {
-		return err
 	}
 	t, err := openTree(n.root)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	simnode "github.com/slipway-cloud/slipway/sim/node"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -113,6 +114,12 @@ func (t *environment) keepOrRelease(ctx context.Context, target *Target, path *P
 		target.NodeID = *target.Job.NodeID
 	}
 	t.keeping.Go(func() { // the next heartbeat may be seconds away
+		if n := target.node(); n != nil { // the next case begins with a node that has no faults
+			if err := n.SetFaults(simnode.Faults{}); err != nil {
+				target.leave()
+				return
+			}
+		}
 		if !t.enough(ends) && target.becomes(t.keepingCtx, ends) {
 			t.mu.Lock()
 			defer t.mu.Unlock()
