@@ -4,13 +4,10 @@ package evidence
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
-	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
 	hardwaredb "github.com/slipway-cloud/slipway/db/hardware"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -72,14 +69,6 @@ func (a *Activities) CertifyNode(ctx context.Context, in CertifyIn) (contract.Ce
 	c.SetVerdict()
 	out := contract.CertificateFacts{Verdict: string(c.Verdict), Unproven: g.unproven()}
 	c.SanitizedSince = sanitizedSince(g, c.Verdict, out.Unproven)
-	existing, err := a.findSameCertificate(ctx, c)
-	if err != nil {
-		return out, err
-	}
-	if existing != "" {
-		out.CertificateID = existing
-		return out, nil
-	}
 	row, err := a.Ring.Certify(ctx, c, func(tx *db.Tx) error {
 		if c.SanitizedSince == nil {
 			return nil
@@ -103,30 +92,6 @@ func serialSource(ctx context.Context, c db.Conn, n db.Node) (string, error) {
 		source = hardwaredb.SerialOfBoot
 	}
 	return source, err
-}
-
-// findSameCertificate returns the id of the node's last certificate when it is of the same run and
-// has the same content. It returns "" otherwise.
-func (a *Activities) findSameCertificate(ctx context.Context, c evidence.Certificate) (string, error) {
-	rows, err := evidencedb.CertificatesOfNode(ctx, a.Store, c.Subject.NodeID)
-	if err != nil {
-		return "", fault.Internal(ctx, err)
-	}
-	if len(rows) == 0 || rows[len(rows)-1].RunID != c.Run.ID {
-		return "", nil
-	}
-	last := rows[len(rows)-1]
-	var stored evidence.Certificate
-	if err := json.Unmarshal(last.Payload, &stored); err != nil {
-		return "", fault.Internal(ctx, fmt.Errorf("certificate %s: %w", last.ID, err))
-	}
-	stored.Schema, stored.ID, stored.Sequence, stored.PreviousHash, stored.IssuedAt = 0, "", 0, "", time.Time{}
-	x, xerr := json.Marshal(stored)
-	y, yerr := json.Marshal(c)
-	if xerr != nil || yerr != nil || string(x) != string(y) {
-		return "", nil
-	}
-	return last.ID, nil
 }
 
 // sanitizedSince returns the start of the scrub when everything that the mode requires is proven: no

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
 	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
@@ -103,6 +104,25 @@ func TestCertifyNode_SoftResetListsKeptDisk(t *testing.T) {
 	again := acttest.Must(w, w.acts.CertifyNode, w.certifyIn(lifecycle.ModeSoftReset))
 	require.Equal(t, f.CertificateID, again.CertificateID, "the same evidence is the same link")
 	_, n = w.last()
+	require.Equal(t, 1, n)
+}
+
+// TestCertifyNode_AtTheSameTime: executions of one run that overlap sign one link, also one that is
+// not clean.
+func TestCertifyNode_AtTheSameTime(t *testing.T) {
+	t.Parallel()
+	w := newCertifyFixture(t)
+	w.Enrol(1)
+	w.scrubbed("", nil)
+	var all errgroup.Group
+	for range 8 {
+		all.Go(func() error {
+			_, err := w.acts.CertifyNode(t.Context(), w.certifyIn(lifecycle.ModeSoftReset))
+			return err
+		})
+	}
+	require.NoError(t, all.Wait())
+	_, n := w.last()
 	require.Equal(t, 1, n)
 }
 

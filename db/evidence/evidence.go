@@ -79,9 +79,9 @@ func SucceedSigningKey(ctx context.Context, s *db.Store, oldID string, overlap t
 // AppendCertificate adds the next link of a node's chain. sign is given the last
 // link, nil for the first, and returns the new one; it must not call the
 // outside. The chain is locked meanwhile, so that links never fork. A link of
-// this run that stands last is returned and nothing is added, unless its
-// verdict was not_verified: a later proof of the same run is a new link.
-func AppendCertificate(ctx context.Context, tx *db.Tx, nodeID, runID string, sign func(last *Certificate) (Certificate, error)) (Certificate, error) {
+// this run that stands last is returned and nothing is added if it is clean, or
+// if sign returns nil: it says the same. Another proof of the same run is a new link.
+func AppendCertificate(ctx context.Context, tx *db.Tx, nodeID, runID string, sign func(last *Certificate) (*Certificate, error)) (Certificate, error) {
 	what := "certificate of node " + nodeID
 	if err := tx.Lock(ctx, "slipway:certificates:"+nodeID); err != nil {
 		return Certificate{}, err
@@ -100,7 +100,10 @@ func AppendCertificate(ctx context.Context, tx *db.Tx, nodeID, runID string, sig
 	if err != nil {
 		return Certificate{}, err
 	}
-	return c, db.MapError(what, queries(tx).InsertCertificate(ctx, gen.InsertCertificateParams{
+	if c == nil {
+		return row, nil
+	}
+	return *c, db.MapError(what, queries(tx).InsertCertificate(ctx, gen.InsertCertificateParams{
 		ID: c.ID, NodeID: nodeID, RunID: runID, Sequence: c.Sequence, Verdict: c.Verdict, Simulated: c.Simulated, Payload: c.Payload,
 		Hash: c.Hash, PreviousHash: c.PreviousHash, KeyID: c.KeyID, Signature: c.Signature, IssuedAt: c.IssuedAt, SanitizedSince: c.SanitizedSince,
 	}))

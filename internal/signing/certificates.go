@@ -3,6 +3,7 @@ package signing
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 )
 
 // Certify completes a certificate, signs it and stores it as the last one of its node's chain. It
-// sets identity, sequence, previous hash, verdict and time. It returns the stored certificate when
-// the last one is a clean certificate of the same run. The functions in follows run in the
+// sets identity, sequence, previous hash, verdict and time. It returns the last certificate when that
+// is of the same run, and is clean or has the same content. The functions in follows run in the
 // transaction that stores the certificate, and must not call the outside.
 func (r *Ring) Certify(ctx context.Context, c evidence.Certificate, follows ...func(*db.Tx) error) (evidencedb.Certificate, error) {
 	c.SetVerdict()
@@ -25,7 +26,10 @@ func (r *Ring) Certify(ctx context.Context, c evidence.Certificate, follows ...f
 	var out evidencedb.Certificate
 	err = r.Store.Tx(ctx, func(tx *db.Tx) error {
 		var err error
-		out, err = evidencedb.AppendCertificate(ctx, tx, c.Subject.NodeID, c.Run.ID, func(last *evidencedb.Certificate) (evidencedb.Certificate, error) {
+		out, err = evidencedb.AppendCertificate(ctx, tx, c.Subject.NodeID, c.Run.ID, func(last *evidencedb.Certificate) (*evidencedb.Certificate, error) {
+			if same, err := says(last, c); same || err != nil {
+				return nil, err
+			}
 			return link(c, last, key)
 		})
 		for _, do := range follows {
@@ -38,8 +42,23 @@ func (r *Ring) Certify(ctx context.Context, c evidence.Certificate, follows ...f
 	return out, err
 }
 
+// says reports whether last is of the same run and has the same content.
+func says(last *evidencedb.Certificate, c evidence.Certificate) (bool, error) {
+	if last == nil || last.RunID != c.Run.ID {
+		return false, nil
+	}
+	var stored evidence.Certificate
+	if err := json.Unmarshal(last.Payload, &stored); err != nil {
+		return false, fmt.Errorf("certificate %s: %w", last.ID, err)
+	}
+	stored.Schema, stored.ID, stored.Sequence, stored.PreviousHash, stored.IssuedAt = 0, "", 0, "", time.Time{}
+	x, xerr := json.Marshal(stored)
+	y, yerr := json.Marshal(c)
+	return string(x) == string(y), errors.Join(xerr, yerr)
+}
+
 // link makes the certificate that follows last.
-func link(c evidence.Certificate, last *evidencedb.Certificate, key signer) (evidencedb.Certificate, error) {
+func link(c evidence.Certificate, last *evidencedb.Certificate, key signer) (*evidencedb.Certificate, error) {
 	c.Schema, c.ID, c.Sequence, c.PreviousHash = evidence.Schema, db.NewID("cert"), 1, ""
 	if last != nil {
 		c.Sequence, c.PreviousHash = last.Sequence+1, last.Hash
@@ -47,10 +66,10 @@ func link(c evidence.Certificate, last *evidencedb.Certificate, key signer) (evi
 	c.IssuedAt = time.Now().UTC().Truncate(time.Microsecond)
 	payload, err := json.Marshal(c)
 	if err != nil {
-		return evidencedb.Certificate{}, fmt.Errorf("encode the certificate of run %s: %w", c.Run.ID, err)
+		return nil, fmt.Errorf("encode the certificate of run %s: %w", c.Run.ID, err)
 	}
 	sig := key.sign(evidence.Message(evidence.CertificateContext, payload))
-	return evidencedb.Certificate{
+	return &evidencedb.Certificate{
 		ID: c.ID, Sequence: c.Sequence, Verdict: string(c.Verdict), Simulated: c.Simulated, Payload: payload, Hash: evidence.Hash(payload),
 		PreviousHash: c.PreviousHash, KeyID: sig.KeyID, Signature: sig.Bytes, IssuedAt: c.IssuedAt, SanitizedSince: c.SanitizedSince,
 	}, nil
