@@ -78,6 +78,7 @@ func instanceTerminate() *ScenarioSet {
 	), projectionsOf(kind)...)
 	return &ScenarioSet{
 		Name: string(kind), Kind: kind, Stages: contract.Stages(kind), Start: startTermination, Strata: []Kind{AnswerLost, WorkerKilled, SiteCut},
+		Also: remote("job", "LoadInstance"), // asked before a cancel is refused
 		Paths: []Path{
 			{Name: "plain", Cloud: true, Points: points, Prepare: prepareReady, Check: checkTerminated},
 			{Name: pathGone, Cloud: true, Points: points, Prepare: prepareReady, Check: checkTerminated},
