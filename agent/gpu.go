@@ -103,10 +103,16 @@ func (g smiGPU) report() spec.GPUReport {
 	}
 	r.UncorrectedECC = g.Volatile.uncorrected()
 	r.RecoveryAction = known(g.Recovery)
-	if reset := flag(g.Reset); r.RecoveryAction == "" && reset != nil && *reset { // before driver 570
+	reset := flag(g.Reset) // before driver 570
+	if r.RecoveryAction == "" && (reset != nil && *reset || requiresReset(g.Recovery) || requiresReset(g.Reset)) {
 		r.RecoveryAction = "Reset"
 	}
 	return r
+}
+
+// requiresReset is what the driver writes in place of any value that it cannot read before a reset.
+func requiresReset(s string) bool {
+	return strings.EqualFold(strings.Trim(s, "[]"), "GPU requires reset")
 }
 
 // uncorrected sums the counters; one that is unknown makes the sum unknown.

@@ -188,6 +188,7 @@ func TestParseNvidiaSMI_WhatTheDriverAsksFor(t *testing.T) {
 		"": "", reset("No"): "", reset("Yes"): "Reset", reset("N/A"): "",
 		reset("Requested functionality has been deprecated") + action("None"): "",
 		action("None"): "", action("Reboot"): "Reboot", action("Drain and Reset"): "Drain and Reset", action("Unknown Error"): "",
+		action("GPU requires reset"): "Reset", reset("[GPU requires reset]"): "Reset",
 	} {
 		gpus, _, err := agent.ParseNvidiaSMI(smi(13, "580.159.04", 1, gpu("NVIDIA H200", "GPU-a", inner)))
 		require.NoError(t, err)

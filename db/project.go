@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/slipway-cloud/slipway/db/gen"
@@ -46,6 +47,8 @@ type Projection struct {
 	// Entries are further audit rows, such as those of actions. An empty resource stands for the
 	// job.
 	Entries []Entry
+	// Moves says that the step moves a node or an allocation, which the end of a job does once.
+	Moves bool
 	// Fingerprint is the same for the same step when its workflow task is lost and runs again.
 	Fingerprint string
 }
@@ -55,8 +58,8 @@ type Projected struct {
 	Applied bool
 	// Repeated says that the same run has stored this step before.
 	Repeated bool
-	// Ended is the status with which the job has ended, if the step asks for another. Nothing is
-	// written then.
+	// Ended is the status with which the job has ended, if the step asks for another, or moves
+	// something. Nothing is written then.
 	Ended lifecycle.JobStatus
 	// Seq, RunID and Pass are those that the job has now.
 	Seq   int64
@@ -97,7 +100,7 @@ func (tx *Tx) ProjectJob(ctx context.Context, p Projection) (Projected, error) {
 		out.Repeated = p.repeats(j)
 		return out, nil
 	}
-	if lifecycle.Job.Terminal(j.Status) && p.Status != j.Status {
+	if lifecycle.Job.Terminal(j.Status) && (p.Status != j.Status || p.Moves) {
 		out.Ended = j.Status
 		return out, nil
 	}
@@ -132,7 +135,7 @@ func (tx *Tx) ProjectJob(ctx context.Context, p Projection) (Projected, error) {
 }
 
 // maxRecentSteps bounds how many steps a job remembers: more than one workflow task stores.
-const maxRecentSteps = 16
+const maxRecentSteps = 32
 
 func (p Projection) step() string { return fmt.Sprintf("%d:%s", p.Seq, p.Fingerprint) }
 
@@ -150,8 +153,8 @@ func (p Projection) repeats(j Job) bool {
 	if j.RunID != p.RunID {
 		return false
 	}
-	if len(j.RecentSteps) == 0 { // it was stored by a release that kept no steps
-		return p.Seq == j.Seq
+	if n := len(j.RecentSteps); n == 0 || !strings.HasPrefix(j.RecentSteps[n-1], fmt.Sprintf("%d:", j.Seq)) {
+		return p.Seq == j.Seq // the last step was stored by a release that kept none
 	}
 	return slices.Contains(j.RecentSteps, p.step())
 }

@@ -33,8 +33,13 @@ func TestASoftMoveKeepsNoJobFromEnding(t *testing.T) {
 		got, err := store.Node(t.Context(), node.ID)
 		require.NoError(t, err)
 		require.Equal(t, to, got.Status)
-		step.Node.Soft, step.Seq, step.Status = false, job.Seq+2, lifecycle.JobCancelled
+		step.Node.Soft, step.Seq = false, job.Seq+2
+		res, err = projection.NewDatabase(store).ProjectJob(t.Context(), step)
+		require.NoError(t, err)
+		require.Equal(t, lifecycle.JobCancelled, res.Ended, "the end of a job moves its node once")
 		if from == lifecycle.NodeActive {
+			other := dbtest.Job(t, store, dbtest.On(node.ID), dbtest.JobStatus(lifecycle.JobCompensating))
+			step.JobID, step.Seq = other.ID, other.Seq+1
 			_, err = projection.NewDatabase(store).ProjectJob(t.Context(), step)
 			var illegal *lifecycle.IllegalTransitionError
 			require.ErrorAs(t, err, &illegal, "one that is not soft is refused aloud")
@@ -84,18 +89,20 @@ func TestALostTaskRepeatsItsSteps(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, stored, got, "nothing of that is written")
 
-	_, err = dbtest.Owner(t, dsn).Exec(t.Context(), `UPDATE jobs SET recent_steps = '{}' WHERE id = $1`, job.ID)
-	require.NoError(t, err)
-	require.True(t, write(ended).Applied, "stored by a release that kept no steps")
-	require.False(t, write(undone).Applied)
+	for _, steps := range []string{"{}", "{1:of-an-earlier-step}"} {
+		_, err = dbtest.Owner(t, dsn).Exec(t.Context(), `UPDATE jobs SET recent_steps = $2 WHERE id = $1`, job.ID, steps)
+		require.NoError(t, err)
+		require.True(t, write(ended).Applied, "stored by a release that kept no steps")
+		require.False(t, write(undone).Applied)
+	}
 }
 
-// TestAJobRemembersOnlyTheStepsOfItsRun, and not more than 16 of them.
+// TestAJobRemembersOnlyTheStepsOfItsRun, and not more than 32 of them.
 func TestAJobRemembersOnlyTheStepsOfItsRun(t *testing.T) {
 	t.Parallel()
 	store := dbtest.Store(t)
 	job := dbtest.Job(t, store, dbtest.JobStatus(lifecycle.JobRunning))
-	for i := range int64(20) {
+	for i := range int64(40) {
 		res, err := projection.NewDatabase(store).ProjectJob(t.Context(), contract.Projection{
 			JobID: job.ID, Kind: contract.KindOnboarding, RunID: "first", Seq: job.Seq + 1 + i, Status: lifecycle.JobRunning,
 		})
@@ -104,7 +111,7 @@ func TestAJobRemembersOnlyTheStepsOfItsRun(t *testing.T) {
 	}
 	got, err := store.Job(t.Context(), job.ID)
 	require.NoError(t, err)
-	require.Len(t, got.RecentSteps, 16)
+	require.Len(t, got.RecentSteps, 32)
 	_, err = projection.NewDatabase(store).ProjectJob(t.Context(), contract.Projection{
 		JobID: job.ID, Kind: contract.KindOnboarding, RunID: "second", Seq: got.Seq + 1, Status: lifecycle.JobRunning,
 	})

@@ -30,7 +30,11 @@ func (d *Database) VerifyAction(ctx context.Context, in contract.ActionCheck) (w
 	return why, final(err)
 }
 
-// verify returns why each action of a projection is not proven, "" where it is.
+// stored stands for the reason why an action is not proven, when a lost workflow task has stored it:
+// it has its audit row.
+const stored = "stored"
+
+// verify returns why each action of a projection is not proven, "" where it is, or stored.
 func verify(ctx context.Context, tx *db.Tx, p contract.Projection) ([]string, error) {
 	if len(p.Actions) == 0 {
 		return nil, nil
@@ -50,6 +54,9 @@ func verify(ctx context.Context, tx *db.Tx, p contract.Projection) ([]string, er
 			}
 			nonces[a.Proof.Nonce] = true
 		}
+		if p.Again && out[i] == signing.UnprovenUsed {
+			out[i] = stored
+		}
 	}
 	return out, nil
 }
@@ -58,6 +65,12 @@ func verify(ctx context.Context, tx *db.Tx, p contract.Projection) ([]string, er
 // are not.
 func attribute(row *db.Projection, p contract.Projection, unproven []string) (indices []int) {
 	for i, a := range p.Actions {
+		if unproven[i] == stored {
+			if a.Effect != lifecycle.EffectRefuse && a.Actor == p.By {
+				row.Actor.ID = p.By
+			}
+			continue
+		}
 		row.Entries = append(row.Entries, actionEntry(a, unproven[i]))
 		if unproven[i] != "" {
 			indices = append(indices, i)

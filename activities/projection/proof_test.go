@@ -157,3 +157,28 @@ func TestProjectJob_EndedKeyAndCopiesProveNothing(t *testing.T) {
 	res, _ = f.step(lifecycle.JobFailedRetryable, "", old, f.signed(ask))
 	require.Equal(t, []int{0}, res.Unproven, "the old key ended at once, the new one counts")
 }
+
+// TestProjectJob_ActionOfALostTask: the task had stored the action, and stores it again among other
+// steps. It has its audit row, and is neither forged nor sent twice. Without a lost task it is.
+func TestProjectJob_ActionOfALostTask(t *testing.T) {
+	t.Parallel()
+	f := newProofFixture(t, newRing(t, dbtest.Store(t)))
+	e := f.signed(contract.ActionEntry{Action: lifecycle.ActionRetryStage, Actor: "token:anna", Reason: "the cable is in", Via: "update", Effect: lifecycle.EffectRetryStage})
+	_, rows := f.step(lifecycle.JobFailedRetryable, "token:anna", e)
+	require.NotEmpty(t, rows)
+	for again, written := range map[bool]int{true: 0, false: 1} {
+		before, err := f.store.ResourceTimeline(t.Context(), "job", f.job.ID, 0, 100)
+		require.NoError(t, err)
+		f.seq++
+		res, err := f.to.ProjectJob(t.Context(), contract.Projection{
+			JobID: f.job.ID, Kind: contract.KindOnboarding, RunID: "run", Seq: f.seq, Status: lifecycle.JobFailedRetryable,
+			Actions: []contract.ActionEntry{e}, By: "token:anna", Again: again,
+		})
+		require.NoError(t, err)
+		require.True(t, res.Applied)
+		require.Len(t, res.Unproven, written)
+		after, err := f.store.ResourceTimeline(t.Context(), "job", f.job.ID, 0, 100)
+		require.NoError(t, err)
+		require.Len(t, after, len(before)+written)
+	}
+}

@@ -45,7 +45,7 @@ const (
 	unprovenForeign  = "its signature is not the API's for this job, action, actor and reason"
 	unprovenKey      = "the key that signed it has ended"
 	unprovenExpired  = "its signature has expired"
-	unprovenUsed     = "its signature was used before"
+	UnprovenUsed     = "its signature was used before"
 )
 
 // VerifyAction returns why an action on a job is not proven, "" when it is. seen leaves out whether
@@ -79,5 +79,5 @@ func VerifyAction(ctx context.Context, tx *db.Tx, jobID string, e contract.Actio
 	if err != nil || !used {
 		return "", err
 	}
-	return unprovenUsed, nil
+	return UnprovenUsed, nil
 }

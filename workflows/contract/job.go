@@ -246,6 +246,8 @@ type Projection struct {
 	Instance      *InstanceProgress    `json:"instance,omitempty"`
 	Actions       []ActionEntry        `json:"actions,omitempty"`
 	By            string               `json:"by,omitempty"` // the operator whose action caused this step
+	// Again says that a lost workflow task may have stored the actions of this step before.
+	Again bool `json:"again,omitempty"`
 	// At is the workflow's time of this step; ActionType and Metadata go into the
 	// action log with the try that it begins.
 	At         *time.Time               `json:"at,omitempty"`

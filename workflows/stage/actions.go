@@ -3,6 +3,7 @@ package stage
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 
@@ -206,7 +207,7 @@ func (r *runner[S]) join(c workflow.Context, a lifecycle.Action, ask contract.Ac
 	r.cancelRestart(a)
 	r.audit(a, ask, via, lifecycle.EffectNoop, "")
 	r.keepAnswer(ask, answer{Result: res})
-	return res, r.project(c, nil)
+	return res, r.projectAnswer(c)
 }
 
 // cancelRestart handles a cancel that comes during the clean-up of a restart. The clean-up
@@ -225,7 +226,17 @@ func (r *runner[S]) recordRefusal(c workflow.Context, a lifecycle.Action, ask co
 		r.keepAnswer(ask, answer{Result: contract.ActionResult{Action: a}, Refused: e})
 	}
 	r.audit(a, ask, via, lifecycle.EffectRefuse, text)
-	return cmp.Or(r.project(c, nil), why)
+	return cmp.Or(r.projectAnswer(c), why)
+}
+
+// projectAnswer writes the audit row of an action that has no effect. If the job has ended meanwhile,
+// the row is written when the run leaves.
+func (r *runner[S]) projectAnswer(c workflow.Context) error {
+	err := r.project(c, nil)
+	if errors.Is(err, errEnded) {
+		return nil
+	}
+	return err
 }
 
 func (r *runner[S]) audit(a lifecycle.Action, ask contract.ActionRequest, via string, e lifecycle.Effect, refused string) {

@@ -182,6 +182,8 @@ func (r *runner[S]) outcomeOf(st Stage[S], err error) outcome {
 		return outcome{backTo: b.stage}
 	case errors.As(err, &c):
 		return outcome{cancelled: true}
+	case errors.Is(err, errEnded):
+		return outcome{err: err}
 	case errors.Is(err, errInterrupted), errors.Is(err, errHistoryFull):
 		return outcome{interrupted: true}
 	}

@@ -50,7 +50,7 @@ func (r *runner[S]) handle(req *request) error {
 		r.cancelRestart(req.action) // one that came before the clean-up had begun
 	}
 	r.recordAction(req)
-	return r.finishRequest(req, r.project(r.ctx, nil))
+	return r.finishRequest(req, r.projectAnswer(r.ctx))
 }
 
 // recordAction records an action together with the state to which it leads. The next projection

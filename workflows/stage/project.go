@@ -54,10 +54,8 @@ func (r *runner[S]) projectLocked(c workflow.Context, move *contract.NodeMove) e
 		return fmt.Errorf("write the checkpoint of %s: %w", r.in.JobID, err)
 	}
 	p.Checkpoint, p.Node, p.Actions, p.By = cp, move, entries, by
-	if r.def.Allocation != nil && p.Status != r.stored {
-		if p.Allocation = r.def.Allocation(r.state, p.Status, p.Failure); p.Allocation != nil {
-			p.Allocation.Attempts = p.Attempt
-		}
+	if p.Status != r.stored {
+		r.moveAllocation(&p)
 	}
 	if r.def.Run != nil {
 		p.Run = r.def.Run(r.state)
@@ -84,13 +82,23 @@ func (r *runner[S]) projectLocked(c workflow.Context, move *contract.NodeMove) e
 	return nil
 }
 
+// moveAllocation adds the move of the job's allocation that belongs to the status.
+func (r *runner[S]) moveAllocation(p *contract.Projection) {
+	if r.def.Allocation == nil {
+		return
+	}
+	if p.Allocation = r.def.Allocation(r.state, p.Status, p.Failure); p.Allocation != nil {
+		p.Allocation.Attempts = p.Attempt
+	}
+}
+
 // write applies a projection. A run that a Temporal reset put behind the
 // stored state catches up with its sequence number and writes again.
 func (r *runner[S]) write(c workflow.Context, p *contract.Projection) (contract.ProjectResult, error) {
 	away := 0
 	for catchUp := 0; ; {
 		r.seq++
-		p.Seq = r.seq
+		p.Seq, p.Again = r.seq, r.behindAt == workflow.GetInfo(c).GetCurrentHistoryLength()
 		var res contract.ProjectResult
 		ctx := quickDB(c, "project "+p.Stage)
 		if err := workflow.ExecuteLocalActivity(ctx, projections.ProjectJob, *p).Get(ctx, &res); err != nil {
@@ -104,13 +112,17 @@ func (r *runner[S]) write(c workflow.Context, p *contract.Projection) (contract.
 			r.runbook = res.Runbook
 			return res, nil
 		}
+		r.behindAt = workflow.GetInfo(c).GetCurrentHistoryLength()
 		if res.Ended != "" {
+			r.ended = true
+			r.interruptStage()
 			return res, errEnded
 		}
 		if catchUp++; catchUp > maxCatchUps {
 			return res, fmt.Errorf("the state of %s could not be stored: another run of its workflow writes at the same time; resume the job", p.JobID)
 		}
 		r.seq = max(r.seq, res.StoredSeq)
+		r.moveAllocation(p) // what is stored may be of another status than this run knows
 	}
 }
 

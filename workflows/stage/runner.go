@@ -58,6 +58,8 @@ type runner[S any] struct {
 	interruptedStage string // the stage that an action interrupted
 	continuing       bool   // this run is about to continue as new
 	signals          []workflow.ReceiveChannel
+	ended            bool // the job has ended by another way than that of this run: see errEnded
+	behindAt         int  // length of the history when this run found more steps stored than it had made; -1 is never
 }
 
 // purpose says why a job is compensated.
@@ -104,13 +106,29 @@ func Run[S any](ctx workflow.Context, def Job[S], in contract.JobInput) (contrac
 	if err != nil {
 		return contract.JobResult{}, err
 	}
-	if werr := workflow.Await(r.ctx, r.allAnswered); werr != nil {
-		return contract.JobResult{}, werr
+	if err := r.answerAll(); err != nil {
+		return contract.JobResult{}, err
 	}
 	if r.temporalCancel && r.status == lifecycle.JobCancelled {
 		return contract.JobResult{}, ctx.Err()
 	}
 	return contract.JobResult{Status: r.status, Stage: r.stageName()}, nil
+}
+
+// answerAll waits until no action waits for an answer. It writes the audit rows of those whose own
+// projection found that the job had ended.
+func (r *runner[S]) answerAll() error {
+	for {
+		if err := workflow.Await(r.ctx, r.allAnswered); err != nil {
+			return err
+		}
+		if !r.ended || len(r.entries) == 0 {
+			return nil
+		}
+		if err := r.project(r.ctx, nil); err != nil {
+			return err
+		}
+	}
 }
 
 // allAnswered reports whether no update and no signal waits for an answer. Temporal would drop a
@@ -134,6 +152,7 @@ func newRunner[S any](ctx workflow.Context, def Job[S], in contract.JobInput) *r
 	r := &runner[S]{
 		def: def, in: in, ctx: dctx, pass: pass, state: new(S), mu: workflow.NewMutex(dctx),
 		runID: workflow.GetInfo(ctx).WorkflowExecution.RunID, status: lifecycle.JobPending,
+		behindAt: -1,
 	}
 	r.resetRows()
 	return r
@@ -206,20 +225,25 @@ func (r *runner[S]) run() error {
 // leave ends the run of a job that has ended already, with the stored state as its own. The actions
 // that wait are decided on that.
 func (r *runner[S]) leave() error {
+	r.state = new(S)
 	if err := r.load(); err != nil {
 		return err
 	}
-	if len(r.entries) > 0 {
-		if err := r.project(r.ctx, nil); err != nil {
-			return err
+	r.inbox = slices.DeleteFunc(r.inbox, func(req *request) bool {
+		first, known := r.findAnswer(req.action, req.ask)
+		if known {
+			req.done, req.result, req.err = true, first.Result, first.err()
 		}
-	}
+		return known
+	})
 	return r.drainInbox()
 }
 
 // step does the next thing that the job has to do.
 func (r *runner[S]) step() error {
 	switch {
+	case r.ended:
+		return errEnded
 	case len(r.inbox) > 0:
 		return r.handleNext()
 	case r.shouldContinueAsNew():
@@ -252,7 +276,7 @@ func (r *runner[S]) step() error {
 // waitForAction waits without a limit on purpose: a parked job is on the attention list, and only
 // an operator can move it. A refused action does not end the wait, but it adds to the history.
 func (r *runner[S]) waitForAction() error {
-	return workflow.Await(r.ctx, func() bool { return len(r.inbox) > 0 || r.shouldContinueAsNew() })
+	return workflow.Await(r.ctx, func() bool { return len(r.inbox) > 0 || r.ended || r.shouldContinueAsNew() })
 }
 
 var errContinueAsNew = errors.New("continue as new")

@@ -289,3 +289,20 @@ func TestAJobThatHasEndedTakesNoOtherWay(t *testing.T) {
 		})
 	}
 }
+
+// TestAnActionFindsTheEndFirst: the run waits in a stage when a refused action finds that the job has
+// ended. The caller gets the refusal, it has one audit row, and the run ends without waiting longer.
+func TestAnActionFindsTheEndFirst(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.out.block["wait"] = true
+	b.after(waiting, func() {
+		b.Store.Update(func(snap *contract.Snapshot) { snap.Seq, snap.Status = snap.Seq+2, lifecycle.JobCancelled })
+	})
+	refused := b.at(waiting-100*time.Millisecond, lifecycle.ActionRetryStage, contract.ActionRequest{})
+	require.Equal(t, lifecycle.JobCancelled, b.Run().Status)
+	_, is := contract.RefusalOf(refused.Err)
+	require.True(t, is, "%v", refused.Err)
+	require.Len(t, b.Store.Audit(), 1)
+	require.Empty(t, b.out.made("last"), "nothing is done for a job that has ended")
+}
