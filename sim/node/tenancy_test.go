@@ -183,7 +183,7 @@ func TestTroubles_OfARevocation(t *testing.T) {
 	require.False(t, s.accepts(key), "the account is locked first")
 
 	require.Equal(t, simnode.Faults{}, s.node.Faults(), "other processes end as they should")
-	require.NoError(t, os.RemoveAll(filepath.Join(s.node.Root(), "proc", "4343"))) // the device has answered
+	require.NoError(t, os.RemoveAll(filepath.Join(s.node.Root(), "proc", "4344"))) // the device has answered
 	s.do(lifecycle.TaskKindRevokeUser, revoke.Args)
 	s.do(lifecycle.TaskKindCreateUser, &spec.CreateUserArgs{AllocationID: allocationID, User: tenantUser})
 	s.do(lifecycle.TaskKindSetKeys, &spec.SetKeysArgs{AllocationID: allocationID, User: tenantUser, Keys: []string{key.public}})

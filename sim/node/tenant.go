@@ -198,8 +198,8 @@ func (n *Node) OpenNetwork(addresses ...string) error {
 	return t.put("/etc/slipway-simulated-network", []byte(strings.Join(addresses, "\n")+"\n"), 0o644, false)
 }
 
-// stuckPID is the process that HoldProcess leaves; tools/kill knows it too.
-const stuckPID = "4343"
+// stuckPID is the process that HoldProcess leaves.
+const stuckPID = "4344"
 
 // HoldProcess leaves a process of an account that waits for a device and that no signal ends, until
 // the system goes down.
