@@ -166,7 +166,7 @@ func rowOf(p contract.Projection) db.Projection {
 		WaitingOutside: p.WaitingOut, Frozen: p.Frozen, Adopted: p.Adopted, ProgressPercent: p.Progress, ReachedPercent: p.Reached,
 		StageDeadline: p.StageDeadline, Observed: p.Observed, Stages: p.Stages, Checkpoint: p.Checkpoint, Actor: db.Actor{Owner: lifecycle.OwnerJob, ID: p.By},
 		At: p.At, ActionType: p.ActionType, Metadata: p.Metadata, Fingerprint: p.Fingerprint(),
-		Moves: p.Node != nil || p.Allocation != nil,
+		Moves: p.Moves(),
 	}
 	if f := p.Failure; f != nil {
 		info := lifecycle.Failure(f.Class)

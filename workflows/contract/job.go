@@ -275,6 +275,9 @@ func (p Projection) Fingerprint() string {
 	return hex.EncodeToString(sum[:8])
 }
 
+// Moves reports whether the step moves a node or an allocation, which the end of a job does once.
+func (p Projection) Moves() bool { return p.Node != nil || p.Allocation != nil }
+
 // Snapshot is what a starting run loads: the last projected state.
 type Snapshot struct {
 	Seq        int64                `json:"seq"`
@@ -296,8 +299,8 @@ type Snapshot struct {
 type ProjectResult struct {
 	Applied   bool  `json:"applied"`
 	StoredSeq int64 `json:"stored_seq"`
-	// Ended is the status with which the job has ended, if the projection asked for another; nothing
-	// was written then.
+	// Ended is the status with which the job has ended, if the projection asked for another or moved
+	// something; nothing was written then.
 	Ended lifecycle.JobStatus `json:"ended,omitempty"`
 	// Pass is the job's after the projection; 0 is not known.
 	Pass int `json:"pass,omitempty"`

@@ -103,7 +103,7 @@ func (s *Store) ProjectJob(_ context.Context, p contract.Projection) (contract.P
 		})
 		return contract.ProjectResult{Applied: repeated, StoredSeq: s.snap.Seq}, nil
 	}
-	if lifecycle.Job.Terminal(s.snap.Status) && p.Status != s.snap.Status {
+	if lifecycle.Job.Terminal(s.snap.Status) && (p.Status != s.snap.Status || p.Moves()) {
 		return contract.ProjectResult{Ended: s.snap.Status, StoredSeq: s.snap.Seq}, nil
 	}
 	if err := s.check(p); err != nil {
