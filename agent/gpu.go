@@ -2,14 +2,11 @@ package agent
 
 import (
 	"context"
-	"encoding/xml"
-	"errors"
-	"fmt"
-	"io"
 	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/slipway-cloud/slipway/agent/smi"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
@@ -76,18 +73,16 @@ func (n nodeReader) gpus(ctx context.Context) ([]spec.GPUReport, string, error) 
 // reads N/A, or is not there, is nil: unknown, not fine. It is an error when
 // fewer GPUs are described than are attached.
 func ParseNvidiaSMI(raw []byte) ([]spec.GPUReport, string, error) {
-	d := xml.NewDecoder(strings.NewReader(string(raw)))
-	d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil }
 	var log smiLog
-	if err := d.Decode(&log); err != nil {
-		return nil, "", errors.New("nvidia-smi wrote XML that cannot be read")
+	if err := smi.Decode(raw, &log); err != nil {
+		return nil, "", err
+	}
+	if err := smi.CheckAttached(log.Attached, len(log.GPUs)); err != nil {
+		return nil, "", err
 	}
 	gpus := make([]spec.GPUReport, 0, len(log.GPUs))
 	for _, g := range log.GPUs {
 		gpus = append(gpus, g.report())
-	}
-	if n := number(log.Attached); n == nil || *n != int64(len(gpus)) {
-		return nil, "", fmt.Errorf("nvidia-smi says that %q GPUs are attached and describes %d", task.Clip(log.Attached, 20), len(gpus))
 	}
 	return gpus, known(log.Driver), nil
 }
@@ -104,15 +99,10 @@ func (g smiGPU) report() spec.GPUReport {
 	r.UncorrectedECC = g.Volatile.uncorrected()
 	r.RecoveryAction = known(g.Recovery)
 	reset := flag(g.Reset) // before driver 570
-	if r.RecoveryAction == "" && (reset != nil && *reset || requiresReset(g.Recovery) || requiresReset(g.Reset)) {
+	if r.RecoveryAction == "" && (reset != nil && *reset || smi.RequiresReset(g.Recovery) || smi.RequiresReset(g.Reset)) {
 		r.RecoveryAction = "Reset"
 	}
 	return r
-}
-
-// requiresReset is what the driver writes in place of any value that it cannot read before a reset.
-func requiresReset(s string) bool {
-	return strings.EqualFold(strings.Trim(s, "[]"), "GPU requires reset")
 }
 
 // uncorrected sums the counters; one that is unknown makes the sum unknown.
@@ -141,8 +131,7 @@ func sum(counters ...string) *int {
 // known is text that says something.
 func known(s string) string {
 	s = task.Clip(s, 200)
-	switch strings.ToLower(strings.Trim(s, "[]")) {
-	case "n/a", "none", "unknown", "unknown error", "not supported", "gpu requires reset", "gpu is lost", "requested functionality has been deprecated":
+	if smi.Unknown(s) || strings.EqualFold(strings.Trim(s, "[]"), "None") {
 		return ""
 	}
 	return s

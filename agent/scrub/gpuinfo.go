@@ -2,15 +2,13 @@ package scrub
 
 import (
 	"context"
-	"encoding/xml"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/agent/smi"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/agent/toolrunner"
 )
@@ -38,47 +36,27 @@ type gpu struct {
 // parseGPUs reads the XML of `nvidia-smi -q -x` and the driver's version. It is
 // an error when fewer GPUs are described than are attached.
 func parseGPUs(raw []byte) ([]gpu, string, error) {
-	d := xml.NewDecoder(strings.NewReader(string(raw)))
-	d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil }
 	var log struct {
 		Driver   string `xml:"driver_version"`
 		Attached string `xml:"attached_gpus"`
 		GPUs     []gpu  `xml:"gpu"`
 	}
-	if err := d.Decode(&log); err != nil {
-		return nil, "", errors.New("nvidia-smi wrote XML that cannot be read")
+	if err := smi.Decode(raw, &log); err != nil {
+		return nil, "", err
 	}
-	if n, err := strconv.Atoi(strings.TrimSpace(log.Attached)); err != nil || n != len(log.GPUs) {
-		return nil, "", fmt.Errorf("nvidia-smi says that %q GPUs are attached and describes %d", task.Clip(log.Attached, 20), len(log.GPUs))
+	if err := smi.CheckAttached(log.Attached, len(log.GPUs)); err != nil {
+		return nil, "", err
 	}
 	for i := range log.GPUs {
 		g := &log.GPUs[i]
 		for _, s := range []*string{&g.Bus, &g.Model, &g.UUID, &g.Serial, &g.MIG, &g.MIGPending, &g.ComputeMode, &g.Recovery, &g.NeedsReset, &g.FabricState, &g.Fabric} {
 			*s = task.Clip(*s, 200)
 		}
-		if g.UUID == "" || unknown(g.UUID) {
+		if g.UUID == "" || smi.Unknown(g.UUID) {
 			return nil, "", fmt.Errorf("GPU %d has no UUID", i)
 		}
 	}
 	return log.GPUs, task.Clip(log.Driver, 40), nil
-}
-
-// hasValue is false for what nvidia-smi writes where the driver has no such value.
-func hasValue(s string) bool {
-	switch strings.ToLower(strings.Trim(s, "[]")) {
-	case "", "n/a", "requested functionality has been deprecated":
-		return false
-	}
-	return true
-}
-
-// unknown is what nvidia-smi writes for what it cannot tell.
-func unknown(s string) bool {
-	switch strings.ToLower(strings.Trim(s, "[]")) {
-	case "unknown", "unknown error", "not supported", "gpu requires reset", "gpu is lost":
-		return true
-	}
-	return !hasValue(s)
 }
 
 // withoutMIG are models that cannot be divided, and say N/A for it rightly. For
@@ -95,13 +73,13 @@ func withoutMIG(model string) bool {
 // migOff is nil when the GPU is known to be whole.
 func (g gpu) migOff() error {
 	switch {
-	case withoutMIG(g.Model) && unknown(g.MIG):
+	case withoutMIG(g.Model) && smi.Unknown(g.MIG):
 		return nil
-	case unknown(g.MIG):
+	case smi.Unknown(g.MIG):
 		return fmt.Errorf("GPU %s does not tell whether MIG is on (%q)", g.UUID, g.MIG)
 	case g.MIG != "Disabled":
 		return fmt.Errorf("GPU %s has MIG %s", g.UUID, strings.ToLower(g.MIG))
-	case g.MIGPending != "Disabled" && !unknown(g.MIGPending):
+	case g.MIGPending != "Disabled" && !smi.Unknown(g.MIGPending):
 		return fmt.Errorf("GPU %s will have MIG %s after a reset", g.UUID, strings.ToLower(g.MIGPending))
 	}
 	return nil
@@ -111,7 +89,7 @@ func (g gpu) migOff() error {
 // Drivers from 570 on say it in gpu_recovery_action, older ones in reset_required; 575 writes both
 // and 580 only the first. Any other text is an error, also one that says that the driver failed.
 func (g gpu) noResetNeeded() error {
-	action, reset := hasValue(g.Recovery), hasValue(g.NeedsReset)
+	action, reset := smi.HasValue(g.Recovery), smi.HasValue(g.NeedsReset)
 	switch {
 	case !action && !reset:
 		return fmt.Errorf("GPU %s does not tell whether it needs a reset (gpu_recovery_action %q, reset_required %q)", g.UUID, g.Recovery, g.NeedsReset)

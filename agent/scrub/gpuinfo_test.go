@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/agent/smi"
 )
 
 func TestGPU_NoResetNeeded(t *testing.T) {
@@ -59,5 +61,5 @@ func TestParseGPUs_RecordedH200(t *testing.T) {
 		MIG: "Disabled", MIGPending: "Disabled", ComputeMode: "Default", Recovery: "None", FabricState: "N/A", Fabric: "N/A",
 	}}, gpus)
 	require.NoError(t, sameAndReset(gpus, gpus))
-	require.True(t, unknown(gpus[0].FabricState), "no NVSwitch")
+	require.True(t, smi.Unknown(gpus[0].FabricState), "no NVSwitch")
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/agent/smi"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -115,7 +116,7 @@ func (v validation) gpuFabric(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	switched := v.exists("/dev/nvidia-nvswitchctl") || slices.ContainsFunc(gpus, func(g gpu) bool { return !unknown(g.FabricState) })
+	switched := v.exists("/dev/nvidia-nvswitchctl") || slices.ContainsFunc(gpus, func(g gpu) bool { return !smi.Unknown(g.FabricState) })
 	if !switched {
 		return "", skipped("there is no NVSwitch")
 	}
