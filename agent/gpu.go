@@ -99,6 +99,9 @@ func (g smiGPU) report() spec.GPUReport {
 	r.UncorrectedECC = g.Volatile.uncorrected()
 	r.RecoveryAction = known(g.Recovery)
 	reset := flag(g.Reset) // before driver 570
+	if smi.Failed(g.Recovery) {
+		r.RecoveryAction = task.Clip(g.Recovery, 200)
+	}
 	if r.RecoveryAction == "" && (reset != nil && *reset || smi.RequiresReset(g.Recovery) || smi.RequiresReset(g.Reset)) {
 		r.RecoveryAction = "Reset"
 	}

@@ -187,7 +187,7 @@ func TestParseNvidiaSMI_WhatTheDriverAsksFor(t *testing.T) {
 	for inner, want := range map[string]string{
 		"": "", reset("No"): "", reset("Yes"): "Reset", reset("N/A"): "",
 		reset("Requested functionality has been deprecated") + action("None"): "",
-		action("None"): "", action("Reboot"): "Reboot", action("Drain and Reset"): "Drain and Reset", action("Unknown Error"): "",
+		action("None"): "", action("Reboot"): "Reboot", action("Drain and Reset"): "Drain and Reset", action("Unknown Error"): "Unknown Error", action("[GPU is lost]"): "[GPU is lost]", action("Not Supported"): "",
 		action("GPU requires reset"): "Reset", reset("[GPU requires reset]"): "Reset",
 	} {
 		gpus, _, err := agent.ParseNvidiaSMI(smi(13, "580.159.04", 1, gpu("NVIDIA H200", "GPU-a", inner)))

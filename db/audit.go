@@ -3,7 +3,10 @@ package db
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/slipway-cloud/slipway/db/gen"
 	"github.com/slipway-cloud/slipway/db/record"
@@ -84,11 +87,20 @@ func (s statements) auditedWithinDay(ctx context.Context, e Entry) (bool, error)
 	return written, MapError("audit of "+e.ResourceKind+" "+e.ResourceID, err)
 }
 
-// ActionNonceUsed reports whether an action of a job was audited with a nonce. Lock the job first:
-// then no other transaction can use the nonce before this one ends.
-func (s statements) ActionNonceUsed(ctx context.Context, jobID, nonce string) (bool, error) {
-	used, err := s.q.ActionNonceUsed(ctx, gen.ActionNonceUsedParams{JobID: jobID, Nonce: nonce})
-	return used, MapError("nonce of an action on job "+jobID, err)
+// StoredAction is what the audit log says of an action with a nonce.
+type StoredAction struct {
+	RunID  string // of the workflow run that stored it; "" for a release that did not tell
+	Effect lifecycle.Effect
+}
+
+// ActionOfNonce returns the last action of a job that was audited with a nonce, or nil. Lock the job
+// first: then no other transaction can use the nonce before this one ends.
+func (s statements) ActionOfNonce(ctx context.Context, jobID, nonce string) (*StoredAction, error) {
+	row, err := s.q.ActionOfNonce(ctx, gen.ActionOfNonceParams{JobID: jobID, Nonce: nonce})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil //nolint:nilnil // nobody has used it
+	}
+	return &StoredAction{RunID: row.RunID, Effect: lifecycle.Effect(row.Effect)}, MapError("nonce of an action on job "+jobID, err)
 }
 
 // Transition is one state change in the shape of the node history (docs/pxe.md);

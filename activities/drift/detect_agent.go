@@ -131,7 +131,7 @@ func gpuFault(f Facts) Verdict {
 			case g.RemapPending != nil && *g.RemapPending:
 				bad = append(bad, fmt.Sprintf("GPU %d: a row remap is pending", i))
 			case g.RecoveryAction != "":
-				bad = append(bad, fmt.Sprintf("GPU %d: the driver asks for %q", i, g.RecoveryAction))
+				bad = append(bad, fmt.Sprintf("GPU %d: the driver's recovery action is %q", i, g.RecoveryAction))
 			case s.RequireECC && g.UncorrectedECC != nil && *g.UncorrectedECC > s.MaxUncorrectedECC:
 				bad = append(bad, fmt.Sprintf("GPU %d: %d uncorrected ECC errors", i, *g.UncorrectedECC))
 			}

@@ -30,11 +30,13 @@ func (d *Database) VerifyAction(ctx context.Context, in contract.ActionCheck) (w
 	return why, final(err)
 }
 
-// stored stands for the reason why an action is not proven, when a lost workflow task has stored it:
-// it has its audit row.
+// stored stands for the reason why an action is not proven, when a lost workflow task has stored it
+// with the same effect: it has its audit row.
 const stored = "stored"
 
-// verify returns why each action of a projection is not proven, "" where it is, or stored.
+// verify returns why each action of a projection is not proven, "" where it is, or stored. An action
+// that the run has not stored before, although its proof was used in this run, was stored by a
+// workflow task that was lost. It is proven, and gets another row if it has another effect now.
 func verify(ctx context.Context, tx *db.Tx, p contract.Projection) ([]string, error) {
 	if len(p.Actions) == 0 {
 		return nil, nil
@@ -48,14 +50,23 @@ func verify(ctx context.Context, tx *db.Tx, p contract.Projection) ([]string, er
 		if out[i], err = signing.VerifyAction(ctx, tx, p.JobID, a, p.Seq <= job.Seq); err != nil {
 			return nil, err
 		}
-		if a.Proof != nil && out[i] == "" {
+		if out[i] == signing.UnprovenUsed && !a.Seen {
+			first, err := tx.ActionOfNonce(ctx, p.JobID, a.Proof.Nonce)
+			switch {
+			case err != nil:
+				return nil, err
+			case first.RunID != p.RunID || p.RunID == "":
+			case first.Effect == a.Effect:
+				out[i] = stored
+			default:
+				out[i] = ""
+			}
+		}
+		if a.Proof != nil && (out[i] == "" || out[i] == stored) {
 			if nonces[a.Proof.Nonce] {
 				out[i] = "its signature is that of another action of the same step"
 			}
 			nonces[a.Proof.Nonce] = true
-		}
-		if p.Again && out[i] == signing.UnprovenUsed {
-			out[i] = stored
 		}
 	}
 	return out, nil
@@ -71,7 +82,7 @@ func attribute(row *db.Projection, p contract.Projection, unproven []string) (in
 			}
 			continue
 		}
-		row.Entries = append(row.Entries, actionEntry(a, unproven[i]))
+		row.Entries = append(row.Entries, actionEntry(a, p.RunID, unproven[i]))
 		if unproven[i] != "" {
 			indices = append(indices, i)
 		}
@@ -90,14 +101,14 @@ func attribute(row *db.Projection, p contract.Projection, unproven []string) (in
 	return indices
 }
 
-func actionEntry(a contract.ActionEntry, unproven string) db.Entry {
+func actionEntry(a contract.ActionEntry, runID, unproven string) db.Entry {
 	meta := map[string]any{"via": a.Via, "effect": string(a.Effect)}
 	if a.Refused != "" {
 		meta["refused"] = a.Refused
 	}
 	by := db.Actor{Owner: lifecycle.OwnerAdmin, ID: a.Actor, Comment: a.Reason, Metadata: meta}
 	if unproven == "" {
-		meta["nonce"] = a.Proof.Nonce
+		meta["nonce"], meta["run_id"] = a.Proof.Nonce, runID
 	} else {
 		by.Owner, by.ID, meta["unproven"] = lifecycle.OwnerEngine, string(lifecycle.OwnerEngine), unproven
 	}

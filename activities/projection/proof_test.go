@@ -114,6 +114,7 @@ func TestProjectJob_ProvesWhoActed(t *testing.T) {
 			e := f.signed(ask)
 			_, rows := f.step(lifecycle.JobFailedRetryable, "", e)
 			require.Equal(f, string(lifecycle.OwnerAdmin), rows[0].Owner)
+			e.Seen = true
 			return e
 		}, "was used before"},
 	} {
@@ -158,27 +159,45 @@ func TestProjectJob_EndedKeyAndCopiesProveNothing(t *testing.T) {
 	require.Equal(t, []int{0}, res.Unproven, "the old key ended at once, the new one counts")
 }
 
-// TestProjectJob_ActionOfALostTask: the task had stored the action, and stores it again among other
-// steps. It has its audit row, and is neither forged nor sent twice. Without a lost task it is.
+// TestProjectJob_ActionOfALostTask: a task had stored a proven action, was lost, and stores it again
+// among other steps. It is neither forged nor sent twice. What it does now has one row.
 func TestProjectJob_ActionOfALostTask(t *testing.T) {
 	t.Parallel()
-	f := newProofFixture(t, newRing(t, dbtest.Store(t)))
-	e := f.signed(contract.ActionEntry{Action: lifecycle.ActionRetryStage, Actor: "token:anna", Reason: "the cable is in", Via: "update", Effect: lifecycle.EffectRetryStage})
-	_, rows := f.step(lifecycle.JobFailedRetryable, "token:anna", e)
-	require.NotEmpty(t, rows)
-	for again, written := range map[bool]int{true: 0, false: 1} {
-		before, err := f.store.ResourceTimeline(t.Context(), "job", f.job.ID, 0, 100)
-		require.NoError(t, err)
-		f.seq++
-		res, err := f.to.ProjectJob(t.Context(), contract.Projection{
-			JobID: f.job.ID, Kind: contract.KindOnboarding, RunID: "run", Seq: f.seq, Status: lifecycle.JobFailedRetryable,
-			Actions: []contract.ActionEntry{e}, By: "token:anna", Again: again,
+	ring := newRing(t, dbtest.Store(t))
+	for name, c := range map[string]struct {
+		change func(*contract.Projection)
+		owner  lifecycle.Owner // of the row that is written, "" is none
+	}{
+		"the same effect": {func(*contract.Projection) {}, ""},
+		"another effect":  {func(p *contract.Projection) { p.Actions[0].Effect = lifecycle.EffectRefuse }, lifecycle.OwnerAdmin},
+		"a copy":          {func(p *contract.Projection) { p.Actions[0].Seen = true }, lifecycle.OwnerEngine},
+		"in another run":  {func(p *contract.Projection) { p.RunID = "run 2" }, lifecycle.OwnerEngine},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newProofFixture(t, ring)
+			e := f.signed(contract.ActionEntry{Action: lifecycle.ActionRetryStage, Actor: "token:anna", Reason: "the cable is in", Via: "update", Effect: lifecycle.EffectRetryStage})
+			f.step(lifecycle.JobFailedRetryable, "token:anna", e)
+			before, err := f.store.ResourceTimeline(t.Context(), "job", f.job.ID, 0, 100)
+			require.NoError(t, err)
+			f.seq++
+			p := contract.Projection{
+				JobID: f.job.ID, Kind: contract.KindOnboarding, RunID: "run", Seq: f.seq, Status: lifecycle.JobFailedRetryable,
+				Actions: []contract.ActionEntry{e}, By: "token:anna",
+			}
+			c.change(&p)
+			res, err := f.to.ProjectJob(t.Context(), p)
+			require.NoError(t, err)
+			require.True(t, res.Applied)
+			rows, err := f.store.ResourceTimeline(t.Context(), "job", f.job.ID, 0, 100)
+			require.NoError(t, err)
+			if c.owner == "" {
+				require.Len(t, rows, len(before))
+				require.Empty(t, res.Unproven)
+				return
+			}
+			require.Len(t, rows, len(before)+1)
+			require.Equal(t, string(c.owner), rows[0].Owner)
+			require.Equal(t, c.owner == lifecycle.OwnerEngine, len(res.Unproven) == 1)
 		})
-		require.NoError(t, err)
-		require.True(t, res.Applied)
-		require.Len(t, res.Unproven, written)
-		after, err := f.store.ResourceTimeline(t.Context(), "job", f.job.ID, 0, 100)
-		require.NoError(t, err)
-		require.Len(t, after, len(before)+written)
 	}
 }

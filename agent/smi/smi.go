@@ -43,11 +43,14 @@ func HasValue(s string) bool {
 // Unknown is true for what nvidia-smi writes where it cannot tell a value, or has none.
 func Unknown(s string) bool {
 	switch bare(s) {
-	case "unknown", "unknown error", "not supported", "gpu is lost":
+	case "unknown", "not supported":
 		return true
 	}
-	return !HasValue(s) || RequiresReset(s)
+	return !HasValue(s) || RequiresReset(s) || Failed(s)
 }
+
+// Failed is true for what the driver writes where it could not ask the GPU.
+func Failed(s string) bool { return bare(s) == "unknown error" || bare(s) == "gpu is lost" }
 
 // RequiresReset is true for what the driver writes in place of any value that it cannot read before
 // a reset.

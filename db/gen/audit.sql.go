@@ -13,22 +13,27 @@ import (
 	"github.com/slipway-cloud/slipway/db/record"
 )
 
-const actionNonceUsed = `-- name: ActionNonceUsed :one
-SELECT EXISTS (
-    SELECT FROM audit_log WHERE resource_kind = 'job' AND resource_id = $1 AND kind = 'action' AND metadata ->> 'nonce' = $2::text
-)::boolean
+const actionOfNonce = `-- name: ActionOfNonce :one
+SELECT coalesce(metadata ->> 'run_id', '')::text AS run_id, coalesce(metadata ->> 'effect', '')::text AS effect
+FROM audit_log WHERE resource_kind = 'job' AND resource_id = $1 AND kind = 'action' AND metadata ->> 'nonce' = $2::text
+ORDER BY seq DESC LIMIT 1
 `
 
-type ActionNonceUsedParams struct {
+type ActionOfNonceParams struct {
 	JobID string
 	Nonce string
 }
 
-func (q *Queries) ActionNonceUsed(ctx context.Context, arg ActionNonceUsedParams) (bool, error) {
-	row := q.db.QueryRow(ctx, actionNonceUsed, arg.JobID, arg.Nonce)
-	var column_1 bool
-	err := row.Scan(&column_1)
-	return column_1, err
+type ActionOfNonceRow struct {
+	RunID  string
+	Effect string
+}
+
+func (q *Queries) ActionOfNonce(ctx context.Context, arg ActionOfNonceParams) (ActionOfNonceRow, error) {
+	row := q.db.QueryRow(ctx, actionOfNonce, arg.JobID, arg.Nonce)
+	var i ActionOfNonceRow
+	err := row.Scan(&i.RunID, &i.Effect)
+	return i, err
 }
 
 const appendAudit = `-- name: AppendAudit :one

@@ -13,10 +13,10 @@ SELECT EXISTS (
     AND metadata @> @metadata AND at > now() - interval '1 day'
 )::boolean;
 
--- name: ActionNonceUsed :one
-SELECT EXISTS (
-    SELECT FROM audit_log WHERE resource_kind = 'job' AND resource_id = @job_id AND kind = 'action' AND metadata ->> 'nonce' = @nonce::text
-)::boolean;
+-- name: ActionOfNonce :one
+SELECT coalesce(metadata ->> 'run_id', '')::text AS run_id, coalesce(metadata ->> 'effect', '')::text AS effect
+FROM audit_log WHERE resource_kind = 'job' AND resource_id = @job_id AND kind = 'action' AND metadata ->> 'nonce' = @nonce::text
+ORDER BY seq DESC LIMIT 1;
 
 -- name: AppendEvent :exec
 INSERT INTO outbox (kind, event_project, event_id, resource_kind, resource_id, node_id, type, payload)

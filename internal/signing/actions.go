@@ -75,8 +75,8 @@ func VerifyAction(ctx context.Context, tx *db.Tx, jobID string, e contract.Actio
 	case seen:
 		return "", nil
 	}
-	used, err := tx.ActionNonceUsed(ctx, jobID, p.Nonce)
-	if err != nil || !used {
+	stored, err := tx.ActionOfNonce(ctx, jobID, p.Nonce)
+	if err != nil || stored == nil {
 		return "", err
 	}
 	return UnprovenUsed, nil

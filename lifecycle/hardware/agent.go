@@ -92,7 +92,7 @@ func gpuClass(g spec.GPUReport) (Class, string) {
 	case yes(g.RemapFailed):
 		return ClassCritical, "a row remap has failed"
 	case g.RecoveryAction != "":
-		return ClassCritical, fmt.Sprintf("the driver asks for %q", g.RecoveryAction)
+		return ClassCritical, fmt.Sprintf("the driver's recovery action is %q", g.RecoveryAction)
 	case g.UncorrectedECC != nil && *g.UncorrectedECC > 0:
 		return ClassWarning, fmt.Sprintf("%d uncorrected ECC errors", *g.UncorrectedECC)
 	case yes(g.RemapPending):

@@ -69,7 +69,7 @@ func (s SKUSpec) checkGPU(name string, g GPUReport, fail func(string, ...any)) {
 		fail("%s: a row remap is pending", name)
 	}
 	if g.RecoveryAction != "" {
-		fail("%s: the driver asks for %q", name, g.RecoveryAction)
+		fail("%s: the driver's recovery action is %q", name, g.RecoveryAction)
 	}
 }
 

@@ -346,7 +346,7 @@ type GPUReport struct {
 	RemapPending   *bool  `json:"remap_pending,omitempty"`
 	RemapFailed    *bool  `json:"remap_failed,omitempty"`
 	Processes      int    `json:"processes" minimum:"0" maximum:"4194304"`
-	// RecoveryAction is what the driver asks for, such as Reset or Reboot; "" for nothing, or where it does not tell.
+	// RecoveryAction is what the driver asks for, such as Reset or Reboot, or its error where it cannot ask the GPU; "" for nothing, or where it does not tell.
 	RecoveryAction string `json:"recovery_action,omitempty" maxLength:"200" text:"clean"`
 }
 

@@ -83,7 +83,7 @@ func TestUnknownIsNotHealthy(t *testing.T) {
 		"could not be read":      func(r *spec.HealthReport) { r.GPUError = "nvidia-smi: not found" },
 		"ECC is not known":       func(r *spec.HealthReport) { r.GPUs[3].ECCEnabled = nil },
 		"errors are unknown":     func(r *spec.HealthReport) { r.GPUs[3].UncorrectedECC = nil },
-		"asks for \"Reboot\"":    func(r *spec.HealthReport) { r.GPUs[0].RecoveryAction = "Reboot" },
+		"recovery action is \"Reboot\"":    func(r *spec.HealthReport) { r.GPUs[0].RecoveryAction = "Reboot" },
 		"row remaps are unknown": func(r *spec.HealthReport) { r.GPUs[0].RemapFailed = nil },
 		"driver 550.54":          func(r *spec.HealthReport) { r.Driver = "" },
 		"4 NICs up":              func(r *spec.HealthReport) { r.NICs[0].Up = false },

@@ -202,6 +202,8 @@ type ActionEntry struct {
 	// AcceptRisk and Proof are those of the request.
 	AcceptRisk bool         `json:"accept_risk,omitempty"`
 	Proof      *ActionProof `json:"proof,omitempty"`
+	// Seen says that the run has stored an action with the same proof before, so this one is a copy.
+	Seen bool `json:"seen,omitempty"`
 }
 
 // NodeMove asks for a change of the node's coarse state with the projection.
@@ -246,8 +248,6 @@ type Projection struct {
 	Instance      *InstanceProgress    `json:"instance,omitempty"`
 	Actions       []ActionEntry        `json:"actions,omitempty"`
 	By            string               `json:"by,omitempty"` // the operator whose action caused this step
-	// Again says that a lost workflow task may have stored the actions of this step before.
-	Again bool `json:"again,omitempty"`
 	// At is the workflow's time of this step; ActionType and Metadata go into the
 	// action log with the try that it begins.
 	At         *time.Time               `json:"at,omitempty"`

@@ -230,10 +230,11 @@ func (r *runner[S]) recordRefusal(c workflow.Context, a lifecycle.Action, ask co
 }
 
 // projectAnswer writes the audit row of an action that has no effect. If the job has ended meanwhile,
-// the row is written when the run leaves.
+// the row is written when the run leaves. If the node cannot make the move that the runner waits to
+// store, the runner parks the job, and the row is written with that.
 func (r *runner[S]) projectAnswer(c workflow.Context) error {
 	err := r.project(c, nil)
-	if errors.Is(err, errEnded) {
+	if errors.Is(err, errEnded) || r.move != nil && err != nil && isPermanent(err) {
 		return nil
 	}
 	return err

@@ -31,17 +31,27 @@ func (r *runner[S]) readSnapshot() (contract.Snapshot, error) {
 
 // project writes the job's present state and the audit rows of all actions since the last
 // projection, as one local activity in one transaction. c is the context of the calling coroutine:
-// the runner's own or a handler's.
+// the runner's own or a handler's. move is the node's move to the state that the runner has just
+// entered. A handler that stores this state before the runner makes the move with it.
 func (r *runner[S]) project(c workflow.Context, move *contract.NodeMove) error {
+	if move != nil {
+		r.move = move
+	}
 	if err := r.mu.Lock(c); err != nil {
 		return err
 	}
-	err := r.projectLocked(c, move)
+	err := r.projectLocked(c)
 	r.mu.Unlock()
+	if err != nil && move != nil && r.move == move {
+		r.move = nil // the runner takes another way
+	}
 	return err
 }
 
-func (r *runner[S]) projectLocked(c workflow.Context, move *contract.NodeMove) error {
+func (r *runner[S]) projectLocked(c workflow.Context) error {
+	if r.ended && !r.left {
+		return r.giveUp(nil, errEnded)
+	}
 	entries, by := r.entries, r.by
 	r.entries, r.by = nil, ""
 	p := r.projection()
@@ -53,7 +63,10 @@ func (r *runner[S]) projectLocked(c workflow.Context, move *contract.NodeMove) e
 	if err != nil {
 		return fmt.Errorf("write the checkpoint of %s: %w", r.in.JobID, err)
 	}
-	p.Checkpoint, p.Node, p.Actions, p.By = cp, move, entries, by
+	for i := range entries {
+		entries[i].Seen = r.knows(entries[i])
+	}
+	p.Checkpoint, p.Node, p.Actions, p.By = cp, r.move, entries, by
 	if p.Status != r.stored {
 		r.moveAllocation(&p)
 	}
@@ -64,22 +77,41 @@ func (r *runner[S]) projectLocked(c workflow.Context, move *contract.NodeMove) e
 		p.Instance = r.def.Instance(r.state)
 	}
 	res, err := r.write(c, &p)
-	if errors.Is(err, errEnded) { // an action with an effect has none now, and is decided again
-		entries = slices.DeleteFunc(entries, func(e contract.ActionEntry) bool {
-			return e.Effect != lifecycle.EffectRefuse && e.Effect != lifecycle.EffectNoop
-		})
-	}
 	if err != nil {
-		r.entries = append(entries, r.entries...) // for the next projection
-		return err
+		return r.giveUp(entries, err)
 	}
 	r.stored = p.Status
+	if r.move == p.Node {
+		r.move = nil
+	}
 	if res.Pass > 0 {
 		*r.pass = res.Pass
 	}
 	r.renameFreezer(entries, res)
+	for _, e := range entries {
+		if e.Proof != nil {
+			r.nonces = append(r.nonces, e.Proof.Nonce)
+		}
+	}
 	r.publish()
 	return nil
+}
+
+// giveUp keeps the audit rows of a projection that was not stored for the next one. Once the job has
+// ended, an action with an effect has none, and is decided again.
+func (r *runner[S]) giveUp(entries []contract.ActionEntry, err error) error {
+	r.entries = append(entries, r.entries...)
+	if errors.Is(err, errEnded) {
+		r.entries = slices.DeleteFunc(r.entries, func(e contract.ActionEntry) bool {
+			return e.Effect != lifecycle.EffectRefuse && e.Effect != lifecycle.EffectNoop
+		})
+	}
+	return err
+}
+
+// knows reports whether this run has stored an action with the same proof before.
+func (r *runner[S]) knows(e contract.ActionEntry) bool {
+	return e.Proof != nil && slices.Contains(r.nonces, e.Proof.Nonce)
 }
 
 // moveAllocation adds the move of the job's allocation that belongs to the status.
@@ -98,7 +130,7 @@ func (r *runner[S]) write(c workflow.Context, p *contract.Projection) (contract.
 	away := 0
 	for catchUp := 0; ; {
 		r.seq++
-		p.Seq, p.Again = r.seq, r.behindAt == workflow.GetInfo(c).GetCurrentHistoryLength()
+		p.Seq = r.seq
 		var res contract.ProjectResult
 		ctx := quickDB(c, "project "+p.Stage)
 		if err := workflow.ExecuteLocalActivity(ctx, projections.ProjectJob, *p).Get(ctx, &res); err != nil {
@@ -112,7 +144,6 @@ func (r *runner[S]) write(c workflow.Context, p *contract.Projection) (contract.
 			r.runbook = res.Runbook
 			return res, nil
 		}
-		r.behindAt = workflow.GetInfo(c).GetCurrentHistoryLength()
 		if res.Ended != "" {
 			r.ended = true
 			r.interruptStage()

@@ -58,8 +58,10 @@ type runner[S any] struct {
 	interruptedStage string // the stage that an action interrupted
 	continuing       bool   // this run is about to continue as new
 	signals          []workflow.ReceiveChannel
-	ended            bool // the job has ended by another way than that of this run: see errEnded
-	behindAt         int  // length of the history when this run found more steps stored than it had made; -1 is never
+	ended            bool               // the job has ended by another way than that of this run: see errEnded
+	left             bool               // it has, and the run has taken over what is stored
+	move             *contract.NodeMove // of the node, that belongs to the state and is not stored yet
+	nonces           []string           // of the signed actions that this run has stored
 }
 
 // purpose says why a job is compensated.
@@ -152,7 +154,6 @@ func newRunner[S any](ctx workflow.Context, def Job[S], in contract.JobInput) *r
 	r := &runner[S]{
 		def: def, in: in, ctx: dctx, pass: pass, state: new(S), mu: workflow.NewMutex(dctx),
 		runID: workflow.GetInfo(ctx).WorkflowExecution.RunID, status: lifecycle.JobPending,
-		behindAt: -1,
 	}
 	r.resetRows()
 	return r
@@ -173,6 +174,7 @@ func (r *runner[S]) load() error {
 	if err != nil {
 		return err
 	}
+	r.state = new(S)
 	r.seq, r.status, r.stored, r.failure = snap.Seq, snap.Status, snap.Status, snap.Failure
 	r.reached, r.frozen, r.adopted = snap.Reached, snap.Frozen, snap.Adopted
 	cp, err := r.def.restore(r.state, snap)
@@ -225,10 +227,10 @@ func (r *runner[S]) run() error {
 // leave ends the run of a job that has ended already, with the stored state as its own. The actions
 // that wait are decided on that.
 func (r *runner[S]) leave() error {
-	r.state = new(S)
 	if err := r.load(); err != nil {
 		return err
 	}
+	r.left = true
 	r.inbox = slices.DeleteFunc(r.inbox, func(req *request) bool {
 		first, known := r.findAnswer(req.action, req.ask)
 		if known {
@@ -332,7 +334,13 @@ func (r *runner[S]) park(f contract.Failure) error {
 		move = r.nodeMove(r.def.Blocked)
 	}
 	workflow.GetLogger(r.ctx).Warn("job parked", "job", r.in.JobID, "stage", f.Stage, "class", f.Class)
-	return r.project(r.ctx, move)
+	err := r.project(r.ctx, move)
+	if err != nil && isPermanent(err) && r.status == lifecycle.JobFailedRetryable {
+		// A lost workflow task may have stored that an operator took the job over.
+		r.status = lifecycle.JobFailedManual
+		return r.project(r.ctx, move)
+	}
+	return err
 }
 
 // goBack continues at an earlier stage; the stages in between run again.

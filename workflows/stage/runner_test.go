@@ -1,10 +1,14 @@
 package stage_test
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -305,4 +309,92 @@ func TestAnActionFindsTheEndFirst(t *testing.T) {
 	require.True(t, is, "%v", refused.Err)
 	require.Len(t, b.Store.Audit(), 1)
 	require.Empty(t, b.out.made("last"), "nothing is done for a job that has ended")
+}
+
+// TestTheEndMovesTheNodeWhoeverStoresIt: two refused signals are written at the moment in which the
+// job ends. The second one stores the end before the runner does.
+func TestTheEndMovesTheNodeWhoeverStoresIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.out.block["last"] = true
+	stored := b.Store.OnProject
+	var once sync.Once
+	b.Store.OnProject = func(p contract.Projection) {
+		stored(p)
+		if len(p.Actions) > 0 {
+			once.Do(func() {
+				b.out.release()
+				time.Sleep(100 * time.Millisecond) // the runner finds the stage done, and waits to store the end
+			})
+		}
+	}
+	b.after(waiting, func() {
+		for _, who := range []string{"anna", "bert"} {
+			b.Env.SignalWorkflow(string(lifecycle.ActionRetryStage), contract.ActionRequest{Actor: who})
+		}
+	})
+	require.Equal(t, lifecycle.JobCompleted, b.Run().Status)
+	require.Len(t, b.Store.Audit(), 2)
+	moves := b.Store.Moves()
+	require.Len(t, moves, 2)
+	require.Equal(t, lifecycle.NodeActive, moves[1].To)
+	for _, p := range b.Store.Steps() {
+		if p.Status == lifecycle.JobCompleted {
+			require.NotNil(t, p.Node, "the step that ends the job moves its node")
+			break
+		}
+	}
+}
+
+// TestParkingAfterALostTakeOver: a workflow task stored that an operator took the job over, and was
+// lost. When it runs again the stage fails first. The job stays with the operator, and goes on.
+func TestParkingAfterALostTakeOver(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	tries := lifecycle.Failure(lifecycle.FailMAASUnavailable).AutoAttempts
+	b.out.fail["two"] = times(tries, stagetest.Failure(lifecycle.FailMAASUnavailable))
+	b.Env.SetOnActivityStartedListener(func(_ *activity.Info, _ context.Context, args converter.EncodedValues) {
+		var name string
+		if args.Get(&name) == nil && name == "two" && len(b.out.made("two")) == tries-1 {
+			b.Store.Update(func(snap *contract.Snapshot) { snap.Seq, snap.Status = snap.Seq+2, lifecycle.JobFailedManual })
+		}
+	})
+	parked := b.LastAt(30 * time.Minute)
+	b.at(time.Hour, lifecycle.ActionRetryStage, contract.ActionRequest{})
+	require.Equal(t, lifecycle.JobCompleted, b.Run().Status)
+	require.Equal(t, lifecycle.JobFailedManual, parked.Status)
+	require.Equal(t, lifecycle.FailMAASUnavailable, parked.Failure.Class)
+}
+
+// TestAnActionDoesNotWriteWhileTheRunLeaves: a refused signal waits to be written when the runner
+// finds that the job has ended by another way. What is stored of the job stays, and the refusal has
+// its row.
+func TestAnActionDoesNotWriteWhileTheRunLeaves(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var ended contract.Snapshot
+	b.Env.SetOnActivityStartedListener(func(_ *activity.Info, _ context.Context, args converter.EncodedValues) {
+		var name string
+		if args.Get(&name) == nil && name == "last" {
+			b.Store.Update(func(snap *contract.Snapshot) {
+				snap.Seq, snap.Status, snap.Checkpoint = snap.Seq+2, lifecycle.JobCompleted, []byte(`{"state":{"trail":["by another way"]}}`)
+				ended = *snap
+			})
+		}
+	})
+	var once sync.Once
+	b.Store.Refuse = func(p contract.Projection) error {
+		if p.Status == lifecycle.JobCompleted {
+			once.Do(func() {
+				b.Env.SignalWorkflow(string(lifecycle.ActionRetryStage), contract.ActionRequest{Actor: "anna"})
+				time.Sleep(100 * time.Millisecond)
+			})
+		}
+		return nil
+	}
+	require.Equal(t, lifecycle.JobCompleted, b.Run().Status)
+	require.Len(t, b.Store.Audit(), 1)
+	got := b.Store.Snapshot()
+	require.Contains(t, string(got.Checkpoint), "by another way")
+	require.Equal(t, ended.Stages, got.Stages)
 }
