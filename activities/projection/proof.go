@@ -24,7 +24,7 @@ func (a *Activities) VerifyAction(ctx context.Context, in contract.ActionCheck) 
 // VerifyAction implements Store.
 func (d *Database) VerifyAction(ctx context.Context, in contract.ActionCheck) (why string, err error) {
 	err = d.Store.Tx(ctx, func(tx *db.Tx) error {
-		why, err = signing.VerifyAction(ctx, tx, in.JobID, in.Entry, false)
+		why, err = signing.VerifyAction(ctx, tx, in.JobID, in.RunID, in.Entry, false)
 		return err
 	})
 	return why, final(err)
@@ -35,8 +35,7 @@ func (d *Database) VerifyAction(ctx context.Context, in contract.ActionCheck) (w
 const stored = "stored"
 
 // verify returns why each action of a projection is not proven, "" where it is, or stored. An action
-// that the run has not stored before, although its proof was used in this run, was stored by a
-// workflow task that was lost. It is proven, and gets another row if it has another effect now.
+// of a lost task that has another effect now gets another row.
 func verify(ctx context.Context, tx *db.Tx, p contract.Projection) ([]string, error) {
 	if len(p.Actions) == 0 {
 		return nil, nil
@@ -47,27 +46,22 @@ func verify(ctx context.Context, tx *db.Tx, p contract.Projection) ([]string, er
 	}
 	out, nonces := make([]string, len(p.Actions)), map[string]bool{}
 	for i, a := range p.Actions {
-		if out[i], err = signing.VerifyAction(ctx, tx, p.JobID, a, p.Seq <= job.Seq); err != nil {
+		if out[i], err = signing.VerifyAction(ctx, tx, p.JobID, p.RunID, a, p.Seq <= job.Seq); err != nil {
 			return nil, err
 		}
-		if out[i] == signing.UnprovenUsed && !a.Seen {
-			first, err := tx.ActionOfNonce(ctx, p.JobID, a.Proof.Nonce)
-			switch {
-			case err != nil:
-				return nil, err
-			case first.RunID != p.RunID || p.RunID == "":
-			case first.Effect == a.Effect:
-				out[i] = stored
-			default:
-				out[i] = ""
-			}
+		if out[i] != "" {
+			continue
 		}
-		if a.Proof != nil && (out[i] == "" || out[i] == stored) {
-			if nonces[a.Proof.Nonce] {
-				out[i] = "its signature is that of another action of the same step"
-			}
-			nonces[a.Proof.Nonce] = true
+		first, err := tx.ActionOfNonce(ctx, p.JobID, a.Proof.Nonce)
+		switch {
+		case err != nil:
+			return nil, err
+		case nonces[a.Proof.Nonce]:
+			out[i] = "its signature is that of another action of the same step"
+		case first != nil && first.Effect == a.Effect:
+			out[i] = stored
 		}
+		nonces[a.Proof.Nonce] = true
 	}
 	return out, nil
 }

@@ -45,12 +45,13 @@ const (
 	unprovenForeign  = "its signature is not the API's for this job, action, actor and reason"
 	unprovenKey      = "the key that signed it has ended"
 	unprovenExpired  = "its signature has expired"
-	UnprovenUsed     = "its signature was used before"
+	unprovenUsed     = "its signature was used before"
 )
 
-// VerifyAction returns why an action on a job is not proven, "" when it is. seen leaves out whether
-// the proof was used before, for an action that is recorded already.
-func VerifyAction(ctx context.Context, tx *db.Tx, jobID string, e contract.ActionEntry, seen bool) (string, error) {
+// VerifyAction returns why an action on a job is not proven, "" when it is. A proof counts once. One
+// that the given workflow run has used, in an action that it does not remember, is no copy: a workflow
+// task that was lost stored it. recorded leaves this question out, for an action that is stored.
+func VerifyAction(ctx context.Context, tx *db.Tx, jobID, runID string, e contract.ActionEntry, recorded bool) (string, error) {
 	p := e.Proof
 	if p == nil {
 		return unprovenUnsigned, nil
@@ -72,12 +73,12 @@ func VerifyAction(ctx context.Context, tx *db.Tx, jobID string, e contract.Actio
 		return unprovenKey, nil
 	case !now.Before(p.ExpiresAt):
 		return unprovenExpired, nil
-	case seen:
+	case recorded:
 		return "", nil
 	}
-	stored, err := tx.ActionOfNonce(ctx, jobID, p.Nonce)
-	if err != nil || stored == nil {
+	first, err := tx.ActionOfNonce(ctx, jobID, p.Nonce)
+	if err != nil || first == nil || !e.Seen && runID != "" && first.RunID == runID {
 		return "", err
 	}
-	return UnprovenUsed, nil
+	return unprovenUsed, nil
 }

@@ -67,6 +67,7 @@ func fitText(s string, limit int) string {
 // ActionCheck asks whether an action on a job is proven.
 type ActionCheck struct {
 	JobID string      `json:"job_id"`
+	RunID string      `json:"run_id,omitempty"`
 	Entry ActionEntry `json:"entry"`
 }
 

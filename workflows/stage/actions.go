@@ -142,12 +142,13 @@ func (r *runner[S]) act(c workflow.Context, a lifecycle.Action, ask contract.Act
 }
 
 func (r *runner[S]) decide(c workflow.Context, a lifecycle.Action, ask contract.ActionRequest, via string) (contract.ActionResult, error) {
-	err := workflow.Await(c, func() bool { return r.loaded })
+	err := workflow.Await(c, func() bool { return r.loaded && !r.endUnread() })
 	r.undecided-- // nothing below yields before the action is queued or answered
 	if err != nil {
 		return contract.ActionResult{}, err
 	}
 	if first, known := r.findAnswer(a, ask); known {
+		r.remember(ask.Proof)
 		return first.Result, first.err()
 	}
 	if first := r.findRepeated(a, ask); first != nil {
@@ -164,7 +165,7 @@ func (r *runner[S]) decide(c workflow.Context, a lifecycle.Action, ask contract.
 	}
 	v := r.verdict(a)
 	switch {
-	case len(r.underway()) > 0: // its turn comes
+	case len(r.underway()) > 0 || r.status != r.stored && lifecycle.Job.Terminal(r.status): // its turn comes
 	case !v.Allowed:
 		return contract.ActionResult{}, r.recordRefusal(c, a, ask, via, r.refusal(a, v.Reason))
 	case v.Effect == lifecycle.EffectNoop:

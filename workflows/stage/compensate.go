@@ -36,6 +36,9 @@ func (r *runner[S]) compensateFor(p purpose, req *request) error {
 	if err := r.drainInbox(); err != nil {
 		return err
 	}
+	if r.ended {
+		return errEnded
+	}
 	for i := len(r.def.Stages) - 1; i >= 0; i-- {
 		// Attempts tell what was begun, also when a later pass skipped the stage.
 		if row := r.rows[i]; row.Attempts == 0 || row.State == lifecycle.StageCompensated || r.def.Stages[i].Undo == nil {
@@ -122,7 +125,7 @@ func (r *runner[S]) verifyUndo(ctx workflow.Context, st Stage[S]) error {
 // the stage and the last cause.
 func (r *runner[S]) retry(st Stage[S], says string, do func(workflow.Context) error) *contract.Failure {
 	var last contract.Failure
-	for tried := 1; tried <= undoAttempts; tried++ {
+	for tried := 1; tried <= undoAttempts && !r.ended; tried++ {
 		ctx := workflow.WithValue(r.ctx, deadlineKey, workflow.Now(r.ctx).Add(undoDeadline))
 		err := do(ctx)
 		if err == nil {

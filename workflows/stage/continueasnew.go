@@ -27,7 +27,7 @@ func (r *runner[S]) interruptForContinueAsNew() {
 // stage continues in the next run with its old deadline. An action that comes meanwhile is carried
 // out first.
 func (r *runner[S]) continueAsNew() error {
-	if err := workflow.Await(r.ctx, func() bool { return len(r.inbox) > 0 || r.allAnswered() }); err != nil || len(r.inbox) > 0 {
+	if err := workflow.Await(r.ctx, func() bool { return len(r.inbox) > 0 || r.ended || r.allAnswered() }); err != nil || len(r.inbox) > 0 || r.ended {
 		return err
 	}
 	r.continuing = true

@@ -49,7 +49,7 @@ func (r *runner[S]) project(c workflow.Context, move *contract.NodeMove) error {
 }
 
 func (r *runner[S]) projectLocked(c workflow.Context) error {
-	if r.ended && !r.left {
+	if r.endUnread() {
 		return r.giveUp(nil, errEnded)
 	}
 	entries, by := r.entries, r.by
@@ -64,7 +64,7 @@ func (r *runner[S]) projectLocked(c workflow.Context) error {
 		return fmt.Errorf("write the checkpoint of %s: %w", r.in.JobID, err)
 	}
 	for i := range entries {
-		entries[i].Seen = r.knows(entries[i])
+		entries[i].Seen = r.knows(entries[i].Proof)
 	}
 	p.Checkpoint, p.Node, p.Actions, p.By = cp, r.move, entries, by
 	if p.Status != r.stored {
@@ -88,9 +88,9 @@ func (r *runner[S]) projectLocked(c workflow.Context) error {
 		*r.pass = res.Pass
 	}
 	r.renameFreezer(entries, res)
-	for _, e := range entries {
-		if e.Proof != nil {
-			r.nonces = append(r.nonces, e.Proof.Nonce)
+	for i, e := range entries {
+		if !slices.Contains(res.Unproven, i) {
+			r.remember(e.Proof)
 		}
 	}
 	r.publish()
@@ -109,9 +109,16 @@ func (r *runner[S]) giveUp(entries []contract.ActionEntry, err error) error {
 	return err
 }
 
-// knows reports whether this run has stored an action with the same proof before.
-func (r *runner[S]) knows(e contract.ActionEntry) bool {
-	return e.Proof != nil && slices.Contains(r.nonces, e.Proof.Nonce)
+// remember keeps the nonce of an action that is stored, so that a copy of it is known as one.
+func (r *runner[S]) remember(p *contract.ActionProof) {
+	if p != nil && !r.knows(p) {
+		r.nonces = append(r.nonces, p.Nonce)
+	}
+}
+
+// knows reports whether this run has stored an action with the same nonce before.
+func (r *runner[S]) knows(p *contract.ActionProof) bool {
+	return p != nil && slices.Contains(r.nonces, p.Nonce)
 }
 
 // moveAllocation adds the move of the job's allocation that belongs to the status.
@@ -153,7 +160,9 @@ func (r *runner[S]) write(c workflow.Context, p *contract.Projection) (contract.
 			return res, fmt.Errorf("the state of %s could not be stored: another run of its workflow writes at the same time; resume the job", p.JobID)
 		}
 		r.seq = max(r.seq, res.StoredSeq)
-		r.moveAllocation(p) // what is stored may be of another status than this run knows
+		if !lifecycle.Job.Terminal(r.stored) {
+			r.moveAllocation(p) // what is stored may be of another status than this run knows
+		}
 	}
 }
 

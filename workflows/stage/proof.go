@@ -17,7 +17,8 @@ func (r *runner[S]) riskRefusal(req *request) (string, error) {
 	if !req.ask.AcceptRisk || workflow.GetVersion(r.ctx, changeSignedRisk, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
 		return "", nil
 	}
-	in := contract.ActionCheck{JobID: r.in.JobID, Entry: req.ask.Entry(req.action)}
+	in := contract.ActionCheck{JobID: r.in.JobID, RunID: r.runID, Entry: req.ask.Entry(req.action)}
+	in.Entry.Seen = r.knows(in.Entry.Proof)
 	for away := 0; ; away++ { // as long as a projection waits
 		var v contract.ActionVerdict
 		ctx := quickDB(r.ctx, "verify "+string(req.action))

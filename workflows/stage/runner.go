@@ -95,7 +95,7 @@ func Run[S any](ctx workflow.Context, def Job[S], in contract.JobInput) (contrac
 		return contract.JobResult{}, err
 	}
 	// Actions that came with the start are decided on the state that the job had before this run.
-	if err := workflow.Await(r.ctx, func() bool { return r.undecided == 0 && !r.signalled() }); err != nil {
+	if err := workflow.Await(r.ctx, func() bool { return r.ended || r.undecided == 0 && !r.signalled() }); err != nil {
 		return contract.JobResult{}, err
 	}
 	err := r.run()
@@ -121,8 +121,14 @@ func Run[S any](ctx workflow.Context, def Job[S], in contract.JobInput) (contrac
 // projection found that the job had ended.
 func (r *runner[S]) answerAll() error {
 	for {
-		if err := workflow.Await(r.ctx, r.allAnswered); err != nil {
+		if err := workflow.Await(r.ctx, func() bool { return r.endUnread() || r.allAnswered() }); err != nil {
 			return err
+		}
+		if r.endUnread() {
+			if err := r.leave(); err != nil {
+				return err
+			}
+			continue
 		}
 		if !r.ended || len(r.entries) == 0 {
 			return nil
@@ -227,19 +233,30 @@ func (r *runner[S]) run() error {
 // leave ends the run of a job that has ended already, with the stored state as its own. The actions
 // that wait are decided on that.
 func (r *runner[S]) leave() error {
+	before := r.answered
 	if err := r.load(); err != nil {
 		return err
+	}
+	for _, a := range before { // the others have no effect any more
+		if a.Refused != nil || a.Result.Effect == lifecycle.EffectNoop {
+			r.answered = append(r.answered, a)
+		}
 	}
 	r.left = true
 	r.inbox = slices.DeleteFunc(r.inbox, func(req *request) bool {
 		first, known := r.findAnswer(req.action, req.ask)
 		if known {
+			r.remember(req.ask.Proof)
 			req.done, req.result, req.err = true, first.Result, first.err()
 		}
 		return known
 	})
 	return r.drainInbox()
 }
+
+// endUnread reports that the job has ended by another way, and that this run has not taken over its end
+// yet. Nothing is written and no action is decided in this time.
+func (r *runner[S]) endUnread() bool { return r.ended && !r.left }
 
 // step does the next thing that the job has to do.
 func (r *runner[S]) step() error {

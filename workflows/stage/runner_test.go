@@ -398,3 +398,48 @@ func TestAnActionDoesNotWriteWhileTheRunLeaves(t *testing.T) {
 	require.Contains(t, string(got.Checkpoint), "by another way")
 	require.Equal(t, ended.Stages, got.Stages)
 }
+
+// TestARefusalAfterTheEndMovesNothing: a signal comes while the end is stored, and its refusal was
+// stored by a workflow task that was lost. It has its row, and the allocation is not moved twice.
+func TestARefusalAfterTheEndMovesNothing(t *testing.T) {
+	t.Parallel()
+	out := &outside{fail: map[string][]error{}, found: map[string]string{}, block: map[string]bool{}, left: map[string][]string{}}
+	h := stagetest.New(t, func(ctx workflow.Context, in contract.JobInput) (contract.JobResult, error) {
+		j := job()
+		j.Allocation = func(*state, lifecycle.JobStatus, *contract.Failure) *contract.AllocationMove {
+			return &contract.AllocationMove{}
+		}
+		return stage.Run(ctx, j, in)
+	}, contract.KindOnboarding, struct{}{}, out)
+	h.Store.Refuse = func(p contract.Projection) error {
+		switch {
+		case p.Status != lifecycle.JobCompleted:
+		case p.Node != nil:
+			h.Env.SignalWorkflow(string(lifecycle.ActionRetryStage), contract.ActionRequest{Actor: "anna"})
+			time.Sleep(100 * time.Millisecond)
+		default:
+			h.Store.LoseRaces, h.Store.Refuse = 1, nil
+		}
+		return nil
+	}
+	require.Equal(t, lifecycle.JobCompleted, h.Run().Status)
+	require.Nil(t, h.Store.Refuse, "the refusal was stored twice")
+	require.Len(t, h.Store.Audit(), 1)
+	require.Nil(t, h.Store.Last().Allocation)
+}
+
+// TestACancelWhileTheEndIsRefused: the node cannot follow, which is found after a cancel has come.
+func TestACancelWhileTheEndIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Store.Refuse = func(p contract.Projection) error {
+		if p.Status != lifecycle.JobCompleted {
+			return nil
+		}
+		b.Env.SignalWorkflow(string(lifecycle.ActionCancel), contract.ActionRequest{Actor: "anna"})
+		time.Sleep(100 * time.Millisecond)
+		return &lifecycle.IllegalTransitionError{Resource: "node", From: "offline", To: "active", Reason: "not by onboarding"}
+	}
+	require.Equal(t, lifecycle.JobCancelled, b.Run().Status)
+	require.Equal(t, lifecycle.EffectCancel, b.Store.Audit()[0].Effect)
+}
