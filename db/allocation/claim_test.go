@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
@@ -31,15 +32,21 @@ type rush struct {
 	projects []tenancydb.Project
 
 	mu      sync.Mutex
+	clock   int               // counts events, so that no clock of the machine matters
 	holders map[string]string // who has a node
 	idle    map[string][]idle // when each node was free for certain
-	refused []period          // claims that found none
+	refused []refusal         // claims that found none
 	claims  map[string]int    // how often each node was claimed
 	granted int
 	doubles []string
 }
 
-type period struct{ from, to time.Time }
+type period struct{ from, to int }
+
+type refusal struct {
+	period
+	nodes []string // as the database saw them in the claim's transaction
+}
 
 // idle is a time in which a node was free for certain: after the commit that freed it, and before
 // the claim that took it began.
@@ -55,7 +62,7 @@ func newRush(t testing.TB, r *rush) *rush {
 	site := dbtest.Site(t, r.store)
 	for range r.nodes {
 		n := dbtest.FreeNode(t, r.store, dbtest.Of(r.sku.ID), dbtest.At(site.ID))
-		r.idle[n.ID] = []idle{{period{from: time.Now()}, true}}
+		r.idle[n.ID] = []idle{{open: true}}
 	}
 	for range r.clients {
 		r.projects = append(r.projects, dbtest.Project(t, r.store))
@@ -88,7 +95,8 @@ func (r *rush) run(ctx context.Context) (time.Duration, error) {
 func (r *rush) request(ctx context.Context, projectID string) error {
 	var a allocationdb.Allocation
 	var found bool
-	begun := time.Now()
+	var nodes []string
+	begun := r.now()
 	undo := rand.Float64() < r.undone
 	err := r.store.Tx(ctx, func(tx *db.Tx) error {
 		var err error
@@ -100,6 +108,9 @@ func (r *rush) request(ctx context.Context, projectID string) error {
 			<-time.After(rand.N(r.hold + 1))
 			err = errUndone
 		}
+		if err == nil && !found {
+			nodes, err = r.look(ctx, tx)
+		}
 		return err
 	})
 	if errors.Is(err, errUndone) {
@@ -108,7 +119,7 @@ func (r *rush) request(ctx context.Context, projectID string) error {
 	if err != nil {
 		return err
 	}
-	r.claimed(a, found, begun)
+	r.claimed(a, found, begun, nodes)
 	if !found {
 		return nil
 	}
@@ -132,15 +143,36 @@ func (r *rush) freed(id string, claims int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.claims[id] == claims {
-		r.idle[id] = append(r.idle[id], idle{period{from: time.Now()}, true})
+		r.clock++
+		r.idle[id] = append(r.idle[id], idle{period{from: r.clock}, true})
 	}
 }
 
-func (r *rush) claimed(a allocationdb.Allocation, found bool, begun time.Time) {
+// now returns the number of an event that comes after all before it.
+func (r *rush) now() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clock++
+	return r.clock
+}
+
+// look describes the nodes as the transaction of a refused claim sees them, with its locks.
+func (r *rush) look(ctx context.Context, tx *db.Tx) ([]string, error) {
+	rows, err := tx.DBTX().Query(ctx, `SELECT concat_ws(' ', n.id, 'ctid', n.ctid, 'xmin', n.xmin, 'xmax', n.xmax, 'allocation', coalesce(n.allocation_id, '-'),
+		'claimable', n.id IN (SELECT id FROM claimable_nodes), 'heartbeat', now() - h.received_at, 'snapshot', pg_current_snapshot())
+		FROM nodes n JOIN heartbeats h ON h.node_id = n.id WHERE n.sku_id = $1`, r.sku.ID)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+func (r *rush) claimed(a allocationdb.Allocation, found bool, begun int, nodes []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !found {
-		r.refused = append(r.refused, period{begun, time.Now()})
+		r.clock++
+		r.refused = append(r.refused, refusal{period{begun, r.clock}, nodes})
 		return
 	}
 	r.granted++
@@ -168,10 +200,9 @@ func (r *rush) falseRefusals() []string {
 	var out []string
 	for _, p := range r.refused {
 		for id, times := range r.idle {
-			i := slices.IndexFunc(times, func(v idle) bool { return !v.from.After(p.from) && (v.open || !v.to.Before(p.to)) })
+			i := slices.IndexFunc(times, func(v idle) bool { return v.from <= p.from && (v.open || v.to >= p.to) })
 			if i >= 0 {
-				out = append(out, fmt.Sprintf("refused for %s, while %s was free since %s before (open %t, else for %s after)",
-					p.to.Sub(p.from), id, p.from.Sub(times[i].from), times[i].open, times[i].to.Sub(p.to)))
+				out = append(out, fmt.Sprintf("refused in events %d to %d, while %s was free in %+v; the nodes: %q", p.from, p.to, id, times[i], p.nodes))
 				break
 			}
 		}
@@ -213,11 +244,10 @@ func TestClaim_ManyClients(t *testing.T) {
 // TestFalseRefusals_AreCounted checks the measure itself.
 func TestFalseRefusals_AreCounted(t *testing.T) {
 	t.Parallel()
-	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
-	r := rush{refused: []period{{at(10), at(20)}}}
+	r := rush{refused: []refusal{{period: period{10, 20}}}}
 	for want, v := range map[int][]idle{
-		1: {{period{from: at(5), to: at(25)}, false}},
-		0: {{period{from: at(11), to: at(25)}, false}, {period{from: at(1), to: at(19)}, false}},
+		1: {{period{5, 25}, false}},
+		0: {{period{11, 25}, false}, {period{1, 19}, false}},
 	} {
 		r.idle = map[string][]idle{"n": v}
 		require.Len(t, r.falseRefusals(), want)
