@@ -244,9 +244,9 @@ func Unfinished(err error) bool {
 	return temporal.IsCanceledError(err) || errors.As(err, &timeout)
 }
 
-// pause waits between attempts; it returns true when an action came.
+// pause waits between attempts; it returns true when an action came, or the job has ended.
 func (r *runner[S]) pause(d time.Duration) bool {
-	came, err := workflow.AwaitWithTimeout(r.ctx, d, func() bool { return len(r.inbox) > 0 })
+	came, err := workflow.AwaitWithTimeout(r.ctx, d, func() bool { return len(r.inbox) > 0 || r.ended })
 	return err == nil && came
 }
 

@@ -170,6 +170,9 @@ func (r *runner[S]) finishRequest(req *request, err error) error {
 // long, and none of them could stop it.
 func (r *runner[S]) drainInbox() error {
 	for len(r.inbox) > 0 {
+		if r.endUnread() {
+			return errEnded
+		}
 		if err := r.handleNext(); err != nil {
 			return err
 		}

@@ -190,7 +190,10 @@ func (r *runner[S]) load() error {
 	if err != nil {
 		return fmt.Errorf("job %s: %w", r.in.JobID, err)
 	}
-	r.purpose, r.answered, r.interruptedStage, r.deadline = cp.Purpose, cp.Answers, cp.InterruptedStage, cp.Deadline
+	r.purpose, r.interruptedStage, r.deadline = cp.Purpose, cp.InterruptedStage, cp.Deadline
+	// Answers that are not stored belong to a way that the job did not take. What was refused stays so.
+	given := slices.DeleteFunc(r.answered, func(a answer) bool { return a.Refused == nil && a.Result.Effect != lifecycle.EffectNoop })
+	r.answered = append(cp.Answers, given...)
 	if o := cp.Observed; o != nil {
 		r.observed, r.observedAt = lifecycle.Observed{MAAS: o.MAAS, Power: o.Power, Agent: o.Agent}, o.At
 	}
@@ -233,14 +236,8 @@ func (r *runner[S]) run() error {
 // leave ends the run of a job that has ended already, with the stored state as its own. The actions
 // that wait are decided on that.
 func (r *runner[S]) leave() error {
-	before := r.answered
 	if err := r.load(); err != nil {
 		return err
-	}
-	for _, a := range before { // the others have no effect any more
-		if a.Refused != nil || a.Result.Effect == lifecycle.EffectNoop {
-			r.answered = append(r.answered, a)
-		}
 	}
 	r.left = true
 	r.inbox = slices.DeleteFunc(r.inbox, func(req *request) bool {
