@@ -181,8 +181,8 @@ type NodeMachine struct {
 }
 
 // SetNodeMachine ties a node to its MAAS machine; an empty system id unties
-// it. *ConflictError when another live node of the site is that machine.
-// Repeatable.
+// it. *ConflictError when another live node of the site is that machine. What a tenant left on the
+// machine when it was another node is on this one. Repeatable.
 func (s statements) SetNodeMachine(ctx context.Context, id string, m NodeMachine) error {
 	macs := m.MACs
 	if macs == nil {
@@ -191,6 +191,9 @@ func (s statements) SetNodeMachine(ctx context.Context, id string, m NodeMachine
 	rows, err := s.q.SetNodeMachine(ctx, gen.SetNodeMachineParams{
 		ID: id, MAASSystemID: optional(m.SystemID), Serial: m.Serial, HardwareUUID: m.HardwareUUID, MACs: macs,
 	})
+	if err == nil {
+		err = s.q.InheritTenantLeft(ctx, id)
+	}
 	return CheckRepeatable("node "+id, rows, err, s.nodeExists(ctx, id))
 }
 

@@ -48,7 +48,15 @@ func (s statements) FindFormerTenancy(ctx context.Context, nodeID string, h Hard
 	return row, MapError("former record of node "+nodeID, err)
 }
 
-// clearTenantLeft clears the mark of a node that is deleted, or that got other disks.
+// AwaitsDrift reports whether the database says that the node is free and cannot know, since it was
+// restored and the node was not seen to agree since. listed says that the reconciler has read the
+// machines of its site since.
+func (s statements) AwaitsDrift(ctx context.Context, nodeID string) (unknown, listed bool, err error) {
+	row, err := s.q.LooksFreeAfterRestore(ctx, nodeID)
+	return row.Unknown, row.Listed, MapError("node "+nodeID, err)
+}
+
+// clearTenantLeft clears the mark of a node that got other disks.
 func (tx *Tx) clearTenantLeft(ctx context.Context, nodeID string) error {
 	now, err := tx.Clock(ctx)
 	if err != nil {

@@ -104,10 +104,24 @@ func TestARetiredNodeThatATenantLeft(t *testing.T) {
 	require.ErrorIs(t, err, lifecycle.ErrIllegalTransition)
 
 	gone := dbtest.Node(t, s, dbtest.Status(lifecycle.NodeRemoving))
+	machine := db.NodeMachine{Serial: "SN-1", MACs: []string{"02:00:00:00:09:98"}}
+	require.NoError(t, s.SetNodeMachine(t.Context(), gone.ID, machine))
 	left(t, s, gone.ID)
 	_, err = move(gone.ID, lifecycle.NodeDelete, lifecycle.OwnerDecommission)
 	require.NoError(t, err)
 	now, err = s.Node(t.Context(), gone.ID)
+	require.NoError(t, err)
+	require.NotNil(t, now.TenantLeftAt)
+
+	// The machine comes back as another node: his disks are in it.
+	again := dbtest.Node(t, s)
+	require.NoError(t, s.SetNodeMachine(t.Context(), again.ID, machine))
+	now, err = s.Node(t.Context(), again.ID)
+	require.NoError(t, err)
+	require.NotNil(t, now.TenantLeftAt)
+	other := dbtest.Node(t, s)
+	require.NoError(t, s.SetNodeMachine(t.Context(), other.ID, db.NodeMachine{Serial: "another", MACs: []string{"02:00:00:00:09:99"}}))
+	now, err = s.Node(t.Context(), other.ID)
 	require.NoError(t, err)
 	require.Nil(t, now.TenantLeftAt)
 }

@@ -70,15 +70,8 @@ func (tx *Tx) moveNode(ctx context.Context, n Node, t lifecycle.Transition[lifec
 	if n.Lifecycle == lifecycle.NodePXE.Lifecycle {
 		return n, tx.settlePXE(ctx, n)
 	}
-	if n.Status == lifecycle.NodeDeleted && n.TenantLeftAt != nil {
-		// The mark that the BMC was not compared stays, since the machine may come back as another
-		// node.
-		if unproven, err := tx.q.IsBMCUnproven(ctx, n.ID); err != nil || unproven {
-			return n, MapError("what a tenant left on node "+n.ID, err)
-		}
-		n.TenantLeftAt = nil
-		return n, tx.clearTenantLeft(ctx, n.ID)
-	}
+	// The mark that a tenant left the node stays when it is deleted: the machine may come back as another
+	// node, with his disks and his BMC.
 	return n, nil
 }
 

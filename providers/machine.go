@@ -276,7 +276,8 @@ type RemoteExec interface {
 	Exec(ctx context.Context, t MachineTarget, c RemoteCommand, sink OutputSink) (RemoteResult, error)
 
 	// Stop ends the script of an operation, with SIGTERM and then SIGKILL, and returns when it has ended.
-	// Exec then returns exit status 143 or 137. It returns nil for one that has ended or never began,
-	// KindUncertain for one that left no result, and KindBusy where it is not known yet: repeat.
+	// Exec then returns exit status 143 or 137, also for one that had not begun: it never does. Stop
+	// returns nil for one that has ended, KindUncertain for one that left no result, and KindBusy where
+	// it is not known yet: repeat.
 	Stop(ctx context.Context, t MachineTarget, opID string) error
 }

@@ -112,7 +112,7 @@ func actor(ctx context.Context, jobID string) db.Actor {
 func (a *Activities) TakeNode(ctx context.Context, in contract.AllocationRef) (contract.AllocationFacts, error) {
 	until := time.Now().Add(a.revokeDeadline())
 	var row allocationdb.Allocation
-	ended, late := false, false
+	ended, late, unread, heldFor := false, false, false, ""
 	err := fault.PollStore(ctx, a.poll(), func() (done bool, err error) {
 		err = a.Store.Tx(ctx, func(tx *db.Tx) error {
 			done, late = false, false
@@ -121,6 +121,14 @@ func (a *Activities) TakeNode(ctx context.Context, in contract.AllocationRef) (c
 			}
 			ended = row.NodeReleasedAt != nil || lifecycle.Allocation.Terminal(row.Status)
 			if done = ended || row.NodeID == nil; done {
+				return nil
+			}
+			if heldFor, unread, err = allocationdb.HeldForAnother(ctx, tx, row); err != nil || heldFor != "" {
+				done = err == nil
+				return err
+			}
+			if unread {
+				late = !time.Now().Before(until)
 				return nil
 			}
 			if done, err = allocationdb.TakeNode(ctx, tx, in.JobID, *row.NodeID, deref(row.SiteID)); err != nil || done {
@@ -140,6 +148,12 @@ func (a *Activities) TakeNode(ctx context.Context, in contract.AllocationRef) (c
 		row.NodeID = nil
 	case row.NodeID == nil:
 		return contract.AllocationFacts{}, fault.New(lifecycle.FailStateDisagreement, "the allocation is %s and has no node that could be released", row.Status)
+	case heldFor != "":
+		return contract.AllocationFacts{}, fault.New(lifecycle.FailStateDisagreement,
+			"MAAS has the machine marked for allocation %s: the database was restored, and the node is that tenant's now; end this allocation with remove-assignment", heldFor)
+	case unread:
+		return contract.AllocationFacts{}, fault.New(lifecycle.FailStateDisagreement,
+			"the database was restored, and the reconciler has not read since whose node this is; wait for its next pass, then retry the stage")
 	case late:
 		return contract.AllocationFacts{}, fault.New(lifecycle.FailAccessUnconfirmed,
 			"another job has the node, so that nothing proves that the tenant's access has ended; end that job, then retry the stage")

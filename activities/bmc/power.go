@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
@@ -43,8 +44,18 @@ func (a *Activities) PowerCycleByBMC(ctx context.Context, in PowerIn) (contract.
 			return contract.PowerFacts{}, fault.Internal(ctx, err)
 		}
 	}
+	until, limited := ctx.Deadline()
+	if !limited {
+		until = time.Now().Add(cycleLimit)
+	}
+	// A cancel in the middle would leave the machine off.
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
+	defer cancel()
 	return a.setPower(ctx, in, providers.IntentForceOff, providers.IntentOn)
 }
+
+// cycleLimit bounds a power cycle of a caller without a deadline.
+const cycleLimit = 2 * time.Minute
 
 // PowerOnByBMC switches the machine on and reads it on. One that is on stays as it is. Repeatable; each
 // time is one login.

@@ -53,6 +53,10 @@ func (a *Activities) QuarantineDrifted(ctx context.Context, p Pass) (QuarantineR
 	if !p.Listed {
 		return r, nil
 	}
+	held := []string{lifecycle.DriftMAASOccupant, lifecycle.DriftAgentOccupant}
+	if _, err = driftdb.MarkForgottenTenants(ctx, a.Store, p.SiteID, held, p.StartedAt); err != nil {
+		return r, fault.Internal(ctx, err)
+	}
 	if err = a.capCharges(ctx, p, &r); err != nil || a.Policy.Share <= 0 {
 		return r, fault.Internal(ctx, err)
 	}

@@ -143,6 +143,30 @@ func TestRestore_YesterdaysDatabase(t *testing.T) {
 	list()
 	w.pass()
 	require.Equal(t, []string{nodes[0].ID}, slices.Sorted(maps.Keys(w.claimAll(8))))
+	for _, n := range nodes[1:4] { // seen twice
+		root, err := w.store.HoldsRootTenant(t.Context(), n.ID)
+		require.NoError(t, err)
+		require.True(t, root, "what its system says proves nothing")
+	}
+
+	// MAAS has a tenant of today on a node that the database gives to another one.
+	held := func(i int) (string, bool) {
+		a, err := allocationdb.Get(t.Context(), w.store, got[nodes[i].ID][0])
+		require.NoError(t, err)
+		by, unread, err := allocationdb.HeldForAnother(t.Context(), w.store, a)
+		require.NoError(t, err)
+		return by, unread
+	}
+	fleet[4].mark = tenant
+	heartbeats()
+	list()
+	w.pass()
+	by, unread := held(4)
+	require.Equal(t, tenant, by)
+	require.False(t, unread)
+	by, unread = held(5)
+	require.Empty(t, by)
+	require.False(t, unread)
 
 	// Another restore asks all of them again.
 	for _, who := range got {
@@ -153,6 +177,9 @@ func TestRestore_YesterdaysDatabase(t *testing.T) {
 	}
 	w.restore()
 	require.Empty(t, w.claimAll(8))
+	by, unread = held(5)
+	require.Empty(t, by)
+	require.True(t, unread, "nothing has looked since")
 }
 
 // TestRestore_GivenBackSince restores a backup of before a tenant gave his node back: the database has

@@ -11,7 +11,7 @@ import (
 // HolderIn is the input of the activities that mark a machine for an allocation.
 type HolderIn struct {
 	MachineIn
-	// AllocationID is whose mark it is; "" stands for any, where the node is proven clean.
+	// AllocationID is whose mark it is; "" stands for any, in jobs of a release before this one.
 	AllocationID string `json:"allocation_id,omitempty"`
 }
 

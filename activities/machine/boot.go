@@ -82,7 +82,7 @@ func (a *Activities) Reboot(ctx context.Context, in RebootIn) (StepFacts, error)
 	ordered := in.Ordered || isRepeated(ctx)
 	now, err := s.askBootID(limited, ordered)
 	switch {
-	case err == nil && (now == in.Before || in.Before == "" && !ordered):
+	case err == nil && (now == in.Before || in.Before == ""): // without a boot id of before nothing proves a restart
 		in.Before = now
 		err = s.restart(limited)
 	case err != nil && !ordered && isNoAnswer(err) && s.step.Reboot.Mode == runplan.RebootBMC:

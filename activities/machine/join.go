@@ -48,12 +48,19 @@ func (a *Activities) JoinCluster(ctx context.Context, in CommandIn) (StepFacts, 
 	if !m.facts.Begun && !m.facts.HasFile {
 		is, err := m.prepare(limited)
 		if err == nil && is {
+			if err := clusterdb.NoteJoined(ctx, a.Store, m.machine.ID); err != nil {
+				return StepFacts{}, fault.Internal(ctx, err)
+			}
 			return m.joined("the machine is node %s of cluster %s already", m.node, m.row.Ref)
 		}
 		if err != nil {
 			m.clean(ctx)
 			return StepFacts{}, unsentFirst(ctx, err)
 		}
+	}
+	// Before kubeadm begins: it may make the machine a node of the cluster and then fail, or be ended.
+	if err := clusterdb.NoteJoined(ctx, a.Store, m.machine.ID); err != nil {
+		return StepFacts{}, unsentFirst(ctx, fault.Internal(ctx, err))
 	}
 	res, err := m.exec(limited, m.adapter.JoinHost.JoinScript(m.opID(""), m.row.Ref), endsBy)
 	switch {

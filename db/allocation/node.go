@@ -138,6 +138,21 @@ func TakeNode(ctx context.Context, tx *db.Tx, jobID, nodeID, siteID string) (boo
 	return err == nil, err
 }
 
+// HeldForAnother returns the allocation for which MAAS has the machine of the allocation's node marked,
+// where it is another one, as the reconciler found; "" where none is known. unread says that the
+// database was restored after the allocation got its node, and that the reconciler has not looked since.
+func HeldForAnother(ctx context.Context, c Conn, a Allocation) (heldFor string, unread bool, err error) {
+	since := a.CreatedAt
+	if a.ProvisioningAt != nil {
+		since = *a.ProvisioningAt
+	}
+	row, err := queries(c).HeldForAnother(ctx, gen.HeldForAnotherParams{NodeID: *a.NodeID, Detector: lifecycle.DriftMAASOccupant, Since: since})
+	if err != nil || row.HeldFor == a.ID {
+		return "", false, db.MapError("node "+*a.NodeID, err)
+	}
+	return row.HeldFor, row.Unread && row.HeldFor == "", nil
+}
+
 // freeNode ends the occupancy of a node by a locked allocation. dirty marks the node as one that a
 // tenant left; a pointer that named nobody or another allocation does too.
 func freeNode(ctx context.Context, tx *db.Tx, a Allocation, certificateID string, dirty bool) error {

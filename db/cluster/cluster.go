@@ -130,7 +130,7 @@ func PutMember(ctx context.Context, c db.Conn, m Member) error {
 	}))
 }
 
-// NoteJoined stores that a run had the machine join its cluster now.
+// NoteJoined stores that a run has had the machine join its cluster until now, or may have.
 func NoteJoined(ctx context.Context, c db.Conn, machineID string) error {
 	return db.MapError("node of machine "+machineID, queries(c).NoteJoined(ctx, machineID))
 }
@@ -141,9 +141,14 @@ func IsInCluster(ctx context.Context, c db.Conn, machineID string) (bool, error)
 	return is, db.MapError("node of machine "+machineID, err)
 }
 
-// ForgetMember deletes which node a machine is.
+// ForgetMember deletes which node a machine is, and what its cluster said of it.
 func ForgetMember(ctx context.Context, c db.Conn, machineID string) error {
-	return db.MapError("node of machine "+machineID, queries(c).DeleteMember(ctx, machineID))
+	err := queries(c).DeleteMember(ctx, machineID)
+	if err == nil {
+		types := []string{string(lifecycle.InCustomerClusterCondition), string(lifecycle.DrainedCondition)}
+		err = queries(c).ForgetConditions(ctx, gen.ForgetConditionsParams{ID: machineID, Types: types})
+	}
+	return db.MapError("node of machine "+machineID, err)
 }
 
 // GetMember returns which node a machine is, or db.ErrNotFound.

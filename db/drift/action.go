@@ -232,6 +232,13 @@ func FindingsToQuarantine(ctx context.Context, c db.Conn, siteID string, detecto
 	return rows, db.MapError("drift findings of site "+siteID, err)
 }
 
+// MarkForgottenTenants marks the nodes of a site that findings of the detectors hold for an allocation,
+// and the database for nobody, as left by a tenant. It can be repeated.
+func MarkForgottenTenants(ctx context.Context, c db.Conn, siteID string, detectors []string, begun time.Time) (int64, error) {
+	n, err := queries(c).MarkForgottenTenants(ctx, gen.MarkForgottenTenantsParams{SiteID: siteID, Detectors: db.EmptyIfNil(detectors), Confirm: lifecycle.DriftConfirm, Begun: begun})
+	return n, db.MapError("drift findings of site "+siteID, err)
+}
+
 // Breaker is how many nodes of a site may be quarantined automatically within
 // an hour, and how many were.
 type Breaker struct{ Limit, Done int64 }

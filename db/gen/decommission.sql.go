@@ -131,19 +131,21 @@ func (q *Queries) HoldsRootTenant(ctx context.Context, id string) (bool, error) 
 	return root, err
 }
 
-const isBMCUnproven = `-- name: IsBMCUnproven :one
-SELECT EXISTS (SELECT FROM nodes n CROSS JOIN LATERAL (SELECT a.id, s.tenant_root FROM allocations a JOIN skus s ON s.id = a.sku_id
-        WHERE a.node_id = n.id AND a.access_given_at IS NOT NULL ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1) t
-    JOIN node_occupancies o ON o.allocation_id = t.id AND o.firmware_snapshot IS NOT NULL
-    WHERE n.id = $1 AND n.tenant_left_at IS NOT NULL AND t.tenant_root)
+const inheritTenantLeft = `-- name: InheritTenantLeft :exec
+UPDATE nodes n SET tenant_left_at = d.left_at, updated_at = now(), version = n.version + 1
+FROM (SELECT max(d.tenant_left_at) AS left_at FROM nodes d JOIN nodes m ON m.id = $1 AND m.id <> d.id
+    WHERE d.status = 'deleted' AND d.tenant_left_at IS NOT NULL
+      AND (d.serial = nullif(m.serial, '') OR lower(d.hardware_uuid) = nullif(lower(m.hardware_uuid), '') OR d.macs && m.macs)
+      AND NOT EXISTS (SELECT FROM certificates e JOIN nodes x ON x.id = e.node_id
+          WHERE e.verdict = 'clean' AND e.issued_at > d.tenant_left_at
+            AND (x.id IN (d.id, m.id) OR x.serial = nullif(d.serial, '') OR lower(x.hardware_uuid) = nullif(lower(d.hardware_uuid), '')))) d
+WHERE n.id = $1 AND n.tenant_left_at IS NULL AND n.allocation_id IS NULL AND n.lifecycle = 'maas' AND d.left_at IS NOT NULL
 `
 
-// Whether a tenant who was root left the node, nothing has proven it clean since, and a snapshot is kept of its BMC.
-func (q *Queries) IsBMCUnproven(ctx context.Context, id string) (bool, error) {
-	row := q.db.QueryRow(ctx, isBMCUnproven, id)
-	var exists bool
-	err := row.Scan(&exists)
-	return exists, err
+// A node whose machine was another node, which a tenant left and nothing proved clean before it was deleted: what he left is on the machine's disks.
+func (q *Queries) InheritTenantLeft(ctx context.Context, id string) error {
+	_, err := q.db.Exec(ctx, inheritTenantLeft, id)
+	return err
 }
 
 const lastTenancy = `-- name: LastTenancy :one
@@ -157,6 +159,28 @@ func (q *Queries) LastTenancy(ctx context.Context, nodeID *string) (string, erro
 	var id string
 	err := row.Scan(&id)
 	return id, err
+}
+
+const looksFreeAfterRestore = `-- name: LooksFreeAfterRestore :one
+SELECT (n.allocation_id IS NULL AND n.tenant_left_at IS NULL AND NOT EXISTS (SELECT FROM allocations o WHERE o.node_id = n.id AND o.node_released_at IS NULL)
+    AND n.maas_system_id IS NOT NULL
+    AND coalesce((SELECT max(r.id) FROM restores r), 0) > coalesce((SELECT g.restore_id FROM node_agreements g WHERE g.node_id = n.id), 0))::boolean AS unknown,
+    EXISTS (SELECT FROM drift_passes p WHERE p.site_id = n.site_id AND p.finished_at > (SELECT max(r.began_at) FROM restores r))::boolean AS listed
+FROM nodes n WHERE n.id = $1
+`
+
+type LooksFreeAfterRestoreRow struct {
+	Unknown bool
+	Listed  bool
+}
+
+// Whether the database says that nobody is on the node and nobody has left it, and was restored since the node was last seen to agree with that. listed says
+// that the machines of its site were read since the restore.
+func (q *Queries) LooksFreeAfterRestore(ctx context.Context, id string) (LooksFreeAfterRestoreRow, error) {
+	row := q.db.QueryRow(ctx, looksFreeAfterRestore, id)
+	var i LooksFreeAfterRestoreRow
+	err := row.Scan(&i.Unknown, &i.Listed)
+	return i, err
 }
 
 const secretUses = `-- name: SecretUses :many

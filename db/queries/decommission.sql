@@ -27,13 +27,6 @@ WHERE d.id <> @node_id AND d.status = 'deleted' AND d.tenant_left_at IS NOT NULL
   AND EXISTS (SELECT FROM node_occupancies o WHERE o.allocation_id = t.id AND o.firmware_snapshot IS NOT NULL)
 ORDER BY d.tenant_left_at DESC, d.id LIMIT 1;
 
--- name: IsBMCUnproven :one
--- Whether a tenant who was root left the node, nothing has proven it clean since, and a snapshot is kept of its BMC.
-SELECT EXISTS (SELECT FROM nodes n CROSS JOIN LATERAL (SELECT a.id, s.tenant_root FROM allocations a JOIN skus s ON s.id = a.sku_id
-        WHERE a.node_id = n.id AND a.access_given_at IS NOT NULL ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1) t
-    JOIN node_occupancies o ON o.allocation_id = t.id AND o.firmware_snapshot IS NOT NULL
-    WHERE n.id = @id AND n.tenant_left_at IS NOT NULL AND t.tenant_root);
-
 -- name: SecretUses :many
 -- Who else refers to a secret, by its name without a version.
 SELECT ('BMC ' || b.id)::text AS who FROM bmcs b
@@ -59,3 +52,23 @@ UPDATE bmcs SET node_id = NULL, updated_at = now(), version = version + 1 WHERE 
 -- name: DeleteNodeAccess :execrows
 -- What only a node that is there needs.
 UPDATE nodes SET ssh_host_key = '', ssh_address = '', ip_addresses = '{}', updated_at = now() WHERE id = @id;
+
+-- name: LooksFreeAfterRestore :one
+-- Whether the database says that nobody is on the node and nobody has left it, and was restored since the node was last seen to agree with that. listed says
+-- that the machines of its site were read since the restore.
+SELECT (n.allocation_id IS NULL AND n.tenant_left_at IS NULL AND NOT EXISTS (SELECT FROM allocations o WHERE o.node_id = n.id AND o.node_released_at IS NULL)
+    AND n.maas_system_id IS NOT NULL
+    AND coalesce((SELECT max(r.id) FROM restores r), 0) > coalesce((SELECT g.restore_id FROM node_agreements g WHERE g.node_id = n.id), 0))::boolean AS unknown,
+    EXISTS (SELECT FROM drift_passes p WHERE p.site_id = n.site_id AND p.finished_at > (SELECT max(r.began_at) FROM restores r))::boolean AS listed
+FROM nodes n WHERE n.id = @id;
+
+-- name: InheritTenantLeft :exec
+-- A node whose machine was another node, which a tenant left and nothing proved clean before it was deleted: what he left is on the machine's disks.
+UPDATE nodes n SET tenant_left_at = d.left_at, updated_at = now(), version = n.version + 1
+FROM (SELECT max(d.tenant_left_at) AS left_at FROM nodes d JOIN nodes m ON m.id = @id AND m.id <> d.id
+    WHERE d.status = 'deleted' AND d.tenant_left_at IS NOT NULL
+      AND (d.serial = nullif(m.serial, '') OR lower(d.hardware_uuid) = nullif(lower(m.hardware_uuid), '') OR d.macs && m.macs)
+      AND NOT EXISTS (SELECT FROM certificates e JOIN nodes x ON x.id = e.node_id
+          WHERE e.verdict = 'clean' AND e.issued_at > d.tenant_left_at
+            AND (x.id IN (d.id, m.id) OR x.serial = nullif(d.serial, '') OR lower(x.hardware_uuid) = nullif(lower(d.hardware_uuid), '')))) d
+WHERE n.id = @id AND n.tenant_left_at IS NULL AND n.allocation_id IS NULL AND n.lifecycle = 'maas' AND d.left_at IS NOT NULL;

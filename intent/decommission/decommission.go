@@ -86,6 +86,14 @@ func refuseRootTenant(ctx context.Context, store *db.Store, n db.Node, mode life
 	if !mode.KeepsSystem() && mode != lifecycle.ModeReimage {
 		return nil
 	}
+	unknown, listed, err := store.AwaitsDrift(ctx, n.ID)
+	if err != nil {
+		return err
+	}
+	if unknown && (mode.KeepsSystem() || !listed) {
+		return &intent.Refusal{Kind: intent.Conflict, Existing: n.ID, Detail: fmt.Sprintf(
+			"the database was restored from a backup, and nothing has said since that node %s is free; wait for the reconciler's next pass, which asks MAAS and the agent, or use full_decommission", n.Hostname)}
+	}
 	root, err := store.HoldsRootTenant(ctx, n.ID)
 	switch {
 	case err != nil || !root:

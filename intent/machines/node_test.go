@@ -95,6 +95,10 @@ func TestStartRun_ACustomerTakesNoNode(t *testing.T) {
 	_, err := w.register(machines.Registration{ID: "m-1", ProjectID: project, Spec: spec.MachineSpec{Provider: "datacenter", SSHEndpoint: "10.0.0.1:22"}})
 	require.NoError(t, err)
 	plan := w.plan(runplan.Step{RMA: &runplan.RMAAction{}}, runplan.StartableByCustomer)
+	for _, kind := range []lifecycle.RunType{lifecycle.RunTypeRMA, lifecycle.RunTypeRepave} { // without the step that gives them their meaning
+		_, err = w.start(machines.Start{RequestID: "b", MachineID: "m-1", Type: kind, PlanID: "default-reboot-v1", Project: project})
+		require.ErrorContains(t, err, "needs a plan with a step")
+	}
 	_, err = w.start(machines.Start{RequestID: "a", MachineID: "m-1", Type: lifecycle.RunTypeRMA, PlanID: plan, Project: project})
 	require.NotNil(t, intent.AsRefusal(err), "%v", err)
 	require.Equal(t, lifecycle.NodeActive, w.status(node.ID))

@@ -111,6 +111,9 @@ func begin(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan 
 	return write(ctx, tx, in, m, plan, site, takes, actor)
 }
 
+// stepOf is the kind of step that a run of a type carries out, where its end says that this was done.
+var stepOf = map[lifecycle.RunType]runplan.Kind{lifecycle.RunTypeRepave: runplan.KindRepave, lifecycle.RunTypeRMA: runplan.KindRMA}
+
 // check refuses a plan that must not be started on a machine now. It returns the site of the machine, and
 // whether the plan takes the node of the machine out of service.
 func check(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan runplan.Plan) (site *string, takes bool, err error) {
@@ -133,6 +136,9 @@ func check(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan 
 	}
 	if site, err = checkNode(ctx, tx, m, plan, in.Project); err != nil {
 		return nil, false, err
+	}
+	if kind, needed := stepOf[in.Type]; needed && in.Project != "" && !slices.ContainsFunc(plan.Steps, func(s runplan.Step) bool { return s.Kind() == kind }) {
+		return nil, false, &intent.Refusal{Kind: intent.ActionRefused, Existing: m.ID, Detail: fmt.Sprintf("a %s run needs a plan with a step %s: it leaves the machine in the phase that this step leads to", in.Type, kind)}
 	}
 	takes = takesNode(plan, own)
 	if takes && in.Project != "" {

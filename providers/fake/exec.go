@@ -57,11 +57,14 @@ func (p *Provider) Stop(ctx context.Context, t providers.MachineTarget, opID str
 		return &providers.Error{Kind: providers.KindInvalid, Op: opExec, Message: "the operation id is not valid"}
 	}
 	p.mu.Lock()
-	op := p.machine(t.ID).ops[opID]
-	p.mu.Unlock()
+	m := p.machine(t.ID)
+	op := m.ops[opID]
 	if op == nil {
-		return nil
+		op = newOperation(providers.RemoteCommand{OpID: opID})
+		op.end(exitTerminated)
+		m.add(op)
 	}
+	p.mu.Unlock()
 	op.stop()
 	for {
 		changed, ended := op.state()
@@ -83,19 +86,15 @@ func (p *Provider) start(id string, c providers.RemoteCommand) (*operation, erro
 	defer p.mu.Unlock()
 	m := p.machine(id)
 	if op, ok := m.ops[c.OpID]; ok {
-		if op.script != c.Script {
+		if op.script != c.Script && op.script != "" { // one without a script was stopped before it began
 			return nil, &providers.Error{
 				Kind: providers.KindInvalid, Op: opExec, Message: "operation id " + c.OpID + " was used on this machine for another command; use a new id",
 			}
 		}
 		return op, nil
 	}
-	if len(m.order) >= keptOps {
-		delete(m.ops, m.order[0])
-		m.order = m.order[1:]
-	}
 	op := newOperation(c)
-	m.ops[c.OpID], m.order = op, append(m.order, c.OpID)
+	m.add(op)
 	released := m.released
 	count := func() {
 		p.mu.Lock()
@@ -104,6 +103,15 @@ func (p *Provider) start(id string, c providers.RemoteCommand) (*operation, erro
 	}
 	go op.run(released, count)
 	return op, nil
+}
+
+// add keeps an operation in place of the oldest. The caller holds the provider's lock.
+func (m *machine) add(op *operation) {
+	if len(m.order) >= keptOps {
+		delete(m.ops, m.order[0])
+		m.order = m.order[1:]
+	}
+	m.ops[op.id], m.order = op, append(m.order, op.id)
 }
 
 // reader sends one stream of an operation to a sink.

@@ -6,7 +6,7 @@
 # BASE/ID is claimed by renaming a complete folder onto it: the rename either
 # makes it ours or fails because another run has it. It holds owner (pid, start
 # time, boot id), digest (of the command), rc, out, err, and cut when output was
-# still coming. The command's output goes to files through readers that keep
+# still coming. One that was stopped before it began has never, rc, out and err. The command's output goes to files through readers that keep
 # about MAX bytes, never to the connection, so losing that ends nothing.
 #
 # The answer is one line "MARK STATE RC OUTBYTES ERRBYTES CUT" on standard
@@ -85,7 +85,7 @@ if [ ! -d "$dir" ]; then
     [ -d "$dir" ] || { say nostate; exit 0; }
 fi
 
-[ "$(cat "$dir/digest")" = "$digest" ] || { say conflict; exit 0; }
+[ -f "$dir/never" ] || [ "$(cat "$dir/digest")" = "$digest" ] || { say conflict; exit 0; }
 end=$(($(uptime_s) + limit))
 while :; do
     alive=1

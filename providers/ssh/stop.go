@@ -48,6 +48,9 @@ func (r *Runner) stop(ctx context.Context, t providers.SSHTarget, opID string) e
 	case "lost":
 		return failure(providers.KindUncertain, opStop, nil,
 			"operation %s left no result (killed, or the node restarted); look at the node", opID)
+	case "nostate":
+		return failure(providers.KindStateConflict, opStop, nil,
+			"the node cannot keep that operation %s is stopped; free disk space, and repeat the call", opID)
 	}
 	return failure(providers.KindBusy, opStop, nil, "operation %s has not ended yet; repeat the call", opID)
 }

@@ -244,6 +244,9 @@ func (r machineRun) timeout() {
 func (r machineRun) stop() {
 	end := func(id string) { require.NoError(r.t, r.Adapter.RemoteExec.Stop(r.t.Context(), r.Target, id)) }
 	end("never-began")
+	late, _ := r.exec(r.command("never-began", Behaviour{Count: true}))
+	require.Equal(r.t, 143, late.ExitCode)
+	require.Zero(r.t, r.Runs(), "what was stopped before it began never begins")
 	for i, tc := range []struct {
 		b    Behaviour
 		exit int

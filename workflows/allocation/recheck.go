@@ -1,6 +1,7 @@
 package allocation
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -44,10 +45,29 @@ func whileOff(at string, run func(workflow.Context, *ReleaseState) error) func(w
 		}
 		err := run(ctx, s)
 		if s.restsOnPower() {
-			err = stage.Explain(err, offNotice)
+			err = stage.Explain(err, cmp.Or(s.leaveOff(ctx, at, err), offNotice))
 		}
 		return err
 	}
+}
+
+// changeLeaveOff names the change that had a failed erasure leave the machine off.
+const changeLeaveOff = "failed-erasure-leaves-machine-off"
+
+// leaveOff switches the machine off after a failure, where MAAS had switched it on to erase its disks:
+// it may have started the tenant's system. It returns what an operator has to know when nothing reads it
+// off, "" otherwise.
+func (s *ReleaseState) leaveOff(ctx workflow.Context, at string, failure error) string {
+	if failure == nil || stage.Unfinished(failure) || !s.EraseAsked ||
+		workflow.GetVersion(ctx, changeLeaveOff, workflow.DefaultVersion, 1) == workflow.DefaultVersion || s.isMAASErasing(ctx, at) {
+		return ""
+	}
+	proof, why := s.cutPower(ctx, at, defaultRevokeLimit)
+	if proof == "" {
+		return "MAAS had switched the machine on to erase it, and the tenant's system may run: switch it off; " + why
+	}
+	s.readOff(ctx)
+	return ""
 }
 
 // recheckPower reads the power again, where it was read off too long ago. It fails with

@@ -238,12 +238,16 @@ func (s *State) certify(ctx workflow.Context, at string) error {
 const changeMark = "unmark-machine"
 
 // unmarkMachine has MAAS forget the tenant of a node that is proven clean and keeps its system: the
-// mark would say for ever that the node is not free. An installation wipes it.
+// mark would say for ever that the node is not free. The mark of anybody else stays. An installation
+// wipes it.
 func (s *State) unmarkMachine(ctx workflow.Context, at string) error {
 	if !s.Request.Mode.KeepsSystem() || s.Node.SystemID == "" || workflow.GetVersion(ctx, changeMark, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
 		return nil
 	}
-	in := maasact.HolderIn{MachineIn: maasact.MachineIn{JobRef: s.Job.At(at), SystemID: s.Node.SystemID}}
+	if s.Node.LastTenancy == "" { // a mark is that of a tenant of whom the database does not know
+		return nil
+	}
+	in := maasact.HolderIn{MachineIn: maasact.MachineIn{JobRef: s.Job.At(at), SystemID: s.Node.SystemID}, AllocationID: s.Node.LastTenancy}
 	_, err := stage.Do(ctx, stage.KindMAASCall, "remove the mark of the tenant in MAAS", maas.ClearAllocation, in)
 	return err
 }

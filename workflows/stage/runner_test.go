@@ -324,7 +324,7 @@ func TestTheEndMovesTheNodeWhoeverStoresIt(t *testing.T) {
 		if len(p.Actions) > 0 {
 			once.Do(func() {
 				b.out.release()
-				time.Sleep(100 * time.Millisecond) // the runner finds the stage done, and waits to store the end
+				<-time.After(100 * time.Millisecond) // the runner finds the stage done, and waits to store the end
 			})
 		}
 	}
@@ -387,7 +387,7 @@ func TestAnActionDoesNotWriteWhileTheRunLeaves(t *testing.T) {
 		if p.Status == lifecycle.JobCompleted {
 			once.Do(func() {
 				b.Env.SignalWorkflow(string(lifecycle.ActionRetryStage), contract.ActionRequest{Actor: "anna"})
-				time.Sleep(100 * time.Millisecond)
+				<-time.After(100 * time.Millisecond)
 			})
 		}
 		return nil
@@ -416,7 +416,7 @@ func TestARefusalAfterTheEndMovesNothing(t *testing.T) {
 		case p.Status != lifecycle.JobCompleted:
 		case p.Node != nil:
 			h.Env.SignalWorkflow(string(lifecycle.ActionRetryStage), contract.ActionRequest{Actor: "anna"})
-			time.Sleep(100 * time.Millisecond)
+			<-time.After(100 * time.Millisecond)
 		default:
 			h.Store.LoseRaces, h.Store.Refuse = 1, nil
 		}
@@ -437,7 +437,7 @@ func TestACancelWhileTheEndIsRefused(t *testing.T) {
 			return nil
 		}
 		b.Env.SignalWorkflow(string(lifecycle.ActionCancel), contract.ActionRequest{Actor: "anna"})
-		time.Sleep(100 * time.Millisecond)
+		<-time.After(100 * time.Millisecond)
 		return &lifecycle.IllegalTransitionError{Resource: "node", From: "offline", To: "active", Reason: "not by onboarding"}
 	}
 	require.Equal(t, lifecycle.JobCancelled, b.Run().Status)

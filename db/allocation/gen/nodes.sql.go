@@ -225,6 +225,33 @@ func (q *Queries) FreeNode(ctx context.Context, arg FreeNodeParams) (*time.Time,
 	return tenant_left_at, err
 }
 
+const heldForAnother = `-- name: HeldForAnother :one
+SELECT coalesce((SELECT f.evidence ->> 'held_for' FROM drift_findings f WHERE f.node_id = n.id AND f.detector = $1 AND f.status = 'open' LIMIT 1), '')::text AS held_for,
+    (n.maas_system_id IS NOT NULL AND EXISTS (SELECT FROM restores r WHERE r.began_at > $2::timestamptz
+        AND NOT EXISTS (SELECT FROM drift_passes p WHERE p.site_id = n.site_id AND p.finished_at > r.began_at)))::boolean AS unread
+FROM nodes n WHERE n.id = $3
+`
+
+type HeldForAnotherParams struct {
+	Detector string
+	Since    time.Time
+	NodeID   string
+}
+
+type HeldForAnotherRow struct {
+	HeldFor string
+	Unread  bool
+}
+
+// The allocation for which MAAS has the machine of a node marked, where the last pass of the reconciler found that it is another one; "" where it found none.
+// unread says that the database was restored and the machines of the site were not listed since: such a mark would not be known yet.
+func (q *Queries) HeldForAnother(ctx context.Context, arg HeldForAnotherParams) (HeldForAnotherRow, error) {
+	row := q.db.QueryRow(ctx, heldForAnother, arg.Detector, arg.Since, arg.NodeID)
+	var i HeldForAnotherRow
+	err := row.Scan(&i.HeldFor, &i.Unread)
+	return i, err
+}
+
 const keepReserves = `-- name: KeepReserves :exec
 DELETE FROM sku_reserves WHERE sku_id = $1 AND site_id <> ALL ($2::text[])
 `

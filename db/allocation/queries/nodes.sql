@@ -107,3 +107,11 @@ SELECT * FROM sku_reserves WHERE sku_id = ANY (@sku_ids::text[]) ORDER BY sku_id
 
 -- name: KeepReserves :exec
 DELETE FROM sku_reserves WHERE sku_id = @sku_id AND site_id <> ALL (@site_ids::text[]);
+
+-- name: HeldForAnother :one
+-- The allocation for which MAAS has the machine of a node marked, where the last pass of the reconciler found that it is another one; "" where it found none.
+-- unread says that the database was restored and the machines of the site were not listed since: such a mark would not be known yet.
+SELECT coalesce((SELECT f.evidence ->> 'held_for' FROM drift_findings f WHERE f.node_id = n.id AND f.detector = @detector AND f.status = 'open' LIMIT 1), '')::text AS held_for,
+    (n.maas_system_id IS NOT NULL AND EXISTS (SELECT FROM restores r WHERE r.began_at > @since::timestamptz
+        AND NOT EXISTS (SELECT FROM drift_passes p WHERE p.site_id = n.site_id AND p.finished_at > r.began_at)))::boolean AS unread
+FROM nodes n WHERE n.id = @node_id;

@@ -106,6 +106,22 @@ func (q *Queries) DeleteToken(ctx context.Context, arg DeleteTokenParams) error 
 	return err
 }
 
+const forgetConditions = `-- name: ForgetConditions :exec
+UPDATE machines SET conditions = coalesce((SELECT jsonb_agg(x) FROM jsonb_array_elements(conditions) x WHERE NOT (x ->> 'type' = ANY ($1::text[]))), '[]')
+WHERE id = $2
+`
+
+type ForgetConditionsParams struct {
+	Types []string
+	ID    string
+}
+
+// A machine that is in no cluster has no conditions of one: nobody would ever bring them up to date.
+func (q *Queries) ForgetConditions(ctx context.Context, arg ForgetConditionsParams) error {
+	_, err := q.db.Exec(ctx, forgetConditions, arg.Types, arg.ID)
+	return err
+}
+
 const forgetTokens = `-- name: ForgetTokens :many
 DELETE FROM cluster_tokens WHERE cluster_ref = $1 RETURNING id
 `

@@ -87,3 +87,8 @@ ORDER BY c.machine_id LIMIT @max_rows;
 
 -- name: SetConditions :exec
 UPDATE machines SET conditions = @conditions, version = version + 1, updated_at = now() WHERE id = @id;
+
+-- name: ForgetConditions :exec
+-- A machine that is in no cluster has no conditions of one: nobody would ever bring them up to date.
+UPDATE machines SET conditions = coalesce((SELECT jsonb_agg(x) FROM jsonb_array_elements(conditions) x WHERE NOT (x ->> 'type' = ANY (@types::text[]))), '[]')
+WHERE id = @id;

@@ -1174,6 +1174,37 @@ func (q *Queries) MachinesWithBMC(ctx context.Context, arg MachinesWithBMCParams
 	return items, nil
 }
 
+const markForgottenTenants = `-- name: MarkForgottenTenants :execrows
+UPDATE nodes n SET tenant_left_at = now(), updated_at = now(), version = version + 1
+WHERE n.site_id = $1 AND n.tenant_left_at IS NULL AND n.allocation_id IS NULL AND n.lifecycle = 'maas' AND n.state_changed_at < $2::timestamptz
+    AND NOT EXISTS (SELECT FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL)
+    AND NOT EXISTS (SELECT FROM jobs j WHERE j.node_id = n.id AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
+    AND EXISTS (SELECT FROM drift_findings f WHERE f.node_id = n.id AND f.status = 'open' AND f.detector = ANY ($3::text[])
+        AND f.streak >= $4 AND f.last_seen_at >= $2::timestamptz AND coalesce(f.evidence ->> 'held_for', '') <> '')
+`
+
+type MarkForgottenTenantsParams struct {
+	SiteID    string
+	Begun     time.Time
+	Detectors []string
+	Confirm   int64
+}
+
+// Nodes that MAAS or their agent holds for an allocation, in this pass and in the one before, and nobody in the database: a tenant of whom a restored
+// database does not know is there, or was. Until a certificate proves such a node clean it counts as one that he left.
+func (q *Queries) MarkForgottenTenants(ctx context.Context, arg MarkForgottenTenantsParams) (int64, error) {
+	result, err := q.db.Exec(ctx, markForgottenTenants,
+		arg.SiteID,
+		arg.Begun,
+		arg.Detectors,
+		arg.Confirm,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const nodesToProbe = `-- name: NodesToProbe :many
 SELECT n.id FROM nodes n JOIN heartbeats h ON h.node_id = n.id
 LEFT JOIN allocations a ON a.node_id = n.id AND a.node_released_at IS NULL

@@ -358,3 +358,13 @@ SELECT (SELECT count(DISTINCT f.node_id) FROM drift_findings f
 
 -- name: CountFindings :many
 SELECT f.detector, f.severity, count(*) AS findings FROM drift_findings f WHERE f.status = 'open' GROUP BY f.detector, f.severity ORDER BY f.detector;
+
+-- name: MarkForgottenTenants :execrows
+-- Nodes that MAAS or their agent holds for an allocation, in this pass and in the one before, and nobody in the database: a tenant of whom a restored
+-- database does not know is there, or was. Until a certificate proves such a node clean it counts as one that he left.
+UPDATE nodes n SET tenant_left_at = now(), updated_at = now(), version = version + 1
+WHERE n.site_id = @site_id AND n.tenant_left_at IS NULL AND n.allocation_id IS NULL AND n.lifecycle = 'maas' AND n.state_changed_at < @begun::timestamptz
+    AND NOT EXISTS (SELECT FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL)
+    AND NOT EXISTS (SELECT FROM jobs j WHERE j.node_id = n.id AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
+    AND EXISTS (SELECT FROM drift_findings f WHERE f.node_id = n.id AND f.status = 'open' AND f.detector = ANY (@detectors::text[])
+        AND f.streak >= @confirm AND f.last_seen_at >= @begun::timestamptz AND coalesce(f.evidence ->> 'held_for', '') <> '');
