@@ -24,7 +24,7 @@ func (a *Activities) VerifyAction(ctx context.Context, in contract.ActionCheck) 
 // VerifyAction implements Store.
 func (d *Database) VerifyAction(ctx context.Context, in contract.ActionCheck) (why string, err error) {
 	err = d.Store.Tx(ctx, func(tx *db.Tx) error {
-		why, err = signing.VerifyAction(ctx, tx, in.JobID, in.RunID, in.Entry, false)
+		why, _, err = signing.VerifyAction(ctx, tx, in.JobID, in.RunID, in.Entry, false)
 		return err
 	})
 	return why, final(err)
@@ -46,19 +46,17 @@ func verify(ctx context.Context, tx *db.Tx, p contract.Projection) ([]string, er
 	}
 	out, nonces := make([]string, len(p.Actions)), map[string]bool{}
 	for i, a := range p.Actions {
-		if out[i], err = signing.VerifyAction(ctx, tx, p.JobID, p.RunID, a, p.Seq <= job.Seq); err != nil {
+		why, lost, err := signing.VerifyAction(ctx, tx, p.JobID, p.RunID, a, p.Seq <= job.Seq)
+		if err != nil {
 			return nil, err
 		}
-		if out[i] != "" {
+		if out[i] = why; why != "" {
 			continue
 		}
-		first, err := tx.ActionOfNonce(ctx, p.JobID, a.Proof.Nonce)
 		switch {
-		case err != nil:
-			return nil, err
 		case nonces[a.Proof.Nonce]:
 			out[i] = "its signature is that of another action of the same step"
-		case first != nil && first.Effect == a.Effect:
+		case lost == a.Effect:
 			out[i] = stored
 		}
 		nonces[a.Proof.Nonce] = true

@@ -78,7 +78,7 @@ func TestEveryActionReachesTheWorkflow(t *testing.T) {
 		require.Equal(t, ask.IdempotencyKey, o.UpdateID)
 		require.NotContains(t, ask.IdempotencyKey, "k-")
 		require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
-			unproven, err := signing.VerifyAction(t.Context(), tx, job.ID, "", ask.Entry(a), false)
+			unproven, _, err := signing.VerifyAction(t.Context(), tx, job.ID, "", ask.Entry(a), false)
 			require.Empty(t, unproven)
 			return err
 		}))

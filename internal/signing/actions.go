@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -50,35 +51,39 @@ const (
 
 // VerifyAction returns why an action on a job is not proven, "" when it is. A proof counts once. One
 // that the given workflow run has used, in an action that it does not remember, is no copy: a workflow
-// task that was lost stored it. recorded leaves this question out, for an action that is stored.
-func VerifyAction(ctx context.Context, tx *db.Tx, jobID, runID string, e contract.ActionEntry, recorded bool) (string, error) {
+// task that was lost stored it, with the effect that is returned. recorded leaves this question out, for
+// an action that is stored.
+func VerifyAction(ctx context.Context, tx *db.Tx, jobID, runID string, e contract.ActionEntry, recorded bool) (why string, lost lifecycle.Effect, err error) {
 	p := e.Proof
 	if p == nil {
-		return unprovenUnsigned, nil
+		return unprovenUnsigned, "", nil
 	}
 	keys, err := evidencedb.SigningKeys(ctx, tx, string(Actions))
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	now, err := tx.Clock(ctx)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	i := slices.IndexFunc(keys, func(k evidencedb.SigningKey) bool { return k.ID == p.KeyID })
 	message, err := p.Message(jobID, e)
 	switch {
 	case err != nil || i < 0 || !p.WellFormed() || !ed25519.Verify(keys[i].Public, message, p.Signature):
-		return unprovenForeign, nil
+		return unprovenForeign, "", nil
 	case keys[i].RetiredAt != nil && !now.Before(*keys[i].RetiredAt):
-		return unprovenKey, nil
+		return unprovenKey, "", nil
 	case !now.Before(p.ExpiresAt):
-		return unprovenExpired, nil
+		return unprovenExpired, "", nil
 	case recorded:
-		return "", nil
+		return "", "", nil
 	}
 	first, err := tx.ActionOfNonce(ctx, jobID, p.Nonce)
-	if err != nil || first == nil || !e.Seen && runID != "" && first.RunID == runID {
-		return "", err
+	switch {
+	case err != nil || first == nil:
+		return "", "", err
+	case !e.Seen && runID != "" && first.RunID == runID:
+		return "", first.Effect, nil
 	}
-	return unprovenUsed, nil
+	return unprovenUsed, "", nil
 }
