@@ -79,16 +79,16 @@ func TestUnknownIsNotHealthy(t *testing.T) {
 	}
 	require.Empty(t, sku.CheckHealth(healthyNode()))
 	cases := map[string]func(*spec.HealthReport){
-		"7 found":                func(r *spec.HealthReport) { r.GPUs = r.GPUs[1:] },
-		"could not be read":      func(r *spec.HealthReport) { r.GPUError = "nvidia-smi: not found" },
-		"ECC is not known":       func(r *spec.HealthReport) { r.GPUs[3].ECCEnabled = nil },
-		"errors are unknown":     func(r *spec.HealthReport) { r.GPUs[3].UncorrectedECC = nil },
-		"recovery action is \"Reboot\"":    func(r *spec.HealthReport) { r.GPUs[0].RecoveryAction = "Reboot" },
-		"row remaps are unknown": func(r *spec.HealthReport) { r.GPUs[0].RemapFailed = nil },
-		"driver 550.54":          func(r *spec.HealthReport) { r.Driver = "" },
-		"4 NICs up":              func(r *spec.HealthReport) { r.NICs[0].Up = false },
-		"4 data disks":           func(r *spec.HealthReport) { r.Disks = r.Disks[1:] },
-		"unknown found":          func(r *spec.HealthReport) { r.MemoryMiB = nil },
+		"7 found":                       func(r *spec.HealthReport) { r.GPUs = r.GPUs[1:] },
+		"could not be read":             func(r *spec.HealthReport) { r.GPUError = "nvidia-smi: not found" },
+		"ECC is not known":              func(r *spec.HealthReport) { r.GPUs[3].ECCEnabled = nil },
+		"errors are unknown":            func(r *spec.HealthReport) { r.GPUs[3].UncorrectedECC = nil },
+		"recovery action is \"Reboot\"": func(r *spec.HealthReport) { r.GPUs[0].RecoveryAction = "Reboot" },
+		"row remaps are unknown":        func(r *spec.HealthReport) { r.GPUs[0].RemapFailed = nil },
+		"driver 550.54":                 func(r *spec.HealthReport) { r.Driver = "" },
+		"4 NICs up":                     func(r *spec.HealthReport) { r.NICs[0].Up = false },
+		"4 data disks":                  func(r *spec.HealthReport) { r.Disks = r.Disks[1:] },
+		"unknown found":                 func(r *spec.HealthReport) { r.MemoryMiB = nil },
 	}
 	for want, spoil := range cases {
 		r := healthyNode()

@@ -11,6 +11,9 @@
 # A confirmation counts only with the proof, which the machine makes when the change is applied. So an answer
 # of the machine has travelled over the network of after the change. A request alone shows nothing: it may
 # have come over the network of before and have waited.
+#
+# Only files of its own are flushed to disk. A bare "sync" waits for every file system, and so without end for
+# one on a server that the change has cut off.
 set -u
 verb=$1 op=$2 wait=$3 root=$4 size=$5 proof=$6
 PATH=${root:+$root/bin:}/usr/sbin:/usr/bin:/sbin:/bin
@@ -72,7 +75,7 @@ restore() {
 	for file in "$plans"/*.yaml; do
 		[ -e "$dir/saved/${file##*/}" ] || [ -L "$dir/saved/${file##*/}" ] || rm -f "$file"
 	done
-	sync
+	find "$plans" ! -type l -exec sync {} + 9>&-
 	timeout 120 netplan apply 9>&- || return 1
 	echo rolled_back >"$dir/result.tmp" && sync "$dir/result.tmp" && mv "$dir/result.tmp" "$dir/result" && sync "$dir"
 }
@@ -106,7 +109,7 @@ state=$root/var/lib/slipway/net
 exec 9>>"$state/lock" && flock 9 || exit 1
 [ "$(cat "$state/pending" 2>/dev/null)" = "$op" ] || exit 0
 cp "$state/$op/new.yaml" "$root/etc/netplan/90-slipway.yaml.tmp" && mv "$root/etc/netplan/90-slipway.yaml.tmp" "$root/etc/netplan/90-slipway.yaml" || exit 1
-sync
+sync "$root/etc/netplan/90-slipway.yaml" "$root/etc/netplan"
 exec 9>&-
 timeout 120 netplan apply || exit 1
 sleep 10 # netplan does not wait until its backend has changed the network
@@ -164,7 +167,7 @@ try() {
 		rm -rf "$dir"
 		exit 3
 	fi
-	sync
+	find "$dir" ! -type l -exec sync {} + 9>&- || refuse 5 "the machine cannot save its network configuration"
 	write_programs && systemctl daemon-reload 9>&- && systemctl enable "$boot" >/dev/null 2>&1 9>&- &&
 		echo "$op" | put "$state/pending" && systemctl restart "$timer" 9>&- && systemctl is-active --quiet "$timer" 9>&- || {
 		disarm

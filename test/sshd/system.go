@@ -50,6 +50,7 @@ func NewSystem(t *testing.T, backend string) *System {
 	s.write(t, "bin/systemctl", systemctlProgram, 0o700)
 	s.write(t, "bin/systemd-run", systemdRunProgram, 0o700)
 	s.write(t, "bin/sleep", sleepProgram, 0o700)
+	s.write(t, "bin/sync", syncProgram, 0o700)
 	s.run(t, "bin/netplan", "apply")
 	before, after := listen(t), listen(t)
 	s.Before, s.After = before.Addr().String(), after.Addr().String()
@@ -94,6 +95,13 @@ esac
 
 const sleepProgram = `#!/bin/sh
 exec /bin/sleep "$(awk "BEGIN { print $1 / 40 }")"
+`
+
+// syncProgram waits without end for all file systems, as sync does where one of them is on a server that
+// nobody reaches. It flushes nothing, so that no test waits for the disk.
+const syncProgram = `#!/bin/sh
+[ $# -gt 0 ] || exec /bin/sleep 100
+for path; do [ -e "$path" ] || exit 1; done
 `
 
 const systemdRunProgram = `#!/bin/sh
