@@ -5,8 +5,8 @@ import "context"
 // BMCSettings is a BMC that shows what root on the machine, or whoever learnt a login, could have
 // changed in it or through it.
 type BMCSettings interface {
-	// ReadSettings reads accounts, network, protocols, host interfaces, boot order, Secure Boot and
-	// firmware versions. It changes nothing.
+	// ReadSettings reads accounts with their keys, directories of accounts, network, protocols, host
+	// interfaces, virtual media, boot order, Secure Boot and firmware versions. It changes nothing.
 	ReadSettings(ctx context.Context) (SettingsReport, error)
 	// DisableHostInterfaces switches off every way from the machine's own system to the BMC that the
 	// BMC lists, and reads them again. It returns how many are off now, and which stay on because the
@@ -21,6 +21,11 @@ type SettingsReport struct {
 	Unreadable []string
 	// NotOffered names the parts that the BMC links to and does not have.
 	NotOffered []string
+	// Added are the values that earlier releases did not read: keys and directories of accounts, virtual
+	// media and the address of an HTTP boot. NotShown names what of these, and of what boot entries lead
+	// to, the BMC does not show; that it does not is a value, too.
+	Added    []BMCSetting
+	NotShown []string
 	// OtherAccounts names the enabled accounts besides that of the login. No report shows whether the
 	// password of one was changed.
 	OtherAccounts []string

@@ -19,11 +19,13 @@ func TestSettings_FindWhatATenantPlanted(t *testing.T) {
 		plant func(*lab)
 		found string
 	}{
-		"nothing":       {func(*lab) {}, ""},
-		"BMC account":   {func(l *lab) { l.sim.AddAccount("backdoor", "Pass-12345678") }, "account/"},
-		"boot override": {func(l *lab) { l.hw.SetBootOverride(simhw.Override{Target: "Pxe", Enabled: "Continuous"}) }, "boot/override was "},
-		"EFI entry":     {func(l *lab) { l.hw.SetBootEntries("Boot0042") }, "boot/order was "},
-		"BIOS version":  {func(l *lab) { l.sim.SetFirmware("BIOS", "0.0.1") }, "firmware/"},
+		"nothing":               {func(*lab) {}, ""},
+		"BMC account":           {func(l *lab) { l.sim.AddAccount("backdoor", "Pass-12345678") }, "account/"},
+		"boot override":         {func(l *lab) { l.hw.SetBootOverride(simhw.Override{Target: "Pxe", Enabled: "Continuous"}) }, "boot/override was "},
+		"EFI entry":             {func(l *lab) { l.hw.SetBootEntries("Boot0042") }, "boot/order was "},
+		"BIOS version":          {func(l *lab) { l.sim.SetFirmware("BIOS", "0.0.1") }, "firmware/"},
+		"directory of accounts": {func(l *lab) { l.sim.SetDirectory("ldap.evil.example") }, "directory/LDAP was "},
+		"virtual media":         {func(l *lab) { l.sim.PlantMedia("https://evil.example/boot.iso") }, "manager/"},
 		"unreadable part": {func(l *lab) {
 			_ = l.sim.AddFault(redfishsim.Fault{Name: redfishsim.FaultUnavailable, Path: "NetworkProtocol", Status: 500})
 		}, "cannot be read: "},

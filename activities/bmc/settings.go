@@ -102,18 +102,33 @@ func (a *Activities) KeepSettings(ctx context.Context, in SettingsIn) (contract.
 		return contract.SettingsFacts{}, fault.Internal(ctx, err)
 	}
 	return contract.SettingsFacts{
-		Count: len(report.Values), NotOffered: report.NotOffered, Done: true,
+		Count: len(report.Values), NotOffered: report.notVerified(report), Done: true,
 		Note: fmt.Sprintf("kept %d settings of the BMC; its health is %s", len(report.Values), health.Overall),
 	}, nil
 }
 
-// storedSettings is the form of a report in the database.
+// storedSettings is the form of a report in the database. Added is nil in those of releases that did not read
+// these values.
 type storedSettings struct {
-	Values     []providers.BMCSetting `json:"values"`
-	Unreadable []string               `json:"unreadable,omitempty"`
-	NotOffered []string               `json:"not_offered,omitempty"`
-	// OtherAccounts is of the moment and is not stored.
+	Values     []providers.BMCSetting  `json:"values"`
+	Unreadable []string                `json:"unreadable,omitempty"`
+	NotOffered []string                `json:"not_offered,omitempty"`
+	Added      *[]providers.BMCSetting `json:"added,omitempty"`
+	// NotShown and OtherAccounts are of the moment and are not stored.
+	NotShown      []string `json:"-"`
 	OtherAccounts []string `json:"-"`
+}
+
+// addedParts names the values that earlier releases did not read.
+const addedParts = "keys and directories of accounts, virtual media and HTTP boot of the BMC: Slipway did not read them yet at the claim"
+
+// notVerified names what was not compared with a report of before.
+func (s storedSettings) notVerified(before storedSettings) []string {
+	out := append(slices.Clone(s.NotOffered), s.NotShown...)
+	if before.Added == nil && s.Added != nil {
+		out = append(out, addedParts)
+	}
+	return out
 }
 
 func (a *Activities) readSettings(ctx context.Context, in SettingsIn) (storedSettings, error) {
@@ -131,7 +146,7 @@ func readReport(ctx context.Context, b providers.BMC) (storedSettings, error) {
 		return storedSettings{NotOffered: []string{"the BMC's protocol does not show its settings"}}, nil
 	}
 	report, err := with.ReadSettings(ctx)
-	return storedSettings{report.Values, report.Unreadable, report.NotOffered, report.OtherAccounts}, err
+	return storedSettings{report.Values, report.Unreadable, report.NotOffered, &report.Added, report.NotShown, report.OtherAccounts}, err
 }
 
 // maxChanges bounds the changes that are named.
@@ -165,7 +180,7 @@ func (a *Activities) compareWith(ctx context.Context, in SettingsIn, raw json.Ra
 		return contract.SettingsFacts{}, err
 	}
 	out := contract.SettingsFacts{
-		Count: len(now.Values), Unreadable: now.Unreadable, NotOffered: now.NotOffered, OtherAccounts: now.OtherAccounts, Changed: changes(before, now),
+		Count: len(now.Values), Unreadable: now.Unreadable, NotOffered: now.notVerified(before), OtherAccounts: now.OtherAccounts, Changed: changes(before, now),
 	}
 	out.Done = len(out.Changed) == 0 && out.Count > 0
 	switch {
@@ -195,20 +210,9 @@ func (a *Activities) withoutSnapshot(ctx context.Context, in SettingsIn) (contra
 }
 
 func changes(before, now storedSettings) []string {
-	was, is := map[string]string{}, map[string]string{}
-	for _, v := range before.Values {
-		was[v.Name] = v.Value
-	}
-	var out []string
-	for _, v := range now.Values {
-		is[v.Name] = v.Value
-		old, known := was[v.Name]
-		switch {
-		case !known:
-			out = append(out, fmt.Sprintf("%s is new: %s", v.Name, v.Value))
-		case old != v.Value:
-			out = append(out, fmt.Sprintf("%s was %q and is %q", v.Name, old, v.Value))
-		}
+	out := differences(before.Values, now.Values)
+	if before.Added != nil {
+		out = append(out, differences(*before.Added, addedOf(now))...)
 	}
 	for _, part := range now.Unreadable {
 		out = append(out, "cannot be read: "+part)
@@ -218,11 +222,38 @@ func changes(before, now storedSettings) []string {
 			out = append(out, "was there at the claim, and is not: "+part)
 		}
 	}
-	for _, v := range before.Values {
+	slices.Sort(out)
+	return out
+}
+
+func addedOf(s storedSettings) []providers.BMCSetting {
+	if s.Added == nil {
+		return nil
+	}
+	return *s.Added
+}
+
+// differences says what differs between two lists of values.
+func differences(before, now []providers.BMCSetting) []string {
+	was, is := map[string]string{}, map[string]string{}
+	for _, v := range before {
+		was[v.Name] = v.Value
+	}
+	var out []string
+	for _, v := range now {
+		is[v.Name] = v.Value
+		old, known := was[v.Name]
+		switch {
+		case !known:
+			out = append(out, fmt.Sprintf("%s is new: %s", v.Name, v.Value))
+		case old != v.Value:
+			out = append(out, fmt.Sprintf("%s was %q and is %q", v.Name, old, v.Value))
+		}
+	}
+	for _, v := range before {
 		if _, there := is[v.Name]; !there {
 			out = append(out, fmt.Sprintf("%s was %q and is not shown", v.Name, v.Value))
 		}
 	}
-	slices.Sort(out)
 	return out
 }

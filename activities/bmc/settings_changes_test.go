@@ -1,6 +1,7 @@
 package bmc
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,4 +19,21 @@ func TestChanges_UnreadablePart(t *testing.T) {
 	require.Equal(t, []string{"cannot be read: /b: 500"}, changes(before, storedSettings{Values: values, NotOffered: []string{"/a"}, Unreadable: []string{"/b: 500"}}))
 	require.Equal(t, []string{"was there at the claim, and is not: /b"}, changes(before, storedSettings{Values: values, NotOffered: []string{"/a", "/b"}}))
 	require.Equal(t, []string{`boot/order was "Pxe" and is not shown`}, changes(before, storedSettings{NotOffered: []string{"/a"}}))
+}
+
+// TestChanges_SnapshotOfAnEarlierRelease: what nobody read at the claim is no change, and is named. A
+// snapshot of this release has it.
+func TestChanges_SnapshotOfAnEarlierRelease(t *testing.T) {
+	t.Parallel()
+	var before storedSettings
+	require.NoError(t, json.Unmarshal([]byte(`{"values": [{"name": "boot/order", "value": "Pxe"}]}`), &before))
+	added := []providers.BMCSetting{{Name: "directory/LDAP", Value: "enabled true"}}
+	now := storedSettings{Values: before.Values, Added: &added, NotShown: []string{"keys"}}
+	require.Empty(t, changes(before, now))
+	require.Equal(t, []string{"keys", addedParts}, now.notVerified(before))
+	before.Added = &[]providers.BMCSetting{}
+	require.Equal(t, []string{"directory/LDAP is new: enabled true"}, changes(before, now))
+	require.Equal(t, []string{"keys"}, now.notVerified(before))
+	before.Added, now.Added = now.Added, nil
+	require.Equal(t, []string{`directory/LDAP was "enabled true" and is not shown`}, changes(before, now))
 }

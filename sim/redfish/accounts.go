@@ -328,6 +328,7 @@ func (s *Server) accountService() obj {
 	o["AccountLockoutDuration"] = int(s.policy.duration / time.Second)
 	o["AccountLockoutCounterResetAfter"] = int(s.policy.duration / time.Second)
 	o["MinPasswordLength"], o["MaxPasswordLength"] = s.p.MinPassword, s.p.MaxPassword
+	o["LDAP"] = obj{"AccountProviderType": "LDAPService", "ServiceEnabled": s.directory != "", "ServiceAddresses": s.directoryServers()}
 	o["Status"] = obj{"State": "Enabled", "Health": "OK"}
 	return o
 }

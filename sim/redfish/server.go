@@ -40,22 +40,24 @@ type Server struct {
 	cycle    bool      // switch on again once off
 	offAt    time.Time // virtual; zero before the first power-off
 	order    []string  // boot order as set through a settings object
-	hostOff  bool      // the host interface is switched off
-	flashed  map[string]string
-	faults   []*Fault
-	counts   Counters
-	sessions map[string]*session // by token
-	nextID   int
-	accounts []*account
-	policy   lockout
-	media    map[string]*mediaState
-	logs     []logEntry
-	logSeq   int
-	tasks    []*task
-	health   map[string]string         // by path
-	fields   map[string]map[string]any // by path: SetField
-	modes    map[string]string         // of DPUs in the host
-	conns    map[net.Conn]http.ConnState
+	// directory is the LDAP server whose accounts may log in, "" for none.
+	directory string
+	hostOff   bool // the host interface is switched off
+	flashed   map[string]string
+	faults    []*Fault
+	counts    Counters
+	sessions  map[string]*session // by token
+	nextID    int
+	accounts  []*account
+	policy    lockout
+	media     map[string]*mediaState
+	logs      []logEntry
+	logSeq    int
+	tasks     []*task
+	health    map[string]string         // by path
+	fields    map[string]map[string]any // by path: SetField
+	modes     map[string]string         // of DPUs in the host
+	conns     map[net.Conn]http.ConnState
 }
 
 // New builds a BMC that does not listen yet; ServeHTTP answers at once. A machine without a BMC user gets "root" with a

@@ -37,6 +37,28 @@ func (s *Server) settingsNodes(t map[string]*node) {
 	addCollection(t, base, "HostInterfaceCollection", "Host Interfaces", func() []string { return []string{"1"} })
 }
 
+// SetDirectory has the BMC accept the accounts of an LDAP server, "" of none.
+func (s *Server) SetDirectory(address string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.directory = address
+}
+
+// directoryServers must run under mu.
+func (s *Server) directoryServers() []string {
+	if s.directory == "" {
+		return []string{}
+	}
+	return []string{s.directory}
+}
+
+// PlantMedia inserts an image into the first slot, as somebody does who knows a login of the BMC.
+func (s *Server) PlantMedia(image string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*s.media[s.p.Media[0].ID] = mediaState{image: image}
+}
+
 // SetFirmware gives a component of the firmware inventory another version, as a tenant does who
 // flashes it.
 func (s *Server) SetFirmware(component, version string) {

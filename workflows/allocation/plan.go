@@ -78,7 +78,7 @@ func (p *provisionPredictor) predict(_ workflow.Context, st stage.Stage[Provisio
 	case lifecycle.StageIsolateNode:
 		return plan.Runs("switch off the interface between the node's system and its BMC, where the BMC allows it")
 	case lifecycle.StageSnapshotFirmware:
-		return plan.Runs("keep what the BMC says of accounts, network, boot order, Secure Boot and firmware")
+		return plan.Runs("keep the settings and firmware versions that the BMC shows")
 	case lifecycle.StageRetireCredentials:
 		return plan.Runs("end the node's enrolment tokens", "delete what its installation was given")
 	case lifecycle.StageProbeNetwork:
@@ -178,7 +178,7 @@ func (p *releasePredictor) predict(_ workflow.Context, st stage.Stage[ReleaseSta
 	case lifecycle.StageDetachStorage:
 		return plan.Done("the tenant has no storage")
 	case lifecycle.StageValidateFirmware:
-		return plan.Runs("compare what the BMC says of accounts, network, boot order, Secure Boot and firmware with the claim")
+		return plan.Runs("compare the settings and firmware versions that the BMC shows with the claim")
 	case lifecycle.StageRotateBMCLogin:
 		return plan.Runs("give the BMC another password, log in with it, and give it to MAAS")
 	case lifecycle.StageCertify:

@@ -186,7 +186,7 @@ func provisionStages() []stage.Stage[ProvisionState] {
 		{Name: lifecycle.StageIsolateNode, Weight: 4, Deadline: bmcDeadline, Skip: skipWithoutBMC, Run: unlessReleased(isolateNode),
 			Doc: "switch off the interface between the node's own system and its BMC, where the BMC allows it"},
 		{Name: lifecycle.StageSnapshotFirmware, Weight: 6, Deadline: bmcDeadline, Skip: skipWithoutBMC, Run: unlessReleased(snapshot),
-			Doc: "keep what the BMC says of accounts, network, boot order, Secure Boot and firmware, to compare it at the release"},
+			Doc: "keep the settings and firmware versions that the BMC shows, to compare them at the release"},
 		{Name: lifecycle.StageRetireCredentials, Weight: 1, Deadline: shortDeadline, Run: unlessReleased(retire),
 			Doc: "end every enrolment token of the node, and delete what its installation was given, here and on its disk"},
 		{Name: lifecycle.StageProbeNetwork, Weight: 2, Deadline: taskDeadline, Waits: true, Run: unlessReleased(probeNetwork),

@@ -154,7 +154,7 @@ func releaseStages() []stage.Stage[ReleaseState] {
 	}
 	return append(own,
 		stage.Stage[ReleaseState]{Name: lifecycle.StageValidateFirmware, Weight: 3, Deadline: bmcDeadline, Skip: skipFirmware, Run: validateFirmware,
-			Doc: "compare what the BMC says of accounts, network, boot order, Secure Boot and firmware with the claim"},
+			Doc: "compare the settings and firmware versions that the BMC shows with the claim"},
 		stage.Stage[ReleaseState]{Name: lifecycle.StageRotateBMCLogin, Weight: 3, Deadline: 30 * time.Minute, Skip: skipRotation, Run: rotateLogin, Undo: undoLogin,
 			Doc: "give the BMC of a root tenant another password, log in with it, and give it to MAAS"},
 		stage.Stage[ReleaseState]{Name: lifecycle.StageCertify, Weight: 1, Deadline: shortDeadline, Run: certify,

@@ -106,7 +106,7 @@ func (f AllocationFacts) ReleaseAsked() bool {
 // SettingsFacts is what a BMC's settings say beside those of the claim.
 type SettingsFacts struct {
 	// Count is how many were read. Unreadable names the parts that the BMC has and that could not be
-	// read, NotOffered what this kind of BMC never shows; Changed says what differs.
+	// read, NotOffered what this kind of BMC never shows or was not read at the claim; Changed says what differs.
 	Count      int      `json:"count,omitempty"`
 	Unreadable []string `json:"unreadable,omitempty"`
 	NotOffered []string `json:"not_offered,omitempty"`

@@ -161,6 +161,11 @@ func (l *lister) drives(ctx context.Context, system doc, chassis []doc) error {
 	return nil
 }
 
+// isInserted reports whether a slot has a medium. Some makes have no Inserted: an image then means the same.
+func isInserted(slot doc) bool {
+	return slot.flag("Inserted") || (slot["Inserted"] == nil && slot.text("Image") != "")
+}
+
 // media lists the virtual media slots of the managers and the system. A slot
 // without an InsertMedia action takes a PATCH of Image and Inserted.
 func (l *lister) media(ctx context.Context, holders []doc) error {
@@ -182,8 +187,7 @@ func (l *lister) media(ctx context.Context, holders []doc) error {
 			for _, d := range got {
 				l.out.MediaSlots = append(l.out.MediaSlots, providers.BMCMediaSlot{
 					URI: u, Types: d.texts("MediaTypes"),
-					// Some makes have no Inserted: an image then means the same.
-					Inserted:  d.flag("Inserted") || (d["Inserted"] == nil && d.text("Image") != ""),
+					Inserted:  isInserted(d),
 					HasInsert: d.sub("Actions", "#VirtualMedia.InsertMedia").text("target") != "",
 				})
 			}

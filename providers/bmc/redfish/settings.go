@@ -2,6 +2,7 @@ package redfish
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,6 +32,7 @@ func (b *BMC) ReadSettings(ctx context.Context) (providers.SettingsReport, error
 	r := &settingsReader{b: b, op: op}
 	r.boot(system)
 	steps := []func() error{
+		func() error { return r.media(ctx, "system", system.link("VirtualMedia")) },
 		func() error { return r.secureBoot(ctx, system) },
 		func() error { return r.accounts(ctx) },
 		func() error { return r.managers(ctx) },
@@ -43,8 +45,11 @@ func (b *BMC) ReadSettings(ctx context.Context) (providers.SettingsReport, error
 	}
 	slices.Sort(r.out.Unreadable)
 	slices.Sort(r.out.NotOffered)
+	slices.Sort(r.out.NotShown)
 	slices.Sort(r.out.OtherAccounts)
-	slices.SortFunc(r.out.Values, func(x, y providers.BMCSetting) int { return strings.Compare(x.Name, y.Name) })
+	for _, values := range [][]providers.BMCSetting{r.out.Values, r.out.Added} {
+		slices.SortFunc(values, func(x, y providers.BMCSetting) int { return strings.Compare(x.Name, y.Name) })
+	}
 	b.secrets.scrub(&r.out)
 	return r.out, nil
 }
@@ -53,6 +58,46 @@ func (r *settingsReader) set(name, value string) {
 	if len(r.out.Values) < maxSettings {
 		r.out.Values = append(r.out.Values, providers.BMCSetting{Name: name, Value: value})
 	}
+}
+
+func (r *settingsReader) add(name, value string) {
+	if len(r.out.Added) < maxSettings {
+		r.out.Added = append(r.out.Added, providers.BMCSetting{Name: name, Value: value})
+	}
+}
+
+func (r *settingsReader) notShown(what string) {
+	if len(r.out.NotShown) < maxFindings {
+		r.out.NotShown = append(r.out.NotShown, what)
+	}
+}
+
+// addEach reads every member of a collection for the added values. That it cannot be read is one of them.
+func (r *settingsReader) addEach(ctx context.Context, link string, read func(uri string, d doc)) error {
+	if link == "" {
+		return nil
+	}
+	uris, err := r.b.conn.members(ctx, r.op, link)
+	for i := 0; err == nil && i < len(uris); i++ {
+		var d doc
+		if d, err = r.b.conn.get(ctx, r.op, uris[i]); err == nil {
+			read(uris[i], d)
+		}
+	}
+	if err == nil || !isOfOnePart(err) {
+		return err
+	}
+	r.add(link, "not shown")
+	r.notShown(link + ": " + reason(err))
+	return nil
+}
+
+// fingerprint stands for a text that may hold a secret. It is "none" for no text.
+func fingerprint(text string) string {
+	if text == "" {
+		return "none"
+	}
+	return fmt.Sprintf("sha256 %.12x", sha256.Sum256([]byte(text)))
 }
 
 // get reads a part. A part that cannot be read is named in the report; the result is nil then. An
@@ -68,8 +113,13 @@ func (r *settingsReader) get(ctx context.Context, link string) (doc, error) {
 	return nil, r.unreadable(link, err)
 }
 
+// isOfOnePart reports whether an error concerns a part of the BMC alone.
+func isOfOnePart(err error) bool {
+	return passable(err) || providers.IsKind(err, providers.KindForeign)
+}
+
 func (r *settingsReader) unreadable(link string, err error) error {
-	if !passable(err) && !providers.IsKind(err, providers.KindForeign) {
+	if !isOfOnePart(err) {
 		return err
 	}
 	if providers.IsKind(err, providers.KindNotFound) {
@@ -118,9 +168,22 @@ func (r *settingsReader) boot(system doc) {
 		override = boot.text(keyTarget)
 	}
 	r.set("boot/override", override)
+	r.add("boot/http_uri", fingerprint(boot.text("HttpBootUri")))
+	r.notShown("what the BMC's boot entries lead to") // an installation changes that of a disk
 	if version := system.text("BiosVersion"); version != "" {
 		r.set("bios/version", version)
 	}
+}
+
+// media reads what is inserted as virtual media.
+func (r *settingsReader) media(ctx context.Context, of, link string) error {
+	return r.addEach(ctx, link, func(uri string, d doc) {
+		image := ""
+		if isInserted(d) {
+			image = "inserted " + d.text("Image")
+		}
+		r.add(of+"/virtual_media/"+baseName(uri), fingerprint(image))
+	})
 }
 
 func (r *settingsReader) secureBoot(ctx context.Context, system doc) error {
@@ -131,16 +194,23 @@ func (r *settingsReader) secureBoot(ctx context.Context, system doc) error {
 	return err
 }
 
-// accounts reads every account that has a name. A locked one is not another one.
+// accounts reads every account that has a name, with its keys, and the directories that others come from.
+// A locked account is not another one.
 func (r *settingsReader) accounts(ctx context.Context) error {
 	service, err := r.get(ctx, r.b.accountService())
 	if err != nil || service == nil {
+		return err
+	}
+	if err := r.directories(ctx, service); err != nil {
 		return err
 	}
 	return r.each(ctx, service.link("Accounts"), func(uri string, d doc) error {
 		name := d.text("UserName")
 		if name == "" {
 			return nil
+		}
+		if err := r.keys(ctx, uri, d); err != nil {
+			return err
 		}
 		r.set("account/"+baseName(uri), fmt.Sprintf("%s, %s, enabled %t", name, d.text("RoleId"), d.flag("Enabled")))
 		if d.flag("Enabled") && name != r.b.target.User && len(r.out.OtherAccounts) < maxFindings {
@@ -150,11 +220,45 @@ func (r *settingsReader) accounts(ctx context.Context) error {
 	})
 }
 
+// keys reads the keys for SSH of an account.
+func (r *settingsReader) keys(ctx context.Context, account string, d doc) error {
+	link := d.link("Keys")
+	if link == "" {
+		r.notShown("keys for SSH of the BMC's account " + baseName(account))
+	}
+	return r.addEach(ctx, link, func(uri string, d doc) {
+		r.add("account/"+baseName(account)+"/key/"+baseName(uri), fingerprint(d.text("KeyString")))
+	})
+}
+
+// directories reads the servers whose accounts may log in too, and the roles that they get.
+func (r *settingsReader) directories(ctx context.Context, service doc) error {
+	read := func(name string, d doc) {
+		var roles []string
+		for _, m := range d.docs("RemoteRoleMapping") {
+			roles = append(roles, fmt.Sprintf("%s%s is %s", m.text("RemoteGroup"), m.text("RemoteUser"), m.text("LocalRole")))
+		}
+		slices.Sort(roles)
+		r.add("directory/"+name, fmt.Sprintf("enabled %t, servers %s, roles %s", d.flag("ServiceEnabled"), strings.Join(d.texts("ServiceAddresses"), " "), strings.Join(roles, ", ")))
+	}
+	for _, name := range []string{"LDAP", "ActiveDirectory", "OAuth2", "TACACSplus"} {
+		if d := service.sub(name); d != nil {
+			read(name, d)
+		}
+	}
+	return r.addEach(ctx, service.link("AdditionalExternalAccountProviders"), func(uri string, d doc) {
+		read("external/"+baseName(uri), d)
+	})
+}
+
 func (r *settingsReader) managers(ctx context.Context) error {
 	return r.each(ctx, r.b.conn.root.link("Managers"), func(uri string, d doc) error {
 		id := baseName(uri)
 		r.set("manager/"+id+"/firmware", d.text("FirmwareVersion"))
 		if err := r.protocols(ctx, id, d.link("NetworkProtocol")); err != nil {
+			return err
+		}
+		if err := r.media(ctx, "manager/"+id, d.link("VirtualMedia")); err != nil {
 			return err
 		}
 		err := r.each(ctx, d.link("EthernetInterfaces"), func(uri string, d doc) error {

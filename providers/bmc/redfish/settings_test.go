@@ -1,6 +1,8 @@
 package redfish
 
 import (
+	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,7 +17,7 @@ func readSettings(t *testing.T, b *BMC) map[string]string {
 	require.NoError(t, err)
 	require.Empty(t, r.Unreadable)
 	out := map[string]string{}
-	for _, v := range r.Values {
+	for _, v := range append(r.Values, r.Added...) {
 		out[v.Name] = v.Value
 	}
 	return out
@@ -36,6 +38,7 @@ func TestReadSettings_ShowsWhatATenantChanges(t *testing.T) {
 				"an account":     func() { s.server.AddAccount("back", "Pass-12345678") },
 				"the boot order": func() { s.server.SetBootOrder("Boot0002", "Boot0000") },
 				"the BIOS":       func() { s.server.SetFirmware("BIOS", "6.6.6") },
+				"a directory":    func() { s.server.SetDirectory("ldap.evil.example") },
 				"a GPU":          func() { s.server.SetFirmware("GPU_1", "6.6.6") },
 			}
 			for what, change := range changes {
@@ -60,6 +63,41 @@ func TestReadSettings_OtherAccounts(t *testing.T) {
 	r, err = b.ReadSettings(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"ADMIN"}, r.OtherAccounts)
+}
+
+// TestReadSettings_KeysOfAccounts: the keys that an account takes are read where the BMC shows them, and are
+// named where it does not. No text that may hold a secret is kept.
+func TestReadSettings_KeysOfAccounts(t *testing.T) {
+	t.Parallel()
+	const service, account = "/redfish/v1/AccountService", "/redfish/v1/AccountService/Accounts/1"
+	s := newStub(t)
+	s.set("/redfish/v1", "AccountService", ref(service))
+	s.put(service, obj{"Accounts": ref(service + "/Accounts"), "AdditionalExternalAccountProviders": ref(service + "/More")})
+	s.put(service+"/More", collection(service+"/More/OAuth"))
+	s.put(service+"/More/OAuth", obj{"ServiceEnabled": true, "ServiceAddresses": []any{"https://login.example"},
+		"RemoteRoleMapping": []any{obj{"RemoteGroup": "ops", "LocalRole": "Administrator"}}})
+	s.put(service+"/Accounts", collection(account))
+	s.put(account, obj{"UserName": "root", "RoleId": "Administrator", "Enabled": true})
+	s.set(sysURI, "Boot", obj{"HttpBootUri": "https://user:Secret-1@evil.example/boot.efi"})
+	r, err := s.open().ReadSettings(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"keys for SSH of the BMC's account 1", "what the BMC's boot entries lead to"}, r.NotShown)
+	require.Contains(t, r.Added, providers.BMCSetting{Name: "directory/external/OAuth", Value: "enabled true, servers https://login.example, roles ops is Administrator"})
+	require.NotContains(t, fmt.Sprint(r), "Secret-1")
+
+	s.set(account, "Keys", ref(account+"/Keys"))
+	s.put(account+"/Keys", collection(account+"/Keys/1"))
+	s.put(account+"/Keys/1", obj{"KeyString": "ssh-ed25519 AAAA"})
+	before := readSettings(t, s.open())
+	s.set(account+"/Keys/1", "KeyString", "ssh-ed25519 BBBB")
+	after := readSettings(t, s.open())
+	require.NotEmpty(t, before["account/1/key/1"])
+	require.NotEqual(t, before["account/1/key/1"], after["account/1/key/1"])
+
+	s.on("GET "+account+"/Keys", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+	after = readSettings(t, s.open())
+	require.Equal(t, "not shown", after[account+"/Keys"], "which is another value than before")
+	require.Empty(t, after["account/1/key/1"])
 }
 
 // TestReadSettings_OneBootIsNoChange: MAAS sets the override of the next boot whenever it starts a
