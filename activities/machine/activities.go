@@ -71,7 +71,12 @@ type StepIn struct {
 	// IPs are the addresses that MAAS gave the machine when the run installed it. They are empty
 	// before that.
 	IPs []string `json:"ips,omitempty"`
+	// Again says that an activity before, which no worker finished, may have done a part of the attempt.
+	Again bool `json:"again,omitempty"`
 }
+
+// SetAgain says that an activity before may have done a part of the attempt.
+func (in *StepIn) SetAgain() { in.Again = true }
 
 // StepFacts is the result of a step.
 type StepFacts struct {

@@ -79,7 +79,7 @@ func (a *Activities) Reboot(ctx context.Context, in RebootIn) (StepFacts, error)
 	timeout := s.step.Timeout()
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	ordered := in.Ordered || isRepeated(ctx)
+	ordered := in.Ordered || isRepeated(ctx, in.StepIn)
 	now, err := s.askBootID(limited, ordered)
 	switch {
 	case err == nil && (now == in.Before || in.Before == ""): // without a boot id of before nothing proves a restart

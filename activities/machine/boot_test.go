@@ -56,6 +56,18 @@ func TestReboot_WithTheSameBootIDFails(t *testing.T) {
 	require.Equal(t, lifecycle.FailPowerNotConfirmed, classOf(err))
 }
 
+// A call that may have ordered the restart, of a machine whose boot id of before nobody knows, orders one: the
+// boot id that it reads now is no proof.
+func TestReboot_OfAnUnknownBootID(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "ssh")
+	timeout := int(runenv.Patience(20 * time.Second).Seconds())
+	in := w.step(runplan.Step{Name: "restart", TimeoutSeconds: &timeout, Reboot: &runplan.Reboot{Mode: runplan.RebootInBand}})
+	after, err := w.acts.Reboot(t.Context(), machine.RebootIn{StepIn: in, Ordered: true})
+	require.NoError(t, err)
+	require.Equal(t, "22222222-bbbb", after.BootID)
+}
+
 // TestNetboot_IsReadBackAndCleared sets the device of the next boot of a simulated machine.
 func TestNetboot_IsReadBackAndCleared(t *testing.T) {
 	t.Parallel()

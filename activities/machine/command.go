@@ -59,9 +59,9 @@ func EndOf(err error) CommandEnd {
 	return end
 }
 
-// isRepeated reports whether an earlier worker may have done a part of the activity.
-func isRepeated(ctx context.Context) bool {
-	return activity.IsActivity(ctx) && activity.GetInfo(ctx).Attempt > 1
+// isRepeated reports whether an earlier worker may have done a part of the attempt.
+func isRepeated(ctx context.Context, in StepIn) bool {
+	return in.Again || activity.IsActivity(ctx) && activity.GetInfo(ctx).Attempt > 1
 }
 
 // CommandIn is the input of RunCommand. EndsBy is the time by which the machine must have ended the
@@ -76,7 +76,7 @@ type CommandIn struct {
 // gets only the remaining time, so that it does not outlive its attempt.
 func (a *Activities) RunCommand(ctx context.Context, in CommandIn) (StepFacts, error) {
 	s, err := a.open(ctx, in.StepIn)
-	if err != nil && isRepeated(ctx) {
+	if err != nil && isRepeated(ctx, in.StepIn) {
 		return StepFacts{}, err
 	}
 	if err != nil {
@@ -135,7 +135,7 @@ func (s *session) opID(part string) string {
 func (s *session) exec(ctx context.Context, script string, endsBy time.Time) (providers.RemoteResult, error) {
 	at := machinesdb.LogPlace{RunID: s.in.RunID, Step: s.in.Step, Attempt: s.in.Attempt}
 	var last error
-	sent := isRepeated(ctx)
+	sent := isRepeated(ctx, s.in)
 	if err := s.stopEarlier(ctx); err != nil {
 		s.unsent = !sent
 		return providers.RemoteResult{}, err

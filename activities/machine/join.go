@@ -29,7 +29,7 @@ const (
 func (a *Activities) JoinCluster(ctx context.Context, in CommandIn) (StepFacts, error) {
 	s, err := a.open(ctx, in.StepIn)
 	if err != nil {
-		return StepFacts{}, unsentFirst(ctx, err)
+		return StepFacts{}, unsentFirst(ctx, in.StepIn, err)
 	}
 	if s.step.Join == nil {
 		return StepFacts{}, s.lacks(runplan.CapClusterJoin)
@@ -39,7 +39,7 @@ func (a *Activities) JoinCluster(ctx context.Context, in CommandIn) (StepFacts, 
 	defer cancel()
 	m, err := s.openMember(limited, s.step.Join.ClusterRef)
 	if err != nil {
-		return StepFacts{}, unsentFirst(ctx, err)
+		return StepFacts{}, unsentFirst(ctx, in.StepIn, err)
 	}
 	endsBy := time.Now().Add(timeout)
 	if !in.EndsBy.IsZero() && in.EndsBy.Before(endsBy) {
@@ -55,12 +55,12 @@ func (a *Activities) JoinCluster(ctx context.Context, in CommandIn) (StepFacts, 
 		}
 		if err != nil {
 			m.clean(ctx)
-			return StepFacts{}, unsentFirst(ctx, err)
+			return StepFacts{}, unsentFirst(ctx, in.StepIn, err)
 		}
 	}
 	// Before kubeadm begins: it may make the machine a node of the cluster and then fail, or be ended.
 	if err := clusterdb.NoteJoined(ctx, a.Store, m.machine.ID); err != nil {
-		return StepFacts{}, unsentFirst(ctx, fault.Internal(ctx, err))
+		return StepFacts{}, unsentFirst(ctx, in.StepIn, fault.Internal(ctx, err))
 	}
 	res, err := m.exec(limited, m.adapter.JoinHost.JoinScript(m.opID(""), m.row.Ref), endsBy)
 	switch {
@@ -84,11 +84,11 @@ func (a *Activities) JoinCluster(ctx context.Context, in CommandIn) (StepFacts, 
 }
 
 // unsentFirst marks the failure of a call before which nothing was sent.
-func unsentFirst(ctx context.Context, err error) error {
+func unsentFirst(ctx context.Context, in StepIn, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if isRepeated(ctx) {
+	if isRepeated(ctx, in) {
 		return err
 	}
 	return MarkEnd(err, CommandUnsent)

@@ -358,6 +358,13 @@ func TestRunCommand_SaysWhetherTheCommandHasEnded(t *testing.T) {
 		require.Error(t, err)
 		require.Equal(t, want, machine.EndOf(err), kind)
 	}
+	in := w.endRun(w.step(command("true")))
+	in.Again = true
+	e.answer = func(int) (providers.RemoteResult, error) {
+		return providers.RemoteResult{}, &providers.Error{Kind: providers.KindPinMismatch, Op: "test", Message: "no"}
+	}
+	_, err := w.acts.RunCommand(t.Context(), machine.CommandIn{StepIn: in})
+	require.Empty(t, machine.EndOf(err), "a call before may have sent it")
 }
 
 // TestScripts_UseSudo runs what restarts and upgrades a machine as another user than root.

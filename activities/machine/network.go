@@ -25,7 +25,7 @@ const revertSlack = time.Minute
 // outcome.
 func (a *Activities) TryNetwork(ctx context.Context, in StepIn) (StepFacts, error) {
 	t, err := a.openNetwork(ctx, in)
-	if err != nil && !isRepeated(ctx) {
+	if err != nil && !isRepeated(ctx, in) {
 		err = MarkEnd(err, CommandUnsent)
 	}
 	if err != nil {
@@ -141,7 +141,7 @@ func (t networkTry) networkFailure(ctx context.Context, err error) error {
 			"the machine says neither that its network configuration of before is restored nor that the new one is confirmed; it restores the one of before by itself unless the new one was confirmed, also when it is restarted%s", last)
 	case kind == providers.KindInvalid, kind == providers.KindStateConflict:
 		return MarkEnd(fault.New(lifecycle.FailCommand, "%s", err.Error()), CommandEnded)
-	case refusesLogin(kind) && !isRepeated(ctx):
+	case refusesLogin(kind) && !isRepeated(ctx, t.in):
 		return MarkEnd(t.failureOf(ctx, err), CommandUnsent)
 	}
 	return t.failureOf(ctx, err)

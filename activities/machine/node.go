@@ -50,11 +50,11 @@ func (s *session) bootIn(ctx context.Context, target providers.BootTarget) (bmca
 func (s *session) setNodeDevice(ctx context.Context, device providers.BootTarget) (StepFacts, error) {
 	in, err := s.bootIn(ctx, device)
 	if err != nil {
-		return StepFacts{}, unsentFirst(ctx, err)
+		return StepFacts{}, unsentFirst(ctx, s.in, err)
 	}
 	f, err := s.a.Power.SetBootByBMC(ctx, in)
 	if err != nil && !f.Sent {
-		err = unsentFirst(ctx, err)
+		err = unsentFirst(ctx, s.in, err)
 	}
 	return s.deviceFacts(f.Target), err
 }

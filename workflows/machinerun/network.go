@@ -18,11 +18,20 @@ func tryNetwork(step contract.RunStep) func(workflow.Context, *State) error {
 		if s.Networks == nil {
 			s.Networks = map[string]Sent{}
 		}
-		s.Networks[step.Name] = Sent{Attempt: s.attempt(step), EndsBy: workflow.Now(ctx).Add(timeoutOf(step))}
+		before, sent := s.Networks[step.Name]
+		note := func() Sent {
+			s.Networks[step.Name] = Sent{Attempt: s.attempt(step), EndsBy: workflow.Now(ctx).Add(timeoutOf(step) + startSlack)}
+			return s.Networks[step.Name]
+		}
+		note()
 		if err := stage.Save(ctx); err != nil { // a workflow that is lost now has it taken back all the same
 			return err
 		}
-		facts, err := do(ctx, step, "try the network configuration of "+step.Name, machine.TryNetwork, func() machineact.StepIn { return s.stepIn(step) })
+		facts, err := do(ctx, step, "try the network configuration of "+step.Name, machine.TryNetwork, func() machineact.StepIn {
+			args := s.stepIn(step)
+			args.Again = note().Attempt == before.Attempt && sent // a lost workflow may have sent it, or an interrupted try
+			return args
+		})
 		if end := machineact.EndOf(err); err == nil || end != "" {
 			delete(s.Networks, step.Name)
 		}

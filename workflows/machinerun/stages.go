@@ -2,9 +2,11 @@ package machinerun
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -98,14 +100,27 @@ func (s *State) endAttempt(step contract.RunStep, err error) error {
 }
 
 // do carries out an attempt, again under its number while no worker has finished it: what the machine did
-// meanwhile counts.
+// meanwhile counts. An activity that no worker begins within startSlack is asked for again, with new times.
 func do[I, O any](ctx workflow.Context, step contract.RunStep, summary string, act func(context.Context, I) (O, error), in func() I) (O, error) {
-	for {
-		out, err := stage.Do(stage.Limit(ctx, timeoutOf(step)+attemptSlack), stage.KindPoll, summary, act, in())
+	for begun := false; ; {
+		args := in()
+		if a, ok := any(&args).(interface{ SetAgain() }); ok && begun {
+			a.SetAgain()
+		}
+		limited := stage.StartWithin(stage.Limit(ctx, timeoutOf(step)+attemptSlack), startSlack)
+		out, err := stage.Do(limited, stage.KindPoll, summary, act, args)
 		if !stage.Unfinished(err) || temporal.IsCanceledError(err) || ctx.Err() != nil || stage.PastDeadline(ctx) {
 			return out, err
 		}
+		begun = begun || mayHaveBegun(err)
 	}
+}
+
+// mayHaveBegun reports whether a worker may have begun an activity that none has finished. The cause of a
+// timeout is what became of the try before.
+func mayHaveBegun(err error) bool {
+	var timeout *temporal.TimeoutError
+	return !errors.As(err, &timeout) || timeout.TimeoutType() != enums.TIMEOUT_TYPE_SCHEDULE_TO_START || timeout.Unwrap() != nil
 }
 
 // noteSent notes that the command of the present attempt may run from now on.
@@ -128,7 +143,9 @@ func send(step contract.RunStep, summary string, act func(context.Context, machi
 		calls := 0
 		_, err := do(ctx, step, summary, act, func() machineact.CommandIn {
 			calls++
-			return machineact.CommandIn{StepIn: s.stepIn(step), EndsBy: s.noteSent(ctx, step).EndsBy}
+			args := machineact.CommandIn{StepIn: s.stepIn(step), EndsBy: s.noteSent(ctx, step).EndsBy}
+			args.Again = sent && before.Attempt == args.Attempt // a lost workflow may have sent it, or an interrupted try
+			return args
 		})
 		switch end := machineact.EndOf(err); {
 		case err == nil, end == machineact.CommandEnded, end == machineact.CommandUnsent && calls == 1 && !sent:
@@ -155,9 +172,7 @@ func reboot(step contract.RunStep) func(workflow.Context, *State) error {
 			}
 		}
 		_, err := do(ctx, step, "restart the machine and wait for its new boot id", machine.Reboot, func() machineact.RebootIn {
-			in := machineact.RebootIn{StepIn: s.stepIn(step), Before: s.BootID[step.Name], Ordered: ordered}
-			ordered = true
-			return in
+			return machineact.RebootIn{StepIn: s.stepIn(step), Before: s.BootID[step.Name], Ordered: ordered}
 		})
 		if err == nil {
 			s.Netboot = "" // the device counted for this boot alone

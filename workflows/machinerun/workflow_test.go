@@ -9,7 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	machineact "github.com/slipway-cloud/slipway/activities/machine"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -362,19 +365,89 @@ func TestRun_StopsUntilOneMoment(t *testing.T) {
 	require.True(t, a.seen[0].EndsBy.Equal(a.seen[2].EndsBy))
 }
 
-// Workers that are away for longer than an attempt may take fail no step: the same attempt is taken up again.
+// outage loses the first calls, and notes what each call was told.
+type outage struct {
+	machineact.Activities
+	lost  int
+	how   enums.TimeoutType
+	cause error // what became of the try before
+	seen  []machineact.CommandIn
+}
+
+func (o *outage) RunCommand(_ context.Context, in machineact.CommandIn) (machineact.StepFacts, error) {
+	if o.seen = append(o.seen, in); len(o.seen) <= o.lost {
+		return machineact.StepFacts{}, temporal.NewTimeoutError(o.how, o.cause)
+	}
+	return machineact.StepFacts{}, nil
+}
+
+// Workers that are away for longer than an attempt may take fail no step: the same attempt is taken up again
+// with its whole time. It knows whether it may have begun before.
 func TestRun_AnOutageOfWorkersFailsNoStep(t *testing.T) {
 	t.Parallel()
-	f := setup(t, step("work", runplan.KindSSH, 0))
-	lost := 30 // more than one call is repeated
-	f.Answer("RunCommand", func() (any, error) {
-		if lost--; lost >= 0 {
-			return nil, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_HEARTBEAT, nil)
-		}
-		return nil, nil
-	})
-	require.Equal(t, lifecycle.JobCompleted, f.Run().Status)
-	require.Equal(t, 1, f.Store.Last().Stages[0].Attempts)
+	died := temporal.NewTimeoutError(enums.TIMEOUT_TYPE_HEARTBEAT, nil)
+	for name, c := range map[string]struct {
+		how   enums.TimeoutType
+		cause error
+		again bool
+	}{
+		"a worker died":                    {enums.TIMEOUT_TYPE_HEARTBEAT, nil, true},
+		"none began it":                    {enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil, false},
+		"none began it after one had died": {enums.TIMEOUT_TYPE_SCHEDULE_TO_START, died, true},
+		"nobody knows whether one had it":  {enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := &outage{lost: 30, how: c.how, cause: c.cause} // more than one call is repeated
+			h := stagetest.New(t, machinerun.Run, contract.KindMachineRun,
+				contract.MachineRunInput{RunID: "run_1", MachineID: "m-1", Steps: []contract.RunStep{step("work", runplan.KindSSH, 0)}}, o)
+			limits := &startLimits{}
+			h.Env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{limits}})
+			require.Equal(t, lifecycle.JobCompleted, h.Run().Status)
+			require.Equal(t, 1, h.Store.Last().Stages[0].Attempts)
+			first, last := o.seen[0], o.seen[len(o.seen)-1]
+			require.Equal(t, []any{false, c.again, 1, 1}, []any{first.Again, last.Again, first.Attempt, last.Attempt})
+			if c.how == enums.TIMEOUT_TYPE_HEARTBEAT { // which is tried a while at first
+				require.True(t, last.EndsBy.After(first.EndsBy))
+			}
+			for _, limit := range limits.seen {
+				require.Equal(t, time.Minute, limit, "a command that is begun later has less than its timeout")
+			}
+			require.NotEmpty(t, limits.seen)
+		})
+	}
+}
+
+// startLimits notes how long RunCommand may wait for a worker.
+type startLimits struct {
+	interceptor.WorkerInterceptorBase
+	seen []time.Duration
+}
+
+type (
+	limitsIn struct {
+		interceptor.WorkflowInboundInterceptorBase
+		l *startLimits
+	}
+	limitsOut struct {
+		interceptor.WorkflowOutboundInterceptorBase
+		l *startLimits
+	}
+)
+
+func (l *startLimits) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &limitsIn{interceptor.WorkflowInboundInterceptorBase{Next: next}, l}
+}
+
+func (i *limitsIn) Init(out interceptor.WorkflowOutboundInterceptor) error {
+	return i.Next.Init(&limitsOut{interceptor.WorkflowOutboundInterceptorBase{Next: out}, i.l})
+}
+
+func (o *limitsOut) ExecuteActivity(ctx workflow.Context, activity string, args ...any) workflow.Future {
+	if activity == "RunCommand" {
+		o.l.seen = append(o.l.seen, workflow.GetActivityOptions(ctx).ScheduleToStartTimeout)
+	}
+	return o.Next.ExecuteActivity(ctx, activity, args...)
 }
 
 // orders notes what each Reboot was told, and fails a few.

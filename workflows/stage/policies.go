@@ -96,6 +96,14 @@ func Limit(ctx workflow.Context, d time.Duration) workflow.Context {
 	return workflow.WithValue(ctx, deadlineKey, Within(ctx, d, 0))
 }
 
+const startKey ctxKey = "slipway-activity-start"
+
+// StartWithin returns a context whose activities fail when no worker begins them within d. That counts as
+// Unfinished.
+func StartWithin(ctx workflow.Context, d time.Duration) workflow.Context {
+	return workflow.WithValue(ctx, startKey, d)
+}
+
 // PastDeadline reports that the current stage's deadline has come: what was
 // awaited is being cancelled, and the stage may end in its own way.
 func PastDeadline(ctx workflow.Context) bool {
@@ -143,7 +151,9 @@ func Start[I, O any](ctx workflow.Context, k Kind, summary string, act func(cont
 	if ref, ok := any(&in).(interface{ SetPass(pass int) }); ok {
 		ref.SetPass(passOf(ctx))
 	}
-	ctx = workflow.WithActivityOptions(ctx, options(k, summary, timeLeft(ctx)))
+	o := options(k, summary, timeLeft(ctx))
+	o.ScheduleToStartTimeout, _ = ctx.Value(startKey).(time.Duration)
+	ctx = workflow.WithActivityOptions(ctx, o)
 	return workflow.ExecuteActivity(ctx, act, in)
 }
 
