@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -55,6 +56,25 @@ func TestPowerAtTheBMC(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPowerCycle_IsNotCutInHalf: a cancel while the machine is off does not leave it off.
+func TestPowerCycle_IsNotCutInHalf(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Dell", 1, nil)
+	_, err := l.acts.PowerCycleByBMC(t.Context(), l.power("node_none")) // it is on now
+	require.NoError(t, err)
+	offs := l.hw.Counters().PowerOffs
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := l.acts.PowerCycleByBMC(ctx, l.power("node_none"))
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { return l.hw.Counters().PowerOffs > offs }, runenv.Patience(20*time.Second), time.Millisecond)
+	cancel()
+	require.NoError(t, <-ended)
+	require.Equal(t, simhw.On, l.hw.Power())
 }
 
 // TestPowerGoesThroughTheGate: a rejected login stops the next one.

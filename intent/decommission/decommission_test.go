@@ -155,3 +155,30 @@ func TestCheck_RootTenantsSystem(t *testing.T) {
 		require.Empty(t, asked(mode), "he was not root")
 	}
 }
+
+// TestCheck_RestoredDatabase: until the reconciler has asked MAAS and the agent, a database that was restored
+// does not know whose a node is, and no mode starts that a root tenant's node must not get.
+func TestCheck_RestoredDatabase(t *testing.T) {
+	t.Parallel()
+	store := dbtest.Store(t)
+	n := dbtest.Node(t, store, dbtest.Active(), dbtest.At(dbtest.Site(t, store).ID))
+	_, err := store.DBTX().Exec(t.Context(), `UPDATE nodes SET maas_system_id = 'abc123' WHERE id = $1`, n.ID)
+	require.NoError(t, err)
+	planned, err := store.PlanEndOfAccess(t.Context())
+	require.NoError(t, err)
+	_, err = store.EndRestoredAccess(t.Context(), planned.Hash)
+	require.NoError(t, err)
+	for mode, refused := range map[lifecycle.DecommissionMode]bool{
+		lifecycle.ModeSoftReset: true, lifecycle.ModeStorageCleanup: true, lifecycle.ModeReimage: true, lifecycle.ModeFull: false, lifecycle.ModeDrain: false,
+	} {
+		_, err := decommission.Check(t.Context(), store, decommission.Request{NodeID: n.ID, Mode: mode})
+		if !refused {
+			require.NoError(t, err, mode)
+			continue
+		}
+		refusal := intent.AsRefusal(err)
+		require.NotNil(t, refusal, mode)
+		require.Equal(t, intent.Conflict, refusal.Kind)
+		require.Contains(t, refusal.Detail, "wait for the reconciler's next pass")
+	}
+}

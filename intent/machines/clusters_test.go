@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	clusterdb "github.com/slipway-cloud/slipway/db/cluster"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/intent/machines"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -86,10 +87,14 @@ func TestRegister_ChangeOfProject(t *testing.T) {
 	}
 	require.NoError(t, moves("m-prepared"), "no run had it join")
 
-	notJoined := `UPDATE machines SET conditions = '[{"type": "InCustomerCluster", "status": false, "reason": "NotJoined"}]' WHERE id = $1`
+	notJoined := `UPDATE machines SET conditions = '[{"type": "InCustomerCluster", "status": false, "reason": "NotJoined"}, {"type": "Drained", "status": true}, {"type": "Reachable", "status": true}]' WHERE id = $1`
 	exec(notJoined, "m-alone")
 	exec(notJoined, "m-linked")
 	require.NoError(t, moves("m-alone"), "its cluster says that it has left")
+	alone, err := machinesdb.Get(t.Context(), w.store, "m-alone")
+	require.NoError(t, err)
+	require.Len(t, alone.Conditions, 1, "what the cluster said of it stays behind")
+	require.True(t, alone.Conditions.Known(lifecycle.ReachableCondition))
 	require.Error(t, moves("m-linked"), "its disks may hold the project's data")
 	exec(`INSERT INTO signing_keys (id, purpose, public, secret_ref) VALUES ('key_1', 'certificate', decode(repeat('00', 32), 'hex'), 'x')`)
 	exec(`INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at)

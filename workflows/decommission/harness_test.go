@@ -47,6 +47,7 @@ type site struct {
 	outcome     contract.DeployOutcome
 	unreachable string // of the last certificate
 	known       []lifecycle.DeviceResult
+	unmarked    []string // allocations whose mark MAAS was to take off
 	recorded    bool
 	net         network
 	// scrubs are the arguments of the tasks of kind gpu.scrub; drives returns what an agent says of
@@ -219,8 +220,10 @@ func (w *site) PowerOffByMAAS(_ context.Context, in maasact.MachineIn) (contract
 	return w.powered("maas", "off", in.ObserveOnly)
 }
 
-// ClearAllocation finds no mark: no test here has a tenant of before in MAAS.
 func (w *site) ClearAllocation(_ context.Context, in maasact.HolderIn) (contract.MachineFacts, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unmarked = append(w.unmarked, in.AllocationID)
 	return contract.MachineFacts{SystemID: in.SystemID, Done: true}, nil
 }
 

@@ -155,6 +155,20 @@ func TestDirtyNode_RootTenantsSystemIsNotAsked(t *testing.T) {
 	require.Equal(t, stories[lifecycle.ModeReimage].calls, b.calls(), "he was not root")
 }
 
+// TestSoftReset_TakesOffTheMarkOfItsTenantAlone: MAAS forgets the tenant of whom the database knows that he has
+// left. A mark of anybody else is that of a tenant whom the database has forgotten.
+func TestSoftReset_TakesOffTheMarkOfItsTenantAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeSoftReset)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Empty(t, b.site.unmarked)
+	left := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	b = setup(t, lifecycle.ModeSoftReset)
+	b.site.facts.TenantLeft, b.site.facts.LastTenancy = &left, "alc_9"
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, []string{"alc_9"}, b.site.unmarked)
+}
+
 // TestRestartClean_TellsLateTasks: what is asked of the agent carries the job's pass, which is another
 // after the job was taken back.
 func TestRestartClean_TellsLateTasks(t *testing.T) {
