@@ -22,14 +22,21 @@ type SettingsReport struct {
 	// NotOffered names the parts that the BMC links to and does not have.
 	NotOffered []string
 	// Added are the values that earlier releases did not read: keys and directories of accounts, virtual
-	// media and the address of an HTTP boot. NotShown names what of these, and of what boot entries lead
-	// to, the BMC does not show; that it does not is a value, too.
-	Added    []BMCSetting
-	NotShown []string
+	// media and the address of an HTTP boot. NotRead names what was not read of these, and of others that
+	// could be changed as well.
+	Added   []BMCSetting
+	NotRead []string
 	// OtherAccounts names the enabled accounts besides that of the login. No report shows whether the
 	// password of one was changed.
 	OtherAccounts []string
 }
+
+// The values of an added setting that is empty, and of one whose part could not be read: then nothing is
+// known of the settings whose names begin with its name.
+const (
+	SettingNone   = "none"
+	SettingUnread = "not read"
+)
 
 // BMCSetting is one value, such as that of "firmware/BIOS".
 type BMCSetting struct {

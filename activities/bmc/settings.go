@@ -114,8 +114,8 @@ type storedSettings struct {
 	Unreadable []string                `json:"unreadable,omitempty"`
 	NotOffered []string                `json:"not_offered,omitempty"`
 	Added      *[]providers.BMCSetting `json:"added,omitempty"`
-	// NotShown and OtherAccounts are of the moment and are not stored.
-	NotShown      []string `json:"-"`
+	// NotRead and OtherAccounts are of the moment and are not stored.
+	NotRead       []string `json:"-"`
 	OtherAccounts []string `json:"-"`
 }
 
@@ -124,9 +124,14 @@ const addedParts = "keys and directories of accounts, virtual media and HTTP boo
 
 // notVerified names what was not compared with a report of before.
 func (s storedSettings) notVerified(before storedSettings) []string {
-	out := append(slices.Clone(s.NotOffered), s.NotShown...)
+	out := append(slices.Clone(s.NotOffered), s.NotRead...)
 	if before.Added == nil && s.Added != nil {
-		out = append(out, addedParts)
+		return append(out, addedParts)
+	}
+	for _, v := range addedOf(before) {
+		if v.Value == providers.SettingUnread {
+			out = append(out, v.Name+" of the BMC: it could not be read at the claim")
+		}
 	}
 	return out
 }
@@ -146,7 +151,7 @@ func readReport(ctx context.Context, b providers.BMC) (storedSettings, error) {
 		return storedSettings{NotOffered: []string{"the BMC's protocol does not show its settings"}}, nil
 	}
 	report, err := with.ReadSettings(ctx)
-	return storedSettings{report.Values, report.Unreadable, report.NotOffered, &report.Added, report.NotShown, report.OtherAccounts}, err
+	return storedSettings{report.Values, report.Unreadable, report.NotOffered, &report.Added, report.NotRead, report.OtherAccounts}, err
 }
 
 // maxChanges bounds the changes that are named.
@@ -154,7 +159,8 @@ const maxChanges = 20
 
 // CompareSettings reads what the BMC says of itself and names what differs from the snapshot of the
 // claim. A value that was read then and is not there now has changed, and a part that cannot be read
-// counts as changed. What this kind of BMC never shows is named. Nothing read is nothing verified: then
+// counts as changed, unless it is one of the added values and could not be read then either. What this
+// kind of BMC never shows is named. Nothing read is nothing verified: then
 // Done is not set. It changes nothing on the BMC.
 // It fails with firmware_changed when there is no snapshot, unless the tenant never had access: then
 // there is nothing that he can have changed.
@@ -212,7 +218,7 @@ func (a *Activities) withoutSnapshot(ctx context.Context, in SettingsIn) (contra
 func changes(before, now storedSettings) []string {
 	out := differences(before.Values, now.Values)
 	if before.Added != nil {
-		out = append(out, differences(*before.Added, addedOf(now))...)
+		out = append(out, differences(known(*before.Added, addedOf(now)))...)
 	}
 	for _, part := range now.Unreadable {
 		out = append(out, "cannot be read: "+part)
@@ -224,6 +230,21 @@ func changes(before, now storedSettings) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// known returns what can be compared of added values: nothing of what could not be read before, and nothing
+// that is empty now, such as a medium that was ejected.
+func known(before, now []providers.BMCSetting) (was, is []providers.BMCSetting) {
+	empty := map[string]bool{}
+	for _, v := range now {
+		empty[v.Name] = v.Value == providers.SettingNone
+	}
+	drop := func(v providers.BMCSetting) bool {
+		return empty[v.Name] || slices.ContainsFunc(before, func(b providers.BMCSetting) bool {
+			return b.Value == providers.SettingUnread && strings.HasPrefix(v.Name, b.Name)
+		})
+	}
+	return slices.DeleteFunc(slices.Clone(before), drop), slices.DeleteFunc(slices.Clone(now), drop)
 }
 
 func addedOf(s storedSettings) []providers.BMCSetting {

@@ -28,7 +28,7 @@ func TestChanges_SnapshotOfAnEarlierRelease(t *testing.T) {
 	var before storedSettings
 	require.NoError(t, json.Unmarshal([]byte(`{"values": [{"name": "boot/order", "value": "Pxe"}]}`), &before))
 	added := []providers.BMCSetting{{Name: "directory/LDAP", Value: "enabled true"}}
-	now := storedSettings{Values: before.Values, Added: &added, NotShown: []string{"keys"}}
+	now := storedSettings{Values: before.Values, Added: &added, NotRead: []string{"keys"}}
 	require.Empty(t, changes(before, now))
 	require.Equal(t, []string{"keys", addedParts}, now.notVerified(before))
 	before.Added = &[]providers.BMCSetting{}
@@ -36,4 +36,25 @@ func TestChanges_SnapshotOfAnEarlierRelease(t *testing.T) {
 	require.Equal(t, []string{"keys"}, now.notVerified(before))
 	before.Added, now.Added = now.Added, nil
 	require.Equal(t, []string{`directory/LDAP was "enabled true" and is not shown`}, changes(before, now))
+}
+
+// TestChanges_OfAddedValues: what could not be read at the claim is named and no change, and neither is what
+// is empty now. What could be read then and cannot be read now has changed.
+func TestChanges_OfAddedValues(t *testing.T) {
+	t.Parallel()
+	const media, key, keys = "manager/1/virtual_media/", "account/2/key/1", "account/2/key/"
+	report := func(values ...string) storedSettings {
+		added := []providers.BMCSetting{}
+		for i := 0; i < len(values); i += 2 {
+			added = append(added, providers.BMCSetting{Name: values[i], Value: values[i+1]})
+		}
+		return storedSettings{Added: &added}
+	}
+	before, now := report(media, providers.SettingUnread, key, "a"), report(media+"CD", "x", key, "a")
+	require.Empty(t, changes(before, now))
+	require.Equal(t, []string{media + " of the BMC: it could not be read at the claim"}, now.notVerified(before))
+	require.Empty(t, changes(report(media+"CD", "x"), report(media+"CD", providers.SettingNone)))
+	require.Len(t, changes(report(media+"CD", providers.SettingNone), report(media+"CD", "x")), 1)
+	require.Equal(t, []string{keys + " is new: not read", key + ` was "a" and is not shown`}, changes(report(key, "a"), report(keys, providers.SettingUnread)))
+	require.Empty(t, changes(report(keys, providers.SettingUnread), report(keys, providers.SettingUnread)))
 }

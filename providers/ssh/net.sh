@@ -75,7 +75,7 @@ restore() {
 	for file in "$plans"/*.yaml; do
 		[ -e "$dir/saved/${file##*/}" ] || [ -L "$dir/saved/${file##*/}" ] || rm -f "$file"
 	done
-	find "$plans" ! -type l -exec sync {} + 9>&-
+	find "$plans/." ! -type l -exec sync {} + 9>&-
 	timeout 120 netplan apply 9>&- || return 1
 	echo rolled_back >"$dir/result.tmp" && sync "$dir/result.tmp" && mv "$dir/result.tmp" "$dir/result" && sync "$dir"
 }
@@ -169,6 +169,7 @@ try() {
 	fi
 	find "$dir" ! -type l -exec sync {} + 9>&- || refuse 5 "the machine cannot save its network configuration"
 	write_programs && systemctl daemon-reload 9>&- && systemctl enable "$boot" >/dev/null 2>&1 9>&- &&
+		find "$units" -type d -exec sync {} + 9>&- &&
 		echo "$op" | put "$state/pending" && systemctl restart "$timer" 9>&- && systemctl is-active --quiet "$timer" 9>&- || {
 		disarm
 		refuse 5 "systemd of the machine does not arm the timer that restores the network"

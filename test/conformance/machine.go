@@ -91,11 +91,16 @@ func (r machineRun) command(id string, b Behaviour) providers.RemoteCommand {
 	return providers.RemoteCommand{OpID: id, Script: r.Script(b), Timeout: runenv.Patience(time.Minute)}
 }
 
-// exec runs a command that must end.
+// exec runs a command that must end. A call that cannot answer in time, on a loaded machine, is repeated as
+// its error says.
 func (r machineRun) exec(c providers.RemoteCommand) (providers.RemoteResult, *output) {
 	r.t.Helper()
-	o := &output{}
+	o := &output{next: c.From}
 	res, err := r.Adapter.RemoteExec.Exec(r.t.Context(), r.Target, c, o.store)
+	for tries := 0; tries < 3 && providers.IsKind(err, providers.KindBusy); tries++ {
+		c.From = o.next
+		res, err = r.Adapter.RemoteExec.Exec(r.t.Context(), r.Target, c, o.store)
+	}
 	require.NoError(r.t, err)
 	return res, o
 }

@@ -38,7 +38,7 @@ func bootIDs(s *State) []string {
 // ended.
 func verifyInCluster(step contract.RunStep) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
-		_, err := do(ctx, step, "wait for the node in its cluster", machine.VerifyInCluster, func() machineact.VerifyIn {
+		_, err := do(ctx, step, "wait for the node in its cluster", machine.VerifyInCluster, func(bool) machineact.VerifyIn {
 			return machineact.VerifyIn{StepIn: s.stepIn(step), Before: bootIDs(s)}
 		})
 		return s.endAttempt(step, err)

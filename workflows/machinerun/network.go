@@ -27,7 +27,7 @@ func tryNetwork(step contract.RunStep) func(workflow.Context, *State) error {
 		if err := stage.Save(ctx); err != nil { // a workflow that is lost now has it taken back all the same
 			return err
 		}
-		facts, err := do(ctx, step, "try the network configuration of "+step.Name, machine.TryNetwork, func() machineact.StepIn {
+		facts, err := do(ctx, step, "try the network configuration of "+step.Name, machine.TryNetwork, func(bool) machineact.StepIn {
 			args := s.stepIn(step)
 			args.Again = note().Attempt == before.Attempt && sent // a lost workflow may have sent it, or an interrupted try
 			return args

@@ -3,7 +3,6 @@ package machinerun
 import (
 	"go.temporal.io/sdk/workflow"
 
-	machineact "github.com/slipway-cloud/slipway/activities/machine"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -15,13 +14,13 @@ import (
 // stages of a reimage. A device of the next boot counted for this installation.
 func repave(step contract.RunStep) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
-		facts, err := do(ctx, step, "compare the machine with its record", machine.CheckMachine, func() machineact.StepIn { return s.stepIn(step) })
+		facts, err := do(ctx, step, "compare the machine with its record", machine.CheckMachine, s.inOf(step))
 		switch {
 		case err != nil:
 		case facts.ByNode:
 			err = s.repaveNode(ctx, step, facts.Series)
 		default:
-			_, err = do(ctx, step, "install the image of "+step.Name, machine.RepaveMachine, func() machineact.StepIn { return s.stepIn(step) })
+			_, err = do(ctx, step, "install the image of "+step.Name, machine.RepaveMachine, s.inOf(step))
 		}
 		if err == nil && s.Netboot != "" {
 			err = clearNetboot(contract.RunStep{Name: s.Netboot})(ctx, s)
@@ -65,7 +64,7 @@ func verifyRepaveUndone(step contract.RunStep) func(workflow.Context, *State) (s
 // returnMachine proves that the machine may leave for its vendor.
 func returnMachine(step contract.RunStep) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
-		_, err := do(ctx, step, "look for the proof that the machine may leave", machine.ReturnMachine, func() machineact.StepIn { return s.stepIn(step) })
+		_, err := do(ctx, step, "look for the proof that the machine may leave", machine.ReturnMachine, s.inOf(step))
 		return s.endAttempt(step, err)
 	}
 }

@@ -82,6 +82,11 @@ func (s *State) stepIn(step contract.RunStep) machineact.StepIn {
 	return machineact.StepIn{JobRef: s.Job.At(step.Name), RunID: s.Request.RunID, Step: step.Name, Attempt: s.attempt(step), IPs: s.installedAt()}
 }
 
+// inOf returns what do passes on for a step that needs nothing else.
+func (s *State) inOf(step contract.RunStep) func(bool) machineact.StepIn {
+	return func(bool) machineact.StepIn { return s.stepIn(step) }
+}
+
 // attempt returns the number of the attempt that the machine is told.
 func (s *State) attempt(step contract.RunStep) int { return max(s.Attempts[step.Name], 1) }
 
@@ -100,10 +105,11 @@ func (s *State) endAttempt(step contract.RunStep, err error) error {
 }
 
 // do carries out an attempt, again under its number while no worker has finished it: what the machine did
-// meanwhile counts. An activity that no worker begins within startSlack is asked for again, with new times.
-func do[I, O any](ctx workflow.Context, step contract.RunStep, summary string, act func(context.Context, I) (O, error), in func() I) (O, error) {
+// meanwhile counts. An activity that no worker begins within startSlack is asked for again, with new times. in
+// is told whether a worker may have begun one before.
+func do[I, O any](ctx workflow.Context, step contract.RunStep, summary string, act func(context.Context, I) (O, error), in func(again bool) I) (O, error) {
 	for begun := false; ; {
-		args := in()
+		args := in(begun)
 		if a, ok := any(&args).(interface{ SetAgain() }); ok && begun {
 			a.SetAgain()
 		}
@@ -140,17 +146,17 @@ func runCommand(step contract.RunStep) func(workflow.Context, *State) error {
 func send(step contract.RunStep, summary string, act func(context.Context, machineact.CommandIn) (machineact.StepFacts, error)) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
 		before, sent := s.Running[step.Name]
-		calls := 0
-		_, err := do(ctx, step, summary, act, func() machineact.CommandIn {
-			calls++
+		begun := false
+		_, err := do(ctx, step, summary, act, func(again bool) machineact.CommandIn {
+			begun = again
 			args := machineact.CommandIn{StepIn: s.stepIn(step), EndsBy: s.noteSent(ctx, step).EndsBy}
 			args.Again = sent && before.Attempt == args.Attempt // a lost workflow may have sent it, or an interrupted try
 			return args
 		})
 		switch end := machineact.EndOf(err); {
-		case err == nil, end == machineact.CommandEnded, end == machineact.CommandUnsent && calls == 1 && !sent:
+		case err == nil, end == machineact.CommandEnded, end == machineact.CommandUnsent && !begun && !sent:
 			delete(s.Running, step.Name)
-		case end == machineact.CommandUnsent && calls == 1:
+		case end == machineact.CommandUnsent && !begun:
 			s.Running[step.Name] = before
 		}
 		return s.endAttempt(step, err)
@@ -163,7 +169,7 @@ func reboot(step contract.RunStep) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
 		ordered := s.Ordered[step.Name]
 		if s.BootID[step.Name] == "" && !ordered {
-			facts, err := do(ctx, step, "read the boot id", machine.ReadBootID, func() machineact.StepIn { return s.stepIn(step) })
+			facts, err := do(ctx, step, "read the boot id", machine.ReadBootID, s.inOf(step))
 			if err != nil {
 				return s.endAttempt(step, err)
 			}
@@ -171,7 +177,7 @@ func reboot(step contract.RunStep) func(workflow.Context, *State) error {
 				return err
 			}
 		}
-		_, err := do(ctx, step, "restart the machine and wait for its new boot id", machine.Reboot, func() machineact.RebootIn {
+		_, err := do(ctx, step, "restart the machine and wait for its new boot id", machine.Reboot, func(bool) machineact.RebootIn {
 			return machineact.RebootIn{StepIn: s.stepIn(step), Before: s.BootID[step.Name], Ordered: ordered}
 		})
 		if err == nil {
@@ -202,13 +208,13 @@ func (s *State) noteOrder(ctx workflow.Context, step contract.RunStep, before st
 
 func setNetboot(step contract.RunStep) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
-		before, calls := s.Netboot, 0
+		before, begun := s.Netboot, false
 		s.Netboot = step.Name
-		_, err := do(ctx, step, "set the device of the next boot", machine.SetNetboot, func() machineact.StepIn {
-			calls++
+		_, err := do(ctx, step, "set the device of the next boot", machine.SetNetboot, func(again bool) machineact.StepIn {
+			begun = again
 			return s.stepIn(step)
 		})
-		if machineact.EndOf(err) == machineact.CommandUnsent && calls == 1 && before != step.Name && knowsUnsent(ctx) {
+		if machineact.EndOf(err) == machineact.CommandUnsent && !begun && before != step.Name && knowsUnsent(ctx) {
 			if s.NetbootUnsent == nil {
 				s.NetbootUnsent = map[string]int{}
 			}

@@ -45,7 +45,7 @@ func (b *BMC) ReadSettings(ctx context.Context) (providers.SettingsReport, error
 	}
 	slices.Sort(r.out.Unreadable)
 	slices.Sort(r.out.NotOffered)
-	slices.Sort(r.out.NotShown)
+	slices.Sort(r.out.NotRead)
 	slices.Sort(r.out.OtherAccounts)
 	for _, values := range [][]providers.BMCSetting{r.out.Values, r.out.Added} {
 		slices.SortFunc(values, func(x, y providers.BMCSetting) int { return strings.Compare(x.Name, y.Name) })
@@ -66,36 +66,48 @@ func (r *settingsReader) add(name, value string) {
 	}
 }
 
-func (r *settingsReader) notShown(what string) {
-	if len(r.out.NotShown) < maxFindings {
-		r.out.NotShown = append(r.out.NotShown, what)
+func (r *settingsReader) notRead(what string) {
+	if len(r.out.NotRead) < maxFindings {
+		r.out.NotRead = append(r.out.NotRead, what)
 	}
 }
 
-// addEach reads every member of a collection for the added values. That it cannot be read is one of them.
-func (r *settingsReader) addEach(ctx context.Context, link string, read func(uri string, d doc)) error {
+// addEach reads every member of a collection into an added value, whose name is that of the member behind a
+// prefix.
+func (r *settingsReader) addEach(ctx context.Context, prefix, link string, read func(name string, d doc)) error {
 	if link == "" {
 		return nil
 	}
 	uris, err := r.b.conn.members(ctx, r.op, link)
-	for i := 0; err == nil && i < len(uris); i++ {
-		var d doc
-		if d, err = r.b.conn.get(ctx, r.op, uris[i]); err == nil {
-			read(uris[i], d)
+	if err != nil {
+		return r.unread(prefix, link, err)
+	}
+	for _, uri := range uris {
+		name := prefix + baseName(uri)
+		d, err := r.b.conn.get(ctx, r.op, uri)
+		if err == nil {
+			read(name, d)
+		} else if err := r.unread(name, uri, err); err != nil {
+			return err
 		}
 	}
-	if err == nil || !isOfOnePart(err) {
-		return err
-	}
-	r.add(link, "not shown")
-	r.notShown(link + ": " + reason(err))
 	return nil
 }
 
-// fingerprint stands for a text that may hold a secret. It is "none" for no text.
+// unread notes that the added values whose names begin with a prefix could not be read.
+func (r *settingsReader) unread(prefix, link string, err error) error {
+	if !isOfOnePart(err) {
+		return err
+	}
+	r.add(prefix, providers.SettingUnread)
+	r.notRead(link + ": " + reason(err))
+	return nil
+}
+
+// fingerprint stands for a text that may hold a secret. It is SettingNone for no text.
 func fingerprint(text string) string {
 	if text == "" {
-		return "none"
+		return providers.SettingNone
 	}
 	return fmt.Sprintf("sha256 %.12x", sha256.Sum256([]byte(text)))
 }
@@ -169,7 +181,7 @@ func (r *settingsReader) boot(system doc) {
 	}
 	r.set("boot/override", override)
 	r.add("boot/http_uri", fingerprint(boot.text("HttpBootUri")))
-	r.notShown("what the BMC's boot entries lead to") // an installation changes that of a disk
+	r.notRead("what the BMC's boot entries lead to") // an installation changes that of a disk
 	if version := system.text("BiosVersion"); version != "" {
 		r.set("bios/version", version)
 	}
@@ -177,12 +189,12 @@ func (r *settingsReader) boot(system doc) {
 
 // media reads what is inserted as virtual media.
 func (r *settingsReader) media(ctx context.Context, of, link string) error {
-	return r.addEach(ctx, link, func(uri string, d doc) {
+	return r.addEach(ctx, of+"/virtual_media/", link, func(name string, d doc) {
 		image := ""
 		if isInserted(d) {
 			image = "inserted " + d.text("Image")
 		}
-		r.add(of+"/virtual_media/"+baseName(uri), fingerprint(image))
+		r.add(name, fingerprint(image))
 	})
 }
 
@@ -224,10 +236,10 @@ func (r *settingsReader) accounts(ctx context.Context) error {
 func (r *settingsReader) keys(ctx context.Context, account string, d doc) error {
 	link := d.link("Keys")
 	if link == "" {
-		r.notShown("keys for SSH of the BMC's account " + baseName(account))
+		r.notRead("keys for SSH of the BMC's account " + baseName(account))
 	}
-	return r.addEach(ctx, link, func(uri string, d doc) {
-		r.add("account/"+baseName(account)+"/key/"+baseName(uri), fingerprint(d.text("KeyString")))
+	return r.addEach(ctx, "account/"+baseName(account)+"/key/", link, func(name string, d doc) {
+		r.add(name, fingerprint(d.text("KeyString")))
 	})
 }
 
@@ -239,16 +251,14 @@ func (r *settingsReader) directories(ctx context.Context, service doc) error {
 			roles = append(roles, fmt.Sprintf("%s%s is %s", m.text("RemoteGroup"), m.text("RemoteUser"), m.text("LocalRole")))
 		}
 		slices.Sort(roles)
-		r.add("directory/"+name, fmt.Sprintf("enabled %t, servers %s, roles %s", d.flag("ServiceEnabled"), strings.Join(d.texts("ServiceAddresses"), " "), strings.Join(roles, ", ")))
+		r.add(name, fmt.Sprintf("enabled %t, servers %s, roles %s", d.flag("ServiceEnabled"), strings.Join(d.texts("ServiceAddresses"), " "), strings.Join(roles, ", ")))
 	}
 	for _, name := range []string{"LDAP", "ActiveDirectory", "OAuth2", "TACACSplus"} {
 		if d := service.sub(name); d != nil {
-			read(name, d)
+			read("directory/"+name, d)
 		}
 	}
-	return r.addEach(ctx, service.link("AdditionalExternalAccountProviders"), func(uri string, d doc) {
-		read("external/"+baseName(uri), d)
-	})
+	return r.addEach(ctx, "directory/external/", service.link("AdditionalExternalAccountProviders"), read)
 }
 
 func (r *settingsReader) managers(ctx context.Context) error {

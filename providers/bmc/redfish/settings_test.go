@@ -81,7 +81,7 @@ func TestReadSettings_KeysOfAccounts(t *testing.T) {
 	s.set(sysURI, "Boot", obj{"HttpBootUri": "https://user:Secret-1@evil.example/boot.efi"})
 	r, err := s.open().ReadSettings(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []string{"keys for SSH of the BMC's account 1", "what the BMC's boot entries lead to"}, r.NotShown)
+	require.Equal(t, []string{"keys for SSH of the BMC's account 1", "what the BMC's boot entries lead to"}, r.NotRead)
 	require.Contains(t, r.Added, providers.BMCSetting{Name: "directory/external/OAuth", Value: "enabled true, servers https://login.example, roles ops is Administrator"})
 	require.NotContains(t, fmt.Sprint(r), "Secret-1")
 
@@ -96,7 +96,7 @@ func TestReadSettings_KeysOfAccounts(t *testing.T) {
 
 	s.on("GET "+account+"/Keys", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 	after = readSettings(t, s.open())
-	require.Equal(t, "not shown", after[account+"/Keys"], "which is another value than before")
+	require.Equal(t, providers.SettingUnread, after["account/1/key/"])
 	require.Empty(t, after["account/1/key/1"])
 }
 
