@@ -180,8 +180,8 @@ func TestNetwork_ARequestOfBeforeConfirmsNothing(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
 	before := n.Files(t)
-	require.NoError(t, os.WriteFile(filepath.Join(n.Root, "bin/flock"), []byte(holdProgram), 0o700)) //nolint:gosec // a program
-	_, err := n.runner.TryNetwork(t.Context(), n.before, n.change("op-1", sshd.CutOff+"\n", 2*time.Minute))
+	require.NoError(t, os.WriteFile(filepath.Join(n.Root, "bin/flock"), []byte(holdProgram), 0o700))                         //nolint:gosec // a program
+	_, err := n.runner.TryNetwork(t.Context(), n.before, n.change("op-1", sshd.CutOff+"\n", runenv.Patience(4*time.Minute))) // 6 s
 	require.NoError(t, err)
 	_, err = n.runner.ConfirmNetwork(t.Context(), n.before, "op-1")
 	require.Error(t, err, "its connection is cut")
@@ -195,7 +195,7 @@ func TestNetwork_AFailedRollbackIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
 	before := n.Files(t)
-	_, err := n.runner.TryNetwork(t.Context(), n.before, n.change("op-1", "network: {version: 2}\n", 10*time.Minute)) // 15 s
+	_, err := n.runner.TryNetwork(t.Context(), n.before, n.change("op-1", "network: {version: 2}\n", min(runenv.Patience(10*time.Minute), longConfirm))) // 15 s
 	require.NoError(t, err)
 	applied := filepath.Join(n.Root, "var/lib/slipway/net/op-1/applied")
 	require.Eventually(t, func() bool { _, err := os.Stat(applied); return err == nil }, runenv.Patience(20*time.Second), 20*time.Millisecond)
