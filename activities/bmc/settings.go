@@ -110,10 +110,10 @@ func (a *Activities) KeepSettings(ctx context.Context, in SettingsIn) (contract.
 // storedSettings is the form of a report in the database. Added is nil in those of releases that did not read
 // these values.
 type storedSettings struct {
-	Values     []providers.BMCSetting  `json:"values"`
-	Unreadable []string                `json:"unreadable,omitempty"`
-	NotOffered []string                `json:"not_offered,omitempty"`
-	Added      *[]providers.BMCSetting `json:"added,omitempty"`
+	Values     []providers.BMCSetting `json:"values"`
+	Unreadable []string               `json:"unreadable,omitempty"`
+	NotOffered []string               `json:"not_offered,omitempty"`
+	Added      []providers.BMCSetting `json:"added,omitempty"`
 	// NotRead and OtherAccounts are of the moment and are not stored.
 	NotRead       []string `json:"-"`
 	OtherAccounts []string `json:"-"`
@@ -128,7 +128,7 @@ func (s storedSettings) notVerified(before storedSettings) []string {
 	if before.Added == nil && s.Added != nil {
 		return append(out, addedParts)
 	}
-	for _, v := range addedOf(before) {
+	for _, v := range before.Added {
 		if v.Value == providers.SettingUnread {
 			out = append(out, v.Name+" of the BMC: it could not be read at the claim")
 		}
@@ -151,7 +151,7 @@ func readReport(ctx context.Context, b providers.BMC) (storedSettings, error) {
 		return storedSettings{NotOffered: []string{"the BMC's protocol does not show its settings"}}, nil
 	}
 	report, err := with.ReadSettings(ctx)
-	return storedSettings{report.Values, report.Unreadable, report.NotOffered, &report.Added, report.NotRead, report.OtherAccounts}, err
+	return storedSettings{report.Values, report.Unreadable, report.NotOffered, report.Added, report.NotRead, report.OtherAccounts}, err
 }
 
 // maxChanges bounds the changes that are named.
@@ -218,7 +218,7 @@ func (a *Activities) withoutSnapshot(ctx context.Context, in SettingsIn) (contra
 func changes(before, now storedSettings) []string {
 	out := differences(before.Values, now.Values)
 	if before.Added != nil {
-		out = append(out, differences(known(*before.Added, addedOf(now)))...)
+		out = append(out, differences(known(before.Added, now.Added))...)
 	}
 	for _, part := range now.Unreadable {
 		out = append(out, "cannot be read: "+part)
@@ -245,13 +245,6 @@ func known(before, now []providers.BMCSetting) (was, is []providers.BMCSetting) 
 		})
 	}
 	return slices.DeleteFunc(slices.Clone(before), drop), slices.DeleteFunc(slices.Clone(now), drop)
-}
-
-func addedOf(s storedSettings) []providers.BMCSetting {
-	if s.Added == nil {
-		return nil
-	}
-	return *s.Added
 }
 
 // differences says what differs between two lists of values.

@@ -28,10 +28,10 @@ func TestChanges_SnapshotOfAnEarlierRelease(t *testing.T) {
 	var before storedSettings
 	require.NoError(t, json.Unmarshal([]byte(`{"values": [{"name": "boot/order", "value": "Pxe"}]}`), &before))
 	added := []providers.BMCSetting{{Name: "directory/LDAP", Value: "enabled true"}}
-	now := storedSettings{Values: before.Values, Added: &added, NotRead: []string{"keys"}}
+	now := storedSettings{Values: before.Values, Added: added, NotRead: []string{"keys"}}
 	require.Empty(t, changes(before, now))
 	require.Equal(t, []string{"keys", addedParts}, now.notVerified(before))
-	before.Added = &[]providers.BMCSetting{}
+	before.Added = []providers.BMCSetting{}
 	require.Equal(t, []string{"directory/LDAP is new: enabled true"}, changes(before, now))
 	require.Equal(t, []string{"keys"}, now.notVerified(before))
 	before.Added, now.Added = now.Added, nil
@@ -48,7 +48,7 @@ func TestChanges_OfAddedValues(t *testing.T) {
 		for i := 0; i < len(values); i += 2 {
 			added = append(added, providers.BMCSetting{Name: values[i], Value: values[i+1]})
 		}
-		return storedSettings{Added: &added}
+		return storedSettings{Added: added}
 	}
 	before, now := report(media, providers.SettingUnread, key, "a"), report(media+"CD", "x", key, "a")
 	require.Empty(t, changes(before, now))

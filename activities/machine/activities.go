@@ -75,9 +75,6 @@ type StepIn struct {
 	Again bool `json:"again,omitempty"`
 }
 
-// SetAgain says that an activity before may have done a part of the attempt.
-func (in *StepIn) SetAgain() { in.Again = true }
-
 // StepFacts is the result of a step.
 type StepFacts struct {
 	BootID    string `json:"boot_id,omitempty"`

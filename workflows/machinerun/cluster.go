@@ -38,8 +38,8 @@ func bootIDs(s *State) []string {
 // ended.
 func verifyInCluster(step contract.RunStep) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
-		_, err := do(ctx, step, "wait for the node in its cluster", machine.VerifyInCluster, func(bool) machineact.VerifyIn {
-			return machineact.VerifyIn{StepIn: s.stepIn(step), Before: bootIDs(s)}
+		_, err := do(ctx, step, "wait for the node in its cluster", machine.VerifyInCluster, func(again bool) machineact.VerifyIn {
+			return machineact.VerifyIn{StepIn: s.inOf(step)(again), Before: bootIDs(s)}
 		})
 		return s.endAttempt(step, err)
 	}

@@ -27,9 +27,9 @@ func tryNetwork(step contract.RunStep) func(workflow.Context, *State) error {
 		if err := stage.Save(ctx); err != nil { // a workflow that is lost now has it taken back all the same
 			return err
 		}
-		facts, err := do(ctx, step, "try the network configuration of "+step.Name, machine.TryNetwork, func(bool) machineact.StepIn {
+		facts, err := do(ctx, step, "try the network configuration of "+step.Name, machine.TryNetwork, func(again bool) machineact.StepIn {
 			args := s.stepIn(step)
-			args.Again = note().Attempt == before.Attempt && sent // a lost workflow may have sent it, or an interrupted try
+			args.Again = note().Attempt == before.Attempt && sent || again // a lost workflow may have sent it, or an interrupted try
 			return args
 		})
 		if end := machineact.EndOf(err); err == nil || end != "" {

@@ -83,8 +83,12 @@ func (s *State) stepIn(step contract.RunStep) machineact.StepIn {
 }
 
 // inOf returns what do passes on for a step that needs nothing else.
-func (s *State) inOf(step contract.RunStep) func(bool) machineact.StepIn {
-	return func(bool) machineact.StepIn { return s.stepIn(step) }
+func (s *State) inOf(step contract.RunStep) func(again bool) machineact.StepIn {
+	return func(again bool) machineact.StepIn {
+		in := s.stepIn(step)
+		in.Again = again
+		return in
+	}
 }
 
 // attempt returns the number of the attempt that the machine is told.
@@ -109,12 +113,8 @@ func (s *State) endAttempt(step contract.RunStep, err error) error {
 // is told whether a worker may have begun one before.
 func do[I, O any](ctx workflow.Context, step contract.RunStep, summary string, act func(context.Context, I) (O, error), in func(again bool) I) (O, error) {
 	for begun := false; ; {
-		args := in(begun)
-		if a, ok := any(&args).(interface{ SetAgain() }); ok && begun {
-			a.SetAgain()
-		}
 		limited := stage.StartWithin(stage.Limit(ctx, timeoutOf(step)+attemptSlack), startSlack)
-		out, err := stage.Do(limited, stage.KindPoll, summary, act, args)
+		out, err := stage.Do(limited, stage.KindPoll, summary, act, in(begun))
 		if !stage.Unfinished(err) || temporal.IsCanceledError(err) || ctx.Err() != nil || stage.PastDeadline(ctx) {
 			return out, err
 		}
@@ -150,7 +150,7 @@ func send(step contract.RunStep, summary string, act func(context.Context, machi
 		_, err := do(ctx, step, summary, act, func(again bool) machineact.CommandIn {
 			begun = again
 			args := machineact.CommandIn{StepIn: s.stepIn(step), EndsBy: s.noteSent(ctx, step).EndsBy}
-			args.Again = sent && before.Attempt == args.Attempt // a lost workflow may have sent it, or an interrupted try
+			args.Again = again || sent && before.Attempt == args.Attempt // a lost workflow may have sent it, or an interrupted try
 			return args
 		})
 		switch end := machineact.EndOf(err); {
@@ -177,8 +177,8 @@ func reboot(step contract.RunStep) func(workflow.Context, *State) error {
 				return err
 			}
 		}
-		_, err := do(ctx, step, "restart the machine and wait for its new boot id", machine.Reboot, func(bool) machineact.RebootIn {
-			return machineact.RebootIn{StepIn: s.stepIn(step), Before: s.BootID[step.Name], Ordered: ordered}
+		_, err := do(ctx, step, "restart the machine and wait for its new boot id", machine.Reboot, func(again bool) machineact.RebootIn {
+			return machineact.RebootIn{StepIn: s.inOf(step)(again), Before: s.BootID[step.Name], Ordered: ordered}
 		})
 		if err == nil {
 			s.Netboot = "" // the device counted for this boot alone
@@ -212,7 +212,7 @@ func setNetboot(step contract.RunStep) func(workflow.Context, *State) error {
 		s.Netboot = step.Name
 		_, err := do(ctx, step, "set the device of the next boot", machine.SetNetboot, func(again bool) machineact.StepIn {
 			begun = again
-			return s.stepIn(step)
+			return s.inOf(step)(again)
 		})
 		if machineact.EndOf(err) == machineact.CommandUnsent && !begun && before != step.Name && knowsUnsent(ctx) {
 			if s.NetbootUnsent == nil {
