@@ -26,8 +26,8 @@ const exitTimedOut = 124
 // command.
 const uncertainTries = 3
 
-// endGrace is how long a command may take to end after its timeout.
-const endGrace = 30 * time.Second
+// endGrace is how long a command may take to end after its timeout, and a node at full load to say so.
+const endGrace = time.Minute
 
 // CommandEnd says in a failure of RunCommand how the command ended. "" means that it may still run.
 type CommandEnd string

@@ -22,8 +22,9 @@ const (
 	// killAfter is how long a command may ignore SIGTERM before SIGKILL.
 	killAfter = 5 * time.Second
 	// answerSlack is what the node and the line get on top of the command's own
-	// time before the connection is given up.
-	answerSlack = 5 * time.Second
+	// time before the connection is given up. A node that computes at full load answers late, and
+	// giving up makes the outcome unknown; the keepalive finds a node that is gone.
+	answerSlack = 30 * time.Second
 	// drainGrace is how long a silent stream is waited for after the exit status
 	// came: a background process of the command may hold it open for ever.
 	drainGrace = 2 * time.Second
