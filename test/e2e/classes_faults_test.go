@@ -203,14 +203,22 @@ func (c *classCase) lockoutEnds() {
 func (c *classCase) failToErase() {
 	c.t.Helper()
 	c.reachesStage(lifecycle.StageWaitDeployed)
-	c.maasFault(maassim.Fault{Name: "stuck_erasing"})
+	c.maasFault(maassim.Fault{Name: "stuck_erasing", Count: -1})
 	erase := func(on bool) {
 		require.NoError(c.t, c.Sims.MAAS.SetConfig("enable_disk_erasing_on_release", on))
 	}
 	erase(true)
 	c.status(maassim.DiskErasing)
+	region := c.region()
+	c.eventually("the job is parked or has ended", func() bool {
+		// An attempt that does not know of its release, as its answer was late, releases the machine once more.
+		if v, ok := c.Sims.MAAS.Machine(c.mac()); ok && v.Status == maassim.DiskErasing {
+			_ = region.Abort(c.t.Context(), c.id(), "the wrong machine") // looked at again
+		}
+		j, err := c.App.Store.Job(c.t.Context(), c.job.ID)
+		return err == nil && (j.Status.Parked() || lifecycle.Job.Terminal(j.Status))
+	})
 	erase(false)
-	require.NoError(c.t, c.region().Abort(c.t.Context(), c.id(), "the wrong machine"))
 }
 
 // blockCredentials puts a file where the machine's credentials need a folder.
