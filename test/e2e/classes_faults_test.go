@@ -213,10 +213,10 @@ func (c *classCase) failToErase() {
 	c.eventually("the job is parked or has ended", func() bool {
 		// An attempt that does not know of its release, as its answer was late, releases the machine once more.
 		if v, ok := c.Sims.MAAS.Machine(c.mac()); ok && v.Status == maassim.DiskErasing {
-			_ = region.Abort(c.t.Context(), c.id(), "the wrong machine") // looked at again
+			assert.NoError(c.t, region.Abort(c.t.Context(), c.id(), "the wrong machine"))
 		}
-		j, err := c.App.Store.Job(c.t.Context(), c.job.ID)
-		return err == nil && (j.Status.Parked() || lifecycle.Job.Terminal(j.Status))
+		_, stands := c.stands()
+		return stands
 	})
 	erase(false)
 }

@@ -201,13 +201,17 @@ func (c *classCase) waitParked() db.Job {
 	c.t.Helper()
 	var j db.Job
 	c.eventually("the job is parked or has ended", func() bool {
-		got, err := c.App.Store.Job(c.t.Context(), c.job.ID)
-		if err == nil {
-			j = got
-		}
-		return err == nil && (j.Status.Parked() || lifecycle.Job.Terminal(j.Status))
+		got, stands := c.stands()
+		j = got
+		return stands
 	})
 	return j
+}
+
+// stands reads the job, and reports whether it is parked or has ended.
+func (c *classCase) stands() (db.Job, bool) {
+	j, err := c.App.Store.Job(c.t.Context(), c.job.ID)
+	return j, err == nil && (j.Status.Parked() || lifecycle.Job.Terminal(j.Status))
 }
 
 // takeRecommendedAction takes the action that the job itself recommends, as a Temporal
