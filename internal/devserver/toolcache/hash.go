@@ -64,10 +64,29 @@ func isOther(path, name string) bool {
 }
 
 // hash covers all that the program is made of: the files and pinned versions of its module, the
-// compiler, its settings and what is built.
+// folders that replace other modules, the compiler, its settings and what is built.
 func (t Tool) hash(root string) (string, error) {
 	label := fmt.Sprintln(t.Name, t.Package, runtime.Version(), runtime.GOOS, runtime.GOARCH, buildFlags(), settings(os.Getenv))
-	return hash(root, label, isSource, t.Module)
+	replaced, err := replacements(root, t.Module)
+	if err != nil {
+		return "", err
+	}
+	return hash(root, label, isSource, append(replaced, t.Module)...)
+}
+
+// replacements returns the folders that the go.mod of the module names in place of other modules,
+// relative to root.
+func replacements(root, module string) (folders []string, err error) {
+	text, err := os.ReadFile(filepath.Join(root, module, "go.mod"))
+	if err != nil {
+		return nil, fmt.Errorf("read the versions of a tool: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if _, folder, ok := strings.Cut(strings.TrimSpace(line), "=> ."); ok {
+			folders = append(folders, filepath.Join(module, "."+folder))
+		}
+	}
+	return folders, nil
 }
 
 // settings returns what the environment changes in a program. `go env -w` can change the same, and is

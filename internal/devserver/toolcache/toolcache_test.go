@@ -114,6 +114,21 @@ func TestEnsure_BuildsAgainWhenSourcesChange(t *testing.T) {
 	require.FileExists(t, third)
 }
 
+func TestEnsure_BuildsAgainWhenAStubChanges(t *testing.T) {
+	b, said := newBuilder(t)
+	module := filepath.Join(b.root, b.Module)
+	stub := filepath.Join(module, "stubs", "big")
+	require.NoError(t, os.MkdirAll(stub, 0o755))
+	write(t, filepath.Join(stub, "go.mod"), "module example.com/big\n")
+	write(t, filepath.Join(stub, "big.go"), "package big\n")
+	write(t, filepath.Join(module, "go.mod"), "module tiny\n\nreplace example.com/big v1.0.0 => ./stubs/big\n")
+	first := ensure(t, b)
+	require.Equal(t, first, ensure(t, b))
+	write(t, filepath.Join(stub, "big.go"), "package big // changed\n")
+	require.NotEqual(t, first, ensure(t, b))
+	require.Equal(t, 2, said.count("built tiny"))
+}
+
 func TestEnsure_FailedBuildLeavesNothing(t *testing.T) {
 	b, _ := newBuilder(t)
 	b.compile = compile
