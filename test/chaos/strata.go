@@ -15,8 +15,8 @@ const (
 	ClassExploring Class = "exploring" // random, by the seed
 )
 
-// Stratum is a kind of fault that jobs of a scenario set can meet. Every elastic run plays one case
-// of each stratum.
+// Stratum is a kind of fault that jobs of a scenario set can meet. An elastic run plays one case of each
+// stratum for which there is time.
 type Stratum struct {
 	ScenarioSet *ScenarioSet
 	Kind        Kind
@@ -35,6 +35,24 @@ func Strata(sets []*ScenarioSet) []Stratum {
 		}
 	}
 	return out
+}
+
+// strataOrder returns the order in which strata are played, as indices: first those that an earlier run left
+// out, then the others, both in an order that the seed draws. So each stratum has the same chance where not all
+// can be played, and a run plays what the run before it could not.
+func strataOrder(strata []Stratum, first []string, seed uint64) []int {
+	order := rand.New(rand.NewPCG(seed, 0x04de4)).Perm(len(strata)) //nolint:gosec // chance, not secrecy
+	slices.SortStableFunc(order, func(a, b int) int {
+		return later(slices.Contains(first, strata[a].String())) - later(slices.Contains(first, strata[b].String()))
+	})
+	return order
+}
+
+func later(first bool) int {
+	if first {
+		return 0
+	}
+	return 1
 }
 
 // StratumCases returns one case of each stratum, in the order of Strata. The seed draws the stage,
