@@ -119,7 +119,9 @@ func TestGrpcurl_ListsDescribesAndCalls(t *testing.T) {
 func TestReflection_ListsAndDescribes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	h2c := &http.Client{Transport: &http.Transport{Protocols: protocols()}}
+	two := &http.Transport{Protocols: new(http.Protocols)}
+	two.Protocols.SetUnencryptedHTTP2(true)
+	h2c := &http.Client{Transport: two}
 	ask := func(token string) *grpcreflect.ClientStream {
 		stream := grpcreflect.NewClient(h2c, w.url, connect.WithGRPC()).NewStream(t.Context(),
 			grpcreflect.WithRequestHeaders(http.Header{"Authorization": {"Bearer " + token}}))

@@ -113,16 +113,29 @@ func TestWatch_EndsAStalledRun(t *testing.T) {
 func TestWatch_LetsASlowRunGoOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBoard(&bytes.Buffer{})
+		var out bytes.Buffer
+		b := newBoard(&out)
 		ctx, end := context.WithCancelCause(t.Context())
 		defer end(nil)
-		go b.watch(ctx, time.Second, time.Minute, end)
-		for range 100 {
-			require.NoError(t, poll.Sleep(t.Context(), 50*time.Second))
+		go b.watch(ctx, time.Minute, 20*time.Minute, end)
+		for range 10 {
+			require.NoError(t, poll.Sleep(t.Context(), 15*time.Minute))
 			b.printf("a line\n")
 		}
+		b.step(ctx, "programs", func(context.Context) (cost, error) {
+			b.counts("programs", 20)
+			for range 10 { // lines that are counted and not printed
+				require.NoError(t, poll.Sleep(t.Context(), 15*time.Minute))
+				b.counted("programs")
+			}
+			return cost{}, nil
+		})
 		require.NoError(t, ctx.Err())
-		require.NoError(t, poll.Sleep(t.Context(), 2*time.Minute))
+		b.mu.Lock()
+		said := out.String()
+		b.mu.Unlock()
+		require.Contains(t, said, "... programs: 4560 s, 5 of 20 packages\n", "while it compiles it says how far it is")
+		require.NoError(t, poll.Sleep(t.Context(), 30*time.Minute))
 		require.ErrorIs(t, context.Cause(ctx), errStalled)
 	})
 }

@@ -36,9 +36,9 @@ func (b *board) watch(ctx context.Context, every, stalled time.Duration, end con
 		case <-tick.C:
 		}
 		b.mu.Lock()
-		if silent := time.Since(b.said); silent > stalled {
+		if time.Since(b.alive) > stalled {
 			end(errStalled)
-		} else if silent >= every/2 {
+		} else if time.Since(b.said) >= every/2 {
 			fmt.Fprint(b.out, b.running(compiling("/proc", os.Getpid())))
 		}
 		b.mu.Unlock()
@@ -79,7 +79,7 @@ func (b *board) counts(name string, of int) {
 func (b *board) counted(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.said = time.Now()
+	b.alive = time.Now()
 	for _, s := range b.steps {
 		if s.Name == name && s.Outcome == "running" {
 			s.ended++

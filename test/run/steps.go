@@ -26,17 +26,21 @@ type board struct {
 	began time.Time
 
 	mu    sync.Mutex
-	said  time.Time // when a step or a program last said something
+	said  time.Time // when something was last printed
+	alive time.Time // when a step or a program last said something, printed or not
 	steps []*step
 }
 
-func newBoard(out io.Writer) *board { return &board{out: out, began: time.Now(), said: time.Now()} }
+func newBoard(out io.Writer) *board {
+	now := time.Now()
+	return &board{out: out, began: now, said: now, alive: now}
+}
 
 // printf writes one or more whole lines.
 func (b *board) printf(format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.said = time.Now()
+	b.said, b.alive = time.Now(), time.Now()
 	fmt.Fprintf(b.out, format, args...)
 }
 
@@ -45,7 +49,7 @@ func (b *board) printf(format string, args ...any) {
 func (b *board) step(ctx context.Context, name string, do func(context.Context) (cost, error)) bool {
 	s := &step{Name: name, Outcome: "running", began: time.Now()}
 	b.mu.Lock()
-	b.said = time.Now()
+	b.said, b.alive = time.Now(), time.Now()
 	b.steps = append(b.steps, s)
 	fmt.Fprintf(b.out, "\n== %s\n", name)
 	b.mu.Unlock()
