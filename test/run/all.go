@@ -175,7 +175,7 @@ func (s *session) runLateAgain(ctx context.Context, servers []string) {
 			folder := strings.TrimPrefix(strings.TrimPrefix(top.Package, module), "/")
 			return s.runSuite(ctx, suite{
 				name: fmt.Sprintf("again %d", i+1), packages: []string{"./" + folder}, run: "^" + top.Test + "$",
-				race: !s.short && isRaced(folder), patient: true, parallel: "1",
+				race: !s.short && isRaced(folder), alone: true, parallel: "1",
 			}, servers)
 		})
 	}

@@ -155,7 +155,7 @@ func (s *session) checkProto(ctx context.Context) (cost, error) {
 	}, "proto", "buf.yaml", "scripts/proto.sh", "tools/proto")
 }
 
-// verifyGenerated generates all code and pages anew, unless that changed nothing before in the same tree.
+// verifyGenerated generates all code and pages again, unless that changed nothing before in the same tree.
 func (s *session) verifyGenerated(ctx context.Context) (cost, error) {
 	return s.checkedHash("generated code", hashOf("generated code", s.tree), func() (cost, error) {
 		return s.child(ctx, "generated code", []string{"scripts/verify.sh"}, nil)

@@ -49,7 +49,7 @@ type suite struct {
 	run      string   // regular expression of tests; empty is all
 	race     bool
 	area     string // of proof; empty is `make test`
-	patient  bool   // deadlines are twice as long as the machine needs
+	alone    bool   // a repetition, with twice the patience
 	parallel string // tests of a package at a time; empty is 4
 }
 
@@ -193,7 +193,7 @@ func (s *session) runSuite(ctx context.Context, o suite, servers []string) (cost
 	s.files = append(s.files, into)
 	s.board.mu.Unlock()
 	env := append([]string{stepVar + "=" + o.name, runenv.ProofVar + "=" + o.area}, servers...)
-	if o.patient {
+	if o.alone {
 		env = append(env, patienceEnv(2*s.patience()))
 	}
 	s.board.counts(o.name, len(o.packages))

@@ -75,7 +75,7 @@ func parse(args []string, out io.Writer) (*flags, error) {
 	fs.StringVar(&f.jobs, "jobs", "", "onboarding, decommission, booted, agents, allocations, runs or instances; empty plays all, one after the other without --for")
 	fs.StringVar(&f.known, "known", "", "with --for: file of the cases to play first")
 	fs.StringVar(&f.keep, "keep", "", "with --for: file to which findings that did not recur are appended; empty is the file of --known")
-	fs.StringVar(&f.left, "left", "", "with --for: file of the strata that earlier runs left out, which are played first; it is written anew with those that this run leaves out")
+	fs.StringVar(&f.left, "left", "", "with --for: file of the strata that earlier runs left out, which are played first; it is replaced by those that this run leaves out")
 	fs.IntVar(&f.o.AtOnce, "at-once", 0, "cases under way at a time in each of the two environments; 0 is 16")
 	fs.DurationVar(&f.o.Patience, "patience", 0, "how long a job may stand still before it counts as stuck; 0 is 4 minutes, 150 s with --for, and longer on a slow machine")
 	fs.BoolVar(&f.o.Verbose, "verbose", false, "print a line when a case ends")
