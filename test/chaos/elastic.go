@@ -26,7 +26,8 @@ type ElasticOptions struct {
 	Limit time.Duration
 	Seed  uint64
 	Known []KnownCase
-	// First are the names of strata that are played before the others: those which an earlier run left out.
+	// First are the names of strata that are played before the others, in this order: those which an earlier run
+	// left out.
 	First []string
 }
 
@@ -263,14 +264,15 @@ type schedule struct {
 	mu       sync.Mutex
 	required [lanes][]planned // not handed out
 	under    map[string]int   // required cases that have not ended
-	strata   map[string]bool  // by name: whether its case has ended
+	order    []string         // names of the strata, as they should be played
+	played   map[string]bool  // by name of a stratum: whether its case has ended
 	abandons int              // cases that were open when their time ended
 	explorer *Explorer
 	drawn    [lanes][]Case
 	took     map[string][]time.Duration // by scenario set and lane
 }
 
-// Coverage is how many strata a run has played, and which it has left out.
+// Coverage is how many strata a run has played, and which it has left out, those first that came first.
 type Coverage struct {
 	Played, All int
 	Left        []string
@@ -281,7 +283,7 @@ type Coverage struct {
 func newSchedule(o ElasticOptions, began time.Time) *schedule {
 	s := &schedule{
 		o: o, end: began.Add(o.For), under: map[string]int{}, took: map[string][]time.Duration{}, explorer: NewExplorer(o.Sets, o.Seed),
-		strata: map[string]bool{},
+		played: map[string]bool{},
 	}
 	for _, k := range o.Known {
 		s.require(planned{c: k.Case, class: ClassKnown})
@@ -290,7 +292,7 @@ func newSchedule(o ElasticOptions, began time.Time) *schedule {
 	var queues [lanes][]planned
 	for _, i := range strataOrder(strata, o.First, o.Seed) {
 		p := planned{c: cases[i], class: ClassStratum, stratum: strata[i].String()}
-		s.strata[p.stratum] = false
+		s.order = append(s.order, p.stratum)
 		queues[laneOf(p.c)] = append(queues[laneOf(p.c)], p)
 	}
 	for l, queue := range queues {
@@ -422,7 +424,7 @@ func (s *schedule) ended(p planned, res Result, abandoned bool) {
 		return
 	}
 	if p.class == ClassStratum && !abandoned {
-		s.strata[p.stratum] = true
+		s.played[p.stratum] = true
 	}
 	text := p.c.String()
 	if s.under[text]--; s.under[text] == 0 {
@@ -434,13 +436,12 @@ func (s *schedule) ended(p planned, res Result, abandoned bool) {
 func (s *schedule) coverage() Coverage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := Coverage{All: len(s.strata), Unfinished: s.abandons}
-	for name, played := range s.strata {
-		if !played {
+	c := Coverage{All: len(s.order), Unfinished: s.abandons}
+	for _, name := range s.order {
+		if !s.played[name] {
 			c.Left = append(c.Left, name)
 		}
 	}
-	slices.Sort(c.Left)
 	c.Played = c.All - len(c.Left)
 	return c
 }

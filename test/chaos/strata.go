@@ -38,21 +38,18 @@ func Strata(sets []*ScenarioSet) []Stratum {
 }
 
 // strataOrder returns the order in which strata are played, as indices: first those that an earlier run left
-// out, then the others, both in an order that the seed draws. So each stratum has the same chance where not all
-// can be played, and a run plays what the run before it could not.
+// out, in its order, then the others in an order that the seed draws. So each stratum has the same chance where
+// not all can be played, and what was left out longest comes first.
 func strataOrder(strata []Stratum, first []string, seed uint64) []int {
 	order := rand.New(rand.NewPCG(seed, 0x04de4)).Perm(len(strata)) //nolint:gosec // chance, not secrecy
-	slices.SortStableFunc(order, func(a, b int) int {
-		return later(slices.Contains(first, strata[a].String())) - later(slices.Contains(first, strata[b].String()))
-	})
-	return order
-}
-
-func later(first bool) int {
-	if first {
-		return 0
+	place := func(i int) int {
+		if at := slices.Index(first, strata[i].String()); at >= 0 {
+			return at
+		}
+		return len(first)
 	}
-	return 1
+	slices.SortStableFunc(order, func(a, b int) int { return place(a) - place(b) })
+	return order
 }
 
 // StratumCases returns one case of each stratum, in the order of Strata. The seed draws the stage,
