@@ -39,7 +39,11 @@ func (b *board) watch(ctx context.Context, every, stalled time.Duration, end con
 		if time.Since(b.alive) > stalled {
 			end(errStalled)
 		} else if time.Since(b.said) >= every/2 {
-			fmt.Fprint(b.out, b.running(compiling("/proc", os.Getpid())))
+			var compiled []string
+			if b.compiles != nil {
+				compiled = b.compiles()
+			}
+			fmt.Fprint(b.out, b.running(compiled))
 		}
 		b.mu.Unlock()
 	}
@@ -161,6 +165,7 @@ func compiling(proc string, below int) []string {
 // begin watches over a run. It returns the context of the run, and what ends the watch.
 func (s *session) begin(ctx context.Context) (context.Context, func()) {
 	ctx, end := context.WithCancelCause(ctx)
+	s.board.compiles = func() []string { return compiling("/proc", os.Getpid()) }
 	watched := make(chan struct{})
 	go func() {
 		s.board.watch(ctx, progressEvery, scaled(stalledAfter, s.speed.Wall), end)

@@ -24,6 +24,8 @@ type step struct {
 type board struct {
 	out   io.Writer
 	began time.Time
+	// compiles lists what the run compiles at present; nil is nothing.
+	compiles func() []string
 
 	mu    sync.Mutex
 	said  time.Time // when something was last printed
