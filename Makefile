@@ -7,7 +7,7 @@ export GOWORK := off
 # -trimpath: packages are compiled once for all checkouts of a machine. A checkout that belongs to another user must still build.
 export GOFLAGS := $(GOFLAGS) -trimpath -buildvcs=false
 
-.PHONY: help demo up test test-short proof test-pxe chaos lint lint-dev fmt generate verify bench histories pg portal tools clean
+.PHONY: help demo up test test-short check proof test-pxe chaos lint lint-dev fmt generate verify bench histories pg portal tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,11 +20,14 @@ up: ## the same system, empty and durable (state in .slipway/), until Ctrl-C
 	$(build-dev)
 	bin/slipway-dev up
 
-test: ## everything that CI checks: tests, demo run, lint, a few minutes of chaos; TEST_PACKAGES=./db/... runs those tests alone
+test: ## does it work? sets up what it needs, then tests, demo run, portal, a few minutes of chaos; TEST_PACKAGES=./db/... runs those tests alone
 	@scripts/test.sh test
 
 test-short: ## the tests without the race detector and without the slow ones; TEST_PACKAGES=./db/... narrows it
 	@TEST_SHORT=1 scripts/test.sh test
+
+check: ## is it well made? linters, workflowcheck, buf, generated code, the dev module, and the CPU budget of the last make test; CI runs it after make test
+	@scripts/test.sh check
 
 proof: ## the long form of the tests: AREA=kills runs one area (test/proof/areas.json); an area that is proven on this tree is not run again
 	@scripts/test.sh proof $(AREA)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -13,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+	"connectrpc.com/grpcreflect"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -74,9 +77,7 @@ func specified() map[string][]string {
 // TestGrpcurl_ListsDescribesAndCalls asks a server with grpcurl, which knows nothing but its address and a
 // token: what there is, what it looks like, and each call.
 func TestGrpcurl_ListsDescribesAndCalls(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it builds grpcurl")
-	}
+	runenv.ProofOnly(t, "peers")
 	tool, err := toolcache.Find("grpcurl")
 	require.NoError(t, err)
 	program, err := toolcache.Ensure(t.Context(), tool, os.Stderr)
@@ -112,6 +113,44 @@ func TestGrpcurl_ListsDescribesAndCalls(t *testing.T) {
 	_, said, err = g.run(t.Context(), "nobody", "", "list")
 	require.Error(t, err)
 	require.Contains(t, strings.ToLower(said), "token", "reflection is for those who are signed in")
+}
+
+// TestReflection_ListsAndDescribes asks a server's reflection, as grpcurl does: what there is, and what it looks like.
+func TestReflection_ListsAndDescribes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	two := &http.Transport{Protocols: new(http.Protocols)}
+	two.Protocols.SetUnencryptedHTTP2(true)
+	h2c := &http.Client{Transport: two}
+	ask := func(token string) *grpcreflect.ClientStream {
+		stream := grpcreflect.NewClient(h2c, w.url, connect.WithGRPC()).NewStream(t.Context(),
+			grpcreflect.WithRequestHeaders(http.Header{"Authorization": {"Bearer " + token}}))
+		t.Cleanup(func() { _, _ = stream.Close() })
+		return stream
+	}
+	stream := ask(w.tokens["viewer"])
+	services, err := stream.ListServices()
+	require.NoError(t, err)
+	methods := specified()
+	require.Len(t, methods, 4)
+	for service, want := range methods {
+		require.Contains(t, services, protoreflect.FullName(service))
+		files, err := stream.FileContainingSymbol(protoreflect.FullName(service))
+		require.NoError(t, err)
+		var described []string
+		for _, file := range files {
+			for _, one := range file.GetService() {
+				if file.GetPackage()+"."+one.GetName() == service {
+					for _, m := range one.GetMethod() {
+						described = append(described, service+"."+m.GetName())
+					}
+				}
+			}
+		}
+		require.ElementsMatch(t, want, described)
+	}
+	_, err = ask("nobody").ListServices()
+	require.ErrorContains(t, err, "token", "reflection is for those who are signed in")
 }
 
 // callEverything makes each call once and returns their names.

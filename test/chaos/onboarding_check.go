@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // times is how often a path has a machine commissioned and deployed.
@@ -176,15 +177,24 @@ func (f *findings) bmc(t *Target, end lifecycle.JobStatus) {
 	f.atMost("BMC sessions left open", 3*len(t.Case.Faults), c.Sessions)
 }
 
-// eventually polls until ok, for at most d.
+// eventually polls until ok, for at most d, and for longer when the machine becomes slower meanwhile.
 func eventually(ctx context.Context, d time.Duration, ok func() bool) bool {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
+	began, limit := time.Now(), stretching(d)
 	for !ok() {
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || time.Since(began) > limit() {
 			return false
 		}
 		pause(ctx, 50*time.Millisecond)
 	}
 	return true
+}
+
+// stretching returns a function that returns d, or longer by as much as the machine has become slower since.
+func stretching(d time.Duration) func() time.Duration { return stretchingBy(d, runenv.Patience) }
+
+func stretchingBy(d time.Duration, patience func(time.Duration) time.Duration) func() time.Duration {
+	before := patience(time.Second)
+	return func() time.Duration {
+		return time.Duration(float64(d) * float64(patience(time.Second)) / float64(before))
+	}
 }

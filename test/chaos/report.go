@@ -66,8 +66,8 @@ func (r Report) Summary(seed uint64, cpu time.Duration) string {
 	for _, one := range r.Results {
 		counts[one.Class]++
 	}
-	return fmt.Sprintf("seed %d: %d known, %d strata (%d of %d), %d exploring cases; %.0f s, CPU %.0f s", seed, counts[ClassKnown],
-		counts[ClassStratum], r.Strata.Played, r.Strata.All, counts[ClassExploring], r.Took.Seconds(), cpu.Seconds())
+	return fmt.Sprintf("seed %d: %d known, %d of %d strata (%d left out), %d exploring cases, %d of all not finished; %.0f s, CPU %.0f s", seed,
+		counts[ClassKnown], r.Strata.Played, r.Strata.All, len(r.Strata.Left), counts[ClassExploring], r.Strata.Unfinished, r.Took.Seconds(), cpu.Seconds())
 }
 
 // Count is how many cases have a finding of this verdict.

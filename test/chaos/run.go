@@ -67,7 +67,7 @@ type Result struct {
 	// Again are the findings of the repetitions.
 	Again []Finding
 
-	open bool // the time for the case ended while its job made progress
+	open bool // the time for the case ended before its job did
 }
 
 // run is one run of many cases.
@@ -336,6 +336,7 @@ func (f *findings) duplicates(ctx context.Context, target *Target, path *Path) {
 // when the job stands still, takes too long, or playing ends.
 func (r *run) awaitEnd(playing context.Context, t *environment, target *Target, path *Path, f *findings) db.Job {
 	job, began, moved, ended := target.Job, time.Now(), time.Now(), false
+	patience := stretching(r.o.Patience)
 	eventually(playing, longest*r.o.Patience, func() bool {
 		if got, err := t.store.Job(playing, job.ID); err == nil {
 			if got.Version != job.Version {
@@ -348,11 +349,11 @@ func (r *run) awaitEnd(playing context.Context, t *environment, target *Target, 
 			return target.retries(playing, job) || t.workers != nil && target.waitsOut(playing, job) || path.Parked != nil && path.Parked(playing, target, job)
 		}
 		ended = lifecycle.Job.Terminal(job.Status) || job.Status.Parked() && !sentOn()
-		return ended || time.Since(moved) > r.o.Patience
+		return ended || time.Since(moved) > patience()
 	})
 	if !ended || playing.Err() != nil && !lifecycle.Job.Terminal(job.Status) {
 		mark := ""
-		if time.Since(moved) <= r.o.Patience { // the job makes progress, but slowly
+		if time.Since(moved) <= patience() { // the job makes progress, but slowly
 			mark = runenv.Deadline
 		}
 		f.add(Stuck, "%sthe job is %s at %s after %s, and stood still for %s: %s", mark, job.Status, job.Stage,
@@ -377,7 +378,7 @@ func (r *run) checkEnd(playing context.Context, target *Target, path *Path, job 
 func (r *run) checkFaults(playing context.Context, t *environment, target *Target, f *findings) {
 	late := ""
 	missed := func() []Fault { return t.plans.Missed(target.jobID()) }
-	if !eventually(playing, lateFaults, func() bool { return len(missed()) == 0 }) {
+	if !eventually(playing, runenv.Patience(lateFaults), func() bool { return len(missed()) == 0 }) {
 		if playing.Err() != nil {
 			late = runenv.Deadline
 		}
@@ -411,11 +412,12 @@ func waitAll(ctx context.Context, wg *sync.WaitGroup) bool {
 const longest = 5
 
 // attribute adds each violation to the findings of the case whose job or node it names, and the
-// others to the first case. A case that was ended while its job made progress gets none: the
-// invariants describe jobs at rest.
+// others to the first case. A case that was ended while its job made progress gets none, because the
+// invariants describe jobs at rest. After such a case nobody gets those that no other case owns.
 func (r *run) attribute(t *environment, found []violation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	atRest := !slices.ContainsFunc(r.results, func(one Result) bool { return one.open })
 	for _, v := range found {
 		owner, owned := 0, false
 		for i, one := range r.results { // of several cases of one node the last
@@ -424,7 +426,7 @@ func (r *run) attribute(t *environment, found []violation) {
 				owner, owned = i, true
 			}
 		}
-		if len(r.results) > 0 && !(owned && r.results[owner].open) {
+		if owned && !r.results[owner].open || !owned && atRest && len(r.results) > 0 {
 			r.results[owner].Findings = append(r.results[owner].Findings, Finding{Invariant, v.text})
 		}
 	}

@@ -12,36 +12,44 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/slipway-cloud/slipway/internal/devserver/toolcache"
 )
 
 const (
-	// aim is how long `make test` takes with warm caches. Chaos takes what the rest leaves of it.
+	// aim is how long the tests take with warm caches, from their first step on. Chaos takes what the
+	// others leave of it.
 	aim                = 17 * time.Minute
 	minChaos, maxChaos = 60 * time.Second, 180 * time.Second
-	demoLimit          = 5 * time.Minute
-	// watchdog ends a run that CI would end without a word a quarter of an hour later.
-	watchdog   = 75 * time.Minute
+	// demoHangs is many times what the demo takes: a detector of hangs.
+	demoHangs  = 20 * time.Minute
 	knownCases = "test/chaos/testdata/known.txt"
 	endToEnd   = "test/e2e"
 	portal     = "test/portal"
 	harness    = "test/chaos"
-	demoStep   = "demo run, searched for secrets"
+
+	endToEndStep = "end-to-end tests"
+	demoStep     = "demo run, searched for secrets"
+	portalStep   = "operator portal"
+	harnessStep  = "chaos harness"
+	racedStep    = "raced packages"
+	otherStep    = "other packages"
 
 	chaosProgram = workFolder + "/chaos"
 )
 
-var errWatchdog = fmt.Errorf("the watchdog ended the run after %s; the table says which steps were running", watchdog)
-
 // testAll is `make test`.
 func testAll(ctx context.Context, stdout, stderr io.Writer) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, watchdog, errWatchdog)
-	defer cancel()
-	s, err := newSession(ctx, stdout)
+	s, err := newTestSession(ctx, stdout)
 	if err != nil {
 		return fmt.Errorf("%w\n0 passed, 1 failed, 0 skipped", err)
 	}
+	defer s.close()
+	ctx, ended := s.begin(ctx)
 	stepErr := s.everything(ctx, stderr)
-	return s.finish(ctx, stepErr)
+	stalled := context.Cause(ctx)
+	ended()
+	return s.finish(errors.Join(stepErr, stalled))
 }
 
 // everything runs the steps in order. An error means that later steps could not even begin.
@@ -49,13 +57,10 @@ func (s *session) everything(ctx context.Context, log io.Writer) error {
 	narrowed := strings.Fields(os.Getenv("TEST_PACKAGES"))
 	whole := len(narrowed) == 0 && !s.short
 	s.whole = whole
-	tools := []string{"gotestsum"}
-	if whole {
-		tools = append(tools, "golangci-lint", "workflowcheck", "grpcurl")
-	}
-	if !s.prepare(ctx, tools...) {
+	if !s.prepare(ctx, "gotestsum") {
 		return errors.New("what the tests need is not there")
 	}
+	began := time.Now()
 	return withServers(ctx, log, func(ctx context.Context, servers []string) error {
 		if len(narrowed) == 0 {
 			narrowed = []string{"./..."}
@@ -67,7 +72,7 @@ func (s *session) everything(ctx context.Context, log io.Writer) error {
 		s.lanes(ctx, all, servers, whole)
 		s.runLateAgain(ctx, servers)
 		if whole {
-			s.chaos(ctx, servers)
+			s.chaos(ctx, servers, aim-time.Since(began))
 		}
 		return nil
 	})
@@ -75,22 +80,23 @@ func (s *session) everything(ctx context.Context, log io.Writer) error {
 
 // prepare gets the system packages, the Temporal server, the tools and the programs.
 func (s *session) prepare(ctx context.Context, tools ...string) bool {
-	if !s.run(ctx, "system packages", "scripts/system-packages.sh") {
-		return false
-	}
-	if !s.board.step(ctx, "tools and Temporal server", func(ctx context.Context) (cost, error) {
+	return s.run(ctx, "system packages", "scripts/system-packages.sh") &&
+		s.ensureTools(ctx, "tools and Temporal server", append(tools, "devtemporal")...) &&
+		s.build(ctx, "programs", "-o", "bin/", "./cmd/...") && s.realHost(ctx)
+}
+
+// ensureTools is a step that builds what the user's cache does not have.
+func (s *session) ensureTools(ctx context.Context, step string, names ...string) bool {
+	return s.board.step(ctx, step, func(ctx context.Context) (cost, error) {
 		out := &prefixed{b: s.board, prefix: "tools | "}
 		before, began := childrenCPU(), time.Now()
 		var err error
-		for _, name := range append(tools, "devtemporal") {
+		for _, name := range names {
 			path, terr := ensureTool(ctx, name, out)
 			s.tools[name], err = path, errors.Join(err, terr)
 		}
 		return cost{CPU: childrenCPU() - before, Wall: time.Since(began)}, err
-	}) {
-		return false
-	}
-	return s.run(ctx, "programs", "go", "build", "-o", "bin/", "./cmd/...") && s.realHost(ctx)
+	})
 }
 
 // run is a step that is one program.
@@ -105,31 +111,28 @@ func (s *session) lanes(ctx context.Context, all, servers []string, whole bool) 
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if slices.Contains(all, endToEnd) {
-			s.suite(ctx, suite{name: "end-to-end tests", packages: []string{"./" + endToEnd}, timeout: 15 * time.Minute, parallel: "6"}, servers)
+			s.suite(ctx, suite{name: endToEndStep, packages: []string{"./" + endToEnd}, parallel: "6"}, servers)
 		}
 		if whole {
 			s.board.step(ctx, demoStep, s.demo)
 		}
 		if slices.Contains(all, portal) {
-			s.suite(ctx, suite{name: "operator portal", packages: []string{"./" + portal}, timeout: 10 * time.Minute}, servers)
+			s.suite(ctx, suite{name: portalStep, packages: []string{"./" + portal}}, servers)
 		}
 		if slices.Contains(all, harness) {
-			s.suite(ctx, suite{name: "chaos harness", packages: []string{"./" + harness}, race: !s.short, timeout: 10 * time.Minute}, servers)
+			s.suite(ctx, suite{name: harnessStep, packages: []string{"./" + harness}, race: !s.short}, servers)
 		}
 	})
 	wg.Go(func() {
-		s.suite(ctx, suite{name: "raced packages", packages: race, race: !s.short, timeout: 15 * time.Minute}, servers)
-		s.suite(ctx, suite{name: "other packages", packages: plain, timeout: 15 * time.Minute}, servers)
-		if whole {
-			s.lint(ctx)
-		}
+		s.suite(ctx, suite{name: racedStep, packages: race, race: !s.short}, servers)
+		s.suite(ctx, suite{name: otherStep, packages: plain}, servers)
 	})
 	wg.Wait()
 }
 
 // demo runs the demo once and searches what it left for the secrets of the run.
 func (s *session) demo(ctx context.Context) (cost, error) {
-	ctx, cancel := context.WithTimeout(ctx, scaled(demoLimit, s.speed))
+	ctx, cancel := context.WithTimeout(ctx, scaled(demoHangs, s.patience()))
 	defer cancel()
 	return s.child(ctx, "demo", []string{"bin/slipway-dev", "demo", "--search-secrets"}, nil)
 }
@@ -155,7 +158,7 @@ func (s *session) suite(ctx context.Context, o suite, servers []string) {
 }
 
 // runLateAgain runs every test whose only failures are missed deadlines once more, alone, with the
-// same seed. When another test failed in another way, the run fails whatever they do.
+// same seed and more patience. When another test failed in another way, the run fails whatever they do.
 func (s *session) runLateAgain(ctx context.Context, servers []string) {
 	r, err := s.results()
 	if err != nil {
@@ -172,34 +175,30 @@ func (s *session) runLateAgain(ctx context.Context, servers []string) {
 			folder := strings.TrimPrefix(strings.TrimPrefix(top.Package, module), "/")
 			return s.runSuite(ctx, suite{
 				name: fmt.Sprintf("again %d", i+1), packages: []string{"./" + folder}, run: "^" + top.Test + "$",
-				race: !s.short && isRaced(folder), timeout: 10 * time.Minute, parallel: "1",
+				race: !s.short && isRaced(folder), alone: true, parallel: "1",
 			}, servers)
 		})
 	}
 }
 
-// chaos is the elastic last step.
-func (s *session) chaos(ctx context.Context, servers []string) {
+// chaos is the elastic last step. It plays what fits into the time that is left.
+func (s *session) chaos(ctx context.Context, servers []string, left time.Duration) {
 	const name = "chaos"
 	s.board.step(ctx, name, func(ctx context.Context) (cost, error) {
 		built, err := s.child(ctx, name, []string{"go", "build", "-o", chaosProgram, "./" + harness + "/cmd/chaos"}, nil)
 		if err != nil {
 			return built, err
 		}
-		left := min(max(aim-time.Since(s.board.began), minChaos), maxChaos).Round(time.Second)
-		used, err := s.child(ctx, name, []string{
-			chaosProgram, "--for", left.String(), "--seed", fmt.Sprint(s.seed), "--known", knownCases, "--log", filepath.Join(workFolder, "chaos.log"),
-		}, servers)
+		args := []string{
+			chaosProgram, "--for", min(max(left, minChaos), maxChaos).Round(time.Second).String(), "--seed", fmt.Sprint(s.seed),
+			"--known", knownCases, "--log", filepath.Join(workFolder, "chaos.log"),
+		}
+		if folder, err := toolcache.Folder("chaos"); err == nil { // without a cache only the seed decides the order
+			args = append(args, "--left", filepath.Join(folder, "left"))
+		}
+		used, err := s.child(ctx, name, args, servers)
 		return built.plus(used), err
 	})
-}
-
-// lint runs the linters, and vet on the dev module when it has changed.
-func (s *session) lint(ctx context.Context) {
-	s.run(ctx, "lint", s.tools["golangci-lint"], "run", "./...")
-	s.board.step(ctx, "workflowcheck", s.workflowcheck)
-	s.board.step(ctx, "dev module", s.vetDevModule)
-	s.board.step(ctx, "proto", s.checkProto)
 }
 
 // results reads all results files of the session. It returns what could be read, and an error for a

@@ -36,7 +36,8 @@ const (
 // calibrate measures for about a second. The kind of work that this machine is slower at counts: where the
 // kernel was four times as slow, the tests took almost three times the CPU time.
 func calibrate() speed {
-	return measure(writeAndRead, referenceCPU).slower(measure(startPrograms, referenceStarts))
+	return measure(func() { writeAndRead(calibrationRounds) }, referenceCPU).
+		slower(measure(func() { startPrograms(calibrationStarts) }, referenceStarts))
 }
 
 // measure compares what work takes on two threads with the CPU time that it takes on the reference machine.
@@ -51,8 +52,8 @@ func measure(work func(), reference time.Duration) speed {
 	return speed{Wall: factor(time.Since(began), reference/threads), CPU: factor(usedCPU()-before, reference)}
 }
 
-func startPrograms() {
-	for range calibrationStarts {
+func startPrograms(n int) {
+	for range n {
 		if exec.CommandContext(context.Background(), "true").Run() != nil {
 			return // not installed
 		}
@@ -63,7 +64,7 @@ func startPrograms() {
 // between them.
 func (s speed) slower(o speed) speed { return speed{Wall: max(s.Wall, o.Wall), CPU: max(s.CPU, o.CPU)} }
 
-func writeAndRead() {
+func writeAndRead(rounds int) {
 	type document struct {
 		Name   string
 		Values map[string]int
@@ -73,7 +74,7 @@ func writeAndRead() {
 	for i := range documents {
 		documents[i] = document{"node-" + strconv.Itoa(i), map[string]int{"cpus": i, "disks": 2 * i, "links": 3 * i}, []string{"gpu", "rack", "row"}}
 	}
-	for range calibrationRounds {
+	for range rounds {
 		raw, err := json.Marshal(documents)
 		if err == nil {
 			documents = nil
@@ -100,7 +101,7 @@ func usedCPU() (sum time.Duration) {
 	return sum
 }
 
-// env tells the tests how long to wait.
-func (s speed) env() string {
-	return runenv.PatienceVar + "=" + strconv.FormatFloat(s.Wall, 'f', 2, 64)
+// patienceEnv tells the tests how long to wait at least.
+func patienceEnv(factor float64) string {
+	return runenv.PatienceVar + "=" + strconv.FormatFloat(factor, 'f', 2, 64)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -13,43 +12,57 @@ import (
 
 const shownSlowest = 12
 
-// finish prints the tables, the flakes, the budget and the counts, and returns the verdict.
-func (s *session) finish(ctx context.Context, err error) error {
+// finish prints the tables, the flakes, the budget and the counts, and returns the verdict. All that the
+// run started has ended.
+func (s *session) finish(err error) error {
 	r, rerr := s.results()
 	err = errors.Join(err, rerr)
-	if ctx.Err() != nil {
-		err = errors.Join(err, context.Cause(ctx))
-	}
 	if names := s.board.failed(); len(names) > 0 {
 		err = errors.Join(err, fmt.Errorf("failed steps: %s", strings.Join(names, ", ")))
 	}
 	all := childrenCPU()
+	quietness, now := s.measuredQuietness()
 	usage, uerr := readUsage(filepath.Join(s.root, usageFile), s.root)
 	s.board.printf("\n%s\n%s\n%s\n", slowestTests(r), costliestPackages(usage), s.board.table(all))
-	err = errors.Join(err, uerr, s.tellFlakes(r), s.tellBudget(usage, all))
+	s.board.printf("the machine was %s; deadlines were up to %.2f times as long\n", quietness, max(s.speed.Wall, s.pace.worst()))
+	err = errors.Join(err, uerr, s.tellFlakes(r, quietness))
 	for _, key := range r.failures() {
 		s.board.printf("FAILED %s\n%s", key, r.excerpt(key))
 	}
-	passed, failed, skipped := r.counts()
+	kept := record{Tree: s.tree, Whole: s.whole, Quietness: quietness, CPU: now.CPU, Demo: s.board.cpuOf(demoStep)}
+	kept.Passed, kept.Failed, kept.Skipped = r.counts()
+	if s.whole {
+		over, berr := s.tellBudget(usage, kept)
+		if err = errors.Join(err, berr); over != nil {
+			s.board.printf("%v\n(make check decides on it)\n", over)
+		}
+	}
 	minutes := time.Since(s.board.began).Minutes()
 	switch {
-	case failed > 0:
-		err = errors.Join(err, fmt.Errorf("%d tests failed", failed))
-	case passed == 0:
+	case kept.Failed > 0:
+		err = errors.Join(err, fmt.Errorf("%d tests failed", kept.Failed))
+	case kept.Passed == 0:
 		err = errors.Join(err, errors.New("no test ran"))
 	}
 	if err != nil {
+		kept.Failed = max(kept.Failed, 1)
+	}
+	if serr := kept.save(s.root); serr != nil {
+		err = errors.Join(err, serr)
+		kept.Failed = max(kept.Failed, 1)
+	}
+	if err != nil {
 		s.board.printf("\nFAILED (%.0f minutes): %v\n", minutes, err)
-		failed = max(failed, 1)
 	} else {
 		s.board.printf("\neverything passed (%.0f minutes)\n", minutes)
 	}
-	s.board.printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped)
+	s.board.printf("%s", kept.counts())
 	return err
 }
 
-// tellFlakes names the tests that passed only when they ran again, and keeps them.
-func (s *session) tellFlakes(r *results) error {
+// tellFlakes names the tests that passed only when they ran again, and keeps them. Too many of them fail
+// the run only on a machine that was quiet.
+func (s *session) tellFlakes(r *results, q quietness) error {
 	f, err := readFlakes(s.root)
 	if err != nil {
 		return err
@@ -62,39 +75,24 @@ func (s *session) tellFlakes(r *results) error {
 		s.board.printf("FLAKE %s missed a deadline beside the others and passed alone (seed %d, load %.1f); commit %s\n",
 			top, s.seed, loadAverage(), flakesFile)
 	}
-	return errors.Join(f.save(), f.verdict())
+	verdict := f.verdict()
+	if verdict != nil && !q.quiet() {
+		s.board.printf("no verdict on missed deadlines, because the machine was %s:\n%v\n", q, verdict)
+		verdict = nil
+	}
+	return errors.Join(f.save(), verdict)
 }
 
-// tellBudget compares the cost of a whole run with the budget.
-func (s *session) tellBudget(usage []binaryCost, all time.Duration) error {
-	if !s.whole {
-		return nil
-	}
+// tellBudget prints what each step used and may use. It returns an error for the steps over budget, and one
+// when the budget cannot be read.
+func (s *session) tellBudget(usage []binaryCost, r record) (over, err error) {
 	rows, err := readBudget(s.root)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	line, err := checkBudget(rows, s.budgeted(usage, all), s.speed.slower(calibrate()))
-	s.board.printf("%s\n", line)
-	return err
-}
-
-// budgeted is what the budget is about: the test binaries, the demo, and the servers that no step
-// accounts for.
-func (s *session) budgeted(usage []binaryCost, all time.Duration) time.Duration {
-	var sum time.Duration
-	for _, one := range usage {
-		sum += one.CPU
-	}
-	s.board.mu.Lock()
-	defer s.board.mu.Unlock()
-	for _, one := range s.board.steps {
-		all -= one.CPU
-		if one.Name == demoStep {
-			sum += one.CPU
-		}
-	}
-	return sum + max(all, 0)
+	report, over := checkBudget(rows, usage, r.Demo, r.CPU)
+	s.board.printf("%s", report)
+	return over, nil
 }
 
 func slowestTests(r *results) string {

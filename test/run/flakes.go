@@ -12,7 +12,7 @@ import (
 )
 
 // A test that missed a deadline and passes alone is a flake. Every flake is kept in a committed
-// file, so that a test that keeps missing deadlines fails the run in the end.
+// file, so that a test that keeps missing deadlines fails the run in the end, on a quiet machine.
 const (
 	flakesFile = "test/run/flakes.json"
 	// maxOccurrences is how often one test may be listed, and maxFlakes how many tests of one run.

@@ -1,6 +1,7 @@
 // Command run is the test runner of Slipway, built as bin/testrun:
 //
-//	testrun test                        what `make test` and CI run, with a table of steps at the end
+//	testrun test                        what `make test` runs, with a table of steps at the end
+//	testrun check                       what `make check` runs: linters, generated code, the CPU budget
 //	testrun proof [AREA...]             the long form of the tests, area by area; a stamped area is not run again
 //	testrun run -- COMMAND [ARGS]       run a command with one PostgreSQL and one Temporal server for all its tests
 //	testrun count FILE                  count the results that `go test -json` wrote
@@ -22,7 +23,7 @@ import (
 	"syscall"
 )
 
-const usage = "usage: testrun test, testrun proof [AREA...], testrun run -- COMMAND [ARGS], " +
+const usage = "usage: testrun test, testrun check, testrun proof [AREA...], testrun run -- COMMAND [ARGS], " +
 	"testrun count FILE, testrun exec BINARY [ARGS], or testrun tool NAME"
 
 func main() {
@@ -48,6 +49,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	switch {
 	case name == "test" && len(rest) == 0:
 		return testAll(ctx, stdout, stderr)
+	case name == "check" && len(rest) == 0:
+		return checkAll(ctx, stdout)
 	case name == "proof":
 		return proveAreas(ctx, rest, stdout, stderr)
 	case name == "run" && len(rest) > 1 && rest[0] == "--":

@@ -20,7 +20,7 @@ func raced() []string {
 		"sim/redfish", "providers/bmc/ipmi", "providers/bmc/redfish", "providers/maas",
 		"sim/maas", "sim/stripe", "providers/fake", "providers/stripe", "providers/secrets", "providers/ssh",
 		"providers/instance/mock", "providers/instance/scaleway",
-		"test/run",
+		"test/run", "test/runenv",
 		"workflows/stage",
 	}
 }

@@ -16,24 +16,33 @@ type step struct {
 	Name    string
 	Outcome string // "running", "ok", "failed", or "see tests" where a test failed
 	cost
-	began time.Time
+	began     time.Time
+	ended, of int // packages, where they are counted
 }
 
 // board runs the steps of a run and keeps their table. Steps of different lanes run side by side.
 type board struct {
 	out   io.Writer
 	began time.Time
+	// compiles lists what the run compiles at present; nil is nothing.
+	compiles func() []string
 
 	mu    sync.Mutex
+	said  time.Time // when something was last printed
+	alive time.Time // when a step or a program last said something, printed or not
 	steps []*step
 }
 
-func newBoard(out io.Writer) *board { return &board{out: out, began: time.Now()} }
+func newBoard(out io.Writer) *board {
+	now := time.Now()
+	return &board{out: out, began: now, said: now, alive: now}
+}
 
 // printf writes one or more whole lines.
 func (b *board) printf(format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.said, b.alive = time.Now(), time.Now()
 	fmt.Fprintf(b.out, format, args...)
 }
 
@@ -42,6 +51,7 @@ func (b *board) printf(format string, args ...any) {
 func (b *board) step(ctx context.Context, name string, do func(context.Context) (cost, error)) bool {
 	s := &step{Name: name, Outcome: "running", began: time.Now()}
 	b.mu.Lock()
+	b.said, b.alive = time.Now(), time.Now()
 	b.steps = append(b.steps, s)
 	fmt.Fprintf(b.out, "\n== %s\n", name)
 	b.mu.Unlock()
@@ -73,6 +83,18 @@ func (b *board) failed() []string {
 	return names
 }
 
+// cpuOf is the CPU time of a step.
+func (b *board) cpuOf(name string) (sum time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.steps {
+		if s.Name == name {
+			sum += s.CPU
+		}
+	}
+	return sum
+}
+
 // table is the step table: CPU seconds of the step's processes, wall seconds, peak memory. The
 // last rows are what no step accounts for (the shared servers, the runner's own builds) and all.
 func (b *board) table(all time.Duration) string {
@@ -99,6 +121,7 @@ type prefixed struct {
 	b      *board
 	prefix string
 	part   []byte
+	shows  func(line string) bool // whether a line is printed; nil prints all
 }
 
 // Write implements io.Writer. It keeps an unfinished line until its end comes.
@@ -109,7 +132,9 @@ func (p *prefixed) Write(text []byte) (int, error) {
 		if i < 0 {
 			return len(text), nil
 		}
-		p.b.printf("%s%s\n", p.prefix, p.part[:i])
+		if line := string(p.part[:i]); p.shows == nil || p.shows(line) {
+			p.b.printf("%s%s\n", p.prefix, line)
+		}
 		p.part = p.part[i+1:]
 	}
 }

@@ -24,6 +24,8 @@ type session struct {
 	lock   *os.File // keeps other runs out of the checkout
 	board  *board
 	speed  speed
+	pace   *pace    // measures during the run
+	before busyness // of the machine, at the start
 	seed   uint64
 	env    []string          // for every child
 	files  []string          // results of `go test -json`, in the order in which they were written
@@ -32,6 +34,7 @@ type session struct {
 	noRace bool      // there is no C compiler
 	whole  bool      // not narrowed and not short
 	again  []testKey // top-level tests that missed a deadline and ran again
+	tree   string    // hash of the tree
 }
 
 const (
@@ -46,11 +49,15 @@ type suite struct {
 	run      string   // regular expression of tests; empty is all
 	race     bool
 	area     string // of proof; empty is `make test`
-	timeout  time.Duration
+	alone    bool   // a repetition, with twice the patience
 	parallel string // tests of a package at a time; empty is 4
 }
 
-// newSession finds the checkout, measures the machine and empties the work folder.
+// hangLimit is after how long go test ends a test binary and prints what its goroutines wait for. It is
+// many times what the slowest takes: a detector of hangs, and no verdict on speed.
+const hangLimit = 30 * time.Minute
+
+// newSession finds the checkout and measures the machine. The caller ends the session with close.
 func newSession(ctx context.Context, out io.Writer) (*session, error) {
 	root, err := toolcache.Root()
 	if err != nil {
@@ -62,41 +69,58 @@ func newSession(ctx context.Context, out io.Writer) (*session, error) {
 	if err := os.MkdirAll(workFolder, 0o755); err != nil {
 		return nil, err
 	}
-	old, err := filepath.Glob(workFolder + "/*.jsonl")
-	if err != nil {
-		return nil, err
-	}
-	for _, path := range old {
-		if err := os.Remove(path); err != nil {
-			return nil, err
-		}
-	}
 	lock, err := lockFolder(workFolder)
 	if err != nil {
 		return nil, err
 	}
 	s := &session{root: root, lock: lock, board: newBoard(out), tools: map[string]string{}, short: os.Getenv("TEST_SHORT") != ""}
-	if err := s.findCompiler(); err != nil {
-		return nil, err
-	}
 	t, err := readTree(ctx, root)
 	if err != nil {
 		return nil, err
 	}
-	if s.seed, err = seedOf(t); err != nil {
+	if s.tree, err = t.hash(func(string) bool { return true }); err != nil {
 		return nil, err
 	}
-	s.speed = calibrate()
+	if s.seed, err = seedOf(s.tree); err != nil {
+		return nil, err
+	}
+	s.before, s.speed = readBusyness(), calibrate()
 	s.env = []string{
 		// A machine that stood still for a second is no deadlock in a workflow: the SDK would let go
 		// of a coroutine that still runs, which is a data race.
 		"TEMPORAL_DEBUG=1",
-		fmt.Sprintf("%s=%d", runenv.SeedVar, s.seed), s.speed.env(),
+		fmt.Sprintf("%s=%d", runenv.SeedVar, s.seed), patienceEnv(s.speed.Wall), s.paceEnv(),
 		usageVar + "=" + filepath.Join(root, usageFile),
 	}
-	s.board.printf("seed %d (%s=N plays another); deadlines times %.2f, CPU budgets times %.2f for this machine\n",
-		s.seed, runenv.SeedVar, s.speed.Wall, s.speed.CPU)
+	s.pace = newPace(filepath.Join(root, paceFile))
 	return s, nil
+}
+
+// newTestSession is a session that runs tests: it empties the work folder of the results of former runs.
+func newTestSession(ctx context.Context, out io.Writer) (*session, error) {
+	s, err := newSession(ctx, out)
+	if err != nil {
+		return nil, err
+	}
+	old, err := filepath.Glob(workFolder + "/*.jsonl")
+	for _, path := range append(old, runFile) {
+		if rerr := os.Remove(path); !errors.Is(rerr, os.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
+	}
+	if err = errors.Join(err, s.findCompiler()); err != nil {
+		s.close()
+		return nil, err
+	}
+	s.board.printf("seed %d (%s=N plays another); this machine is %.2f times as slow as the reference at the start, and is measured all the time\n",
+		s.seed, runenv.SeedVar, s.speed.Wall)
+	return s, nil
+}
+
+// close ends what the session has started, and lets other runs into the checkout.
+func (s *session) close() {
+	s.pace.end()
+	_ = s.lock.Close()
 }
 
 // lockFolder keeps a second run out of the folder as long as the returned file is open.
@@ -125,11 +149,11 @@ func (s *session) findCompiler() error {
 	return nil
 }
 
-// seedOf is the seed that the environment names, or else the tree's.
-func seedOf(t tree) (uint64, error) {
+// seedOf is the seed that the environment names, or else the one of the tree's hash.
+func seedOf(hash string) (uint64, error) {
 	text := os.Getenv(runenv.SeedVar)
 	if text == "" {
-		return t.seed()
+		return seedOfHash(hash)
 	}
 	seed, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
@@ -150,13 +174,13 @@ func (s *session) runSuite(ctx context.Context, o suite, servers []string) (cost
 		"--hide-summary=skipped", "--", "-count=1", "-exec", "'" + runner + "' exec",
 		"-p", orDefault(os.Getenv("TEST_PACKAGES_AT_ONCE"), "2"),
 		"-parallel", orDefault(os.Getenv("TEST_PARALLEL"), orDefault(o.parallel, "4")),
-		"-timeout", scaled(o.timeout, s.speed).String(),
+		"-timeout", s.hangs().String(),
 	}
 	if o.race && !s.noRace {
 		args = append(args, "-race")
 	}
 	if s.whole {
-		args = append(args, "-vet=off") // the linters do it
+		args = append(args, "-vet=off") // make check does it
 	}
 	if s.short {
 		args = append(args, "-short")
@@ -169,7 +193,16 @@ func (s *session) runSuite(ctx context.Context, o suite, servers []string) (cost
 	s.files = append(s.files, into)
 	s.board.mu.Unlock()
 	env := append([]string{stepVar + "=" + o.name, runenv.ProofVar + "=" + o.area}, servers...)
-	used, err := s.child(ctx, o.name, args, env)
+	if o.alone {
+		env = append(env, patienceEnv(2*s.patience()))
+	}
+	s.board.counts(o.name, len(o.packages))
+	used, err := s.childLines(ctx, o.name, args, env, func(line string) bool {
+		if endsPackage(line) {
+			s.board.counted(o.name)
+		}
+		return true
+	})
 	if exitCode(err) == 1 && ctx.Err() == nil {
 		r := newResults()
 		if rerr := r.readFile(into); rerr == nil && len(r.failures()) > 0 {
@@ -189,13 +222,21 @@ func orDefault(text, other string) string {
 	return text
 }
 
-func scaled(d time.Duration, s speed) time.Duration {
-	return time.Duration(float64(d) * s.Wall).Round(time.Second)
+// hangs is hangLimit on this machine.
+func (s *session) hangs() time.Duration { return scaled(hangLimit, s.patience()).Round(time.Second) }
+
+func scaled(d time.Duration, factor float64) time.Duration {
+	return time.Duration(float64(d) * factor)
 }
 
 // child runs a program whose lines are printed behind the name of its step.
 func (s *session) child(ctx context.Context, name string, args, env []string) (cost, error) {
-	out := &prefixed{b: s.board, prefix: name + " | "}
+	return s.childLines(ctx, name, args, env, nil)
+}
+
+// childLines is child, for a program of which only the lines are printed for which shows holds.
+func (s *session) childLines(ctx context.Context, name string, args, env []string, shows func(string) bool) (cost, error) {
+	out := &prefixed{b: s.board, prefix: name + " | ", shows: shows}
 	cmd := command(ctx, args, append(s.env[:len(s.env):len(s.env)], env...), out, out)
 	began := time.Now()
 	err := runCommand(ctx, cmd)

@@ -166,13 +166,24 @@ func TestBudget(t *testing.T) {
 	require.NoError(t, err, "the committed budget is valid")
 	require.NotEmpty(t, rows)
 
-	rows = []budgetRow{{"first", 100}, {"second", 20}}
-	_, err = checkBudget(rows, 149*time.Second, speed{CPU: 1})
+	rows = []budgetRow{{"first", map[string]float64{racedStep: 100, otherStep: 10}}, {"second", map[string]float64{racedStep: 20}}}
+	usage := func(seconds int) []binaryCost {
+		return []binaryCost{
+			{Package: "small", Step: racedStep, cost: cost{CPU: time.Second}},
+			{Package: "large", Step: racedStep, cost: cost{CPU: time.Duration(seconds-1) * time.Second}},
+			{Package: "again", Step: "again 1", cost: cost{CPU: time.Hour}},
+		}
+	}
+	report, err := checkBudget(rows, usage(149), 0, 1)
 	require.NoError(t, err)
-	_, err = checkBudget(rows, 151*time.Second, speed{CPU: 1})
-	require.ErrorContains(t, err, "over budget")
-	_, err = checkBudget(rows, 151*time.Second, speed{CPU: 2})
+	require.Regexp(t, `(?m)^raced packages +149 +150$`, report)
+	_, err = checkBudget(rows, usage(151), 0, 1)
+	require.ErrorContains(t, err, `over budget: step "raced packages" used 151 CPU s`)
+	require.ErrorContains(t, err, "its costliest packages: large 150 s, small 1 s")
+	_, err = checkBudget(rows, usage(151), 0, 2)
 	require.NoError(t, err, "a machine of half the speed may take twice the CPU time")
+	_, err = checkBudget([]budgetRow{{"demo", map[string]float64{demoStep: 10}}}, nil, 13*time.Second, 1)
+	require.ErrorContains(t, err, demoStep)
 
 	write := func(text string) string {
 		root := t.TempDir()
@@ -181,8 +192,9 @@ func TestBudget(t *testing.T) {
 		return root
 	}
 	for _, text := range []string{
-		`[]`, `[{"capability": "a", "cpu_seconds": 900}, {"capability": "b", "cpu_seconds": 51}]`,
-		`[{"capability": "", "cpu_seconds": 9}]`, `[{"capability": "a", "cpu_seconds": -1}]`, `{`,
+		`[]`, `[{"capability": "a", "cpu_seconds": {"raced packages": 900}}, {"capability": "b", "cpu_seconds": {"raced packages": 50, "other packages": 1}}]`,
+		`[{"capability": "", "cpu_seconds": {"raced packages": 9}}]`, `[{"capability": "a", "cpu_seconds": {"raced packages": -1}}]`, `{`,
+		`[{"capability": "a"}]`, `[{"capability": "a", "cpu_seconds": {"lint": 9}}]`, `[{"capability": "a", "seconds": {}}]`,
 	} {
 		_, err := readBudget(write(text))
 		require.ErrorContains(t, err, budgetFile, text)
@@ -226,6 +238,11 @@ func TestPrefixed_KeepsLinesWhole(t *testing.T) {
 	require.Equal(t, "x | one line\nx | two\nx | \n", out.String())
 	p.flush()
 	require.True(t, strings.HasSuffix(out.String(), "x | end\n"), "a last line without its end is printed too")
+	out.Reset()
+	p = &prefixed{b: newBoard(&out), shows: func(line string) bool { return line != "hidden" }}
+	_, err := p.Write([]byte("hidden\nshown\n"))
+	require.NoError(t, err)
+	require.Equal(t, "shown\n", out.String())
 }
 
 // newRepository is a git checkout with the given files.
@@ -242,14 +259,21 @@ func newRepository(t *testing.T, files map[string]string) string {
 	return root
 }
 
+func seedOfTree(t *testing.T, tree tree) uint64 {
+	t.Helper()
+	hash, err := tree.hash(func(string) bool { return true })
+	require.NoError(t, err)
+	n, err := seedOfHash(hash)
+	require.NoError(t, err)
+	return n
+}
+
 func TestTree_SeedFollowsTheContent(t *testing.T) {
 	t.Parallel()
 	seed := func(files map[string]string) uint64 {
 		tree, err := readTree(t.Context(), newRepository(t, files))
 		require.NoError(t, err)
-		n, err := tree.seed()
-		require.NoError(t, err)
-		return n
+		return seedOfTree(t, tree)
 	}
 	one := seed(map[string]string{"a.go": "1", "b.txt": "2"})
 	require.Equal(t, one, seed(map[string]string{"a.go": "1", "b.txt": "2"}))
@@ -261,9 +285,7 @@ func TestTree_SeedFollowsTheContent(t *testing.T) {
 	}
 	plain, err := readTree(t.Context(), archive)
 	require.NoError(t, err)
-	n, err := plain.seed()
-	require.NoError(t, err)
-	require.Equal(t, one, n, "an unpacked archive has the seed of the checkout")
+	require.Equal(t, one, seedOfTree(t, plain), "an unpacked archive has the seed of the checkout")
 	require.Equal(t, one, seed(map[string]string{"a.go": "1", "b.txt": "2", stampsFile: "{}", flakesFile: "[]"}),
 		"what a run writes into the tree changes no seed")
 }

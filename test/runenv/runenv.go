@@ -6,32 +6,65 @@ package runenv
 import (
 	"os"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
 const (
-	// PatienceVar names the factor by which deadlines of tests are multiplied, at least 1.
+	// PatienceVar names the factor by which deadlines of tests are multiplied at least. It is 1 or more.
 	PatienceVar = "SLIPWAY_TEST_PATIENCE"
+	// PaceFileVar names the file that holds the factor which the run measures at present.
+	PaceFileVar = "SLIPWAY_TEST_PACE_FILE"
 	// SeedVar names the seed of generated cases, an unsigned integer.
 	SeedVar = "SLIPWAY_SEED"
 	// ProofVar names the area of `make proof` that runs; it is empty in `make test`.
 	ProofVar = "SLIPWAY_PROOF"
 
 	// maxPatience bounds the factor, so that a test that hangs still ends.
-	maxPatience = 6
+	maxPatience = 8
 	// defaultSeed is the seed of a plain `go test`.
 	defaultSeed = 20260
 )
 
-// Patience returns d multiplied by the factor that the run has measured for this machine. It never
-// returns less than d. Use it for every deadline at which a test gives up, and for nothing else.
+// Patience returns d multiplied by the factor that the run has measured for this machine: the one of
+// its start, or the present one where that is larger. It never returns less than d. Within a process the
+// factor never falls, so that a wait is not shorter than a setting that was made before with Patience
+// too. Use it for every deadline at which a test gives up, and for nothing else. A wait that polls asks
+// again while it waits, because the machine may become busier.
 func Patience(d time.Duration) time.Duration {
-	factor, err := strconv.ParseFloat(os.Getenv(PatienceVar), 64)
-	if err != nil || factor < 1 {
-		return d
+	factor := max(1, number(os.Getenv(PatienceVar)))
+	if path := os.Getenv(PaceFileVar); path != "" {
+		if text, err := os.ReadFile(path); err == nil { // without a file the factor of the start holds
+			factor = max(factor, number(string(text)))
+		}
 	}
-	return time.Duration(float64(d) * min(factor, maxPatience))
+	return time.Duration(float64(d) * largest.raise(min(factor, maxPatience)))
+}
+
+// largest is the largest factor that this process has used.
+var largest peak
+
+type peak struct {
+	mu    sync.Mutex
+	value float64
+}
+
+func (p *peak) raise(to float64) float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.value = max(p.value, to)
+	return p.value
+}
+
+// number returns the number in a text, and 0 where there is none.
+func number(text string) float64 {
+	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if err != nil || n != n { // NaN
+		return 0
+	}
+	return n
 }
 
 // Seed returns the seed of the run's generated cases. A test that uses it must log it.

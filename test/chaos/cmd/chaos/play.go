@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -26,6 +27,7 @@ type flags struct {
 	texts       []string
 	jobs        string
 	known, keep string
+	left        string
 	logTo       string
 	o           chaos.Options
 	sets        [][]*chaos.ScenarioSet
@@ -66,15 +68,16 @@ func parse(args []string, out io.Writer) (*flags, error) {
 	f := &flags{out: out, o: chaos.Options{Progress: out}}
 	fs := pflag.NewFlagSet("chaos", pflag.ContinueOnError)
 	fs.DurationVar(&f.lasts, "for", 0, "play known cases, strata and random cases of all job kinds for this long")
-	fs.DurationVar(&f.limit, "limit", 0, "with --for: after how long known cases and strata must have ended; 0 is twice --for, and 3 minutes at least")
+	fs.DurationVar(&f.limit, "limit", 0, "with --for: play all known cases and strata, however long it takes, and fail when they have not ended after this time; 0 plays what fits")
 	fs.Uint64Var(&f.seed, "seed", 0, "seed of the generated cases; without this flag the time is the seed")
 	fs.IntVar(&f.cases, "cases", 1000, "how many cases, without --for")
 	fs.StringArrayVar(&f.texts, "case", nil, "play this case alone, as a report prints it; may be repeated; empty ones do not count")
 	fs.StringVar(&f.jobs, "jobs", "", "onboarding, decommission, booted, agents, allocations, runs or instances; empty plays all, one after the other without --for")
 	fs.StringVar(&f.known, "known", "", "with --for: file of the cases to play first")
 	fs.StringVar(&f.keep, "keep", "", "with --for: file to which findings that did not recur are appended; empty is the file of --known")
+	fs.StringVar(&f.left, "left", "", "with --for: file of the strata that earlier runs left out, which are played first; it is replaced by those that this run leaves out")
 	fs.IntVar(&f.o.AtOnce, "at-once", 0, "cases under way at a time in each of the two environments; 0 is 16")
-	fs.DurationVar(&f.o.Patience, "patience", 0, "how long a job may stand still before it counts as stuck; 0 is 4 minutes, 90 s with --for")
+	fs.DurationVar(&f.o.Patience, "patience", 0, "how long a job may stand still before it counts as stuck; 0 is 4 minutes, 150 s with --for, and longer on a slow machine")
 	fs.BoolVar(&f.o.Verbose, "verbose", false, "print a line when a case ends")
 	fs.StringVar(&f.logTo, "log", "", "file for the product's own log")
 	if err := fs.Parse(args); err != nil {
@@ -119,7 +122,7 @@ func (f *flags) playCases(ctx context.Context) error {
 
 // playElastic plays for as long as the flags say. Its last line sums up the run.
 func (f *flags) playElastic(ctx context.Context) error {
-	o := chaos.ElasticOptions{Options: f.o, For: f.lasts, Limit: f.limit, Seed: f.seed}
+	o := chaos.ElasticOptions{Options: f.o, For: f.lasts, Limit: runenv.Patience(f.limit), Seed: f.seed, First: readLeft(f.left)}
 	if f.known != "" {
 		known, err := chaos.ReadKnown(f.known, f.all)
 		if err != nil {
@@ -131,12 +134,38 @@ func (f *flags) playElastic(ctx context.Context) error {
 			}
 		}
 	}
-	fmt.Fprintf(f.out, "%s of seed %d: %d known cases, %d strata, then random ones\n", f.lasts, f.seed, len(o.Known), len(chaos.Strata(o.Sets)))
+	fmt.Fprintf(f.out, "%s of seed %d: %d known cases, %d strata in an order of the seed (first %d that an earlier run left out), then random ones\n",
+		f.lasts, f.seed, len(o.Known), len(chaos.Strata(o.Sets)), len(o.First))
 	report, err := chaos.RunElastic(ctx, o)
 	fmt.Fprint(f.out, report.Table())
-	err = errors.Join(err, failure(report), f.keepFindings(report))
+	err = errors.Join(err, failure(report), f.keepFindings(report), f.tellLeft(report.Strata))
 	fmt.Fprintln(f.out, report.Summary(f.seed, cpuTime()))
 	return err
+}
+
+// tellLeft prints the strata that the run left out, and keeps them for the next run.
+func (f *flags) tellLeft(c chaos.Coverage) error {
+	if len(c.Left) > 0 {
+		fmt.Fprintf(f.out, "left out %d of %d strata for lack of time:\n  %s\n", len(c.Left), c.All, strings.Join(c.Left, "\n  "))
+	}
+	if f.left == "" {
+		return nil
+	}
+	fresh, err := os.CreateTemp(filepath.Dir(f.left), filepath.Base(f.left)+".new-")
+	if err != nil {
+		return fmt.Errorf("keep the strata that were left out: %w", err)
+	}
+	_, err = fresh.WriteString(strings.Join(append(c.Left, ""), "\n"))
+	return errors.Join(err, fresh.Close(), os.Rename(fresh.Name(), f.left))
+}
+
+// readLeft reads the strata that an earlier run left out. Without that list the seed alone decides the order.
+func readLeft(path string) []string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	return strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' })
 }
 
 // keepFindings adds the random cases whose finding did not recur to the list of known cases.
