@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/portal/session"
@@ -34,11 +35,7 @@ type Config = session.Config
 // Register adds the portal to the API's router, and lets requests of its sessions through. It is
 // called before the operations are served.
 func Register(api *op.API, cfg Config) error {
-	sub, err := fs.Sub(built, "dist")
-	if err != nil {
-		return err
-	}
-	files, err := load(sub)
+	files, err := loadBuilt()
 	if err != nil {
 		return err
 	}
@@ -85,7 +82,17 @@ func kinds() map[string]string {
 	}
 }
 
-// load reads and compresses every file once.
+// loadBuilt loads the embedded files once for each process, however many listeners serve them. Nobody
+// changes them afterwards.
+var loadBuilt = sync.OnceValues(func() (assets, error) {
+	sub, err := fs.Sub(built, "dist")
+	if err != nil {
+		return nil, err
+	}
+	return load(sub)
+})
+
+// load reads and compresses every file.
 func load(files fs.FS) (assets, error) {
 	all := assets{}
 	err := fs.WalkDir(files, ".", func(name string, e fs.DirEntry, err error) error {

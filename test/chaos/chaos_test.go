@@ -36,9 +36,9 @@ func TestMain(m *testing.M) {
 // locks its account after three wrong logins, so that the job waits for an operator.
 const orphaned = "decommission/storage_cleanup:cleanup_storage.ReadNodeFacts=worker_killed.after"
 
-// TestRun_AllScenarioSets plays nine strata inside this process, where the race detector can watch
-// the harness and the product. The long forms are areas of `make proof`; there this test also plays
-// the orphaned login with worker processes, which takes half a minute.
+// TestRun_AllScenarioSets plays a stratum of each scenario set inside this process, where the race
+// detector can watch the harness and the product. In `make proof` it plays two of each, and the
+// orphaned login with worker processes, which takes half a minute; AREA=race-chaos plays all.
 func TestRun_AllScenarioSets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("these jobs take half a minute")
@@ -46,7 +46,7 @@ func TestRun_AllScenarioSets(t *testing.T) {
 	said := &progress{}
 	o := chaos.Options{Sets: allSets(), Processes: 2, Progress: said, Verbose: true}
 	seed := runenv.Seed(t)
-	o.Cases = someOfEach(o.Sets, seed)
+	o.Cases = someOfEach(o.Sets, seed, runenv.Scale(t, "SLIPWAY_STRATA", 1, 2))
 	if runenv.Proof() {
 		addOrphanedLogin(o.Sets)
 		c, err := chaos.ParseCase(orphaned, o.Sets)
@@ -69,19 +69,21 @@ func TestRun_AllScenarioSets(t *testing.T) {
 	require.Contains(t, report.Table(), "1 cases were parked so that a BMC locks no account")
 }
 
-// someOfEach takes two stratum cases of each scenario set that kill no worker process, and one of
+// someOfEach takes up to n stratum cases of each scenario set that kill no worker process, and one of
 // booted nodes, which take longest, and of each job of an agent. Which ones follows from the seed.
-func someOfEach(sets []*chaos.ScenarioSet, seed uint64) []chaos.Case {
+func someOfEach(sets []*chaos.ScenarioSet, seed uint64, n int) []chaos.Case {
 	cases := slices.DeleteFunc(chaos.StratumCases(sets, seed), func(c chaos.Case) bool {
 		return c.Has(chaos.WorkerKilled, chaos.PostgresKilled)
 	})
 	var out []chaos.Case
 	for _, p := range sets {
 		own := slices.DeleteFunc(slices.Clone(cases), func(c chaos.Case) bool { return !p.Plays(c) })
-		first := int(seed % uint64(len(own))) //nolint:gosec // a small number
-		out = append(out, own[first])
-		if p.Name != "booted" && !strings.HasPrefix(p.Name, "agent_") {
-			out = append(out, own[(first+len(own)/2)%len(own)])
+		first, some := int(seed%uint64(len(own))), n //nolint:gosec // a small number
+		if p.Name == "booted" || strings.HasPrefix(p.Name, "agent_") {
+			some = 1
+		}
+		for i := range min(some, len(own)) {
+			out = append(out, own[(first+i*len(own)/some)%len(own)])
 		}
 	}
 	return out

@@ -83,7 +83,7 @@ func TestClasses(t *testing.T) { //nolint:paralleltest // see above
 	}
 	var table []classRow
 	for _, group := range classGroups() {
-		table = append(table, sampleRows(t, group.name, group.rows, classRowsOfAGroup)...)
+		table = append(table, runenv.Sample(t, rowsVar, group.name, group.rows, classRowsOfAGroup)...)
 	}
 	results := runClassRows(t, table)
 	for i, row := range table {

@@ -209,7 +209,7 @@ func TestPlantedFailures_Quarantine(t *testing.T) {
 	}
 	var rows []planted
 	for _, kind := range []lifecycle.TaskKind{lifecycle.TaskKindValidate, lifecycle.TaskKindScrub} {
-		rows = append(rows, sampleRows(t, string(kind), kinds[kind], plantedRowsOfAKind)...)
+		rows = append(rows, runenv.Sample(t, rowsVar, string(kind), kinds[kind], plantedRowsOfAKind)...)
 	}
 	specs := make([]simhw.Spec, min(4, (len(rows)+1)/2))
 	first := machineNumbers(len(specs))

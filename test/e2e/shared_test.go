@@ -3,8 +3,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"sync"
@@ -163,21 +161,4 @@ func note(t *testing.T, format string, args ...any) {
 	t.Helper()
 	_, err := fmt.Fprintf(t.Output(), format+"\n", args...)
 	require.NoError(t, err)
-}
-
-// sampleRows returns so many of the rows, in their order, chosen by the run's seed; in `make proof`
-// all of them.
-func sampleRows[T any](t *testing.T, group string, rows []T, count int) []T {
-	t.Helper()
-	count = min(runenv.Scale(t, rowsVar, count, len(rows)), len(rows))
-	seed, stream := runenv.Seed(t), fnv.New64a()
-	_, _ = stream.Write([]byte(group))
-	chosen := rand.New(rand.NewPCG(seed, stream.Sum64())).Perm(len(rows))[:count]
-	slices.Sort(chosen)
-	note(t, "seed %d: rows %v of the %d of %s", seed, chosen, len(rows), group)
-	out := make([]T, 0, count)
-	for _, i := range chosen {
-		out = append(out, rows[i])
-	}
-	return out
 }

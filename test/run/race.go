@@ -9,7 +9,7 @@ func raced() []string {
 	return []string{
 		"activities/agenttask", "activities/billing", "activities/bmc", "activities/drift", "activities/projection",
 		"activities/sweep",
-		"api/agentapi", "api/boot", "api/op", "api/portal", "api/ratelimit", "api/rest", "api/webhook",
+		"api/agentapi", "api/boot", "api/op", "api/portal", "api/ratelimit", "api/webhook",
 		"db", "db/drift",
 		"agent", "agent/atomicfile", "agent/gpupattern", "agent/metadata",
 		"agent/taskhandlers", "agent/privileged",
