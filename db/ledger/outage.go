@@ -26,35 +26,35 @@ func stopOrAgree(ctx context.Context, tx *db.Tx, in TickInput, boundary time.Tim
 		return "", nil
 	}
 	q, jump := queries(tx), boundary.Sub(*control.Boundary)
-	doubt := doubtOutage(in, control, epoch)
+	uncertain := whyUncertain(in, control, epoch)
 	if jump > longestTick {
 		due, err := q.AccountsToBill(ctx, gen.AccountsToBillParams{Boundary: boundary, MaxRows: 1})
 		if err != nil || len(due) == 0 {
 			return "", db.MapError("list accounts to charge", err)
 		}
 		why := fmt.Sprintf("a tick charged %.4g hours at once", jump.Hours())
-		if doubt == "" {
+		if uncertain == "" {
 			why += fmt.Sprintf("; the clocks agree, so the releases resume by themselves after %d more ticks", agreeingTicks)
 			return why, db.MapError("billing control", q.StopForOutage(ctx, why))
 		}
-		why += ", and " + doubt + "; nothing is released until an operator has looked at the clocks"
+		why += ", and " + uncertain + "; nothing is released until an operator has looked at the clocks"
 		return why, db.MapError("billing control", q.StopEnforcement(ctx, db.ClipText(why, maxReason)))
 	}
 	switch {
 	case !control.ResumesItself || jump <= 0: // a tick that is repeated says nothing new
 		return "", nil
-	case doubt != "":
-		why := control.EnforcementStopped + "; but then " + doubt + "; nothing is released until an operator has looked at the clocks"
+	case uncertain != "":
+		why := control.EnforcementStopped + "; but then " + uncertain + "; nothing is released until an operator has looked at the clocks"
 		return why, db.MapError("billing control", q.StopEnforcement(ctx, db.ClipText(why, maxReason)))
 	}
 	return "", db.MapError("billing control", q.CountAgreedTick(ctx))
 }
 
-// doubtOutage says why the time since the last tick may not be a plain outage, "" when it is one. On
+// whyUncertain says why the time since the last tick may not be a plain outage, "" when it is one. On
 // one host all clocks are the same one and agree even when they are wrong. So the host's time since its
 // start must have gone on as far as its clock did. A host that was started since, or another one,
 // must follow a time server.
-func doubtOutage(in TickInput, control Control, epoch string) string {
+func whyUncertain(in TickInput, control Control, epoch string) string {
 	switch {
 	case control.Epoch == "" || control.WorkerAt == nil:
 		return "the tick before stored no clock to compare with"

@@ -133,9 +133,9 @@ func TestOutage_HostThatWasStartedFollowsATimeServer(t *testing.T) {
 	require.Empty(t, s.stopped())
 }
 
-// TestOutage_DoubtAfterItCallsForAnOperator: a clock that is moved, clocks that disagree, and accounts
+// TestOutage_LaterDisagreementCallsAnOperator: a clock that is moved, clocks that disagree, and accounts
 // that are depleted in a mass while the two ticks are awaited.
-func TestOutage_DoubtAfterItCallsForAnOperator(t *testing.T) {
+func TestOutage_LaterDisagreementCallsAnOperator(t *testing.T) {
 	t.Parallel()
 	t.Run("a clock is moved", func(t *testing.T) {
 		t.Parallel()
