@@ -89,6 +89,19 @@ func IsUnavailable(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, pgx.ErrTxClosed)
 }
 
+// unavailableError marks an error of the network as one of the database.
+type unavailableError struct{ error }
+
+// Unwrap returns the driver's error.
+func (e *unavailableError) Unwrap() error { return e.error }
+
+// IsOutage reports whether err certainly comes from an unavailable database. IsUnavailable alone holds
+// for errors of the network to other systems, too.
+func IsOutage(err error) bool {
+	var marked *unavailableError
+	return errors.As(err, &marked) || IsNotConnected(err) || sqlState(err) != "" && IsUnavailable(err)
+}
+
 func retryable(err error) bool {
 	s := sqlState(err)
 	return s == stateSerialization || s == stateDeadlock || errors.Is(err, ErrRepeat)
@@ -105,6 +118,9 @@ func MapError(what string, err error) error {
 	}
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
+		if IsUnavailable(err) {
+			err = &unavailableError{err}
+		}
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	switch {

@@ -22,3 +22,6 @@ var StatementsOn = statementsOn
 
 // IsReferrer returns whether the refusal of a delete has words for a table.
 func IsReferrer(table string) bool { _, ok := referrers[table]; return ok }
+
+// PrimaryPeriod returns another value after each error that a failover can cause.
+func PrimaryPeriod(s *Store) any { return s.primary.current() }

@@ -91,19 +91,21 @@ func (s *Store) listenOnce(ctx context.Context, channel string, fn func(string))
 	}
 	for payload := ""; ; {
 		fn(payload)
-		if payload, err = waitForNotification(ctx, conn); err != nil {
+		if payload, err = s.waitForNotification(ctx, conn); err != nil {
 			return true
 		}
 	}
 }
 
-// waitForNotification also asks now and then whether a silent connection is
-// still there.
-func waitForNotification(ctx context.Context, conn *pgx.Conn) (payload string, err error) {
+// waitForNotification also checks the connection after each error that a failover can cause, and
+// when it has been silent for listenCheckEvery.
+func (s *Store) waitForNotification(ctx context.Context, conn *pgx.Conn) (payload string, err error) {
 	for {
 		waiting, cancel := context.WithTimeout(ctx, listenCheckEvery)
+		stop := context.AfterFunc(s.primary.current(), cancel)
 		n, err := conn.WaitForNotification(waiting)
 		quiet := waiting.Err() != nil && ctx.Err() == nil
+		stop()
 		cancel()
 		if err == nil {
 			return n.Payload, nil
@@ -111,10 +113,7 @@ func waitForNotification(ctx context.Context, conn *pgx.Conn) (payload string, e
 		if !quiet {
 			return "", err
 		}
-		checking, cancel := context.WithTimeout(ctx, connectTimeout)
-		err = conn.Ping(checking)
-		cancel()
-		if err != nil {
+		if err := s.primary.check(ctx, conn); err != nil {
 			return "", err
 		}
 	}

@@ -3,7 +3,6 @@ package db
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
 
@@ -35,11 +34,9 @@ const auditMonthsAhead = 12
 func Migrate(ctx context.Context, dsn string) error {
 	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
-		return errors.New("the database DSN cannot be read: write a URL such as postgres://user@host:5432/slipway (the text is not shown, it may hold a password)")
+		return errUnreadableDSN
 	}
-	if cfg.ConnectTimeout == 0 {
-		cfg.ConnectTimeout = connectTimeout
-	}
+	watchPrimary(cfg)
 	cfg.RuntimeParams["search_path"] = searchPath
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {

@@ -199,18 +199,21 @@ func projectColumns(ctx context.Context, rest *queue, j Job, p Projection) error
 	if err != nil {
 		return MapError("project job "+p.JobID, err)
 	}
-	if len(p.Stages) == 0 {
-		return nil
+	if len(p.Stages) > 0 {
+		rows := slices.Clone(p.Stages)
+		for i := range rows {
+			rows[i].Message = ClipText(rows[i].Message, MaxMessage)
+		}
+		params, err := stageParams(p, rows)
+		if err != nil {
+			return fmt.Errorf("stages of job %s: %w", p.JobID, err)
+		}
+		if err := q.ProjectStages(ctx, params); err != nil {
+			return MapError("project stages of job "+p.JobID, err)
+		}
 	}
-	rows := slices.Clone(p.Stages)
-	for i := range rows {
-		rows[i].Message = ClipText(rows[i].Message, MaxMessage)
-	}
-	params, err := stageParams(p, rows)
-	if err != nil {
-		return fmt.Errorf("stages of job %s: %w", p.JobID, err)
-	}
-	return MapError("project stages of job "+p.JobID, q.ProjectStages(ctx, params))
+	j.FailureClass = p.FailureClass
+	return closeStages(ctx, q, j, p.Status, p.Message)
 }
 
 func orNull(b json.RawMessage) json.RawMessage {

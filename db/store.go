@@ -18,6 +18,7 @@ import (
 type Store struct {
 	statements
 	pool        *pgxpool.Pool
+	primary     *primaryCheck // of pool
 	customers   *pgxpool.Pool // for ForProject; nil without a login for customers
 	customerDSN string
 	log         *slog.Logger
@@ -87,15 +88,17 @@ const searchPath = "public, pg_temp"
 
 const connectTimeout = 10 * time.Second
 
+var errUnreadableDSN = errors.New("the database DSN cannot be read: write a URL such as postgres://user@host:5432/slipway (the text is not shown, it may hold a password)")
+
 // Open connects to a migrated database; dsn is a URL or key=value text, with
 // the pool options of pgxpool (pool_max_conns=20). It fails when the database
 // does not answer.
 func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
-	pool, err := openPool(ctx, dsn)
+	pool, primary, err := openPool(ctx, dsn)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{statements: statementsOn(pool, DefaultRenewGrace), pool: pool, log: slog.New(slog.DiscardHandler)}
+	s := &Store{statements: statementsOn(pool, DefaultRenewGrace), pool: pool, primary: primary, log: slog.New(slog.DiscardHandler)}
 	for _, set := range opts {
 		set(s)
 	}
@@ -112,25 +115,22 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-func openPool(ctx context.Context, dsn string) (*pgxpool.Pool, error) {
+func openPool(ctx context.Context, dsn string) (pool *pgxpool.Pool, primary *primaryCheck, err error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return nil, errors.New("the database DSN cannot be read: write a URL such as postgres://user@host:5432/slipway (the text is not shown, it may hold a password)")
+		return nil, nil, errUnreadableDSN
 	}
 	for name, value := range sessionLimits {
 		if _, set := cfg.ConnConfig.RuntimeParams[name]; !set {
 			cfg.ConnConfig.RuntimeParams[name] = value
 		}
 	}
-	if cfg.ConnConfig.ConnectTimeout == 0 {
-		cfg.ConnConfig.ConnectTimeout = connectTimeout
+	primary = watchPrimary(cfg.ConnConfig)
+	primary.guard(cfg, func() *pgxpool.Pool { return pool })
+	if pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+		return nil, nil, fmt.Errorf("open the database: %w", err)
 	}
-	cfg.ConnConfig.Tracer = boundedAcquire{acquireLimit}
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("open the database: %w", err)
-	}
-	return pool, nil
+	return pool, primary, nil
 }
 
 // Close waits for running statements and closes every connection.
@@ -146,7 +146,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	if err := s.pool.Ping(ctx); err != nil {
-		return fmt.Errorf("the database does not answer: %w", err)
+		return fmt.Errorf("the database does not answer: %w", &unavailableError{err})
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -95,7 +96,20 @@ func (tx *Tx) TransitionJob(ctx context.Context, id string, t lifecycle.Transiti
 	if err != nil {
 		return Job{}, err
 	}
+	if err := closeStages(ctx, tx.q, j, t.To, a.Comment); err != nil {
+		return Job{}, err
+	}
 	return tx.moveJob(ctx, j, t, proof, a)
+}
+
+// closeStages fails a stage that still runs while its job ends or is parked, and the stage's try.
+func closeStages(ctx context.Context, q *gen.Queries, j Job, to lifecycle.JobStatus, why string) error {
+	if !lifecycle.Job.Terminal(to) && !to.Parked() {
+		return nil
+	}
+	message := ClipText(cmp.Or(why, "the job ended while the stage ran"), MaxMessage)
+	err := q.LoseStage(ctx, gen.LoseStageParams{JobID: j.ID, Message: message, FailureClass: j.FailureClass})
+	return MapError("close the stages of job "+j.ID, err)
 }
 
 func (tx *Tx) moveJob(ctx context.Context, j Job, t lifecycle.Transition[lifecycle.JobStatus], proof lifecycle.Proof, a Actor) (Job, error) {

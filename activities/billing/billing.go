@@ -19,6 +19,8 @@ type Activities struct {
 	Log   *slog.Logger
 	// Domain ends the Message-ID of e-mails.
 	Domain string
+	// Host returns what the worker's host knows of its clock; nil is ReadHostClock.
+	Host func() ledgerdb.HostClock
 	// Ahead moves the worker's clock, for tests; nil leaves it.
 	Ahead func() time.Duration
 }
@@ -29,9 +31,11 @@ type (
 	EnforceReport = billing.Report
 )
 
-// TickIn is the input of ChargeUsage. At is the time by Temporal's clock.
+// TickIn is the input of ChargeUsage. At is the time by Temporal's clock. Before is the boundary of the
+// last tick, as Temporal knows it; the zero time when it knows none.
 type TickIn struct {
-	At time.Time `json:"at"`
+	At     time.Time `json:"at"`
+	Before time.Time `json:"before,omitzero"`
 }
 
 // ChargeUsage charges what runs up to the current minute, and nothing while the clocks disagree.
@@ -40,7 +44,11 @@ func (a *Activities) ChargeUsage(ctx context.Context, in TickIn) (TickReport, er
 	if a.Ahead != nil {
 		worker = worker.Add(a.Ahead())
 	}
-	r, err := ledgerdb.Tick(ctx, a.Store, ledgerdb.TickInput{Worker: worker, Scheduled: in.At})
+	host := ReadHostClock
+	if a.Host != nil {
+		host = a.Host
+	}
+	r, err := ledgerdb.Tick(ctx, a.Store, ledgerdb.TickInput{Worker: worker, Scheduled: in.At, Host: host(), Before: in.Before})
 	switch {
 	case err != nil:
 		return r, fault.Internal(ctx, err)

@@ -47,6 +47,7 @@ type API struct {
 	sessions  Sessions // nil: bearer tokens only
 	inputs    []reflect.Type
 	oidc      *oidcVerifier
+	refused   refusals
 	unbounded []func(path string) bool
 	redacted  []func(path string) string
 	events    *Hub
@@ -68,7 +69,7 @@ func New(cfg Config) (*API, error) {
 		cfg.Version = "dev"
 	}
 	a := &API{store: cfg.Store, log: cfg.Log, version: cfg.Version, publicURL: cfg.PublicURL, router: chi.NewRouter(), access: map[string]Role{}, stepUps: map[string]StepUp{},
-		events: NewHub(cfg.Store, db.ChannelEvents), streams: newStreamCounter(), recheckEvery: cmp.Or(cfg.StreamRecheck, recheckEvery)}
+		events: NewHub(cfg.Store, db.ChannelEvents), streams: newStreamCounter(), refused: newRefusals(), recheckEvery: cmp.Or(cfg.StreamRecheck, recheckEvery)}
 	if cfg.Auth.Issuer != "" {
 		a.oidc = newOIDCVerifier(cfg.Auth)
 	}

@@ -96,7 +96,7 @@ func (a *API) authenticate(w http.ResponseWriter, r *http.Request) (Principal, *
 		return session.Principal, session, nil
 	}
 	who, err := a.byBearer(r.Context(), r.Header.Get("Authorization"))
-	return who, nil, err
+	return who, nil, a.limitRefusals(r, err)
 }
 
 func lacksRole(who Principal, role Role) *problem.Problem {

@@ -36,14 +36,18 @@ func newOIDCVerifier(cfg AuthConfig) *oidcVerifier {
 
 // verify checks signature, issuer, audience and times.
 func (v *oidcVerifier) verify(ctx context.Context, text string) (Principal, error) {
+	away := problem.New(problem.Unavailable, "the identity provider does not answer, so the token cannot be checked; repeat, or use an API token")
 	verifier, err := v.issuer.Verifier(ctx, v.cfg.Audience, v.cfg.Algorithms)
 	if err != nil {
-		return Principal{}, problem.New(problem.Unavailable, "the identity provider does not answer, so the token cannot be checked; repeat, or use an API token")
+		return Principal{}, away
 	}
 	ctx, cancel := context.WithTimeout(ctx, oidcTimeout)
 	defer cancel()
 	token, err := verifier.Verify(ctx, text)
 	if err != nil {
+		if v.issuer.KeysUnknown() {
+			return Principal{}, away
+		}
 		return Principal{}, rejected()
 	}
 	who, err := PrincipalOfClaims(token, v.cfg.RolesClaim, v.cfg.GroupsClaim)

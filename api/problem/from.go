@@ -124,6 +124,9 @@ func FromAction(err error) *Problem {
 		case contract.ErrTypeActionInvalid:
 			return New(Invalid, app.Message())
 		}
+		if p := fromOutage(err); p != nil {
+			return p
+		}
 		return New(Internal, internalDetail)
 	}
 	var gone *serviceerror.NotFound

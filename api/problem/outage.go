@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -36,10 +37,22 @@ func fromOutage(err error) *Problem {
 		return New(OutcomeUnknown, "the request took longer than it may; "+repeatDetail)
 	case isTemporalAway(err):
 		return New(EngineUnavailable, "Temporal does not answer; "+repeatDetail)
-	case db.IsUnavailable(err):
+	case db.IsUnavailable(err), isStoreAway(err):
 		return New(Unavailable, "the database does not answer; "+repeatDetail).Class(lifecycle.FailStoreUnavailable)
 	}
 	return nil
+}
+
+// isStoreAway reports whether a worker, asked by the API, found the database or the secret store away.
+func isStoreAway(err error) bool {
+	var app *temporal.ApplicationError
+	for errors.As(err, &app) {
+		if app.Type() == string(lifecycle.FailStoreUnavailable) {
+			return true
+		}
+		err = app.Unwrap()
+	}
+	return false
 }
 
 // isTemporalAway reports whether Temporal, or the way to it, failed for now.

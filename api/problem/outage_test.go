@@ -12,10 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
+	temporalsdk "go.temporal.io/sdk/temporal"
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -45,6 +47,7 @@ func TestFrom_OutageIs503(t *testing.T) {
 		"too many connections":  {&pgconn.PgError{Code: "53300"}, problem.Unavailable},
 		"administrator ends it": {fmt.Errorf("read: %w", &pgconn.PgError{Code: "57P01"}), problem.Unavailable},
 		"starting up":           {&pgconn.PgError{Code: "57P03"}, problem.Unavailable},
+		"a plan met it away":    {planOutage(), problem.Unavailable},
 		"client gave up":        {fmt.Errorf("read: %w", context.Canceled), problem.Unavailable},
 		"Temporal refused":      {away, problem.EngineUnavailable},
 		"Temporal is busy":      {serviceerror.NewResourceExhausted(0, "x"), problem.EngineUnavailable},
@@ -69,4 +72,10 @@ func TestFrom_OutageIs503(t *testing.T) {
 	require.Greater(t, len(seen), 2, "a fleet must not come back in one moment")
 	require.True(t, problem.From(errors.New("a bug")).Of(problem.Internal))
 	require.True(t, problem.FromAction(serviceerror.NewInvalidArgument("a bug")).Of(problem.Internal))
+}
+
+// planOutage is what the result of a workflow says whose activity found the database away.
+func planOutage() error {
+	return fmt.Errorf("workflow execution error: %w", temporalsdk.NewApplicationErrorWithCause("a part of the plan failed", "plan_failed",
+		temporalsdk.NewApplicationError("Slipway's database did not answer", string(lifecycle.FailStoreUnavailable))))
 }

@@ -6,13 +6,18 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc/oidctest"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/api/portal/session"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 )
@@ -50,4 +55,62 @@ func TestOIDCTokens(t *testing.T) {
 	away := newWorld(t, func(c *httpapi.Config) { c.API.Auth = op.AuthConfig{Issuer: "http://127.0.0.1:1", Audience: "slipway"} })
 	away.do("GET", "/api/v1/whoami", nil, header{"Authorization": "Bearer a.b.c"}).refused(problem.Unavailable)
 	away.do("GET", "/api/v1/whoami", nil).want(http.StatusOK)
+}
+
+// TestOIDC_ForgedTokensAreCountedAndLimited sends tokens of an unknown key by REST, by gRPC and as a
+// sign-out of the provider: the provider gets one request for its keys, the refusals are counted, and
+// an address that sends many is told to wait. A valid token is accepted all the same.
+func TestOIDC_ForgedTokensAreCountedAndLimited(t *testing.T) {
+	t.Parallel()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	forged, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	issuer := &oidctest.Server{PublicKeys: []oidctest.PublicKey{{PublicKey: key.Public(), KeyID: "k", Algorithm: "RS256"}}}
+	var asked atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.Contains(r.URL.Path, "well-known") {
+			asked.Add(1)
+		}
+		issuer.ServeHTTP(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	issuer.SetIssuer(srv.URL)
+	metrics := prometheus.NewRegistry()
+	w := newWorld(t, func(c *httpapi.Config) {
+		c.API.Auth = op.AuthConfig{Issuer: srv.URL, Audience: "slipway"}
+		c.Portal.OIDC = session.OIDC{Issuer: srv.URL, ClientID: "slipway"}
+		c.Metrics = metrics
+	})
+	claims := fmt.Sprintf(`{"iss":%q,"aud":"slipway","sub":"u1","exp":%d,"roles":["viewer"]}`, srv.URL, time.Now().Add(time.Hour).Unix())
+	bearer := func(k *rsa.PrivateKey, id string) header {
+		return header{"Authorization": "Bearer " + oidctest.SignIDToken(k, id, "RS256", claims)}
+	}
+	limited := 0
+	for i := range 100 {
+		path, method := "/api/v1/whoami", "GET"
+		if i%2 == 1 {
+			path, method = "/slipway.v1.RunService/ListRuns", "POST"
+		}
+		if a := w.do(method, path, nil, bearer(forged, fmt.Sprint("forged-", i))); a.status == http.StatusTooManyRequests {
+			limited++
+		}
+	}
+	require.Greater(t, limited, 20)
+	w.do("GET", "/api/v1/whoami", nil, bearer(key, "k")).want(http.StatusOK)
+	res, err := http.PostForm(w.url+"/portal/oidc/logout", url.Values{"logout_token": {oidctest.SignIDToken(forged, "other", "RS256", claims)}}) //nolint:noctx // of a test
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.EqualValues(t, 1, asked.Load(), "requests for the keys")
+	families, err := metrics.Gather()
+	require.NoError(t, err)
+	counts := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() == "slipway_sign_ins_refused_total" {
+			for _, m := range f.GetMetric() {
+				counts[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	require.Equal(t, map[string]float64{"bearer": 100, "provider_logout": 1}, counts)
 }

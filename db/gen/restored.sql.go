@@ -21,8 +21,8 @@ func (q *Queries) BeginEventEpoch(ctx context.Context) error {
 
 const beginRestore = `-- name: BeginRestore :exec
 WITH stopped AS (
-    UPDATE billing_control SET enforcement_stopped_at = coalesce(enforcement_stopped_at, clock_timestamp()),
-        enforcement_stopped = CASE WHEN enforcement_stopped_at IS NULL
+    UPDATE billing_control SET enforcement_stopped_at = coalesce(enforcement_stopped_at, clock_timestamp()), resumes_itself = false,
+        enforcement_stopped = CASE WHEN enforcement_stopped_at IS NULL OR resumes_itself
             THEN 'the database was restored from a backup, which lacks later payments; nothing is released until an operator has booked them'
             ELSE enforcement_stopped END
     WHERE EXISTS (SELECT FROM prices)

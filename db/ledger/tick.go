@@ -34,6 +34,8 @@ const (
 	// A tick that charges more than this at once follows a long stop, or a clock that is ahead; on one
 	// host all clocks are the same one.
 	longestTick = time.Hour
+	// After a plain outage the releases resume by themselves when so many ticks have agreed.
+	agreeingTicks = 2
 )
 
 // TickInput says when a tick is done. Worker and Scheduled are compared with the database's clock;
@@ -41,8 +43,12 @@ const (
 // current minute of the database's clock, and tests choose others in the past.
 type TickInput struct {
 	Worker, Scheduled time.Time
-	Boundary          time.Time
-	Batch             int // accounts in one transaction; 0 is the default
+	// Host is the clock of the worker's host. Before is the boundary of the last tick that Temporal
+	// knows of. They tell a plain outage from a wrong clock and from a restored database.
+	Host     HostClock
+	Before   time.Time
+	Boundary time.Time
+	Batch    int // accounts in one transaction; 0 is the default
 }
 
 // TickReport is what a tick has done.
@@ -119,25 +125,20 @@ func beginTick(ctx context.Context, store *db.Store, in TickInput) (TickReport, 
 		if err := queries(tx).SetClockDisagrees(ctx, r.ClockDisagrees); err != nil || r.ClockDisagrees != "" {
 			return db.MapError("billing control", err)
 		}
-		if control.Boundary != nil && r.Boundary.Sub(*control.Boundary) > longestTick {
-			if r.EnforcementStopped, err = stopAfterJump(ctx, tx, r.Boundary, r.Boundary.Sub(*control.Boundary)); err != nil {
-				return err
-			}
+		epoch, err := queries(tx).Epoch(ctx)
+		if err != nil {
+			return db.MapError("read the epoch of the database", err)
 		}
-		return db.MapError("billing control", queries(tx).SetBoundary(ctx, r.Boundary))
+		if r.EnforcementStopped, err = stopOrAgree(ctx, tx, in, r.Boundary, control, epoch); err != nil {
+			return err
+		}
+		next := gen.SetBoundaryParams{Boundary: r.Boundary, Epoch: epoch, WorkerBoot: in.Host.Boot, WorkerUptimeMs: in.Host.Uptime.Milliseconds()}
+		if !in.Worker.IsZero() {
+			next.WorkerAt = &in.Worker
+		}
+		return db.MapError("billing control", queries(tx).SetBoundary(ctx, next))
 	})
 	return r, err
-}
-
-// stopAfterJump stops the forced releases when a tick is to charge a long time at once. It is stored
-// with the boundary, so that a tick that breaks off leaves it too.
-func stopAfterJump(ctx context.Context, tx *db.Tx, boundary time.Time, jump time.Duration) (string, error) {
-	due, err := queries(tx).AccountsToBill(ctx, gen.AccountsToBillParams{Boundary: boundary, MaxRows: 1})
-	if err != nil || len(due) == 0 {
-		return "", db.MapError("list accounts to charge", err)
-	}
-	why := fmt.Sprintf("a tick charged %.4g hours at once; nothing is released until an operator has looked at the clocks", jump.Hours())
-	return why, db.MapError("billing control", queries(tx).StopEnforcement(ctx, why))
 }
 
 func compareClocks(now time.Time, in TickInput, boundary time.Time, control Control) string {
@@ -237,6 +238,9 @@ func finishTick(ctx context.Context, store *db.Store, r *TickReport) error {
 			if err := q.StopEnforcement(ctx, r.EnforcementStopped); err != nil {
 				return db.MapError("billing control", err)
 			}
+		}
+		if err := resumeAfterOutage(ctx, tx); err != nil {
+			return err
 		}
 		if err := q.ReviewDepletions(ctx); err != nil {
 			return db.MapError("review depleted accounts", err)

@@ -24,8 +24,8 @@ ORDER BY kind, project_id, id;
 -- From now on no node is claimed that has not agreed since. Where usage is charged, nothing is released because of a balance until an operator has
 -- compared the balances: payments since the backup are lost.
 WITH stopped AS (
-    UPDATE billing_control SET enforcement_stopped_at = coalesce(enforcement_stopped_at, clock_timestamp()),
-        enforcement_stopped = CASE WHEN enforcement_stopped_at IS NULL
+    UPDATE billing_control SET enforcement_stopped_at = coalesce(enforcement_stopped_at, clock_timestamp()), resumes_itself = false,
+        enforcement_stopped = CASE WHEN enforcement_stopped_at IS NULL OR resumes_itself
             THEN 'the database was restored from a backup, which lacks later payments; nothing is released until an operator has booked them'
             ELSE enforcement_stopped END
     WHERE EXISTS (SELECT FROM prices)

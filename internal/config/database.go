@@ -1,6 +1,8 @@
 package config
 
 import (
+	"cmp"
+	"net"
 	"net/url"
 	"strings"
 )
@@ -71,7 +73,57 @@ func (d Database) validateMigrations(v *validator) {
 
 // postgres checks a URL that may hold a password, which is never repeated.
 func (v *validator) postgres(field, raw string) {
-	if u, err := url.Parse(raw); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+	u, hosts, err := parsePostgres(raw)
+	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
 		v.add(field, "must be a URL that begins with postgres://")
+		return
 	}
+	target := u.Query().Get("target_session_attrs")
+	switch {
+	case target == "" && len(hosts) > 1:
+		v.add(field, "names several hosts; add target_session_attrs=read-write, so that connections go to the primary")
+	case target != "" && target != "read-write" && target != "primary":
+		v.add(field, "has target_session_attrs="+target+", and Slipway needs a server that takes writes; set read-write, or primary")
+	}
+}
+
+const postgresPort = "5432"
+
+// Hosts returns the servers that the URL names, as host:port.
+func (d Database) Hosts() []string {
+	u, hosts, err := parsePostgres(d.URL)
+	if err != nil {
+		return nil
+	}
+	out := make([]string, 0, len(hosts))
+	for _, h := range hosts {
+		if host, port, err := net.SplitHostPort(h); err == nil {
+			out = append(out, net.JoinHostPort(host, cmp.Or(port, postgresPort)))
+		} else if h != "" {
+			out = append(out, net.JoinHostPort(strings.Trim(h, "[]"), cmp.Or(u.Query().Get("port"), postgresPort)))
+		}
+	}
+	return out
+}
+
+// parsePostgres parses a URL of PostgreSQL, and returns its hosts as they are written. net/url refuses
+// several hosts with ports, so that the returned URL has the first one alone.
+func parsePostgres(raw string) (u *url.URL, hosts []string, err error) {
+	scheme, rest, _ := strings.Cut(raw, "://")
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	at := strings.LastIndex(rest[:end], "@") + 1
+	hosts = strings.Split(rest[at:end], ",")
+	if len(hosts) > 1 {
+		raw = scheme + "://" + rest[:at] + hosts[0] + rest[end:]
+	}
+	if u, err = url.Parse(raw); err != nil {
+		return nil, nil, err
+	}
+	if more := u.Query().Get("host"); more != "" { // it wins over the hosts before the path
+		hosts = strings.Split(more, ",")
+	}
+	return u, hosts, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"strings"
 
@@ -187,7 +186,7 @@ func hasPassword(dsn string) bool {
 	if !strings.Contains(dsn, "://") {
 		return strings.Contains(strings.ToLower(dsn), "password")
 	}
-	u, err := url.Parse(dsn)
+	u, _, err := parsePostgres(dsn)
 	if err != nil {
 		return true
 	}

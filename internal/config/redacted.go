@@ -42,10 +42,11 @@ func redactURL(raw string) string {
 	if !hasPassword(raw) {
 		return raw
 	}
-	u, err := url.Parse(raw)
+	u, hosts, err := parsePostgres(raw)
 	if err != nil || u.Scheme == "" {
 		return hidden
 	}
+	u.Host = strings.Join(hosts, ",")
 	if _, has := u.User.Password(); has {
 		u.User = url.User(u.User.Username())
 	}

@@ -77,6 +77,7 @@ func Open(ctx context.Context, cfg config.Config, logTo io.Writer) (*App, error)
 	if err != nil {
 		return nil, err
 	}
+	log = telemetry.CountOutages(log, outageOf)
 	metrics, err := telemetry.NewRegistry(Version, "")
 	if err != nil {
 		return nil, err
@@ -224,4 +225,12 @@ func temporalOptions(cfg config.Config, log *slog.Logger, payloads *payloadcodec
 		o.APIKey = strings.TrimSpace(string(key))
 	}
 	return o, nil
+}
+
+// outageOf names the system that err says is away, for the log.
+func outageOf(err error) string {
+	if db.IsOutage(err) {
+		return "database"
+	}
+	return ""
 }

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"net"
-	"net/url"
 	"strings"
 
 	"github.com/slipway-cloud/slipway/internal/config"
@@ -21,12 +19,5 @@ func ownSecrets(cfg config.Config) []string {
 // sent to them in the name of a site.
 func protectedServices(cfg config.Config) []string {
 	out := []string{cfg.API.Listen, cfg.Agent.Listen, cfg.Metrics.Listen, cfg.Temporal.Address}
-	if u, err := url.Parse(cfg.Database.URL); err == nil && u.Hostname() != "" {
-		port := u.Port()
-		if port == "" {
-			port = "5432"
-		}
-		out = append(out, net.JoinHostPort(u.Hostname(), port))
-	}
-	return out
+	return append(out, cfg.Database.Hosts()...)
 }

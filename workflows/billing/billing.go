@@ -20,6 +20,9 @@ type Report struct {
 	Released       int    `json:"released,omitempty"`
 	ClockDisagrees string `json:"clock_disagrees,omitempty"`
 	Problem        string `json:"problem,omitempty"`
+	// Boundary is the time up to which the last tick has charged. The next pass compares it with the
+	// database's, which is older when an older copy of the database runs.
+	Boundary time.Time `json:"boundary,omitzero"`
 }
 
 // The longest that each part may take; together they are less than the run may take. They are local
@@ -32,9 +35,18 @@ const (
 // Bill is one pass. Balances are enforced also when the charging failed: what was charged before
 // stands. The workflow's time is that of Temporal.
 func Bill(ctx workflow.Context) (Report, error) {
-	var r Report
+	var r, last Report
+	if workflow.HasLastCompletionResult(ctx) {
+		if err := workflow.GetLastCompletionResult(ctx, &last); err != nil {
+			last = Report{} // the tick has nothing to compare with then
+		}
+	}
 	var tick billing.TickReport
-	err := workflow.ExecuteLocalActivity(within(ctx, chargeLimit), acts.ChargeUsage, billing.TickIn{At: workflow.Now(ctx)}).Get(ctx, &tick)
+	in := billing.TickIn{At: workflow.Now(ctx), Before: last.Boundary}
+	err := workflow.ExecuteLocalActivity(within(ctx, chargeLimit), acts.ChargeUsage, in).Get(ctx, &tick)
+	if r.Boundary = last.Boundary; err == nil && tick.ClockDisagrees == "" {
+		r.Boundary = tick.Boundary
+	}
 	r.Windows, r.SetAside, r.ClockDisagrees = tick.Windows, len(tick.SetAside), tick.ClockDisagrees
 	if err != nil {
 		r.Problem = "not everything was charged: " + err.Error()

@@ -33,7 +33,11 @@ func (m *Manager) providerLogout(w http.ResponseWriter, r *http.Request) error {
 		return problem.New(problem.Unavailable, "the identity provider does not answer; repeat")
 	}
 	token, err := verifier.VerifyLogout(ctx, r.PostForm.Get("logout_token"))
+	if err != nil && m.provider.issuer.KeysUnknown() {
+		return problem.New(problem.Unavailable, "the identity provider does not answer; repeat")
+	}
 	if err != nil || token.TokenID == "" || token.Subject == "" && token.SessionID == "" || time.Since(token.IssuedAt) > maxLogoutAge {
+		m.api.CountRefusal("provider_logout")
 		return refusedLogout()
 	}
 	err = m.store.Tx(ctx, func(tx *db.Tx) error {

@@ -53,14 +53,14 @@ type provider struct {
 	issuer *op.Issuer
 }
 
-func newProvider(cfg OIDC, publicURL string) *provider {
+func newProvider(api *op.API, cfg OIDC, publicURL string) *provider {
 	if cfg.RedirectURL == "" {
 		cfg.RedirectURL = strings.TrimSuffix(publicURL, "/") + CallbackPath
 	}
 	if cfg.Scopes == nil {
 		cfg.Scopes = []string{"profile"}
 	}
-	return &provider{cfg: cfg, issuer: &op.Issuer{URL: cfg.Issuer, Client: cfg.Client}}
+	return &provider{cfg: cfg, issuer: api.Issuer(cfg.Issuer, cfg.Client)}
 }
 
 func (p *provider) oauth(ctx context.Context) (*oauth2.Config, error) {
@@ -204,11 +204,15 @@ func (m *Manager) identify(r *http.Request, cookie string, again bool) (portaldb
 		return portaldb.New{}, m.refuse(r, portaldb.MethodOIDC, "the identity provider does not accept the code; begin again at /portal/")
 	}
 	raw, _ := token.Extra("id_token").(string)
+	away := problem.New(problem.Unavailable, "the identity provider does not answer; try again")
 	verifier, err := m.provider.issuer.Verifier(ctx, m.provider.cfg.ClientID, nil)
 	if err != nil {
-		return portaldb.New{}, problem.New(problem.Unavailable, "the identity provider does not answer; try again")
+		return portaldb.New{}, away
 	}
 	id, err := verifier.Verify(ctx, raw)
+	if err != nil && m.provider.issuer.KeysUnknown() {
+		return portaldb.New{}, away
+	}
 	if err != nil || subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(derive(cookie, "nonce"))) != 1 {
 		return portaldb.New{}, m.refuse(r, portaldb.MethodOIDC, "the identity provider's token is not valid; begin again at /portal/")
 	}

@@ -41,7 +41,7 @@ const (
 )
 
 // How often one address may be refused, and how many refusals are audited: the audit log is never
-// pruned, so a flood of refusals must not fill it. Refusals beyond are logged.
+// pruned, so a flood of refusals must not fill it. Refusals beyond are only counted.
 const (
 	refusedRate, refusedBurst = 0.5, 10
 	auditRate, auditBurst     = 1.0 / 60, 30
@@ -54,6 +54,7 @@ const (
 // Manager begins, finds and ends sessions.
 type Manager struct {
 	cfg      Config
+	api      *op.API
 	store    *db.Store
 	log      *slog.Logger
 	provider *provider // nil: no provider
@@ -74,7 +75,7 @@ func New(api *op.API, cfg Config) *Manager {
 		cfg.Max = defaultMax
 	}
 	m := &Manager{
-		cfg: cfg, store: api.Store(), log: api.Log(),
+		cfg: cfg, api: api, store: api.Store(), log: api.Log(),
 		refused: ratelimit.New(refusedRate, refusedBurst, time.Now),
 		audited: ratelimit.New(auditRate, auditBurst, time.Now),
 		begun:   ratelimit.New(beginRate, beginBurst, time.Now),
@@ -82,7 +83,7 @@ func New(api *op.API, cfg Config) *Manager {
 		signedIn: ratelimit.New(signInRate, signInBurst, time.Now),
 	}
 	if cfg.OIDC.ClientID != "" {
-		m.provider = newProvider(cfg.OIDC, cfg.PublicURL)
+		m.provider = newProvider(api, cfg.OIDC, cfg.PublicURL)
 	}
 	return m
 }
@@ -292,13 +293,14 @@ func audit(ctx context.Context, tx db.Conn, principal, id, name string, meta map
 func (m *Manager) refuse(r *http.Request, method, why string) error {
 	addr := ratelimit.RemoteAddress(r)
 	allowed, wait := m.refused.Allow(addr)
+	m.api.CountRefusal(method)
 	if ok, _ := m.audited.AllowAll(); ok {
 		meta := map[string]any{"method": method, "reason": why, "address": addr}
 		if err := audit(r.Context(), m.store, "portal", auditRefused, "sign_in_refused", meta); err != nil {
 			return err
 		}
+		m.log.WarnContext(r.Context(), "sign-in refused", "method", method, "reason", why, "address", addr, "request_id", op.RequestID(r.Context()))
 	}
-	m.log.WarnContext(r.Context(), "sign-in refused", "method", method, "reason", why, "address", addr, "request_id", op.RequestID(r.Context()))
 	if !allowed {
 		return tooMany(wait, "too many sign-ins from your address "+addr+" were refused; behind a proxy all browsers share one address")
 	}

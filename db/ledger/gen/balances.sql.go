@@ -146,6 +146,15 @@ func (q *Queries) BudgetsOver(ctx context.Context, maxRows int32) ([]BudgetsOver
 	return items, nil
 }
 
+const countAgreedTick = `-- name: CountAgreedTick :exec
+UPDATE billing_control SET agreed_ticks = agreed_ticks + 1 WHERE resumes_itself
+`
+
+func (q *Queries) CountAgreedTick(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, countAgreedTick)
+	return err
+}
+
 const countUnreviewed = `-- name: CountUnreviewed :one
 SELECT (SELECT count(*) FROM account_balances a WHERE a.state = 'depleted' AND a.depletions > a.reviewed_depletion) AS depleted,
     (SELECT count(DISTINCT r.billing_account_id) FROM usage_records r WHERE r.closed_at IS NULL AND r.start_time IS NOT NULL
@@ -369,7 +378,8 @@ func (q *Queries) PutBudget(ctx context.Context, arg PutBudgetParams) error {
 }
 
 const resumeEnforcement = `-- name: ResumeEnforcement :execrows
-UPDATE billing_control SET enforcement_stopped_at = NULL, enforcement_stopped = '' WHERE enforcement_stopped_at IS NOT NULL
+UPDATE billing_control SET enforcement_stopped_at = NULL, enforcement_stopped = '', resumes_itself = false, agreed_ticks = 0
+WHERE enforcement_stopped_at IS NOT NULL
 `
 
 func (q *Queries) ResumeEnforcement(ctx context.Context) (int64, error) {
@@ -433,12 +443,25 @@ func (q *Queries) StillDepleted(ctx context.Context, billingAccountID string) (b
 }
 
 const stopEnforcement = `-- name: StopEnforcement :exec
-UPDATE billing_control SET enforcement_stopped_at = coalesce(enforcement_stopped_at, clock_timestamp()),
-    enforcement_stopped = CASE WHEN enforcement_stopped = '' THEN $1 ELSE enforcement_stopped END
+UPDATE billing_control SET enforcement_stopped_at = coalesce(enforcement_stopped_at, clock_timestamp()), resumes_itself = false,
+    enforcement_stopped = CASE WHEN enforcement_stopped = '' OR resumes_itself THEN $1 ELSE enforcement_stopped END
 `
 
+// Until an operator has looked. The first reason stays, unless it was an outage alone.
 func (q *Queries) StopEnforcement(ctx context.Context, reason string) error {
 	_, err := q.db.Exec(ctx, stopEnforcement, reason)
+	return err
+}
+
+const stopForOutage = `-- name: StopForOutage :exec
+UPDATE billing_control SET enforcement_stopped_at = coalesce(enforcement_stopped_at, clock_timestamp()), agreed_ticks = 0,
+    resumes_itself = resumes_itself OR enforcement_stopped_at IS NULL,
+    enforcement_stopped = CASE WHEN enforcement_stopped = '' OR resumes_itself THEN $1 ELSE enforcement_stopped END
+`
+
+// Until two ticks agree. A stop for which an operator has to look stays one.
+func (q *Queries) StopForOutage(ctx context.Context, reason string) error {
+	_, err := q.db.Exec(ctx, stopForOutage, reason)
 	return err
 }
 

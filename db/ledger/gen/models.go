@@ -18,6 +18,12 @@ type BillingControl struct {
 	EnforcementStopped   string
 	Ticks                int64
 	Windows              int64
+	ResumesItself        bool
+	AgreedTicks          int
+	Epoch                string
+	WorkerBoot           string
+	WorkerUptimeMs       int64
+	WorkerAt             *time.Time
 }
 
 type Currency struct {

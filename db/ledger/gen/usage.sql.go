@@ -71,7 +71,7 @@ func (q *Queries) BillAccounts(ctx context.Context, arg BillAccountsParams) (Bil
 }
 
 const control = `-- name: Control :one
-SELECT one, boundary, ticked_at, clock_disagrees_since, clock_disagrees, enforcement_stopped_at, enforcement_stopped, ticks, windows FROM billing_control
+SELECT one, boundary, ticked_at, clock_disagrees_since, clock_disagrees, enforcement_stopped_at, enforcement_stopped, ticks, windows, resumes_itself, agreed_ticks, epoch, worker_boot, worker_uptime_ms, worker_at FROM billing_control
 `
 
 func (q *Queries) Control(ctx context.Context) (BillingControl, error) {
@@ -87,8 +87,25 @@ func (q *Queries) Control(ctx context.Context) (BillingControl, error) {
 		&i.EnforcementStopped,
 		&i.Ticks,
 		&i.Windows,
+		&i.ResumesItself,
+		&i.AgreedTicks,
+		&i.Epoch,
+		&i.WorkerBoot,
+		&i.WorkerUptimeMs,
+		&i.WorkerAt,
 	)
 	return i, err
+}
+
+const epoch = `-- name: Epoch :one
+SELECT event_epoch()::text AS epoch
+`
+
+func (q *Queries) Epoch(ctx context.Context) (string, error) {
+	row := q.db.QueryRow(ctx, epoch)
+	var epoch string
+	err := row.Scan(&epoch)
+	return epoch, err
 }
 
 const finishTick = `-- name: FinishTick :exec
@@ -101,7 +118,7 @@ func (q *Queries) FinishTick(ctx context.Context, windows int64) error {
 }
 
 const lockControl = `-- name: LockControl :one
-SELECT one, boundary, ticked_at, clock_disagrees_since, clock_disagrees, enforcement_stopped_at, enforcement_stopped, ticks, windows FROM billing_control FOR UPDATE
+SELECT one, boundary, ticked_at, clock_disagrees_since, clock_disagrees, enforcement_stopped_at, enforcement_stopped, ticks, windows, resumes_itself, agreed_ticks, epoch, worker_boot, worker_uptime_ms, worker_at FROM billing_control FOR UPDATE
 `
 
 func (q *Queries) LockControl(ctx context.Context) (BillingControl, error) {
@@ -117,6 +134,12 @@ func (q *Queries) LockControl(ctx context.Context) (BillingControl, error) {
 		&i.EnforcementStopped,
 		&i.Ticks,
 		&i.Windows,
+		&i.ResumesItself,
+		&i.AgreedTicks,
+		&i.Epoch,
+		&i.WorkerBoot,
+		&i.WorkerUptimeMs,
+		&i.WorkerAt,
 	)
 	return i, err
 }
@@ -146,17 +169,33 @@ func (q *Queries) SetAside(ctx context.Context, arg SetAsideParams) error {
 }
 
 const setBoundary = `-- name: SetBoundary :exec
-UPDATE billing_control SET boundary = greatest(boundary, $1::timestamptz)
+UPDATE billing_control SET boundary = greatest(boundary, $1::timestamptz), epoch = $2, worker_boot = $3,
+    worker_uptime_ms = $4, worker_at = $5::timestamptz
 `
 
-func (q *Queries) SetBoundary(ctx context.Context, boundary time.Time) error {
-	_, err := q.db.Exec(ctx, setBoundary, boundary)
+type SetBoundaryParams struct {
+	Boundary       time.Time
+	Epoch          string
+	WorkerBoot     string
+	WorkerUptimeMs int64
+	WorkerAt       *time.Time
+}
+
+// The boundary of a tick, with what the next one compares.
+func (q *Queries) SetBoundary(ctx context.Context, arg SetBoundaryParams) error {
+	_, err := q.db.Exec(ctx, setBoundary,
+		arg.Boundary,
+		arg.Epoch,
+		arg.WorkerBoot,
+		arg.WorkerUptimeMs,
+		arg.WorkerAt,
+	)
 	return err
 }
 
 const setBoundaryBack = `-- name: SetBoundaryBack :exec
 UPDATE billing_control SET boundary = $1::timestamptz, enforcement_stopped_at = coalesce(enforcement_stopped_at, clock_timestamp()),
-    enforcement_stopped = $2
+    enforcement_stopped = $2, resumes_itself = false
 `
 
 type SetBoundaryBackParams struct {
@@ -172,7 +211,8 @@ func (q *Queries) SetBoundaryBack(ctx context.Context, arg SetBoundaryBackParams
 
 const setClockDisagrees = `-- name: SetClockDisagrees :exec
 UPDATE billing_control SET clock_disagrees = $1::text,
-    clock_disagrees_since = CASE WHEN $1::text = '' THEN NULL ELSE coalesce(clock_disagrees_since, clock_timestamp()) END
+    clock_disagrees_since = CASE WHEN $1::text = '' THEN NULL ELSE coalesce(clock_disagrees_since, clock_timestamp()) END,
+    agreed_ticks = 0
 WHERE clock_disagrees <> $1::text
 `
 

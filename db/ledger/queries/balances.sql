@@ -56,11 +56,22 @@ INSERT INTO balance_notices (billing_account_id, episode, kind, balance_minor)
 SELECT m.billing_account_id, m.short_episode, 'balance_short', m.available FROM moved m WHERE m.short_since IS NOT NULL;
 
 -- name: StopEnforcement :exec
-UPDATE billing_control SET enforcement_stopped_at = coalesce(enforcement_stopped_at, clock_timestamp()),
-    enforcement_stopped = CASE WHEN enforcement_stopped = '' THEN @reason ELSE enforcement_stopped END;
+-- Until an operator has looked. The first reason stays, unless it was an outage alone.
+UPDATE billing_control SET enforcement_stopped_at = coalesce(enforcement_stopped_at, clock_timestamp()), resumes_itself = false,
+    enforcement_stopped = CASE WHEN enforcement_stopped = '' OR resumes_itself THEN @reason ELSE enforcement_stopped END;
+
+-- name: StopForOutage :exec
+-- Until two ticks agree. A stop for which an operator has to look stays one.
+UPDATE billing_control SET enforcement_stopped_at = coalesce(enforcement_stopped_at, clock_timestamp()), agreed_ticks = 0,
+    resumes_itself = resumes_itself OR enforcement_stopped_at IS NULL,
+    enforcement_stopped = CASE WHEN enforcement_stopped = '' OR resumes_itself THEN @reason ELSE enforcement_stopped END;
+
+-- name: CountAgreedTick :exec
+UPDATE billing_control SET agreed_ticks = agreed_ticks + 1 WHERE resumes_itself;
 
 -- name: ResumeEnforcement :execrows
-UPDATE billing_control SET enforcement_stopped_at = NULL, enforcement_stopped = '' WHERE enforcement_stopped_at IS NOT NULL;
+UPDATE billing_control SET enforcement_stopped_at = NULL, enforcement_stopped = '', resumes_itself = false, agreed_ticks = 0
+WHERE enforcement_stopped_at IS NOT NULL;
 
 -- name: DepletedAllocations :many
 -- What is to be released: everything that is not being released yet, of accounts that are depleted since a posting and whose grace is over.

@@ -33,16 +33,22 @@ SELECT * FROM billing_control FOR UPDATE;
 
 -- name: SetClockDisagrees :exec
 UPDATE billing_control SET clock_disagrees = @detail::text,
-    clock_disagrees_since = CASE WHEN @detail::text = '' THEN NULL ELSE coalesce(clock_disagrees_since, clock_timestamp()) END
+    clock_disagrees_since = CASE WHEN @detail::text = '' THEN NULL ELSE coalesce(clock_disagrees_since, clock_timestamp()) END,
+    agreed_ticks = 0
 WHERE clock_disagrees <> @detail::text;
 
 -- name: SetBoundary :exec
-UPDATE billing_control SET boundary = greatest(boundary, @boundary::timestamptz);
+-- The boundary of a tick, with what the next one compares.
+UPDATE billing_control SET boundary = greatest(boundary, @boundary::timestamptz), epoch = @epoch, worker_boot = @worker_boot,
+    worker_uptime_ms = @worker_uptime_ms, worker_at = sqlc.narg('worker_at')::timestamptz;
+
+-- name: Epoch :one
+SELECT event_epoch()::text AS epoch;
 
 -- name: SetBoundaryBack :exec
 -- A clock that was ahead is set right. The releases stay stopped.
 UPDATE billing_control SET boundary = @boundary::timestamptz, enforcement_stopped_at = coalesce(enforcement_stopped_at, clock_timestamp()),
-    enforcement_stopped = @reason;
+    enforcement_stopped = @reason, resumes_itself = false;
 
 -- name: FinishTick :exec
 UPDATE billing_control SET ticked_at = clock_timestamp(), ticks = ticks + 1, windows = windows + @windows::bigint;

@@ -148,8 +148,11 @@ func settings(opts Options) []string {
 		return append(common, "shared_buffers=256MB", "fsync=on", "synchronous_commit=on")
 	}
 	// synchronous_commit stays on: with it off a killed server loses its last commits, and tests kill it on purpose. Without fsync it costs nothing.
-	return append(common, "shared_buffers=128MB", "fsync=off", "full_page_writes=off", "synchronous_commit=on",
-		"wal_level=minimal", "max_wal_senders=0", "max_wal_size=2GB")
+	common = append(common, "shared_buffers=128MB", "fsync=off", "synchronous_commit=on", "max_wal_size=2GB")
+	if opts.Replicated {
+		return append(common, "wal_level=replica", "hot_standby=on")
+	}
+	return append(common, "full_page_writes=off", "wal_level=minimal", "max_wal_senders=0")
 }
 
 func (c *cluster) write(path, content string) error {

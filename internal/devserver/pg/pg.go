@@ -50,6 +50,8 @@ type Options struct {
 	Port int
 	// Durable keeps what a power cut would lose, as production does. Tests leave it off: commits still survive a killed server process.
 	Durable bool
+	// Replicated lets the server have a Standby.
+	Replicated bool
 	// Log receives progress, one line a step; nil for silence.
 	Log io.Writer
 }
@@ -286,6 +288,13 @@ const loopback = "127.0.0.1"
 
 // prepare settles the folder and the user that the server runs as, and makes the cluster if there is none.
 func (s *Server) prepare(ctx context.Context) error {
+	if err := s.prepareRoot(ctx); err != nil {
+		return err
+	}
+	return s.cluster.ensure(ctx, s.binaries, s.opts.Durable, s.say)
+}
+
+func (s *Server) prepareRoot(ctx context.Context) error {
 	root := s.opts.Dir
 	if s.temp {
 		dir, err := os.MkdirTemp("", "slipway-pg-")
@@ -304,5 +313,5 @@ func (s *Server) prepare(ctx context.Context) error {
 		return err
 	}
 	s.cluster.who = who
-	return s.cluster.ensure(ctx, s.binaries, s.opts.Durable, s.say)
+	return who.own(root)
 }

@@ -3,6 +3,8 @@
 package httpapi
 
 import (
+	"fmt"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slipway-cloud/slipway/api/boot"
@@ -81,6 +83,9 @@ func New(cfg Config) (*op.API, error) {
 		}
 	}
 	if cfg.Metrics != nil {
+		if err := cfg.Metrics.Register(api.Refusals()); err != nil {
+			return nil, fmt.Errorf("register the metrics of the API: %w", err)
+		}
 		r.Get("/metrics", api.RequireRole(op.RoleViewer, telemetry.MetricsHandler(cfg.Metrics)))
 	}
 	return api, api.Close()

@@ -1,0 +1,49 @@
+package op
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/api/ratelimit"
+)
+
+// How many tokens of one address may be refused at once, and then in a second. A token that is valid
+// is accepted all the same: behind a proxy many callers share one address.
+const refusedRate, refusedBurst = 1, 60
+
+// refusals are the refused sign-ins of all listeners of an API.
+type refusals struct {
+	limit   *ratelimit.Limiter
+	counted *prometheus.CounterVec
+}
+
+func newRefusals() refusals {
+	return refusals{ratelimit.New(refusedRate, refusedBurst, time.Now), prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "slipway_sign_ins_refused_total", Help: "Refused sign-ins and tokens, by method.",
+	}, []string{"method"})}
+}
+
+// Refusals returns the count of refused sign-ins, for the registry of the process.
+func (a *API) Refusals() prometheus.Collector { return a.refused.counted }
+
+// CountRefusal counts a refused sign-in. The method is one of a fixed list.
+func (a *API) CountRefusal(method string) { a.refused.counted.WithLabelValues(method).Inc() }
+
+// limitRefusals counts a refused bearer token, and answers 429 to an address that sends too many. It
+// returns other errors as they are, also that of a request without a token.
+func (a *API) limitRefusals(r *http.Request, err error) error {
+	var p *problem.Problem
+	if r.Header.Get("Authorization") == "" || !errors.As(err, &p) || p.Status != http.StatusUnauthorized {
+		return err
+	}
+	a.CountRefusal("bearer")
+	if ok, wait := a.refused.limit.Allow(ratelimit.RemoteAddress(r)); !ok {
+		return problem.New(problem.TooManyRequests, "too many tokens from your address were refused, this one too; sign in again, or ask an admin for a new token").
+			After(int(wait/time.Second) + 1)
+	}
+	return err
+}
