@@ -47,7 +47,7 @@ func TestObserveIdentity_HoldsNode(t *testing.T) {
 	require.Equal(t, "the serial number of gpu-2 is that of node gpu-1 ("+first.ID+"); it has another hardware UUID and another MAC address", rows[0].Finding.Message)
 	_, err = driftdb.BeginPass(t.Context(), s, site.ID, time.Minute)
 	require.NoError(t, err)
-	_, err = dbtest.Owner(t, dsn).Exec(t.Context(), "UPDATE drift_findings SET status = 'ignored' WHERE id = $1", rows[0].Finding.ID)
+	_, err = dbtest.Owner(t, dsn).Exec(t.Context(), "UPDATE drift_findings SET status = 'ignored', version = version + 1 WHERE id = $1", rows[0].Finding.ID)
 	require.NoError(t, err)
 	require.True(t, claimable(second.ID), "the operator has decided")
 
