@@ -127,7 +127,7 @@ func TestNodesAreFoundByWhatIsKnownOfThem(t *testing.T) {
 	a := dbtest.Node(t, s, dbtest.At(site.ID), dbtest.Hostname("gpu-001"), dbtest.Active())
 	b := dbtest.Node(t, s, dbtest.At(site.ID), dbtest.Hostname("gpu-002"))
 	dbtest.Node(t, s, dbtest.Hostname("gpu-001"))
-	require.NoError(t, s.SetNodeMachine(ctx, a.ID, db.NodeMachine{SystemID: "abc123", Serial: "SN-77", HardwareUUID: "u", MACs: []string{"52:54:00:aa:bb:cc"}}))
+	require.NoError(t, s.SetNodeMachine(ctx, a.ID, db.NodeMachine{SystemID: "abc123", Serial: "SN-77", HardwareUUID: "4c4c4544-0042-3510-8054-b7c04f503031", MACs: []string{"52:54:00:aa:bb:cc"}}))
 	for _, tc := range []struct {
 		q    db.NodeFilter
 		want []string

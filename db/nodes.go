@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/db/gen"
 	"github.com/slipway-cloud/slipway/db/record"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // Node is the record of one machine.
@@ -38,7 +39,7 @@ func (tx *Tx) CreateNode(ctx context.Context, in NewNode) (Node, error) {
 	m := lifecycle.NodeMAAS
 	n := Node{
 		ID: orNewID(in.ID, "node"), Lifecycle: m.Lifecycle, Status: m.Initial[0], Hostname: in.Hostname, SiteID: in.SiteID,
-		SKUID: in.SKUID, ProfileID: in.ProfileID, Serial: in.Serial, Simulated: in.Simulated, Labels: in.Labels,
+		SKUID: in.SKUID, ProfileID: in.ProfileID, Serial: spec.NormalSerial(in.Serial), Simulated: in.Simulated, Labels: in.Labels,
 	}
 	if n.Labels == nil {
 		n.Labels = Labels{}
@@ -174,7 +175,7 @@ func (tx *Tx) UpdateNode(ctx context.Context, id string, version int64, p NodePa
 }
 
 // NodeMachine is what MAAS and the BMC said of a node's machine; an empty
-// field leaves what is stored, but for the system id.
+// field, or one that identifies nothing, leaves what is stored, but for the system id.
 type NodeMachine struct {
 	SystemID, Serial, HardwareUUID string
 	MACs                           []string
@@ -188,11 +189,12 @@ func (s statements) SetNodeMachine(ctx context.Context, id string, m NodeMachine
 	if macs == nil {
 		macs = []string{}
 	}
+	keys := spec.MachineKeys{Serial: m.Serial, UUID: m.HardwareUUID}.Normal()
 	rows, err := s.q.SetNodeMachine(ctx, gen.SetNodeMachineParams{
-		ID: id, MAASSystemID: optional(m.SystemID), Serial: m.Serial, HardwareUUID: m.HardwareUUID, MACs: macs,
+		ID: id, MAASSystemID: optional(m.SystemID), Serial: keys.Serial, HardwareUUID: keys.UUID, MACs: macs,
 	})
-	if err == nil {
-		err = s.q.InheritTenantLeft(ctx, id)
+	if err == nil && rows > 0 {
+		err = s.inheritTenantLeft(ctx, id)
 	}
 	return CheckRepeatable("node "+id, rows, err, s.nodeExists(ctx, id))
 }

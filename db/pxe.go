@@ -92,7 +92,8 @@ func (s *Store) SeeDiscovered(ctx context.Context, id, source string, f PXEFacts
 	if err := s.SeePXENode(ctx, id, source, f); err != nil {
 		return err
 	}
-	return MapError("identify node "+id, s.q.IdentifyDiscovered(ctx, gen.IdentifyDiscoveredParams{ID: id, Serial: f.SerialNumber, HardwareUUID: f.SystemUUID}))
+	k := spec.MachineKeys{Serial: f.SerialNumber, UUID: f.SystemUUID}.Normal()
+	return MapError("identify node "+id, s.q.IdentifyDiscovered(ctx, gen.IdentifyDiscoveredParams{ID: id, Serial: k.Serial, HardwareUUID: k.UUID}))
 }
 
 // Discover makes a node in its first state for an address that no node has. It
@@ -118,7 +119,7 @@ func (tx *Tx) Discover(ctx context.Context, d Discovery) (n Node, created bool, 
 }
 
 func (tx *Tx) insertDiscovered(ctx context.Context, d Discovery) (Node, error) {
-	n := Node{ID: NewID("node"), Lifecycle: lifecycle.NodePXE.Lifecycle, Status: lifecycle.NodePXE.Initial[0], Labels: Labels{}, Serial: d.Facts.SerialNumber}
+	n := Node{ID: NewID("node"), Lifecycle: lifecycle.NodePXE.Lifecycle, Status: lifecycle.NodePXE.Initial[0], Labels: Labels{}, Serial: spec.NormalSerial(d.Facts.SerialNumber)}
 	meta := map[string]any{"mac_address": d.MAC, "source": d.Source}
 	old, err := tx.q.RetiredNodeOfMAC(ctx, d.MAC)
 	if err = MapError("retired node of MAC "+d.MAC, err); err == nil {

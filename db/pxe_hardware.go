@@ -6,6 +6,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db/gen"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // Hardware is what tells one machine from another. The caller has normalised
@@ -38,6 +39,8 @@ func (tx *Tx) ReplaceHardware(ctx context.Context, id string, version int64, h H
 	if err := tx.takeMACs(ctx, id, h.MACs); err != nil {
 		return Node{}, err
 	}
+	k := spec.MachineKeys{Serial: h.Serial, UUID: h.HardwareUUID}.Normal()
+	h.Serial, h.HardwareUUID = k.Serial, k.UUID
 	n, err := tx.q.ReplaceNodeHardware(ctx, gen.ReplaceNodeHardwareParams{ID: id, Version: version, MACs: h.MACs, Serial: h.Serial, HardwareUUID: h.HardwareUUID})
 	if n, err = CheckUpdate("node "+id, n, err, func() error { return nil }); err != nil {
 		return Node{}, err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db/gen"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // MarkSanitized clears the mark that the node needs to be sanitized, unless its last tenant left
@@ -33,19 +34,28 @@ func (s statements) LastTenancy(ctx context.Context, nodeID string) (string, err
 	return id, MapError("node "+nodeID, err)
 }
 
-// FormerTenancy is the tenancy of a node record that was the same hardware.
-type FormerTenancy = gen.FormerTenancyRow
+// FormerTenancy is the tenancy of a deleted node record that is the same hardware, or that may be.
+type FormerTenancy struct {
+	gen.FormerTenancyRow
+	// Same says that it is the same: two keys are equal and none differs.
+	Same bool
+}
 
 // FindFormerTenancy returns the record of the same hardware, other than the node itself, that a tenant
 // who was root left last and that nothing has proven clean since, where a snapshot is kept of its BMC.
-// It returns ErrNotFound when there is none.
+// Where there is none it returns one with a serial number, UUID or MAC address in common. It returns
+// ErrNotFound when there is none of these.
 func (s statements) FindFormerTenancy(ctx context.Context, nodeID string, h Hardware) (FormerTenancy, error) {
 	macs := make([]string, 0, len(h.MACs))
 	for _, m := range h.MACs {
 		macs = append(macs, strings.ToLower(m))
 	}
-	row, err := s.q.FormerTenancy(ctx, gen.FormerTenancyParams{NodeID: nodeID, Serial: h.Serial, HardwareUUID: h.HardwareUUID, MACs: macs})
-	return row, MapError("former record of node "+nodeID, err)
+	records, same, err := s.formerRecords(ctx, nodeID, spec.MachineKeys{Serial: h.Serial, UUID: h.HardwareUUID, MACs: macs})
+	if err != nil {
+		return FormerTenancy{}, err
+	}
+	row, err := s.q.FormerTenancy(ctx, records)
+	return FormerTenancy{FormerTenancyRow: row, Same: same}, MapError("former record of node "+nodeID, err)
 }
 
 // AwaitsDrift reports whether the database says that the node is free and cannot know, since it was

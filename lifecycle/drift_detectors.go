@@ -31,6 +31,7 @@ const (
 	DriftDuplicateSerial    = "duplicate_serial"
 	DriftDuplicateBMC       = "duplicate_bmc_address"
 	DriftDuplicateBoot      = "duplicate_boot_id"
+	DriftIdentityConflict   = "identity_conflict"
 	DriftUnknownMachine     = "unknown_machine_in_maas"
 	DriftGhost              = "ghost_of_deleted"
 	DriftBMCAddressChanged  = "bmc_ip_changed"

@@ -24,6 +24,13 @@ func driftOfIdentity() []DriftDetector {
 			Next: "Find out which node the machine is, and remove the other's agent from it.",
 		},
 		{
+			Name: DriftIdentityConflict, Scope: DriftOfHardware, Severity: DriftCritical, Sources: []string{sourcePostgres},
+			Closes:   "the keys are no other record's any more, or a certificate proves the node clean after the tenant left the other record",
+			Finds:    "a serial number, hardware UUID or MAC address of the node is that of a node that came before it, or of a deleted node that a tenant left; the node is not claimed meanwhile",
+			Evidence: []string{"other_node", "same", "differ", "serial", "uuid", "other_serial", "other_uuid"},
+			Next:     "Compare the labels of the machines. One machine: decommission the node, whose certificate is the proof. Two machines: correct what is wrong in the BMC or MAAS, or ignore the finding, which lets the node be claimed.",
+		},
+		{
 			Name: DriftUnknownMachine, Scope: DriftOfMachine, Severity: DriftInfo, Sources: []string{sourcePostgres, sourceMAAS},
 			Closes: "a node is that machine, or the machine is gone", Finds: "a machine of the region, and of the site's pool where it has one, is no node's",
 			Evidence: []string{"system_id", "hostname", "maas_status", "macs"}, Next: "Onboard it, or ignore the finding if it is not Slipway's to manage.",

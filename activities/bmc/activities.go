@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -67,10 +68,11 @@ func (a *Activities) ResolvePowerCredentials(ctx context.Context, in ResolveIn) 
 	if err := refuseCritical(health); err != nil {
 		return contract.BMCFacts{}, err
 	}
+	keys := spec.MachineKeys{Serial: sys.Serial, UUID: sys.UUID}.Normal()
 	return contract.BMCFacts{
-		BMCID: v.rec.ID, Address: v.rec.Address, Vendor: sys.Manufacturer, Model: sys.Model, Serial: sys.Serial, SerialSource: sys.SerialSource,
+		BMCID: v.rec.ID, Address: v.rec.Address, Vendor: sys.Manufacturer, Model: sys.Model, Serial: keys.Serial, SerialSource: sys.SerialSource,
 		Health: health.Overall, HealthProblems: health.Problems,
-		UUID: sys.UUID, MACs: sys.MACs, Power: string(sys.Power), Protocol: v.rec.Protocol, RedfishSysID: sys.ID,
+		UUID: keys.UUID, MACs: sys.MACs, Power: string(sys.Power), Protocol: v.rec.Protocol, RedfishSysID: sys.ID,
 	}, nil
 }
 

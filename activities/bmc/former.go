@@ -7,7 +7,6 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
-	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -23,7 +22,8 @@ type FormerIn struct {
 // CompareFormerSettings compares the BMC of a machine that comes back with the snapshot of before the
 // tenant who left it last: a full_decommission compares nothing, and the machine is a new node. The
 // former record is found by serial number, hardware UUID or MAC address. A BMC that is as it was and
-// has another password ends the mark of that record; without the password it names the record. What
+// has another password ends the mark of that record, where two of them are the same and none differs;
+// without the password it names the record. What
 // cannot be compared, since there is no such record or the BMC shows
 // nothing, changes nothing. It changes nothing on the BMC, and can be repeated.
 func (a *Activities) CompareFormerSettings(ctx context.Context, in FormerIn) (contract.SettingsFacts, error) {
@@ -32,7 +32,7 @@ func (a *Activities) CompareFormerSettings(ctx context.Context, in FormerIn) (co
 		return contract.SettingsFacts{}, fault.Internal(ctx, err)
 	}
 	former, err := a.Store.FindFormerTenancy(ctx, in.NodeID, db.Hardware{
-		Serial: spec.NormalSerial(in.BMC.Serial), HardwareUUID: in.BMC.UUID, MACs: append(n.MACs, in.BMC.MACs...),
+		Serial: in.BMC.Serial, HardwareUUID: in.BMC.UUID, MACs: append(n.MACs, in.BMC.MACs...),
 	})
 	if errors.Is(err, db.ErrNotFound) {
 		return contract.SettingsFacts{Done: true, Note: "no tenant has left this machine without a proof"}, nil
@@ -52,6 +52,9 @@ func (a *Activities) CompareFormerSettings(ctx context.Context, in FormerIn) (co
 	if !in.Rotated {
 		out.FormerNode = former.NodeID
 		return out, nil
+	}
+	if !former.Same {
+		return out, nil // it may be another machine's record, and keeps its mark
 	}
 	return out, fault.Internal(ctx, a.Store.Tx(ctx, func(tx *db.Tx) error {
 		now, err := tx.Clock(ctx)

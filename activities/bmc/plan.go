@@ -1,6 +1,7 @@
 package bmc
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/login"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -239,9 +241,10 @@ func (a *Activities) keepRejected(ctx context.Context, rec db.BMC, why error) er
 func (p *PowerPlan) identified(sys providers.BMCSystem) {
 	p.LoggedIn = true
 	f := &p.Facts
-	f.Vendor, f.Model, f.Serial, f.UUID = sys.Manufacturer, sys.Model, sys.Serial, sys.UUID
+	keys := spec.MachineKeys{Serial: sys.Serial, UUID: sys.UUID}.Normal()
+	f.Vendor, f.Model, f.Serial, f.UUID, f.SerialSource = sys.Manufacturer, sys.Model, keys.Serial, keys.UUID, sys.SerialSource
 	f.MACs, f.Power, f.RedfishSysID = sys.MACs, string(sys.Power), sys.ID
-	p.Observed = fmt.Sprintf("%s %s, serial %s, power %s", sys.Manufacturer, sys.Model, sys.Serial, sys.Power)
+	p.Observed = fmt.Sprintf("%s %s, serial %s, power %s", sys.Manufacturer, sys.Model, cmp.Or(keys.Serial, "unknown"), sys.Power)
 }
 
 // samePin compares pins as an operator may have written them.

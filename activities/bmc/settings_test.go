@@ -108,6 +108,11 @@ func TestCompareFormerSettings_MachineThatComesBack(t *testing.T) {
 	require.Empty(t, compare().FormerNode)
 	n, err = l.truth.Node(t.Context(), former.ID)
 	require.NoError(t, err)
+	require.NotNil(t, n.TenantLeftAt, "a record with the serial number of one machine and the cards of another is not proven to be this machine")
+	require.NoError(t, l.truth.SetNodeMachine(t.Context(), former.ID, db.NodeMachine{Serial: identified.Serial, MACs: []string{strings.ToLower(identified.MACs[0])}}))
+	require.Empty(t, compare().FormerNode)
+	n, err = l.truth.Node(t.Context(), former.ID)
+	require.NoError(t, err)
 	require.Nil(t, n.TenantLeftAt, "it was proven, so that the next firmware is nobody's business")
 	require.Zero(t, compare().Count)
 }

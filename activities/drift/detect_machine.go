@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -235,8 +236,8 @@ func macsChanged(f Facts) Verdict {
 
 func hardwareChanged(f Facts) Verdict {
 	return ofMark(f, func(m Machine, k Mark) Verdict {
-		differs := func(a, b string) bool { return a != "" && b != "" && !strings.EqualFold(a, b) }
-		if !differs(m.Serial, k.Serial) && !differs(m.UUID, k.UUID) {
+		now, known := spec.MachineKeys{Serial: m.Serial, UUID: m.UUID}, spec.MachineKeys{Serial: k.Serial, UUID: k.UUID}
+		if len(now.Compare(known).Differ) == 0 {
 			return clean()
 		}
 		return found(m.Serial+" "+m.UUID, fmt.Sprintf("the machine has serial %s, where it had %s", m.Serial, k.Serial),

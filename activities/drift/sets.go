@@ -34,13 +34,16 @@ func (a *Activities) CompareSets(ctx context.Context, p Pass) (PassCounts, error
 	if err != nil {
 		return t, fault.Internal(ctx, err)
 	}
+	if err := a.observeIdentities(ctx, p, &t); err != nil {
+		return t, fault.Internal(ctx, err)
+	}
 	if err := a.observeUnknownMachines(ctx, p, site.Spec.Pool, &t); err != nil {
 		return t, fault.Internal(ctx, err)
 	}
 	if err := a.compareDevices(ctx, p, &t); err != nil {
 		return t, fault.Internal(ctx, err)
 	}
-	whole = append(whole, lifecycle.DriftUnknownMachine, lifecycle.DriftGhost)
+	whole = append(whole, lifecycle.DriftUnknownMachine, lifecycle.DriftGhost, lifecycle.DriftIdentityConflict)
 	return t, fault.Internal(ctx, a.closeUnseen(ctx, p, whole, &t))
 }
 

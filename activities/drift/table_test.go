@@ -244,6 +244,14 @@ func identitySituations() map[string]situation {
 			fix:   func(w *world) { w.sql("UPDATE heartbeats SET boot_id = 'other' WHERE node_id <> $1", w.node.ID) },
 			also:  []string{lifecycle.DriftBootUnannounced}, // of the neighbour, once it has another
 		},
+		lifecycle.DriftIdentityConflict: {
+			fault: func(w *world) {
+				left := w.neighbour(lifecycle.NodeActive)
+				w.sql("UPDATE nodes SET tenant_left_at = now(), serial = (SELECT lower(serial) FROM nodes WHERE id = $1 AND serial <> '') WHERE id = $2", w.node.ID, left.ID)
+				retire(w, left.ID)
+			},
+			fix: func(w *world) { w.sql("UPDATE nodes SET serial = 'another' WHERE tenant_left_at IS NOT NULL") },
+		},
 		lifecycle.DriftUnknownMachine: {
 			fault: func(w *world) { require.NoError(w.t, w.sim.External("enlist", w.unknownMachine().Spec().ID)) },
 			fix:   func(w *world) { require.NoError(w.t, w.sim.External("delete", w.fleet.All()[1].Spec().NICs[0].MAC)) },

@@ -8,6 +8,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -48,7 +49,7 @@ func (a *Activities) findNew(ctx context.Context, m providers.MAAS, in CreateIn)
 // unclaimed reports whether a New machine may be the server: no node has it, and no known serial number
 // or UUID differs.
 func (a *Activities) unclaimed(ctx context.Context, in CreateIn, c providers.MAASMachine) (bool, error) {
-	if c.Status != providers.MAASNew || c.Locked || c.Owner != "" || differ(in.BMC.Serial, c.Serial) || differ(in.BMC.UUID, c.UUID) {
+	if c.Status != providers.MAASNew || c.Locked || c.Owner != "" || in.differs(c) {
 		return false, nil
 	}
 	// What another onboarding is just creating is New for a moment as well.
@@ -67,10 +68,10 @@ func (a *Activities) unclaimed(ctx context.Context, in CreateIn, c providers.MAA
 	return true, nil
 }
 
-// differ reports that both are known and not the same.
-func differ(x, y string) bool {
-	unknown := func(v string) bool { return v == "" || strings.EqualFold(v, "unknown") }
-	return !unknown(x) && !unknown(y) && !strings.EqualFold(x, y)
+// differs reports that a serial number or UUID is known of both and not the same.
+func (in CreateIn) differs(c providers.MAASMachine) bool {
+	bmc := spec.MachineKeys{Serial: in.BMC.Serial, UUID: in.BMC.UUID}
+	return len(bmc.Compare(spec.MachineKeys{Serial: c.Serial, UUID: c.UUID}).Differ) > 0
 }
 
 func listed(found []providers.MAASMachine) string {

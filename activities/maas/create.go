@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	hardwaredb "github.com/slipway-cloud/slipway/db/hardware"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -33,6 +36,8 @@ type CreateIn struct {
 // action. A create whose answer was lost, or that lost a race with
 // enlistment, is resolved by finding again.
 func (a *Activities) CreateOrFindMachine(ctx context.Context, in CreateIn) (contract.MachineFacts, error) {
+	keys := in.keys()
+	in.BMC.Serial, in.BMC.UUID = keys.Serial, keys.UUID // what identifies nothing is as good as not told
 	m, site, err := a.region(ctx, in.JobRef)
 	if err != nil {
 		return contract.MachineFacts{}, err
@@ -155,18 +160,23 @@ func (a *Activities) claimed(ctx context.Context, m providers.MAAS, in CreateIn,
 		return out, fault.New(lifecycle.FailStateDisagreement, "machine %s is locked in MAAS; unlock it first", got.SystemID)
 	}
 	if inUse(got.Status) && got.Annotations[annotationJob] != in.JobID && got.Annotations[annotationJob] != "" {
-		return out, fault.New(lifecycle.FailStateDisagreement, "machine %s is %s for another job, %s",
-			got.SystemID, got.Status, got.Annotations[annotationJob])
+		return out, a.heldBy(ctx, got)
 	}
 	if (got.Status == providers.MAASDeployed || got.Status == providers.MAASDeploying) && got.Annotations[annotationJob] == "" {
 		return out, fault.New(lifecycle.FailStateDisagreement, "machine %s is already %s by someone else; release it in MAAS, or cancel",
 			got.SystemID, got.Status)
 	}
-	if in.ObserveOnly {
-		return out, nil
+	if err := in.otherMachine(got); err != nil || in.ObserveOnly {
+		return out, err
 	}
-	err = a.Store.SetNodeMachine(ctx, in.NodeID, db.NodeMachine{
-		SystemID: got.SystemID, Serial: cmp.Or(in.BMC.Serial, got.Serial), HardwareUUID: cmp.Or(in.BMC.UUID, got.UUID), MACs: in.BMC.MACs,
+	err = a.Store.Tx(ctx, func(tx *db.Tx) error {
+		err := tx.SetNodeMachine(ctx, in.NodeID, db.NodeMachine{
+			SystemID: got.SystemID, Serial: cmp.Or(in.BMC.Serial, got.Serial), HardwareUUID: cmp.Or(in.BMC.UUID, got.UUID), MACs: in.BMC.MACs,
+		})
+		if err != nil {
+			return err
+		}
+		return driftdb.ObserveIdentity(ctx, tx, in.NodeID)
 	})
 	var conflict *db.ConflictError
 	if errors.As(err, &conflict) {
@@ -180,6 +190,55 @@ func (a *Activities) claimed(ctx context.Context, m providers.MAAS, in CreateIn,
 		return out, fault.Internal(ctx, err)
 	}
 	return out, a.adoptPower(ctx, m, in, got)
+}
+
+// heldBy says whose a machine is that a job of another node deployed, and how it gets free: a node that
+// was removed leaves its machine deployed in MAAS. A machine of a node that lives is never to be released.
+func (a *Activities) heldBy(ctx context.Context, got providers.MAASMachine) error {
+	id := got.Annotations[annotationJob]
+	what := fmt.Sprintf("machine %s is %s for another job, %s", got.SystemID, got.Status, id)
+	job, err := a.Store.Job(ctx, id)
+	if errors.Is(err, db.ErrNotFound) || err == nil && job.NodeID == nil {
+		return fault.New(lifecycle.FailStateDisagreement, "%s, which is not known here; find out which installation manages the machine", what)
+	}
+	if err != nil {
+		return fault.Internal(ctx, err)
+	}
+	node, err := a.Store.Node(ctx, *job.NodeID)
+	if err != nil {
+		return fault.Internal(ctx, err)
+	}
+	if node.Status != lifecycle.NodeDeleted {
+		return fault.New(lifecycle.FailStateDisagreement, "%s, of node %s (%s), which is %s; decommission that node first", what, node.Hostname, node.ID, node.Status)
+	}
+	return fault.New(lifecycle.FailStateDisagreement, "%s, of node %s (%s), which was removed; release the machine with its disks erased: maas PROFILE machine release %s erase=true; then retry",
+		what, node.Hostname, node.ID, got.SystemID)
+}
+
+// keys returns what the BMC says of its machine, as it is compared.
+func (in CreateIn) keys() spec.MachineKeys {
+	return spec.MachineKeys{Serial: in.BMC.Serial, UUID: in.BMC.UUID, MACs: in.BMC.MACs}.Normal()
+}
+
+// otherMachine refuses a record of MAAS with another serial number or UUID than the BMC tells, unless
+// two keys agree. The BMC's network cards may be others than those that MAAS knows. A serial number that
+// is a chassis's, and what IPMI tells, may differ from what MAAS reads on the host.
+func (in CreateIn) otherMachine(got providers.MAASMachine) error {
+	bmc, rec := in.keys(), spec.MachineKeys{Serial: got.Serial, UUID: got.UUID, MACs: got.MACs}
+	like := bmc.Compare(rec)
+	const enough = 2
+	if len(like.Same) >= enough || in.powerType() != "redfish" {
+		return nil
+	}
+	ofSystem := strings.HasPrefix(in.BMC.SerialSource, "system")
+	for _, key := range like.Differ {
+		if key == spec.KeyUUID || key == spec.KeySerial && ofSystem {
+			return fault.New(lifecycle.FailConflictingCandidates,
+				"MAAS machine %s (%s) has serial number %q and UUID %q, and the BMC says %q and %q: the record is another machine's, or wrong; correct the BMC's address, or delete the record in MAAS",
+				got.SystemID, got.Hostname, got.Serial, got.UUID, bmc.Serial, bmc.UUID)
+		}
+	}
+	return nil
 }
 
 // recordSerialSource keeps who named the node's serial number: the BMC, or MAAS where the BMC told none.

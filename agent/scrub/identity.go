@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // serialFiles are the serial numbers that the firmware shows: of the system, of
@@ -19,26 +20,8 @@ func serialFiles() []string {
 	return []string{"/sys/class/dmi/id/product_serial", "/sys/class/dmi/id/board_serial", "/sys/class/dmi/id/chassis_serial"}
 }
 
-// noSerials is what makers leave where a serial number should be, in small
-// letters and without what is no letter or digit. Thousands of machines show the
-// same, so it tells none from another.
-func noSerials() []string {
-	return []string{"", "none", "na", "unknown", "notspecified", "notapplicable", "notavailable", "null", "empty", "oem", "invalid",
-		"defaultstring", "tobefilledbyoem", "tobefilled", "systemserialnumber", "serialnumber", "baseboardserialnumber", "boardserialnumber",
-		"chassisserialnumber", "0123456789", "123456789", "1234567890", "01234567890123456789"}
-}
-
 // distinctive is false for a serial number that stands for none.
-func distinctive(serial string) bool {
-	bare := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return -1
-	}, strings.ToLower(serial))
-	// A row of one character, such as 00000000, is none either.
-	return !slices.Contains(noSerials(), bare) && strings.Trim(bare, bare[:1]) != ""
-}
+func distinctive(serial string) bool { return spec.NormalSerial(serial) != "" }
 
 // identity refuses a machine or a boot other than the one the task was given
 // for: what was decided for one must not erase another.

@@ -160,8 +160,9 @@ func (s *Server) discovered(ctx context.Context, b NodeReport, mac, source strin
 // facts are cleaned: they are shown to people and stand in templates.
 func (b NodeReport) facts() db.PXEFacts {
 	clean := func(p *string) string { return spec.CleanText(text(p), spec.MaxFact) }
+	keys := spec.MachineKeys{Serial: text(b.SerialNumber), UUID: text(b.SystemUUID)}.Normal()
 	return db.PXEFacts{
 		IPAddress: spec.NormalIP(text(b.IPAddress)), Hostname: clean(b.Hostname), Vendor: clean(b.Vendor), Model: clean(b.Model),
-		SerialNumber: spec.NormalSerial(text(b.SerialNumber)), SystemUUID: clean(b.SystemUUID),
+		SerialNumber: keys.Serial, SystemUUID: keys.UUID,
 	}
 }

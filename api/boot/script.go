@@ -246,7 +246,8 @@ func printable(text string) string {
 // factsOf reads what firmware says of the machine.
 func factsOf(q url.Values) db.PXEFacts {
 	text := func(name string) string { return spec.CleanText(q.Get(name), spec.MaxFact) }
-	return db.PXEFacts{Vendor: text("vendor"), Model: text("model"), SerialNumber: spec.NormalSerial(q.Get("serial")), SystemUUID: text("uuid"), IPAddress: spec.NormalIP(q.Get("ip"))}
+	keys := spec.MachineKeys{Serial: q.Get("serial"), UUID: q.Get("uuid")}.Normal()
+	return db.PXEFacts{Vendor: text("vendor"), Model: text("model"), SerialNumber: keys.Serial, SystemUUID: keys.UUID, IPAddress: spec.NormalIP(q.Get("ip"))}
 }
 
 func write(w http.ResponseWriter, text string) {

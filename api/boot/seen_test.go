@@ -29,13 +29,13 @@ func TestWhatFirmwareSaysCountsByState(t *testing.T) {
 		return n, p
 	}
 	mac := "52:54:00:00:0b:01"
-	asks(mac, "serial=OLD&uuid=u-1")
+	asks(mac, "serial=OLD&uuid=4C4C4544-0042-3510-8054-B7C04F503031")
 	n, err := s.store.NodeOfMAC(t.Context(), mac)
 	require.NoError(t, err)
 	require.Equal(t, "OLD", n.Serial)
-	asks(mac, "serial=%20NEW%3Bx&uuid=")
+	asks(mac, "serial=%20NEW%3Bx&uuid=03000200-0400-0500-0006-000700080009")
 	seen, p := of(n.ID)
-	require.Equal(t, []string{"NEW?x", "u-1", "NEW?x"}, []string{seen.Serial, seen.HardwareUUID, p.Facts.SerialNumber}, "what the machine says now; what it does not say stays")
+	require.Equal(t, []string{"NEW?x", "4c4c4544-0042-3510-8054-b7c04f503031", "NEW?x"}, []string{seen.Serial, seen.HardwareUUID, p.Facts.SerialNumber}, "what the machine says now; what it does not say stays")
 	require.Greater(t, seen.Version, n.Version, "whoever approves has seen it, or is told so")
 	asks(mac, "serial=To+Be+Filled+By+O.E.M.")
 	again, _ := of(n.ID)
@@ -50,7 +50,7 @@ func TestWhatFirmwareSaysCountsByState(t *testing.T) {
 		_, err := s.conn.Exec(t.Context(), "UPDATE pxe_nodes SET seen_at = now() - interval '1 hour' WHERE node_id = $1", id)
 		require.NoError(t, err)
 		before, was := of(id)
-		asks(mac, "serial=OTHER&uuid=u-9&vendor=v")
+		asks(mac, "serial=OTHER&uuid=5c4c4544-0042-3510-8054-b7c04f503031&vendor=v")
 		after, is := of(id)
 		require.Equal(t, before, after, i.State)
 		require.Equal(t, was.Facts, is.Facts, i.State)

@@ -10,6 +10,50 @@ import (
 	"time"
 )
 
+const cleanProofs = `-- name: CleanProofs :many
+SELECT DISTINCT x.id FROM certificates e JOIN nodes x ON x.id = e.node_id
+WHERE e.verdict = 'clean' AND e.issued_at > $1::timestamptz
+  AND (x.id = ANY ($2::text[]) OR upper(x.serial) = nullif(upper($3::text), '') OR lower(x.hardware_uuid) = ANY ($4::text[]) OR x.macs && $5::text[])
+ORDER BY x.id LIMIT $6
+`
+
+type CleanProofsParams struct {
+	Since   time.Time
+	Ids     []string
+	Serial  string
+	Uuids   []string
+	MACs    []string
+	MaxRows int32
+}
+
+// Nodes with a certificate of later that says clean: those named, and those that have a key in common with a machine.
+func (q *Queries) CleanProofs(ctx context.Context, arg CleanProofsParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, cleanProofs,
+		arg.Since,
+		arg.Ids,
+		arg.Serial,
+		arg.Uuids,
+		arg.MACs,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const clearTenantLeft = `-- name: ClearTenantLeft :execrows
 UPDATE nodes SET tenant_left_at = NULL, updated_at = now() WHERE id = $1 AND tenant_left_at < $2::timestamptz
 `
@@ -82,34 +126,20 @@ const formerTenancy = `-- name: FormerTenancy :one
 SELECT d.id AS node_id, t.id AS allocation_id
 FROM nodes d CROSS JOIN LATERAL (SELECT a.id, s.tenant_root FROM allocations a JOIN skus s ON s.id = a.sku_id
     WHERE a.node_id = d.id AND a.access_given_at IS NOT NULL ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1) t
-WHERE d.id <> $1 AND d.status = 'deleted' AND d.tenant_left_at IS NOT NULL AND t.tenant_root
-  AND (d.serial = nullif($2::text, '') OR lower(d.hardware_uuid) = nullif(lower($3::text), '') OR d.macs && $4::text[])
+WHERE d.id = ANY ($1::text[]) AND d.status = 'deleted' AND d.tenant_left_at IS NOT NULL AND t.tenant_root
   AND EXISTS (SELECT FROM node_occupancies o WHERE o.allocation_id = t.id AND o.firmware_snapshot IS NOT NULL)
 ORDER BY d.tenant_left_at DESC, d.id LIMIT 1
 `
-
-type FormerTenancyParams struct {
-	NodeID       string
-	Serial       string
-	HardwareUUID string
-	MACs         []string
-}
 
 type FormerTenancyRow struct {
 	NodeID       string
 	AllocationID string
 }
 
-// The node record of the same hardware that a tenant who was root left last, where nothing has proven it clean since, with his allocation: as LastTenancy
-// finds it, where a snapshot is kept of the node's BMC. Only a record that was deleted is that of a machine that came back: what a record in service has in
-// common with it, such as a card that moved, says nothing of that node.
-func (q *Queries) FormerTenancy(ctx context.Context, arg FormerTenancyParams) (FormerTenancyRow, error) {
-	row := q.db.QueryRow(ctx, formerTenancy,
-		arg.NodeID,
-		arg.Serial,
-		arg.HardwareUUID,
-		arg.MACs,
-	)
+// Of some records of the same hardware the one that a tenant who was root left last, where nothing has proven it clean since, with his allocation: as
+// LastTenancy finds it, where a snapshot is kept of the node's BMC. Only a record that was deleted is that of a machine that came back.
+func (q *Queries) FormerTenancy(ctx context.Context, records []string) (FormerTenancyRow, error) {
+	row := q.db.QueryRow(ctx, formerTenancy, records)
 	var i FormerTenancyRow
 	err := row.Scan(&i.NodeID, &i.AllocationID)
 	return i, err
@@ -132,20 +162,64 @@ func (q *Queries) HoldsRootTenant(ctx context.Context, id string) (bool, error) 
 }
 
 const inheritTenantLeft = `-- name: InheritTenantLeft :exec
-UPDATE nodes n SET tenant_left_at = d.left_at, updated_at = now(), version = n.version + 1
-FROM (SELECT max(d.tenant_left_at) AS left_at FROM nodes d JOIN nodes m ON m.id = $1 AND m.id <> d.id
-    WHERE d.status = 'deleted' AND d.tenant_left_at IS NOT NULL
-      AND (d.serial = nullif(m.serial, '') OR lower(d.hardware_uuid) = nullif(lower(m.hardware_uuid), '') OR d.macs && m.macs)
-      AND NOT EXISTS (SELECT FROM certificates e JOIN nodes x ON x.id = e.node_id
-          WHERE e.verdict = 'clean' AND e.issued_at > d.tenant_left_at
-            AND (x.id IN (d.id, m.id) OR x.serial = nullif(d.serial, '') OR lower(x.hardware_uuid) = nullif(lower(d.hardware_uuid), '')))) d
-WHERE n.id = $1 AND n.tenant_left_at IS NULL AND n.allocation_id IS NULL AND n.lifecycle = 'maas' AND d.left_at IS NOT NULL
+UPDATE nodes SET tenant_left_at = $1::timestamptz, updated_at = now(), version = version + 1
+WHERE id = $2 AND tenant_left_at IS NULL AND allocation_id IS NULL AND lifecycle = 'maas'
 `
 
+type InheritTenantLeftParams struct {
+	LeftAt time.Time
+	ID     string
+}
+
 // A node whose machine was another node, which a tenant left and nothing proved clean before it was deleted: what he left is on the machine's disks.
-func (q *Queries) InheritTenantLeft(ctx context.Context, id string) error {
-	_, err := q.db.Exec(ctx, inheritTenantLeft, id)
+func (q *Queries) InheritTenantLeft(ctx context.Context, arg InheritTenantLeftParams) error {
+	_, err := q.db.Exec(ctx, inheritTenantLeft, arg.LeftAt, arg.ID)
 	return err
+}
+
+const kindredNodes = `-- name: KindredNodes :many
+SELECT n.id FROM nodes n
+WHERE n.id <> $1
+  AND (n.status = 'deleted' AND n.tenant_left_at IS NOT NULL
+      OR n.status NOT IN ('deleted', 'discovered') AND (n.maas_system_id IS NOT NULL OR n.lifecycle = 'pxe' AND n.status <> 'retired'))
+  AND (upper(n.serial) = nullif(upper($2::text), '') OR lower(n.hardware_uuid) = ANY ($3::text[]) OR n.macs && $4::text[])
+ORDER BY (n.status = 'deleted') DESC, n.tenant_left_at DESC NULLS LAST, n.id LIMIT $5
+`
+
+type KindredNodesParams struct {
+	NodeID  string
+	Serial  string
+	Uuids   []string
+	MACs    []string
+	MaxRows int32
+}
+
+// Other records that have a serial number, a UUID in either byte order, or a MAC address in common with a machine: deleted ones that a tenant left, and those
+// that are tied to their machine. The caller compares them key by key. A discovered node is what any machine of the boot network says.
+func (q *Queries) KindredNodes(ctx context.Context, arg KindredNodesParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, kindredNodes,
+		arg.NodeID,
+		arg.Serial,
+		arg.Uuids,
+		arg.MACs,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const lastTenancy = `-- name: LastTenancy :one

@@ -16,14 +16,12 @@ SELECT coalesce((SELECT a.id FROM allocations a WHERE a.node_id = @node_id AND (
     ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1), '')::text AS id;
 
 -- name: FormerTenancy :one
--- The node record of the same hardware that a tenant who was root left last, where nothing has proven it clean since, with his allocation: as LastTenancy
--- finds it, where a snapshot is kept of the node's BMC. Only a record that was deleted is that of a machine that came back: what a record in service has in
--- common with it, such as a card that moved, says nothing of that node.
+-- Of some records of the same hardware the one that a tenant who was root left last, where nothing has proven it clean since, with his allocation: as
+-- LastTenancy finds it, where a snapshot is kept of the node's BMC. Only a record that was deleted is that of a machine that came back.
 SELECT d.id AS node_id, t.id AS allocation_id
 FROM nodes d CROSS JOIN LATERAL (SELECT a.id, s.tenant_root FROM allocations a JOIN skus s ON s.id = a.sku_id
     WHERE a.node_id = d.id AND a.access_given_at IS NOT NULL ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1) t
-WHERE d.id <> @node_id AND d.status = 'deleted' AND d.tenant_left_at IS NOT NULL AND t.tenant_root
-  AND (d.serial = nullif(@serial::text, '') OR lower(d.hardware_uuid) = nullif(lower(@hardware_uuid::text), '') OR d.macs && @macs::text[])
+WHERE d.id = ANY (@records::text[]) AND d.status = 'deleted' AND d.tenant_left_at IS NOT NULL AND t.tenant_root
   AND EXISTS (SELECT FROM node_occupancies o WHERE o.allocation_id = t.id AND o.firmware_snapshot IS NOT NULL)
 ORDER BY d.tenant_left_at DESC, d.id LIMIT 1;
 
@@ -64,11 +62,22 @@ FROM nodes n WHERE n.id = @id;
 
 -- name: InheritTenantLeft :exec
 -- A node whose machine was another node, which a tenant left and nothing proved clean before it was deleted: what he left is on the machine's disks.
-UPDATE nodes n SET tenant_left_at = d.left_at, updated_at = now(), version = n.version + 1
-FROM (SELECT max(d.tenant_left_at) AS left_at FROM nodes d JOIN nodes m ON m.id = @id AND m.id <> d.id
-    WHERE d.status = 'deleted' AND d.tenant_left_at IS NOT NULL
-      AND (d.serial = nullif(m.serial, '') OR lower(d.hardware_uuid) = nullif(lower(m.hardware_uuid), '') OR d.macs && m.macs)
-      AND NOT EXISTS (SELECT FROM certificates e JOIN nodes x ON x.id = e.node_id
-          WHERE e.verdict = 'clean' AND e.issued_at > d.tenant_left_at
-            AND (x.id IN (d.id, m.id) OR x.serial = nullif(d.serial, '') OR lower(x.hardware_uuid) = nullif(lower(d.hardware_uuid), '')))) d
-WHERE n.id = @id AND n.tenant_left_at IS NULL AND n.allocation_id IS NULL AND n.lifecycle = 'maas' AND d.left_at IS NOT NULL;
+UPDATE nodes SET tenant_left_at = @left_at::timestamptz, updated_at = now(), version = version + 1
+WHERE id = @id AND tenant_left_at IS NULL AND allocation_id IS NULL AND lifecycle = 'maas';
+
+-- name: KindredNodes :many
+-- Other records that have a serial number, a UUID in either byte order, or a MAC address in common with a machine: deleted ones that a tenant left, and those
+-- that are tied to their machine. The caller compares them key by key. A discovered node is what any machine of the boot network says.
+SELECT n.id FROM nodes n
+WHERE n.id <> @node_id
+  AND (n.status = 'deleted' AND n.tenant_left_at IS NOT NULL
+      OR n.status NOT IN ('deleted', 'discovered') AND (n.maas_system_id IS NOT NULL OR n.lifecycle = 'pxe' AND n.status <> 'retired'))
+  AND (upper(n.serial) = nullif(upper(@serial::text), '') OR lower(n.hardware_uuid) = ANY (@uuids::text[]) OR n.macs && @macs::text[])
+ORDER BY (n.status = 'deleted') DESC, n.tenant_left_at DESC NULLS LAST, n.id LIMIT @max_rows;
+
+-- name: CleanProofs :many
+-- Nodes with a certificate of later that says clean: those named, and those that have a key in common with a machine.
+SELECT DISTINCT x.id FROM certificates e JOIN nodes x ON x.id = e.node_id
+WHERE e.verdict = 'clean' AND e.issued_at > @since::timestamptz
+  AND (x.id = ANY (@ids::text[]) OR upper(x.serial) = nullif(upper(@serial::text), '') OR lower(x.hardware_uuid) = ANY (@uuids::text[]) OR x.macs && @macs::text[])
+ORDER BY x.id LIMIT @max_rows;

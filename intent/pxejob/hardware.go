@@ -42,7 +42,14 @@ func CheckHardware(ctx context.Context, store *db.Store, part string, r *Hardwar
 	var bad []intent.Field
 	wrong := func(field, message string) { bad = append(bad, intent.Field{Name: part + field, Message: message}) }
 	p := &Planned{keepBMC: r.KeepBMC, part: part}
-	p.SerialNumber, p.SystemUUID = spec.NormalSerial(r.SerialNumber), spec.CleanText(r.SystemUUID, spec.MaxFact)
+	keys := spec.MachineKeys{Serial: r.SerialNumber, UUID: r.SystemUUID}.Normal()
+	p.SerialNumber, p.SystemUUID = keys.Serial, keys.UUID
+	if r.SerialNumber != "" && keys.Serial == "" {
+		wrong("serial_number", "is what many machines show; leave it out where the machine has none")
+	}
+	if r.SystemUUID != "" && keys.UUID == "" {
+		wrong("system_uuid", "must be a UUID such as 4c4c4544-0042-3510-8054-b7c04f503033, and none that many machines show; leave it out where the machine has none")
+	}
 	for i, text := range r.MACs {
 		mac, ok := spec.NormalMAC(text)
 		switch {

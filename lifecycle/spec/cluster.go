@@ -19,7 +19,6 @@ var (
 	caPin          = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 	kubernetes     = regexp.MustCompile(`^v1\.[0-9]{1,3}\.[0-9]{1,3}$`)
 	kubernetesNode = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
-	systemUUID     = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 )
 
 const (
@@ -65,41 +64,4 @@ func (s ClusterSpec) Endpoint() (string, bool) {
 func NodeName(machineID string) (string, bool) {
 	name := strings.ReplaceAll(strings.ToLower(machineID), "_", "-")
 	return name, len(name) <= maxNodeName && kubernetesNode.MatchString(name)
-}
-
-// NormalUUID returns a system UUID in lower case. It returns false for what is none, and for the values
-// that vendors leave in: nothing is identified by them.
-func NormalUUID(text string) (string, bool) {
-	uuid := strings.ToLower(strings.TrimSpace(text))
-	if !systemUUID.MatchString(uuid) {
-		return "", false
-	}
-	digits := strings.ReplaceAll(uuid, "-", "")
-	if strings.Count(digits, digits[:1]) == len(digits) || uuid == "03000200-0400-0500-0006-000700080009" {
-		return "", false
-	}
-	return uuid, true
-}
-
-// SameUUID reports whether two system UUIDs are those of one machine. Some firmware gives the first three
-// fields in the other byte order.
-func SameUUID(a, b string) bool {
-	a, okA := NormalUUID(a)
-	b, okB := NormalUUID(b)
-	return okA && okB && (a == b || swapped(a) == b)
-}
-
-// SwappedUUID returns a system UUID as firmware gives it that has the first three fields in the other byte
-// order. It returns false for what is no UUID, and where both are the same.
-func SwappedUUID(u string) (string, bool) {
-	u, ok := NormalUUID(u)
-	if !ok || swapped(u) == u {
-		return "", false
-	}
-	return swapped(u), true
-}
-
-// swapped returns a UUID with its first three fields in the other byte order.
-func swapped(u string) string {
-	return u[6:8] + u[4:6] + u[2:4] + u[0:2] + "-" + u[11:13] + u[9:11] + "-" + u[16:18] + u[14:16] + u[18:]
 }

@@ -26,17 +26,6 @@ func CleanText(text string, limit int) string {
 	return string(out)
 }
 
-// NormalSerial is a serial number as it is kept and compared, whoever names it:
-// cleaned, and "" for what firmware says of a machine that was given none.
-func NormalSerial(text string) string {
-	s := CleanText(text, MaxFact)
-	switch strings.ToLower(s) {
-	case "none", "n/a", "unknown", "not specified", "default string", "system serial number", "to be filled by o.e.m.", "0", "0123456789":
-		return ""
-	}
-	return s
-}
-
 func harmless(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(" ._:/+,()@=-", r)
 }

@@ -8,6 +8,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -50,7 +51,7 @@ func (c *client) FindMachines(ctx context.Context, q providers.MAASQuery) ([]pro
 			return nil, err
 		}
 	}
-	serial, bmc := hardwareFact(q.Serial), strings.TrimSpace(q.BMCAddress)
+	serial, bmc := spec.NormalSerial(q.Serial), strings.TrimSpace(q.BMCAddress)
 	if serial != "" || bmc != "" {
 		if err := c.scan(ctx, found, serial, bmc); err != nil {
 			return nil, err

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -72,12 +73,14 @@ func decodeMachine(data []byte) (providers.MAASMachine, error) {
 	if !systemIDForm.MatchString(w.SystemID) || w.Status == nil {
 		return providers.MAASMachine{}, errors.New("the answer holds no machine")
 	}
+	serial, _ := w.HardwareInfo["system_serial"].(string)
+	keys := spec.MachineKeys{Serial: serial, UUID: w.HardwareUUID}.Normal()
 	m := providers.MAASMachine{
 		SystemID: w.SystemID, Hostname: w.Hostname, FQDN: w.FQDN,
 		Status: providers.MAASStatus(*w.Status), StatusMessage: bounded(plain(w.StatusMessage), maxMessage), ErrorDescription: bounded(plain(w.ErrorDescription), maxMessage),
 		PowerState: w.PowerState, PowerType: w.PowerType, Owner: w.Owner, Locked: w.Locked,
 		OSystem: w.OSystem, DistroSeries: w.DistroSeries, Zone: w.Zone.Name, Pool: w.Pool.Name,
-		Architecture: w.Architecture, Serial: hardwareFact(w.HardwareInfo["system_serial"]), UUID: hardwareFact(w.HardwareUUID),
+		Architecture: w.Architecture, Serial: keys.Serial, UUID: keys.UUID,
 		IPAddresses: present(w.IPAddresses), EnableHWSync: w.EnableHWSync,
 		SyncInterval: time.Duration(w.SyncInterval) * time.Second,
 		LastSync:     syncTime(w.LastSync), NextSync: syncTime(w.NextSync),
@@ -121,19 +124,6 @@ func present(in []string) []string {
 		}
 	}
 	return out
-}
-
-// hardwareFact drops the words that firmware and MAAS use for "not known":
-// two such machines are not the same machine.
-func hardwareFact(v any) string {
-	s, _ := v.(string)
-	s = strings.TrimSpace(s)
-	switch strings.ToLower(s) {
-	case "unknown", "none", "n/a", "not specified", "default string", "system serial number",
-		"to be filled by o.e.m.", "0", "00000000-0000-0000-0000-000000000000", "0123456789":
-		return ""
-	}
-	return s
 }
 
 // syncTime reads last_sync and next_sync: ISO 8601 with Z, an offset or

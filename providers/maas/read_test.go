@@ -22,7 +22,7 @@ func fleet(t *testing.T) *recorder {
 			systemID, powerType, uuid, serial)
 	}
 	all := map[string]string{
-		"aaaaaa": one("aaaaaa", "SER-A", "uuid-a", "redfish"),
+		"aaaaaa": one("aaaaaa", "SER-A", "4c4c4544-0042-3510-8054-b7c04f503031", "redfish"),
 		"bbbbbb": one("bbbbbb", "SER-B", "uuid-b", "redfish"),
 		"cccccc": one("cccccc", "Unknown", "", "ipmi"),
 		"dddddd": one("dddddd", "", "", "manual"),
@@ -74,7 +74,7 @@ func TestFindMachines(t *testing.T) {
 		"by mac":            {providers.MAASQuery{MACs: []string{"3C:EC:EF:00:00:0A", "3c:ec:ef:00:00:0b"}}, []string{"aaaaaa"}, 1, nil},
 		"by name":           {providers.MAASQuery{Hostname: "node-b"}, []string{"bbbbbb"}, 1, nil},
 		"by serial":         {providers.MAASQuery{Serial: "ser-b"}, []string{"bbbbbb"}, 1, nil},
-		"by uuid":           {providers.MAASQuery{Serial: "UUID-A"}, []string{"aaaaaa"}, 1, nil},
+		"by uuid":           {providers.MAASQuery{Serial: "4C4C4544-0042-3510-8054-B7C04F503031"}, []string{"aaaaaa"}, 1, nil},
 		"placeholder":       {providers.MAASQuery{Serial: "Unknown"}, nil, 0, nil},
 		"unknown serial":    {providers.MAASQuery{Serial: "SER-X"}, nil, 1, nil},
 		"by bmc":            {providers.MAASQuery{BMCAddress: "https://10.0.0.3"}, []string{"cccccc"}, 3, []string{"aaaaaa", "bbbbbb", "cccccc"}},

@@ -5,6 +5,7 @@ import (
 
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
@@ -106,7 +107,8 @@ func (s *State) startHardware(ctx workflow.Context, at string) error {
 
 // sameMachine refuses a machine that is another than the one that was named.
 func (s *State) sameMachine(f contract.SystemFacts) error {
-	if s.Hardware.Serial == "" || f.Serial == "" || s.Hardware.Serial == f.Serial {
+	planned, shown := spec.NormalSerial(s.Hardware.Serial), spec.NormalSerial(f.Serial)
+	if planned == "" || shown == "" || spec.SameSerial(planned, shown) {
 		return nil
 	}
 	return stage.Fail(lifecycle.FailStateDisagreement,

@@ -1,11 +1,13 @@
 package ipmi
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/bougou/go-ipmi/pkg/command/storage"
 	"github.com/bougou/go-ipmi/pkg/types"
 
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -69,7 +71,9 @@ func (b *BMC) fru(ctx context.Context, op string) (fru, error) {
 			fill(&out.manufacturer, fields, area.mfr)
 			fill(&out.model, fields, area.mod)
 		}
-		fill(&out.serial, fields, area.s)
+		if area.s < len(fields) {
+			out.serial = cmp.Or(out.serial, spec.NormalSerial(fields[area.s]))
+		}
 	}
 	return out, nil
 }

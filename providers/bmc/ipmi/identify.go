@@ -8,6 +8,7 @@ import (
 	"github.com/bougou/go-ipmi/pkg/command/app"
 	"github.com/bougou/go-ipmi/pkg/types"
 
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -31,9 +32,11 @@ func (b *BMC) Identify(ctx context.Context) (providers.BMCSystem, error) {
 	if worst, _ := chassisFaults(status); worst != healthOK {
 		out.Health = worst.String()
 	}
-	if out.UUID, err = b.uuid(ctx, op); err != nil {
+	uuid, err := b.uuid(ctx, op)
+	if err != nil {
 		return providers.BMCSystem{}, err
 	}
+	out.UUID, _ = spec.NormalUUID(uuid)
 	f, err := b.fru(ctx, op)
 	if err != nil && !tolerable(err) {
 		return providers.BMCSystem{}, err

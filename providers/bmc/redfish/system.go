@@ -10,6 +10,7 @@ import (
 
 	"github.com/stmcginnis/gofish/schemas"
 
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -152,10 +153,11 @@ func (b *BMC) Identify(ctx context.Context) (providers.BMCSystem, error) {
 	if err != nil {
 		return providers.BMCSystem{}, err
 	}
+	keys := spec.MachineKeys{Serial: d.text("SerialNumber"), UUID: d.text("UUID")}.Normal()
 	out := providers.BMCSystem{
 		ID: d.text("Id"), URI: uri,
-		Manufacturer: d.text("Manufacturer"), Model: d.text("Model"), Serial: d.text("SerialNumber"),
-		UUID: strings.ToLower(d.text("UUID")), Power: powerOf(d), Health: healthOf(d.sub("Status")),
+		Manufacturer: d.text("Manufacturer"), Model: d.text("Model"), Serial: keys.Serial,
+		UUID: keys.UUID, Power: powerOf(d), Health: healthOf(d.sub("Status")),
 	}
 	if out.Serial != "" {
 		out.SerialSource = "system " + out.ID
@@ -270,7 +272,7 @@ func (b *BMC) fillFromChassis(ctx context.Context, op *operation, s *providers.B
 			}
 			return err
 		}
-		if serial := d.text("SerialNumber"); s.Serial == "" && serial != "" {
+		if serial := spec.NormalSerial(d.text("SerialNumber")); s.Serial == "" && serial != "" {
 			s.Serial, s.SerialSource = serial, "chassis "+baseName(u)
 		}
 		for field, key := range map[*string]string{&s.Model: "Model", &s.Manufacturer: "Manufacturer"} {

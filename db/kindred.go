@@ -1,0 +1,153 @@
+package db
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db/gen"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
+)
+
+// maxKindred bounds the records that are compared with one machine. Those that a tenant left come first.
+const maxKindred = 1000
+
+// machineKeys returns what a node's record says of its machine, as it is compared.
+func machineKeys(n Node) spec.MachineKeys {
+	return spec.MachineKeys{Serial: n.Serial, UUID: n.HardwareUUID, MACs: n.MACs}.Normal()
+}
+
+// bothOrders returns a system UUID in its two byte orders; nothing for one that identifies nothing.
+func bothOrders(uuid string) []string {
+	out := []string{}
+	if u, ok := spec.NormalUUID(uuid); ok {
+		out = append(out, u)
+	}
+	if u, ok := spec.SwappedUUID(uuid); ok {
+		out = append(out, u)
+	}
+	return out
+}
+
+// kindred reads the records other than a node that have a key in common with a machine: those that a
+// tenant left before they were deleted, and those that are tied to their machine.
+func (s statements) kindred(ctx context.Context, nodeID string, k spec.MachineKeys) ([]Node, error) {
+	k = k.Normal()
+	ids, err := s.q.KindredNodes(ctx, gen.KindredNodesParams{NodeID: nodeID, Serial: k.Serial, Uuids: bothOrders(k.UUID), MACs: k.MACs, MaxRows: maxKindred})
+	if err != nil || len(ids) == 0 {
+		return nil, MapError("records like node "+nodeID, err)
+	}
+	return s.ListNodes(ctx, NodeFilter{IDs: ids}, "", maxKindred)
+}
+
+// provenClean reports whether a certificate since the tenant left a deleted record says that its machine
+// is clean: one of the record, of the node that may be the same machine, or of a third record that is
+// the same machine by two keys. A certificate of another serial number proves nothing.
+func (s statements) provenClean(ctx context.Context, left, node Node) (bool, error) {
+	k := machineKeys(left)
+	ids, err := s.q.CleanProofs(ctx, gen.CleanProofsParams{
+		Since: *left.TenantLeftAt, Ids: []string{left.ID, node.ID}, Serial: k.Serial, Uuids: bothOrders(k.UUID), MACs: k.MACs, MaxRows: maxKindred,
+	})
+	if err != nil {
+		return false, MapError("certificates of node "+left.ID, err)
+	}
+	if len(ids) == 0 || slices.Contains(ids, left.ID) || slices.Contains(ids, node.ID) {
+		return len(ids) > 0, nil
+	}
+	others, err := s.ListNodes(ctx, NodeFilter{IDs: ids}, "", maxKindred)
+	return slices.ContainsFunc(others, func(o Node) bool { return machineKeys(o).Compare(k).SameMachine() }), err
+}
+
+// inheritTenantLeft marks a node whose machine was another node that a tenant left, where nothing has
+// proven it clean since. Records that only may be the same machine are a conflict (IdentityConflict).
+func (s statements) inheritTenantLeft(ctx context.Context, id string) error {
+	n, err := s.Node(ctx, id)
+	if err != nil || n.TenantLeftAt != nil || n.AllocationID != nil || n.Lifecycle != lifecycle.NodeMAAS.Lifecycle {
+		return err
+	}
+	others, err := s.kindred(ctx, id, machineKeys(n))
+	if err != nil {
+		return err
+	}
+	var at time.Time
+	for _, o := range others {
+		if o.Status != lifecycle.NodeDeleted || !o.TenantLeftAt.After(at) || !machineKeys(n).Compare(machineKeys(o)).SameMachine() {
+			continue
+		}
+		clean, err := s.provenClean(ctx, o, n)
+		if err != nil {
+			return err
+		}
+		if !clean {
+			at = *o.TenantLeftAt
+		}
+	}
+	if at.IsZero() {
+		return nil
+	}
+	return s.q.InheritTenantLeft(ctx, gen.InheritTenantLeftParams{ID: id, LeftAt: at})
+}
+
+// Conflict is another record that has a key in common with a node.
+type Conflict struct {
+	Other Node
+	spec.Likeness
+}
+
+// IdentityConflict returns the first record by which a node may be given to nobody until an operator
+// decides: a deleted one that a tenant left and that may be the same machine, or one that came before
+// the node and is tied to a machine with the same serial number, UUID or MAC address. The record that
+// came first is in no conflict, so that no newcomer takes it out of service. others are the records to
+// compare with; nil is all. It returns nil for none.
+func (s statements) IdentityConflict(ctx context.Context, n Node, others []Node) (*Conflict, error) {
+	k := machineKeys(n)
+	if others == nil {
+		var err error
+		if others, err = s.kindred(ctx, n.ID, k); err != nil {
+			return nil, err
+		}
+	}
+	for _, o := range others {
+		like := k.Compare(machineKeys(o))
+		left := o.Status == lifecycle.NodeDeleted
+		switch {
+		case len(like.Same) == 0, o.ID == n.ID, !left && o.ID > n.ID, left && (o.TenantLeftAt == nil || HoldsTenant(n)):
+			continue
+		case left:
+			clean, err := s.provenClean(ctx, o, n)
+			if err != nil {
+				return nil, err
+			}
+			if clean {
+				continue
+			}
+		}
+		return &Conflict{Other: o, Likeness: like}, nil
+	}
+	return nil, nil
+}
+
+// formerRecords returns the ids of the deleted records that are the machine with these keys. Where none
+// is, it returns those with a key in common, and false: root can write the serial number that a BMC
+// tells, so that they are worth a look, and nothing may be proven by them.
+func (s statements) formerRecords(ctx context.Context, nodeID string, k spec.MachineKeys) (ids []string, same bool, err error) {
+	others, err := s.kindred(ctx, nodeID, k)
+	if err != nil {
+		return nil, false, err
+	}
+	var like []string
+	for _, o := range others {
+		switch l := k.Compare(machineKeys(o)); {
+		case o.Status != lifecycle.NodeDeleted || len(l.Same) == 0:
+		case l.SameMachine():
+			ids = append(ids, o.ID)
+		default:
+			like = append(like, o.ID)
+		}
+	}
+	if len(ids) > 0 {
+		return ids, true, nil
+	}
+	return EmptyIfNil(like), false, nil
+}
