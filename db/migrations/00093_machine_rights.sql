@@ -21,7 +21,7 @@ CREATE FUNCTION may_use_machine(p_project text, p_node text) RETURNS boolean LAN
 $$;
 -- +goose StatementEnd
 
-ALTER POLICY customer ON machines USING (project_id = (SELECT app_project()) AND may_use_machine(project_id, node_id));
+CREATE POLICY customer_uses ON machines AS RESTRICTIVE TO slipway_customer USING (may_use_machine(project_id, node_id));
 
 -- Projects that have given their node back before this migration. The owner of the tables has no policy of its own.
 ALTER TABLE machines NO FORCE ROW LEVEL SECURITY;
@@ -33,5 +33,5 @@ ALTER TABLE allocations FORCE ROW LEVEL SECURITY;
 ALTER TABLE machines FORCE ROW LEVEL SECURITY;
 
 -- +goose Down
-ALTER POLICY customer ON machines USING (project_id = (SELECT app_project()));
+DROP POLICY customer_uses ON machines;
 DROP FUNCTION may_use_machine, node_occupant;
