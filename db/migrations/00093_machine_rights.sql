@@ -1,7 +1,8 @@
 -- What a project may do with a machine of a node ends with its allocation of the node. docs/security.md has the table of these rights.
 
 -- +goose Up
--- node_occupant returns the allocation that has a node, or had it last and is not proven to be gone; NULL for none. Customers cannot read these tables.
+-- node_occupant returns the allocation that has a node, or had it last and is not proven to be gone; NULL for none. Customers cannot read these tables; the id of
+-- an allocation of another project gives them no right, and no query returns it.
 -- +goose StatementBegin
 CREATE FUNCTION node_occupant(p_node text) RETURNS text LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
     SELECT coalesce(n.allocation_id, o.allocation_id) FROM nodes n
