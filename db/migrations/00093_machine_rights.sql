@@ -1,4 +1,4 @@
--- What a project may do with a machine of a node ends with its allocation of the node. docs/security.md has the table of these rights.
+-- What a project may do with a machine of a node ends with its allocation of the node. docs/allocations.md has the table of these rights.
 
 -- +goose Up
 -- node_occupant returns the allocation that has a node, or had it last and is not proven to be gone; NULL for none. Customers cannot read these tables; the id of
