@@ -141,6 +141,9 @@ func (a *Activities) read(ctx context.Context, in StepIn) (*session, error) {
 // checkRight fails when the project of the run may not use the machine any more: its release of the node was
 // fenced while the run was under way, or before it began.
 func (s *session) checkRight(ctx context.Context) error {
+	if s.project == "" {
+		return nil // a run of the platform
+	}
 	m, err := machinesdb.Get(ctx, s.a.Store, s.machine.ID)
 	if err == nil {
 		err = machinesdb.CheckRight(ctx, s.a.Store, m, s.project)
