@@ -153,7 +153,7 @@ func (a *app) operatorAction(name, short string, columns []string, act func(ctx 
 	return cmd
 }
 
-const projectHelp = "the project, by id (default: that of the token, or the only one that you have a role in)"
+const projectHelp = "the project, by id (default: that of the token, or the only one that you are a member of)"
 
 func (a *app) createAllocationCommand() *cobra.Command {
 	var project, site, name string
@@ -168,7 +168,7 @@ func (a *app) createAllocationCommand() *cobra.Command {
 	f.StringVar(&site, "site", "", "only a node of this site, by id")
 	f.StringVar(&name, "name", "", "a name for it")
 	f.StringArrayVar(&tags, "tag", nil, "KEY=VALUE; may be repeated")
-	f.StringSliceVar(&keys, "key", nil, "an SSH key of the project that may log in, by id; may be repeated (default: all of them)")
+	f.StringSliceVar(&keys, "key", nil, "an SSH key of the project that may log in, by id; may be repeated (default: all of them, with --project or a token of the project)")
 	f.DurationVar(&wait, "wait", 0, "how long it may wait for a node, up to 24h (default: not at all)")
 	f.Int64Var(&maxSpend, "max-spend", 0, "release it when it has cost this, in minor units, as 5000 for 50.00 USD")
 	f.DurationVar(&expires, "expires-in", 0, "release it by itself after so long")

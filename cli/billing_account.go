@@ -54,7 +54,36 @@ func (a *app) billingAccountCommand() *cobra.Command {
 		a.listOf("list", "List billing accounts", list(a.api.ListBillingAccounts, nil), columns...), create,
 		a.sendOne("show ACCOUNT", "Show a billing account", 1, columns, show),
 		a.sendOne("delete ACCOUNT", "Delete a billing account without projects", 1, columns, remove),
-		a.thresholdsCommand(),
+		a.thresholdsCommand(), a.accountGroupCommand(),
+	)
+}
+
+// accountGroupCommand is about the groups of the identity provider that belong to a billing account.
+func (a *app) accountGroupCommand() *cobra.Command {
+	columns := []string{"group", "created_at"}
+	of := func(send func(ctx context.Context, id string, args []string) (answer, error)) func(context.Context, []string) (answer, error) {
+		return func(ctx context.Context, args []string) (answer, error) {
+			id, err := a.accountOf(ctx, args[0])
+			if err != nil {
+				return answer{}, err
+			}
+			return send(ctx, id, args)
+		}
+	}
+	return group("group", "Groups of the identity provider that belong to a billing account; its projects may give them roles",
+		a.sendOne("list ACCOUNT", "List the groups of a billing account", 1, columns, of(func(ctx context.Context, id string, _ []string) (answer, error) {
+			raw, err := a.listAll(ctx, func(ctx context.Context, editors ...client.RequestEditorFn) (answer, error) {
+				return untyped(a.api.ListBillingAccountGroups(ctx, id, nil, editors...))
+			}, 0)
+			return answer{raw: raw}, err
+		})),
+		a.sendOne("add ACCOUNT GROUP", "Have a group belong to a billing account", 2, columns, of(func(ctx context.Context, id string, args []string) (answer, error) {
+			return untyped(a.api.AddBillingAccountGroup(ctx, id, args[1]))
+		})),
+		a.sendOne("remove ACCOUNT GROUP", "Remove a group from a billing account, with its roles in the projects of the account", 2, columns,
+			of(func(ctx context.Context, id string, args []string) (answer, error) {
+				return untyped(a.api.RemoveBillingAccountGroup(ctx, id, args[1]))
+			})),
 	)
 }
 

@@ -705,6 +705,12 @@ type AcceptDrivesRequest struct {
 	ReportedDigest string `json:"reported_digest"`
 }
 
+// AccountGroup defines model for AccountGroup.
+type AccountGroup struct {
+	CreatedAt time.Time `json:"created_at,omitempty"`
+	Group     string    `json:"group,omitempty"`
+}
+
 // AccountLedgerLine defines model for AccountLedgerLine.
 type AccountLedgerLine struct {
 	Actor string `json:"actor,omitempty"`
@@ -1145,7 +1151,7 @@ type AllocationRequest struct {
 	// SkuID sku_... of the catalogue
 	SkuID string `json:"sku_id"`
 
-	// SSHKeyIds Of the project's SSH keys; left out, all of them
+	// SSHKeyIds Of the project's SSH keys; left out, all of them, where the request or its token names the project
 	SSHKeyIds *[]string `json:"ssh_key_ids,omitempty"`
 
 	// Tags Keys keep their case
@@ -2415,6 +2421,14 @@ type LedgerLine struct {
 // ListAPIToken defines model for ListAPIToken.
 type ListAPIToken struct {
 	Data []APIToken `json:"data,omitempty"`
+
+	// NextCursor Pass it as cursor to get the next page; absent on the last
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
+// ListAccountGroup defines model for ListAccountGroup.
+type ListAccountGroup struct {
+	Data []AccountGroup `json:"data,omitempty"`
 
 	// NextCursor Pass it as cursor to get the next page; absent on the last
 	NextCursor string `json:"next_cursor,omitempty"`
@@ -4940,6 +4954,15 @@ type UpdateBillingAccountParams struct {
 	IfMatch *string `json:"If-Match,omitempty"`
 }
 
+// ListBillingAccountGroupsParams defines parameters for ListBillingAccountGroups.
+type ListBillingAccountGroupsParams struct {
+	// Limit Rows in one page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor next_cursor of the page before
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
 // ListAccountLedgerParams defines parameters for ListAccountLedger.
 type ListAccountLedgerParams struct {
 	// Limit Rows in one page
@@ -5618,7 +5641,7 @@ type UpdateSkuParams struct {
 
 // ListOwnAllocationsParams defines parameters for ListOwnAllocations.
 type ListOwnAllocationsParams struct {
-	// ProjectID prj_...; left out, the project of the token, or the only one that you have a role in
+	// ProjectID prj_...; left out, the project of the token, or the only one that you are a member of
 	ProjectID *string `form:"project_id,omitempty" json:"project_id,omitempty"`
 
 	// Limit Rows in one page
@@ -5639,7 +5662,7 @@ type ListOwnAllocationsParams struct {
 
 // CreateOwnAllocationParams defines parameters for CreateOwnAllocation.
 type CreateOwnAllocationParams struct {
-	// ProjectID prj_...; left out, the project of the token, or the only one that you have a role in
+	// ProjectID prj_...; left out, the project of the token, or the only one that you are a member of
 	ProjectID *string `form:"project_id,omitempty" json:"project_id,omitempty"`
 
 	// SlipwayReason Why an operator acts on a customer's project; members leave it out
@@ -7140,6 +7163,27 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/admin/billing-accounts/{id}/balance (the `GetAccountBalance` operationId).
 	GetAccountBalance(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListBillingAccountGroups List the groups of the identity provider that belong to a billing account
+	//
+	// Needs role viewer or higher.
+	//
+	// Corresponds with GET /api/v1/admin/billing-accounts/{id}/groups (the `ListBillingAccountGroups` operationId).
+	ListBillingAccountGroups(ctx context.Context, id string, params *ListBillingAccountGroupsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RemoveBillingAccountGroup Remove a group from a billing account, with its roles in the projects of the account
+	//
+	// Needs role operator or higher.
+	//
+	// Corresponds with DELETE /api/v1/admin/billing-accounts/{id}/groups/{group} (the `RemoveBillingAccountGroup` operationId).
+	RemoveBillingAccountGroup(ctx context.Context, id string, group string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AddBillingAccountGroup Have a group belong to a billing account, whose projects may give it roles
+	//
+	// Needs role operator or higher.
+	//
+	// Corresponds with PUT /api/v1/admin/billing-accounts/{id}/groups/{group} (the `AddBillingAccountGroup` operationId).
+	AddBillingAccountGroup(ctx context.Context, id string, group string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListAccountLedger List the ledger of a billing account, newest first
 	//
@@ -9327,7 +9371,7 @@ type ClientInterface interface {
 	// Corresponds with DELETE /api/v1/projects/{id}/group-roles/{group} (the `DeleteGroupRole` operationId).
 	DeleteGroupRole(ctx context.Context, id string, group string, params *DeleteGroupRoleParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutGroupRoleWithBody Give a group of the identity provider a role
+	// PutGroupRoleWithBody Give a group of the identity provider a role; it has to belong to the billing account of the project
 	//
 	// Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
 	//
@@ -9336,7 +9380,7 @@ type ClientInterface interface {
 	// Corresponds with PUT /api/v1/projects/{id}/group-roles/{group} (the `PutGroupRole` operationId).
 	PutGroupRoleWithBody(ctx context.Context, id string, group string, params *PutGroupRoleParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutGroupRole Give a group of the identity provider a role
+	// PutGroupRole Give a group of the identity provider a role; it has to belong to the billing account of the project
 	//
 	// Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
 	//
@@ -10342,6 +10386,57 @@ func (c *requests) UpdateBillingAccount(ctx context.Context, id string, params *
 // Corresponds with GET /api/v1/admin/billing-accounts/{id}/balance (the `GetAccountBalance` operationId).
 func (c *requests) GetAccountBalance(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetAccountBalanceRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListBillingAccountGroups List the groups of the identity provider that belong to a billing account
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/billing-accounts/{id}/groups (the `ListBillingAccountGroups` operationId).
+func (c *requests) ListBillingAccountGroups(ctx context.Context, id string, params *ListBillingAccountGroupsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListBillingAccountGroupsRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RemoveBillingAccountGroup Remove a group from a billing account, with its roles in the projects of the account
+//
+// Needs role operator or higher.
+//
+// Corresponds with DELETE /api/v1/admin/billing-accounts/{id}/groups/{group} (the `RemoveBillingAccountGroup` operationId).
+func (c *requests) RemoveBillingAccountGroup(ctx context.Context, id string, group string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRemoveBillingAccountGroupRequest(c.Server, id, group)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AddBillingAccountGroup Have a group belong to a billing account, whose projects may give it roles
+//
+// Needs role operator or higher.
+//
+// Corresponds with PUT /api/v1/admin/billing-accounts/{id}/groups/{group} (the `AddBillingAccountGroup` operationId).
+func (c *requests) AddBillingAccountGroup(ctx context.Context, id string, group string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAddBillingAccountGroupRequest(c.Server, id, group)
 	if err != nil {
 		return nil, err
 	}
@@ -14898,7 +14993,7 @@ func (c *requests) DeleteGroupRole(ctx context.Context, id string, group string,
 	return c.Client.Do(req)
 }
 
-// PutGroupRoleWithBody Give a group of the identity provider a role
+// PutGroupRoleWithBody Give a group of the identity provider a role; it has to belong to the billing account of the project
 //
 // Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
 //
@@ -14917,7 +15012,7 @@ func (c *requests) PutGroupRoleWithBody(ctx context.Context, id string, group st
 	return c.Client.Do(req)
 }
 
-// PutGroupRole Give a group of the identity provider a role
+// PutGroupRole Give a group of the identity provider a role; it has to belong to the billing account of the project
 //
 // Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
 //
@@ -17324,6 +17419,161 @@ func NewGetAccountBalanceRequest(server string, id string) (*http.Request, error
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListBillingAccountGroupsRequest constructs an http.Request for the ListBillingAccountGroups method
+func NewListBillingAccountGroupsRequest(server string, id string, params *ListBillingAccountGroupsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/billing-accounts/%s/groups", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRemoveBillingAccountGroupRequest constructs an http.Request for the RemoveBillingAccountGroup method
+func NewRemoveBillingAccountGroupRequest(server string, id string, group string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "group", group, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/billing-accounts/%s/groups/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewAddBillingAccountGroupRequest constructs an http.Request for the AddBillingAccountGroup method
+func NewAddBillingAccountGroupRequest(server string, id string, group string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "group", group, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/admin/billing-accounts/%s/groups/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -31700,6 +31950,39 @@ func (c *Client) GetAccountBalance(ctx context.Context, id string, editors ...Re
 	})
 }
 
+// ListBillingAccountGroups List the groups of the identity provider that belong to a billing account
+//
+// Needs role viewer or higher.
+//
+// Corresponds with GET /api/v1/admin/billing-accounts/{id}/groups (the `ListBillingAccountGroups` operationId).
+func (c *Client) ListBillingAccountGroups(ctx context.Context, id string, params *ListBillingAccountGroupsParams, editors ...RequestEditorFn) (Answer[ListAccountGroup], error) {
+	return ask[ListAccountGroup](ctx, c, []any{id}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.ListBillingAccountGroups(ctx, id, params, editors...)
+	})
+}
+
+// RemoveBillingAccountGroup Remove a group from a billing account, with its roles in the projects of the account
+//
+// Needs role operator or higher.
+//
+// Corresponds with DELETE /api/v1/admin/billing-accounts/{id}/groups/{group} (the `RemoveBillingAccountGroup` operationId).
+func (c *Client) RemoveBillingAccountGroup(ctx context.Context, id string, group string, editors ...RequestEditorFn) (Answer[Nothing], error) {
+	return ask[Nothing](ctx, c, []any{id, group}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.RemoveBillingAccountGroup(ctx, id, group, editors...)
+	})
+}
+
+// AddBillingAccountGroup Have a group belong to a billing account, whose projects may give it roles
+//
+// Needs role operator or higher.
+//
+// Corresponds with PUT /api/v1/admin/billing-accounts/{id}/groups/{group} (the `AddBillingAccountGroup` operationId).
+func (c *Client) AddBillingAccountGroup(ctx context.Context, id string, group string, editors ...RequestEditorFn) (Answer[AccountGroup], error) {
+	return ask[AccountGroup](ctx, c, []any{id, group}, func(ctx context.Context) (*http.Response, error) {
+		return c.requests.AddBillingAccountGroup(ctx, id, group, editors...)
+	})
+}
+
 // ListAccountLedger List the ledger of a billing account, newest first
 //
 // Needs role operator or higher.
@@ -34830,7 +35113,7 @@ func (c *Client) DeleteGroupRole(ctx context.Context, id string, group string, p
 	})
 }
 
-// PutGroupRoleWithBody Give a group of the identity provider a role
+// PutGroupRoleWithBody Give a group of the identity provider a role; it has to belong to the billing account of the project
 //
 // Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
 //
@@ -34843,7 +35126,7 @@ func (c *Client) PutGroupRoleWithBody(ctx context.Context, id string, group stri
 	})
 }
 
-// PutGroupRole Give a group of the identity provider a role
+// PutGroupRole Give a group of the identity provider a role; it has to belong to the billing account of the project
 //
 // Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
 //

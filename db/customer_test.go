@@ -168,7 +168,7 @@ func TestTenantTables_AreIsolated(t *testing.T) {
 		"a foreign key to a row of a project holds the project too, or it accepts another project's row")
 	require.Empty(t, texts(t, conn, `SELECT relname::text FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('v', 'm')
 		AND has_any_column_privilege($1, c.oid, 'SELECT') AND NOT coalesce(c.reloptions @> ARRAY['security_invoker=true'], false)`, db.RoleCustomer), "views")
-	require.ElementsMatch(t, []string{"project_audit", "project_audit_append"}, texts(t, conn, `SELECT proname::text FROM pg_proc
+	require.ElementsMatch(t, []string{"node_occupant", "project_audit", "project_audit_append"}, texts(t, conn, `SELECT proname::text FROM pg_proc
 		WHERE pronamespace = 'public'::regnamespace AND prosecdef AND prorettype <> 'trigger'::regtype AND has_function_privilege($1, oid, 'EXECUTE')`, db.RoleCustomer),
 		"functions that run as their owner: each must be bound by app_project, and is listed here once that was reviewed")
 	require.Empty(t, texts(t, conn, `SELECT proname::text FROM pg_proc p JOIN pg_roles r ON r.oid = p.proowner

@@ -100,6 +100,7 @@ type session struct {
 	machine    machinesdb.Machine
 	adapter    providers.MachineAdapter
 	target     providers.MachineTarget
+	project    string                       // the project whose run it is, "" for the platform
 	acceptRisk bool                         // an operator has started the run at a risk
 	node       db.Node                      // the node of the machine; without an id for none
 	site       db.Site                      // the site of the machine; without an id for none
@@ -107,7 +108,8 @@ type session struct {
 	unsent     bool                         // the machine refused the login of the only call of a command
 }
 
-// open reads the step, its machine, and the SSH login of the machine.
+// open reads the step, its machine, and the SSH login of the machine. It fails where the project of the run
+// may not use the machine any more.
 func (a *Activities) open(ctx context.Context, in StepIn) (*session, error) {
 	s, err := a.read(ctx, in)
 	if err != nil || s.adapter.Simulated {
@@ -116,13 +118,49 @@ func (a *Activities) open(ctx context.Context, in StepIn) (*session, error) {
 	return s, s.login(ctx)
 }
 
-// read reads the step, its machine, and the node and site of the machine.
+// openToUndo is open for what undoes a step. The job of the run has the node until that is done, so that it
+// reaches no other tenant.
+func (a *Activities) openToUndo(ctx context.Context, in StepIn) (*session, error) {
+	s, err := a.readToUndo(ctx, in)
+	if err != nil || s.adapter.Simulated {
+		return s, err
+	}
+	return s, s.login(ctx)
+}
+
+// read is readToUndo for what carries out a step. It fails where the project of the run may not use the machine
+// any more.
 func (a *Activities) read(ctx context.Context, in StepIn) (*session, error) {
+	s, err := a.readToUndo(ctx, in)
+	if err != nil {
+		return s, err
+	}
+	return s, s.checkRight(ctx)
+}
+
+// checkRight fails when the project of the run may not use the machine any more: its release of the node was
+// fenced while the run was under way, or before it began.
+func (s *session) checkRight(ctx context.Context) error {
+	if s.project == "" {
+		return nil // a run of the platform
+	}
+	m, err := machinesdb.Get(ctx, s.a.Store, s.machine.ID)
+	if err == nil {
+		err = machinesdb.CheckRight(ctx, s.a.Store, m, s.project)
+	}
+	if errors.Is(err, db.ErrNotFound) {
+		return fault.New(lifecycle.FailStateDisagreement, "the project of the run has given the machine back, so that nothing more is done with it")
+	}
+	return fault.Internal(ctx, err)
+}
+
+// readToUndo reads the step, its machine, and the node and site of the machine.
+func (a *Activities) readToUndo(ctx context.Context, in StepIn) (*session, error) {
 	run, err := machinesdb.GetRun(ctx, a.Store, in.RunID)
 	if err != nil {
 		return nil, fault.Internal(ctx, err)
 	}
-	s := &session{a: a, in: in, acceptRisk: run.AcceptRisk, record: func(context.Context, error) {}}
+	s := &session{a: a, in: in, project: text(run.ProjectID), acceptRisk: run.AcceptRisk, record: func(context.Context, error) {}}
 	for _, step := range run.Steps {
 		if step.Name == in.Step {
 			s.step = step

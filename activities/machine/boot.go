@@ -120,6 +120,9 @@ func (s *session) askBootID(ctx context.Context, ordered bool) (string, error) {
 // restart asks for a restart. A machine that goes down before it has answered is no error: the boot id
 // decides. A simulated machine has no system that could restart it from within.
 func (s *session) restart(ctx context.Context) error {
+	if err := s.checkRight(ctx); err != nil {
+		return err
+	}
 	if s.hasNodePower() {
 		return s.switchPower(ctx, s.a.Power.PowerCycleByBMC)
 	}
@@ -157,6 +160,9 @@ func (s *session) hasNodePower() bool {
 // switchPower has the BMC of the node do something.
 func (s *session) switchPower(ctx context.Context, do func(context.Context, bmcact.PowerIn) (contract.PowerFacts, error)) error {
 	bmc, err := s.nodeBMC(ctx)
+	if err == nil {
+		err = s.checkRight(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -167,6 +173,9 @@ func (s *session) switchPower(ctx context.Context, do func(context.Context, bmca
 // awaitBootID returns the boot id of the machine when it is another one than before.
 func (s *session) awaitBootID(ctx context.Context, before string) (string, error) {
 	for {
+		if err := s.checkRight(ctx); err != nil {
+			return "", err
+		}
 		facts, err := s.adapter.Inspect.Inspect(ctx, s.target)
 		s.record(ctx, err)
 		switch kind := providers.KindOf(err); {
@@ -214,7 +223,7 @@ func (a *Activities) SetNetboot(ctx context.Context, in StepIn) (StepFacts, erro
 
 // ClearNetboot leaves the next boot of a machine to its firmware.
 func (a *Activities) ClearNetboot(ctx context.Context, in StepIn) (StepFacts, error) {
-	s, err := a.read(ctx, in)
+	s, err := a.readToUndo(ctx, in)
 	if err != nil {
 		return StepFacts{}, err
 	}
@@ -237,7 +246,7 @@ func (s *session) setDevice(ctx context.Context, device providers.BootTarget) (S
 
 // ReadNetboot reads the device of the next boot of a machine.
 func (a *Activities) ReadNetboot(ctx context.Context, in StepIn) (StepFacts, error) {
-	s, err := a.read(ctx, in)
+	s, err := a.readToUndo(ctx, in)
 	if err != nil {
 		return StepFacts{}, err
 	}

@@ -244,7 +244,7 @@ type StopIn struct {
 // StopCommand ends the command of an attempt and of those before it, and returns when they have ended. It
 // repeats the call while the machine does not answer, until the machine itself has ended the command.
 func (a *Activities) StopCommand(ctx context.Context, in StopIn) (StepFacts, error) {
-	s, err := a.open(ctx, in.StepIn)
+	s, err := a.openToUndo(ctx, in.StepIn)
 	if err != nil {
 		return StepFacts{}, err
 	}

@@ -247,7 +247,7 @@ const cleanLimit = time.Minute
 // stays: it is the next join that proves whose it is. The tokens come first, whatever the machine does: a file
 // of a token that is deleted is worth nothing, so it may stay on a machine that refuses the login.
 func (a *Activities) UndoJoin(ctx context.Context, in StopIn) (StepFacts, error) {
-	s, err := a.read(ctx, in.StepIn)
+	s, err := a.readToUndo(ctx, in.StepIn)
 	if err != nil {
 		return StepFacts{}, err
 	}
@@ -258,7 +258,7 @@ func (a *Activities) UndoJoin(ctx context.Context, in StopIn) (StepFacts, error)
 	if facts, err := a.StopCommand(ctx, in); err != nil {
 		return facts, err
 	}
-	if s, err = a.open(ctx, in.StepIn); err != nil {
+	if s, err = a.openToUndo(ctx, in.StepIn); err != nil {
 		return StepFacts{}, err
 	}
 	err = s.adapter.JoinHost.RemoveJoinFile(ctx, s.target, s.opID(""))

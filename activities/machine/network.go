@@ -24,7 +24,8 @@ const revertSlack = time.Minute
 // network_rolled_back. The machine begins an attempt once, and a repeated call continues with its
 // outcome.
 func (a *Activities) TryNetwork(ctx context.Context, in StepIn) (StepFacts, error) {
-	t, err := a.openNetwork(ctx, in)
+	s, err := a.open(ctx, in)
+	t, err := openNetwork(ctx, s, err)
 	if err != nil && !isRepeated(ctx, in) {
 		err = MarkEnd(err, CommandUnsent)
 	}
@@ -63,8 +64,7 @@ type networkTry struct {
 	after *session
 }
 
-func (a *Activities) openNetwork(ctx context.Context, in StepIn) (networkTry, error) {
-	s, err := a.open(ctx, in)
+func openNetwork(ctx context.Context, s *session, err error) (networkTry, error) {
 	if err != nil {
 		return networkTry{}, err
 	}
@@ -179,7 +179,8 @@ func (t networkTry) keepEndpoint(ctx context.Context) error {
 // An address that refuses the login may belong to another host by now. It is asked no more, and the other
 // address still is. After that time a refused login ends the undo with a note.
 func (a *Activities) RevertNetwork(ctx context.Context, in StopIn) (StepFacts, error) {
-	t, err := a.openNetwork(ctx, in.StepIn)
+	s, err := a.openToUndo(ctx, in.StepIn)
+	t, err := openNetwork(ctx, s, err)
 	if err != nil {
 		return StepFacts{}, err
 	}

@@ -32,6 +32,7 @@ func (w *world) newProject(group string) string {
 	account := w.asAdmin("POST", "/api/v1/admin/billing-accounts", map[string]any{"name": "example"})["id"]
 	project := w.asAdmin("POST", "/api/v1/admin/projects", map[string]any{"name": "training", "billing_account_id": account, "owner_subject": "oidc:owner"})["id"]
 	at := fmt.Sprintf("/api/v1/projects/%s", project)
+	w.asAdmin("PUT", fmt.Sprintf("/api/v1/admin/billing-accounts/%s/groups/%s", account, group), nil)
 	w.asAdmin("PUT", at+"/group-roles/"+group, map[string]any{"role": "viewer"})
 	return at
 }

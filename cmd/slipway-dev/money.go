@@ -190,8 +190,8 @@ func (o *operator) runOut(ctx context.Context, out io.Writer, id string) error {
 
 // isRefusedForMoney fails unless a further node is refused since the balance does not cover it.
 func (c *customer) isRefusedForMoney(ctx context.Context, out io.Writer) error {
-	fmt.Fprintf(out, "\n%s$ slipway allocation create %s\n", c.Name, lentSKU)
-	said, err := c.commandOf(ctx, c.home, "allocation", "create", lentSKU).CombinedOutput()
+	fmt.Fprintf(out, "\n%s$ slipway allocation create %s --project %s\n", c.Name, lentSKU, c.project)
+	said, err := c.commandOf(ctx, c.home, "allocation", "create", lentSKU, "--project", c.project).CombinedOutput()
 	_, _ = out.Write(said)
 	var ended *exec.ExitError
 	if !errors.As(err, &ended) || ended.ExitCode() != refusedByAPI || !strings.Contains(string(said), "the available balance does not cover it") {

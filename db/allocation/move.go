@@ -67,10 +67,32 @@ func commit(ctx context.Context, tx *db.Tx, a Allocation, m Move) (Allocation, e
 		})
 		return db.MapError("move "+what(a.ID), err)
 	})
+	if err == nil && (m.To.To == lifecycle.AllocationReleasing || lifecycle.Allocation.Terminal(m.To.To)) {
+		err = endRights(ctx, tx, a, m.Actor)
+	}
 	if err != nil {
 		return Allocation{}, err
 	}
 	return Get(ctx, tx, a.ID)
+}
+
+// endRights ends what the project of an allocation may do with the machine of its node. It belongs to the
+// transaction that fences the release. A run of the project that is active fails in its next activity.
+func endRights(ctx context.Context, tx *db.Tx, a Allocation, actor db.Actor) error {
+	if a.NodeID == nil {
+		return nil
+	}
+	ended, err := queries(tx).EndMachineRights(ctx, *a.NodeID)
+	if err != nil {
+		return db.MapError("machine of node "+*a.NodeID, err)
+	}
+	for _, m := range ended {
+		actor.Metadata = map[string]any{"allocation_id": a.ID, "project": m.ProjectID}
+		if err := tx.AppendAudit(ctx, db.Entry{ResourceKind: "machine", ResourceID: m.ID, NodeID: a.NodeID, Kind: db.EntryAction, Name: "end_project", Actor: actor}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func orJSON[T any](v *T) json.RawMessage {
@@ -174,7 +196,14 @@ func ChangeConnection(ctx context.Context, tx *db.Tx, id string, c Connection, i
 // repeated.
 func RequestRelease(ctx context.Context, tx *db.Tx, id, reason string) error {
 	n, err := queries(tx).RequestRelease(ctx, gen.RequestReleaseParams{ID: id, Reason: db.ClipText(reason, maxReason)})
-	return db.CheckRepeatable(what(id), n, err, exists(ctx, tx, id))
+	if err = db.CheckRepeatable(what(id), n, err, exists(ctx, tx, id)); err != nil || n == 0 {
+		return err
+	}
+	a, err := Get(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	return endRights(ctx, tx, a, db.Actor{Owner: lifecycle.OwnerSystem, Comment: "its release was requested: " + db.ClipText(reason, maxReason)})
 }
 
 // EndAccess stores what is known of the tenant's access after a try to end it: revoked or

@@ -81,10 +81,11 @@ func update(ctx context.Context, tx *db.Tx, m machinesdb.Machine, in Registratio
 	if len(changed) > 0 && m.ActiveRunID != nil {
 		return m, activeRun(*m.ActiveRunID, "how the machine is reached ("+strings.Join(changed, ", ")+") cannot change while a run is active on it")
 	}
-	if m.ActiveRunID != nil && in.ProjectID != text(m.ProjectID) {
+	moves := in.ProjectID != text(m.ProjectID)
+	if m.ActiveRunID != nil && moves {
 		return m, activeRun(*m.ActiveRunID, "a machine changes its project only when no run is active on it")
 	}
-	if in.ProjectID != text(m.ProjectID) {
+	if moves {
 		if err := leaveCluster(ctx, tx, m.ID); err != nil {
 			return m, err
 		}
@@ -93,11 +94,26 @@ func update(ctx context.Context, tx *db.Tx, m machinesdb.Machine, in Registratio
 		m.HostKey = ""
 	}
 	m.Labels, m.Spec, m.ProjectID = in.Labels, in.Spec, optional(in.ProjectID)
+	if moves {
+		if err := checkProject(ctx, tx, m); err != nil {
+			return m, err
+		}
+	}
 	m, err := machinesdb.Update(ctx, tx, m)
 	if err != nil {
 		return m, err
 	}
 	return m, audit(ctx, tx, m, name, actor, map[string]any{"access_changed": changed})
+}
+
+// checkProject refuses a machine of a project whose node another project has, or is giving back.
+func checkProject(ctx context.Context, tx *db.Tx, m machinesdb.Machine) error {
+	err := machinesdb.CheckRight(ctx, tx, m, text(m.ProjectID))
+	if errors.Is(err, db.ErrNotFound) {
+		return &intent.Refusal{Kind: intent.ActionRefused, Existing: *m.NodeID, Detail: fmt.Sprintf(
+			"node %s of machine %s is allocated to another project, or is being released; give the machine to project %s when it has the node", *m.NodeID, m.ID, *m.ProjectID)}
+	}
+	return err
 }
 
 // leaveCluster forgets which node a machine was in a cluster of the project that it leaves. It refuses that while
@@ -143,10 +159,29 @@ func SetAccess(ctx context.Context, tx *db.Tx, id string, in Access, actor db.Ac
 		}
 	}
 	m.NodeID, m.SiteID, m.HostKey = optional(in.NodeID), optional(in.SiteID), in.HostKey
+	if err := makeWay(ctx, tx, m, actor); err != nil {
+		return m, err
+	}
 	if m, err = machinesdb.SetAccess(ctx, tx, m); err != nil {
 		return m, err
 	}
 	return m, audit(ctx, tx, m, "set_machine_access", actor, map[string]any{"node_id": in.NodeID, "site_id": in.SiteID, "host_key": in.HostKey})
+}
+
+// makeWay checks that the project of a machine may have its node, and ends the link of a machine that no project
+// has any more: the former link of a node does not block the next one.
+func makeWay(ctx context.Context, tx *db.Tx, m machinesdb.Machine, actor db.Actor) error {
+	if m.NodeID == nil || m.ProjectID == nil {
+		return nil
+	}
+	if err := checkProject(ctx, tx, m); err != nil {
+		return err
+	}
+	former, err := machinesdb.UnlinkFromNode(ctx, tx, *m.NodeID, m.ID)
+	if err != nil || former == "" {
+		return err
+	}
+	return audit(ctx, tx, machinesdb.Machine{ID: former, NodeID: m.NodeID}, "end_machine_link", actor, map[string]any{"linked_instead": m.ID})
 }
 
 // phases has the transition to each phase that an operator may set.

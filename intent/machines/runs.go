@@ -45,8 +45,8 @@ const CampaignPrefix = "campaign_"
 // the plan, what the provider can, the phase, an active run, the cluster of the machine, its node.
 func StartRun(ctx context.Context, tx *db.Tx, in Start, actor db.Actor) (machinesdb.Run, error) {
 	m, err := machinesdb.Lock(ctx, tx, in.MachineID)
-	if err == nil && in.Project != "" && (m.ProjectID == nil || *m.ProjectID != in.Project) {
-		err = db.NotFound("machine " + in.MachineID)
+	if err == nil {
+		err = machinesdb.CheckRight(ctx, tx, m, in.Project)
 	}
 	if err != nil {
 		return machinesdb.Run{}, err
@@ -86,8 +86,8 @@ func checkRequestID(id, campaign string) error {
 // as StartRun does.
 func CheckRun(ctx context.Context, tx *db.Tx, in Start) error {
 	m, err := machinesdb.Get(ctx, tx, in.MachineID)
-	if err == nil && in.Project != "" && (m.ProjectID == nil || *m.ProjectID != in.Project) {
-		err = db.NotFound("machine " + in.MachineID)
+	if err == nil {
+		err = machinesdb.CheckRight(ctx, tx, m, in.Project)
 	}
 	if err != nil {
 		return err

@@ -196,6 +196,7 @@ func TestSSHKeys_NeedTheMembersOwnRole(t *testing.T) {
 	w := newWorld(t)
 	v := w.newTenant("alpha")
 	at := "/projects/" + v.project
+	w.addGroup(v, "staff")
 	w.do(v.owner, "PUT", at+"/group-roles/staff", map[string]any{"role": "member"}).want(http.StatusOK)
 	w.addMember(v, "bob", "viewer")
 	grouped := w.signIn("bob", map[string]any{"groups": []string{"staff"}})

@@ -265,7 +265,7 @@ func (n *names) topology(ctx context.Context, a allocationdb.Allocation) (Alloca
 		}
 		out.SiteID, out.Site = *a.SiteID, site
 	}
-	if a.NodeID != nil {
+	if a.NodeID != nil && a.NodeReleasedAt == nil { // then it is another tenant's
 		node := n.nodes[*a.NodeID]
 		out.Rack, out.Group = node.Labels["rack"], node.Labels["group"]
 	}

@@ -72,6 +72,8 @@ func TestAllocation_ShowsWhereAndWhat(t *testing.T) {
 		_, err := allocationdb.Free(t.Context(), tx, id, lifecycle.OutcomeReleased, certificate, job)
 		return err
 	})
+	m.exec(`UPDATE nodes SET labels = '{"rack": "r8", "group": "of the next tenant"}' WHERE id = $1`, node.ID)
+	require.Equal(t, tenancy.AllocationTopology{SiteID: m.site.ID, Site: "south"}, both(id).Topology, "where the node is now is the next tenant's")
 	m.exec("UPDATE allocations SET released_at = released_at - interval '89 days' WHERE id = $1", id)
 	got = both(id)
 	require.Equal(t, []string{"released", "terminated", certificate, lifecycle.AccessRevoked}, []string{string(got.Status), got.State, got.CertificateID, got.Access})

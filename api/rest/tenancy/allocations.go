@@ -36,7 +36,7 @@ type AllocationRequest struct {
 	SiteID      string            `json:"site_id,omitempty" maxLength:"200" doc:"Only a node of this site"`
 	Name        string            `json:"name,omitempty" maxLength:"100"`
 	Tags        map[string]string `json:"tags,omitempty" maxProperties:"50" itemMaxLength:"200" doc:"Keys keep their case"`
-	SSHKeyIDs   []string          `json:"ssh_key_ids,omitempty" nullable:"false" maxItems:"20" itemMaxLength:"200" doc:"Of the project's SSH keys; left out, all of them"`
+	SSHKeyIDs   []string          `json:"ssh_key_ids,omitempty" nullable:"false" maxItems:"20" itemMaxLength:"200" doc:"Of the project's SSH keys; left out, all of them, where the request or its token names the project"`
 	WaitSeconds int               `json:"wait_seconds,omitempty" minimum:"0" maximum:"86400" doc:"How long it may wait for a node; 0 refuses at once when none is free"`
 	ExpiresAt   *time.Time        `json:"expires_at,omitempty" doc:"When it is released by itself"`
 	MaxSpend    *int64            `json:"max_spend_minor,omitempty" minimum:"1" maximum:"1000000000000000" doc:"It is released when it has cost this, in minor units of the currency of the billing account; what it costs until the release ends is charged too"`

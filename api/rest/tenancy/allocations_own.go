@@ -1,9 +1,11 @@
 package tenancy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
@@ -14,7 +16,7 @@ import (
 
 // OwnProject says which project a call without a project in its path is about.
 type OwnProject struct {
-	ProjectID string `query:"project_id" maxLength:"200" doc:"prj_...; left out, the project of the token, or the only one that you have a role in"`
+	ProjectID string `query:"project_id" maxLength:"200" doc:"prj_...; left out, the project of the token, or the only one that you are a member of"`
 	OperatorReason
 }
 
@@ -40,27 +42,46 @@ func (s *allocationServer) registerOwn() {
 	allocationRoute(s, "set-own-allocation-keys", http.MethodPut, one+"/keys", "Replace the keys that may log in, by the allocation's id alone", "As set-allocation-keys, which those may call who have role member in its project.", s.setKeysOwn)
 }
 
+// maxNamed is how many projects an error names.
+const maxNamed = 20
+
 // enter returns the context of a request in the project that it names, or in the only one that the
-// caller has a role in.
-func (s *allocationServer) enter(ctx context.Context, p OwnProject, role op.Role) (context.Context, error) {
-	id, who := p.ProjectID, op.PrincipalOf(ctx)
-	switch {
-	case id != "":
-	case who.Project != "":
-		id = who.Project
-	case who.Identity.Subject != "":
-		rows, err := tenancydb.ListProjectsOf(ctx, s.api.Store(), "", who.Identity.Subject, who.Identity.Groups, 2)
+// caller is a member of. guessed says the second. A role of a group is not enough for that: others gave it.
+func (s *allocationServer) enter(ctx context.Context, p OwnProject, role op.Role) (in context.Context, guessed bool, err error) {
+	id, who := cmp.Or(p.ProjectID, op.PrincipalOf(ctx).Project), op.PrincipalOf(ctx)
+	if id == "" && who.Identity.Subject != "" {
+		rows, err := tenancydb.ListProjectsOf(ctx, s.api.Store(), "", who.Identity.Subject, nil, 2)
 		if err != nil {
-			return ctx, err
+			return ctx, false, err
 		}
-		if len(rows) == 1 {
+		if guessed = len(rows) == 1; guessed {
 			id = rows[0].ID
 		}
 	}
 	if id == "" {
-		return ctx, problem.NewInvalid(problem.Field{Location: "query.project_id", Message: "must say which project is meant; GET /projects lists those that you have a role in"})
+		return ctx, false, s.nameProject(ctx, who.Identity)
 	}
-	return op.EnterProject(ctx, s.api, id, role, role == op.RoleProjectMember, p.Reason)
+	in, err = op.EnterProject(ctx, s.api, id, role, role == op.RoleProjectMember, p.Reason)
+	return in, guessed, err
+}
+
+// nameProject refuses a call that names no project, with those that it may name.
+func (s *allocationServer) nameProject(ctx context.Context, who op.Identity) error {
+	message := "must say which project is meant; GET /projects lists those that you have a role in"
+	if who.Subject != "" {
+		rows, err := tenancydb.ListProjectsOf(ctx, s.api.Store(), "", who.Subject, who.Groups, maxNamed)
+		if err != nil {
+			return err
+		}
+		ids := make([]string, 0, len(rows))
+		for _, p := range rows {
+			ids = append(ids, p.ID)
+		}
+		if len(ids) > 0 {
+			message = "must say which project is meant: " + strings.Join(ids, ", ")
+		}
+	}
+	return problem.NewInvalid(problem.Field{Location: "query.project_id", Message: message})
 }
 
 // enterOf is enter for the project of an allocation. To those who have no role in it the allocation
@@ -81,7 +102,7 @@ func (s *allocationServer) listOwn(ctx context.Context, in *struct {
 	OwnProject
 	AllocationQuery
 }) (*op.Listed[Allocation], error) {
-	ctx, err := s.enter(ctx, in.OwnProject, op.RoleProjectAny)
+	ctx, _, err := s.enter(ctx, in.OwnProject, op.RoleProjectAny)
 	if err != nil {
 		return nil, err
 	}
@@ -93,9 +114,13 @@ func (s *allocationServer) createOwn(ctx context.Context, in *struct {
 	op.Key
 	Body AllocationRequest
 }) (*op.Created[Allocation], error) {
-	ctx, err := s.enter(ctx, in.OwnProject, op.RoleProjectMember)
+	ctx, guessed, err := s.enter(ctx, in.OwnProject, op.RoleProjectMember)
 	if err != nil {
 		return nil, err
+	}
+	if guessed && len(in.Body.SSHKeyIDs) == 0 {
+		return nil, invalid("ssh_key_ids", "must name the keys that may log in, or project_id must name project "+op.ProjectAccessOf(ctx).Project+
+			": all keys of a project are meant only where the request names it")
 	}
 	return s.createIn(ctx, in.Key, in.Body)
 }

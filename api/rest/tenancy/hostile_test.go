@@ -78,6 +78,7 @@ func TestOperators_AreNotLockedOut(t *testing.T) {
 	w := newWorld(t)
 	v := w.newTenant("alpha")
 	at := "/projects/" + v.project
+	w.addGroup(v, "staff")
 	w.do(v.owner, "PUT", at+"/group-roles/staff", map[string]any{"role": "viewer"}).want(http.StatusOK)
 	operator := w.signIn("op", map[string]any{"groups": []string{"staff"}, "roles": []string{"operator"}})
 	w.do(operator, "DELETE", at+"/tokens/"+v.ids["token_id"], nil, header{"Slipway-Reason": "it has leaked"}).want(http.StatusNoContent)

@@ -60,7 +60,7 @@ func (s *server) registerMembers() {
 	route(s, "update-member", http.MethodPatch, one, "Change the role of a member; one who becomes viewer or billing loses its keys and the tokens of other roles", s.updateMember)
 	route(s, "remove-member", http.MethodDelete, one, "Remove a member with its keys and tokens; everybody may remove himself", s.removeMember)
 	route(s, "list-group-roles", http.MethodGet, "/projects/{id}/group-roles", "List the roles of groups of the identity provider", s.listGroupRoles)
-	route(s, "put-group-role", http.MethodPut, group, "Give a group of the identity provider a role", s.putGroupRole)
+	route(s, "put-group-role", http.MethodPut, group, "Give a group of the identity provider a role; it has to belong to the billing account of the project", s.putGroupRole)
 	route(s, "delete-group-role", http.MethodDelete, group, "Take the role of a group", s.deleteGroupRole)
 }
 
@@ -172,6 +172,9 @@ func (s *server) putGroupRole(ctx context.Context, in *struct {
 	}
 	if err := checkRole(in.Body.Role); err != nil || in.Body.Role == lifecycle.RoleProjectOwner {
 		return nil, invalid("role", "must be member, billing or viewer; an owner is a member of his own")
+	}
+	if err := s.requireGroupOfAccount(ctx, in.ID, in.Group); err != nil {
+		return nil, err
 	}
 	out := &struct{ Body GroupRole }{}
 	err := s.changeIn(ctx, func(tx *db.ProjectTx) error {

@@ -37,9 +37,10 @@ func access() op.Access {
 			"GET /projects/{id}/invitations", "POST /projects/{id}/invitations",
 			"GET /projects/{id}/invitations/{invitation_id}", "DELETE /projects/{id}/invitations/{invitation_id}",
 		},
-		op.RoleViewer: {"GET /admin/billing-accounts", "GET /admin/billing-accounts/{id}", "GET /admin/projects"},
+		op.RoleViewer: {"GET /admin/billing-accounts", "GET /admin/billing-accounts/{id}", "GET /admin/billing-accounts/{id}/groups", "GET /admin/projects"},
 		op.RoleOperator: {
 			"POST /admin/billing-accounts", "PUT /admin/billing-accounts/{id}", "POST /admin/projects", "POST /admin/projects/{id}/close",
+			"PUT /admin/billing-accounts/{id}/groups/{group}", "DELETE /admin/billing-accounts/{id}/groups/{group}",
 			"PUT /admin/projects/{id}/quotas/{sku}", "DELETE /admin/projects/{id}/quotas/{sku}",
 		},
 		op.RoleAdmin: {"DELETE /admin/billing-accounts/{id}", "PUT /admin/catalogue/{sku}", "DELETE /admin/catalogue/{sku}"},
@@ -54,6 +55,7 @@ func Register(api *op.API) {
 	api.RequireStepUp(stepUps()...)
 	s := &server{api}
 	s.registerAccounts()
+	s.registerAccountGroups()
 	s.registerProjects()
 	s.registerAdminProjects()
 	s.registerMembers()

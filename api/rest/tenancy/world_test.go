@@ -191,12 +191,19 @@ func (w *world) newTenant(name string) tenant {
 	v.ids["invitation_id"] = w.do(v.owner, "POST", base+"/invitations", map[string]any{"email": name + "-guest@example.com", "role": "viewer"}).want(http.StatusCreated).field("id")
 	v.ids["group"] = name + "-group"
 	w.do(v.owner, "PUT", base+"/budget", map[string]any{"limit_minor": 100_000}).want(http.StatusOK)
+	w.addGroup(v, v.ids["group"])
 	w.do(v.owner, "PUT", base+"/group-roles/"+v.ids["group"], map[string]any{"role": "viewer"}).want(http.StatusOK)
 	w.do(w.admin, "PUT", "/admin/projects/"+v.project+"/quotas/total", map[string]any{"max_nodes": 8, "reason": name + " asked"}).want(http.StatusOK)
 	v.ids["webhook_id"] = w.do(v.owner, "POST", base+"/webhooks", map[string]any{"name": name + "-hook", "url": "https://" + name + ".example.com/"}).want(http.StatusCreated).field("id")
 	v.ids["payment_id"] = w.checkout(v, 1000).want(http.StatusCreated).field("id")
 	v.ids["event_id"] = w.do(v.owner, "POST", base+"/webhooks/"+v.ids["webhook_id"]+"/test", nil).want(http.StatusOK).field("event_id")
 	return v
+}
+
+// addGroup has a group belong to the billing account of a tenant.
+func (w *world) addGroup(v tenant, group string) {
+	w.t.Helper()
+	w.do(w.admin, "PUT", "/admin/billing-accounts/"+v.account+"/groups/"+group, nil).want(http.StatusOK)
 }
 
 // instanceBody asks for an instance.

@@ -149,6 +149,44 @@ func (q *Queries) DeleteReserve(ctx context.Context, arg DeleteReserveParams) (i
 	return result.RowsAffected(), nil
 }
 
+const endMachineRights = `-- name: EndMachineRights :many
+WITH ended AS (
+    UPDATE machines m SET project_id = NULL, version = m.version + 1, updated_at = now(), conditions = coalesce((SELECT jsonb_agg(x)
+        FROM jsonb_array_elements(m.conditions) x WHERE x ->> 'type' NOT IN ('InCustomerCluster', 'Drained')), '[]')
+    FROM machines b WHERE b.id = m.id AND m.node_id = $1::text AND m.project_id IS NOT NULL
+    RETURNING m.id, b.project_id
+), left_clusters AS (
+    UPDATE machine_clusters c SET cluster_ref = NULL, updated_at = now() FROM ended e WHERE c.machine_id = e.id
+)
+SELECT id, coalesce(project_id, '')::text AS project_id FROM ended
+`
+
+type EndMachineRightsRow struct {
+	ID        string
+	ProjectID string
+}
+
+// The machine of a node belongs to no project any more, and no cluster of the project speaks for it. joined_at stays: a certificate ends what it stands for.
+func (q *Queries) EndMachineRights(ctx context.Context, nodeID string) ([]EndMachineRightsRow, error) {
+	rows, err := q.db.Query(ctx, endMachineRights, nodeID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []EndMachineRightsRow{}
+	for rows.Next() {
+		var i EndMachineRightsRow
+		if err := rows.Scan(&i.ID, &i.ProjectID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const endWake = `-- name: EndWake :exec
 UPDATE claim_wakes SET woken_at = clock_timestamp(), allocation_id = $1 WHERE node_id = $2
 `

@@ -115,3 +115,15 @@ SELECT coalesce((SELECT f.evidence ->> 'held_for' FROM drift_findings f WHERE f.
     (n.maas_system_id IS NOT NULL AND EXISTS (SELECT FROM restores r WHERE r.began_at > @since::timestamptz
         AND NOT EXISTS (SELECT FROM drift_passes p WHERE p.site_id = n.site_id AND p.finished_at > r.began_at)))::boolean AS unread
 FROM nodes n WHERE n.id = @node_id;
+
+-- name: EndMachineRights :many
+-- The machine of a node belongs to no project any more, and no cluster of the project speaks for it. joined_at stays: a certificate ends what it stands for.
+WITH ended AS (
+    UPDATE machines m SET project_id = NULL, version = m.version + 1, updated_at = now(), conditions = coalesce((SELECT jsonb_agg(x)
+        FROM jsonb_array_elements(m.conditions) x WHERE x ->> 'type' NOT IN ('InCustomerCluster', 'Drained')), '[]')
+    FROM machines b WHERE b.id = m.id AND m.node_id = @node_id::text AND m.project_id IS NOT NULL
+    RETURNING m.id, b.project_id
+), left_clusters AS (
+    UPDATE machine_clusters c SET cluster_ref = NULL, updated_at = now() FROM ended e WHERE c.machine_id = e.id
+)
+SELECT id, coalesce(project_id, '')::text AS project_id FROM ended;

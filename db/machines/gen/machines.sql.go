@@ -236,7 +236,7 @@ func (q *Queries) LinkedMachines(ctx context.Context, arg LinkedMachinesParams) 
 const listMachines = `-- name: ListMachines :many
 SELECT m.id, m.project_id, m.node_id, m.site_id, m.status, m.phase_before, m.node_phase, m.labels, m.spec, m.conditions, m.host_key, m.active_run_id, m.version, m.created_at, m.updated_at, m.next_probe_at, coalesce(r.id, '')::text AS run_id, coalesce(r.status, '')::text AS run_phase, coalesce(r.needs_intervention, false)::boolean AS run_waits
 FROM machines m LEFT JOIN runs r ON r.id = m.active_run_id
-WHERE m.id > $1::text AND ($2::text = '' OR m.project_id = $2::text)
+WHERE m.id > $1::text AND ($2::text = '' OR m.project_id = $2::text AND may_use_machine(m.project_id, m.node_id))
   AND NOT EXISTS (SELECT FROM (SELECT unnest($3::text[]) AS f, unnest($4::boolean[]) AS n, unnest($5::text[]) AS v) t
     WHERE (CASE t.f
         WHEN 'phase' THEN m.status
@@ -426,6 +426,22 @@ func (q *Queries) MachinesWithMACs(ctx context.Context, macs []string) ([]string
 		return nil, err
 	}
 	return items, nil
+}
+
+const mayUseMachine = `-- name: MayUseMachine :one
+SELECT may_use_machine($1::text, $2)::boolean AS may
+`
+
+type MayUseMachineParams struct {
+	ProjectID string
+	NodeID    *string
+}
+
+func (q *Queries) MayUseMachine(ctx context.Context, arg MayUseMachineParams) (bool, error) {
+	row := q.db.QueryRow(ctx, mayUseMachine, arg.ProjectID, arg.NodeID)
+	var may bool
+	err := row.Scan(&may)
+	return may, err
 }
 
 const moveMachine = `-- name: MoveMachine :one
@@ -652,6 +668,37 @@ func (q *Queries) ShownMachine(ctx context.Context, id string) (ShownMachineRow,
 		&i.RunWaits,
 	)
 	return i, err
+}
+
+const unlinkFromNode = `-- name: UnlinkFromNode :many
+UPDATE machines SET node_id = NULL, site_id = NULL, host_key = '', node_phase = '', conditions = '[]', version = version + 1, updated_at = now()
+WHERE node_id = $1::text AND id <> $2 AND project_id IS NULL AND active_run_id IS NULL RETURNING id
+`
+
+type UnlinkFromNodeParams struct {
+	NodeID string
+	ID     string
+}
+
+// Ends the link of the machine of a node that no project has, so that another one can be linked. How it is reached is not known any more then.
+func (q *Queries) UnlinkFromNode(ctx context.Context, arg UnlinkFromNodeParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, unlinkFromNode, arg.NodeID, arg.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const updateMachine = `-- name: UpdateMachine :execrows

@@ -41,6 +41,11 @@ UPDATE machines SET node_id = sqlc.narg('node_id'), site_id = sqlc.narg('site_id
     next_probe_at = least(next_probe_at, now() + interval '10 seconds')
 WHERE id = @id;
 
+-- name: UnlinkFromNode :many
+-- Ends the link of the machine of a node that no project has, so that another one can be linked. How it is reached is not known any more then.
+UPDATE machines SET node_id = NULL, site_id = NULL, host_key = '', node_phase = '', conditions = '[]', version = version + 1, updated_at = now()
+WHERE node_id = @node_id::text AND id <> @id AND project_id IS NULL AND active_run_id IS NULL RETURNING id;
+
 -- name: ClaimProbes :many
 -- Machines without a node whose probe is due, of those that answered last or of those that did not. Others leave them alone until the time given. A time
 -- that lies further ahead than a probe sets it is of a clock that has been set back since.
@@ -92,7 +97,7 @@ SELECT * FROM machines WHERE node_id = @node_id::text;
 -- state with that of lifecycle.
 SELECT sqlc.embed(m), coalesce(r.id, '')::text AS run_id, coalesce(r.status, '')::text AS run_phase, coalesce(r.needs_intervention, false)::boolean AS run_waits
 FROM machines m LEFT JOIN runs r ON r.id = m.active_run_id
-WHERE m.id > @after::text AND (@project_id::text = '' OR m.project_id = @project_id::text)
+WHERE m.id > @after::text AND (@project_id::text = '' OR m.project_id = @project_id::text AND may_use_machine(m.project_id, m.node_id))
   AND NOT EXISTS (SELECT FROM (SELECT unnest(@fields::text[]) AS f, unnest(@negated::boolean[]) AS n, unnest(@wanted::text[]) AS v) t
     WHERE (CASE t.f
         WHEN 'phase' THEN m.status
@@ -109,6 +114,9 @@ WHERE m.id > @after::text AND (@project_id::text = '' OR m.project_id = @project
             ELSE (m.conditions @> jsonb_build_array(jsonb_build_object('type', t.f, 'status', true)))::text END
         END = t.v) = t.n)
 ORDER BY m.id LIMIT @max_rows;
+
+-- name: MayUseMachine :one
+SELECT may_use_machine(@project_id::text, sqlc.narg('node_id'))::boolean AS may;
 
 -- name: InsertPlan :exec
 INSERT INTO plans (id, display_name, startable_by, steps, created_by) VALUES (@id, @display_name, @startable_by, @steps, @created_by);

@@ -47,6 +47,17 @@ func (q *Queries) AccountByName(ctx context.Context, name string) (BillingAccoun
 	return i, err
 }
 
+const accountGroup = `-- name: AccountGroup :one
+SELECT group_name, billing_account_id, created_at FROM billing_account_groups WHERE group_name = $1
+`
+
+func (q *Queries) AccountGroup(ctx context.Context, groupName string) (BillingAccountGroup, error) {
+	row := q.db.QueryRow(ctx, accountGroup, groupName)
+	var i BillingAccountGroup
+	err := row.Scan(&i.GroupName, &i.BillingAccountID, &i.CreatedAt)
+	return i, err
+}
+
 const deleteAccount = `-- name: DeleteAccount :execrows
 DELETE FROM billing_accounts WHERE id = $1 AND version = $2
 `
@@ -62,6 +73,54 @@ func (q *Queries) DeleteAccount(ctx context.Context, arg DeleteAccountParams) (i
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const deleteAccountGroup = `-- name: DeleteAccountGroup :execrows
+DELETE FROM billing_account_groups WHERE group_name = $1 AND billing_account_id = $2
+`
+
+type DeleteAccountGroupParams struct {
+	GroupName        string
+	BillingAccountID string
+}
+
+func (q *Queries) DeleteAccountGroup(ctx context.Context, arg DeleteAccountGroupParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteAccountGroup, arg.GroupName, arg.BillingAccountID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const deleteRolesOfGroup = `-- name: DeleteRolesOfGroup :many
+DELETE FROM project_group_roles g USING projects p
+WHERE p.id = g.project_id AND p.billing_account_id = $1 AND g.group_name = $2 RETURNING g.project_id
+`
+
+type DeleteRolesOfGroupParams struct {
+	BillingAccountID string
+	GroupName        string
+}
+
+// A group that comes back to an account has no roles of before.
+func (q *Queries) DeleteRolesOfGroup(ctx context.Context, arg DeleteRolesOfGroupParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, deleteRolesOfGroup, arg.BillingAccountID, arg.GroupName)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var project_id string
+		if err := rows.Scan(&project_id); err != nil {
+			return nil, err
+		}
+		items = append(items, project_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const insertAccount = `-- name: InsertAccount :one
@@ -93,6 +152,55 @@ func (q *Queries) InsertAccount(ctx context.Context, arg InsertAccountParams) (B
 		&i.Currency,
 	)
 	return i, err
+}
+
+const insertAccountGroup = `-- name: InsertAccountGroup :one
+INSERT INTO billing_account_groups (group_name, billing_account_id) VALUES ($1, $2)
+ON CONFLICT (group_name) DO UPDATE SET billing_account_id = excluded.billing_account_id
+WHERE billing_account_groups.billing_account_id = excluded.billing_account_id RETURNING group_name, billing_account_id, created_at
+`
+
+type InsertAccountGroupParams struct {
+	GroupName        string
+	BillingAccountID string
+}
+
+// The group of the account, also where it was that before. It is no row where the group belongs to another account.
+func (q *Queries) InsertAccountGroup(ctx context.Context, arg InsertAccountGroupParams) (BillingAccountGroup, error) {
+	row := q.db.QueryRow(ctx, insertAccountGroup, arg.GroupName, arg.BillingAccountID)
+	var i BillingAccountGroup
+	err := row.Scan(&i.GroupName, &i.BillingAccountID, &i.CreatedAt)
+	return i, err
+}
+
+const listAccountGroups = `-- name: ListAccountGroups :many
+SELECT group_name, billing_account_id, created_at FROM billing_account_groups WHERE billing_account_id = $1 AND group_name > $2::text ORDER BY group_name LIMIT $3
+`
+
+type ListAccountGroupsParams struct {
+	BillingAccountID string
+	After            string
+	MaxRows          int32
+}
+
+func (q *Queries) ListAccountGroups(ctx context.Context, arg ListAccountGroupsParams) ([]BillingAccountGroup, error) {
+	rows, err := q.db.Query(ctx, listAccountGroups, arg.BillingAccountID, arg.After, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []BillingAccountGroup{}
+	for rows.Next() {
+		var i BillingAccountGroup
+		if err := rows.Scan(&i.GroupName, &i.BillingAccountID, &i.CreatedAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const listAccounts = `-- name: ListAccounts :many

@@ -525,7 +525,9 @@ func (q *Queries) RevokeInvitationsOf(ctx context.Context, arg RevokeInvitations
 const rolesIn = `-- name: RolesIn :many
 SELECT m.id AS member_id, m.role, m.email FROM project_members m WHERE m.project_id = $1 AND m.subject = $2
 UNION ALL
-SELECT '', g.role, '' FROM project_group_roles g WHERE g.project_id = $1 AND g.group_name = ANY ($3::text[])
+SELECT '', g.role, '' FROM project_group_roles g JOIN projects p ON p.id = g.project_id
+    JOIN billing_account_groups b ON b.group_name = g.group_name AND b.billing_account_id = p.billing_account_id
+WHERE g.project_id = $1 AND g.group_name = ANY ($3::text[])
 `
 
 type RolesInParams struct {
@@ -540,7 +542,7 @@ type RolesInRow struct {
 	Email    string
 }
 
-// The roles of an identity in a project, its own first.
+// The roles of an identity in a project, its own first. A group that does not belong to the billing account of the project has none.
 func (q *Queries) RolesIn(ctx context.Context, arg RolesInParams) ([]RolesInRow, error) {
 	rows, err := q.db.Query(ctx, rolesIn, arg.ProjectID, arg.Subject, arg.Groups)
 	if err != nil {

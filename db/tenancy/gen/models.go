@@ -21,6 +21,12 @@ type BillingAccount struct {
 	Currency    string
 }
 
+type BillingAccountGroup struct {
+	GroupName        string
+	BillingAccountID string
+	CreatedAt        time.Time
+}
+
 type CatalogueItem struct {
 	SKUID       string
 	ProfileID   string

@@ -185,7 +185,9 @@ func (q *Queries) ListProjects(ctx context.Context, arg ListProjectsParams) ([]P
 const listProjectsOf = `-- name: ListProjectsOf :many
 SELECT p.id, p.billing_account_id, p.name, p.tags, p.status, p.version, p.created_at, p.updated_at, p.closed_at FROM projects p WHERE p.id > $1::text AND p.id IN (
     SELECT m.project_id FROM project_members m WHERE m.subject = $2
-    UNION ALL SELECT g.project_id FROM project_group_roles g WHERE g.group_name = ANY ($3::text[]))
+    UNION ALL SELECT g.project_id FROM project_group_roles g JOIN projects q ON q.id = g.project_id
+        JOIN billing_account_groups b ON b.group_name = g.group_name AND b.billing_account_id = q.billing_account_id
+    WHERE g.group_name = ANY ($3::text[]))
 ORDER BY p.id LIMIT $4
 `
 

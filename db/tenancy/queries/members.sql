@@ -18,10 +18,12 @@ WHERE project_id = @project_id AND id = @id AND version = @version RETURNING *;
 DELETE FROM project_members WHERE project_id = @project_id AND id = @id AND version = @version;
 
 -- name: RolesIn :many
--- The roles of an identity in a project, its own first.
+-- The roles of an identity in a project, its own first. A group that does not belong to the billing account of the project has none.
 SELECT m.id AS member_id, m.role, m.email FROM project_members m WHERE m.project_id = @project_id AND m.subject = @subject
 UNION ALL
-SELECT '', g.role, '' FROM project_group_roles g WHERE g.project_id = @project_id AND g.group_name = ANY (@groups::text[]);
+SELECT '', g.role, '' FROM project_group_roles g JOIN projects p ON p.id = g.project_id
+    JOIN billing_account_groups b ON b.group_name = g.group_name AND b.billing_account_id = p.billing_account_id
+WHERE g.project_id = @project_id AND g.group_name = ANY (@groups::text[]);
 
 -- name: SetMemberEmail :exec
 UPDATE project_members SET email = @email WHERE project_id = @project_id AND id = @id;

@@ -40,7 +40,9 @@ ORDER BY id LIMIT @max_rows;
 -- The projects in which an identity has a role.
 SELECT p.* FROM projects p WHERE p.id > @after::text AND p.id IN (
     SELECT m.project_id FROM project_members m WHERE m.subject = @subject
-    UNION ALL SELECT g.project_id FROM project_group_roles g WHERE g.group_name = ANY (@groups::text[]))
+    UNION ALL SELECT g.project_id FROM project_group_roles g JOIN projects q ON q.id = g.project_id
+        JOIN billing_account_groups b ON b.group_name = g.group_name AND b.billing_account_id = q.billing_account_id
+    WHERE g.group_name = ANY (@groups::text[]))
 ORDER BY p.id LIMIT @max_rows;
 
 -- name: OwnsProjectIn :one

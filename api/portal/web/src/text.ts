@@ -386,6 +386,9 @@ export const text = {
     title: "Billing accounts", one: "Billing account", projects: "Projects", most: "Projects at most", create: "Create a billing account",
     deleteHelp: "Only an account without projects can be deleted.",
     currency: "Currency", currencyHelp: "Three letters, as in USD. It is never changed.",
+    groups: "Groups", noGroups: "No group of the identity provider belongs to the account.", group: "Group", addGroup: "Add a group", removeGroup: "Remove",
+    addGroupHelp: "A group of the identity provider, as its tokens name it. The owners of the account's projects may then give it roles.",
+    removeGroupHelp: "Its roles in the projects of the account end at once.",
   },
 
   projects: {

@@ -358,6 +358,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/admin/billing-accounts/{id}/groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the groups of the identity provider that belong to a billing account
+         * @description Needs role viewer or higher.
+         */
+        get: operations["list-billing-account-groups"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/billing-accounts/{id}/groups/{group}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Have a group belong to a billing account, whose projects may give it roles
+         * @description Needs role operator or higher.
+         */
+        put: operations["add-billing-account-group"];
+        post?: never;
+        /**
+         * Remove a group from a billing account, with its roles in the projects of the account
+         * @description Needs role operator or higher.
+         */
+        delete: operations["remove-billing-account-group"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/admin/billing-accounts/{id}/ledger": {
         parameters: {
             query?: never;
@@ -3197,7 +3241,7 @@ export interface paths {
         };
         get?: never;
         /**
-         * Give a group of the identity provider a role
+         * Give a group of the identity provider a role; it has to belong to the billing account of the project
          * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
          */
         put: operations["put-group-role"];
@@ -3976,6 +4020,11 @@ export interface components {
             /** @description Of the list that you have compared with the machine */
             reported_digest: string;
         };
+        AccountGroup: {
+            /** Format: date-time */
+            created_at?: string;
+            group?: string;
+        };
         AccountLedgerLine: {
             actor?: string;
             /** @description Left out where a charge is for several, or of instances; the statement and the usage tell them apart */
@@ -4425,7 +4474,7 @@ export interface components {
             site_id?: string;
             /** @description sku_... of the catalogue */
             sku_id: string;
-            /** @description Of the project's SSH keys; left out, all of them */
+            /** @description Of the project's SSH keys; left out, all of them, where the request or its token names the project */
             ssh_key_ids?: string[];
             /** @description Keys keep their case */
             tags?: {
@@ -5634,6 +5683,11 @@ export interface components {
         };
         ListAPIToken: {
             data?: components["schemas"]["APIToken"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListAccountGroup: {
+            data?: components["schemas"]["AccountGroup"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
@@ -8476,6 +8530,109 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Balance"];
                 };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-billing-account-groups": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                /** @description acc_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListAccountGroup"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "add-billing-account-group": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description acc_... */
+                id: string;
+                /** @description A group of the identity provider, as its tokens name it */
+                group: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AccountGroup"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "remove-billing-account-group": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description acc_... */
+                id: string;
+                /** @description A group of the identity provider, as its tokens name it */
+                group: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Problem document (RFC 9457) */
             default: {
@@ -12414,7 +12571,7 @@ export interface operations {
     "list-own-allocations": {
         parameters: {
             query?: {
-                /** @description prj_...; left out, the project of the token, or the only one that you have a role in */
+                /** @description prj_...; left out, the project of the token, or the only one that you are a member of */
                 project_id?: string;
                 /** @description Rows in one page */
                 limit?: number;
@@ -12457,7 +12614,7 @@ export interface operations {
     "create-own-allocation": {
         parameters: {
             query?: {
-                /** @description prj_...; left out, the project of the token, or the only one that you have a role in */
+                /** @description prj_...; left out, the project of the token, or the only one that you are a member of */
                 project_id?: string;
             };
             header?: {

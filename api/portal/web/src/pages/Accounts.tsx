@@ -97,10 +97,45 @@ export function AccountPage({ params }: PageProps) {
               [text.jobs.changed, <Time at={a.updated_at} />], [text.accounts.projects, <To path="/projects" query={{ billing_account_id: id }}>{text.projects.title}</To>],
             ]} />
           </Section>
+          <Groups id={id} />
           {hasRole("operator") && <Money id={id} />}
         </>
       )}
     </Loaded>
+  );
+}
+
+type AccountGroup = Schemas["AccountGroup"];
+
+/** Groups shows the groups of the identity provider that belong to a billing account, and lets an operator change them. */
+function Groups({ id }: { id: string }) {
+  const [turn, setTurn] = useState(0);
+  const again = () => setTurn(turn + 1);
+  const add = () => askAction({
+    title: text.accounts.addGroup, button: text.accounts.addGroup, body: text.accounts.addGroupHelp, reason: "none", done: again,
+    fields: [{ name: "group", label: text.accounts.group, kind: "text", required: true, max: 200 }],
+    send: async ({ values }) => {
+      await call(() => client.PUT("/api/v1/admin/billing-accounts/{id}/groups/{group}", { params: { path: { id, group: values["group"] ?? "" } } }));
+      return text.spec.saved;
+    },
+  });
+  const remove = (group: string) => askAction({
+    title: `${text.accounts.removeGroup}: ${group}`, button: text.accounts.removeGroup, body: text.accounts.removeGroupHelp, reason: "none", danger: true, done: again,
+    send: async () => {
+      await call(() => client.DELETE("/api/v1/admin/billing-accounts/{id}/groups/{group}", { params: { path: { id, group } } }));
+      return text.spec.saved;
+    },
+  });
+  return (
+    <Section title={text.accounts.groups}>
+      {hasRole("operator") && <div class="buttons"><button type="button" onClick={add}>{text.accounts.addGroup}</button></div>}
+      <PagedTable<AccountGroup> name={`${id} ${turn}`} caption={text.accounts.groups} watch={[]} empty={text.accounts.noGroups} keyOf={(g) => g.group ?? ""}
+        read={(cursor) => call(() => client.GET("/api/v1/admin/billing-accounts/{id}/groups", { params: { path: { id }, query: { limit: 50, cursor: cursor || undefined } } }))}
+        columns={[
+          { label: text.accounts.group, header: true, cell: (g) => g.group }, { label: text.jobs.created, cell: (g) => <Time at={g.created_at} /> },
+          { label: "", cell: (g) => hasRole("operator") && <button type="button" class="danger" onClick={() => remove(g.group ?? "")}>{text.accounts.removeGroup}</button> },
+        ]} />
+    </Section>
   );
 }
 

@@ -1,0 +1,39 @@
+package machinesdb
+
+import (
+	"context"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/machines/gen"
+)
+
+// CheckRight returns nil while a project may use a machine, and db.ErrNotFound otherwise. project "" is the
+// platform, which may use all. Whatever acts on a machine for a project calls it when it acts: the right ends
+// in the transaction that fences the release of the node, which may be after a request was accepted. What
+// row-level security shows a customer of machines is decided by the same function of the database.
+func CheckRight(ctx context.Context, c Conn, m Machine, project string) error {
+	if project == "" {
+		return nil
+	}
+	if m.ProjectID == nil || *m.ProjectID != project {
+		return db.NotFound(what(m.ID))
+	}
+	may, err := queries(c).MayUseMachine(ctx, gen.MayUseMachineParams{ProjectID: project, NodeID: m.NodeID})
+	if err != nil {
+		return db.MapError(what(m.ID), err)
+	}
+	if !may {
+		return db.NotFound(what(m.ID))
+	}
+	return nil
+}
+
+// UnlinkFromNode ends the link of another machine to a node, where no project has that machine and no run is
+// active on it, and returns its id. "" is none.
+func UnlinkFromNode(ctx context.Context, tx *db.Tx, nodeID, machineID string) (string, error) {
+	ids, err := queries(tx).UnlinkFromNode(ctx, gen.UnlinkFromNodeParams{NodeID: nodeID, ID: machineID})
+	if err != nil || len(ids) == 0 {
+		return "", db.MapError("machine of node "+nodeID, err)
+	}
+	return ids[0], nil
+}
