@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"time"
 
@@ -84,7 +85,8 @@ func (a *Agent) Enroll(ctx context.Context) error {
 	return remove(tokenPath)
 }
 
-// renew requests the certificate of the next generation.
+// renew requests the certificate of the next generation. It keeps the present one when the server
+// answers with it, since renewal is not due.
 func (a *Agent) renew(ctx context.Context) error {
 	key, p, err := a.state.pendingKey("")
 	if err != nil {
@@ -97,6 +99,11 @@ func (a *Agent) renew(ctx context.Context) error {
 	var out protocol.CertificateResponse
 	if err := a.client.post(ctx, protocol.PathRenew, protocol.RenewRequest{CSRPEM: req}, &out); err != nil {
 		return err
+	}
+	if out.CertificatePEM == a.id.Certificate {
+		a.adopted = a.now() // this node's clock is ahead: ask again after a quarter of the life
+		a.log.Warn("the server says that the certificate is not due for renewal; the clock of this node may be ahead")
+		return remove(filepath.Join(a.state.dir, pendingFile))
 	}
 	p.TokenSHA256 = a.id.TokenSHA256
 	if err := a.adopt(out, p); err != nil {

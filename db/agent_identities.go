@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	// MaxRenewGrace bounds the setting agent.renew_grace; keys are denied for that long after their
-	// certificate's end, whatever the setting is by then.
+	// MaxRenewGrace bounds the setting agent.renew_grace.
 	MaxRenewGrace = 365 * 24 * time.Hour
 	// DefaultRenewGrace is that setting when nobody sets it.
 	DefaultRenewGrace = 90 * 24 * time.Hour
@@ -22,18 +21,15 @@ const (
 )
 
 // EndAgentIdentity ends the identity of a node's agent, in the transaction that takes the node or
-// its system out of use: the identity is locked, every key that a certificate of it could still be
-// used with is denied, and the enrolment tokens are revoked. A later enrolment makes a new identity.
-// Repeatable, also for a node that never enrolled.
+// its system out of use: the identity is locked, every certificate of it is denied for good, and the
+// enrolment tokens are revoked. The cost does not depend on how many certificates there were. A later
+// enrolment makes a new identity. Repeatable, also for a node that never enrolled.
 func (tx *Tx) EndAgentIdentity(ctx context.Context, nodeID, reason string) error {
 	if err := tx.RevokeEnrollmentTokens(ctx, nodeID); err != nil {
 		return err
 	}
 	what := "agent identity of node " + nodeID
-	if err := tx.q.EndIdentity(ctx, gen.EndIdentityParams{NodeID: nodeID, Reason: ClipText(reason, MaxComment)}); err != nil {
-		return MapError(what, err)
-	}
-	return MapError(what, tx.q.DenyAgentKeys(ctx, gen.DenyAgentKeysParams{NodeID: nodeID, ButKey: []byte{}, GraceSeconds: MaxRenewGrace.Seconds()}))
+	return MapError(what, tx.q.EndIdentity(ctx, gen.EndIdentityParams{NodeID: nodeID, Reason: ClipText(reason, MaxComment)}))
 }
 
 // LockAllAgentIdentities locks every identity that is not locked, because no certificate of before
@@ -59,7 +55,7 @@ func (tx *Tx) endIdentityOf(ctx context.Context, n Node) error {
 // AdoptAgentCertificate makes a certificate the identity of its node that the database does not
 // know, because the transaction that issued it was lost in a restore or a failover. c.Enrolment must
 // be known, and c.IssuedAt is when it was issued. A later enrolment replaces the present one: it
-// unlocks, denies the keys of the enrolment before and revokes the tokens of before it. ErrStale:
+// unlocks, denies the certificates of the enrolments before and revokes the tokens of before it. ErrStale:
 // the identity is not older than c, or is locked. ErrInvalid: c is too far ahead.
 func (tx *Tx) AdoptAgentCertificate(ctx context.Context, c AgentCertificate) (before AgentIdentity, err error) {
 	what := "agent identity of node " + c.NodeID
@@ -78,9 +74,6 @@ func (tx *Tx) AdoptAgentCertificate(ctx context.Context, c AgentCertificate) (be
 		return before, fmt.Errorf("%s: %w", what, ErrStale)
 	}
 	if later {
-		if err := tx.q.DenyAgentKeys(ctx, gen.DenyAgentKeysParams{NodeID: c.NodeID, ButKey: c.KeyHash, GraceSeconds: MaxRenewGrace.Seconds()}); err != nil {
-			return before, MapError(what, err)
-		}
 		if err := tx.q.RevokeTokensIssuedBefore(ctx, gen.RevokeTokensIssuedBeforeParams{NodeID: c.NodeID, Before: c.IssuedAt}); err != nil {
 			return before, MapError(what, err)
 		}
@@ -89,7 +82,8 @@ func (tx *Tx) AdoptAgentCertificate(ctx context.Context, c AgentCertificate) (be
 		CertPEM: c.CertPEM, NotBefore: c.NotBefore, NotAfter: c.NotAfter, Enrolment: c.Enrolment}); err != nil {
 		return before, MapError(what, err)
 	}
-	n, err := tx.q.AdoptIdentity(ctx, gen.AdoptIdentityParams{NodeID: c.NodeID, Generation: c.Generation, EnrolledFrom: c.NotBefore, Reenrolled: later})
+	n, err := tx.q.AdoptIdentity(ctx, gen.AdoptIdentityParams{NodeID: c.NodeID, Generation: c.Generation, EnrolledFrom: c.NotBefore, Reenrolled: later,
+		FormerEnrolment: before.Enrolment})
 	if err := CheckRepeatable(what, n, err, func() error { return fmt.Errorf("%s: %w", what, ErrStale) }); err != nil {
 		return before, err
 	}
@@ -106,15 +100,15 @@ func (tx *Tx) RecordAgentRefusal(ctx context.Context, r AgentRefusal) (bool, err
 	return tell, MapError("refusals of node "+r.NodeID, err)
 }
 
-// PruneAgentIdentities deletes a batch of denied keys whose certificates no longer count for
-// anything, and of refusals of long ago.
+// PruneAgentIdentities deletes a batch of superseded certificates that have ended, and of refusals
+// of long ago. It returns how many rows it deleted.
 func (s *Store) PruneAgentIdentities(ctx context.Context) (int64, error) {
-	keys, err := s.q.PruneDeniedKeys(ctx, PruneBatch)
+	certificates, err := s.q.PruneSupersededCertificates(ctx, PruneBatch)
 	if err != nil {
-		return 0, MapError("prune denied keys", err)
+		return 0, MapError("prune superseded certificates", err)
 	}
 	refusals, err := s.q.PruneRefusals(ctx, PruneBatch)
-	return keys + refusals, MapError("prune refusals", err)
+	return certificates + refusals, MapError("prune refusals", err)
 }
 
 // AnyAgentEnrolled reports whether an agent may still hold a certificate that can be renewed.

@@ -71,19 +71,28 @@ func TestAdoptAgentCertificate(t *testing.T) {
 			require.Equal(t, [2]int64{c.generation, c.enrolment}, [2]int64{after.Generation, after.Enrolment})
 			require.Nil(t, after.LockedAt)
 			require.Equal(t, hashOf("adopted"), after.KeyHash)
-			require.Equal(t, c.enrolment > 1, standing(t, s, id, "key1").Denied, "what a later enrolment replaces is denied")
-			require.False(t, standing(t, s, id, "adopted").Denied)
+			if c.enrolment > 1 {
+				require.Equal(t, [2]int64{1, 1}, ended(t, s, id), "the enrolment that a later one replaces has ended")
+			} else {
+				require.Zero(t, ended(t, s, id))
+			}
 		})
 	}
 }
 
-func standing(t testing.TB, s *db.Store, id, key string) db.AgentStanding {
+func standing(t testing.TB, s *db.Store, id string) db.AgentStanding {
 	t.Helper()
-	shown := db.AgentKey{NodeID: id, Hash: [32]byte(hashOf(key))}
-	all, err := s.AgentStandings(t.Context(), []db.AgentKey{shown, {NodeID: id, Hash: [32]byte(hashOf("another"))}})
+	all, err := s.AgentStandings(t.Context(), []string{id, id, "node_unknown"})
 	require.NoError(t, err)
-	require.Len(t, all, 2, "each key has its own answer")
-	return all[shown]
+	require.Len(t, all, 1)
+	return all[id]
+}
+
+// ended returns the last enrolment and the last generation of a node's agent that have ended.
+func ended(t testing.TB, s *db.Store, id string) [2]int64 {
+	t.Helper()
+	st := standing(t, s, id)
+	return [2]int64{st.EndedEnrolment, st.EndedGeneration}
 }
 
 // TestIdentityEnds_WithItsNode moves nodes past any job: the transition itself ends the identity.
@@ -118,9 +127,8 @@ func TestIdentityEnds_WithItsNode(t *testing.T) {
 				_, err := tx.TransitionNode(t.Context(), n.ID, move, move.Needs, db.Actor{Owner: move.Owners[0], ID: "test"})
 				return err
 			})
-			require.NotNil(t, standing(t, s, n.ID, "key1").LockedAt)
-			require.True(t, standing(t, s, n.ID, "key1").Denied)
-			require.False(t, standing(t, s, n.ID, "key2").Denied, "a key of no certificate is not denied")
+			require.NotNil(t, standing(t, s, n.ID).LockedAt)
+			require.Equal(t, [2]int64{1, 1}, ended(t, s, n.ID))
 			open, err := s.OpenEnrollmentTokens(t.Context(), n.ID)
 			require.NoError(t, err)
 			require.Zero(t, open)
@@ -128,14 +136,38 @@ func TestIdentityEnds_WithItsNode(t *testing.T) {
 			require.NoError(t, err)
 			require.False(t, st.Works)
 			require.NotEmpty(t, st.Why)
-
-			_, err = s.PruneAgentIdentities(t.Context())
-			require.NoError(t, err)
-			require.True(t, standing(t, s, n.ID, "key1").Denied)
-			exec(t, conn, "UPDATE denied_agent_keys SET denied_until = now() - interval '1 second'")
-			_, err = s.PruneAgentIdentities(t.Context())
-			require.NoError(t, err)
-			require.False(t, standing(t, s, n.ID, "key1").Denied)
 		})
 	}
+}
+
+// Whoever has the key of an agent may have had thousands of certificates. The end of its identity costs
+// no more for them, and all of them but the newest go when their time is over.
+func TestIdentityEnds_WhateverCameBefore(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	s, conn := dbtest.Open(t, dsn), raw(t, dsn)
+	n := dbtest.Node(t, s)
+	in(t, s, func(tx *db.Tx) error { return tx.SaveAgentIdentity(t.Context(), certificate(n.ID, 1)) })
+	exec(t, conn, `INSERT INTO agent_certificates (node_id, generation, serial, key_hash, cert_pem, not_before, not_after, enrolment)
+		SELECT node_id, g, g::text, sha256(g::text::bytea), '', now() - interval '8 days', now() - interval '1 day', enrolment
+		FROM agent_certificates, generate_series(2, 5000) g WHERE node_id = $1 AND generation = 1`, n.ID)
+	exec(t, conn, "UPDATE agent_identities SET generation = 5000 WHERE node_id = $1", n.ID)
+	rows := func() (count int) {
+		t.Helper()
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM agent_identities) + (SELECT count(*) FROM agent_certificates)
+			+ (SELECT count(*) FROM agent_refusals)`).Scan(&count))
+		return count
+	}
+	before := rows()
+	in(t, s, func(tx *db.Tx) error { return tx.EndAgentIdentity(t.Context(), n.ID, "another system is installed") })
+	require.Equal(t, before, rows())
+	require.Equal(t, [2]int64{1, 5000}, ended(t, s, n.ID))
+	for {
+		deleted, err := s.PruneAgentIdentities(t.Context())
+		require.NoError(t, err)
+		if deleted == 0 {
+			break
+		}
+	}
+	require.Equal(t, 3, rows(), "the identity, the newest certificate, and the first one, which has not ended")
 }

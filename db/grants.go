@@ -94,7 +94,6 @@ var tableAccess = map[string]Access{
 	"certificates":                AccessAppend,
 	"claim_wakes":                 AccessFull,
 	"claimable_nodes":             AccessRead,
-	"denied_agent_keys":           AccessFull,
 	"device_groups":               AccessFull,
 	"drift_attention":             AccessRead,
 	"drift_bmcs":                  AccessKeep,

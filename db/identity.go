@@ -2,7 +2,6 @@ package db
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"time"
@@ -33,30 +32,17 @@ func (s statements) AgentIdentity(ctx context.Context, nodeID string) (AgentIden
 	return AgentIdentity{row.AgentCertificate, row.LockedAt, row.LockedReason, row.EnrolledFrom}, nil
 }
 
-// AgentStanding is how a node and its agent stand: Generation is 0 before it
-// enrolled, ReportedBoot "" before its first health report. Denied says that the
-// identity of the key that was shown has ended.
+// AgentStanding is how a node and its agent stand: Generation is 0 before it enrolled, ReportedBoot
+// "" before its first health report. Certificates up to EndedEnrolment, and certificates without an
+// enrolment up to EndedGeneration, are of an identity that has ended.
 type AgentStanding = gen.AgentStandingsRow
 
-// AgentKey is the SHA-256 of the public key that a caller shows as a node's.
-type AgentKey struct {
-	NodeID string
-	Hash   [sha256.Size]byte
-}
-
-// AgentStandings reads how nodes stand, by node and key. Those that are not there
-// are missing.
-func (s statements) AgentStandings(ctx context.Context, shown []AgentKey) (map[AgentKey]AgentStanding, error) {
-	var p gen.AgentStandingsParams
-	for _, k := range shown {
-		p.NodeIds, p.ShownKeys = append(p.NodeIds, k.NodeID), append(p.ShownKeys, k.Hash[:])
-	}
-	rows, err := s.q.AgentStandings(ctx, p)
-	out := make(map[AgentKey]AgentStanding, len(rows))
+// AgentStandings reads how nodes stand, by node. Nodes that do not exist are missing.
+func (s statements) AgentStandings(ctx context.Context, nodeIDs []string) (map[string]AgentStanding, error) {
+	rows, err := s.q.AgentStandings(ctx, nodeIDs)
+	out := make(map[string]AgentStanding, len(rows))
 	for _, r := range rows {
-		if len(r.ShownKey) == sha256.Size {
-			out[AgentKey{r.NodeID, [sha256.Size]byte(r.ShownKey)}] = r
-		}
+		out[r.NodeID] = r
 	}
 	return out, MapError("how nodes stand", err)
 }

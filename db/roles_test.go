@@ -58,7 +58,7 @@ func TestGrants_ReadRoleSeesNoSecret(t *testing.T) {
 	t.Parallel()
 	conn := dbtest.Owner(t, dbtest.Database(t))
 	require.ElementsMatch(t, []string{
-		"agent_certificates.key_hash", "agent_releases.manifest", "agent_releases.signature", "denied_agent_keys.key_hash", "audit_checks.part_hash", "audit_heads.hash", "audit_log.hash", "audit_log.prev_hash", "bmc_log_reads.gone", "certificates.payload", "certificates.signature", "ledger_accounts.head", "ledger_anchors.head", "ledger_transactions.request_hash", "payment_sessions.request_hash",
+		"agent_certificates.key_hash", "agent_releases.manifest", "agent_releases.signature", "audit_checks.part_hash", "audit_heads.hash", "audit_log.hash", "audit_log.prev_hash", "bmc_log_reads.gone", "certificates.payload", "certificates.signature", "ledger_accounts.head", "ledger_anchors.head", "ledger_transactions.request_hash", "payment_sessions.request_hash",
 		"signing_keys.public", "signing_keys.secret_ref", "state_transitions.hash", "state_transitions.prev_hash",
 	}, texts(t, conn, `SELECT c.relname || '.' || a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
 		WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v') AND NOT c.relispartition AND a.attnum > 0 AND NOT a.attisdropped

@@ -102,7 +102,7 @@ func (a *Activities) retentions(now time.Time) []retention {
 	after("entries of BMCs' logs", a.Keep.BMCLogs, func(ctx context.Context, before time.Time) (int64, error) {
 		return hardwaredb.PruneLogEntries(ctx, a.Store, before)
 	})
-	add("denied keys of agents", a.Store.PruneAgentIdentities)
+	add("superseded certificates of agents", a.Store.PruneAgentIdentities)
 	add("idempotency records", a.Store.PruneIdempotency)
 	add("sessions of the portal", func(ctx context.Context) (int64, error) { return portaldb.Prune(ctx, a.Store) })
 	after("jobs", a.Keep.Jobs, a.Store.PruneJobs)

@@ -33,15 +33,19 @@ type bench struct {
 	ca    *nodeca.CA
 	srv   *agentapi.Server
 	ahead atomic.Int64 // nanoseconds that the clock is ahead
+	aged  atomic.Int64 // nanoseconds that certificates are old when they are issued
 }
 
 func (b *bench) now() time.Time { return time.Now().Add(time.Duration(b.ahead.Load())) }
+
+// ageCertificates makes each certificate old enough for its renewal when it is issued.
+func (b *bench) ageCertificates() { b.aged.Store(int64(3 * 24 * time.Hour)) }
 
 func start(t *testing.T, change func(*agentapi.Config)) *bench {
 	t.Helper()
 	b := &bench{T: t, store: agentapitest.New()}
 	var err error
-	b.ca, err = nodeca.Create(nodeca.WithClock(b.now))
+	b.ca, err = nodeca.Create(nodeca.WithClock(func() time.Time { return b.now().Add(-time.Duration(b.aged.Load())) }))
 	require.NoError(t, err)
 	cfg := agentapi.Config{Store: b.store, CA: b.ca, FlushInterval: 10 * time.Millisecond, Now: b.now}
 	if change != nil {

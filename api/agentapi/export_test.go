@@ -12,7 +12,7 @@ func (s *Server) Queue(b Heartbeat) error { return s.heartbeats.add(b) }
 func ClockOf(c Clock) func(context.Context) (time.Time, error) { return (&dbClock{source: c}).now }
 
 // NewStandingReader is how the server asks a store how a node stands.
-func NewStandingReader(s Store) func(context.Context, ShownKey) (Standing, error) {
+func NewStandingReader(s Store) func(context.Context, string) (Standing, error) {
 	return (&identityBatcher{store: s}).standing
 }
 

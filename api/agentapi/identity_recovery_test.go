@@ -70,6 +70,7 @@ func TestRenewal_WithAnExpiredCertificate(t *testing.T) {
 func TestAdoption_OfAForgottenGeneration(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
+	b.ageCertificates()
 	first := b.enrolled("n1")
 	known := b.issued()
 	third := first.renewed().renewed()
@@ -106,6 +107,7 @@ func TestAdoption_OfAForgottenEnrolment(t *testing.T) {
 func TestFormerEnrolment_LocksNobody(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
+	b.ageCertificates()
 	former := b.enrolled("n1").renewed().renewed()
 	b.moveTo(time.Hour)
 	present := b.enrolled("n1")

@@ -29,16 +29,16 @@ type identityBatcher struct {
 }
 
 type identityQuery struct {
-	shown []ShownKey
+	nodes []string
 	done  chan struct{}
-	found map[ShownKey]Standing
+	found map[string]Standing
 	err   error
 }
 
-// standing returns the standing of a node and its key. It returns a refusal when the node is gone or is served
-// no agent.
-func (s *identityBatcher) standing(ctx context.Context, shown ShownKey) (Standing, error) {
-	q := s.join(shown)
+// standing returns the standing of a node. It returns a refusal when the node is gone or its agent is
+// not served.
+func (s *identityBatcher) standing(ctx context.Context, nodeID string) (Standing, error) {
+	q := s.join(nodeID)
 	select {
 	case <-q.done:
 	case <-ctx.Done():
@@ -47,25 +47,25 @@ func (s *identityBatcher) standing(ctx context.Context, shown ShownKey) (Standin
 	if q.err != nil {
 		return Standing{}, q.err
 	}
-	st, known := q.found[shown]
+	st, known := q.found[nodeID]
 	if !known {
 		return Standing{}, removed()
 	}
 	return st, admit(st.Lifecycle, st.Status)
 }
 
-func (s *identityBatcher) join(shown ShownKey) *identityQuery {
+func (s *identityBatcher) join(nodeID string) *identityQuery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.next == nil {
 		s.next = &identityQuery{done: make(chan struct{})}
 	}
 	q := s.next
-	q.shown = append(q.shown, shown)
+	q.nodes = append(q.nodes, nodeID)
 	if !s.working {
 		s.working = true
 		go s.work()
-	} else if len(q.shown) >= standingBatch {
+	} else if len(q.nodes) >= standingBatch {
 		s.next = nil
 		go s.send(q)
 	}
@@ -90,7 +90,7 @@ func (s *identityBatcher) send(q *identityQuery) {
 	ctx, cancel := context.WithTimeout(context.Background(), standingLimit)
 	defer cancel()
 	defer close(q.done)
-	q.found, q.err = s.store.Standings(ctx, q.shown)
+	q.found, q.err = s.store.Standings(ctx, q.nodes)
 }
 
 // node returns a node's identity. It returns a refusal when the node is gone.

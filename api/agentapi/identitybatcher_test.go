@@ -21,7 +21,7 @@ type slowly struct {
 	go1   chan struct{}
 }
 
-func (c *slowly) Standings(ctx context.Context, ids []agentapi.ShownKey) (map[agentapi.ShownKey]agentapi.Standing, error) {
+func (c *slowly) Standings(ctx context.Context, ids []string) (map[string]agentapi.Standing, error) {
 	c.mu.Lock()
 	c.asked = append(c.asked, len(ids))
 	c.mu.Unlock()
@@ -41,7 +41,7 @@ func TestStandings_ShareOneQuery(t *testing.T) {
 		var all sync.WaitGroup
 		ask := func(id string) {
 			all.Go(func() {
-				got, err := of(t.Context(), agentapi.ShownKey{NodeID: id})
+				got, err := of(t.Context(), id)
 				if id == "gone" {
 					require.ErrorContains(t, err, "removed")
 					return
@@ -59,7 +59,7 @@ func TestStandings_ShareOneQuery(t *testing.T) {
 		ask("n7") // twice at once
 		ctx, cancel := context.WithCancel(t.Context())
 		all.Go(func() {
-			_, err := of(ctx, agentapi.ShownKey{NodeID: "n8"})
+			_, err := of(ctx, "n8")
 			require.ErrorIs(t, err, context.Canceled, "a cancelled request does not delay the others")
 		})
 		synctest.Wait()

@@ -40,7 +40,7 @@ type Store interface {
 	Identity(ctx context.Context, nodeID string) (NodeIdentity, error)
 	// Standings returns what decides whether requests with these keys are accepted, with one query. The map
 	// has no entry for a node that does not exist.
-	Standings(ctx context.Context, shown []ShownKey) (map[ShownKey]Standing, error)
+	Standings(ctx context.Context, nodeIDs []string) (map[string]Standing, error)
 	// Renew stores the certificate as the node's newest generation. It returns ErrGenerationMoved
 	// when that is not one more than the present generation, or the identity is locked.
 	Renew(ctx context.Context, r Renewal) error
@@ -111,8 +111,6 @@ type Redemption struct {
 type Renewal struct {
 	NodeID      string
 	Certificate Issued
-	Address     string
-	At          time.Time
 }
 
 // Adoption is a certificate that an agent presented and the database does not have.
@@ -153,9 +151,6 @@ type NodeIdentity struct {
 
 // Standing is the part of a node's row that decides whether its requests are accepted.
 type Standing = db.AgentStanding
-
-// ShownKey names a node and the key in the certificate of a request.
-type ShownKey = db.AgentKey
 
 // AlarmKind names an event that requires operator action.
 type AlarmKind string

@@ -38,9 +38,14 @@ func invalid(format string, args ...any) *refusal {
 type endpoint func(r *http.Request) (any, error)
 
 func (s *Server) serve(name string, e endpoint) http.HandlerFunc {
+	limit := s.certificateLimit(name)
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, s.cfg.MaxBody)
-		body, err := e(r)
+		err := limit(r)
+		var body any
+		if err == nil {
+			body, err = e(r)
+		}
 		if err == nil {
 			s.metrics.request(name, "ok")
 			writeJSON(w, http.StatusOK, "application/json", body)

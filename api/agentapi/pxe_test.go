@@ -29,6 +29,7 @@ func TestPXEAgent_ServedStates(t *testing.T) {
 	t.Parallel()
 	for _, state := range lifecycle.NodePXE.States {
 		b := start(t, nil)
+		b.ageCertificates()
 		a := b.enrolled("n1")
 		status, typ := http.StatusServiceUnavailable, protocol.ProblemBusy
 		if state.Terminal {

@@ -32,7 +32,7 @@ func (c caller) compare() rank {
 	now := c.now
 	ahead := max(c.Generation-now.Generation, c.Enrolment-now.Enrolment)
 	switch {
-	case now.Denied:
+	case c.Enrolment > 0 && c.Enrolment <= now.EndedEnrolment, c.Enrolment == 0 && c.Generation <= now.EndedGeneration:
 		return rankDenied
 	case c.Generation == now.Generation && bytes.Equal(now.KeyHash, c.key[:]):
 		return rankPresent

@@ -1,6 +1,7 @@
 package agentapi_test
 
 import (
+	"net/http"
 	"sync"
 	"testing"
 
@@ -8,12 +9,14 @@ import (
 
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/agentapi"
+	"github.com/slipway-cloud/slipway/internal/nodeca"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 func TestRenewal_RepeatAfterLostAnswer(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
+	b.ageCertificates()
 	a := b.enrolled("n1")
 	next := newKey(t)
 	var first, again protocol.CertificateResponse
@@ -30,9 +33,56 @@ func TestRenewal_RepeatAfterLostAnswer(t *testing.T) {
 	require.Empty(t, b.store.Alarms(), "a lost answer is no theft")
 }
 
+// A root tenant has the agent's key, and asks again and again: the node keeps its certificate, and
+// nothing is stored.
+func TestRenewal_NotDueKeepsTheCertificate(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	a := b.enrolled("n1")
+	before := b.issued()
+	for range 15 {
+		var out protocol.CertificateResponse
+		a.ok(protocol.PathRenew, a.renewal(), &out)
+		require.Equal(t, a.cert.CertificatePEM, out.CertificatePEM)
+	}
+	require.Equal(t, before, b.issued())
+	b.moveTo(nodeca.NodeLife * 2 / 5)
+	next := a.renewed()
+	require.EqualValues(t, 2, next.cert.Generation)
+	next.heartbeatAccepted()
+	require.Empty(t, b.store.Alarms())
+}
+
+// Each certificate has a bucket on each route: a former tenant's old certificate takes no place of the
+// node's own agent, and a busy route none of another route.
+func TestCertificate_HasARateOnEachRoute(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	b.ageCertificates()
+	former := b.enrolled("n1")
+	a := former.renewed()
+	for _, path := range []string{protocol.PathRenew, protocol.PathHeartbeat} {
+		var body any = former.heartbeat()
+		if path == protocol.PathRenew {
+			body = protocol.RenewRequest{}
+		}
+		status := 0
+		for range 300 {
+			if status, _, _ = former.post(path, body); status == http.StatusTooManyRequests {
+				break
+			}
+		}
+		h := former.refused(http.StatusTooManyRequests, protocol.ProblemTooMany, path, body)
+		require.NotEmpty(t, h.Get("Retry-After"))
+	}
+	a.heartbeatAccepted()
+	require.EqualValues(t, 3, a.renewed().cert.Generation)
+}
+
 func TestRenewal_ConcurrentRepeat(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
+	b.ageCertificates()
 	a := b.enrolled("n1")
 	req := protocol.RenewRequest{CSRPEM: csr(t, newKey(t))}
 	got := make([]string, 6)
@@ -48,9 +98,10 @@ func TestRenewal_ConcurrentRepeat(t *testing.T) {
 	require.Empty(t, b.store.Alarms())
 }
 
-func TestAStolenOlderGenerationIsShutOutAndLocksTheIdentity(t *testing.T) {
+func TestRenewal_WithStolenGenerationLocksIdentity(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
+	b.ageCertificates()
 	stolen := b.enrolled("n1") // key and certificate were copied now
 	next := newKey(t)
 	var cert protocol.CertificateResponse
@@ -69,6 +120,7 @@ func TestAStolenOlderGenerationIsShutOutAndLocksTheIdentity(t *testing.T) {
 func TestRenewal_AfterStolenRenewalLocksIdentity(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
+	b.ageCertificates()
 	node := b.enrolled("n1")
 	copyKey := newKey(t)
 	var cert protocol.CertificateResponse

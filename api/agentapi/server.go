@@ -2,6 +2,7 @@ package agentapi
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -103,6 +104,38 @@ const (
 	workerRate  = 2
 	workerBurst = 50
 )
+
+// certificateRates bound the requests of one client certificate to each route: a rate for each second,
+// and a burst. They are ten times what an agent sends, and keep a root tenant, who has the agent's key,
+// from costing the control plane more than a few agents do. A certificate has its own bucket: an old
+// one in the hands of a former tenant cannot use up the bucket of the node's agent.
+var certificateRates = map[string]struct {
+	rate  float64
+	burst int
+}{
+	"renew": {0.1, 20}, "heartbeat": {2, 100}, "task_claim": {5, 200}, "task_renew": {5, 200}, "task_result": {5, 200},
+}
+
+// certificateLimit returns the check of a route's rate for the client certificate of a request. A
+// request without one passes: the route itself refuses it, or has a limit for each address.
+func (s *Server) certificateLimit(route string) func(*http.Request) error {
+	bound, limited := certificateRates[route]
+	if !limited {
+		return func(*http.Request) error { return nil }
+	}
+	l := ratelimit.New(bound.rate, bound.burst, s.cfg.Now)
+	return func(r *http.Request) error {
+		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+			return nil
+		}
+		key := sha256.Sum256(r.TLS.PeerCertificates[0].RawSubjectPublicKeyInfo)
+		if ok, wait := l.AllowName(string(key[:])); !ok {
+			return refuse(http.StatusTooManyRequests, protocol.ProblemTooMany, "rate_limited",
+				"Too many requests with this certificate; wait.").after(wait)
+		}
+		return nil
+	}
+}
 
 // Server is the agent API. Make it with New.
 type Server struct {

@@ -119,18 +119,15 @@ func (s *database) Identity(ctx context.Context, nodeID string) (NodeIdentity, e
 }
 
 // Standings implements Store.
-func (s *database) Standings(ctx context.Context, shown []ShownKey) (map[ShownKey]Standing, error) {
-	return s.db.AgentStandings(ctx, shown)
+func (s *database) Standings(ctx context.Context, nodeIDs []string) (map[string]Standing, error) {
+	return s.db.AgentStandings(ctx, nodeIDs)
 }
 
-// Renew implements Store.
+// Renew implements Store. It writes no audit row: the generation of the identity counts the routine
+// renewals of a node.
 func (s *database) Renew(ctx context.Context, r Renewal) error {
 	return generationMoved(s.db.Tx(ctx, func(tx *db.Tx) error {
-		err := tx.AdvanceGeneration(ctx, r.NodeID, r.Certificate.Generation-1, certificateRow(r.NodeID, r.Certificate))
-		if err != nil {
-			return err
-		}
-		return auditIdentity(ctx, tx, "agent_certificate_renewed", r.NodeID, r.Address, r.Certificate.Generation)
+		return tx.AdvanceGeneration(ctx, r.NodeID, r.Certificate.Generation-1, certificateRow(r.NodeID, r.Certificate))
 	}))
 }
 
@@ -177,10 +174,15 @@ func (s *database) Lock(ctx context.Context, nodeID, reason string, _ time.Time)
 	return err
 }
 
-// Alarm implements Store. It writes an audit row and an event.
+// Alarm implements Store. It counts the alarm, and writes an audit row and an event when the audit log
+// has not named one of this node and kind for an hour.
 func (s *database) Alarm(ctx context.Context, a Alarm) error {
 	return s.db.Tx(ctx, func(tx *db.Tx) error {
-		err := tx.AppendAudit(ctx, db.Entry{ResourceKind: "node", ResourceID: a.NodeID, NodeID: &a.NodeID, Kind: db.EntryObservation,
+		tell, err := tx.RecordAgentRefusal(ctx, db.AgentRefusal{NodeID: a.NodeID, Kind: string(a.Kind), Detail: a.Detail, Address: a.Address})
+		if err != nil || !tell {
+			return err
+		}
+		err = tx.AppendAudit(ctx, db.Entry{ResourceKind: "node", ResourceID: a.NodeID, NodeID: &a.NodeID, Kind: db.EntryObservation,
 			Name: string(a.Kind), Actor: db.Actor{Owner: lifecycle.OwnerSystem, Comment: a.Detail,
 				Metadata: map[string]any{"address": a.Address, "alarm": true}}})
 		if err != nil {

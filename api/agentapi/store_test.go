@@ -195,13 +195,13 @@ func generations(t *testing.T, k kind) {
 func heartbeats(t *testing.T, k kind) {
 	ctx, node := t.Context(), k.node()
 	reported := func() string {
-		got, err := k.store.Standings(ctx, []agentapi.ShownKey{{NodeID: node}, {NodeID: "node_unknown"}, {NodeID: node}})
+		got, err := k.store.Standings(ctx, []string{node, "node_unknown", node})
 		require.NoError(t, err)
 		require.Len(t, got, 1, "a node that is not there is missing")
-		require.Equal(t, node, got[agentapi.ShownKey{NodeID: node}].NodeID)
-		require.Nil(t, got[agentapi.ShownKey{NodeID: node}].LockedAt)
-		require.Zero(t, got[agentapi.ShownKey{NodeID: node}].Generation, "it never enrolled")
-		return got[agentapi.ShownKey{NodeID: node}].ReportedBoot
+		require.Equal(t, node, got[node].NodeID)
+		require.Nil(t, got[node].LockedAt)
+		require.Zero(t, got[node].Generation, "it never enrolled")
+		return got[node].ReportedBoot
 	}
 	require.Empty(t, reported())
 	heartbeat := agentapi.Heartbeat{NodeID: node, BootID: "b1", AgentVersion: "v", Generation: 1, Address: "127.0.0.1", At: time.Now()}
@@ -247,11 +247,25 @@ func TestWriteHeartbeats_ClassifiesReports(t *testing.T) {
 	require.Len(t, got.Report.GPUs, 7, "a report of an earlier boot is not taken for this one's")
 }
 
+// countAudit returns how many audit rows of an identity a node has, of all names for "".
+func countAudit(t *testing.T, d *db.Store, node, name string) (count int) {
+	t.Helper()
+	rows, err := d.NodeTimeline(t.Context(), node, 0, 100)
+	require.NoError(t, err)
+	for _, row := range rows {
+		if name == "" && row.Kind == db.EntryObservation || row.Name == name {
+			count++
+		}
+	}
+	return count
+}
+
 func TestServer_OnPostgres(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Store(t)
 	k := kindOf(t, d, nil)
 	b := start(t, func(c *agentapi.Config) { c.Store = k.store })
+	b.ageCertificates()
 	node := k.node()
 	text := hex.EncodeToString(randomBytes())
 	hash := sha256.Sum256([]byte(text))
@@ -263,7 +277,10 @@ func TestServer_OnPostgres(t *testing.T) {
 	b.client(nil).ok(protocol.PathEnroll, protocol.EnrollRequest{Token: text, CSRPEM: csr(t, key)}, &cert)
 	b.client(nil).ok(protocol.PathEnroll, protocol.EnrollRequest{Token: text, CSRPEM: csr(t, key)}, &again)
 	require.Equal(t, cert.CertificatePEM, again.CertificatePEM)
-	b.client(nil).refused(409, protocol.ProblemTokenUsed, protocol.PathEnroll, protocol.EnrollRequest{Token: text, CSRPEM: csr(t, newKey(t))})
+	for range 5 { // a root tenant has the used token, too: the audit log names him once
+		b.client(nil).refused(409, protocol.ProblemTokenUsed, protocol.PathEnroll, protocol.EnrollRequest{Token: text, CSRPEM: csr(t, newKey(t))})
+	}
+	require.Equal(t, 1, countAudit(t, d, node, string(agentapi.AlarmTokenReused)))
 	a := b.with(key, cert)
 	in := a.heartbeat()
 	in.Report = &spec.HealthReport{CPUs: 12}
@@ -276,6 +293,7 @@ func TestServer_OnPostgres(t *testing.T) {
 	}, runenv.Patience(10*time.Second), 10*time.Millisecond)
 	next := newKey(t)
 	a.ok(protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, next)}, &cert)
+	require.Equal(t, 2, countAudit(t, d, node, ""), "the enrolment and the alarm; a routine renewal is no audit row")
 	a2 := b.with(next, cert)
 	a2.ok(protocol.PathHeartbeat, a2.heartbeat(), &out)
 	a.refused(403, protocol.ProblemSuperseded, protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, newKey(t))})

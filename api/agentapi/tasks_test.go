@@ -74,6 +74,7 @@ func newField(t *testing.T, tune ...func(*agentapi.Config)) *field {
 		}
 	}
 	f.bench = start(t, f.tune)
+	f.ageCertificates()
 	f.agent = f.enrol(f.node)
 	return f
 }

@@ -17,15 +17,18 @@ ON CONFLICT (node_id) DO UPDATE SET generation = excluded.generation, updated_at
     enrolled_from = CASE WHEN $4::boolean THEN excluded.enrolled_from ELSE agent_identities.enrolled_from END,
     locked_at = CASE WHEN $4::boolean THEN NULL ELSE agent_identities.locked_at END,
     locked_reason = CASE WHEN $4::boolean THEN '' ELSE agent_identities.locked_reason END,
+    ended_enrolment = CASE WHEN $4::boolean THEN greatest(agent_identities.ended_enrolment, $5::bigint) ELSE agent_identities.ended_enrolment END,
+    ended_generation = CASE WHEN $4::boolean THEN agent_identities.generation ELSE agent_identities.ended_generation END,
     replaced = agent_identities.replaced AND NOT $4::boolean
 WHERE $4::boolean OR (agent_identities.generation < excluded.generation AND agent_identities.locked_at IS NULL)
 `
 
 type AdoptIdentityParams struct {
-	NodeID       string
-	Generation   int64
-	EnrolledFrom time.Time
-	Reenrolled   bool
+	NodeID          string
+	Generation      int64
+	EnrolledFrom    time.Time
+	Reenrolled      bool
+	FormerEnrolment int64
 }
 
 // Makes a certificate the identity that the database does not know. A later enrolment unlocks; the same one must be newer and not locked.
@@ -35,6 +38,7 @@ func (q *Queries) AdoptIdentity(ctx context.Context, arg AdoptIdentityParams) (i
 		arg.Generation,
 		arg.EnrolledFrom,
 		arg.Reenrolled,
+		arg.FormerEnrolment,
 	)
 	if err != nil {
 		return 0, err
@@ -72,26 +76,6 @@ func (q *Queries) CountCertificates(ctx context.Context) (CountCertificatesRow, 
 	return i, err
 }
 
-const denyAgentKeys = `-- name: DenyAgentKeys :exec
-INSERT INTO denied_agent_keys (node_id, key_hash, denied_until)
-SELECT c.node_id, c.key_hash, max(c.not_after) + make_interval(secs => $1::double precision) FROM agent_certificates c
-WHERE c.node_id = $2 AND c.key_hash <> $3::bytea AND c.not_after + make_interval(secs => $1::double precision) > now()
-GROUP BY c.node_id, c.key_hash
-ON CONFLICT (node_id, key_hash) DO UPDATE SET denied_until = greatest(denied_agent_keys.denied_until, excluded.denied_until)
-`
-
-type DenyAgentKeysParams struct {
-	GraceSeconds float64
-	NodeID       string
-	ButKey       []byte
-}
-
-// Every key of the node that a certificate of could still be used or renewed with, but one.
-func (q *Queries) DenyAgentKeys(ctx context.Context, arg DenyAgentKeysParams) error {
-	_, err := q.db.Exec(ctx, denyAgentKeys, arg.GraceSeconds, arg.NodeID, arg.ButKey)
-	return err
-}
-
 const dropLaterCertificates = `-- name: DropLaterCertificates :exec
 DELETE FROM agent_certificates WHERE node_id = $1 AND generation > $2
 `
@@ -107,7 +91,9 @@ func (q *Queries) DropLaterCertificates(ctx context.Context, arg DropLaterCertif
 }
 
 const endIdentity = `-- name: EndIdentity :exec
-UPDATE agent_identities SET locked_at = now(), locked_reason = $1, replaced = true, updated_at = now() WHERE node_id = $2 AND locked_at IS NULL
+UPDATE agent_identities i SET locked_at = coalesce(i.locked_at, now()), locked_reason = CASE WHEN i.locked_at IS NULL THEN $1 ELSE i.locked_reason END,
+    replaced = i.replaced OR i.locked_at IS NULL, ended_enrolment = greatest(i.ended_enrolment, c.enrolment), ended_generation = i.generation, updated_at = now()
+FROM agent_certificates c WHERE i.node_id = $2 AND c.node_id = i.node_id AND c.generation = i.generation
 `
 
 type EndIdentityParams struct {
@@ -115,7 +101,7 @@ type EndIdentityParams struct {
 	NodeID string
 }
 
-// One that is locked already keeps its reason.
+// One that is locked already keeps its reason. Every certificate of it and of the enrolments before it is denied from now on.
 func (q *Queries) EndIdentity(ctx context.Context, arg EndIdentityParams) error {
 	_, err := q.db.Exec(ctx, endIdentity, arg.Reason, arg.NodeID)
 	return err
@@ -143,24 +129,30 @@ func (q *Queries) LockAllIdentities(ctx context.Context, reason string) (int64, 
 	return result.RowsAffected(), nil
 }
 
-const pruneDeniedKeys = `-- name: PruneDeniedKeys :execrows
-DELETE FROM denied_agent_keys WHERE (node_id, key_hash) IN (SELECT d.node_id, d.key_hash FROM denied_agent_keys d WHERE d.denied_until < now() LIMIT $1)
-`
-
-func (q *Queries) PruneDeniedKeys(ctx context.Context, maxRows int32) (int64, error) {
-	result, err := q.db.Exec(ctx, pruneDeniedKeys, maxRows)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
 const pruneRefusals = `-- name: PruneRefusals :execrows
 DELETE FROM agent_refusals WHERE (node_id, kind) IN (SELECT r.node_id, r.kind FROM agent_refusals r WHERE r.last_at < now() - interval '30 days' LIMIT $1)
 `
 
 func (q *Queries) PruneRefusals(ctx context.Context, maxRows int32) (int64, error) {
 	result, err := q.db.Exec(ctx, pruneRefusals, maxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const pruneSupersededCertificates = `-- name: PruneSupersededCertificates :execrows
+DELETE FROM agent_certificates WHERE (node_id, generation) IN (
+    SELECT c.node_id, c.generation FROM agent_certificates c JOIN agent_identities i ON i.node_id = c.node_id
+    WHERE c.generation < i.generation AND c.not_after < now() AND NOT EXISTS (
+        SELECT FROM enrollment_tokens t WHERE t.node_id = c.node_id AND t.used_generation = c.generation AND t.revoked_at IS NULL)
+    LIMIT $1)
+`
+
+// Certificates that have ended and are not their node's newest. One that an enrolment token was exchanged for stays while the token counts, since a repeated
+// enrolment gets it again.
+func (q *Queries) PruneSupersededCertificates(ctx context.Context, maxRows int32) (int64, error) {
+	result, err := q.db.Exec(ctx, pruneSupersededCertificates, maxRows)
 	if err != nil {
 		return 0, err
 	}

@@ -124,38 +124,33 @@ func (q *Queries) AgentIdentity(ctx context.Context, nodeID string) (AgentIdenti
 }
 
 const agentStandings = `-- name: AgentStandings :many
-SELECT n.id AS node_id, asked.shown_key::bytea AS shown_key, n.lifecycle, n.status, coalesce(n.sku_id, '')::text AS sku_id, coalesce(i.generation, 0)::bigint AS generation,
+SELECT n.id AS node_id, n.lifecycle, n.status, coalesce(n.sku_id, '')::text AS sku_id, coalesce(i.generation, 0)::bigint AS generation,
     i.locked_at, coalesce(h.report_boot_id, '')::text AS reported_boot, coalesce(c.enrolment, 0)::bigint AS enrolment,
     coalesce(i.enrolled_from, 'epoch')::timestamptz AS enrolled_from, coalesce(c.key_hash, '')::bytea AS key_hash,
-    EXISTS (SELECT FROM denied_agent_keys d WHERE d.node_id = n.id AND d.key_hash = asked.shown_key)::boolean AS denied
-FROM (SELECT DISTINCT unnest($1::text[]) AS node_id, unnest($2::bytea[]) AS shown_key) asked
-JOIN nodes n ON n.id = asked.node_id LEFT JOIN agent_identities i ON i.node_id = n.id LEFT JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generation
+    coalesce(i.ended_enrolment, 0)::bigint AS ended_enrolment, coalesce(i.ended_generation, 0)::bigint AS ended_generation
+FROM nodes n LEFT JOIN agent_identities i ON i.node_id = n.id LEFT JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generation
 LEFT JOIN heartbeats h ON h.node_id = n.id
+WHERE n.id = ANY ($1::text[])
 `
 
-type AgentStandingsParams struct {
-	NodeIds   []string
-	ShownKeys [][]byte
-}
-
 type AgentStandingsRow struct {
-	NodeID       string
-	ShownKey     []byte
-	Lifecycle    string
-	Status       lifecycle.NodeStatus
-	SKUID        string
-	Generation   int64
-	LockedAt     *time.Time
-	ReportedBoot string
-	Enrolment    int64
-	EnrolledFrom time.Time
-	KeyHash      []byte
-	Denied       bool
+	NodeID          string
+	Lifecycle       string
+	Status          lifecycle.NodeStatus
+	SKUID           string
+	Generation      int64
+	LockedAt        *time.Time
+	ReportedBoot    string
+	Enrolment       int64
+	EnrolledFrom    time.Time
+	KeyHash         []byte
+	EndedEnrolment  int64
+	EndedGeneration int64
 }
 
-// What each request of an agent is checked by, for the nodes and keys of many at once.
-func (q *Queries) AgentStandings(ctx context.Context, arg AgentStandingsParams) ([]AgentStandingsRow, error) {
-	rows, err := q.db.Query(ctx, agentStandings, arg.NodeIds, arg.ShownKeys)
+// What each request of an agent is checked by, for many nodes at once.
+func (q *Queries) AgentStandings(ctx context.Context, nodeIds []string) ([]AgentStandingsRow, error) {
+	rows, err := q.db.Query(ctx, agentStandings, nodeIds)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +160,6 @@ func (q *Queries) AgentStandings(ctx context.Context, arg AgentStandingsParams) 
 		var i AgentStandingsRow
 		if err := rows.Scan(
 			&i.NodeID,
-			&i.ShownKey,
 			&i.Lifecycle,
 			&i.Status,
 			&i.SKUID,
@@ -175,7 +169,8 @@ func (q *Queries) AgentStandings(ctx context.Context, arg AgentStandingsParams) 
 			&i.Enrolment,
 			&i.EnrolledFrom,
 			&i.KeyHash,
-			&i.Denied,
+			&i.EndedEnrolment,
+			&i.EndedGeneration,
 		); err != nil {
 			return nil, err
 		}

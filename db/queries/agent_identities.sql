@@ -6,6 +6,8 @@ ON CONFLICT (node_id) DO UPDATE SET generation = excluded.generation, updated_at
     enrolled_from = CASE WHEN @reenrolled::boolean THEN excluded.enrolled_from ELSE agent_identities.enrolled_from END,
     locked_at = CASE WHEN @reenrolled::boolean THEN NULL ELSE agent_identities.locked_at END,
     locked_reason = CASE WHEN @reenrolled::boolean THEN '' ELSE agent_identities.locked_reason END,
+    ended_enrolment = CASE WHEN @reenrolled::boolean THEN greatest(agent_identities.ended_enrolment, @former_enrolment::bigint) ELSE agent_identities.ended_enrolment END,
+    ended_generation = CASE WHEN @reenrolled::boolean THEN agent_identities.generation ELSE agent_identities.ended_generation END,
     replaced = agent_identities.replaced AND NOT @reenrolled::boolean
 WHERE @reenrolled::boolean OR (agent_identities.generation < excluded.generation AND agent_identities.locked_at IS NULL);
 
@@ -24,23 +26,23 @@ DELETE FROM agent_certificates WHERE node_id = @node_id AND generation > @genera
 UPDATE enrollment_tokens SET revoked_at = now() WHERE node_id = @node_id AND revoked_at IS NULL AND created_at <= @before;
 
 -- name: EndIdentity :exec
--- One that is locked already keeps its reason.
-UPDATE agent_identities SET locked_at = now(), locked_reason = @reason, replaced = true, updated_at = now() WHERE node_id = @node_id AND locked_at IS NULL;
+-- One that is locked already keeps its reason. Every certificate of it and of the enrolments before it is denied from now on.
+UPDATE agent_identities i SET locked_at = coalesce(i.locked_at, now()), locked_reason = CASE WHEN i.locked_at IS NULL THEN @reason ELSE i.locked_reason END,
+    replaced = i.replaced OR i.locked_at IS NULL, ended_enrolment = greatest(i.ended_enrolment, c.enrolment), ended_generation = i.generation, updated_at = now()
+FROM agent_certificates c WHERE i.node_id = @node_id AND c.node_id = i.node_id AND c.generation = i.generation;
 
 -- name: LockAllIdentities :execrows
 -- One that is locked already keeps its reason.
 UPDATE agent_identities SET locked_at = now(), locked_reason = @reason, updated_at = now() WHERE locked_at IS NULL;
 
--- name: DenyAgentKeys :exec
--- Every key of the node that a certificate of could still be used or renewed with, but one.
-INSERT INTO denied_agent_keys (node_id, key_hash, denied_until)
-SELECT c.node_id, c.key_hash, max(c.not_after) + make_interval(secs => @grace_seconds::double precision) FROM agent_certificates c
-WHERE c.node_id = @node_id AND c.key_hash <> @but_key::bytea AND c.not_after + make_interval(secs => @grace_seconds::double precision) > now()
-GROUP BY c.node_id, c.key_hash
-ON CONFLICT (node_id, key_hash) DO UPDATE SET denied_until = greatest(denied_agent_keys.denied_until, excluded.denied_until);
-
--- name: PruneDeniedKeys :execrows
-DELETE FROM denied_agent_keys WHERE (node_id, key_hash) IN (SELECT d.node_id, d.key_hash FROM denied_agent_keys d WHERE d.denied_until < now() LIMIT @max_rows);
+-- name: PruneSupersededCertificates :execrows
+-- Certificates that have ended and are not their node's newest. One that an enrolment token was exchanged for stays while the token counts, since a repeated
+-- enrolment gets it again.
+DELETE FROM agent_certificates WHERE (node_id, generation) IN (
+    SELECT c.node_id, c.generation FROM agent_certificates c JOIN agent_identities i ON i.node_id = c.node_id
+    WHERE c.generation < i.generation AND c.not_after < now() AND NOT EXISTS (
+        SELECT FROM enrollment_tokens t WHERE t.node_id = c.node_id AND t.used_generation = c.generation AND t.revoked_at IS NULL)
+    LIMIT @max_rows);
 
 -- name: RecordRefusal :one
 -- tell says whether the audit log has not named it for an hour.

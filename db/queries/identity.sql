@@ -73,14 +73,14 @@ SELECT sqlc.embed(c), i.locked_at, i.locked_reason, i.enrolled_from FROM agent_i
 JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generation WHERE i.node_id = @node_id;
 
 -- name: AgentStandings :many
--- What each request of an agent is checked by, for the nodes and keys of many at once.
-SELECT n.id AS node_id, asked.shown_key::bytea AS shown_key, n.lifecycle, n.status, coalesce(n.sku_id, '')::text AS sku_id, coalesce(i.generation, 0)::bigint AS generation,
+-- What each request of an agent is checked by, for many nodes at once.
+SELECT n.id AS node_id, n.lifecycle, n.status, coalesce(n.sku_id, '')::text AS sku_id, coalesce(i.generation, 0)::bigint AS generation,
     i.locked_at, coalesce(h.report_boot_id, '')::text AS reported_boot, coalesce(c.enrolment, 0)::bigint AS enrolment,
     coalesce(i.enrolled_from, 'epoch')::timestamptz AS enrolled_from, coalesce(c.key_hash, '')::bytea AS key_hash,
-    EXISTS (SELECT FROM denied_agent_keys d WHERE d.node_id = n.id AND d.key_hash = asked.shown_key)::boolean AS denied
-FROM (SELECT DISTINCT unnest(@node_ids::text[]) AS node_id, unnest(@shown_keys::bytea[]) AS shown_key) asked
-JOIN nodes n ON n.id = asked.node_id LEFT JOIN agent_identities i ON i.node_id = n.id LEFT JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generation
-LEFT JOIN heartbeats h ON h.node_id = n.id;
+    coalesce(i.ended_enrolment, 0)::bigint AS ended_enrolment, coalesce(i.ended_generation, 0)::bigint AS ended_generation
+FROM nodes n LEFT JOIN agent_identities i ON i.node_id = n.id LEFT JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generation
+LEFT JOIN heartbeats h ON h.node_id = n.id
+WHERE n.id = ANY (@node_ids::text[]);
 
 -- name: LockAgentIdentity :execrows
 UPDATE agent_identities SET locked_at = coalesce(locked_at, now()), locked_reason = CASE WHEN locked_at IS NULL THEN @reason ELSE locked_reason END,

@@ -170,12 +170,11 @@ func (m *Memory) Identity(_ context.Context, nodeID string) (agentapi.NodeIdenti
 }
 
 // Standings implements agentapi.Store.
-func (m *Memory) Standings(_ context.Context, shown []agentapi.ShownKey) (map[agentapi.ShownKey]agentapi.Standing, error) {
+func (m *Memory) Standings(_ context.Context, nodeIDs []string) (map[string]agentapi.Standing, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := map[agentapi.ShownKey]agentapi.Standing{}
-	for _, key := range shown {
-		id := key.NodeID
+	out := map[string]agentapi.Standing{}
+	for _, id := range nodeIDs {
 		n := m.nodes[id]
 		if n == nil {
 			continue
@@ -189,7 +188,7 @@ func (m *Memory) Standings(_ context.Context, shown []agentapi.ShownKey) (map[ag
 		if r := m.heartbeats[id].Report; r != nil {
 			s.ReportedBoot = r.BootID
 		}
-		out[key] = s
+		out[id] = s
 	}
 	return out, nil
 }
