@@ -1602,7 +1602,7 @@ func (q *Queries) SetPowerAddresses(ctx context.Context, arg SetPowerAddressesPa
 
 const sharedKeys = `-- name: SharedKeys :many
 WITH keys AS (
-    SELECT k.key, n.id, coalesce(n.site_id = $1 AND n.status <> 'deleted' AND n.lifecycle = 'maas' AND n.maas_system_id IS NOT NULL, false) AS asked
+    SELECT k.key, n.id, coalesce(n.site_id = $3 AND n.status <> 'deleted' AND n.lifecycle = 'maas' AND n.maas_system_id IS NOT NULL, false) AS asked
     FROM nodes n CROSS JOIN LATERAL (
         SELECT 'serial ' || upper(n.serial) AS key WHERE n.serial <> ''
         UNION SELECT 'uuid ' || least(u, substr(u, 7, 2) || substr(u, 5, 2) || substr(u, 3, 2) || substr(u, 1, 2) || '-' || substr(u, 12, 2) || substr(u, 10, 2)
@@ -1611,14 +1611,14 @@ WITH keys AS (
     WHERE n.status = 'deleted' AND n.tenant_left_at IS NOT NULL
         OR n.status NOT IN ('deleted', 'discovered') AND (n.maas_system_id IS NOT NULL OR n.lifecycle = 'pxe' AND n.status <> 'retired')
 )
-SELECT k.key::text AS key, array_agg(k.id ORDER BY k.id)::text[] AS nodes FROM keys k WHERE k.key > $2::text
-GROUP BY k.key HAVING count(*) > 1 AND bool_or(k.asked) ORDER BY k.key LIMIT $3
+SELECT k.key::text AS key, array_agg(k.id ORDER BY k.id)::text[] AS nodes FROM keys k WHERE k.key > $1::text
+GROUP BY k.key HAVING count(*) > 1 AND bool_or(k.asked) ORDER BY k.key LIMIT $2
 `
 
 type SharedKeysParams struct {
-	SiteID  string
 	After   string
 	MaxRows int32
+	SiteID  string
 }
 
 type SharedKeysRow struct {
@@ -1629,7 +1629,7 @@ type SharedKeysRow struct {
 // Serial numbers, UUIDs in either byte order and MAC addresses that a node of the site has in common with other records: deleted ones that a tenant left, and
 // those that are tied to their machine.
 func (q *Queries) SharedKeys(ctx context.Context, arg SharedKeysParams) ([]SharedKeysRow, error) {
-	rows, err := q.db.Query(ctx, sharedKeys, arg.SiteID, arg.After, arg.MaxRows)
+	rows, err := q.db.Query(ctx, sharedKeys, arg.After, arg.MaxRows, arg.SiteID)
 	if err != nil {
 		return nil, err
 	}
