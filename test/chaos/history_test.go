@@ -24,6 +24,9 @@ func keptNode(t *testing.T, s *db.Store, sims *stack.Sims, name string) *Target 
 	n, err := simnode.New(simnode.Options{Machine: m, Dir: filepath.Join(t.TempDir(), name), AgentBinary: "none"})
 	require.NoError(t, err)
 	require.NoError(t, os.MkdirAll(n.Root(), 0o700))
+	for _, d := range hw.Disks {
+		require.NoError(t, n.WriteSystem(d)) // a machine that never ran has no disks
+	}
 	sims.Nodes[name] = n
 	target := &Target{
 		Stack: &stack.Stack{Sims: sims}, Store: s, Machine: m, NodeID: dbtest.Node(t, s, dbtest.Active()).ID, Job: db.Job{ID: "job_of_" + name}, log: newMachineLog(m),
