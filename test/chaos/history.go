@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -140,7 +141,8 @@ func (f *findings) noTraces(ctx context.Context, t *Target, where string, traces
 // the machine. only names the tenants who count; none stands for all.
 func (t *Target) keyFiles(only ...*stack.Tenant) ([]simnode.Trace, error) {
 	t.log.mu.Lock()
-	defer t.log.mu.Unlock()
+	keys := maps.Clone(t.log.keys) // the machine's events do not wait for the walk
+	t.log.mu.Unlock()
 	root := t.node().Root()
 	var out []simnode.Trace
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -148,7 +150,7 @@ func (t *Target) keyFiles(only ...*stack.Tenant) ([]simnode.Trace, error) {
 			return nil //nolint:nilerr // files come and go on a node that runs
 		}
 		raw, err := os.ReadFile(path) //nolint:gosec // below the node's root
-		for who, key := range t.log.keys {
+		for who, key := range keys {
 			counts := len(only) == 0 || slices.ContainsFunc(only, func(o *stack.Tenant) bool { return who == o.Project+"/"+o.Key.Name })
 			if err == nil && counts && bytes.Contains(raw, key) {
 				out = append(out, simnode.Trace{At: strings.TrimPrefix(path, root), Tenant: who})
