@@ -86,6 +86,40 @@ func TestNoNodeGoesBackDirty(t *testing.T) {
 	}
 }
 
+// TestHoldsRootTenant_ForgottenTenant: a tenant of whom the database does not know may have been root,
+// whatever the last tenant was of whom it does.
+func TestHoldsRootTenant_ForgottenTenant(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	require.NoError(t, dbtest.SetTenantRoot(t.Context(), s, false))
+	n := dbtest.Node(t, s, dbtest.Active())
+	holds := func() bool {
+		root, err := s.HoldsRootTenant(t.Context(), n.ID)
+		require.NoError(t, err)
+		return root
+	}
+	alter := func(sql string) {
+		_, err := s.DBTX().Exec(t.Context(), sql, n.ID)
+		require.NoError(t, err)
+	}
+	a := dbtest.Occupy(t, s, n.ID)
+	alter("UPDATE skus SET tenant_root = false WHERE id = (SELECT sku_id FROM allocations WHERE node_id = $1)")
+	require.False(t, holds(), "the tenant who is on it is not root")
+	dbtest.EndTenancy(t, s, a.ID)
+	require.False(t, holds(), "the tenant who left it was not root")
+	in(t, s, func(tx *db.Tx) error { return tx.MarkSanitized(t.Context(), n.ID, time.Now().Add(time.Minute)) })
+	require.False(t, holds(), "it is proven clean")
+
+	alter("UPDATE nodes SET tenant_left_at = now() WHERE id = $1") // as the reconciler does after a restore
+	require.True(t, holds(), "somebody else left it since")
+	in(t, s, func(tx *db.Tx) error { return tx.MarkSanitized(t.Context(), n.ID, time.Now().Add(time.Minute)) })
+	require.False(t, holds())
+	dbtest.Occupy(t, s, n.ID)
+	alter("UPDATE nodes SET tenant_left_at = now() WHERE id = $1")
+	alter("UPDATE skus SET tenant_root = false WHERE id IN (SELECT sku_id FROM allocations WHERE node_id = $1)")
+	require.True(t, holds(), "what another one left is there beside the tenant")
+}
+
 // TestARetiredNodeThatATenantLeft may be reactivated under its identity, which leads to offline and no further. Deleted it is nobody's.
 func TestARetiredNodeThatATenantLeft(t *testing.T) {
 	t.Parallel()

@@ -4,8 +4,9 @@ UPDATE nodes SET tenant_left_at = NULL, updated_at = now() WHERE id = @id AND te
 
 -- name: HoldsRootTenant :one
 -- Whether the tenant who is on a node, or who left it, was root there. The SKU of the last allocation with access says so; where none is known, he was.
+-- A mark of another moment than the end of that allocation is that of a tenant of whom the database does not know, as after a restore.
 SELECT ((n.allocation_id IS NOT NULL OR n.tenant_left_at IS NOT NULL OR EXISTS (SELECT FROM allocations o WHERE o.node_id = n.id AND o.node_released_at IS NULL))
-    AND coalesce((SELECT s.tenant_root FROM allocations a JOIN skus s ON s.id = a.sku_id
+    AND coalesce((SELECT s.tenant_root OR n.tenant_left_at IS DISTINCT FROM a.node_released_at FROM allocations a JOIN skus s ON s.id = a.sku_id
         WHERE a.node_id = n.id AND (a.access_given_at IS NOT NULL OR a.node_released_at IS NULL)
         ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1), true))::boolean AS root
 FROM nodes n WHERE n.id = @id;

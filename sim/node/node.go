@@ -86,6 +86,7 @@ type Node struct {
 	ssh      *sshServer
 	sshAddr  string
 	hwSync   bool
+	tenant   string              // whose data Occupy leaves
 	bootedAt time.Time           // by the machine's clock
 	kept     map[string][]string // keys by account that sshd accepts whatever the files say
 

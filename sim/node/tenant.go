@@ -1,19 +1,48 @@
 package simnode
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
 
-// TenantMark is in everything that Occupy leaves on disks.
+// TenantMark begins the mark in everything that Occupy leaves on disks. The name of the tenant follows
+// in brackets where SetTenant has set one.
 const TenantMark = "SIMULATED-TENANT-DATA"
+
+// TenantKey is the public key that Occupy leaves in the files of accounts.
+const TenantKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFRlbmFudFRlbmFudFRlbmFudFRlbmFudFRlbmFudFQh tenant"
+
+// SetTenant names the tenant whose data Occupy, Fill and Plant leave from now on.
+func (n *Node) SetTenant(name string) { n.mu.Lock(); defer n.mu.Unlock(); n.tenant = name }
+
+func (n *Node) tenantMark() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.tenant == "" {
+		return TenantMark
+	}
+	return TenantMark + "[" + n.tenant + "]"
+}
+
+var markOfTenant = regexp.MustCompile(TenantMark + `(?:\[([^\]\n]*)\])?`)
+
+// Trace is a place on a node that holds a tenant's data: the path of a file, a disk as /dev/NAME, or an
+// entry of the boot menu. Tenant is the name that SetTenant set, or "" for none.
+type Trace struct{ At, Tenant string }
+
+func (t Trace) String() string {
+	if t.Tenant == "" {
+		return t.At
+	}
+	return t.At + " (of " + t.Tenant + ")"
+}
 
 // Occupy leaves on the node what a tenant leaves: an account with a key, a key
 // of root, a process, containers of Docker and of containerd, things that start by themselves, a mount,
@@ -25,7 +54,27 @@ func (n *Node) Occupy() error {
 		return err
 	}
 	defer t.close()
-	const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFRlbmFudFRlbmFudFRlbmFudFRlbmFudFRlbmFudFQh tenant\n"
+	errs := []error{n.occupy(t)}
+	for _, place := range Places() {
+		errs = append(errs, n.plant(t, place))
+	}
+	return errors.Join(errs...)
+}
+
+// OccupyWithoutPlants leaves what Occupy leaves, but nothing of what Plant hides: a scrub of the
+// installed system takes all of it away.
+func (n *Node) OccupyWithoutPlants() error {
+	t, err := openTree(n.root)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	return n.occupy(t)
+}
+
+func (n *Node) occupy(t *tree) error {
+	const key = TenantKey + "\n"
+	mark := n.tenantMark()
 	var errs []error
 	for _, f := range []struct {
 		path, content string
@@ -33,15 +82,15 @@ func (n *Node) Occupy() error {
 	}{
 		{"/etc/passwd", "tenant1:x:1001:1001::/home/tenant1:/bin/bash\n", true},
 		{"/home/tenant1/.ssh/authorized_keys", key, false},
-		{"/home/tenant1/data", TenantMark + "\n", false},
+		{"/home/tenant1/data", mark + "\n", false},
 		{"/proc/4242/status", "Name:\tminer\nState:\tS (sleeping)\nPid:\t4242\nUid:\t1001\t1001\t1001\t1001\n", false},
 		{"/proc/mounts", "nas:/tenants /mnt/tenants/a nfs4 rw,relatime 0 0\n", true},
 		{"/var/spool/cron/crontabs/tenant1", "* * * * * /home/tenant1/miner\n", false},
 		{"/etc/systemd/system/miner.service", "[Service]\nExecStart=/home/tenant1/miner\n", false},
 		{"/etc/sudoers.d/tenant1", "tenant1 ALL=(ALL) NOPASSWD:ALL\n", false},
 		{"/etc/ld.so.preload", "/usr/local/lib/miner.so\n", false},
-		{"/tmp/.miner/data", TenantMark + "\n", false},
-		{"/dev/shm/miner", TenantMark + "\n", false},
+		{"/tmp/.miner/data", mark + "\n", false},
+		{"/dev/shm/miner", mark + "\n", false},
 	} {
 		errs = append(errs, t.put(f.path, []byte(f.content), 0o644, f.add))
 	}
@@ -49,15 +98,12 @@ func (n *Node) Occupy() error {
 		errs = append(errs, t.put("/root/.ssh/authorized_keys", []byte(key), 0o600, false))
 	}
 	if !n.Faults().Scrub.TemporaryIsLink {
-		errs = append(errs, t.put("/var/tmp/miner.tar", []byte(TenantMark+"\n"), 0o644, false))
+		errs = append(errs, t.put("/var/tmp/miner.tar", []byte(mark+"\n"), 0o644, false))
 	}
 	n.note(containersState, "c0ffee\n")
 	errs = append(errs, n.occupyContainerd(t))
 	if n.opt.Machine.Spec().GPUs > 0 {
 		n.note(migState, "")
-	}
-	for _, place := range Places() {
-		errs = append(errs, n.plant(t, place))
 	}
 	return errors.Join(append(errs, n.Fill())...)
 }
@@ -76,14 +122,14 @@ func efiVariable(entry string) string {
 type hidden struct{ path, content string }
 
 // plants are what a tenant with root hides on the disk, by where.
-func plants() map[string][]hidden {
+func plants(mark string) map[string][]hidden {
 	return map[string][]hidden{
-		"package files": {{"/usr/bin/ls", "#!/bin/sh\n# " + TenantMark + "\n"}, {"/var/lib/dpkg/info/coreutils.list", "/usr/bin/ls\n"}},
-		"sshd":          {{"/usr/sbin/sshd", "#!/bin/sh\n# " + TenantMark + "\n"}, {"/etc/ssh/sshd_config.d/50-tenant.conf", "# " + TenantMark + "\nAuthorizedKeysFile /root/.hidden\n"}},
-		"initramfs":     {{"/boot/initrd.img-" + kernelRelease, TenantMark + "\n"}},
-		"unit":          {{"/usr/lib/systemd/system/systemd-timesync-helper.service", "[Service]\n# " + TenantMark + "\nExecStart=/usr/bin/ls\n"}},
-		"root's home":   {{"/root/.hidden", TenantMark + "\n"}, {"/root/.bashrc", "# " + TenantMark + "\n"}},
-		"journal":       {{"/var/log/journal/0123456789abcdef0123456789abcdef/system.journal", TenantMark + "\n"}},
+		"package files": {{"/usr/bin/ls", "#!/bin/sh\n# " + mark + "\n"}, {"/var/lib/dpkg/info/coreutils.list", "/usr/bin/ls\n"}},
+		"sshd":          {{"/usr/sbin/sshd", "#!/bin/sh\n# " + mark + "\n"}, {"/etc/ssh/sshd_config.d/50-tenant.conf", "# " + mark + "\nAuthorizedKeysFile /root/.hidden\n"}},
+		"initramfs":     {{"/boot/initrd.img-" + kernelRelease, mark + "\n"}},
+		"unit":          {{"/usr/lib/systemd/system/systemd-timesync-helper.service", "[Service]\n# " + mark + "\nExecStart=/usr/bin/ls\n"}},
+		"root's home":   {{"/root/.hidden", mark + "\n"}, {"/root/.bashrc", "# " + mark + "\n"}},
+		"journal":       {{"/var/log/journal/0123456789abcdef0123456789abcdef/system.journal", mark + "\n"}},
 	}
 }
 
@@ -95,7 +141,7 @@ const (
 
 // Places lists where Plant hides something.
 func Places() []string {
-	return append(slices.Sorted(maps.Keys(plants())), PlantInAgent, PlantInEFI)
+	return append(slices.Sorted(maps.Keys(plants(TenantMark))), PlantInAgent, PlantInEFI)
 }
 
 // Plant hides what a tenant with root leaves for the next one, in one of Places. Only another
@@ -119,9 +165,9 @@ func (n *Node) plant(t *tree, place string) error {
 		if exists(filepath.Join(n.root, installedAgent)) {
 			agent = "/" + installedAgent
 		}
-		return t.put(agent, []byte("\n# "+TenantMark+"\n"), 0o755, true)
+		return t.put(agent, []byte("\n# "+n.tenantMark()+"\n"), 0o755, true)
 	}
-	files, known := plants()[place]
+	files, known := plants(n.tenantMark())[place]
 	if !known {
 		return fmt.Errorf("a tenant hides nothing in %q", place)
 	}
@@ -136,14 +182,23 @@ func (n *Node) addBootEntry(t *tree, entry string) error {
 	if all := n.opt.Machine.BootEntries(); !slices.Contains(all, entry) {
 		n.opt.Machine.SetBootEntries(append(all, entry)...)
 	}
-	return t.put(efiVariable(entry), []byte(TenantMark+"\n"), 0o644, false)
+	return t.put(efiVariable(entry), []byte(n.tenantMark()+"\n"), 0o644, false)
 }
 
-// TenantTraces lists where the mark of a tenant's data is on the node: paths of its files, names of
-// its disks as /dev/NAME, and entries of the boot menu. A restored node has none. A file that a
-// running system takes away meanwhile holds nothing more.
+// TenantTraces lists where the mark of a tenant's data is on the node, as Traces does, without names.
 func (n *Node) TenantTraces() ([]string, error) {
+	traces, err := n.Traces()
 	var out []string
+	for _, t := range traces {
+		out = append(out, t.At)
+	}
+	return out, err
+}
+
+// Traces lists where the mark of a tenant's data is on the node. A restored node has none. A file that
+// a running system takes away meanwhile holds nothing more.
+func (n *Node) Traces() ([]Trace, error) {
+	var out []Trace
 	err := filepath.WalkDir(n.root, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) && path != n.root {
 			return nil
@@ -156,8 +211,8 @@ func (n *Node) TenantTraces() ([]string, error) {
 			return nil // the kernel shows there what the firmware has, and this is as of the last boot
 		}
 		raw, err := os.ReadFile(path)
-		if err == nil && bytes.Contains(raw, []byte(TenantMark)) {
-			out = append(out, there)
+		if found := markOfTenant.FindSubmatch(raw); err == nil && found != nil {
+			out = append(out, Trace{there, string(found[1])})
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -165,14 +220,17 @@ func (n *Node) TenantTraces() ([]string, error) {
 		return err
 	})
 	for _, d := range n.opt.Machine.Spec().Disks {
-		held, derr := n.DiskHolds(d.Name, TenantMark)
-		if held {
-			out = append(out, "/dev/"+d.Name)
+		found, derr := n.diskTrace(d.Name)
+		if found != nil {
+			out = append(out, *found)
 		}
 		err = errors.Join(err, derr)
 	}
-	slices.Sort(out)
-	return append(out, n.opt.Machine.BootEntries()...), err
+	slices.SortFunc(out, func(a, b Trace) int { return strings.Compare(a.At, b.At) })
+	for _, entry := range n.opt.Machine.BootEntries() {
+		out = append(out, Trace{At: entry})
+	}
+	return out, err
 }
 
 // occupyContainerd leaves a container in each of two namespaces, made by hand
@@ -225,7 +283,7 @@ func (n *Node) Fill() error {
 		if i == len(spec.Disks)-1 {
 			break // the system's, as simhw installs by default
 		}
-		errs = append(errs, n.write(d.Name, TenantMark, d.Bytes))
+		errs = append(errs, n.write(d.Name, n.tenantMark(), d.Bytes))
 	}
 	return errors.Join(errs...)
 }
@@ -236,7 +294,7 @@ func (n *Node) write(disk, text string, size int64) error {
 	if err != nil {
 		return fmt.Errorf("use the disk %s: %w", disk, err)
 	}
-	for _, at := range []int64{0, 4096, size / 2, size - 8192} {
+	for _, at := range writtenAt(size) {
 		_, werr := f.WriteAt([]byte(text), at)
 		err = errors.Join(err, werr)
 	}
@@ -257,23 +315,49 @@ func (n *Node) Erasures() (map[string]int, error) {
 	return out, nil
 }
 
+// writtenAt is where write writes on a disk of a size.
+func writtenAt(size int64) []int64 { return []int64{0, 4096, size / 2, size - 8192} }
+
 // DiskHolds says whether a disk's image holds this text at one of the places
 // where Occupy and WriteSystem write.
 func (n *Node) DiskHolds(disk, text string) (bool, error) {
+	read, err := n.readDisk(disk, len(text))
+	return slices.ContainsFunc(read, func(b []byte) bool { return string(b) == text }), err
+}
+
+// diskTrace returns the trace of a tenant on a disk, or nil for none.
+func (n *Node) diskTrace(disk string) (*Trace, error) {
+	const longest = 256 // of a mark with its name
+	read, err := n.readDisk(disk, longest)
+	for _, b := range read {
+		if found := markOfTenant.FindSubmatchIndex(b); found != nil && found[0] == 0 {
+			name := ""
+			if found[2] >= 0 {
+				name = string(b[found[2]:found[3]])
+			}
+			return &Trace{"/dev/" + disk, name}, nil
+		}
+	}
+	return nil, err
+}
+
+// readDisk reads a length at each of the places where write writes.
+func (n *Node) readDisk(disk string, length int) ([][]byte, error) {
 	f, err := os.Open(filepath.Clean(n.image(disk)))
 	if err != nil {
-		return false, fmt.Errorf("look at the disk %s: %w", disk, err)
+		return nil, fmt.Errorf("look at the disk %s: %w", disk, err)
 	}
 	defer func() { _ = f.Close() }()
 	st, err := f.Stat()
 	if err != nil {
-		return false, fmt.Errorf("look at the disk %s: %w", disk, err)
+		return nil, fmt.Errorf("look at the disk %s: %w", disk, err)
 	}
-	buf := make([]byte, len(text))
-	for _, at := range []int64{0, 4096, st.Size() / 2, st.Size() - 8192} {
-		if _, err := f.ReadAt(buf, at); err == nil && string(buf) == text {
-			return true, nil
+	var out [][]byte
+	for _, at := range writtenAt(st.Size()) {
+		buf := make([]byte, length)
+		if _, err := f.ReadAt(buf, at); err == nil {
+			out = append(out, buf)
 		}
 	}
-	return false, nil
+	return out, nil
 }

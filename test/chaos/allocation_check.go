@@ -1,19 +1,13 @@
 package chaos
 
 import (
-	"bytes"
 	"context"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
-	"golang.org/x/crypto/ssh"
 
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -98,9 +92,9 @@ func (l letting) lent(ctx context.Context, f *findings, t *Target, a allocationd
 	if root := err == nil && uid == "0"; root != l.root {
 		f.add(WrongEnd, "the tenant becomes root: %t, should be %t", root, l.root)
 	}
-	keys := t.keyFiles(f)
-	if want := filepath.Join("/home", a.Connection.User, ".ssh", "authorized_keys"); !slices.Equal(keys, []string{want}) {
-		f.add(WrongEnd, "the tenant's key is in %v, should be in %s alone", keys, want)
+	keys, err := t.keyFiles(t.tenant)
+	if want := filepath.Join("/home", a.Connection.User, ".ssh", "authorized_keys"); err != nil || len(keys) != 1 || keys[0].At != want {
+		f.add(WrongEnd, "the tenant's key is in %v (%v), should be in %s alone", keys, errOrNone(err), want)
 	}
 	if n, err := t.Store.Node(ctx, t.NodeID); err != nil || n.AllocationID == nil || *n.AllocationID != a.ID {
 		f.add(WrongEnd, "the node's occupant is %v (%v), should be %s", n.AllocationID, err, a.ID)
@@ -111,29 +105,11 @@ func (l letting) lent(ctx context.Context, f *findings, t *Target, a allocationd
 }
 
 // mark is the allocation that MAAS has the target's machine marked for, "" for none.
-func (t *Target) mark() string {
-	v, _ := t.Stack.Sims.MAAS.Machine(t.before.systemID)
-	return v.OwnerData[lifecycle.MAASAllocationMark]
-}
+func (t *Target) mark() string { return t.markOf(t.before.systemID) }
 
-// keyFiles lists the files of the node that hold the tenant's public key and that an sshd may read.
-func (t *Target) keyFiles(f *findings) []string {
-	key := bytes.TrimSpace(ssh.MarshalAuthorizedKey(t.tenant.Signer.PublicKey()))
-	root := t.node().Root()
-	var out []string
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() || !strings.Contains(path, "authorized_keys") {
-			return nil //nolint:nilerr // files come and go on a node that runs
-		}
-		if raw, err := os.ReadFile(path); err == nil && bytes.Contains(raw, key) { //nolint:gosec // below the node's root
-			out = append(out, strings.TrimPrefix(path, root))
-		}
-		return nil
-	})
-	if err != nil {
-		f.add(WrongEnd, "look for keys: %v", err)
-	}
-	return out
+func (t *Target) markOf(systemID string) string {
+	v, _ := t.Stack.Sims.MAAS.Machine(systemID)
+	return v.OwnerData[lifecycle.MAASAllocationMark]
 }
 
 // returned: an allocation that ended has no node, and its node is free and holds nothing of the tenant,
@@ -162,8 +138,8 @@ func (t *Target) returned(ctx context.Context, f *findings, a allocationdb.Alloc
 	if mark := t.mark(); mark != "" {
 		f.add(WrongEnd, "the node is free, and MAAS has its machine marked for %s", mark)
 	}
-	if keys := t.keyFiles(f); len(keys) > 0 {
-		f.add(WrongEnd, "the node is free, and the tenant's key is in %v", keys)
+	if keys, err := t.keyFiles(); err != nil || len(keys) > 0 {
+		f.add(WrongEnd, "the node is free, and a tenant's key is in %v (%v)%s", keys, errOrNone(err), t.story(ctx))
 	}
 	admitted := true
 	if !eventually(ctx, runenv.Patience(30*time.Second), func() bool {
@@ -172,11 +148,8 @@ func (t *Target) returned(ctx context.Context, f *findings, a allocationdb.Alloc
 	}) || admitted {
 		f.add(WrongEnd, "the node is free, and its former tenant is admitted: %t (%v)", admitted, err)
 	}
-	traces, err := t.node().TenantTraces()
-	traces = slices.DeleteFunc(traces, func(at string) bool { return !strings.HasPrefix(at, "/") }) // the boot menu
-	if err != nil || len(traces) > 0 {
-		f.add(WrongEnd, "the node is free, and holds a tenant's data in %v (%v)", traces, err)
-	}
+	traces, err := t.traces()
+	f.noTraces(ctx, t, "the node is free, and", traces, err)
 }
 
 // checkRelease compares a release that ended with what it should come to: the tenant is out and the node

@@ -43,6 +43,7 @@ func letToTwo(ctx context.Context, t *Target) error {
 	if t.former, err = t.tenant.AddMember(ctx, t.Store, "bob"); err != nil {
 		return err
 	}
+	t.log.addKey(t.former)
 	for range mostProvisions {
 		if err = t.through(ctx, contract.KindAllocationProvision, startProvision); err == nil {
 			return countEffects(ctx, t)

@@ -38,6 +38,7 @@ func (l letting) offer(ctx context.Context, t *Target) error {
 	if t.tenant, err = stack.NewTenant(ctx, t.Store, t.sku.ID, t.Profile.ID); err != nil {
 		return err
 	}
+	t.log.addKey(t.tenant)
 	if err := dbtest.CreditAccount(ctx, t.Store, t.tenant.Account, credit); err != nil {
 		return err
 	}
@@ -94,17 +95,24 @@ func (l letting) let(ctx context.Context, t *Target) error {
 // use leaves what a tenant leaves.
 func (l letting) use(t *Target) error {
 	if !l.root {
-		return t.node().Fill()
+		return t.leaveData(t.allocation, "in files of disks", t.node().Fill)
 	}
-	return t.useAsRoot()
+	return t.useAsRoot(t.allocation)
+}
+
+// leaveData leaves what a tenant leaves, under his name. It is noted in the machine's log.
+func (t *Target) leaveData(tenant, how string, leave func() error) error {
+	t.node().SetTenant(tenant)
+	t.log.add("tenant %s leaves data, %s", tenant, how)
+	return leave()
 }
 
 // useAsRoot leaves what a tenant who is root leaves, but for an entry of the firmware's boot menu: no
 // release takes that away, which TestAllocation_OneTenantAfterAnother plays, and a later case on the
 // same machine would find it.
-func (t *Target) useAsRoot() error {
+func (t *Target) useAsRoot(tenant string) error {
 	menu := t.Machine.BootEntries()
-	err := t.node().Occupy()
+	err := t.leaveData(tenant, "as root", t.node().Occupy)
 	t.Machine.SetBootEntries(menu...)
 	return err
 }
@@ -126,6 +134,9 @@ func (t *Target) returnToService(ctx context.Context) error {
 	}
 	if err == nil && !t.becomes(ctx, lifecycle.NodeActive) {
 		err = fmt.Errorf("node %s did not become active", t.NodeID)
+	}
+	if err == nil {
+		err = t.requireClean(ctx)
 	}
 	return err
 }

@@ -187,9 +187,13 @@ func (t *Target) plan(ctx context.Context, tx *db.Tx, n db.Node) error {
 
 // prepare lets a tenant in.
 func (b booted) prepare(ctx context.Context, t *Target) error {
+	a, err := t.occupy(ctx)
+	if err != nil {
+		return err
+	}
+	t.Booted.Disk.SetTenant(a.ID)
 	if err := t.Booted.Disk.Occupy(); err != nil {
 		return fmt.Errorf("let a tenant in: %w", err)
 	}
-	_, err := t.occupy(ctx)
-	return err
+	return nil
 }

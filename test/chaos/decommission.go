@@ -261,21 +261,25 @@ func (s modeScenario) prepare(ctx context.Context, t *Target) error {
 const tenantStays = time.Second
 
 func (s modeScenario) occupy(ctx context.Context, t *Target) error {
-	switch s.Mode { //nolint:exhaustive // an operation erases nothing
-	case lifecycle.ModeSoftReset, lifecycle.ModeReimage, lifecycle.ModeFull:
-		if err := t.useAsRoot(); err != nil {
-			return fmt.Errorf("let a tenant in: %w", err)
-		}
-	case lifecycle.ModeStorageCleanup: // it does not undo what a tenant did to GPUs
-		if err := t.node().Fill(); err != nil {
-			return fmt.Errorf("let a tenant's data in: %w", err)
-		}
-	}
 	if err := t.setTenantRoot(ctx, s.root); err != nil { // the modes that keep the system need a tenant without root
 		return err
 	}
 	allocation, err := t.occupy(ctx)
-	if err == nil && s.Mode == lifecycle.ModeDrain {
+	if err != nil {
+		return err
+	}
+	switch s.Mode { //nolint:exhaustive // an operation erases nothing
+	case lifecycle.ModeReimage, lifecycle.ModeFull:
+		err = t.useAsRoot(allocation.ID)
+	case lifecycle.ModeSoftReset: // it keeps the system, and so what only root could hide there
+		err = t.leaveData(allocation.ID, "without root", t.node().OccupyWithoutPlants)
+	case lifecycle.ModeStorageCleanup: // it does not undo what a tenant did to GPUs
+		err = t.leaveData(allocation.ID, "on disks", t.node().Fill)
+	}
+	if err != nil {
+		return fmt.Errorf("let a tenant in: %w", err)
+	}
+	if s.Mode == lifecycle.ModeDrain {
 		go func() { // the tenant leaves after the drain has come to wait for it
 			eventually(ctx, preparation, func() bool { return t.Executions("WaitForAllocationEnd") > 0 })
 			pause(ctx, tenantStays)

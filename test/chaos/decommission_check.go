@@ -157,9 +157,9 @@ func (s modeScenario) completed(ctx context.Context, f *findings, t *Target, did
 	f.exactly("new generations of the identity", reimage, int(did.generation))
 	s.tasks(ctx, f, t)
 	f.certificatesOfRun(ctx, t, one(!s.Operation))
-	s.clean(f, t, did)
+	s.clean(ctx, f, t, did)
 	if s.root {
-		s.tenantGone(f, t)
+		s.tenantGone(ctx, f, t)
 	}
 	n, err := t.Store.Node(ctx, t.NodeID)
 	if want := s.ends(); err != nil || !slices.Contains(want, n.Status) {
@@ -258,7 +258,7 @@ func (f *findings) certificatesOfRun(ctx context.Context, t *Target, want int) {
 
 // clean checks that the scrub erased every disk but the system's, and that none of them holds data of
 // the tenant.
-func (s modeScenario) clean(f *findings, t *Target, did effects) {
+func (s modeScenario) clean(ctx context.Context, f *findings, t *Target, did effects) {
 	if s.Operation || s.root {
 		return
 	}
@@ -267,20 +267,17 @@ func (s modeScenario) clean(f *findings, t *Target, did effects) {
 		if did.erased[d.Name] < 1 {
 			f.add(WrongEnd, "erasures of %s: %d, should be 1", d.Name, did.erased[d.Name])
 		}
-		if held, err := t.node().DiskHolds(d.Name, simnode.TenantMark); err != nil || held {
-			f.add(WrongEnd, "a tenant's data is still on %s (%v)", d.Name, err)
-		}
 	}
+	system := "/dev/" + disks[len(disks)-1].Name
+	traces, err := t.diskTraces()
+	f.noTraces(ctx, t, "the node", slices.DeleteFunc(traces, func(one simnode.Trace) bool { return one.At == system }), err)
 }
 
 // tenantGone checks that MAAS has erased every disk. The agent of a node with a root tenant is not asked
 // to erase any.
-func (s modeScenario) tenantGone(f *findings, t *Target) {
-	for _, d := range t.Machine.Spec().Disks {
-		if held, err := t.node().DiskHolds(d.Name, simnode.TenantMark); err != nil || held {
-			f.add(WrongEnd, "a tenant's data is still on %s (%v)", d.Name, err)
-		}
-	}
+func (s modeScenario) tenantGone(ctx context.Context, f *findings, t *Target) {
+	traces, err := t.diskTraces()
+	f.noTraces(ctx, t, "the node", traces, err)
 }
 
 // cancelled checks that the node is not left between two states, that no task is open, and that a node
@@ -292,7 +289,7 @@ func (s modeScenario) cancelled(ctx context.Context, f *findings, t *Target) {
 		f.add(WrongEnd, "the node is %s (%v) after the cancellation, should be one of %v", n.Status, err, may)
 	}
 	if err == nil {
-		s.requireClean(f, t, n)
+		s.requireClean(ctx, f, t, n)
 	}
 	var open string
 	if !eventually(ctx, 20*time.Second, func() bool {
@@ -312,7 +309,7 @@ func (s modeScenario) cancelled(ctx context.Context, f *findings, t *Target) {
 // requireClean checks a node whose tenant is gone. If it is active, it became active before the tenant
 // left, or no disk holds a tenant's data. A cancelled job that has ended a tenant's access leaves the
 // node quarantined or retired, and not offline.
-func (s modeScenario) requireClean(f *findings, t *Target, n db.Node) {
+func (s modeScenario) requireClean(ctx context.Context, f *findings, t *Target, n db.Node) {
 	if n.AllocationID != nil || !s.occupied {
 		return // the tenant was not ended
 	}
@@ -320,11 +317,8 @@ func (s modeScenario) requireClean(f *findings, t *Target, n db.Node) {
 	case n.Status == lifecycle.NodeActive && n.TenantLeftAt != nil && n.StateChangedAt.After(*n.TenantLeftAt):
 		f.add(WrongEnd, "the node became active at %s after its tenant had left at %s, and nothing proves it clean", n.StateChangedAt, *n.TenantLeftAt)
 	case n.Status == lifecycle.NodeActive && n.TenantLeftAt == nil:
-		for _, d := range t.Machine.Spec().Disks {
-			if held, err := t.node().DiskHolds(d.Name, simnode.TenantMark); err != nil || held {
-				f.add(WrongEnd, "the node is active, and a tenant's data is still on %s (%v)", d.Name, err)
-			}
-		}
+		traces, err := t.diskTraces()
+		f.noTraces(ctx, t, "the node is active, and", traces, err)
 	case n.Status == lifecycle.NodeOffline && n.TenantLeftAt != nil && s.Mode != lifecycle.ModeDrain: // whose tenant leaves when it likes
 		f.add(WrongEnd, "the node is offline after its tenant was ended, should be quarantined")
 	}

@@ -48,11 +48,13 @@ type environment struct {
 	keepingCtx  context.Context //nolint:containedctx // ends with endKeeping
 	keepAtMost  int             // nodes of one state
 
-	mu     sync.Mutex
-	pool   map[lifecycle.NodeStatus][]*Target
-	next   int // machine of MAAS
-	booted int // machines that boot from the network
-	closes []func()
+	mu   sync.Mutex
+	pool map[lifecycle.NodeStatus][]*Target
+	// uncleanNodes are kept nodes that were not clean when a case was to begin with them.
+	uncleanNodes []violation
+	next         int // machine of MAAS
+	booted       int // machines that boot from the network
+	closes       []func()
 }
 
 // environmentOptions say what to build.

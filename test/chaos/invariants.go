@@ -40,7 +40,7 @@ type violation struct{ whose, text string }
 const settle = 90 * time.Second
 
 // violations asks every invariant of an environment: those of the database, the audit
-// chains, what is billed at the cloud, and that jobs and workflows know of each other.
+// chains, what is billed at the cloud, that free nodes are clean, and that jobs and workflows know of each other.
 func (t *environment) violations(ctx context.Context) ([]violation, error) {
 	c, err := pgx.Connect(ctx, t.dsn)
 	if err != nil {
@@ -68,8 +68,12 @@ func (t *environment) violations(ctx context.Context) ([]violation, error) {
 	if err != nil {
 		return nil, err
 	}
+	unclean, err := t.freeUnclean(ctx)
+	if err != nil {
+		return nil, err
+	}
 	lost, err := t.lostWorkflows(ctx, c)
-	return slices.Concat(out, audit, billed, lost), err
+	return slices.Concat(out, audit, billed, unclean, lost), err
 }
 
 func broken(ctx context.Context, c *pgx.Conn, i invariant) ([]violation, error) {

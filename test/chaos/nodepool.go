@@ -27,14 +27,14 @@ func (t *environment) arrange(ctx context.Context, c Case, path *Path) (*Target,
 	if path.From == "" {
 		return t.stage(ctx, c)
 	}
-	if kept := t.take(path.From); kept != nil {
-		return kept.again(c), nil
+	if kept, err := t.takeClean(ctx, path.From); err != nil || kept != nil {
+		return kept.again(c), err
 	}
-	target := t.take(lifecycle.NodeActive)
-	if target != nil {
-		target = target.again(c)
-	} else {
-		var err error
+	target, err := t.takeClean(ctx, lifecycle.NodeActive)
+	if err != nil {
+		return nil, err
+	}
+	if target = target.again(c); target == nil {
 		if target, err = t.stage(ctx, c); err != nil {
 			return nil, err
 		}
@@ -50,7 +50,16 @@ func (t *environment) arrange(ctx context.Context, c Case, path *Path) (*Target,
 	if !target.becomes(ctx, path.From) {
 		return nil, fmt.Errorf("node %s did not become %s", target.NodeID, path.From)
 	}
-	return target, nil
+	return target, target.requireClean(ctx)
+}
+
+// requireClean returns an error when a node that no other case has left is not clean.
+func (t *Target) requireClean(ctx context.Context) error {
+	why, err := t.unclean(ctx)
+	if err == nil && len(why) > 0 {
+		err = fmt.Errorf("no case can begin: %s", t.uncleanText(ctx, why))
+	}
+	return err
 }
 
 // through takes the target through a job to which nothing is done, but the faults of its neighbours.
@@ -93,12 +102,16 @@ func (t *Target) becomes(ctx context.Context, want lifecycle.NodeStatus) bool {
 	})
 }
 
-// again is the same node for another case.
+// again is the same node for another case, or nil for no node.
 func (t *Target) again(c Case) *Target {
+	if t == nil {
+		return nil
+	}
+	t.log.add("case %s gets it", c)
 	return &Target{
 		Stack: t.Stack, Store: t.Store, Machine: t.Machine, Host: t.Host, Site: t.Site, Profile: t.Profile, SKU: t.SKU,
 		NodeID: t.NodeID, Case: c, DSN: t.DSN, plans: t.plans, maas: t.maas, bmc: t.bmc, retried: map[int64]bool{},
-		releases: t.releases, updates: t.updates, shared: t.shared, operated: map[int64]bool{},
+		releases: t.releases, updates: t.updates, shared: t.shared, operated: map[int64]bool{}, log: t.log,
 	}
 }
 

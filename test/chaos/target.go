@@ -56,6 +56,7 @@ type Target struct {
 	allocation  string        // of the tenant
 	watched     *accessWatch
 	run         runOf // of a plan on the machine
+	log         *machineLog
 
 	mu        sync.Mutex
 	asked     sync.WaitGroup
@@ -98,8 +99,9 @@ func (t *environment) stage(ctx context.Context, c Case) (*Target, error) {
 	}
 	target := &Target{
 		Stack: t.stack, Store: t.store, Machine: m, Host: "gpu-" + m.Spec().ID, SKU: t.sku, Case: c, DSN: t.dsn, plans: t.plans, retried: map[int64]bool{},
-		releases: t.releases, shared: t.shared, operated: map[int64]bool{},
+		releases: t.releases, shared: t.shared, operated: map[int64]bool{}, log: newMachineLog(m),
 	}
+	target.log.add("case %s gets it", c)
 	if err := target.lay(ctx); err != nil {
 		return nil, err
 	}
