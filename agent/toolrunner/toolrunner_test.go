@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -170,4 +171,21 @@ func TestForTasks_FindsRecordedToolsOnly(t *testing.T) {
 		require.False(t, ForTasks(root, toolsPath).Has("sh"), toolsPath)
 		require.Empty(t, ForTasks(root, toolsPath).Tools, toolsPath)
 	}
+}
+
+// A program that waits for a device in the kernel gets no signal. The agent goes on without it.
+func TestRun_LeavesAProgramThatHangsInTheKernel(t *testing.T) {
+	t.Parallel()
+	r := newRunner(t, `read forever <"$SLIPWAY_ROOT/fifo"`)
+	fifo := filepath.Join(r.Root, "fifo")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	r.kill = func(int) error { return nil }
+	r.Timeout = 50 * time.Millisecond
+	began := time.Now()
+	_, err := r.Run(t.Context(), "tool")
+	require.ErrorContains(t, err, "it hangs in the kernel")
+	require.Less(t, time.Since(began), runenv.Patience(30*time.Second))
+	f, err := os.OpenFile(fifo, os.O_WRONLY, 0) // the device answers at last
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
 }
