@@ -286,7 +286,8 @@ func TestScrub_TakesApartWhatLiesOverEightDrives(t *testing.T) {
 	}
 	before := w.restart()
 	require.NoDirExists(t, filepath.Join(w.node.Root(), "sys/block/md0"), "nothing is left that the system would put together")
-	after := scrub.Validate(t.Context(), w.host, spec.ValidateArgs{RunID: w.run, NotBootID: before, ExpectedDrives: args.ExpectedDrives}, nil)
+	after := scrub.Validate(t.Context(), w.host, spec.ValidateArgs{RunID: w.run, NotBootID: before, ExpectedDrives: args.ExpectedDrives,
+		SKU: spec.SKUSpec{GPUs: 8, GPUModelContains: "H100", DataDisks: 8, RequireECC: true}}, nil)
 	require.True(t, after.OK, after.Message)
 }
 
