@@ -50,8 +50,8 @@ type Runner struct {
 	Path string
 	// Commands are those that it may run; nil means Commands().
 	Commands []Command
-	// kill ends a process group; nil is SIGKILL. Tests make up a process that no signal ends.
-	kill func(pid int) error
+	// wait waits for a program; nil is its Wait. Tests make up a program that no signal ends.
+	wait func(*exec.Cmd) error
 	// Timeout ends each program; 0 means that only the caller's context ends it.
 	Timeout time.Duration
 }
@@ -104,11 +104,10 @@ func (r Runner) Run(ctx context.Context, name string, args ...string) ([]byte, e
 	cmd.Dir = r.Root
 	// A program that hangs in a driver may have children: the whole group is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error {
-		if r.kill != nil {
-			return r.kill(cmd.Process.Pid)
-		}
-		return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	wait := (*exec.Cmd).Wait
+	if r.wait != nil {
+		wait = r.wait
 	}
 	cmd.WaitDelay = pipeDelay
 	out, errOut := boundedBuffer{limit: maxOutput}, boundedBuffer{limit: maxErrorOut}
@@ -117,7 +116,7 @@ func (r Runner) Run(ctx context.Context, name string, args ...string) ([]byte, e
 		return nil, fmt.Errorf("%s failed: %w", name, err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	go func() { ended <- wait(cmd) }()
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
