@@ -76,14 +76,14 @@ func (t *tree) stack(layers []Layer) error {
 	for i, l := range layers {
 		dir := "/sys/devices/virtual/block/" + l.Name
 		errs = append(errs, t.link("/sys/block/"+l.Name, dir))
-		files := map[string]string{"size": "16384\n", "ro": "0\n", "removable": "0\n", "dev": fmt.Sprintf("253:%d\n", i)}
+		files := map[string]string{"size": "16384\n", "ro": "0\n", "removable": "0\n"}
 		switch l.Kind {
 		case LayerRAID:
-			files["md/array_state"], files["md/sync_action"], files["dev"] = "clean\n", "idle\n", fmt.Sprintf("9:%d\n", i)
+			files["md/array_state"], files["md/sync_action"] = "clean\n", "idle\n"
 		case LayerBcache:
-			files["bcache/stop"], files["dev"] = "", fmt.Sprintf("252:%d\n", i)
+			files["bcache/stop"] = ""
 		case LayerLVM, LayerCrypt, LayerMultipath:
-			files["dm/name"] = l.Label + "\n"
+			files["dm/name"], files["dev"] = l.Label+"\n", fmt.Sprintf("253:%d\n", i)
 			files["dm/uuid"] = map[string]string{LayerLVM: "LVM-", LayerCrypt: "CRYPT-LUKS2-", LayerMultipath: "mpath-"}[l.Kind] + l.Name + "\n"
 		default:
 			errs = append(errs, fmt.Errorf("the layer %s is of the unknown kind %q", l.Name, l.Kind))
