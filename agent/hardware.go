@@ -158,8 +158,8 @@ func (n nodeReader) disks(mounts []spec.MountReport) []spec.DiskReport {
 		if !n.exists(block, name, "device") || n.text(block, name, "removable") == "1" || n.text(block, name, "hidden") == "1" {
 			continue
 		}
-		if blockdev.Sys(n.root).Classify(name).Network {
-			continue // a volume of another machine
+		if place := blockdev.Sys(n.root).Classify(name); place.Network || place.Exception != "" {
+			continue // a volume of another machine, or what can hold nothing
 		}
 		d := spec.DiskReport{Name: name, Model: n.text(block, name, "device/model"), Serial: n.serial(name), Boot: boot[name]}
 		if v := number(n.text(block, name, "size")); v != nil {

@@ -8,6 +8,7 @@ package blockdev
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -41,6 +42,9 @@ type Device struct {
 	Network bool
 	// Controllers are those of a local NVMe namespace.
 	Controllers []string
+	// Exception says why a foreign device can hold nothing of a tenant, in the words of docs/scrub.md. It
+	// is "" for every other device.
+	Exception string
 	// Connection names the connection that has to end for the device to go away. It is zero when the
 	// scrub cannot end it.
 	Connection Connection
@@ -91,9 +95,7 @@ func (s Sys) ignored(name string) bool {
 	if strings.HasPrefix(name, "sr") || s.text(blockClass, name, "hidden") == "1" {
 		return true
 	}
-	size, err := strconv.ParseInt(s.text(blockClass, name, "size"), 10, 64)
-	noMedium := err == nil && size == 0
-	return noMedium && (s.text(blockClass, name, "removable") == "1" || s.virtual(name))
+	return s.sectors(name) == 0 && (s.text(blockClass, name, "removable") == "1" || s.virtual(name))
 }
 
 // Classify returns the class of a block device by the name of the whole device.
@@ -114,6 +116,7 @@ func (s Sys) classify(name string, depth int) Device {
 		s.classifyVirtual(&d, depth)
 	default:
 		s.classifyBus(&d, where)
+		d.Exception = s.exception(name, where)
 	}
 	return d
 }
@@ -204,12 +207,52 @@ func (s Sys) Whole(name string) string {
 	if s.exists(blockClass, name) {
 		return name
 	}
+	if where, err := s.resolve("sys/class/block", name); err == nil && s.exists("sys/class/block", name, "partition") {
+		return filepath.Base(filepath.Dir(where))
+	}
 	for _, d := range s.names(blockClass) {
 		if s.exists(blockClass, d, name) {
 			return d
 		}
 	}
 	return name
+}
+
+var deviceNumber = regexp.MustCompile(`^\d+:\d+$`)
+
+// ByNumber returns the name that the kernel gives the block device with a number, such as "8:1". It
+// returns "" when there is none.
+func (s Sys) ByNumber(number string) string {
+	if !deviceNumber.MatchString(number) {
+		return ""
+	}
+	if where, err := s.resolve("sys/dev/block", number); err == nil {
+		return filepath.Base(where)
+	}
+	if s.exists("sys/dev/block") {
+		return ""
+	}
+	for _, d := range s.names(blockClass) {
+		if s.text(blockClass, d, "dev") == number {
+			return d
+		}
+		for _, p := range s.names(blockClass, d) {
+			if s.exists(blockClass, d, p, "partition") && s.text(blockClass, d, p, "dev") == number {
+				return p
+			}
+		}
+	}
+	return ""
+}
+
+// sectors returns the size of a device in sectors of 512 bytes, and the largest number when it is not
+// known.
+func (s Sys) sectors(name string) int64 {
+	n, err := strconv.ParseInt(s.text(blockClass, name, "size"), 10, 64)
+	if err != nil {
+		return math.MaxInt64
+	}
+	return n
 }
 
 // virtual reports whether a device has no parent: the kernel makes it, and no bus has it.

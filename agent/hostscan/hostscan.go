@@ -84,14 +84,22 @@ func (r Root) Accounts() (all []Account, unreadable []string, err error) {
 	return all, unreadable, nil
 }
 
-// Mount is a line of /proc/mounts.
-type Mount struct{ Source, Target, FSType string }
+// Mount is a line of /proc/1/mountinfo, or of /proc/mounts.
+type Mount struct {
+	Source, Target, FSType string
+	// Dev is the number of the file system's device, "8:1". It is "" where /proc/mounts is all that
+	// can be read, and no number of a block device where the kernel makes one up, as for btrfs.
+	Dev string
+}
 
 // Mounts lists the mounts of process 1. It lists those of this process only when the former cannot
 // be read, because a sandbox changes them.
 func (r Root) Mounts() ([]Mount, error) {
-	raw, err := r.Read("/proc/1/mounts")
-	if err != nil {
+	raw, err := r.Read("/proc/1/mountinfo")
+	if err == nil {
+		return parseMountInfo(string(raw))
+	}
+	if raw, err = r.Read("/proc/1/mounts"); err != nil {
 		if raw, err = r.Read("/proc/mounts"); err != nil {
 			return nil, fmt.Errorf("read the mounts: %w", err)
 		}
@@ -99,8 +107,27 @@ func (r Root) Mounts() ([]Mount, error) {
 	var out []Mount
 	for line := range strings.Lines(string(raw)) {
 		if f := strings.Fields(line); len(f) >= 3 {
-			out = append(out, Mount{Unescape(f[0]), Unescape(f[1]), f[2]})
+			out = append(out, Mount{Source: Unescape(f[0]), Target: Unescape(f[1]), FSType: f[2]})
 		}
+	}
+	return out, nil
+}
+
+// parseMountInfo reads lines as in "36 35 8:1 / /mnt rw,noatime shared:1 - ext4 /dev/sda1 rw". It
+// returns an error for another line, because that may hide a mount.
+func parseMountInfo(raw string) ([]Mount, error) {
+	var out []Mount
+	for line := range strings.Lines(raw) {
+		before, after, ok := strings.Cut(line, " - ")
+		f, g := strings.Fields(before), strings.Fields(after)
+		if !ok || len(f) < 6 || len(g) < 1 {
+			return nil, fmt.Errorf("a line of /proc/1/mountinfo cannot be read: %.200q", line)
+		}
+		m := Mount{Target: Unescape(f[4]), FSType: g[0], Dev: f[2]}
+		if len(g) > 2 { // an empty source leaves one field less
+			m.Source = Unescape(g[1])
+		}
+		out = append(out, m)
 	}
 	return out, nil
 }

@@ -133,16 +133,17 @@ func (r *run) eraseATA(ctx context.Context, d drive, s ataSecurity, verb string)
 			return errors.Join(err, r.unlock(ctx, d))
 		}
 	}
-	if _, err := r.run(ctx, 24*time.Hour, "hdparm", "--user-master", "u", verb, ataPassword, dev); err != nil {
-		return errors.Join(err, r.unlock(ctx, d))
-	}
+	_, said := r.run(ctx, 24*time.Hour, "hdparm", "--user-master", "u", verb, ataPassword, dev)
 	// A drive that has erased itself has no password any more.
 	after, err := r.identify(ctx, d)
 	if err != nil {
-		return err
+		return errors.Join(said, err, r.unlock(ctx, d))
 	}
 	if after.enabled == nil || *after.enabled {
-		return errors.Join(fmt.Errorf("%s still has a password, so it did not finish erasing", d.name), r.unlock(ctx, d))
+		return errors.Join(said, fmt.Errorf("%s still has a password, so it did not finish erasing", d.name), r.unlock(ctx, d))
+	}
+	if said != nil {
+		return &exitError{said}
 	}
 	return nil
 }

@@ -43,6 +43,18 @@ func offsets(runID, serial string, size int64) []int64 {
 	return slices.Compact(out)
 }
 
+// places are both ends of a disk and its sampled blocks. With canaries there, no label of a RAID, a
+// volume manager or a partition table is left by which the system would put a layer together again
+// while the drive is about to be erased.
+func places(runID, serial string, size int64) []int64 {
+	out := offsets(runID, serial, size)
+	for at := int64(0); at+blockSize <= min(edge, size); at += blockSize {
+		out = append(out, at, size/blockSize*blockSize-blockSize-at)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 func canary(runID, serial string, at int64) []byte {
 	b := make([]byte, blockSize)
 	head := fmt.Appendf(nil, "%s%s %s %d\n", canaryMark, task.Clip(runID, 100), task.Clip(serial, 100), at)
@@ -78,6 +90,10 @@ func (h Host) openDisk(name string, size int64, write bool) (*disk, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
+	if err := h.rightFile(name, f.Stat); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
 	buf, err := pages(blockSize)
 	if err != nil {
 		_ = f.Close()
@@ -104,6 +120,22 @@ func (d *disk) block(at int64) ([]byte, error) {
 	return d.buf, nil
 }
 
+// rightFile returns an error for a file below /dev that is not the kernel's device of this name.
+func (h Host) rightFile(name string, stat func() (os.FileInfo, error)) error {
+	want := h.text(blockClass, name, "dev")
+	if want == "" && h.simulated() {
+		return nil
+	}
+	st, err := stat()
+	if err != nil {
+		return fmt.Errorf("look at /dev/%s: %w", name, err)
+	}
+	if got := number(st); got == "" || got != want {
+		return fmt.Errorf("/dev/%s is not %s: the kernel gives that drive the number %q, and the file has %q", name, name, want, got)
+	}
+	return nil
+}
+
 // plant writes the canary to the sampled blocks and reads it back: only what
 // was there before can be seen to be gone.
 func (h Host) plant(name, runID, serial string, size int64) (err error) {
@@ -112,7 +144,7 @@ func (h Host) plant(name, runID, serial string, size int64) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	where := offsets(runID, serial, d.size)
+	where := places(runID, serial, d.size)
 	for _, at := range where {
 		copy(d.buf, canary(runID, serial, at))
 		if _, err := d.f.WriteAt(d.buf, at); err != nil {
@@ -158,12 +190,7 @@ func (h Host) sample(name, runID, serial string, size int64) (l look, err error)
 		return l, err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	where := offsets(runID, serial, d.size)
-	for at := int64(0); at+blockSize <= min(edge, d.size); at += blockSize {
-		where = append(where, at, d.size/blockSize*blockSize-blockSize-at)
-	}
-	slices.Sort(where)
-	for _, at := range slices.Compact(where) {
+	for _, at := range places(runID, serial, d.size) {
 		b, err := d.block(at)
 		if err != nil {
 			return l, fmt.Errorf("%s: %w", name, err)

@@ -2,6 +2,7 @@ package scrub
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 	"unsafe"
@@ -39,6 +40,16 @@ func mutable(path string) error {
 		return no
 	}
 	return nil
+}
+
+// number is that of the block device which a file stands for, "" for a file of another kind.
+func number(st os.FileInfo) string {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok || st.Mode()&os.ModeType != os.ModeDevice {
+		return ""
+	}
+	dev := uint64(sys.Rdev) //nolint:unconvert // 32 bits wide on some machines
+	return fmt.Sprintf("%d:%d", dev>>8&0xfff|dev>>32&^uint64(0xfff), dev&0xff|dev>>12&^uint64(0xff)&0xffffffff)
 }
 
 // pages is memory that starts at a page, as direct reads need it.

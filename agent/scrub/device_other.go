@@ -2,7 +2,11 @@
 
 package scrub
 
+import "os"
+
 const direct = 0
+
+func number(os.FileInfo) string { return "" }
 
 func mutable(string) error { return nil }
 

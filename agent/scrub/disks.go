@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -36,8 +37,9 @@ func (r *run) eraseDisks(ctx context.Context) (string, error) {
 		return "", err
 	}
 	errs := r.missing(missing)
+	excepted, err := r.exceptions()
 	work, refused := r.choose(all, system, sysErr)
-	errs = append(errs, refused...)
+	errs = append(append(errs, refused...), err)
 	plans := inParallel(groups(work), func(g []drive) (plan, error) { return r.plan(ctx, g, all) })
 	for _, p := range plans {
 		errs = append(errs, p.err)
@@ -49,10 +51,10 @@ func (r *run) eraseDisks(ctx context.Context) (string, error) {
 	if err := errors.Join(errs[len(missing):]...); err == nil && len(missing) > 0 {
 		r.code = lifecycle.TaskCodeDriveMissing
 	}
-	if len(all) == 0 && len(errs) == 0 {
-		return "", skipped("this machine has no disk")
+	if len(all) == 0 && errors.Join(errs...) == nil {
+		return excepted, skipped("this machine has no disk")
 	}
-	return fmt.Sprintf("%d disks, %d to erase", len(all), len(work)), errors.Join(errs...)
+	return fmt.Sprintf("%d disks, %d to erase%s", len(all), len(work), excepted), errors.Join(errs...)
 }
 
 // outcome is what one of several parallel calls returned.
@@ -85,6 +87,9 @@ func (r *run) refuseAll(all []drive, system map[string]bool) ([]spec.ExpectedDri
 	errs = append(errs, err)
 	foreign := map[string]error{}
 	for _, d := range all {
+		if r.protected(d) && d.place.Exception != "" {
+			continue
+		}
 		if err := r.foreign(d, system); err != nil {
 			foreign[d.name] = err
 			errs = append(errs, err)
@@ -239,10 +244,22 @@ func (r *run) decide(ctx context.Context, g, all []drive) (method, error) {
 // eraseGroup carries a plan out and reports each disk.
 func (r *run) eraseGroup(ctx context.Context, p plan) error {
 	key := p.group[0].serial
-	if err := r.erase(ctx, p); err != nil {
+	var told *exitError
+	if err := r.erase(ctx, p); err != nil && (!errors.As(err, &told) || ctx.Err() != nil) {
 		return r.noneErased(p.group, err)
 	}
 	devs, bad := r.verifyGroup(ctx, p.group, p.method.erasure, true)
+	if told != nil {
+		for i := range devs {
+			devs[i].Detail += "; the program said otherwise: " + told.Error()
+		}
+		if bad != nil {
+			bad = errors.Join(bad, told)
+			for i := range devs { // nobody says that it was done
+				devs[i].Method, devs[i].Tool = lifecycle.SanitizeNone, ""
+			}
+		}
+	}
 	if bad != nil && ctx.Err() == nil { // the drive's word was not true: who asks again has it erased again
 		bad = errors.Join(bad, r.notes.forget(key))
 	}
@@ -262,11 +279,19 @@ func (r *run) erase(ctx context.Context, p plan) error {
 			return err
 		}
 	}
-	if err := p.method.do(ctx); err != nil {
+	err := p.method.do(ctx)
+	var told *exitError
+	if err != nil && !errors.As(err, &told) {
 		return err
 	}
-	return r.notes.put(p.group[0].serial, note{Begun: true, Done: true, Method: p.method.Method, Tool: p.method.Tool})
+	return cmp.Or(err, r.notes.put(p.group[0].serial, note{Begun: true, Done: true, Method: p.method.Method, Tool: p.method.Tool}))
 }
+
+// exitError is what the program of a drive's own erasure said when it failed. Such programs also fail
+// after the drive has done its work, so what is on the drive decides.
+type exitError struct{ error }
+
+func (e *exitError) Unwrap() error { return e.error }
 
 // plantAll writes the canaries to disks that are about to be erased.
 func (r *run) plantAll(g []drive) error {
@@ -337,6 +362,9 @@ func (r *run) guard(d drive) error {
 	}
 	if place := r.blocks().Classify(d.name); place.Class != blockdev.Local {
 		return fmt.Errorf("%s is not this node's: %s", d.name, place.Reason)
+	}
+	if err := r.rightFile(d.name, func() (os.FileInfo, error) { return os.Stat(r.path("/dev", d.name)) }); err != nil {
+		return err
 	}
 	if now := r.diskSerial(d.name); now != d.serial {
 		return fmt.Errorf("%s was %s and is now %q", d.name, d.serial, now)

@@ -3,7 +3,6 @@ package scrub
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -50,14 +49,21 @@ func (r *run) drives() ([]drive, error) {
 		if place.Class == blockdev.Layer || !r.concerns("disk", name) {
 			continue
 		}
-		sectors, err := strconv.ParseInt(r.text(blockClass, name, "size"), 10, 64)
-		d := drive{name: name, model: r.text(blockClass, name, "device/model"), serial: r.diskSerial(name), wwn: r.wwn(name), place: place}
-		if err == nil && sectors > 0 && sectors < 1<<53 {
-			d.bytes = sectors * 512 // the kernel counts so, whatever the drive's own size
+		if d := r.driveAt(place); !r.excepted(d) {
+			out = append(out, d)
 		}
-		out = append(out, d)
 	}
 	return out, nil
+}
+
+func (h Host) driveAt(place blockdev.Device) drive {
+	name := place.Name
+	sectors, err := strconv.ParseInt(h.text(blockClass, name, "size"), 10, 64)
+	d := drive{name: name, model: h.text(blockClass, name, "device/model"), serial: h.diskSerial(name), wwn: h.wwn(name), place: place}
+	if err == nil && sectors > 0 && sectors < 1<<53 {
+		d.bytes = sectors * 512 // the kernel counts so, whatever the drive's own size
+	}
+	return d
 }
 
 // diskSerial is where the kernel shows it: NVMe, virtio, or the SCSI page 0x80,
@@ -103,6 +109,15 @@ var ramRoots = regexp.MustCompile(`^(tmpfs|ramfs|rootfs|overlay|squashfs|nfs4?)$
 // systemMounts are where the running system's own file systems are mounted.
 func systemMounts() []string { return []string{"/", "/boot", "/boot/efi", "/usr", "/var"} }
 
+// deviceOf returns the name of the block device that a mount lies on. The number decides, since a name
+// below /dev can be given to anything; the name counts where the file system has a number of its own.
+func (h Host) deviceOf(m hostscan.Mount) (string, bool) {
+	if name := h.blocks().ByNumber(m.Dev); name != "" {
+		return name, true
+	}
+	return strings.CutPrefix(m.Source, "/dev/")
+}
+
 // systemDisks are those that hold /, /boot and /boot/efi. It is an error when
 // they cannot be told: then none may be erased.
 func (h Host) systemDisks(mounts []hostscan.Mount) (map[string]bool, error) {
@@ -112,7 +127,7 @@ func (h Host) systemDisks(mounts []hostscan.Mount) (map[string]bool, error) {
 		if !slices.Contains(systemMounts(), m.Target) {
 			continue
 		}
-		dev, isDev := strings.CutPrefix(m.Source, "/dev/")
+		dev, isDev := h.deviceOf(m)
 		if !isDev {
 			known = known || m.Target == "/" && ramRoots.MatchString(m.FSType)
 			continue
@@ -201,20 +216,16 @@ func (h Host) inUse(d drive) error {
 		return fmt.Errorf("%s holds the system that runs", d.name)
 	}
 	for _, m := range mounts {
-		if dev, ok := strings.CutPrefix(m.Source, "/dev/"); ok && slices.Contains(h.drivesOf(dev), d.name) {
+		if dev, ok := h.deviceOf(m); ok && slices.Contains(h.drivesOf(dev), d.name) {
 			return fmt.Errorf("%s is mounted at %s", d.name, m.Target)
 		}
 	}
-	swaps, err := h.read("/proc/swaps")
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("read the swap areas: %w", err)
+	swaps, err := h.swaps()
+	if err != nil {
+		return err
 	}
-	for line := range strings.Lines(string(swaps)) {
-		f := strings.Fields(line)
-		if len(f) == 0 {
-			continue
-		}
-		if dev, ok := strings.CutPrefix(f[0], "/dev/"); ok && slices.Contains(h.drivesOf(dev), d.name) {
+	for _, s := range swaps {
+		if slices.Contains(h.drivesOf(s.device), d.name) {
 			return fmt.Errorf("%s holds swap", d.name)
 		}
 	}

@@ -113,6 +113,8 @@ func (b *bench) nvme(args []string) (string, error) {
 		return "nvme version 2.8", nil
 	case "id-ctrl":
 		return `{"sn":"N0","oacs":94,"fna":4,"sanicap":3}`, nil
+	case "id-ns":
+		return `{"flbas":0,"dps":0}`, nil
 	case "sanitize":
 		b.wipe("nvme0n1")
 		b.sanitize = []string{"2", "2", "1"}

@@ -58,7 +58,7 @@ func (r *run) foreignMounts() ([]hostscan.Mount, error) {
 		for _, dir := range temporary() {
 			foreign = foreign || strings.HasPrefix(m.Target, dir+"/")
 		}
-		if dev, ok := strings.CutPrefix(m.Source, "/dev/"); ok && !foreign && m.FSType != "squashfs" && m.FSType != "devtmpfs" {
+		if dev, ok := r.deviceOf(m); ok && !foreign && m.FSType != "squashfs" && m.FSType != "devtmpfs" {
 			drives := r.drivesOf(dev)
 			foreign = len(drives) == 0 || slices.ContainsFunc(drives, func(d string) bool { return !system[d] })
 		}
@@ -81,7 +81,7 @@ func (r *run) unmount(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var errs []error
+	errs := []error{r.swapFilesOff(ctx, found)}
 	for _, m := range found {
 		if err := r.unmountOne(ctx, m); err != nil {
 			errs = append(errs, err)
@@ -91,7 +91,7 @@ func (r *run) unmount(ctx context.Context) (string, error) {
 	if err != nil {
 		errs = append(errs, err)
 	}
-	if len(left) > 0 && len(errs) == 0 {
+	if len(left) > 0 && errors.Join(errs...) == nil {
 		errs = append(errs, fmt.Errorf("%d mounts are still there, the first is %s", len(left), left[0].Target))
 	}
 	if len(found) == 0 {

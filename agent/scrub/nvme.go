@@ -141,7 +141,13 @@ func (r *run) decideNVMe(ctx context.Context, g, all []drive, was note) (method,
 	case *id.OACS&2 != 0:
 		ses, how := formatAction(*id.FNA)
 		m.Tool = "nvme format " + how + ", " + version
-		m.do = func(ctx context.Context) error { return r.format(ctx, g, ses) }
+		layouts := make([]nvmeLayout, len(g))
+		for i, d := range g {
+			if layouts[i], err = r.layout(ctx, d); err != nil {
+				return method{}, err
+			}
+		}
+		m.do = func(ctx context.Context) error { return r.format(ctx, g, layouts, ses) }
 	default:
 		return method{}, errNoPurge
 	}
@@ -163,6 +169,7 @@ func sanitizeAction(caps uint32) (args []string, how string) {
 // sanitize starts the operation, or finds its own running, and waits for its end. It
 // goes on in the drive whatever becomes of the agent or of the power.
 func (r *run) sanitize(ctx context.Context, g []drive, ctrl string, args []string, was note) error {
+	var said *exitError
 	status, _, err := r.sanitizeLog(ctx, ctrl)
 	if err != nil {
 		return err
@@ -173,13 +180,17 @@ func (r *run) sanitize(ctx context.Context, g []drive, ctrl string, args []strin
 			return err
 		}
 		if _, err := r.run(permitted, 2*time.Minute, "nvme", append([]string{"sanitize", "/dev/" + ctrl}, args...)...); err != nil {
-			return err
+			said = &exitError{err}
 		}
 	}
 	status, err = r.awaitSanitize(ctx, ctrl)
 	switch {
 	case err != nil:
 		return err
+	case said != nil && (status == sanitizeDone || status == sanitizeDoneFree): // perhaps of an operation before: the canaries tell
+		return said
+	case said != nil:
+		return said.error
 	case status == sanitizeDone, status == sanitizeDoneFree:
 		return nil
 	case status == sanitizeFailed:
@@ -218,16 +229,56 @@ func formatAction(fna uint32) (ses, how string) {
 	return "--ses=1", "(user data erase)"
 }
 
-// format erases each namespace.
-func (r *run) format(ctx context.Context, g []drive, ses string) error {
+// nvmeLayout is how a namespace is formatted, as `nvme id-ns -o json` tells it.
+type nvmeLayout struct {
+	// FLBAS: bits 0 to 3, and above them bits 5 and 6, are the sector format; bit 4 says that the
+	// metadata follows the data.
+	FLBAS *uint8 `json:"flbas"`
+	// DPS: bits 0 to 2 are the type of protection information, bit 3 is its place.
+	DPS *uint8 `json:"dps"`
+}
+
+func (r *run) layout(ctx context.Context, d drive) (l nvmeLayout, err error) {
+	raw, err := r.run(ctx, time.Minute, "nvme", "id-ns", "/dev/"+d.name, "-o", "json")
+	if err != nil {
+		return l, err
+	}
+	if json.Unmarshal(raw, &l) != nil || l.FLBAS == nil || l.DPS == nil {
+		return l, fmt.Errorf("nvme id-ns does not tell how %s is formatted", d.name)
+	}
+	return l, nil
+}
+
+// args has a format leave the layout as it is. Left out, each would be what the program's version
+// takes for a default.
+func (l nvmeLayout) args() []string {
+	f, p := *l.FLBAS, *l.DPS
+	return []string{fmt.Sprintf("--lbaf=%d", f&15|f>>1&0x30), fmt.Sprintf("--ms=%d", f>>4&1), fmt.Sprintf("--pi=%d", p&7), fmt.Sprintf("--pil=%d", p>>3&1)}
+}
+
+// format erases each namespace and looks that its layout is as before. What the program says of itself
+// is an exitError: it fails, too, when only the kernel's look at the drive did not go well afterwards.
+func (r *run) format(ctx context.Context, g []drive, layouts []nvmeLayout, ses string) error {
 	ctx, err := r.begin(ctx, g)
 	if err != nil {
 		return err
 	}
-	for _, d := range g {
-		if _, err := r.run(ctx, 12*time.Hour, "nvme", "format", "/dev/"+d.name, ses, "--force"); err != nil {
-			return err
+	var said []error
+	for i, d := range g {
+		args := append([]string{"format", "/dev/" + d.name, ses}, layouts[i].args()...)
+		if _, err := r.run(ctx, 12*time.Hour, "nvme", append(args, "--force")...); err != nil {
+			said = append(said, err)
 		}
+		now, err := r.layout(ctx, d)
+		if err != nil {
+			return errors.Join(append(said, err)...)
+		}
+		if *now.FLBAS != *layouts[i].FLBAS || *now.DPS != *layouts[i].DPS {
+			return fmt.Errorf("the sector format of %s was %s and is %s after the erasure", d.name, layouts[i].args(), now.args())
+		}
+	}
+	if len(said) > 0 {
+		return &exitError{errors.Join(said...)}
 	}
 	return nil
 }

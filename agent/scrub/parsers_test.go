@@ -151,6 +151,36 @@ func TestParsePatternWantsEveryAnswer(t *testing.T) {
 	}
 }
 
+// Lines of public bug reports (gpud 1174, open-gpu-kernel-modules 1150, dcgm-exporter), and what no table knows.
+func TestParseXIDs_UnknownAndFatalOnesCount(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"NVRM: Xid (PCI:0000:9b:00): 95, pid=1234, name=python3, Uncontained: FBHUB. RST: Yes, D-RST: No": "XID 95 at PCI:0000:9b:00",
+		"NVRM: Xid (PCI:0019:01:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x025001c6 0x00000000)":    "XID 149 at PCI:0019:01:00",
+		"NVRM: Xid (PCI:0000:19:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset)": "XID 154 at PCI:0000:19:00",
+		"NVRM: Xid (PCI:0000:19:00): 94, pid=7, Contained: SM (0x1)":                                      "XID 94 at PCI:0000:19:00",
+		"NVRM: Xid (PCI:0000:19:00): 9999, something of a later driver":                                   "XID 9999 at PCI:0000:19:00",
+		"NVRM: Xid (PCI:0000:19:00): 99999999999999999999, overflow":                                      "XID 9999999999 at PCI:0000:19:00",
+		"NVRM: Xid (PCI:0000:19:00): 31, Fatal error":                                                     "XID 31 at PCI:0000:19:00",
+		"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up":                 "SXid 20034 at PCI:0000:c1:00.0",
+		"NVRM: Xid in a form of its own":                                                                  "an error whose number cannot be read: NVRM: Xid in a form of its own",
+		"NVRM: GPU 0000:19:00.0: a FATAL error was reported":                                              "an error whose number cannot be read: NVRM: GPU 0000:19:00.0: a FATAL error was reported",
+		"NVRM: Xid (PCI:0000:9b:00): 31, pid=9, name=python3, Ch 00000008, intr 00000000. MMU Fault":      "",
+		"NVRM: Xid (PCI:0000:9b:00): 45, pid=9, Ch 00000008":                                              "",
+		"NVRM: a non-fatal condition":                                                                     "",
+		"libfc: exchange xid 0x1f timed out":                                                              "",
+		"EXT4-fs: fatal signal pending":                                                                   "",
+	} {
+		got := parseXIDs([]byte("[ 12.3] " + line + "\n"))
+		if want == "" {
+			require.Empty(t, got, line)
+			continue
+		}
+		require.Len(t, got, 1, line)
+		require.Equal(t, want, strings.ReplaceAll(got[0], "[ 12.3] ", ""), line)
+	}
+}
+
 func TestParseXIDs(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"SXid 12028 at PCI:0000:c1:00.0", "XID 119 at PCI:0000:9b:00", "XID 79 at PCI:0000:19:00"}, parseXIDs([]byte(`

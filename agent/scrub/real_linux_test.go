@@ -204,6 +204,25 @@ func TestARealDiskIsErasedOnlyWhenItIsFree(t *testing.T) {
 	require.False(t, l.holds(canaryMark))
 }
 
+// The file below /dev must be the device that the kernel's number says.
+func TestRealDisk_IsKnownByItsNumber(t *testing.T) {
+	t.Parallel()
+	l := newLoop(t)
+	l.use()()
+	raw, err := os.ReadFile("/sys/block/" + l.name + "/dev")
+	require.NoError(t, err)
+	number := filepath.Join(l.host.Root, "sys/block", l.name, "dev")
+	require.NoError(t, os.WriteFile(number, []byte("8:0\n"), 0o600))
+	res, dev := l.erase()
+	require.False(t, res.OK)
+	require.Contains(t, dev.Detail, "is not "+l.name+": the kernel gives that drive the number \"8:0\", and the file has \""+strings.TrimSpace(string(raw))+"\"")
+	require.True(t, l.holds(tenantData))
+	require.NoError(t, os.WriteFile(number, raw, 0o600))
+	res, _ = l.erase()
+	require.True(t, res.OK, res.Message)
+	require.False(t, l.holds(tenantData))
+}
+
 // The real disk stands for a LUN of another machine: its sysfs shows the bus.
 func TestRealForeignDisk_IsNotTouched(t *testing.T) {
 	t.Parallel()

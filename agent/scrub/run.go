@@ -24,6 +24,7 @@ const (
 	StepKeys          = "keys"
 	StepAutostart     = "autostart"
 	StepMounts        = "mounts"
+	StepLayers        = "layers"
 	StepRemoteDevices = "remote_devices"
 	StepFiles         = "files"
 	StepGPUProcesses  = "gpu_processes"
@@ -34,9 +35,10 @@ const (
 )
 
 // Steps lists the steps of a scrub in their order. Storage of other machines is unmounted and
-// disconnected before the steps that remove files.
+// disconnected before the steps that remove files; what lies over drives is taken apart in between,
+// so that a drive of another machine is not in use by it.
 func Steps() []string {
-	return []string{StepIdentity, StepContainers, StepProcesses, StepAutostart, StepMounts, StepRemoteDevices, StepUsers, StepKeys, StepFiles,
+	return []string{StepIdentity, StepContainers, StepProcesses, StepAutostart, StepMounts, StepLayers, StepRemoteDevices, StepUsers, StepKeys, StepFiles,
 		StepGPUProcesses, StepGPUReset, StepGPUMemory, StepMemoryRequest, StepDisks}
 }
 
@@ -115,7 +117,7 @@ func Scrub(ctx context.Context, h Host, args spec.ScrubArgs, record func(lifecyc
 		return r.refuse(err.Error())
 	}
 	do := []func(*run, context.Context) (string, error){(*run).identity, (*run).containers, (*run).processes, (*run).autostart,
-		(*run).unmount, (*run).disconnect, (*run).users, (*run).keys, (*run).files, (*run).gpuProcesses, (*run).gpuReset, (*run).gpuMemory, (*run).requestOverwrite, (*run).eraseDisks}
+		(*run).unmount, (*run).takeApart, (*run).disconnect, (*run).users, (*run).keys, (*run).files, (*run).gpuProcesses, (*run).gpuReset, (*run).gpuMemory, (*run).requestOverwrite, (*run).eraseDisks}
 	for i, name := range Steps() {
 		if !asked(args.Steps, name) {
 			continue
@@ -136,10 +138,11 @@ func Scrub(ctx context.Context, h Host, args spec.ScrubArgs, record func(lifecyc
 }
 
 // asked reports whether a scrub that is limited to some steps does this one. The identity is always
-// compared, and no disk is erased while storage of other machines may be connected.
+// compared, and no disk is erased while storage of other machines may be connected, or before what
+// lies over it is taken apart.
 func asked(steps []string, name string) bool {
 	return len(steps) == 0 || name == StepIdentity || slices.Contains(steps, name) ||
-		name == StepRemoteDevices && slices.Contains(steps, StepDisks)
+		(name == StepLayers || name == StepRemoteDevices) && slices.Contains(steps, StepDisks)
 }
 
 // step does one step; cont is false when it was not begun.

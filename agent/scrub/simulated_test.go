@@ -3,6 +3,7 @@ package scrub_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -35,10 +36,13 @@ type nodeFixture struct {
 	run     string
 }
 
-func newNodeFixture(t *testing.T) *nodeFixture {
+func newNodeFixture(t *testing.T, change ...func(*simhw.Spec)) *nodeFixture {
 	t.Helper()
 	hardware := simhw.GPUServer("Dell", 7)
 	hardware.Disks = slices.Insert(hardware.Disks, len(hardware.Disks)-1, simhw.Disk{Name: "sdb", Model: "SIM SATA SSD", Serial: "D000007", Bytes: 960_197_124_096})
+	for _, c := range change {
+		c(&hardware)
+	}
 	w := &nodeFixture{T: t, spec: hardware, run: "job_1"}
 	w.machine = simhw.NewMachine(t.Context(), simhw.NewClock(5000), hardware)
 	dir := t.TempDir()
@@ -193,6 +197,7 @@ func TestAPlantedFailureIsNamedByItsStep(t *testing.T) {
 		{"keys unreadable", simnode.ScrubFaults{KeysUnreadable: true}, []string{scrub.StepKeys}, "keys of root"},
 		{"packages unknown", simnode.ScrubFaults{PackagesUnknown: true}, []string{scrub.StepAutostart}, "cannot be told"},
 		{"mount busy", simnode.ScrubFaults{MountBusy: true}, []string{scrub.StepMounts}, "/mnt/tenants/a"},
+		{"a layer stays", simnode.ScrubFaults{LayerStays: true}, []string{scrub.StepLayers, scrub.StepDisks}, "md0 stays: mdadm failed"},
 		{"a remote volume stays", simnode.ScrubFaults{RemoteStays: true}, []string{scrub.StepRemoteDevices, scrub.StepDisks}, "volume-7 stays connected"},
 		{"a temporary directory is a link", simnode.ScrubFaults{TemporaryIsLink: true}, []string{scrub.StepFiles}, "/var/tmp is no directory but a link"},
 		{"GPU in use", simnode.ScrubFaults{GPUProcess: true}, []string{scrub.StepGPUProcesses, scrub.StepGPUReset, scrub.StepGPUMemory}, "python3"},
@@ -202,6 +207,7 @@ func TestAPlantedFailureIsNamedByItsStep(t *testing.T) {
 		{"no memory request", simnode.ScrubFaults{MemoryRequestRefused: true}, []string{scrub.StepMemoryRequest}, "MemoryOverwriteRequestControl"},
 		{"sanitize fails", simnode.ScrubFaults{SanitizeFails: true}, []string{scrub.StepDisks}, "sanitize operation failed"},
 		{"frozen drive", simnode.ScrubFaults{FrozenDrive: true}, []string{scrub.StepDisks}, "frozen by the firmware"},
+		{"a format does nothing", simnode.ScrubFaults{SanitizeUnsupported: true, EraseKeepsData: true, FormatSaysError: true}, []string{scrub.StepDisks}, "failed to re-read partition table"},
 		{"drives lie", simnode.ScrubFaults{EraseKeepsData: true}, []string{scrub.StepDisks}, "written before it was erased"},
 	} {
 		w.run = "job_" + c.name
@@ -216,6 +222,9 @@ func TestAPlantedFailureIsNamedByItsStep(t *testing.T) {
 			require.Equal(t, lifecycle.TaskCodeOtherMachine, res.Code)
 			require.Len(t, res.Steps, 1)
 			require.True(t, w.holds("nvme0n1", simnode.TenantMark), "nothing is touched on another machine")
+		case c.faults.LayerStays:
+			require.True(t, w.holds("nvme0n1", simnode.TenantMark))
+			require.True(t, device(res, "nvme2n1").Verified, "one drive does not stop the others")
 		case c.faults.RemoteStays:
 			require.True(t, w.holds(simnode.RemoteVolume, simnode.TenantMark))
 			require.False(t, device(res, simnode.RemoteVolume).Verified)
@@ -233,6 +242,111 @@ func TestAPlantedFailureIsNamedByItsStep(t *testing.T) {
 	w.run = "job_repaired"
 	res := w.scrub(spec.ScrubArgs{})
 	require.True(t, res.OK, "%s", res.Message)
+}
+
+// eightDrives is a machine as GPU nodes have them, with the system on a drive of its own.
+func eightDrives(s *simhw.Spec) {
+	system := s.Disks[len(s.Disks)-1]
+	s.Disks = nil
+	for i := range 8 {
+		s.Disks = append(s.Disks, simhw.Disk{Name: fmt.Sprintf("nvme%dn1", i), Model: "SAMSUNG MZWLO3T8HCLS", Serial: fmt.Sprintf("E%d", i), Bytes: 3_840_755_982_336, NVMe: true})
+	}
+	s.Disks = append(s.Disks, system)
+}
+
+// A tenant's file system and swap on LVM on LUKS on a RAID 0 over eight drives end with the tenant, and
+// the node is proven clean from a fresh boot.
+func TestScrub_TakesApartWhatLiesOverEightDrives(t *testing.T) {
+	t.Parallel()
+	w := newNodeFixture(t, eightDrives)
+	var drives []string
+	args := spec.ScrubArgs{}
+	for _, d := range w.spec.Disks {
+		args.ExpectedDrives = append(args.ExpectedDrives, spec.ExpectedDrive{Serial: d.Serial, Model: d.Model, Bytes: d.Bytes / 512 * 512})
+		if d.NVMe {
+			drives = append(drives, d.Name)
+		}
+	}
+	require.NoError(t, w.node.Occupy())
+	require.NoError(t, w.node.Stack("/mnt/scratch", simnode.Layer{Name: "md0", Kind: simnode.LayerRAID, Over: drives},
+		simnode.Layer{Name: "dm-0", Kind: simnode.LayerCrypt, Over: []string{"md0"}, Label: "luks-scratch"},
+		simnode.Layer{Name: "dm-1", Kind: simnode.LayerLVM, Over: []string{"dm-0"}, Label: "vg-swap"},
+		simnode.Layer{Name: "dm-2", Kind: simnode.LayerLVM, Over: []string{"dm-0"}, Label: "vg-data"}))
+	require.NoError(t, w.node.SwapOn("dm-1"))
+
+	busy := w.scrub(spec.ScrubArgs{ExpectedDrives: args.ExpectedDrives, Steps: []string{scrub.StepDisks}})
+	require.Contains(t, busy.Message, "dm-2 (\"vg-data\") stays: it is mounted at /mnt/scratch")
+	require.True(t, w.holds("nvme0n1", simnode.TenantMark))
+
+	res := w.scrub(args)
+	require.True(t, res.OK, res.Message)
+	for _, name := range drives {
+		require.True(t, device(res, name).Verified, device(res, name).Detail)
+		require.False(t, w.holds(name, simnode.TenantMark))
+	}
+	before := w.restart()
+	require.NoDirExists(t, filepath.Join(w.node.Root(), "sys/block/md0"), "nothing is left that the system would put together")
+	after := scrub.Validate(t.Context(), w.host, spec.ValidateArgs{RunID: w.run, NotBootID: before, ExpectedDrives: args.ExpectedDrives,
+		SKU: spec.SKUSpec{GPUs: 8, GPUModelContains: "H100", DataDisks: 8, RequireECC: true}}, nil)
+	require.True(t, after.OK, after.Message)
+}
+
+func TestScrub_TakesApartEachLayer(t *testing.T) {
+	t.Parallel()
+	w := newNodeFixture(t)
+	for name, lay := range map[string]func() error{
+		"raid": func() error {
+			return w.node.Stack("", simnode.Layer{Name: "md127", Kind: simnode.LayerRAID, Over: []string{"nvme0n1", "nvme1n1"}})
+		},
+		"lvm": func() error {
+			return w.node.Stack("/mnt/a", simnode.Layer{Name: "dm-0", Kind: simnode.LayerLVM, Over: []string{"nvme0n1"}, Label: "vg-a--b"})
+		},
+		"crypt": func() error {
+			return w.node.Stack("", simnode.Layer{Name: "dm-0", Kind: simnode.LayerCrypt, Over: []string{"sdb"}})
+		},
+		"multipath": func() error {
+			return w.node.Stack("", simnode.Layer{Name: "dm-3", Kind: simnode.LayerMultipath, Over: []string{"sdb"}})
+		},
+		"bcache": func() error {
+			return w.node.Stack("", simnode.Layer{Name: "bcache0", Kind: simnode.LayerBcache, Over: []string{"nvme2n1"}})
+		},
+		"zfs":  func() error { return w.node.ImportPool("tank", "nvme0n1", "nvme1n1") },
+		"swap": func() error { return w.node.SwapOn("nvme3n1") },
+	} {
+		w.run = "job_" + name
+		require.NoError(t, w.node.Fill())
+		require.NoError(t, lay())
+		if name != "zfs" && name != "swap" { // the system puts it together again after a boot, but LUKS
+			w.restart()
+		}
+		if name == "crypt" {
+			require.NoError(t, lay())
+		}
+		res := w.scrub(spec.ScrubArgs{Steps: []string{scrub.StepMounts, scrub.StepDisks}})
+		require.True(t, res.OK, "%s: %s", name, res.Message)
+		require.NoDirExists(t, filepath.Join(w.node.Root(), "proc/spl/kstat/zfs/tank"))
+		for _, d := range w.spec.Disks[:5] {
+			require.False(t, w.holds(d.Name, simnode.TenantMark), "%s: %s", name, d.Name)
+		}
+	}
+	// A pool with a device that is no drive of this node stays as it is.
+	require.NoError(t, w.node.ImportPool("tank", "nvme0n1", "sda"))
+	w.run = "job_mixed"
+	res := w.scrub(spec.ScrubArgs{Steps: []string{scrub.StepLayers}})
+	require.Contains(t, res.Message, "the ZFS pool \"tank\" stays: it lies over drives of this node and over sda")
+}
+
+// A format that ends with an error after its work is an erasure, and the sector format stays.
+func TestScrub_FormatThatEndsWithAnError(t *testing.T) {
+	t.Parallel()
+	w := newNodeFixture(t)
+	require.NoError(t, w.node.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{SanitizeUnsupported: true, FormatSaysError: true}}))
+	require.NoError(t, w.node.Occupy())
+	res := w.scrub(spec.ScrubArgs{})
+	require.True(t, res.OK, res.Message)
+	require.True(t, device(res, "nvme0n1").Verified)
+	require.Contains(t, device(res, "nvme0n1").Detail, "the program said otherwise")
+	require.False(t, w.holds("nvme0n1", simnode.TenantMark))
 }
 
 func TestValidationRefusesWhatItFindsOrCannotKnow(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 // placeOf returns the place of the device that a mount lies on. It returns false for a mount of no
 // block device. A device that is not known is foreign.
 func (h Host) placeOf(m hostscan.Mount) (blockdev.Device, bool) {
-	dev, ok := strings.CutPrefix(m.Source, "/dev/")
+	dev, ok := h.deviceOf(m)
 	if !ok || network(m.FSType) || m.FSType == "devtmpfs" {
 		return blockdev.Device{}, false
 	}

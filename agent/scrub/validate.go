@@ -161,10 +161,11 @@ func (v validation) blankDisks(context.Context) (string, error) {
 		return "", err
 	}
 	missing, err := v.compare(all)
-	errs := append(v.missing(missing), err)
+	excepted, exErr := v.exceptions()
+	errs := append(v.missing(missing), err, exErr)
 	looked := 0
 	for _, d := range all {
-		if err := v.foreign(d, system); err != nil {
+		if err := v.foreign(d, system); err != nil && !(v.protected(d) && d.place.Exception != "") {
 			errs = append(errs, v.untouched(d, err))
 			continue
 		}
@@ -190,9 +191,9 @@ func (v validation) blankDisks(context.Context) (string, error) {
 		v.device(dev)
 	}
 	if looked == 0 && errors.Join(errs...) == nil {
-		return "", skipped("there is no disk but the system's and protected ones")
+		return excepted, skipped("there is no disk but the system's and protected ones")
 	}
-	return fmt.Sprintf("%d disks are blank where they were sampled", looked-len(errs)), errors.Join(errs...)
+	return fmt.Sprintf("%d disks are blank where they were sampled%s", looked, excepted), errors.Join(errs...)
 }
 
 // hardware compares the node with its SKU.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,35 +13,6 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
-
-// fatalXIDs are the driver errors for which a node is not given to anyone
-// (Azure's node health checks; research 5.1).
-func fatalXIDs() []int {
-	return []int{48, 56, 57, 58, 62, 63, 64, 65, 68, 69, 73, 74, 79, 80, 81, 92, 119, 120}
-}
-
-var (
-	xidLine = regexp.MustCompile(`NVRM: Xid \(([^)]*)\): (\d+)`)
-	// sxidLine is an error of an NVSwitch; all of them count.
-	sxidLine = regexp.MustCompile(`SXid \(([^)]*)\): (\d+)`)
-)
-
-// parseXIDs finds the errors in the kernel's log that keep a node from service.
-func parseXIDs(log []byte) []string {
-	var out []string
-	for line := range strings.Lines(string(log)) {
-		if m := xidLine.FindStringSubmatch(line); m != nil {
-			if n, err := strconv.Atoi(m[2]); err == nil && slices.Contains(fatalXIDs(), n) {
-				out = append(out, fmt.Sprintf("XID %d at %s", n, task.Clip(m[1], 40)))
-			}
-		}
-		if m := sxidLine.FindStringSubmatch(line); m != nil {
-			out = append(out, fmt.Sprintf("SXid %s at %s", task.Clip(m[2], 10), task.Clip(m[1], 40)))
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
 
 // present answers the GPUs; a machine that should have some and shows none is
 // no machine without GPUs.

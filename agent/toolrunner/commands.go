@@ -15,6 +15,7 @@ type Guard string
 const (
 	GuardDrive   Guard = "drive"   // package scrub looks at the drive right before the command
 	GuardStorage Guard = "storage" // the files lie on storage of this node
+	GuardLayer   Guard = "layer"   // all that lies below the layer are drives that the task erases
 	GuardIdle    Guard = "idle"    // nothing uses the device of the connection
 	GuardMachine Guard = "machine" // this is the machine and the boot of the signed task
 )
@@ -51,6 +52,7 @@ func Commands() []Command {
 	const (
 		drive      = "all data of the drive"
 		containers = "containers, images and volumes"
+		layer      = "a layer over drives, with what it has not written to them"
 		gpuMemory  = "the memory of the GPUs"
 	)
 	out := []Command{
@@ -63,6 +65,9 @@ func Commands() []Command {
 		destroys(GuardDrive, "the password that keeps others from the drive", "hdparm", "--security-disable"),
 		destroys(GuardDrive, drive, "blkdiscard", "-f"),
 		destroys(GuardDrive, drive, "blkdiscard", "-f", "--zeroout"),
+		destroys(GuardLayer, layer, "dmsetup", "remove"),
+		destroys(GuardLayer, layer, "mdadm", "--stop"),
+		destroys(GuardLayer, layer, "zpool", "export", "-f"),
 		destroys(GuardIdle, "what was not yet written to a volume of another machine", "nvme", "disconnect", "-n"),
 		destroys(GuardIdle, "what was not yet written to a volume of another machine", "iscsiadm", "-m", "session", "-r", "-u"),
 		destroys(GuardStorage, containers, "docker", "rm", "-f", "-v"),
@@ -79,14 +84,16 @@ func Commands() []Command {
 		destroys(GuardMachine, gpuMemory, "nvidia-smi", "--gpu-reset"),
 		destroys(GuardMachine, gpuMemory, "slipway-gpu-pattern", "--json"),
 
-		harmless("nvme", "version"), harmless("nvme", "id-ctrl"), harmless("nvme", "sanitize-log"),
+		harmless("nvme", "version"), harmless("nvme", "id-ctrl"), harmless("nvme", "id-ns"), harmless("nvme", "sanitize-log"),
 		harmless("hdparm", "-V"), harmless("hdparm", "-I"),
 		harmless("blkdiscard", "--version"),
 		harmless("crictl", "pods"),
 		harmless("ctr", "namespaces", "list"), harmless("ctr", "plugins", "list"), harmless("ctr", "tasks", "list"), harmless("ctr", "tasks", "kill"),
 		harmless("ctr", "containers", "list"), harmless("ctr", "images", "list"), harmless("ctr", "snapshots", "list"),
 		harmless("useradd", "--create-home", "--password", "*"), harmless("ip", "address", "replace"), harmless("ip", "address", "delete"),
-		harmless("userdel"), harmless("usermod", "--lock"), harmless("loginctl"), harmless("kill"), harmless("umount"), harmless("dpkg-query", "-S"),
+		harmless("userdel"), harmless("usermod", "--lock"), harmless("loginctl"), harmless("kill"), harmless("umount"), harmless("swapoff"),
+		harmless("dmsetup", "message", "fail_if_no_path"), harmless("zpool", "list"), harmless("kernel"), // kernel: of a simulated node only
+		harmless("dpkg-query", "-S"),
 		harmless("dmesg"), harmless("nv-fabricmanager", "--version"),
 		harmless("systemctl", "is-active"), harmless("systemctl", "stop"), harmless("systemctl", "start"), harmless("systemctl", "disable"),
 		harmless("systemctl", "daemon-reload"),

@@ -27,6 +27,10 @@ const (
 	maxErrorOut = 4096
 )
 
+// killDelay is how long a program may take to end once it was killed. One that hangs in the kernel
+// does not end before its device answers; it is left alone then, so that the agent goes on.
+const killDelay = 5 * time.Second
+
 // pipeDelay is how long a program that has ended may leave its output open in a child.
 const pipeDelay = time.Second
 
@@ -46,6 +50,8 @@ type Runner struct {
 	Path string
 	// Commands are those that it may run; nil means Commands().
 	Commands []Command
+	// wait waits for a program; nil is its Wait. Tests make up a program that no signal ends.
+	wait func(*exec.Cmd) error
 	// Timeout ends each program; 0 means that only the caller's context ends it.
 	Timeout time.Duration
 }
@@ -99,10 +105,27 @@ func (r Runner) Run(ctx context.Context, name string, args ...string) ([]byte, e
 	// A program that hangs in a driver may have children: the whole group is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	wait := (*exec.Cmd).Wait
+	if r.wait != nil {
+		wait = r.wait
+	}
 	cmd.WaitDelay = pipeDelay
 	out, errOut := boundedBuffer{limit: maxOutput}, boundedBuffer{limit: maxErrorOut}
 	cmd.Stdout, cmd.Stderr = &out, &errOut
-	err = cmd.Run()
+	if err = cmd.Start(); err != nil {
+		return nil, fmt.Errorf("%s failed: %w", name, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- wait(cmd) }()
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		select {
+		case err = <-ended:
+		case <-time.After(pipeDelay + killDelay):
+			return nil, fmt.Errorf("%s did not end in time, and cannot be killed: it hangs in the kernel: %w", name, context.Cause(ctx))
+		}
+	}
 	switch {
 	case ctx.Err() != nil:
 		return out.kept.Bytes(), fmt.Errorf("%s did not end in time: %w", name, context.Cause(ctx))

@@ -3,6 +3,7 @@ package toolrunner
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -170,4 +171,21 @@ func TestForTasks_FindsRecordedToolsOnly(t *testing.T) {
 		require.False(t, ForTasks(root, toolsPath).Has("sh"), toolsPath)
 		require.Empty(t, ForTasks(root, toolsPath).Tools, toolsPath)
 	}
+}
+
+// A program that waits for a device in the kernel gets no signal. The agent goes on without it.
+func TestRun_LeavesAProgramThatHangsInTheKernel(t *testing.T) {
+	r := newRunner(t, "sleep 60")
+	answers, waited := make(chan struct{}), make(chan error, 1)
+	r.wait = func(cmd *exec.Cmd) error {
+		err := cmd.Wait()
+		<-answers
+		waited <- err
+		return err
+	}
+	r.Timeout = 50 * time.Millisecond
+	_, err := r.Run(t.Context(), "tool")
+	require.ErrorContains(t, err, "it hangs in the kernel")
+	close(answers) // the device answers at last
+	require.Error(t, <-waited)
 }

@@ -51,6 +51,8 @@ func (n *Node) installTools(s simhw.Spec, hostname string) error {
 			names = []string{"reboot", "poweroff", "shutdown", "halt"}
 		case "refuse":
 			names = refusing[:]
+		case "layers":
+			names = []string{"mdadm", "dmsetup", "swapoff", "zpool", "kernel"}
 		case "id":
 			names = []string{"id", "whoami"}
 		case "nvidia-smi", "nv-fabricmanager", "slipway-gpu-pattern":

@@ -24,6 +24,8 @@ type ScrubFaults struct {
 	KeysUnreadable       bool // root's authorized_keys is a directory
 	PackagesUnknown      bool // the package system does not answer
 	MountBusy            bool
+	LayerStays           bool // a RAID lies over the disks, and nothing there can be stopped
+	FormatSaysError      bool // nvme format does its work and ends with an error
 	RemoteStays          bool // a volume of another machine is connected and cannot be disconnected
 	TemporaryIsLink      bool // /var/tmp leads elsewhere
 	GPUProcess           bool // a process has a GPU open
@@ -46,7 +48,7 @@ type ScrubFaults struct {
 func (f ScrubFaults) files() map[string]string {
 	out := map[string]string{}
 	for name, on := range map[string]bool{"container_stays": f.ContainerStays, "containerd_down": f.ContainerdDown, "process_stays": f.ProcessStays, "user_stays": f.UserStays,
-		"packages_unknown": f.PackagesUnknown, "mount_busy": f.MountBusy, "remote_stays": f.RemoteStays, "gpu_process": f.GPUProcess, "gpu_mig_unknown": f.GPUMIGUnknown,
+		"packages_unknown": f.PackagesUnknown, "mount_busy": f.MountBusy, "layer_stays": f.LayerStays, "format_says_error": f.FormatSaysError, "remote_stays": f.RemoteStays, "gpu_process": f.GPUProcess, "gpu_mig_unknown": f.GPUMIGUnknown,
 		"gpu_reset_fails": f.GPUResetFails, "gpu_memory_residue": f.GPUMemoryResidue, "sanitize_fails": f.SanitizeFails,
 		"sanitize_unsupported": f.SanitizeUnsupported, "frozen_drive": f.FrozenDrive, "erase_keeps_data": f.EraseKeepsData} {
 		if on {
@@ -106,7 +108,7 @@ func (n *Node) layDevices(s simhw.Spec) error {
 			return err
 		}
 	}
-	return t.put(overwriteVariable, []byte{7, 0, 0, 0, 0}, 0o644, false)
+	return errors.Join(n.restack(t, s.Disks), t.put(overwriteVariable, []byte{7, 0, 0, 0, 0}, 0o644, false))
 }
 
 // endTasks ends what ran in containerd; what it holds outlives a boot.
@@ -170,6 +172,11 @@ func (n *Node) writeScrub(s simhw.Spec) error {
 	}
 	if err := t.put("/sys/class/dmi/id/product_serial", []byte(serial+"\n"), 0o644, false); err != nil {
 		return err
+	}
+	if f.LayerStays && len(s.Disks) > 1 {
+		if err := n.Stack("", Layer{Name: "md0", Kind: LayerRAID, Over: []string{s.Disks[0].Name, s.Disks[1].Name}}); err != nil {
+			return err
+		}
 	}
 	if f.RemoteStays {
 		if err := n.AttachRemote(); err != nil {

@@ -168,6 +168,7 @@ func plantedFailures() []planted {
 		inScrub(scrub.StepKeys, simnode.ScrubFaults{KeysUnreadable: true}, "keys of root"),
 		inScrub(scrub.StepAutostart, simnode.ScrubFaults{PackagesUnknown: true}, "cannot be told"),
 		with(inScrub(scrub.StepMounts, simnode.ScrubFaults{MountBusy: true}, "/mnt/tenants/a"), func(p *planted) { p.at = lifecycle.StageCleanupStorage }),
+		inScrub(scrub.StepLayers, simnode.ScrubFaults{LayerStays: true}, "md0 stays"),
 		inScrub(scrub.StepRemoteDevices, simnode.ScrubFaults{RemoteStays: true}, "stays connected"),
 		inScrub(scrub.StepFiles, simnode.ScrubFaults{TemporaryIsLink: true}, "/var/tmp is no directory but a link"),
 		inScrub(scrub.StepGPUProcesses, simnode.ScrubFaults{GPUProcess: true}, "python3"),

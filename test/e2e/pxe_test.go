@@ -1,9 +1,11 @@
 package e2e_test
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,7 +31,14 @@ var fromDiscoveryToService = []string{"discovered", "pending", "installing", "in
 // real agent reports, and out of service with every disk erased.
 func TestPXENode_InstalledAndErased(t *testing.T) {
 	t.Parallel()
-	w := newPXEWorld(t, newWorld(t, stack.Options{PXE: pxeMachines(2)}))
+	machines := pxeMachines(2)
+	data := machines[1].Spec.Disks[:4]
+	for i := range data { // a node of eight data drives
+		more := data[i]
+		more.Name, more.Serial = fmt.Sprintf("nvme%dn1", 4+i), more.Serial+"B"
+		machines[1].Spec.Disks = slices.Insert(machines[1].Spec.Disks, 4+i, more)
+	}
+	w := newPXEWorld(t, newWorld(t, stack.Options{PXE: machines}))
 	w.PXE[0].FailInstalls("no disk, on purpose")
 	nodes := w.active(t, w.PXE...)
 	jobs, stolen := make([]string, 2), make([]*http.Client, 2)
@@ -40,6 +49,14 @@ func TestPXENode_InstalledAndErased(t *testing.T) {
 		stolen[i] = w.identityBelow(t, s.Disk.Root())
 		require.Equal(t, http.StatusOK, w.repeatHeartbeat(t, stolen[i], nodes[i]), "the identity is good before")
 		require.NoError(t, s.Disk.Occupy())
+		if i == 1 { // the eraser puts the RAID and the volume together again
+			var over []string
+			for _, d := range s.Hardware.Spec().Disks[:8] {
+				over = append(over, d.Name)
+			}
+			require.NoError(t, s.Disk.Stack("/mnt/scratch", simnode.Layer{Name: "md0", Kind: simnode.LayerRAID, Over: over},
+				simnode.Layer{Name: "dm-0", Kind: simnode.LayerLVM, Over: []string{"md0"}, Label: "vg-scratch"}))
+		}
 		jobs[i] = w.begin(t, nodes[i], deprovisioning())
 	}
 	for i, s := range w.PXE {
