@@ -20,6 +20,9 @@ const (
 	// is read whole at both ends, where partition tables and volume headers lie.
 	samples = 128
 	edge    = 1 << 20
+	// labels is what gets canaries at both ends: the labels of RAIDs, volume managers and encryption, and
+	// partition tables, lie there.
+	labels = 128 << 10
 	// canaryMark starts every block that a scrub writes before it erases.
 	canaryMark = "SLIPWAY-SCRUB-CANARY-V1 "
 )
@@ -43,12 +46,12 @@ func offsets(runID, serial string, size int64) []int64 {
 	return slices.Compact(out)
 }
 
-// places are both ends of a disk and its sampled blocks. With canaries there, no label of a RAID, a
+// places are the sampled blocks of a disk and so many bytes at both ends. With canaries there, no label of a RAID, a
 // volume manager or a partition table is left by which the system would put a layer together again
 // while the drive is about to be erased.
-func places(runID, serial string, size int64) []int64 {
+func places(runID, serial string, size, ends int64) []int64 {
 	out := offsets(runID, serial, size)
-	for at := int64(0); at+blockSize <= min(edge, size); at += blockSize {
+	for at := int64(0); at+blockSize <= min(ends, size); at += blockSize {
 		out = append(out, at, size/blockSize*blockSize-blockSize-at)
 	}
 	slices.Sort(out)
@@ -144,7 +147,7 @@ func (h Host) plant(name, runID, serial string, size int64) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	where := places(runID, serial, d.size)
+	where := places(runID, serial, d.size, labels)
 	for _, at := range where {
 		copy(d.buf, canary(runID, serial, at))
 		if _, err := d.f.WriteAt(d.buf, at); err != nil {
@@ -190,7 +193,7 @@ func (h Host) sample(name, runID, serial string, size int64) (l look, err error)
 		return l, err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	for _, at := range places(runID, serial, d.size) {
+	for _, at := range places(runID, serial, d.size, edge) {
 		b, err := d.block(at)
 		if err != nil {
 			return l, fmt.Errorf("%s: %w", name, err)
