@@ -85,6 +85,12 @@ func (s *Store) EndRestoredAccess(ctx context.Context, hash string) (RestoredAcc
 	return out, err
 }
 
+// IsRestored reports whether the database was ever restored from a backup.
+func (s statements) IsRestored(ctx context.Context) (bool, error) {
+	restored, err := s.q.IsRestored(ctx)
+	return restored, MapError("restores", err)
+}
+
 // endAccess ends the access and returns it with the audit rows that tell of it.
 func (tx *Tx) endAccess(ctx context.Context) (RestoredAccess, []Entry, error) {
 	rows, err := tx.q.EndRestoredAccess(ctx)

@@ -42,6 +42,8 @@ type Payments interface {
 	Refunds(ctx context.Context, paymentID string, q PaymentQuery) (PaymentPage[PaymentRefund], error)
 	// Dispute reads a dispute. It returns KindNotFound when there is none.
 	Dispute(ctx context.Context, id string) (PaymentDispute, error)
+	// Disputes lists the disputes of a payment.
+	Disputes(ctx context.Context, paymentID string, q PaymentQuery) (PaymentPage[PaymentDispute], error)
 }
 
 // KeyLife is how long a key of a mutation may be used. The provider keeps keys for 24 hours; after

@@ -23,6 +23,10 @@ type Activities struct {
 	// and comes first.
 	Opener  providers.BMCOpener
 	Openers map[string]providers.BMCOpener
+	// Copies keeps rotated logins outside of the database, and Held reads those that MAAS holds: after a
+	// restore the database may lack them. Either may be nil.
+	Copies Copies
+	Held   HeldLogin
 	// Settle is how long a BMC may take until a changed password is in force;
 	// 0 is two seconds.
 	Settle time.Duration

@@ -68,7 +68,8 @@ const LookLimit = 45 * time.Second
 //   - counts the attempt, before it is made,
 //   - logs in once, and records the outcome.
 //
-// A rejected login stops every further login in the same transaction.
+// A rejected login stops every further login in the same transaction. Only where a restore of the database
+// may have lost the login is another one tried, once (recovery.go).
 func (a *Activities) enter(ctx context.Context, r loginRequest) (*loginSession, error) {
 	by, ttl := r.job.JobID, loginTTL
 	if by == "" {
@@ -89,8 +90,10 @@ func (a *Activities) enter(ctx context.Context, r loginRequest) (*loginSession, 
 		a.note(ctx, func(ctx context.Context) error { return a.Store.ReleaseBMCLogin(ctx, rec.ID, by) })
 	}
 	if err := a.openSession(ctx, r, by, s); err != nil {
-		s.leave()
-		return nil, err
+		if err = a.recover(ctx, r, by, s, err); err != nil {
+			s.leave()
+			return nil, err
+		}
 	}
 	return s, nil
 }
@@ -147,7 +150,11 @@ func (a *Activities) openSession(ctx context.Context, r loginRequest, by string,
 	if s.bmc, err = opener.OpenBMC(target); err != nil {
 		return fault.BMC(ctx, err)
 	}
-	if err := a.countAttempt(ctx, s.rec, by, a.loginEntry(r, s.rec, ref, login.Started)); err != nil {
+	started := a.loginEntry(r, s.rec, ref, login.Started)
+	err = a.countAttempt(ctx, s.rec, func(now time.Time, expired bool, seen int) error {
+		return a.Store.CountBMCLogin(ctx, s.rec.ID, by, now, expired, seen, started)
+	})
+	if err != nil {
 		return err
 	}
 	lctx, cancel := context.WithTimeout(ctx, loginLimit)
@@ -385,9 +392,9 @@ func lockout(known []db.BMC) (limit int, window time.Duration) {
 	return cmp.Or(limit, unknownLimit), cmp.Or(window, unknownWindow)
 }
 
-// countAttempt counts an attempt before it is made, so that a crash does not lose it. It fails when the
-// attempt could lock the account.
-func (a *Activities) countAttempt(ctx context.Context, rec db.BMC, by string, entry db.Entry) error {
+// countAttempt counts an attempt by count before it is made, so that a crash does not lose it. It fails
+// when the attempt could lock the account.
+func (a *Activities) countAttempt(ctx context.Context, rec db.BMC, count func(now time.Time, expired bool, seen int) error) error {
 	now, err := a.now(ctx)
 	if err != nil {
 		return err
@@ -401,7 +408,7 @@ func (a *Activities) countAttempt(ctx context.Context, rec db.BMC, by string, en
 			"%d logins to BMC %s were wrong or got no answer; the next one is allowed after %s, so that the account is not locked: retry the stage then",
 			t.used, rec.Address, t.freeAt.UTC().Format(time.RFC3339))
 	}
-	err = a.Store.CountBMCLogin(ctx, rec.ID, by, now, t.expired, t.seen, entry)
+	err = count(now, t.expired, t.seen)
 	if errors.Is(err, db.ErrLoginTaken) {
 		return fault.New(lifecycle.FailBMCUnreachable, "somebody else took over the login to BMC %s; retry the stage", rec.Address)
 	}

@@ -119,12 +119,17 @@ func (r *rotation) inheritUse(ctx context.Context, candidate string) (providers.
 	if _, err := r.a.Secrets.AddressRule(ctx, providers.SecretRef(r.rec.CredentialRef), use); err != nil {
 		return use, fault.Login(ctx, err, fault.BMC)
 	}
-	current, _, _ := strings.Cut(r.rec.CredentialRef, "@")
-	stated, _, err := r.a.Store.SecretUse(ctx, current)
+	return use, r.a.inheritStatedUse(ctx, r.rec, candidate)
+}
+
+// inheritStatedUse states for another secret what the stored login of a BMC may be used for.
+func (a *Activities) inheritStatedUse(ctx context.Context, rec db.BMC, name string) error {
+	current, _, _ := strings.Cut(rec.CredentialRef, "@")
+	stated, _, err := a.Store.SecretUse(ctx, current)
 	if err == nil {
-		_, err = r.a.Store.SetSecretUse(ctx, candidate, stated)
+		_, err = a.Store.SetSecretUse(ctx, name, stated)
 	}
-	return use, fault.Internal(ctx, err)
+	return fault.Internal(ctx, err)
 }
 
 // login opens one of the rotation's logins.
@@ -194,8 +199,11 @@ func (r *rotation) move(ctx context.Context, t lifecycle.Transition[lifecycle.Ro
 	})
 	if err == nil {
 		r.rec.RotationState = t.To
-		if t.To == lifecycle.RotationApplying {
+		switch t.To { //nolint:exhaustive // the others say nothing new of what the BMC takes
+		case lifecycle.RotationApplying:
 			r.row.SentRefs = append(r.row.SentRefs, r.rec.CandidateRef)
+		case lifecycle.RotationPrepared, lifecycle.RotationVerified:
+			r.settleCopy(ctx, t.To == lifecycle.RotationVerified)
 		}
 	}
 	return err
@@ -245,6 +253,9 @@ func (r *rotation) send(ctx context.Context) error {
 	}
 	fresh, err := r.login(ctx, r.rec.CandidateRef)
 	if err != nil {
+		return err
+	}
+	if err := r.copyCandidate(ctx, fresh); err != nil {
 		return err
 	}
 	if err := r.move(ctx, lifecycle.RotationSend); err != nil {
@@ -357,6 +368,7 @@ func (r *rotation) undo(ctx context.Context) error {
 				err = r.proveCurrent(ctx)
 				break
 			}
+			r.settleCopy(ctx, false)
 			return fault.Internal(ctx, r.a.Store.DropBMCRotation(ctx, r.in.BMCID, candidate, "the rotation was taken back; the old login stays"))
 		case lifecycle.RotationApplying:
 			err = r.findOut(ctx)

@@ -104,7 +104,10 @@ func (in DeployIn) taken(got providers.MAASMachine) (bool, contract.MachineFacts
 }
 
 func (a *Activities) deploy(ctx context.Context, m providers.MAAS, in DeployIn) (contract.MachineFacts, error) {
-	mark := map[string]string{annotationJob: in.JobID, annotationAttempt: strconv.Itoa(in.Attempt)}
+	mark, err := a.mark(ctx, in, strconv.Itoa(in.Attempt))
+	if err != nil {
+		return contract.MachineFacts{}, err
+	}
 	if err := m.SetWorkloadAnnotations(ctx, in.SystemID, mark); err != nil {
 		return contract.MachineFacts{}, fault.MAAS(ctx, err)
 	}

@@ -277,6 +277,10 @@ func (d *dryRunMAAS) PowerLogin(context.Context, string, string, providers.Secre
 	return providers.MAASPower{}, stop("a plan asks for no login")
 }
 
+func (d *dryRunMAAS) HeldLogin(context.Context, string, string) (providers.Login, error) {
+	return providers.Login{}, stop("a plan asks for no login")
+}
+
 func (d *dryRunMAAS) SetPowerLogin(_ context.Context, systemID, user string, _ providers.Secret) error {
 	d.change("give MAAS the login %s for the BMC of %s", user, d.name(systemID))
 	return nil

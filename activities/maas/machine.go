@@ -8,7 +8,6 @@ import (
 	"go.temporal.io/sdk/activity"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
-	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
@@ -154,16 +153,8 @@ func (a *Activities) checkBelongs(ctx context.Context, m providers.MAAS, in Mach
 	if got.Locked {
 		return fault.New(lifecycle.FailMAASRejected, "machine %s is locked in MAAS; unlock it there, then retry the stage", in.SystemID)
 	}
-	if mark := got.Annotations[annotationJob]; mark != "" {
-		job, err := a.Store.Job(ctx, mark)
-		switch {
-		case errors.Is(err, db.ErrNotFound):
-		case err != nil:
-			return fault.Internal(ctx, err)
-		case job.NodeID != nil && *job.NodeID == in.NodeID:
-			return nil
-		}
-		return fault.New(lifecycle.FailStateDisagreement, "machine %s is %s for job %s, which is not one of this node; it is left alone", in.SystemID, got.Status, mark)
+	if got.Annotations[annotationJob] != "" {
+		return a.checkMark(ctx, m, in, got)
 	}
 	if got.Owner == "" {
 		return nil

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/slipway-cloud/slipway/db"
@@ -129,6 +130,16 @@ func explainAudit(a *Attention) {
 }
 
 func explainRestore(a *Attention) {
+	a.Runbook = "docs/operations.md#logins-of-bmcs-after-a-restore"
+	switch {
+	case strings.HasSuffix(a.ID, ":bmc"):
+		a.NextAction = "Wait until each BMC was logged in to. Where the login was rotated since the backup, Slipway looks for it in the sealed copies and in MAAS. " +
+			"Where it is in neither, reset it on the BMC, store it and clear the block."
+		return
+	case strings.HasSuffix(a.ID, ":adopted"):
+		a.NextAction = "Rotate the passwords of these BMCs. The line of a BMC goes when its login is another one."
+		return
+	}
 	a.Message += "; no claim takes them meanwhile"
 	a.NextAction = "Wait for the next pass over each site, which asks MAAS and the agents. A node that stays here has a silent or an old agent, or a finding of drift: " +
 		"start it, update its agent, or do what the finding says."

@@ -85,3 +85,14 @@ func (q *Queries) EndRestoredAccess(ctx context.Context) ([]EndRestoredAccessRow
 	}
 	return items, nil
 }
+
+const isRestored = `-- name: IsRestored :one
+SELECT EXISTS (SELECT FROM restores)::boolean
+`
+
+func (q *Queries) IsRestored(ctx context.Context) (bool, error) {
+	row := q.db.QueryRow(ctx, isRestored)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
+}

@@ -12,6 +12,29 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
+const adoptBMCLogin = `-- name: AdoptBMCLogin :execrows
+WITH adopted AS (
+    UPDATE bmc_recoveries SET adopted_ref = $1::text WHERE bmc_id = $2 AND restore_id = $3 AND adopted_ref = '' RETURNING bmc_id)
+UPDATE bmcs SET previous_ref = credential_ref, credential_ref = $1::text, auth_blocked_at = NULL, auth_blocked_reason = '',
+    version = version + 1, updated_at = now()
+WHERE bmcs.id IN (SELECT bmc_id FROM adopted)
+`
+
+type AdoptBMCLoginParams struct {
+	Ref       string
+	ID        string
+	RestoreID int64
+}
+
+// The login that the BMC took becomes its stored login, and logins are allowed again.
+func (q *Queries) AdoptBMCLogin(ctx context.Context, arg AdoptBMCLoginParams) (int64, error) {
+	result, err := q.db.Exec(ctx, adoptBMCLogin, arg.Ref, arg.ID, arg.RestoreID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const adoptBMCRotation = `-- name: AdoptBMCRotation :exec
 UPDATE bmc_rotations SET job_id = $1 WHERE id = $2 AND finished_at IS NULL AND job_id <> $1
 `
@@ -27,7 +50,10 @@ func (q *Queries) AdoptBMCRotation(ctx context.Context, arg AdoptBMCRotationPara
 }
 
 const bMCLoginAccepted = `-- name: BMCLoginAccepted :exec
-UPDATE bmcs SET open_logins = 0 WHERE id = $1
+WITH accepted AS (
+    INSERT INTO bmc_accepted_logins (bmc_id, accepted_at) SELECT b.id, now() FROM bmcs b WHERE b.id = $1
+    ON CONFLICT (bmc_id) DO UPDATE SET accepted_at = excluded.accepted_at)
+UPDATE bmcs SET open_logins = 0 WHERE bmcs.id = $1
 `
 
 func (q *Queries) BMCLoginAccepted(ctx context.Context, id string) error {
@@ -51,6 +77,41 @@ UPDATE bmcs SET open_logins = greatest(open_logins - 1, 0) WHERE id = $1
 func (q *Queries) BMCLoginUnsent(ctx context.Context, id string) error {
 	_, err := q.db.Exec(ctx, bMCLoginUnsent, id)
 	return err
+}
+
+const beginBMCRecovery = `-- name: BeginBMCRecovery :execrows
+WITH begun AS (
+    INSERT INTO bmc_recoveries (bmc_id, restore_id, source) SELECT b.id, $3, $4 FROM bmcs b
+    WHERE b.id = $5 AND b.login_by = $6 AND b.login_until > now() AND b.auth_blocked_at IS NOT NULL
+    ON CONFLICT (bmc_id, restore_id) DO NOTHING RETURNING bmc_id)
+UPDATE bmcs SET open_logins = CASE WHEN $1::boolean THEN 1 ELSE open_logins + 1 END,
+    wrong_logins = CASE WHEN $1::boolean THEN 0 ELSE wrong_logins END, login_try_at = $2::timestamptz
+WHERE bmcs.id IN (SELECT bmc_id FROM begun)
+`
+
+type BeginBMCRecoveryParams struct {
+	NewWindow bool
+	TryAt     time.Time
+	RestoreID int64
+	Source    string
+	ID        string
+	LoginBy   string
+}
+
+// Counts the one login of a recovery before it is made. Called under the lock of the address.
+func (q *Queries) BeginBMCRecovery(ctx context.Context, arg BeginBMCRecoveryParams) (int64, error) {
+	result, err := q.db.Exec(ctx, beginBMCRecovery,
+		arg.NewWindow,
+		arg.TryAt,
+		arg.RestoreID,
+		arg.Source,
+		arg.ID,
+		arg.LoginBy,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const commitBMCCandidate = `-- name: CommitBMCCandidate :execrows
@@ -115,6 +176,20 @@ func (q *Queries) DropBMCCandidate(ctx context.Context, arg DropBMCCandidatePara
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const dropBMCRecovery = `-- name: DropBMCRecovery :exec
+DELETE FROM bmc_recoveries WHERE bmc_id = $1 AND restore_id = $2 AND adopted_ref = ''
+`
+
+type DropBMCRecoveryParams struct {
+	ID        string
+	RestoreID int64
+}
+
+func (q *Queries) DropBMCRecovery(ctx context.Context, arg DropBMCRecoveryParams) error {
+	_, err := q.db.Exec(ctx, dropBMCRecovery, arg.ID, arg.RestoreID)
+	return err
 }
 
 const finishBMCRotation = `-- name: FinishBMCRotation :exec
@@ -260,6 +335,22 @@ func (q *Queries) LockBMCsAt(ctx context.Context, arg LockBMCsAtParams) ([]LockB
 		return nil, err
 	}
 	return items, nil
+}
+
+const lostLogin = `-- name: LostLogin :one
+SELECT r.id FROM bmcs b CROSS JOIN (SELECT id, began_at FROM restores ORDER BY id DESC LIMIT 1) r
+WHERE b.id = $1 AND b.auth_blocked_at >= r.began_at AND b.rotation_state IN ('', 'prepared')
+  AND NOT EXISTS (SELECT FROM bmc_recoveries t WHERE t.bmc_id = b.id AND t.restore_id = r.id)
+  AND (SELECT max(v.created_at) FROM secret_versions v WHERE v.name = split_part(b.credential_ref, '@', 1)
+      AND (strpos(b.credential_ref, '@') = 0 OR v.version::text = split_part(b.credential_ref, '@', 2))) < r.began_at
+`
+
+// The restore that may have lost the login of a BMC: the stored login is older, the BMC has rejected it since, and no other one was tried since.
+func (q *Queries) LostLogin(ctx context.Context, id string) (int64, error) {
+	row := q.db.QueryRow(ctx, lostLogin, id)
+	var id_2 int64
+	err := row.Scan(&id_2)
+	return id_2, err
 }
 
 const markBMCRotationPurged = `-- name: MarkBMCRotationPurged :exec

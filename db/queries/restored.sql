@@ -35,3 +35,6 @@ INSERT INTO restores DEFAULT VALUES;
 -- name: BeginEventEpoch :exec
 -- Readers of event streams learn from another epoch that events which they have seen may be gone.
 UPDATE event_cursor SET epoch = gen_random_uuid()::text;
+
+-- name: IsRestored :one
+SELECT EXISTS (SELECT FROM restores)::boolean;

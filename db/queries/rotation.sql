@@ -18,7 +18,10 @@ UPDATE bmcs SET open_logins = CASE WHEN @new_window::boolean THEN 1 ELSE open_lo
 WHERE id = @id AND login_by = @login_by AND login_until > now() AND auth_blocked_at IS NULL;
 
 -- name: BMCLoginAccepted :exec
-UPDATE bmcs SET open_logins = 0 WHERE id = @id;
+WITH accepted AS (
+    INSERT INTO bmc_accepted_logins (bmc_id, accepted_at) SELECT b.id, now() FROM bmcs b WHERE b.id = @id
+    ON CONFLICT (bmc_id) DO UPDATE SET accepted_at = excluded.accepted_at)
+UPDATE bmcs SET open_logins = 0 WHERE bmcs.id = @id;
 
 -- name: BMCLoginUnsent :exec
 UPDATE bmcs SET open_logins = greatest(open_logins - 1, 0) WHERE id = @id;
@@ -83,3 +86,32 @@ ORDER BY r.id LIMIT 20;
 
 -- name: MarkBMCRotationPurged :exec
 UPDATE bmc_rotations SET purged_at = coalesce(purged_at, now()) WHERE id = @id;
+
+-- name: LostLogin :one
+-- The restore that may have lost the login of a BMC: the stored login is older, the BMC has rejected it since, and no other one was tried since.
+SELECT r.id FROM bmcs b CROSS JOIN (SELECT id, began_at FROM restores ORDER BY id DESC LIMIT 1) r
+WHERE b.id = @id AND b.auth_blocked_at >= r.began_at AND b.rotation_state IN ('', 'prepared')
+  AND NOT EXISTS (SELECT FROM bmc_recoveries t WHERE t.bmc_id = b.id AND t.restore_id = r.id)
+  AND (SELECT max(v.created_at) FROM secret_versions v WHERE v.name = split_part(b.credential_ref, '@', 1)
+      AND (strpos(b.credential_ref, '@') = 0 OR v.version::text = split_part(b.credential_ref, '@', 2))) < r.began_at;
+
+-- name: BeginBMCRecovery :execrows
+-- Counts the one login of a recovery before it is made. Called under the lock of the address.
+WITH begun AS (
+    INSERT INTO bmc_recoveries (bmc_id, restore_id, source) SELECT b.id, @restore_id, @source FROM bmcs b
+    WHERE b.id = @id AND b.login_by = @login_by AND b.login_until > now() AND b.auth_blocked_at IS NOT NULL
+    ON CONFLICT (bmc_id, restore_id) DO NOTHING RETURNING bmc_id)
+UPDATE bmcs SET open_logins = CASE WHEN @new_window::boolean THEN 1 ELSE open_logins + 1 END,
+    wrong_logins = CASE WHEN @new_window::boolean THEN 0 ELSE wrong_logins END, login_try_at = @try_at::timestamptz
+WHERE bmcs.id IN (SELECT bmc_id FROM begun);
+
+-- name: DropBMCRecovery :exec
+DELETE FROM bmc_recoveries WHERE bmc_id = @id AND restore_id = @restore_id AND adopted_ref = '';
+
+-- name: AdoptBMCLogin :execrows
+-- The login that the BMC took becomes its stored login, and logins are allowed again.
+WITH adopted AS (
+    UPDATE bmc_recoveries SET adopted_ref = @ref::text WHERE bmc_id = @id AND restore_id = @restore_id AND adopted_ref = '' RETURNING bmc_id)
+UPDATE bmcs SET previous_ref = credential_ref, credential_ref = @ref::text, auth_blocked_at = NULL, auth_blocked_reason = '',
+    version = version + 1, updated_at = now()
+WHERE bmcs.id IN (SELECT bmc_id FROM adopted);

@@ -165,7 +165,7 @@ func (y *Syncer) CompareSessions(ctx context.Context) (int, error) {
 }
 
 func (y *Syncer) comparePage(ctx context.Context, client providers.Payments, installation string, page providers.PaymentSession) error {
-	s, o, err := y.sessionOf(ctx, installation, page)
+	s, o, err := y.sessionOf(ctx, client, installation, page)
 	if err != nil || o.state != "" {
 		return err
 	}
@@ -297,6 +297,7 @@ func (y *Syncer) followOf(ctx context.Context, m providers.PaymentMovement, kind
 				return paymentsdb.DropDifference(ctx, y.Store, kind, m.ID)
 			}
 			why = fmt.Sprintf("no payment session has payment %s of %s %s", paymentID, kind, m.Source)
+			next = fmt.Sprintf("where the line of a paid page names %s, what is left of that page counts it already: then book nothing for it and acknowledge both; otherwise ", m.Source) + next
 		}
 	} else if !isAbsent(readErr) {
 		return readErr

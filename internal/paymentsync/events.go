@@ -136,7 +136,7 @@ func (y *Syncer) processPage(ctx context.Context, client providers.Payments, ins
 	} else if err != nil {
 		return outcome{}, err
 	}
-	s, o, err := y.sessionOf(ctx, installation, page)
+	s, o, err := y.sessionOf(ctx, client, installation, page)
 	if o.state == paymentsdb.EventUnmatched {
 		return later(e, o.state, o.note), err
 	}
@@ -170,7 +170,7 @@ func isAbsent(err error) bool {
 // sessionOf returns the session of a page. It returns the outcome foreign when another installation
 // has made the page. It returns unmatched when this one has made it and there is no row; then it
 // also stores a difference for operators.
-func (y *Syncer) sessionOf(ctx context.Context, installation string, page providers.PaymentSession) (paymentsdb.Session, outcome, error) {
+func (y *Syncer) sessionOf(ctx context.Context, client providers.Payments, installation string, page providers.PaymentSession) (paymentsdb.Session, outcome, error) {
 	if page.Installation != installation {
 		return paymentsdb.Session{}, outcome{state: paymentsdb.EventForeign}, paymentsdb.PutForeign(ctx, y.Store, paymentsdb.Foreign{
 			ID: page.ID, Installation: page.Installation, Reference: page.Reference, AmountMinor: page.Amount, Currency: page.Currency, Paid: page.Paid,
@@ -188,9 +188,7 @@ func (y *Syncer) sessionOf(ctx context.Context, installation string, page provid
 	if !page.Paid {
 		return s, o, nil
 	}
-	return s, o, paymentsdb.PutDifference(ctx, y.Store, paymentsdb.DifferenceSession, page.ID, fmt.Sprintf(
-		"page %s of payment session %s is paid with %d minor units of %s, and there is no such session: the database was restored, or somebody has the key; find whose it is, credit it by an adjustment or refund it at the payment provider, and acknowledge this",
-		page.ID, page.Reference, page.Amount, page.Currency), page.Amount)
+	return s, o, y.reportLost(ctx, client, page)
 }
 
 func (y *Syncer) reportDisagreement(ctx context.Context, page providers.PaymentSession, err error) error {

@@ -282,22 +282,17 @@ func readRefunds(ctx context.Context, client providers.Payments, s paymentsdb.Se
 	if s.StripePaymentIntentID == nil {
 		return nil, nil
 	}
-	var out []payments.ObservedRefund
-	q := providers.PaymentQuery{}
-	for range maxPages {
-		list, err := client.Refunds(ctx, *s.StripePaymentIntentID, q)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range list.Items {
-			out = append(out, observedRefund(r))
-		}
-		if !list.More || len(list.Items) == 0 {
-			return out, nil
-		}
-		q.Before = list.Items[len(list.Items)-1].ID
+	found, err := readAll(func(q providers.PaymentQuery) (providers.PaymentPage[providers.PaymentRefund], error) {
+		return client.Refunds(ctx, *s.StripePaymentIntentID, q)
+	}, func(r providers.PaymentRefund) string { return r.ID })
+	if err != nil {
+		return nil, fmt.Errorf("refunds of payment session %s: %w", s.ID, err)
 	}
-	return nil, fmt.Errorf("payment session %s has too many refunds", s.ID)
+	var out []payments.ObservedRefund
+	for _, r := range found {
+		out = append(out, observedRefund(r))
+	}
+	return out, nil
 }
 
 func observedRefund(r providers.PaymentRefund) payments.ObservedRefund {

@@ -104,9 +104,7 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 func (a *App) RegisterActivities(r worker.ActivityRegistry) {
 	opts := activity.RegisterOptions{}
 	r.RegisterActivityWithOptions(&projection.Activities{Store: projection.NewDatabase(a.Store), PublicURL: a.Config.API.PublicURL}, opts)
-	r.RegisterActivityWithOptions(&maasact.Activities{
-		Store: a.Store, Secrets: a.Secrets, Opener: maas.Opener{Options: maas.Options{Log: a.Log}},
-	}, opts)
+	r.RegisterActivityWithOptions(a.maasActivities(), opts)
 	bmcs := a.bmcActivities()
 	r.RegisterActivityWithOptions(bmcs, opts)
 	r.RegisterActivityWithOptions(&nodeact.Activities{
@@ -127,7 +125,11 @@ func (a *App) RegisterActivities(r worker.ActivityRegistry) {
 
 func (a *App) bmcActivities() *bmcact.Activities {
 	openers := map[string]providers.BMCOpener{"redfish": redfish.Opener{}, "ipmi": ipmi.Opener{}}
-	return &bmcact.Activities{Store: a.Store, Secrets: a.Secrets, Openers: openers}
+	return &bmcact.Activities{Store: a.Store, Secrets: a.Secrets, Openers: openers, Copies: a.Secrets, Held: maasact.HeldLogin(a.maasActivities())}
+}
+
+func (a *App) maasActivities() *maasact.Activities {
+	return &maasact.Activities{Store: a.Store, Secrets: a.Secrets, Opener: maas.Opener{Options: maas.Options{Log: a.Log}}}
 }
 
 // registerPassActivities registers the activities of the workflows that Schedules start.

@@ -39,6 +39,20 @@ func (c *client) PowerLogin(ctx context.Context, systemID, bmcAddress string, pa
 	}, nil
 }
 
+// HeldLogin reads the login with which MAAS reaches the BMC at an address.
+func (c *client) HeldLogin(ctx context.Context, systemID, bmcAddress string) (providers.Login, error) {
+	const op = "held_login"
+	_, params, err := c.powerOf(ctx, op, systemID)
+	if err != nil {
+		return providers.Login{}, err
+	}
+	user, password := params.text("power_user"), params.text("power_pass")
+	if !sameBMC(params.text("power_address"), bmcAddress) || !printable(user, 255) || password == "" {
+		return providers.Login{}, &providers.Error{Kind: providers.KindNotFound, Op: "maas." + op, Message: "MAAS holds no login for this BMC"}
+	}
+	return providers.Login{Username: user, Password: providers.NewSecret(password)}, nil
+}
+
 // SetPowerLogin gives MAAS another user and password for the machine's BMC. It
 // sends back every other parameter as it was read, with the power type: so it
 // does not matter whether this MAAS merges parameters or replaces them all. It

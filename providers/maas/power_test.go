@@ -14,7 +14,7 @@ import (
 
 const machinePath = "machines/" + id + "/"
 
-// TestPowerLoginIsComparedAndNeverGivenOut: what comes back says whether the
+// TestPowerLoginIsComparedAndNeverGivenOut: what PowerLogin returns says whether the
 // password is the one asked about, and holds none.
 func TestPowerLoginIsComparedAndNeverGivenOut(t *testing.T) {
 	t.Parallel()
@@ -31,6 +31,12 @@ func TestPowerLoginIsComparedAndNeverGivenOut(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, got.SamePassword)
 	}
+	held, err := m.HeldLogin(within(t), id, "https://10.0.0.1")
+	require.NoError(t, err)
+	require.Equal(t, "root", held.Username)
+	require.Equal(t, "held-pw-1", held.Password.Reveal())
+	_, err = m.HeldLogin(within(t), id, "https://10.0.0.2")
+	requireKind(t, err, providers.KindNotFound)
 	odd := record(t, map[string]string{
 		"GET " + machinePath: machineJSON(id, 6), "GET " + machinePath + "?power_parameters": `{"power_pass":"held-pw-1"`,
 	})

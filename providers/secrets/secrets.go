@@ -30,6 +30,7 @@ type Secrets struct {
 	protected []string
 	resolver  providers.Resolver
 	ownNames  lookups // of protected
+	copies    string  // the folder of KeepCopy; "" with a keeper that has no key file
 
 	mu     sync.Mutex
 	macKey []byte // read from the store at the first Put
@@ -65,6 +66,9 @@ func Open(ctx context.Context, store Store, keeper Keeper, o Options) (*Secrets,
 		own: o.Own, protected: o.Protected, resolver: o.Resolver}
 	if s.resolver == nil {
 		s.resolver = net.DefaultResolver
+	}
+	if current.local {
+		s.copies = keeper.KeyFile + copiesSuffix
 	}
 	for _, k := range o.Previous {
 		previous, err := openPrevious(ctx, k)

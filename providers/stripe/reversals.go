@@ -104,19 +104,41 @@ func (c *client) Dispute(ctx context.Context, id string) (providers.PaymentDispu
 		if found.Object != "dispute" || found.ID != id {
 			return protocol(s, "Stripe answered with another object")
 		}
-		out = providers.PaymentDispute{
-			ID: found.ID, Status: string(found.Status), Lost: found.Status == stripego.DisputeStatusLost, Amount: found.Amount, Currency: upper(found.Currency), PaymentID: intentID(found.PaymentIntent), Live: found.Livemode,
-			Created: unix(found.Created),
-		}
-		switch found.Status { //nolint:exhaustive // the others are open, or lost
-		case stripego.DisputeStatusWon:
-			out.Won = true
-		case stripego.DisputeStatusWarningClosed, stripego.DisputeStatusPrevented:
-			out.Won, out.Warning = true, true
-		case stripego.DisputeStatusWarningNeedsResponse, stripego.DisputeStatusWarningUnderReview:
-			out.Warning = true
-		}
+		out = dispute(found)
 		return c.checkMode("dispute", id, found.Livemode)
 	})
 	return out, err
+}
+
+// Disputes implements providers.Payments.
+func (c *client) Disputes(ctx context.Context, paymentID string, q providers.PaymentQuery) (providers.PaymentPage[providers.PaymentDispute], error) {
+	s := read("disputes")
+	if err := checkID("disputes", "payment", paymentID); err != nil {
+		return providers.PaymentPage[providers.PaymentDispute]{}, err
+	}
+	return list(ctx, c, s, q, func(ctx context.Context, p stripego.ListParams, r *stripego.RangeQueryParams) *stripego.V1List[*stripego.Dispute] {
+		return c.api.V1Disputes.List(ctx, &stripego.DisputeListParams{ListParams: p, CreatedRange: r, PaymentIntent: &paymentID})
+	}, func(found *stripego.Dispute) (providers.PaymentDispute, error) {
+		if found == nil || found.Object != "dispute" || !idForm.MatchString(found.ID) {
+			return providers.PaymentDispute{}, protocol(s, "an item of the list is no dispute")
+		}
+		return dispute(found), c.checkMode("disputes", found.ID, found.Livemode)
+	})
+}
+
+// dispute takes what is needed from an object of Stripe.
+func dispute(found *stripego.Dispute) providers.PaymentDispute {
+	out := providers.PaymentDispute{
+		ID: found.ID, Status: string(found.Status), Lost: found.Status == stripego.DisputeStatusLost, Amount: found.Amount, Currency: upper(found.Currency), PaymentID: intentID(found.PaymentIntent), Live: found.Livemode,
+		Created: unix(found.Created),
+	}
+	switch found.Status { //nolint:exhaustive // the others are open, or lost
+	case stripego.DisputeStatusWon:
+		out.Won = true
+	case stripego.DisputeStatusWarningClosed, stripego.DisputeStatusPrevented:
+		out.Won, out.Warning = true, true
+	case stripego.DisputeStatusWarningNeedsResponse, stripego.DisputeStatusWarningUnderReview:
+		out.Warning = true
+	}
+	return out
 }

@@ -122,6 +122,11 @@ func (r *Region) PowerLogin(_ context.Context, systemID, _ string, _ providers.S
 	return providers.MAASPower{Type: "redfish", User: BMCUser, SameBMC: true, SamePassword: true}, r.with(systemID, func(*machine) {})
 }
 
+// HeldLogin implements providers.MAAS. This region holds no login.
+func (r *Region) HeldLogin(context.Context, string, string) (providers.Login, error) {
+	return providers.Login{}, &providers.Error{Kind: providers.KindNotFound, Op: "maas.held_login", Message: "MAAS holds no login for this BMC"}
+}
+
 // SetPowerLogin implements providers.MAAS.
 func (r *Region) SetPowerLogin(_ context.Context, systemID, _ string, _ providers.Secret) error {
 	return r.with(systemID, func(*machine) {})
