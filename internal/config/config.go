@@ -148,6 +148,10 @@ type API struct {
 	PublicURL string `yaml:"public_url"`
 	// CodecOrigins are the origins of Temporal Web UIs, separated by commas.
 	CodecOrigins string `yaml:"codec_origins"`
+	// PrincipalRate and AddressRate are how many requests of one principal and one address a process
+	// serves in a second.
+	PrincipalRate int `yaml:"principal_rate"`
+	AddressRate   int `yaml:"address_rate"`
 }
 
 // Origins returns the members of CodecOrigins.
@@ -322,7 +326,7 @@ func Default() Config {
 			TaskQueue: "slipway", DeploymentName: "slipway",
 			PayloadCodec: PayloadsEncrypted,
 		},
-		API:     API{Listen: "127.0.0.1:8080"},
+		API:     API{Listen: "127.0.0.1:8080", PrincipalRate: 200, AddressRate: 1000},
 		Agent:   Agent{Listen: "127.0.0.1:8443", CertTTL: 7 * 24 * time.Hour, RenewGrace: 90 * 24 * time.Hour, OfflineAfter: 90 * time.Second, TaskWaiters: 20000},
 		OIDC:    OIDC{RolesClaim: "roles", GroupsClaim: "groups"},
 		Portal:  Portal{SessionIdle: 30 * time.Minute, SessionMax: 12 * time.Hour},

@@ -141,6 +141,8 @@ func (a API) validate(v *validator) {
 	v.address("api.listen", a.Listen)
 	v.url("api.public_url", a.PublicURL, "http", "https")
 	v.pair("api.tls_cert", a.TLSCert, "api.tls_key", a.TLSKey)
+	v.between("api.principal_rate", a.PrincipalRate, 1, 1_000_000)
+	v.between("api.address_rate", a.AddressRate, 1, 1_000_000)
 	for _, origin := range a.Origins() {
 		v.url("api.codec_origins", origin, "https", "http")
 		if u, err := url.Parse(origin); err == nil && u.Path != "" {
