@@ -27,6 +27,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/slipway-cloud/slipway/api/agentapi"
+	"github.com/slipway-cloud/slipway/api/boot"
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db/dbtest"
@@ -240,8 +241,14 @@ func newBoundedWorld(t *testing.T) boundedWorld {
 	})
 	require.NoError(t, err)
 	var w boundedWorld
-	base := serveBounded(t, a.withCodecServer(api))
+	base, machines := serveBounded(t, a.customerHandler(api)), serveBounded(t, bootOnly(api, a.Config.Boot.Prefixes()))
 	w.calls = calls(t, base, api.Router())
+	for _, c := range w.calls {
+		if boot.IsRoute(c.path) {
+			c.base = machines
+			w.calls = append(w.calls, c)
+		}
+	}
 	for _, path := range []string{"/codec/encode", "/codec/decode"} {
 		w.calls = append(w.calls, hostileCall{base: base, method: http.MethodPost, path: path})
 	}

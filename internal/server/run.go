@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/slipway-cloud/slipway/api/agentapi"
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/internal/listener"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/internal/telemetry"
@@ -85,7 +86,17 @@ func (a *App) RunAPI(ctx context.Context) error {
 			a.Log.Warn("agent API did not stop in time", "error", err)
 		}
 	}()
-	return a.listen(ctx, "API", a.Config.API.Listen, a.withCodecServer(api))
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.listen(ctx, "API", a.Config.API.Listen, a.customerHandler(api)) })
+	if c := a.Config.Boot; c.Listen != "" {
+		g.Go(func() error { return a.listen(ctx, "boot network", c.Listen, bootOnly(api, c.Prefixes())) })
+	}
+	return g.Wait()
+}
+
+// customerHandler is what people and programs reach.
+func (a *App) customerHandler(api *op.API) http.Handler {
+	return withoutBoot(api, a.withCodecServer(api))
 }
 
 // protocols are those of every listener but the agents': gRPC needs HTTP/2, behind a proxy without TLS.
