@@ -196,7 +196,7 @@ var tableReads = map[string]string{
 	"stripe_events": "id, type, object_kind, object_id, live, release, source, state, session_id, attempts, next_at, last_error, event_at, " +
 		"received_at, processed_at",
 	"run_logs":        "run_id, seq, step, attempt, stream, next, gap, at", // a command may have written anything
-	"pxe_tokens":      "node_id, round, attempt, created_at, expires_at, used_at",
+	"pxe_tokens":      "node_id, round, attempt, created_at, expires_at, used_at, source",
 	"secret_versions": "name, version, keeper_url, created_at",
 	"webhooks":        "project_id, id, name, event_types, status, disabled_reason, failures, last_reason, last_success_at, last_failure_at, slow, tried, lane, due_at, version, created_at, updated_at",
 }

@@ -51,15 +51,15 @@ func (r InstallReport) warning(t PXEToken) string {
 }
 
 // AddPXEToken stores the hash of a token for the node's running or next
-// attempt. The caller holds the node's lock and knows that it may install.
-func (tx *Tx) AddPXEToken(ctx context.Context, n Node, hash []byte) (lifecycle.InstallAttempt, error) {
+// attempt, which goes to an address. The caller holds the node's lock and knows that it may install.
+func (tx *Tx) AddPXEToken(ctx context.Context, n Node, hash []byte, source string) (lifecycle.InstallAttempt, error) {
 	p, err := tx.PXENode(ctx, n.ID)
 	if err != nil {
 		return lifecycle.InstallAttempt{}, err
 	}
 	t := installFacts(n, p).InstallAttempt()
 	err = tx.q.InsertPXEToken(ctx, gen.InsertPXETokenParams{
-		TokenHash: hash, NodeID: n.ID, Round: t.Round, Attempt: t.Attempt, TtlSeconds: tokenLife.Seconds(),
+		TokenHash: hash, NodeID: n.ID, Round: t.Round, Attempt: t.Attempt, Source: source, TtlSeconds: tokenLife.Seconds(),
 	})
 	return t, MapError("boot token of node "+n.ID, err)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/ratelimit"
+	"github.com/slipway-cloud/slipway/internal/listener"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 )
 
@@ -237,12 +238,9 @@ func (s *Server) Start(ctx context.Context) error {
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.mu.Lock()
 	s.addr, s.stop = ln.Addr().String(), stop
-	s.http = &http.Server{
-		Handler: s.Routes(), TLSConfig: tc,
-		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: s.cfg.RequestTimeout, WriteTimeout: s.cfg.RequestTimeout,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
-		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
-	}
+	s.http = listener.Bounds{HeaderBytes: 16 << 10, BodyBytes: s.cfg.MaxBody, BodyTime: s.cfg.RequestTimeout}.Server(s.Routes())
+	s.http.TLSConfig, s.http.WriteTimeout = tc, s.cfg.RequestTimeout
+	s.http.ErrorLog = slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug)
 	s.mu.Unlock()
 	s.done.Go(func() { s.heartbeats.run(run) })
 	if s.tasks != nil {

@@ -22,13 +22,12 @@ const (
 	handBackTime  = 5 * time.Second
 )
 
-// serveLong extends the deadlines of a request by the time that a claim may wait.
+// serveLong extends the deadline of an answer by the time that a claim may wait.
 func (s *Server) serveLong(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		until := time.Now().Add(mostWait + s.cfg.RequestTimeout)
-		c := http.NewResponseController(w)
-		if err := errors.Join(c.SetReadDeadline(until), c.SetWriteDeadline(until)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-			s.cfg.Log.DebugContext(r.Context(), "the deadlines of a claim were not moved", "error", err)
+		if err := http.NewResponseController(w).SetWriteDeadline(until); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			s.cfg.Log.DebugContext(r.Context(), "the deadline of a claim was not moved", "error", err)
 		}
 		next(w, r)
 	}

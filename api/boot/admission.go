@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/slipway-cloud/slipway/api/ratelimit"
@@ -20,9 +21,14 @@ type Limits struct {
 	DiscoveryBurst    int
 	AllDiscoveryRate  float64
 	AllDiscoveryBurst int
-	// AtOnce is how many requests may be at the database together; the others wait
-	// for a moment.
-	AtOnce int
+	// AtOnce is how many requests may be at the database together, AtOnceOfSource how many of them
+	// may be of one source; the others wait for a moment.
+	AtOnce, AtOnceOfSource int
+	// TransfersOfNode is how many images a node may load at once. A machine that reads fewer bytes a
+	// second than TransferRate loses its place, after TransferGrace.
+	TransfersOfNode int
+	TransferRate    int64
+	TransferGrace   time.Duration
 }
 
 func (l Limits) withDefaults() Limits {
@@ -40,6 +46,18 @@ func (l Limits) withDefaults() Limits {
 	if l.AtOnce == 0 {
 		l.AtOnce = 3
 	}
+	if l.AtOnceOfSource == 0 {
+		l.AtOnceOfSource = max(1, l.AtOnce-1)
+	}
+	if l.TransfersOfNode == 0 {
+		l.TransfersOfNode = 2 // a machine that was reset loads again before the transfer of before has ended
+	}
+	if l.TransferRate == 0 {
+		l.TransferRate = 128 << 10
+	}
+	if l.TransferGrace == 0 {
+		l.TransferGrace = 20 * time.Second
+	}
 	return l
 }
 
@@ -47,6 +65,7 @@ func (l Limits) withDefaults() Limits {
 type admissionControl struct {
 	requests, discoveries, all *ratelimit.Limiter
 	places                     chan struct{}
+	ofSource                   *sharedPlaces
 }
 
 func newAdmissionControl(l Limits, now func() time.Time) *admissionControl {
@@ -56,6 +75,7 @@ func newAdmissionControl(l Limits, now func() time.Time) *admissionControl {
 		discoveries: ratelimit.New(l.DiscoveryRate, l.DiscoveryBurst, now),
 		all:         ratelimit.New(l.AllDiscoveryRate, l.AllDiscoveryBurst, now),
 		places:      make(chan struct{}, l.AtOnce),
+		ofSource:    newSharedPlaces(l.AtOnceOfSource),
 	}
 }
 
@@ -75,22 +95,81 @@ func (b *busyError) seconds() int { return max(1, int(math.Ceil(b.Wait.Seconds()
 // placeWait is how long a request waits for a place.
 const placeWait = 5 * time.Second
 
-// enterFrom admits a request of a source. The caller must call leave at its end. It returns
-// *busyError when the source sends too many requests, or too many are at the database.
-func (s *Server) enterFrom(ctx context.Context, source string) (leave func(), err error) {
-	d := s.admission
+// paced takes a token of the rate of a source. It returns *busyError when there is none.
+func (d *admissionControl) paced(source string) error {
 	if ok, wait := d.requests.Allow(source); !ok {
-		return nil, &busyError{"too many requests from this address", wait}
+		return &busyError{"too many requests from this address", wait}
 	}
-	full := time.NewTimer(placeWait)
-	defer full.Stop()
-	select {
-	case d.places <- struct{}{}:
-		return func() { <-d.places }, nil
-	case <-full.C:
-		return nil, &busyError{"too many machines report at once", placeWait}
-	case <-ctx.Done():
+	return nil
+}
+
+// place waits for a place at the database: first among the requests of the source, so that one source
+// never has all places. The caller must call leave at its end. It returns *busyError when none is free.
+func (d *admissionControl) place(ctx context.Context, source string) (leave func(), err error) {
+	wait, cancel := context.WithTimeout(ctx, placeWait)
+	defer cancel()
+	leaveSource, ok := d.ofSource.enter(wait, source)
+	if ok {
+		select {
+		case d.places <- struct{}{}:
+			return func() { <-d.places; leaveSource() }, nil
+		case <-wait.Done():
+			leaveSource()
+		}
+	}
+	if ctx.Err() != nil {
 		return nil, ctx.Err()
+	}
+	return nil, &busyError{"too many machines report at once", placeWait}
+}
+
+// sharedPlaces are a number of places for each of many names.
+type sharedPlaces struct {
+	each int
+	mu   sync.Mutex
+	of   map[string]*namedPlaces
+}
+
+// namedPlaces are the places of one name, with the number of those who use them or wait.
+type namedPlaces struct {
+	taken chan struct{}
+	users int
+}
+
+func newSharedPlaces(each int) *sharedPlaces {
+	return &sharedPlaces{each: each, of: map[string]*namedPlaces{}}
+}
+
+// enter takes a place of a name, and waits for one until ctx ends. The caller must call leave at its
+// end, where there was a place.
+func (s *sharedPlaces) enter(ctx context.Context, name string) (leave func(), ok bool) {
+	s.mu.Lock()
+	p := s.of[name]
+	if p == nil {
+		p = &namedPlaces{taken: make(chan struct{}, s.each)}
+		s.of[name] = p
+	}
+	p.users++
+	s.mu.Unlock()
+	forget := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if p.users--; p.users == 0 {
+			delete(s.of, name)
+		}
+	}
+	leave = func() { <-p.taken; forget() }
+	select {
+	case p.taken <- struct{}{}: // a free place counts, also where nobody waits
+		return leave, true
+	default:
+	}
+	select {
+	case p.taken <- struct{}{}:
+		return leave, true
+	case <-ctx.Done():
+		forget()
+		return nil, false
 	}
 }
 

@@ -52,6 +52,7 @@ type Server struct {
 	cfg       Config
 	admission *admissionControl
 	images    chan struct{} // places for transfers
+	ofNode    *sharedPlaces // for those of one node
 }
 
 // New makes a server.
@@ -66,11 +67,17 @@ func New(cfg Config) *Server {
 		cfg.Own = func(context.Context) []netip.AddrPort { return nil }
 	}
 	cfg.BaseURL = strings.TrimRight(cfg.BaseURL, "/")
-	return &Server{cfg: cfg, admission: newAdmissionControl(cfg.Limits, cfg.Now), images: make(chan struct{}, maxTransfers)}
+	cfg.Limits = cfg.Limits.withDefaults()
+	return &Server{
+		cfg: cfg, admission: newAdmissionControl(cfg.Limits, cfg.Now), images: make(chan struct{}, maxTransfers), ofNode: newSharedPlaces(cfg.Limits.TransfersOfNode),
+	}
 }
 
 // Prefix is where the routes stand.
 const Prefix = "/boot"
+
+// IsRoute reports whether a path is one of the boot network: a boot route or that of reports.
+func IsRoute(path string) bool { return strings.HasPrefix(path, Prefix+"/") || path == reportPath }
 
 // Register adds the routes of firmware and installers to the API, and the operation by which
 // machines report.
@@ -192,7 +199,11 @@ func (s *Server) base(r *http.Request) (string, bool) {
 
 // enter admits a request, or answers it.
 func (s *Server) enter(w http.ResponseWriter, r *http.Request) (leave func(), ok bool) {
-	leave, err := s.enterFrom(r.Context(), ratelimit.RemoteAddress(r))
+	source := ratelimit.RemoteAddress(r)
+	err := s.admission.paced(source)
+	if err == nil {
+		leave, err = s.admission.place(r.Context(), source)
+	}
 	if err != nil {
 		s.refuse(w, r, err)
 		return nil, false

@@ -68,18 +68,34 @@ func (s *Server) image(w http.ResponseWriter, r *http.Request) {
 	if !found {
 		return
 	}
-	select {
-	case s.images <- struct{}{}:
-		defer func() { <-s.images }()
-	default:
-		s.refuse(w, r, &busyError{"too many images are loaded at once", retryWaiting * time.Second})
+	leave, err := s.transferPlace(id)
+	if err != nil {
+		s.refuse(w, r, err)
 		return
 	}
+	defer leave()
 	ctx, cancel := context.WithTimeout(r.Context(), transferLimit)
 	defer cancel()
 	if err := s.pass(ctx, w, r, img, id); err != nil {
 		s.cfg.Log.ErrorContext(r.Context(), "a boot image was not passed on", "node", id, "image", img.URL, "error", err)
 		panic(http.ErrAbortHandler) // the one way to end a response short
+	}
+}
+
+// transferPlace takes a place of a node and one of all. It returns *busyError where none is free now.
+func (s *Server) transferPlace(node string) (leave func(), err error) {
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	leaveNode, ok := s.ofNode.enter(now, node)
+	if !ok {
+		return nil, &busyError{"this machine loads too many images at once", retryWaiting * time.Second}
+	}
+	select {
+	case s.images <- struct{}{}:
+		return func() { <-s.images; leaveNode() }, nil
+	default:
+		leaveNode()
+		return nil, &busyError{"too many images are loaded at once", retryWaiting * time.Second}
 	}
 }
 
@@ -123,11 +139,30 @@ func (s *Server) pass(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Length", strconv.FormatInt(res.ContentLength, 10))
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(transferLimit)) // a server without deadlines has none to move
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	return copyChecked(w, res.Body, res.ContentLength, img.SHA256)
+	paced := &pacedWriter{Writer: w, control: http.NewResponseController(w), left: s.cfg.Limits.TransferGrace, rate: s.cfg.Limits.TransferRate}
+	return copyChecked(paced, res.Body, res.ContentLength, img.SHA256)
+}
+
+// pacedWriter ends a transfer whose reader is too slow. Only the time of writes counts, not that of the
+// image's server.
+type pacedWriter struct {
+	io.Writer
+
+	control *http.ResponseController
+	left    time.Duration // that writes may still take
+	rate    int64         // bytes a second that add to it
+}
+
+// Write implements io.Writer.
+func (p *pacedWriter) Write(b []byte) (int, error) {
+	began := time.Now()
+	_ = p.control.SetWriteDeadline(began.Add(p.left)) // a server without deadlines has none to move
+	n, err := p.Writer.Write(b)
+	p.left += time.Duration(float64(n)/float64(p.rate)*float64(time.Second)) - time.Since(began)
+	return n, err
 }
 
 // copyChecked copies length bytes; the last of them only if the whole has the

@@ -1,8 +1,10 @@
 package boot
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 
@@ -66,11 +68,22 @@ func (s *Server) registerReport(a *op.API) {
 	}, s.report)
 }
 
-// admitted lets a bounded number of reports through.
+// admitted lets a bounded number of reports through. The body is read before a place is taken: a sender
+// who is slow keeps nobody waiting.
 func (s *Server) admitted(a *op.API, c huma.Context, next func(huma.Context)) {
 	r, w := humachi.Unwrap(c)
 	source := ratelimit.RemoteAddress(r)
-	leave, err := s.enterFrom(r.Context(), source)
+	if err := s.admission.paced(source); err != nil {
+		a.WriteError(w, r, busy(err))
+		return
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxReport+1)) // a body that is too large is refused as such
+	if err != nil {
+		a.WriteError(w, r, problem.New(problem.RequestTimeout, "the body of the report did not come in time or ended early; send it again"))
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	leave, err := s.admission.place(r.Context(), source)
 	if err != nil {
 		a.WriteError(w, r, busy(err))
 		return

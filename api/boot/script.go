@@ -144,7 +144,7 @@ func (s *Server) netboot(r *http.Request, n db.Node, base, mac, self string) (st
 	hash, _ := tokenHash(token)
 	var o order
 	err = s.cfg.Store.Tx(r.Context(), func(tx *db.Tx) error {
-		o, err = orderOf(r.Context(), tx, n.ID, hash)
+		o, err = orderOf(r.Context(), tx, n.ID, hash, ratelimit.RemoteAddress(r))
 		return err
 	})
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *Server) netboot(r *http.Request, n db.Node, base, mac, self string) (st
 }
 
 // orderOf reads again what the node boots, and stores the token for it.
-func orderOf(ctx context.Context, tx *db.Tx, id string, token []byte) (order, error) {
+func orderOf(ctx context.Context, tx *db.Tx, id string, token []byte, source string) (order, error) {
 	n, err := tx.LockNode(ctx, id)
 	if err != nil {
 		return order{}, err
@@ -190,7 +190,7 @@ func orderOf(ctx context.Context, tx *db.Tx, id string, token []byte) (order, er
 			o.job = *p.NetbootJobID
 		}
 	}
-	o.ticket, err = tx.AddPXEToken(ctx, n, token)
+	o.ticket, err = tx.AddPXEToken(ctx, n, token, source)
 	return o, err
 }
 

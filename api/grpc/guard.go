@@ -119,21 +119,39 @@ func (s *server) admit(ctx context.Context, procedure string, header http.Header
 	return context.WithValue(ctx, callerKey{}, caller{Project: project}), err
 }
 
-// guard decides about every call, and gives every error its code.
-type guard struct{ s *server }
-
-// allow takes a token of the caller's rate and admits the call.
-func (g *guard) allow(ctx context.Context, procedure string, header http.Header) (context.Context, error) {
-	if ok, wait := g.s.limit.AllowName(op.PrincipalOf(ctx).ID); !ok {
+// paced takes a token of the caller's rate.
+func (s *server) paced(ctx context.Context, _ string, _ http.Header) (context.Context, error) {
+	if ok, wait := s.limit.AllowName(op.PrincipalOf(ctx).ID); !ok {
 		return ctx, problem.New(problem.TooManyRequests, "you send more requests than you may; wait, then repeat this one").After(int(wait/time.Second) + 1)
 	}
-	return g.s.admit(ctx, procedure, header)
+	return ctx, nil
+}
+
+// allow takes a token of the caller's rate and admits the call. It decides before the message is read.
+// A call that nobody knows goes on to the handler, which has no such call either.
+func (s *server) allow(ctx context.Context, procedure string, header http.Header) (context.Context, error) {
+	ctx, err := s.paced(ctx, procedure, header)
+	if _, known := access()[procedure]; err != nil || !known {
+		return ctx, err
+	}
+	return s.admit(ctx, procedure, header)
+}
+
+// guard serves the calls that were admitted, and gives every error its code.
+type guard struct{ s *server }
+
+// admitted refuses a call about which allow has not decided.
+func admitted(ctx context.Context) error {
+	if _, ok := ctx.Value(callerKey{}).(caller); !ok {
+		return problem.New(problem.Forbidden, "the call has no role")
+	}
+	return nil
 }
 
 // WrapUnary implements connect.Interceptor.
 func (g *guard) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
-		ctx, err := g.allow(ctx, r.Spec().Procedure, r.Header())
+		err := admitted(ctx)
 		if err == nil {
 			var out connect.AnyResponse
 			if out, err = next(ctx, r); err == nil {
@@ -148,8 +166,7 @@ func (g *guard) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 func (g *guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		procedure, header := conn.Spec().Procedure, conn.RequestHeader()
-		ctx, err := g.allow(ctx, procedure, header)
-		if err != nil {
+		if err := admitted(ctx); err != nil {
 			return g.s.connectError(ctx, err)
 		}
 		ctx, leave, err := g.s.api.OpenStream(ctx, callerOf(ctx).Project, func(ctx context.Context) error {

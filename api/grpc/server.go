@@ -64,19 +64,17 @@ func Register(api *op.API, cfg Config) {
 	s := &server{
 		api: api, store: api.Store(), cfg: cfg, limit: ratelimit.New(cfg.Rate, cfg.Burst, time.Now), logs: op.NewHub(api.Store(), db.ChannelRunLogs),
 	}
-	options := []connect.HandlerOption{
-		WithJSON(), connect.WithInterceptors(&guard{s}), connect.WithReadMaxBytes(maxRequest), connect.WithCompressMinBytes(1 << 20),
-	}
-	mount := s.mounts(s.signIn)
+	options := append(bounded(), WithJSON(), connect.WithInterceptors(&guard{s}), connect.WithCompressMinBytes(1<<20))
+	mount := s.mounts(s.signIn, s.allow)
 	mount(slipwayv1connect.NewMachineServiceHandler(machineService{s}, options...))
 	mount(slipwayv1connect.NewPlanServiceHandler(planService{s}, options...))
 	mount(slipwayv1connect.NewRunServiceHandler(runService{s}, options...))
 	mount(slipwayv1connect.NewCampaignServiceHandler(campaignService{s}, options...))
 	reflector := grpcreflect.NewStaticReflector(services()...)
-	reflect := s.mounts(s.byToken)
-	reflect(grpcreflect.NewHandlerV1(reflector))
-	reflect(grpcreflect.NewHandlerV1Alpha(reflector))
-	path, health := grpchealth.NewHandler(s)
+	reflect := s.mounts(s.byToken, s.paced)
+	reflect(grpcreflect.NewHandlerV1(reflector, bounded()...))
+	reflect(grpcreflect.NewHandlerV1Alpha(reflector, bounded()...))
+	path, health := grpchealth.NewHandler(s, bounded()...)
 	api.Router().Post(path+"*", health.ServeHTTP)
 	api.Unbounded(func(path string) bool {
 		return path == slipwayv1connect.RunServiceWatchRunsProcedure || path == slipwayv1connect.RunServiceStreamRunLogsProcedure ||

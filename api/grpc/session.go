@@ -24,6 +24,9 @@ const streamType = "application/connect+json"
 // signInFunc finds out who sends a request.
 type signInFunc = func(http.ResponseWriter, *http.Request) (context.Context, error)
 
+// admitFunc decides whether a caller who is signed in may make a call.
+type admitFunc = func(ctx context.Context, procedure string, header http.Header) (context.Context, error)
+
 // signIn takes a bearer token, or the session of a browser.
 func (s *server) signIn(w http.ResponseWriter, r *http.Request) (context.Context, error) {
 	return s.api.SignInBrowser(w, r, streamType)
@@ -34,15 +37,20 @@ func (s *server) byToken(_ http.ResponseWriter, r *http.Request) (context.Contex
 	return s.api.SignIn(r)
 }
 
-// mounts returns a function that serves a handler to the callers that signIn lets through. What they may
-// do the guard decides.
-func (s *server) mounts(signIn signInFunc) func(path string, h http.Handler) {
+// mounts returns a function that serves a handler to the callers that signIn lets through, where admit
+// says that they may make the call. Both decide by the header: nothing of the message is read or
+// unpacked for a caller who may not.
+func (s *server) mounts(signIn signInFunc, admit admitFunc) func(path string, h http.Handler) {
 	writer := connect.NewErrorWriter(WithJSON())
 	return func(path string, h http.Handler) {
 		s.api.Router().Post(path+"*", func(w http.ResponseWriter, r *http.Request) {
 			ctx, err := signIn(w, r)
 			if err != nil {
 				s.refuse(w, r, writer, err)
+				return
+			}
+			if ctx, err = admit(ctx, r.URL.Path, r.Header); err != nil {
+				s.refuseCall(w, r, writer, err)
 				return
 			}
 			ctx = context.WithValue(ctx, writerKey{}, http.NewResponseController(w))
@@ -59,12 +67,17 @@ func (s *server) refuse(w http.ResponseWriter, r *http.Request, writer *connect.
 		s.api.WriteError(w, r, err)
 		return
 	}
+	s.refuseCall(w, r, writer, err)
+}
+
+// refuseCall answers in the protocol of the call.
+func (s *server) refuseCall(w http.ResponseWriter, r *http.Request, writer *connect.ErrorWriter, err error) {
 	coded := s.connectError(r.Context(), err)
 	if writer.IsSupported(r) {
 		_ = writer.Write(w, r, coded)
 		return
 	}
-	http.Error(w, coded.Error(), http.StatusUnauthorized)
+	http.Error(w, coded.Error(), s.api.Problem(r.Context(), err).Status)
 }
 
 // portalCalls are the calls besides reads that the session of a browser may make: those of the portal.

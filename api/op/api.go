@@ -32,6 +32,9 @@ type Config struct {
 	PublicURL string
 	// StreamRecheck is how often a stream asks whether its reader still has access; 0 means 20 s.
 	StreamRecheck time.Duration
+	// PrincipalRate and AddressRate are how many requests one principal and one address may send in a
+	// second; 0 is the default. Five times as many may come at once.
+	PrincipalRate, AddressRate int
 }
 
 // API collects the operations of all areas and serves them on one router.
@@ -52,6 +55,7 @@ type API struct {
 	redacted  []func(path string) string
 	events    *Hub
 	streams   *streamCounter
+	rates     rates
 	// recheckEvery is how often a stream asks whether its reader still has access.
 	recheckEvery time.Duration
 	misuse       []error // mistakes in declarations, which Close reports
@@ -69,11 +73,12 @@ func New(cfg Config) (*API, error) {
 		cfg.Version = "dev"
 	}
 	a := &API{store: cfg.Store, log: cfg.Log, version: cfg.Version, publicURL: cfg.PublicURL, router: chi.NewRouter(), access: map[string]Role{}, stepUps: map[string]StepUp{},
-		events: NewHub(cfg.Store, db.ChannelEvents), streams: newStreamCounter(), refused: newRefusals(), recheckEvery: cmp.Or(cfg.StreamRecheck, recheckEvery)}
+		events: NewHub(cfg.Store, db.ChannelEvents), streams: newStreamCounter(), refused: newRefusals(), recheckEvery: cmp.Or(cfg.StreamRecheck, recheckEvery),
+		rates: newRates(cfg)}
 	if cfg.Auth.Issuer != "" {
 		a.oidc = newOIDCVerifier(cfg.Auth)
 	}
-	a.router.Use(a.identify, a.recoverPanic, a.headers, a.deadline)
+	a.router.Use(a.identify, a.recoverPanic, a.headers, a.limitAddress, a.deadline)
 	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		a.WriteError(w, r, problem.New(problem.NotFound, "there is no "+r.URL.Path+"; /openapi.json lists what there is"))
 	})

@@ -86,8 +86,17 @@ func (a *API) authorize(w http.ResponseWriter, r *http.Request, role Role) (Prin
 	return who, session, nil
 }
 
-// authenticate finds out who speaks. The session is nil for a bearer token.
+// authenticate finds out who speaks, and refuses a principal who sends too many requests. The session is
+// nil for a bearer token.
 func (a *API) authenticate(w http.ResponseWriter, r *http.Request) (Principal, *Session, error) {
+	who, session, err := a.principalOf(w, r)
+	if err == nil {
+		err = a.limitPrincipal(who)
+	}
+	return who, session, err
+}
+
+func (a *API) principalOf(w http.ResponseWriter, r *http.Request) (Principal, *Session, error) {
 	session, err := a.bySession(w, r)
 	if err != nil {
 		return Principal{}, nil, err

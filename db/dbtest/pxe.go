@@ -56,7 +56,7 @@ func BootToken(t testing.TB, s *db.Store, nodeID string) (hash []byte, ticket li
 		if err != nil {
 			return err
 		}
-		ticket, err = tx.AddPXEToken(t.Context(), n, sum[:])
+		ticket, err = tx.AddPXEToken(t.Context(), n, sum[:], "")
 		return err
 	}))
 	return sum[:], ticket

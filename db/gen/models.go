@@ -378,6 +378,7 @@ type PXEToken struct {
 	CreatedAt time.Time
 	ExpiresAt time.Time
 	UsedAt    *time.Time
+	Source    string
 }
 
 type Profile struct {

@@ -363,12 +363,18 @@ func (q *Queries) InsertPXENode(ctx context.Context, arg InsertPXENodeParams) er
 }
 
 const insertPXEToken = `-- name: InsertPXEToken :exec
-WITH dropped AS (
+WITH ranked AS (
+    SELECT t.token_hash, t.round, t.attempt, t.created_at,
+        row_number() OVER (PARTITION BY t.source, t.round, t.attempt ORDER BY t.used_at IS NULL, t.created_at DESC, t.token_hash) AS of_source
+    FROM pxe_tokens t WHERE t.node_id = $2
+), dropped AS (
     DELETE FROM pxe_tokens WHERE token_hash IN (
-        SELECT t.token_hash FROM pxe_tokens t WHERE t.node_id = $2 ORDER BY t.used_at IS NULL, t.created_at DESC OFFSET 15)
+        SELECT r.token_hash FROM ranked r WHERE r.of_source > 15
+        UNION ALL
+        (SELECT r.token_hash FROM ranked r ORDER BY r.round DESC, r.attempt DESC, r.of_source, r.created_at, r.token_hash OFFSET 127))
 )
-INSERT INTO pxe_tokens (token_hash, node_id, round, attempt, expires_at)
-VALUES ($1, $2, $3, $4, now() + make_interval(secs => $5::double precision))
+INSERT INTO pxe_tokens (token_hash, node_id, round, attempt, source, expires_at)
+VALUES ($1, $2, $3, $4, $5, now() + make_interval(secs => $6::double precision))
 `
 
 type InsertPXETokenParams struct {
@@ -376,16 +382,20 @@ type InsertPXETokenParams struct {
 	NodeID     string
 	Round      int64
 	Attempt    int
+	Source     string
 	TtlSeconds float64
 }
 
-// The newest and those in use stay, sixteen in all; a node that fetches its script over and over does not fill the table.
+// Of each source the newest and those in use stay, sixteen in all. Of a node 128 stay: those of the newest attempt first, in it the best one of each source,
+// and of these the one that came first. So whoever fetches a script over and over, from however many addresses, does not drop the token of a machine that
+// fetched it before.
 func (q *Queries) InsertPXEToken(ctx context.Context, arg InsertPXETokenParams) error {
 	_, err := q.db.Exec(ctx, insertPXEToken,
 		arg.TokenHash,
 		arg.NodeID,
 		arg.Round,
 		arg.Attempt,
+		arg.Source,
 		arg.TtlSeconds,
 	)
 	return err
@@ -677,7 +687,7 @@ func (q *Queries) PXENodes(ctx context.Context, nodeIds []string) ([]PXENode, er
 }
 
 const pXEToken = `-- name: PXEToken :one
-SELECT token_hash, node_id, round, attempt, created_at, expires_at, used_at FROM pxe_tokens WHERE token_hash = $1 AND expires_at > now()
+SELECT token_hash, node_id, round, attempt, created_at, expires_at, used_at, source FROM pxe_tokens WHERE token_hash = $1 AND expires_at > now()
 `
 
 func (q *Queries) PXEToken(ctx context.Context, tokenHash []byte) (PXEToken, error) {
@@ -691,6 +701,7 @@ func (q *Queries) PXEToken(ctx context.Context, tokenHash []byte) (PXEToken, err
 		&i.CreatedAt,
 		&i.ExpiresAt,
 		&i.UsedAt,
+		&i.Source,
 	)
 	return i, err
 }

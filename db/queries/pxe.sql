@@ -158,13 +158,21 @@ SELECT coalesce(max(attempt), 0)::integer FROM pxe_tokens WHERE node_id = @node_
 SELECT node_id FROM pxe_nodes WHERE deadline_at < now() + make_interval(secs => @ahead_seconds::double precision) ORDER BY deadline_at LIMIT @max_rows;
 
 -- name: InsertPXEToken :exec
--- The newest and those in use stay, sixteen in all; a node that fetches its script over and over does not fill the table.
-WITH dropped AS (
+-- Of each source the newest and those in use stay, sixteen in all. Of a node 128 stay: those of the newest attempt first, in it the best one of each source,
+-- and of these the one that came first. So whoever fetches a script over and over, from however many addresses, does not drop the token of a machine that
+-- fetched it before.
+WITH ranked AS (
+    SELECT t.token_hash, t.round, t.attempt, t.created_at,
+        row_number() OVER (PARTITION BY t.source, t.round, t.attempt ORDER BY t.used_at IS NULL, t.created_at DESC, t.token_hash) AS of_source
+    FROM pxe_tokens t WHERE t.node_id = @node_id
+), dropped AS (
     DELETE FROM pxe_tokens WHERE token_hash IN (
-        SELECT t.token_hash FROM pxe_tokens t WHERE t.node_id = @node_id ORDER BY t.used_at IS NULL, t.created_at DESC OFFSET 15)
+        SELECT r.token_hash FROM ranked r WHERE r.of_source > 15
+        UNION ALL
+        (SELECT r.token_hash FROM ranked r ORDER BY r.round DESC, r.attempt DESC, r.of_source, r.created_at, r.token_hash OFFSET 127))
 )
-INSERT INTO pxe_tokens (token_hash, node_id, round, attempt, expires_at)
-VALUES (@token_hash, @node_id, @round, @attempt, now() + make_interval(secs => @ttl_seconds::double precision));
+INSERT INTO pxe_tokens (token_hash, node_id, round, attempt, source, expires_at)
+VALUES (@token_hash, @node_id, @round, @attempt, @source, now() + make_interval(secs => @ttl_seconds::double precision));
 
 -- name: PXEToken :one
 SELECT * FROM pxe_tokens WHERE token_hash = @token_hash AND expires_at > now();

@@ -11,6 +11,7 @@
 package config
 
 import (
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ type Config struct {
 	Database Database `yaml:"database"`
 	Temporal Temporal `yaml:"temporal"`
 	API      API      `yaml:"api"`
+	Boot     Boot     `yaml:"boot"`
 	Agent    Agent    `yaml:"agent"`
 	OIDC     OIDC     `yaml:"oidc"`
 	Portal   Portal   `yaml:"portal"`
@@ -148,7 +150,33 @@ type API struct {
 	PublicURL string `yaml:"public_url"`
 	// CodecOrigins are the origins of Temporal Web UIs, separated by commas.
 	CodecOrigins string `yaml:"codec_origins"`
+	// PrincipalRate and AddressRate are how many requests of one principal and one address a process
+	// serves in a second.
+	PrincipalRate int `yaml:"principal_rate"`
+	AddressRate   int `yaml:"address_rate"`
 }
+
+// Boot is the listener of machines that boot from the network, which is closed to all others.
+type Boot struct {
+	// Listen is empty where no machine boots from the network: the routes are served nowhere then.
+	Listen string `yaml:"listen"`
+	// Networks are those whose addresses may call, separated by commas.
+	Networks string `yaml:"networks"`
+}
+
+// Prefixes returns the members of Networks that are networks.
+func (b Boot) Prefixes() []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range splitList(b.Networks) {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+// privateNetworks are those that are not routed on the Internet, and this machine.
+const privateNetworks = "10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,169.254.0.0/16,127.0.0.0/8,fc00::/7,fe80::/10,::1/128"
 
 // Origins returns the members of CodecOrigins.
 func (a API) Origins() []string {
@@ -322,8 +350,9 @@ func Default() Config {
 			TaskQueue: "slipway", DeploymentName: "slipway",
 			PayloadCodec: PayloadsEncrypted,
 		},
-		API:     API{Listen: "127.0.0.1:8080"},
+		API:     API{Listen: "127.0.0.1:8080", PrincipalRate: 200, AddressRate: 1000},
 		Agent:   Agent{Listen: "127.0.0.1:8443", CertTTL: 7 * 24 * time.Hour, RenewGrace: 90 * 24 * time.Hour, OfflineAfter: 90 * time.Second, TaskWaiters: 20000},
+		Boot:    Boot{Networks: privateNetworks},
 		OIDC:    OIDC{RolesClaim: "roles", GroupsClaim: "groups"},
 		Portal:  Portal{SessionIdle: 30 * time.Minute, SessionMax: 12 * time.Hour},
 		Secrets: Secrets{Keeper: "base64key://"},

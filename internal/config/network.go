@@ -72,6 +72,7 @@ func (c Config) ProtectedTargets() []spec.ProbeTarget {
 		add("api", oneAddress(c.API.Listen))
 	}
 	add("metrics", oneAddress(c.Metrics.Listen))
+	add("boot", oneAddress(c.Boot.Listen))
 	return out
 }
 

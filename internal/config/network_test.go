@@ -79,3 +79,17 @@ func TestNetworkProbe_Validate(t *testing.T) {
 		}
 	}
 }
+
+// TestBoot_Validate: a boot network that is no network would close the listener to its machines.
+func TestBoot_Validate(t *testing.T) {
+	t.Parallel()
+	for networks, good := range map[string]bool{
+		"10.20.0.0/24": true, "10.20.0.0/24, fd00:1::/64": true, config.Default().Boot.Networks: true,
+		"": false, "10.20.0.0": false, "10.20.0.0/24,boot": false,
+	} {
+		c := config.Default()
+		c.API.PublicURL, c.Boot = "https://slipway.example.com", config.Boot{Listen: "10.20.0.1:8081", Networks: networks}
+		err := c.Validate(config.PartAPI)
+		require.Equal(t, good, err == nil, "%q: %v", networks, err)
+	}
+}

@@ -54,6 +54,7 @@ func (c Config) Validate(parts ...Part) error {
 		PartTemporal: c.Temporal.validate,
 		PartAPI: func(v *validator) {
 			c.API.validate(v)
+			c.Boot.validate(v)
 			c.OIDC.validate(v)
 			c.Portal.validate(v)
 			c.Webhooks.validate(v)
@@ -141,11 +142,23 @@ func (a API) validate(v *validator) {
 	v.address("api.listen", a.Listen)
 	v.url("api.public_url", a.PublicURL, "http", "https")
 	v.pair("api.tls_cert", a.TLSCert, "api.tls_key", a.TLSKey)
+	v.between("api.principal_rate", a.PrincipalRate, 1, 1_000_000)
+	v.between("api.address_rate", a.AddressRate, 1, 1_000_000)
 	for _, origin := range a.Origins() {
 		v.url("api.codec_origins", origin, "https", "http")
 		if u, err := url.Parse(origin); err == nil && u.Path != "" {
 			v.add("api.codec_origins", "must hold origins, which end after host and port")
 		}
+	}
+}
+
+func (b Boot) validate(v *validator) {
+	if b.Listen == "" {
+		return
+	}
+	v.address("boot.listen", b.Listen)
+	if len(b.Prefixes()) == 0 || len(b.Prefixes()) != len(splitList(b.Networks)) {
+		v.add("boot.networks", "must be networks separated by commas, such as 10.20.0.0/24")
 	}
 }
 

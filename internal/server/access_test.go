@@ -126,7 +126,7 @@ func accessPage(t *testing.T, api *op.API, agents chi.Router) string {
 		"A role includes the lower ones: admin, operator, viewer. Operations take a bearer\n" +
 		"token or the cookie of a session of the portal. A session needs a second sign-in within the last ten\n" +
 		"minutes where the table says so; a bearer token does not. Routes below /agent are on the agent API's\n" +
-		"own listener. `TestEveryRouteNeedsItsRole` calls each operation with each role. A route of a project\n" +
+		"own listener, those below /boot and POST /api/v1/report on the one of the boot network\n(boot.listen, for boot.networks). `TestEveryRouteNeedsItsRole` calls each operation with each role. A route of a project\n" +
 		"is for its members: owner includes all, member includes viewer, billing no other role, and each of\n" +
 		"them any. An operator needs the header Slipway-Reason there. `TestTwoTenants` calls each of them as another tenant.\n\n" +
 		"| method | path | viewer | operator | admin | without a role | also needed | second sign-in |\n|---|---|---|---|---|---|---|---|\n")

@@ -49,7 +49,7 @@ func (a *App) httpAPI(ctx context.Context) (*op.API, error) {
 	}
 	return httpapi.New(httpapi.Config{
 		API: op.Config{
-			Store: a.Store, Log: a.Log, PublicURL: c.API.PublicURL, Version: Version,
+			Store: a.Store, Log: a.Log, PublicURL: c.API.PublicURL, Version: Version, PrincipalRate: c.API.PrincipalRate, AddressRate: c.API.AddressRate,
 			Auth: op.AuthConfig{Issuer: c.OIDC.Issuer, Audience: c.OIDC.Audience, RolesClaim: c.OIDC.RolesClaim, GroupsClaim: c.OIDC.GroupsClaim},
 		},
 		REST: rest.Config{

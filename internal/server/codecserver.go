@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/converter"
@@ -20,7 +19,6 @@ const codecPath = "/codec"
 const (
 	maxCodecBody     = 8 << 20
 	maxCodecPayloads = 2000
-	codecReadLimit   = 30 * time.Second
 )
 
 // withCodecServer serves Temporal's codec server protocol beside the API: the Web UI and the
@@ -41,7 +39,6 @@ func (a *App) withCodecServer(api *op.API) http.Handler {
 func codecServer(codec converter.PayloadCodec, origins []string, protect func(http.Handler) http.Handler) http.Handler {
 	handler := converter.NewPayloadCodecHTTPHandler(limitedCodec{codec})
 	protected := protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(codecReadLimit)) // not every test's writer can
 		r.Body = http.MaxBytesReader(w, r.Body, maxCodecBody)
 		handler.ServeHTTP(w, r)
 	}))

@@ -19,5 +19,8 @@ func ownSecrets(cfg config.Config) []string {
 // sent to them in the name of a site.
 func protectedServices(cfg config.Config) []string {
 	out := []string{cfg.API.Listen, cfg.Agent.Listen, cfg.Metrics.Listen, cfg.Temporal.Address}
+	if cfg.Boot.Listen != "" {
+		out = append(out, cfg.Boot.Listen)
+	}
 	return append(out, cfg.Database.Hosts()...)
 }

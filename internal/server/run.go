@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/slipway-cloud/slipway/api/agentapi"
+	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/internal/listener"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/internal/telemetry"
 )
@@ -28,10 +30,7 @@ func (a *App) Run(ctx context.Context, role func(*App, context.Context) error) e
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	if addr := a.Config.Metrics.Listen; addr != "" {
-		mux := http.NewServeMux()
-		mux.Handle("/metrics", telemetry.MetricsHandler(a.Metrics))
-		mux.Handle("/", a.Health.Handler())
-		g.Go(func() error { return a.listen(ctx, "metrics and health", addr, mux) })
+		g.Go(func() error { return a.listen(ctx, "metrics and health", addr, a.metricsHandler()) })
 	}
 	g.Go(func() error {
 		err := role(a, ctx)
@@ -44,6 +43,14 @@ func (a *App) Run(ctx context.Context, role func(*App, context.Context) error) e
 		return err
 	}
 	return nil
+}
+
+// metricsHandler serves metrics and health.
+func (a *App) metricsHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", telemetry.MetricsHandler(a.Metrics))
+	mux.Handle("/", a.Health.Handler())
+	return mux
 }
 
 // RunAll serves the APIs and the worker in one process.
@@ -79,7 +86,26 @@ func (a *App) RunAPI(ctx context.Context) error {
 			a.Log.Warn("agent API did not stop in time", "error", err)
 		}
 	}()
-	return a.listen(ctx, "API", a.Config.API.Listen, a.withCodecServer(api))
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.listen(ctx, "API", a.Config.API.Listen, a.customerHandler(api)) })
+	if c := a.Config.Boot; c.Listen != "" {
+		g.Go(func() error { return a.listen(ctx, "boot network", c.Listen, bootOnly(api, c.Prefixes())) })
+	}
+	return g.Wait()
+}
+
+// customerHandler is what people and programs reach.
+func (a *App) customerHandler(api *op.API) http.Handler {
+	return withoutBoot(api, a.withCodecServer(api))
+}
+
+// protocols are those of every listener but the agents': gRPC needs HTTP/2, behind a proxy without TLS.
+func protocols() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetHTTP2(true)
+	p.SetUnencryptedHTTP2(true)
+	return p
 }
 
 // listen serves h until ctx ends, then lets requests in flight finish.
@@ -89,14 +115,9 @@ func (a *App) listen(ctx context.Context, what, addr string, h http.Handler) err
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(true)
-	protocols.SetUnencryptedHTTP2(true)
-	srv := &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, Protocols: protocols,
-		BaseContext: func(net.Listener) context.Context { return ctx }, // ends event streams
-	}
+	srv := listener.Bounds{}.Server(h)
+	srv.Protocols = protocols()
+	srv.BaseContext = func(net.Listener) context.Context { return ctx } // ends event streams
 	a.Log.Info(what+" listens", "address", l.Addr().String())
 	failed := make(chan error, 1)
 	go func() {

@@ -144,7 +144,7 @@ func (t *environment) bootedWorkflows(ctx context.Context) (install, erase strin
 		w, err := t.store.InstallWorkflowByName(ctx, one[0])
 		if errors.Is(err, db.ErrNotFound) {
 			w, err = t.store.CreateInstallWorkflow(ctx, one[0], spec.InstallWorkflowSpec{
-				Kernel: spec.BootImage{URL: t.stack.Config.API.PublicURL + "/boot/start.ipxe"}, Initrds: []spec.BootImage{},
+				Kernel: spec.BootImage{URL: "http://" + t.stack.Config.Boot.Listen + "/boot/start.ipxe"}, Initrds: []spec.BootImage{},
 				CommandLine: one[1] + " ds=nocloud-net;s={{ .SeedURL }}", UserData: one[2], Agent: &spec.InstallAgent{Simulated: true, HeartbeatSeconds: 1},
 			})
 		}

@@ -64,7 +64,7 @@ func (s *Stack) AddPXE(ctx context.Context, p PXEMachine) (*PXEServer, error) {
 		s.onClose(stop)
 	}
 	out.Server, err = pxesim.NewServer(pxesim.Options{
-		Machine: m, Slipway: s.Config.API.PublicURL, Dir: filepath.Join(s.Dir, "pxe", p.Spec.ID), AgentBinary: filepath.Join(s.Bin, "slipway-agent"),
+		Machine: m, Slipway: "http://" + s.Config.Boot.Listen, Dir: filepath.Join(s.Dir, "pxe", p.Spec.ID), AgentBinary: filepath.Join(s.Bin, "slipway-agent"),
 		SSHListen: [2]string{ownLoopback(), ownLoopback()}, Log: slog.New(slog.NewTextHandler(orDiscard(s.Options.Log), nil)),
 	})
 	if err != nil {

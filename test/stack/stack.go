@@ -352,7 +352,8 @@ func (s *Stack) configure(ctx context.Context) (config.Config, error) {
 	cfg := config.Default()
 	cfg.Machine.Simulated = true
 	cfg.Instance.MockDuration = 10 * time.Second // instances can be tried without a cloud provider
-	ports := []*int{&s.Options.APIPort, &s.Options.AgentPort}
+	bootPort := 0
+	ports := []*int{&s.Options.APIPort, &s.Options.AgentPort, &bootPort}
 	for _, p := range ports {
 		if *p == 0 {
 			var err error
@@ -380,6 +381,7 @@ func (s *Stack) configure(ctx context.Context) (config.Config, error) {
 	}
 	cfg.Portal.TemporalUIURL = s.Temporal.UI()
 	cfg.API.Listen, cfg.API.PublicURL = loopback(s.Options.APIPort), "http://"+loopback(s.Options.APIPort)
+	cfg.Boot.Listen = loopback(bootPort)
 	cfg.Agent.Listen, cfg.Agent.PublicURL = loopback(s.Options.AgentPort), "https://"+loopback(s.Options.AgentPort)
 	cfg.Agent.CADir = filepath.Join(s.Dir, "ca")
 	cfg.Secrets.KeyFile = filepath.Join(s.Dir, "secrets.key")
@@ -441,7 +443,7 @@ func (s *Stack) StopRole(name string) error {
 func (s *Stack) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	addrs := []string{s.Config.API.Listen, s.Config.Agent.Listen}
+	addrs := []string{s.Config.API.Listen, s.Config.Boot.Listen, s.Config.Agent.Listen}
 	if s.Options.NoAPI {
 		addrs = nil
 	}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/zitadel/oidc/v3/pkg/crypto"
 	"github.com/zitadel/oidc/v3/pkg/op"
+
+	"github.com/slipway-cloud/slipway/internal/listener"
 )
 
 // The clients of the provider. Tokens for programs name Audience.
@@ -101,7 +103,7 @@ func Start(ctx context.Context, o Options) (*Provider, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	p.server = &http.Server{Handler: handler, ReadHeaderTimeout: callTimeout}
+	p.server = listener.Bounds{HeaderTime: callTimeout}.Server(handler)
 	go func() { _ = p.server.Serve(l) }() // it ends when it is closed
 	return p, nil
 }

@@ -1,0 +1,150 @@
+package boot
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
+	"github.com/slipway-cloud/slipway/test/runenv"
+)
+
+// connect opens a connection to the site and writes text.
+func (s *site) connect(address, text string) net.Conn {
+	s.Helper()
+	var d net.Dialer
+	c, err := d.DialContext(s.Context(), "tcp", address)
+	require.NoError(s, err)
+	s.Cleanup(func() { _ = c.Close() })
+	_, err = io.WriteString(c, text)
+	require.NoError(s, err)
+	return c
+}
+
+// However many senders of reports are slow, a machine boots: who has not sent his body has no place.
+func TestReport_SlowBodiesTakeNoPlace(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	api, err := op.New(op.Config{Store: s.store})
+	require.NoError(t, err)
+	New(Config{Store: s.store}).Register(api)
+	srv := httptest.NewServer(api.Handler())
+	t.Cleanup(srv.Close)
+	s.url = srv.URL
+	_, mac := s.node(lifecycle.NodePending)
+	for range 40 {
+		s.connect(srv.Listener.Addr().String(), "POST /api/v1/report HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
+	}
+	began := time.Now()
+	for range 4 {
+		require.Contains(t, s.script(mac), "for=install")
+	}
+	t.Logf("four boots beside forty slow senders took %s", time.Since(began))
+}
+
+// One source never has all places, and what it may not have does not keep others waiting.
+func TestPlaces_OfEachSource(t *testing.T) {
+	t.Parallel()
+	d := newAdmissionControl(Limits{AtOnce: 3}.withDefaults(), time.Now)
+	over, cancel := context.WithCancel(t.Context())
+	var leaves []func()
+	for range 2 {
+		leave, err := d.place(t.Context(), "192.0.2.1")
+		require.NoError(t, err)
+		leaves = append(leaves, leave)
+	}
+	cancel()
+	_, err := d.place(over, "192.0.2.1")
+	require.ErrorIs(t, err, context.Canceled, "the third one waits")
+	leave, err := d.place(t.Context(), "192.0.2.2")
+	require.NoError(t, err)
+	for _, l := range append(leaves, leave) {
+		l()
+	}
+	require.Empty(t, d.ofSource.of, "nothing is kept of those who left")
+	require.Empty(t, d.places)
+}
+
+// A machine that does not read its image loses its place to the next one of its node.
+func TestImage_SlowReaderLosesItsPlace(t *testing.T) {
+	t.Parallel()
+	image := bytes.Repeat([]byte{7}, 32<<20)
+	sum := sha256.Sum256(image)
+	images := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", fmt.Sprint(len(image)))
+		_, _ = w.Write(image)
+	}))
+	t.Cleanup(images.Close)
+	s := newSite(t, func(c *Config) {
+		c.Limits = Limits{TransfersOfNode: 1, TransferGrace: 300 * time.Millisecond, TransferRate: 1 << 30}
+	})
+	node, mac := s.node(lifecycle.NodePending)
+	p, err := s.store.PXENode(t.Context(), node)
+	require.NoError(t, err)
+	w, err := s.store.InstallWorkflow(t.Context(), *p.InstallWorkflowID)
+	require.NoError(t, err)
+	w.Spec.Kernel = spec.BootImage{URL: images.URL, SHA256: hex.EncodeToString(sum[:])}
+	_, err = s.store.UpdateInstallWorkflow(t.Context(), w.ID, w.Version, w.Name, w.Spec)
+	require.NoError(t, err)
+	path := "/boot/" + tokenInScript.FindString(s.script(mac)) + "/image/0"
+	slow := s.connect(strings.TrimPrefix(s.url, "http://"), "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
+	_, err = bufio.NewReaderSize(slow, 16).ReadByte()
+	require.NoError(t, err, "it has its place")
+	ask := func() int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodHead, s.url+path, nil)
+		require.NoError(t, err)
+		res, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		return res.StatusCode
+	}
+	require.Eventually(t, func() bool { return ask() == http.StatusOK }, runenv.Patience(20*time.Second), 50*time.Millisecond)
+}
+
+// A machine keeps the token that it holds, however often strangers fetch its script and use what they
+// got: from one address, and from more addresses than a node has tokens.
+func TestPXEToken_SurvivesStrangers(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	id, mac := s.node(lifecycle.NodePending)
+	held := tokenInScript.FindString(s.script(mac))
+	fetch := func(n int, source func(int) string) {
+		require.NoError(t, s.store.Tx(t.Context(), func(tx *db.Tx) error {
+			node, err := tx.LockNode(t.Context(), id)
+			for i := 0; i < n && err == nil; i++ {
+				hash := sha256.Sum256([]byte(fmt.Sprint(source(i), i)))
+				if _, err = tx.AddPXEToken(t.Context(), node, hash[:], source(i)); err == nil {
+					err = tx.UsePXEToken(t.Context(), hash[:])
+				}
+			}
+			return err
+		}))
+	}
+	holds := func() {
+		t.Helper()
+		status, _, body := s.get("/boot/" + held + "/meta-data")
+		require.Equal(t, http.StatusOK, status, body)
+	}
+	fetch(40, func(int) string { return "192.0.2.1" })
+	holds()
+	fetch(200, func(i int) string { return fmt.Sprintf("198.51.100.%d", i) })
+	holds()
+	var kept int
+	require.NoError(t, s.conn.QueryRow(t.Context(), "SELECT count(*) FROM pxe_tokens WHERE node_id = $1", id).Scan(&kept))
+	require.LessOrEqual(t, kept, 128)
+}

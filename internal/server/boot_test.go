@@ -1,0 +1,62 @@
+package server
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+
+	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/config"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
+	"github.com/slipway-cloud/slipway/providers/secrets"
+)
+
+// Boot routes and reports are on the listener of the boot network alone, which has nothing else and
+// answers its networks alone.
+func TestBootRoutes_OnTheirListenerAlone(t *testing.T) {
+	t.Parallel()
+	temporal, err := client.NewLazyClient(client.Options{HostPort: "127.0.0.1:1"})
+	require.NoError(t, err)
+	t.Cleanup(temporal.Close)
+	sealed, err := secrets.Open(t.Context(), &secrets.Memory{}, secrets.Keeper{KeyFile: t.TempDir() + "/key"}, secrets.Options{})
+	require.NoError(t, err)
+	api, err := httpapi.New(httpapi.Config{API: op.Config{Store: &db.Store{}}, REST: rest.Config{Temporal: temporal, Secrets: sealed}})
+	require.NoError(t, err)
+	a := &App{Config: config.Default()}
+	customers, machines := a.customerHandler(api), bootOnly(api, append(a.Config.Boot.Prefixes(), netip.MustParsePrefix("203.0.113.0/24")))
+	ask := func(h http.Handler, method, path, from string) int {
+		r := httptest.NewRequest(method, path, nil)
+		r.RemoteAddr = from
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	const script, report = "/boot/start.ipxe", op.Prefix + "/report"
+	for _, c := range []struct {
+		h                  http.Handler
+		method, path, from string
+		want               int
+	}{
+		{customers, http.MethodGet, script, "10.0.0.7:1", http.StatusNotFound},
+		{customers, http.MethodPost, report, "10.0.0.7:1", http.StatusNotFound},
+		{customers, http.MethodGet, "/docs", "198.51.100.7:1", http.StatusOK},
+		{machines, http.MethodGet, script, "10.0.0.7:1", http.StatusOK},
+		{machines, http.MethodGet, script, "[::ffff:10.0.0.7]:1", http.StatusOK},
+		{machines, http.MethodGet, script, "[fd00::7]:1", http.StatusOK},
+		{machines, http.MethodGet, script, "203.0.113.7:1", http.StatusOK},
+		{machines, http.MethodGet, script, "198.51.100.7:1", http.StatusNotFound},
+		{machines, http.MethodPost, report, "198.51.100.7:1", http.StatusNotFound},
+		{machines, http.MethodGet, script, "[2001:db8::7]:1", http.StatusNotFound},
+		{machines, http.MethodGet, "/docs", "10.0.0.7:1", http.StatusNotFound},
+		{machines, http.MethodGet, op.Prefix + "/nodes", "10.0.0.7:1", http.StatusNotFound},
+		{machines, http.MethodGet, "/healthz", "10.0.0.7:1", http.StatusNotFound},
+	} {
+		require.Equal(t, c.want, ask(c.h, c.method, c.path, c.from), "%s %s from %s", c.method, c.path, c.from)
+	}
+}
