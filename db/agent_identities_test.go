@@ -109,8 +109,7 @@ func TestIdentityEnds_WithItsNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dsn := dbtest.Database(t)
-			s, conn := dbtest.Open(t, dsn), raw(t, dsn)
+			s := dbtest.Store(t)
 			n := dbtest.Node(t, s, dbtest.Status(lifecycle.NodeRemoving))
 			if c.lifecycle == pxe {
 				n = dbtest.PXENode(t, s, mac(1), c.from)

@@ -163,7 +163,7 @@ func generations(t *testing.T, k kind) {
 	require.NoError(t, err)
 	require.Zero(t, id.Current.Generation)
 	renew := func(c agentapi.Issued) error {
-		return k.store.Renew(ctx, agentapi.Renewal{NodeID: node, Certificate: c, At: time.Now()})
+		return k.store.Renew(ctx, agentapi.Renewal{NodeID: node, Certificate: c})
 	}
 	enrol := func(c agentapi.Issued) error {
 		_, err := k.store.Redeem(ctx, agentapi.Redemption{TokenHash: k.token(node, time.Now().Add(time.Hour)), NodeID: node, Certificate: c, At: time.Now()})
