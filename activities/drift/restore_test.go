@@ -134,8 +134,9 @@ func TestRestore_YesterdaysDatabase(t *testing.T) {
 	require.Contains(t, open, lifecycle.DriftAgentOccupant)
 	rows, err := w.store.Attention(t.Context(), db.AttentionFilter{Kind: db.AttentionRestore}, db.AttentionPlace{}, 10)
 	require.NoError(t, err)
-	require.Len(t, rows, 1, "one line for all")
+	require.Len(t, rows, 2, "one line for all nodes and one for all BMCs")
 	require.True(t, strings.HasPrefix(rows[0].Message, "5 nodes have not agreed"), rows[0].Message)
+	require.True(t, strings.HasPrefix(rows[1].Message, "the stored login is older than the restore"), rows[1].Message)
 
 	// The first tenant's node is cleaned, so that MAAS and the agent forget him.
 	fleet[0] = claimed{agent: &none}
