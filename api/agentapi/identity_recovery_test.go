@@ -110,6 +110,7 @@ func TestFormerEnrolment_LocksNobody(t *testing.T) {
 	b.ageCertificates()
 	former := b.enrolled("n1").renewed().renewed()
 	b.moveTo(time.Hour)
+	b.aged.Store(0)
 	present := b.enrolled("n1")
 	former.refused(403, protocol.ProblemFormer, protocol.PathRenew, former.renewal())
 	require.Zero(t, b.store.Refusals("n1", agentapi.RefusalFormer), "right after the enrolment it may be a request under way")
