@@ -11,7 +11,8 @@ import (
 // SignIn returns the context of a request that is no operation, with the caller that its bearer token
 // names. A browser's session is not taken.
 func (a *API) SignIn(r *http.Request) (context.Context, error) {
-	return a.SignInAgain(context.WithValue(r.Context(), signInKey, a.identifyAgain(r, nil)))
+	ctx, err := a.SignInAgain(context.WithValue(r.Context(), signInKey, a.identifyAgain(r, nil)))
+	return ctx, a.limitRefusals(r, err)
 }
 
 // SignInBrowser is SignIn for requests that portal pages send too: without a bearer token it takes the

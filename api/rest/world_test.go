@@ -47,7 +47,7 @@ func newWorld(t *testing.T, tune ...func(*httpapi.Config)) *world {
 	metrics, err := telemetry.NewRegistry("test", "")
 	require.NoError(t, err)
 	cfg := httpapi.Config{
-		API:    op.Config{Store: w.store, Version: "test"},
+		API:    op.Config{Store: w.store, Version: "test", PrincipalRate: 1e6, AddressRate: 1e6},
 		REST:   rest.Config{Temporal: w.engine, Secrets: sealed(t, w.store), AgentURL: "https://agents.example:7443", AgentCAPEM: testCA},
 		Health: telemetry.NewHealth(discard()), Metrics: metrics,
 	}

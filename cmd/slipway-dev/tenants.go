@@ -107,7 +107,7 @@ func (c *customer) withToken(ctx context.Context, out io.Writer) (*customer, err
 
 // allocate asks for a node of the offered SKU and returns the allocation's id.
 func (c *customer) allocate(ctx context.Context, out io.Writer, more ...string) (string, error) {
-	args := append([]string{"allocation", "create", lentSKU}, more...)
+	args := append([]string{"allocation", "create", lentSKU, "--project", c.project}, more...)
 	fmt.Fprintf(out, "\n%s$ slipway %s\n", c.Name, strings.Join(args, " "))
 	var made struct{ ID, Status string }
 	if err := read(ctx, c.operator, c.home, &made, args...); err != nil {
