@@ -116,7 +116,7 @@ func TestFormerEnrolment_LocksNobody(t *testing.T) {
 	require.Zero(t, b.store.Refusals("n1", agentapi.RefusalFormer), "right after the enrolment it may be a request under way")
 	b.moveTo(2 * time.Hour)
 	for range 30 {
-		former.refused(403, protocol.ProblemFormer, protocol.PathRenew, former.renewal())
+		former.heartbeatRefused(403, protocol.ProblemFormer)
 	}
 	require.Less(t, b.store.Refusals("n1", agentapi.RefusalFormer), 30, "what one address repeats is recorded no more")
 	require.NotZero(t, b.store.Refusals("n1", agentapi.RefusalFormer))

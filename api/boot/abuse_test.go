@@ -116,9 +116,9 @@ func TestImage_SlowReaderLosesItsPlace(t *testing.T) {
 	require.Eventually(t, func() bool { return ask() == http.StatusOK }, runenv.Patience(20*time.Second), 50*time.Millisecond)
 }
 
-// A machine keeps the token that it holds, however often strangers fetch its script and use what they
+// A machine keeps the token that it holds, however often others fetch its script and use what they
 // got: from one address, and from more addresses than a node has tokens.
-func TestPXEToken_SurvivesStrangers(t *testing.T) {
+func TestPXEToken_SurvivesFetchesByOthers(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
 	id, mac := s.node(lifecycle.NodePending)

@@ -56,7 +56,7 @@ type hostileCall struct {
 }
 
 func (c hostileCall) String() string {
-	who := "a stranger"
+	who := "nobody"
 	if c.token != "" {
 		who = "an admin"
 	}
@@ -284,7 +284,7 @@ func hostileClients(t *testing.T) (pages, messages *http.Client) {
 }
 
 // Every route and call of every listener, from the routers themselves, is sent what costs a server most:
-// by a stranger, and what takes a body by an admin too. Nothing grows, and each is answered or closed.
+// by a caller without a token, and what takes a body by an admin too. Nothing grows, and each is answered or closed.
 func TestBounds_OfEveryRoute(t *testing.T) { //nolint:paralleltest // it measures the heap
 	w := newBoundedWorld(t)
 	require.Greater(t, len(w.calls), 200)
@@ -300,7 +300,7 @@ func TestBounds_OfEveryRoute(t *testing.T) { //nolint:paralleltest // it measure
 	stop := watchHeap(&peak)
 	var g errgroup.Group
 	g.SetLimit(24)
-	few, some := make(chan struct{}, 3), make(chan struct{}, 8)
+	few, some := make(chan struct{}, 2), make(chan struct{}, 4)
 	var slow, open sync.Map
 	for _, c := range w.calls {
 		callers := []string{""}
