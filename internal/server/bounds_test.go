@@ -283,8 +283,9 @@ func hostileClients(t *testing.T) (pages, messages *http.Client) {
 	return &http.Client{Transport: plain, CheckRedirect: noFollow}, &http.Client{Transport: framed, CheckRedirect: noFollow}
 }
 
-// Every route and call of every listener, from the routers themselves, is sent what costs a server most:
-// by a caller without a token, and what takes a body by an admin too. Nothing grows, and each is answered or closed.
+// Every route and call of every listener, from the routers themselves, is sent the bodies that cost a
+// server most, by a caller without a token. Routes that take a body get them from an admin, too. The
+// heap does not grow, and each request is answered or closed.
 func TestBounds_OfEveryRoute(t *testing.T) { //nolint:paralleltest // it measures the heap
 	w := newBoundedWorld(t)
 	require.Greater(t, len(w.calls), 200)
