@@ -287,6 +287,7 @@ func hostileClients(t *testing.T) (pages, messages *http.Client) {
 // server most, by a caller without a token. Routes that take a body get them from an admin, too. The
 // heap does not grow, and each request is answered or closed.
 func TestBounds_OfEveryRoute(t *testing.T) { //nolint:paralleltest // it measures the heap
+	runenv.ProofOnly(t, "bounds")
 	w := newBoundedWorld(t)
 	require.Greater(t, len(w.calls), 200)
 	pages, messages := hostileClients(t)
