@@ -56,7 +56,7 @@ func (p *pace) measure(ctx context.Context) {
 			return
 		case <-time.After(time.Until(planned)):
 		}
-		// What the sample comes too late counts: a busy machine lets a program wait before it may begin.
+		// The delay of a sample counts too: on a busy machine a program waits before it may begin.
 		late, began := time.Since(planned), time.Now()
 		writeAndRead(paceRounds)
 		work := time.Since(began)
