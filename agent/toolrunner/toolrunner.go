@@ -32,7 +32,7 @@ const (
 const killDelay = 5 * time.Second
 
 // pipeDelay is how long a program that has ended may leave its output open in a child.
-const pipeDelay = time.Second
+const pipeDelay = 5 * time.Second
 
 // ErrNotInstalled is in the error of Run when no directory has the program.
 var ErrNotInstalled = errors.New("is not installed")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +22,7 @@ func TestCountOutages_OneLineAtEachEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		away := errors.New("away")
-		var out bytes.Buffer
+		var out lockedBuffer
 		log := telemetry.CountOutages(slog.New(slog.NewTextHandler(&out, nil)), func(err error) string {
 			if errors.Is(err, away) {
 				return "database"
@@ -49,4 +50,28 @@ func TestCountOutages_OneLineAtEachEnd(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 1, strings.Count(out.String(), "\n"), "one line needs no count")
 	})
+}
+
+// lockedBuffer is read while the end of an outage may be written: Sleep orders nothing for the race detector.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *lockedBuffer) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.Reset()
 }

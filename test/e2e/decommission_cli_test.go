@@ -72,7 +72,9 @@ func TestCLI_NodeLifecycle(t *testing.T) {
 		var p struct {
 			Hash string `json:"plan_hash"`
 		}
-		require.NoError(t, json.Unmarshal([]byte(node(cli.ExitOK, "decommission", name, "--mode", mode, "--plan", "-o", "json")), &p))
+		raw := []byte(node(cli.ExitOK, "decommission", name, "--mode", mode, "--plan", "-o", "json"))
+		require.False(t, ranOutOfTime(raw), runenv.Deadline+"a plan had no time left to look: %s", raw)
+		require.NoError(t, json.Unmarshal(raw, &p))
 		require.Len(t, p.Hash, 64)
 		return p.Hash
 	}

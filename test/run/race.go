@@ -12,7 +12,7 @@ func raced() []string {
 		"api/agentapi", "api/boot", "api/op", "api/portal", "api/ratelimit", "api/webhook",
 		"db", "db/drift",
 		"agent", "agent/atomicfile", "agent/gpupattern", "agent/metadata",
-		"agent/taskhandlers", "agent/privileged",
+		"agent/taskhandlers", "agent/toolrunner", "agent/privileged",
 		"agent/selfupdate", "agent/task", "internal/devserver/identity", "internal/devserver/toolcache", "internal/machineprobe",
 		"test/billing", "test/chaos", "internal/nodeca", "sim/pxe", "internal/server/relay",
 		"internal/server", "internal/server/deliver", "providers/webhook", "providers/mail", "internal/signing", "sim/node", "internal/telemetry",
