@@ -283,7 +283,7 @@ func TestMachineDecoding(t *testing.T) {
 	t.Parallel()
 	full := `{"system_id":"abc4ef","hostname":"n1","fqdn":"n1.maas","status":6,"status_message":null,"error_description":"time-out during deployment",
 	"power_state":"on","power_type":"redfish","owner":"admin","locked":true,"osystem":"ubuntu","distro_series":"jammy",
-	"zone":{"name":"z1","id":1},"pool":{"name":"gpu","id":0},"architecture":"amd64/generic","hardware_uuid":"4C4C4544-0000",
+	"zone":{"name":"z1","id":1},"pool":{"name":"gpu","id":0},"architecture":"amd64/generic","hardware_uuid":"4C4C4544-0035-4D10-8051-B7C04F4E5A32",
 	"hardware_info":{"system_serial":"SER1","system_vendor":null},"boot_disk":{"id":75},
 	"boot_interface":{"id":112,"mac_address":"3C:EC:EF:00:00:01","vlan":{"id":5001}},
 	"interface_set":[{"id":112,"mac_address":"3C:EC:EF:00:00:01","vlan":null},{"id":113,"mac_address":"3c:ec:ef:00:00:00","vlan":null}],
@@ -296,7 +296,7 @@ func TestMachineDecoding(t *testing.T) {
 	require.Equal(t, providers.MAASMachine{
 		SystemID: id, Hostname: "n1", FQDN: "n1.maas", Status: providers.MAASDeployed, ErrorDescription: "time-out during deployment",
 		PowerState: "on", PowerType: "redfish", Owner: "admin", Locked: true, OSystem: "ubuntu", DistroSeries: "jammy",
-		Zone: "z1", Pool: "gpu", Architecture: "amd64/generic", Serial: "SER1", UUID: "4C4C4544-0000", BootDiskID: 75,
+		Zone: "z1", Pool: "gpu", Architecture: "amd64/generic", Serial: "SER1", UUID: "4c4c4544-0035-4d10-8051-b7c04f4e5a32", BootDiskID: 75,
 		BootInterfaceID: 112, BootInterfaceMAC: "3c:ec:ef:00:00:01", BootVLANID: 5001,
 		MACs: []string{"3c:ec:ef:00:00:00", "3c:ec:ef:00:00:01"}, IPAddresses: []string{"10.0.0.5", "fd00::5"},
 		EnableHWSync: true, SyncInterval: 15 * time.Minute, LastSync: last, NextSync: last.Add(15 * time.Minute),

@@ -72,7 +72,7 @@ func (b *BMC) fru(ctx context.Context, op string) (fru, error) {
 			fill(&out.model, fields, area.mod)
 		}
 		if area.s < len(fields) {
-			out.serial = cmp.Or(out.serial, spec.NormalSerial(fields[area.s]))
+			out.serial = cmp.Or(out.serial, spec.NormalSerial(r.b.clean(fields[area.s])))
 		}
 	}
 	return out, nil

@@ -153,11 +153,11 @@ func (b *BMC) Identify(ctx context.Context) (providers.BMCSystem, error) {
 	if err != nil {
 		return providers.BMCSystem{}, err
 	}
-	keys := spec.MachineKeys{Serial: d.text("SerialNumber"), UUID: d.text("UUID")}.Normal()
+	uuid, _ := spec.NormalUUID(d.text("UUID"))
 	out := providers.BMCSystem{
 		ID: d.text("Id"), URI: uri,
-		Manufacturer: d.text("Manufacturer"), Model: d.text("Model"), Serial: keys.Serial,
-		UUID: keys.UUID, Power: powerOf(d), Health: healthOf(d.sub("Status")),
+		Manufacturer: d.text("Manufacturer"), Model: d.text("Model"), Serial: b.serial(d),
+		UUID: uuid, Power: powerOf(d), Health: healthOf(d.sub("Status")),
 	}
 	if out.Serial != "" {
 		out.SerialSource = "system " + out.ID
@@ -272,7 +272,7 @@ func (b *BMC) fillFromChassis(ctx context.Context, op *operation, s *providers.B
 			}
 			return err
 		}
-		if serial := spec.NormalSerial(d.text("SerialNumber")); s.Serial == "" && serial != "" {
+		if serial := b.serial(d); s.Serial == "" && serial != "" {
 			s.Serial, s.SerialSource = serial, "chassis "+baseName(u)
 		}
 		for field, key := range map[*string]string{&s.Model: "Model", &s.Manufacturer: "Manufacturer"} {
@@ -282,6 +282,16 @@ func (b *BMC) fillFromChassis(ctx context.Context, op *operation, s *providers.B
 		}
 	}
 	return nil
+}
+
+// serial returns the serial number of a resource. A secret in it is hidden first: NormalSerial changes
+// characters of it, and no later look would know it.
+func (b *BMC) serial(d doc) string {
+	text := d.text("SerialNumber")
+	if b.conn.secrets.secretIn(text) {
+		return providers.Hidden
+	}
+	return spec.NormalSerial(text)
 }
 
 // passable reports a failure of one resource that does not concern the whole
