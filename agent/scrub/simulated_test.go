@@ -179,16 +179,20 @@ func TestAScrubbedNodeIsProvenCleanFromAFreshBoot(t *testing.T) {
 	}
 }
 
+// faultsOfARun is how many failures `make test` plants, drawn by the seed of the run; `make proof` plants all.
+const faultsOfARun = 6
+
 func TestAPlantedFailureIsNamedByItsStep(t *testing.T) {
 	t.Parallel()
 	w := newNodeFixture(t)
 	all := []string{scrub.StepIdentity}
-	for _, c := range []struct {
+	type planted struct {
 		name   string
 		faults simnode.ScrubFaults
 		steps  []string
 		says   string
-	}{
+	}
+	for _, c := range runenv.Sample(t, "SLIPWAY_SCRUB_FAULTS", "planted failures", []planted{
 		{"other machine", simnode.ScrubFaults{OtherMachine: true}, all, "ANOTHER"},
 		{"container stays", simnode.ScrubFaults{ContainerStays: true}, []string{scrub.StepContainers}, "containerd still holds 10"},
 		{"containerd does not answer", simnode.ScrubFaults{ContainerdDown: true}, []string{scrub.StepContainers}, "what it holds is unknown: ctr failed"},
@@ -209,7 +213,7 @@ func TestAPlantedFailureIsNamedByItsStep(t *testing.T) {
 		{"frozen drive", simnode.ScrubFaults{FrozenDrive: true}, []string{scrub.StepDisks}, "frozen by the firmware"},
 		{"a format does nothing", simnode.ScrubFaults{SanitizeUnsupported: true, EraseKeepsData: true, FormatSaysError: true}, []string{scrub.StepDisks}, "failed to re-read partition table"},
 		{"drives lie", simnode.ScrubFaults{EraseKeepsData: true}, []string{scrub.StepDisks}, "written before it was erased"},
-	} {
+	}, faultsOfARun) {
 		w.run = "job_" + c.name
 		require.NoError(t, w.node.SetFaults(simnode.Faults{Scrub: c.faults}))
 		require.NoError(t, w.node.Occupy())

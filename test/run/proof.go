@@ -121,7 +121,11 @@ func proveAreas(ctx context.Context, names []string, stdout, stderr io.Writer) e
 }
 
 // sizes are the variables that make a long form shorter or longer.
-var sizes = []string{"SLIPWAY_ROTATIONS", "SLIPWAY_DRIFT_NODES", "SLIPWAY_FLOOD", "SLIPWAY_E2E_ROWS", "SLIPWAY_E2E_OUTAGE_SECONDS"}
+var sizes = []string{
+	"SLIPWAY_ROTATIONS", "SLIPWAY_DRIFT_NODES", "SLIPWAY_DRIFT_DETECTORS", "SLIPWAY_FLOOD", "SLIPWAY_E2E_ROWS", "SLIPWAY_E2E_OUTAGE_SECONDS",
+	"SLIPWAY_STRATA", "SLIPWAY_TENANCY_TURNS", "SLIPWAY_BILLING_STEPS", "SLIPWAY_TEST_INSTANCES", "SLIPWAY_ETA_JOBS",
+	"SLIPWAY_WEBHOOK_EVENTS", "SLIPWAY_PAYMENT_WALKS", "SLIPWAY_OPERATION_KILLS", "SLIPWAY_SCRUB_FAULTS",
+}
 
 // ready refuses an environment in which a stamp would say more than was proven, and makes a missing
 // peer an error.

@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -315,6 +317,20 @@ func TestReady_RefusesSizes(t *testing.T) {
 	require.Equal(t, "1", os.Getenv("SLIPWAY_REQUIRE_PEERS"), "a missing peer is an error in a proof")
 	t.Setenv("SLIPWAY_ROTATIONS", "1")
 	require.ErrorContains(t, ready(), "SLIPWAY_ROTATIONS is set")
+
+	root, err := toolcache.Root()
+	require.NoError(t, err)
+	used := regexp.MustCompile(`runenv\.(?:Scale|Sample)\(\w+, "(\w+)"`)
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") || filepath.Dir(path) == filepath.Join(root, "test/runenv") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, found := range used.FindAllSubmatch(text, -1) {
+			require.Contains(t, sizes, string(found[1]), "%s reads it", path)
+		}
+		return err
+	}))
 }
 
 func TestAreas_AreKnownAndMatchPackages(t *testing.T) {
