@@ -127,7 +127,7 @@ func (s *shop) runSince(projectID string, start time.Time) string {
 	return dbtest.RunOn(s.T, s.dsn, projectID, s.sku.ID, node.ID, start)
 }
 
-// TestCreate_ParallelWithMoneyForThree requests 100 nodes at once, of which the balance covers three.
+// TestCreate_ParallelWithMoneyForThree requests 40 nodes at once, of which the balance covers three.
 func TestCreate_ParallelWithMoneyForThree(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -136,8 +136,8 @@ func TestCreate_ParallelWithMoneyForThree(t *testing.T) {
 	dbtest.Credit(t, s.store, s.account, 1999)
 	var granted sync.Map
 	var wait sync.WaitGroup
-	errs := make(chan error, 100)
-	for range 100 {
+	errs := make(chan error, 40)
+	for range cap(errs) {
 		wait.Go(func() {
 			a, err := s.create(nil)
 			if err == nil {
@@ -150,7 +150,7 @@ func TestCreate_ParallelWithMoneyForThree(t *testing.T) {
 	n := 0
 	granted.Range(func(any, any) bool { n++; return true })
 	require.Equal(t, 3, n)
-	for range 100 {
+	for range cap(errs) {
 		if err := <-errs; err != nil {
 			s.requireRefusal(err, intent.Conflict, "the available balance does not cover it")
 		}

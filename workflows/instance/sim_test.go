@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 
 	instanceact "github.com/slipway-cloud/slipway/activities/instance"
 	"github.com/slipway-cloud/slipway/activities/projection"
@@ -21,6 +23,7 @@ import (
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	instancedb "github.com/slipway-cloud/slipway/db/instance"
 	instanceintent "github.com/slipway-cloud/slipway/intent/instance"
+	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -226,6 +229,8 @@ func (r *simRig) runAnd(job db.Job, later ...func(*testsuite.TestWorkflowEnviron
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(2 * time.Minute)
+	// The activities are real ones on a real database: without heartbeats the environment ends one after ten seconds.
+	env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute, Interceptors: []interceptor.WorkerInterceptor{&temporalx.Heartbeats{}}})
 	env.RegisterActivity(&projection.Activities{Store: projection.NewDatabase(r.store), PublicURL: "https://slipway.example"})
 	env.RegisterActivity(r.acts)
 	env.RegisterWorkflow(instance.Create)

@@ -9,12 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
 
 	"github.com/slipway-cloud/slipway/activities/projection"
+	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -56,7 +58,7 @@ func (h *Harness) NewRun(activities ...any) {
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	h.Env = suite.NewTestWorkflowEnvironment()
 	h.Env.SetTestTimeout(runLimit)
-	h.Env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: standstill})
+	h.Env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: standstill, Interceptors: []interceptor.WorkerInterceptor{&temporalx.Heartbeats{}}})
 	h.Env.RegisterActivity(&projection.Activities{Store: h.Store, PublicURL: "https://slipway.example"})
 	for _, a := range activities {
 		h.Env.RegisterActivityWithOptions(a, activity.RegisterOptions{SkipInvalidStructFunctions: true})
