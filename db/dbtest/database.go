@@ -235,7 +235,7 @@ func FreshDatabase(t testing.TB) string {
 
 func (s source) create(t testing.TB, name string) {
 	t.Helper()
-	admin(t, s, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(s.template))
+	admin(t, s, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(s.template)+" STRATEGY FILE_COPY") // less than half the CPU time of WAL_LOG
 }
 
 func admin(t testing.TB, src source, statement string) {
