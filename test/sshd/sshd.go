@@ -94,11 +94,12 @@ func StartAt(t *testing.T, ca ssh.Signer, addr string, hostPEM, authorized []byt
 	}
 }
 
-// config is a configuration of sshd with some lines of its own.
+// config is a configuration of sshd with some lines of its own. The home directory is none: a login shell
+// would read the files of whoever runs the tests, which may take seconds for each command.
 func config(listen, port string, lines ...string) []byte {
 	return []byte(strings.Join(append(lines,
 		"Port "+port, "ListenAddress "+listen, "PidFile none", "UsePAM no", "StrictModes no", "PasswordAuthentication no",
-		"KbdInteractiveAuthentication no", "PermitRootLogin prohibit-password", "LogLevel DEBUG2", "",
+		"KbdInteractiveAuthentication no", "PermitRootLogin prohibit-password", "LogLevel DEBUG2", "SetEnv HOME=/nonexistent", "",
 	), "\n"))
 }
 
