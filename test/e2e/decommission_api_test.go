@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // decommission starts a mode as an operator does: the plan is made and read, a
@@ -59,16 +61,19 @@ func (w *world) decommission(t *testing.T, nodeID string, mode lifecycle.Decommi
 }
 
 // askAgain repeats a request as long as the API answers that the workers are too busy for its plan and
-// that nothing was changed, as an operator does on a busy machine: five times at most.
+// that nothing was changed, as an operator does on a busy machine.
 func askAgain[T any](ask func() (client.Answer[T], error)) (client.Answer[T], error) {
-	var got client.Answer[T]
-	var err error
-	for range 5 {
-		if got, err = ask(); client.StatusOf(err) != http.StatusGatewayTimeout {
-			break
+	for ends := time.Now().Add(runenv.Patience(2 * time.Minute)); ; {
+		got, err := ask()
+		if !isBusy(client.StatusOf(err)) || time.Now().After(ends) {
+			return got, err
 		}
 	}
-	return got, err
+}
+
+// isBusy reports an answer of a machine on which Temporal or the workers have no time.
+func isBusy(status int) bool {
+	return status == http.StatusGatewayTimeout || status == http.StatusServiceUnavailable
 }
 
 // statusHistory returns the node's statuses from the API, the oldest first. The last change of the

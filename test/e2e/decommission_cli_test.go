@@ -30,7 +30,7 @@ func (c commandLine) run(t *testing.T, want int, args ...string) string {
 	var out, errs bytes.Buffer
 	env := map[string]string{"SLIPWAY_SERVER": c.Config.API.PublicURL, "SLIPWAY_TOKEN": c.token}
 	code := -1
-	for tries := 0; tries < 4 && (code < 0 || code != want && strings.Contains(errs.String(), "nothing was changed; the workers are busy")); tries++ {
+	for ends := time.Now().Add(runenv.Patience(2 * time.Minute)); code < 0 || code != want && time.Now().Before(ends) && strings.Contains(errs.String(), "nothing was changed; the workers are busy"); {
 		out.Reset()
 		errs.Reset()
 		code = cli.Run(t.Context(), cli.Env{

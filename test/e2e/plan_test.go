@@ -238,7 +238,9 @@ func (p *planner) dry(t *testing.T, body client.OnboardingRequest, login bool) p
 }
 
 // ranOutOfTime reports whether a plan has a row that asks to plan again, since no time was left to look.
-func ranOutOfTime(raw []byte) bool { return bytes.Contains(raw, []byte("there was no time left to look")) }
+func ranOutOfTime(raw []byte) bool {
+	return bytes.Contains(raw, []byte("there was no time left to look"))
+}
 
 // readPlan returns a function that checks what every plan must have.
 func readPlan(t *testing.T) func(client.Answer[client.Plan], error) planned {
