@@ -33,8 +33,6 @@ type Config struct {
 const (
 	defaultRate, defaultBurst = 50, 200
 	defaultWriteLimit         = 10 * time.Second
-	// maxRequest is the largest request; a plan may have 32 commands of 64 KiB.
-	maxRequest = 4 << 20
 	// healthLimit bounds the question whether the database answers.
 	healthLimit = 3 * time.Second
 )
@@ -64,7 +62,7 @@ func Register(api *op.API, cfg Config) {
 	s := &server{
 		api: api, store: api.Store(), cfg: cfg, limit: ratelimit.New(cfg.Rate, cfg.Burst, time.Now), logs: op.NewHub(api.Store(), db.ChannelRunLogs),
 	}
-	options := append(bounded(), WithJSON(), connect.WithInterceptors(&guard{s}), connect.WithCompressMinBytes(1<<20))
+	options := []connect.HandlerOption{bounded(), WithJSON(), connect.WithInterceptors(&guard{s}), connect.WithCompressMinBytes(1 << 20)}
 	mount := s.mounts(s.signIn, s.allow)
 	mount(slipwayv1connect.NewMachineServiceHandler(machineService{s}, options...))
 	mount(slipwayv1connect.NewPlanServiceHandler(planService{s}, options...))
@@ -72,9 +70,9 @@ func Register(api *op.API, cfg Config) {
 	mount(slipwayv1connect.NewCampaignServiceHandler(campaignService{s}, options...))
 	reflector := grpcreflect.NewStaticReflector(services()...)
 	reflect := s.mounts(s.byToken, s.paced)
-	reflect(grpcreflect.NewHandlerV1(reflector, bounded()...))
-	reflect(grpcreflect.NewHandlerV1Alpha(reflector, bounded()...))
-	path, health := grpchealth.NewHandler(s, bounded()...)
+	reflect(grpcreflect.NewHandlerV1(reflector, bounded()))
+	reflect(grpcreflect.NewHandlerV1Alpha(reflector, bounded()))
+	path, health := grpchealth.NewHandler(s, bounded())
 	api.Router().Post(path+"*", health.ServeHTTP)
 	api.Unbounded(func(path string) bool {
 		return path == slipwayv1connect.RunServiceWatchRunsProcedure || path == slipwayv1connect.RunServiceStreamRunLogsProcedure ||

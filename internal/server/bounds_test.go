@@ -302,7 +302,6 @@ func TestBounds_OfEveryRoute(t *testing.T) { //nolint:paralleltest // it measure
 	stop := watchHeap(&peak)
 	var g errgroup.Group
 	g.SetLimit(24)
-	few, some := make(chan struct{}, 2), make(chan struct{}, 4)
 	var slow, open sync.Map
 	for _, c := range w.calls {
 		callers := []string{""}
@@ -317,15 +316,6 @@ func TestBounds_OfEveryRoute(t *testing.T) { //nolint:paralleltest // it measure
 			for _, b := range bodies {
 				call := c
 				g.Go(func() error {
-					// Each may unpack some megabytes, which add up where many do it at once.
-					places := some
-					if call.grpc {
-						places = few
-					}
-					if b.name != "a slow body" {
-						places <- struct{}{}
-						defer func() { <-places }()
-					}
 					began := time.Now()
 					res, err := call.send(ctx, to, b)
 					if took := time.Since(began); took > runenv.Patience(answerLimit) {
