@@ -1,6 +1,8 @@
 package db
 
 import (
+	"context"
+	"io/fs"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,3 +27,8 @@ func IsReferrer(table string) bool { _, ok := referrers[table]; return ok }
 
 // PrimaryPeriod returns another value after each error that a failover can cause.
 func PrimaryPeriod(s *Store) any { return s.primary.current() }
+
+// MigrateWith is Migrate with the migrations of a test, whose statements wait shortly for a lock.
+func MigrateWith(ctx context.Context, dsn string, files fs.FS, wait time.Duration, tries int) error {
+	return migrate(ctx, dsn, files, lockBounds{wait: wait, pause: wait, tries: tries})
+}

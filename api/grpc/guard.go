@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -121,10 +120,7 @@ func (s *server) admit(ctx context.Context, procedure string, header http.Header
 
 // paced takes a token of the caller's rate.
 func (s *server) paced(ctx context.Context, _ string, _ http.Header) (context.Context, error) {
-	if ok, wait := s.limit.AllowName(op.PrincipalOf(ctx).ID); !ok {
-		return ctx, problem.New(problem.TooManyRequests, "you send more requests than you may; wait, then repeat this one").After(int(wait/time.Second) + 1)
-	}
-	return ctx, nil
+	return ctx, s.api.LimitPrincipal(ctx)
 }
 
 // allow takes a token of the caller's rate and admits the call. It decides before the message is read.

@@ -10,7 +10,6 @@ import (
 	"connectrpc.com/grpcreflect"
 
 	"github.com/slipway-cloud/slipway/api/op"
-	"github.com/slipway-cloud/slipway/api/ratelimit"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
@@ -23,16 +22,12 @@ type Config struct {
 	Offers func(provider string) []runplan.Capability
 	// AskJob asks a live job for an action and waits for its answer.
 	AskJob func(ctx context.Context, jobID string, action lifecycle.Action, reason string) error
-	// Rate and Burst bound the calls of one caller in a second; 0 is the default.
-	Rate  float64
-	Burst int
 	// WriteLimit is how long a reader of a stream may block; 0 is 10 s.
 	WriteLimit time.Duration
 }
 
 const (
-	defaultRate, defaultBurst = 50, 200
-	defaultWriteLimit         = 10 * time.Second
+	defaultWriteLimit = 10 * time.Second
 	// healthLimit bounds the question whether the database answers.
 	healthLimit = 3 * time.Second
 )
@@ -42,7 +37,6 @@ type server struct {
 	api   *op.API
 	store *db.Store
 	cfg   Config
-	limit *ratelimit.Limiter
 	logs  *op.Hub
 }
 
@@ -53,14 +47,11 @@ func services() []string {
 
 // Register serves the API on the router of the REST API: gRPC, gRPC-Web and JSON on the same paths.
 func Register(api *op.API, cfg Config) {
-	if cfg.Rate == 0 {
-		cfg.Rate, cfg.Burst = defaultRate, defaultBurst
-	}
 	if cfg.WriteLimit == 0 {
 		cfg.WriteLimit = defaultWriteLimit
 	}
 	s := &server{
-		api: api, store: api.Store(), cfg: cfg, limit: ratelimit.New(cfg.Rate, cfg.Burst, time.Now), logs: op.NewHub(api.Store(), db.ChannelRunLogs),
+		api: api, store: api.Store(), cfg: cfg, logs: op.NewHub(api.Store(), db.ChannelRunLogs),
 	}
 	options := []connect.HandlerOption{bounded(), WithJSON(), connect.WithInterceptors(&guard{s}), connect.WithCompressMinBytes(1 << 20)}
 	mount := s.mounts(s.signIn, s.allow)

@@ -48,9 +48,9 @@ func newWorld(t *testing.T, tune ...func(*grpc.Config)) *world {
 func newWorldWith(t *testing.T, recheck time.Duration, tune ...func(*grpc.Config)) *world {
 	t.Helper()
 	w := &world{t: t, store: dbtest.Store(t), tokens: map[string]string{}}
-	api, err := op.New(op.Config{Store: w.store, StreamRecheck: recheck})
+	api, err := op.New(op.Config{Store: w.store, StreamRecheck: recheck, PrincipalRate: 100_000})
 	require.NoError(t, err)
-	cfg := grpc.Config{Offers: fakeOffers, AskJob: w.cancelUnstarted, Rate: 100_000, Burst: 100_000}
+	cfg := grpc.Config{Offers: fakeOffers, AskJob: w.cancelUnstarted}
 	for _, f := range tune {
 		f(&cfg)
 	}

@@ -3,6 +3,8 @@ package op_test
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -37,5 +39,24 @@ func TestClose_ChecksTheAccessTable(t *testing.T) {
 			continue
 		}
 		require.ErrorContains(t, err, c.error, name)
+	}
+}
+
+// Nothing is read of a body that is too large by its own word.
+func TestOperations_LeaveALargeBodyUnread(t *testing.T) {
+	t.Parallel()
+	api, err := op.New(op.Config{Store: &db.Store{}})
+	require.NoError(t, err)
+	api.Grant(op.Access{op.RoleNone: {"POST /things"}})
+	op.Add(api, huma.Operation{OperationID: "things", Method: http.MethodPost, Path: "/things", MaxBodyBytes: 10},
+		func(context.Context, *struct{ Body []int }) (*struct{}, error) { return nil, nil })
+	require.NoError(t, api.Close())
+	for text, want := range map[string]int{"[1,2,3]  ": http.StatusNoContent, "[1,2,3]   ": http.StatusRequestEntityTooLarge} {
+		body, w := strings.NewReader(text), httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodPost, "/api/v1/things", body)
+		r.Header.Set("Content-Type", "application/json")
+		api.Handler().ServeHTTP(w, r)
+		require.Equal(t, want, w.Code, w.Body)
+		require.Equal(t, want == http.StatusNoContent, body.Len() == 0, "%d bytes are unread", body.Len())
 	}
 }

@@ -3,6 +3,7 @@ package op
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"reflect"
 	"strings"
@@ -40,7 +41,7 @@ func Add[I, O any](a *API, op huma.Operation, handler func(context.Context, *I) 
 		op.Description = strings.TrimSpace(op.Description + "\n\nNeeds role " + string(role) + " or higher.")
 		op.Middlewares = append(op.Middlewares, a.requires(role, op.Method+" "+op.Path))
 	}
-	op.Middlewares = append(op.Middlewares, a.selectors)
+	op.Middlewares = append(op.Middlewares, a.fits, a.selectors)
 	if op.Responses == nil {
 		op.Responses = map[string]*huma.Response{}
 	}
@@ -76,6 +77,16 @@ func outOfBounds(bad []bounds.Violation) *problem.Problem {
 
 // Inputs returns the types of what operations take: parameters and bodies.
 func (a *API) Inputs() []reflect.Type { return a.inputs }
+
+// fits lets a request through whose body is not too large by its own word. Nothing of another is read.
+func (a *API) fits(c huma.Context, next func(huma.Context)) {
+	r, w := humachi.Unwrap(c)
+	if most := c.Operation().MaxBodyBytes; r.ContentLength >= most {
+		a.WriteError(w, r, problem.New(problem.TooLarge, fmt.Sprintf("the body must have less than %d bytes; send less at once", most)))
+		return
+	}
+	next(c)
+}
 
 // requires lets a request through whose principal has the role. One of a session that destroys
 // something needs a second sign-in too.

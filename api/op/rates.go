@@ -2,7 +2,7 @@ package op
 
 import (
 	"cmp"
-	"fmt"
+	"context"
 	"net/http"
 	"time"
 
@@ -32,7 +32,7 @@ func newRates(cfg Config) rates {
 func (a *API) limitAddress(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if ok, wait := a.rates.addresses.Allow(ratelimit.RemoteAddress(r)); !ok {
-			a.WriteError(w, r, tooMany("your address sends", wait))
+			a.WriteError(w, r, problem.RateLimited("your address sends more requests than are allowed", wait))
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -42,11 +42,11 @@ func (a *API) limitAddress(next http.Handler) http.Handler {
 // limitPrincipal returns a problem for a principal who sends too many requests.
 func (a *API) limitPrincipal(who Principal) error {
 	if ok, wait := a.rates.principals.AllowName(who.ID); !ok {
-		return tooMany("you send", wait)
+		return problem.RateLimited("you send more requests than are allowed", wait)
 	}
 	return nil
 }
 
-func tooMany(whoSends string, wait time.Duration) error {
-	return problem.New(problem.TooManyRequests, fmt.Sprintf("%s more requests than are allowed; wait, then repeat this one", whoSends)).After(int(wait/time.Second) + 1)
-}
+// LimitPrincipal returns a problem when the caller of a request sends too many. It is for requests that
+// are no operations: a principal has one rate, whichever API it calls.
+func (a *API) LimitPrincipal(ctx context.Context) error { return a.limitPrincipal(PrincipalOf(ctx)) }

@@ -42,8 +42,7 @@ func (a *API) limitRefusals(r *http.Request, err error) error {
 	}
 	a.CountRefusal("bearer")
 	if ok, wait := a.refused.limit.Allow(ratelimit.RemoteAddress(r)); !ok {
-		return problem.New(problem.TooManyRequests, "too many tokens from your address were refused, this one too; sign in again, or ask an admin for a new token").
-			After(int(wait/time.Second) + 1)
+		return problem.RateLimited("too many tokens from your address were refused, this one too; sign in again, or ask an admin for a new token", wait)
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -164,6 +165,11 @@ func (p *Problem) Allow(allowed []string) *Problem { p.Allowed = allowed; return
 
 // After says when to come back, in seconds.
 func (p *Problem) After(seconds int) *Problem { p.RetryAfter = seconds; return p }
+
+// RateLimited says what there is too much of, and when there may be more.
+func RateLimited(detail string, wait time.Duration) *Problem {
+	return New(TooManyRequests, detail+"; wait, then try again").After(int(wait/time.Second) + 1)
+}
 
 // Class says why an outside system failed, and names the page about it as a file of the repository.
 func (p *Problem) Class(c lifecycle.FailureClass) *Problem {

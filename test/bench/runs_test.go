@@ -53,9 +53,9 @@ func offersAll(string) []runplan.Capability { return runplan.Capabilities() }
 func newRunsRig(b *testing.B) *runsRig {
 	b.Helper()
 	r := &runsRig{b: b, store: dbtest.Open(b, dbtest.FreshDatabase(b))}
-	api, err := op.New(op.Config{Store: r.store})
+	api, err := op.New(op.Config{Store: r.store, PrincipalRate: 1e6, AddressRate: 1e6})
 	require.NoError(b, err)
-	grpc.Register(api, grpc.Config{Offers: offersAll, Rate: 1e6, Burst: 1e6})
+	grpc.Register(api, grpc.Config{Offers: offersAll})
 	require.NoError(b, api.Close())
 	r.url = r.serve(api.Handler())
 	for i := range watchers / watchersEach {

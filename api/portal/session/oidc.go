@@ -86,8 +86,8 @@ func derive(cookie, purpose string) string {
 func (m *Manager) beginOIDC(w http.ResponseWriter, r *http.Request) error {
 	addr := ratelimit.RemoteAddress(r)
 	if ok, wait := m.begun.Allow(addr); !ok {
-		return tooMany(wait, "too many sign-ins began from your address "+addr+
-			": 30 at once, and then one a second, are allowed to each address, and behind a proxy all browsers share one")
+		return problem.RateLimited("too many sign-ins began from your address "+addr+
+			": 30 at once, and then one a second, are allowed to each address, and behind a proxy all browsers share one", wait)
 	}
 	live, err := m.find(w, r)
 	if err != nil {
@@ -114,7 +114,7 @@ func (m *Manager) beginOIDCStepUp(w http.ResponseWriter, r *http.Request) error 
 		return signedOut()
 	}
 	if ok, wait := m.begun.AllowName(live.PortalSession.Principal); !ok {
-		return tooMany(wait, "you have begun too many second sign-ins: 30 at once, and then one a second, are allowed to each user")
+		return problem.RateLimited("you have begun too many second sign-ins: 30 at once, and then one a second, are allowed to each user", wait)
 	}
 	return m.redirectToProvider(w, r, portaldb.SignIn{StepUp: live.PortalSession.ID})
 }

@@ -202,14 +202,9 @@ func (m *Manager) begin(w http.ResponseWriter, r *http.Request, n portaldb.New, 
 // limitSignIns refuses a principal that signs in too often: the audit log is never pruned.
 func (m *Manager) limitSignIns(principal string) error {
 	if ok, wait := m.signedIn.AllowName(principal); !ok {
-		return tooMany(wait, "you have signed in or confirmed it too often: 20 times at once, and then once in 10 seconds, are allowed to each user and each token")
+		return problem.RateLimited("you have signed in or confirmed it too often: 20 times at once, and then once in 10 seconds, are allowed to each user and each token", wait)
 	}
 	return nil
-}
-
-// tooMany refuses what a limiter does not allow, and says when to try again.
-func tooMany(wait time.Duration, limit string) *problem.Problem {
-	return problem.New(problem.TooManyRequests, limit+"; wait, then try again").After(int(wait/time.Second) + 1)
 }
 
 // give sets the cookie of a session that was just written, and returns the session.
@@ -302,7 +297,7 @@ func (m *Manager) refuse(r *http.Request, method, why string) error {
 		m.log.WarnContext(r.Context(), "sign-in refused", "method", method, "reason", why, "address", addr, "request_id", op.RequestID(r.Context()))
 	}
 	if !allowed {
-		return tooMany(wait, "too many sign-ins from your address "+addr+" were refused; behind a proxy all browsers share one address")
+		return problem.RateLimited("too many sign-ins from your address "+addr+" were refused; behind a proxy all browsers share one address", wait)
 	}
 	return problem.New(problem.Unauthenticated, "the sign-in is refused: "+why)
 }
