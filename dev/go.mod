@@ -159,14 +159,15 @@ require (
 	modernc.org/sqlite v1.51.0 // indirect
 )
 
-replace go.temporal.io/auto-scaled-workers => ./stubs/auto-scaled-workers
+// Stubs of what the server links and never calls here: see docs/adr/0022.
+replace (
+	cloud.google.com/go/storage => ./stubs/storage
+	github.com/aws/aws-sdk-go-v2/service/s3 => ./stubs/s3
+	go.temporal.io/auto-scaled-workers => ./stubs/auto-scaled-workers
+)
 
-replace cloud.google.com/go/storage => ./stubs/storage
-
-replace github.com/aws/aws-sdk-go-v2/service/s3 => ./stubs/s3
-
-// The server is written for these versions of OpenTelemetry: otel/log 0.20 has the type KeyValue, which
-// its later versions do not have.
+// OpenTelemetry stays at the versions that the server's go.mod names, whatever is required above: later
+// versions of otel/log have no KeyValue, and the other modules follow otel/log.
 replace (
 	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc => go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.68.0
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp => go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.68.0
