@@ -166,8 +166,8 @@ replace (
 	go.temporal.io/auto-scaled-workers => ./stubs/auto-scaled-workers
 )
 
-// OpenTelemetry stays at the versions that the server's go.mod names, whatever is required above: later
-// versions of otel/log have no KeyValue, and the other modules follow otel/log.
+// OpenTelemetry stays at the versions that the server's go.mod names, whatever is required above:
+// later versions of otel/log have no KeyValue, and the other modules follow otel/log.
 replace (
 	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc => go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.68.0
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp => go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.68.0

@@ -15,14 +15,14 @@ import (
 // required finds the modules that a go.mod requires, with their versions.
 var required = regexp.MustCompile(`(?m)^(?:\t|require )(\S+) (v\S+)(?: // indirect)?$`)
 
-// replaced finds the modules that a go.mod replaces: its own versions and folders have their reasons there.
+// replaced finds the modules that a go.mod replaces. That go.mod says why.
 var replaced = regexp.MustCompile(`(?m)^(?:\t|replace )(\S+) => `)
 
 // newerInDev are modules of which the Temporal server needs a newer version than the product has.
 var newerInDev = []string{"github.com/grpc-ecosystem/go-grpc-middleware/v2", "github.com/mattn/go-colorable"}
 
-// A module that the product and the Temporal server link in one version is compiled once for both. On
-// a fresh machine the test command would otherwise compile gRPC, the Temporal API and others twice.
+// A module that the product and the Temporal server link in one version is compiled once for both.
+// On a fresh machine the test command would otherwise compile gRPC and the Temporal API twice.
 func TestVersions_OfTheTemporalServerAreTheProducts(t *testing.T) {
 	t.Parallel()
 	versions := func(path string) map[string]string {

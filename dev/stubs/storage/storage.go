@@ -1,5 +1,5 @@
-// Package storage has the part of the Google Cloud Storage client that the Temporal server's archiver
-// names. No client can be made, and each call returns an error.
+// Package storage has the part of the Google Cloud Storage client that the Temporal server's
+// archiver names. No client can be made, and each call returns an error.
 package storage
 
 import (

@@ -1,5 +1,5 @@
-// Package client answers for a server on which no cloud runs workers: there is no instance to describe
-// or to delete, and none can be made.
+// Package client answers for a server on which no cloud runs workers: there is no instance to
+// describe or to delete, and none can be made.
 package client
 
 import (
@@ -18,7 +18,7 @@ var Module = fx.Provide(func() Client { return Client{} })
 // Client is what the server asks about the workers that a cloud runs.
 type Client struct{}
 
-// DescribeWorkerControllerInstance returns NotFound, which the server reads as: no compute config was set.
+// DescribeWorkerControllerInstance returns NotFound: the server reads it as "no compute config".
 func (Client) DescribeWorkerControllerInstance(
 	context.Context, *namespace.Namespace, *deploymentpb.WorkerDeploymentVersion,
 ) (*iface.QueryDescribeWorkerControllerInstanceResponse, []byte, error) {
