@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	deploymentpb "go.temporal.io/api/deployment/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
@@ -105,6 +106,22 @@ func TestAServerInMemoryServesTheWebUIAndRefusesToPause(t *testing.T) {
 	}
 	require.NoError(t, srv.Stop())
 	require.NoError(t, srv.Stop(), "stopping twice is no error")
+}
+
+func TestAServerNamesTheCloudsThatItLeavesOut(t *testing.T) {
+	t.Parallel()
+	srv, err := Start(t.Context(), Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, srv.Stop()) }()
+	c, err := srv.Dial(t.Context(), Namespace)
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.WorkflowService().ValidateWorkerDeploymentVersionComputeConfig(t.Context(),
+		&workflowservice.ValidateWorkerDeploymentVersionComputeConfigRequest{
+			Namespace:         Namespace,
+			DeploymentVersion: &deploymentpb.WorkerDeploymentVersion{DeploymentName: "slipwayd", BuildId: "1"},
+		})
+	require.ErrorContains(t, err, "worker controllers are left out of this development server")
 }
 
 func TestAnExternalServerGetsWhatIsMissingAndIsNeverStopped(t *testing.T) {
