@@ -101,8 +101,8 @@ const always = 1 << 20
 func (f *fixture) allocationMoves() []contract.AllocationMove {
 	var out []contract.AllocationMove
 	for _, p := range f.Store.Steps() {
-		if p.Allocation != nil {
-			out = append(out, *p.Allocation)
+		if m := stagetest.MoveOf[contract.AllocationMove](p, contract.SubjectAllocation); m != nil {
+			out = append(out, *m)
 		}
 	}
 	return out

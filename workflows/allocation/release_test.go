@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/allocation"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
 func release(t *testing.T, root bool) *fixture {
@@ -139,7 +140,7 @@ func TestRelease_AccessIsNeverCalledRevokedUnproven(t *testing.T) {
 				}
 				require.Equal(t, lifecycle.FailAccessUnconfirmed, parked.Failure.Class)
 				require.Equal(t, lifecycle.AllocationReleaseFailed, parked.Allocation.To)
-				require.Equal(t, lifecycle.NodeQuarantined, parked.Node.To, "the node is fenced")
+				require.Equal(t, lifecycle.NodeQuarantined, stagetest.NodeMove(parked).To, "the node is fenced")
 				require.Equal(t, 2, f.count("EndAccess"))
 			})
 		}
@@ -212,7 +213,7 @@ func TestRelease_ChangedFirmware(t *testing.T) {
 	require.Equal(t, lifecycle.JobCompleted, f.Run().Status)
 	require.Equal(t, lifecycle.FailFirmwareChanged, parked.Failure.Class)
 	require.Contains(t, parked.Failure.Message, "firmware/BIOS")
-	require.Equal(t, lifecycle.NodeQuarantined, parked.Node.To)
+	require.Equal(t, lifecycle.NodeQuarantined, stagetest.NodeMove(parked).To)
 }
 
 // TestRelease_NoEndWithoutProof: a certificate that proves less keeps the allocation where it is.
@@ -272,7 +273,7 @@ func TestRelease_NodeOfSomebodyElse(t *testing.T) {
 	require.Equal(t, lifecycle.JobCompleted, f.Run().Status)
 	require.Equal(t, lifecycle.FailAccessUnconfirmed, parked.Failure.Class)
 	require.Equal(t, lifecycle.AllocationReleaseFailed, parked.Allocation.To)
-	require.Nil(t, parked.Node, "the other job keeps the node")
+	require.Nil(t, stagetest.NodeMove(parked), "the other job keeps the node")
 }
 
 // TestRelease_ProtectedDrives: a machine that MAAS must not release is not released; the way on is to

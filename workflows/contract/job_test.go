@@ -42,7 +42,7 @@ func TestAFingerprintIsThatOfTheStep(t *testing.T) {
 		"waiting":    func(p *contract.Projection) { p.WaitingOut = true },
 		"frozen":     func(p *contract.Projection) { p.Frozen = true },
 		"adopted":    func(p *contract.Projection) { p.Adopted = true },
-		"node":       func(p *contract.Projection) { p.Node = &contract.NodeMove{To: lifecycle.NodeActive} },
+		"node":       func(p *contract.Projection) { p.Moves = []contract.Move{*contract.NodeMove{To: lifecycle.NodeActive}.Move()} },
 		"action":     func(p *contract.Projection) { p.Actions[0].Action = lifecycle.ActionCancel },
 		"no action":  func(p *contract.Projection) { p.Actions = nil },
 		"who caused": func(p *contract.Projection) { p.By = "someone else" },

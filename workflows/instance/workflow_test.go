@@ -60,7 +60,7 @@ func TestCreate_ToReady(t *testing.T) {
 	for _, p := range f.Store.Steps() {
 		require.GreaterOrEqual(t, p.Reached, reached)
 		reached = p.Reached
-		require.Equal(t, "inst_1", p.Instance.InstanceID)
+		require.Equal(t, "inst_1", p.Moves[0].ID)
 		if p.Status == lifecycle.JobRunning && p.Stages[p.StageOrdinal-1].State == lifecycle.StageRunning {
 			actions = append(actions, p.ActionType)
 		}
