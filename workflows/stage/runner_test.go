@@ -428,7 +428,7 @@ func TestARefusalAfterTheEndMovesNothing(t *testing.T) {
 	require.Equal(t, lifecycle.JobCompleted, h.Run().Status)
 	require.Nil(t, h.Store.Refuse, "the refusal was stored twice")
 	require.Len(t, h.Store.Audit(), 1)
-	require.Nil(t, h.Store.Last().Allocation)
+	require.Nil(t, stagetest.MoveOf[contract.AllocationMove](h.Store.Last(), contract.SubjectAllocation))
 }
 
 // TestACancelWhileTheEndIsRefused: the node cannot follow, which is found after a cancel has come.
