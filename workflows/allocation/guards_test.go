@@ -82,7 +82,7 @@ func TestRelease_RotatesBeforeTheCertificate(t *testing.T) {
 		bad.at(2*time.Hour, lifecycle.ActionRetryStage)
 		require.Equal(t, lifecycle.JobCompleted, bad.Run().Status, activity)
 		require.Equal(t, lifecycle.StageRotateBMCLogin, parked.Failure.Stage, activity)
-		require.Equal(t, lifecycle.AllocationReleaseFailed, parked.Allocation.To, activity)
+		require.Equal(t, lifecycle.AllocationReleaseFailed, allocationMove(*parked).To, activity)
 		require.True(t, bad.before("CommitRotation", "CertifyNode"), activity)
 	}
 
@@ -138,8 +138,8 @@ func TestProvision_ProbesTheNetwork(t *testing.T) {
 		require.Zero(t, f.count("MarkAllocation"), output)
 		require.Zero(t, f.count("ProveLogin"), output)
 		last := f.Store.Last()
-		require.Equal(t, class, last.Allocation.FailureClass, output)
-		require.Equal(t, lifecycle.AllocationFailed, last.Allocation.To, output)
+		require.Equal(t, class, allocationMove(last).FailureClass, output)
+		require.Equal(t, lifecycle.AllocationFailed, allocationMove(last).To, output)
 		require.Equal(t, lifecycle.NodeQuarantined, stagetest.NodeMove(last).To, output)
 		if class == lifecycle.FailNetworkOpen {
 			require.Contains(t, stagetest.NodeMove(last).Note, "bmc bmc_1")

@@ -158,7 +158,7 @@ func TestRun_StopsAtTheFirstFailedStep(t *testing.T) {
 			require.Contains(t, f.Calls(), "ClearNetboot")
 			require.NotContains(t, f.Calls(), "Reboot")
 			require.NotContains(t, f.Calls(), "StopCommand", "the command has ended")
-			last := f.Store.Last().Run.Failure
+			last := stagetest.MoveOf[contract.RunProgress](f.Store.Last(), contract.SubjectRun).Failure
 			require.Equal(t, []string{"work", string(tc.class)}, []string{last.Stage, string(last.Class)})
 		})
 	}
