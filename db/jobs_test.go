@@ -120,14 +120,33 @@ func projection(j db.Job, seq int64) db.Projection {
 	}
 }
 
-func project(t testing.TB, s *db.Store, p db.Projection) (applied bool, err error) {
+func project(t testing.TB, s *db.Store, p db.Projection, moves ...db.NodeMove) (applied bool, err error) {
 	t.Helper()
-	err = s.Tx(t.Context(), func(tx *db.Tx) (err error) {
+	err = s.Tx(t.Context(), func(tx *db.Tx) error {
 		out, err := tx.ProjectJob(t.Context(), p)
 		applied = out.Applied
+		for _, m := range moves {
+			if err != nil {
+				return err
+			}
+			err = moveNode(t, tx, p.JobID, m)
+		}
 		return err
 	})
 	return applied, err
+}
+
+func moveNode(t testing.TB, tx *db.Tx, jobID string, m db.NodeMove) error {
+	j, err := tx.Job(t.Context(), jobID)
+	if err != nil {
+		return err
+	}
+	n, err := tx.LockNode(t.Context(), *j.NodeID)
+	if err != nil {
+		return err
+	}
+	m.Actor.WorkflowID = j.WorkflowID
+	return tx.MoveJobNode(t.Context(), n, m)
 }
 
 func TestAProjectionShowsTheWholeJob(t *testing.T) {
@@ -135,8 +154,7 @@ func TestAProjectionShowsTheWholeJob(t *testing.T) {
 	s := dbtest.Store(t)
 	j := dbtest.Job(t, s)
 	p := projection(j, 1)
-	p.NodeMove = &db.NodeMove{To: lifecycle.NodeEnrolling, Comment: "onboarding begins"}
-	applied, err := project(t, s, p)
+	applied, err := project(t, s, p, db.NodeMove{To: lifecycle.NodeEnrolling, Actor: db.Actor{Owner: lifecycle.OwnerOnboarding, Comment: "onboarding begins"}})
 	require.NoError(t, err)
 	require.True(t, applied)
 
@@ -232,30 +250,33 @@ func TestTheSameStatusWritesNoTransition(t *testing.T) {
 func TestAProjectionThatMayNotBeLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
-	for name, spoil := range map[string]func(*db.Projection){
+	onboarding := db.Actor{Owner: lifecycle.OwnerOnboarding}
+	moves := map[string]db.NodeMove{
+		"a jump of the node":             {To: lifecycle.NodeRetired, Actor: onboarding},
+		"a node's proof is missing":      {Transition: "activate", Actor: onboarding},
+		"a transition that is not there": {Transition: "teleport", Actor: onboarding},
+		"an owner that may not":          {To: lifecycle.NodeEnrolling, Actor: db.Actor{Owner: lifecycle.OwnerCustomer}},
+	}
+	spoilt := map[string]func(*db.Projection){
 		"a jump of the job": func(p *db.Projection) { p.Status = lifecycle.JobCompleted },
-		"a jump of the node": func(p *db.Projection) {
-			p.NodeMove = &db.NodeMove{To: lifecycle.NodeRetired}
-		},
-		"a node's proof is missing": func(p *db.Projection) {
-			p.NodeMove = &db.NodeMove{Transition: "activate"}
-		},
-		"a transition that is not there": func(p *db.Projection) {
-			p.NodeMove = &db.NodeMove{Transition: "teleport"}
-		},
-		"an owner that may not": func(p *db.Projection) {
-			p.NodeMove = &db.NodeMove{To: lifecycle.NodeEnrolling, Owner: lifecycle.OwnerCustomer}
-		},
 		"a transition as an entry": func(p *db.Projection) {
 			p.Entries = []db.Entry{{Kind: db.EntryTransition, Name: "x", Actor: admin}}
 		},
 		"a stage state that is none": func(p *db.Projection) { p.Stages[0].State = "thinking" },
 		"a percentage over 100":      func(p *db.Projection) { p.ProgressPercent = 101 },
-	} {
+	}
+	for name := range moves {
+		spoilt[name] = func(*db.Projection) {}
+	}
+	for name, spoil := range spoilt {
 		j := dbtest.Job(t, s)
 		p := projection(j, 1)
 		spoil(&p)
-		applied, err := project(t, s, p)
+		var move []db.NodeMove
+		if m, ok := moves[name]; ok {
+			move = append(move, m)
+		}
+		applied, err := project(t, s, p, move...)
 		require.Error(t, err, name)
 		require.True(t, db.Permanent(err) || errors.Is(err, lifecycle.ErrIllegalTransition), "%s: %v", name, err)
 		require.False(t, applied && err == nil, name)
@@ -274,9 +295,8 @@ func TestANodeThatIsThereAlreadyIsNotMoved(t *testing.T) {
 	n := dbtest.Node(t, s, dbtest.Status(lifecycle.NodeEnrolling))
 	j := dbtest.Job(t, s, dbtest.On(n.ID))
 	for i, move := range []db.NodeMove{{To: lifecycle.NodeEnrolling}, {Transition: "start_enrolling"}} {
-		p := projection(j, int64(i+1))
-		p.NodeMove = &move
-		applied, err := project(t, s, p)
+		move.Actor.Owner = lifecycle.OwnerOnboarding
+		applied, err := project(t, s, projection(j, int64(i+1)), move)
 		require.NoError(t, err)
 		require.True(t, applied)
 	}

@@ -37,8 +37,7 @@ type Projection struct {
 	Checkpoint json.RawMessage
 	Stages     []lifecycle.StageRow
 	// Actor causes the change of status; its owner is job unless it is system.
-	Actor    Actor
-	NodeMove *NodeMove
+	Actor Actor
 	// At is when the workflow made the step; nil is now. ActionType ("" is the stage's name) and
 	// Metadata describe the try that begins with it.
 	At         *time.Time
@@ -47,8 +46,8 @@ type Projection struct {
 	// Entries are further audit rows, such as those of actions. An empty resource stands for the
 	// job.
 	Entries []Entry
-	// Moves says that the step moves a node or an allocation, which the end of a job does once.
-	Moves bool
+	// MovesOnce says that the step has a move that the end of a job makes once.
+	MovesOnce bool
 	// Fingerprint is the same for the same step when its workflow task is lost and runs again.
 	Fingerprint string
 }
@@ -67,20 +66,19 @@ type Projected struct {
 	Pass  int
 }
 
-// NodeMove moves the job's node with the projection. Without a named transition it is the one that
-// leads to To and that the owner may make.
+// NodeMove moves the node of a job. Without a named transition it is the one that leads to To and that
+// the owner of Actor may make.
 type NodeMove struct {
 	Transition string
 	To         lifecycle.NodeStatus
 	// Via lists the states that the node passes on the way. Each gets an audit row of its own in
 	// this transaction.
-	Via     []lifecycle.NodeStatus
-	Proof   lifecycle.Proof
-	Owner   lifecycle.Owner // "" is the job's kind
-	Comment string
+	Via   []lifecycle.NodeStatus
+	Proof lifecycle.Proof
+	Actor Actor
 }
 
-// ProjectJob applies one step in one transaction: status with its audit row, columns, stages, node,
+// ProjectJob applies one step in one transaction: status with its audit row, columns, stages,
 // further audit rows and event. A step whose Seq is not higher than the stored one changes nothing
 // and returns no error, so that a late or repeated projection is harmless. A change of status that
 // is no edge of the lifecycle is refused, and nothing is written. When a lost workflow is started
@@ -100,7 +98,7 @@ func (tx *Tx) ProjectJob(ctx context.Context, p Projection) (Projected, error) {
 		out.Repeated = p.repeats(j)
 		return out, nil
 	}
-	if lifecycle.Job.Terminal(j.Status) && (p.Status != j.Status || p.Moves) {
+	if lifecycle.Job.Terminal(j.Status) && (p.Status != j.Status || p.MovesOnce) {
 		out.Ended = j.Status
 		return out, nil
 	}
@@ -113,11 +111,6 @@ func (tx *Tx) ProjectJob(ctx context.Context, p Projection) (Projected, error) {
 	}
 	if err := rest.send(ctx, tx.dbtx); err != nil {
 		return out, MapError("project job "+p.JobID, err)
-	}
-	if p.NodeMove != nil {
-		if err := tx.projectNode(ctx, j, p); err != nil {
-			return out, err
-		}
 	}
 	for _, e := range p.Entries {
 		if e.ResourceKind == "" {
@@ -223,37 +216,19 @@ func orNull(b json.RawMessage) json.RawMessage {
 	return CleanJSON(b)
 }
 
-// projectNode moves the job's node unless it is there already.
-func (tx *Tx) projectNode(ctx context.Context, j Job, p Projection) error {
-	if j.NodeID == nil {
-		return fmt.Errorf("job %s has no node to move: %w", j.ID, ErrInvalid)
-	}
-	n, err := tx.LockNode(ctx, *j.NodeID)
-	if err != nil {
-		return err
-	}
-	a := p.Actor
-	a.Owner = p.NodeMove.Owner
-	if a.Owner == "" {
-		a.Owner = lifecycle.Owner(j.Kind)
-	}
-	if p.NodeMove.Comment != "" {
-		a.Comment = p.NodeMove.Comment
-	}
-	if a.WorkflowID == "" {
-		a.WorkflowID = j.WorkflowID
-	}
-	for _, to := range append(slices.Clone(p.NodeMove.Via), p.NodeMove.To) {
-		step := *p.NodeMove
+// MoveJobNode moves a locked node for its job, unless it is there already.
+func (tx *Tx) MoveJobNode(ctx context.Context, n Node, m NodeMove) error {
+	for _, to := range append(slices.Clone(m.Via), m.To) {
+		step := m
 		step.To = to
-		t, err := step.find(n, a.Owner)
+		t, err := step.find(n, m.Actor.Owner)
 		if err != nil {
 			return err
 		}
 		if t.To == n.Status {
 			continue
 		}
-		if n, err = tx.moveNode(ctx, n, t, p.NodeMove.Proof, a); err != nil {
+		if n, err = tx.moveNode(ctx, n, t, m.Proof, m.Actor); err != nil {
 			return err
 		}
 	}

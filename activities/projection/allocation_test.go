@@ -28,6 +28,7 @@ type tenancy struct {
 	store *db.Store
 	id    string
 	node  db.Node
+	tries int // of the stage
 	job   db.Job
 	seq   int64
 }
@@ -107,11 +108,11 @@ func (w *tenancy) ref() contract.AllocationRef {
 func (w *tenancy) project(status lifecycle.JobStatus, m *contract.AllocationMove) error {
 	w.t.Helper()
 	w.seq++
-	if m != nil {
-		m.AllocationID = w.id
-	}
 	p := contract.Projection{
-		JobID: w.job.ID, Kind: contract.JobKind(w.job.Kind), NodeID: w.node.ID, Seq: w.seq, RunID: "run", Status: status, Stage: "stage", Allocation: m,
+		JobID: w.job.ID, Kind: contract.JobKind(w.job.Kind), NodeID: w.node.ID, Seq: w.seq, RunID: "run", Status: status, Stage: "stage", Attempt: w.tries,
+	}
+	if m != nil {
+		p.Moves = []contract.Move{*m.Move(w.id)}
 	}
 	if status.Parked() {
 		p.Failure = &contract.Failure{Class: lifecycle.FailScrubUnverified, Stage: "stage", Message: "sda"}
@@ -360,7 +361,8 @@ func TestRelease_FollowsItsJob(t *testing.T) {
 	_, err = acts.EndAccess(t.Context(), allocationact.EndAccessIn{AllocationRef: w.ref(), Access: lifecycle.AccessUnconfirmed})
 	require.NoError(t, err)
 
-	failed := &contract.AllocationMove{To: lifecycle.AllocationReleaseFailed, Attempts: 5, FailureClass: lifecycle.FailScrubUnverified, FailureStage: "certify"}
+	w.tries = 5
+	failed := &contract.AllocationMove{To: lifecycle.AllocationReleaseFailed, FailureClass: lifecycle.FailScrubUnverified, FailureStage: "certify"}
 	require.NoError(t, w.project(lifecycle.JobFailedManual, failed))
 	require.Equal(t, lifecycle.AllocationReleaseFailed, w.allocation().Status)
 	require.Equal(t, 5, w.allocation().ReleaseAttempts)

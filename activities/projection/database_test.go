@@ -25,15 +25,17 @@ func TestASoftMoveKeepsNoJobFromEnding(t *testing.T) {
 		job := dbtest.Job(t, store, dbtest.On(node.ID), dbtest.JobStatus(lifecycle.JobCompensating))
 		step := contract.Projection{
 			JobID: job.ID, Kind: contract.KindOnboarding, NodeID: node.ID, Seq: job.Seq + 1, RunID: "run", Status: lifecycle.JobCancelled,
-			Node: &contract.NodeMove{To: lifecycle.NodeQuarantined, Note: "onboarding was cancelled", Soft: true},
 		}
+		move := contract.NodeMove{To: lifecycle.NodeQuarantined, Note: "onboarding was cancelled", Soft: true}
+		step.Moves = []contract.Move{*move.Move()}
 		res, err := projection.NewDatabase(store).ProjectJob(t.Context(), step)
 		require.NoError(t, err)
 		require.True(t, res.Applied)
 		got, err := store.Node(t.Context(), node.ID)
 		require.NoError(t, err)
 		require.Equal(t, to, got.Status)
-		step.Node.Soft, step.Seq = false, job.Seq+2
+		move.Soft = false
+		step.Moves, step.Seq = []contract.Move{*move.Move()}, job.Seq+2
 		res, err = projection.NewDatabase(store).ProjectJob(t.Context(), step)
 		require.NoError(t, err)
 		require.Equal(t, lifecycle.JobCancelled, res.Ended, "the end of a job moves its node once")

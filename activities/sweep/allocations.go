@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/intent/allocation"
-	"github.com/slipway-cloud/slipway/intent/machines"
+	"github.com/slipway-cloud/slipway/intent/subject"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -63,32 +62,20 @@ func (a *Activities) sweepKeys(ctx context.Context, r *StartsReport) error {
 	return err
 }
 
-// parkLost parks a job whose workflow is lost, and moves its allocation or its run with it. It returns
-// whether the job was parked, and whether it was ended then because another one takes over.
+// parkLost parks a job whose workflow is lost, and its subject with it. It returns whether the job was
+// parked, and whether it was ended then because another one takes over.
 func (p *pass) parkLost(ctx context.Context, tx *db.Tx, j db.LiveJob, cause string) (parked, ended bool, err error) {
-	if !slices.Contains([]contract.JobKind{contract.KindAllocationProvision, contract.KindAllocationRelease, contract.KindAllocationKeys, contract.KindMachineRun}, contract.JobKind(j.Kind)) {
-		parked, err = tx.ParkLost(ctx, j, cause, actor)
-		return parked, false, err
-	}
 	job, err := tx.Job(ctx, j.ID)
 	if err != nil {
 		return false, false, err
 	}
-	if job.Kind == string(contract.KindMachineRun) {
-		if err := machines.LockForJob(ctx, tx, j.ID); err != nil { // before its job, as a projection does
-			return false, false, err
-		}
-		if parked, err = tx.ParkLost(ctx, j, cause, actor); err != nil || !parked {
-			return false, false, err
-		}
-		return true, false, machines.ParkUnattended(ctx, tx, job, lifecycle.FailWorkflowLost, actor)
-	}
-	if _, err = allocationdb.Lock(ctx, tx, job.ResourceID); err != nil { // before its job, as a projection does
+	s := subject.Of(contract.JobKind(job.Kind))
+	if _, err := s.Lock(ctx, tx, subject.Ref{JobID: job.ID, ID: job.ResourceID}); err != nil { // before its job, as a projection does
 		return false, false, err
 	}
 	if parked, err = tx.ParkLost(ctx, j, cause, actor); err != nil || !parked {
 		return false, false, err
 	}
-	ended, err = allocation.LoseJob(ctx, tx, job)
+	ended, err = s.Park(ctx, tx, job, lifecycle.FailWorkflowLost, actor)
 	return true, ended, err
 }

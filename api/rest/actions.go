@@ -123,10 +123,9 @@ func facts(j db.Job) lifecycle.JobFacts {
 	}
 }
 
-// unobserved names the stage of a job where nothing of it can be adopted. A release of an allocation
-// adopts nothing: what it does not prove itself would reach the next tenant.
+// unobserved names the stage of a job where nothing of it can be adopted.
 func unobserved(kind, stage string) string {
-	if contract.JobKind(kind) == contract.KindAllocationRelease {
+	if row, _ := contract.KindOf(contract.JobKind(kind)); row.AdoptsNothing {
 		return stage
 	}
 	return lifecycle.UnobservedStage(stage)

@@ -14,9 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/intent/decommission"
-	"github.com/slipway-cloud/slipway/intent/instance"
-	"github.com/slipway-cloud/slipway/intent/machines"
+	"github.com/slipway-cloud/slipway/intent/subject"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -196,11 +194,9 @@ func (x *exchange) withoutWorkflow(ctx context.Context) (*decided, error) {
 // settles who is first: a run that has taken the job up shows in its sequence
 // number, and one that comes later finds the job as it is left here.
 func (x *exchange) unstarted(ctx context.Context, tx *db.Tx) (*decided, error) {
-	isRun := x.job.Kind == string(contract.KindMachineRun)
-	if isRun {
-		if err := machines.LockForJob(ctx, tx, x.job.ID); err != nil {
-			return nil, err
-		}
+	about := subject.Of(contract.JobKind(x.job.Kind))
+	if _, err := about.Lock(ctx, tx, subject.Ref{JobID: x.job.ID, ID: x.job.ResourceID}); err != nil {
+		return nil, err
 	}
 	job, err := tx.LockJob(ctx, x.job.ID)
 	if err != nil {
@@ -216,31 +212,22 @@ func (x *exchange) unstarted(ctx context.Context, tx *db.Tx) (*decided, error) {
 		if _, err := tx.TransitionJob(ctx, job.ID, lifecycle.JobCancel, nil, a); err != nil {
 			return nil, err
 		}
-		return x.answers(lifecycle.EffectCancel, lifecycle.JobCancelled, ""), x.afterUnstarted(ctx, tx, job)
+		by := op.Actor(ctx)
+		by.Comment = x.ask.Reason
+		return x.answers(lifecycle.EffectCancel, lifecycle.JobCancelled, ""), about.EndUnstarted(ctx, tx, job, by)
 	case lifecycle.ActionMarkManual:
 		f := lifecycle.Failure(lifecycle.FailFrozen)
 		_, err := tx.ProjectJob(ctx, db.Projection{
 			JobID: job.ID, Seq: job.Seq + 1, Status: f.ParkStatus(), Frozen: true, FailureClass: f.Class, Message: lifecycle.FrozenBy(op.PrincipalOf(ctx).ID, x.ask.Reason),
 			RecommendedAction: f.Recommended, NextStep: f.Next, Actor: db.Actor{Owner: lifecycle.OwnerJob, ID: op.PrincipalOf(ctx).ID, Comment: x.ask.Reason},
 		})
-		if err == nil && isRun {
-			err = machines.ParkUnattended(ctx, tx, job, f.Class, db.Actor{ID: op.PrincipalOf(ctx).ID, Comment: x.ask.Reason})
+		if err == nil {
+			_, err = about.Park(ctx, tx, job, f.Class, db.Actor{ID: op.PrincipalOf(ctx).ID, Comment: x.ask.Reason})
 		}
 		return x.answers(lifecycle.EffectFreeze, f.ParkStatus(), ""), err
 	default: // resume
 		return x.answers(lifecycle.EffectNoop, job.Status, ""), tx.EnqueueStart(ctx, job.ID)
 	}
-}
-
-// afterUnstarted takes back what was written with a job that was cancelled before it began.
-func (x *exchange) afterUnstarted(ctx context.Context, tx *db.Tx, job db.Job) error {
-	if job.Kind == string(contract.KindMachineRun) {
-		return machines.EndUnstarted(ctx, tx, job, op.Actor(ctx))
-	}
-	if job.Kind == string(contract.KindInstanceCreate) {
-		return instance.EndUnstarted(ctx, tx, job, op.Actor(ctx))
-	}
-	return decommission.CancelUnstarted(ctx, tx, job, x.ask.Reason, op.Actor(ctx))
 }
 
 // deliver has a lost workflow started again and passes the action on when it

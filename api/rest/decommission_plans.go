@@ -3,7 +3,6 @@ package rest
 import (
 	"context"
 
-	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/intent/decommission"
 	"github.com/slipway-cloud/slipway/intent/pxejob"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -50,20 +49,5 @@ func (s *server) planDecommission(ctx context.Context, in *JobPath) (*struct{ Bo
 	if err != nil {
 		return nil, err
 	}
-	return s.planOfNodeJob(ctx, job)
-}
-
-// planOfNodeJob says what a decommission or a node operation would do now.
-func (s *server) planOfNodeJob(ctx context.Context, job db.Job) (*struct{ Body Plan }, error) {
-	if lifecycle.Job.Terminal(job.Status) || job.Status == lifecycle.JobCompensating {
-		return s.endedPlan(ctx, job)
-	}
-	ask := contract.DecommissionPlanInput{
-		Job: contract.JobInput{JobID: job.ID, Kind: contract.JobKind(job.Kind), NodeID: text(job.NodeID), SiteID: text(job.SiteID)},
-	}
-	p, err := s.runPlan(ctx, contract.DecommissionPlanWorkflowID(ask), contract.DecommissionPlanWorkflow, ask)
-	if err != nil {
-		return nil, err
-	}
-	return &struct{ Body Plan }{planView(p)}, nil
+	return s.planOf(ctx, job, false)
 }

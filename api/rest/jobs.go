@@ -191,7 +191,7 @@ func (s *server) listJobs(ctx context.Context, in *struct {
 	IDs  []string `query:"ids,explode" maxItems:"200" itemMaxLength:"200" nullable:"false" doc:"Only these jobs; may be repeated"`
 	Kind string   `query:"kind" maxLength:"200"`
 }) (*op.Listed[Job], error) {
-	if in.Kind != "" && !slices.Contains(contract.JobKinds, contract.JobKind(in.Kind)) {
+	if in.Kind != "" && !slices.Contains(contract.JobKinds(), contract.JobKind(in.Kind)) {
 		return nil, problem.NewInvalid(problem.Field{Location: "query.kind", Message: "is not a kind of job; there are " + kindsOfJob()})
 	}
 	f := in.filter()
@@ -201,8 +201,8 @@ func (s *server) listJobs(ctx context.Context, in *struct {
 
 // kindsOfJob lists the kinds of jobs for people.
 func kindsOfJob() string {
-	names := make([]string, 0, len(contract.JobKinds))
-	for _, k := range contract.JobKinds {
+	names := make([]string, 0, len(contract.JobKinds()))
+	for _, k := range contract.JobKinds() {
 		names = append(names, string(k))
 	}
 	return strings.Join(names, ", ")

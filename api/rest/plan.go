@@ -107,42 +107,26 @@ func (s *server) planJob(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	switch kind := contract.JobKind(job.Kind); kind {
-	case contract.KindOnboarding:
-		return s.planOf(ctx, job, in.Login)
-	case contract.KindDecommission, contract.KindNodeOperation:
-		return s.planOfNodeJob(ctx, job)
-	case contract.KindAllocationProvision, contract.KindAllocationRelease, contract.KindAllocationKeys:
-		return s.planOfAllocationJob(ctx, job)
-	default:
-		return nil, problem.New(problem.Conflict, fmt.Sprintf("there are no plans of jobs of kind %s; its stages say what it does", kind))
-	}
+	return s.planOf(ctx, job, in.Login)
 }
 
-// planOfAllocationJob says what a job of an allocation would do now.
-func (s *server) planOfAllocationJob(ctx context.Context, job db.Job) (*struct{ Body Plan }, error) {
+// planOf says what a job would do now.
+func (s *server) planOf(ctx context.Context, job db.Job, login bool) (*struct{ Body Plan }, error) {
+	row, _ := contract.KindOf(contract.JobKind(job.Kind))
+	if row.Plan == nil {
+		return nil, problem.New(problem.Conflict, fmt.Sprintf("there are no plans of jobs of kind %s; its stages say what it does", job.Kind))
+	}
 	if lifecycle.Job.Terminal(job.Status) || job.Status == lifecycle.JobCompensating {
 		return s.endedPlan(ctx, job)
 	}
-	ask := contract.AllocationPlanInput{Job: contract.JobInput{
-		JobID: job.ID, Kind: contract.JobKind(job.Kind), NodeID: text(job.NodeID), SiteID: text(job.SiteID), ResourceID: job.ResourceID,
-	}}
-	p, err := s.runPlan(ctx, contract.AllocationPlanWorkflowID(ask), contract.AllocationPlanWorkflow, ask)
+	workflow, id, ask := row.Plan(contract.PlanRequest{Login: login, Actor: planActor(ctx, login), Job: contract.JobInput{
+		JobID: job.ID, Kind: row.Kind, NodeID: text(job.NodeID), SiteID: text(job.SiteID), ResourceID: job.ResourceID,
+	}})
+	p, err := s.runPlan(ctx, id, workflow, ask)
 	if err != nil {
 		return nil, err
 	}
 	return &struct{ Body Plan }{planView(p)}, nil
-}
-
-func (s *server) planOf(ctx context.Context, job db.Job, login bool) (*struct{ Body Plan }, error) {
-	if lifecycle.Job.Terminal(job.Status) || job.Status == lifecycle.JobCompensating {
-		return s.endedPlan(ctx, job)
-	}
-	ask := contract.PlanInput{
-		Kind: contract.KindOnboarding, Login: login, Actor: planActor(ctx, login),
-		Job: contract.JobInput{JobID: job.ID, Kind: contract.KindOnboarding, NodeID: text(job.NodeID), SiteID: text(job.SiteID)},
-	}
-	return s.plan(ctx, ask)
 }
 
 // planActor returns who asks for a plan with a login, for the audit log. Plans without one are the

@@ -171,7 +171,7 @@ func (s *server) stageStats(ctx context.Context, in *struct {
 		return nil, err
 	}
 	kinds := []string{}
-	for _, k := range contract.JobKinds {
+	for _, k := range contract.JobKinds() {
 		if in.Kind == "" || in.Kind == string(k) {
 			kinds = append(kinds, string(k))
 		}

@@ -203,15 +203,15 @@ func newJob(in contract.DecommissionInput, actor db.Actor) (db.NewJob, error) {
 	return db.NewJob{Kind: string(contract.DecommissionKind(in.Mode)), Input: raw, Actor: actor}, nil
 }
 
-// CancelUnstarted takes a node back from a job that was cancelled before it began. It changes
-// nothing where the job does not own the node's state.
-func CancelUnstarted(ctx context.Context, tx *db.Tx, job db.Job, reason string, actor db.Actor) error {
+// EndUnstarted takes a node back from a job that was cancelled before it began. It changes nothing
+// where the job does not own the node's state.
+func EndUnstarted(ctx context.Context, tx *db.Tx, job db.Job, actor db.Actor) error {
 	var in contract.DecommissionInput
 	if !lifecycle.OwnsNodeState(job.Kind) || job.NodeID == nil || json.Unmarshal(job.Input, &in) != nil {
 		return nil
 	}
-	actor.Comment, actor.WorkflowID = reason, job.WorkflowID
-	if reason == "" {
+	actor.WorkflowID = job.WorkflowID
+	if actor.Comment == "" {
 		actor.Comment = "job " + job.ID + " was cancelled before it began"
 	}
 	return tx.LeaveUnstarted(ctx, *job.NodeID, in.From, actor)

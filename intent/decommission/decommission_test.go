@@ -91,9 +91,9 @@ func TestAccept_WritesWhatThePlanSays(t *testing.T) {
 	require.Equal(t, lifecycle.NodeDraining, n.Status)
 }
 
-// TestCancelUnstarted_LeavesOtherJobsNodes cancels a job that owns its node's state, and one that
+// TestEndUnstarted_LeavesOtherJobsNodes cancels a job that owns its node's state, and one that
 // does not.
-func TestCancelUnstarted_LeavesOtherJobsNodes(t *testing.T) {
+func TestEndUnstarted_LeavesOtherJobsNodes(t *testing.T) {
 	t.Parallel()
 	store := dbtest.Store(t)
 	onboarding := dbtest.Job(t, store)
@@ -106,10 +106,10 @@ func TestCancelUnstarted_LeavesOtherJobsNodes(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := decommission.CancelUnstarted(t.Context(), tx, onboarding, "", operator); err != nil {
+		if err := decommission.EndUnstarted(t.Context(), tx, onboarding, operator); err != nil {
 			return err
 		}
-		return decommission.CancelUnstarted(t.Context(), tx, job, "", operator)
+		return decommission.EndUnstarted(t.Context(), tx, job, operator)
 	}))
 	after, err := store.Node(t.Context(), before.ID)
 	require.NoError(t, err)

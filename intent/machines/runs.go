@@ -271,13 +271,7 @@ func EndUnstarted(ctx context.Context, tx *db.Tx, job db.Job, actor db.Actor) er
 	return machinesdb.Project(ctx, tx, m, run, machinesdb.Step{Status: lifecycle.JobCancelled, Actor: by})
 }
 
-// LockForJob locks the machine and the run of a job, which have to be locked before the job is.
-func LockForJob(ctx context.Context, tx *db.Tx, jobID string) error {
-	_, _, err := machinesdb.LockForJob(ctx, tx, jobID)
-	return err
-}
-
-// ParkUnattended shows on a run that its job was parked where no workflow says so. LockForJob has locked it.
+// ParkUnattended shows on a run that its job was parked where no workflow says so.
 func ParkUnattended(ctx context.Context, tx *db.Tx, job db.Job, class lifecycle.FailureClass, actor db.Actor) error {
 	m, run, err := machinesdb.LockForJob(ctx, tx, job.ID)
 	if err != nil {

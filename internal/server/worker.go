@@ -49,55 +49,29 @@ import (
 // started it. The passes are among them: where they have a namespace of their own, one that an
 // earlier release started among the jobs still ends.
 func RegisterWorkflows(r worker.WorkflowRegistry) {
-	r.RegisterWorkflowWithOptions(onboarding.Onboard, workflow.RegisterOptions{
-		Name: contract.OnboardingWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
-	})
-	r.RegisterWorkflowWithOptions(bmcrotation.Rotate, workflow.RegisterOptions{
-		Name: contract.BMCRotationWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
-	})
-	r.RegisterWorkflowWithOptions(decommission.Decommission, workflow.RegisterOptions{
-		Name: contract.DecommissionWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
-	})
-	r.RegisterWorkflowWithOptions(decommission.NodeOperation, workflow.RegisterOptions{
-		Name: contract.NodeOperationWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
-	})
-	r.RegisterWorkflowWithOptions(agentjob.Reissue, workflow.RegisterOptions{
-		Name: contract.AgentReissueWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
-	})
-	r.RegisterWorkflowWithOptions(agentjob.Update, workflow.RegisterOptions{
-		Name: contract.AgentUpdateWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
-	})
-	r.RegisterWorkflowWithOptions(allocation.Provision, workflow.RegisterOptions{
-		Name: contract.AllocationProvisionWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
-	})
-	r.RegisterWorkflowWithOptions(allocation.Release, workflow.RegisterOptions{
-		Name: contract.AllocationReleaseWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
-	})
-	r.RegisterWorkflowWithOptions(allocation.Keys, workflow.RegisterOptions{
-		Name: contract.AllocationKeysWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
-	})
-	r.RegisterWorkflowWithOptions(machinerun.Run, workflow.RegisterOptions{
-		Name: contract.MachineRunWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
-	})
-	r.RegisterWorkflowWithOptions(instance.Create, workflow.RegisterOptions{
-		Name: contract.InstanceCreateWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
-	})
-	r.RegisterWorkflowWithOptions(instance.Terminate, workflow.RegisterOptions{
-		Name: contract.InstanceTerminateWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
-	})
-	r.RegisterWorkflowWithOptions(allocation.ReadPower, workflow.RegisterOptions{
-		Name: contract.NodePowerWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
-	})
-	r.RegisterWorkflowWithOptions(allocation.Plan, workflow.RegisterOptions{
-		Name: contract.AllocationPlanWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
-	})
-	r.RegisterWorkflowWithOptions(decommission.Plan, workflow.RegisterOptions{
-		Name: contract.DecommissionPlanWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
-	})
-	r.RegisterWorkflowWithOptions(onboarding.Plan, workflow.RegisterOptions{
-		Name: contract.PlanWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
-	})
+	for _, row := range contract.Kinds {
+		register(r, row.Workflow, jobWorkflows()[row.Kind])
+	}
+	register(r, contract.NodePowerWorkflow, allocation.ReadPower)
+	register(r, contract.AllocationPlanWorkflow, allocation.Plan)
+	register(r, contract.DecommissionPlanWorkflow, decommission.Plan)
+	register(r, contract.PlanWorkflow, onboarding.Plan)
 	registerPasses(r)
+}
+
+func register(r worker.WorkflowRegistry, name string, run any) {
+	r.RegisterWorkflowWithOptions(run, workflow.RegisterOptions{Name: name, VersioningBehavior: workflow.VersioningBehaviorPinned})
+}
+
+// jobWorkflows are the functions of the workflows that contract.Kinds names.
+func jobWorkflows() map[contract.JobKind]any {
+	return map[contract.JobKind]any{
+		contract.KindOnboarding: onboarding.Onboard, contract.KindBMCRotation: bmcrotation.Rotate,
+		contract.KindDecommission: decommission.Decommission, contract.KindNodeOperation: decommission.NodeOperation,
+		contract.KindAgentReissue: agentjob.Reissue, contract.KindAgentUpdate: agentjob.Update,
+		contract.KindAllocationProvision: allocation.Provision, contract.KindAllocationRelease: allocation.Release, contract.KindAllocationKeys: allocation.Keys,
+		contract.KindMachineRun: machinerun.Run, contract.KindInstanceCreate: instance.Create, contract.KindInstanceTerminate: instance.Terminate,
+	}
 }
 
 // RegisterActivities registers every activity over the app's own providers.

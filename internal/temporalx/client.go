@@ -70,8 +70,8 @@ const startTimeout = 10 * time.Second
 // already is success: the call may be repeated. A run that has ended is
 // followed by a new one, which continues from the projected state.
 func (j Jobs) StartJob(ctx context.Context, in contract.JobInput, summary string) (runID string, err error) {
-	wf, ok := contract.WorkflowType(in.Kind)
-	if !ok {
+	wf := contract.WorkflowOf(in.Kind)
+	if wf == "" {
 		return "", fmt.Errorf("no workflow runs jobs of kind %q", in.Kind)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)

@@ -85,11 +85,9 @@ const (
 // OpenWorkflows lists the job workflows that run on the task queue, at most
 // limit; all tells whether these are all.
 func (w Watch) OpenWorkflows(ctx context.Context, limit int) (open []Open, all bool, err error) {
-	types := make([]string, 0, len(contract.JobKinds))
-	for _, k := range contract.JobKinds {
-		if t, ok := contract.WorkflowType(k); ok {
-			types = append(types, quoted(t))
-		}
+	types := make([]string, 0, len(contract.Kinds))
+	for _, row := range contract.Kinds {
+		types = append(types, quoted(row.Workflow))
 	}
 	query := fmt.Sprintf("TaskQueue = %s AND ExecutionStatus = 'Running' AND WorkflowType IN (%s)", quoted(w.TaskQueue), strings.Join(types, ", "))
 	var token []byte

@@ -54,7 +54,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) works(f func(workflow.Context, contract.JobInput) error) {
 	w.t.Helper()
 	wk := worker.New(w.Client, w.TaskQueue, worker.Options{})
-	wk.RegisterWorkflowWithOptions(f, workflow.RegisterOptions{Name: contract.OnboardingWorkflow})
+	wk.RegisterWorkflowWithOptions(f, workflow.RegisterOptions{Name: contract.WorkflowOf(contract.KindOnboarding)})
 	wk.RegisterActivityWithOptions(func(context.Context) error { return errors.New("the worker fell over") }, activity.RegisterOptions{Name: "Fails"})
 	wk.RegisterActivityWithOptions(func(context.Context) error { return activity.ErrResultPending }, activity.RegisterOptions{Name: "IsEndedFromOutside"})
 	require.NoError(w.t, wk.Start())
@@ -64,7 +64,7 @@ func (w *world) works(f func(workflow.Context, contract.JobInput) error) {
 func (w *world) start() (id, run string) {
 	w.t.Helper()
 	id = contract.JobWorkflowID(contract.KindOnboarding, db.NewID("job"))
-	r, err := w.Client.ExecuteWorkflow(w.t.Context(), client.StartWorkflowOptions{ID: id, TaskQueue: w.TaskQueue}, contract.OnboardingWorkflow, contract.JobInput{})
+	r, err := w.Client.ExecuteWorkflow(w.t.Context(), client.StartWorkflowOptions{ID: id, TaskQueue: w.TaskQueue}, contract.WorkflowOf(contract.KindOnboarding), contract.JobInput{})
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() {
 		_ = w.Client.TerminateWorkflow(context.WithoutCancel(w.t.Context()), id, "", "the test is over")
@@ -160,7 +160,7 @@ func TestEndingsInWords(t *testing.T) {
 
 	id = contract.JobWorkflowID(contract.KindOnboarding, db.NewID("job"))
 	_, err = w.Client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: id, TaskQueue: w.TaskQueue, WorkflowExecutionTimeout: time.Second},
-		contract.OnboardingWorkflow, contract.JobInput{})
+		contract.WorkflowOf(contract.KindOnboarding), contract.JobInput{})
 	require.NoError(t, err)
 	e = w.until(id, "it timed out", over)
 	words, err = w.Ending(t.Context(), id, e.RunID)

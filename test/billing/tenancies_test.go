@@ -296,12 +296,12 @@ func (w *tenants) allocations(in ...lifecycle.AllocationStatus) ([]allocationdb.
 
 // step writes a step of a job with what it says of its allocation, as its workflow does.
 func (w *tenants) step(job db.Job, status lifecycle.JobStatus, m *contract.AllocationMove) error {
-	p := contract.Projection{JobID: job.ID, Kind: contract.JobKind(job.Kind), RunID: "run", Seq: job.Seq + 1, Status: status, Stage: "stage", Allocation: m}
+	p := contract.Projection{JobID: job.ID, Kind: contract.JobKind(job.Kind), RunID: "run", Seq: job.Seq + 1, Status: status, Stage: "stage", Attempt: 1}
 	if job.NodeID != nil {
 		p.NodeID = *job.NodeID
 	}
 	if m != nil {
-		m.AllocationID = job.ResourceID
+		p.Moves = []contract.Move{*m.Move(job.ResourceID)}
 	}
 	if status.Parked() {
 		p.Failure = &contract.Failure{Class: lifecycle.FailScrubUnverified, Stage: "stage", Message: "sda"}

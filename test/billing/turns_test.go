@@ -191,7 +191,7 @@ func (w *tenants) actOfJob(s turn, a allocationdb.Allocation, job db.Job) error 
 			return nil
 		}
 		w.seen["release_failed"]++
-		return w.steps(job, lifecycle.JobFailedManual, &contract.AllocationMove{To: lifecycle.AllocationReleaseFailed, Attempts: 1})
+		return w.steps(job, lifecycle.JobFailedManual, &contract.AllocationMove{To: lifecycle.AllocationReleaseFailed})
 	case turnComplete:
 		if !isRelease {
 			return nil

@@ -144,7 +144,7 @@ func (w *world) startLater(t *testing.T, id string, in contract.JobInput) {
 	t.Helper()
 	_, err := w.App.Temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
 		ID: id, TaskQueue: w.Config.Temporal.TaskQueue, StartDelay: 10 * time.Minute,
-	}, contract.OnboardingWorkflow, in)
+	}, contract.WorkflowOf(contract.KindOnboarding), in)
 	require.NoError(t, err)
 }
 

@@ -216,7 +216,7 @@ func finishTerminated(t *testing.T, r *cliCase) {
 	j := r.now(t)
 	in, err := json.Marshal(contract.JobInput{JobID: j.ID, Kind: contract.KindOnboarding, NodeID: *j.NodeID, SiteID: *j.SiteID})
 	require.NoError(t, err)
-	r.must(t, "workflow", "start", "--type", contract.OnboardingWorkflow, "--task-queue", r.Config.Temporal.TaskQueue, "--input", string(in))
+	r.must(t, "workflow", "start", "--type", contract.WorkflowOf(contract.KindOnboarding), "--task-queue", r.Config.Temporal.TaskQueue, "--input", string(in))
 	r.update(t, lifecycle.ActionResume)
 	r.reaches(t, lifecycle.JobCompleted)
 	r.once(t, 1)

@@ -101,11 +101,15 @@ const always = 1 << 20
 func (f *fixture) allocationMoves() []contract.AllocationMove {
 	var out []contract.AllocationMove
 	for _, p := range f.Store.Steps() {
-		if p.Allocation != nil {
-			out = append(out, *p.Allocation)
+		if m := allocationMove(p); m != nil {
+			out = append(out, *m)
 		}
 	}
 	return out
+}
+
+func allocationMove(p contract.Projection) *contract.AllocationMove {
+	return stagetest.MoveOf[contract.AllocationMove](p, contract.SubjectAllocation)
 }
 
 func (f *fixture) count(name string) int {

@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
 // TestProvision_NodeHeldElsewhere: MAAS or the agent knows of a tenant of whom the database does not.
@@ -29,7 +30,7 @@ func TestProvision_NodeHeldElsewhere(t *testing.T) {
 			require.Equal(t, lifecycle.JobCancelled, f.Run().Status)
 			require.Zero(t, f.count("RunTask"))
 			require.Zero(t, f.count("ClearAllocation"), "the other tenant's mark stays")
-			require.Equal(t, lifecycle.NodeQuarantined, f.Store.Last().Node.To)
+			require.Equal(t, lifecycle.NodeQuarantined, stagetest.NodeMove(f.Store.Last()).To)
 		})
 	}
 }
@@ -81,7 +82,7 @@ func TestRelease_RotatesBeforeTheCertificate(t *testing.T) {
 		bad.at(2*time.Hour, lifecycle.ActionRetryStage)
 		require.Equal(t, lifecycle.JobCompleted, bad.Run().Status, activity)
 		require.Equal(t, lifecycle.StageRotateBMCLogin, parked.Failure.Stage, activity)
-		require.Equal(t, lifecycle.AllocationReleaseFailed, parked.Allocation.To, activity)
+		require.Equal(t, lifecycle.AllocationReleaseFailed, allocationMove(*parked).To, activity)
 		require.True(t, bad.before("CommitRotation", "CertifyNode"), activity)
 	}
 
@@ -137,11 +138,11 @@ func TestProvision_ProbesTheNetwork(t *testing.T) {
 		require.Zero(t, f.count("MarkAllocation"), output)
 		require.Zero(t, f.count("ProveLogin"), output)
 		last := f.Store.Last()
-		require.Equal(t, class, last.Allocation.FailureClass, output)
-		require.Equal(t, lifecycle.AllocationFailed, last.Allocation.To, output)
-		require.Equal(t, lifecycle.NodeQuarantined, last.Node.To, output)
+		require.Equal(t, class, allocationMove(last).FailureClass, output)
+		require.Equal(t, lifecycle.AllocationFailed, allocationMove(last).To, output)
+		require.Equal(t, lifecycle.NodeQuarantined, stagetest.NodeMove(last).To, output)
 		if class == lifecycle.FailNetworkOpen {
-			require.Contains(t, last.Node.Note, "bmc bmc_1")
+			require.Contains(t, stagetest.NodeMove(last).Note, "bmc bmc_1")
 		}
 	}
 }

@@ -54,9 +54,9 @@ func KeysJob(in contract.JobInput) stage.Job[KeysState] {
 			s.Job = in.Ref()
 			return decode(in, input, &s.Request)
 		},
-		Observed:   func(s *KeysState) lifecycle.Observed { return observed(s.Node, s.Machine) },
-		Metadata:   func(s *KeysState) lifecycle.ActionMetadata { return s.Machine.ActionMetadata() },
-		Allocation: keysMove,
+		Observed: func(s *KeysState) lifecycle.Observed { return observed(s.Node, s.Machine) },
+		Metadata: func(s *KeysState) lifecycle.ActionMetadata { return s.Machine.ActionMetadata() },
+		Moves:    keysMove,
 		GivesUp: func(s *KeysState, f contract.Failure) bool {
 			if s.Failure == nil {
 				s.Failure = &f
@@ -82,9 +82,9 @@ func keysRefuses(_ workflow.Context, _ *KeysState, a lifecycle.Action) string {
 }
 
 // keysMove tells what the job came to. The allocation stays where it is.
-func keysMove(s *KeysState, to lifecycle.JobStatus, _ *contract.Failure) *contract.AllocationMove {
-	m := &contract.AllocationMove{AllocationID: s.Request.AllocationID}
-	switch to { //nolint:exhaustive // the others tell nothing
+func keysMove(s *KeysState, at contract.Step) *contract.Move {
+	var m contract.AllocationMove
+	switch at.Entered { //nolint:exhaustive // the others tell nothing
 	case lifecycle.JobCompleted, lifecycle.JobReconciled:
 		m.KeysProven = true
 	case lifecycle.JobCancelled:
@@ -94,7 +94,7 @@ func keysMove(s *KeysState, to lifecycle.JobStatus, _ *contract.Failure) *contra
 	default:
 		return nil
 	}
-	return m
+	return m.Move(s.Request.AllocationID)
 }
 
 func (s *KeysState) ref(at string) contract.AllocationRef {

@@ -72,13 +72,13 @@ func ProvisionJob(in contract.JobInput) stage.Job[ProvisionState] {
 			s.Job = in.Ref()
 			return decode(in, input, &s.Request)
 		},
-		NodeID:     func(s *ProvisionState) string { return s.Job.NodeID },
-		Observed:   func(s *ProvisionState) lifecycle.Observed { return observed(s.Node, s.Machine) },
-		Metadata:   func(s *ProvisionState) lifecycle.ActionMetadata { return s.Machine.ActionMetadata() },
-		Allocation: provisionMove,
-		Cancelled:  provisionCancelled,
-		GivesUp:    givesUp,
-		Refuses:    provisionRefuses,
+		NodeID:    func(s *ProvisionState) string { return s.Job.NodeID },
+		Observed:  func(s *ProvisionState) lifecycle.Observed { return observed(s.Node, s.Machine) },
+		Metadata:  func(s *ProvisionState) lifecycle.ActionMetadata { return s.Machine.ActionMetadata() },
+		Moves:     provisionMove,
+		Cancelled: provisionCancelled,
+		GivesUp:   givesUp,
+		Refuses:   provisionRefuses,
 	}
 }
 
@@ -128,9 +128,9 @@ func provisionRefuses(_ workflow.Context, _ *ProvisionState, a lifecycle.Action)
 // provisionMove is what happens to the allocation with the job. The node of a provision that ends
 // early goes back at once only where no key of the tenant has been on it and its account is proven
 // gone; the release job cleans it otherwise.
-func provisionMove(s *ProvisionState, to lifecycle.JobStatus, _ *contract.Failure) *contract.AllocationMove {
-	m := &contract.AllocationMove{AllocationID: s.Request.AllocationID}
-	switch to { //nolint:exhaustive // the others leave it where it is
+func provisionMove(s *ProvisionState, at contract.Step) *contract.Move {
+	var m contract.AllocationMove
+	switch at.Entered { //nolint:exhaustive // the others leave it where it is
 	case lifecycle.JobCompleted, lifecycle.JobReconciled:
 		m.To, m.Connection, m.Image = lifecycle.AllocationActive, s.Connection, s.Image
 	case lifecycle.JobCancelled:
@@ -141,14 +141,14 @@ func provisionMove(s *ProvisionState, to lifecycle.JobStatus, _ *contract.Failur
 	default:
 		return nil
 	}
-	return m
+	return m.Move(s.Request.AllocationID)
 }
 
 // provisionCancelled takes a node out of service on which a provision failed: it would be claimed
 // again at once, and fail every tenant. What failed elsewhere says nothing of the node, and neither does
 // what failed once the tenant's keys were sent: he may be on the node, as root, and make it fail. The
 // release cleans and proves it then, as after any tenant.
-func provisionCancelled(s *ProvisionState) *contract.NodeMove {
+func provisionCancelled(s *ProvisionState) *contract.Move {
 	if s.Job.NodeID == "" || s.Failure == nil || s.KeysSent {
 		return nil
 	}
@@ -160,8 +160,8 @@ func provisionCancelled(s *ProvisionState) *contract.NodeMove {
 	return quarantine(fmt.Sprintf("an allocation could not be provisioned: %s: %s", s.Failure.Stage, s.Failure.Message))
 }
 
-func quarantine(note string) *contract.NodeMove {
-	return &contract.NodeMove{To: lifecycle.NodeQuarantined, Owner: lifecycle.OwnerDecommission, Note: note, Soft: true}
+func quarantine(note string) *contract.Move {
+	return contract.NodeMove{To: lifecycle.NodeQuarantined, Owner: lifecycle.OwnerDecommission, Note: note, Soft: true}.Move()
 }
 
 func (s *ProvisionState) ref(at string) contract.AllocationRef {

@@ -72,9 +72,9 @@ func TestProvision_FailsAtEachStage(t *testing.T) {
 			require.Equal(t, c.class, moves[0].FailureClass)
 			require.Equal(t, c.clean, moves[0].Clean)
 			if c.unsafe {
-				require.Equal(t, lifecycle.NodeQuarantined, f.Store.Last().Node.To, "another tenant would meet the same node")
+				require.Equal(t, lifecycle.NodeQuarantined, stagetest.NodeMove(f.Store.Last()).To, "another tenant would meet the same node")
 			} else {
-				require.Nil(t, f.Store.Last().Node)
+				require.Nil(t, stagetest.NodeMove(f.Store.Last()))
 			}
 		})
 	}
@@ -176,7 +176,7 @@ func TestProvision_HostileRoot(t *testing.T) {
 		return lifecycle.TaskResult{OK: true, BootID: "boot-1"}, nil
 	})
 	require.Equal(t, lifecycle.JobCancelled, f.Run().Status)
-	require.Nil(t, f.Store.Last().Node)
+	require.Nil(t, stagetest.NodeMove(f.Store.Last()))
 	require.Equal(t, lifecycle.StageInstallKeys, f.allocationMoves()[0].FailureStage)
 	require.False(t, f.allocationMoves()[0].Clean, "the release has to clean it")
 }
@@ -198,7 +198,7 @@ func TestProvision_ReleasedMeanwhile(t *testing.T) {
 			require.Equal(t, lifecycle.JobCancelled, f.Run().Status)
 			move := f.allocationMoves()[0]
 			require.Empty(t, move.FailureClass)
-			require.Nil(t, f.Store.Last().Node, "nothing is wrong with the node")
+			require.Nil(t, stagetest.NodeMove(f.Store.Last()), "nothing is wrong with the node")
 			require.False(t, f.count("GiveAccess") > 0 && move.Clean)
 		})
 	}

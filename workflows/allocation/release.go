@@ -55,12 +55,12 @@ func ReleaseJob(in contract.JobInput) stage.Job[ReleaseState] {
 		Deadline: func(s *ReleaseState, name string, dflt time.Duration) time.Duration {
 			return s.Cleaning.Config.Profile.StageDeadline(name, dflt)
 		},
-		Observed:   releaseObserved,
-		Metadata:   func(s *ReleaseState) lifecycle.ActionMetadata { return s.Cleaning.Machine.ActionMetadata() },
-		Allocation: releaseMove,
-		Parked:     releaseParked,
-		Attempts:   releaseAttempts,
-		Refuses:    releaseRefuses,
+		Observed: releaseObserved,
+		Metadata: func(s *ReleaseState) lifecycle.ActionMetadata { return s.Cleaning.Machine.ActionMetadata() },
+		Moves:    releaseMove,
+		Parked:   releaseParked,
+		Attempts: releaseAttempts,
+		Refuses:  releaseRefuses,
 	}
 }
 
@@ -100,14 +100,14 @@ func releaseAttempts(s *ReleaseState, class lifecycle.FailureClass, dflt int) in
 
 // releaseMove is what happens to the allocation with the job. A parked job is a failed release, a job
 // that goes on is another attempt.
-func releaseMove(s *ReleaseState, to lifecycle.JobStatus, f *contract.Failure) *contract.AllocationMove {
-	m := &contract.AllocationMove{AllocationID: s.Request.AllocationID}
-	switch to { //nolint:exhaustive // the others leave it where it is
+func releaseMove(s *ReleaseState, at contract.Step) *contract.Move {
+	var m contract.AllocationMove
+	switch at.Entered { //nolint:exhaustive // the others leave it where it is
 	case lifecycle.JobRunning:
 		m.To = lifecycle.AllocationReleasing
 	case lifecycle.JobFailedRetryable, lifecycle.JobFailedManual:
 		m.To = lifecycle.AllocationReleaseFailed
-		if f != nil {
+		if f := at.Failure; f != nil {
 			m.FailureClass, m.FailureStage = f.Class, f.Stage
 		}
 	case lifecycle.JobCompleted, lifecycle.JobReconciled:
@@ -115,7 +115,7 @@ func releaseMove(s *ReleaseState, to lifecycle.JobStatus, f *contract.Failure) *
 	default:
 		return nil
 	}
-	return m
+	return m.Move(s.Request.AllocationID)
 }
 
 // proven reports that the certificate proves the node clean.
@@ -125,7 +125,7 @@ func (s *ReleaseState) proven() bool {
 
 // releaseParked keeps a node from everybody else that may not be clean, or that its tenant may still
 // use. While another job has the node, that one keeps it.
-func releaseParked(s *ReleaseState, f contract.Failure) *contract.NodeMove {
+func releaseParked(s *ReleaseState, f contract.Failure) *contract.Move {
 	if !lifecycle.Failure(f.Class).NodeUnsafe || s.Job.NodeID == "" {
 		return nil
 	}

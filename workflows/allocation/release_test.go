@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/allocation"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
 func release(t *testing.T, root bool) *fixture {
@@ -138,8 +139,8 @@ func TestRelease_AccessIsNeverCalledRevokedUnproven(t *testing.T) {
 					return
 				}
 				require.Equal(t, lifecycle.FailAccessUnconfirmed, parked.Failure.Class)
-				require.Equal(t, lifecycle.AllocationReleaseFailed, parked.Allocation.To)
-				require.Equal(t, lifecycle.NodeQuarantined, parked.Node.To, "the node is fenced")
+				require.Equal(t, lifecycle.AllocationReleaseFailed, allocationMove(*parked).To)
+				require.Equal(t, lifecycle.NodeQuarantined, stagetest.NodeMove(*parked).To, "the node is fenced")
 				require.Equal(t, 2, f.count("EndAccess"))
 			})
 		}
@@ -167,7 +168,7 @@ func TestRelease_ParksAndGoesOn(t *testing.T) {
 			f.at(2*time.Hour, lifecycle.ActionRetryStage)
 			require.Equal(t, lifecycle.JobCompleted, f.Run().Status)
 			require.Equal(t, class, parked.Failure.Class)
-			require.Equal(t, lifecycle.AllocationReleaseFailed, parked.Allocation.To)
+			require.Equal(t, lifecycle.AllocationReleaseFailed, allocationMove(*parked).To)
 			var to []lifecycle.AllocationStatus
 			for _, m := range f.allocationMoves() {
 				to = append(to, m.To)
@@ -198,7 +199,7 @@ func TestRelease_TriesAsOftenAsThePolicySays(t *testing.T) {
 	f.at(3*time.Hour, lifecycle.ActionResume)
 	require.Equal(t, lifecycle.JobCompleted, f.Run().Status)
 	require.Equal(t, 8, f.count("CompareSettings"))
-	require.Equal(t, 7, parked.Allocation.Attempts)
+	require.Equal(t, 7, parked.Attempt)
 }
 
 // TestRelease_ChangedFirmware keeps the node from everybody until it is as it was.
@@ -212,7 +213,7 @@ func TestRelease_ChangedFirmware(t *testing.T) {
 	require.Equal(t, lifecycle.JobCompleted, f.Run().Status)
 	require.Equal(t, lifecycle.FailFirmwareChanged, parked.Failure.Class)
 	require.Contains(t, parked.Failure.Message, "firmware/BIOS")
-	require.Equal(t, lifecycle.NodeQuarantined, parked.Node.To)
+	require.Equal(t, lifecycle.NodeQuarantined, stagetest.NodeMove(*parked).To)
 }
 
 // TestRelease_NoEndWithoutProof: a certificate that proves less keeps the allocation where it is.
@@ -271,8 +272,8 @@ func TestRelease_NodeOfSomebodyElse(t *testing.T) {
 	f.at(2*time.Hour, lifecycle.ActionRetryStage)
 	require.Equal(t, lifecycle.JobCompleted, f.Run().Status)
 	require.Equal(t, lifecycle.FailAccessUnconfirmed, parked.Failure.Class)
-	require.Equal(t, lifecycle.AllocationReleaseFailed, parked.Allocation.To)
-	require.Nil(t, parked.Node, "the other job keeps the node")
+	require.Equal(t, lifecycle.AllocationReleaseFailed, allocationMove(*parked).To)
+	require.Nil(t, stagetest.NodeMove(*parked), "the other job keeps the node")
 }
 
 // TestRelease_ProtectedDrives: a machine that MAAS must not release is not released; the way on is to

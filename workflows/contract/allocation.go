@@ -23,8 +23,7 @@ type AllocationRef struct {
 // AllocationMove asks for a change of the job's allocation with the projection. To is "" for a job that
 // changes keys: its allocation stays where it is.
 type AllocationMove struct {
-	AllocationID string                     `json:"allocation_id"`
-	To           lifecycle.AllocationStatus `json:"to"`
+	To lifecycle.AllocationStatus `json:"to"`
 	// KeysProven is set where the node was seen to accept the keys in force, and to refuse the former ones.
 	KeysProven bool `json:"keys_proven,omitempty"`
 	// FailureClass and FailureStage say where a provision failed, or a release is parked.
@@ -34,12 +33,15 @@ type AllocationMove struct {
 	Clean bool `json:"clean,omitempty"`
 	// CertificateID proves the node of a release clean.
 	CertificateID string `json:"certificate_id,omitempty"`
-	// Attempts are the tries of the stage at which the job stands.
-	Attempts int `json:"attempts,omitempty"`
 	// Connection and Image are those of an allocation that becomes active.
 	Connection *AllocationConnection `json:"connection,omitempty"`
 	Image      *AllocationImage      `json:"image,omitempty"`
 	Note       string                `json:"note,omitempty"`
+}
+
+// Move returns the move of an allocation.
+func (m AllocationMove) Move(allocationID string) *Move {
+	return newMove(SubjectAllocation, allocationID, true, m)
 }
 
 // AllocationConnection is how the tenant logs in.

@@ -50,7 +50,11 @@ type InstancePhases struct {
 
 // InstanceProgress is what a projection says of an instance besides its job.
 type InstanceProgress struct {
-	InstanceID string `json:"instance_id"`
 	// GaveUp is the failure at which the creation ended; nil while there is none.
 	GaveUp *Failure `json:"gave_up,omitempty"`
+}
+
+// Move returns the move of an instance.
+func (p InstanceProgress) Move(instanceID string) *Move {
+	return newMove(SubjectInstance, instanceID, false, p)
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -39,36 +40,15 @@ const (
 	KindInstanceTerminate JobKind = "instance_terminate"
 )
 
-// JobKinds lists every kind of job that a workflow runs.
-var JobKinds = []JobKind{
-	KindOnboarding, KindBMCRotation, KindDecommission, KindNodeOperation, KindAgentReissue, KindAgentUpdate, KindAllocationProvision, KindAllocationRelease,
-	KindAllocationKeys, KindMachineRun, KindInstanceCreate, KindInstanceTerminate,
-}
-
 // SignalNodeFree tells the job of a request that waits that a node became free.
 const SignalNodeFree = "node_free"
 
 // TaskQueue is the task queue of all job workflows and their activities.
 const TaskQueue = "slipway"
 
-// WorkflowType names, registered explicitly so that a Go rename cannot change
-// them.
+// The workflows besides those of jobs, which the table Kinds names. They are registered explicitly so
+// that a Go rename cannot change them.
 const (
-	OnboardingWorkflow  = "Onboarding"
-	BMCRotationWorkflow = "BMCRotation"
-	// DecommissionWorkflow runs a mode, NodeOperationWorkflow an operation.
-	DecommissionWorkflow  = "Decommission"
-	NodeOperationWorkflow = "NodeOperation"
-	AgentReissueWorkflow  = "AgentReissue"
-	AgentUpdateWorkflow   = "AgentUpdate"
-	// The workflows of an allocation.
-	AllocationProvisionWorkflow = "AllocationProvision"
-	AllocationReleaseWorkflow   = "AllocationRelease"
-	AllocationKeysWorkflow      = "AllocationKeys"
-	MachineRunWorkflow          = "MachineRun"
-	// The workflows of an instance.
-	InstanceCreateWorkflow    = "InstanceCreate"
-	InstanceTerminateWorkflow = "InstanceTerminate"
 	// PlanWorkflow observes what an onboarding would do; it changes nothing.
 	PlanWorkflow = "OnboardingPlan"
 	// SweepWorkflow looks for what is stuck; a Schedule starts it.
@@ -83,37 +63,6 @@ const (
 	// InstancesWorkflow compares instances with their providers; a Schedule starts it.
 	InstancesWorkflow = "Instances"
 )
-
-// WorkflowType maps a job kind to the workflow that runs it.
-func WorkflowType(k JobKind) (string, bool) {
-	switch k {
-	case KindOnboarding:
-		return OnboardingWorkflow, true
-	case KindBMCRotation:
-		return BMCRotationWorkflow, true
-	case KindDecommission:
-		return DecommissionWorkflow, true
-	case KindNodeOperation:
-		return NodeOperationWorkflow, true
-	case KindAgentReissue:
-		return AgentReissueWorkflow, true
-	case KindAgentUpdate:
-		return AgentUpdateWorkflow, true
-	case KindAllocationProvision:
-		return AllocationProvisionWorkflow, true
-	case KindAllocationRelease:
-		return AllocationReleaseWorkflow, true
-	case KindAllocationKeys:
-		return AllocationKeysWorkflow, true
-	case KindMachineRun:
-		return MachineRunWorkflow, true
-	case KindInstanceCreate:
-		return InstanceCreateWorkflow, true
-	case KindInstanceTerminate:
-		return InstanceTerminateWorkflow, true
-	}
-	return "", false
-}
 
 // JobWorkflowID is the deterministic workflow id of a job.
 func JobWorkflowID(k JobKind, jobID string) string { return string(k) + "/" + jobID }
@@ -206,7 +155,7 @@ type ActionEntry struct {
 	Seen bool `json:"seen,omitempty"`
 }
 
-// NodeMove asks for a change of the node's coarse state with the projection.
+// NodeMove asks for a change of the coarse state of the job's node.
 type NodeMove struct {
 	To    lifecycle.NodeStatus `json:"to"`
 	Proof lifecycle.Proof      `json:"proof,omitempty"`
@@ -219,6 +168,9 @@ type NodeMove struct {
 	// Owner is who moves the node; "" is the job's kind.
 	Owner lifecycle.Owner `json:"owner,omitempty"`
 }
+
+// Move returns the move of the job's node.
+func (m NodeMove) Move() *Move { return newMove(SubjectNode, "", true, m) }
 
 // Projection is the whole visible state of a job at one step. It applies only
 // when Seq is higher than what is stored.
@@ -242,10 +194,7 @@ type Projection struct {
 	Reached       int                  `json:"reached_percent"`
 	StageDeadline *time.Time           `json:"stage_deadline,omitempty"`
 	Checkpoint    []byte               `json:"checkpoint,omitempty"` // JSON of the job's own state
-	Node          *NodeMove            `json:"node,omitempty"`
-	Allocation    *AllocationMove      `json:"allocation,omitempty"`
-	Run           *RunProgress         `json:"run,omitempty"`
-	Instance      *InstanceProgress    `json:"instance,omitempty"`
+	Moves         []Move               `json:"moves,omitempty"`
 	Actions       []ActionEntry        `json:"actions,omitempty"`
 	By            string               `json:"by,omitempty"` // the operator whose action caused this step
 	// At is the workflow's time of this step; ActionType and Metadata go into the
@@ -270,13 +219,18 @@ func (p Projection) Fingerprint() string {
 	if p.Failure != nil {
 		class, failed = string(p.Failure.Class), p.Failure.Stage
 	}
-	raw, _ := json.Marshal([]any{p.Status, p.StageOrdinal, p.Attempt, rows, class, failed, p.WaitingOut, p.Frozen, p.Adopted, p.Node, p.Actions, p.By}) // none of these can fail
+	raw, _ := json.Marshal([]any{p.Status, p.StageOrdinal, p.Attempt, rows, class, failed, p.WaitingOut, p.Frozen, p.Adopted, p.once(), p.Actions, p.By}) // none of these can fail
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:8])
 }
 
-// Moves reports whether the step moves a node or an allocation, which the end of a job does once.
-func (p Projection) Moves() bool { return p.Node != nil || p.Allocation != nil }
+// once returns the moves that the end of a job makes once.
+func (p Projection) once() []Move {
+	return slices.DeleteFunc(slices.Clone(p.Moves), func(m Move) bool { return !m.Once })
+}
+
+// MovesOnce reports whether the step has a move that the end of a job makes once.
+func (p Projection) MovesOnce() bool { return len(p.once()) > 0 }
 
 // Snapshot is what a starting run loads: the last projected state.
 type Snapshot struct {

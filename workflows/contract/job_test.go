@@ -33,16 +33,18 @@ func TestAFingerprintIsThatOfTheStep(t *testing.T) {
 		require.Equal(t, step().Fingerprint(), p.Fingerprint(), name)
 	}
 	for name, change := range map[string]func(*contract.Projection){
-		"status":     func(p *contract.Projection) { p.Status = lifecycle.JobCompensating },
-		"stage":      func(p *contract.Projection) { p.StageOrdinal++ },
-		"attempt":    func(p *contract.Projection) { p.Attempt++ },
-		"its state":  func(p *contract.Projection) { p.Stages[0].State = lifecycle.StageSucceeded },
-		"its tries":  func(p *contract.Projection) { p.Stages[0].Attempts++ },
-		"failure":    func(p *contract.Projection) { p.Failure = &contract.Failure{Class: lifecycle.FailInternal} },
-		"waiting":    func(p *contract.Projection) { p.WaitingOut = true },
-		"frozen":     func(p *contract.Projection) { p.Frozen = true },
-		"adopted":    func(p *contract.Projection) { p.Adopted = true },
-		"node":       func(p *contract.Projection) { p.Node = &contract.NodeMove{To: lifecycle.NodeActive} },
+		"status":    func(p *contract.Projection) { p.Status = lifecycle.JobCompensating },
+		"stage":     func(p *contract.Projection) { p.StageOrdinal++ },
+		"attempt":   func(p *contract.Projection) { p.Attempt++ },
+		"its state": func(p *contract.Projection) { p.Stages[0].State = lifecycle.StageSucceeded },
+		"its tries": func(p *contract.Projection) { p.Stages[0].Attempts++ },
+		"failure":   func(p *contract.Projection) { p.Failure = &contract.Failure{Class: lifecycle.FailInternal} },
+		"waiting":   func(p *contract.Projection) { p.WaitingOut = true },
+		"frozen":    func(p *contract.Projection) { p.Frozen = true },
+		"adopted":   func(p *contract.Projection) { p.Adopted = true },
+		"node": func(p *contract.Projection) {
+			p.Moves = []contract.Move{*contract.NodeMove{To: lifecycle.NodeActive}.Move()}
+		},
 		"action":     func(p *contract.Projection) { p.Actions[0].Action = lifecycle.ActionCancel },
 		"no action":  func(p *contract.Projection) { p.Actions = nil },
 		"who caused": func(p *contract.Projection) { p.By = "someone else" },

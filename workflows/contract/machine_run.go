@@ -38,3 +38,6 @@ type RunProgress struct {
 	// Failure is that of the step that ended the run; nil while none has.
 	Failure *Failure `json:"failure,omitempty"`
 }
+
+// Move returns the move of the job's run.
+func (p RunProgress) Move() *Move { return newMove(SubjectRun, "", false, p) }

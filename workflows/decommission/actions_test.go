@@ -101,7 +101,7 @@ func TestCancel_AfterTenantEndedQuarantines(t *testing.T) {
 				require.Equal(t, lifecycle.JobCancelled, b.run())
 				require.Equal(t, want, b.site.facts.Status)
 				if allocation != "" {
-					require.Contains(t, b.Store.Last().Node.Note, "nothing proves the node clean")
+					require.Contains(t, stagetest.NodeMove(b.Store.Last()).Note, "nothing proves the node clean")
 				}
 			})
 		}

@@ -104,11 +104,11 @@ func (s *State) VerifyRepaveUndone(ctx workflow.Context) (string, error) {
 }
 
 // Repaved returns the move of a node that is proven clean: a healthy heartbeat makes it active.
-func (s *State) Repaved() *contract.NodeMove { return succeeded(s) }
+func (s *State) Repaved() *contract.Move { return succeeded(s) }
 
 // Unrepaved returns the move of a node that a run leaves without a proof: back to where it was, or to
 // quarantine where something was done that nobody can take back.
-func (s *State) Unrepaved() *contract.NodeMove { return cancelled(s) }
+func (s *State) Unrepaved() *contract.Move { return cancelled(s) }
 
 // Clean reports whether the certificate of the repave proves the node clean.
 func (s *State) Clean() bool {
@@ -124,4 +124,4 @@ func (s *State) InstalledAt() []string {
 }
 
 // Leaves returns the move of a node whose machine leaves for its vendor: nothing is to be scheduled on it.
-func Leaves(note string) *contract.NodeMove { return quarantine(note) }
+func Leaves(note string) *contract.Move { return quarantine(note) }

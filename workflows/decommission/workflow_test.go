@@ -253,7 +253,7 @@ func TestEvidenceThatDoesNotProveTheNodeClean(t *testing.T) {
 		require.Equal(t, lifecycle.NodeQuarantined, p.node)
 		require.ErrorContains(t, refused.Err, "may be adopted")
 		if mode != lifecycle.ModeFull {
-			require.Contains(t, b.Store.Last().Node.Note, "has not proved the node clean")
+			require.Contains(t, stagetest.NodeMove(b.Store.Last()).Note, "has not proved the node clean")
 		}
 	}
 }

@@ -50,8 +50,8 @@ func (s *State) init(in contract.JobInput, input []byte) error {
 	return nil
 }
 
-func (s *State) progress() *contract.InstanceProgress {
-	return &contract.InstanceProgress{InstanceID: s.Request.InstanceID, GaveUp: s.GaveUp}
+func progress(s *State, _ contract.Step) *contract.Move {
+	return contract.InstanceProgress{GaveUp: s.GaveUp}.Move(s.Request.InstanceID)
 }
 
 func (s *State) metadata() lifecycle.ActionMetadata {
@@ -73,7 +73,7 @@ func CreateJob(in contract.JobInput) stage.Job[State] {
 		Stages:   createStages(),
 		Init:     func(s *State, input []byte) error { return s.init(in, input) },
 		Metadata: (*State).metadata,
-		Instance: (*State).progress,
+		Moves:    progress,
 		GivesUp: func(s *State, f contract.Failure) bool {
 			now := lifecycle.InstanceProvisioning
 			if s.Boots {
@@ -112,7 +112,7 @@ func TerminateJob(in contract.JobInput) stage.Job[State] {
 		Stages:   terminateStages(),
 		Init:     func(s *State, input []byte) error { return s.init(in, input) },
 		Metadata: (*State).metadata,
-		Instance: (*State).progress,
+		Moves:    progress,
 		Refuses: func(ctx workflow.Context, s *State, a lifecycle.Action) string {
 			switch a { //nolint:exhaustive // the others are what the matrix says
 			case lifecycle.ActionCancel, lifecycle.ActionRestartClean:

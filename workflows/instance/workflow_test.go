@@ -60,7 +60,7 @@ func TestCreate_ToReady(t *testing.T) {
 	for _, p := range f.Store.Steps() {
 		require.GreaterOrEqual(t, p.Reached, reached)
 		reached = p.Reached
-		require.Equal(t, "inst_1", p.Instance.InstanceID)
+		require.Equal(t, "inst_1", p.Moves[0].ID)
 		if p.Status == lifecycle.JobRunning && p.Stages[p.StageOrdinal-1].State == lifecycle.StageRunning {
 			actions = append(actions, p.ActionType)
 		}
@@ -93,7 +93,7 @@ func TestCreate_GivesUp(t *testing.T) {
 				f.fails(name, class, 99)
 				require.Equal(t, lifecycle.JobCancelled, f.Run().Status)
 				last := f.Store.Last()
-				require.Equal(t, class, last.Instance.GaveUp.Class)
+				require.Equal(t, class, stagetest.MoveOf[contract.InstanceProgress](last, contract.SubjectInstance).GaveUp.Class)
 				require.Zero(t, last.Progress)
 				if name == "CheckCloud" {
 					require.NotContains(t, f.Calls(), "DeleteServer", "nothing was made")
@@ -157,7 +157,7 @@ func TestCreate_Uncertain(t *testing.T) {
 	require.Equal(t, lifecycle.JobCancelled, f.Run().Status)
 	require.NotContains(t, f.Calls(), "PersistServer")
 	require.Contains(t, f.Calls(), "DeleteServer", "what may have been made is deleted")
-	require.Nil(t, f.Store.Last().Instance.GaveUp)
+	require.Nil(t, stagetest.MoveOf[contract.InstanceProgress](f.Store.Last(), contract.SubjectInstance).GaveUp)
 }
 
 // TestCreate_CancelDeletesEverything: a cancellation while the instance boots leaves nothing, and what

@@ -90,7 +90,7 @@ func (s *State) installedAt() []string {
 }
 
 // finished is the move of the node of a run that has succeeded, nil where the run has not taken it.
-func finished(s *State) *contract.NodeMove {
+func finished(s *State) *contract.Move {
 	if s.Request.NodeFrom == "" {
 		return nil
 	}
@@ -104,7 +104,7 @@ func finished(s *State) *contract.NodeMove {
 
 // unfinished is the move of the node of a run that has failed or was cancelled, nil where the run has not
 // taken it. A node that the run has installed and proven clean returns to service all the same.
-func unfinished(s *State) *contract.NodeMove {
+func unfinished(s *State) *contract.Move {
 	if s.Request.NodeFrom == "" {
 		return nil
 	}

@@ -85,7 +85,7 @@ func TestRun_RepavesThroughTheNode(t *testing.T) {
 		}
 	}
 	require.Equal(t, want, got)
-	require.Equal(t, lifecycle.NodeOffline, f.Store.Last().Node.To, "a healthy heartbeat makes it active")
+	require.Equal(t, lifecycle.NodeOffline, stagetest.NodeMove(f.Store.Last()).To, "a healthy heartbeat makes it active")
 }
 
 // What was erased is not called clean: a repave that fails, or is cancelled, leaves its node quarantined
@@ -111,7 +111,7 @@ func TestRun_RepaveThatFails(t *testing.T) {
 			f.Answer(tc.fails, func() (any, error) { return nil, stagetest.Failure(tc.class) })
 			require.Equal(t, lifecycle.JobCancelled, f.Run().Status)
 			require.Equal(t, lifecycle.RunFailed, f.phase())
-			require.Equal(t, tc.to, f.Store.Last().Node.To)
+			require.Equal(t, tc.to, stagetest.NodeMove(f.Store.Last()).To)
 			require.Equal(t, tc.release, slices.Contains(f.Calls(), "ReturnToReady"), "what this run deployed is taken back")
 		})
 	}
@@ -131,7 +131,7 @@ func TestRun_ALaterAttemptKeepsWhatWasBegun(t *testing.T) {
 	f.Answer("WaitForAgent", func() (any, error) { return nil, stagetest.Failure(lifecycle.FailStageDeadline) })
 	require.Equal(t, lifecycle.JobCancelled, f.Run().Status)
 	require.Equal(t, 2, loads, "there was a second attempt")
-	require.Equal(t, lifecycle.NodeQuarantined, f.Store.Last().Node.To)
+	require.Equal(t, lifecycle.NodeQuarantined, stagetest.NodeMove(f.Store.Last()).To)
 	require.Contains(t, f.Calls(), "ReturnToReady", "what the first attempt deployed is taken back")
 }
 
@@ -144,7 +144,7 @@ func TestRun_KeepsARepaveThatEndedWell(t *testing.T) {
 	})
 	require.Equal(t, lifecycle.JobCancelled, f.Run().Status)
 	require.NotContains(t, f.Calls(), "ReturnToReady")
-	require.Equal(t, lifecycle.NodeOffline, f.Store.Last().Node.To)
+	require.Equal(t, lifecycle.NodeOffline, stagetest.NodeMove(f.Store.Last()).To)
 }
 
 // A retry goes on behind what is done: the disks are erased once.
@@ -182,7 +182,7 @@ func TestRun_RepavesByTheProvider(t *testing.T) {
 	f := setup(t, step("repave-os", runplan.KindRepave, 0), step("return", runplan.KindRMA, 0))
 	require.Equal(t, lifecycle.JobCompleted, f.Run().Status)
 	require.Equal(t, []string{"CheckMachine", "RepaveMachine", "ReturnMachine"}, f.Calls())
-	require.Nil(t, f.Store.Last().Node)
+	require.Nil(t, stagetest.NodeMove(f.Store.Last()))
 }
 
 // The node of a machine that leaves for its vendor is quarantined with the run.
@@ -190,7 +190,7 @@ func TestRun_AMachineThatLeavesHasItsNodeQuarantined(t *testing.T) {
 	t.Parallel()
 	f := repaveFixture(t, step("return", runplan.KindRMA, 0))
 	require.Equal(t, lifecycle.JobCompleted, f.Run().Status)
-	require.Equal(t, lifecycle.NodeQuarantined, f.Store.Last().Node.To)
+	require.Equal(t, lifecycle.NodeQuarantined, stagetest.NodeMove(f.Store.Last()).To)
 }
 
 // TestRun_TakesANetworkChangeBack: a change that the machine may be trying when the run ends is taken back,

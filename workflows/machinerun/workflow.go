@@ -69,7 +69,7 @@ func Job(in contract.JobInput) stage.Job[State] {
 			return nil
 		},
 		Build: func(s *State) ([]stage.Stage[State], error) { return buildStages(s.Request.Steps) },
-		Run:   func(s *State) *contract.RunProgress { return &contract.RunProgress{Failure: s.Failed} },
+		Moves: func(s *State, _ contract.Step) *contract.Move { return contract.RunProgress{Failure: s.Failed}.Move() },
 		GivesUp: func(s *State, f contract.Failure) bool {
 			if !lifecycle.IsStepFailure(f.Class) {
 				return false

@@ -56,10 +56,11 @@ func (f *fixture) states() map[string]lifecycle.StepState {
 // phase returns the phase of the run after the last projection.
 func (f *fixture) phase() lifecycle.RunPhase {
 	p := f.Store.Last()
+	said := stagetest.MoveOf[contract.RunProgress](p, contract.SubjectRun)
 	var class lifecycle.FailureClass
 	switch {
-	case p.Status == lifecycle.JobCancelled && p.Run != nil && p.Run.Failure != nil:
-		class = p.Run.Failure.Class
+	case p.Status == lifecycle.JobCancelled && said != nil && said.Failure != nil:
+		class = said.Failure.Class
 	case p.Status != lifecycle.JobCancelled && p.Failure != nil:
 		class = p.Failure.Class
 	}
@@ -157,7 +158,7 @@ func TestRun_StopsAtTheFirstFailedStep(t *testing.T) {
 			require.Contains(t, f.Calls(), "ClearNetboot")
 			require.NotContains(t, f.Calls(), "Reboot")
 			require.NotContains(t, f.Calls(), "StopCommand", "the command has ended")
-			last := f.Store.Last().Run.Failure
+			last := stagetest.MoveOf[contract.RunProgress](f.Store.Last(), contract.SubjectRun).Failure
 			require.Equal(t, []string{"work", string(tc.class)}, []string{last.Stage, string(last.Class)})
 		})
 	}

@@ -70,10 +70,10 @@ func Job(in contract.JobInput) stage.Job[State] {
 		Deadline:  deadline,
 		Observed:  observed,
 		Metadata:  metadata,
-		Started:   func(*State) *contract.NodeMove { return softMove(lifecycle.NodeEnrolling, "onboarding started") },
+		Started:   func(*State) *contract.Move { return softMove(lifecycle.NodeEnrolling, "onboarding started") },
 		Succeeded: succeeded,
-		Blocked:   func(*State) *contract.NodeMove { return softMove(lifecycle.NodeQuarantined, "onboarding is blocked") },
-		Cancelled: func(*State) *contract.NodeMove {
+		Blocked:   func(*State) *contract.Move { return softMove(lifecycle.NodeQuarantined, "onboarding is blocked") },
+		Cancelled: func(*State) *contract.Move {
 			return softMove(lifecycle.NodeQuarantined, "onboarding was cancelled")
 		},
 		Reset: func(s *State) {
@@ -94,12 +94,12 @@ func metadata(s *State) lifecycle.ActionMetadata {
 // softMove moves apply where the node's state has an edge for them: a quarantined
 // node that is onboarded again stays quarantined until it is proven, and one
 // whose onboarding never began is left as it was.
-func softMove(to lifecycle.NodeStatus, note string) *contract.NodeMove {
-	return &contract.NodeMove{To: to, Note: note, Soft: true}
+func softMove(to lifecycle.NodeStatus, note string) *contract.Move {
+	return contract.NodeMove{To: to, Note: note, Soft: true}.Move()
 }
 
 // succeeded proves what wait_for_agent_enrollment has established.
-func succeeded(s *State) *contract.NodeMove {
+func succeeded(s *State) *contract.Move {
 	var proof []lifecycle.Need
 	if s.Agent.Enrolled {
 		proof = append(proof, lifecycle.NeedEnrolled)
@@ -107,7 +107,7 @@ func succeeded(s *State) *contract.NodeMove {
 	if s.Agent.Healthy {
 		proof = append(proof, lifecycle.NeedHealthy)
 	}
-	return &contract.NodeMove{To: lifecycle.NodeActive, Note: "agent enrolled and healthy", Proof: proof}
+	return contract.NodeMove{To: lifecycle.NodeActive, Note: "agent enrolled and healthy", Proof: proof}.Move()
 }
 
 // deadline is the profile's when it names the stage. wait_for_deployed gets a

@@ -81,7 +81,7 @@ func TestEveryDecommissionDoesWhatItDid(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			p := decommissionNode(t, s)
-			name, _ := contract.WorkflowType(contract.DecommissionKind(s.mode))
+			name := contract.WorkflowOf(contract.DecommissionKind(s.mode))
 			require.Equal(t, s.asks, count(p.keep(t, name, s.name)), "if the change is meant, correct the table above")
 		})
 	}

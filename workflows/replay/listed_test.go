@@ -72,9 +72,8 @@ func TestEveryWorkflowIsRecorded(t *testing.T) {
 	server.RegisterWorkflows(&names)
 	require.GreaterOrEqual(t, len(names.all), 10)
 	jobs := map[string]bool{}
-	for _, k := range contract.JobKinds {
-		name, _ := contract.WorkflowType(k)
-		jobs[name] = true
+	for _, row := range contract.Kinds {
+		jobs[row.Workflow] = true
 	}
 	var missing []string
 	for _, name := range names.all {
@@ -91,7 +90,7 @@ func TestEveryWorkflowIsRecorded(t *testing.T) {
 			ends = append(ends, endsOf(t, read(t, file))...)
 		}
 		for _, end := range []string{endCompleted, endParked, endCancelled} {
-			if end == endParked && slices.Contains([]string{contract.AllocationProvisionWorkflow, contract.AllocationKeysWorkflow, contract.MachineRunWorkflow}, name) { // they give up instead
+			if end == endParked && slices.Contains([]string{contract.WorkflowOf(contract.KindAllocationProvision), contract.WorkflowOf(contract.KindAllocationKeys), contract.WorkflowOf(contract.KindMachineRun)}, name) { // they give up instead
 				require.NotContains(t, ends, end)
 				continue
 			}
@@ -109,7 +108,7 @@ func TestEveryModeIsRecorded(t *testing.T) {
 	t.Parallel()
 	done := map[lifecycle.DecommissionMode]bool{}
 	for _, s := range decommissionScenarios() {
-		name, _ := contract.WorkflowType(contract.DecommissionKind(s.mode))
+		name := contract.WorkflowOf(contract.DecommissionKind(s.mode))
 		h := read(t, filepath.Join("testdata", name, release, s.name+".json.gz"))
 		require.Equal(t, s.asks, count(h), s.name)
 		done[s.mode] = done[s.mode] || s.ends == lifecycle.JobCompleted
@@ -123,7 +122,7 @@ func TestEveryModeIsRecorded(t *testing.T) {
 func TestScriptedHistoriesAreRecorded(t *testing.T) {
 	t.Parallel()
 	for _, j := range scriptedJobs() {
-		name, _ := contract.WorkflowType(j.kind)
+		name := contract.WorkflowOf(j.kind)
 		for i, end := range scriptedEnds() {
 			if i == 1 && j.givesUp {
 				continue

@@ -46,7 +46,7 @@ func TestEveryScenarioDoesWhatItDid(t *testing.T) {
 			require.NoError(t, noSecrets(t.Context(), h, leaked(t, p.rig, !s.manual && !s.early)))
 			raw := plain(t, h)
 			if os.Getenv(recordEnv) != "" {
-				store(t, filepath.Join("testdata", contract.OnboardingWorkflow, release, s.name+".json.gz"), raw)
+				store(t, filepath.Join("testdata", contract.WorkflowOf(contract.KindOnboarding), release, s.name+".json.gz"), raw)
 			}
 			require.NoError(t, replay(parse(t, raw)))
 			got := count(h)

@@ -82,10 +82,10 @@ func TestTheReleaseAtHandIsRecorded(t *testing.T) {
 	var names []string
 	for _, s := range scenarios() {
 		names = append(names, s.name)
-		h := read(t, filepath.Join("testdata", contract.OnboardingWorkflow, release, s.name+".json.gz"))
+		h := read(t, filepath.Join("testdata", contract.WorkflowOf(contract.KindOnboarding), release, s.name+".json.gz"))
 		require.Equal(t, expected()[s.name], count(h), s.name)
 	}
-	files, err := filepath.Glob(filepath.Join("testdata", contract.OnboardingWorkflow, release, "*"))
+	files, err := filepath.Glob(filepath.Join("testdata", contract.WorkflowOf(contract.KindOnboarding), release, "*"))
 	require.NoError(t, err)
 	require.Len(t, files, len(names), "only what the scenarios record")
 }
@@ -135,14 +135,14 @@ func TestAChangedJobIsNoticed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := read(t, filepath.Join("testdata", contract.OnboardingWorkflow, release, "completed.json.gz"))
+			h := read(t, filepath.Join("testdata", contract.WorkflowOf(contract.KindOnboarding), release, "completed.json.gz"))
 			replayed := func(change func(*job)) error {
 				r := worker.NewWorkflowReplayer()
 				r.RegisterWorkflowWithOptions(func(ctx workflow.Context, in contract.JobInput) (contract.JobResult, error) {
 					j := onboarding.Job(in)
 					change(&j)
 					return stage.Run(ctx, j, in)
-				}, workflow.RegisterOptions{Name: contract.OnboardingWorkflow})
+				}, workflow.RegisterOptions{Name: contract.WorkflowOf(contract.KindOnboarding)})
 				return r.ReplayWorkflowHistory(nil, h)
 			}
 			require.NoError(t, replayed(func(*job) {}), "a copy that differs in nothing")

@@ -146,7 +146,7 @@ func TestScriptedJobsDoWhatTheyDid(t *testing.T) {
 			}
 			require.NoError(t, p.ends(t))
 			require.Equal(t, status, p.state(t).Status)
-			kind, _ := contract.WorkflowType(e.kind)
+			kind := contract.WorkflowOf(e.kind)
 			require.Equal(t, e.asks[e.i], count(p.keep(t, kind, name)), "if the change is meant, correct the table above")
 		})
 	}

@@ -65,7 +65,7 @@ func (r *runner[S]) compensateFor(p purpose, req *request) error {
 		return r.startOver()
 	}
 	r.status = lifecycle.JobCancelled
-	return r.project(r.ctx, r.nodeMove(r.def.Cancelled))
+	return r.project(r.ctx, r.moveOf(r.def.Cancelled))
 }
 
 // setUndoDeadline sets the deadline that a clean-up shows. By then the next undo, or the last check
@@ -148,5 +148,5 @@ func (r *runner[S]) startOver() error {
 	}
 	r.resetFrom(0)
 	r.at, r.reached, r.observe, r.adopted, r.status = 0, 0, false, false, lifecycle.JobRunning
-	return r.project(r.ctx, r.nodeMove(r.def.Resumed))
+	return r.project(r.ctx, r.moveOf(r.def.Resumed))
 }

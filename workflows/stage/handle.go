@@ -87,7 +87,7 @@ func (r *runner[S]) resume(req *request) error {
 	r.recordAction(req)
 	move := r.startMove()
 	if move == nil {
-		move = r.nodeMove(r.def.Resumed)
+		move = r.moveOf(r.def.Resumed)
 	}
 	return r.finishRequest(req, r.project(r.ctx, move))
 }
@@ -121,7 +121,7 @@ func (r *runner[S]) adopt(req *request) error {
 	}
 	r.failure, r.frozen, r.status = nil, false, lifecycle.JobRunning
 	r.recordAction(req)
-	return r.finishRequest(req, r.project(r.ctx, r.nodeMove(r.def.Resumed)))
+	return r.finishRequest(req, r.project(r.ctx, r.moveOf(r.def.Resumed)))
 }
 
 // adoptable observes the outside system and returns why its state is not adopted, or "" when it is.

@@ -165,10 +165,10 @@ func job() stage.Job[state] {
 			{Name: "last", Weight: 1, Run: do("last"), Undo: do("undo-last"), VerifyUndo: left("last")},
 		},
 		Init:      func(s *state, raw []byte) error { return json.Unmarshal(raw, s) },
-		Started:   func(*state) *contract.NodeMove { return &contract.NodeMove{To: lifecycle.NodeEnrolling} },
-		Succeeded: func(*state) *contract.NodeMove { return &contract.NodeMove{To: lifecycle.NodeActive} },
-		Blocked:   func(*state) *contract.NodeMove { return &contract.NodeMove{To: lifecycle.NodeQuarantined} },
-		Cancelled: func(*state) *contract.NodeMove { return &contract.NodeMove{To: lifecycle.NodeQuarantined} },
+		Started:   func(*state) *contract.Move { return contract.NodeMove{To: lifecycle.NodeEnrolling}.Move() },
+		Succeeded: func(*state) *contract.Move { return contract.NodeMove{To: lifecycle.NodeActive}.Move() },
+		Blocked:   func(*state) *contract.Move { return contract.NodeMove{To: lifecycle.NodeQuarantined}.Move() },
+		Cancelled: func(*state) *contract.Move { return contract.NodeMove{To: lifecycle.NodeQuarantined}.Move() },
 		Reset:     func(s *state) { *s = state{Resets: s.Resets + 1} },
 	}
 }

@@ -203,13 +203,13 @@ func changedNothing(t *testing.T, b *fixture, col column, at, calls int) {
 	t.Helper()
 	now := b.Store.Steps()[at]
 	require.Equal(t, col.status, now.Status)
-	require.Nil(t, now.Node)
+	require.Nil(t, stagetest.NodeMove(now))
 	require.Equal(t, calls, b.callsAt[at], "nothing was done outside")
 	if at == 0 {
 		return
 	}
 	before := b.Store.Steps()[at-1]
-	before.Seq, before.Actions, before.Observed, before.Node, before.By, before.At = now.Seq, now.Actions, now.Observed, now.Node, now.By, now.At
+	before.Seq, before.Actions, before.Observed, before.Moves, before.By, before.At = now.Seq, now.Actions, now.Observed, now.Moves, now.By, now.At
 	before.Stages = slices.Clone(before.Stages)
 	for i := range before.Stages {
 		before.Stages[i].Message, before.Stages[i].FailureClass = now.Stages[i].Message, now.Stages[i].FailureClass // of an attempt that failed meanwhile

@@ -31,9 +31,9 @@ func (r *runner[S]) readSnapshot() (contract.Snapshot, error) {
 
 // project writes the job's present state and the audit rows of all actions since the last
 // projection, as one local activity in one transaction. c is the context of the calling coroutine:
-// the runner's own or a handler's. move is the node's move to the state that the runner has just
-// entered. A handler that stores this state before the runner makes the move with it.
-func (r *runner[S]) project(c workflow.Context, move *contract.NodeMove) error {
+// the runner's own or a handler's. move belongs to the state that the runner has just entered. A
+// handler that stores this state before the runner makes the move with it.
+func (r *runner[S]) project(c workflow.Context, move *contract.Move) error {
 	if move != nil {
 		r.move = move
 	}
@@ -66,22 +66,15 @@ func (r *runner[S]) projectLocked(c workflow.Context) error {
 	for i := range entries {
 		entries[i].Seen = r.knows(entries[i].Proof)
 	}
-	p.Checkpoint, p.Node, p.Actions, p.By = cp, r.move, entries, by
-	if p.Status != r.stored {
-		r.moveAllocation(&p)
-	}
-	if r.def.Run != nil {
-		p.Run = r.def.Run(r.state)
-	}
-	if r.def.Instance != nil {
-		p.Instance = r.def.Instance(r.state)
-	}
-	res, err := r.write(c, &p)
+	move := r.move
+	p.Checkpoint, p.Actions, p.By = cp, entries, by
+	p.Moves = r.moves(p, move, p.Status != r.stored)
+	res, err := r.write(c, &p, move)
 	if err != nil {
 		return r.giveUp(entries, err)
 	}
 	r.stored = p.Status
-	if r.move == p.Node {
+	if r.move == move {
 		r.move = nil
 	}
 	if res.Pass > 0 {
@@ -121,19 +114,29 @@ func (r *runner[S]) knows(p *contract.ActionProof) bool {
 	return p != nil && slices.Contains(r.nonces, p.Nonce)
 }
 
-// moveAllocation adds the move of the job's allocation that belongs to the status.
-func (r *runner[S]) moveAllocation(p *contract.Projection) {
-	if r.def.Allocation == nil {
-		return
+// moves returns the moves of a projection: that of the state that the runner has entered, and that of
+// the job's subject.
+func (r *runner[S]) moves(p contract.Projection, move *contract.Move, entered bool) []contract.Move {
+	var out []contract.Move
+	if move != nil {
+		out = append(out, *move)
 	}
-	if p.Allocation = r.def.Allocation(r.state, p.Status, p.Failure); p.Allocation != nil {
-		p.Allocation.Attempts = p.Attempt
+	if r.def.Moves == nil {
+		return out
 	}
+	at := contract.Step{Failure: p.Failure}
+	if entered {
+		at.Entered = p.Status
+	}
+	if m := r.def.Moves(r.state, at); m != nil {
+		out = append(out, *m)
+	}
+	return out
 }
 
 // write applies a projection. A run that a Temporal reset put behind the
 // stored state catches up with its sequence number and writes again.
-func (r *runner[S]) write(c workflow.Context, p *contract.Projection) (contract.ProjectResult, error) {
+func (r *runner[S]) write(c workflow.Context, p *contract.Projection, move *contract.Move) (contract.ProjectResult, error) {
 	away := 0
 	for catchUp := 0; ; {
 		r.seq++
@@ -161,7 +164,7 @@ func (r *runner[S]) write(c workflow.Context, p *contract.Projection) (contract.
 		}
 		r.seq = max(r.seq, res.StoredSeq)
 		if !lifecycle.Job.Terminal(r.stored) {
-			r.moveAllocation(p) // what is stored may be of another status than this run knows
+			p.Moves = r.moves(*p, move, true) // what is stored may be of another status than this run knows
 		}
 	}
 }

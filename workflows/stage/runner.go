@@ -58,10 +58,10 @@ type runner[S any] struct {
 	interruptedStage string // the stage that an action interrupted
 	continuing       bool   // this run is about to continue as new
 	signals          []workflow.ReceiveChannel
-	ended            bool               // the job has ended by another way than that of this run: see errEnded
-	left             bool               // it has, and the run has taken over what is stored
-	move             *contract.NodeMove // of the node, that belongs to the state and is not stored yet
-	nonces           []string           // of the signed actions that this run has stored
+	ended            bool           // the job has ended by another way than that of this run: see errEnded
+	left             bool           // it has, and the run has taken over what is stored
+	move             *contract.Move // belongs to the state and is not stored yet
+	nonces           []string       // of the signed actions that this run has stored
 }
 
 // purpose says why a job is compensated.
@@ -268,7 +268,7 @@ func (r *runner[S]) step() error {
 		return r.waitForAction()
 	case r.status == lifecycle.JobPending:
 		r.status = lifecycle.JobRunning
-		return r.project(r.ctx, r.nodeMove(r.def.Started))
+		return r.project(r.ctx, r.moveOf(r.def.Started))
 	case r.at >= len(r.def.Stages):
 		return r.finish()
 	}
@@ -304,11 +304,11 @@ func (r *runner[S]) finish() error {
 		r.status = lifecycle.JobReconciled
 	}
 	r.failure, r.deadline = nil, nil
-	err := r.project(r.ctx, r.nodeMove(r.def.Succeeded))
+	err := r.project(r.ctx, r.moveOf(r.def.Succeeded))
 	if err == nil || !isPermanent(err) {
 		return err
 	}
-	// The node may not move to the state that the job wants. An operator decides, and
+	// The subject may not move to the state that the job wants. An operator decides, and
 	// the workflow keeps running.
 	r.status = lifecycle.JobRunning
 	return r.fail(contract.Failure{
@@ -316,15 +316,15 @@ func (r *runner[S]) finish() error {
 	})
 }
 
-// startMove returns the move of the node with which the job begins, if it was not made yet. A
+// startMove returns the move with which the job begins, if it was not made yet. A
 // workflow may be lost before its first step.
-func (r *runner[S]) startMove() *contract.NodeMove {
+func (r *runner[S]) startMove() *contract.Move {
 	for _, row := range r.rows {
 		if row.Attempts > 0 || row.State == lifecycle.StageAdopted {
 			return nil
 		}
 	}
-	return r.nodeMove(r.def.Started)
+	return r.moveOf(r.def.Started)
 }
 
 // fail ends a stage that has used up its tries. The job parks, or is compensated if its kind gives
@@ -340,12 +340,12 @@ func (r *runner[S]) fail(f contract.Failure) error {
 func (r *runner[S]) park(f contract.Failure) error {
 	info := lifecycle.Failure(f.Class)
 	r.failure, r.status, r.deadline = &f, info.ParkStatus(), nil
-	var move *contract.NodeMove
+	var move *contract.Move
 	switch {
 	case r.def.Parked != nil:
 		move = r.def.Parked(r.state, f)
 	case info.NodeUnsafe:
-		move = r.nodeMove(r.def.Blocked)
+		move = r.moveOf(r.def.Blocked)
 	}
 	workflow.GetLogger(r.ctx).Warn("job parked", "job", r.in.JobID, "stage", f.Stage, "class", f.Class)
 	err := r.project(r.ctx, move)
@@ -375,7 +375,7 @@ func (r *runner[S]) resetFrom(i int) {
 	}
 }
 
-func (r *runner[S]) nodeMove(f func(*S) *contract.NodeMove) *contract.NodeMove {
+func (r *runner[S]) moveOf(f func(*S) *contract.Move) *contract.Move {
 	if f == nil {
 		return nil
 	}

@@ -340,7 +340,7 @@ func TestTheEndMovesTheNodeWhoeverStoresIt(t *testing.T) {
 	require.Equal(t, lifecycle.NodeActive, moves[1].To)
 	for _, p := range b.Store.Steps() {
 		if p.Status == lifecycle.JobCompleted {
-			require.NotNil(t, p.Node, "the step that ends the job moves its node")
+			require.NotNil(t, stagetest.NodeMove(p), "the step that ends the job moves its node")
 			break
 		}
 	}
@@ -406,15 +406,18 @@ func TestARefusalAfterTheEndMovesNothing(t *testing.T) {
 	out := &outside{fail: map[string][]error{}, found: map[string]string{}, block: map[string]bool{}, left: map[string][]string{}}
 	h := stagetest.New(t, func(ctx workflow.Context, in contract.JobInput) (contract.JobResult, error) {
 		j := job()
-		j.Allocation = func(*state, lifecycle.JobStatus, *contract.Failure) *contract.AllocationMove {
-			return &contract.AllocationMove{}
+		j.Moves = func(_ *state, at contract.Step) *contract.Move {
+			if at.Entered == "" {
+				return nil
+			}
+			return contract.AllocationMove{}.Move("alc_1")
 		}
 		return stage.Run(ctx, j, in)
 	}, contract.KindOnboarding, struct{}{}, out)
 	h.Store.Refuse = func(p contract.Projection) error {
 		switch {
 		case p.Status != lifecycle.JobCompleted:
-		case p.Node != nil:
+		case stagetest.NodeMove(p) != nil:
 			h.Env.SignalWorkflow(string(lifecycle.ActionRetryStage), contract.ActionRequest{Actor: "anna"})
 			<-time.After(100 * time.Millisecond)
 		default:
@@ -425,7 +428,7 @@ func TestARefusalAfterTheEndMovesNothing(t *testing.T) {
 	require.Equal(t, lifecycle.JobCompleted, h.Run().Status)
 	require.Nil(t, h.Store.Refuse, "the refusal was stored twice")
 	require.Len(t, h.Store.Audit(), 1)
-	require.Nil(t, h.Store.Last().Allocation)
+	require.Nil(t, stagetest.MoveOf[contract.AllocationMove](h.Store.Last(), contract.SubjectAllocation))
 }
 
 // TestACancelWhileTheEndIsRefused: the node cannot follow, which is found after a cancel has come.

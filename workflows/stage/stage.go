@@ -36,28 +36,21 @@ type Job[S any] struct {
 	Observed func(s *S) lifecycle.Observed
 	// Metadata returns what the action log stores of a try, without secrets. Nil stores nothing.
 	Metadata func(s *S) lifecycle.ActionMetadata
-	// Started, Succeeded, Blocked and Cancelled return how the node's state changes with that of
-	// the job. Nil leaves it unchanged.
-	Started, Succeeded, Blocked, Cancelled func(s *S) *contract.NodeMove
+	// Started, Succeeded, Blocked and Cancelled return the move that is made with that change of the
+	// job's status. Nil moves nothing.
+	Started, Succeeded, Blocked, Cancelled func(s *S) *contract.Move
 	// Parked replaces Blocked where it is set, and is called for every failure class. Resumed
 	// returns the move when an operator resumes a parked job.
-	Parked  func(s *S, f contract.Failure) *contract.NodeMove
-	Resumed func(s *S) *contract.NodeMove
+	Parked  func(s *S, f contract.Failure) *contract.Move
+	Resumed func(s *S) *contract.Move
 	// Reset clears what compensation has undone, before starting from the top.
 	Reset func(s *S)
 
 	// NodeID names the node of a job that finds its node while it runs. Nil stands for the node of
 	// the input.
 	NodeID func(s *S) string
-	// Allocation returns how the job's allocation changes in the projection that changes the status
-	// of the job. Nil changes nothing.
-	Allocation func(s *S, to lifecycle.JobStatus, f *contract.Failure) *contract.AllocationMove
-	// Run returns what the projections of a run write besides its job. It is nil for every other
-	// kind.
-	Run func(s *S) *contract.RunProgress
-	// Instance returns what the projections of an instance's job write of the instance. It is nil
-	// for every other kind.
-	Instance func(s *S) *contract.InstanceProgress
+	// Moves returns the move of the job's subject that each projection makes, nil for none.
+	Moves func(s *S, at contract.Step) *contract.Move
 	// Attempts returns how often a stage is tried for a failure class. It gets the default of the
 	// class.
 	Attempts func(s *S, class lifecycle.FailureClass, dflt int) int

@@ -4,6 +4,7 @@ package stagetest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -103,7 +104,7 @@ func (s *Store) ProjectJob(_ context.Context, p contract.Projection) (contract.P
 		})
 		return contract.ProjectResult{Applied: repeated, StoredSeq: s.snap.Seq}, nil
 	}
-	if lifecycle.Job.Terminal(s.snap.Status) && (p.Status != s.snap.Status || p.Moves()) {
+	if lifecycle.Job.Terminal(s.snap.Status) && (p.Status != s.snap.Status || p.MovesOnce()) {
 		return contract.ProjectResult{Ended: s.snap.Status, StoredSeq: s.snap.Seq}, nil
 	}
 	if err := s.check(p); err != nil {
@@ -141,10 +142,11 @@ func (s *Store) check(p contract.Projection) error {
 			return err
 		}
 	}
-	if p.Node == nil || s.MoveNode == nil {
+	node := NodeMove(p)
+	if node == nil || s.MoveNode == nil {
 		return nil
 	}
-	move := *p.Node
+	move := *node
 	if move.Owner == "" {
 		move.Owner = lifecycle.Owner(p.Kind)
 	}
@@ -223,12 +225,30 @@ func (s *Store) Statuses() []lifecycle.JobStatus {
 	return out
 }
 
+// NodeMove returns the move of the node that a projection asks for, nil for none.
+func NodeMove(p contract.Projection) *contract.NodeMove {
+	return MoveOf[contract.NodeMove](p, contract.SubjectNode)
+}
+
+// MoveOf returns what a projection asks of its subject of a kind, nil for nothing.
+func MoveOf[T any](p contract.Projection, kind contract.SubjectKind) *T {
+	for _, m := range p.Moves {
+		if m.Subject == kind {
+			var out T
+			if json.Unmarshal(m.Data, &out) == nil {
+				return &out
+			}
+		}
+	}
+	return nil
+}
+
 // Moves returns the node moves that were asked for.
 func (s *Store) Moves() []contract.NodeMove {
 	var out []contract.NodeMove
 	for _, p := range s.Steps() {
-		if p.Node != nil {
-			out = append(out, *p.Node)
+		if m := NodeMove(p); m != nil {
+			out = append(out, *m)
 		}
 	}
 	return out

@@ -1,7 +1,8 @@
-package projection
+package subject
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/slipway-cloud/slipway/db"
@@ -11,16 +12,34 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// moveAllocation moves the allocation of a job, in the transaction of its projection. What is stored
-// of the tenant's access decides where a provision that ends early leads, not what the job believes.
-// An allocation that has ended meanwhile stays as it is.
-func moveAllocation(ctx context.Context, tx *db.Tx, p contract.Projection, workflowID string) error {
-	m := p.Allocation
-	a, err := allocationdb.Lock(ctx, tx, m.AllocationID)
+var allocations = Subject{
+	Kind: contract.SubjectAllocation,
+	Lock: func(ctx context.Context, tx *db.Tx, ref Ref) (Apply, error) {
+		a, err := allocationdb.Lock(ctx, tx, ref.ID)
+		return func(ctx context.Context, tx *db.Tx, p contract.Projection, data json.RawMessage) error {
+			return moveAllocation(ctx, tx, a, p, data)
+		}, err
+	},
+	Park: func(ctx context.Context, tx *db.Tx, job db.Job, class lifecycle.FailureClass, _ db.Actor) (bool, error) {
+		if class != lifecycle.FailWorkflowLost {
+			return false, nil
+		}
+		return allocationintent.LoseJob(ctx, tx, job)
+	},
+	// The sweeper finds what has no job any more.
+	EndUnstarted: func(context.Context, *db.Tx, db.Job, db.Actor) error { return nil },
+}
+
+// moveAllocation moves the allocation of a job. What is stored of the tenant's access decides where a
+// provision that ends early leads, not what the job believes. An allocation that has ended meanwhile
+// stays as it is.
+func moveAllocation(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, p contract.Projection, data json.RawMessage) error {
+	m, err := decode[contract.AllocationMove](data)
 	if err != nil || lifecycle.Allocation.Terminal(a.Status) {
 		return err
 	}
-	by := db.Actor{Owner: lifecycle.OwnerJob, ID: p.By, WorkflowID: workflowID, Comment: m.Note}
+	by := by(p)
+	by.Comment = m.Note
 	switch m.To {
 	case lifecycle.AllocationActive:
 		if m.Connection == nil || m.Image == nil {
@@ -42,7 +61,7 @@ func moveAllocation(ctx context.Context, tx *db.Tx, p contract.Projection, workf
 			_, err = allocationdb.MoveTo(ctx, tx, allocationdb.Move{ID: a.ID, To: lifecycle.AllocationRetryRelease, Actor: by})
 		}
 	case lifecycle.AllocationReleaseFailed:
-		err = allocationdb.SetReleaseAttempts(ctx, tx, a.ID, m.Attempts)
+		err = allocationdb.SetReleaseAttempts(ctx, tx, a.ID, p.Attempt)
 		if err == nil && m.FailureClass == lifecycle.FailAccessUnconfirmed { // also when its stage had no time left to say so
 			err = allocationdb.EndAccess(ctx, tx, a.ID, lifecycle.AccessUnconfirmed)
 		}
@@ -60,7 +79,7 @@ func moveAllocation(ctx context.Context, tx *db.Tx, p contract.Projection, workf
 
 // endKeys tells the project of keys that were proven. Then it starts what the job was in the way of: a
 // release, or another change of keys.
-func endKeys(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, m *contract.AllocationMove) error {
+func endKeys(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, m contract.AllocationMove) error {
 	if m.KeysProven {
 		if err := allocationdb.TellKeysChanged(ctx, tx, a); err != nil {
 			return err
@@ -71,7 +90,7 @@ func endKeys(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, m *contr
 }
 
 // failureText is what a tenant may read of a failure: nothing of the node.
-func failureText(m *contract.AllocationMove) string {
+func failureText(m contract.AllocationMove) string {
 	if m.FailureClass == "" {
 		return "it was stopped"
 	}
@@ -81,7 +100,7 @@ func failureText(m *contract.AllocationMove) string {
 // endProvision ends an allocation whose provision has stopped. One whose node may hold something of the
 // tenant is released by a job of its own. Of the others, one that its tenant gave back is released at
 // once, since nothing has to be cleaned, and every other one has failed.
-func endProvision(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, m *contract.AllocationMove, by db.Actor) error {
+func endProvision(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, m contract.AllocationMove, by db.Actor) error {
 	code := lifecycle.FailureProvision
 	if m.FailureClass == lifecycle.FailCapacity {
 		code = lifecycle.FailureNoCapacity
