@@ -1,6 +1,7 @@
 package grpc
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -26,13 +27,16 @@ type Config struct {
 	// Rate and Burst bound the calls of one caller in a second; 0 is the default.
 	Rate  float64
 	Burst int
-	// WriteLimit is how long a reader of a stream may block; 0 is 10 s.
+	// WriteLimit is how long a reader of a stream may take nothing before it loses the stream; 0 is 10 s.
 	WriteLimit time.Duration
+	// ResetLimit is how long the stream then waits for its reader, to say so; 0 is 10 min.
+	ResetLimit time.Duration
 }
 
 const (
 	defaultRate, defaultBurst = 50, 200
 	defaultWriteLimit         = 10 * time.Second
+	defaultResetLimit         = 10 * time.Minute
 	// maxRequest is the largest request; a plan may have 32 commands of 64 KiB.
 	maxRequest = 4 << 20
 	// healthLimit bounds the question whether the database answers.
@@ -58,13 +62,11 @@ func Register(api *op.API, cfg Config) {
 	if cfg.Rate == 0 {
 		cfg.Rate, cfg.Burst = defaultRate, defaultBurst
 	}
-	if cfg.WriteLimit == 0 {
-		cfg.WriteLimit = defaultWriteLimit
-	}
+	cfg.WriteLimit, cfg.ResetLimit = cmp.Or(cfg.WriteLimit, defaultWriteLimit), cmp.Or(cfg.ResetLimit, defaultResetLimit)
 	s := &server{
 		api: api, store: api.Store(), cfg: cfg, limit: ratelimit.New(cfg.Rate, cfg.Burst, time.Now), logs: op.NewHub(api.Store(), db.ChannelRunLogs),
 	}
-	options := append(bounded(), WithJSON(), connect.WithInterceptors(&guard{s}), connect.WithCompressMinBytes(1<<20))
+	options := append(bounded(), WithJSON(), connect.WithCodec(protoCodec{}), connect.WithInterceptors(&guard{s}), connect.WithCompressMinBytes(1<<20))
 	mount := s.mounts(s.signIn, s.allow)
 	mount(slipwayv1connect.NewMachineServiceHandler(machineService{s}, options...))
 	mount(slipwayv1connect.NewPlanServiceHandler(planService{s}, options...))
