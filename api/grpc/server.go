@@ -27,7 +27,8 @@ type Config struct {
 	// Rate and Burst bound the calls of one caller in a second; 0 is the default.
 	Rate  float64
 	Burst int
-	// WriteLimit is how long a reader of a stream may take nothing before it loses the stream; 0 is 10 s.
+	// WriteLimit is how long a reader of a stream may take nothing before it loses the stream; 0 is 10
+	// s.
 	WriteLimit time.Duration
 	// ResetLimit is how long the stream then waits for its reader, to say so; 0 is 10 min.
 	ResetLimit time.Duration
@@ -49,7 +50,6 @@ type server struct {
 	store *db.Store
 	cfg   Config
 	limit *ratelimit.Limiter
-	logs  *op.Hub
 }
 
 // services are the names of what is served.
@@ -63,9 +63,7 @@ func Register(api *op.API, cfg Config) {
 		cfg.Rate, cfg.Burst = defaultRate, defaultBurst
 	}
 	cfg.WriteLimit, cfg.ResetLimit = cmp.Or(cfg.WriteLimit, defaultWriteLimit), cmp.Or(cfg.ResetLimit, defaultResetLimit)
-	s := &server{
-		api: api, store: api.Store(), cfg: cfg, limit: ratelimit.New(cfg.Rate, cfg.Burst, time.Now), logs: op.NewHub(api.Store(), db.ChannelRunLogs),
-	}
+	s := &server{api: api, store: api.Store(), cfg: cfg, limit: ratelimit.New(cfg.Rate, cfg.Burst, time.Now)}
 	options := append(bounded(), WithJSON(), connect.WithCodec(protoCodec{}), connect.WithInterceptors(&guard{s}), connect.WithCompressMinBytes(1<<20))
 	mount := s.mounts(s.signIn, s.allow)
 	mount(slipwayv1connect.NewMachineServiceHandler(machineService{s}, options...))
