@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	slipwayv1 "github.com/slipway-cloud/slipway/proto/gen/slipway/v1"
 	"github.com/slipway-cloud/slipway/proto/gen/slipway/v1/slipwayv1connect"
 )
@@ -81,4 +82,32 @@ func TestJSONCodec_RefusesOtherValues(t *testing.T) {
 	_, err := jsonCodec{}.Marshal(7)
 	require.Error(t, err)
 	require.Error(t, jsonCodec{}.Unmarshal([]byte("{}"), new(int)))
+}
+
+// A message that many streams send is encoded once for each codec, and no stream can change it for
+// another.
+func TestFrame_IsEncodedOnce(t *testing.T) {
+	t.Parallel()
+	m := &slipwayv1.RunEvent{Cursor: 7}
+	f := frame{&op.Event{}, m}
+	for _, codec := range []interface {
+		connect.Codec
+		MarshalAppend([]byte, any) ([]byte, error)
+	}{protoCodec{}, jsonCodec{}} {
+		m.Cursor = 7
+		first, err := codec.MarshalAppend(nil, f)
+		require.NoError(t, err)
+		m.Cursor = 8
+		want := bytes.Clone(first)
+		clear(first) // connect uses the buffer again
+		second, err := codec.MarshalAppend([]byte("before"), f)
+		require.NoError(t, err)
+		require.Equal(t, "before"+string(want), string(second))
+		var got slipwayv1.RunEvent
+		require.NoError(t, codec.Unmarshal(want, &got))
+		require.EqualValues(t, 7, got.GetCursor())
+	}
+	_, err := protoCodec{}.Marshal(7)
+	require.Error(t, err)
+	require.Error(t, protoCodec{}.Unmarshal(nil, 7))
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/url"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,54 +33,42 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// closedReader opens a stream of a run's output with gRPC and a flow-control window of a size, which it
-// never opens again: the server may send so many bytes. It returns what reset the stream.
-func (w *world) closedReader(ctx context.Context, token, runID string, window uint32, opened *atomic.Int64) error {
+// closedReader is a reader with gRPC that takes so many bytes, and opens its window only later or
+// never.
+type closedReader struct {
+	procedure string
+	request   proto.Message
+	window    uint32        // flow control of the stream
+	after     time.Duration // the window opens when nothing has come for so long; 0 is never
+}
+
+// ending is the last that a closedReader sees: the trailers, or the code of a reset.
+type ending struct {
+	status, message, resume string
+	reset                   http2.ErrCode
+}
+
+// read opens the stream and reads it until it ends.
+func (r closedReader) read(ctx context.Context, w *world, token string, opened *atomic.Int64) (end ending, err error) {
 	base, err := url.Parse(w.url)
 	if err != nil {
-		return err
+		return end, err
 	}
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", base.Host)
 	if err != nil {
-		return err
+		return end, err
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
-	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
-		return err
-	}
-	message, err := proto.Marshal(&slipwayv1.StreamRunLogsRequest{RunId: runID})
-	if err != nil {
-		return err
-	}
-	body := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
-	var head bytes.Buffer
-	enc := hpack.NewEncoder(&head)
-	for _, f := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":authority", base.Host}, {":path", slipwayv1connect.RunServiceStreamRunLogsProcedure},
-		{"content-type", "application/grpc+proto"}, {"te", "trailers"}, {"authorization", "Bearer " + token},
-	} {
-		if err := enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
-			return err
-		}
-	}
-	f := http2.NewFramer(c, c)
-	for _, send := range []func() error{
-		func() error { return f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}) },
-		func() error {
-			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head.Bytes(), EndHeaders: true})
-		},
-		func() error { return f.WriteData(1, true, body) },
-	} {
-		if err := send(); err != nil {
-			return err
-		}
-	}
-	for {
-		frame, err := f.ReadFrame()
-		if err != nil {
-			return err
+	f, err := r.open(c, base.Host, token)
+	for err == nil {
+		var frame http2.Frame
+		frame, err = f.ReadFrame()
+		if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+			_ = c.SetReadDeadline(time.Time{})
+			err = errors.Join(f.WriteWindowUpdate(0, 1<<30), f.WriteWindowUpdate(1, 1<<30))
+			continue
 		}
 		switch frame := frame.(type) {
 		case *http2.SettingsFrame:
@@ -88,18 +77,59 @@ func (w *world) closedReader(ctx context.Context, token, runID string, window ui
 			}
 		case *http2.PingFrame:
 			err = f.WritePing(true, frame.Data)
-		case *http2.HeadersFrame:
+		case *http2.MetaHeadersFrame:
 			if frame.StreamEnded() {
-				return errors.New("the stream ended by itself")
+				return endingOf(frame.Fields), nil
 			}
 			opened.Add(1)
+			if r.after > 0 {
+				_ = c.SetReadDeadline(time.Now().Add(r.after))
+			}
 		case *http2.RSTStreamFrame:
-			return nil
-		}
-		if err != nil {
-			return err
+			return ending{reset: frame.ErrCode}, nil
 		}
 	}
+	return end, err
+}
+
+func endingOf(trailers []hpack.HeaderField) (end ending) {
+	for _, h := range trailers {
+		switch h.Name {
+		case "grpc-status":
+			end.status = h.Value
+		case "grpc-message":
+			end.message = h.Value
+		case "slipway-resume-after":
+			end.resume = h.Value
+		}
+	}
+	return end
+}
+
+// open sends the request.
+func (r closedReader) open(c net.Conn, host, token string) (*http2.Framer, error) {
+	message, err := proto.Marshal(r.request)
+	if err != nil {
+		return nil, err
+	}
+	body := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
+	var head bytes.Buffer
+	enc := hpack.NewEncoder(&head)
+	for _, f := range [][2]string{
+		{":method", "POST"}, {":scheme", "http"}, {":authority", host}, {":path", r.procedure},
+		{"content-type", "application/grpc+proto"}, {"te", "trailers"}, {"authorization", "Bearer " + token},
+	} {
+		if err := enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+			return nil, err
+		}
+	}
+	f := http2.NewFramer(c, c)
+	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	_, err = io.WriteString(c, http2.ClientPreface)
+	return f, errors.Join(err,
+		f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: r.window}),
+		f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head.Bytes(), EndHeaders: true}),
+		f.WriteData(1, true, body))
 }
 
 // heap returns how much memory is in use.
@@ -110,9 +140,10 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestStreamRunLogs_ReadersWithClosedWindows: 200 readers of 50 MB of output do not take what is sent, half
-// of them nothing at all. They cost a bounded amount of memory and lose their streams; the run goes on and
-// another reader has every byte.
+// TestStreamRunLogs_ReadersWithClosedWindows: 200 readers of 50 MB of output do not take what is
+// sent, half of them nothing at all. They cost a bounded amount of memory and lose their streams,
+// and find a position to resume from when they read again; the run goes on and another reader has
+// every byte.
 func TestStreamRunLogs_ReadersWithClosedWindows(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it stores 50 MB")
@@ -122,7 +153,8 @@ func TestStreamRunLogs_ReadersWithClosedWindows(t *testing.T) {
 		size                   = 64 << 10
 		perReader              = 512 << 10
 	)
-	w := newWorld(t, func(c *grpc.Config) { c.WriteLimit = runenv.Patience(8 * time.Second) })
+	limit := runenv.Patience(8 * time.Second)
+	w := newWorld(t, func(c *grpc.Config) { c.WriteLimit = limit })
 	w.register("m-1")
 	run := w.mustStart("m-1", "a")
 	written := 0
@@ -146,22 +178,26 @@ func TestStreamRunLogs_ReadersWithClosedWindows(t *testing.T) {
 	before := heap()
 	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(2*time.Minute))
 	defer cancel()
-	var opened, reset atomic.Int64
+	var opened, aborted atomic.Int64
 	var wg sync.WaitGroup
 	for i := range readers {
 		wg.Go(func() {
-			window := uint32(i%2) * 100_000
-			if err := w.closedReader(ctx, tokens[i%len(tokens)], run.GetRunId(), window, &opened); err != nil {
-				t.Errorf("reader %d: %v", i, err)
+			r := closedReader{
+				procedure: slipwayv1connect.RunServiceStreamRunLogsProcedure, request: &slipwayv1.StreamRunLogsRequest{RunId: run.GetRunId()},
+				window: uint32(i%2) * 100_000, after: 2 * limit,
+			}
+			end, err := r.read(ctx, w, tokens[i%len(tokens)], &opened)
+			if at, _ := strconv.Atoi(end.resume); err != nil || end.status != "10" || i%2 == 1 && at == 0 {
+				t.Errorf("reader %d: %+v, %v", i, end, err)
 				return
 			}
-			reset.Add(1)
+			aborted.Add(1)
 		})
 	}
 	most := uint64(0)
 	require.Eventually(t, func() bool {
 		most = max(most, heap())
-		return opened.Load() == readers || reset.Load() > 0
+		return opened.Load() == readers || aborted.Load() > 0
 	}, runenv.Patience(time.Minute), 20*time.Millisecond, "all streams are open")
 	began := time.Now()
 	store("step-0", chunks) // the run is not held up
@@ -182,7 +218,7 @@ func TestStreamRunLogs_ReadersWithClosedWindows(t *testing.T) {
 	t.Logf("%d readers that read nothing or little of %d MB: %.1f MiB of heap more at most, a chunk stored in %s beside them", readers, written/1_000_000, float64(grown)/(1<<20), took)
 	require.Less(t, grown, int64(readers*perReader), "of the output nothing is queued for a reader")
 	wg.Wait()
-	require.EqualValues(t, readers, reset.Load(), "each has lost its stream")
+	require.EqualValues(t, readers, aborted.Load(), "each has lost its stream")
 	now, err := c.GetRun(t.Context(), connect.NewRequest(&slipwayv1.GetRunRequest{RunId: run.GetRunId()}))
 	require.NoError(t, err)
 	require.Equal(t, slipwayv1.Run_PENDING, now.Msg.GetPhase())

@@ -1,6 +1,7 @@
 package grpc
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -22,12 +23,16 @@ type Config struct {
 	Offers func(provider string) []runplan.Capability
 	// AskJob asks a live job for an action and waits for its answer.
 	AskJob func(ctx context.Context, jobID string, action lifecycle.Action, reason string) error
-	// WriteLimit is how long a reader of a stream may block; 0 is 10 s.
+	// WriteLimit is how long a reader of a stream may take nothing before it loses the stream; 0 is 10
+	// s.
 	WriteLimit time.Duration
+	// ResetLimit is how long the stream then waits for its reader, to say so; 0 is 10 min.
+	ResetLimit time.Duration
 }
 
 const (
 	defaultWriteLimit = 10 * time.Second
+	defaultResetLimit = 10 * time.Minute
 	// healthLimit bounds the question whether the database answers.
 	healthLimit = 3 * time.Second
 )
@@ -37,7 +42,6 @@ type server struct {
 	api   *op.API
 	store *db.Store
 	cfg   Config
-	logs  *op.Hub
 }
 
 // services are the names of what is served.
@@ -47,13 +51,9 @@ func services() []string {
 
 // Register serves the API on the router of the REST API: gRPC, gRPC-Web and JSON on the same paths.
 func Register(api *op.API, cfg Config) {
-	if cfg.WriteLimit == 0 {
-		cfg.WriteLimit = defaultWriteLimit
-	}
-	s := &server{
-		api: api, store: api.Store(), cfg: cfg, logs: op.NewHub(api.Store(), db.ChannelRunLogs),
-	}
-	options := []connect.HandlerOption{bounded(), WithJSON(), connect.WithInterceptors(&guard{s}), connect.WithCompressMinBytes(1 << 20)}
+	cfg.WriteLimit, cfg.ResetLimit = cmp.Or(cfg.WriteLimit, defaultWriteLimit), cmp.Or(cfg.ResetLimit, defaultResetLimit)
+	s := &server{api: api, store: api.Store(), cfg: cfg}
+	options := []connect.HandlerOption{bounded(), WithJSON(), connect.WithCodec(protoCodec{}), connect.WithInterceptors(&guard{s}), connect.WithCompressMinBytes(1 << 20)}
 	mount := s.mounts(s.signIn, s.allow)
 	mount(slipwayv1connect.NewMachineServiceHandler(machineService{s}, options...))
 	mount(slipwayv1connect.NewPlanServiceHandler(planService{s}, options...))

@@ -3,9 +3,12 @@ package grpc
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -22,70 +25,114 @@ import (
 
 const (
 	streamHeartbeat = 20 * time.Second // an empty message keeps proxies from closing the stream
-	streamPoll      = 5 * time.Second  // behind LISTEN
 	watchBatch      = 200
-	// logBatch chunks of at most 64 KiB are what a stream holds at a time; nothing is queued for a reader.
-	logBatch = 4
+	// logBatch chunks of at most 64 KiB are what a stream that is behind holds at a time; nothing is
+	// queued for a reader. logBytes bound what all streams of a run share.
+	logBatch, logBytes = 4, 4 << 20
 )
 
-// follower sends messages to one reader, each within a time. It holds what the reader has not taken and
-// nothing more: a reader that does not read loses the stream, and resumes it at its last position.
-type follower[T any] struct {
-	out     *connect.ServerStream[T]
-	control *http.ResponseController
-	limit   time.Duration
+// resumeHeader names the position after which a reader opens the stream again that it has lost.
+const resumeHeader = "Slipway-Resume-After"
+
+// follower sends messages to one reader. It holds what the reader has not taken and nothing more: a
+// reader that takes nothing for a time loses the stream, and resumes it at its last position. It
+// finds that out when it reads again: HTTP/2 has no other way to send it a status than after the
+// message that blocks. Reset and Stop of cut may be called by several goroutines.
+type follower struct {
+	conn         connect.StreamingHandlerConn
+	limit, reset time.Duration
+	cut          *time.Timer // resets the stream
+	at           int64       // the position of the last message
 }
 
-func newFollower[T any](ctx context.Context, s *server, out *connect.ServerStream[T]) follower[T] {
+// newFollower returns a follower until leave is called. The end of ctx ends the wait for the
+// reader.
+func newFollower(ctx context.Context, s *server, conn connect.StreamingHandlerConn) (f *follower, leave func()) {
 	control, _ := ctx.Value(writerKey{}).(*http.ResponseController)
-	return follower[T]{out, control, s.cfg.WriteLimit}
+	var mu sync.Mutex
+	left := false // the response has ended and has no deadline
+	deadline := func(at time.Time) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !left && control != nil {
+			_ = control.SetWriteDeadline(at) // a response without deadlines has its own
+		}
+	}
+	deadline(time.Time{}) // HTTP/2 resets a stream at its deadline, also one that is quiet
+	f = &follower{conn: conn, limit: s.cfg.WriteLimit, reset: s.cfg.WriteLimit + s.cfg.ResetLimit}
+	f.cut = time.AfterFunc(f.reset, func() { deadline(time.Now()) })
+	f.cut.Stop()
+	stop := context.AfterFunc(ctx, func() { f.cut.Reset(f.limit) })
+	return f, func() {
+		stop()
+		f.cut.Stop()
+		deadline(time.Now().Add(f.limit)) // for the status
+		mu.Lock()
+		defer mu.Unlock()
+		left = true
+	}
 }
 
-func (f follower[T]) send(m *T) error {
-	if f.control != nil {
-		_ = f.control.SetWriteDeadline(time.Now().Add(f.limit)) // a response without deadlines has its own
+// send sends a message, which is a proto.Message or a frame. at is the position of the reader that
+// has it.
+func (f *follower) send(ctx context.Context, m any, at int64) error {
+	began := time.Now()
+	f.cut.Reset(f.reset)
+	if ctx.Err() != nil {
+		f.cut.Reset(f.limit)
 	}
-	if err := f.out.Send(m); err != nil {
-		return connect.NewError(connect.CodeAborted, fmt.Errorf("the stream was ended: its reader did not read; open it again after the last position that it has: %w", err))
+	err := f.conn.Send(m)
+	f.cut.Stop()
+	if err == nil {
+		f.at = at
 	}
-	if f.control != nil {
-		_ = f.control.SetWriteDeadline(time.Time{}) // HTTP/2 resets a stream at its deadline, also one that is quiet
+	if err == nil && time.Since(began) <= f.limit {
+		return nil
 	}
-	return nil
+	again := "without resume_after"
+	if f.at > 0 {
+		again = fmt.Sprintf("with resume_after %d", f.at)
+	}
+	out := connect.NewError(connect.CodeAborted, fmt.Errorf("the stream was ended: its reader took nothing for %s; open it again %s", f.limit, again))
+	if f.at > 0 {
+		out.Meta().Set(resumeHeader, strconv.FormatInt(f.at, 10))
+	}
+	return out
 }
 
-// follow sends a heartbeat, which opens the stream for the reader. Then it calls next when hub wakes it
-// for payload, and now and then, until ctx ends or next says that it is done. next reports whether there is more to
-// send at once.
-func follow(ctx context.Context, hub *op.Hub, payload string, heartbeat func() error, next func() (more, done bool, err error)) error {
-	woken, leave := hub.Join(payload)
-	defer leave()
+// follow sends a heartbeat, which opens the stream for the reader, and then each event, until ctx
+// or the events end.
+func follow(ctx context.Context, events *op.Follower, heartbeat func() error, send func(*op.Event) error) error {
 	if err := heartbeat(); err != nil {
 		return err
 	}
-	alive, poll := time.NewTicker(streamHeartbeat), time.NewTicker(streamPoll)
+	alive := time.NewTicker(streamHeartbeat)
 	defer alive.Stop()
-	defer poll.Stop()
 	for {
-		more, done, err := next()
-		if ctx.Err() != nil {
+		e, changed, err := events.Next(ctx)
+		switch {
+		case ctx.Err() != nil:
 			return ctx.Err()
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, op.ErrRestored):
+			return problem.New(problem.EventsGone, "the database was restored or moved to another server; read again what you follow, and open the stream without resume_after")
+		case e != nil:
+			err = send(e)
 		}
-		if err != nil || done {
+		if err != nil {
 			return err
 		}
-		if more {
+		if e != nil {
 			continue
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+		case <-changed:
 		case <-alive.C:
 			if err := heartbeat(); err != nil {
 				return err
 			}
-		case <-woken:
-		case <-poll.C:
 		}
 	}
 }
@@ -95,9 +142,8 @@ type watch struct {
 	s       *server
 	filter  listfilter.Filter
 	project string
-	out     follower[slipwayv1.RunEvent]
-	at      int64
-	epoch   string // of the database
+	out     *follower
+	events  *op.Follower
 	// sent has the version of each run that the first snapshots had: events of before are older.
 	sent map[string]int64
 }
@@ -108,31 +154,36 @@ func (s runService) WatchRuns(ctx context.Context, r *connect.Request[slipwayv1.
 	if err != nil {
 		return err
 	}
-	if r.Msg.GetResumeAfter() < 0 {
+	after := r.Msg.GetResumeAfter()
+	if after < 0 {
 		return invalid("resume_after", "must be the cursor of an event")
 	}
 	last, err := s.store.ReadEventCursor(ctx)
 	if err != nil {
 		return err
 	}
-	w := &watch{s: s.server, filter: filter, project: callerOf(ctx).Project, out: newFollower(ctx, s.server, out), epoch: last.Epoch, sent: map[string]int64{}}
-	if after := r.Msg.GetResumeAfter(); after > 0 {
-		from, err := op.LastEvent{Query: strconv.FormatInt(after, 10)}.Start(op.Kept{Last: last.Last, Pruned: last.Pruned, Epoch: last.Epoch})
-		if err != nil {
-			return err
-		}
-		w.at = from.Cursor
-	} else {
-		w.at = last.Last
+	var at op.LastEvent
+	if after > 0 {
+		at.Query = strconv.FormatInt(after, 10)
+	}
+	from, err := at.Start(op.Kept(last))
+	if err != nil {
+		return err
+	}
+	to, leave := newFollower(ctx, s.server, out.Conn())
+	defer leave()
+	w := &watch{s: s.server, filter: filter, project: callerOf(ctx).Project, out: to, sent: map[string]int64{}}
+	w.events = s.api.Follow(from, s.api.PlatformEvents(db.EventFilter{ResourceKind: machinesdb.RunResource}))
+	defer w.events.Leave()
+	if after == 0 {
 		if err := w.sendActive(ctx); err != nil {
 			return err
 		}
 	}
-	return follow(ctx, s.api.Events(), "", func() error { return w.out.send(&slipwayv1.RunEvent{Ts: timestamppb.Now(), Cursor: w.at}) },
-		func() (bool, bool, error) {
-			more, err := w.sendChanges(ctx)
-			return more, false, err
-		})
+	heartbeat := func() error {
+		return to.send(ctx, &slipwayv1.RunEvent{Ts: timestamppb.Now(), Cursor: w.events.At()}, w.events.At())
+	}
+	return follow(ctx, w.events, heartbeat, func(e *op.Event) error { return w.sendChange(ctx, e) })
 }
 
 // sendActive sends every active run that matches as it is now. The events have no cursor: a reader that
@@ -146,7 +197,7 @@ func (w *watch) sendActive(ctx context.Context) error {
 		}
 		for _, run := range runs {
 			v := machinesdb.ViewOf(run)
-			if err := w.out.send(&slipwayv1.RunEvent{Ts: timestamppb.Now(), Snapshot: runToProto(v), Message: "present"}); err != nil {
+			if err := w.out.send(ctx, &slipwayv1.RunEvent{Ts: timestamppb.Now(), Snapshot: runToProto(v), Message: "present"}, 0); err != nil {
 				return err
 			}
 			w.sent[v.ID], page.After = v.Version, v.ID
@@ -157,36 +208,33 @@ func (w *watch) sendActive(ctx context.Context) error {
 	}
 }
 
-// sendChanges sends a batch of the events that match. It reports whether there may be more.
-func (w *watch) sendChanges(ctx context.Context) (more bool, err error) {
-	rows, err := w.s.store.EventsAfter(ctx, w.at, db.EventFilter{ResourceKind: machinesdb.RunResource}, watchBatch)
-	if err != nil {
-		return false, err
+// sendChange sends an event if it matches.
+func (w *watch) sendChange(ctx context.Context, e *op.Event) error {
+	c, err := op.Shared(e, "run", func() (runChange, error) { return readChange(e) })
+	v := c.view
+	if err != nil || v.ID == "" || v.Version <= w.sent[v.ID] || w.project != "" && v.ProjectID != w.project || !w.filter.Match(v.Value) {
+		return err
 	}
-	restored, err := w.s.api.IsRestored(ctx, w.epoch)
-	if err != nil {
-		return false, err
+	return w.out.send(ctx, frame{e, c.message}, e.Cursor)
+}
+
+// runChange is an event of a run: the run after it, and the message that its readers get. An event
+// of another type has neither.
+type runChange struct {
+	view    machinesdb.View
+	message *slipwayv1.RunEvent
+}
+
+func readChange(e *op.Event) (c runChange, err error) {
+	row, ok := e.Row.(db.Event)
+	if !ok || row.Type != machinesdb.EventType {
+		return c, nil
 	}
-	if restored {
-		return false, problem.New(problem.EventsGone, "the database was restored or moved to another server; read again what you follow, and open the stream without resume_after")
+	if err := json.Unmarshal(row.Payload, &c.view); err != nil {
+		return c, fmt.Errorf("event %d of run %s: %w", row.Cursor, row.ResourceID, err)
 	}
-	for _, e := range rows {
-		var v machinesdb.View
-		if e.Type == machinesdb.EventType {
-			if err := json.Unmarshal(e.Payload, &v); err != nil {
-				return false, fmt.Errorf("event %d of run %s: %w", e.Cursor, e.ResourceID, err)
-			}
-		}
-		if v.ID == "" || v.Version <= w.sent[v.ID] || w.project != "" && v.ProjectID != w.project || !w.filter.Match(v.Value) {
-			w.at = e.Cursor
-			continue
-		}
-		if err := w.out.send(&slipwayv1.RunEvent{Ts: timestamppb.New(e.At), Snapshot: runToProto(v), Message: messageOf(v), Cursor: e.Cursor}); err != nil {
-			return false, err
-		}
-		w.at = e.Cursor
-	}
-	return len(rows) == watchBatch, nil
+	c.message = &slipwayv1.RunEvent{Ts: timestamppb.New(row.At), Snapshot: runToProto(c.view), Message: messageOf(c.view), Cursor: row.Cursor}
+	return c, nil
 }
 
 // messageOf says in a few words where a run is.
@@ -210,38 +258,61 @@ func (s runService) StreamRunLogs(ctx context.Context, r *connect.Request[slipwa
 	if at < 0 {
 		return invalid("resume_after", "must be the seq of a chunk")
 	}
-	to := newFollower(ctx, s.server, out)
-	ended := false
-	return follow(ctx, s.logs, run.ID, func() error { return to.send(&slipwayv1.LogChunk{Ts: timestamppb.Now(), RunId: run.ID, Seq: at}) },
-		func() (more, done bool, err error) {
-			if !ended { // before the chunks are read: what is stored after the end of a run is not missed
-				now, err := machinesdb.GetRun(ctx, s.store, run.ID)
-				if err != nil {
-					return false, false, err
-				}
-				ended = lifecycle.Run.Terminal(now.Status)
-			}
-			chunks, err := machinesdb.LogsAfter(ctx, s.store, run.ID, at, logBatch)
-			if err != nil {
-				return false, false, err
-			}
-			pruned, err := machinesdb.PrunedLogs(ctx, s.store, run.ID)
-			if err != nil {
-				return false, false, err
-			}
-			if at > 0 && at < pruned {
-				return false, false, problem.New(problem.EventsGone, fmt.Sprintf(
-					"output after the position was deleted for its age, up to %d; open the stream without resume_after for what is left", pruned))
-			}
-			for _, c := range chunks {
-				if err := to.send(chunkToProto(c)); err != nil {
-					return false, false, err
-				}
-				at = c.Seq
-			}
-			more = len(chunks) == logBatch
-			return more, ended && !more, nil
+	last, err := s.store.ReadEventCursor(ctx)
+	if err != nil {
+		return err
+	}
+	head, err := machinesdb.ReadLogHead(ctx, s.store, run.ID)
+	if err != nil {
+		return err
+	}
+	to, leave := newFollower(ctx, s.server, out.Conn())
+	defer leave()
+	chunks := s.api.Follow(op.StreamStart{Cursor: at, Last: head.Last, Epoch: last.Epoch}, s.output(run.ID))
+	defer chunks.Leave()
+	heartbeat := func() error {
+		return to.send(ctx, &slipwayv1.LogChunk{Ts: timestamppb.Now(), RunId: run.ID, Seq: chunks.At()}, chunks.At())
+	}
+	return follow(ctx, chunks, heartbeat, func(e *op.Event) error {
+		m, err := op.Shared(e, "chunk", func() (*slipwayv1.LogChunk, error) {
+			c, _ := e.Row.(machinesdb.Chunk)
+			return chunkToProto(c), nil
 		})
+		if err != nil {
+			return err
+		}
+		return to.send(ctx, frame{e, m}, e.Cursor)
+	})
+}
+
+// output returns the source of the output of a run, which ends with the run.
+func (s *server) output(runID string) op.Source {
+	return op.Source{Run: runID, Batch: logBatch, Bytes: logBytes, All: func(ctx context.Context, after int64, limit int) ([]*op.Event, error) {
+		run, err := machinesdb.GetRun(ctx, s.store, runID) // first: what is stored after the end of a run is not missed
+		if err != nil {
+			return nil, err
+		}
+		chunks, err := machinesdb.LogsAfter(ctx, s.store, runID, after, limit)
+		if err != nil {
+			return nil, err
+		}
+		head, err := machinesdb.ReadLogHead(ctx, s.store, runID)
+		if err != nil {
+			return nil, err
+		}
+		if after > 0 && after < head.Pruned {
+			return nil, problem.New(problem.EventsGone, fmt.Sprintf(
+				"output after the position was deleted for its age, up to %d; open the stream without resume_after for what is left", head.Pruned))
+		}
+		out := make([]*op.Event, 0, len(chunks))
+		for _, c := range chunks {
+			out = append(out, &op.Event{Cursor: c.Seq, Row: c, Size: len(c.Data)})
+		}
+		if len(chunks) < limit && lifecycle.Run.Terminal(run.Status) {
+			err = io.EOF
+		}
+		return out, err
+	}}
 }
 
 // chunkToProto returns a chunk as an answer. A gap before it is stated in the stream.

@@ -3,16 +3,20 @@ package grpc_test
 import (
 	"bytes"
 	"context"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
 
 	"github.com/slipway-cloud/slipway/api/grpc"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	slipwayv1 "github.com/slipway-cloud/slipway/proto/gen/slipway/v1"
+	"github.com/slipway-cloud/slipway/proto/gen/slipway/v1/slipwayv1connect"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -118,29 +122,74 @@ func TestStreamRunLogs_Resumes(t *testing.T) {
 	require.NoError(t, s.Err(), "from the beginning, of what is left")
 }
 
-// A reader that does not read loses its stream, and holds nobody else up.
-func TestStreamRunLogs_EndsForAReaderThatDoesNotRead(t *testing.T) {
+// TestStreamRunLogs_AbortedWithAPosition: a client that does not read for a time loses its stream,
+// and holds nobody else up. It reads what it has, then ABORTED with the position to go on from.
+func TestStreamRunLogs_AbortedWithAPosition(t *testing.T) {
 	t.Parallel()
-	ended := make(chan error, 1)
+	const chunks = 32
 	w := newWorld(t, func(c *grpc.Config) { c.WriteLimit = 300 * time.Millisecond })
 	w.register("m-1")
 	run := w.mustStart("m-1", "a")
 	place := machinesdb.LogPlace{RunID: run.GetRunId(), Step: "reboot", Attempt: 1}
-	for i := range 32 {
+	for i := range chunks {
 		require.NoError(t, machinesdb.AppendLog(t.Context(), w.store, place, "stdout", int64(i+1)<<18, bytes.Repeat([]byte{byte(i)}, 256<<10)))
 	}
-	s, err := w.as("viewer").StreamRunLogs(t.Context(), connect.NewRequest(&slipwayv1.StreamRunLogsRequest{RunId: run.GetRunId()}))
+	for name, options := range map[string][]connect.ClientOption{"HTTP/1.1": nil, "gRPC": {connect.WithGRPC()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := w.as("viewer", options...)
+			ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(time.Minute))
+			defer cancel()
+			s, err := c.StreamRunLogs(ctx, connect.NewRequest(&slipwayv1.StreamRunLogsRequest{RunId: run.GetRunId()}))
+			require.NoError(t, err)
+			require.True(t, s.Receive())
+			got, err := c.GetRun(ctx, connect.NewRequest(&slipwayv1.GetRunRequest{RunId: run.GetRunId()}))
+			require.NoError(t, err)
+			require.Equal(t, slipwayv1.Run_PENDING, got.Msg.GetPhase())
+			time.Sleep(runenv.Patience(2 * time.Second)) //nolint:forbidigo // the reader that does not read is what is tested
+			size, last := 0, int64(0)
+			for s.Receive() {
+				size, last = size+len(s.Msg().GetData()), s.Msg().GetSeq()
+			}
+			require.Equal(t, connect.CodeAborted, connect.CodeOf(s.Err()), "%v", s.Err())
+			var coded *connect.Error
+			require.ErrorAs(t, s.Err(), &coded)
+			require.Equal(t, strconv.FormatInt(last, 10), coded.Meta().Get("Slipway-Resume-After"))
+			require.Contains(t, coded.Message(), "resume_after "+strconv.FormatInt(last, 10))
+			s, err = c.StreamRunLogs(ctx, connect.NewRequest(&slipwayv1.StreamRunLogsRequest{RunId: run.GetRunId(), ResumeAfter: last}))
+			require.NoError(t, err)
+			for size < chunks*256<<10 && s.Receive() {
+				size += len(s.Msg().GetData())
+			}
+			require.Equal(t, chunks*256<<10, size, "%v", s.Err())
+		})
+	}
+}
+
+// TestWatchRuns_OfAClosedWindow: the stream of a reader that opens its window too late ends with
+// ABORTED and the cursor of the last message. That of a reader which never does is reset in the
+// end.
+func TestWatchRuns_OfAClosedWindow(t *testing.T) {
+	t.Parallel()
+	limit := runenv.Patience(500 * time.Millisecond)
+	w := newWorld(t, func(c *grpc.Config) { c.WriteLimit, c.ResetLimit = limit, 6*limit })
+	w.register("m-1")
+	w.mustStart("m-1", "a")
+	w.relay()
+	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(time.Minute))
+	defer cancel()
+	var opened atomic.Int64
+	r := closedReader{procedure: slipwayv1connect.RunServiceWatchRunsProcedure, request: &slipwayv1.WatchRunsRequest{ResumeAfter: 1}, after: 2 * limit}
+	end, err := r.read(ctx, w, w.tokens["viewer"], &opened)
 	require.NoError(t, err)
-	require.True(t, s.Receive())
-	time.AfterFunc(runenv.Patience(2*time.Second), func() {
-		for s.Receive() {
-		}
-		ended <- s.Err()
-	})
-	require.Error(t, <-ended)
-	got, err := w.as("viewer").GetRun(t.Context(), connect.NewRequest(&slipwayv1.GetRunRequest{RunId: run.GetRunId()}))
+	require.Equal(t, "10", end.status, "%+v", end)
+	require.Equal(t, "1", end.resume)
+	require.Contains(t, end.message, "resume_after 1")
+	r.after = 0
+	end, err = r.read(ctx, w, w.tokens["viewer"], &opened)
 	require.NoError(t, err)
-	require.Equal(t, slipwayv1.Run_PENDING, got.Msg.GetPhase())
+	require.Equal(t, http2.ErrCodeInternal, end.reset)
+	require.EqualValues(t, 2, opened.Load())
 }
 
 // A revoked token ends the stream that it opened.
@@ -156,6 +205,25 @@ func TestStreams_EndWithTheAccess(t *testing.T) {
 	for s.Receive() {
 	}
 	require.Equal(t, connect.CodeUnauthenticated, connect.CodeOf(s.Err()), "%v", s.Err())
+}
+
+// The end of the access ends the stream of a reader that takes nothing, too: nobody waits for him.
+func TestStreams_OfAClosedWindowEndWithTheAccess(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *grpc.Config) { c.WriteLimit, c.ResetLimit = time.Second, time.Hour })
+	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(30*time.Second))
+	defer cancel()
+	var opened atomic.Int64
+	ends := make(chan ending, 1)
+	go func() {
+		r := closedReader{procedure: slipwayv1connect.RunServiceWatchRunsProcedure, request: &slipwayv1.WatchRunsRequest{}}
+		end, _ := r.read(ctx, w, w.tokens["viewer"], &opened)
+		ends <- end
+	}()
+	require.Eventually(t, func() bool { return opened.Load() == 1 }, runenv.Patience(20*time.Second), time.Millisecond)
+	_, err := w.store.DBTX().Exec(ctx, "UPDATE api_tokens SET revoked_at = now() WHERE name = 'the-viewer'")
+	require.NoError(t, err)
+	require.Equal(t, http2.ErrCodeInternal, (<-ends).reset, runenv.Deadline)
 }
 
 // A stream that is quiet for longer than a message may take to be read goes on.

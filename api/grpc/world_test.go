@@ -1,6 +1,7 @@
 package grpc_test
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/http/httptest"
@@ -47,8 +48,14 @@ func newWorld(t *testing.T, tune ...func(*grpc.Config)) *world {
 // newWorldWith returns a world that asks after recheck whether the reader of a stream still may.
 func newWorldWith(t *testing.T, recheck time.Duration, tune ...func(*grpc.Config)) *world {
 	t.Helper()
-	w := &world{t: t, store: dbtest.Store(t), tokens: map[string]string{}}
-	api, err := op.New(op.Config{Store: w.store, StreamRecheck: recheck, PrincipalRate: 100_000})
+	return newWorldServing(t, dbtest.Store(t), nil, recheck, tune...)
+}
+
+// newWorldServing returns a world whose API has a store of its own, nil for the store of the test.
+func newWorldServing(t *testing.T, store, served *db.Store, recheck time.Duration, tune ...func(*grpc.Config)) *world {
+	t.Helper()
+	w := &world{t: t, store: store, tokens: map[string]string{}}
+	api, err := op.New(op.Config{Store: cmp.Or(served, store), StreamRecheck: recheck, PrincipalRate: 100_000})
 	require.NoError(t, err)
 	cfg := grpc.Config{Offers: fakeOffers, AskJob: w.cancelUnstarted}
 	for _, f := range tune {

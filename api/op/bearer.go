@@ -84,6 +84,3 @@ func AccessEnded(stream context.Context) error {
 	}
 	return problem.New(problem.Unauthenticated, "your access has ended; sign in again")
 }
-
-// Events returns the hub of the events that were relayed.
-func (a *API) Events() *Hub { return a.events }

@@ -19,34 +19,26 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 )
 
-// StreamBatch is how many events a stream lists at a time.
-const StreamBatch = 200
-
 const (
 	streamHeartbeat = 15 * time.Second // comment lines keep proxies from closing the stream
 	streamPoll      = 5 * time.Second  // behind LISTEN
 	streamWrite     = 10 * time.Second
 )
 
-// StreamEvent is one event of a stream. Data is written as JSON.
-type StreamEvent struct {
-	Cursor int64
-	Type   string
-	Data   any
-}
-
 // StreamStart is where a stream begins: after a cursor. Epoch is a part of the id of each event.
+// Last is the last event that there was.
 type StreamStart struct {
 	Cursor int64
 	Epoch  string
+	Last   int64
 }
 
 // StreamEvents writes server-sent events in order, from the one after the start, until the reader
-// leaves, ctx ends, or the reader has no access any more, which it finds out within a minute. When the
-// database was restored since, it ends with an event of the type events-gone and sends no other. list
-// returns at most StreamBatch events after a cursor. A reader or a project with too many streams is
-// answered 429.
-func (a *API) StreamEvents(ctx context.Context, c huma.Context, from StreamStart, list func(context.Context, int64) ([]StreamEvent, error)) error {
+// leaves, ctx ends, or the reader has no access any more, which it finds out within a minute. When
+// the database was restored since, it ends with an event of the type events-gone and sends no
+// other. view returns what is written of an event as JSON; all streams of the source share it. A
+// reader or a project with too many streams is answered 429.
+func (a *API) StreamEvents(ctx context.Context, c huma.Context, from StreamStart, source Source, view func(*Event) any) error {
 	r, w := humachi.Unwrap(c)
 	closed, err := a.streams.open(PrincipalOf(ctx).ID, memberProject(ctx))
 	if err != nil {
@@ -59,55 +51,40 @@ func (a *API) StreamEvents(ctx context.Context, c huma.Context, from StreamStart
 	st := stream{w: w, control: http.NewResponseController(w)}
 	ctx, stop := whileAllowed(ctx, a.recheckEvery, recheckLimit)
 	defer stop()
-	woken, leave := a.events.Join("")
-	defer leave()
-	heartbeat, poll := time.NewTicker(streamHeartbeat), time.NewTicker(streamPoll)
+	events := a.Follow(from, source)
+	defer events.Leave()
+	heartbeat := time.NewTicker(streamHeartbeat)
 	defer heartbeat.Stop()
-	defer poll.Stop()
 	if err := st.send(": following\n\n"); err != nil {
 		return err
 	}
 	for {
-		rows, err := list(ctx, from.Cursor)
-		if ctx.Err() == nil && err != nil {
+		e, changed, err := events.Next(ctx)
+		switch {
+		case errors.Is(context.Cause(ctx), errAccessEnded):
+			return st.send(": ended: sign in again\n\n")
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, ErrRestored):
+			return st.gone(whyRestored)
+		case err == nil && e != nil:
+			err = st.event(e, from.Epoch, view)
+		}
+		if err != nil {
 			return err
 		}
-		if restored, err := a.IsRestored(ctx, from.Epoch); ctx.Err() == nil && (err != nil || restored) {
-			if err == nil {
-				err = st.gone(whyRestored)
-			}
-			return err
-		}
-		for _, e := range rows {
-			if err := st.event(e, from.Epoch); err != nil {
-				return err
-			}
-			from.Cursor = e.Cursor
-		}
-		if len(rows) == StreamBatch && ctx.Err() == nil {
+		if e != nil {
 			continue
 		}
 		select {
 		case <-ctx.Done():
-			if errors.Is(context.Cause(ctx), errAccessEnded) {
-				return st.send(": ended: sign in again\n\n")
-			}
-			return nil
+		case <-changed:
 		case <-heartbeat.C:
 			if err := st.send(": heartbeat\n\n"); err != nil {
 				return err
 			}
-		case <-woken:
-		case <-poll.C:
 		}
 	}
-}
-
-// IsRestored reports whether the database is in another epoch than when the stream began. It is asked
-// after each list, so that nothing of another epoch is sent.
-func (a *API) IsRestored(ctx context.Context, epoch string) (bool, error) {
-	now, err := a.store.ReadEventCursor(ctx)
-	return err == nil && now.Epoch != epoch, err
 }
 
 type stream struct {
@@ -115,12 +92,15 @@ type stream struct {
 	control *http.ResponseController
 }
 
-func (st stream) event(e StreamEvent, epoch string) error {
-	data, err := json.Marshal(e.Data)
+func (st stream) event(e *Event, epoch string, view func(*Event) any) error {
+	text, err := Shared(e, "sse", func() (string, error) {
+		data, err := json.Marshal(view(e))
+		return fmt.Sprintf("id: %d-%s\nevent: %s\ndata: %s\n\n", e.Cursor, epoch, e.Type, data), err
+	})
 	if err != nil {
 		return fmt.Errorf("event %d: %w", e.Cursor, err)
 	}
-	return st.send(fmt.Sprintf("id: %d-%s\nevent: %s\ndata: %s\n\n", e.Cursor, epoch, e.Type, data))
+	return st.send(text)
 }
 
 // gone tells the reader to begin again. The event has no id: there is nothing to continue after.
@@ -173,7 +153,7 @@ func (l LastEvent) Start(kept Kept) (StreamStart, error) {
 		text = l.Query
 	}
 	if text == "" {
-		return StreamStart{kept.Last, kept.Epoch}, nil
+		return StreamStart{kept.Last, kept.Epoch, kept.Last}, nil
 	}
 	number, epoch, _ := strings.Cut(text, "-")
 	cursor, err := strconv.ParseInt(number, 10, 64)
@@ -189,7 +169,7 @@ func (l LastEvent) Start(kept Kept) (StreamStart, error) {
 	case cursor > 0 && cursor < kept.Pruned:
 		why = fmt.Sprintf("events after the id were deleted; the oldest that may be kept has the cursor %d", kept.Pruned+1)
 	default:
-		return StreamStart{cursor, kept.Epoch}, nil
+		return StreamStart{cursor, kept.Epoch, kept.Last}, nil
 	}
 	p := problem.New(problem.EventsGone, why+readAgain)
 	p.OldestCursor = kept.Pruned + 1

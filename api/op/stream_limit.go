@@ -8,8 +8,7 @@ import (
 )
 
 // How many streams one process serves to one principal, and to the members of one project. Each
-// stream lists events on its own, so that without a bound one reader could take the connections of
-// the database from all others.
+// stream costs memory, and reads the database on its own while it is behind.
 const (
 	maxReaderStreams  = 20
 	maxProjectStreams = 50

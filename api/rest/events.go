@@ -66,16 +66,11 @@ func (s *server) followEvents(ctx context.Context, in *struct {
 		return nil, err
 	}
 	return &huma.StreamResponse{Body: func(c huma.Context) {
-		list := func(ctx context.Context, after int64) ([]op.StreamEvent, error) {
-			rows, err := s.store.EventsAfter(ctx, after, f, op.StreamBatch)
-			out := make([]op.StreamEvent, 0, len(rows))
-			for _, e := range rows {
-				view := Event{e.Cursor, e.ResourceKind, e.ResourceID, text(e.NodeID), e.Type, e.Payload, e.At.UTC()}
-				out = append(out, op.StreamEvent{Cursor: e.Cursor, Type: e.Type, Data: view})
-			}
-			return out, err
+		view := func(e *op.Event) any {
+			row, _ := e.Row.(db.Event)
+			return Event{row.Cursor, row.ResourceKind, row.ResourceID, text(row.NodeID), row.Type, row.Payload, row.At.UTC()}
 		}
-		if err := s.api.StreamEvents(c.Context(), c, from, list); err != nil && c.Context().Err() == nil {
+		if err := s.api.StreamEvents(c.Context(), c, from, s.api.PlatformEvents(f), view); err != nil && c.Context().Err() == nil {
 			s.log.WarnContext(c.Context(), "event stream ended", "error", err, "request_id", op.RequestID(c.Context()))
 		}
 	}}, nil

@@ -13,6 +13,8 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -125,4 +127,28 @@ func TestAStreamResumesWithoutAGap(t *testing.T) {
 	at := w.follow("", "307")
 	require.Equal(t, "308 job.0", at.next(t), "the last one that was deleted is where a reader can continue")
 	w.do("GET", "/api/v1/events?resource=:a", nil).refused(problem.Invalid)
+}
+
+// TestEvents_AreReadOnceForAllReaders counts the statements of the server while twenty readers
+// follow.
+func TestEvents_AreReadOnceForAllReaders(t *testing.T) {
+	t.Parallel()
+	const readers, events = 20, 10
+	var statements func() int64
+	w := newWorld(t, func(c *httpapi.Config) { c.API.Store, statements = dbtest.Counted(t, c.API.Store) })
+	var all []follower
+	for i := range readers {
+		all = append(all, w.follow(fmt.Sprint("?resource=job:", i%2), ""))
+	}
+	before := statements()
+	for n := range events {
+		w.emit("job", fmt.Sprint(n%2), 1)
+		require.Equal(t, fmt.Sprint(n+1, " job.0"), all[n%2].next(t))
+	}
+	for i, f := range all[2:] {
+		for n := i % 2; n < events; n += 2 {
+			require.Equal(t, fmt.Sprint(n+1, " job.0"), f.next(t), "in order, without a gap, and only what it wants")
+		}
+	}
+	require.Less(t, statements()-before, int64(readers*events/2), "each reader asks the database")
 }

@@ -172,3 +172,13 @@ func ReadCursor(ctx context.Context, tx *db.ProjectTx) (Cursor, error) {
 	}
 	return c, err
 }
+
+// LastCursors returns the cursor of the last event of each of the projects that has events.
+func LastCursors(ctx context.Context, c db.Conn, projects []string) (map[string]int64, error) {
+	rows, err := queries(c).LastCursors(ctx, projects)
+	last := make(map[string]int64, len(rows))
+	for _, r := range rows {
+		last[r.ProjectID] = r.Last
+	}
+	return last, db.MapError("event cursors", err)
+}

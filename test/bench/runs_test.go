@@ -36,6 +36,7 @@ const (
 	watchers      = 1000
 	watchersEach  = 20 // streams of one token
 	watchedEvents = 20
+	readers       = 200
 )
 
 // runsRig is the API of runs, and a bare connect handler that makes the same statements.
@@ -213,24 +214,25 @@ func inUse() uint64 {
 	return m.HeapAlloc + m.StackInuse
 }
 
-// BenchmarkWatchers opens 1,000 streams of WatchRuns and measures their memory, the client's side included,
-// and how long an event takes to reach all of them.
-func BenchmarkWatchers(b *testing.B) {
-	r := newRunsRig(b)
-	ids := r.machines(watchedEvents * 50)
-	before := inUse()
-	ctx, cancel := context.WithCancel(b.Context())
-	defer cancel()
-	var open, heard atomic.Int64
+// until waits for what the streams of a benchmark do.
+func until(b *testing.B, what string, ok func() bool) {
+	b.Helper()
+	require.Eventually(b, ok, 3*time.Minute, time.Millisecond, what)
+}
+
+// watch opens streams of WatchRuns, which count the events of runs that they get, until stop is called. after
+// is the cursor that they resume from.
+func (r *runsRig) watch(n int, after int64, heard *atomic.Int64) (stop func()) {
+	r.b.Helper()
+	ctx, cancel := context.WithCancel(r.b.Context())
+	var open atomic.Int64
 	var streams sync.WaitGroup
-	defer streams.Wait()
-	defer cancel()
-	for i := range watchers {
+	for i := range n {
 		c := r.client(i / watchersEach)
 		streams.Go(func() {
-			s, err := c.WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{}))
+			s, err := c.WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{ResumeAfter: after}))
 			if err != nil {
-				b.Error(err)
+				r.b.Error(err)
 				return
 			}
 			defer func() { _ = s.Close() }()
@@ -245,10 +247,21 @@ func BenchmarkWatchers(b *testing.B) {
 			}
 		})
 	}
-	until := func(what string, ok func() bool) {
-		require.Eventually(b, ok, 3*time.Minute, time.Millisecond, what)
+	until(r.b, "all streams are open", func() bool { return open.Load() == int64(n) })
+	return func() {
+		cancel()
+		streams.Wait()
 	}
-	until("all streams are open", func() bool { return open.Load() == watchers })
+}
+
+// BenchmarkWatchers opens 1,000 streams of WatchRuns and measures their memory, the client's side included,
+// and how long an event takes to reach all of them.
+func BenchmarkWatchers(b *testing.B) {
+	r := newRunsRig(b)
+	ids := r.machines(watchedEvents * 50)
+	before := inUse()
+	var heard atomic.Int64
+	defer r.watch(watchers, 0, &heard)()
 	each := float64(inUse()-before) / watchers / 1024
 	ours, next := r.client(0), 0
 	var took []float64
@@ -261,11 +274,52 @@ func BenchmarkWatchers(b *testing.B) {
 			began := time.Now()
 			_, err = r.store.RelayEvents(b.Context(), 10)
 			require.NoError(b, err)
-			until("all have the event", func() bool { return heard.Load() >= want })
+			until(b, "all have the event", func() bool { return heard.Load() >= want })
 			took = append(took, float64(time.Since(began).Milliseconds()))
 		}
 	}
 	measure(b, rowWatchers, "%.0f KiB each; %.0f ms", each, median(took))
 	b.ReportMetric(each, "KiB/watcher")
 	b.ReportMetric(median(took), "ms/event")
+}
+
+// BenchmarkReaders measures StartRun while 200 readers follow every run, and without them. Events are
+// relayed as they come. The rounds take turns, so that a disturbance of the machine falls on both.
+func BenchmarkReaders(b *testing.B) {
+	r := newRunsRig(b)
+	ctx, cancel := context.WithCancel(b.Context())
+	var relay sync.WaitGroup
+	relay.Go(func() {
+		_ = r.store.Listen(ctx, db.ChannelOutbox, func() { _, _ = r.store.RelayEvents(ctx, 1000) })
+	})
+	defer relay.Wait()
+	defer cancel()
+	ours := r.client(0)
+	p50 := func() float64 {
+		var took []float64
+		for _, id := range r.machines(runStarts) {
+			began := time.Now()
+			_, err := ours.StartRun(b.Context(), startOf(id))
+			require.NoError(b, err)
+			took = append(took, float64(time.Since(began).Microseconds())/1000)
+		}
+		return median(took)
+	}
+	p50() // warms the pool
+	var alone, beside, ratios []float64
+	var heard atomic.Int64
+	for b.Loop() {
+		for range runRounds {
+			last, err := r.store.ReadEventCursor(b.Context())
+			require.NoError(b, err)
+			alone = append(alone, p50())
+			stop := r.watch(readers, last.Last, &heard)
+			beside = append(beside, p50())
+			stop()
+			ratios = append(ratios, beside[len(beside)-1]/alone[len(alone)-1])
+		}
+	}
+	require.Positive(b, heard.Load())
+	measure(b, rowReaders, "%.2f; %.0f ms to %.0f ms", median(ratios), median(beside), median(alone))
+	b.ReportMetric(median(ratios), "beside/alone")
 }

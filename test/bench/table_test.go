@@ -29,6 +29,7 @@ const (
 	rowGetRun     = "GetRun, to a bare connect handler with the same query"
 	rowStartRun   = "StartRun, to a bare connect handler with the same statements"
 	rowWatchers   = "1,000 watchers of runs on one server: memory, and an event at all of them"
+	rowReaders    = "StartRun beside 200 readers of runs, to StartRun alone: p50"
 )
 
 // table returns all rows, in the order of the page.
@@ -46,7 +47,8 @@ func table() []row {
 		{rowWebhooks, "1000 a second, 64 MiB of heap", "three round trips for one; HTTP and the signature"},
 		{rowGetRun, "0.5", "the lookup of the token, in a query of its own"},
 		{rowStartRun, "0.8", "the lookup of the token; the machine is read before it is locked"},
-		{rowWatchers, "100 KiB each, 1 s", "each watcher reads the event by itself"},
+		{rowWatchers, "100 KiB each, 1 s", "the message to each watcher"},
+		{rowReaders, "below 3", "the messages to the readers, which the same cores send"},
 	}
 	for _, l := range lists() {
 		rows = append(rows, row{l.name, l.aim, l.limit})

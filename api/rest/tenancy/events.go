@@ -109,21 +109,25 @@ func (s *eventServer) followEvents(ctx context.Context, in *struct {
 	}
 	project := op.ProjectAccessOf(ctx).Project
 	return &huma.StreamResponse{Body: func(c huma.Context) {
-		list := func(ctx context.Context, after int64) (out []op.StreamEvent, err error) {
-			// The access was audited above: a stream is one access, however often it lists.
-			err = s.api.Store().ForProject(ctx, project, func(tx *db.ProjectTx) error {
-				rows, err := webhookdb.EventsAfter(ctx, tx, after, op.StreamBatch)
-				out = make([]op.StreamEvent, 0, len(rows))
-				for _, r := range rows {
-					view := projectEventView(r)
-					out = append(out, op.StreamEvent{Cursor: view.Cursor, Type: r.Type, Data: view})
-				}
-				return err
-			})
-			return out, err
-		}
-		if err := s.api.StreamEvents(c.Context(), c, from, list); err != nil && c.Context().Err() == nil {
+		source := op.Source{Project: project, All: s.projectEvents(project)}
+		if err := s.api.StreamEvents(c.Context(), c, from, source, func(e *op.Event) any { return e.Row }); err != nil && c.Context().Err() == nil {
 			s.api.Log().WarnContext(c.Context(), "event stream of a project ended", "error", err, "request_id", op.RequestID(c.Context()))
 		}
 	}}, nil
+}
+
+// projectEvents lists the events of a project. The access was audited when the stream began: a
+// stream is one access, however often it lists.
+func (s *eventServer) projectEvents(project string) op.Lister {
+	return func(ctx context.Context, after int64, limit int) (out []*op.Event, err error) {
+		err = s.api.Store().ForProject(ctx, project, func(tx *db.ProjectTx) error {
+			rows, err := webhookdb.EventsAfter(ctx, tx, after, limit)
+			out = make([]*op.Event, 0, len(rows))
+			for _, r := range rows {
+				out = append(out, &op.Event{Cursor: *r.ProjectCursor, Type: r.Type, Row: projectEventView(r), Size: len(r.Payload)})
+			}
+			return err
+		})
+		return out, err
+	}
 }

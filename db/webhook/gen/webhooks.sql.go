@@ -336,6 +336,35 @@ func (q *Queries) InsertWebhook(ctx context.Context, arg InsertWebhookParams) (W
 	return i, err
 }
 
+const lastCursors = `-- name: LastCursors :many
+SELECT project_id, last FROM project_event_cursors WHERE project_id = ANY ($1::text[])
+`
+
+type LastCursorsRow struct {
+	ProjectID string
+	Last      int64
+}
+
+func (q *Queries) LastCursors(ctx context.Context, projects []string) ([]LastCursorsRow, error) {
+	rows, err := q.db.Query(ctx, lastCursors, projects)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LastCursorsRow{}
+	for rows.Next() {
+		var i LastCursorsRow
+		if err := rows.Scan(&i.ProjectID, &i.Last); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listDeliveries = `-- name: ListDeliveries :many
 SELECT project_id, webhook_id, event_id, event_cursor, type, subject, data, occurred_at, status, attempts, next_at, answer_status, reason, queued_at, ended_at FROM webhook_deliveries
 WHERE project_id = $1 AND webhook_id = $2 AND ($3::text = '' OR event_id < $3::text) AND ($4::text = '' OR status = $4::text)

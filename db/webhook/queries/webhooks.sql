@@ -170,3 +170,6 @@ WHERE project_id = @project_id AND project_cursor > @after::bigint ORDER BY proj
 
 -- name: ProjectCursor :one
 SELECT last, pruned FROM project_event_cursors WHERE project_id = @project_id;
+
+-- name: LastCursors :many
+SELECT project_id, last FROM project_event_cursors WHERE project_id = ANY (@projects::text[]);
