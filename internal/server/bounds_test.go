@@ -301,7 +301,7 @@ func TestBounds_OfEveryRoute(t *testing.T) { //nolint:paralleltest // it measure
 	calls := runenv.Sample(t, callsVar, "calls", w.calls, 32)
 	for _, c := range w.calls {
 		if strings.HasPrefix(c.path, "/grpc.") {
-			calls = append(calls, c) // a stranger may make some of them
+			calls = append(calls, c) // a outsider may make some of them
 		}
 	}
 	grew, kept := walk(t, calls, w.admin)
