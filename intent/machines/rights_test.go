@@ -8,6 +8,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/intent/allocation"
@@ -200,4 +201,39 @@ func TestSetAccess_FormerLinkMakesWay(t *testing.T) {
 	require.Nil(t, old.NodeID)
 	require.Nil(t, old.SiteID)
 	require.Empty(t, old.Conditions)
+}
+
+// TestStartRun_RestoredTenancy: in a restored database a node is still that of a tenant who has given it back. He
+// reboots it when the reconciler has found that MAAS names nobody else.
+func TestStartRun_RestoredTenancy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	node := w.linked(dbtest.Active(), dbtest.At(dbtest.Site(t, w.store).ID))
+	require.NoError(t, w.store.SetNodeMachine(t.Context(), node.ID, db.NodeMachine{SystemID: "abc123"}))
+	a := w.tenancy(node.ID)
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		_, err := w.store.DBTX().Exec(t.Context(), sql, args...)
+		require.NoError(t, err)
+	}
+	ask := func(request string) (machinesdb.Run, error) {
+		start := reboot(request)
+		start.Project = a.ProjectID
+		return w.start(start)
+	}
+	exec("INSERT INTO restores DEFAULT VALUES")
+	_, err := ask("before a pass")
+	require.NotNil(t, intent.AsRefusal(err), "%v", err)
+	exec("INSERT INTO drift_passes (site_id, finished_at) VALUES ($1, now() + interval '1 second')", node.SiteID)
+	run, err := ask("after a pass")
+	require.NoError(t, err)
+	w.endUnstarted(run)
+	d, _ := lifecycle.DriftDetectorOf(lifecycle.DriftMAASOccupant)
+	_, err = driftdb.ObserveFindings(t.Context(), w.store, node.SiteID, []driftdb.Observation{{
+		Detector: d, Subject: node.ID, NodeID: node.ID, Message: "another", Evidence: map[string]any{"held_for": "alc_of-the-next-tenant"},
+	}})
+	require.NoError(t, err)
+	_, err = ask("another tenant has it")
+	require.NotNil(t, intent.AsRefusal(err), "%v", err)
+	require.NotContains(t, err.Error(), "alc_of-the-next-tenant")
 }
