@@ -66,6 +66,12 @@ FROM nodes n WHERE n.id = @id;
 UPDATE nodes SET tenant_left_at = @left_at::timestamptz, updated_at = now(), version = version + 1
 WHERE id = @id AND tenant_left_at IS NULL AND allocation_id IS NULL AND lifecycle = 'maas';
 
+-- name: MarkClusterNode :exec
+-- A node whose machine a run had join a cluster, and that nothing has proven clean since, is as dirty as one that a tenant left.
+UPDATE nodes SET tenant_left_at = now() WHERE nodes.id = @id AND nodes.tenant_left_at IS NULL AND nodes.lifecycle = 'maas'
+  AND EXISTS (SELECT FROM machines m JOIN machine_clusters c ON c.machine_id = m.id WHERE m.node_id = nodes.id AND c.joined_at IS NOT NULL
+      AND NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = nodes.id AND e.verdict = 'clean' AND e.issued_at > c.joined_at));
+
 -- name: KindredNodes :many
 -- Other records that have a serial number, a UUID in either byte order, or a MAC address in common with a machine: deleted ones that a tenant left, and those
 -- that are tied to their machine. The caller compares them key by key. A discovered node is what any machine of the boot network says.

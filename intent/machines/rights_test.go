@@ -2,11 +2,13 @@ package machines_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	clusterdb "github.com/slipway-cloud/slipway/db/cluster"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
@@ -236,4 +238,79 @@ func TestStartRun_RestoredTenancy(t *testing.T) {
 	_, err = ask("another tenant has it")
 	require.NotNil(t, intent.AsRefusal(err), "%v", err)
 	require.NotContains(t, err.Error(), "alc_of-the-next-tenant")
+}
+
+// joined has a run had the machine join a cluster of its project.
+func (w *world) joined(project string) {
+	w.t.Helper()
+	_, err := clusterdb.Create(w.t.Context(), w.store, "a", project, spec.ClusterSpec{APIURL: "https://10.0.0.1:6443"})
+	require.NoError(w.t, err)
+	require.NoError(w.t, clusterdb.PutMember(w.t.Context(), w.store, clusterdb.Member{
+		MachineID: "m-1", ClusterRef: new("a"), NodeName: "m-1", SystemUUID: "4c4c4544-0042-3510-8054-b7c04f503031",
+	}))
+	require.NoError(w.t, clusterdb.NoteJoined(w.t.Context(), w.store, "m-1"))
+}
+
+// TestSetAccess_ClusterStaysWithItsNode: the link of a machine that joined a cluster is all that says what lies on
+// the disks of its node. It ends when the node was proven clean.
+func TestSetAccess_ClusterStaysWithItsNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	node := w.linked(dbtest.Active())
+	project := dbtest.Project(t, w.store).ID
+	_, err := w.give(project)
+	require.NoError(t, err)
+	w.joined(project)
+	other := dbtest.Node(t, w.store)
+	for _, to := range []machines.Access{{}, {NodeID: other.ID}} {
+		refusal := intent.AsRefusal(w.access("m-1", to))
+		require.NotNil(t, refusal, to)
+		require.Contains(t, refusal.Detail, node.ID)
+	}
+	require.NoError(t, w.access("m-1", machines.Access{NodeID: node.ID}), "it stays")
+
+	// Without a project the machine would make way for that of the next one.
+	_, err = w.store.DBTX().Exec(t.Context(), "UPDATE machines SET project_id = NULL WHERE id = 'm-1'")
+	require.NoError(t, err)
+	_, err = w.register(machines.Registration{ID: "m-2", ProjectID: project, Spec: spec.MachineSpec{Provider: "datacenter"}})
+	require.NoError(t, err)
+	var conflict *db.ConflictError
+	require.ErrorAs(t, w.access("m-2", machines.Access{NodeID: node.ID}), &conflict)
+
+	dbtest.Certificate(t, w.store, node.ID, "clean", time.Now().Add(time.Minute))
+	require.NoError(t, w.access("m-2", machines.Access{NodeID: node.ID}))
+	require.NoError(t, w.access("m-1", machines.Access{NodeID: other.ID}))
+}
+
+// TestRemoval_OfAClusterMember: a node that is removed while nothing proves that its machine has left a cluster is
+// dirty, also as the node that its machine becomes next.
+func TestRemoval_OfAClusterMember(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	remove := func(id string) {
+		t.Helper()
+		require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.TransitionNode(t.Context(), id, lifecycle.NodeDelete, lifecycle.NodeDelete.Needs, db.Actor{Owner: lifecycle.OwnerDecommission})
+			return err
+		}))
+	}
+	node := w.linked(dbtest.Status(lifecycle.NodeRemoving))
+	keys := db.NodeMachine{Serial: "SN-1", MACs: []string{"02:00:00:00:09:98"}}
+	require.NoError(t, w.store.SetNodeMachine(t.Context(), node.ID, keys))
+	project := dbtest.Project(t, w.store).ID
+	_, err := w.give(project)
+	require.NoError(t, err)
+	w.joined(project)
+	remove(node.ID)
+	again := dbtest.Node(t, w.store)
+	require.NoError(t, w.store.SetNodeMachine(t.Context(), again.ID, keys))
+	again, err = w.store.Node(t.Context(), again.ID)
+	require.NoError(t, err)
+	require.NotEmpty(t, db.SanitizeRequired(again))
+
+	unused := dbtest.Node(t, w.store, dbtest.Status(lifecycle.NodeRemoving))
+	remove(unused.ID)
+	unused, err = w.store.Node(t.Context(), unused.ID)
+	require.NoError(t, err)
+	require.Nil(t, unused.TenantLeftAt)
 }
