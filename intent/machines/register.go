@@ -108,10 +108,10 @@ func update(ctx context.Context, tx *db.Tx, m machinesdb.Machine, in Registratio
 
 // checkProject refuses a machine of a project whose node another project has, or is giving back.
 func checkProject(ctx context.Context, tx *db.Tx, m machinesdb.Machine) error {
-	err := machinesdb.CheckRight(ctx, tx, m, text(m.ProjectID))
+	err := machinesdb.KeepRight(ctx, tx, m, text(m.ProjectID))
 	if errors.Is(err, db.ErrNotFound) {
 		return &intent.Refusal{Kind: intent.ActionRefused, Existing: *m.NodeID, Detail: fmt.Sprintf(
-			"node %s of machine %s is allocated to another project, or is being released; give the machine to project %s when it has the node", *m.NodeID, m.ID, *m.ProjectID)}
+			"node %s of machine %s is allocated to another project, or its allocation is being changed or released; give the machine to project %s when it has the node", *m.NodeID, m.ID, *m.ProjectID)}
 	}
 	return err
 }

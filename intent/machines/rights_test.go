@@ -314,3 +314,53 @@ func TestRemoval_OfAClusterMember(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, unused.TenantLeftAt)
 }
+
+// TestRight_GivenAsTheNodeIsReleased: a machine is given to the project of a tenant while the release of its node is
+// being fenced. The one waits for the other, so that the right ends.
+func TestRight_GivenAsTheNodeIsReleased(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	node := w.linked(dbtest.Active())
+	a := dbtest.Occupy(t, w.store, node.ID)
+	released := make(chan error, 1)
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := machines.Register(t.Context(), tx, machines.Registration{ID: "m-1", ProjectID: a.ProjectID, Spec: spec.MachineSpec{Provider: "datacenter"}}, admin)
+		require.NoError(t, err)
+		go func() {
+			released <- w.store.Tx(t.Context(), func(tx *db.Tx) error {
+				_, err := allocation.Release(t.Context(), tx, a.ID, "done", admin)
+				return err
+			})
+		}()
+		require.Eventually(t, func() bool {
+			var waits bool
+			require.NoError(t, tx.DBTX().QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks l WHERE NOT l.granted AND pg_backend_pid() = ANY (pg_blocking_pids(l.pid)))").Scan(&waits))
+			return waits || len(released) > 0
+		}, time.Minute, 10*time.Millisecond)
+		return nil
+	}))
+	require.NoError(t, <-released)
+	m, err := machinesdb.Get(t.Context(), w.store, "m-1")
+	require.NoError(t, err)
+	require.Nil(t, m.ProjectID)
+
+	// The other way round the gift is refused, and waits for nobody.
+	b := dbtest.Occupy(t, w.store, w.another("m-2").ID)
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := allocation.Release(t.Context(), tx, b.ID, "done", admin)
+		require.NoError(t, err)
+		_, err = w.register(machines.Registration{ID: "m-2", ProjectID: b.ProjectID, Spec: spec.MachineSpec{Provider: "datacenter"}})
+		require.NotNil(t, intent.AsRefusal(err), "%v", err)
+		return nil
+	}))
+}
+
+// another links a further machine to a node of its own.
+func (w *world) another(id string) db.Node {
+	w.t.Helper()
+	node := dbtest.Node(w.t, w.store, dbtest.Active())
+	_, err := w.register(machines.Registration{ID: id, Spec: spec.MachineSpec{Provider: "datacenter"}})
+	require.NoError(w.t, err)
+	require.NoError(w.t, w.access(id, machines.Access{NodeID: node.ID}))
+	return node
+}

@@ -121,6 +121,13 @@ ORDER BY m.id LIMIT @max_rows;
 -- name: MayUseMachine :one
 SELECT may_use_machine(@project_id::text, sqlc.narg('node_id'))::boolean AS may;
 
+-- name: NodeOccupant :one
+SELECT coalesce(node_occupant(@node_id::text), '')::text AS id;
+
+-- name: KeepAllocation :many
+-- Has the release of an allocation wait for the transaction. One that another transaction is changing is left out.
+SELECT id FROM allocations WHERE id = @id FOR SHARE SKIP LOCKED;
+
 -- name: InsertPlan :exec
 INSERT INTO plans (id, display_name, startable_by, steps, created_by) VALUES (@id, @display_name, @startable_by, @steps, @created_by);
 
