@@ -88,3 +88,12 @@ SELECT DISTINCT x.id FROM certificates e JOIN nodes x ON x.id = e.node_id
 WHERE e.verdict = 'clean' AND e.issued_at > @since::timestamptz
   AND (x.id = ANY (@ids::text[]) OR upper(x.serial) = nullif(upper(@serial::text), '') OR lower(x.hardware_uuid) = ANY (@uuids::text[]) OR x.macs && @macs::text[])
 ORDER BY x.id LIMIT @max_rows;
+
+-- name: ErasureProofs :many
+-- As CleanProofs, of certificates that name disks and say of each that it was erased, whatever they say of the rest.
+SELECT DISTINCT x.id FROM certificates e JOIN nodes x ON x.id = e.node_id
+CROSS JOIN LATERAL (SELECT convert_from(nullif(e.payload, ''::bytea), 'UTF8')::jsonb AS said) c
+WHERE e.issued_at > @since::timestamptz AND jsonb_path_exists(c.said, '$.devices[*] ? (@.kind == "disk")')
+  AND NOT jsonb_path_exists(c.said, '$.devices[*] ? (@.kind == "disk" && @.verified == false)')
+  AND (x.id = ANY (@ids::text[]) OR upper(x.serial) = nullif(upper(@serial::text), '') OR lower(x.hardware_uuid) = ANY (@uuids::text[]) OR x.macs && @macs::text[])
+ORDER BY x.id LIMIT @max_rows;
