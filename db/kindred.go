@@ -49,6 +49,31 @@ func (s statements) provenClean(ctx context.Context, left, node Node) (bool, err
 	ids, err := s.q.CleanProofs(ctx, gen.CleanProofsParams{
 		Since: *left.TenantLeftAt, Ids: []string{left.ID, node.ID}, Serial: k.Serial, Uuids: bothOrders(k.UUID), MACs: k.MACs, MaxRows: maxKindred,
 	})
+	return s.proves(ctx, left, node, ids, err)
+}
+
+// ProvenErased reports whether a certificate since the tenant left a deleted record names the disks of its machine and
+// says of each that it was erased. It is as provenClean, but for the rest of the machine: one that was erased from
+// outside after a tenant who was root is not called clean. node is the node that is the same machine now.
+func (s statements) ProvenErased(ctx context.Context, recordID, nodeID string) (bool, error) {
+	left, err := s.Node(ctx, recordID)
+	if err != nil || left.TenantLeftAt == nil {
+		return err == nil, err
+	}
+	node, err := s.Node(ctx, nodeID)
+	if err != nil {
+		return false, err
+	}
+	k := machineKeys(left)
+	ids, err := s.q.ErasureProofs(ctx, gen.ErasureProofsParams{
+		Since: *left.TenantLeftAt, Ids: []string{left.ID, node.ID}, Serial: k.Serial, Uuids: bothOrders(k.UUID), MACs: k.MACs, MaxRows: maxKindred,
+	})
+	return s.proves(ctx, left, node, ids, err)
+}
+
+// proves reports whether certificates of nodes are of the machine of a deleted record: of the record, of the node that
+// may be the same machine, or of a third record that is the same machine by two keys.
+func (s statements) proves(ctx context.Context, left, node Node, ids []string, err error) (bool, error) {
 	if err != nil {
 		return false, MapError("certificates of node "+left.ID, err)
 	}
@@ -56,7 +81,7 @@ func (s statements) provenClean(ctx context.Context, left, node Node) (bool, err
 		return len(ids) > 0, nil
 	}
 	others, err := s.ListNodes(ctx, NodeFilter{IDs: ids}, "", maxKindred)
-	return slices.ContainsFunc(others, func(o Node) bool { return machineKeys(o).Compare(k).SameMachine() }), err
+	return slices.ContainsFunc(others, func(o Node) bool { return machineKeys(o).Compare(machineKeys(left)).SameMachine() }), err
 }
 
 // inheritTenantLeft marks a node whose machine was another node that a tenant left, where nothing has

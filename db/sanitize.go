@@ -37,8 +37,9 @@ func (s statements) LastTenancy(ctx context.Context, nodeID string) (string, err
 // FormerTenancy is the tenancy of a deleted node record that is the same hardware, or that may be.
 type FormerTenancy struct {
 	gen.FormerTenancyRow
-	// Same says that it is the same: two keys are equal and none differs.
-	Same bool
+	// Same says that it is the same: two keys are equal and none differs. Records are all that are.
+	Same    bool
+	Records []string
 }
 
 // FindFormerTenancy returns the record of the same hardware, other than the node itself, that a tenant
@@ -55,7 +56,7 @@ func (s statements) FindFormerTenancy(ctx context.Context, nodeID string, h Hard
 		return FormerTenancy{}, err
 	}
 	row, err := s.q.FormerTenancy(ctx, records)
-	return FormerTenancy{FormerTenancyRow: row, Same: same}, MapError("former record of node "+nodeID, err)
+	return FormerTenancy{FormerTenancyRow: row, Same: same, Records: records}, MapError("former record of node "+nodeID, err)
 }
 
 // AwaitsDrift reports whether the database says that the node is free and cannot know, since it was

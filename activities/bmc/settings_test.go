@@ -3,6 +3,7 @@ package bmc_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -109,10 +110,38 @@ func TestCompareFormerSettings_MachineThatComesBack(t *testing.T) {
 	n, err = l.truth.Node(t.Context(), former.ID)
 	require.NoError(t, err)
 	require.NotNil(t, n.TenantLeftAt, "a record with the serial number of one machine and the cards of another is not proven to be this machine")
-	require.NoError(t, l.truth.SetNodeMachine(t.Context(), former.ID, db.NodeMachine{Serial: identified.Serial, MACs: []string{strings.ToLower(identified.MACs[0])}}))
+	keys := db.NodeMachine{Serial: identified.Serial, MACs: []string{strings.ToLower(identified.MACs[0])}}
+	require.NoError(t, l.truth.SetNodeMachine(t.Context(), former.ID, keys))
 	require.Empty(t, compare().FormerNode)
-	n, err = l.truth.Node(t.Context(), former.ID)
-	require.NoError(t, err)
-	require.Nil(t, n.TenantLeftAt, "it was proven, so that the next firmware is nobody's business")
+	marked := func(id string) bool {
+		n, err := l.truth.Node(t.Context(), id)
+		require.NoError(t, err)
+		return n.TenantLeftAt != nil
+	}
+	require.True(t, marked(former.ID), "it was removed without an erasure: the BMC says nothing of the disks")
+
+	// The mark is that of the machine's next node, which is erased from outside and removed.
+	between := dbtest.Node(t, l.truth)
+	require.NoError(t, l.truth.SetNodeMachine(t.Context(), between.ID, keys))
+	require.True(t, marked(between.ID))
+	dbtest.MoveNode(t, l.truth, between.ID, lifecycle.NodeDeleted)
+	certify := func(verified bool) {
+		id := dbtest.Certificate(t, l.truth, former.ID, "clean", time.Unix(0, 0)) // long before the tenant; it makes the signing key
+		_, err := l.truth.DBTX().Exec(t.Context(), `INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at)
+			SELECT 'cert_of_' || e.id, $2::text, 'r', 1 + n.had, 'not_verified', true, convert_to(format(
+			'{"devices": [{"kind": "gpu", "verified": false}, {"kind": "disk", "verified": true}, {"kind": "disk", "verified": %s}]}', $3::boolean::text), 'UTF8'),
+			encode(sha256(e.id::bytea), 'hex'), CASE n.had WHEN 0 THEN '' ELSE repeat('0', 64) END, e.key_id, e.signature, now()
+			FROM certificates e, (SELECT count(*) AS had FROM certificates WHERE node_id = $2::text) n WHERE e.id = $1`, id, between.ID, verified)
+		require.NoError(t, err)
+	}
+	certify(false)
+	compare()
+	require.True(t, marked(former.ID), "a disk is not proven")
+	certify(true)
+	require.Empty(t, compare().FormerNode)
+	require.False(t, marked(former.ID), "it was proven, so that the next firmware is nobody's business")
+	require.False(t, marked(between.ID))
 	require.Zero(t, compare().Count)
+	require.NoError(t, l.truth.SetNodeMachine(t.Context(), back.ID, keys))
+	require.False(t, marked(back.ID))
 }

@@ -122,6 +122,52 @@ func (q *Queries) DropBMCOfNode(ctx context.Context, arg DropBMCOfNodeParams) (i
 	return result.RowsAffected(), nil
 }
 
+const erasureProofs = `-- name: ErasureProofs :many
+SELECT DISTINCT x.id FROM certificates e JOIN nodes x ON x.id = e.node_id
+CROSS JOIN LATERAL (SELECT convert_from(nullif(e.payload, ''::bytea), 'UTF8')::jsonb AS said) c
+WHERE e.issued_at > $1::timestamptz AND jsonb_path_exists(c.said, '$.devices[*] ? (@.kind == "disk")')
+  AND NOT jsonb_path_exists(c.said, '$.devices[*] ? (@.kind == "disk" && @.verified == false)')
+  AND (x.id = ANY ($2::text[]) OR upper(x.serial) = nullif(upper($3::text), '') OR lower(x.hardware_uuid) = ANY ($4::text[]) OR x.macs && $5::text[])
+ORDER BY x.id LIMIT $6
+`
+
+type ErasureProofsParams struct {
+	Since   time.Time
+	Ids     []string
+	Serial  string
+	Uuids   []string
+	MACs    []string
+	MaxRows int32
+}
+
+// As CleanProofs, of certificates that name disks and say of each that it was erased, whatever they say of the rest.
+func (q *Queries) ErasureProofs(ctx context.Context, arg ErasureProofsParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, erasureProofs,
+		arg.Since,
+		arg.Ids,
+		arg.Serial,
+		arg.Uuids,
+		arg.MACs,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const formerTenancy = `-- name: FormerTenancy :one
 SELECT d.id AS node_id, t.id AS allocation_id
 FROM nodes d CROSS JOIN LATERAL (SELECT a.id, s.tenant_root FROM allocations a JOIN skus s ON s.id = a.sku_id
@@ -256,6 +302,18 @@ func (q *Queries) LooksFreeAfterRestore(ctx context.Context, id string) (LooksFr
 	var i LooksFreeAfterRestoreRow
 	err := row.Scan(&i.Unknown, &i.Listed)
 	return i, err
+}
+
+const markClusterNode = `-- name: MarkClusterNode :exec
+UPDATE nodes SET tenant_left_at = now() WHERE nodes.id = $1 AND nodes.tenant_left_at IS NULL AND nodes.lifecycle = 'maas'
+  AND EXISTS (SELECT FROM machines m JOIN machine_clusters c ON c.machine_id = m.id WHERE m.node_id = nodes.id AND c.joined_at IS NOT NULL
+      AND NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = nodes.id AND e.verdict = 'clean' AND e.issued_at > c.joined_at))
+`
+
+// A node whose machine a run had join a cluster, and that nothing has proven clean since, is as dirty as one that a tenant left.
+func (q *Queries) MarkClusterNode(ctx context.Context, id string) error {
+	_, err := q.db.Exec(ctx, markClusterNode, id)
+	return err
 }
 
 const secretUses = `-- name: SecretUses :many

@@ -28,6 +28,29 @@ func CheckRight(ctx context.Context, c Conn, m Machine, project string) error {
 	return nil
 }
 
+// KeepRight is CheckRight for a transaction that gives a project a machine, or a machine its node: a release of the
+// node is fenced after it, and ends the right that it gives. It returns db.ErrNotFound, too, while somebody else
+// changes the allocation that has the node.
+func KeepRight(ctx context.Context, tx *db.Tx, m Machine, project string) error {
+	if project == "" || m.NodeID == nil {
+		return CheckRight(ctx, tx, m, project)
+	}
+	occupant, err := queries(tx).NodeOccupant(ctx, *m.NodeID)
+	if err != nil {
+		return db.MapError(what(m.ID), err)
+	}
+	if occupant != "" {
+		kept, err := queries(tx).KeepAllocation(ctx, occupant)
+		if err != nil {
+			return db.MapError(what(m.ID), err)
+		}
+		if len(kept) == 0 {
+			return db.NotFound(what(m.ID))
+		}
+	}
+	return CheckRight(ctx, tx, m, project)
+}
+
 // UnlinkFromNode ends the link of another machine to a node, where no project has that machine and no run is
 // active on it, and returns its id. "" is none.
 func UnlinkFromNode(ctx context.Context, tx *db.Tx, nodeID, machineID string) (string, error) {

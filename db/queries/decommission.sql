@@ -66,6 +66,12 @@ FROM nodes n WHERE n.id = @id;
 UPDATE nodes SET tenant_left_at = @left_at::timestamptz, updated_at = now(), version = version + 1
 WHERE id = @id AND tenant_left_at IS NULL AND allocation_id IS NULL AND lifecycle = 'maas';
 
+-- name: MarkClusterNode :exec
+-- A node whose machine a run had join a cluster, and that nothing has proven clean since, is as dirty as one that a tenant left.
+UPDATE nodes SET tenant_left_at = now() WHERE nodes.id = @id AND nodes.tenant_left_at IS NULL AND nodes.lifecycle = 'maas'
+  AND EXISTS (SELECT FROM machines m JOIN machine_clusters c ON c.machine_id = m.id WHERE m.node_id = nodes.id AND c.joined_at IS NOT NULL
+      AND NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = nodes.id AND e.verdict = 'clean' AND e.issued_at > c.joined_at));
+
 -- name: KindredNodes :many
 -- Other records that have a serial number, a UUID in either byte order, or a MAC address in common with a machine: deleted ones that a tenant left, and those
 -- that are tied to their machine. The caller compares them key by key. A discovered node is what any machine of the boot network says.
@@ -80,5 +86,14 @@ ORDER BY (n.status = 'deleted') DESC, n.tenant_left_at DESC NULLS LAST, n.id LIM
 -- Nodes with a certificate of later that says clean: those named, and those that have a key in common with a machine.
 SELECT DISTINCT x.id FROM certificates e JOIN nodes x ON x.id = e.node_id
 WHERE e.verdict = 'clean' AND e.issued_at > @since::timestamptz
+  AND (x.id = ANY (@ids::text[]) OR upper(x.serial) = nullif(upper(@serial::text), '') OR lower(x.hardware_uuid) = ANY (@uuids::text[]) OR x.macs && @macs::text[])
+ORDER BY x.id LIMIT @max_rows;
+
+-- name: ErasureProofs :many
+-- As CleanProofs, of certificates that name disks and say of each that it was erased, whatever they say of the rest.
+SELECT DISTINCT x.id FROM certificates e JOIN nodes x ON x.id = e.node_id
+CROSS JOIN LATERAL (SELECT convert_from(nullif(e.payload, ''::bytea), 'UTF8')::jsonb AS said) c
+WHERE e.issued_at > @since::timestamptz AND jsonb_path_exists(c.said, '$.devices[*] ? (@.kind == "disk")')
+  AND NOT jsonb_path_exists(c.said, '$.devices[*] ? (@.kind == "disk" && @.verified == false)')
   AND (x.id = ANY (@ids::text[]) OR upper(x.serial) = nullif(upper(@serial::text), '') OR lower(x.hardware_uuid) = ANY (@uuids::text[]) OR x.macs && @macs::text[])
 ORDER BY x.id LIMIT @max_rows;

@@ -108,10 +108,10 @@ func update(ctx context.Context, tx *db.Tx, m machinesdb.Machine, in Registratio
 
 // checkProject refuses a machine of a project whose node another project has, or is giving back.
 func checkProject(ctx context.Context, tx *db.Tx, m machinesdb.Machine) error {
-	err := machinesdb.CheckRight(ctx, tx, m, text(m.ProjectID))
+	err := machinesdb.KeepRight(ctx, tx, m, text(m.ProjectID))
 	if errors.Is(err, db.ErrNotFound) {
 		return &intent.Refusal{Kind: intent.ActionRefused, Existing: *m.NodeID, Detail: fmt.Sprintf(
-			"node %s of machine %s is allocated to another project, or is being released; give the machine to project %s when it has the node", *m.NodeID, m.ID, *m.ProjectID)}
+			"node %s of machine %s is allocated to another project, or its allocation is being changed or released; give the machine to project %s when it has the node", *m.NodeID, m.ID, *m.ProjectID)}
 	}
 	return err
 }
@@ -130,6 +130,18 @@ func leaveCluster(ctx context.Context, tx *db.Tx, id string) error {
 	return clusterdb.ForgetMember(ctx, tx, id)
 }
 
+// leaveNode refuses to end the link of a machine to its node while nothing proves that the machine has left the
+// cluster that a run had it join. The link alone says what may be on the disks of the node, so that no other
+// tenant gets it.
+func leaveNode(ctx context.Context, tx *db.Tx, m machinesdb.Machine) error {
+	is, err := clusterdb.IsInCluster(ctx, tx, m.ID)
+	if err == nil && is {
+		err = &intent.Refusal{Kind: intent.ActionRefused, Existing: *m.NodeID, Detail: fmt.Sprintf("a run had machine %s join a cluster, and nothing has proven node %s clean since; "+
+			"repave the machine, or decommission the node with mode reimage, and then change the link", m.ID, *m.NodeID)}
+	}
+	return err
+}
+
 // Access is how a machine is reached besides its endpoints. A machine of a node has the site and the
 // pinned host key of the node.
 type Access struct {
@@ -144,6 +156,11 @@ func SetAccess(ctx context.Context, tx *db.Tx, id string, in Access, actor db.Ac
 	}
 	if m.ActiveRunID != nil {
 		return m, activeRun(*m.ActiveRunID, "how a machine is reached cannot change while a run is active on it")
+	}
+	if m.NodeID != nil && *m.NodeID != in.NodeID {
+		if err := leaveNode(ctx, tx, m); err != nil {
+			return m, err
+		}
 	}
 	if in.NodeID != "" {
 		if in.SiteID != "" || in.HostKey != "" {

@@ -216,10 +216,15 @@ func checkNode(ctx context.Context, tx *db.Tx, m machinesdb.Machine, plan runpla
 		return nil, err
 	}
 	reboots := !slices.ContainsFunc(plan.Steps, func(s runplan.Step) bool { return s.Kind() != runplan.KindReboot })
-	if project != a.ProjectID || !reboots {
+	if project != a.ProjectID || !reboots || a.NodeID == nil {
 		return nil, refuse("the node of the machine is allocated; its tenant may ask for a reboot, and nothing else runs on it")
 	}
-	return node.SiteRef, nil
+	// In a restored database a node may be that of a tenant who has given it back since.
+	heldFor, unread, err := allocationdb.HeldForAnother(ctx, tx, a)
+	if err == nil && (heldFor != "" || unread) {
+		err = refuse("the database was restored from a backup, and nothing has said since that the node of the machine is still that of your allocation; try again in a quarter of an hour, or ask the operator of the platform")
+	}
+	return node.SiteRef, err
 }
 
 // write stores the run, its job and the phase of the machine. takes says that the node of the machine is

@@ -166,6 +166,31 @@ func (q *Queries) InsertPlan(ctx context.Context, arg InsertPlanParams) error {
 	return err
 }
 
+const keepAllocation = `-- name: KeepAllocation :many
+SELECT id FROM allocations WHERE id = $1 FOR SHARE SKIP LOCKED
+`
+
+// Has the release of an allocation wait for the transaction. One that another transaction is changing is left out.
+func (q *Queries) KeepAllocation(ctx context.Context, id string) ([]string, error) {
+	rows, err := q.db.Query(ctx, keepAllocation, id)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const linkedMachines = `-- name: LinkedMachines :many
 SELECT m.id, m.project_id, m.node_id, m.site_id, m.status, m.phase_before, m.node_phase, m.labels, m.spec, m.conditions, m.host_key, m.active_run_id, m.version, m.created_at, m.updated_at, m.next_probe_at, n.status AS node_status, d.probed_at AS bmc_probed_at, (coalesce(d.failures, 1) = 0 AND d.answered_at IS NOT NULL)::boolean AS bmc_answers,
     EXISTS (SELECT FROM drift_findings f WHERE f.node_id = n.id AND f.status = 'open' AND f.severity = 'critical')::boolean AS critical_drift,
@@ -499,6 +524,17 @@ func (q *Queries) MoveMachine(ctx context.Context, arg MoveMachineParams) (int64
 	return version, err
 }
 
+const nodeOccupant = `-- name: NodeOccupant :one
+SELECT coalesce(node_occupant($1::text), '')::text AS id
+`
+
+func (q *Queries) NodeOccupant(ctx context.Context, nodeID string) (string, error) {
+	row := q.db.QueryRow(ctx, nodeOccupant, nodeID)
+	var id string
+	err := row.Scan(&id)
+	return id, err
+}
+
 const plan = `-- name: Plan :one
 SELECT id, display_name, startable_by, steps, size, created_by, created_at FROM plans WHERE id = $1
 `
@@ -672,7 +708,9 @@ func (q *Queries) ShownMachine(ctx context.Context, id string) (ShownMachineRow,
 
 const unlinkFromNode = `-- name: UnlinkFromNode :many
 UPDATE machines SET node_id = NULL, site_id = NULL, host_key = '', node_phase = '', conditions = '[]', version = version + 1, updated_at = now()
-WHERE node_id = $1::text AND id <> $2 AND project_id IS NULL AND active_run_id IS NULL RETURNING id
+WHERE node_id = $1::text AND id <> $2 AND project_id IS NULL AND active_run_id IS NULL
+  AND NOT EXISTS (SELECT FROM machine_clusters c WHERE c.machine_id = machines.id AND c.joined_at IS NOT NULL
+      AND NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = $1::text AND e.verdict = 'clean' AND e.issued_at > c.joined_at)) RETURNING id
 `
 
 type UnlinkFromNodeParams struct {
@@ -680,7 +718,8 @@ type UnlinkFromNodeParams struct {
 	ID     string
 }
 
-// Ends the link of the machine of a node that no project has, so that another one can be linked. How it is reached is not known any more then.
+// Ends the link of the machine of a node that no project has, so that another one can be linked. How it is reached is not known any more then. The link of
+// one that joined a cluster stays until the node was proven clean: nothing else keeps the node from the next tenant.
 func (q *Queries) UnlinkFromNode(ctx context.Context, arg UnlinkFromNodeParams) ([]string, error) {
 	rows, err := q.db.Query(ctx, unlinkFromNode, arg.NodeID, arg.ID)
 	if err != nil {

@@ -42,9 +42,12 @@ UPDATE machines SET node_id = sqlc.narg('node_id'), site_id = sqlc.narg('site_id
 WHERE id = @id;
 
 -- name: UnlinkFromNode :many
--- Ends the link of the machine of a node that no project has, so that another one can be linked. How it is reached is not known any more then.
+-- Ends the link of the machine of a node that no project has, so that another one can be linked. How it is reached is not known any more then. The link of
+-- one that joined a cluster stays until the node was proven clean: nothing else keeps the node from the next tenant.
 UPDATE machines SET node_id = NULL, site_id = NULL, host_key = '', node_phase = '', conditions = '[]', version = version + 1, updated_at = now()
-WHERE node_id = @node_id::text AND id <> @id AND project_id IS NULL AND active_run_id IS NULL RETURNING id;
+WHERE node_id = @node_id::text AND id <> @id AND project_id IS NULL AND active_run_id IS NULL
+  AND NOT EXISTS (SELECT FROM machine_clusters c WHERE c.machine_id = machines.id AND c.joined_at IS NOT NULL
+      AND NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = @node_id::text AND e.verdict = 'clean' AND e.issued_at > c.joined_at)) RETURNING id;
 
 -- name: ClaimProbes :many
 -- Machines without a node whose probe is due, of those that answered last or of those that did not. Others leave them alone until the time given. A time
@@ -117,6 +120,13 @@ ORDER BY m.id LIMIT @max_rows;
 
 -- name: MayUseMachine :one
 SELECT may_use_machine(@project_id::text, sqlc.narg('node_id'))::boolean AS may;
+
+-- name: NodeOccupant :one
+SELECT coalesce(node_occupant(@node_id::text), '')::text AS id;
+
+-- name: KeepAllocation :many
+-- Has the release of an allocation wait for the transaction. One that another transaction is changing is left out.
+SELECT id FROM allocations WHERE id = @id FOR SHARE SKIP LOCKED;
 
 -- name: InsertPlan :exec
 INSERT INTO plans (id, display_name, startable_by, steps, created_by) VALUES (@id, @display_name, @startable_by, @steps, @created_by);
