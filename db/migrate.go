@@ -36,7 +36,7 @@ func Migrate(ctx context.Context, dsn string) error {
 	if err != nil {
 		return errUnreadableDSN
 	}
-	watchPrimary(cfg)
+	watchPrimary(cfg, newCheckPeriods())
 	cfg.RuntimeParams["search_path"] = searchPath
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
