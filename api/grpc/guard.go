@@ -119,12 +119,13 @@ func (s *server) admit(ctx context.Context, procedure string, header http.Header
 	return context.WithValue(ctx, callerKey{}, caller{Project: project}), err
 }
 
-// paced takes a token of the caller's rate.
+// paced takes a token of the caller's rate, and a place of the caller.
 func (s *server) paced(ctx context.Context, _ string, _ http.Header) (context.Context, error) {
-	if ok, wait := s.limit.AllowName(op.PrincipalOf(ctx).ID); !ok {
+	who := op.PrincipalOf(ctx)
+	if ok, wait := s.limit.AllowName(who.ID); !ok {
 		return ctx, problem.New(problem.TooManyRequests, "you send more requests than you may; wait, then repeat this one").After(int(wait/time.Second) + 1)
 	}
-	return ctx, nil
+	return ctx, s.api.HoldPlace(ctx, who)
 }
 
 // allow takes a token of the caller's rate and admits the call. It decides before the message is read.
