@@ -120,7 +120,7 @@ func (a *API) deadline(next http.Handler) http.Handler {
 
 // middleware is what surrounds every route.
 func (a *API) middleware() chi.Middlewares {
-	return chi.Chain(a.identify, a.recoverPanic, a.headers, a.limitAddress, a.deadline)
+	return chi.Chain(a.identify, a.recoverPanic, a.headers, a.limitAddress, a.deadline, a.fewValues)
 }
 
 // Around serves h, which is no route of the API, within the limits of its routes.
