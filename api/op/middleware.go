@@ -118,9 +118,10 @@ func (a *API) deadline(next http.Handler) http.Handler {
 	})
 }
 
-// middleware is what surrounds every route.
+// middleware is what surrounds every route. The deadline comes before whatever answers: the connection
+// has that of the request before.
 func (a *API) middleware() chi.Middlewares {
-	return chi.Chain(a.identify, a.recoverPanic, a.headers, a.limitAddress, a.deadline, a.fewValues)
+	return chi.Chain(a.identify, a.recoverPanic, a.headers, a.deadline, a.limitAddress, a.fewValues)
 }
 
 // Around serves h, which is no route of the API, within the limits of its routes.
