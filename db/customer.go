@@ -67,7 +67,7 @@ func (s *Store) openCustomers(ctx context.Context) error {
 	if s.customerDSN == "" {
 		return nil
 	}
-	pool, _, err := openPool(ctx, s.customerDSN)
+	pool, _, err := openPool(ctx, s.customerDSN, s.primary.checkPeriods)
 	if err != nil {
 		return fmt.Errorf("the login for customers: %w", err)
 	}

@@ -77,6 +77,7 @@ func (s *Store) ListenFor(ctx context.Context, channel string, fn func(payload s
 
 // listenOnce serves one connection and says whether it came up.
 func (s *Store) listenOnce(ctx context.Context, channel string, fn func(string)) (connected bool) {
+	period := s.primary.current() // connecting checks the server
 	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
 	if err != nil {
 		return false
@@ -91,18 +92,19 @@ func (s *Store) listenOnce(ctx context.Context, channel string, fn func(string))
 	}
 	for payload := ""; ; {
 		fn(payload)
-		if payload, err = s.waitForNotification(ctx, conn); err != nil {
+		if payload, err = s.waitForNotification(ctx, conn, &period); err != nil {
 			return true
 		}
 	}
 }
 
 // waitForNotification also checks the connection after each error that a failover can cause, and
-// when it has been silent for listenCheckEvery.
-func (s *Store) waitForNotification(ctx context.Context, conn *pgx.Conn) (payload string, err error) {
+// when it has been silent for listenCheckEvery. period is the one in which it was checked last: an
+// error may come while nobody waits here.
+func (s *Store) waitForNotification(ctx context.Context, conn *pgx.Conn, period *context.Context) (payload string, err error) {
 	for {
 		waiting, cancel := context.WithTimeout(ctx, listenCheckEvery)
-		stop := context.AfterFunc(s.primary.current(), cancel)
+		stop := context.AfterFunc(*period, cancel)
 		n, err := conn.WaitForNotification(waiting)
 		quiet := waiting.Err() != nil && ctx.Err() == nil
 		stop()
@@ -113,6 +115,7 @@ func (s *Store) waitForNotification(ctx context.Context, conn *pgx.Conn) (payloa
 		if !quiet {
 			return "", err
 		}
+		*period = s.primary.current()
 		if err := s.primary.check(ctx, conn); err != nil {
 			return "", err
 		}

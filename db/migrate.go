@@ -51,7 +51,7 @@ func migrate(ctx context.Context, dsn string, files fs.FS, bounds lockBounds) er
 	if err != nil {
 		return errUnreadableDSN
 	}
-	watchPrimary(cfg)
+	watchPrimary(cfg, newCheckPeriods())
 	cfg.RuntimeParams["search_path"] = searchPath
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {

@@ -32,11 +32,22 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interva
 // the current period; one that fails its check takes all others of the pool with it.
 type primaryCheck struct {
 	boundedAcquire
+	*checkPeriods
 	validate pgconn.ValidateConnectFunc
+}
 
+// checkPeriods are the periods of all pools of a Store. A pool that only reads meets no error by
+// itself while it reads from the former primary.
+type checkPeriods struct {
 	mu     sync.Mutex
 	period context.Context // it is done when the next period begins
 	end    context.CancelFunc
+}
+
+func newCheckPeriods() *checkPeriods {
+	p := &checkPeriods{}
+	p.period, p.end = context.WithCancel(context.Background())
+	return p
 }
 
 var (
@@ -49,8 +60,8 @@ var (
 const checkedIn = "slipway_checked_in"
 
 // watchPrimary makes each connection of cfg connect to a server that takes writes, and returns the
-// check that its pool needs.
-func watchPrimary(cfg *pgx.ConnConfig) *primaryCheck {
+// check that its pool needs. Pools with the same periods are checked together.
+func watchPrimary(cfg *pgx.ConnConfig, periods *checkPeriods) *primaryCheck {
 	if cfg.ValidateConnect == nil { // target_session_attrs is "any", or is not set
 		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
@@ -63,8 +74,7 @@ func watchPrimary(cfg *pgx.ConnConfig) *primaryCheck {
 		}
 	}
 	cfg.DialFunc = (&net.Dialer{KeepAliveConfig: keepAlive, Control: limitUnacknowledged}).DialContext
-	c := &primaryCheck{boundedAcquire: boundedAcquire{acquireLimit}, validate: cfg.ValidateConnect}
-	c.period, c.end = context.WithCancel(context.Background())
+	c := &primaryCheck{boundedAcquire: boundedAcquire{acquireLimit}, checkPeriods: periods, validate: cfg.ValidateConnect}
 	cfg.Tracer = c
 	return c
 }
@@ -102,14 +112,14 @@ func (c *primaryCheck) check(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // current returns the current period. It is done when an error calls for checks.
-func (c *primaryCheck) current() context.Context {
+func (c *checkPeriods) current() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.period
 }
 
 // begin begins a new period, unless another goroutine has ended period already.
-func (c *primaryCheck) begin(period context.Context) bool {
+func (c *checkPeriods) begin(period context.Context) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.period != period {

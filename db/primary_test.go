@@ -126,6 +126,29 @@ func TestPool_ChecksTheRestAfterABrokenConnection(t *testing.T) {
 	}
 }
 
+// TestPool_CustomersLeaveTheFormerPrimaryToo: the pool of customers only reads, so that it meets no
+// error. It is checked when the other pool of the process meets one.
+func TestPool_CustomersLeaveTheFormerPrimaryToo(t *testing.T) {
+	t.Parallel()
+	s := newSwitchable(t)
+	project := dbtest.Project(t, s.store).ID
+	readOnly := func(first string) (on string) {
+		require.NoError(t, s.store.ForProject(t.Context(), project, func(tx *db.ProjectTx) error {
+			if _, err := tx.DBTX().Exec(t.Context(), first); err != nil {
+				return err
+			}
+			return tx.DBTX().QueryRow(t.Context(), "SHOW default_transaction_read_only").Scan(&on)
+		}))
+		return on
+	}
+	require.Equal(t, "on", readOnly("SET default_transaction_read_only = on"))
+	require.Error(t, s.store.ReadTx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.DBTX().Exec(t.Context(), "SELECT pg_terminate_backend(pg_backend_pid())")
+		return err
+	}))
+	require.Equal(t, "off", readOnly("SELECT 1"))
+}
+
 // TestPool_CancelledCallersCauseNoChecks: a caller who goes away says nothing about the server.
 func TestPool_CancelledCallersCauseNoChecks(t *testing.T) {
 	t.Parallel()
@@ -139,28 +162,46 @@ func TestPool_CancelledCallersCauseNoChecks(t *testing.T) {
 }
 
 // TestListen_LeavesTheFormerPrimary: a connection that listens is checked when another one of the
-// process finds that the server takes no writes, and not only when it is silent for long.
+// process finds that the server takes no writes, and not only when it is silent for long. It may find
+// it while nobody waits for notifications.
 func TestListen_LeavesTheFormerPrimary(t *testing.T) {
 	t.Parallel()
-	s := newSwitchable(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	calls := make(chan struct{}, 100)
-	ended := make(chan error, 1)
-	go func() { ended <- s.store.Listen(ctx, db.ChannelOutbox, func() { calls <- struct{}{} }) }()
-	<-calls
-	s.fill("SELECT 1")
-	var pid int
-	const backends = " FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'slipway' AND query "
-	require.NoError(t, s.owner.QueryRow(t.Context(), "SELECT pid"+backends+"ILIKE '%listen slipway%'").Scan(&pid))
-	s.exec("SELECT pg_terminate_backend(pid)" + backends + "NOT ILIKE '%listen slipway%'")
-	require.Eventually(t, func() bool {
-		_ = s.write() // finds the ended backends
-		var query string
-		err := s.owner.QueryRow(t.Context(), "SELECT query FROM pg_stat_activity WHERE pid = $1", pid).Scan(&query)
-		return err == nil && query == "show transaction_read_only"
-	}, runenv.Patience(5*time.Second), 20*time.Millisecond, "the listening connection is checked")
-	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
+	for name, busy := range map[string]bool{"while it waits": false, "while a notification is handled": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSwitchable(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			calls, handled := make(chan struct{}, 100), make(chan struct{})
+			ended := make(chan error, 1)
+			go func() {
+				ended <- s.store.Listen(ctx, db.ChannelOutbox, func() { calls <- struct{}{}; <-handled })
+			}()
+			<-calls
+			if !busy {
+				close(handled)
+			}
+			s.fill("SELECT 1")
+			var pid int
+			const backends = " FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'slipway' AND query "
+			require.NoError(t, s.owner.QueryRow(t.Context(), "SELECT pid"+backends+"ILIKE '%listen slipway%'").Scan(&pid))
+			s.exec("SELECT pg_terminate_backend(pid)" + backends + "NOT ILIKE '%listen slipway%'")
+			before := db.PrimaryPeriod(s.store)
+			require.Eventually(t, func() bool {
+				_ = s.write() // finds the ended backends
+				return db.PrimaryPeriod(s.store) != before
+			}, runenv.Patience(5*time.Second), 20*time.Millisecond)
+			if busy {
+				close(handled)
+			}
+			require.Eventually(t, func() bool {
+				var query string
+				err := s.owner.QueryRow(t.Context(), "SELECT query FROM pg_stat_activity WHERE pid = $1", pid).Scan(&query)
+				return err == nil && query == "show transaction_read_only"
+			}, runenv.Patience(5*time.Second), 20*time.Millisecond, "the listening connection is checked")
+			cancel()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+		})
 	}
 }

@@ -94,7 +94,7 @@ var errUnreadableDSN = errors.New("the database DSN cannot be read: write a URL 
 // the pool options of pgxpool (pool_max_conns=20). It fails when the database
 // does not answer.
 func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
-	pool, primary, err := openPool(ctx, dsn)
+	pool, primary, err := openPool(ctx, dsn, newCheckPeriods())
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-func openPool(ctx context.Context, dsn string) (pool *pgxpool.Pool, primary *primaryCheck, err error) {
+func openPool(ctx context.Context, dsn string, periods *checkPeriods) (pool *pgxpool.Pool, primary *primaryCheck, err error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, nil, errUnreadableDSN
@@ -125,7 +125,7 @@ func openPool(ctx context.Context, dsn string) (pool *pgxpool.Pool, primary *pri
 			cfg.ConnConfig.RuntimeParams[name] = value
 		}
 	}
-	primary = watchPrimary(cfg.ConnConfig)
+	primary = watchPrimary(cfg.ConnConfig, periods)
 	primary.guard(cfg, func() *pgxpool.Pool { return pool })
 	if pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, nil, fmt.Errorf("open the database: %w", err)

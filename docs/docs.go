@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"sync"
 	"unicode"
 
 	"github.com/yuin/goldmark"
@@ -25,7 +26,26 @@ var images embed.FS
 
 // Image returns the picture of a path such as "images/portal-plan.png", which the pages link to. It
 // returns fs.ErrNotExist when there is none.
-func Image(name string) ([]byte, error) { return images.ReadFile(name) }
+func Image(name string) ([]byte, error) {
+	return keep(&keptImages, name, func() ([]byte, error) { return images.ReadFile(name) })
+}
+
+// keptPages and keptImages are what is sent, by its path. It is made once: anybody may ask for it, at any
+// rate, and read it slowly.
+var keptPages, keptImages sync.Map
+
+// keep returns what produce returned when a path was first asked for. A failure is not kept.
+func keep(kept *sync.Map, name string, produce func() ([]byte, error)) ([]byte, error) {
+	if data, ok := kept.Load(name); ok {
+		return data.([]byte), nil //nolint:errcheck // it holds nothing else
+	}
+	data, err := produce()
+	if err != nil {
+		return nil, err
+	}
+	first, _ := kept.LoadOrStore(name, data)
+	return first.([]byte), nil //nolint:errcheck // it holds nothing else
+}
 
 // frame is the HTML around a page. It needs no script and nothing from outside.
 var frame = template.Must(template.New("page").Parse(`<!doctype html>
@@ -42,8 +62,12 @@ table { border-collapse: collapse; display: block; overflow: auto; } td, th { bo
 // ".md", as HTML. It returns fs.ErrNotExist when there is none. Links between pages work as they
 // stand, below the path where the pages are served.
 func Page(name string) ([]byte, error) {
-	name = strings.TrimSuffix(name, ".md")
-	source, err := pages.ReadFile(path.Clean(name) + ".md")
+	name = path.Clean(strings.TrimSuffix(name, ".md")) + ".md"
+	return keep(&keptPages, name, func() ([]byte, error) { return render(name) })
+}
+
+func render(name string) ([]byte, error) {
+	source, err := pages.ReadFile(name)
 	if err != nil {
 		return nil, fs.ErrNotExist
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -38,12 +39,21 @@ func invalid(format string, args ...any) *refusal {
 type endpoint func(r *http.Request) (any, error)
 
 func (s *Server) serve(name string, e endpoint) http.HandlerFunc {
-	limit := s.certificateLimit(name)
+	admit := s.certificateLimit(name)
+	most := s.cfg.MaxBody
+	switch name {
+	case "heartbeat":
+	case "task_result":
+		most = min(most, resultBody)
+	default:
+		most = min(most, smallBody)
+	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, s.cfg.MaxBody)
-		err := limit(r)
+		r.Body = http.MaxBytesReader(w, r.Body, most)
+		leave, err := admit(r)
 		var body any
 		if err == nil {
+			defer leave()
 			body, err = e(r)
 		}
 		if err == nil {
@@ -91,19 +101,28 @@ func writeJSON(w http.ResponseWriter, status int, kind string, body any) {
 	_ = json.NewEncoder(w).Encode(body) // the status is out; a broken connection is the client's to notice
 }
 
+const (
+	// smallBody is the largest body of a request that holds no report and no result, in bytes.
+	smallBody = 64 << 10
+	// maxValues bounds the values of a body. An empty object of three bytes takes more than a hundred in
+	// memory, and a full report has some thousands of values.
+	maxValues = 1 << 15
+)
+
 // decode reads one JSON value and nothing after it. What an agent reports is cleaned, and refused
 // where it is out of bounds.
 func decode(r *http.Request, into any) error {
-	d := json.NewDecoder(r.Body)
-	err := d.Decode(into)
+	raw, err := io.ReadAll(r.Body)
 	if err == nil {
-		if d.More() {
-			return invalid("The body must hold one JSON value.")
+		if countValues(raw) > maxValues {
+			return invalid("The body holds more than %d values.", maxValues)
 		}
-		if bad := bounds.Check(into); len(bad) > 0 {
-			return invalid("%s %s.", bad[0].Location, bad[0].Message)
+		if err = json.Unmarshal(raw, into); err == nil {
+			if bad := bounds.Check(into); len(bad) > 0 {
+				return invalid("%s %s.", bad[0].Location, bad[0].Message)
+			}
+			return nil
 		}
-		return nil
 	}
 	var big *http.MaxBytesError
 	if errors.As(err, &big) {
@@ -111,4 +130,23 @@ func decode(r *http.Request, into any) error {
 			"The body is over the limit of %d bytes.", big.Limit)
 	}
 	return invalid("The body is not the JSON that this call takes.")
+}
+
+// countValues returns at least how many values a JSON text holds: each one follows a comma, a bracket or
+// a brace.
+func countValues(raw []byte) (n int) {
+	quoted := false
+	for i := 0; i < len(raw); i++ {
+		switch raw[i] {
+		case '"':
+			quoted = !quoted
+		case '\\':
+			i++ // only texts hold it
+		case ',', '[', '{':
+			if !quoted {
+				n++
+			}
+		}
+	}
+	return n
 }

@@ -117,25 +117,57 @@ var certificateRates = map[string]struct {
 	"renew": {0.1, 20}, "heartbeat": {2, 100}, "task_claim": {5, 200}, "task_renew": {5, 200}, "task_result": {5, 200},
 }
 
-// certificateLimit returns the check of a route's rate for the client certificate of a request. A
-// request without one passes: the route itself refuses it, or has a limit for each address.
-func (s *Server) certificateLimit(route string) func(*http.Request) error {
-	bound, limited := certificateRates[route]
-	if !limited {
-		return func(*http.Request) error { return nil }
+// placesOfCertificate is how many requests of one certificate are served at once. An agent sends three:
+// a claim that waits, a heartbeat, and what is due.
+const placesOfCertificate = 8
+
+// certificatePlaces counts the requests of each certificate that are being served.
+type certificatePlaces struct {
+	mu    sync.Mutex
+	taken map[[32]byte]int
+}
+
+func (p *certificatePlaces) enter(key [32]byte) (leave func(), ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken[key] >= placesOfCertificate {
+		return nil, false
 	}
+	p.taken[key]++
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.taken[key]--; p.taken[key] == 0 {
+			delete(p.taken, key)
+		}
+	}, true
+}
+
+// certificateLimit returns what admits the requests to a route: it takes a token of the rate and a place
+// of the client certificate, which leave gives back. A request without one passes: the route itself
+// refuses it, or has a limit for each address.
+func (s *Server) certificateLimit(route string) func(*http.Request) (leave func(), err error) {
+	bound, limited := certificateRates[route]
 	l := ratelimit.New(bound.rate, bound.burst, s.cfg.Now)
-	return func(r *http.Request) error {
-		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-			return nil
+	return func(r *http.Request) (func(), error) {
+		if !limited || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+			return func() {}, nil
 		}
 		key := sha256.Sum256(r.TLS.PeerCertificates[0].RawSubjectPublicKeyInfo)
-		if ok, wait := l.AllowName(string(key[:])); !ok {
-			return refuse(http.StatusTooManyRequests, protocol.ProblemTooMany, "rate_limited",
-				"Too many requests with this certificate; wait.").after(wait)
+		ok, wait := l.AllowName(string(key[:]))
+		if !ok {
+			return nil, tooManyOf(wait)
 		}
-		return nil
+		leave, ok := s.places.enter(key)
+		if !ok {
+			return nil, tooManyOf(time.Second)
+		}
+		return leave, nil
 	}
+}
+
+func tooManyOf(wait time.Duration) *refusal {
+	return refuse(http.StatusTooManyRequests, protocol.ProblemTooMany, "rate_limited", "Too many requests with this certificate; wait.").after(wait)
 }
 
 // Server is the agent API. Make it with New.
@@ -149,7 +181,8 @@ type Server struct {
 	limit      *ratelimit.Limiter
 	reports    *ratelimit.Limiter // of refused certificates
 	workers    *ratelimit.Limiter // of heartbeats of instances
-	tasks      *taskWaiters       // nil without tasks
+	places     certificatePlaces
+	tasks      *taskWaiters // nil without tasks
 	http       *http.Server
 
 	mu   sync.Mutex
@@ -161,7 +194,7 @@ type Server struct {
 // New builds a server. Start returns the errors of its configuration.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	s := &Server{cfg: c, clock: dbClock{source: c.Store}, identities: identityBatcher{store: c.Store}}
+	s := &Server{cfg: c, clock: dbClock{source: c.Store}, identities: identityBatcher{store: c.Store}, places: certificatePlaces{taken: map[[32]byte]int{}}}
 	if c.Store == nil || c.CA == nil {
 		s.err = errors.New("the agent API needs a store and the node CA")
 	}

@@ -178,7 +178,6 @@ func (s *Server) finishTask(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Body = http.MaxBytesReader(nil, r.Body, resultBody)
 	var in protocol.ResultRequest
 	if err := decode(r, &in); err != nil {
 		return nil, err

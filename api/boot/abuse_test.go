@@ -12,9 +12,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/api/op"
@@ -57,6 +59,63 @@ func TestReport_SlowBodiesTakeNoPlace(t *testing.T) {
 	t.Logf("four boots beside forty slow senders took %s", time.Since(began))
 }
 
+// stuck is the connection of a machine that reads nothing, until it is left.
+type stuck struct {
+	http.ResponseWriter
+
+	refused int
+	writing chan<- int
+	left    <-chan struct{}
+}
+
+func (s *stuck) WriteHeader(status int) { s.refused = status }
+
+func (s *stuck) Write(b []byte) (int, error) {
+	s.writing <- s.refused
+	<-s.left
+	return len(b), nil
+}
+
+// However many machines read their answers slowly, another one boots: who reads has no place.
+func TestAnswers_SlowReadersHaveNoPlace(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	router := chi.NewRouter()
+	New(Config{Store: s.store, AgentURL: "https://slipway.example.com:8443"}).routes(router)
+	_, mac := s.node(lifecycle.NodePending)
+	token := tokenInScript.FindString(s.script(mac))
+	writing, left := make(chan int, 100), make(chan struct{})
+	var served sync.WaitGroup
+	t.Cleanup(func() { close(left); served.Wait() })
+	for i, path := range []string{token + "/user-data", token + "/meta-data", strings.ReplaceAll(mac, ":", "-") + ".ipxe", token + "/user-data"} {
+		r := httptest.NewRequest(http.MethodGet, "http://boot.example.com/boot/"+path, nil)
+		r.RemoteAddr = fmt.Sprintf("192.0.2.%d:1", i)
+		served.Go(func() { router.ServeHTTP(&stuck{httptest.NewRecorder(), 0, writing, left}, r) })
+		select {
+		case refused := <-writing:
+			require.Zero(t, refused, "%s is refused while others read", path)
+		case <-time.After(runenv.Patience(2 * placeWait)):
+			t.Fatalf("%s is not answered while others read", path)
+		}
+	}
+}
+
+// The addresses of one machine are one source.
+func TestPlaces_OfAnIPv6Network(t *testing.T) {
+	t.Parallel()
+	d := newAdmissionControl(Limits{AtOnce: 3}.withDefaults(), time.Now)
+	over, cancel := context.WithCancel(t.Context())
+	for i := range 2 {
+		_, err := d.place(t.Context(), fmt.Sprintf("fd00::%d", i))
+		require.NoError(t, err)
+	}
+	cancel()
+	_, err := d.place(over, "fd00::9")
+	require.ErrorIs(t, err, context.Canceled, "the third one waits")
+	_, err = d.place(t.Context(), "fd00:0:0:1::1")
+	require.NoError(t, err)
+}
+
 // One source never has all places, and what it may not have does not keep others waiting.
 func TestPlaces_OfEachSource(t *testing.T) {
 	t.Parallel()
@@ -76,7 +135,6 @@ func TestPlaces_OfEachSource(t *testing.T) {
 	for _, l := range append(leaves, leave) {
 		l()
 	}
-	require.Empty(t, d.ofSource.of, "nothing is kept of those who left")
 	require.Empty(t, d.places)
 }
 

@@ -4,9 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"sync"
+	"net/netip"
 	"time"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/ratelimit"
 )
 
@@ -65,7 +66,7 @@ func (l Limits) withDefaults() Limits {
 type admissionControl struct {
 	requests, discoveries, all *ratelimit.Limiter
 	places                     chan struct{}
-	ofSource                   *sharedPlaces
+	ofSource                   *op.Places
 }
 
 func newAdmissionControl(l Limits, now func() time.Time) *admissionControl {
@@ -75,7 +76,7 @@ func newAdmissionControl(l Limits, now func() time.Time) *admissionControl {
 		discoveries: ratelimit.New(l.DiscoveryRate, l.DiscoveryBurst, now),
 		all:         ratelimit.New(l.AllDiscoveryRate, l.AllDiscoveryBurst, now),
 		places:      make(chan struct{}, l.AtOnce),
-		ofSource:    newSharedPlaces(l.AtOnceOfSource),
+		ofSource:    op.NewPlaces(l.AtOnceOfSource),
 	}
 }
 
@@ -108,7 +109,7 @@ func (d *admissionControl) paced(source string) error {
 func (d *admissionControl) place(ctx context.Context, source string) (leave func(), err error) {
 	wait, cancel := context.WithTimeout(ctx, placeWait)
 	defer cancel()
-	leaveSource, ok := d.ofSource.enter(wait, source)
+	leaveSource, ok := d.ofSource.Enter(wait, network(source))
 	if ok {
 		select {
 		case d.places <- struct{}{}:
@@ -123,54 +124,14 @@ func (d *admissionControl) place(ctx context.Context, source string) (leave func
 	return nil, &busyError{"too many machines report at once", placeWait}
 }
 
-// sharedPlaces are a number of places for each of many names.
-type sharedPlaces struct {
-	each int
-	mu   sync.Mutex
-	of   map[string]*namedPlaces
-}
-
-// namedPlaces are the places of one name, with the number of those who use them or wait.
-type namedPlaces struct {
-	taken chan struct{}
-	users int
-}
-
-func newSharedPlaces(each int) *sharedPlaces {
-	return &sharedPlaces{each: each, of: map[string]*namedPlaces{}}
-}
-
-// enter takes a place of a name, and waits for one until ctx ends. The caller must call leave at its
-// end, where there was a place.
-func (s *sharedPlaces) enter(ctx context.Context, name string) (leave func(), ok bool) {
-	s.mu.Lock()
-	p := s.of[name]
-	if p == nil {
-		p = &namedPlaces{taken: make(chan struct{}, s.each)}
-		s.of[name] = p
+// network returns the address of a source, and of an IPv6 source its /64: a machine may have any number
+// of addresses there.
+func network(source string) string {
+	ip, err := netip.ParseAddr(source)
+	if err != nil || !ip.Is6() || ip.Is4In6() {
+		return source
 	}
-	p.users++
-	s.mu.Unlock()
-	forget := func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if p.users--; p.users == 0 {
-			delete(s.of, name)
-		}
-	}
-	leave = func() { <-p.taken; forget() }
-	select {
-	case p.taken <- struct{}{}: // a free place counts, also where nobody waits
-		return leave, true
-	default:
-	}
-	select {
-	case p.taken <- struct{}{}:
-		return leave, true
-	case <-ctx.Done():
-		forget()
-		return nil, false
-	}
+	return netip.PrefixFrom(ip.WithZone(""), 64).Masked().String()
 }
 
 // discover admits one new node of a source. It returns *busyError when there are too many.

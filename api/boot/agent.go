@@ -20,6 +20,7 @@ import (
 const enrolmentLife = time.Hour
 
 var (
+	errEnrolled   = errors.New("no attempt whose agent has not enrolled")
 	errNoAgent    = errors.New("the install workflow names no agent")
 	errNoAgentURL = errors.New("agents cannot be handed out: this server was not told how nodes reach the agent API (agent-public-url)")
 )
@@ -28,26 +29,16 @@ var (
 // enrolment token of its own: each answer ends the token of the one before, so
 // that an answer that was lost is made good by asking again.
 func (s *Server) installAgent(w http.ResponseWriter, r *http.Request) {
-	leave, ok := s.enter(w, r)
-	if !ok {
-		return
-	}
-	defer leave()
-	script, node, err := s.agentScript(r)
-	switch {
-	case err == nil:
-	case errors.Is(err, db.ErrNotFound):
-		http.Error(w, "The token is unknown, expired or of an attempt that is over, or the node's agent has enrolled since.", http.StatusNotFound)
-		return
-	case errors.Is(err, errNoAgent):
-		http.Error(w, "The install workflow of this node has no agent block; an admin adds it.", http.StatusNotFound)
-		return
-	default:
-		s.refuse(w, r, err)
-		return
-	}
-	s.cfg.Log.InfoContext(r.Context(), "agent handed out", "node", node, "source", ratelimit.RemoteAddress(r))
-	write(w, string(script))
+	s.answer(w, r, func() (string, error) {
+		script, node, err := s.agentScript(r)
+		if errors.Is(err, db.ErrNotFound) {
+			err = errEnrolled
+		}
+		if err == nil {
+			s.cfg.Log.InfoContext(r.Context(), "agent handed out", "node", node, "source", ratelimit.RemoteAddress(r))
+		}
+		return string(script), err
+	})
 }
 
 // agentScript makes the script and its token, or neither.

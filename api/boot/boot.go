@@ -52,7 +52,7 @@ type Server struct {
 	cfg       Config
 	admission *admissionControl
 	images    chan struct{} // places for transfers
-	ofNode    *sharedPlaces // for those of one node
+	ofNode    *op.Places    // for those of one node
 }
 
 // New makes a server.
@@ -69,7 +69,7 @@ func New(cfg Config) *Server {
 	cfg.BaseURL = strings.TrimRight(cfg.BaseURL, "/")
 	cfg.Limits = cfg.Limits.withDefaults()
 	return &Server{
-		cfg: cfg, admission: newAdmissionControl(cfg.Limits, cfg.Now), images: make(chan struct{}, maxTransfers), ofNode: newSharedPlaces(cfg.Limits.TransfersOfNode),
+		cfg: cfg, admission: newAdmissionControl(cfg.Limits, cfg.Now), images: make(chan struct{}, maxTransfers), ofNode: op.NewPlaces(cfg.Limits.TransfersOfNode),
 	}
 }
 
@@ -211,6 +211,30 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) (leave func(), ok
 	return leave, true
 }
 
+// atPlace makes a text at a place, or answers why there is none. The text is sent without the place: a
+// machine that reads slowly keeps nobody waiting.
+func (s *Server) atPlace(w http.ResponseWriter, r *http.Request, do func() (string, error)) (text string, ok bool) {
+	leave, ok := s.enter(w, r)
+	if !ok {
+		return "", false
+	}
+	text, err := func() (string, error) {
+		defer leave()
+		return do()
+	}()
+	if err != nil {
+		s.refuse(w, r, err)
+	}
+	return text, err == nil
+}
+
+// answer sends a text that is made at a place.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, do func() (string, error)) {
+	if text, ok := s.atPlace(w, r, do); ok {
+		write(w, text)
+	}
+}
+
 // refuse answers a failure in plain text; firmware shows the status.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	var busy *busyError
@@ -223,6 +247,12 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		http.Error(w, early.Message, http.StatusConflict)
 	case errors.Is(err, db.ErrNotFound):
 		http.Error(w, "The token is unknown, expired or of an attempt that is over; boot the machine again to get a new one.", http.StatusNotFound)
+	case errors.Is(err, errEnrolled):
+		http.Error(w, "The token is unknown, expired or of an attempt that is over, or the node's agent has enrolled since.", http.StatusNotFound)
+	case errors.Is(err, errNoAgent):
+		http.Error(w, "The install workflow of this node has no agent block; an admin adds it.", http.StatusNotFound)
+	case errors.Is(err, errNoImage):
+		http.Error(w, "This install workflow has no such image that is checked.", http.StatusNotFound)
 	case errors.Is(err, errNoMAC):
 		http.Error(w, "The address must be an Ethernet MAC such as 52-54-00-12-34-56.", http.StatusBadRequest)
 	case errors.Is(err, errNoHost):

@@ -52,20 +52,27 @@ func imageClient(rule spec.AddressRule) *http.Client {
 	}}
 }
 
+var errNoImage = errors.New("no image that is checked")
+
 // image passes an image on while its bytes are hashed, and keeps the last of
 // them back until the hash is known to be right. Firmware knows the length and
 // refuses what ended short: wrong bytes are never booted.
 func (s *Server) image(w http.ResponseWriter, r *http.Request) {
 	var img spec.BootImage
 	var id string
-	found := false
-	s.withAttempt(w, r, func(a attempt) {
+	_, ok := s.atPlace(w, r, func() (string, error) {
+		a, err := s.attemptOf(r.Context(), chi.URLParam(r, "token"))
+		if err != nil {
+			return "", err
+		}
+		found := false
 		if img, found = imageOf(a.workflow.Spec, chi.URLParam(r, "number")); !found {
-			http.Error(w, "This install workflow has no such image that is checked.", http.StatusNotFound)
+			return "", errNoImage
 		}
 		id = a.node.ID
+		return "", nil
 	})
-	if !found {
+	if !ok {
 		return
 	}
 	leave, err := s.transferPlace(id)
@@ -86,7 +93,7 @@ func (s *Server) image(w http.ResponseWriter, r *http.Request) {
 func (s *Server) transferPlace(node string) (leave func(), err error) {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
-	leaveNode, ok := s.ofNode.enter(now, node)
+	leaveNode, ok := s.ofNode.Enter(now, node)
 	if !ok {
 		return nil, &busyError{"this machine loads too many images at once", retryWaiting * time.Second}
 	}

@@ -43,27 +43,17 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) {
 
 // script answers a machine by its node's state.
 func (s *Server) script(w http.ResponseWriter, r *http.Request) {
-	leave, ok := s.enter(w, r)
-	if !ok {
-		return
-	}
-	defer leave()
-	base, ok := s.base(r)
-	if !ok {
-		s.refuse(w, r, errNoHost)
-		return
-	}
-	mac, ok := spec.NormalMAC(chi.URLParam(r, "mac"))
-	if !ok {
-		s.refuse(w, r, errNoMAC)
-		return
-	}
-	text, err := s.scriptOf(r, base, mac)
-	if err != nil {
-		s.refuse(w, r, err)
-		return
-	}
-	write(w, text)
+	s.answer(w, r, func() (string, error) {
+		base, ok := s.base(r)
+		if !ok {
+			return "", errNoHost
+		}
+		mac, ok := spec.NormalMAC(chi.URLParam(r, "mac"))
+		if !ok {
+			return "", errNoMAC
+		}
+		return s.scriptOf(r, base, mac)
+	})
 }
 
 func (s *Server) scriptOf(r *http.Request, base, mac string) (string, error) {

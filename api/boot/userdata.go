@@ -2,7 +2,6 @@ package boot
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 
@@ -50,29 +49,24 @@ func (s *Server) attemptOf(ctx context.Context, token string) (attempt, error) {
 	return a, err
 }
 
-// withAttempt admits a request and reads its token.
-func (s *Server) withAttempt(w http.ResponseWriter, r *http.Request, do func(attempt)) {
-	leave, ok := s.enter(w, r)
-	if !ok {
-		return
-	}
-	defer leave()
-	a, err := s.attemptOf(r.Context(), chi.URLParam(r, "token"))
-	if err != nil {
-		s.refuse(w, r, err)
-		return
-	}
-	do(a)
+// answerAttempt sends a text about what the token of a request stands for.
+func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, do func(attempt) (string, error)) {
+	s.answer(w, r, func() (string, error) {
+		a, err := s.attemptOf(r.Context(), chi.URLParam(r, "token"))
+		if err != nil {
+			return "", err
+		}
+		return do(a)
+	})
 }
 
 // userData answers the installer's first question, by the template of the
 // workflow that the node boots. It may be asked again.
 func (s *Server) userData(w http.ResponseWriter, r *http.Request) {
-	s.withAttempt(w, r, func(a attempt) {
+	s.answerAttempt(w, r, func(a attempt) (string, error) {
 		base, ok := s.base(r)
 		if !ok {
-			s.refuse(w, r, errNoHost)
-			return
+			return "", errNoHost
 		}
 		text, err := a.data(base).Render(a.workflow.Spec.UserData)
 		if err == nil {
@@ -80,12 +74,8 @@ func (s *Server) userData(w http.ResponseWriter, r *http.Request) {
 		}
 		if err != nil {
 			err = fmt.Errorf("user-data of node %s by install workflow %s: %w", a.node.ID, a.workflow.ID, err)
-			if !errors.Is(err, context.Canceled) {
-				s.refuse(w, r, err)
-			}
-			return
 		}
-		write(w, text)
+		return text, err
 	})
 }
 
@@ -105,14 +95,14 @@ func (a attempt) data(base string) pxetemplate.UserData {
 // metaData is what cloud-init's NoCloud source asks for beside user-data. The
 // instance is another one for each attempt, so that nothing is taken as done.
 func (s *Server) metaData(w http.ResponseWriter, r *http.Request) {
-	s.withAttempt(w, r, func(a attempt) {
-		write(w, fmt.Sprintf("instance-id: %s-%d-%d\nlocal-hostname: %s\n", a.node.ID, a.ticket.Round, a.ticket.Attempt, a.node.Hostname))
+	s.answerAttempt(w, r, func(a attempt) (string, error) {
+		return fmt.Sprintf("instance-id: %s-%d-%d\nlocal-hostname: %s\n", a.node.ID, a.ticket.Round, a.ticket.Attempt, a.node.Hostname), nil
 	})
 }
 
 // vendorData is asked for by NoCloud and is empty.
 func (s *Server) vendorData(w http.ResponseWriter, r *http.Request) {
-	s.withAttempt(w, r, func(attempt) { write(w, "") })
+	s.answerAttempt(w, r, func(attempt) (string, error) { return "", nil })
 }
 
 // imageURL is where the firmware loads an image from: its own place, or this

@@ -118,7 +118,7 @@ func (s *server) admit(ctx context.Context, procedure string, header http.Header
 	return context.WithValue(ctx, callerKey{}, caller{Project: project}), err
 }
 
-// paced takes a token of the caller's rate.
+// paced takes a token of the caller's rate, and a place of the caller.
 func (s *server) paced(ctx context.Context, _ string, _ http.Header) (context.Context, error) {
 	return ctx, s.api.LimitPrincipal(ctx)
 }

@@ -78,7 +78,7 @@ func New(cfg Config) (*API, error) {
 	if cfg.Auth.Issuer != "" {
 		a.oidc = newOIDCVerifier(cfg.Auth)
 	}
-	a.router.Use(a.identify, a.recoverPanic, a.headers, a.limitAddress, a.deadline)
+	a.router.Use(a.middleware()...)
 	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		a.WriteError(w, r, problem.New(problem.NotFound, "there is no "+r.URL.Path+"; /openapi.json lists what there is"))
 	})

@@ -91,7 +91,7 @@ func (a *API) authorize(w http.ResponseWriter, r *http.Request, role Role) (Prin
 func (a *API) authenticate(w http.ResponseWriter, r *http.Request) (Principal, *Session, error) {
 	who, session, err := a.principalOf(w, r)
 	if err == nil {
-		err = a.limitPrincipal(who)
+		err = a.limitPrincipal(r.Context(), who)
 	}
 	return who, session, err
 }

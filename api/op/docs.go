@@ -2,8 +2,10 @@ package op
 
 import (
 	"embed"
+	"io/fs"
 	"net/http"
 	"path"
+	"sync"
 
 	"github.com/go-chi/chi/v5"
 
@@ -33,12 +35,28 @@ func serveDocs(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(docsPage) // a broken connection is the reader's to notice
 }
 
+// viewerFiles returns the files of the viewer by name. They are read once: each read copies megabytes,
+// and anybody may ask for them, at any rate, and read them slowly.
+var viewerFiles = sync.OnceValue(func() map[string][]byte {
+	files := map[string][]byte{}
+	all, err := fs.Glob(viewer, "swagger/*")
+	for _, name := range all {
+		if files[path.Base(name)], err = viewer.ReadFile(name); err != nil {
+			break
+		}
+	}
+	if err != nil {
+		panic("the embedded viewer cannot be read: " + err.Error()) // it is part of this program
+	}
+	return files
+})
+
 // serveViewer answers with a file of the viewer.
 func (a *API) serveViewer(w http.ResponseWriter, r *http.Request) {
 	name := chi.URLParam(r, "file")
 	kind := map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}[path.Ext(name)]
-	data, err := viewer.ReadFile("swagger/" + name)
-	if err != nil || kind == "" {
+	data, found := viewerFiles()[name]
+	if !found || kind == "" {
 		a.WriteError(w, r, problem.New(problem.NotFound, "there is no such file; /docs is the API reference"))
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -48,6 +49,42 @@ func TestDocs_LoadTheirOwnFilesOnly(t *testing.T) {
 		require.NoError(t, err)
 		got := sha256.Sum256(data)
 		require.Equal(t, sum, hex.EncodeToString(got[:]), name)
+	}
+}
+
+// discard is an answer that nobody keeps; it counts its bytes.
+type discard struct {
+	header http.Header
+	bytes  int
+}
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) WriteHeader(int)             {}
+func (d *discard) Write(p []byte) (int, error) { d.bytes += len(p); return len(p), nil }
+
+// Anybody may ask for these, at any rate: no request makes or copies what it is answered.
+func TestDocs_AreMadeOnce(t *testing.T) { //nolint:paralleltest // it measures what is allocated
+	api, err := op.New(op.Config{Store: &db.Store{}, AddressRate: 1_000_000})
+	require.NoError(t, err)
+	for _, path := range []string{"/docs/ui/swagger-ui-bundle.js", "/docs/operations", "/docs/operations.md", "/docs/images/portal-plan.png", "/openapi.json"} {
+		get := func() int {
+			w := &discard{header: http.Header{}}
+			api.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+			return w.bytes
+		}
+		size := get()
+		const times = 20
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range times {
+			get()
+		}
+		runtime.ReadMemStats(&after)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(times*max(size/4, 12<<10)), path)
+	}
+	get := docsServer(t)
+	for _, path := range []string{"/docs/operations", "/docs/operations.md"} {
+		require.Contains(t, get(path).Header().Get("Content-Type"), "text/html", path)
 	}
 }
 

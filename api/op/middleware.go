@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-chi/chi/v5"
+
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -25,6 +27,7 @@ const (
 	accessKey
 	signInKey
 	sessionKey
+	placeKey
 )
 
 // requestLimit bounds every request that is not Unbounded; an action waits for its workflow within
@@ -96,17 +99,33 @@ func (a *API) headers(next http.Handler) http.Handler {
 	})
 }
 
+// deadline bounds a request, and how long its answer may take to be read: what an answer holds is not
+// given back before.
 func (a *API) deadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := http.NewResponseController(w)
 		if slices.ContainsFunc(a.unbounded, func(match func(string) bool) bool { return match(r.URL.Path) }) {
+			_ = answer.SetWriteDeadline(time.Time{}) // the connection has that of the request before
 			next.ServeHTTP(w, r)
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), requestLimit)
 		defer cancel()
-		next.ServeHTTP(w, r.WithContext(ctx))
+		_ = answer.SetWriteDeadline(time.Now().Add(a.rates.answerLimit)) // a writer without deadlines has its own
+		held := &heldPlace{}
+		defer held.end()
+		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, placeKey, held)))
 	})
 }
+
+// middleware is what surrounds every route. The deadline comes before whatever answers: the connection
+// has that of the request before.
+func (a *API) middleware() chi.Middlewares {
+	return chi.Chain(a.identify, a.recoverPanic, a.headers, a.deadline, a.limitAddress, a.fewValues)
+}
+
+// Around serves h, which is no route of the API, within the limits of its routes.
+func (a *API) Around(h http.Handler) http.Handler { return a.middleware().Handler(h) }
 
 // WriteError answers a request that is served outside of an operation.
 func (a *API) WriteError(w http.ResponseWriter, r *http.Request, err error) {

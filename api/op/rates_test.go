@@ -1,15 +1,20 @@
 package op
 
 import (
+	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // An address that sends too many requests is refused on every route, also where nobody signs in, and
@@ -42,10 +47,104 @@ func TestRates_OfAPrincipal(t *testing.T) {
 	api, err := New(Config{Store: &db.Store{}, PrincipalRate: 1})
 	require.NoError(t, err)
 	for range burstSeconds {
-		require.NoError(t, api.limitPrincipal(Principal{ID: "token:a:1"}))
+		require.NoError(t, api.limitPrincipal(t.Context(), Principal{ID: "token:a:1"}))
 	}
 	var p *problem.Problem
-	require.ErrorAs(t, api.limitPrincipal(Principal{ID: "token:a:1"}), &p)
+	require.ErrorAs(t, api.limitPrincipal(t.Context(), Principal{ID: "token:a:1"}), &p)
 	require.True(t, p.Of(problem.TooManyRequests))
-	require.NoError(t, api.limitPrincipal(Principal{ID: "token:b:2"}))
+	require.NoError(t, api.limitPrincipal(t.Context(), Principal{ID: "token:b:2"}))
+}
+
+// A flood from an address, which may be that of a proxy, does not keep the process from telling its
+// health.
+func TestRates_HealthIsAnswered(t *testing.T) {
+	t.Parallel()
+	api, err := New(Config{Store: &db.Store{}, AddressRate: 1})
+	require.NoError(t, err)
+	for _, path := range []string{HealthPath, ReadyPath} {
+		api.Router().Get(path, func(http.ResponseWriter, *http.Request) {})
+		for range 3 * burstSeconds {
+			w := httptest.NewRecorder()
+			api.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			require.Equal(t, http.StatusOK, w.Code)
+		}
+	}
+}
+
+// A principal whose requests are slow has a number of them served at once. Others are served meanwhile.
+func TestPlaces_OfAPrincipal(t *testing.T) {
+	t.Parallel()
+	api, err := New(Config{Store: &db.Store{}})
+	require.NoError(t, err)
+	const slow, other = "token:a:1", "token:b:2"
+	entered, left := make(chan error), make(chan struct{})
+	h := api.deadline(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		entered <- api.limitPrincipal(r.Context(), Principal{ID: r.URL.Query().Get("who")})
+		<-left
+	}))
+	var served sync.WaitGroup
+	ask := func(ctx context.Context, who string) error {
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/?who="+who, nil)
+		served.Go(func() { h.ServeHTTP(httptest.NewRecorder(), r) })
+		return <-entered
+	}
+	for range principalPlaces {
+		require.NoError(t, ask(t.Context(), slow))
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	var p *problem.Problem
+	require.ErrorAs(t, ask(gone, slow), &p, "it waits")
+	require.True(t, p.Of(problem.TooManyRequests))
+	require.NoError(t, ask(t.Context(), other))
+	close(left)
+	served.Wait()
+	require.Empty(t, api.rates.places.of, "nothing is kept of those who left")
+	require.NoError(t, api.limitPrincipal(t.Context(), Principal{ID: slow}), "what is no request of the API has no place")
+}
+
+// An answer that nobody reads is given up, and with it what it holds. A stream on the same connection
+// lasts longer.
+func TestAnswers_AreReadInTime(t *testing.T) {
+	t.Parallel()
+	for _, two := range []bool{false, true} {
+		api, err := New(Config{Store: &db.Store{}})
+		require.NoError(t, err)
+		api.rates.answerLimit = runenv.Patience(500 * time.Millisecond)
+		api.Unbounded(func(path string) bool { return path == "/stream" })
+		ended := make(chan error, 1)
+		api.Router().Get("/large", func(w http.ResponseWriter, _ *http.Request) {
+			_, err := w.Write(make([]byte, 64<<20))
+			ended <- err
+		})
+		api.Router().Get("/stream", func(w http.ResponseWriter, _ *http.Request) {
+			<-time.After(2 * api.rates.answerLimit)
+			_, _ = io.WriteString(w, "late")
+		})
+		srv := httptest.NewUnstartedServer(api.Handler())
+		srv.EnableHTTP2 = two
+		srv.StartTLS()
+		t.Cleanup(srv.Close)
+		get := func(path string) *http.Response {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL+path, nil)
+			require.NoError(t, err)
+			res, err := srv.Client().Do(req)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = res.Body.Close() })
+			require.Equal(t, two, res.ProtoMajor == 2)
+			return res
+		}
+		_, err = io.Copy(io.Discard, get("/docs").Body)
+		require.NoError(t, err)
+		text, err := io.ReadAll(get("/stream").Body)
+		require.NoError(t, err)
+		require.Equal(t, "late", string(text))
+		get("/large")
+		select {
+		case err := <-ended:
+			require.Error(t, err)
+		case <-time.After(runenv.Patience(10 * time.Second)):
+			t.Fatalf("HTTP/2 %t: the answer is written as long as its reader likes", two)
+		}
+	}
 }

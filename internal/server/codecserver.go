@@ -24,7 +24,7 @@ const (
 // withCodecServer serves Temporal's codec server protocol beside the API: the Web UI and the
 // command line decode payloads with it, and encode the input that an operator gives them.
 func (a *App) withCodecServer(api *op.API) http.Handler {
-	codec := codecServer(a.Payloads, a.Config.API.Origins(), func(h http.Handler) http.Handler { return api.RequireRole(op.RoleOperator, h) })
+	codec := api.Around(codecServer(a.Payloads, a.Config.API.Origins(), func(h http.Handler) http.Handler { return api.RequireRole(op.RoleOperator, h) }))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, codecPath+"/") {
 			codec.ServeHTTP(w, r)

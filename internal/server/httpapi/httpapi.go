@@ -77,7 +77,7 @@ func New(cfg Config) (*op.API, error) {
 	r := api.Router()
 	if cfg.Health != nil {
 		h := cfg.Health.Handler()
-		for _, path := range []string{"/healthz", "/readyz"} {
+		for _, path := range []string{op.HealthPath, op.ReadyPath} {
 			r.Get(path, h.ServeHTTP)
 			r.Head(path, h.ServeHTTP)
 		}
