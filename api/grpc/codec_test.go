@@ -84,8 +84,7 @@ func TestJSONCodec_RefusesOtherValues(t *testing.T) {
 	require.Error(t, jsonCodec{}.Unmarshal([]byte("{}"), new(int)))
 }
 
-// A message that many streams send is encoded once for each codec, and no stream can change it for
-// another.
+// A message that many streams send is encoded once for each codec, and no stream can change it for another.
 func TestFrame_IsEncodedOnce(t *testing.T) {
 	t.Parallel()
 	m := &slipwayv1.RunEvent{Cursor: 7}

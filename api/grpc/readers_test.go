@@ -33,8 +33,7 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// closedReader is a reader with gRPC that takes so many bytes, and opens its window only later or
-// never.
+// closedReader is a reader with gRPC that takes so many bytes, and opens its window only later or never.
 type closedReader struct {
 	procedure string
 	request   proto.Message
@@ -140,10 +139,9 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestStreamRunLogs_ReadersWithClosedWindows: 200 readers of 50 MB of output do not take what is
-// sent, half of them nothing at all. They cost a bounded amount of memory and lose their streams,
-// and find a position to resume from when they read again; the run goes on and another reader has
-// every byte.
+// TestStreamRunLogs_ReadersWithClosedWindows: 200 readers of 50 MB of output do not take what is sent, half
+// of them nothing at all. They cost a bounded amount of memory and lose their streams, and find a position
+// to resume from when they read again; the run goes on and another reader has every byte.
 func TestStreamRunLogs_ReadersWithClosedWindows(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it stores 50 MB")

@@ -42,6 +42,7 @@ type server struct {
 	api   *op.API
 	store *db.Store
 	cfg   Config
+	logs  *op.Hub
 }
 
 // services are the names of what is served.
@@ -52,7 +53,7 @@ func services() []string {
 // Register serves the API on the router of the REST API: gRPC, gRPC-Web and JSON on the same paths.
 func Register(api *op.API, cfg Config) {
 	cfg.WriteLimit, cfg.ResetLimit = cmp.Or(cfg.WriteLimit, defaultWriteLimit), cmp.Or(cfg.ResetLimit, defaultResetLimit)
-	s := &server{api: api, store: api.Store(), cfg: cfg}
+	s := &server{api: api, store: api.Store(), cfg: cfg, logs: op.NewHub(api.Store(), db.ChannelRunLogs)}
 	options := []connect.HandlerOption{bounded(), WithJSON(), connect.WithCodec(protoCodec{}), connect.WithInterceptors(&guard{s}), connect.WithCompressMinBytes(1 << 20)}
 	mount := s.mounts(s.signIn, s.allow)
 	mount(slipwayv1connect.NewMachineServiceHandler(machineService{s}, options...))

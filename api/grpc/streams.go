@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"sync"
@@ -25,19 +24,19 @@ import (
 
 const (
 	streamHeartbeat = 20 * time.Second // an empty message keeps proxies from closing the stream
+	streamPoll      = 5 * time.Second  // behind LISTEN
 	watchBatch      = 200
-	// logBatch chunks of at most 64 KiB are what a stream that is behind holds at a time; nothing is
-	// queued for a reader. logBytes bound what all streams of a run share.
-	logBatch, logBytes = 4, 4 << 20
+	// logBatch chunks of at most 64 KiB are what a stream holds at a time; nothing is queued for a reader.
+	logBatch = 4
 )
 
 // resumeHeader names the position after which a reader opens the stream again that it has lost.
 const resumeHeader = "Slipway-Resume-After"
 
-// follower sends messages to one reader. It holds what the reader has not taken and nothing more: a
-// reader that takes nothing for a time loses the stream, and resumes it at its last position. It
-// finds that out when it reads again: HTTP/2 has no other way to send it a status than after the
-// message that blocks. Reset and Stop of cut may be called by several goroutines.
+// follower sends messages to one reader. It holds what the reader has not taken and nothing more: a reader
+// that takes nothing for a time loses the stream, and resumes it at its last position. It finds that out
+// when it reads again: HTTP/2 has no other way to send it a status than after the message that blocks.
+// Reset and Stop of cut may be called by several goroutines.
 type follower struct {
 	conn         connect.StreamingHandlerConn
 	limit, reset time.Duration
@@ -45,16 +44,15 @@ type follower struct {
 	at           int64       // the position of the last message
 }
 
-// newFollower returns a follower until leave is called. The end of ctx ends the wait for the
-// reader.
+// newFollower returns a follower until leave is called. The end of ctx ends the wait for the reader.
 func newFollower(ctx context.Context, s *server, conn connect.StreamingHandlerConn) (f *follower, leave func()) {
 	control, _ := ctx.Value(writerKey{}).(*http.ResponseController)
 	var mu sync.Mutex
-	left := false // the response has ended and has no deadline
+	left := false
 	deadline := func(at time.Time) {
 		mu.Lock()
 		defer mu.Unlock()
-		if !left && control != nil {
+		if !left && control != nil { // a response that has ended has no deadline
 			_ = control.SetWriteDeadline(at) // a response without deadlines has its own
 		}
 	}
@@ -73,8 +71,7 @@ func newFollower(ctx context.Context, s *server, conn connect.StreamingHandlerCo
 	}
 }
 
-// send sends a message, which is a proto.Message or a frame. at is the position of the reader that
-// has it.
+// send sends a message, which is a proto.Message or a frame. at is the position of the reader that has it.
 func (f *follower) send(ctx context.Context, m any, at int64) error {
 	began := time.Now()
 	f.cut.Reset(f.reset)
@@ -100,39 +97,36 @@ func (f *follower) send(ctx context.Context, m any, at int64) error {
 	return out
 }
 
-// follow sends a heartbeat, which opens the stream for the reader, and then each event, until ctx
-// or the events end.
-func follow(ctx context.Context, events *op.Follower, heartbeat func() error, send func(*op.Event) error) error {
+// follow sends a heartbeat, which opens the stream for the reader. Then it calls next, until ctx ends or
+// next says that it is done. next sends what there is and returns what it then waits for; nil means that
+// there is more to send at once. follow calls it now and then, too.
+func follow(ctx context.Context, heartbeat func() error, next func() (wait <-chan struct{}, done bool, err error)) error {
 	if err := heartbeat(); err != nil {
 		return err
 	}
-	alive := time.NewTicker(streamHeartbeat)
+	alive, poll := time.NewTicker(streamHeartbeat), time.NewTicker(streamPoll)
 	defer alive.Stop()
+	defer poll.Stop()
 	for {
-		e, changed, err := events.Next(ctx)
-		switch {
-		case ctx.Err() != nil:
+		wait, done, err := next()
+		if ctx.Err() != nil {
 			return ctx.Err()
-		case errors.Is(err, io.EOF):
-			return nil
-		case errors.Is(err, op.ErrRestored):
-			return problem.New(problem.EventsGone, "the database was restored or moved to another server; read again what you follow, and open the stream without resume_after")
-		case e != nil:
-			err = send(e)
 		}
-		if err != nil {
+		if err != nil || done {
 			return err
 		}
-		if e != nil {
+		if wait == nil {
 			continue
 		}
 		select {
 		case <-ctx.Done():
-		case <-changed:
+			return ctx.Err()
 		case <-alive.C:
 			if err := heartbeat(); err != nil {
 				return err
 			}
+		case <-wait:
+		case <-poll.C:
 		}
 	}
 }
@@ -183,7 +177,10 @@ func (s runService) WatchRuns(ctx context.Context, r *connect.Request[slipwayv1.
 	heartbeat := func() error {
 		return to.send(ctx, &slipwayv1.RunEvent{Ts: timestamppb.Now(), Cursor: w.events.At()}, w.events.At())
 	}
-	return follow(ctx, w.events, heartbeat, func(e *op.Event) error { return w.sendChange(ctx, e) })
+	return follow(ctx, heartbeat, func() (<-chan struct{}, bool, error) {
+		wait, err := w.sendChange(ctx)
+		return wait, false, err
+	})
 }
 
 // sendActive sends every active run that matches as it is now. The events have no cursor: a reader that
@@ -208,18 +205,25 @@ func (w *watch) sendActive(ctx context.Context) error {
 	}
 }
 
-// sendChange sends an event if it matches.
-func (w *watch) sendChange(ctx context.Context, e *op.Event) error {
+// sendChange sends the next event if it matches. Without one it returns what to wait for.
+func (w *watch) sendChange(ctx context.Context) (wait <-chan struct{}, err error) {
+	e, wait, err := w.events.Next(ctx)
+	if errors.Is(err, op.ErrRestored) {
+		return nil, problem.New(problem.EventsGone, "the database was restored or moved to another server; read again what you follow, and open the stream without resume_after")
+	}
+	if err != nil || e == nil {
+		return wait, err
+	}
 	c, err := op.Shared(e, "run", func() (runChange, error) { return readChange(e) })
 	v := c.view
 	if err != nil || v.ID == "" || v.Version <= w.sent[v.ID] || w.project != "" && v.ProjectID != w.project || !w.filter.Match(v.Value) {
-		return err
+		return nil, err
 	}
-	return w.out.send(ctx, frame{e, c.message}, e.Cursor)
+	return nil, w.out.send(ctx, frame{e, c.message}, e.Cursor)
 }
 
-// runChange is an event of a run: the run after it, and the message that its readers get. An event
-// of another type has neither.
+// runChange is an event of a run: the run after it, and the message that its readers get. An event of
+// another type has neither.
 type runChange struct {
 	view    machinesdb.View
 	message *slipwayv1.RunEvent
@@ -258,61 +262,45 @@ func (s runService) StreamRunLogs(ctx context.Context, r *connect.Request[slipwa
 	if at < 0 {
 		return invalid("resume_after", "must be the seq of a chunk")
 	}
-	last, err := s.store.ReadEventCursor(ctx)
-	if err != nil {
-		return err
-	}
-	head, err := machinesdb.ReadLogHead(ctx, s.store, run.ID)
-	if err != nil {
-		return err
-	}
 	to, leave := newFollower(ctx, s.server, out.Conn())
 	defer leave()
-	chunks := s.api.Follow(op.StreamStart{Cursor: at, Last: head.Last, Epoch: last.Epoch}, s.output(run.ID))
-	defer chunks.Leave()
+	woken, forget := s.logs.Join(run.ID)
+	defer forget()
+	ended := false
 	heartbeat := func() error {
-		return to.send(ctx, &slipwayv1.LogChunk{Ts: timestamppb.Now(), RunId: run.ID, Seq: chunks.At()}, chunks.At())
+		return to.send(ctx, &slipwayv1.LogChunk{Ts: timestamppb.Now(), RunId: run.ID, Seq: at}, at)
 	}
-	return follow(ctx, chunks, heartbeat, func(e *op.Event) error {
-		m, err := op.Shared(e, "chunk", func() (*slipwayv1.LogChunk, error) {
-			c, _ := e.Row.(machinesdb.Chunk)
-			return chunkToProto(c), nil
-		})
+	return follow(ctx, heartbeat, func() (wait <-chan struct{}, done bool, err error) {
+		if !ended { // before the chunks are read: what is stored after the end of a run is not missed
+			now, err := machinesdb.GetRun(ctx, s.store, run.ID)
+			if err != nil {
+				return nil, false, err
+			}
+			ended = lifecycle.Run.Terminal(now.Status)
+		}
+		chunks, err := machinesdb.LogsAfter(ctx, s.store, run.ID, at, logBatch)
 		if err != nil {
-			return err
+			return nil, false, err
 		}
-		return to.send(ctx, frame{e, m}, e.Cursor)
-	})
-}
-
-// output returns the source of the output of a run, which ends with the run.
-func (s *server) output(runID string) op.Source {
-	return op.Source{Run: runID, Batch: logBatch, Bytes: logBytes, All: func(ctx context.Context, after int64, limit int) ([]*op.Event, error) {
-		run, err := machinesdb.GetRun(ctx, s.store, runID) // first: what is stored after the end of a run is not missed
+		pruned, err := machinesdb.PrunedLogs(ctx, s.store, run.ID)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		chunks, err := machinesdb.LogsAfter(ctx, s.store, runID, after, limit)
-		if err != nil {
-			return nil, err
+		if at > 0 && at < pruned {
+			return nil, false, problem.New(problem.EventsGone, fmt.Sprintf(
+				"output after the position was deleted for its age, up to %d; open the stream without resume_after for what is left", pruned))
 		}
-		head, err := machinesdb.ReadLogHead(ctx, s.store, runID)
-		if err != nil {
-			return nil, err
-		}
-		if after > 0 && after < head.Pruned {
-			return nil, problem.New(problem.EventsGone, fmt.Sprintf(
-				"output after the position was deleted for its age, up to %d; open the stream without resume_after for what is left", head.Pruned))
-		}
-		out := make([]*op.Event, 0, len(chunks))
 		for _, c := range chunks {
-			out = append(out, &op.Event{Cursor: c.Seq, Row: c, Size: len(c.Data)})
+			if err := to.send(ctx, chunkToProto(c), c.Seq); err != nil {
+				return nil, false, err
+			}
+			at = c.Seq
 		}
-		if len(chunks) < limit && lifecycle.Run.Terminal(run.Status) {
-			err = io.EOF
+		if len(chunks) == logBatch {
+			return nil, false, nil
 		}
-		return out, err
-	}}
+		return woken, ended, nil
+	})
 }
 
 // chunkToProto returns a chunk as an answer. A gap before it is stated in the stream.

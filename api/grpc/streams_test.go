@@ -122,8 +122,8 @@ func TestStreamRunLogs_Resumes(t *testing.T) {
 	require.NoError(t, s.Err(), "from the beginning, of what is left")
 }
 
-// TestStreamRunLogs_AbortedWithAPosition: a client that does not read for a time loses its stream,
-// and holds nobody else up. It reads what it has, then ABORTED with the position to go on from.
+// TestStreamRunLogs_AbortedWithAPosition: a client that does not read for a time loses its stream, and
+// holds nobody else up. It reads what it has, then ABORTED with the position to go on from.
 func TestStreamRunLogs_AbortedWithAPosition(t *testing.T) {
 	t.Parallel()
 	const chunks = 32
@@ -166,9 +166,8 @@ func TestStreamRunLogs_AbortedWithAPosition(t *testing.T) {
 	}
 }
 
-// TestWatchRuns_OfAClosedWindow: the stream of a reader that opens its window too late ends with
-// ABORTED and the cursor of the last message. That of a reader which never does is reset in the
-// end.
+// TestWatchRuns_OfAClosedWindow: the stream of a reader that opens its window too late ends with ABORTED
+// and the cursor of the last message. That of a reader which never does is reset in the end.
 func TestWatchRuns_OfAClosedWindow(t *testing.T) {
 	t.Parallel()
 	limit := runenv.Patience(500 * time.Millisecond)

@@ -53,7 +53,7 @@ type API struct {
 	refused   refusals
 	unbounded []func(path string) bool
 	redacted  []func(path string) string
-	feeds     *feeds
+	feed      *feed
 	streams   *streamCounter
 	rates     rates
 	// recheckEvery is how often a stream asks whether its reader still has access.
@@ -73,7 +73,7 @@ func New(cfg Config) (*API, error) {
 		cfg.Version = "dev"
 	}
 	a := &API{store: cfg.Store, log: cfg.Log, version: cfg.Version, publicURL: cfg.PublicURL, router: chi.NewRouter(), access: map[string]Role{}, stepUps: map[string]StepUp{},
-		feeds: newFeeds(cfg.Store), streams: newStreamCounter(), refused: newRefusals(), recheckEvery: cmp.Or(cfg.StreamRecheck, recheckEvery),
+		feed: newFeed(cfg.Store), streams: newStreamCounter(), refused: newRefusals(), recheckEvery: cmp.Or(cfg.StreamRecheck, recheckEvery),
 		rates: newRates(cfg)}
 	if cfg.Auth.Issuer != "" {
 		a.oidc = newOIDCVerifier(cfg.Auth)

@@ -1,10 +1,8 @@
 package op
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"io"
 	"maps"
 	"slices"
 	"sort"
@@ -15,15 +13,14 @@ import (
 	webhookdb "github.com/slipway-cloud/slipway/db/webhook"
 )
 
-// What a tail keeps for its followers, at most. A follower that needs older events reads them
-// itself.
+// What a tail keeps for its followers, at most. A follower that needs older events reads them itself.
 const (
 	platformEvents, platformBytes = 4096, 16 << 20
 	projectEvents, projectBytes   = 256, 1 << 20
 	tailAge                       = time.Minute
 	// eventOverhead and eventCopies estimate the memory of an event from its payload: the row, the
 	// decoded message, and a text for each encoding.
-	eventOverhead, eventCopies = 1 << 10, 6
+	eventOverhead, eventCopies = 1 << 10, 8
 )
 
 const (
@@ -38,8 +35,7 @@ const (
 // ErrRestored is the end of a stream whose database was restored, or moved to another server.
 var ErrRestored = errors.New(whyRestored)
 
-// Event is one event that streams send. All streams of a process share it, and what they build of
-// it.
+// Event is one event that streams send. All streams of a process share it, and what they build of it.
 type Event struct {
 	Cursor int64
 	Type   string
@@ -47,7 +43,6 @@ type Event struct {
 	Size   int // of the payload, in bytes
 
 	read   time.Time
-	alone  bool // one stream has it
 	mu     sync.Mutex
 	shared map[string]any
 }
@@ -60,7 +55,7 @@ func Shared[T any](e *Event, name string, build func() (T, error)) (T, error) {
 		return v, nil
 	}
 	v, err := build()
-	if err == nil && !e.alone {
+	if err == nil {
 		if e.shared == nil {
 			e.shared = map[string]any{}
 		}
@@ -71,20 +66,16 @@ func Shared[T any](e *Event, name string, build func() (T, error)) (T, error) {
 
 func (e *Event) cost() int { return eventOverhead + eventCopies*e.Size }
 
-// Lister lists at most limit events after a cursor, in order. io.EOF beside them says that there
-// will be no more.
+// Lister lists at most limit events after a cursor, in order.
 type Lister func(ctx context.Context, after int64, limit int) ([]*Event, error)
 
-// Source is what a stream follows. Two streams with the same Project and Run share what All lists.
+// Source is what a stream follows. Two streams with the same Project share what All lists.
 type Source struct {
-	Project string // whose events these are, "" for those of the platform
-	Run     string // whose output it is, "" for events
+	Project string // "" is the platform
 	All     Lister
 	// Wanted lists the events that Wants selects. Without both the stream wants all.
 	Wanted Lister
 	Wants  func(*Event) bool
-	// Batch is how many events are read at a time, and the others bound what is kept. 0 is a default.
-	Batch, Events, Bytes int
 }
 
 // PlatformEvents returns the source of the platform's events that match a filter.
@@ -99,10 +90,7 @@ func (a *API) PlatformEvents(f db.EventFilter) Source {
 			return out, err
 		}
 	}
-	return Source{
-		All: list(db.EventFilter{}), Wanted: list(f), Wants: func(e *Event) bool { return matches(f, e) },
-		Events: platformEvents, Bytes: platformBytes,
-	}
+	return Source{All: list(db.EventFilter{}), Wanted: list(f), Wants: func(e *Event) bool { return matches(f, e) }}
 }
 
 // matches is the filter of db.Store.EventsAfter.
@@ -113,15 +101,14 @@ func matches(f db.EventFilter, e *Event) bool {
 		(f.NodeID == "" || row.NodeID != nil && f.NodeID == *row.NodeID)
 }
 
-// tailKey names a tail. Streams that began in another epoch of the database have a tail of their
-// own, which ends at its first read.
+// tailKey names a tail. Streams that began in another epoch of the database have a tail of their own,
+// which ends at its first read.
 type tailKey struct{ project, epoch string }
 
 // tail is the newest events of a source.
 type tail struct {
 	key       tailKey
-	feed      *feed
-	source    Source
+	list      Lister
 	followers int // under the lock of the feed
 	failed    int // reads in a row
 
@@ -143,7 +130,11 @@ func (t *tail) add(events []*Event) {
 		e.read = now
 		t.ring, t.bytes, t.last = append(t.ring, e), t.bytes+e.cost(), e.Cursor
 	}
-	for len(t.ring) > 0 && (len(t.ring) > t.source.Events || t.bytes > t.source.Bytes || now.Sub(t.ring[0].read) > tailAge) {
+	most, bytes := platformEvents, platformBytes
+	if t.key.project != "" {
+		most, bytes = projectEvents, projectBytes
+	}
+	for len(t.ring) > 0 && (len(t.ring) > most || t.bytes > bytes || now.Sub(t.ring[0].read) > tailAge) {
 		t.base, t.bytes = t.ring[0].Cursor, t.bytes-t.ring[0].cost()
 		t.ring[0], t.ring = nil, t.ring[1:]
 	}
@@ -153,12 +144,12 @@ func (t *tail) add(events []*Event) {
 	}
 }
 
-// end tells the followers why there are no more events after those that there are.
+// end tells the followers why there are no more events.
 func (t *tail) end(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.err == nil {
-		t.err = err
+		t.err, t.ring = err, nil
 		close(t.changed)
 	}
 }
@@ -182,49 +173,32 @@ func (t *tail) after(at int64) place {
 	return p
 }
 
-// feeds are the feeds of a process: one for events, and one for the output of each run that is
-// followed.
-type feeds struct {
-	store        *db.Store
-	events, logs *Hub
-	own          chan struct{} // has an element for each follower that reads the database
-
-	mu sync.Mutex
-	of map[string]*feed // by run
-}
-
-func newFeeds(store *db.Store) *feeds {
-	return &feeds{
-		store: store, events: NewHub(store, db.ChannelEvents), logs: NewHub(store, db.ChannelRunLogs),
-		own: make(chan struct{}, ownReads), of: map[string]*feed{},
-	}
-}
-
-// feed reads what the streams of this process follow: each event once, however many follow. Its
-// goroutine runs while there are streams. The lock of feeds is for its tails.
+// feed reads the events that the streams of this process follow: each event once, however many follow.
+// Its goroutine runs while there are streams.
 type feed struct {
-	*feeds
-
-	run    string
-	stop   context.CancelFunc
+	store  *db.Store
+	hub    *Hub
+	own    chan struct{} // has an element for each follower that reads the database
 	joined chan struct{} // a tail is new
-	tails  map[tailKey]*tail
+
+	mu    sync.Mutex
+	tails map[tailKey]*tail
+	stop  context.CancelFunc // nil while no goroutine runs
 }
 
-func (s *feeds) join(from StreamStart, source Source) *tail {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d := s.of[source.Run]
-	if d == nil {
-		ctx, stop := context.WithCancel(context.Background())
-		d = &feed{feeds: s, run: source.Run, stop: stop, joined: make(chan struct{}, 1), tails: map[tailKey]*tail{}}
-		s.of[source.Run] = d
-		go d.follow(ctx)
+func newFeed(store *db.Store) *feed {
+	return &feed{
+		store: store, hub: NewHub(store, db.ChannelEvents), own: make(chan struct{}, ownReads), joined: make(chan struct{}, 1), tails: map[tailKey]*tail{},
 	}
-	key := tailKey{source.Project, from.Epoch}
+}
+
+func (d *feed) join(from StreamStart, s Source) *tail {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	key := tailKey{s.Project, from.Epoch}
 	t := d.tails[key]
 	if t == nil {
-		t = &tail{key: key, feed: d, source: source, last: from.Last, base: from.Last, changed: make(chan struct{})}
+		t = &tail{key: key, list: s.All, last: from.last, base: from.last, changed: make(chan struct{})}
 		d.tails[key] = t
 		select {
 		case d.joined <- struct{}{}:
@@ -232,18 +206,23 @@ func (s *feeds) join(from StreamStart, source Source) *tail {
 		}
 	}
 	t.followers++
+	if d.stop == nil {
+		ctx, stop := context.WithCancel(context.Background())
+		d.stop = stop
+		go d.run(ctx)
+	}
 	return t
 }
 
-func (s *feeds) leave(t *tail) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (d *feed) leave(t *tail) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if t.followers--; t.followers == 0 {
-		t.feed.remove(t)
+		d.remove(t)
 	}
 }
 
-// remove is called under the lock. The last tail ends the feed.
+// remove is called under the lock. The last tail ends the goroutine.
 func (d *feed) remove(t *tail) {
 	if d.tails[t.key] != t {
 		return
@@ -251,7 +230,7 @@ func (d *feed) remove(t *tail) {
 	delete(d.tails, t.key)
 	if len(d.tails) == 0 {
 		d.stop()
-		delete(d.of, d.run)
+		d.stop = nil
 	}
 }
 
@@ -262,13 +241,9 @@ func (d *feed) end(t *tail, err error) {
 	t.end(err)
 }
 
-// follow reads when a hub wakes it, when there is a new tail, and now and then, until ctx ends.
-func (d *feed) follow(ctx context.Context) {
-	hub := d.events
-	if d.run != "" {
-		hub = d.logs
-	}
-	woken, leave := hub.Join(d.run)
+// run reads when the hub wakes it, when there is a new tail, and now and then, until ctx ends.
+func (d *feed) run(ctx context.Context) {
+	woken, leave := d.hub.Join("")
 	defer leave()
 	poll := time.NewTicker(streamPoll)
 	defer poll.Stop()
@@ -285,9 +260,9 @@ func (d *feed) follow(ctx context.Context) {
 	}
 }
 
-// read reads a batch for each tail, and the epoch after it, so that no event of another epoch is
-// sent. It reports whether there may be more. A tail that cannot be read for some time ends, and
-// its streams with it.
+// read reads a batch for each tail, and the epoch after it, so that no event of another epoch is sent.
+// It reports whether there may be more. A tail that cannot be read for some time ends, and its streams
+// with it.
 func (d *feed) read(ctx context.Context) (more bool) {
 	d.mu.Lock()
 	tails := slices.Collect(maps.Values(d.tails))
@@ -296,27 +271,22 @@ func (d *feed) read(ctx context.Context) (more bool) {
 	batches, errs := make([][]*Event, len(tails)), make([]error, len(tails))
 	for i, t := range tails {
 		if errs[i] = err; err == nil && (t.key.project == "" || heads[t.key.project] > t.last) {
-			batches[i], errs[i] = bounded(ctx, func(ctx context.Context) ([]*Event, error) { return t.source.All(ctx, t.last, t.source.Batch) })
+			batches[i], errs[i] = bounded(ctx, func(ctx context.Context) ([]*Event, error) { return t.list(ctx, t.last, tailBatch) })
 		}
 	}
 	now, err := bounded(ctx, d.store.ReadEventCursor)
 	for i, t := range tails {
-		over := errors.Is(errs[i], io.EOF)
-		switch {
-		case err != nil || errs[i] != nil && !over:
+		switch err := errors.Join(errs[i], err); {
+		case err != nil:
 			if t.failed++; t.failed == readAttempts {
-				d.end(t, errors.Join(errs[i], err))
+				d.end(t, err)
 			}
-			continue
 		case now.Epoch != t.key.epoch:
 			d.end(t, ErrRestored)
-			continue
-		}
-		t.failed = 0
-		t.add(batches[i])
-		more = more || len(batches[i]) == t.source.Batch
-		if over {
-			d.end(t, io.EOF)
+		default:
+			t.failed = 0
+			t.add(batches[i])
+			more = more || len(batches[i]) == tailBatch
 		}
 	}
 	return more
@@ -346,7 +316,7 @@ func bounded[T any](ctx context.Context, read func(context.Context) (T, error)) 
 
 // Follower is the place of one stream in its source. It belongs to one goroutine.
 type Follower struct {
-	feeds  *feeds
+	feed   *feed
 	tail   *tail
 	source Source
 	at     int64
@@ -359,18 +329,17 @@ func (a *API) Follow(from StreamStart, s Source) *Follower {
 	if s.Wanted == nil {
 		s.Wanted, s.Wants = s.All, func(*Event) bool { return true }
 	}
-	s.Batch, s.Events, s.Bytes = cmp.Or(s.Batch, tailBatch), cmp.Or(s.Events, projectEvents), cmp.Or(s.Bytes, projectBytes)
-	return &Follower{feeds: a.feeds, tail: a.feeds.join(from, s), source: s, at: from.Cursor}
+	return &Follower{feed: a.feed, tail: a.feed.join(from, s), source: s, at: from.Cursor}
 }
 
 // Leave ends the following.
-func (f *Follower) Leave() { f.feeds.leave(f.tail) }
+func (f *Follower) Leave() { f.feed.leave(f.tail) }
 
 // At returns the cursor up to which the follower has seen every event.
 func (f *Follower) At() int64 { return f.at }
 
-// Next returns the next event that the stream wants. While there is none it returns a channel that
-// is closed when there may be one. ErrRestored, io.EOF and errors of the database end the stream.
+// Next returns the next event that the stream wants. While there is none it returns a channel that is
+// closed when there may be one. ErrRestored and errors of the database end the stream.
 func (f *Follower) Next(ctx context.Context) (*Event, <-chan struct{}, error) {
 	for ctx.Err() == nil {
 		if len(f.own) > 0 {
@@ -382,49 +351,45 @@ func (f *Follower) Next(ctx context.Context) (*Event, <-chan struct{}, error) {
 		f.at = max(f.at, f.until)
 		p := f.tail.after(f.at)
 		switch {
+		case p.err != nil:
+			return nil, nil, p.err
 		case p.behind:
 			if err := f.readOwn(ctx, p.last); err != nil {
 				return nil, nil, err
 			}
-		case p.event != nil:
+		case p.event == nil:
+			return nil, p.changed, nil
+		default:
 			f.at = p.event.Cursor
 			if f.source.Wants(p.event) {
 				return p.event, nil, nil
 			}
-		case p.err != nil:
-			return nil, nil, p.err
-		default:
-			return nil, p.changed, nil
 		}
 	}
 	return nil, nil, ctx.Err()
 }
 
-// readOwn reads a batch for a follower that is behind its tail, whose last event the database has.
-// Few do so at once.
+// readOwn reads a batch for a follower that is behind its tail, whose last event the database has. Few do
+// so at once.
 func (f *Follower) readOwn(ctx context.Context, last int64) error {
 	select {
-	case f.feeds.own <- struct{}{}:
+	case f.feed.own <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-f.feeds.own }()
-	limit := min(f.source.Batch, ownBatch)
-	events, err := bounded(ctx, func(ctx context.Context) ([]*Event, error) { return f.source.Wanted(ctx, f.at, limit) })
-	if err != nil && !errors.Is(err, io.EOF) {
+	defer func() { <-f.feed.own }()
+	events, err := bounded(ctx, func(ctx context.Context) ([]*Event, error) { return f.source.Wanted(ctx, f.at, ownBatch) })
+	if err != nil {
 		return err
 	}
-	now, err := bounded(ctx, f.feeds.store.ReadEventCursor)
+	now, err := bounded(ctx, f.feed.store.ReadEventCursor)
 	if err == nil && now.Epoch != f.tail.key.epoch {
 		err = ErrRestored
 	}
 	if err != nil {
 		return err
 	}
-	for _, e := range events {
-		e.alone = true
-	}
-	if f.own = events; len(events) < limit {
+	if f.own = events; len(events) < ownBatch {
 		f.until = last
 	}
 	return nil

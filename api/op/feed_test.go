@@ -65,7 +65,7 @@ func await(t *testing.T, f *Follower) *Event {
 // TestTail_IsBounded: by count, by bytes and by age. Who wants older events is behind.
 func TestTail_IsBounded(t *testing.T) {
 	t.Parallel()
-	tail := &tail{changed: make(chan struct{}), source: Source{Events: platformEvents, Bytes: platformBytes}}
+	tail := &tail{changed: make(chan struct{})}
 	for i := range int64(2 * platformEvents) {
 		tail.add([]*Event{{Cursor: i + 1}})
 	}
@@ -109,8 +109,8 @@ func TestShared_BuildsOnce(t *testing.T) {
 	require.Equal(t, 2, n)
 }
 
-// TestFollower_CatchesUp: one that resumes far behind the tail reads the database until it has
-// reached the tail, and gets each event that it wants once and in order.
+// TestFollower_CatchesUp: one that resumes far behind the tail reads the database until it has reached the
+// tail, and gets each event that it wants once and in order.
 func TestFollower_CatchesUp(t *testing.T) {
 	t.Parallel()
 	a, store, _ := newFeedFixture(t)
@@ -138,8 +138,8 @@ func TestFollower_CatchesUp(t *testing.T) {
 	require.Same(t, one, other, "both have the event of the tail")
 }
 
-// TestFeed_ReadsOnlyProjectsWithEvents: followers of many projects cost one query more, and each
-// has the events of its project alone.
+// TestFeed_ReadsOnlyProjectsWithEvents: followers of many projects cost one query more, and each has the
+// events of its project alone.
 func TestFeed_ReadsOnlyProjectsWithEvents(t *testing.T) {
 	t.Parallel()
 	const projects, each, events = 12, 3, 10

@@ -26,18 +26,17 @@ const (
 )
 
 // StreamStart is where a stream begins: after a cursor. Epoch is a part of the id of each event.
-// Last is the last event that there was.
 type StreamStart struct {
 	Cursor int64
 	Epoch  string
-	Last   int64
+	last   int64 // of the events that there were
 }
 
 // StreamEvents writes server-sent events in order, from the one after the start, until the reader
-// leaves, ctx ends, or the reader has no access any more, which it finds out within a minute. When
-// the database was restored since, it ends with an event of the type events-gone and sends no
-// other. view returns what is written of an event as JSON; all streams of the source share it. A
-// reader or a project with too many streams is answered 429.
+// leaves, ctx ends, or the reader has no access any more, which it finds out within a minute. When the
+// database was restored since, it ends with an event of the type events-gone and sends no other. view
+// returns what is written of an event as JSON; all streams of the source share it. A reader or a project
+// with too many streams is answered 429.
 func (a *API) StreamEvents(ctx context.Context, c huma.Context, from StreamStart, source Source, view func(*Event) any) error {
 	r, w := humachi.Unwrap(c)
 	closed, err := a.streams.open(PrincipalOf(ctx).ID, memberProject(ctx))
