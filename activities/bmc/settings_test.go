@@ -124,7 +124,9 @@ func TestCompareFormerSettings_MachineThatComesBack(t *testing.T) {
 	between := dbtest.Node(t, l.truth)
 	require.NoError(t, l.truth.SetNodeMachine(t.Context(), between.ID, keys))
 	require.True(t, marked(between.ID))
-	dbtest.MoveNode(t, l.truth, between.ID, lifecycle.NodeDeleted)
+	for _, to := range []lifecycle.NodeStatus{lifecycle.NodeQuarantined, lifecycle.NodeRetired, lifecycle.NodeDeleted} { // not by way of active
+		dbtest.MoveNode(t, l.truth, between.ID, to)
+	}
 	certify := func(verified bool) {
 		id := dbtest.Certificate(t, l.truth, former.ID, "clean", time.Unix(0, 0)) // long before the tenant; it makes the signing key
 		_, err := l.truth.DBTX().Exec(t.Context(), `INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at)

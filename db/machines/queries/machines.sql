@@ -45,9 +45,9 @@ WHERE id = @id;
 -- Ends the link of the machine of a node that no project has, so that another one can be linked. How it is reached is not known any more then. The link of
 -- one that joined a cluster stays until the node was proven clean: nothing else keeps the node from the next tenant.
 UPDATE machines SET node_id = NULL, site_id = NULL, host_key = '', node_phase = '', conditions = '[]', version = version + 1, updated_at = now()
-WHERE node_id = @node_id::text AND id <> @id AND project_id IS NULL AND active_run_id IS NULL
+WHERE machines.node_id = @node_id::text AND machines.id <> @id AND project_id IS NULL AND active_run_id IS NULL
   AND NOT EXISTS (SELECT FROM machine_clusters c WHERE c.machine_id = machines.id AND c.joined_at IS NOT NULL
-      AND NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = @node_id::text AND e.verdict = 'clean' AND e.issued_at > c.joined_at)) RETURNING id;
+      AND NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = @node_id::text AND e.verdict = 'clean' AND e.issued_at > c.joined_at)) RETURNING machines.id;
 
 -- name: ClaimProbes :many
 -- Machines without a node whose probe is due, of those that answered last or of those that did not. Others leave them alone until the time given. A time
