@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // The wait for a connection has a limit of its own; the caller's deadline is told from it.
@@ -21,8 +22,11 @@ func TestPool_AcquireIsBounded(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	held, err := pool.Acquire(t.Context())
-	require.NoError(t, err)
+	var held *pgxpool.Conn
+	require.Eventually(t, func() bool { // a busy server may take longer than that to let one in
+		held, err = pool.Acquire(t.Context())
+		return err == nil
+	}, runenv.Patience(30*time.Second), time.Millisecond)
 	_, err = pool.Exec(t.Context(), "SELECT 1")
 	require.ErrorIs(t, err, db.ErrNoConnection)
 	require.True(t, db.IsUnavailable(err))

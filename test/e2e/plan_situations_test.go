@@ -96,7 +96,7 @@ func planTwofold(t *testing.T, p *planner) {
 // planParked: what is behind the job is shown as done; where it stands it would
 // park again.
 func planParked(t *testing.T, p *planner) {
-	got := readPlan(t)(p.api.PlanOnboarding(t.Context(), p.parked.ID, nil)).
+	got := p.planOf(t, p.parked.ID).
 		is(lifecycle.StageLoadSiteConfig, contract.PlannedDone, "this job has done it").
 		is(lifecycle.StageCreateOrFind, contract.PlannedDone).
 		is(lifecycle.StageWaitReady, contract.PlannedDone).
@@ -186,6 +186,6 @@ func planKept(t *testing.T, p *planner) {
 	require.Equal(t, promised(lifecycle.StageEnsurePXE, "remove the auto"), did("unlinks"))
 	require.Equal(t, promised(lifecycle.StageDeploy, "allocate"), did("allocations"))
 	require.Equal(t, promised(lifecycle.StageDeploy, "deploy jammy"), did("deploys"))
-	ended := readPlan(t)(p.api.PlanOnboarding(t.Context(), started.ID, nil)).is(lifecycle.StageDeploy, contract.PlannedDone).is(lifecycle.StageWaitAgent, contract.PlannedDone)
+	ended := p.planOf(t, started.ID).is(lifecycle.StageDeploy, contract.PlannedDone).is(lifecycle.StageWaitAgent, contract.PlannedDone)
 	require.Contains(t, ended.Summary, "nothing is left to do")
 }
