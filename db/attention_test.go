@@ -309,8 +309,11 @@ func TestEachKindComesAndGoes(t *testing.T) {
 			t.Parallel()
 			dsn := dbtest.Database(t)
 			s, conn := dbtest.Open(t, dsn), raw(t, dsn)
+			seen := func() []string { // no relay runs, which shows where the test takes a minute
+				return slices.DeleteFunc(kinds(t, s), func(k string) bool { return k == db.AttentionEventNotSent && k != kind })
+			}
 			job, node, bmc := tc.make(t, s, conn)
-			require.Equal(t, []string{kind}, kinds(t, s))
+			require.Equal(t, []string{kind}, seen())
 			got := attention(t, s, db.AttentionFilter{Kind: kind})[0]
 			require.Equal(t, job, got.JobID)
 			require.Equal(t, node, got.NodeID)
@@ -322,7 +325,7 @@ func TestEachKindComesAndGoes(t *testing.T) {
 			}
 			require.Empty(t, attention(t, s, db.AttentionFilter{Kind: kind, SiteID: "site_other"}))
 			tc.fix(t, s, conn)
-			require.Empty(t, kinds(t, s))
+			require.Empty(t, seen())
 		})
 	}
 }

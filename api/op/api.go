@@ -86,6 +86,7 @@ func New(cfg Config) (*API, error) {
 		a.WriteError(w, r, problem.New(problem.MethodNotAllowed, r.Method+" is not possible here; the Allow header and /openapi.json say what is"))
 	})
 	a.huma = humachi.New(a.router, a.humaConfig(cfg))
+	a.registerDocument()
 	a.router.Get("/docs", serveDocs)
 	a.router.Get("/docs/ui/{file}", a.serveViewer)
 	a.router.Get("/docs/*", a.servePage)
@@ -137,9 +138,9 @@ func (a *API) Version() string { return a.version }
 
 func (a *API) humaConfig(cfg Config) huma.Config {
 	c := huma.DefaultConfig("Slipway", cfg.Version)
-	c.CreateHooks = nil // no $schema in bodies
-	c.SchemasPath, c.DocsPath = "", ""
-	c.FieldsOptionalByDefault = true // what is left out gets its default; types mark what is required
+	c.CreateHooks = nil                                   // no $schema in bodies
+	c.SchemasPath, c.DocsPath, c.OpenAPIPath = "", "", "" // registerDocument has the last
+	c.FieldsOptionalByDefault = true                      // what is left out gets its default; types mark what is required
 	c.RejectUnknownQueryParameters = true
 	c.Transformers = []huma.Transformer{a.transform}
 	c.Info.Description = "The control plane of a GPU cloud: bare servers become active GPU nodes.\n\n" +

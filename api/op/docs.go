@@ -2,6 +2,7 @@ package op
 
 import (
 	"embed"
+	"encoding/json"
 	"io/fs"
 	"net/http"
 	"path"
@@ -33,6 +34,28 @@ func serveDocs(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Security-Policy", docsPolicy)
 	_, _ = w.Write(docsPage) // a broken connection is the reader's to notice
+}
+
+// registerDocument serves the API's document in its four forms. Each is made once, by the first request.
+// The library makes it, too, but two first requests at once write what each other reads.
+func (a *API) registerDocument() {
+	for suffix, form := range map[string]func() ([]byte, error){
+		".json":     func() ([]byte, error) { return json.Marshal(a.huma.OpenAPI()) },
+		"-3.0.json": func() ([]byte, error) { return a.huma.OpenAPI().Downgrade() },
+		".yaml":     func() ([]byte, error) { return a.huma.OpenAPI().YAML() },
+		"-3.0.yaml": func() ([]byte, error) { return a.huma.OpenAPI().DowngradeYAML() },
+	} {
+		once := sync.OnceValues(form)
+		a.router.Get("/openapi"+suffix, func(w http.ResponseWriter, r *http.Request) {
+			text, err := once()
+			if err != nil {
+				a.WriteError(w, r, err)
+				return
+			}
+			w.Header().Set("Content-Type", "application/openapi+"+path.Ext(suffix)[1:])
+			_, _ = w.Write(text) // a broken connection is the reader's to notice
+		})
+	}
 }
 
 // viewerFiles returns the files of the viewer by name. They are read once: each read copies megabytes,

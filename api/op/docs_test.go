@@ -9,8 +9,10 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/api/op"
@@ -122,4 +124,23 @@ func TestDocs_ServePictures(t *testing.T) {
 	}
 	require.Equal(t, http.StatusNotFound, get("/docs/images/none.png").Code)
 	require.Equal(t, http.StatusNotFound, get("/docs/images/").Code)
+}
+
+// Two first requests at once get the same document; the race detector looks on.
+func TestDocument_IsMadeOnceForAll(t *testing.T) {
+	t.Parallel()
+	api, err := op.New(op.Config{Store: &db.Store{}})
+	require.NoError(t, err)
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() {
+			for _, form := range []string{".json", ".yaml", "-3.0.json", "-3.0.yaml"} {
+				got := httptest.NewRecorder()
+				api.Handler().ServeHTTP(got, httptest.NewRequest(http.MethodGet, "/openapi"+form, nil))
+				assert.Equal(t, http.StatusOK, got.Code)
+				assert.Contains(t, got.Body.String(), "openapi", form)
+			}
+		})
+	}
+	both.Wait()
 }

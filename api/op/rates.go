@@ -104,4 +104,6 @@ func (a *API) holdPlace(ctx context.Context, who Principal) error {
 
 // LimitPrincipal returns a problem when the caller of a request sends too many. It is for requests that
 // are no operations: a principal has one rate, whichever API it calls.
-func (a *API) LimitPrincipal(ctx context.Context) error { return a.limitPrincipal(ctx, PrincipalOf(ctx)) }
+func (a *API) LimitPrincipal(ctx context.Context) error {
+	return a.limitPrincipal(ctx, PrincipalOf(ctx))
+}

@@ -163,7 +163,7 @@ func TestAnOldAnswerDoesNotCount(t *testing.T) {
 	t.Parallel()
 	r := newReference(t)
 	o := fast()
-	o.Timeout, o.Retries = 100*time.Millisecond, -1
+	o.Timeout, o.Retries = runenv.Patience(100*time.Millisecond), -1
 	b := open(t, r.target, o)
 	var old []byte // the relay's lock guards it
 	var replay atomic.Bool
