@@ -72,19 +72,18 @@ func TestRun_CatchesBrokenActivities(t *testing.T) {
 	}
 	require.NoError(t, err)
 	require.Len(t, report.Results, len(want))
-	again := o // on a slow machine an activity is tried twice in a sound case too, and here that is seen
+	right := func(r chaos.Result) bool {
+		verdict := want[r.Case.String()]
+		return verdict == "" && len(r.Findings) == 0 || slices.ContainsFunc(r.Findings, func(f chaos.Finding) bool { return f.Verdict == verdict })
+	}
+	// On a slow machine an activity is tried twice in a sound case too, and a wrong one may be ended before
+	// it does harm. Such cases are played alone.
+	again := o
 	again.Cases = nil
 	for _, r := range report.Results {
-		verdict := want[r.Case.String()]
-		if verdict == "" {
-			if len(r.Findings) > 0 {
-				again.Cases = append(again.Cases, r.Case)
-			}
-			continue
+		if !right(r) {
+			again.Cases = append(again.Cases, r.Case)
 		}
-		require.NotEmpty(t, r.Findings, "%s was not caught", r.Case)
-		require.True(t, slices.ContainsFunc(r.Findings, func(f chaos.Finding) bool { return f.Verdict == verdict }), "should be %s: %s", verdict, r.Blame())
-		t.Log(r.Blame())
 	}
 	if len(again.Cases) == 0 {
 		return
@@ -92,7 +91,7 @@ func TestRun_CatchesBrokenActivities(t *testing.T) {
 	report, err = chaos.Run(t.Context(), again)
 	require.NoError(t, err)
 	for _, r := range report.Results {
-		require.Empty(t, r.Findings, "%s, which was played alone: %s", r.Case, r.Blame())
+		require.True(t, right(r), "%s, which was played alone, should have the verdict %q: %s", r.Case, want[r.Case.String()], r.Blame())
 	}
 }
 

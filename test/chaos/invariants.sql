@@ -181,7 +181,7 @@ GROUP BY resource_kind, resource_id HAVING count(*) <> max(seq);
 
 -- name: one_live_job_a_resource
 SELECT min(id), resource_kind || ' ' || resource_id || ' has ' || count(*) || ' live jobs' FROM jobs
-WHERE status NOT IN ('completed', 'reconciled', 'cancelled') AND resource_id IS NOT NULL GROUP BY resource_kind, resource_id HAVING count(*) > 1;
+WHERE status NOT IN ('completed', 'reconciled', 'cancelled') AND resource_kind <> '' GROUP BY resource_kind, resource_id HAVING count(*) > 1;
 
 -- name: one_occupant_a_node
 SELECT node_id, 'the node has ' || count(*) || ' occupants' FROM allocations
