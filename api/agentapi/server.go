@@ -121,34 +121,14 @@ var certificateRates = map[string]struct {
 // a claim that waits, a heartbeat, and what is due.
 const placesOfCertificate = 8
 
-// certificatePlaces counts the requests of each certificate that are being served.
-type certificatePlaces struct {
-	mu    sync.Mutex
-	taken map[[32]byte]int
-}
-
-func (p *certificatePlaces) enter(key [32]byte) (leave func(), ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.taken[key] >= placesOfCertificate {
-		return nil, false
-	}
-	p.taken[key]++
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.taken[key]--; p.taken[key] == 0 {
-			delete(p.taken, key)
-		}
-	}, true
-}
-
 // certificateLimit returns what admits the requests to a route: it takes a token of the rate and a place
 // of the client certificate, which leave gives back. A request without one passes: the route itself
 // refuses it, or has a limit for each address.
 func (s *Server) certificateLimit(route string) func(*http.Request) (leave func(), err error) {
 	bound, limited := certificateRates[route]
 	l := ratelimit.New(bound.rate, bound.burst, s.cfg.Now)
+	noWait, cancel := context.WithCancel(context.Background())
+	cancel()
 	return func(r *http.Request) (func(), error) {
 		if !limited || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 			return func() {}, nil
@@ -158,7 +138,7 @@ func (s *Server) certificateLimit(route string) func(*http.Request) (leave func(
 		if !ok {
 			return nil, tooManyOf(wait)
 		}
-		leave, ok := s.places.enter(key)
+		leave, ok := s.places.Enter(noWait, string(key[:]))
 		if !ok {
 			return nil, tooManyOf(time.Second)
 		}
@@ -181,7 +161,7 @@ type Server struct {
 	limit      *ratelimit.Limiter
 	reports    *ratelimit.Limiter // of refused certificates
 	workers    *ratelimit.Limiter // of heartbeats of instances
-	places     certificatePlaces
+	places     *ratelimit.Places
 	tasks      *taskWaiters // nil without tasks
 	http       *http.Server
 
@@ -194,7 +174,7 @@ type Server struct {
 // New builds a server. Start returns the errors of its configuration.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	s := &Server{cfg: c, clock: dbClock{source: c.Store}, identities: identityBatcher{store: c.Store}, places: certificatePlaces{taken: map[[32]byte]int{}}}
+	s := &Server{cfg: c, clock: dbClock{source: c.Store}, identities: identityBatcher{store: c.Store}, places: ratelimit.NewPlaces(placesOfCertificate)}
 	if c.Store == nil || c.CA == nil {
 		s.err = errors.New("the agent API needs a store and the node CA")
 	}

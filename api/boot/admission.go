@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/ratelimit"
 )
 
@@ -66,7 +65,7 @@ func (l Limits) withDefaults() Limits {
 type admissionControl struct {
 	requests, discoveries, all *ratelimit.Limiter
 	places                     chan struct{}
-	ofSource                   *op.Places
+	ofSource                   *ratelimit.Places
 }
 
 func newAdmissionControl(l Limits, now func() time.Time) *admissionControl {
@@ -76,7 +75,7 @@ func newAdmissionControl(l Limits, now func() time.Time) *admissionControl {
 		discoveries: ratelimit.New(l.DiscoveryRate, l.DiscoveryBurst, now),
 		all:         ratelimit.New(l.AllDiscoveryRate, l.AllDiscoveryBurst, now),
 		places:      make(chan struct{}, l.AtOnce),
-		ofSource:    op.NewPlaces(l.AtOnceOfSource),
+		ofSource:    ratelimit.NewPlaces(l.AtOnceOfSource),
 	}
 }
 

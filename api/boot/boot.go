@@ -51,8 +51,8 @@ type Config struct {
 type Server struct {
 	cfg       Config
 	admission *admissionControl
-	images    chan struct{} // places for transfers
-	ofNode    *op.Places    // for those of one node
+	images    chan struct{}     // places for transfers
+	ofNode    *ratelimit.Places // for those of one node
 }
 
 // New makes a server.
@@ -69,7 +69,7 @@ func New(cfg Config) *Server {
 	cfg.BaseURL = strings.TrimRight(cfg.BaseURL, "/")
 	cfg.Limits = cfg.Limits.withDefaults()
 	return &Server{
-		cfg: cfg, admission: newAdmissionControl(cfg.Limits, cfg.Now), images: make(chan struct{}, maxTransfers), ofNode: op.NewPlaces(cfg.Limits.TransfersOfNode),
+		cfg: cfg, admission: newAdmissionControl(cfg.Limits, cfg.Now), images: make(chan struct{}, maxTransfers), ofNode: ratelimit.NewPlaces(cfg.Limits.TransfersOfNode),
 	}
 }
 

@@ -36,7 +36,7 @@ const (
 // rates bound the requests of each principal and each address at this process.
 type rates struct {
 	principals, addresses *ratelimit.Limiter
-	places                *Places // of principals
+	places                *ratelimit.Places // of principals
 	// answerLimit bounds a request from its beginning until its answer was read.
 	answerLimit time.Duration
 }
@@ -47,7 +47,7 @@ func newRates(cfg Config) rates {
 	}
 	return rates{
 		principals: limiter(cmp.Or(cfg.PrincipalRate, defaultPrincipalRate)), addresses: limiter(cmp.Or(cfg.AddressRate, defaultAddressRate)),
-		places: NewPlaces(principalPlaces), answerLimit: 2 * requestLimit,
+		places: ratelimit.NewPlaces(principalPlaces), answerLimit: 2 * requestLimit,
 	}
 }
 

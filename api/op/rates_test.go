@@ -99,7 +99,7 @@ func TestPlaces_OfAPrincipal(t *testing.T) {
 	require.NoError(t, ask(t.Context(), other))
 	close(left)
 	served.Wait()
-	require.Empty(t, api.rates.places.of, "nothing is kept of those who left")
+	require.Zero(t, api.rates.places.Len(), "nothing is kept of those who left")
 	require.NoError(t, api.limitPrincipal(t.Context(), Principal{ID: slow}), "what is no request of the API has no place")
 }
 

@@ -1,4 +1,4 @@
-package op
+package ratelimit
 
 import (
 	"context"
@@ -54,4 +54,11 @@ func (s *Places) Enter(ctx context.Context, name string) (leave func(), ok bool)
 		forget()
 		return nil, false
 	}
+}
+
+// Len returns how many names have a place or wait for one.
+func (s *Places) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.of)
 }
