@@ -3,8 +3,7 @@
 //
 // A state changes in one place, the commit point of transition.go. It locks the row, checks the
 // transition with package lifecycle, and writes the guarded update, the audit row and the event in
-// one statement. Triggers in the schema refuse every other change of a state (migrations 00004 and
-// 00006).
+// one statement. Triggers in the schema refuse every other change of a state (db/functions).
 //
 // Operations of one statement can be called on a Store, where they commit by themselves, and on a
 // Tx. Operations of several statements are methods of Tx, so that an intent, its audit row, its

@@ -7,8 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/pressly/goose/v3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
@@ -194,28 +192,6 @@ func TestATamperedChainIsFound(t *testing.T) {
 			requireWhole(t, s, "node", other.ID)
 		})
 	}
-}
-
-func TestMigrationsCanBeRepeatedAndUndone(t *testing.T) {
-	t.Parallel()
-	dsn := dbtest.OwnerDSN(t, dbtest.FreshDatabase(t))
-	require.NoError(t, db.Migrate(t.Context(), dsn), "nothing to do is success")
-	cfg, err := pgx.ParseConfig(dsn)
-	require.NoError(t, err)
-	conn := stdlib.OpenDB(*cfg)
-	t.Cleanup(func() { _ = conn.Close() })
-	p, err := goose.NewProvider(goose.DialectPostgres, conn, db.Migrations())
-	require.NoError(t, err)
-	_, err = p.DownTo(t.Context(), 0)
-	require.NoError(t, err)
-	var left []string
-	rows, err := raw(t, dsn).Query(t.Context(), `SELECT relname::text FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v', 'S', 'p')
-		UNION ALL SELECT proname::text FROM pg_proc WHERE pronamespace = 'public'::regnamespace`)
-	require.NoError(t, err)
-	left, err = pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
-	require.ElementsMatch(t, []string{"goose_db_version", "goose_db_version_id_seq"}, left)
-	require.NoError(t, db.Migrate(t.Context(), dsn))
 }
 
 func TestADSNIsNeverPartOfAnError(t *testing.T) {

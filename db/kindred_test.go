@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/pressly/goose/v3"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -197,39 +195,4 @@ func TestTenantLeft_GeneratedMachines(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestMigrations_BlankFillers upgrades a database that has stored what identifies nothing.
-func TestMigrations_BlankFillers(t *testing.T) {
-	t.Parallel()
-	dsn := dbtest.FreshDatabase(t)
-	cfg, err := pgx.ParseConfig(dbtest.OwnerDSN(t, dsn))
-	require.NoError(t, err)
-	sqlDB := stdlib.OpenDB(*cfg)
-	t.Cleanup(func() { _ = sqlDB.Close() })
-	p, err := goose.NewProvider(goose.DialectPostgres, sqlDB, db.Migrations())
-	require.NoError(t, err)
-	s, conn := dbtest.Open(t, dsn), dbtest.Owner(t, dsn)
-	site := dbtest.Site(t, s)
-	texts := spec.IdentifiesNothing()
-	texts = append(texts, "NA", "To be filled by O.E.M.", "-", "00000000", "xxxx", "1234567890", "56789012", "SN-1", "12345679", "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF",
-		"4C4C4544-0042-3510-8054-B7C04F503031", "00020003-0004-0005-0006-000700080009", "no UUID")
-	ids := map[string]string{}
-	for i, text := range texts {
-		ids[text] = dbtest.Node(t, s, dbtest.At(site.ID), dbtest.Hostname(fmt.Sprintf("gpu-%d", i))).ID
-	}
-	_, err = p.DownTo(t.Context(), 90)
-	require.NoError(t, err)
-	for text, id := range ids {
-		_, err := conn.Exec(t.Context(), "UPDATE nodes SET serial = $2, hardware_uuid = $2 WHERE id = $1", id, text)
-		require.NoError(t, err)
-	}
-	require.NoError(t, db.Migrate(t.Context(), dbtest.OwnerDSN(t, dsn)))
-	for text, id := range ids {
-		n, err := s.Node(t.Context(), id)
-		require.NoError(t, err)
-		uuid, _ := spec.NormalUUID(text)
-		require.Equal(t, uuid, n.HardwareUUID, text)
-		require.Equal(t, spec.NormalSerial(text), n.Serial, text)
-	}
 }

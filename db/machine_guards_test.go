@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/pressly/goose/v3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
@@ -130,36 +128,4 @@ func TestBMCRotation_RefusesIllegalMoves(t *testing.T) {
 	require.NoError(t, move(lifecycle.RotationApplying, lifecycle.RotationAccept))
 	require.NoError(t, move(lifecycle.RotationApplied, lifecycle.RotationVerify))
 	require.NoError(t, s.CommitBMCRotation(t.Context(), b.ID, "bmc/new", "m"))
-}
-
-// TestMigrations_GuardRowsOfBefore upgrades a database that has rows in each state to the guards of
-// rotations and findings: each row can go on, and none can jump.
-func TestMigrations_GuardRowsOfBefore(t *testing.T) {
-	t.Parallel()
-	dsn := dbtest.FreshDatabase(t)
-	s, conn := dbtest.Open(t, dsn), dbtest.Owner(t, dsn)
-	cfg, err := pgx.ParseConfig(dbtest.OwnerDSN(t, dsn))
-	require.NoError(t, err)
-	sqlDB := stdlib.OpenDB(*cfg)
-	t.Cleanup(func() { _ = sqlDB.Close() })
-	p, err := goose.NewProvider(goose.DialectPostgres, sqlDB, db.Migrations())
-	require.NoError(t, err)
-	_, err = p.DownTo(t.Context(), 23)
-	require.NoError(t, err)
-	site := dbtest.Site(t, s)
-	for _, state := range lifecycle.DriftFinding.States {
-		exec(t, conn, insertFinding, site.ID, state.State)
-	}
-	bmcs := map[lifecycle.RotationState]db.BMC{}
-	for _, state := range rotationStates() {
-		bmcs[state] = rotatingBMC(t, s, conn, state)
-	}
-	require.NoError(t, db.Migrate(t.Context(), dbtest.OwnerDSN(t, dsn)))
-	require.NoError(t, s.DropBMCRotation(t.Context(), bmcs[lifecycle.RotationPrepared].ID, "bmc/new", "m"))
-	require.NoError(t, s.MoveBMCRotation(t.Context(), bmcs[lifecycle.RotationApplying].ID, "bmc/new", lifecycle.RotationApplying, lifecycle.RotationAccept))
-	require.NoError(t, s.MoveBMCRotation(t.Context(), bmcs[lifecycle.RotationApplied].ID, "bmc/new", lifecycle.RotationApplied, lifecycle.RotationRefuse))
-	require.NoError(t, s.CommitBMCRotation(t.Context(), bmcs[lifecycle.RotationVerified].ID, "bmc/new", "m"))
-	exec(t, conn, "UPDATE drift_findings SET status = 'open', version = version + 1 WHERE id = 'drift_ignored'")
-	_, err = conn.Exec(t.Context(), "UPDATE drift_findings SET status = 'open', closed_at = NULL, version = version + 1 WHERE id = 'drift_closed'")
-	requireState(t, err, "SW001")
 }

@@ -22,14 +22,18 @@ import (
 	"github.com/slipway-cloud/slipway/internal/poll"
 )
 
-//go:embed migrations/*.sql
-var migrations embed.FS
+//go:embed migrations/*.sql functions/*.sql views/*.sql
+var schema embed.FS
 
-// Migrations is the folder of migration files, goose format.
-func Migrations() fs.FS {
-	files, err := fs.Sub(migrations, "migrations")
+// Schema holds the SQL files of the schema: migrations/ in goose format, and functions/ and views/,
+// which Migrate applies again.
+func Schema() fs.FS { return schema }
+
+// migrations is the folder of migration files.
+func migrations() fs.FS {
+	files, err := fs.Sub(schema, "migrations")
 	if err != nil {
-		return migrations // the path is constant and embedded
+		return schema // the path is constant and embedded
 	}
 	return files
 }
@@ -43,7 +47,7 @@ const auditMonthsAhead = 12
 // may do it at once: one works and the others wait for it. Repeatable. A migration that does not get a
 // lock is tried again for about two minutes; the error names it and who held the lock.
 func Migrate(ctx context.Context, dsn string) error {
-	return migrate(ctx, dsn, Migrations(), lockBounds{wait: 3 * time.Second, pause: time.Second, tries: 8})
+	return migrate(ctx, dsn, migrations(), lockBounds{wait: 3 * time.Second, pause: time.Second, tries: 8})
 }
 
 func migrate(ctx context.Context, dsn string, files fs.FS, bounds lockBounds) error {
@@ -109,12 +113,18 @@ func (m *migrator) up(ctx context.Context, cfg pgx.ConnConfig, files fs.FS) erro
 		return fmt.Errorf("read the migrations: %w", err)
 	}
 	return m.retry(ctx, func(ctx context.Context) (string, error) {
+		if doing, err := createFunctions(ctx, conn, p); err != nil {
+			return doing, err
+		}
 		if _, err := p.Up(ctx); err != nil {
 			var partial *goose.PartialError
 			if errors.As(err, &partial) && partial.Failed != nil {
 				return "migration " + path.Base(partial.Failed.Source.Path), err
 			}
 			return "migrate the database", err
+		}
+		if doing, err := replaceCode(ctx, conn, p); err != nil {
+			return doing, err
 		}
 		_, err := conn.ExecContext(ctx, "SELECT audit_ensure_partitions($1)", auditMonthsAhead)
 		return "make the audit partitions", err

@@ -99,14 +99,14 @@ const templatePrefix = "slipway_template_"
 // inUse is the name of the lock that the users of a template share.
 func inUse(template string) string { return template + " in use" }
 
-// templateName changes with the migrations, so that processes share a template
+// templateName changes with the schema, so that processes share a template
 // on a server that outlives them and never meet an old one.
 func templateName() (string, error) {
 	sum := sha256.New()
 	fmt.Fprint(sum, schemaSQL) // the template's comment is its result
 	fmt.Fprint(sum, db.RolesFingerprint())
-	files := db.Migrations()
-	names, err := fs.Glob(files, "*.sql")
+	files := db.Schema()
+	names, err := fs.Glob(files, "*/*.sql")
 	if err != nil {
 		return "", err
 	}
@@ -225,12 +225,28 @@ func Owner(t testing.TB, dsn string) *pgx.Conn {
 // its schema by Owner, and returns its DSN as Database does.
 func FreshDatabase(t testing.TB) string {
 	t.Helper()
+	src, name := newDatabase(t)
+	src.create(t, name)
+	return src.appDSN(t, name)
+}
+
+// UnmigratedDatabase makes a database without a schema for this test, and returns its DSN as OwnerDSN
+// does.
+func UnmigratedDatabase(t testing.TB) string {
+	t.Helper()
+	src, name := newDatabase(t)
+	admin(t, src, "CREATE DATABASE "+quote(name))
+	return src.server.DSN(name)
+}
+
+// newDatabase chooses the name of a database that is dropped after the test.
+func newDatabase(t testing.TB) (src source, name string) {
+	t.Helper()
 	src, err := ofProcess()
 	require.NoError(t, err, "a PostgreSQL for the tests")
-	name := fmt.Sprintf("slipway_test_%d_%s", os.Getpid(), strings.TrimPrefix(db.NewID("x"), "x_"))
-	src.create(t, name)
+	name = fmt.Sprintf("slipway_test_%d_%s", os.Getpid(), strings.TrimPrefix(db.NewID("x"), "x_"))
 	t.Cleanup(func() { admin(t, src, "DROP DATABASE IF EXISTS "+quote(name)+" WITH (FORCE)") })
-	return src.appDSN(t, name)
+	return src, name
 }
 
 func (s source) create(t testing.TB, name string) {

@@ -38,7 +38,7 @@ func Generators(root string) ([]Generator, error) {
 		Tool:   "sqlc",
 		Args:   []string{"generate"},
 		Module: "github.com/sqlc-dev/sqlc",
-		Inputs: []string{"sqlc.yaml", "db/migrations"},
+		Inputs: []string{"sqlc.yaml", "db/functions", "db/migrations", "db/views"},
 	}
 	for _, match := range regexp.MustCompile(`\b(queries|out): ([\w/]+)`).FindAllSubmatch(settings, -1) {
 		if path := string(match[2]); string(match[1]) == "out" {

@@ -1,0 +1,81 @@
+CREATE OR REPLACE FUNCTION guard_machine() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        PERFORM guard_edge('machine', '', '', NEW.status);
+        RETURN NEW;
+    END IF;
+    IF NEW.status <> OLD.status THEN
+        IF NEW.version <= OLD.version THEN
+            RAISE EXCEPTION 'a change of the phase of machine % must raise its version', OLD.id USING ERRCODE = 'SW001';
+        END IF;
+        PERFORM guard_edge('machine', '', OLD.status, NEW.status);
+    ELSIF NEW.active_run_id IS DISTINCT FROM OLD.active_run_id THEN
+        RAISE EXCEPTION 'the active run of machine % changes with its phase', OLD.id USING ERRCODE = 'SW001';
+    END IF;
+    IF OLD.active_run_id IS NOT NULL AND NEW.active_run_id IS NOT NULL AND ((NEW.node_id, NEW.site_id, NEW.host_key,
+        NEW.spec ->> 'bmc_endpoint', NEW.spec ->> 'provider', NEW.spec -> 'mac_addresses', NEW.spec ->> 'serial') IS DISTINCT FROM
+        (OLD.node_id, OLD.site_id, OLD.host_key, OLD.spec ->> 'bmc_endpoint', OLD.spec ->> 'provider', OLD.spec -> 'mac_addresses', OLD.spec ->> 'serial')
+        OR NEW.spec ->> 'ssh_endpoint' IS DISTINCT FROM OLD.spec ->> 'ssh_endpoint' AND NOT EXISTS (
+            SELECT 1 FROM runs r, jsonb_array_elements(r.steps) s
+            WHERE r.id = OLD.active_run_id AND s -> 'net' ->> 'ssh_endpoint' = NEW.spec ->> 'ssh_endpoint')) THEN
+        RAISE EXCEPTION 'how machine % is reached cannot change while a run is active', OLD.id USING ERRCODE = 'SW001';
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE OR REPLACE FUNCTION guard_run() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        PERFORM guard_edge('run', '', '', NEW.status);
+        RETURN NEW;
+    END IF;
+    IF (NEW.machine_id, NEW.request_id, NEW.type, NEW.plan_id, NEW.steps, NEW.job_id, NEW.created_by, NEW.created_at, NEW.accept_risk) IS DISTINCT FROM
+        (OLD.machine_id, OLD.request_id, OLD.type, OLD.plan_id, OLD.steps, OLD.job_id, OLD.created_by, OLD.created_at, OLD.accept_risk) THEN
+        RAISE EXCEPTION 'what run % does cannot change', OLD.id USING ERRCODE = 'SW001';
+    END IF;
+    IF OLD.finished_at IS NOT NULL AND to_jsonb(NEW) - 'project_id' IS DISTINCT FROM to_jsonb(OLD) - 'project_id' THEN
+        RAISE EXCEPTION 'run % has ended; it cannot change', OLD.id USING ERRCODE = 'SW001';
+    END IF;
+    IF NEW.status <> OLD.status THEN
+        IF NEW.version <= OLD.version THEN
+            RAISE EXCEPTION 'a change of the phase of run % must raise its version', OLD.id USING ERRCODE = 'SW001';
+        END IF;
+        PERFORM guard_edge('run', '', OLD.status, NEW.status);
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE OR REPLACE FUNCTION wake_run_logs() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    PERFORM pg_notify('slipway_run_logs', NEW.run_id);
+    RETURN NULL;
+END $$;
+
+-- The end of a run ends the reading of its output.
+CREATE OR REPLACE FUNCTION wake_run_heads() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    PERFORM pg_notify('slipway_run_logs', NEW.id);
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION guard_run_retry() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION 'what run % is a retry of cannot change', OLD.id USING ERRCODE = 'SW001';
+END $$;
+
+-- may_use_machine says whether a project that a machine belongs to may use it now: a machine of a
+-- node that somebody occupies is used by the project of the allocation alone, until the release of
+-- that is fenced. A transaction of a customer sees the allocations of its own project; that is
+-- enough.
+CREATE OR REPLACE FUNCTION may_use_machine(p_project text, p_node text) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, public, pg_temp AS $$
+    SELECT p_node IS NULL OR coalesce((
+        SELECT o.id IS NULL OR EXISTS (SELECT FROM allocations a
+            WHERE a.id = o.id AND a.project_id = p_project AND a.status IN ('provisioning', 'active') AND a.release_requested_at IS NULL)
+        FROM (SELECT node_occupant(p_node) AS id) o), false)
+$$;

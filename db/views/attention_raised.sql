@@ -1,0 +1,1 @@
+CREATE OR REPLACE VIEW attention_raised AS SELECT * FROM attention;
