@@ -13,13 +13,13 @@ import (
 )
 
 // codeFolders hold the functions and views of the schema, in the order in which they are applied.
-// Each file can be applied again. functions/ names no table in a signature, so that functions can be
-// created before the tables whose checks, triggers and policies call them. Files apply in the order of
-// their names.
+// Each file can be applied again. functions/ names no table in a signature, so that functions can
+// be created before the tables whose checks, triggers and policies call them. Files apply in the
+// order of their names.
 var codeFolders = []string{"functions", "views"}
 
-// createFunctions creates the functions in a database that has no tables yet. It returns what it was
-// doing when it failed.
+// createFunctions creates the functions in a database that has no tables yet. It returns what it
+// was doing when it failed.
 func createFunctions(ctx context.Context, conn *sql.DB, p *goose.Provider) (doing string, err error) {
 	version, err := p.GetDBVersion(ctx)
 	if err != nil {
@@ -31,9 +31,9 @@ func createFunctions(ctx context.Context, conn *sql.DB, p *goose.Provider) (doin
 	return applyCode(ctx, conn, codeFolders[:1], "SET LOCAL check_function_bodies = off")
 }
 
-// replaceCode applies functions and views again when they differ from those that were applied last. The
-// comment of the goose table has the version and the hash of those. Code of a later version stays: a
-// process of an earlier build that starts meanwhile does not take it back.
+// replaceCode applies functions and views again when they differ from those that were applied last.
+// The comment of the goose table has the version and the hash of those. Code of a later version
+// stays: a process of an earlier build that starts meanwhile does not take it back.
 func replaceCode(ctx context.Context, conn *sql.DB, p *goose.Provider) (doing string, err error) {
 	sources := p.ListSources()
 	mine := int64(0)
@@ -86,8 +86,8 @@ func eachCodeFile(folders []string, do func(name, text string) error) error {
 	return nil
 }
 
-// applyCode applies the files of folders in one transaction that begins with the statement first. It
-// returns the file that failed. Only one process at a time replaces functions and views.
+// applyCode applies the files of folders in one transaction that begins with the statement first.
+// It returns the file that failed. Only one process at a time replaces functions and views.
 func applyCode(ctx context.Context, conn *sql.DB, folders []string, first string) (doing string, err error) {
 	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {

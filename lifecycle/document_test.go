@@ -18,6 +18,7 @@ func TestGeneratedPagesAreCurrent(t *testing.T) {
 		"node-maas.md":       lifecycle.NodeMAAS.Document(),
 		"node-pxe.md":        lifecycle.NodePXE.Document(),
 		"job.md":             lifecycle.Job.Document(),
+		"runner.md":          lifecycle.Runner.Document(),
 		"node_task.md":       lifecycle.NodeTask.Document(),
 		"bmc_rotation.md":    lifecycle.BMCRotation.Document(),
 		"drift_finding.md":   lifecycle.DriftFinding.Document(),

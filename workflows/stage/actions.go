@@ -14,17 +14,6 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// request is an action on its way to the runner.
-type request struct {
-	action lifecycle.Action
-	effect lifecycle.Effect
-	ask    contract.ActionRequest
-	via    string
-	done   bool
-	result contract.ActionResult
-	err    error
-}
-
 // The ways in which an action reaches the workflow, as the audit log names them.
 const (
 	viaUpdate = "update"
@@ -43,7 +32,6 @@ func (r *runner[S]) listen(root workflow.Context) {
 			return
 		}
 		root.Done().Receive(c, nil)
-		r.temporalCancel = true
 		_, _ = r.act(c, lifecycle.ActionCancel, contract.ActionRequest{Actor: "temporal", Reason: "workflow cancellation requested"}, viaCancel)
 	})
 }
@@ -68,7 +56,7 @@ func (r *runner[S]) listenSignal(a lifecycle.Action) {
 	ch := workflow.GetSignalChannelWithOptions(r.ctx, string(a), workflow.SignalChannelOptions{
 		Description: a.Doc() + " A refused signal leaves an audit row only; the update of the same name answers.",
 	})
-	r.signals = append(r.signals, ch)
+	r.inbox.signals = append(r.inbox.signals, ch)
 	workflow.Go(r.ctx, func(c workflow.Context) {
 		for {
 			// The signal is received undecoded. A signal that is no request is refused with an
@@ -131,52 +119,81 @@ func (r *runner[S]) refusal(a lifecycle.Action, reason string) error {
 // decided on the state that the others leave.
 func (r *runner[S]) act(c workflow.Context, a lifecycle.Action, ask contract.ActionRequest, via string) (contract.ActionResult, error) {
 	c, _ = workflow.NewDisconnectedContext(c) // a Temporal cancel must not cut off an answer or its audit row
-	r.acting++
-	r.undecided++
+	r.inbox.unanswered++
+	r.inbox.undecided++
 	// Nothing here is deferred. Temporal runs deferred calls also when it removes the workflow from
 	// memory, those of all coroutines at once.
 	res, err := r.decide(c, a, ask, via)
-	r.acting--
+	r.inbox.unanswered--
 	r.interruptForContinueAsNew()
 	return res, err
 }
 
+// ruling is what becomes of an action. The first field that is set decides.
+type ruling struct {
+	known   *answer  // it has been answered before
+	repeats *request // the same request is under way
+	refused error
+	joins   *request // the same action of somebody else is under way
+	isNoop  bool     // its goal is reached already
+	queued  *request // its turn comes
+}
+
+// rule decides an action, in a phase that takes actions, by the matrix and by the requests that are
+// not answered. It changes nothing.
+func (r *runner[S]) rule(a lifecycle.Action, ask contract.ActionRequest, via string) ruling {
+	if first, known := r.findAnswer(a, ask); known {
+		return ruling{known: &first}
+	}
+	if first := r.inbox.findRepeated(a, ask); first != nil {
+		return ruling{repeats: first}
+	}
+	if bad := malformed(ask); bad != nil {
+		return ruling{refused: bad}
+	}
+	if same := r.inbox.findSameAction(a, ask); same != nil {
+		return ruling{joins: same}
+	}
+	v := r.verdict(a)
+	isFirst := len(r.inbox.underway()) == 0 && r.phase != lifecycle.RunnerEnding
+	switch {
+	case isFirst && !v.Allowed:
+		return ruling{refused: r.refusal(a, v.Reason)}
+	case isFirst && v.Effect == lifecycle.EffectNoop:
+		return ruling{isNoop: true}
+	}
+	return ruling{queued: &request{action: a, effect: v.Effect, ask: ask.Fit(), via: via}}
+}
+
+// decide waits until the phase takes actions, and answers the action as rule says.
 func (r *runner[S]) decide(c workflow.Context, a lifecycle.Action, ask contract.ActionRequest, via string) (contract.ActionResult, error) {
-	err := workflow.Await(c, func() bool { return r.loaded && !r.endUnread() })
-	r.undecided-- // nothing below yields before the action is queued or answered
+	err := workflow.Await(c, func() bool { return r.phase.TakesActions() })
+	r.inbox.undecided-- // nothing below yields before the action is queued or answered
 	if err != nil {
 		return contract.ActionResult{}, err
 	}
-	if first, known := r.findAnswer(a, ask); known {
-		r.remember(ask.Proof)
-		return first.Result, first.err()
-	}
-	if first := r.findRepeated(a, ask); first != nil {
-		err := workflow.Await(c, func() bool { return first.done })
-		return first.result, cmp.Or(err, first.err)
-	}
-	bad := malformed(ask)
-	if ask = ask.Fit(); bad != nil {
-		ask.Proof = nil
-		return contract.ActionResult{}, r.recordRefusal(c, a, ask, via, bad)
-	}
-	if same := r.findSameAction(a, ask); same != nil {
-		return r.join(c, a, ask, via, same)
-	}
-	v := r.verdict(a)
+	is := r.rule(a, ask, via)
 	switch {
-	case len(r.underway()) > 0 || r.status != r.stored && lifecycle.Job.Terminal(r.status): // its turn comes
-	case !v.Allowed:
-		return contract.ActionResult{}, r.recordRefusal(c, a, ask, via, r.refusal(a, v.Reason))
-	case v.Effect == lifecycle.EffectNoop:
-		return r.join(c, a, ask, via, nil)
+	case is.known != nil:
+		r.remember(ask.Proof)
+		return is.known.Result, is.known.err()
+	case is.repeats != nil:
+		err := workflow.Await(c, func() bool { return is.repeats.done })
+		return is.repeats.result, cmp.Or(err, is.repeats.err)
+	case is.refused != nil:
+		if malformed(ask) != nil {
+			ask.Proof = nil
+		}
+		return contract.ActionResult{}, r.recordRefusal(c, a, ask.Fit(), via, is.refused)
+	case is.joins != nil || is.isNoop:
+		return r.join(c, a, ask.Fit(), via, is.joins)
 	}
-	return r.enqueue(c, &request{action: a, effect: v.Effect, ask: ask, via: via})
+	return r.enqueue(c, is.queued)
 }
 
 // enqueue hands a request to the runner and waits until it is answered.
 func (r *runner[S]) enqueue(c workflow.Context, req *request) (contract.ActionResult, error) {
-	r.inbox = append(r.inbox, req)
+	r.inbox.queue = append(r.inbox.queue, req)
 	r.interruptStage()
 	if err := workflow.Await(c, func() bool { return req.done }); err != nil {
 		return contract.ActionResult{}, err
@@ -186,9 +203,9 @@ func (r *runner[S]) enqueue(c workflow.Context, req *request) (contract.ActionRe
 
 // interruptStage ends the wait of a stage that waits for an outside system, if there is one.
 func (r *runner[S]) interruptStage() {
-	if r.interrupt != nil {
-		r.interrupted = true
-		r.interrupt()
+	if r.wait.cancel != nil {
+		r.wait.interrupted = true
+		r.wait.cancel()
 	}
 }
 
@@ -230,12 +247,12 @@ func (r *runner[S]) recordRefusal(c workflow.Context, a lifecycle.Action, ask co
 	return cmp.Or(r.projectAnswer(c), why)
 }
 
-// projectAnswer writes the audit row of an action that has no effect. If the job has ended meanwhile,
-// the row is written when the run leaves. If the node cannot make the move that the runner waits to
-// store, the runner parks the job, and the row is written with that.
+// projectAnswer writes the audit row of an action that has no effect. If the job has ended
+// meanwhile, the row is written when the run leaves. If the node cannot make the move that the
+// runner waits to store, the runner parks the job, and the row is written with that.
 func (r *runner[S]) projectAnswer(c workflow.Context) error {
 	err := r.project(c, nil)
-	if errors.Is(err, errEnded) || r.move != nil && err != nil && isPermanent(err) {
+	if errors.Is(err, errEnded) || r.unstored.move != nil && err != nil && isPermanent(err) {
 		return nil
 	}
 	return err
@@ -244,35 +261,5 @@ func (r *runner[S]) projectAnswer(c workflow.Context) error {
 func (r *runner[S]) audit(a lifecycle.Action, ask contract.ActionRequest, via string, e lifecycle.Effect, refused string) {
 	entry := ask.Entry(a)
 	entry.Via, entry.Effect, entry.Refused = via, e, refused
-	r.entries = append(r.entries, entry)
-}
-
-// underway lists the requests that are not answered, oldest first.
-func (r *runner[S]) underway() []*request {
-	if r.current != nil && !r.current.done {
-		return append([]*request{r.current}, r.inbox...)
-	}
-	return r.inbox
-}
-
-// findSameAction returns the same action that is under way, whoever requested it. A signed action
-// never joins one that is not signed.
-func (r *runner[S]) findSameAction(a lifecycle.Action, ask contract.ActionRequest) *request {
-	return findRequest(r.underway(), func(q *request) bool {
-		return q.action == a && q.ask.AcceptRisk == ask.AcceptRisk && (q.ask.Proof == nil) == (ask.Proof == nil)
-	})
-}
-
-// findRepeated returns the request under way that has the same key.
-func (r *runner[S]) findRepeated(a lifecycle.Action, ask contract.ActionRequest) *request {
-	return findRequest(r.underway(), func(q *request) bool {
-		return ask.IdempotencyKey != "" && q.action == a && q.ask.IdempotencyKey == ask.IdempotencyKey
-	})
-}
-
-func findRequest(in []*request, is func(*request) bool) *request {
-	if i := slices.IndexFunc(in, is); i >= 0 {
-		return in[i]
-	}
-	return nil
+	r.unstored.entries = append(r.unstored.entries, entry)
 }

@@ -38,12 +38,12 @@ func (r *runner[S]) runStage(i int) outcome {
 	}
 	r.failure = nil
 	at := workflow.Now(r.ctx).Add(r.stageDeadline(st))
-	if r.interruptedStage == st.Name && r.deadline != nil && row.StartedAt != nil {
+	if r.wait.stage == st.Name && r.deadline != nil && row.StartedAt != nil {
 		at = *r.deadline // the interruption changed nothing, so the deadline stays
 	} else {
 		row.StartedAt = r.now()
 	}
-	row.State, row.FinishedAt, row.Message, row.FailureClass, r.interruptedStage = lifecycle.StageRunning, nil, "", "", ""
+	row.State, row.FinishedAt, row.Message, row.FailureClass, r.wait.stage = lifecycle.StageRunning, nil, "", "", ""
 	r.deadline = &at
 	failed := map[lifecycle.FailureClass]int{} // one failure class must not use up the tries of another
 	spent := 0                                 // retries of the stage's own
@@ -52,7 +52,7 @@ func (r *runner[S]) runStage(i int) outcome {
 		if err := r.project(r.ctx, nil); err != nil {
 			return outcome{err: err}
 		}
-		if len(r.inbox) > 0 { // it came while that was written: no attempt is made
+		if len(r.inbox.queue) > 0 { // it came while that was written: no attempt is made
 			row.Attempts--
 			return r.leaveStage(row, outcome{interrupted: true})
 		}
@@ -99,7 +99,7 @@ func (r *runner[S]) leaveStage(row *lifecycle.StageRow, out outcome) outcome {
 	if out.backTo != "" {
 		row.State, row.FinishedAt = lifecycle.StageSucceeded, r.now()
 	} else {
-		row.State, r.interruptedStage = lifecycle.StagePending, row.Name
+		row.State, r.wait.stage = lifecycle.StagePending, row.Name
 	}
 	return out
 }
@@ -119,18 +119,18 @@ func (r *runner[S]) attempt(st Stage[S], at time.Time, tried int) (string, error
 			cancel()
 		}
 	})
-	r.interrupted = false
+	r.wait.interrupted = false
 	if st.Waits {
-		r.interrupt = cancel
+		r.wait.cancel = cancel
 	}
 	note, err := r.observeOrRun(sctx, st)
-	over, r.interrupt = true, nil
+	over, r.wait.cancel = true, nil
 	cancel()
 	var b *goToStage
 	switch {
 	case err == nil:
 		return note, nil
-	case r.interrupted && !errors.As(err, &b):
+	case r.wait.interrupted && !errors.As(err, &b):
 		// The error does not matter. A worker that dies while its activity is being cancelled ends
 		// it with a timeout, since Temporal does not start it again, and what the stage waits for
 		// may fail at this moment. The action decides what follows. A stage that continues after it
@@ -159,7 +159,7 @@ func Save(ctx workflow.Context) error {
 }
 
 func (r *runner[S]) observeOrRun(ctx workflow.Context, st Stage[S]) (string, error) {
-	if r.observe && st.Observe != nil {
+	if r.outside.lookFirst && st.Observe != nil {
 		o, err := st.Observe(ctx, r.state)
 		if err != nil {
 			return "", err
@@ -246,7 +246,7 @@ func Unfinished(err error) bool {
 
 // pause waits between attempts; it returns true when an action came, or the job has ended.
 func (r *runner[S]) pause(d time.Duration) bool {
-	came, err := workflow.AwaitWithTimeout(r.ctx, d, func() bool { return len(r.inbox) > 0 || r.ended })
+	came, err := workflow.AwaitWithTimeout(r.ctx, d, func() bool { return len(r.inbox.queue) > 0 || r.phase.Overtaken() })
 	return err == nil && came
 }
 

@@ -20,8 +20,9 @@ const (
 // left of them. Then the job ends cancelled or starts from the top, as the purpose says. req, which
 // may be nil, is answered when the clean-up has begun.
 func (r *runner[S]) compensateFor(p purpose, req *request) error {
-	r.purpose, r.status = p, lifecycle.JobCompensating
-	r.failure, r.frozen, r.interruptedStage = nil, false, ""
+	r.purpose = p
+	r.enter(lifecycle.JobCompensating)
+	r.failure, r.frozen, r.wait.stage = nil, false, ""
 	r.setUndoDeadline()
 	if req != nil {
 		r.recordAction(req)
@@ -36,7 +37,7 @@ func (r *runner[S]) compensateFor(p purpose, req *request) error {
 	if err := r.drainInbox(); err != nil {
 		return err
 	}
-	if r.ended {
+	if r.phase.Overtaken() {
 		return errEnded
 	}
 	for i := len(r.def.Stages) - 1; i >= 0; i-- {
@@ -64,7 +65,7 @@ func (r *runner[S]) compensateFor(p purpose, req *request) error {
 	if p == forRestart {
 		return r.startOver()
 	}
-	r.status = lifecycle.JobCancelled
+	r.enter(lifecycle.JobCancelled)
 	return r.project(r.ctx, r.moveOf(r.def.Cancelled))
 }
 
@@ -125,7 +126,7 @@ func (r *runner[S]) verifyUndo(ctx workflow.Context, st Stage[S]) error {
 // the stage and the last cause.
 func (r *runner[S]) retry(st Stage[S], says string, do func(workflow.Context) error) *contract.Failure {
 	var last contract.Failure
-	for tried := 1; tried <= undoAttempts && !r.ended; tried++ {
+	for tried := 1; tried <= undoAttempts && !r.phase.Overtaken(); tried++ {
 		ctx := workflow.WithValue(r.ctx, deadlineKey, workflow.Now(r.ctx).Add(undoDeadline))
 		err := do(ctx)
 		if err == nil {
@@ -147,6 +148,7 @@ func (r *runner[S]) startOver() error {
 		r.def.Reset(r.state)
 	}
 	r.resetFrom(0)
-	r.at, r.reached, r.observe, r.adopted, r.status = 0, 0, false, false, lifecycle.JobRunning
+	r.at, r.reached, r.outside.lookFirst, r.adopted = 0, 0, false, false
+	r.enter(lifecycle.JobRunning)
 	return r.project(r.ctx, r.moveOf(r.def.Resumed))
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"go.temporal.io/sdk/workflow"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // Each action, also a refused one, and each observation adds to the history of its run. When
@@ -27,19 +29,16 @@ func (r *runner[S]) interruptForContinueAsNew() {
 // stage continues in the next run with its old deadline. An action that comes meanwhile is carried
 // out first.
 func (r *runner[S]) continueAsNew() error {
-	if err := workflow.Await(r.ctx, func() bool { return len(r.inbox) > 0 || r.ended || r.allAnswered() }); err != nil || len(r.inbox) > 0 || r.ended {
+	if err := workflow.Await(r.ctx, func() bool { return len(r.inbox.queue) > 0 || r.phase.Overtaken() || r.allAnswered() }); err != nil || len(r.inbox.queue) > 0 || r.phase.Overtaken() {
 		return err
 	}
-	r.continuing = true
+	r.move(lifecycle.RunnerContinuing)
 	err := r.project(r.ctx, nil)
-	r.continuing = false
-	if err != nil {
-		return err
+	if err == nil && r.allAnswered() {
+		return errContinueAsNew
 	}
-	if !r.allAnswered() {
-		return nil // an action came while that was written
-	}
-	return errContinueAsNew
+	r.move(lifecycle.RunnerPhaseOf(r.status)) // an action came while that was written
+	return err
 }
 
 var errHistoryFull = errors.New("the history of the run is full")

@@ -16,10 +16,10 @@ import (
 // handleNext carries out the oldest request at a safe point. It checks the action matrix now,
 // because the state may have changed since the request came.
 func (r *runner[S]) handleNext() error {
-	req := r.inbox[0]
-	r.current, r.inbox = req, r.inbox[1:]
+	req := r.inbox.queue[0]
+	r.inbox.current, r.inbox.queue = req, r.inbox.queue[1:]
 	err := r.handle(req)
-	r.current = nil
+	r.inbox.current = nil
 	return err
 }
 
@@ -56,7 +56,7 @@ func (r *runner[S]) handle(req *request) error {
 // recordAction records an action together with the state to which it leads. The next projection
 // stores state, audit row and answer together.
 func (r *runner[S]) recordAction(req *request) {
-	r.by = req.ask.Actor
+	r.unstored.by = req.ask.Actor
 	r.audit(req.action, req.ask, req.via, req.effect, "")
 	req.result = contract.ActionResult{Action: req.action, Effect: req.effect, Status: r.status, Stage: r.stageName()}
 	r.keepAnswer(req.ask, answer{Result: req.result})
@@ -77,13 +77,14 @@ func (r *runner[S]) resume(req *request) error {
 	switch req.effect {
 	case lifecycle.EffectFromTop:
 		r.resetFrom(0)
-		r.at, r.reached, r.observe = 0, 0, true
+		r.at, r.reached, r.outside.lookFirst = 0, 0, true
 	case lifecycle.EffectContinue:
-		r.observe = true
+		r.outside.lookFirst = true
 	default:
-		r.observe = false
+		r.outside.lookFirst = false
 	}
-	r.failure, r.frozen, r.status = nil, false, lifecycle.JobRunning
+	r.failure, r.frozen = nil, false
+	r.enter(lifecycle.JobRunning)
 	r.recordAction(req)
 	move := r.startMove()
 	if move == nil {
@@ -95,7 +96,8 @@ func (r *runner[S]) resume(req *request) error {
 // freeze parks the job until an operator releases it.
 func (r *runner[S]) freeze(req *request) error {
 	f := contract.Failure{Class: lifecycle.FailFrozen, Stage: r.stageName(), Message: lifecycle.FrozenBy(req.ask.Actor, req.ask.Reason)}
-	r.frozen, r.status = true, lifecycle.Failure(f.Class).ParkStatus()
+	r.frozen = true
+	r.enter(lifecycle.Failure(f.Class).ParkStatus())
 	r.recordAction(req)
 	return r.finishRequest(req, r.park(f))
 }
@@ -116,10 +118,11 @@ func (r *runner[S]) adopt(req *request) error {
 		}
 		row := &r.rows[r.at]
 		row.State, row.FinishedAt, row.Message, row.FailureClass = lifecycle.StageAdopted, r.now(), "adopted: "+o.State, ""
-		r.adopted, r.observe = true, true
+		r.adopted, r.outside.lookFirst = true, true
 		r.at++
 	}
-	r.failure, r.frozen, r.status = nil, false, lifecycle.JobRunning
+	r.failure, r.frozen = nil, false
+	r.enter(lifecycle.JobRunning)
 	r.recordAction(req)
 	return r.finishRequest(req, r.project(r.ctx, r.moveOf(r.def.Resumed)))
 }
@@ -156,7 +159,7 @@ func (r *runner[S]) refuse(req *request, reason string) error {
 // runner.
 func (r *runner[S]) finishRequest(req *request, err error) error {
 	if errors.Is(err, errEnded) { // decided again, on the job as it has ended
-		r.inbox = append([]*request{req}, r.inbox...)
+		r.inbox.queue = append([]*request{req}, r.inbox.queue...)
 		return err
 	}
 	req.done, req.err = true, err
@@ -169,8 +172,8 @@ func (r *runner[S]) finishRequest(req *request, err error) error {
 // drainInbox answers the requests that wait for their turn. A clean-up that begins now may take
 // long, and none of them could stop it.
 func (r *runner[S]) drainInbox() error {
-	for len(r.inbox) > 0 {
-		if r.endUnread() {
+	for len(r.inbox.queue) > 0 {
+		if r.phase == lifecycle.RunnerOvertaken {
 			return errEnded
 		}
 		if err := r.handleNext(); err != nil {

@@ -36,9 +36,9 @@ func (r *runner[S]) keepAnswer(ask contract.ActionRequest, a answer) {
 		return
 	}
 	a.Key = key(a.Result.Action, ask)
-	r.answered = append(r.answered, a)
-	if n := len(r.answered) - rememberedAnswers; n > 0 {
-		r.answered = slices.Delete(r.answered, 0, n)
+	r.answers = append(r.answers, a)
+	if n := len(r.answers) - rememberedAnswers; n > 0 {
+		r.answers = slices.Delete(r.answers, 0, n)
 	}
 }
 
@@ -46,9 +46,9 @@ func (r *runner[S]) findAnswer(a lifecycle.Action, ask contract.ActionRequest) (
 	if ask.IdempotencyKey == "" {
 		return answer{}, false
 	}
-	i := slices.IndexFunc(r.answered, func(known answer) bool { return known.Key == key(a, ask) })
+	i := slices.IndexFunc(r.answers, func(known answer) bool { return known.Key == key(a, ask) })
 	if i < 0 {
 		return answer{}, false
 	}
-	return r.answered[i], true
+	return r.answers[i], true
 }

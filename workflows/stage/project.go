@@ -35,29 +35,29 @@ func (r *runner[S]) readSnapshot() (contract.Snapshot, error) {
 // handler that stores this state before the runner makes the move with it.
 func (r *runner[S]) project(c workflow.Context, move *contract.Move) error {
 	if move != nil {
-		r.move = move
+		r.unstored.move = move
 	}
 	if err := r.mu.Lock(c); err != nil {
 		return err
 	}
 	err := r.projectLocked(c)
 	r.mu.Unlock()
-	if err != nil && move != nil && r.move == move {
-		r.move = nil // the runner takes another way
+	if err != nil && move != nil && r.unstored.move == move {
+		r.unstored.move = nil // the runner takes another way
 	}
 	return err
 }
 
 func (r *runner[S]) projectLocked(c workflow.Context) error {
-	if r.endUnread() {
+	if r.phase == lifecycle.RunnerOvertaken {
 		return r.giveUp(nil, errEnded)
 	}
-	entries, by := r.entries, r.by
-	r.entries, r.by = nil, ""
+	entries, by := r.unstored.entries, r.unstored.by
+	r.unstored.entries, r.unstored.by = nil, ""
 	p := r.projection()
-	kept := checkpoint[S]{State: r.state, Purpose: r.purpose, Answers: r.answered, Observed: p.Observed}
-	if r.continuing {
-		kept.InterruptedStage, kept.Deadline = r.interruptedStage, r.deadline
+	kept := checkpoint[S]{State: r.state, Purpose: r.purpose, Answers: r.answers, Observed: p.Observed}
+	if r.phase == lifecycle.RunnerContinuing {
+		kept.InterruptedStage, kept.Deadline = r.wait.stage, r.deadline
 	}
 	cp, err := json.Marshal(kept)
 	if err != nil {
@@ -66,16 +66,19 @@ func (r *runner[S]) projectLocked(c workflow.Context) error {
 	for i := range entries {
 		entries[i].Seen = r.knows(entries[i].Proof)
 	}
-	move := r.move
+	move := r.unstored.move
 	p.Checkpoint, p.Actions, p.By = cp, entries, by
-	p.Moves = r.moves(p, move, p.Status != r.stored)
+	p.Moves = r.moves(p, move, p.Status != r.stored.status)
 	res, err := r.write(c, &p, move)
 	if err != nil {
 		return r.giveUp(entries, err)
 	}
-	r.stored = p.Status
-	if r.move == move {
-		r.move = nil
+	r.stored.status = p.Status
+	if r.phase == lifecycle.RunnerEnding {
+		r.move(lifecycle.RunnerEnded)
+	}
+	if r.unstored.move == move {
+		r.unstored.move = nil
 	}
 	if res.Pass > 0 {
 		*r.pass = res.Pass
@@ -93,9 +96,9 @@ func (r *runner[S]) projectLocked(c workflow.Context) error {
 // giveUp keeps the audit rows of a projection that was not stored for the next one. Once the job has
 // ended, an action with an effect has none, and is decided again.
 func (r *runner[S]) giveUp(entries []contract.ActionEntry, err error) error {
-	r.entries = append(entries, r.entries...)
+	r.unstored.entries = append(entries, r.unstored.entries...)
 	if errors.Is(err, errEnded) {
-		r.entries = slices.DeleteFunc(r.entries, func(e contract.ActionEntry) bool {
+		r.unstored.entries = slices.DeleteFunc(r.unstored.entries, func(e contract.ActionEntry) bool {
 			return e.Effect != lifecycle.EffectRefuse && e.Effect != lifecycle.EffectNoop
 		})
 	}
@@ -105,13 +108,13 @@ func (r *runner[S]) giveUp(entries []contract.ActionEntry, err error) error {
 // remember keeps the nonce of an action that is stored, so that a copy of it is known as one.
 func (r *runner[S]) remember(p *contract.ActionProof) {
 	if p != nil && !r.knows(p) {
-		r.nonces = append(r.nonces, p.Nonce)
+		r.stored.nonces = append(r.stored.nonces, p.Nonce)
 	}
 }
 
 // knows reports whether this run has stored an action with the same nonce before.
 func (r *runner[S]) knows(p *contract.ActionProof) bool {
-	return p != nil && slices.Contains(r.nonces, p.Nonce)
+	return p != nil && slices.Contains(r.stored.nonces, p.Nonce)
 }
 
 // moves returns the moves of a projection: that of the state that the runner has entered, and that of
@@ -139,8 +142,8 @@ func (r *runner[S]) moves(p contract.Projection, move *contract.Move, entered bo
 func (r *runner[S]) write(c workflow.Context, p *contract.Projection, move *contract.Move) (contract.ProjectResult, error) {
 	away := 0
 	for catchUp := 0; ; {
-		r.seq++
-		p.Seq = r.seq
+		r.stored.seq++
+		p.Seq = r.stored.seq
 		var res contract.ProjectResult
 		ctx := quickDB(c, "project "+p.Stage)
 		if err := workflow.ExecuteLocalActivity(ctx, projections.ProjectJob, *p).Get(ctx, &res); err != nil {
@@ -151,19 +154,21 @@ func (r *runner[S]) write(c workflow.Context, p *contract.Projection, move *cont
 			continue
 		}
 		if res.Applied {
-			r.runbook = res.Runbook
+			r.stored.runbook = res.Runbook
 			return res, nil
 		}
 		if res.Ended != "" {
-			r.ended = true
+			if r.phase != lifecycle.RunnerHandedOver {
+				r.move(lifecycle.RunnerOvertaken)
+			}
 			r.interruptStage()
 			return res, errEnded
 		}
 		if catchUp++; catchUp > maxCatchUps {
 			return res, fmt.Errorf("the state of %s could not be stored: another run of its workflow writes at the same time; resume the job", p.JobID)
 		}
-		r.seq = max(r.seq, res.StoredSeq)
-		if !lifecycle.Job.Terminal(r.stored) {
+		r.stored.seq = max(r.stored.seq, res.StoredSeq)
+		if !lifecycle.Job.Terminal(r.stored.status) {
 			p.Moves = r.moves(*p, move, true) // what is stored may be of another status than this run knows
 		}
 	}
@@ -197,10 +202,10 @@ func (r *runner[S]) projection() contract.Projection {
 	p.Attempt = r.rows[p.StageOrdinal-1].Attempts
 	if r.def.Observed != nil {
 		o := r.def.Observed(r.state)
-		if o != r.observed || r.observedAt == nil {
-			r.observed, r.observedAt = o, now
+		if o != r.outside.last || r.outside.since == nil {
+			r.outside.last, r.outside.since = o, now
 		}
-		o.At = r.observedAt
+		o.At = r.outside.since
 		p.Observed = &o
 	}
 	if r.def.Metadata != nil {
@@ -231,7 +236,7 @@ type attributes struct {
 // publish puts the state where the Temporal Web UI and CLI see it.
 func (r *runner[S]) publish() {
 	workflow.SetCurrentDetails(r.ctx, r.details())
-	a := attributes{status: string(r.status), stage: r.lastAttributes.stage, requiresOperator: r.status.Parked()}
+	a := attributes{status: string(r.status), stage: r.stored.attributes.stage, requiresOperator: r.status.Parked()}
 	if r.in.NodeID == "" {
 		a.node = r.nodeID()
 	}
@@ -241,11 +246,11 @@ func (r *runner[S]) publish() {
 	if r.waitingOutside() || r.status != lifecycle.JobRunning {
 		a.stage = r.stageName()
 	}
-	if a == r.lastAttributes {
+	if a == r.stored.attributes {
 		return
 	}
-	found := a.node != r.lastAttributes.node
-	r.lastAttributes = a
+	found := a.node != r.stored.attributes.node
+	r.stored.attributes = a
 	set := []temporal.SearchAttributeUpdate{
 		contract.JobStatusAttribute.ValueSet(a.status), contract.NeedsHumanAttribute.ValueSet(a.requiresOperator),
 	}
@@ -272,8 +277,8 @@ func (r *runner[S]) details() string {
 	if r.failure != nil {
 		info := lifecycle.Failure(r.failure.Class)
 		fmt.Fprintf(&b, "**%s** at `%s`: %s\n\nNext: `%s`. %s\n\n", r.failure.Class, r.failure.Stage, oneLine(r.failure.Message), info.Recommended, info.Next)
-		if r.runbook != "" {
-			fmt.Fprintf(&b, "Runbook: %s\n\n", r.runbook)
+		if r.stored.runbook != "" {
+			fmt.Fprintf(&b, "Runbook: %s\n\n", r.stored.runbook)
 		}
 	}
 	b.WriteString("| | stage | state | attempts | took | |\n|---|---|---|---|---|---|\n")

@@ -24,44 +24,83 @@ type runner[S any] struct {
 	state *S
 	mu    workflow.Mutex // one projection at a time
 
-	loaded   bool
-	seq      int64
-	pass     *int // the job's, which activities get; 0 is not known
-	status   lifecycle.JobStatus
-	stored   lifecycle.JobStatus // the status of the last projection
+	pass *int // the job's, which activities get; 0 is not known
+
+	phase lifecycle.RunnerPhase
+	position
+	inbox    inbox
+	wait     wait
+	outside  outside
+	answers  []answer // to actions with a key, oldest first
+	unstored unstored
+	stored   stored
+}
+
+// position is where the job stands, as the next projection stores it.
+type position struct {
+	status   lifecycle.JobStatus // enter changes it
 	rows     []lifecycle.StageRow
 	at       int
-	observe  bool // stages first observe and are skipped if already so
 	purpose  purpose
 	failure  *contract.Failure
 	frozen   bool
 	adopted  bool
 	reached  int
 	deadline *time.Time
-	// observed is the outside state of the last projection. observedAt is when that state was first
-	// seen.
-	observed   lifecycle.Observed
-	observedAt *time.Time
+}
 
-	inbox            []*request
-	current          *request            // the one that is being carried out
-	interrupt        workflow.CancelFunc // of the stage that waits outside
-	interrupted      bool
-	temporalCancel   bool
-	answered         []answer // to actions with a key, oldest first
-	entries          []contract.ActionEntry
-	by               string
-	lastAttributes   attributes
-	runbook          string // URL of the failure's page, as the last projection said
-	acting           int    // actions not answered yet
-	undecided        int    // those among them that wait for the state to be loaded
-	interruptedStage string // the stage that an action interrupted
-	continuing       bool   // this run is about to continue as new
-	signals          []workflow.ReceiveChannel
-	ended            bool           // the job has ended by another way than that of this run: see errEnded
-	left             bool           // it has, and the run has taken over what is stored
-	move             *contract.Move // belongs to the state and is not stored yet
-	nonces           []string       // of the signed actions that this run has stored
+// wait is about a stage that waits for an outside system, and can be interrupted.
+type wait struct {
+	cancel      workflow.CancelFunc // ends the wait; nil while no stage waits
+	interrupted bool                // since the attempt began
+	stage       string              // the stage that was interrupted last; it keeps its deadline
+}
+
+// outside is what is known of the outside system.
+type outside struct {
+	lookFirst bool               // stages first observe and are skipped if already so
+	last      lifecycle.Observed // in the last projection
+	since     *time.Time         // when that was first seen
+}
+
+// unstored is what the next projection stores besides the position.
+type unstored struct {
+	entries []contract.ActionEntry
+	by      string
+	move    *contract.Move // belongs to the state
+}
+
+// stored is what the last projection stored, and what this run has stored before.
+type stored struct {
+	seq        int64
+	status     lifecycle.JobStatus
+	attributes attributes
+	runbook    string   // URL of the failure's page
+	nonces     []string // of signed actions
+}
+
+// enter moves the job to a status, and the run to its phase. The end of a job waits for its
+// projection.
+func (r *runner[S]) enter(s lifecycle.JobStatus) {
+	r.status = s
+	phase := lifecycle.RunnerPhaseOf(s)
+	if phase == lifecycle.RunnerEnded {
+		phase = lifecycle.RunnerEnding
+	}
+	r.move(phase)
+}
+
+// move moves the run to a phase. A run that was overtaken changes its phase by leave alone. An edge
+// that the machine does not have is a fault of this package: the workflow task fails, and is tried
+// again by a build that has the edge.
+func (r *runner[S]) move(to lifecycle.RunnerPhase) {
+	if to == r.phase || r.phase == lifecycle.RunnerOvertaken && to != lifecycle.RunnerHandedOver {
+		return
+	}
+	if _, err := lifecycle.Runner.Between(r.phase, to); err != nil {
+		panic(fmt.Sprintf("job %s: %v", r.in.JobID, err))
+	}
+	r.phase = to
 }
 
 // purpose says why a job is compensated.
@@ -95,7 +134,7 @@ func Run[S any](ctx workflow.Context, def Job[S], in contract.JobInput) (contrac
 		return contract.JobResult{}, err
 	}
 	// Actions that came with the start are decided on the state that the job had before this run.
-	if err := workflow.Await(r.ctx, func() bool { return r.ended || r.undecided == 0 && !r.signalled() }); err != nil {
+	if err := workflow.Await(r.ctx, func() bool { return r.phase.Overtaken() || r.inbox.undecided == 0 && !r.inbox.signalled() }); err != nil {
 		return contract.JobResult{}, err
 	}
 	err := r.run()
@@ -111,7 +150,7 @@ func Run[S any](ctx workflow.Context, def Job[S], in contract.JobInput) (contrac
 	if err := r.answerAll(); err != nil {
 		return contract.JobResult{}, err
 	}
-	if r.temporalCancel && r.status == lifecycle.JobCancelled {
+	if r.status == lifecycle.JobCancelled && ctx.Err() != nil {
 		return contract.JobResult{}, ctx.Err()
 	}
 	return contract.JobResult{Status: r.status, Stage: r.stageName()}, nil
@@ -121,16 +160,16 @@ func Run[S any](ctx workflow.Context, def Job[S], in contract.JobInput) (contrac
 // projection found that the job had ended.
 func (r *runner[S]) answerAll() error {
 	for {
-		if err := workflow.Await(r.ctx, func() bool { return r.endUnread() || r.allAnswered() }); err != nil {
+		if err := workflow.Await(r.ctx, func() bool { return r.phase == lifecycle.RunnerOvertaken || r.allAnswered() }); err != nil {
 			return err
 		}
-		if r.endUnread() {
+		if r.phase == lifecycle.RunnerOvertaken {
 			if err := r.leave(); err != nil {
 				return err
 			}
 			continue
 		}
-		if !r.ended || len(r.entries) == 0 {
+		if !r.phase.Overtaken() || len(r.unstored.entries) == 0 {
 			return nil
 		}
 		if err := r.project(r.ctx, nil); err != nil {
@@ -142,15 +181,10 @@ func (r *runner[S]) answerAll() error {
 // allAnswered reports whether no update and no signal waits for an answer. Temporal would drop a
 // waiting signal without an error.
 func (r *runner[S]) allAnswered() bool {
-	if r.acting > 0 || !workflow.AllHandlersFinished(r.ctx) {
+	if r.inbox.unanswered > 0 || !workflow.AllHandlersFinished(r.ctx) {
 		return false
 	}
-	return !r.signalled()
-}
-
-// signalled reports whether a signal has arrived that was not received yet.
-func (r *runner[S]) signalled() bool {
-	return slices.ContainsFunc(r.signals, func(ch workflow.ReceiveChannel) bool { return ch.Len() > 0 })
+	return !r.inbox.signalled()
 }
 
 func newRunner[S any](ctx workflow.Context, def Job[S], in contract.JobInput) *runner[S] {
@@ -159,7 +193,7 @@ func newRunner[S any](ctx workflow.Context, def Job[S], in contract.JobInput) *r
 	dctx = workflow.WithValue(dctx, passKey, pass)
 	r := &runner[S]{
 		def: def, in: in, ctx: dctx, pass: pass, state: new(S), mu: workflow.NewMutex(dctx),
-		runID: workflow.GetInfo(ctx).WorkflowExecution.RunID, status: lifecycle.JobPending,
+		runID: workflow.GetInfo(ctx).WorkflowExecution.RunID, phase: lifecycle.RunnerLoading, position: position{status: lifecycle.JobPending},
 	}
 	r.resetRows()
 	return r
@@ -181,7 +215,7 @@ func (r *runner[S]) load() error {
 		return err
 	}
 	r.state = new(S)
-	r.seq, r.status, r.stored, r.failure = snap.Seq, snap.Status, snap.Status, snap.Failure
+	r.stored.seq, r.status, r.stored.status, r.failure = snap.Seq, snap.Status, snap.Status, snap.Failure
 	r.reached, r.frozen, r.adopted = snap.Reached, snap.Frozen, snap.Adopted
 	cp, err := r.def.restore(r.state, snap)
 	if err == nil {
@@ -190,12 +224,13 @@ func (r *runner[S]) load() error {
 	if err != nil {
 		return fmt.Errorf("job %s: %w", r.in.JobID, err)
 	}
-	r.purpose, r.interruptedStage, r.deadline = cp.Purpose, cp.InterruptedStage, cp.Deadline
-	// Answers that are not stored belong to a way that the job did not take. What was refused stays so.
-	given := slices.DeleteFunc(r.answered, func(a answer) bool { return a.Refused == nil && a.Result.Effect != lifecycle.EffectNoop })
-	r.answered = append(cp.Answers, given...)
+	r.purpose, r.wait.stage, r.deadline = cp.Purpose, cp.InterruptedStage, cp.Deadline
+	// Answers that are not stored belong to a way that the job did not take. What was refused stays
+	// so.
+	given := slices.DeleteFunc(r.answers, func(a answer) bool { return a.Refused == nil && a.Result.Effect != lifecycle.EffectNoop })
+	r.answers = append(cp.Answers, given...)
 	if o := cp.Observed; o != nil {
-		r.observed, r.observedAt = lifecycle.Observed{MAAS: o.MAAS, Power: o.Power, Agent: o.Agent}, o.At
+		r.outside.last, r.outside.since = lifecycle.Observed{MAAS: o.MAAS, Power: o.Power, Agent: o.Agent}, o.At
 	}
 	r.resetRows()
 	for _, row := range snap.Stages {
@@ -205,9 +240,13 @@ func (r *runner[S]) load() error {
 		}
 	}
 	if i := r.index(snap.Stage); i >= 0 {
-		r.at, r.observe = i, true
+		r.at, r.outside.lookFirst = i, true
 	}
-	r.loaded = true
+	if r.phase == lifecycle.RunnerOvertaken {
+		r.move(lifecycle.RunnerHandedOver)
+	} else {
+		r.move(lifecycle.RunnerPhaseOf(r.status))
+	}
 	if snap.Stage != "" || snap.Status.Parked() {
 		r.publish() // a run that continues a job shows its state before it changes it
 	}
@@ -239,8 +278,7 @@ func (r *runner[S]) leave() error {
 	if err := r.load(); err != nil {
 		return err
 	}
-	r.left = true
-	r.inbox = slices.DeleteFunc(r.inbox, func(req *request) bool {
+	r.inbox.queue = slices.DeleteFunc(r.inbox.queue, func(req *request) bool {
 		first, known := r.findAnswer(req.action, req.ask)
 		if known {
 			r.remember(req.ask.Proof)
@@ -251,23 +289,19 @@ func (r *runner[S]) leave() error {
 	return r.drainInbox()
 }
 
-// endUnread reports that the job has ended by another way, and that this run has not taken over its end
-// yet. Nothing is written and no action is decided in this time.
-func (r *runner[S]) endUnread() bool { return r.ended && !r.left }
-
 // step does the next thing that the job has to do.
 func (r *runner[S]) step() error {
 	switch {
-	case r.ended:
+	case r.phase.Overtaken():
 		return errEnded
-	case len(r.inbox) > 0:
+	case len(r.inbox.queue) > 0:
 		return r.handleNext()
 	case r.shouldContinueAsNew():
 		return r.continueAsNew()
 	case r.status.Parked():
 		return r.waitForAction()
 	case r.status == lifecycle.JobPending:
-		r.status = lifecycle.JobRunning
+		r.enter(lifecycle.JobRunning)
 		return r.project(r.ctx, r.moveOf(r.def.Started))
 	case r.at >= len(r.def.Stages):
 		return r.finish()
@@ -292,25 +326,26 @@ func (r *runner[S]) step() error {
 // waitForAction waits without a limit on purpose: a parked job is on the attention list, and only
 // an operator can move it. A refused action does not end the wait, but it adds to the history.
 func (r *runner[S]) waitForAction() error {
-	return workflow.Await(r.ctx, func() bool { return len(r.inbox) > 0 || r.ended || r.shouldContinueAsNew() })
+	return workflow.Await(r.ctx, func() bool { return len(r.inbox.queue) > 0 || r.phase.Overtaken() || r.shouldContinueAsNew() })
 }
 
 var errContinueAsNew = errors.New("continue as new")
 
 // finish ends the job in success.
 func (r *runner[S]) finish() error {
-	r.status = lifecycle.JobCompleted
+	end := lifecycle.JobCompleted
 	if r.adopted {
-		r.status = lifecycle.JobReconciled
+		end = lifecycle.JobReconciled
 	}
+	r.enter(end)
 	r.failure, r.deadline = nil, nil
 	err := r.project(r.ctx, r.moveOf(r.def.Succeeded))
-	if err == nil || !isPermanent(err) {
+	if err == nil || !isPermanent(err) || r.phase != lifecycle.RunnerEnding {
 		return err
 	}
 	// The subject may not move to the state that the job wants. An operator decides, and
 	// the workflow keeps running.
-	r.status = lifecycle.JobRunning
+	r.enter(lifecycle.JobRunning)
 	return r.fail(contract.Failure{
 		Class: lifecycle.FailStateDisagreement, Stage: r.stageName(), Message: "every stage is done, but the node cannot follow: " + failureOf(err).Message,
 	})
@@ -339,7 +374,8 @@ func (r *runner[S]) fail(f contract.Failure) error {
 // park stops the job with a failure and projects that.
 func (r *runner[S]) park(f contract.Failure) error {
 	info := lifecycle.Failure(f.Class)
-	r.failure, r.status, r.deadline = &f, info.ParkStatus(), nil
+	r.failure, r.deadline = &f, nil
+	r.enter(info.ParkStatus())
 	var move *contract.Move
 	switch {
 	case r.def.Parked != nil:
@@ -351,7 +387,7 @@ func (r *runner[S]) park(f contract.Failure) error {
 	err := r.project(r.ctx, move)
 	if err != nil && isPermanent(err) && r.status == lifecycle.JobFailedRetryable {
 		// A lost workflow task may have stored that an operator took the job over.
-		r.status = lifecycle.JobFailedManual
+		r.enter(lifecycle.JobFailedManual)
 		return r.project(r.ctx, move)
 	}
 	return err
@@ -364,7 +400,7 @@ func (r *runner[S]) goBack(to string) error {
 		return r.park(contract.Failure{Class: lifecycle.FailInternal, Stage: r.stageName(), Message: "no earlier stage " + to})
 	}
 	r.resetFrom(i)
-	r.at, r.observe = i, false
+	r.at, r.outside.lookFirst = i, false
 	return r.project(r.ctx, nil)
 }
 
