@@ -21,9 +21,9 @@ type SettingsReport struct {
 	Unreadable []string
 	// NotOffered names the parts that the BMC links to and does not have.
 	NotOffered []string
-	// Added are the values that earlier releases did not read: keys and directories of accounts, virtual
-	// media and the address of an HTTP boot. NotRead names what was not read of these, and of others that
-	// could be changed as well.
+	// Added are values that a BMC may fail to show: keys and directories of accounts, virtual media and
+	// the address of an HTTP boot. NotRead names what was not read of these, and of others that could be
+	// changed as well.
 	Added   []BMCSetting
 	NotRead []string
 	// OtherAccounts names the enabled accounts besides that of the login. No report shows whether the

@@ -107,8 +107,7 @@ func (a *Activities) KeepSettings(ctx context.Context, in SettingsIn) (contract.
 	}, nil
 }
 
-// storedSettings is the form of a report in the database. Added is nil in those of releases that did not read
-// these values.
+// storedSettings is the form of a report in the database.
 type storedSettings struct {
 	Values     []providers.BMCSetting `json:"values"`
 	Unreadable []string               `json:"unreadable,omitempty"`
@@ -119,15 +118,9 @@ type storedSettings struct {
 	OtherAccounts []string `json:"-"`
 }
 
-// addedParts names the values that earlier releases did not read.
-const addedParts = "keys and directories of accounts, virtual media and HTTP boot of the BMC: Slipway did not read them yet at the claim"
-
 // notVerified names what was not compared with a report of before.
 func (s storedSettings) notVerified(before storedSettings) []string {
 	out := append(slices.Clone(s.NotOffered), s.NotRead...)
-	if before.Added == nil && s.Added != nil {
-		return append(out, addedParts)
-	}
 	for _, v := range before.Added {
 		if v.Value == providers.SettingUnread {
 			out = append(out, v.Name+" of the BMC: it could not be read at the claim")
@@ -216,10 +209,7 @@ func (a *Activities) withoutSnapshot(ctx context.Context, in SettingsIn) (contra
 }
 
 func changes(before, now storedSettings) []string {
-	out := differences(before.Values, now.Values)
-	if before.Added != nil {
-		out = append(out, differences(known(before.Added, now.Added))...)
-	}
+	out := append(differences(before.Values, now.Values), differences(known(before.Added, now.Added))...)
 	for _, part := range now.Unreadable {
 		out = append(out, "cannot be read: "+part)
 	}

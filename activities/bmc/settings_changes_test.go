@@ -1,7 +1,6 @@
 package bmc
 
 import (
-	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,21 +20,14 @@ func TestChanges_UnreadablePart(t *testing.T) {
 	require.Equal(t, []string{`boot/order was "Pxe" and is not shown`}, changes(before, storedSettings{NotOffered: []string{"/a"}}))
 }
 
-// TestChanges_SnapshotOfAnEarlierRelease: what nobody read at the claim is no change, and is named. A
-// snapshot of this release has it.
-func TestChanges_SnapshotOfAnEarlierRelease(t *testing.T) {
+// TestChanges_AddedAndRemoved: an added value that is there only at the claim, or only now, has changed.
+func TestChanges_AddedAndRemoved(t *testing.T) {
 	t.Parallel()
-	var before storedSettings
-	require.NoError(t, json.Unmarshal([]byte(`{"values": [{"name": "boot/order", "value": "Pxe"}]}`), &before))
-	added := []providers.BMCSetting{{Name: "directory/LDAP", Value: "enabled true"}}
-	now := storedSettings{Values: before.Values, Added: added, NotRead: []string{"keys"}}
-	require.Empty(t, changes(before, now))
-	require.Equal(t, []string{"keys", addedParts}, now.notVerified(before))
-	before.Added = []providers.BMCSetting{}
-	require.Equal(t, []string{"directory/LDAP is new: enabled true"}, changes(before, now))
-	require.Equal(t, []string{"keys"}, now.notVerified(before))
-	before.Added, now.Added = now.Added, nil
-	require.Equal(t, []string{`directory/LDAP was "enabled true" and is not shown`}, changes(before, now))
+	without := storedSettings{Values: []providers.BMCSetting{{Name: "boot/order", Value: "Pxe"}}}
+	with := storedSettings{Values: without.Values, Added: []providers.BMCSetting{{Name: "directory/LDAP", Value: "enabled true"}}, NotRead: []string{"keys"}}
+	require.Equal(t, []string{"directory/LDAP is new: enabled true"}, changes(without, with))
+	require.Equal(t, []string{"keys"}, with.notVerified(without))
+	require.Equal(t, []string{`directory/LDAP was "enabled true" and is not shown`}, changes(with, without))
 }
 
 // TestChanges_OfAddedValues: what could not be read at the claim is named and no change, and neither is what

@@ -16,43 +16,29 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-const (
-	// drainPause is how soon a drain that still waits is looked at again.
-	drainPause = 10 * time.Second
-	// drainLook is the time of one call of it.
-	drainLook = 2 * time.Minute
-)
+// drainPause is how soon a drain that still waits is looked at again.
+const drainPause = 10 * time.Second
 
 // DrainInstance looks whether the worker says that it has no work, or the time that the request allows is
 // over, and then moves the instance to terminating. Before that it returns the error that has Temporal call
 // it again: a drain of a day holds no worker.
 func (a *Activities) DrainInstance(ctx context.Context, ref contract.JobRef) (contract.InstanceFacts, error) {
 	t := &target{a: a}
-	for {
-		i, err := instancedb.Get(ctx, a.Store, ref.ResourceID)
-		if err != nil {
-			return contract.InstanceFacts{}, fault.Internal(ctx, err)
-		}
-		t.i = i
-		now, err := a.Store.Clock(ctx)
-		if err != nil {
-			return contract.InstanceFacts{}, fault.Internal(ctx, err)
-		}
-		fresh := hasHeartbeat(i, now)
-		late := i.DrainSeconds == 0 || !now.Before(i.UpdatedAt.Add(time.Duration(i.DrainSeconds)*time.Second))
-		if i.Status != lifecycle.InstanceDraining || late || fresh && i.Heartbeat.Active == 0 && i.HeartbeatAt.After(i.UpdatedAt) {
-			break
-		}
-		// A job that an earlier version began allows this call its whole time, and few repetitions.
-		if by, ok := ctx.Deadline(); ok && time.Until(by) < 2*drainLook {
-			return contract.InstanceFacts{}, temporal.NewApplicationErrorWithOptions("the worker has not ended its work yet", string(lifecycle.FailStageDeadline),
-				temporal.ApplicationErrorOptions{NextRetryDelay: drainPause, Category: temporal.ApplicationErrorCategoryBenign})
-		}
-		if err := a.pause(ctx); err != nil {
-			return contract.InstanceFacts{}, err
-		}
+	i, err := instancedb.Get(ctx, a.Store, ref.ResourceID)
+	if err != nil {
+		return contract.InstanceFacts{}, fault.Internal(ctx, err)
 	}
-	err := a.Store.Tx(ctx, func(tx *db.Tx) error {
+	now, err := a.Store.Clock(ctx)
+	if err != nil {
+		return contract.InstanceFacts{}, fault.Internal(ctx, err)
+	}
+	idle := hasHeartbeat(i, now) && i.Heartbeat.Active == 0 && i.HeartbeatAt.After(i.UpdatedAt)
+	late := i.DrainSeconds == 0 || !now.Before(i.UpdatedAt.Add(time.Duration(i.DrainSeconds)*time.Second))
+	if i.Status == lifecycle.InstanceDraining && !late && !idle {
+		return contract.InstanceFacts{}, temporal.NewApplicationErrorWithOptions("the worker has not ended its work yet", string(lifecycle.FailStageDeadline),
+			temporal.ApplicationErrorOptions{NextRetryDelay: drainPause, Category: temporal.ApplicationErrorCategoryBenign})
+	}
+	err = a.Store.Tx(ctx, func(tx *db.Tx) error {
 		i, err := instancedb.Lock(ctx, tx, ref.ResourceID)
 		if err == nil && i.Status == lifecycle.InstanceDraining {
 			i, err = instancedb.MoveTo(ctx, tx, i, instancedb.Move{To: lifecycle.InstanceTerminate, Actor: db.Actor{

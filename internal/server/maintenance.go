@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -103,14 +102,4 @@ func (a *App) promotePasses(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-// formerSchedules returns the client of the namespace in which an earlier release had the Schedules:
-// that of the jobs, nil when they are still there. A worker of that release, where one still runs,
-// makes them again; two passes at once do no harm.
-func (a *App) formerSchedules() client.Client {
-	if a.separatesMaintenance() {
-		return a.Temporal
-	}
-	return nil
 }

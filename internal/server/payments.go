@@ -80,7 +80,7 @@ func (a *App) Payments() *paymentsync.Syncer {
 
 // PaymentPasses is the Schedule that compares payments with the payment provider.
 func (a *App) PaymentPasses() temporalx.PaymentPasses {
-	return temporalx.PaymentPasses{Client: a.Maintenance, Former: a.formerSchedules(), TaskQueue: a.Config.Temporal.TaskQueue}
+	return temporalx.PaymentPasses{Client: a.Maintenance, TaskQueue: a.Config.Temporal.TaskQueue}
 }
 
 // paymentActivities compare payments with the payment provider.

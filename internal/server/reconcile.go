@@ -16,7 +16,7 @@ import (
 
 // Reconciles are the Schedules of this installation's passes over its sites.
 func (a *App) Reconciles() temporalx.Reconciles {
-	return temporalx.Reconciles{Client: a.Maintenance, Former: a.formerSchedules(), TaskQueue: a.Config.Temporal.TaskQueue}
+	return temporalx.Reconciles{Client: a.Maintenance, TaskQueue: a.Config.Temporal.TaskQueue}
 }
 
 // driftActivities are the reconciler's eyes and hands. A login goes through the

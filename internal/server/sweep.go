@@ -19,7 +19,7 @@ const (
 
 // Sweeps is the sweeper's Schedule of this installation.
 func (a *App) Sweeps() temporalx.Sweeps {
-	return temporalx.Sweeps{Client: a.Maintenance, Former: a.formerSchedules(), TaskQueue: a.Config.Temporal.TaskQueue}
+	return temporalx.Sweeps{Client: a.Maintenance, TaskQueue: a.Config.Temporal.TaskQueue}
 }
 
 // sweepActivities are the sweeper's hands: it sees only this task queue.
@@ -38,7 +38,7 @@ func (a *App) sweepActivities() *sweepact.Activities {
 
 // Bills is the Schedule that charges what runs in this installation.
 func (a *App) Bills() temporalx.Bills {
-	return temporalx.Bills{Client: a.Maintenance, Former: a.formerSchedules(), TaskQueue: a.Config.Temporal.TaskQueue}
+	return temporalx.Bills{Client: a.Maintenance, TaskQueue: a.Config.Temporal.TaskQueue}
 }
 
 // billingActivities charge what runs and enforce balances.

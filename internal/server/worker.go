@@ -46,8 +46,7 @@ import (
 )
 
 // RegisterWorkflows registers every workflow under its explicit name, pinned to the build that
-// started it. The passes are among them: where they have a namespace of their own, one that an
-// earlier release started among the jobs still ends.
+// started it. The passes are among them, since an installation may have them among the jobs.
 func RegisterWorkflows(r worker.WorkflowRegistry) {
 	for _, row := range contract.Kinds {
 		register(r, row.Workflow, jobWorkflows()[row.Kind])

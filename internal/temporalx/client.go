@@ -84,14 +84,6 @@ func (j Jobs) StartJob(ctx context.Context, in contract.JobInput, summary string
 		TypedSearchAttributes:    contract.StartAttributes(in),
 	}
 	run, err := j.Client.ExecuteWorkflow(ctx, options, wf, in)
-	var refused *serviceerror.InvalidArgument
-	if errors.As(err, &refused) && in.Hostname != "" {
-		// A namespace of an older release may not have the attribute: no job waits for that.
-		unnamed := in
-		unnamed.Hostname = ""
-		options.TypedSearchAttributes = contract.StartAttributes(unnamed)
-		run, err = j.Client.ExecuteWorkflow(ctx, options, wf, in)
-	}
 	if err != nil {
 		return "", fmt.Errorf("start %s: %w", contract.JobWorkflowID(in.Kind, in.JobID), err)
 	}

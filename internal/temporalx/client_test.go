@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// olderNamespace refuses attributes that it does not know, as a server does.
-type olderNamespace struct {
+// knownAttributes is a namespace that refuses attributes that it does not know, as a server does.
+type knownAttributes struct {
 	client.Client
 	known   func(string) bool
 	started []client.StartWorkflowOptions
@@ -23,7 +23,7 @@ type startedRun struct{ client.WorkflowRun }
 
 func (startedRun) GetRunID() string { return "run-1" }
 
-func (n *olderNamespace) ExecuteWorkflow(_ context.Context, o client.StartWorkflowOptions, _ any, _ ...any) (client.WorkflowRun, error) {
+func (n *knownAttributes) ExecuteWorkflow(_ context.Context, o client.StartWorkflowOptions, _ any, _ ...any) (client.WorkflowRun, error) {
 	for key := range o.TypedSearchAttributes.GetUntypedValues() {
 		if !n.known(key.GetName()) {
 			return nil, serviceerror.NewInvalidArgument("no mapping defined for search attribute " + key.GetName())
@@ -33,8 +33,8 @@ func (n *olderNamespace) ExecuteWorkflow(_ context.Context, o client.StartWorkfl
 	return startedRun{}, nil
 }
 
-// TestStartJob_NamesHost: a job is found by the name of its node, and starts all the same in a
-// namespace that does not have the attribute yet. Any other refusal stays one.
+// TestStartJob_NamesHost: a job is found by the name of its node. A namespace that lacks an attribute
+// refuses the start.
 func TestStartJob_NamesHost(t *testing.T) {
 	t.Parallel()
 	in := contract.JobInput{JobID: "job_1", Kind: contract.KindOnboarding, NodeID: "node_1", SiteID: "site_1", Hostname: "gpu-7"}
@@ -43,11 +43,11 @@ func TestStartJob_NamesHost(t *testing.T) {
 		host    string
 		fails   bool
 	}{
-		"a current namespace": {host: "gpu-7"}, "an older namespace": {unknown: contract.SearchHostname}, "a namespace of something else": {unknown: contract.SearchNodeID, fails: true},
+		"a namespace of Slipway": {host: "gpu-7"}, "without host names": {unknown: contract.SearchHostname, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := &olderNamespace{known: func(key string) bool { return key != c.unknown }}
+			n := &knownAttributes{known: func(key string) bool { return key != c.unknown }}
 			run, err := temporalx.Jobs{Client: n, TaskQueue: "q"}.StartJob(t.Context(), in, "onboarding of gpu-7 node_1")
 			if c.fails {
 				require.Error(t, err)

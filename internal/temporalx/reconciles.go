@@ -14,7 +14,6 @@ import (
 // them, one a site. Their ids name the task queue, as the sweeper's does.
 type Reconciles struct {
 	Client    client.Client
-	Former    client.Client // of the namespace that an earlier release had them in; nil for none
 	TaskQueue string
 }
 
@@ -36,7 +35,7 @@ func (r Reconciles) ID(siteID string) string {
 // Ensure makes a site's Schedule, or brings the one that is there to this
 // program's settings; it stays paused when somebody paused it. Repeatable.
 func (r Reconciles) Ensure(ctx context.Context, siteID string, every time.Duration) error {
-	return ensureSchedule(ctx, r.Client, r.Former, every, reconcileCatchUp, &client.ScheduleWorkflowAction{
+	return ensureSchedule(ctx, r.Client, every, reconcileCatchUp, &client.ScheduleWorkflowAction{
 		ID: r.ID(siteID), Workflow: contract.ReconcileWorkflow, TaskQueue: r.TaskQueue, WorkflowRunTimeout: reconcileRunLimit,
 		Args: []any{contract.ReconcileInput{SiteID: siteID}}, StaticSummary: "compares a site with what is known of it",
 	})

@@ -18,7 +18,6 @@ import (
 // task queue: installations that share a namespace have one each.
 type Sweeps struct {
 	Client    client.Client
-	Former    client.Client // of the namespace that an earlier release had it in; nil for none
 	TaskQueue string
 }
 
@@ -37,7 +36,7 @@ func (s Sweeps) ID() string { return "sweep/" + s.TaskQueue }
 // Ensure makes the Schedule, or brings one that is there to this program's
 // settings. It leaves it paused when somebody paused it. Repeatable.
 func (s Sweeps) Ensure(ctx context.Context, every time.Duration) error {
-	return ensureSchedule(ctx, s.Client, s.Former, every, sweepCatchUp, &client.ScheduleWorkflowAction{
+	return ensureSchedule(ctx, s.Client, every, sweepCatchUp, &client.ScheduleWorkflowAction{
 		ID: s.ID(), Workflow: contract.SweepWorkflow, TaskQueue: s.TaskQueue, WorkflowRunTimeout: sweepRunLimit,
 		StaticSummary: "looks for what is stuck",
 	})
@@ -46,7 +45,6 @@ func (s Sweeps) Ensure(ctx context.Context, every time.Duration) error {
 // Bills is the Schedule that has what runs charged. Its id names the task queue.
 type Bills struct {
 	Client    client.Client
-	Former    client.Client // of the namespace that an earlier release had it in; nil for none
 	TaskQueue string
 }
 
@@ -64,7 +62,7 @@ func (b Bills) ID() string { return "bill/" + b.TaskQueue }
 // Ensure makes the Schedule, or brings one that is there to this program's settings. It leaves it
 // paused when somebody paused it. Repeatable.
 func (b Bills) Ensure(ctx context.Context) error {
-	return ensureSchedule(ctx, b.Client, b.Former, billEvery, billCatchUp, &client.ScheduleWorkflowAction{
+	return ensureSchedule(ctx, b.Client, billEvery, billCatchUp, &client.ScheduleWorkflowAction{
 		ID: b.ID(), Workflow: contract.BillWorkflow, TaskQueue: b.TaskQueue, WorkflowRunTimeout: billRunLimit,
 		StaticSummary: "charges what runs",
 	})
@@ -77,7 +75,6 @@ func (b Bills) Remove(ctx context.Context) error { return removeSchedule(ctx, b.
 // task queue.
 type PaymentPasses struct {
 	Client    client.Client
-	Former    client.Client // of the namespace that an earlier release had it in; nil for none
 	TaskQueue string
 }
 
@@ -95,7 +92,7 @@ func (p PaymentPasses) ID() string { return "payments/" + p.TaskQueue }
 // Ensure makes the Schedule, or brings one that is there to this program's settings. It leaves it
 // paused when somebody paused it. Repeatable.
 func (p PaymentPasses) Ensure(ctx context.Context) error {
-	return ensureSchedule(ctx, p.Client, p.Former, paymentsEvery, paymentsCatchUp, &client.ScheduleWorkflowAction{
+	return ensureSchedule(ctx, p.Client, paymentsEvery, paymentsCatchUp, &client.ScheduleWorkflowAction{
 		ID: p.ID(), Workflow: contract.PaymentsWorkflow, TaskQueue: p.TaskQueue, WorkflowRunTimeout: paymentsRunLimit,
 		StaticSummary: "compares payments with the payment provider",
 	})
@@ -127,7 +124,7 @@ func (p InstancePasses) ID() string { return "instances/" + p.TaskQueue }
 // Ensure makes the Schedule, or brings one that is there to this program's settings. It leaves it
 // paused when somebody paused it. Repeatable.
 func (p InstancePasses) Ensure(ctx context.Context) error {
-	return ensureSchedule(ctx, p.Client, nil, instancesEvery, instancesCatchUp, &client.ScheduleWorkflowAction{
+	return ensureSchedule(ctx, p.Client, instancesEvery, instancesCatchUp, &client.ScheduleWorkflowAction{
 		ID: p.ID(), Workflow: contract.InstancesWorkflow, TaskQueue: p.TaskQueue, WorkflowRunTimeout: instancesRunLimit,
 		StaticSummary: "compares instances with their providers",
 	})
@@ -140,45 +137,13 @@ func (p InstancePasses) Remove(ctx context.Context) error {
 
 // ensureSchedule makes the Schedule that is called like its workflow, or brings
 // it to these settings. A run that is still at work keeps the next from starting.
-// It is paused as the one in the former namespace is, which is deleted afterwards.
-func ensureSchedule(ctx context.Context, c, former client.Client, every, catchUp time.Duration, action *client.ScheduleWorkflowAction) error {
-	if former == nil {
-		return putSchedule(ctx, c, client.ScheduleState{}, every, catchUp, action)
-	}
-	before, err := describeSchedule(ctx, former, action.ID)
-	if err == nil {
-		err = putSchedule(ctx, c, before, every, catchUp, action)
-	}
-	if err != nil {
-		return err
-	}
-	return removeSchedule(ctx, former, action.ID)
-}
-
-// describeSchedule returns the state of a Schedule; of one that is not there, that of a new one.
-func describeSchedule(ctx context.Context, c client.Client, id string) (client.ScheduleState, error) {
-	ctx, cancel := context.WithTimeout(ctx, scheduleMethod)
-	defer cancel()
-	d, err := c.ScheduleClient().GetHandle(ctx, id).Describe(ctx)
-	var gone *serviceerror.NotFound
-	switch {
-	case errors.As(err, &gone):
-		return client.ScheduleState{}, nil
-	case err != nil:
-		return client.ScheduleState{}, fmt.Errorf("describe schedule %s: %w", id, err)
-	case d.Schedule.State == nil:
-		return client.ScheduleState{}, nil
-	}
-	return *d.Schedule.State, nil
-}
-
-func putSchedule(ctx context.Context, c client.Client, state client.ScheduleState, every, catchUp time.Duration, action *client.ScheduleWorkflowAction) error {
+func ensureSchedule(ctx context.Context, c client.Client, every, catchUp time.Duration, action *client.ScheduleWorkflowAction) error {
 	ctx, cancel := context.WithTimeout(ctx, scheduleMethod)
 	defer cancel()
 	spec := client.ScheduleSpec{Intervals: []client.ScheduleIntervalSpec{{Every: every}}}
 	_, err := c.ScheduleClient().Create(ctx, client.ScheduleOptions{
 		ID: action.ID, Spec: spec, Action: action, Overlap: enumspb.SCHEDULE_OVERLAP_POLICY_SKIP, CatchupWindow: catchUp,
-		Paused: state.Paused, Note: state.Note, TriggerImmediately: !state.Paused,
+		TriggerImmediately: true,
 	})
 	if err == nil {
 		return nil

@@ -2,20 +2,16 @@ package temporalx_test
 
 import (
 	"context"
-	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -50,35 +46,4 @@ func TestTheSweepIsScheduledOnce(t *testing.T) {
 
 	require.NoError(t, s.Remove(t.Context()))
 	require.NoError(t, s.Remove(t.Context()), "it is gone: no error")
-}
-
-// TestSweeps_FormerStaysPaused: a Schedule that an operator paused in the namespace of an earlier
-// release is paused in the new one, with the note, and is deleted there.
-func TestSweeps_FormerStaysPaused(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	srv, err := engine()
-	require.NoError(t, err)
-	passes, err := temporalx.Dial(temporalx.ClientOptions{
-		Address: srv.Address(), Namespace: config.Temporal{Namespace: w.Namespace}.PassNamespace(), Log: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
-	})
-	require.NoError(t, err)
-	t.Cleanup(passes.Close)
-	before := temporalx.Sweeps{Client: w.Client, TaskQueue: w.TaskQueue}
-	s := temporalx.Sweeps{Client: passes, Former: w.Client, TaskQueue: w.TaskQueue}
-	t.Cleanup(func() { _ = s.Remove(context.WithoutCancel(t.Context())) })
-	require.NoError(t, before.Ensure(t.Context(), time.Hour))
-	former := w.Client.ScheduleClient().GetHandle(t.Context(), s.ID())
-	require.NoError(t, former.Pause(t.Context(), client.SchedulePauseOptions{Note: "the region is moved"}))
-	for range 2 {
-		require.NoError(t, s.Ensure(t.Context(), time.Hour))
-		d, err := passes.ScheduleClient().GetHandle(t.Context(), s.ID()).Describe(t.Context())
-		require.NoError(t, err)
-		require.True(t, d.Schedule.State.Paused)
-		require.Equal(t, "the region is moved", d.Schedule.State.Note)
-		require.Zero(t, d.Info.NumActions)
-		_, err = former.Describe(t.Context())
-		var gone *serviceerror.NotFound
-		require.ErrorAs(t, err, &gone)
-	}
 }

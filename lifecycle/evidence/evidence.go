@@ -36,7 +36,7 @@ type Subject struct {
 	Hostname string `json:"hostname"`
 	Serial   string `json:"serial,omitempty"`
 	// SerialSource names who told the serial number: "BMC: system System_0", "MAAS", or the firmware. "" is
-	// not known, as for nodes of before it was kept.
+	// not known.
 	SerialSource string `json:"serial_source,omitempty"`
 }
 

@@ -2,14 +2,12 @@ package e2e_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
 	"github.com/slipway-cloud/slipway/api/op"
@@ -17,7 +15,6 @@ import (
 	slipway "github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/config"
-	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -59,15 +56,7 @@ func TestSweeper_FindsLostWorkflows(t *testing.T) {
 	nobody := contract.JobWorkflowID(contract.KindOnboarding, db.NewID("job"))
 	w.startLater(t, nobody, contract.JobInput{JobID: db.NewID("job"), Kind: contract.KindOnboarding, NodeID: *held.NodeID, SiteID: w.site.ID})
 
-	former := temporalx.Sweeps{Client: w.App.Temporal, TaskQueue: w.Config.Temporal.TaskQueue}
-	require.NoError(t, former.Ensure(t.Context(), time.Hour), "the Schedule of an earlier release")
-
 	w.StartRole("worker", func(ctx context.Context) error { return w.App.RunWorker(ctx) })
-	require.Eventually(t, func() bool {
-		_, err := w.App.Temporal.ScheduleClient().GetHandle(t.Context(), former.ID()).Describe(t.Context())
-		var gone *serviceerror.NotFound
-		return errors.As(err, &gone)
-	}, runenv.Patience(time.Minute), 100*time.Millisecond, "the Schedule of an earlier release is deleted")
 	_, err = w.Sims.MAAS.AddFault(maassim.Fault{Name: "image_missing", Machine: m[3].Spec().NICs[0].MAC, Count: 1})
 	require.NoError(t, err)
 	long, parked := w.onboard(t, m[2]), w.onboard(t, m[3])

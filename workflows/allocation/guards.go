@@ -1,7 +1,6 @@
 package allocation
 
 import (
-	"slices"
 	"strings"
 
 	"go.temporal.io/sdk/workflow"
@@ -13,22 +12,6 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/decommission"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
-
-// changeGuards names the change that marked machines in MAAS, removed the credentials of an
-// installation from the disk, and rotated the BMC's password. Jobs of before go on without it.
-const changeGuards = "allocation-guards"
-
-func isGuarded(ctx workflow.Context) bool {
-	return workflow.GetVersion(ctx, changeGuards, workflow.DefaultVersion, 1) != workflow.DefaultVersion
-}
-
-// changeProbe names the change that had nodes probe their network. Jobs of before go on without it.
-const changeProbe = "allocation-network-probe"
-
-// without returns the stages of a job of before one of them was added.
-func without[S any](all []stage.Stage[S], name string) []stage.Stage[S] {
-	return slices.DeleteFunc(all, func(st stage.Stage[S]) bool { return st.Name == name })
-}
 
 func (s *ProvisionState) holderIn(at string) maasact.HolderIn {
 	return maasact.HolderIn{MachineIn: maasact.MachineIn{JobRef: s.Job.At(at), SystemID: s.Node.SystemID}, AllocationID: s.Request.AllocationID}
@@ -48,7 +31,7 @@ func (s *ProvisionState) heldElsewhere() string {
 
 // markMachine has MAAS name the allocation, before anything of the tenant is on the node.
 func (s *ProvisionState) markMachine(ctx workflow.Context, at string) error {
-	if s.Node.SystemID == "" || !isGuarded(ctx) {
+	if s.Node.SystemID == "" {
 		return nil
 	}
 	_, err := stage.Do(ctx, stage.KindMAASCall, "mark the machine in MAAS", maas.MarkAllocation, s.holderIn(at))
@@ -58,7 +41,7 @@ func (s *ProvisionState) markMachine(ctx workflow.Context, at string) error {
 // unmarkMachine takes the mark away again. Where that fails, the node counts as held: the release
 // cleans it.
 func (s *ProvisionState) unmarkMachine(ctx workflow.Context, at string) {
-	if s.Node.SystemID == "" || s.Unproven != "" || !isGuarded(ctx) {
+	if s.Node.SystemID == "" || s.Unproven != "" {
 		return
 	}
 	if _, err := stage.Do(ctx, stage.KindMAASCall, "remove the mark of the machine in MAAS", maas.ClearAllocation, s.holderIn(at)); err != nil {
@@ -68,7 +51,7 @@ func (s *ProvisionState) unmarkMachine(ctx workflow.Context, at string) {
 
 // describeNetwork keeps which network of MAAS the node is in, for the tenant.
 func (s *ProvisionState) describeNetwork(ctx workflow.Context, at string) error {
-	if s.Node.SystemID == "" || !isGuarded(ctx) {
+	if s.Node.SystemID == "" {
 		return nil
 	}
 	n, err := stage.Do(ctx, stage.KindMAASCall, "read the node's network", maas.ReadNetwork, maasact.MachineIn{JobRef: s.Job.At(at), SystemID: s.Node.SystemID})
@@ -81,9 +64,6 @@ func (s *ProvisionState) describeNetwork(ctx workflow.Context, at string) error 
 
 // retireOnNode has the agent remove from the disk what the installation was given.
 func (s *ProvisionState) retireOnNode(ctx workflow.Context) error {
-	if !isGuarded(ctx) {
-		return nil
-	}
 	return runTask(ctx, s.Job, task{stage: lifecycle.StageRetireCredentials, kind: lifecycle.TaskKindRetireCredentials, tries: &s.Tries.Retire,
 		args: spec.RetireCredentialsArgs{}})
 }
@@ -132,21 +112,18 @@ func rotateLogin(ctx workflow.Context, s *ReleaseState) (err error) {
 	return err
 }
 
-// changeEndRotation names the change that ended a rotation with its job. Jobs of before leave it.
-const changeEndRotation = "release-ends-rotation"
-
 // undoLogin ends a rotation that the release does not finish, since the allocation has lost its node:
 // no other job could rotate the BMC's password, and MAAS might have the other one.
 func undoLogin(ctx workflow.Context, s *ReleaseState) error {
-	if s.Cleaning.Node.BMCID == "" || workflow.GetVersion(ctx, changeEndRotation, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+	if s.Cleaning.Node.BMCID == "" {
 		return nil
 	}
 	return decommission.EndRotation(ctx, s.Job.At(lifecycle.StageRotateBMCLogin), s.Cleaning.Node.BMCID)
 }
 
 // provesRotation returns an error when a root tenant's BMC still has the password of before.
-func (s *ReleaseState) provesRotation(ctx workflow.Context) error {
-	if skipRotation(s) != "" || s.Rotated || !isGuarded(ctx) {
+func (s *ReleaseState) provesRotation() error {
+	if skipRotation(s) != "" || s.Rotated {
 		return nil
 	}
 	return stage.Fail(lifecycle.FailFirmwareChanged, "the BMC's password is that of before the tenant; retry the stage %s", lifecycle.StageRotateBMCLogin)

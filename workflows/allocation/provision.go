@@ -55,11 +55,7 @@ type ProvisionTries struct {
 
 // Provision is the workflow that gives a tenant a node.
 func Provision(ctx workflow.Context, in contract.JobInput) (contract.JobResult, error) {
-	job := ProvisionJob(in)
-	if workflow.GetVersion(ctx, changeProbe, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
-		job.Stages = without(job.Stages, lifecycle.StageProbeNetwork)
-	}
-	return stage.Run(ctx, job, in)
+	return stage.Run(ctx, ProvisionJob(in), in)
 }
 
 // ProvisionJob is the provision for one input. It never parks at a failure: the tenant waits for a

@@ -53,9 +53,6 @@ func claim(ctx workflow.Context, s *ProvisionState) error {
 	return nil
 }
 
-// changeWakesContinue names the change that had a request which is woken often go on in another run.
-const changeWakesContinue = "claim-wakes-continue"
-
 // claimWhenFree has Temporal look for a node later and later, and looks at once when the job is told
 // that one became free. A try that is called off may have taken the node: the next one finds that.
 func (s *ProvisionState) claimWhenFree(ctx workflow.Context) (contract.AllocationFacts, error) {
@@ -77,7 +74,7 @@ func (s *ProvisionState) claimWhenFree(ctx workflow.Context) (contract.Allocatio
 		for free.ReceiveAsync(nil) { // what was told of other nodes meanwhile is one look
 		}
 		// A node that becomes free again and again, and that others are faster to take, wakes without bound.
-		if err := stage.CheckHistory(ctx); err != nil && workflow.GetVersion(ctx, changeWakesContinue, workflow.DefaultVersion, 1) != workflow.DefaultVersion {
+		if err := stage.CheckHistory(ctx); err != nil {
 			return f, err
 		}
 	}

@@ -13,10 +13,6 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
-// changeRecheck names the change that had a release read the power again before it goes on, where
-// power alone ended the tenant's access. Jobs of before go on without it.
-const changeRecheck = "release-reads-power-again"
-
 // recheckAfter is how long a machine counts as off after it was read off.
 const recheckAfter = time.Minute
 
@@ -51,15 +47,11 @@ func whileOff(at string, run func(workflow.Context, *ReleaseState) error) func(w
 	}
 }
 
-// changeLeaveOff names the change that had a failed erasure leave the machine off.
-const changeLeaveOff = "failed-erasure-leaves-machine-off"
-
 // leaveOff switches the machine off after a failure, where MAAS had switched it on to erase its disks:
 // it may have started the tenant's system. It returns what an operator has to know when nothing reads it
 // off, "" otherwise.
 func (s *ReleaseState) leaveOff(ctx workflow.Context, at string, failure error) string {
-	if failure == nil || stage.Unfinished(failure) || !s.EraseAsked ||
-		workflow.GetVersion(ctx, changeLeaveOff, workflow.DefaultVersion, 1) == workflow.DefaultVersion || s.isMAASErasing(ctx, at) {
+	if failure == nil || stage.Unfinished(failure) || !s.EraseAsked || s.isMAASErasing(ctx, at) {
 		return ""
 	}
 	proof, why := s.cutPower(ctx, at, defaultRevokeLimit)
@@ -73,8 +65,7 @@ func (s *ReleaseState) leaveOff(ctx workflow.Context, at string, failure error) 
 // recheckPower reads the power again, where it was read off too long ago. It fails with
 // access_unconfirmed when nothing reads the machine off.
 func (s *ReleaseState) recheckPower(ctx workflow.Context, at string) error {
-	if !s.restsOnPower() || workflow.Now(ctx).Sub(*s.OffAt) < recheckAfter ||
-		workflow.GetVersion(ctx, changeRecheck, workflow.DefaultVersion, 1) == workflow.DefaultVersion || s.isMAASErasing(ctx, at) {
+	if !s.restsOnPower() || workflow.Now(ctx).Sub(*s.OffAt) < recheckAfter || s.isMAASErasing(ctx, at) {
 		return nil
 	}
 	if id := s.Cleaning.Node.BMCID; id != "" {

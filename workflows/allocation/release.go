@@ -34,11 +34,7 @@ type ReleaseState struct {
 
 // Release is the workflow that takes a node back.
 func Release(ctx workflow.Context, in contract.JobInput) (contract.JobResult, error) {
-	job := ReleaseJob(in)
-	if !isGuarded(ctx) {
-		job.Stages = without(job.Stages, lifecycle.StageRotateBMCLogin)
-	}
-	return stage.Run(ctx, job, in)
+	return stage.Run(ctx, ReleaseJob(in), in)
 }
 
 // ReleaseJob is the release for one input. It only goes forward: it parks where a stage has spent its

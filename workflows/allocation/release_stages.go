@@ -213,7 +213,7 @@ func certify(ctx workflow.Context, s *ReleaseState) error {
 	if s.Access != lifecycle.AccessRevoked {
 		return stage.Fail(lifecycle.FailAccessUnconfirmed, "nothing proves that the tenant's access has ended")
 	}
-	if err := s.provesRotation(ctx); err != nil {
+	if err := s.provesRotation(); err != nil {
 		return err
 	}
 	s.Cleaning.NotVerified = s.notVerified()

@@ -13,11 +13,6 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
-// changeTenantBMC names the change that had a reimage compare the BMC of a root tenant, and give it
-// another password. Jobs of before go on without it, and their certificate says so. Version 2 goes on with a
-// rotation that was interrupted, before it asks the BMC anything.
-const changeTenantBMC = "reimage-tenant-bmc"
-
 // checksTenantBMC reports whether the job gives the node of a tenant who was root to the next one. The
 // release of an allocation has stages of its own for it.
 func (s *State) checksTenantBMC() bool {
@@ -31,11 +26,7 @@ func (s *State) checkTenantBMC(ctx workflow.Context, at string) error {
 	if s.BMCChecked || !s.checksTenantBMC() {
 		return nil
 	}
-	v := workflow.GetVersion(ctx, changeTenantBMC, workflow.DefaultVersion, 2)
-	if v == workflow.DefaultVersion {
-		return nil
-	}
-	if v >= 2 && s.RotatesBMC != "" { // until that has ended no login of the BMC is proven
+	if s.RotatesBMC != "" { // until that has ended no login of the BMC is proven
 		if done, err := RotateLogin(ctx, s.Job.At(at), s.RotatesBMC); err != nil || !done {
 			return err
 		}
@@ -54,10 +45,8 @@ func (s *State) checkTenantBMC(ctx workflow.Context, at string) error {
 		return stage.Fail(lifecycle.FailFirmwareChanged, "the BMC shows other settings than at the claim of %s: %s", n.LastTenancy, strings.Join(f.Changed, "; "))
 	}
 	s.RotatesBMC = n.BMCID
-	if v >= 2 {
-		if err := stage.Save(ctx); err != nil { // a workflow that is lost now ends the rotation all the same
-			return err
-		}
+	if err := stage.Save(ctx); err != nil { // a workflow that is lost now ends the rotation all the same
+		return err
 	}
 	if done, err := RotateLogin(ctx, s.Job.At(at), n.BMCID); err != nil || !done {
 		return err

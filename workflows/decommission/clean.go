@@ -234,14 +234,11 @@ func (s *State) certify(ctx workflow.Context, at string) error {
 	return s.unmarkMachine(ctx, at)
 }
 
-// changeMark names the change that took the mark of a tenant off a machine which keeps its system.
-const changeMark = "unmark-machine"
-
 // unmarkMachine has MAAS forget the tenant of a node that is proven clean and keeps its system: the
 // mark would say for ever that the node is not free. The mark of anybody else stays. An installation
 // wipes it.
 func (s *State) unmarkMachine(ctx workflow.Context, at string) error {
-	if !s.Request.Mode.KeepsSystem() || s.Node.SystemID == "" || workflow.GetVersion(ctx, changeMark, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+	if !s.Request.Mode.KeepsSystem() || s.Node.SystemID == "" {
 		return nil
 	}
 	if s.Node.LastTenancy == "" { // a mark is that of a tenant of whom the database does not know

@@ -125,9 +125,6 @@ func deployAgain(ctx workflow.Context, s *State) error {
 	return err
 }
 
-// changeHungDeployment names the change that had a retry release a deployment which nobody aborted.
-const changeHungDeployment = "reimage-hung-deployment"
-
 // waitInstalled gives up a deployment that hangs; why one failed is asked of
 // MAAS, as in an onboarding. A try after one that failed goes on within the time of the first. Where
 // MAAS or the workers were away when the stage ended, the deployment hangs on in MAAS: the next try
@@ -138,8 +135,7 @@ func waitInstalled(ctx workflow.Context, s *State) error {
 	}
 	at := s.machineIn(lifecycle.StageReleaseMAAS)
 	f, err := stage.Do(ctx, stage.KindPoll, "wait for Deployed", maas.WaitForDeployed, maasact.WaitDeployedIn{MachineIn: at, Attempt: s.Deploy.Attempt, Until: s.Deploy.Until})
-	if err != nil && stage.PastDeadline(ctx) && stage.Unfinished(err) &&
-		workflow.GetVersion(ctx, changeHungDeployment, workflow.DefaultVersion, 1) != workflow.DefaultVersion {
+	if err != nil && stage.PastDeadline(ctx) && stage.Unfinished(err) {
 		s.Deploy.Outcome, s.Deploy.Unseen = contract.DeployTimeout, true
 	}
 	if err != nil {

@@ -214,7 +214,7 @@ func setNetboot(step contract.RunStep) func(workflow.Context, *State) error {
 			begun = again
 			return s.inOf(step)(again)
 		})
-		if machineact.EndOf(err) == machineact.CommandUnsent && !begun && before != step.Name && knowsUnsent(ctx) {
+		if machineact.EndOf(err) == machineact.CommandUnsent && !begun && before != step.Name {
 			if s.NetbootUnsent == nil {
 				s.NetbootUnsent = map[string]int{}
 			}
@@ -223,12 +223,6 @@ func setNetboot(step contract.RunStep) func(workflow.Context, *State) error {
 		}
 		return s.endAttempt(step, err)
 	}
-}
-
-// knowsUnsent reports whether the run began to use what the activity says of its failure. A run that an older
-// worker went on with has undone the step all the same.
-func knowsUnsent(ctx workflow.Context) bool {
-	return workflow.GetVersion(ctx, "netboot-unsent", workflow.DefaultVersion, 1) != workflow.DefaultVersion
 }
 
 func timeoutOf(step contract.RunStep) time.Duration {

@@ -155,21 +155,13 @@ func resolvePower(ctx workflow.Context, s *State) error {
 	return compareFormerTenant(ctx, s)
 }
 
-// changeFormerTenant names the change that had an onboarding compare the BMC of a machine that comes
-// back with what it was before its last tenant. Version 2 also gives it another password.
-const changeFormerTenant = "onboarding-former-tenant"
-
 // compareFormerTenant fails with firmware_changed where the BMC is another one than before the last
 // tenant of the machine's former record. Else it gives the BMC another password, since that tenant was
 // root and could have learnt it, and ends the mark of the record.
 func compareFormerTenant(ctx workflow.Context, s *State) error {
-	v := workflow.GetVersion(ctx, changeFormerTenant, workflow.DefaultVersion, 2)
-	if v == workflow.DefaultVersion {
-		return nil
-	}
 	in := bmcact.FormerIn{JobRef: s.Job.At(lifecycle.StageResolvePower), CAPEM: s.Site.Site.BMCCAPEM, BMC: s.BMC, Rotated: s.NewLogin}
 	f, err := compareFormer(ctx, in)
-	if err != nil || f.FormerNode == "" || v < 2 {
+	if err != nil || f.FormerNode == "" {
 		return err
 	}
 	s.RotatesBMC = s.BMC.BMCID

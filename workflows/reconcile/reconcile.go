@@ -30,9 +30,6 @@ const (
 	pagesPerRun = 100
 )
 
-// changeNetworks names the change that has nodes probe their networks. Passes of before end without it.
-const changeNetworks = "network-probes"
-
 // Input is a Schedule's, and what a run that was full hands on to the next.
 type Input struct {
 	contract.ReconcileInput
@@ -86,9 +83,6 @@ func (w *run) begin(siteID string) error {
 	w.state.Pass.Listed = r.List.Problem == ""
 	if err := w.do("asks BMCs", visitLimit, acts.VisitBMCs, w.state.Pass, &r.BMCs); err != nil {
 		w.problem("BMCs were not asked", err)
-	}
-	if workflow.GetVersion(w.ctx, changeNetworks, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
-		return nil
 	}
 	if err := w.do("has nodes probe their networks", pageLimit, acts.ProbeNetworks, w.state.Pass, &r.Networks); err != nil {
 		w.problem("networks of nodes were not probed", err)

@@ -22,12 +22,12 @@ func allocationJobs() []scriptedJob {
 	return []scriptedJob{
 		{
 			kind: contract.KindAllocationProvision, last: "ProveLogin", start: startProvision, givesUp: true, answers: provisionAnswers(),
-			asks: [3]counts{{Activities: 30, Local: 14, Timers: 11, Upserts: 7}, {}, {Activities: 25, Local: 13, Timers: 8, Upserts: 7}},
+			asks: [3]counts{{Activities: 30, Local: 14, Timers: 11, Upserts: 5}, {}, {Activities: 25, Local: 13, Timers: 8, Upserts: 5}},
 		},
 		{
 			kind: contract.KindAllocationRelease, last: "CompareSettings", start: startRelease, answers: releaseAnswers(),
-			asks: [3]counts{{Activities: 39, Local: 15, Timers: 12, Upserts: 7}, {Activities: 40, Local: 18, Timers: 13, Upserts: 9, Updates: 1},
-				{Activities: 33, Local: 14, Timers: 9, Upserts: 9, Updates: 1}},
+			asks: [3]counts{{Activities: 39, Local: 15, Timers: 12, Upserts: 6}, {Activities: 40, Local: 18, Timers: 13, Upserts: 8, Updates: 1},
+				{Activities: 33, Local: 14, Timers: 9, Upserts: 8, Updates: 1}},
 		},
 		{
 			kind: contract.KindAllocationKeys, last: "OfferKeys", start: startKeys, givesUp: true, answers: keysAnswers(),

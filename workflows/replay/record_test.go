@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// release is the one whose histories `make histories` records. Raise it with
-// each release; the folders of earlier ones stay as they are.
+// release is the one whose histories `make histories` records. docs/development.md says when it is
+// raised, and when the folders of earlier ones are deleted.
 const release = "v0.1.0"
 
 // recordEnv asks for the histories to be written.

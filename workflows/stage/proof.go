@@ -7,14 +7,11 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// changeSignedRisk marks the runs that ask for a proof before they accept a risk.
-const changeSignedRisk = "accept-risk-is-signed"
-
 // riskRefusal returns why an action that overrides a safety check is refused, "" when it is proven
 // or overrides none. The only such action is adopt_observed_state with accept_risk. Every other
 // action stays within the rules of the job.
 func (r *runner[S]) riskRefusal(req *request) (string, error) {
-	if !req.ask.AcceptRisk || workflow.GetVersion(r.ctx, changeSignedRisk, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+	if !req.ask.AcceptRisk {
 		return "", nil
 	}
 	in := contract.ActionCheck{JobID: r.in.JobID, RunID: r.runID, Entry: req.ask.Entry(req.action)}

@@ -69,7 +69,7 @@ func TestWebhook_BadInputIsRefused(t *testing.T) {
 		require.Contains(t, string(ask(kind).want(http.StatusUnprocessableEntity).raw), "event_types[0]", kind)
 	}
 	one := "/projects/" + a.project + "/webhooks/" + ask("allocation.releasing.requested").want(http.StatusCreated).field("id")
-	w.exec("UPDATE webhooks SET event_types = '{allocation.releasing}'") // as an earlier release took it
+	w.exec("UPDATE webhooks SET event_types = '{allocation.releasing}'") // a type that is no longer offered
 	w.do(a.owner, "PATCH", one, map[string]any{"enabled": false}).want(http.StatusOK)
 	w.do(a.owner, "PATCH", one, map[string]any{"event_types": []string{"allocation.releasing"}}).want(http.StatusUnprocessableEntity)
 }
