@@ -138,6 +138,11 @@ func MapError(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
+// Named returns the name that errors give to a row of a kind, such as "webhook", by its id.
+func Named(kind string) func(id string) string {
+	return func(id string) string { return kind + " " + id }
+}
+
 func conflictOf(constraint string) *ConflictError {
 	if known, ok := conflicts[constraint]; ok {
 		return &known

@@ -38,19 +38,11 @@ func (s *server) registerDecommissions() {
 		Description:   "Refuses what create-decommission would refuse. It takes the node operations too, which need no hash: drain, retire and remove, started by the node's actions, and deprovision and migrate of PXE nodes, started by their state. " + planDoc,
 		DefaultStatus: http.StatusOK,
 	}, s.planNewDecommission)
-	op.Add(s.api, huma.Operation{
-		OperationID: "list-decommissions", Method: http.MethodGet, Path: "/admin/decommissions", Tags: tags, Summary: "List decommissions, newest first",
-		Description: "Node operations (drain, retire, remove) are jobs of kind node_operation: see list-jobs.",
-	}, s.listDecommissions)
-	op.Add(s.api, huma.Operation{OperationID: "get-decommission", Method: http.MethodGet, Path: "/admin/decommissions/{id}", Tags: tags, Summary: "Read a decommission with its stages"}, s.getDecommission)
+	s.registerJobsOf(contract.KindDecommission, "a", "Node operations (drain, retire, remove) are jobs of kind node_operation: see list-jobs.")
 	op.Add(s.api, huma.Operation{
 		OperationID: "plan-decommission", Method: http.MethodGet, Path: "/admin/decommissions/{id}/plan", Tags: tags, Summary: "Say what a decommission would do now",
 		Description: "Stages that the job has behind it are shown as done. " + planDoc,
 	}, s.planDecommission)
-	op.Add(s.api, huma.Operation{
-		OperationID: "act-on-decommission", Method: http.MethodPost, Path: "/admin/decommissions/{id}/actions/{action}", Tags: tags, Summary: "Act on a decommission",
-		Description: actionsDoc,
-	}, s.actOnDecommission)
 }
 
 // mayDecommission keeps what cannot be undone to those who may.
@@ -92,18 +84,4 @@ func (s *server) createDecommission(ctx context.Context, in *struct {
 		}
 		return s.acceptedJob("/admin/decommissions/", job, node.Hostname), nil
 	})
-}
-
-func (s *server) listDecommissions(ctx context.Context, in *JobQuery) (*op.Listed[Job], error) {
-	f := in.filter()
-	f.Kind = string(contract.KindDecommission)
-	return s.jobs(ctx, in.Page, f)
-}
-
-func (s *server) getDecommission(ctx context.Context, in *JobPath) (*op.Versioned[Job], error) {
-	return s.job(ctx, in.ID, contract.KindDecommission)
-}
-
-func (s *server) actOnDecommission(ctx context.Context, in *actionInput) (*actionOutput, error) {
-	return s.act(ctx, in, contract.KindDecommission)
 }

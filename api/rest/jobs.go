@@ -178,12 +178,32 @@ func (q JobQuery) filter() db.JobFilter {
 func (s *server) registerJobs() {
 	tags := []string{"jobs"}
 	op.Add(s.api, huma.Operation{OperationID: "list-jobs", Method: http.MethodGet, Path: "/admin/jobs", Tags: tags, Summary: "List jobs of every kind, newest first"}, s.listJobs)
-	op.Add(s.api, huma.Operation{OperationID: "get-job", Method: http.MethodGet, Path: "/admin/jobs/{id}", Tags: tags, Summary: "Read a job of any kind with its stages"}, s.getJob)
-	op.Add(s.api, huma.Operation{
-		OperationID: "act-on-job", Method: http.MethodPost, Path: "/admin/jobs/{id}/actions/{action}", Tags: tags, Summary: "Act on a job of any kind",
-		Description: actionsDoc,
-	}, s.actOnJob)
+	s.registerJob("job", "a job of any kind", "")
 	s.registerActionLogs(tags)
+}
+
+// registerJob registers the routes that read one job and act on it. A kind has them under its own name
+// too; "" is any kind.
+func (s *server) registerJob(name, one string, kind contract.JobKind) {
+	tags, at := []string{name + "s"}, "/admin/"+name+"s/{id}"
+	op.Add(s.api, huma.Operation{OperationID: "get-" + name, Method: http.MethodGet, Path: at, Tags: tags, Summary: "Read " + one + " with its stages"},
+		func(ctx context.Context, in *JobPath) (*op.Versioned[Job], error) { return s.job(ctx, in.ID, kind) })
+	op.Add(s.api, huma.Operation{
+		OperationID: "act-on-" + name, Method: http.MethodPost, Path: at + "/actions/{action}", Tags: tags, Summary: "Act on " + one, Description: actionsDoc,
+	}, func(ctx context.Context, in *actionInput) (*actionOutput, error) { return s.act(ctx, in, kind) })
+}
+
+// registerJobsOf registers the routes of jobs under the name of one kind. article is that of the name.
+func (s *server) registerJobsOf(kind contract.JobKind, article, listDoc string) {
+	name := string(kind)
+	op.Add(s.api, huma.Operation{
+		OperationID: "list-" + name + "s", Method: http.MethodGet, Path: "/admin/" + name + "s", Tags: []string{name + "s"}, Summary: "List " + name + "s, newest first", Description: listDoc,
+	}, func(ctx context.Context, in *JobQuery) (*op.Listed[Job], error) {
+		f := in.filter()
+		f.Kind = name
+		return s.jobs(ctx, in.Page, f)
+	})
+	s.registerJob(name, article+" "+name, kind)
 }
 
 func (s *server) listJobs(ctx context.Context, in *struct {
@@ -225,10 +245,6 @@ func (s *server) jobs(ctx context.Context, p op.Page, f db.JobFilter) (*op.Liste
 		return nil, err
 	}
 	return op.Paged(rows, p.Limit, func(j db.Job) string { return j.ID }, func(j db.Job) Job { return withETA(s.jobView(j, nil, ""), eta) }), nil
-}
-
-func (s *server) getJob(ctx context.Context, in *JobPath) (*op.Versioned[Job], error) {
-	return s.job(ctx, in.ID, "")
 }
 
 // job reads one job and its stages on one snapshot; a job of another kind is not
@@ -284,8 +300,4 @@ func jobOf(ctx context.Context, read interface {
 		return db.Job{}, fmt.Errorf("%s %s: %w", kind, id, db.ErrNotFound)
 	}
 	return j, err
-}
-
-func (s *server) actOnJob(ctx context.Context, in *actionInput) (*actionOutput, error) {
-	return s.act(ctx, in, "")
 }

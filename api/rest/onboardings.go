@@ -54,12 +54,7 @@ func (s *server) registerOnboardings() {
 		Description:   "Accepts the intent and answers at once; the job shows how far it is. A node of this hostname that an earlier onboarding left quarantined is taken up again.",
 		DefaultStatus: http.StatusAccepted,
 	}, s.createOnboarding)
-	op.Add(s.api, huma.Operation{OperationID: "list-onboardings", Method: http.MethodGet, Path: "/admin/onboardings", Tags: tags, Summary: "List onboardings, newest first"}, s.listOnboardings)
-	op.Add(s.api, huma.Operation{OperationID: "get-onboarding", Method: http.MethodGet, Path: "/admin/onboardings/{id}", Tags: tags, Summary: "Read an onboarding with its stages"}, s.getOnboarding)
-	op.Add(s.api, huma.Operation{
-		OperationID: "act-on-onboarding", Method: http.MethodPost, Path: "/admin/onboardings/{id}/actions/{action}", Tags: tags, Summary: "Act on an onboarding",
-		Description: actionsDoc,
-	}, s.actOnOnboarding)
+	s.registerJobsOf(contract.KindOnboarding, "an", "")
 }
 
 func (s *server) createOnboarding(ctx context.Context, in *struct {
@@ -80,18 +75,4 @@ func (s *server) createOnboarding(ctx context.Context, in *struct {
 		}
 		return s.acceptedJob("/admin/onboardings/", job, node.Hostname), nil
 	})
-}
-
-func (s *server) listOnboardings(ctx context.Context, in *JobQuery) (*op.Listed[Job], error) {
-	f := in.filter()
-	f.Kind = string(contract.KindOnboarding)
-	return s.jobs(ctx, in.Page, f)
-}
-
-func (s *server) getOnboarding(ctx context.Context, in *JobPath) (*op.Versioned[Job], error) {
-	return s.job(ctx, in.ID, contract.KindOnboarding)
-}
-
-func (s *server) actOnOnboarding(ctx context.Context, in *actionInput) (*actionOutput, error) {
-	return s.act(ctx, in, contract.KindOnboarding)
 }

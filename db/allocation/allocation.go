@@ -29,7 +29,7 @@ type Conn interface{ DBTX() db.DBTX }
 
 func queries(c Conn) *gen.Queries { return gen.New(c.DBTX()) }
 
-func what(id string) string { return "allocation " + id }
+var what = db.Named("allocation")
 
 // Resource is the kind of allocations in the audit log, in events and of jobs.
 var Resource = lifecycle.Allocation.Resource

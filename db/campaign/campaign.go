@@ -35,7 +35,7 @@ type Conn interface{ DBTX() db.DBTX }
 
 func queries(c Conn) *gen.Queries { return gen.New(c.DBTX()) }
 
-func what(id string) string { return "campaign " + id }
+var what = db.Named("campaign")
 
 // New is a campaign that is accepted. Messages has for each of its machines what its run would be refused
 // for now, "" for nothing.

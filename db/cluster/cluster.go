@@ -27,7 +27,7 @@ const Resource = "cluster"
 
 func queries(c db.Conn) *gen.Queries { return gen.New(c.DBTX()) }
 
-func what(ref string) string { return "cluster " + ref }
+var what = db.Named("cluster")
 
 // Create writes a cluster. project is "" for one of the platform's own machines. It returns a
 // *db.ConflictError when there is a cluster with its reference.

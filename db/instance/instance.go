@@ -29,7 +29,7 @@ const maxCreatedBy = 300
 
 func queries(c db.Conn) *gen.Queries { return gen.New(c.DBTX()) }
 
-func what(id string) string { return "instance " + id }
+var what = db.Named("instance")
 
 // New is an accepted instance.
 type New struct {

@@ -22,6 +22,10 @@ func (b Balance) AvailableMinor() int64 {
 // IsDepleted reports whether the balance is at the threshold of depleted or below.
 func (b Balance) IsDepleted() bool { return b.BalanceMinor <= b.DepletedMinor }
 
+// IsUsedUp reports whether the balance is depleted and something was posted to it. An account to which
+// nothing was posted has no balance to use up.
+func (b Balance) IsUsedUp() bool { return b.IsDepleted() && b.Depletions > 0 }
+
 // GraceEndsAt is when the allocations of a depleted account are released, nil when it is not
 // depleted or nothing was posted to it yet.
 func (b Balance) GraceEndsAt() *time.Time {

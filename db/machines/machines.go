@@ -66,7 +66,7 @@ func Create(ctx context.Context, tx *db.Tx, in New) (Machine, error) {
 	return Get(ctx, tx, in.ID)
 }
 
-func what(id string) string { return "machine " + id }
+var what, whatRun = db.Named("machine"), db.Named("run")
 
 func labels(l map[string]string) record.Labels {
 	if l == nil {

@@ -42,8 +42,6 @@ func CreateRun(ctx context.Context, tx *db.Tx, in NewRun) (Run, error) {
 	return tell(ctx, tx, in.ID)
 }
 
-func whatRun(id string) string { return "run " + id }
-
 // GetRun returns one run, or db.ErrNotFound.
 func GetRun(ctx context.Context, c Conn, id string) (Run, error) {
 	r, err := queries(c).Run(ctx, id)

@@ -31,7 +31,7 @@ type Conn interface{ DBTX() db.DBTX }
 
 func queries(c Conn) *gen.Queries { return gen.New(c.DBTX()) }
 
-func what(id string) string { return "payment session " + id }
+var what = db.Named("payment session")
 
 // Resource is the kind of payment sessions in the audit log and in events.
 var Resource = lifecycle.Payment.Resource

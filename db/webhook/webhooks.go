@@ -30,7 +30,7 @@ const (
 	Gone      = "gone" // the endpoint answered 410
 )
 
-func what(id string) string { return "webhook " + id }
+var what = db.Named("webhook")
 
 // LockProject waits for the project's row and returns its status, so that two requests do not both
 // take the last place.

@@ -13,11 +13,9 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
-	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/intent/tenancy"
-	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -178,41 +176,10 @@ func Admit(ctx context.Context, tx *db.Tx, r Request) (*int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	return admitMoney(ctx, tx, p.BillingAccountID, r)
-}
-
-// admitMoney refuses a SKU that has no price, and one that the balance does not cover for an hour.
-// An installation that charges nothing refuses nothing. An account that is depleted gets no node that
-// is free either: all that it has is released. One with a disputed payment gets none.
-func admitMoney(ctx context.Context, tx *db.Tx, accountID string, r Request) (*int64, error) {
-	if frozen, err := paymentsdb.IsFrozen(ctx, tx, accountID); err != nil {
-		return nil, err
-	} else if frozen {
-		return nil, &intent.Refusal{Kind: intent.Conflict, Detail: "a payment of the billing account is disputed by the payer's bank; it gets no new allocation until that is settled: ask the operators"}
-	}
-	q, err := ledgerdb.QuoteClaim(ctx, tx, accountID, ledgerdb.Item{SKUID: r.SKUID})
-	if err != nil || !q.Charging {
+	if err := tenancy.RequireUndisputed(ctx, tx, p.BillingAccountID, "allocation"); err != nil {
 		return nil, err
 	}
-	if !q.Priced {
-		return nil, &intent.Refusal{Kind: intent.Conflict, Detail: fmt.Sprintf(
-			"SKU %s has no price in %s, the currency of the billing account; choose another SKU or ask the operators for a price", r.SKUID, q.Balance.Currency)}
-	}
-	if q.RateMinorPerHour == 0 && (!q.Balance.IsDepleted() || q.Balance.Depletions == 0) {
-		return &q.HoldMinor, nil // an account to which nothing was posted is not released for its balance
-	}
-	money := func(minor int64) string {
-		return lifecycle.FormatMinor(minor, int(q.Balance.Exponent)) + " " + q.Balance.Currency
-	}
-	if r.MaxSpendMinor != nil && *r.MaxSpendMinor < q.HoldMinor {
-		return nil, invalid("max_spend_minor", "must be at least what an hour costs: "+money(q.HoldMinor))
-	}
-	if q.Balance.IsDepleted() || q.Balance.AvailableMinor() < q.HoldMinor {
-		return nil, &intent.Refusal{Kind: intent.Conflict, Detail: fmt.Sprintf(
-			"the node costs %s an hour, which is held back, and the available balance does not cover it; add to the balance or release something first",
-			money(q.RateMinorPerHour))} // not what is available: members may claim, and do not read money
-	}
-	return &q.HoldMinor, nil
+	return tenancy.AdmitMoney(ctx, tx, p.BillingAccountID, ledgerdb.Item{SKUID: r.SKUID}, r.MaxSpendMinor)
 }
 
 // placeHold stores what an accepted allocation holds back and may cost.

@@ -13,9 +13,9 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	instancedb "github.com/slipway-cloud/slipway/db/instance"
 	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
-	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	"github.com/slipway-cloud/slipway/intent"
+	"github.com/slipway-cloud/slipway/intent/tenancy"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -67,7 +67,10 @@ func Make(ctx context.Context, tx *db.Tx, in Create, actor db.Actor) (instancedb
 	if err := admitMember(ctx, tx, project, in.Limit); err != nil {
 		return none, db.Job{}, err
 	}
-	hold, err := admitMoney(ctx, tx, project.BillingAccountID, ledgerdb.InstanceItem(in.Provider, in.Type))
+	if _, err := tenancydb.LockAccount(ctx, tx, project.BillingAccountID); err != nil {
+		return none, db.Job{}, err
+	}
+	hold, err := tenancy.AdmitMoney(ctx, tx, project.BillingAccountID, ledgerdb.InstanceItem(in.Provider, in.Type), nil)
 	if err != nil {
 		return none, db.Job{}, err
 	}
@@ -105,47 +108,17 @@ func admitMember(ctx context.Context, tx *db.Tx, p tenancydb.Project, limit *int
 	if len(live) >= *limit {
 		return refuse("the project has %d instances and may have %d; terminate one, or ask the operators", len(live), *limit)
 	}
-	frozen, err := paymentsdb.IsFrozen(ctx, tx, p.BillingAccountID)
-	if err != nil {
+	if err := tenancy.RequireUndisputed(ctx, tx, p.BillingAccountID, "instance"); err != nil {
 		return err
 	}
-	if frozen {
-		return refuse("a payment of the billing account is disputed by the payer's bank; it gets no new instance until that is settled: ask the operators")
-	}
 	b, err := ledgerdb.ReadBalance(ctx, tx, p.BillingAccountID)
-	if err == nil && b.IsDepleted() && b.Depletions > 0 { // an account to which nothing was posted has no balance to use up
+	if err == nil && b.IsUsedUp() {
 		return refuse("the balance of the billing account is used up; add to it first")
 	}
 	if errors.Is(err, db.ErrNotFound) {
 		return nil
 	}
 	return err
-}
-
-// admitMoney refuses an instance that the balance does not cover for an hour, to whoever asks for it: one
-// of a depleted account would be terminated at once. It returns what is to be held back of the balance,
-// nil for nothing: a type without a price in the currency of the account is not charged. It locks the
-// account, so that requests decide one after the other.
-func admitMoney(ctx context.Context, tx *db.Tx, accountID string, item ledgerdb.Item) (*int64, error) {
-	if _, err := tenancydb.LockAccount(ctx, tx, accountID); err != nil {
-		return nil, err
-	}
-	q, err := ledgerdb.QuoteClaim(ctx, tx, accountID, item)
-	if err != nil || !q.Charging || !q.Priced {
-		return nil, err
-	}
-	if q.RateMinorPerHour == 0 && (!q.Balance.IsDepleted() || q.Balance.Depletions == 0) {
-		return &q.HoldMinor, nil // an account to which nothing was posted has no balance to use up
-	}
-	if q.Balance.IsDepleted() || q.Balance.AvailableMinor() < q.HoldMinor {
-		money := func(minor int64) string {
-			return lifecycle.FormatMinor(minor, int(q.Balance.Exponent)) + " " + q.Balance.Currency
-		}
-		return nil, &intent.Refusal{Kind: intent.Conflict, Detail: fmt.Sprintf(
-			"the instance costs %s an hour, which is held back, and the available balance does not cover it; add to the balance or terminate something first",
-			money(q.RateMinorPerHour))} // not what is available: members may ask for one, and do not read money
-	}
-	return &q.HoldMinor, nil
 }
 
 // End terminates an instance without a wait for its work: nobody is left to send it any.

@@ -31,99 +31,47 @@ const (
 	FaultStuckStopping = "stuck_stopping"
 )
 
-type faultSpec struct {
-	request bool   // it replaces an answer
-	phase   string // its own
-	op      string // the only one that it is for; "" any
-	detail  string
-}
+// onRequest is the kind of the faults that replace an answer.
+const onRequest = 1
 
-func faultTable() map[string]faultSpec {
-	return map[string]faultSpec{
-		FaultInternalError: {true, simcontrol.After, "", "500 without a type"},
-		FaultUnavailable:   {true, simcontrol.Before, "", "503 without a type"},
-		FaultRateLimited:   {true, simcontrol.Before, "", "429 with an empty body"},
-		FaultReset:         {true, simcontrol.After, "", "the connection is cut"},
-		FaultForbidden:     {true, simcontrol.Before, "", "403, as of a key without the right"},
-		FaultUnauthorized:  {true, simcontrol.Before, "", "401, as of a key that was revoked"},
+func faultTable() map[string]simcontrol.FaultSpec {
+	return map[string]simcontrol.FaultSpec{
+		FaultInternalError: {Kind: onRequest, Phase: simcontrol.After, Detail: "500 without a type"},
+		FaultUnavailable:   {Kind: onRequest, Phase: simcontrol.Before, Detail: "503 without a type"},
+		FaultRateLimited:   {Kind: onRequest, Phase: simcontrol.Before, Detail: "429 with an empty body"},
+		FaultReset:         {Kind: onRequest, Phase: simcontrol.After, Detail: "the connection is cut"},
+		FaultForbidden:     {Kind: onRequest, Phase: simcontrol.Before, Detail: "403, as of a key without the right"},
+		FaultUnauthorized:  {Kind: onRequest, Phase: simcontrol.Before, Detail: "401, as of a key that was revoked"},
 
-		FaultQuota:         {false, "", "", "create_server or server_action: a quota is used up; `form` old has the older body"},
-		FaultOutOfStock:    {false, "", "server_action", "a start finds no free machine"},
-		FaultFallsBack:     {false, "", "server_action", "a start is accepted, and the server falls back to stopped"},
-		FaultListLag:       {false, "", "create_server", "lists show the new server only after `delay` (virtual, default 1m)"},
-		FaultNoAddress:     {false, "", "boot", "the server gets no address"},
-		FaultGroupSyncing:  {false, "", "create_group", "the group is syncing for ever"},
-		FaultVolumeStuck:   {false, "", "update_volume", "a volume that grows is updating for ever"},
-		FaultVolumeError:   {false, "", "update_volume", "a volume that grows ends in error"},
-		FaultStuckStopping: {false, "", "server_action", "a server that stops is stopping for ever"},
+		FaultQuota:         {Detail: "create_server or server_action: a quota is used up; `form` old has the older body"},
+		FaultOutOfStock:    {Detail: "server_action: a start finds no free machine"},
+		FaultFallsBack:     {Detail: "server_action: a start is accepted, and the server falls back to stopped"},
+		FaultListLag:       {Detail: "create_server: lists show the new server only after `delay` (virtual, default 1m)"},
+		FaultNoAddress:     {Detail: "boot: the server gets no address"},
+		FaultGroupSyncing:  {Detail: "create_group: the group is syncing for ever"},
+		FaultVolumeStuck:   {Detail: "update_volume: a volume that grows is updating for ever"},
+		FaultVolumeError:   {Detail: "update_volume: a volume that grows ends in error"},
+		FaultStuckStopping: {Detail: "server_action: a server that stops is stopping for ever"},
 	}
 }
 
-// Fault is one line of the script.
-type Fault struct {
-	ID   int    `json:"id"`
-	Name string `json:"name"`
-	// Op narrows the fault to a call such as create_server; "" is any.
-	Op string `json:"op,omitempty"`
-	// Tag narrows it to calls about what has this tag, or is asked to get it; "" is any. A call that names
-	// nothing with a tag, such as one for the types, never has it.
-	Tag string `json:"tag,omitempty"`
-	// Count is how often it is applied; 0 is once, -1 until it is cleared.
-	Count int `json:"count,omitempty"`
-	// Phase is before_commit or after_commit, for faults of requests; "" takes the fault's own.
-	Phase string `json:"phase,omitempty"`
-	// Params refine a fault: delay, form.
-	Params  map[string]string `json:"params,omitempty"`
-	Applied int               `json:"applied"`
-}
+// Fault is one line of the script. Op is a call such as create_server.
+type Fault = simcontrol.Fault
 
-// FaultNames lists the faults with a line each.
-func FaultNames() map[string]string {
-	out := map[string]string{}
-	for name, f := range faultTable() {
-		out[name] = f.detail
-	}
-	return out
-}
-
-// AddFault adds a line to the fault script and returns its id.
-func (s *Server) AddFault(f Fault) (int, error) {
-	spec, known := faultTable()[f.Name]
-	if !known {
-		return 0, fmt.Errorf("fault %q is unknown: see FaultNames", f.Name)
-	}
-	var err error
-	if f.Phase, err = simcontrol.CheckPhase(f.Phase, spec.phase); err != nil {
-		return 0, err
-	}
-	for name, value := range f.Params {
+func (s *Server) script() simcontrol.Script {
+	return simcontrol.Script{Lock: &s.mu, Specs: faultTable(), Selector: "tag", CheckParam: func(_, name, value string) error {
 		if _, err := time.ParseDuration(value); name != "form" && (name != "delay" || err != nil) {
-			return 0, fmt.Errorf("parameter %s=%q is unknown: use delay=30s or form=old", name, value)
+			return fmt.Errorf("parameter %s=%q is unknown: use delay=30s or form=old", name, value)
 		}
-	}
-	if f.Count == 0 {
-		f.Count = 1
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lastFault++
-	f.ID, f.Applied = s.lastFault, 0
-	s.faults = append(s.faults, &f)
-	return f.ID, nil
-}
-
-// Faults lists the script, spent lines included.
-func (s *Server) Faults() []Fault {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return simcontrol.ValuesOf(s.faults)
+		return nil
+	}}
 }
 
 // ClearFaults removes one line, or all when id is 0. What a cleared fault holds back goes on.
 func (s *Server) ClearFaults(id int) {
+	s.Script.ClearFaults(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.faults = slices.DeleteFunc(s.faults, func(f *Fault) bool { return id == 0 || f.ID == id })
 	for _, g := range s.groups {
 		g.stuck = false
 	}
@@ -142,8 +90,8 @@ func (s *Server) ClearFaults(id int) {
 	}
 }
 
-func (f *Fault) isDue(r *request) bool {
-	return (f.Count < 0 || f.Applied < f.Count) && (f.Op == "" || f.Op == r.op) && (f.Tag == "" || slices.Contains(r.about, f.Tag))
+func isFor(f *Fault, r *request) bool {
+	return (f.Op == "" || f.Op == r.op) && (f.Tag == "" || slices.Contains(r.about, f.Tag))
 }
 
 // tagsOf returns the tags of what a request is about: those that it gives or filters by, and those of the
@@ -172,31 +120,14 @@ func (s *Server) tagsOf(r *request) []string {
 
 // take applies the first fault of a request that is due in this phase, once.
 func (s *Server) take(r *request, phase string) *Fault {
-	for _, f := range s.faults {
-		if faultTable()[f.Name].request && f.Phase == phase && f.isDue(r) {
-			f.Applied++
-			return f
-		}
-	}
-	return nil
+	return s.Take(func(f *Fault, spec simcontrol.FaultSpec) bool {
+		return spec.Kind == onRequest && f.Phase == phase && isFor(f, r)
+	})
 }
 
 // takeState applies a fault of a name that is due, once.
 func (s *Server) takeState(name string, r *request) *Fault {
-	for _, f := range s.faults {
-		if f.Name == name && f.isDue(r) {
-			f.Applied++
-			return f
-		}
-	}
-	return nil
-}
-
-func (f *Fault) duration(name string, fallback time.Duration) time.Duration {
-	if d, err := time.ParseDuration(f.Params[name]); err == nil {
-		return d
-	}
-	return fallback
+	return s.Take(func(f *Fault, _ simcontrol.FaultSpec) bool { return f.Name == name && isFor(f, r) })
 }
 
 // misbehave answers as a fault says.
@@ -269,7 +200,7 @@ func (s *Server) Do(a Act) error {
 // AdminAPI is scenario control. It has no login.
 func (s *Server) AdminAPI() http.Handler {
 	mux := http.NewServeMux()
-	simcontrol.HandleFaults[Fault](mux, s, FaultNames)
+	simcontrol.HandleFaults(mux, s)
 	simcontrol.HandleClock(mux, s.clock)
 	simcontrol.HandleView(mux, "/_sim/billed", func() any { return s.Billed() })
 	simcontrol.HandleView(mux, "/_sim/counters", func() any { return s.Counts() })

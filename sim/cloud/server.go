@@ -43,6 +43,7 @@ type Counters struct {
 
 // Server is one simulated account. All methods are safe for concurrent use.
 type Server struct {
+	simcontrol.Script
 	opt   Options
 	clock *simhw.Clock
 
@@ -52,8 +53,6 @@ type Server struct {
 	snapshots []*snapshot
 	groups    []*group
 	addresses []*address
-	faults    []*Fault
-	lastFault int
 	counts    Counters
 	made      map[string]int // servers, by tag
 }
@@ -69,7 +68,9 @@ func New(opt Options) (*Server, error) {
 	if opt.Address == "" {
 		opt.Address = "192.0.2.10"
 	}
-	return &Server{opt: opt, clock: opt.Clock, made: map[string]int{}}, nil
+	s := &Server{opt: opt, clock: opt.Clock, made: map[string]int{}}
+	s.Script = s.script()
+	return s, nil
 }
 
 // Addresses are host:port of a started account; Admin is "" when not asked for.

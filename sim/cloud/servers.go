@@ -107,7 +107,7 @@ func (s *Server) createServer(r *request) (answer, error) {
 		created: now, modified: now, listed: now, groupID: groupID, userData: map[string]string{},
 	}
 	if f := s.takeState(FaultListLag, r); f != nil {
-		m.listed = now.Add(f.duration("delay", time.Minute))
+		m.listed = now.Add(f.Duration("delay", time.Minute))
 	}
 	root := &volume{id: newID(), name: "Ubuntu Noble GPU OS 12_sbs_volume_0", size: kind.imageSize, created: now, tags: []string{}, server: m.id}
 	m.volumes = []string{root.id}

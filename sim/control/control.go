@@ -1,5 +1,5 @@
-// Package simcontrol is what simulators share that have a control port: how they listen, and how the
-// control port reads and answers. It knows no protocol that is simulated.
+// Package simcontrol is what simulators share that have a control port: how they listen, how the control
+// port reads and answers, and the script of faults. It knows no protocol that is simulated.
 package simcontrol
 
 import (

@@ -2,17 +2,16 @@ package simcontrol
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
 )
 
-// FaultScript is a simulator's script of faults of type F. ClearFaults removes one line, or all when
-// id is 0.
-type FaultScript[F any] interface {
-	AddFault(f F) (id int, err error)
-	Faults() []F
+// FaultScript is a Script, or a simulator that does more when a line is removed.
+type FaultScript interface {
+	AddFault(f Fault) (id int, err error)
+	Faults() []Fault
+	FaultNames() map[string]string
 	ClearFaults(id int)
 }
 
@@ -42,11 +41,11 @@ func HandleAct[T any](mux *http.ServeMux, path string, f func(T) error) {
 
 // HandleFaults serves the script of faults under /_sim/faults/ and the names of faults, with a line
 // each, under /_sim/fault-names.
-func HandleFaults[F any](mux *http.ServeMux, script FaultScript[F], names func() map[string]string) {
-	HandleView(mux, "/_sim/fault-names", func() any { return names() })
+func HandleFaults(mux *http.ServeMux, script FaultScript) {
+	HandleView(mux, "/_sim/fault-names", func() any { return script.FaultNames() })
 	HandleView(mux, "/_sim/faults/{$}", func() any { return script.Faults() })
 	mux.HandleFunc("POST /_sim/faults/{$}", func(w http.ResponseWriter, r *http.Request) {
-		var f F
+		var f Fault
 		err := ReadJSON(w, r, &f)
 		var id int
 		if err == nil {
@@ -86,23 +85,6 @@ func HandleClock(mux *http.ServeMux, c Clock) {
 		c.Step(d)
 		Answer(w, view(), nil)
 	})
-}
-
-// Phases of a fault of a request: before the effect, or after it.
-const (
-	Before = "before_commit"
-	After  = "after_commit"
-)
-
-// CheckPhase returns the phase of a fault: the one that was asked for, or the fault's own where none was.
-func CheckPhase(asked, own string) (string, error) {
-	switch asked {
-	case "":
-		return own, nil
-	case Before, After:
-		return asked, nil
-	}
-	return "", fmt.Errorf("phase %q is unknown: use %s or %s", asked, Before, After)
 }
 
 // ValuesOf returns copies of the lines of a script.

@@ -55,12 +55,12 @@ func selector(c *call) func(object) bool {
 func (s *Server) control() {
 	for place, k := range s.objects["certificatesigningrequests"] {
 		_, name, _ := strings.Cut(place, "/")
-		if k.obj["status"] != nil || s.active(FaultCSRPending) != nil {
+		if k.obj["status"] != nil || s.On(FaultCSRPending) != nil {
 			continue
 		}
 		condition, certificate := "Approved", ""
 		spec, _ := k.obj["spec"].(object)
-		if s.active(FaultCSRDenied) != nil {
+		if s.On(FaultCSRDenied) != nil {
 			condition = "Denied"
 		} else if raw, err := base64.StdEncoding.DecodeString(fmt.Sprint(spec["request"])); err == nil {
 			if signed, err := s.pki.signRequest(raw); err == nil {

@@ -1,9 +1,7 @@
 package kubesim
 
 import (
-	"fmt"
 	"net/http"
-	"slices"
 
 	simcontrol "github.com/slipway-cloud/slipway/sim/control"
 )
@@ -26,109 +24,37 @@ const (
 	FaultBudget     = "disruption_budget"
 )
 
-type faultSpec struct {
-	request bool   // it replaces an answer
-	phase   string // its own
-	detail  string
-}
+// onRequest is the kind of the faults that replace an answer.
+const onRequest = 1
 
-func faultTable() map[string]faultSpec {
-	return map[string]faultSpec{
-		FaultInternalError: {true, simcontrol.After, "500"},
-		FaultUnavailable:   {true, simcontrol.Before, "503"},
-		FaultTooMany:       {true, simcontrol.Before, "429 with Retry-After"},
-		FaultReset:         {true, simcontrol.After, "the connection is cut"},
-		FaultForbidden:     {true, simcontrol.Before, "403, as of a right that was taken away"},
-		FaultUnauthorized:  {true, simcontrol.Before, "401, as of a login that was revoked"},
+func faultTable() map[string]simcontrol.FaultSpec {
+	return map[string]simcontrol.FaultSpec{
+		FaultInternalError: {Kind: onRequest, Phase: simcontrol.After, Detail: "500"},
+		FaultUnavailable:   {Kind: onRequest, Phase: simcontrol.Before, Detail: "503"},
+		FaultTooMany:       {Kind: onRequest, Phase: simcontrol.Before, Detail: "429 with Retry-After"},
+		FaultReset:         {Kind: onRequest, Phase: simcontrol.After, Detail: "the connection is cut"},
+		FaultForbidden:     {Kind: onRequest, Phase: simcontrol.Before, Detail: "403, as of a right that was taken away"},
+		FaultUnauthorized:  {Kind: onRequest, Phase: simcontrol.Before, Detail: "401, as of a login that was revoked"},
 
-		FaultUnsigned:   {false, "", "nothing signs cluster-info"},
-		FaultWrongCA:    {false, "", "cluster-info has the CA of another cluster"},
-		FaultCSRPending: {false, "", "nothing approves requests for certificates"},
-		FaultCSRDenied:  {false, "", "requests for certificates are denied"},
-		FaultNotReady:   {false, "", "nodes do not become Ready: they have no network plugin"},
-		FaultSilent:     {false, "", "kubelets send no heartbeats"},
-		FaultBudget:     {false, "", "a disruption budget forbids each eviction"},
+		FaultUnsigned:   {Detail: "nothing signs cluster-info"},
+		FaultWrongCA:    {Detail: "cluster-info has the CA of another cluster"},
+		FaultCSRPending: {Detail: "nothing approves requests for certificates"},
+		FaultCSRDenied:  {Detail: "requests for certificates are denied"},
+		FaultNotReady:   {Detail: "nodes do not become Ready: they have no network plugin"},
+		FaultSilent:     {Detail: "kubelets send no heartbeats"},
+		FaultBudget:     {Detail: "a disruption budget forbids each eviction"},
 	}
 }
 
-// Fault is one line of the script.
-type Fault struct {
-	ID   int    `json:"id"`
-	Name string `json:"name"`
-	// Op narrows a fault of requests to a verb and a resource, such as "create secrets"; "" is any.
-	Op string `json:"op,omitempty"`
-	// Count is how often a fault of requests is applied; 0 is once, -1 until it is cleared.
-	Count   int    `json:"count,omitempty"`
-	Phase   string `json:"phase,omitempty"`
-	Applied int    `json:"applied"`
-
-	other []byte // of another CA
-}
-
-// FaultNames lists the faults with a line each.
-func FaultNames() map[string]string {
-	out := map[string]string{}
-	for name, f := range faultTable() {
-		out[name] = f.detail
-	}
-	return out
-}
-
-// AddFault adds a line to the fault script and returns its id.
-func (s *Server) AddFault(f Fault) (int, error) {
-	spec, known := faultTable()[f.Name]
-	if !known {
-		return 0, fmt.Errorf("fault %q is unknown: see FaultNames", f.Name)
-	}
-	var err error
-	if f.Phase, err = simcontrol.CheckPhase(f.Phase, spec.phase); err != nil {
-		return 0, err
-	}
-	if f.Count == 0 {
-		f.Count = 1
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lastFault++
-	f.ID, f.Applied = s.lastFault, 0
-	s.faults = append(s.faults, &f)
-	return f.ID, nil
-}
-
-// Faults lists the script, spent lines included.
-func (s *Server) Faults() []Fault {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return simcontrol.ValuesOf(s.faults)
-}
-
-// ClearFaults removes one line, or all when id is 0.
-func (s *Server) ClearFaults(id int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.faults = slices.DeleteFunc(s.faults, func(f *Fault) bool { return id == 0 || f.ID == id })
-}
+// Fault is one line of the script. Op is a verb and a resource, such as "create secrets". Faults of the
+// cluster's state are on until they are cleared.
+type Fault = simcontrol.Fault
 
 // take applies the first fault of a request that is due in this phase, once.
 func (s *Server) take(op, phase string) *Fault {
-	for _, f := range s.faults {
-		if faultTable()[f.Name].request && f.Phase == phase && (f.Count < 0 || f.Applied < f.Count) && (f.Op == "" || f.Op == op) {
-			f.Applied++
-			return f
-		}
-	}
-	return nil
-}
-
-// active returns a fault of the cluster's state that is on, nil for none.
-func (s *Server) active(name string) *Fault {
-	for _, f := range s.faults {
-		if f.Name == name {
-			f.Applied++
-			return f
-		}
-	}
-	return nil
+	return s.Take(func(f *Fault, spec simcontrol.FaultSpec) bool {
+		return spec.Kind == onRequest && f.Phase == phase && (f.Op == "" || f.Op == op)
+	})
 }
 
 // misbehave answers as a fault says.
@@ -154,7 +80,7 @@ func (s *Server) misbehave(w http.ResponseWriter, c *call, f *Fault) {
 // AdminAPI is scenario control. It has no login.
 func (s *Server) AdminAPI() http.Handler {
 	mux := http.NewServeMux()
-	simcontrol.HandleFaults[Fault](mux, s, FaultNames)
+	simcontrol.HandleFaults(mux, s)
 	simcontrol.HandleView(mux, "/_sim/tokens", func() any { return s.Tokens() })
 	simcontrol.HandleView(mux, "/_sim/requests", func() any { return s.Requests() })
 	return mux

@@ -85,7 +85,7 @@ func merge(old, patch any) any {
 
 // seenAs returns a node as the cluster shows it now: not Ready while the fault of that name is on.
 func (s *Server) seenAs(node object) object {
-	f := s.active(FaultNotReady)
+	f := s.On(FaultNotReady)
 	if f == nil {
 		return node
 	}
@@ -129,7 +129,7 @@ func (s *Server) leases(c *call) (int, any, error) {
 		}
 		out := maps.Clone(k.obj)
 		at := s.renewed[c.name]
-		if s.active(FaultSilent) == nil {
+		if s.On(FaultSilent) == nil {
 			at = at.Add(time.Since(at).Truncate(s.opt.Heartbeat))
 		}
 		spec, _ := out["spec"].(object)
@@ -154,7 +154,7 @@ func (s *Server) pods(c *call) (int, any, error) {
 		if _, ok := s.find("pods", c.namespace, c.name); !ok {
 			return 0, nil, c.notFound()
 		}
-		if s.active(FaultBudget) != nil {
+		if s.On(FaultBudget) != nil {
 			return 0, nil, &status{http.StatusTooManyRequests, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.", 5}
 		}
 		_, _, err := s.remove(&call{Request: c.Request, resource: "pods", namespace: c.namespace, name: c.name})

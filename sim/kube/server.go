@@ -40,21 +40,21 @@ type kept struct {
 
 // Server is one simulated cluster. All methods are safe for concurrent use.
 type Server struct {
+	simcontrol.Script
 	opt   Options
 	rules []grant
 	pki   *pki
 
-	mu        sync.Mutex
-	url       string
-	token     string // of the client
-	rev       int
-	objects   map[string]map[string]*kept // by collection, then namespace/name
-	seen      map[string]time.Time        // tokens that were taken, by their value
-	renewed   map[string]time.Time        // when the lease of a node was made
-	faults    []*Fault
-	lastFault int
-	requests  []string
-	minted    []string // the values of all tokens that were made
+	mu       sync.Mutex
+	url      string
+	token    string // of the client
+	rev      int
+	objects  map[string]map[string]*kept // by collection, then namespace/name
+	seen     map[string]time.Time        // tokens that were taken, by their value
+	renewed  map[string]time.Time        // when the lease of a node was made
+	wrongCA  []byte                      // what FaultWrongCA shows
+	requests []string
+	minted   []string // the values of all tokens that were made
 }
 
 // New makes a cluster without nodes.
@@ -70,6 +70,7 @@ func New(opt Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opt: opt, pki: p, token: randomText(40), objects: map[string]map[string]*kept{}, seen: map[string]time.Time{}, renewed: map[string]time.Time{}}
+	s.Script = simcontrol.Script{Lock: &s.mu, Specs: faultTable()}
 	s.rules, err = readGrants(opt.Manifest)
 	if err != nil {
 		return nil, err

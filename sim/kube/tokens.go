@@ -98,15 +98,15 @@ func (s *Server) configmaps(c *call) (int, any, error) {
 		return s.get(c)
 	}
 	ca := s.pki.caPEM
-	if f := s.active(FaultWrongCA); f != nil {
-		other, err := newPKI()
-		if err != nil {
-			return 0, nil, refuse(http.StatusInternalServerError, "InternalError", "%s", err.Error())
+	if s.On(FaultWrongCA) != nil {
+		if s.wrongCA == nil {
+			other, err := newPKI()
+			if err != nil {
+				return 0, nil, refuse(http.StatusInternalServerError, "InternalError", "%s", err.Error())
+			}
+			s.wrongCA = other.caPEM
 		}
-		if f.other == nil {
-			f.other = other.caPEM
-		}
-		ca = f.other
+		ca = s.wrongCA
 	}
 	info := fmt.Sprintf("apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: %s\n    server: %s\n  name: \"\"\ncontexts: null\ncurrent-context: \"\"\nkind: Config\nusers: null\n",
 		base64.StdEncoding.EncodeToString(ca), s.url)
@@ -114,7 +114,7 @@ func (s *Server) configmaps(c *call) (int, any, error) {
 	for place := range s.objects["secrets"] {
 		id := strings.TrimPrefix(place, "kube-system/"+tokenPrefix)
 		token := s.tokenData(id)
-		if token["usage-bootstrap-signing"] == "true" && s.active(FaultUnsigned) == nil {
+		if token["usage-bootstrap-signing"] == "true" && s.On(FaultUnsigned) == nil {
 			data["jws-kubeconfig-"+id] = sign(info, id, token["token-secret"])
 		}
 	}

@@ -96,7 +96,7 @@ func (s *Server) AdminAPI() http.Handler {
 	simcontrol.HandleView(mux, "/_sim/history", func() any { return s.History() })
 	simcontrol.HandleView(mux, "/_sim/state", func() any { return s.State() })
 	simcontrol.HandleView(mux, "/_sim/machines", func() any { return s.Machines() })
-	simcontrol.HandleFaults[Fault](mux, s, FaultNames)
+	simcontrol.HandleFaults(mux, s)
 	simcontrol.HandleClock(mux, s.fleet.Clock())
 	simcontrol.HandleAct(mux, "/_sim/external", func(in struct{ Act, Machine string }) error { return s.External(in.Act, in.Machine) })
 	simcontrol.HandleAct(mux, "/_sim/hwsync", func(in struct {

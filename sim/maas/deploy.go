@@ -225,7 +225,7 @@ func (s *Server) endDeployment(m *machine) {
 		m.lastSync = s.now() // although nothing has synced yet
 	}
 	dead := s.take(m, "deployed_but_dead", "stage:first_boot")
-	if dead != nil && dead.is("post_install_error") {
+	if dead != nil && dead.Is("post_install_error") {
 		s.event(m, "Node post-installation failure", failure, "'cloudinit' running modules for final")
 	}
 	s.startSync(m, dead != nil)

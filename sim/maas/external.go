@@ -208,7 +208,7 @@ func (s *Server) conflict(f *Fault, selectors []string) bool {
 			continue
 		}
 		cards := hw.Spec().NICs
-		if f.is("serial") {
+		if f.Is("serial") {
 			s.firstRecord(hw, cards)
 			s.enlisted(hw, []simhw.NIC{{Name: "eth0", MAC: s.strayMAC()}})
 			return true

@@ -32,7 +32,7 @@ func (s *Server) faultAnswer(f *Fault, c *call, own *reply) *reply {
 func (s *Server) wireAnswer(f *Fault, c *call, own *reply) *reply {
 	switch f.Name {
 	case "http_401":
-		if f.is("clock") {
+		if f.Is("clock") {
 			now := time.Now().Unix()
 			return expired(now-2*maxSkew, now)
 		}
@@ -56,7 +56,7 @@ func (s *Server) wireAnswer(f *Fault, c *call, own *reply) *reply {
 		if out == nil { // before the commit: the proxy gives up on a request that never got in
 			out = gatewayTimeout()
 		}
-		out.wire.delay = f.delay(2 * time.Second)
+		out.wire.delay = f.Duration("delay", 2*time.Second)
 		return out
 	case "redirect_301":
 		return text(301, "").with("Location", "https://"+c.req.Host+c.req.URL.RequestURI())
@@ -85,8 +85,8 @@ func orOK(own *reply) *reply {
 
 func (s *Server) powerTimeout(f *Fault, c *call) *reply {
 	out := text(504, "Timed out after 60 seconds while querying the power state of node %s.", idOf(c.rec))
-	if f.is("hang") {
-		out.wire.delay = f.delay(60 * time.Second)
+	if f.Is("hang") {
+		out.wire.delay = f.Duration("delay", 60*time.Second)
 	}
 	return out
 }
@@ -99,9 +99,9 @@ func duplicateMAC(f *Fault, c *call) *reply {
 	}
 	msg := "MAC address " + mac + " already in use on " + "other-node" + "."
 	switch {
-	case f.is("list"):
+	case f.Is("list"):
 		return jsonCode(400, []string{msg})
-	case f.is("all"):
+	case f.Is("all"):
 		return field("__all__", "%s", msg)
 	default:
 		return field("mac_addresses", "%s", msg)

@@ -145,7 +145,7 @@ func TestEveryFaultHasATest(t *testing.T) {
 		require.NoError(t, err)
 		src = append(src, raw...)
 	}
-	for name, detail := range maassim.FaultNames() {
+	for name, detail := range newLab(t).srv.FaultNames() {
 		require.NotEmpty(t, detail, name)
 		require.Contains(t, string(src), `"`+name+`"`)
 	}

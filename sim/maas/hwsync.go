@@ -9,7 +9,6 @@ import (
 	"mime/multipart"
 	"net/mail"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -41,16 +40,9 @@ func (s *Server) startSync(m *machine, dead bool) {
 	}
 	m.syncAgent, m.syncHealthy, m.syncLeft = true, true, -1
 	if f := s.take(m, "hw_sync_stops", "stage:first_boot"); f != nil {
-		m.syncLeft, _ = strconv.Atoi(f.param("after", "1"))
+		m.syncLeft = int(f.Number("after", 1))
 	}
 	s.nextSync(m)
-}
-
-func (f *Fault) param(key, fallback string) string {
-	if v := f.Params[key]; v != "" {
-		return v
-	}
-	return fallback
 }
 
 // nextSync runs the agent's timer; last_sync moves only when the node runs and

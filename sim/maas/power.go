@@ -1,6 +1,7 @@
 package maassim
 
 import (
+	"cmp"
 	"errors"
 	"net/url"
 	"time"
@@ -139,7 +140,7 @@ func (c *call) queryPowerState() *reply {
 	m, s := c.rec, c.s
 	s.count(m, countPowerQuery)
 	if f := s.take(m, "power_state", "query_power_state"); f != nil {
-		m.powerState = f.param("value", "error")
+		m.powerState = cmp.Or(f.Params["value"], "error")
 		return jsonReply(map[string]string{"state": m.powerState})
 	}
 	forced := s.peek(m, "bmc_unreachable", "query_power_state") != nil || s.peek(m, "bmc_auth", "query_power_state") != nil

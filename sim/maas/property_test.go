@@ -137,8 +137,6 @@ func TestNoEdgeOutsideTheTable(t *testing.T) {
 		"commission", "deploy", "release", "abort", "power_on", "power_off", "override_failed_testing", "set_storage_layout", "release_many",
 	}
 	acts := []string{"release", "deploy", "delete", "lock", "unlock", "allocate", "mark_broken", "mark_fixed", "enlist"}
-	faults := slices.Sorted(maps.Keys(maassim.FaultNames()))
-	faults = slices.DeleteFunc(faults, func(f string) bool { return f == "slow_response" || f == "query_power_timeout" }) // they only wait
 	edges := published(t)
 	seen := map[[2]maassim.Status]bool{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -146,7 +144,9 @@ func TestNoEdgeOutsideTheTable(t *testing.T) {
 		defer cancel()
 		r := newRegion(ctx, t, 2000)
 		defer r.srv.Close()
-		if rapid.Bool().Draw(t, "commissioned") { // most edges are behind Ready
+		faults := slices.Sorted(maps.Keys(r.srv.FaultNames()))
+		faults = slices.DeleteFunc(faults, func(f string) bool { return f == "slow_response" || f == "query_power_timeout" }) // they only wait
+		if rapid.Bool().Draw(t, "commissioned") {                                                                             // most edges are behind Ready
 			r.create(0)
 			r.ask(http.MethodPost, "machines/"+r.ids()[0]+"/", url.Values{"op": {"commission"}, "skip_bmc_config": {"1"}})
 			r.steps(t, 10*time.Minute, 8)

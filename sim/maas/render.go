@@ -1,6 +1,7 @@
 package maassim
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -39,7 +40,7 @@ func (s *Server) machineJSON(m *machine) map[string]any {
 // shownPower is what MAAS believes, or what a power_state fault makes it say.
 func (s *Server) shownPower(m *machine) string {
 	if f := s.peek(m, "power_state", "query_power_state"); f != nil {
-		return f.param("value", "error")
+		return cmp.Or(f.Params["value"], "error")
 	}
 	return m.powerState
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	simcontrol "github.com/slipway-cloud/slipway/sim/control"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 )
 
@@ -14,6 +15,7 @@ import (
 // concurrent use. No method of simhw that moves a machine is called with mu
 // held: the machine's events come back into the server.
 type Server struct {
+	simcontrol.Script
 	opt   Options
 	fleet *simhw.Fleet
 	ctx   context.Context
@@ -27,7 +29,6 @@ type Server struct {
 	events   []event
 	ids      map[string]int // last id by kind
 	config   map[string]any
-	faults   []*Fault
 	counts   counts
 	revoked  bool
 }
@@ -45,6 +46,7 @@ func New(opt Options) (*Server, error) {
 		watched: map[*simhw.Machine]bool{}, ids: map[string]int{},
 		config: siteConfig(opt), counts: newCounts(),
 	}
+	s.Script = simcontrol.Script{Lock: &s.mu, Specs: faultTable(), Selector: "machine", CheckParam: checkFaultParam}
 	for _, hw := range s.fleet.All() {
 		s.Watch(hw)
 	}

@@ -26,7 +26,7 @@ func (s *Server) AdminAPI() http.Handler {
 	simcontrol.HandleView(mux, "/_sim/counters", func() any { return s.Counters() })
 	simcontrol.HandleView(mux, "/_sim/totals", func() any { return s.Totals() })
 	simcontrol.HandleView(mux, "/_sim/deliveries", func() any { return s.Attempts() })
-	simcontrol.HandleFaults[Fault](mux, s, FaultNames)
+	simcontrol.HandleFaults(mux, s)
 	simcontrol.HandleClock(mux, s.clock)
 	simcontrol.HandleAct(mux, "/_sim/endpoints", s.AddEndpoint)
 	simcontrol.HandleAct(mux, "/_sim/secrets", func(in struct{ Secrets []string }) error { return s.SetSecrets(in.Secrets...) })

@@ -112,7 +112,7 @@ func (s *Server) schedule(d *delivery) {
 		})
 		return
 	case f.Name == FaultDelay:
-		s.clock.AfterFunc(s.ctx, f.duration("delay", time.Minute), func() {
+		s.clock.AfterFunc(s.ctx, f.Duration("delay", time.Minute), func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.enqueue(d, nil)
@@ -122,7 +122,7 @@ func (s *Server) schedule(d *delivery) {
 		s.held = append(s.held, d)
 		return
 	case f.Name == FaultDuplicate:
-		for range f.number("copies", 2) - 1 {
+		for range f.Number("copies", 2) - 1 {
 			s.enqueue(d, nil)
 		}
 	}
@@ -203,9 +203,9 @@ func (s *Server) post(d try, body []byte, at time.Time, secrets []string) Attemp
 		case FaultBadSignature:
 			secrets = []string{"whsec_another_secret"}
 		case FaultStale:
-			at = at.Add(-f.duration("by", 24*time.Hour))
+			at = at.Add(-f.Duration("by", 24*time.Hour))
 		case FaultFuture:
-			at = at.Add(f.duration("by", 24*time.Hour))
+			at = at.Add(f.Duration("by", 24*time.Hour))
 		}
 	}
 	header := SignatureHeader(at, body, secrets...)

@@ -251,7 +251,7 @@ func TestAdmin(t *testing.T) {
 	require.Equal(t, 201, status)
 	require.Equal(t, 1.0, out["id"])
 	require.Equal(t, 503, l.get("/v1/checkout/sessions/"+id).status)
-	for _, bad := range []string{`{"name": "gremlins"}`, `{"name": "timeout", "params": {"delay": "soon"}}`, `{"name": "timeout", "phase": "never"}`, `{"nam": ""}`, `{"name": "timeout", "params": {"x": "1"}}`, `{"name": "delivery_duplicated", "params": {"copies": "0"}}`} {
+	for _, bad := range []string{`{"name": "gremlins"}`, `{"name": "timeout", "params": {"delay": "soon"}}`, `{"name": "timeout", "phase": "never"}`, `{"nam": ""}`, `{"name": "timeout", "machine": "gpu-1"}`, `{"name": "timeout", "tag": "x"}`, `{"name": "timeout", "params": {"x": "1"}}`, `{"name": "delivery_duplicated", "params": {"copies": "0"}}`} {
 		status, _ = call("POST", "faults/", bad)
 		require.Equal(t, 400, status, bad)
 	}

@@ -24,7 +24,7 @@ func (s *Server) emit(kind string, data object, c *call) {
 		case FaultEventAmount:
 			for _, name := range []string{"amount", "amount_total"} {
 				if amount, found := data[name].(int64); found {
-					data[name] = amount + f.number("by", 1)
+					data[name] = amount + f.Number("by", 1)
 				}
 			}
 		case FaultEventVersion:

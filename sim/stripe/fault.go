@@ -10,7 +10,7 @@ import (
 	simcontrol "github.com/slipway-cloud/slipway/sim/control"
 )
 
-// Phases of a fault of a request: before the effect, or after it.
+// Phases of a fault of a request.
 const (
 	Before = simcontrol.Before
 	After  = simcontrol.After
@@ -44,99 +44,45 @@ const (
 	FaultFuture            = "delivery_future"
 )
 
-type faultKind int
-
 const (
-	ofRequest  faultKind = iota // replaces an answer
-	ofObject                    // changes what an object says
-	ofEvent                     // changes an event as it is made
-	ofDelivery                  // changes one delivery
+	ofRequest  = iota // replaces an answer
+	ofObject          // changes what an object says
+	ofEvent           // changes an event as it is made
+	ofDelivery        // changes one delivery
 )
 
-type faultSpec struct {
-	kind   faultKind
-	phase  string
-	detail string
-}
+func faultTable() map[string]simcontrol.FaultSpec {
+	return map[string]simcontrol.FaultSpec{
+		FaultInternalError: {Kind: ofRequest, Phase: After, Detail: "500; after the effect it is stored with the idempotency key and replayed"},
+		FaultUnavailable:   {Kind: ofRequest, Phase: Before, Detail: "503 with Retry-After: `retry_after` (default 3, 0 for none)"},
+		FaultRateLimited:   {Kind: ofRequest, Phase: Before, Detail: "429 rate_limit"},
+		FaultKeyInUse:      {Kind: ofRequest, Phase: Before, Detail: "409 idempotency_key_in_use"},
+		FaultReset:         {Kind: ofRequest, Phase: Before, Detail: "the connection is cut"},
+		FaultTimeout:       {Kind: ofRequest, Phase: After, Detail: "no answer for delay (default 30s), then the connection is cut"},
+		FaultTruncated:     {Kind: ofRequest, Phase: After, Detail: "half of the body"},
+		FaultRedirect:      {Kind: ofRequest, Phase: Before, Detail: "301 to another host"},
+		FaultUnauthorized:  {Kind: ofRequest, Phase: Before, Detail: "401, as for a key that was rolled"},
+		FaultForbidden:     {Kind: ofRequest, Phase: Before, Detail: "403, as for a restricted key without the right"},
+		FaultHTML:          {Kind: ofRequest, Phase: Before, Detail: "502 with HTML, as a proxy answers"},
+		FaultAmount:        {Kind: ofObject, Phase: Before, Detail: "a session says amount_total + by (default 1)"},
 
-func faultTable() map[string]faultSpec {
-	return map[string]faultSpec{
-		FaultInternalError: {ofRequest, After, "500; after the effect it is stored with the idempotency key and replayed"},
-		FaultUnavailable:   {ofRequest, Before, "503 with Retry-After: `retry_after` (default 3, 0 for none)"},
-		FaultRateLimited:   {ofRequest, Before, "429 rate_limit"},
-		FaultKeyInUse:      {ofRequest, Before, "409 idempotency_key_in_use"},
-		FaultReset:         {ofRequest, Before, "the connection is cut"},
-		FaultTimeout:       {ofRequest, After, "no answer for delay (default 30s), then the connection is cut"},
-		FaultTruncated:     {ofRequest, After, "half of the body"},
-		FaultRedirect:      {ofRequest, Before, "301 to another host"},
-		FaultUnauthorized:  {ofRequest, Before, "401, as for a key that was rolled"},
-		FaultForbidden:     {ofRequest, Before, "403, as for a restricted key without the right"},
-		FaultHTML:          {ofRequest, Before, "502 with HTML, as a proxy answers"},
-		FaultAmount:        {ofObject, Before, "a session says amount_total + by (default 1)"},
-
-		FaultEventNotGenerated: {ofEvent, Before, "the event never exists, in the list neither"},
-		FaultEventAmount:       {ofEvent, Before, "the object in the event says amount + by (default 1), with a valid signature"},
-		FaultEventVersion:      {ofEvent, Before, "the event is of the release `version` (default 2025-11-17.clover)"},
-		FaultDrop:              {ofDelivery, Before, "the delivery is never made; the event stays undelivered"},
-		FaultDuplicate:         {ofDelivery, Before, "the delivery comes `copies` (default 2) times"},
-		FaultDelay:             {ofDelivery, Before, "the delivery comes after delay (virtual, default 1m)"},
-		FaultReorder:           {ofDelivery, Before, "the delivery waits until the next one has been made"},
-		FaultBadSignature:      {ofDelivery, Before, "signed with another secret"},
-		FaultBody:              {ofDelivery, Before, "the body is changed after it was signed"},
-		FaultStale:             {ofDelivery, Before, "signed `by` (default 24h) ago"},
-		FaultFuture:            {ofDelivery, Before, "signed `by` (default 24h) ahead"},
+		FaultEventNotGenerated: {Kind: ofEvent, Phase: Before, Detail: "the event never exists, in the list neither"},
+		FaultEventAmount:       {Kind: ofEvent, Phase: Before, Detail: "the object in the event says amount + by (default 1), with a valid signature"},
+		FaultEventVersion:      {Kind: ofEvent, Phase: Before, Detail: "the event is of the release `version` (default 2025-11-17.clover)"},
+		FaultDrop:              {Kind: ofDelivery, Phase: Before, Detail: "the delivery is never made; the event stays undelivered"},
+		FaultDuplicate:         {Kind: ofDelivery, Phase: Before, Detail: "the delivery comes `copies` (default 2) times"},
+		FaultDelay:             {Kind: ofDelivery, Phase: Before, Detail: "the delivery comes after delay (virtual, default 1m)"},
+		FaultReorder:           {Kind: ofDelivery, Phase: Before, Detail: "the delivery waits until the next one has been made"},
+		FaultBadSignature:      {Kind: ofDelivery, Phase: Before, Detail: "signed with another secret"},
+		FaultBody:              {Kind: ofDelivery, Phase: Before, Detail: "the body is changed after it was signed"},
+		FaultStale:             {Kind: ofDelivery, Phase: Before, Detail: "signed `by` (default 24h) ago"},
+		FaultFuture:            {Kind: ofDelivery, Phase: Before, Detail: "signed `by` (default 24h) ahead"},
 	}
 }
 
-// Fault is one line of the script.
-type Fault struct {
-	ID   int    `json:"id"`
-	Name string `json:"name"`
-	// Op narrows the fault to an endpoint such as create_session, or to a type of event; "" is any.
-	Op string `json:"op,omitempty"`
-	// Count is how often it is applied; 0 is once, -1 until it is cleared.
-	Count int `json:"count,omitempty"`
-	// Phase is before_commit or after_commit, for faults of requests; "" takes the fault's own.
-	Phase string `json:"phase,omitempty"`
-	// Params refine a fault: delay, by, copies, retry_after, version.
-	Params  map[string]string `json:"params,omitempty"`
-	Applied int               `json:"applied"` // how often it was applied so far
-}
-
-// FaultNames lists the faults with a line each.
-func FaultNames() map[string]string {
-	out := map[string]string{}
-	for name, f := range faultTable() {
-		out[name] = f.detail
-	}
-	return out
-}
-
-// AddFault adds a line to the fault script and returns its id.
-func (s *Server) AddFault(f Fault) (int, error) {
-	spec, known := faultTable()[f.Name]
-	if !known {
-		return 0, fmt.Errorf("fault %q is unknown: see FaultNames", f.Name)
-	}
-	var err error
-	if f.Phase, err = simcontrol.CheckPhase(f.Phase, spec.phase); err != nil {
-		return 0, err
-	}
-	for name, value := range f.Params {
-		if err := checkFaultParam(f.Name, name, value); err != nil {
-			return 0, err
-		}
-	}
-	if f.Count == 0 {
-		f.Count = 1
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.counts.Faults++
-	f.ID, f.Applied = s.counts.Faults, 0
-	s.faults = append(s.faults, &f)
-	return f.ID, nil
-}
+// Fault is one line of the script. Op is an endpoint such as create_session, or a type of event. Faults of
+// requests alone have a phase.
+type Fault = simcontrol.Fault
 
 func checkFaultParam(fault, name, value string) error {
 	isTime := name == "delay" || name == "by" && (fault == FaultStale || fault == FaultFuture)
@@ -155,55 +101,26 @@ func checkFaultParam(fault, name, value string) error {
 	return nil
 }
 
-// Faults lists the script, spent lines included.
-func (s *Server) Faults() []Fault {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return simcontrol.ValuesOf(s.faults)
-}
-
 // ClearFaults removes one line, or all when id is 0. What a fault holds back is delivered.
 func (s *Server) ClearFaults(id int) {
+	s.Script.ClearFaults(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.faults = slices.DeleteFunc(s.faults, func(f *Fault) bool { return id == 0 || f.ID == id })
 	s.releaseHeld()
 }
 
 // take applies the first line of this kind and op that is due, once. Faults of requests are due in
 // their phase.
-func (s *Server) take(kind faultKind, op, phase string, without ...string) *Fault {
-	for _, f := range s.faults {
-		spec := faultTable()[f.Name]
-		switch {
-		case spec.kind != kind, f.Count >= 0 && f.Applied >= f.Count, f.Op != "" && f.Op != op:
-		case kind == ofRequest && f.Phase != phase, slices.Contains(without, f.Name):
-		default:
-			f.Applied++
-			return f
-		}
-	}
-	return nil
+func (s *Server) take(kind int, op, phase string, without ...string) *Fault {
+	return s.Take(func(f *Fault, spec simcontrol.FaultSpec) bool {
+		return spec.Kind == kind && (f.Op == "" || f.Op == op) && (kind != ofRequest || f.Phase == phase) && !slices.Contains(without, f.Name)
+	})
 }
 
 // takeRequestFault is take for a request, without the faults named: a replay meets those of the
 // network alone.
 func (s *Server) takeRequestFault(op, phase string, without ...string) *Fault {
 	return s.take(ofRequest, op, phase, without...)
-}
-
-func (f *Fault) duration(name string, fallback time.Duration) time.Duration {
-	if d, err := time.ParseDuration(f.Params[name]); err == nil {
-		return d
-	}
-	return fallback
-}
-
-func (f *Fault) number(name string, fallback int64) int64 {
-	if n, err := strconv.ParseInt(f.Params[name], 10, 64); err == nil {
-		return n
-	}
-	return fallback
 }
 
 // applyRequestFault answers in place of the endpoint. It reports whether the request is answered.
@@ -217,7 +134,7 @@ func (s *Server) applyRequestFault(w http.ResponseWriter, r *http.Request, f *Fa
 	case FaultInternalError:
 		fail(http.StatusInternalServerError, kindAPI, "", internalError(0).message)
 	case FaultUnavailable:
-		if seconds := f.number("retry_after", 3); seconds > 0 {
+		if seconds := f.Number("retry_after", 3); seconds > 0 {
 			w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
 		}
 		fail(http.StatusServiceUnavailable, kindAPI, "", "Stripe is temporarily unavailable.")
@@ -243,7 +160,7 @@ func (s *Server) applyRequestFault(w http.ResponseWriter, r *http.Request, f *Fa
 		w.WriteHeader(http.StatusOK)
 		_, _ = w.Write(body[:len(body)/2])
 	case FaultTimeout:
-		timer := time.NewTimer(f.duration("delay", 30*time.Second))
+		timer := time.NewTimer(f.Duration("delay", 30*time.Second))
 		defer timer.Stop()
 		select {
 		case <-timer.C:

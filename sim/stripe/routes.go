@@ -42,6 +42,7 @@ func (s *Server) Counters() Counters {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := s.counts
+	out.Faults = s.Added()
 	out.Events, out.Requests = copyCounts(out.Events), copyCounts(out.Requests)
 	return out
 }

@@ -40,6 +40,7 @@ type Options struct {
 
 // Server is one simulated account. All methods are safe for concurrent use.
 type Server struct {
+	simcontrol.Script
 	opt   Options
 	live  bool
 	clock *simhw.Clock
@@ -59,7 +60,6 @@ type Server struct {
 	events    []*event
 	endpoints []*endpoint
 	keys      map[string]*storedResult
-	faults    []*Fault
 	held      []*delivery // by the fault reorder_events, until the next delivery
 	counts    Counters
 }
@@ -86,6 +86,7 @@ func New(opt Options) (*Server, error) {
 		rng: rand.New(rand.NewPCG(opt.Seed, opt.Seed^0x737472697065)), publicURL: strings.TrimRight(opt.PublicURL, "/"),
 		keys: map[string]*storedResult{}, counts: newCounters(), http: newDeliveryClient(opt.DeliveryLimit),
 	}
+	s.Script = simcontrol.Script{Lock: &s.mu, Specs: faultTable(), CheckParam: checkFaultParam}
 	for _, e := range opt.Endpoints {
 		if err := s.AddEndpoint(e); err != nil {
 			stop()

@@ -234,7 +234,7 @@ func (s *Server) getSession(c *call) (any, *apiError) {
 func (s *Server) readObject(n *session) object {
 	out := s.sessionObject(n)
 	if f := s.take(ofObject, "get_session", ""); f != nil {
-		out["amount_total"] = n.amount + f.number("by", 1)
+		out["amount_total"] = n.amount + f.Number("by", 1)
 	}
 	return out
 }

@@ -105,6 +105,8 @@ func TestTheTableRefuses(t *testing.T) {
 		"test support, itself":                 {"test/generated", "/test/runenv", false, false},
 		"a workflow, the harness of its tests": {"workflows/onboarding", "/workflows/stage/stagetest", false, true},
 		"the harness, the SDK's worker":        {"workflows/stage/stagetest", "go.temporal.io/sdk/worker", false, false},
+		"the harness, db":                      {"workflows/stage/stagetest", "/db", false, true},
+		"a workflow, the SDK's worker":         {"workflows/stage", "go.temporal.io/sdk/worker", false, true},
 		"an intent, an API":                    {"intent/batch", "/api/problem", false, true},
 		"an intent, configuration":             {"intent/batch", "/internal/config", false, true},
 		"an intent, db":                        {"intent/batch", "/db", false, false},
