@@ -11,10 +11,9 @@ import (
 	"strings"
 	"time"
 
-	temporal "go.temporal.io/sdk/client"
-
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // The demo's price is far above a real one, 10.00 USD a second, so that a balance runs out within the
@@ -129,7 +128,7 @@ func (o *operator) billNow(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	app := o.stack.App
-	return app.Maintenance.ScheduleClient().GetHandle(ctx, app.Bills().ID()).Trigger(ctx, temporal.ScheduleTriggerOptions{})
+	return app.Schedule(contract.BillPass).Trigger(ctx)
 }
 
 // awaitNotices waits until the second customer was told of a balance as often as wanted, by kind, and

@@ -40,11 +40,6 @@ func (a *App) InstanceOffers() []instanceintent.Offer {
 	return out
 }
 
-// InstancePasses is the Schedule that compares instances with their providers.
-func (a *App) InstancePasses() temporalx.InstancePasses {
-	return temporalx.InstancePasses{Client: a.Maintenance, TaskQueue: a.Config.Temporal.TaskQueue}
-}
-
 // simulated is the provider whose servers exist in the memory of this process: the worker of the jobs and
 // that of the passes share it.
 type simulated struct {

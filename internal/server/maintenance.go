@@ -22,24 +22,19 @@ import (
 // promoteRetry is the time between two tries to make this build the current one for the passes.
 const promoteRetry = time.Minute
 
-// registerPasses registers the workflows that Schedules start.
+// registerPasses registers the workflows of all passes.
 func registerPasses(r worker.WorkflowRegistry) {
-	r.RegisterWorkflowWithOptions(reconcile.Pass, workflow.RegisterOptions{
-		Name: contract.ReconcileWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
-	})
-	r.RegisterWorkflowWithOptions(billing.Bill, workflow.RegisterOptions{
-		Name: contract.BillWorkflow, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
-	})
-	r.RegisterWorkflowWithOptions(payments.Pass, workflow.RegisterOptions{
-		Name: contract.PaymentsWorkflow, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
-	})
-	r.RegisterWorkflowWithOptions(instancepass.Pass, workflow.RegisterOptions{
-		Name: contract.InstancesWorkflow, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
-	})
-	// A pass is short and each run starts from the beginning, so that it may change its build.
-	r.RegisterWorkflowWithOptions(sweep.Sweep, workflow.RegisterOptions{
-		Name: contract.SweepWorkflow, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
-	})
+	run := map[string]any{
+		contract.SweepPass.Workflow: sweep.Sweep, contract.BillPass.Workflow: billing.Bill, contract.PaymentsPass.Workflow: payments.Pass,
+		contract.InstancesPass.Workflow: instancepass.Pass, contract.ReconcilePass.Workflow: reconcile.Pass,
+	}
+	for _, p := range contract.Passes {
+		versioning := workflow.VersioningBehaviorAutoUpgrade
+		if p.Pinned {
+			versioning = workflow.VersioningBehaviorPinned
+		}
+		r.RegisterWorkflowWithOptions(run[p.Workflow], workflow.RegisterOptions{Name: p.Workflow, VersioningBehavior: versioning})
+	}
 }
 
 // separatesMaintenance tells whether passes have a namespace of their own.

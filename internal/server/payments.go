@@ -10,7 +10,6 @@ import (
 	"github.com/slipway-cloud/slipway/intent/payments"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/paymentsync"
-	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/stripe"
 )
@@ -76,11 +75,6 @@ func (a *App) Payments() *paymentsync.Syncer {
 		return stripe.Opener{}.Connect(ctx, a.Secrets, stripe.Settings{URL: p.StripeURL, KeyRef: p.StripeKeyRef, Live: p.StripeLive})
 	}}
 	return &paymentsync.Syncer{Store: a.Store, Connect: client.get, Policy: PaymentPolicy(a.Config), Log: a.Log, MayAsk: mayAsk(time.Now)}
-}
-
-// PaymentPasses is the Schedule that compares payments with the payment provider.
-func (a *App) PaymentPasses() temporalx.PaymentPasses {
-	return temporalx.PaymentPasses{Client: a.Maintenance, TaskQueue: a.Config.Temporal.TaskQueue}
 }
 
 // paymentActivities compare payments with the payment provider.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -12,11 +13,17 @@ import (
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/providers/maas"
+	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// Reconciles are the Schedules of this installation's passes over its sites.
-func (a *App) Reconciles() temporalx.Reconciles {
-	return temporalx.Reconciles{Client: a.Maintenance, TaskQueue: a.Config.Temporal.TaskQueue}
+// withoutSite stands in an id for the nodes that belong to no site. No site's id is like it.
+const withoutSite = "nodes-without-site"
+
+// Reconcile returns the Schedule of the passes over a site. The site "" is the nodes without one.
+func (a *App) Reconcile(siteID string) temporalx.Schedule {
+	s := a.Schedule(contract.ReconcilePass)
+	s.Of, s.Input = cmp.Or(siteID, withoutSite), contract.ReconcileInput{SiteID: siteID}
+	return s
 }
 
 // driftActivities are the reconciler's eyes and hands. A login goes through the
@@ -32,7 +39,7 @@ func (a *App) driftActivities(logins *bmcact.Activities) *driftact.Activities {
 	policy.Silent = max(policy.Silent, a.Config.Agent.OfflineAfter)
 	return &driftact.Activities{
 		Store: a.Store, Secrets: a.Secrets, Opener: maas.Opener{Options: maas.Options{Log: a.Log}}, Openers: logins.Openers, Logins: logins,
-		Policy: policy, Network: a.isolation(), Log: a.Log, Unschedule: a.Reconciles().Remove,
+		Policy: policy, Network: a.isolation(), Log: a.Log, Unschedule: a.unschedule,
 	}
 }
 
@@ -61,7 +68,7 @@ func (a *App) ensureReconciles(ctx context.Context, ensured map[string]time.Time
 		if time.Since(ensured[id]) < scheduleEvery {
 			return nil
 		}
-		err := a.Reconciles().Ensure(ctx, id, a.Config.Reconcile.Every)
+		err := a.Reconcile(id).Ensure(ctx)
 		if err == nil {
 			ensured[id] = time.Now()
 		}
@@ -69,10 +76,8 @@ func (a *App) ensureReconciles(ctx context.Context, ensured map[string]time.Time
 	})
 }
 
-// RemoveReconciles deletes the Schedules of all sites: what a dev stack does
-// when it ends.
-func (a *App) RemoveReconciles(ctx context.Context) error {
-	return a.eachSite(ctx, func(id string) error { return a.Reconciles().Remove(ctx, id) })
+func (a *App) unschedule(ctx context.Context, siteID string) error {
+	return a.Reconcile(siteID).Remove(ctx)
 }
 
 // eachSite calls do for each site, and with "" when there are nodes without a site. It goes on after a

@@ -9,6 +9,7 @@ import (
 	sweepact "github.com/slipway-cloud/slipway/activities/sweep"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
+	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // How often a worker makes sure that the sweeper's Schedule is there.
@@ -17,9 +18,23 @@ const (
 	scheduleRetry = 5 * time.Second
 )
 
-// Sweeps is the sweeper's Schedule of this installation.
-func (a *App) Sweeps() temporalx.Sweeps {
-	return temporalx.Sweeps{Client: a.Maintenance, TaskQueue: a.Config.Temporal.TaskQueue}
+// Schedule returns the Schedule of a pass in this installation.
+func (a *App) Schedule(p contract.Pass) temporalx.Schedule {
+	every := map[string]time.Duration{
+		contract.SweepPass.Workflow: a.Config.Sweep.Every, contract.ReconcilePass.Workflow: a.Config.Reconcile.Every,
+	}
+	return temporalx.Schedule{Client: a.Maintenance, TaskQueue: a.Config.Temporal.TaskQueue, Pass: p, Every: every[p.Workflow]}
+}
+
+// RemoveSchedules deletes the Schedules of this installation: what a dev stack does when it ends.
+func (a *App) RemoveSchedules(ctx context.Context) error {
+	failed := a.eachSite(ctx, func(id string) error { return a.Reconcile(id).Remove(ctx) })
+	for _, p := range contract.Passes {
+		if p.Workflow != contract.ReconcilePass.Workflow {
+			failed = errors.Join(failed, a.Schedule(p).Remove(ctx))
+		}
+	}
+	return failed
 }
 
 // sweepActivities are the sweeper's hands: it sees only this task queue.
@@ -36,18 +51,13 @@ func (a *App) sweepActivities() *sweepact.Activities {
 	}
 }
 
-// Bills is the Schedule that charges what runs in this installation.
-func (a *App) Bills() temporalx.Bills {
-	return temporalx.Bills{Client: a.Maintenance, TaskQueue: a.Config.Temporal.TaskQueue}
-}
-
 // billingActivities charge what runs and enforce balances.
 func (a *App) billingActivities() *billingact.Activities {
 	return &billingact.Activities{Store: a.Store, Log: a.Log, Domain: a.noticeDomain()}
 }
 
-// keepSchedules makes the Schedules of the sweeper, of billing and of payments, and makes them again should
-// somebody delete them, until ctx ends. A worker does its other work meanwhile.
+// keepSchedules makes the Schedules of the sweeper, of billing and of payments, and makes them
+// again should somebody delete them, until ctx ends. A worker does its other work meanwhile.
 func (a *App) keepSchedules(ctx context.Context) {
 	for {
 		wait := scheduleEvery
@@ -65,12 +75,16 @@ func (a *App) keepSchedules(ctx context.Context) {
 }
 
 func (a *App) ensureSchedules(ctx context.Context) error {
-	err := errors.Join(a.Sweeps().Ensure(ctx, a.Config.Sweep.Every), a.Bills().Ensure(ctx))
+	passes := []contract.Pass{contract.SweepPass, contract.BillPass}
 	if a.Config.Payment.Enabled() {
-		err = errors.Join(err, a.PaymentPasses().Ensure(ctx))
+		passes = append(passes, contract.PaymentsPass)
 	}
 	if a.Config.Instance.Enabled() {
-		err = errors.Join(err, a.InstancePasses().Ensure(ctx))
+		passes = append(passes, contract.InstancesPass)
 	}
-	return err
+	var failed error
+	for _, p := range passes {
+		failed = errors.Join(failed, a.Schedule(p).Ensure(ctx))
+	}
+	return failed
 }

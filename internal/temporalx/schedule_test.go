@@ -20,22 +20,23 @@ import (
 func TestTheSweepIsScheduledOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s := temporalx.Sweeps{Client: w.Client, TaskQueue: w.TaskQueue}
+	s := temporalx.Schedule{Client: w.Client, TaskQueue: w.TaskQueue, Pass: contract.SweepPass, Every: time.Hour}
 	t.Cleanup(func() { _ = s.Remove(context.WithoutCancel(t.Context())) })
 	var passes atomic.Int64
 	wk := worker.New(w.Client, w.TaskQueue, worker.Options{})
 	wk.RegisterWorkflowWithOptions(func(workflow.Context) error {
 		passes.Add(1)
 		return nil
-	}, workflow.RegisterOptions{Name: contract.SweepWorkflow})
+	}, workflow.RegisterOptions{Name: contract.SweepPass.Workflow})
 	require.NoError(t, wk.Start())
 	t.Cleanup(wk.Stop)
 
-	require.NoError(t, s.Ensure(t.Context(), time.Hour))
+	require.NoError(t, s.Ensure(t.Context()))
 	require.Eventually(t, func() bool { return passes.Load() == 1 }, runenv.Patience(30*time.Second), 50*time.Millisecond, "the first pass is made at once")
 	h := w.Client.ScheduleClient().GetHandle(t.Context(), s.ID())
 	require.NoError(t, h.Pause(t.Context(), client.SchedulePauseOptions{Note: "somebody has a reason"}))
-	require.NoError(t, s.Ensure(t.Context(), time.Second))
+	s.Every = time.Second
+	require.NoError(t, s.Ensure(t.Context()))
 	d, err := h.Describe(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, time.Second, d.Schedule.Spec.Intervals[0].Every, "the program's settings are taken")

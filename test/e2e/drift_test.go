@@ -33,7 +33,7 @@ func (w *world) openDrift(t *testing.T) map[string]driftdb.Finding {
 func (w *world) scheduleReconcile(t *testing.T, sites ...db.Site) {
 	t.Helper()
 	for _, site := range sites {
-		require.NoError(t, w.App.Reconciles().Ensure(t.Context(), site.ID, w.Config.Reconcile.Every))
+		require.NoError(t, w.App.Reconcile(site.ID).Ensure(t.Context()))
 	}
 }
 
@@ -45,7 +45,7 @@ func (w *world) passes(t *testing.T, n int64) {
 		from = p.Pass
 	}
 	require.Eventually(t, func() bool {
-		_ = w.App.Reconciles().Now(t.Context(), w.site.ID) // one that is at work is waited for
+		_ = w.App.Reconcile(w.site.ID).Trigger(t.Context()) // one that is at work is waited for
 		p, err := driftdb.PassOfSite(t.Context(), w.App.Store, w.site.ID)
 		return err == nil && p.Pass > from+n && p.FinishedAt != nil && p.FinishedAt.After(p.BegunAt)
 	}, runenv.Patience(2*time.Minute), 200*time.Millisecond, "no whole pass was made")

@@ -94,7 +94,7 @@ func (w *world) listsOnlyJobs(t *testing.T, namespace string) {
 	require.Eventually(t, func() bool {
 		return len(list(w.App.Maintenance, w.Config.Temporal.PassNamespace(), "WorkflowType = 'Sweep' AND ExecutionStatus = 'Completed'")) > 0
 	}, runenv.Patience(time.Minute), 200*time.Millisecond, "the sweeper makes passes in a namespace of its own")
-	for _, pass := range []string{contract.SweepWorkflow, contract.ReconcileWorkflow, contract.BillWorkflow} {
+	for _, pass := range []string{contract.SweepPass.Workflow, contract.ReconcilePass.Workflow, contract.BillPass.Workflow} {
 		require.NotContains(t, list(w.App.Temporal, namespace, ""), pass)
 	}
 }

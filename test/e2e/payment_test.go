@@ -15,6 +15,7 @@ import (
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
+	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // payer is a project of which somebody tops up the balance.
@@ -83,7 +84,7 @@ func (p *payer) status(t *testing.T, id string) string {
 // awaitBalance has the passes run until the balance is as expected.
 func (p *payer) awaitBalance(t *testing.T, minor int64) {
 	t.Helper()
-	passes := p.App.Maintenance.ScheduleClient().GetHandle(t.Context(), p.App.PaymentPasses().ID())
+	passes := p.App.Maintenance.ScheduleClient().GetHandle(t.Context(), p.App.Schedule(contract.PaymentsPass).ID())
 	require.Eventually(t, func() bool {
 		_ = passes.Trigger(t.Context(), temporal.ScheduleTriggerOptions{}) // the Schedule is made a moment after the start
 		got, err := client.Value(p.api.GetBalance(t.Context(), p.project, nil, client.Because("ticket 4711")))

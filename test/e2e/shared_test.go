@@ -140,7 +140,7 @@ func (w *world) abandon(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	defer cancel()
-	_ = w.App.Reconciles().Remove(ctx, w.site.ID)
+	_ = w.App.Reconcile(w.site.ID).Remove(ctx)
 	jobs, err := w.App.Store.ListJobs(ctx, db.JobFilter{SiteID: w.site.ID}, "", 500)
 	if err != nil {
 		t.Logf("jobs of site %s: %v", w.site.Name, err)

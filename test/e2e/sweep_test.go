@@ -41,8 +41,8 @@ func TestSweeper_FindsLostWorkflows(t *testing.T) {
 			c.Sweep = config.Sweep{Every: sweepEvery, Settle: sweepEvery, Quiet: 2 * sweepEvery}
 		},
 	})
-	t.Cleanup(func() { _ = w.App.Sweeps().Remove(context.WithoutCancel(t.Context())) })
-	t.Cleanup(func() { _ = w.App.Bills().Remove(context.WithoutCancel(t.Context())) })
+	t.Cleanup(func() { _ = w.App.Schedule(contract.SweepPass).Remove(context.WithoutCancel(t.Context())) })
+	t.Cleanup(func() { _ = w.App.Schedule(contract.BillPass).Remove(context.WithoutCancel(t.Context())) })
 	token, err := op.CreateToken(t.Context(), w.App.Store, "sweep", []string{"operator"}, time.Hour)
 	require.NoError(t, err)
 	m := w.Sims.Fleet.All()

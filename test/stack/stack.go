@@ -339,11 +339,7 @@ func (s *Stack) slipway(ctx context.Context) error {
 	}
 	if s.Options.Dir == "" && !s.Options.NoWorker {
 		// The server may be shared and outlive this stack: nothing shall go on firing there.
-		s.onClose(func() { _ = s.App.Sweeps().Remove(s.ctx) })
-		s.onClose(func() { _ = s.App.Bills().Remove(s.ctx) })
-		s.onClose(func() { _ = s.App.PaymentPasses().Remove(s.ctx) })
-		s.onClose(func() { _ = s.App.InstancePasses().Remove(s.ctx) })
-		s.onClose(func() { _ = s.App.RemoveReconciles(s.ctx) })
+		s.onClose(func() { _ = s.App.RemoveSchedules(s.ctx) })
 	}
 	return s.serve(ctx)
 }

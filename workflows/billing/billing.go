@@ -3,12 +3,13 @@
 package billing
 
 import (
+	"strings"
 	"time"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/slipway-cloud/slipway/activities/billing"
+	"github.com/slipway-cloud/slipway/workflows/pass"
 )
 
 var acts *billing.Activities
@@ -43,25 +44,15 @@ func Bill(ctx workflow.Context) (Report, error) {
 	}
 	var tick billing.TickReport
 	in := billing.TickIn{At: workflow.Now(ctx), Before: last.Boundary}
-	err := workflow.ExecuteLocalActivity(within(ctx, chargeLimit), acts.ChargeUsage, in).Get(ctx, &tick)
+	err := pass.DoLocally(ctx, chargeLimit, acts.ChargeUsage, &tick, in)
 	if r.Boundary = last.Boundary; err == nil && tick.ClockDisagrees == "" {
 		r.Boundary = tick.Boundary
 	}
 	r.Windows, r.SetAside, r.ClockDisagrees = tick.Windows, len(tick.SetAside), tick.ClockDisagrees
-	if err != nil {
-		r.Problem = "not everything was charged: " + err.Error()
-	}
+	var problems pass.Problems
+	problems.Add("not everything was charged", err)
 	var enforced billing.EnforceReport
-	if err := workflow.ExecuteLocalActivity(within(ctx, enforceLimit), acts.EnforceBalances).Get(ctx, &enforced); err != nil {
-		r.Problem += " not every balance was enforced: " + err.Error()
-	}
-	r.Released = len(enforced.Released)
+	problems.Add("not every balance was enforced", pass.DoLocally(ctx, enforceLimit, acts.EnforceBalances, &enforced))
+	r.Released, r.Problem = len(enforced.Released), strings.Join(problems, "; ")
 	return r, nil
-}
-
-// within: no retries, the next pass is one.
-func within(ctx workflow.Context, d time.Duration) workflow.Context {
-	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
-		ScheduleToCloseTimeout: d, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
-	})
 }

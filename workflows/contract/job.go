@@ -51,17 +51,6 @@ const TaskQueue = "slipway"
 const (
 	// PlanWorkflow observes what an onboarding would do; it changes nothing.
 	PlanWorkflow = "OnboardingPlan"
-	// SweepWorkflow looks for what is stuck; a Schedule starts it.
-	SweepWorkflow = "Sweep"
-	// ReconcileWorkflow compares a site with what is known of it; a Schedule
-	// for each site starts it.
-	ReconcileWorkflow = "Reconcile"
-	// BillWorkflow charges what runs; a Schedule starts it.
-	BillWorkflow = "Bill"
-	// PaymentsWorkflow compares payments with the payment provider; a Schedule starts it.
-	PaymentsWorkflow = "Payments"
-	// InstancesWorkflow compares instances with their providers; a Schedule starts it.
-	InstancesWorkflow = "Instances"
 )
 
 // JobWorkflowID is the deterministic workflow id of a job.

@@ -4,13 +4,12 @@
 package instancepass
 
 import (
-	"errors"
 	"time"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	instanceact "github.com/slipway-cloud/slipway/activities/instance"
+	"github.com/slipway-cloud/slipway/workflows/pass"
 )
 
 var acts *instanceact.Activities
@@ -20,44 +19,18 @@ type Report struct {
 	Compare  instanceact.CompareReport `json:"compare,omitzero"`
 	Checked  int                       `json:"checked,omitempty"`
 	MovedOn  instanceact.MoveOnReport  `json:"moved_on,omitzero"`
-	Problems []string                  `json:"problems,omitempty"`
+	Problems pass.Problems             `json:"problems,omitempty"`
 }
 
-// The longest that each part may take and wait for a worker; together they are less than the run may
-// take. A part that fails is not repeated: the next pass is the repetition.
-const (
-	partLimit = 5 * time.Minute
-	waitLimit = 2 * time.Minute
-	heartbeat = 30 * time.Second
-)
+// partLimit is the longest that each part may take; together they are less than the run may take.
+const partLimit = 5 * time.Minute
 
 // Pass is one pass. A part that fails keeps no other from being done.
 func Pass(ctx workflow.Context) (Report, error) {
 	var r Report
 	in := instanceact.PassIn{At: workflow.Now(ctx)}
-	r.add("instances were not compared with their providers", do(ctx, "compares instances with their providers", acts.CompareInstances, in, &r.Compare))
-	r.add("not every instance was checked", do(ctx, "checks the instances that work", acts.CheckInstances, in, &r.Checked))
-	r.add("not every instance was moved on", do(ctx, "moves on what waits", acts.MoveInstancesOn, in, &r.MovedOn))
+	r.Problems.Add("instances were not compared with their providers", pass.Do(ctx, "compares instances with their providers", partLimit, acts.CompareInstances, &r.Compare, in))
+	r.Problems.Add("not every instance was checked", pass.Do(ctx, "checks the instances that work", partLimit, acts.CheckInstances, &r.Checked, in))
+	r.Problems.Add("not every instance was moved on", pass.Do(ctx, "moves on what waits", partLimit, acts.MoveInstancesOn, &r.MovedOn, in))
 	return r, nil
-}
-
-func (r *Report) add(what string, err error) {
-	if err == nil {
-		return
-	}
-	reason := err.Error()
-	var app *temporal.ApplicationError
-	if errors.As(err, &app) {
-		reason = app.Message()
-	}
-	r.Problems = append(r.Problems, what+": "+reason)
-}
-
-// do runs one activity without repeating it.
-func do(ctx workflow.Context, summary string, activity any, in instanceact.PassIn, out any) error {
-	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		StartToCloseTimeout: partLimit, ScheduleToStartTimeout: waitLimit, HeartbeatTimeout: heartbeat,
-		RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}, Summary: summary,
-	})
-	return workflow.ExecuteActivity(ctx, activity, in).Get(ctx, out)
 }

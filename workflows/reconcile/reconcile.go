@@ -4,28 +4,24 @@
 package reconcile
 
 import (
-	"errors"
 	"strings"
 	"time"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/slipway-cloud/slipway/activities/drift"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/pass"
 )
 
 var acts *drift.Activities
 
-// The longest that each part may take and wait for a worker. A part that fails
-// is not repeated: the next pass is the repetition.
+// The longest that each part may take.
 const (
 	shortLimit = time.Minute
 	listLimit  = 10 * time.Minute
 	visitLimit = 20 * time.Minute
 	pageLimit  = 2 * time.Minute
-	heartbeat  = 30 * time.Second
-	waitLimit  = 5 * time.Minute
 	// pagesPerRun bounds a run's history: 50,000 nodes.
 	pagesPerRun = 100
 )
@@ -50,7 +46,7 @@ func Pass(ctx workflow.Context, in Input) (drift.Report, error) {
 	}
 	if more {
 		in.Carried = &w.state
-		return drift.Report{}, workflow.NewContinueAsNewError(ctx, contract.ReconcileWorkflow, in)
+		return drift.Report{}, workflow.NewContinueAsNewError(ctx, contract.ReconcilePass.Workflow, in)
 	}
 	return w.finish(w.rest())
 }
@@ -76,7 +72,7 @@ func (w *run) begin(siteID string) error {
 	r := &w.state.Report
 	if err := w.do("reads the region's list", listLimit, acts.ListMachines, w.state.Pass, &r.List); err != nil {
 		w.problem("the region was not read", err)
-		r.List.Problem = "reading it failed here: " + reason(err)
+		r.List.Problem = "reading it failed here: " + pass.Reason(err)
 	} else if r.List.Problem != "" {
 		r.Problems = append(r.Problems, "the region was not read: "+r.List.Problem)
 	}
@@ -126,23 +122,9 @@ func (w *run) finish(failed error) (drift.Report, error) {
 }
 
 func (w *run) problem(what string, err error) {
-	w.state.Report.Problems = append(w.state.Report.Problems, what+": "+reason(err))
+	w.state.Report.Problems = append(w.state.Report.Problems, what+": "+pass.Reason(err))
 }
 
-// do runs one activity without repeating it.
 func (w *run) do(summary string, limit time.Duration, activity, in, out any) error {
-	ctx := workflow.WithActivityOptions(w.ctx, workflow.ActivityOptions{
-		StartToCloseTimeout: limit, ScheduleToStartTimeout: waitLimit, HeartbeatTimeout: heartbeat,
-		RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}, Summary: summary,
-	})
-	return workflow.ExecuteActivity(ctx, activity, in).Get(w.ctx, out)
-}
-
-// reason is an activity's own words, without Temporal's around them.
-func reason(err error) string {
-	var app *temporal.ApplicationError
-	if errors.As(err, &app) {
-		return app.Message()
-	}
-	return err.Error()
+	return pass.Do(w.ctx, summary, limit, activity, out, in)
 }

@@ -22,7 +22,7 @@ func environment(t *testing.T) (*testsuite.TestWorkflowEnvironment, *drift.Activ
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()
-	env.RegisterWorkflowWithOptions(reconcile.Pass, workflow.RegisterOptions{Name: contract.ReconcileWorkflow})
+	env.RegisterWorkflowWithOptions(reconcile.Pass, workflow.RegisterOptions{Name: contract.ReconcilePass.Workflow})
 	acts := &drift.Activities{}
 	env.RegisterActivity(acts)
 	return env, acts

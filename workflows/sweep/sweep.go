@@ -4,12 +4,13 @@
 package sweep
 
 import (
+	"strings"
 	"time"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/slipway-cloud/slipway/activities/sweep"
+	"github.com/slipway-cloud/slipway/workflows/pass"
 )
 
 var looks *sweep.Activities
@@ -23,10 +24,7 @@ type Report struct {
 	Problem    string                 `json:"problem,omitempty"`
 }
 
-// The longest that each part may take; together they are less than the run may
-// take. They are local activities: stages that wait for hours can fill every
-// place that a worker has for remote ones, and the sweeper must not wait
-// behind them.
+// The longest that each part may take; together they are less than the run may take.
 const (
 	startsLimit     = 8 * time.Second
 	heartbeatsLimit = 14 * time.Second
@@ -35,33 +33,17 @@ const (
 	doneLimit       = 8 * time.Second
 )
 
-// Sweep is one pass. A part that fails keeps neither the others nor the note
-// of the pass from being done.
+// Sweep is one pass. After a part that fails the others and the note of the pass follow all the same.
 func Sweep(ctx workflow.Context) (Report, error) {
 	var r Report
-	if err := workflow.ExecuteLocalActivity(within(ctx, startsLimit), looks.SweepStarts).Get(ctx, &r.Starts); err != nil {
-		r.Problem = "starts were not looked at: " + err.Error()
+	var problems pass.Problems
+	problems.Add("starts were not looked at", pass.DoLocally(ctx, startsLimit, looks.SweepStarts, &r.Starts))
+	problems.Add("heartbeats were not looked at", pass.DoLocally(ctx, heartbeatsLimit, looks.SweepHeartbeats, &r.Heartbeats))
+	problems.Add("installations were not looked at", pass.DoLocally(ctx, installsLimit, looks.SweepInstalls, &r.Installs))
+	problems.Add("jobs were not looked at", pass.DoLocally(ctx, jobsLimit, looks.SweepJobs, &r.Jobs))
+	if len(r.Jobs.Problems) > 0 {
+		problems = append(problems, r.Jobs.Problem())
 	}
-	if err := workflow.ExecuteLocalActivity(within(ctx, heartbeatsLimit), looks.SweepHeartbeats).Get(ctx, &r.Heartbeats); err != nil {
-		r.Problem += " heartbeats were not looked at: " + err.Error()
-	}
-	if err := workflow.ExecuteLocalActivity(within(ctx, installsLimit), looks.SweepInstalls).Get(ctx, &r.Installs); err != nil {
-		r.Problem += " installations were not looked at: " + err.Error()
-	}
-	err := workflow.ExecuteLocalActivity(within(ctx, jobsLimit), looks.SweepJobs).Get(ctx, &r.Jobs)
-	switch {
-	case err != nil:
-		r.Problem += " jobs were not looked at: " + err.Error()
-	case len(r.Jobs.Problems) > 0:
-		r.Problem += " " + r.Jobs.Problem()
-	}
-	err = workflow.ExecuteLocalActivity(within(ctx, doneLimit), looks.SweepDone, sweep.Outcome{Problem: r.Problem}).Get(ctx, nil)
-	return r, err
-}
-
-// within: no retries, the next pass is one.
-func within(ctx workflow.Context, d time.Duration) workflow.Context {
-	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
-		ScheduleToCloseTimeout: d, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
-	})
+	r.Problem = strings.Join(problems, "; ")
+	return r, pass.DoLocally(ctx, doneLimit, looks.SweepDone, nil, sweep.Outcome{Problem: r.Problem})
 }
