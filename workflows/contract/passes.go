@@ -17,8 +17,8 @@ type Pass struct {
 	Every time.Duration
 	// RunLimit ends a pass whose worker is gone, so that the next one is not skipped for ever.
 	RunLimit time.Duration
-	// Pinned passes stay on the build that they began with. Every other pass is short and begins
-	// anew each time, so that it may change its build.
+	// Pinned passes stay on the build that they began with. Every other pass is short and starts
+	// from the beginning each time, so that it may change its build.
 	Pinned bool
 }
 
