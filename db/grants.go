@@ -257,6 +257,8 @@ var functionCallers = map[string][]string{
 	"ledger_entry_text":       {RoleApp, RoleRead},
 	"ledger_head":             {},
 	"ledger_verify":           {RoleApp, RoleRead},
+	"holders_of_node":         {RoleApp, RoleRead},
+	"holds_traces":            {RoleApp, RoleRead},
 	"may_use_machine":         {RoleApp, RoleRead, RoleCustomer},
 	"next_ledger_head":        {},
 	"node_occupant":           {RoleApp, RoleRead, RoleCustomer},

@@ -30,8 +30,14 @@ func bothOrders(uuid string) []string {
 	return out
 }
 
+// isFormer reports whether a record that a tenant left is one of a machine that may come back as another node: it is
+// deleted, or about to be and tied to no machine any more.
+func isFormer(n Node) bool {
+	return n.TenantLeftAt != nil && (n.Status == lifecycle.NodeDeleted || n.MAASSystemID == nil && n.Lifecycle == lifecycle.NodeMAAS.Lifecycle)
+}
+
 // kindred reads the records other than a node that have a key in common with a machine: those that a
-// tenant left before they were deleted, and those that are tied to their machine.
+// tenant left, and those that are tied to their machine.
 func (s statements) kindred(ctx context.Context, nodeID string, k spec.MachineKeys) ([]Node, error) {
 	k = k.Normal()
 	ids, err := s.q.KindredNodes(ctx, gen.KindredNodesParams{NodeID: nodeID, Serial: k.Serial, Uuids: bothOrders(k.UUID), MACs: k.MACs, MaxRows: maxKindred})
@@ -97,7 +103,7 @@ func (s statements) inheritTenantLeft(ctx context.Context, id string) error {
 	}
 	var at time.Time
 	for _, o := range others {
-		if o.Status != lifecycle.NodeDeleted || !o.TenantLeftAt.After(at) || !machineKeys(n).Compare(machineKeys(o)).SameMachine() {
+		if !isFormer(o) || !o.TenantLeftAt.After(at) || !machineKeys(n).Compare(machineKeys(o)).SameMachine() {
 			continue
 		}
 		clean, err := s.provenClean(ctx, o, n)
@@ -121,7 +127,7 @@ type Conflict struct {
 }
 
 // IdentityConflict returns the first record by which a node may be given to nobody until an operator
-// decides: a deleted one that a tenant left and that may be the same machine, or one that came before
+// decides: a former one that a tenant left and that may be the same machine, or one that came before
 // the node and is tied to a machine with the same serial number, UUID or MAC address. The record that
 // came first is in no conflict, so that no newcomer takes it out of service. others are the records to
 // compare with; nil is all. It returns nil for none.
@@ -135,9 +141,9 @@ func (s statements) IdentityConflict(ctx context.Context, n Node, others []Node)
 	}
 	for _, o := range others {
 		like := k.Compare(machineKeys(o))
-		left := o.Status == lifecycle.NodeDeleted
+		left := isFormer(o)
 		switch {
-		case len(like.Same) == 0, o.ID == n.ID, !left && o.ID > n.ID, left && (o.TenantLeftAt == nil || HoldsTenant(n)):
+		case len(like.Same) == 0, o.ID == n.ID, !left && (o.ID > n.ID || o.Status == lifecycle.NodeDeleted), left && HoldsTenant(n):
 			continue
 		case left:
 			clean, err := s.provenClean(ctx, o, n)
@@ -153,7 +159,7 @@ func (s statements) IdentityConflict(ctx context.Context, n Node, others []Node)
 	return nil, nil
 }
 
-// formerRecords returns the ids of the deleted records that are the machine with these keys. Where none
+// formerRecords returns the ids of the former records that are the machine with these keys. Where none
 // is, it returns those with a key in common, and false: root can write the serial number that a BMC
 // tells, so that they are worth a look, and nothing may be proven by them.
 func (s statements) formerRecords(ctx context.Context, nodeID string, k spec.MachineKeys) (ids []string, same bool, err error) {
@@ -164,7 +170,7 @@ func (s statements) formerRecords(ctx context.Context, nodeID string, k spec.Mac
 	var like []string
 	for _, o := range others {
 		switch l := k.Compare(machineKeys(o)); {
-		case o.Status != lifecycle.NodeDeleted || len(l.Same) == 0:
+		case !isFormer(o) || len(l.Same) == 0:
 		case l.SameMachine():
 			ids = append(ids, o.ID)
 		default:

@@ -111,6 +111,23 @@ func TestTenantLeft_WeakKeys(t *testing.T) {
 	}
 }
 
+// TestTenantLeft_RecordBeingRemoved: a machine comes back as another node before the record that a tenant left is
+// deleted, when that is tied to no machine any more.
+func TestTenantLeft_RecordBeingRemoved(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	m := db.NodeMachine{Serial: "SN-1", HardwareUUID: oneUUID, MACs: []string{"52:54:00:00:00:01"}}
+	old := f.onboard(m, dbtest.Active())
+	dbtest.Job(t, f.s, dbtest.On(old.ID), dbtest.JobStatus(lifecycle.JobRunning))
+	dbtest.MoveNode(t, f.s, old.ID, lifecycle.NodeRemoving)
+	_, err := f.owner.Exec(t.Context(), "UPDATE nodes SET tenant_left_at = clock_timestamp(), maas_system_id = NULL WHERE id = $1", old.ID)
+	require.NoError(t, err)
+	back := f.onboard(m)
+	require.NotNil(t, back.TenantLeftAt, "what the tenant left is still on this machine")
+	like := f.onboard(db.NodeMachine{Serial: "SN-1", MACs: []string{"52:54:00:00:00:02"}})
+	require.NotNil(t, f.conflict(like), "it may be that machine")
+}
+
 // TestIdentityConflict_Table names which shared key keeps which node from being claimed.
 func TestIdentityConflict_Table(t *testing.T) {
 	t.Parallel()

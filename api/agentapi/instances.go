@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/ratelimit"
@@ -66,14 +67,60 @@ func (s *Server) enrollWorker(r *http.Request) (any, error) {
 	return protocol.InstanceAnswer{InstanceID: id}, nil
 }
 
+// limitWorker returns a refusal when a worker sends too many heartbeats. A worker whose key was accepted has a limit of
+// its own: many workers are behind one NAT. All other keys of an address share one.
+func (s *Server) limitWorker(r *http.Request, key [sha256.Size]byte) error {
+	if s.workerKeys.has(key) {
+		if ok, wait := s.workers.AllowName(string(key[:])); !ok {
+			return refuse(http.StatusTooManyRequests, protocol.ProblemTooMany, "rate_limited", "Too many heartbeats of this worker; wait.").after(wait)
+		}
+		return nil
+	}
+	if ok, wait := s.workers.Allow(ratelimit.RemoteAddress(r)); !ok {
+		return refuse(http.StatusTooManyRequests, protocol.ProblemTooMany, "rate_limited", "Too many heartbeats from this address; wait.").after(wait)
+	}
+	return nil
+}
+
+// maxAcceptedKeys bounds the memory. All are forgotten when there are more: their workers share the limit of their
+// address until their next heartbeat is accepted.
+const maxAcceptedKeys = 16384
+
+// acceptedKeys are the keys of workers whose last heartbeat at this process was accepted.
+type acceptedKeys struct {
+	mu   sync.Mutex
+	keys map[[sha256.Size]byte]struct{}
+}
+
+func (a *acceptedKeys) has(key [sha256.Size]byte) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, ok := a.keys[key]
+	return ok
+}
+
+func (a *acceptedKeys) set(key [sha256.Size]byte, accepted bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.keys == nil || len(a.keys) >= maxAcceptedKeys {
+		a.keys = map[[sha256.Size]byte]struct{}{}
+	}
+	if accepted {
+		a.keys[key] = struct{}{}
+	} else {
+		delete(a.keys, key)
+	}
+}
+
 // receiveWorkerHeartbeat stores a heartbeat. A key of another instance, an older number, a checksum that
 // is not that of the installed agent, and an instance that ends are refused alike: a worker learns nothing
 // of instances that are not its own.
 func (s *Server) receiveWorkerHeartbeat(r *http.Request) (any, error) {
-	if ok, wait := s.workers.Allow(ratelimit.RemoteAddress(r)); !ok {
-		return nil, refuse(http.StatusTooManyRequests, protocol.ProblemTooMany, "rate_limited", "Too many heartbeats from this address; wait.").after(wait)
-	}
 	key, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	hash := sha256.Sum256([]byte(key))
+	if err := s.limitWorker(r, hash); err != nil {
+		return nil, err
+	}
 	var in protocol.InstanceHeartbeat
 	if err := decode(r, &in); err != nil {
 		return nil, err
@@ -86,6 +133,9 @@ func (s *Server) receiveWorkerHeartbeat(r *http.Request) (any, error) {
 	err := s.cfg.Instances.StoreHeartbeat(r.Context(), in.InstanceID, hashOf(key), in.Sequence, record.WorkerHeartbeat{
 		Ready: in.Ready, Model: in.Model, Checksum: in.Checksum, Version: in.Version, Active: in.Active, SentAt: in.SentAt,
 	})
+	if err == nil || errors.Is(err, db.ErrNotFound) {
+		s.workerKeys.set(hash, err == nil)
+	}
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, refused
 	}

@@ -32,6 +32,8 @@ type Config struct {
 	// Hosts are the names and addresses in the server's certificate; default
 	// the host of Addr.
 	Hosts []string
+	// Proxies are the load balancers that forward the connections of many agents.
+	Proxies listener.Proxies
 	// HeartbeatInterval is sent to agents. With 0 each agent keeps the interval of its own
 	// configuration.
 	HeartbeatInterval time.Duration
@@ -100,7 +102,8 @@ const (
 	reportBurst = 20
 )
 
-// The limit of heartbeats of workers of instances for each address. A worker sends one every ten seconds.
+// The limit of heartbeats of workers of instances for each key, and for all keys of an address whose last heartbeat was
+// not accepted. A worker sends one every ten seconds.
 const (
 	workerRate  = 2
 	workerBurst = 50
@@ -116,6 +119,9 @@ var certificateRates = map[string]struct {
 }{
 	"renew": {0.1, 20}, "heartbeat": {2, 100}, "task_claim": {5, 200}, "task_renew": {5, 200}, "task_result": {5, 200},
 }
+
+// addressConns is how many connections one address may have open: the agents behind one NAT have one address.
+const addressConns = 8192
 
 // placesOfCertificate is how many requests of one certificate are served at once. An agent sends three:
 // a claim that waits, a heartbeat, and what is due.
@@ -161,6 +167,7 @@ type Server struct {
 	limit      *ratelimit.Limiter
 	reports    *ratelimit.Limiter // of refused certificates
 	workers    *ratelimit.Limiter // of heartbeats of instances
+	workerKeys acceptedKeys
 	places     *ratelimit.Places
 	tasks      *taskWaiters // nil without tasks
 	http       *http.Server
@@ -251,8 +258,13 @@ func (s *Server) Start(ctx context.Context) error {
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.mu.Lock()
 	s.addr, s.stop = ln.Addr().String(), stop
-	s.http = listener.Bounds{HeaderBytes: 16 << 10, BodyBytes: s.cfg.MaxBody, BodyTime: s.cfg.RequestTimeout}.Server(s.Routes())
-	s.http.TLSConfig, s.http.WriteTimeout = tc, s.cfg.RequestTimeout
+	bounds := listener.Bounds{
+		HeaderBytes: 16 << 10, BodyBytes: s.cfg.MaxBody, BodyTime: s.cfg.RequestTimeout, WriteTime: s.cfg.RequestTimeout, AddressConns: addressConns,
+	}
+	s.http = bounds.Server(s.Routes()) // what forwards TLS writes no header: X-Forwarded-For is the agent's own word
+	s.http.TLSConfig = tc
+	bounds.Proxies = s.cfg.Proxies
+	ln = bounds.Bound(ln, s.cfg.Log)
 	s.http.ErrorLog = slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug)
 	s.mu.Unlock()
 	s.done.Go(func() { s.heartbeats.run(run) })

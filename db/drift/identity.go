@@ -40,7 +40,10 @@ func IdentityObservation(n db.Node, c db.Conflict) Observation {
 	d, _ := lifecycle.DriftDetectorOf(lifecycle.DriftIdentityConflict)
 	other := "node " + c.Other.Hostname
 	if c.Other.Status == lifecycle.NodeDeleted {
-		other = "the deleted node " + c.Other.Hostname + ", which a tenant left and nothing proved clean"
+		other = "the deleted node " + c.Other.Hostname
+	}
+	if c.Other.TenantLeftAt != nil {
+		other += ", which a tenant left and nothing proved clean"
 	}
 	same, differ := strings.Join(c.Same, " and "), strings.Join(c.Differ, " and another ")
 	message := fmt.Sprintf("the %s of %s is that of %s (%s)", same, n.Hostname, other, c.Other.ID)

@@ -4,11 +4,13 @@ UPDATE nodes SET tenant_left_at = NULL, updated_at = now() WHERE id = @id AND te
 
 -- name: HoldsRootTenant :one
 -- Whether the tenant who is on a node, or who left it, was root there. The SKU of the last allocation with access says so; where none is known, he was.
--- A mark of another moment than the end of that allocation is that of a tenant of whom the database does not know, as after a restore.
+-- A mark of another moment than the end of that allocation is that of a tenant of whom the database does not know, as after a restore. Pods of a cluster that the
+-- machine of the node joined may have been root, and so may what a run did for a project.
 SELECT ((n.allocation_id IS NOT NULL OR n.tenant_left_at IS NOT NULL OR EXISTS (SELECT FROM allocations o WHERE o.node_id = n.id AND o.node_released_at IS NULL))
     AND coalesce((SELECT s.tenant_root OR n.tenant_left_at IS DISTINCT FROM a.node_released_at FROM allocations a JOIN skus s ON s.id = a.sku_id
         WHERE a.node_id = n.id AND (a.access_given_at IS NOT NULL OR a.node_released_at IS NULL)
-        ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1), true))::boolean AS root
+        ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1), true)
+    OR EXISTS (SELECT FROM machines m WHERE m.node_id = n.id AND holds_traces(m.id, n.id)))::boolean AS root
 FROM nodes n WHERE n.id = @id;
 
 -- name: LastTenancy :one
@@ -18,11 +20,11 @@ SELECT coalesce((SELECT a.id FROM allocations a WHERE a.node_id = @node_id AND (
 
 -- name: FormerTenancy :one
 -- Of some records of the same hardware the one that a tenant who was root left last, where nothing has proven it clean since, with his allocation: as
--- LastTenancy finds it, where a snapshot is kept of the node's BMC. Only a record that was deleted is that of a machine that came back.
+-- LastTenancy finds it, where a snapshot is kept of the node's BMC. Only a record that was deleted, or is about to be, is that of a machine that came back.
 SELECT d.id AS node_id, t.id AS allocation_id
 FROM nodes d CROSS JOIN LATERAL (SELECT a.id, s.tenant_root FROM allocations a JOIN skus s ON s.id = a.sku_id
     WHERE a.node_id = d.id AND a.access_given_at IS NOT NULL ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1) t
-WHERE d.id = ANY (@records::text[]) AND d.status = 'deleted' AND d.tenant_left_at IS NOT NULL AND t.tenant_root
+WHERE d.id = ANY (@records::text[]) AND (d.status = 'deleted' OR d.maas_system_id IS NULL) AND d.tenant_left_at IS NOT NULL AND t.tenant_root
   AND EXISTS (SELECT FROM node_occupancies o WHERE o.allocation_id = t.id AND o.firmware_snapshot IS NOT NULL)
 ORDER BY d.tenant_left_at DESC, d.id LIMIT 1;
 
@@ -67,20 +69,19 @@ UPDATE nodes SET tenant_left_at = @left_at::timestamptz, updated_at = now(), ver
 WHERE id = @id AND tenant_left_at IS NULL AND allocation_id IS NULL AND lifecycle = 'maas';
 
 -- name: MarkClusterNode :exec
--- A node whose machine a run had join a cluster, and that nothing has proven clean since, is as dirty as one that a tenant left.
+-- A node whose machine a run had join a cluster, or changed for a project, and that nothing has proven clean since, is as dirty as one that a tenant left.
 UPDATE nodes SET tenant_left_at = now() WHERE nodes.id = @id AND nodes.tenant_left_at IS NULL AND nodes.lifecycle = 'maas'
-  AND EXISTS (SELECT FROM machines m JOIN machine_clusters c ON c.machine_id = m.id WHERE m.node_id = nodes.id AND c.joined_at IS NOT NULL
-      AND NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = nodes.id AND e.verdict = 'clean' AND e.issued_at > c.joined_at));
+  AND EXISTS (SELECT FROM machines m WHERE m.node_id = nodes.id AND holds_traces(m.id, nodes.id));
 
 -- name: KindredNodes :many
--- Other records that have a serial number, a UUID in either byte order, or a MAC address in common with a machine: deleted ones that a tenant left, and those
--- that are tied to their machine. The caller compares them key by key. A discovered node is what any machine of the boot network says.
+-- Other records that have a serial number, a UUID in either byte order, or a MAC address in common with a machine: those that a tenant left, whether they are
+-- deleted or still being removed, and those that are tied to their machine. The caller compares them key by key. A discovered node is what any machine of the
+-- boot network says.
 SELECT n.id FROM nodes n
-WHERE n.id <> @node_id
-  AND (n.status = 'deleted' AND n.tenant_left_at IS NOT NULL
-      OR n.status NOT IN ('deleted', 'discovered') AND (n.maas_system_id IS NOT NULL OR n.lifecycle = 'pxe' AND n.status <> 'retired'))
+WHERE n.id <> @node_id AND n.status <> 'discovered'
+  AND (n.tenant_left_at IS NOT NULL OR n.status <> 'deleted' AND (n.maas_system_id IS NOT NULL OR n.lifecycle = 'pxe' AND n.status <> 'retired'))
   AND (upper(n.serial) = nullif(upper(@serial::text), '') OR lower(n.hardware_uuid) = ANY (@uuids::text[]) OR n.macs && @macs::text[])
-ORDER BY (n.status = 'deleted') DESC, n.tenant_left_at DESC NULLS LAST, n.id LIMIT @max_rows;
+ORDER BY (n.tenant_left_at IS NOT NULL) DESC, n.tenant_left_at DESC NULLS LAST, n.id LIMIT @max_rows;
 
 -- name: CleanProofs :many
 -- Nodes with a certificate of later that says clean: those named, and those that have a key in common with a machine.

@@ -154,7 +154,13 @@ type API struct {
 	// serves in a second.
 	PrincipalRate int `yaml:"principal_rate"`
 	AddressRate   int `yaml:"address_rate"`
+	// TrustedProxies are the networks of the reverse proxies whose X-Forwarded-For names the client, separated
+	// by commas.
+	TrustedProxies string `yaml:"trusted_proxies"`
 }
+
+// Proxies returns the members of TrustedProxies that are networks.
+func (a API) Proxies() []netip.Prefix { return prefixes(a.TrustedProxies) }
 
 // Boot is the listener of machines that boot from the network, which is closed to all others.
 type Boot struct {
@@ -165,9 +171,12 @@ type Boot struct {
 }
 
 // Prefixes returns the members of Networks that are networks.
-func (b Boot) Prefixes() []netip.Prefix {
+func (b Boot) Prefixes() []netip.Prefix { return prefixes(b.Networks) }
+
+// prefixes returns the members of a list, separated by commas, that are networks.
+func prefixes(list string) []netip.Prefix {
 	var out []netip.Prefix
-	for _, text := range splitList(b.Networks) {
+	for _, text := range splitList(list) {
 		if p, err := netip.ParsePrefix(text); err == nil {
 			out = append(out, p.Masked())
 		}

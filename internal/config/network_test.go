@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -91,5 +92,22 @@ func TestBoot_Validate(t *testing.T) {
 		c.API.PublicURL, c.Boot = "https://slipway.example.com", config.Boot{Listen: "10.20.0.1:8081", Networks: networks}
 		err := c.Validate(config.PartAPI)
 		require.Equal(t, good, err == nil, "%q: %v", networks, err)
+	}
+}
+
+// TestTrustedProxies_Validate: a network that holds everybody would let everybody write the address that is limited.
+func TestTrustedProxies_Validate(t *testing.T) {
+	t.Parallel()
+	for networks, good := range map[string]bool{
+		"": true, "10.30.0.0/28": true, "10.30.0.7/32, fd00:1::/64": true, strings.Repeat("10.30.0.0/28,", 64): true,
+		"10.30.0.7": false, "10.30.0.0/28,proxy": false, "0.0.0.0/0": false, "::/0": false, strings.Repeat("10.30.0.0/28,", 65): false,
+	} {
+		c := config.Default()
+		c.API.PublicURL, c.API.TrustedProxies = "https://slipway.example.com", networks
+		err := c.Validate(config.PartAPI)
+		require.Equal(t, good, err == nil, "%q: %v", networks, err)
+		if !good {
+			require.ErrorContains(t, err, "api.trusted_proxies")
+		}
 	}
 }

@@ -138,12 +138,23 @@ func (m Machine) validate(v *validator) {
 	}
 }
 
+// maxProxies bounds the networks of trusted proxies.
+const maxProxies = 64
+
 func (a API) validate(v *validator) {
 	v.address("api.listen", a.Listen)
 	v.url("api.public_url", a.PublicURL, "http", "https")
 	v.pair("api.tls_cert", a.TLSCert, "api.tls_key", a.TLSKey)
 	v.between("api.principal_rate", a.PrincipalRate, 1, 1_000_000)
 	v.between("api.address_rate", a.AddressRate, 1, 1_000_000)
+	if n := len(splitList(a.TrustedProxies)); n > maxProxies || len(a.Proxies()) != n {
+		v.add("api.trusted_proxies", fmt.Sprintf("must be at most %d networks separated by commas, such as 10.30.0.0/28", maxProxies))
+	}
+	for _, p := range a.Proxies() {
+		if p.Bits() == 0 {
+			v.add("api.trusted_proxies", "must not hold "+p.String()+": everybody could write the address that is limited")
+		}
+	}
 	for _, origin := range a.Origins() {
 		v.url("api.codec_origins", origin, "https", "http")
 		if u, err := url.Parse(origin); err == nil && u.Path != "" {

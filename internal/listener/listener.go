@@ -12,7 +12,7 @@ import (
 type Bounds struct {
 	// HeaderTime is how long the header may take; default 10 s.
 	HeaderTime time.Duration
-	// HeaderBytes is the largest header; default 64 KiB.
+	// HeaderBytes is the largest header; default 24 KiB, which has room for the longest token.
 	HeaderBytes int
 	// BodyBytes is the largest body as it is sent; default 8 MiB. What a compressed body becomes is
 	// bounded where it is unpacked: the gRPC API is the only place that unpacks one.
@@ -23,18 +23,38 @@ type Bounds struct {
 	// by BodyGrace; default 8 s.
 	BodyRate  int64
 	BodyGrace time.Duration
+	// WriteTime is how long a request may take from its header to the end of its answer; 0 has no bound, for
+	// servers with streams.
+	WriteTime time.Duration
+	// Streams is how many requests one HTTP/2 connection may have at once; default 128.
+	Streams int
+	// AddressConns is how many connections one address may have open; default 1024. An IPv6 address counts
+	// as its /64.
+	AddressConns int
+	// Proxies are trusted to name the addresses of their clients, and may have any number of connections.
+	Proxies Proxies
 }
 
 // idleTime is how long a connection without a request stays open.
 const idleTime = 2 * time.Minute
 
+// An HTTP/2 connection that is silent for pingAfter is asked whether it is there, and is closed after
+// pingTime without an answer, or when it takes no byte of what is written for stallTime.
+const (
+	pingAfter = 30 * time.Second
+	pingTime  = 15 * time.Second
+	stallTime = 30 * time.Second
+)
+
 func (b Bounds) withDefaults() Bounds {
 	setDefault(&b.HeaderTime, 10*time.Second)
-	setDefault(&b.HeaderBytes, 64<<10)
+	setDefault(&b.HeaderBytes, 24<<10)
 	setDefault(&b.BodyBytes, 8<<20)
 	setDefault(&b.BodyTime, 25*time.Second)
 	setDefault(&b.BodyRate, 4<<10)
 	setDefault(&b.BodyGrace, 8*time.Second)
+	setDefault(&b.Streams, 128)
+	setDefault(&b.AddressConns, 1024)
 	return b
 }
 
@@ -48,7 +68,11 @@ func setDefault[T comparable](v *T, d T) {
 // Server returns a server that serves h within the bounds.
 func (b Bounds) Server(h http.Handler) *http.Server {
 	b = b.withDefaults()
-	return &http.Server{Handler: b.Handler(h), ReadHeaderTimeout: b.HeaderTime, MaxHeaderBytes: b.HeaderBytes, IdleTimeout: idleTime}
+	return &http.Server{
+		Handler: b.Proxies.Handler(b.Handler(h)), ReadHeaderTimeout: b.HeaderTime, MaxHeaderBytes: b.HeaderBytes, IdleTimeout: idleTime,
+		WriteTimeout: b.WriteTime,
+		HTTP2:        &http.HTTP2Config{MaxConcurrentStreams: b.Streams, SendPingTimeout: pingAfter, PingTimeout: pingTime, WriteByteTimeout: stallTime},
+	}
 }
 
 // Handler serves next within the bounds of bodies.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -24,7 +25,10 @@ func serve(t *testing.T, b listener.Bounds, h http.HandlerFunc) string {
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	srv := b.Server(h)
-	go func() { _ = srv.Serve(l) }()
+	srv.Protocols = new(http.Protocols)
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	go func() { _ = srv.Serve(b.Bound(l, slog.New(slog.DiscardHandler))) }()
 	t.Cleanup(func() { _ = srv.Close() })
 	return l.Addr().String()
 }

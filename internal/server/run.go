@@ -30,7 +30,7 @@ func (a *App) Run(ctx context.Context, role func(*App, context.Context) error) e
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	if addr := a.Config.Metrics.Listen; addr != "" {
-		g.Go(func() error { return a.listen(ctx, "metrics and health", addr, a.metricsHandler()) })
+		g.Go(func() error { return a.listen(ctx, metricsListener, addr, a.metricsHandler()) })
 	}
 	g.Go(func() error {
 		err := role(a, ctx)
@@ -71,7 +71,7 @@ func (a *App) RunAPI(ctx context.Context) error {
 	agents := agentapi.New(agentapi.Config{
 		Store: a.agentStore(), CA: a.CA, Addr: a.Config.Agent.Listen, Hosts: agentHosts(a.Config.Agent.PublicURL),
 		Log: a.Log, Metrics: a.Metrics, Tasks: a.Store, TaskKeys: &signing.Ring{Store: a.Store, Secrets: a.Secrets},
-		Instances: agentapi.NewInstanceStore(a.Store), TaskWaiters: a.Config.Agent.TaskWaiters, RenewGrace: a.Config.Agent.RenewGrace,
+		Instances: agentapi.NewInstanceStore(a.Store), TaskWaiters: a.Config.Agent.TaskWaiters, Proxies: a.Config.API.Proxies(), RenewGrace: a.Config.Agent.RenewGrace,
 	})
 	if err := agents.Start(ctx); err != nil {
 		return fmt.Errorf("agent API: %w", err)
@@ -108,14 +108,24 @@ func protocols() *http.Protocols {
 	return p
 }
 
+// metricsListener is the listener of metrics and health. It has no streams: metricsTime bounds each of its requests.
+const (
+	metricsListener = "metrics and health"
+	metricsTime     = time.Minute
+)
+
 // listen serves h until ctx ends, then lets requests in flight finish.
 func (a *App) listen(ctx context.Context, what, addr string, h http.Handler) error {
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", addr)
+	opened, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	srv := listener.Bounds{}.Server(h)
+	bounds := listener.Bounds{Proxies: a.Config.API.Proxies()}
+	if what == metricsListener {
+		bounds.WriteTime = metricsTime
+	}
+	srv, l := bounds.Server(h), bounds.Bound(opened, a.Log)
 	srv.Protocols = protocols()
 	srv.BaseContext = func(net.Listener) context.Context { return ctx } // ends event streams
 	a.Log.Info(what+" listens", "address", l.Addr().String())
