@@ -216,7 +216,7 @@ func (t *environment) takeClean(ctx context.Context, state lifecycle.NodeStatus)
 }
 
 func (t *Target) uncleanText(ctx context.Context, why []string) string {
-	return fmt.Sprintf("free_nodes_are_clean: node %s is %s%s", t.nodeID(), strings.Join(why, "; "), t.story(ctx))
+	return fmt.Sprintf("free_nodes_are_clean: node %s is not clean: %s%s", t.nodeID(), strings.Join(why, "; "), t.story(ctx))
 }
 
 // freeUnclean finds nodes that are free at the end of a run and not clean. Those that were found when
