@@ -79,3 +79,26 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, public, pg_temp AS $$
             WHERE a.id = o.id AND a.project_id = p_project AND a.status IN ('provisioning', 'active') AND a.release_requested_at IS NULL)
         FROM (SELECT node_occupant(p_node) AS id) o), false)
 $$;
+
+-- holds_traces says whether a run has brought something of a project to a machine, and nothing has
+-- proven the node that is the machine clean since.
+CREATE OR REPLACE FUNCTION holds_traces(p_machine text, p_node text) RETURNS boolean LANGUAGE sql STABLE SET search_path = pg_catalog, public, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM (
+        SELECT c.joined_at AS at FROM machine_clusters c WHERE c.machine_id = p_machine AND c.joined_at IS NOT NULL
+        UNION ALL
+        SELECT coalesce(r.finished_at, now()) FROM runs r WHERE r.machine_id = p_machine AND r.project_id IS NOT NULL AND r.started_at IS NOT NULL
+            AND jsonb_path_exists(r.steps, '$[*] ? (exists (@.ssh) || exists (@.net) || exists (@.join))')) t
+    WHERE NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = p_node AND e.verdict = 'clean' AND coalesce(e.sanitized_since, e.issued_at) > t.at))
+$$;
+
+-- mark_machine_left: when a project loses a machine that a run has changed, the node that is the
+-- machine is as dirty as one that a tenant left. A node that an allocation has is marked when that
+-- ends.
+CREATE OR REPLACE FUNCTION mark_machine_left() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    UPDATE nodes n SET tenant_left_at = now() WHERE n.tenant_left_at IS NULL AND n.allocation_id IS NULL AND n.lifecycle = 'maas'
+        AND NOT EXISTS (SELECT FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL)
+        AND EXISTS (SELECT FROM holders_of_node(n.id, n.site_id, n.serial, n.macs, n.ssh_host_key, n.ssh_address) h WHERE h.machine_id = OLD.id)
+        AND holds_traces(OLD.id, n.id);
+    RETURN NEW;
+END $$;

@@ -53,6 +53,10 @@ CREATE INDEX nodes_claimable ON nodes (sku_id, id) WHERE status = 'active' AND a
 -- The nodes of a site in an order by chance, which a probe of the network draws from without
 -- sorting the site.
 CREATE INDEX nodes_by_chance ON nodes (site_id, md5(id)) WHERE status <> 'deleted';
+-- Which node in service a machine of a project is.
+CREATE INDEX nodes_active_serial ON nodes (upper(serial)) WHERE status = 'active' AND serial <> '';
+CREATE INDEX nodes_active_host_key ON nodes (split_part(ssh_host_key, ' ', 2)) WHERE status = 'active' AND ssh_host_key <> '';
+CREATE INDEX nodes_active_ssh ON nodes (site_id, ssh_address) WHERE status = 'active' AND ssh_address <> '';
 -- Nodes without a site, for the pass over them.
 CREATE INDEX nodes_without_site ON nodes (id) WHERE site_id = '' AND status <> 'deleted';
 CREATE TRIGGER nodes_edge_insert BEFORE INSERT ON nodes FOR EACH ROW EXECUTE FUNCTION guard_node_status();

@@ -31,6 +31,9 @@ CREATE INDEX machines_by_project ON machines (project_id, id);
 CREATE INDEX machines_by_site ON machines (site_id, id);
 CREATE UNIQUE INDEX machines_serial_unique ON machines ((spec ->> 'serial')) WHERE spec ->> 'serial' <> '' AND status <> 'RETIRED';
 CREATE INDEX machines_by_probe ON machines (next_probe_at) WHERE node_id IS NULL AND status <> 'RETIRED';
+CREATE INDEX machines_held_serial ON machines (upper(spec ->> 'serial')) WHERE project_id IS NOT NULL AND status <> 'RETIRED';
+CREATE INDEX machines_held_key ON machines (split_part(host_key, ' ', 2)) WHERE project_id IS NOT NULL AND status <> 'RETIRED';
+CREATE INDEX machines_held_ssh ON machines ((spec ->> 'ssh_endpoint')) WHERE project_id IS NOT NULL AND status <> 'RETIRED';
 CREATE TRIGGER machines_edge_insert BEFORE INSERT ON machines FOR EACH ROW EXECUTE FUNCTION guard_machine();
 CREATE TRIGGER machines_edge_update BEFORE UPDATE ON machines FOR EACH ROW EXECUTE FUNCTION guard_machine();
 CREATE CONSTRAINT TRIGGER machines_audited_insert AFTER INSERT ON machines DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
@@ -38,6 +41,13 @@ CREATE CONSTRAINT TRIGGER machines_audited_insert AFTER INSERT ON machines DEFER
 CREATE CONSTRAINT TRIGGER machines_audited_update AFTER UPDATE ON machines DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     WHEN (OLD.status IS DISTINCT FROM NEW.status) EXECUTE FUNCTION guard_audited('machine');
 CREATE TRIGGER machines_no_delete BEFORE DELETE ON machines FOR EACH ROW EXECUTE FUNCTION guard_no_delete();
+-- What identifies a linked machine may change: the link says which node it is.
+CREATE TRIGGER machines_left BEFORE UPDATE ON machines FOR EACH ROW
+    WHEN (OLD.project_id IS NOT NULL AND OLD.status <> 'RETIRED' AND (NEW.project_id IS DISTINCT FROM OLD.project_id OR NEW.status = 'RETIRED'
+        OR NEW.node_id IS DISTINCT FROM OLD.node_id OR NEW.node_id IS NULL AND (NEW.host_key <> OLD.host_key
+            OR (NEW.spec -> 'serial', NEW.spec -> 'mac_addresses', NEW.spec -> 'ssh_endpoint') IS DISTINCT FROM
+               (OLD.spec -> 'serial', OLD.spec -> 'mac_addresses', OLD.spec -> 'ssh_endpoint'))))
+    EXECUTE FUNCTION mark_machine_left();
 SELECT isolate_by_project('machines');
 CREATE POLICY customer_uses ON machines AS RESTRICTIVE TO slipway_customer USING (may_use_machine(project_id, node_id));
 
