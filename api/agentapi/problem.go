@@ -101,21 +101,17 @@ func writeJSON(w http.ResponseWriter, status int, kind string, body any) {
 	_ = json.NewEncoder(w).Encode(body) // the status is out; a broken connection is the client's to notice
 }
 
-const (
-	// smallBody is the largest body of a request that holds no report and no result, in bytes.
-	smallBody = 64 << 10
-	// maxValues bounds the values of a body. An empty object of three bytes takes more than a hundred in
-	// memory, and a full report has some thousands of values.
-	maxValues = 1 << 15
-)
+// smallBody is the largest body of a request that holds no report and no result, in bytes.
+const smallBody = 64 << 10
 
 // decode reads one JSON value and nothing after it. What an agent reports is cleaned, and refused
 // where it is out of bounds.
 func decode(r *http.Request, into any) error {
-	raw, err := io.ReadAll(r.Body)
+	body := bounds.NewBody(r.Body)
+	raw, err := io.ReadAll(body)
 	if err == nil {
-		if countValues(raw) > maxValues {
-			return invalid("The body holds more than %d values.", maxValues)
+		if body.HasTooManyValues() {
+			return invalid("%s", bounds.TooManyValues)
 		}
 		if err = json.Unmarshal(raw, into); err == nil {
 			if bad := bounds.Check(into); len(bad) > 0 {
@@ -130,23 +126,4 @@ func decode(r *http.Request, into any) error {
 			"The body is over the limit of %d bytes.", big.Limit)
 	}
 	return invalid("The body is not the JSON that this call takes.")
-}
-
-// countValues returns at least how many values a JSON text holds: each one follows a comma, a bracket or
-// a brace.
-func countValues(raw []byte) (n int) {
-	quoted := false
-	for i := 0; i < len(raw); i++ {
-		switch raw[i] {
-		case '"':
-			quoted = !quoted
-		case '\\':
-			i++ // only texts hold it
-		case ',', '[', '{':
-			if !quoted {
-				n++
-			}
-		}
-	}
-	return n
 }

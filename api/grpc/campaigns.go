@@ -17,7 +17,7 @@ import (
 	slipwayv1 "github.com/slipway-cloud/slipway/proto/gen/slipway/v1"
 )
 
-// campaignService serves campaigns.
+// campaignService serves the calls of campaigns.
 type campaignService struct{ *server }
 
 // CreateCampaign implements slipwayv1connect.CampaignServiceHandler.
@@ -40,7 +40,7 @@ func (s campaignService) CreateCampaign(ctx context.Context, r *connect.Request[
 	return s.change(ctx, func(tx *db.Tx) (campaigndb.Campaign, error) { return campaign.Create(ctx, tx, asked, actor(ctx)) })
 }
 
-// preview answers with what a campaign would be.
+// preview returns the campaign that a request would create, as an answer.
 func (s campaignService) preview(ctx context.Context, asked campaign.Request) (*connect.Response[slipwayv1.Campaign], error) {
 	var selection campaign.Selection
 	err := s.store.ReadTx(ctx, func(tx *db.Tx) (err error) {
@@ -68,7 +68,7 @@ func (s campaignService) preview(ctx context.Context, asked campaign.Request) (*
 	return connect.NewResponse(out), nil
 }
 
-// change runs fn in a transaction and answers with the campaign and its machines.
+// change runs fn in a transaction. It returns the campaign with its machines, as an answer.
 func (s campaignService) change(ctx context.Context, fn func(*db.Tx) (campaigndb.Campaign, error)) (*connect.Response[slipwayv1.Campaign], error) {
 	var out *slipwayv1.Campaign
 	err := s.store.Tx(ctx, func(tx *db.Tx) error {
@@ -124,7 +124,7 @@ func campaignToProto(c campaigndb.Campaign, counts map[lifecycle.MemberState]int
 	return out
 }
 
-// checkCampaignID refuses what is no id of a campaign.
+// checkCampaignID returns an error if a text is not the id of a campaign.
 func checkCampaignID(id string) error {
 	if len(id) > maxRunID || !strings.HasPrefix(id, machines.CampaignPrefix) || !spec.ValidMachineID(id) {
 		return db.NotFound("campaign")
@@ -145,7 +145,7 @@ func (s campaignService) GetCampaign(ctx context.Context, r *connect.Request[sli
 	if err != nil {
 		return nil, err
 	}
-	out, err := whole(ctx, s.store, row) // the caller may see the campaign, so its machines too
+	out, err := whole(ctx, s.store, row) // a caller that may see the campaign may see its machines
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +187,7 @@ func (s campaignService) ListCampaigns(ctx context.Context, r *connect.Request[s
 	return connect.NewResponse(out), nil
 }
 
-// do carries out a change of a campaign.
+// do makes a change of a campaign.
 func (s campaignService) do(ctx context.Context, id, reason string, fn func(context.Context, *db.Tx, campaign.Change, db.Actor) (campaigndb.Campaign, error)) (*connect.Response[slipwayv1.Campaign], error) {
 	if err := checkCampaignID(id); err != nil {
 		return nil, err

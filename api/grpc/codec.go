@@ -10,13 +10,14 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 )
 
-// jsonCodec is the JSON of the API. Answers have the names of the proto file and show fields that are
-// not set. Requests may use either spelling of a name; a field that is not known is refused.
+// jsonCodec is the JSON encoding of the API. Answers use the field names of the proto file and
+// include fields that are not set. Requests may also use the lowerCamelCase names. An unknown field
+// is an error.
 type jsonCodec struct{}
 
 var _ connect.Codec = jsonCodec{}
 
-// WithJSON makes a handler or client speak the API's JSON.
+// WithJSON makes a handler or client use the JSON encoding of the API.
 func WithJSON() connect.Option { return connect.WithCodec(jsonCodec{}) }
 
 // Name implements connect.Codec.
@@ -64,7 +65,7 @@ func (protoCodec) Unmarshal(data []byte, message any) error {
 	return proto.Unmarshal(data, m)
 }
 
-// frame is a message that many streams send: each codec encodes it once.
+// frame is a message that many streams send. Each codec encodes it once for all of them.
 type frame struct {
 	event   *op.Event
 	message proto.Message

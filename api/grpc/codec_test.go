@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-cloud/slipway/proto/gen/slipway/v1/slipwayv1connect"
 )
 
-// echoPlans answers CreatePlan with the plan as it was understood.
+// echoPlans answers CreatePlan with the decoded plan.
 type echoPlans struct {
 	slipwayv1connect.UnimplementedPlanServiceHandler
 }
@@ -84,7 +84,8 @@ func TestJSONCodec_RefusesOtherValues(t *testing.T) {
 	require.Error(t, jsonCodec{}.Unmarshal([]byte("{}"), new(int)))
 }
 
-// A message that many streams send is encoded once for each codec, and no stream can change it for another.
+// Each codec encodes a message once for all streams. No stream can change the bytes that another
+// stream sends.
 func TestFrame_IsEncodedOnce(t *testing.T) {
 	t.Parallel()
 	m := &slipwayv1.RunEvent{Cursor: 7}

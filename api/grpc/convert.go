@@ -12,8 +12,8 @@ import (
 	slipwayv1 "github.com/slipway-cloud/slipway/proto/gen/slipway/v1"
 )
 
-// planFromProto returns the plan of a request, checked. A field that this version does not know is
-// refused: it may say that a step is to be done in another way.
+// planFromProto checks and returns the plan of a request. It refuses unknown fields, because such a
+// field may change the meaning of a step.
 func planFromProto(in *slipwayv1.Plan) (runplan.Plan, error) {
 	if hasUnknown(in.ProtoReflect()) {
 		return runplan.Plan{}, &spec.InvalidError{Fields: []spec.Invalid{{Field: "plan", Problem: "has a field that this version does not know; update the server, or leave the field out"}}}
@@ -80,7 +80,7 @@ func stepToProto(s runplan.Step) *slipwayv1.Step {
 	return out
 }
 
-// machineSpecFromProto returns what a request states about a machine, checked and in its usual form.
+// machineSpecFromProto checks and normalizes the spec of a machine in a request.
 func machineSpecFromProto(in *slipwayv1.Machine) (spec.MachineSpec, error) {
 	s := in.GetSpec()
 	return spec.NormalMachine(spec.MachineSpec{
@@ -89,7 +89,7 @@ func machineSpecFromProto(in *slipwayv1.Machine) (spec.MachineSpec, error) {
 	}, in.GetLabels())
 }
 
-// machineSpecToProto returns what is kept about a machine as an answer.
+// machineSpecToProto returns the stored spec of a machine as an answer.
 func machineSpecToProto(s spec.MachineSpec) *slipwayv1.MachineSpec {
 	return &slipwayv1.MachineSpec{
 		SshEndpoint: s.SSHEndpoint, BmcEndpoint: s.BMCEndpoint, TargetClusterRef: s.TargetClusterRef, MacAddresses: s.MACAddresses,
@@ -97,8 +97,8 @@ func machineSpecToProto(s spec.MachineSpec) *slipwayv1.MachineSpec {
 	}
 }
 
-// machineStatusToProto returns the state of a machine as an answer. The run is the active one; its id
-// and phase are empty where there is none.
+// machineStatusToProto returns the state of a machine as an answer. run is the active run. It has
+// an empty id and phase if no run is active.
 func machineStatusToProto(phase lifecycle.MachinePhase, c lifecycle.Conditions, runID string, run lifecycle.RunPhase) *slipwayv1.MachineStatus {
 	out := &slipwayv1.MachineStatus{
 		Phase: machinePhaseToProto(phase), ActiveRunId: runID,
@@ -117,7 +117,8 @@ func machineStatusToProto(phase lifecycle.MachinePhase, c lifecycle.Conditions, 
 	return out
 }
 
-// The enumerations have the same spellings on both sides; a test holds them equal.
+// The enumerations have the same spelling in lifecycle and in the proto files. A test compares
+// them.
 func machinePhaseToProto(p lifecycle.MachinePhase) slipwayv1.MachineStatus_Phase {
 	return slipwayv1.MachineStatus_Phase(slipwayv1.MachineStatus_Phase_value[string(p)])
 }
@@ -130,7 +131,7 @@ func stepStateToProto(s lifecycle.StepState) slipwayv1.StepStatus_State {
 	return slipwayv1.StepStatus_State(slipwayv1.StepStatus_State_value[string(s)])
 }
 
-// machinePhaseFromProto returns the phase that a request asks for.
+// machinePhaseFromProto returns the phase in a request.
 func machinePhaseFromProto(p slipwayv1.MachineStatus_Phase) (lifecycle.MachinePhase, error) {
 	phase := lifecycle.MachinePhase(p.String())
 	if !lifecycle.MachinePhases.Has(phase) {
@@ -139,7 +140,7 @@ func machinePhaseFromProto(p slipwayv1.MachineStatus_Phase) (lifecycle.MachinePh
 	return phase, nil
 }
 
-// hasUnknown reports whether a message, or one in it, has a field that this version does not know.
+// hasUnknown reports whether a message, or a message in one of its fields, has unknown fields.
 func hasUnknown(m protoreflect.Message) bool {
 	if len(m.GetUnknown()) > 0 {
 		return true

@@ -28,8 +28,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// grpcurl is the program, with the server that it asks. It knows no proto file: it asks the server's
-// reflection.
+// grpcurl is the program and the server that it calls. It has no proto file, and uses the
+// reflection of the server.
 type grpcurl struct {
 	w       *world
 	program string
@@ -74,8 +74,8 @@ func specified() map[string][]string {
 	return out
 }
 
-// TestGrpcurl_ListsDescribesAndCalls asks a server with grpcurl, which knows nothing but its address and a
-// token: what there is, what it looks like, and each call.
+// TestGrpcurl_ListsDescribesAndCalls lists and describes the services with grpcurl, and makes each
+// call. grpcurl gets only the address of the server and a token.
 func TestGrpcurl_ListsDescribesAndCalls(t *testing.T) {
 	runenv.ProofOnly(t, "peers")
 	tool, err := toolcache.Find("grpcurl")
@@ -115,7 +115,7 @@ func TestGrpcurl_ListsDescribesAndCalls(t *testing.T) {
 	require.Contains(t, strings.ToLower(said), "token", "reflection is for those who are signed in")
 }
 
-// TestReflection_ListsAndDescribes asks a server's reflection, as grpcurl does: what there is, and what it looks like.
+// TestReflection_ListsAndDescribes lists and describes the services by the reflection of a server.
 func TestReflection_ListsAndDescribes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

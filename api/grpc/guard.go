@@ -18,17 +18,19 @@ import (
 	"github.com/slipway-cloud/slipway/proto/gen/slipway/v1/slipwayv1connect"
 )
 
-// The headers by which a caller acts in a project. A project's token names its project by itself.
+// The headers that select the project of a call, and give the reason of an operator. A project
+// token needs no header.
 const (
 	projectHeader = "Slipway-Project"
 	reasonHeader  = "Slipway-Reason"
 )
 
-// problemHeader names the kind of an error, as the REST API does in the type of a problem document.
+// problemHeader is the header with the kind of an error. It has the same values as the type of a
+// problem document of the REST API.
 const problemHeader = "Slipway-Problem"
 
-// rights are who may make a call: the least role of the platform, and the least role in a project of a
-// caller who acts in one, "" for none.
+// rights are the least roles for a call: the role of the platform, and the role in the project for
+// callers that act in one. With "" such callers may not make the call.
 type rights struct {
 	platform op.Role
 	project  op.Role
@@ -64,7 +66,7 @@ func access() map[string]rights {
 	}
 }
 
-// caller is who makes a call. Project is "" for one who acts for the platform.
+// caller is the caller of an admitted call. Project is "" for calls to the platform.
 type caller struct{ Project string }
 
 type callerKey struct{}
@@ -83,7 +85,8 @@ func actor(ctx context.Context) db.Actor {
 	return a
 }
 
-// read runs queries for the caller. Those of a caller who acts in a project see that project alone.
+// read runs queries for the caller. If the caller acts in a project, the queries see only this
+// project.
 func (s *server) read(ctx context.Context, fn func(machinesdb.Conn) error) error {
 	if project := callerOf(ctx).Project; project != "" {
 		return s.store.ForProject(ctx, project, func(tx *db.ProjectTx) error { return fn(tx) })
@@ -91,7 +94,7 @@ func (s *server) read(ctx context.Context, fn func(machinesdb.Conn) error) error
 	return fn(s.store)
 }
 
-// admit finds out whether the caller may make a call, and returns a context with the caller.
+// admit checks that the caller may make a call. It returns a context with the caller.
 func (s *server) admit(ctx context.Context, procedure string, header http.Header) (context.Context, error) {
 	need, ok := access()[procedure]
 	if !ok {
@@ -118,13 +121,13 @@ func (s *server) admit(ctx context.Context, procedure string, header http.Header
 	return context.WithValue(ctx, callerKey{}, caller{Project: project}), err
 }
 
-// paced takes a token of the caller's rate, and a place of the caller.
+// paced applies the rate limit of the principal, and the limit of its concurrent requests.
 func (s *server) paced(ctx context.Context, _ string, _ http.Header) (context.Context, error) {
 	return ctx, s.api.LimitPrincipal(ctx)
 }
 
-// allow takes a token of the caller's rate and admits the call. It decides before the message is read.
-// A call that nobody knows goes on to the handler, which has no such call either.
+// allow applies the limits of the principal and admits the call, before the message is read. It
+// passes an unknown call to the handler, which returns the error.
 func (s *server) allow(ctx context.Context, procedure string, header http.Header) (context.Context, error) {
 	ctx, err := s.paced(ctx, procedure, header)
 	if _, known := access()[procedure]; err != nil || !known {
@@ -133,10 +136,10 @@ func (s *server) allow(ctx context.Context, procedure string, header http.Header
 	return s.admit(ctx, procedure, header)
 }
 
-// guard serves the calls that were admitted, and gives every error its code.
+// guard is the interceptor that serves only admitted calls, and gives every error its code.
 type guard struct{ s *server }
 
-// admitted refuses a call about which allow has not decided.
+// admitted returns an error if allow has not admitted the call.
 func admitted(ctx context.Context) error {
 	if _, ok := ctx.Value(callerKey{}).(caller); !ok {
 		return problem.New(problem.Forbidden, "the call has no role")
@@ -191,8 +194,8 @@ func (g *guard) WrapStreamingClient(next connect.StreamingClientFunc) connect.St
 
 var errUnknownService = errors.New("there is no service of that name here")
 
-// connectError gives an error its code, and its text as the REST API would say it. What is the server's
-// own trouble goes to the log.
+// connectError returns an error with its code, and with the text of the REST API. It logs the
+// details of an internal error, and does not include them in the text.
 func (s *server) connectError(ctx context.Context, err error) error {
 	var coded *connect.Error
 	var filter *listfilter.Error

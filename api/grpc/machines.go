@@ -14,7 +14,7 @@ import (
 	slipwayv1 "github.com/slipway-cloud/slipway/proto/gen/slipway/v1"
 )
 
-// machineService serves machines.
+// machineService serves the calls of machines.
 type machineService struct{ *server }
 
 // RegisterMachine implements slipwayv1connect.MachineServiceHandler.
@@ -32,7 +32,7 @@ func (s machineService) UpdateMachine(ctx context.Context, r *connect.Request[sl
 
 const maxProjectID = 100
 
-// write checks what a request states about a machine and has it written.
+// write checks the machine of a request, and writes it with the given function.
 func (s machineService) write(
 	ctx context.Context, in *slipwayv1.Machine, do func(context.Context, *db.Tx, machines.Registration, db.Actor) (machinesdb.Machine, error),
 ) (*connect.Response[slipwayv1.Machine], error) {
@@ -50,7 +50,7 @@ func (s machineService) write(
 	return s.change(ctx, func(tx *db.Tx) (machinesdb.Machine, error) { return do(ctx, tx, reg, actor(ctx)) })
 }
 
-// change runs fn in a transaction and answers with the machine.
+// change runs fn in a transaction. It returns the machine as an answer.
 func (s machineService) change(ctx context.Context, fn func(*db.Tx) (machinesdb.Machine, error)) (*connect.Response[slipwayv1.Machine], error) {
 	var shown machinesdb.Shown
 	err := s.store.Tx(ctx, func(tx *db.Tx) error {
@@ -75,7 +75,7 @@ func (s machineService) GetMachine(ctx context.Context, r *connect.Request[slipw
 	return connect.NewResponse(machineToProto(m)), nil
 }
 
-// find returns a machine that the caller may see. Others do not exist for them.
+// find returns a machine. It returns "not found" if the caller may not see the machine.
 func (s *server) find(ctx context.Context, id string) (m machinesdb.Shown, err error) {
 	if !spec.ValidMachineID(id) {
 		return m, db.NotFound("machine")

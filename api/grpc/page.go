@@ -16,19 +16,19 @@ const (
 	maxPageToken    = 1024
 )
 
-// pageToken is where a list goes on. It holds for one filter and one project.
+// pageToken is the start of the next page of a list. It is valid for one filter and one project.
 type pageToken struct {
 	After  string `json:"a"`
 	Filter []byte `json:"f"`
 }
 
-// listOf names a list: what its tokens hold for.
+// listOf returns the identity of a list, for which its tokens are valid.
 func listOf(kind, project string, filter listfilter.Filter) []byte {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", kind, project, filter))
 	return sum[:8]
 }
 
-// readPage returns after which row a page begins, and how many rows it may have.
+// readPage returns the row after which a page begins, and the maximum number of its rows.
 func readPage(size int32, token string, list []byte) (after string, limit int, err error) {
 	if size < 0 || size > maxPageSize {
 		return "", 0, invalid("page_size", fmt.Sprintf("must be 1 to %d, or 0 for %d", maxPageSize, defaultPageSize))
@@ -50,8 +50,8 @@ func readPage(size int32, token string, list []byte) (after string, limit int, e
 	return t.After, limit, nil
 }
 
-// writePage cuts rows, of which one more than the limit was read, to a page, and returns the token of the
-// next one.
+// writePage returns a page of rows, and the token of the next page. The caller has read one row
+// more than the limit, which shows whether there is a next page.
 func writePage[R any](rows []R, limit int, list []byte, id func(R) string) ([]R, string, error) {
 	if len(rows) <= limit {
 		return rows, "", nil

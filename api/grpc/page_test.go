@@ -24,8 +24,8 @@ import (
 // reboot and withToken are the example of docs/machines.md, which TestPage_ExampleRebootsAMachine compares
 // with the page.
 
-// reboot restarts a machine and waits for the end. With the same request it may be called again after
-// anything went wrong: it goes on with the run that there is.
+// reboot restarts a machine and waits for the end of the run. After any error it may be called
+// again with the same request. It then waits for the run that exists.
 func reboot(ctx context.Context, url, token, machine, request string, out io.Writer) error {
 	client := slipwayv1connect.NewRunServiceClient(http.DefaultClient, url)
 	run, err := client.StartRun(ctx, withToken(token, &slipwayv1.StartRunRequest{RequestId: request, MachineId: machine, Type: "REBOOT"}))

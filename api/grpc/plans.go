@@ -11,7 +11,7 @@ import (
 	slipwayv1 "github.com/slipway-cloud/slipway/proto/gen/slipway/v1"
 )
 
-// planService serves plans.
+// planService serves the calls of plans.
 type planService struct{ *server }
 
 // GetPlan implements slipwayv1connect.PlanServiceHandler.

@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-cloud/slipway/db/dbtest"
 )
 
-// A principal has one rate at a process: calls of the gRPC API take from that of the REST API.
+// The calls of a principal to the gRPC API and to the REST API count together for its rate.
 func TestRates_OfBothAPIsAreOne(t *testing.T) {
 	t.Parallel()
 	store := dbtest.Store(t)

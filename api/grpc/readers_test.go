@@ -33,7 +33,7 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// closedReader is a reader with gRPC that takes so many bytes, and opens its window only later or never.
+// closedReader is a gRPC reader with a small window. It opens the window later or never.
 type closedReader struct {
 	procedure string
 	request   proto.Message
@@ -41,7 +41,7 @@ type closedReader struct {
 	after     time.Duration // the window opens when nothing has come for so long; 0 is never
 }
 
-// ending is the last that a closedReader sees: the trailers, or the code of a reset.
+// ending is how a stream of a closedReader ends: with trailers, or with the code of a reset.
 type ending struct {
 	status, message, resume string
 	reset                   http2.ErrCode
@@ -139,9 +139,10 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestStreamRunLogs_ReadersWithClosedWindows: 200 readers of 50 MB of output do not take what is sent, half
-// of them nothing at all. They cost a bounded amount of memory and lose their streams, and find a position
-// to resume from when they read again; the run goes on and another reader has every byte.
+// TestStreamRunLogs_ReadersWithClosedWindows: 200 readers of 50 MB of output stop reading, and half
+// of them read nothing at all. They use a bounded amount of memory and lose their streams. When
+// they read again, they get a position to resume from. The run continues, and another reader gets
+// every byte.
 func TestStreamRunLogs_ReadersWithClosedWindows(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it stores 50 MB")
@@ -222,8 +223,8 @@ func TestStreamRunLogs_ReadersWithClosedWindows(t *testing.T) {
 	require.Equal(t, slipwayv1.Run_PENDING, now.Msg.GetPhase())
 }
 
-// TestStartRun_OneOfTwoRequests sends two requests for one machine at once, again and again: one starts its
-// run and the other is refused with the id of that.
+// TestStartRun_OneOfTwoRequests repeatedly sends two requests for one machine at the same time. One
+// starts its run, and the other is refused with the id of this run.
 func TestStartRun_OneOfTwoRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -247,8 +248,8 @@ func TestStartRun_OneOfTwoRequests(t *testing.T) {
 	}
 }
 
-// TestStreams_EndWithTheRole revokes rights while streams are open: a member's role in the project, and the
-// token of an operator who reads output.
+// TestStreams_EndWithTheRole revokes rights while streams are open: a member's role in the project,
+// and the token of an operator who reads output.
 func TestStreams_EndWithTheRole(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

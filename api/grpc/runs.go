@@ -17,7 +17,7 @@ import (
 	slipwayv1 "github.com/slipway-cloud/slipway/proto/gen/slipway/v1"
 )
 
-// runService serves runs.
+// runService serves the calls of runs.
 type runService struct{ *server }
 
 // StartRun implements slipwayv1connect.RunServiceHandler.
@@ -51,7 +51,7 @@ func (s runService) StartRun(ctx context.Context, r *connect.Request[slipwayv1.S
 
 const maxRunID = 128
 
-// findRun returns a run that the caller may see. Others do not exist for them.
+// findRun returns a run. It returns "not found" if the caller may not see the run.
 func (s *server) findRun(ctx context.Context, id string) (run machinesdb.Run, err error) {
 	if id == "" || len(id) > maxRunID || !spec.ValidMachineID(id) {
 		return run, db.NotFound("run")
@@ -63,7 +63,7 @@ func (s *server) findRun(ctx context.Context, id string) (run machinesdb.Run, er
 	return run, err
 }
 
-// listRuns returns runs that the caller may see, the newest first.
+// listRuns returns the runs that the caller may see, newest first.
 func (s *server) listRuns(ctx context.Context, p machinesdb.Page, active bool) (runs []machinesdb.Run, err error) {
 	err = s.read(ctx, func(c machinesdb.Conn) (err error) {
 		runs, err = machinesdb.ListRuns(ctx, c, p, active)

@@ -17,23 +17,20 @@ import (
 	"github.com/slipway-cloud/slipway/proto/gen/slipway/v1/slipwayv1connect"
 )
 
-// Config is what the API needs besides the kernel of the REST areas.
+// Config configures the API. Everything else comes from the kernel of the REST areas.
 type Config struct {
-	// Offers returns the capabilities of a provider, nothing of one that does not exist.
+	// Offers returns the capabilities of a provider, and none for an unknown provider.
 	Offers func(provider string) []runplan.Capability
-	// AskJob asks a live job for an action and waits for its answer.
+	// AskJob requests an action of a running job and waits for the answer.
 	AskJob func(ctx context.Context, jobID string, action lifecycle.Action, reason string) error
-	// WriteLimit is how long a reader of a stream may take nothing before it loses the stream; 0 is 10
-	// s.
+	// WriteLimit is how long the reader of a stream may take nothing before it loses the stream. 0
+	// selects 10 s.
 	WriteLimit time.Duration
-	// ResetLimit is how long the stream then waits for its reader, to say so; 0 is 10 min.
-	ResetLimit time.Duration
 }
 
 const (
 	defaultWriteLimit = 10 * time.Second
-	defaultResetLimit = 10 * time.Minute
-	// healthLimit bounds the question whether the database answers.
+	// healthLimit bounds the check that the database answers.
 	healthLimit = 3 * time.Second
 )
 
@@ -42,19 +39,18 @@ type server struct {
 	api   *op.API
 	store *db.Store
 	cfg   Config
-	logs  *op.Hub
 }
 
-// services are the names of what is served.
+// services returns the names of the services that the API serves.
 func services() []string {
 	return []string{slipwayv1connect.MachineServiceName, slipwayv1connect.PlanServiceName, slipwayv1connect.RunServiceName, slipwayv1connect.CampaignServiceName}
 }
 
 // Register serves the API on the router of the REST API: gRPC, gRPC-Web and JSON on the same paths.
 func Register(api *op.API, cfg Config) {
-	cfg.WriteLimit, cfg.ResetLimit = cmp.Or(cfg.WriteLimit, defaultWriteLimit), cmp.Or(cfg.ResetLimit, defaultResetLimit)
-	s := &server{api: api, store: api.Store(), cfg: cfg, logs: op.NewHub(api.Store(), db.ChannelRunLogs)}
-	options := []connect.HandlerOption{bounded(), WithJSON(), connect.WithCodec(protoCodec{}), connect.WithInterceptors(&guard{s}), connect.WithCompressMinBytes(1 << 20)}
+	cfg.WriteLimit = cmp.Or(cfg.WriteLimit, defaultWriteLimit)
+	s := &server{api: api, store: api.Store(), cfg: cfg}
+	options := []connect.HandlerOption{withMaxMessage(), WithJSON(), connect.WithCodec(protoCodec{}), connect.WithInterceptors(&guard{s}), connect.WithCompressMinBytes(1 << 20)}
 	mount := s.mounts(s.signIn, s.allow)
 	mount(slipwayv1connect.NewMachineServiceHandler(machineService{s}, options...))
 	mount(slipwayv1connect.NewPlanServiceHandler(planService{s}, options...))
@@ -62,9 +58,9 @@ func Register(api *op.API, cfg Config) {
 	mount(slipwayv1connect.NewCampaignServiceHandler(campaignService{s}, options...))
 	reflector := grpcreflect.NewStaticReflector(services()...)
 	reflect := s.mounts(s.byToken, s.paced)
-	reflect(grpcreflect.NewHandlerV1(reflector, bounded()))
-	reflect(grpcreflect.NewHandlerV1Alpha(reflector, bounded()))
-	path, health := grpchealth.NewHandler(s, bounded())
+	reflect(grpcreflect.NewHandlerV1(reflector, withMaxMessage()))
+	reflect(grpcreflect.NewHandlerV1Alpha(reflector, withMaxMessage()))
+	path, health := grpchealth.NewHandler(s, withMaxMessage())
 	api.Router().Post(path+"*", health.ServeHTTP)
 	api.Unbounded(func(path string) bool {
 		return path == slipwayv1connect.RunServiceWatchRunsProcedure || path == slipwayv1connect.RunServiceStreamRunLogsProcedure ||
@@ -90,5 +86,5 @@ func (s *server) Check(ctx context.Context, r *grpchealth.CheckRequest) (*grpche
 	return &grpchealth.CheckResponse{Status: status}, nil
 }
 
-// writerKey is the key of the response of a stream in its context.
+// writerKey is the key under which the context of a stream has its http.ResponseController.
 type writerKey struct{}

@@ -199,8 +199,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestStartRun_IsIdempotent sends one request from many clients at once: there is one run. A request
-// with another id is refused while that is active.
+// TestStartRun_IsIdempotent sends one request from many clients at the same time. They start one
+// run. A request with another id is refused while this run is active.
 func TestStartRun_IsIdempotent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -232,8 +232,8 @@ func TestStartRun_IsIdempotent(t *testing.T) {
 	require.Equal(t, slipwayv1.Run_CANCELED, again.GetPhase())
 }
 
-// TestGetMachine_IsOfOneMoment starts and ends runs while the machine is read: it is PROVISIONING exactly
-// when it has a run.
+// TestGetMachine_IsOfOneMoment starts and ends runs while the machine is read. The machine is
+// PROVISIONING exactly when it has a run.
 func TestGetMachine_IsOfOneMoment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -275,7 +275,8 @@ func TestGetMachine_IsOfOneMoment(t *testing.T) {
 	require.NotZero(t, seen[false])
 }
 
-// Pages of long plans are shorter than the largest answer that clients take, and no plan is left out.
+// Pages of long plans are smaller than the largest answer that clients accept. They contain every
+// plan.
 func TestListPlans_BoundsAPage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -340,7 +341,7 @@ func TestLists_Page(t *testing.T) {
 	require.Len(t, plans.Msg.GetPlans(), len(lifecycle.RunTypes()), "the default plans")
 }
 
-// TestProjects_AreSeparate: members see and start what is of their project and nothing else.
+// TestProjects_AreSeparate: members see and use only the machines and runs of their project.
 func TestProjects_AreSeparate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

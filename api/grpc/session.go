@@ -18,28 +18,27 @@ import (
 	"github.com/slipway-cloud/slipway/proto/gen/slipway/v1/slipwayv1connect"
 )
 
-// streamType is the type of the requests for streams in JSON. As with application/json no form sends it.
+// streamType is the content type of requests for streams in JSON. No HTML form can send it.
 const streamType = "application/connect+json"
 
-// signInFunc finds out who sends a request.
+// signInFunc authenticates a request.
 type signInFunc = func(http.ResponseWriter, *http.Request) (context.Context, error)
 
-// admitFunc decides whether a caller who is signed in may make a call.
+// admitFunc checks that an authenticated caller may make a call.
 type admitFunc = func(ctx context.Context, procedure string, header http.Header) (context.Context, error)
 
-// signIn takes a bearer token, or the session of a browser.
+// signIn accepts a bearer token, or the session of a browser.
 func (s *server) signIn(w http.ResponseWriter, r *http.Request) (context.Context, error) {
 	return s.api.SignInBrowser(w, r, streamType)
 }
 
-// byToken takes a bearer token alone.
+// byToken accepts only a bearer token.
 func (s *server) byToken(_ http.ResponseWriter, r *http.Request) (context.Context, error) {
 	return s.api.SignIn(r)
 }
 
-// mounts returns a function that serves a handler to the callers that signIn lets through, where admit
-// says that they may make the call. Both decide by the header: nothing of the message is read or
-// unpacked for a caller who may not.
+// mounts returns a function that registers a handler behind signIn and admit. Both decide by the
+// headers, so that no message of a refused caller is read or decompressed.
 func (s *server) mounts(signIn signInFunc, admit admitFunc) func(path string, h http.Handler) {
 	writer := connect.NewErrorWriter(WithJSON())
 	return func(path string, h http.Handler) {
@@ -59,8 +58,8 @@ func (s *server) mounts(signIn signInFunc, admit admitFunc) func(path string, h 
 	}
 }
 
-// refuse answers a request whose caller is not known, or whose browser may not use its session here. The
-// latter gets the status of the REST API: no stream begins with 200 for another origin.
+// refuse answers a request that signIn has refused. A refused session gets the status of the REST
+// API, so that a page of another origin never sees a stream that begins with 200.
 func (s *server) refuse(w http.ResponseWriter, r *http.Request, writer *connect.ErrorWriter, err error) {
 	var p *problem.Problem
 	if errors.As(err, &p) && r.Header.Get("Authorization") == "" && p.Status != http.StatusUnauthorized {
@@ -70,7 +69,7 @@ func (s *server) refuse(w http.ResponseWriter, r *http.Request, writer *connect.
 	s.refuseCall(w, r, writer, err)
 }
 
-// refuseCall answers in the protocol of the call.
+// refuseCall answers with an error in the protocol of the call.
 func (s *server) refuseCall(w http.ResponseWriter, r *http.Request, writer *connect.ErrorWriter, err error) {
 	coded := s.connectError(r.Context(), err)
 	if writer.IsSupported(r) {
@@ -80,12 +79,13 @@ func (s *server) refuseCall(w http.ResponseWriter, r *http.Request, writer *conn
 	http.Error(w, coded.Error(), s.api.Problem(r.Context(), err).Status)
 }
 
-// portalCalls are the calls besides reads that the session of a browser may make: those of the portal.
+// portalCalls returns the writing calls of the portal. The session of a browser may make only these
+// and the reading calls.
 func portalCalls() []string {
 	return []string{slipwayv1connect.RunServiceStartRunProcedure, slipwayv1connect.RunServiceCancelRunProcedure}
 }
 
-// checkPortalCall refuses the session of a browser what the portal does not ask for.
+// checkPortalCall refuses calls of a browser session that the portal does not make.
 func checkPortalCall(ctx context.Context, procedure string, need rights) error {
 	if op.SessionOf(ctx) == nil || !need.write || slices.Contains(portalCalls(), procedure) {
 		return nil
@@ -93,8 +93,8 @@ func checkPortalCall(ctx context.Context, procedure string, need rights) error {
 	return problem.New(problem.Forbidden, "a browser's session does not make this call; use a token, as the command slipway does")
 }
 
-// checkStepUp refuses a run to a session without a second sign-in, where a step of the plan may erase the
-// machine or take it away, or work on it may be interrupted.
+// checkStepUp requires a second sign-in of a session for a destructive run. Such a run has a step
+// that may erase the machine, remove it, or interrupt work on it.
 func checkStepUp(ctx context.Context, tx *db.Tx, in *slipwayv1.StartRunRequest) error {
 	need := op.NeedsStepUp(ctx)
 	if need == nil || in.GetAcceptRisk() {
@@ -107,7 +107,7 @@ func checkStepUp(ctx context.Context, tx *db.Tx, in *slipwayv1.StartRunRequest) 
 			return err
 		}
 		if id = defaults[lifecycle.RunType(in.GetType())].ID; id == "" {
-			return nil // no such type: StartRun says so
+			return nil // StartRun refuses an unknown type
 		}
 	}
 	plan, err := machines.FindPlan(ctx, tx, id)
@@ -117,7 +117,8 @@ func checkStepUp(ctx context.Context, tx *db.Tx, in *slipwayv1.StartRunRequest) 
 	return err
 }
 
-// mayDestroy reports whether a step may do what cannot be undone. A kind that is not known here may.
+// mayDestroy reports whether a step may have effects that cannot be undone. It returns true for
+// unknown kinds.
 func mayDestroy(s runplan.Step) bool {
 	switch s.Kind() {
 	case runplan.KindSSH, runplan.KindReboot, runplan.KindNetboot, runplan.KindJoin, runplan.KindVerify, runplan.KindNet:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"sync"
@@ -23,63 +24,56 @@ import (
 )
 
 const (
-	streamHeartbeat = 20 * time.Second // an empty message keeps proxies from closing the stream
-	streamPoll      = 5 * time.Second  // behind LISTEN
-	watchBatch      = 200
-	// logBatch chunks of at most 64 KiB are what a stream holds at a time; nothing is queued for a reader.
+	streamHeartbeat = 20 * time.Second // after this time an empty message keeps proxies from closing the stream
+	watchBatch      = 200              // active runs that WatchRuns reads at a time
+	// logBatch is how many chunks of at most 64 KiB a server reads at a time. A stream that is
+	// behind the shared chunks holds so many.
 	logBatch = 4
 )
 
-// resumeHeader names the position after which a reader opens the stream again that it has lost.
+// resumeHeader is the trailer with the position after which a reader can open a lost stream again.
 const resumeHeader = "Slipway-Resume-After"
 
-// follower sends messages to one reader. It holds what the reader has not taken and nothing more: a reader
-// that takes nothing for a time loses the stream, and resumes it at its last position. It finds that out
-// when it reads again: HTTP/2 has no other way to send it a status than after the message that blocks.
-// Reset and Stop of cut may be called by several goroutines.
+// follower sends messages to one reader. It holds only the message that the reader has to take
+// next. A reader that takes nothing for limit loses the stream, and can resume it after its last
+// position. The reader learns that when it reads again, however late: HTTP/2 sends the status
+// behind the message that blocks.
 type follower struct {
-	conn         connect.StreamingHandlerConn
-	limit, reset time.Duration
-	cut          *time.Timer // resets the stream
-	at           int64       // the position of the last message
+	conn  connect.StreamingHandlerConn
+	limit time.Duration
+	at    int64 // the position of the last message that the reader has taken
 }
 
-// newFollower returns a follower until leave is called. The end of ctx ends the wait for the reader.
+// newFollower returns a follower for the time until leave is called. A message that the reader has
+// not taken when ctx has ended for limit is given up: HTTP/2 resets the stream.
 func newFollower(ctx context.Context, s *server, conn connect.StreamingHandlerConn) (f *follower, leave func()) {
 	control, _ := ctx.Value(writerKey{}).(*http.ResponseController)
 	var mu sync.Mutex
-	left := false
+	left := false // a response that has ended must get no deadline
 	deadline := func(at time.Time) {
 		mu.Lock()
 		defer mu.Unlock()
-		if !left && control != nil { // a response that has ended has no deadline
-			_ = control.SetWriteDeadline(at) // a response without deadlines has its own
+		if !left && control != nil {
+			_ = control.SetWriteDeadline(at) // a response that supports no deadlines has its own limit
 		}
 	}
-	deadline(time.Time{}) // HTTP/2 resets a stream at its deadline, also one that is quiet
-	f = &follower{conn: conn, limit: s.cfg.WriteLimit, reset: s.cfg.WriteLimit + s.cfg.ResetLimit}
-	f.cut = time.AfterFunc(f.reset, func() { deadline(time.Now()) })
-	f.cut.Stop()
-	stop := context.AfterFunc(ctx, func() { f.cut.Reset(f.limit) })
+	deadline(time.Time{}) // at a deadline, HTTP/2 resets a stream even if nothing is being written
+	f = &follower{conn: conn, limit: s.cfg.WriteLimit}
+	stop := context.AfterFunc(ctx, func() { deadline(time.Now().Add(f.limit)) })
 	return f, func() {
 		stop()
-		f.cut.Stop()
-		deadline(time.Now().Add(f.limit)) // for the status
+		deadline(time.Now().Add(f.limit)) // bounds the writing of the status
 		mu.Lock()
 		defer mu.Unlock()
 		left = true
 	}
 }
 
-// send sends a message, which is a proto.Message or a frame. at is the position of the reader that has it.
-func (f *follower) send(ctx context.Context, m any, at int64) error {
+// send sends a message, which is a proto.Message or a frame. at is the position of the reader after
+// this message.
+func (f *follower) send(m any, at int64) error {
 	began := time.Now()
-	f.cut.Reset(f.reset)
-	if ctx.Err() != nil {
-		f.cut.Reset(f.limit)
-	}
 	err := f.conn.Send(m)
-	f.cut.Stop()
 	if err == nil {
 		f.at = at
 	}
@@ -97,48 +91,52 @@ func (f *follower) send(ctx context.Context, m any, at int64) error {
 	return out
 }
 
-// follow sends a heartbeat, which opens the stream for the reader. Then it calls next, until ctx ends or
-// next says that it is done. next sends what there is and returns what it then waits for; nil means that
-// there is more to send at once. follow calls it now and then, too.
-func follow(ctx context.Context, heartbeat func() error, next func() (wait <-chan struct{}, done bool, err error)) error {
+// follow sends a heartbeat first, so that the reader sees that the stream is open. Then it sends
+// each event until ctx or the events end.
+func follow(ctx context.Context, events *op.Follower, heartbeat func() error, send func(*op.Event) error) error {
 	if err := heartbeat(); err != nil {
 		return err
 	}
-	alive, poll := time.NewTicker(streamHeartbeat), time.NewTicker(streamPoll)
+	alive := time.NewTicker(streamHeartbeat)
 	defer alive.Stop()
-	defer poll.Stop()
 	for {
-		wait, done, err := next()
-		if ctx.Err() != nil {
+		e, changed, err := events.Next(ctx)
+		switch {
+		case ctx.Err() != nil:
 			return ctx.Err()
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, op.ErrRestored):
+			return problem.New(problem.EventsGone, "the database was restored or moved to another server; read again what you follow, and open the stream without resume_after")
+		case e != nil:
+			err = send(e)
 		}
-		if err != nil || done {
+		if err != nil {
 			return err
 		}
-		if wait == nil {
+		if e != nil {
 			continue
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+		case <-changed:
 		case <-alive.C:
 			if err := heartbeat(); err != nil {
 				return err
 			}
-		case <-wait:
-		case <-poll.C:
 		}
 	}
 }
 
-// watch is one WatchRuns.
+// watch is one stream of WatchRuns.
 type watch struct {
 	s       *server
 	filter  listfilter.Filter
 	project string
 	out     *follower
 	events  *op.Follower
-	// sent has the version of each run that the first snapshots had: events of before are older.
+	// sent has the version of each run in the first snapshots. Events with the same or a lower
+	// version are older than the snapshot.
 	sent map[string]int64
 }
 
@@ -175,16 +173,14 @@ func (s runService) WatchRuns(ctx context.Context, r *connect.Request[slipwayv1.
 		}
 	}
 	heartbeat := func() error {
-		return to.send(ctx, &slipwayv1.RunEvent{Ts: timestamppb.Now(), Cursor: w.events.At()}, w.events.At())
+		return to.send(&slipwayv1.RunEvent{Ts: timestamppb.Now(), Cursor: w.events.At()}, w.events.At())
 	}
-	return follow(ctx, heartbeat, func() (<-chan struct{}, bool, error) {
-		wait, err := w.sendChange(ctx)
-		return wait, false, err
-	})
+	return follow(ctx, w.events, heartbeat, func(e *op.Event) error { return w.sendChange(e) })
 }
 
-// sendActive sends every active run that matches as it is now. The events have no cursor: a reader that
-// breaks off between them has not all, and begins again. The heartbeat after them has the first one.
+// sendActive sends the current state of each active run that matches. These messages have no
+// cursor: a reader that loses the stream between them has not received all runs, and must begin
+// again. The heartbeat after them has the first cursor.
 func (w *watch) sendActive(ctx context.Context) error {
 	page := machinesdb.Page{Project: w.project, Filter: w.filter, Limit: watchBatch}
 	for {
@@ -194,7 +190,7 @@ func (w *watch) sendActive(ctx context.Context) error {
 		}
 		for _, run := range runs {
 			v := machinesdb.ViewOf(run)
-			if err := w.out.send(ctx, &slipwayv1.RunEvent{Ts: timestamppb.Now(), Snapshot: runToProto(v), Message: "present"}, 0); err != nil {
+			if err := w.out.send(&slipwayv1.RunEvent{Ts: timestamppb.Now(), Snapshot: runToProto(v), Message: "present"}, 0); err != nil {
 				return err
 			}
 			w.sent[v.ID], page.After = v.Version, v.ID
@@ -205,25 +201,18 @@ func (w *watch) sendActive(ctx context.Context) error {
 	}
 }
 
-// sendChange sends the next event if it matches. Without one it returns what to wait for.
-func (w *watch) sendChange(ctx context.Context) (wait <-chan struct{}, err error) {
-	e, wait, err := w.events.Next(ctx)
-	if errors.Is(err, op.ErrRestored) {
-		return nil, problem.New(problem.EventsGone, "the database was restored or moved to another server; read again what you follow, and open the stream without resume_after")
-	}
-	if err != nil || e == nil {
-		return wait, err
-	}
+// sendChange sends an event to the reader if its run matches the filter.
+func (w *watch) sendChange(e *op.Event) error {
 	c, err := op.Shared(e, "run", func() (runChange, error) { return readChange(e) })
 	v := c.view
 	if err != nil || v.ID == "" || v.Version <= w.sent[v.ID] || w.project != "" && v.ProjectID != w.project || !w.filter.Match(v.Value) {
-		return nil, err
+		return err
 	}
-	return nil, w.out.send(ctx, frame{e, c.message}, e.Cursor)
+	return w.out.send(frame{e, c.message}, e.Cursor)
 }
 
-// runChange is an event of a run: the run after it, and the message that its readers get. An event of
-// another type has neither.
+// runChange is a decoded event of a run: the run after the event, and the message to the readers.
+// Both are empty for events of other types.
 type runChange struct {
 	view    machinesdb.View
 	message *slipwayv1.RunEvent
@@ -241,7 +230,7 @@ func readChange(e *op.Event) (c runChange, err error) {
 	return c, nil
 }
 
-// messageOf says in a few words where a run is.
+// messageOf returns a short text about the progress of a run.
 func messageOf(v machinesdb.View) string {
 	switch {
 	case v.Message != "":
@@ -262,48 +251,87 @@ func (s runService) StreamRunLogs(ctx context.Context, r *connect.Request[slipwa
 	if at < 0 {
 		return invalid("resume_after", "must be the seq of a chunk")
 	}
+	from, err := s.outputStart(ctx, run.ID, at)
+	if err != nil {
+		return err
+	}
 	to, leave := newFollower(ctx, s.server, out.Conn())
 	defer leave()
-	woken, forget := s.logs.Join(run.ID)
-	defer forget()
-	ended := false
+	chunks := s.api.Follow(from, s.output(run.ID))
+	defer chunks.Leave()
 	heartbeat := func() error {
-		return to.send(ctx, &slipwayv1.LogChunk{Ts: timestamppb.Now(), RunId: run.ID, Seq: at}, at)
+		return to.send(&slipwayv1.LogChunk{Ts: timestamppb.Now(), RunId: run.ID, Seq: chunks.At()}, chunks.At())
 	}
-	return follow(ctx, heartbeat, func() (wait <-chan struct{}, done bool, err error) {
-		if !ended { // before the chunks are read: what is stored after the end of a run is not missed
-			now, err := machinesdb.GetRun(ctx, s.store, run.ID)
-			if err != nil {
-				return nil, false, err
-			}
-			ended = lifecycle.Run.Terminal(now.Status)
-		}
-		chunks, err := machinesdb.LogsAfter(ctx, s.store, run.ID, at, logBatch)
+	return follow(ctx, chunks, heartbeat, func(e *op.Event) error {
+		m, err := op.Shared(e, "chunk", func() (*slipwayv1.LogChunk, error) {
+			c, _ := e.Row.(machinesdb.Chunk)
+			return chunkToProto(c), nil
+		})
 		if err != nil {
-			return nil, false, err
+			return err
 		}
-		pruned, err := machinesdb.PrunedLogs(ctx, s.store, run.ID)
-		if err != nil {
-			return nil, false, err
-		}
-		if at > 0 && at < pruned {
-			return nil, false, problem.New(problem.EventsGone, fmt.Sprintf(
-				"output after the position was deleted for its age, up to %d; open the stream without resume_after for what is left", pruned))
-		}
-		for _, c := range chunks {
-			if err := to.send(ctx, chunkToProto(c), c.Seq); err != nil {
-				return nil, false, err
-			}
-			at = c.Seq
-		}
-		if len(chunks) == logBatch {
-			return nil, false, nil
-		}
-		return woken, ended, nil
+		return to.send(frame{e, m}, e.Cursor)
 	})
 }
 
-// chunkToProto returns a chunk as an answer. A gap before it is stated in the stream.
+// outputStart returns where a stream of the output of a run begins. It refuses a position that the
+// database has not assigned, as a reader has after a restore.
+func (s *server) outputStart(ctx context.Context, runID string, after int64) (op.StreamStart, error) {
+	now, err := s.store.ReadEventCursor(ctx)
+	if err != nil {
+		return op.StreamStart{}, err
+	}
+	head, err := machinesdb.ReadLogHead(ctx, s.store, runID)
+	if err == nil && after > head.Last {
+		err = problem.New(problem.EventsGone, fmt.Sprintf(
+			"the position is ahead of the output, which ends at %d: the database may have been restored; open the stream without resume_after", head.Last))
+	}
+	return op.StreamStart{Cursor: after, Last: head.Last, Epoch: now.Epoch}, err
+}
+
+// output returns the source of the output of a run, which ends with the run. It reads the status of
+// the run before the chunks, so that no chunk is stored between the last chunk and the end.
+func (s *server) output(runID string) op.Source {
+	chunks := func(ctx context.Context, after int64, limit int) ([]*op.Event, error) {
+		return s.chunks(ctx, runID, after, limit)
+	}
+	return op.Source{Run: runID, Batch: logBatch, Wanted: chunks, All: func(ctx context.Context, after int64, limit int) ([]*op.Event, error) {
+		run, err := machinesdb.GetRun(ctx, s.store, runID)
+		if err != nil {
+			return nil, err
+		}
+		out, err := chunks(ctx, after, limit)
+		if err == nil && len(out) < limit && lifecycle.Run.Terminal(run.Status) {
+			err = io.EOF
+		}
+		return out, err
+	}}
+}
+
+// chunks lists chunks of the output of a run. It reads which chunks were deleted after it has read
+// the chunks, so that none is deleted between the two reads.
+func (s *server) chunks(ctx context.Context, runID string, after int64, limit int) ([]*op.Event, error) {
+	rows, err := machinesdb.LogsAfter(ctx, s.store, runID, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	head, err := machinesdb.ReadLogHead(ctx, s.store, runID)
+	if err != nil {
+		return nil, err
+	}
+	if after > 0 && after < head.Pruned {
+		return nil, problem.New(problem.EventsGone, fmt.Sprintf(
+			"output after the position was deleted for its age, up to %d; open the stream without resume_after for what is left", head.Pruned))
+	}
+	out := make([]*op.Event, 0, len(rows))
+	for _, c := range rows {
+		out = append(out, &op.Event{Cursor: c.Seq, Row: c, Size: len(c.Data)})
+	}
+	return out, nil
+}
+
+// chunkToProto returns a chunk as a message. A text in the data replaces output that was dropped
+// before the chunk.
 func chunkToProto(c machinesdb.Chunk) *slipwayv1.LogChunk {
 	data := c.Data
 	if c.Gap > 0 {

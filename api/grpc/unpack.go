@@ -11,17 +11,18 @@ import (
 	"github.com/slipway-cloud/slipway/proto/gen/slipway/v1/slipwayv1connect"
 )
 
-// The largest message of each call, as it is sent and unpacked. What a message unpacks to, the library
-// holds up to three times while its buffer grows. So only the one call that an admin alone makes may
-// send a large one, and those that need no token or any token take hardly anything.
+// These constants bound the size of a message before and after decompression. While its buffer
+// grows, the library holds up to three times the size of a decompressed message. So only
+// CreatePlan, which requires an admin, accepts large messages, and calls that require no role
+// accept only small ones.
 const (
 	maxPlan     = 4 << 20 // a plan may have 32 commands of 64 KiB
 	maxRequest  = 256 << 10
-	maxQuestion = 4 << 10 // whether a service is healthy, and which services there are
+	maxQuestion = 4 << 10 // for health checks and reflection
 )
 
-// mostOf is the largest message of a call.
-func mostOf(procedure string) int {
+// maxMessage returns the maximum size of a message of a call.
+func maxMessage(procedure string) int {
 	switch {
 	case procedure == slipwayv1connect.PlanServiceCreatePlanProcedure:
 		return maxPlan
@@ -32,10 +33,11 @@ func mostOf(procedure string) int {
 	}
 }
 
-// bounded is an option of every handler, also of those that need no sign-in: how large a message may be.
-func bounded() connect.HandlerOption {
+// withMaxMessage returns the option that bounds the size of messages. Every handler has it,
+// including those that require no sign-in.
+func withMaxMessage() connect.HandlerOption {
 	return connect.WithConditionalHandlerOptions(func(call connect.Spec) []connect.HandlerOption {
-		most := mostOf(call.Procedure)
+		most := maxMessage(call.Procedure)
 		return []connect.HandlerOption{
 			connect.WithReadMaxBytes(most),
 			connect.WithCompression("gzip", func() connect.Decompressor { return &boundedGzip{most: int64(most)} }, func() connect.Compressor { return gzip.NewWriter(io.Discard) }),
@@ -43,8 +45,8 @@ func bounded() connect.HandlerOption {
 	})
 }
 
-// boundedGzip unpacks a message until it is larger than it may be. By itself the library unpacks the rest
-// of one that is too large, only to say its size.
+// boundedGzip decompresses at most the maximum size of a message. Without it, the library
+// decompresses all of a message that is too large, to name its size in the error.
 type boundedGzip struct {
 	gzip.Reader
 
@@ -55,7 +57,7 @@ var errUnpacked = errors.New("the message is too large when it is unpacked")
 
 // Reset implements connect.Decompressor.
 func (b *boundedGzip) Reset(r io.Reader) error {
-	b.left = b.most + 2 // one byte more than the library reads before it sees that there is too much
+	b.left = b.most + 2 // the library reads one byte more than the maximum before it returns its own error
 	return b.Reader.Reset(r)
 }
 

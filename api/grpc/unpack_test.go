@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Only a new plan may be large. A question that needs no token may hardly have a size.
+// Only CreatePlan accepts a large message. Calls without a token accept only very small ones.
 func TestMessages_HaveTheBoundsOfTheirCall(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -24,44 +24,81 @@ import (
 
 const streamsEach = 20 // of one token
 
-// watchers opens streams of WatchRuns, which count the events of runs that they receive, until stop is called. They
-// follow what comes after the cursor.
-func (w *world) watchers(n int, after int64, heard *atomic.Int64) (stop func()) {
+// received is a stream of which a test receives messages. next reports whether the message has
+// content, and ok is false at the end of the stream.
+type received struct {
+	next func() (content, ok bool)
+	err  func() error
+}
+
+// openStream opens a stream with a client.
+type openStream func(ctx context.Context, c caller) (received, error)
+
+// watchAfter opens WatchRuns from a cursor.
+func watchAfter(cursor int64) openStream {
+	return func(ctx context.Context, c caller) (received, error) {
+		s, err := c.WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{ResumeAfter: cursor}))
+		if err != nil {
+			return received{}, err
+		}
+		return received{func() (bool, bool) { ok := s.Receive(); return ok && s.Msg().GetSnapshot() != nil, ok }, s.Err}, nil
+	}
+}
+
+// outputAfter opens the output of a run from a position.
+func outputAfter(runID string, seq int64) openStream {
+	return func(ctx context.Context, c caller) (received, error) {
+		s, err := c.StreamRunLogs(ctx, connect.NewRequest(&slipwayv1.StreamRunLogsRequest{RunId: runID, ResumeAfter: seq}))
+		if err != nil {
+			return received{}, err
+		}
+		return received{func() (bool, bool) { ok := s.Receive(); return ok && len(s.Msg().GetData()) > 0, ok }, s.Err}, nil
+	}
+}
+
+// readers opens streams, which count the messages with content that they receive, until stop is
+// called. A stream that ends earlier fails the test.
+func (w *world) readers(n int, heard *atomic.Int64, open openStream) (stop func()) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var streams sync.WaitGroup
-	var open atomic.Int64
-	var c caller
-	protocols := []connect.ClientOption{connect.WithGRPC(), grpc.WithJSON().(connect.ClientOption)}
+	var begun atomic.Int64
+	clients := w.clients((n + streamsEach - 1) / streamsEach)
 	for i := range n {
-		if i%streamsEach == 0 {
-			token, err := op.CreateToken(w.t.Context(), w.store, "watcher-"+db.NewID("x"), []string{"viewer"}, time.Hour)
-			require.NoError(w.t, err)
-			c = w.with(token, "", protocols[i/streamsEach%2])
-		}
 		streams.Go(func() {
-			s, err := c.WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{ResumeAfter: after}))
+			s, err := open(ctx, clients[i/streamsEach])
 			if err != nil {
 				w.t.Error(err)
 				return
 			}
-			defer func() { _ = s.Close() }()
-			for begun := false; s.Receive(); {
-				if !begun {
-					begun = true
-					open.Add(1)
-				}
-				if s.Msg().GetSnapshot() != nil {
+			content, ok := s.next()
+			for begun.Add(1); ok; content, ok = s.next() {
+				if content {
 					heard.Add(1)
 				}
 			}
+			if ctx.Err() == nil {
+				w.t.Error("a stream ended before the test stopped it:", s.err())
+			}
 		})
 	}
-	require.Eventually(w.t, func() bool { return open.Load() == int64(n) }, runenv.Patience(time.Minute), time.Millisecond, "all streams are open")
+	require.Eventually(w.t, func() bool { return begun.Load() == int64(n) }, runenv.Patience(time.Minute), time.Millisecond, "all streams are open")
 	return func() {
 		cancel()
 		streams.Wait()
 	}
+}
+
+// clients returns clients that have different tokens, with gRPC and with JSON in turn.
+func (w *world) clients(n int) (out []caller) {
+	w.t.Helper()
+	protocols := []connect.ClientOption{connect.WithGRPC(), grpc.WithJSON().(connect.ClientOption)}
+	for i := range n {
+		token, err := op.CreateToken(w.t.Context(), w.store, "reader-"+db.NewID("x"), []string{"viewer"}, time.Hour)
+		require.NoError(w.t, err)
+		out = append(out, w.with(token, "", protocols[i%2]))
+	}
+	return out
 }
 
 func (w *world) lastCursor() int64 {
@@ -71,34 +108,48 @@ func (w *world) lastCursor() int64 {
 	return c.Last
 }
 
-// TestWatchRuns_ReadsEachEventOnce counts the statements of a server for the same events, with one reader
-// and with forty.
-func TestWatchRuns_ReadsEachEventOnce(t *testing.T) {
+// TestStreams_ReadOnceForAllReaders counts the statements of a server for the same events and
+// chunks, with one reader and with forty.
+func TestStreams_ReadOnceForAllReaders(t *testing.T) {
 	t.Parallel()
 	const readers, events = 40, 10
 	store := dbtest.Store(t)
 	served, statements := dbtest.Counted(t, store)
 	w := newWorldServing(t, store, served, time.Hour)
 	w.register("m-1")
-	run := w.mustStart("m-1", "a")
+	run := w.mustStart("m-1", "a").GetRunId()
 	w.relay()
-	count := func(readers int) int64 {
+	made, seq := 0, int64(0)
+	count := func(readers int, open openStream, emit func()) int64 {
 		var heard atomic.Int64
-		defer w.watchers(readers, w.lastCursor(), &heard)()
+		defer w.readers(readers, &heard, open)()
 		before := statements()
 		for n := range int64(events) {
-			stages := []lifecycle.StageRow{{Ordinal: 1, Name: "reboot", State: lifecycle.StageRunning, Attempts: int(n) + readers}}
-			w.project(run.GetRunId(), machinesdb.Step{Status: lifecycle.JobRunning, Current: "reboot", Stages: stages})
-			require.Eventually(t, func() bool { return heard.Load() == (n+1)*int64(readers) }, runenv.Patience(30*time.Second), time.Millisecond, "all have the event")
+			made++
+			emit()
+			require.Eventually(t, func() bool { return heard.Load() == (n+1)*int64(readers) }, runenv.Patience(30*time.Second), time.Millisecond, "all have it")
 		}
 		return statements() - before
 	}
-	one, many := count(1), count(readers)
-	t.Logf("%d events: %d statements for one reader, %d for %d readers", events, one, many, readers)
-	require.Less(t, many, one+int64(readers*events/2), "each reader asks the database")
+	change := func() {
+		stages := []lifecycle.StageRow{{Ordinal: 1, Name: "reboot", State: lifecycle.StageRunning, Attempts: made}}
+		w.project(run, machinesdb.Step{Status: lifecycle.JobRunning, Current: "reboot", Stages: stages})
+	}
+	write := func() {
+		seq++
+		require.NoError(t, machinesdb.AppendLog(t.Context(), store, machinesdb.LogPlace{RunID: run, Step: "reboot", Attempt: 1}, "stdout", seq, []byte("x")))
+	}
+	for what, count := range map[string]func(readers int) int64{
+		"changes of a run": func(n int) int64 { return count(n, watchAfter(w.lastCursor()), change) },
+		"chunks of output": func(n int) int64 { return count(n, outputAfter(run, seq), write) },
+	} {
+		one, many := count(1), count(readers)
+		t.Logf("%d %s: %d statements with one reader, %d with %d", events, what, one, many, readers)
+		require.Less(t, many, one+int64(readers*events/2), "each reader asks the database")
+	}
 }
 
-// TestStartRun_BesideReaders: two hundred readers of every event do not hold up the calls that write.
+// TestStartRun_BesideReaders: two hundred readers of every event do not delay calls that write.
 func TestStartRun_BesideReaders(t *testing.T) {
 	const readers, starts, most = 200, 40, 3
 	w := newWorld(t)
@@ -128,7 +179,7 @@ func TestStartRun_BesideReaders(t *testing.T) {
 	p50() // warms the pool
 	alone := p50()
 	var heard atomic.Int64
-	stop := w.watchers(readers, w.lastCursor(), &heard)
+	stop := w.readers(readers, &heard, watchAfter(w.lastCursor()))
 	beside := p50()
 	stop()
 	alone = max(alone, p50()) // the machine may be busier now than at first

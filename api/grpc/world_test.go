@@ -131,9 +131,13 @@ func (w *world) as(role string, options ...connect.ClientOption) caller {
 	return w.with(w.tokens[role], "", options...)
 }
 
+// streamWindow is the HTTP/2 window of a client for one stream. The server blocks on a client that does
+// not read after so many bytes.
+const streamWindow = 256 << 10
+
 // with returns a client with a token that acts in a project.
 func (w *world) with(token, project string, options ...connect.ClientOption) caller {
-	b := bearer{token: token, project: project, one: &http.Transport{}, two: &http.Transport{Protocols: new(http.Protocols)}}
+	b := bearer{token: token, project: project, one: &http.Transport{}, two: &http.Transport{Protocols: new(http.Protocols), HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: streamWindow}}}
 	b.two.Protocols.SetUnencryptedHTTP2(true)
 	w.t.Cleanup(b.one.CloseIdleConnections)
 	w.t.Cleanup(b.two.CloseIdleConnections)

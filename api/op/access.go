@@ -12,12 +12,12 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 )
 
-// Access is an area's part of the access table: for each role the routes, such as "GET /nodes/{id}"
-// under Prefix, of which it is the least role.
+// Access is the part of the access table that an area adds. It maps each role to the routes that
+// require at least this role. A route under Prefix is written as "GET /nodes/{id}".
 type Access map[Role][]string
 
-// Grant adds an area's rows to the access table. They are needed before the area's operations are
-// declared.
+// Grant adds the rows of an area to the access table. The area must call it before it declares its
+// operations.
 func (a *API) Grant(rows Access) {
 	for role, routes := range rows {
 		for _, r := range routes {
@@ -53,8 +53,8 @@ func (a *API) checkAccess() error {
 	return nil
 }
 
-// RequireRole serves h to those who have the role. It is for plain routes; Add does it for
-// operations.
+// RequireRole serves h to callers that have the role. It is for plain routes. Add checks the roles
+// of operations.
 func (a *API) RequireRole(role Role, h http.Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if _, _, p := a.authorize(w, r, role); p != nil {
@@ -65,7 +65,7 @@ func (a *API) RequireRole(role Role, h http.Handler) http.HandlerFunc {
 	}
 }
 
-// namePattern is what names look like, and idPattern what ids look like.
+// namePattern matches the names of resources, and idPattern their ids.
 var (
 	namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 	idPattern   = regexp.MustCompile(`^[a-z]+_[0-9a-f]{8}-`)
@@ -73,8 +73,8 @@ var (
 
 const maxName = 100
 
-// CheckName accepts the name of a resource. It refuses one that looks like an id, so that a client
-// may take either.
+// CheckName checks the name of a resource. It refuses a name that looks like an id, so that calls
+// can accept a name or an id in the same place.
 func CheckName(name string) error {
 	if len(name) > maxName || !namePattern.MatchString(name) || idPattern.MatchString(name) {
 		return problem.NewInvalid(problem.Field{Location: "body.name", Message: "must be 1 to 100 letters, digits, dots, dashes or underscores, and not look like an id"})

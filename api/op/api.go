@@ -21,19 +21,20 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 )
 
-// Config is what an API is made of. Only Store is required.
+// Config configures an API. Only Store is required.
 type Config struct {
 	Store   *db.Store
 	Auth    AuthConfig
-	Log     *slog.Logger // nil drops
+	Log     *slog.Logger // nil discards the log
 	Version string       // "" is dev
-	// PublicURL is how people reach the API; it stands in the OpenAPI document and before links to
-	// pages of docs/.
+	// PublicURL is the address of the API for its users. The OpenAPI document contains it, and links to
+	// pages of docs/ begin with it.
 	PublicURL string
-	// StreamRecheck is how often a stream asks whether its reader still has access; 0 means 20 s.
+	// StreamRecheck is the interval at which a stream checks that its reader still has access. 0
+	// selects 20 s.
 	StreamRecheck time.Duration
-	// PrincipalRate and AddressRate are how many requests one principal and one address may send in a
-	// second; 0 is the default. Five times as many may come at once.
+	// PrincipalRate and AddressRate are the maximum requests per second of one principal and of one
+	// address. 0 selects the default. A burst may have five times as many.
 	PrincipalRate, AddressRate int
 }
 
@@ -53,15 +54,15 @@ type API struct {
 	refused   refusals
 	unbounded []func(path string) bool
 	redacted  []func(path string) string
-	feed      *feed
+	feeds     *feeds
 	streams   *streamCounter
 	rates     rates
-	// recheckEvery is how often a stream asks whether its reader still has access.
+	// recheckEvery is the interval at which a stream checks that its reader still has access.
 	recheckEvery time.Duration
 	misuse       []error // mistakes in declarations, which Close reports
 }
 
-// New makes an API without operations. Areas register with it; Close ends that.
+// New returns an API without operations. Areas register their operations until Close is called.
 func New(cfg Config) (*API, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("the API needs a store")
@@ -73,7 +74,7 @@ func New(cfg Config) (*API, error) {
 		cfg.Version = "dev"
 	}
 	a := &API{store: cfg.Store, log: cfg.Log, version: cfg.Version, publicURL: cfg.PublicURL, router: chi.NewRouter(), access: map[string]Role{}, stepUps: map[string]StepUp{},
-		feed: newFeed(cfg.Store), streams: newStreamCounter(), refused: newRefusals(), recheckEvery: cmp.Or(cfg.StreamRecheck, recheckEvery),
+		feeds: newFeeds(cfg.Store), streams: newStreamCounter(), refused: newRefusals(), recheckEvery: cmp.Or(cfg.StreamRecheck, recheckEvery),
 		rates: newRates(cfg)}
 	if cfg.Auth.Issuer != "" {
 		a.oidc = newOIDCVerifier(cfg.Auth)
@@ -106,7 +107,8 @@ func (a *API) redirectHome(w http.ResponseWriter, r *http.Request) {
 // AcceptsHTML reports whether a request asks for a page, as browsers do.
 func AcceptsHTML(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
-// Close ends the registration. It fails when a route has no role or a role no route.
+// Close ends the registration. It returns an error when a route has no role, or when the access
+// table names a route that does not exist.
 func (a *API) Close() error {
 	a.tidyDocument()
 	return errors.Join(append(a.misuse, a.checkAccess(), a.checkStepUps())...)
@@ -115,8 +117,8 @@ func (a *API) Close() error {
 // Handler serves the API and the plain routes.
 func (a *API) Handler() http.Handler { return a.router }
 
-// Router takes plain routes, which are no operations: they have no role and are not in the
-// document. RequireRole gives one a role.
+// Router returns the router for plain routes. A plain route is not an operation: it has no role and
+// is not in the OpenAPI document. RequireRole adds a role.
 func (a *API) Router() chi.Router { return a.router }
 
 // OpenAPI returns the API's document as YAML.
@@ -139,8 +141,8 @@ func (a *API) Version() string { return a.version }
 func (a *API) humaConfig(cfg Config) huma.Config {
 	c := huma.DefaultConfig("Slipway", cfg.Version)
 	c.CreateHooks = nil                                   // no $schema in bodies
-	c.SchemasPath, c.DocsPath, c.OpenAPIPath = "", "", "" // registerDocument has the last
-	c.FieldsOptionalByDefault = true                      // what is left out gets its default; types mark what is required
+	c.SchemasPath, c.DocsPath, c.OpenAPIPath = "", "", "" // registerDocument serves the document
+	c.FieldsOptionalByDefault = true                      // omitted fields get their defaults; types mark required fields
 	c.RejectUnknownQueryParameters = true
 	c.Transformers = []huma.Transformer{a.transform}
 	c.Info.Description = "The control plane of a GPU cloud: bare servers become active GPU nodes.\n\n" +

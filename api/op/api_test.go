@@ -42,7 +42,7 @@ func TestClose_ChecksTheAccessTable(t *testing.T) {
 	}
 }
 
-// Nothing is read of a body that is too large by its own word.
+// A body whose Content-Length is too large is not read.
 func TestOperations_LeaveALargeBodyUnread(t *testing.T) {
 	t.Parallel()
 	api, err := op.New(op.Config{Store: &db.Store{}})

@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// Role is what a principal may do; a higher one includes the lower.
+// Role is a set of rights of a principal. A higher role includes the rights of the lower roles.
 type Role string
 
 // The roles of the platform. RoleNone marks a route that is open to everybody.
@@ -28,39 +28,39 @@ const (
 	RoleAdmin    Role = "admin"
 )
 
-// rank orders the roles; an unknown one has none.
+// rank returns the order of a role. An unknown role has no rank.
 func (r Role) rank() int { return slices.Index([]Role{RoleViewer, RoleOperator, RoleAdmin}, r) + 1 }
 
-// Principal is who speaks. ID is what audit rows say: token:NAME:ID or
+// Principal is an authenticated caller. Audit rows contain its ID, which is token:NAME:ID or
 // oidc:SUBJECT.
 type Principal struct {
 	ID    string   `json:"id"`
 	Name  string   `json:"name"`
 	Roles []string `json:"roles" nullable:"false"`
-	// Identity is who signed in with OIDC; empty for tokens.
+	// Identity is the user who signed in with OIDC. It is empty for tokens.
 	Identity Identity `json:"-"`
-	// Project is the project that a project's token is bound to; "" for all others.
+	// Project is the project of a project token, and "" for all other principals.
 	Project string        `json:"project,omitempty"`
 	token   *projectToken // of Project
 }
 
-// May reports whether one of the roles is role or higher.
+// May reports whether the principal has the role or a higher one.
 func (p Principal) May(role Role) bool {
 	return slices.ContainsFunc(p.Roles, func(r string) bool { return Role(r).rank() >= role.rank() })
 }
 
-// PrincipalOf returns who asks.
+// PrincipalOf returns the principal of a request.
 func PrincipalOf(ctx context.Context) Principal {
 	p, _ := ctx.Value(principalKey).(Principal)
 	return p
 }
 
-// Actor is who asks, for an audit row.
+// Actor returns the principal of a request as the actor of an audit row.
 func Actor(ctx context.Context) db.Actor {
 	return db.Actor{Owner: lifecycle.OwnerAdmin, ID: PrincipalOf(ctx).ID}
 }
 
-// Audit writes an audit row in the transaction: what an operator did to a resource.
+// Audit writes an audit row about the action of an operator on a resource, in the transaction.
 func Audit(ctx context.Context, tx *db.Tx, kind, id string, nodeID *string, name string, meta map[string]any) error {
 	a := Actor(ctx)
 	a.Metadata = meta
@@ -74,7 +74,7 @@ const (
 	maxBearer    = 16 << 10
 )
 
-// authorize finds out who speaks and whether they may. The session is nil for a bearer token.
+// authorize authenticates the caller and checks its role. The session is nil for a bearer token.
 func (a *API) authorize(w http.ResponseWriter, r *http.Request, role Role) (Principal, *Session, *problem.Problem) {
 	who, session, err := a.authenticate(w, r)
 	if err == nil && !who.May(role) {
@@ -86,8 +86,8 @@ func (a *API) authorize(w http.ResponseWriter, r *http.Request, role Role) (Prin
 	return who, session, nil
 }
 
-// authenticate finds out who speaks, and refuses a principal who sends too many requests. The session is
-// nil for a bearer token.
+// authenticate returns the principal of a request. It refuses a principal that sends too many
+// requests. The session is nil for a bearer token.
 func (a *API) authenticate(w http.ResponseWriter, r *http.Request) (Principal, *Session, error) {
 	who, session, err := a.principalOf(w, r)
 	if err == nil {
@@ -140,12 +140,12 @@ func (a *API) byBearer(ctx context.Context, header string) (Principal, error) {
 	return a.oidc.verify(ctx, text)
 }
 
-// rejected is one answer for every reason, so that nothing is learned from it.
+// rejected returns the same problem for every reason, so that a caller learns nothing from it.
 func rejected() error {
 	return problem.New(problem.Unauthenticated, "the token is unknown, expired or revoked; sign in again or ask an admin for a new one")
 }
 
-// TokenPrincipal returns who an API token speaks for, and the id of the token.
+// TokenPrincipal returns the principal of an API token, and the id of the token.
 func TokenPrincipal(ctx context.Context, store *db.Store, text string) (Principal, string, error) {
 	if !strings.HasPrefix(text, tokenPrefix) || len(text) > maxBearer {
 		return Principal{}, "", rejected()
@@ -163,13 +163,13 @@ func TokenPrincipal(ctx context.Context, store *db.Store, text string) (Principa
 	return Principal{ID: "token:" + t.Name + ":" + t.ID, Name: t.Name, Roles: t.Roles}, t.ID, nil
 }
 
-// TokenHash is what is stored of a token.
+// TokenHash returns the hash of a token, which is stored in place of the token.
 func TokenHash(text string) []byte {
 	h := sha256.Sum256([]byte(text))
 	return h[:]
 }
 
-// NewToken makes 256 random bits as text, after a prefix.
+// NewToken returns a prefix followed by 256 random bits as text.
 func NewToken(prefix string) (string, error) {
 	b := make([]byte, tokenBytes)
 	if _, err := rand.Read(b); err != nil {
@@ -178,7 +178,7 @@ func NewToken(prefix string) (string, error) {
 	return prefix + base64.RawURLEncoding.EncodeToString(b), nil
 }
 
-// maxTokenTTL bounds how long a token with an end is valid.
+// maxTokenTTL is the longest lifetime of a token that expires.
 const maxTokenTTL = 87600 * time.Hour
 
 // TokenCreator is a store or a transaction.
@@ -186,14 +186,15 @@ type TokenCreator interface {
 	CreateAPIToken(ctx context.Context, name string, hash []byte, roles []string, expires *time.Time) (db.APIToken, error)
 }
 
-// CreateToken makes an API token and returns its text, which is kept nowhere: only its SHA-256 is
-// stored. A ttl of 0 never expires. The first token is made this way, without the API.
+// CreateToken creates an API token and returns its text. Only the SHA-256 of the text is stored. A
+// token with a ttl of 0 never expires. The first token of an installation is created this way,
+// without the API.
 func CreateToken(ctx context.Context, store *db.Store, name string, roles []string, ttl time.Duration) (string, error) {
 	text, _, err := IssueToken(ctx, store, name, roles, ttl)
 	return text, err
 }
 
-// IssueToken is CreateToken in a store or a transaction. It returns the token's row too.
+// IssueToken is CreateToken in a store or a transaction. It also returns the row of the token.
 func IssueToken(ctx context.Context, store TokenCreator, name string, roles []string, ttl time.Duration) (string, db.APIToken, error) {
 	var bad []problem.Field
 	if !namePattern.MatchString(name) || len(name) > maxTokenName {

@@ -8,16 +8,17 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 )
 
-// SignIn returns the context of a request that is no operation, with the caller that its bearer token
-// names. A browser's session is not taken.
+// SignIn authenticates a request that is not an operation by its bearer token. It returns a context
+// with the caller. It does not accept the session of a browser.
 func (a *API) SignIn(r *http.Request) (context.Context, error) {
 	ctx, err := a.SignInAgain(context.WithValue(r.Context(), signInKey, a.identifyAgain(r, nil)))
 	return ctx, a.limitRefusals(r, err)
 }
 
-// SignInBrowser is SignIn for requests that portal pages send too: without a bearer token it takes the
-// session of the browser, under the rules of CheckOrigin. The body is JSON, or of one of the further
-// types, which must be types that no form sends and no other origin may send without asking first.
+// SignInBrowser is SignIn for requests that pages of the portal may also send. Without a bearer
+// token it accepts the session of the browser, under the rules of CheckOrigin. The body must be
+// JSON or have one of the given types. Those must be types that no HTML form can send, and that
+// another origin cannot send without a CORS preflight.
 func (a *API) SignInBrowser(w http.ResponseWriter, r *http.Request, types ...string) (context.Context, error) {
 	s, err := a.bySession(w, r, types...)
 	if err != nil {
@@ -31,13 +32,15 @@ func (a *API) SignInBrowser(w http.ResponseWriter, r *http.Request, types ...str
 	return context.WithValue(ctx, principalKey, s.Principal), nil
 }
 
-// SessionOf returns the session of a request that SignInBrowser let through, nil for a bearer token.
+// SessionOf returns the session of a request that SignInBrowser has authenticated. It is nil for a
+// bearer token.
 func SessionOf(ctx context.Context) *Session {
 	s, _ := ctx.Value(sessionKey).(*Session)
 	return s
 }
 
-// NeedsStepUp returns the problem of a session that has to sign in a second time, nil for others.
+// NeedsStepUp returns a problem when the session must confirm its identity by a second sign-in, and
+// nil otherwise.
 func NeedsStepUp(ctx context.Context) error {
 	if s := SessionOf(ctx); s != nil && !s.SteppedUp {
 		return stepUpRequired()
@@ -45,7 +48,7 @@ func NeedsStepUp(ctx context.Context) error {
 	return nil
 }
 
-// SignInAgain finds out whom the token or the session of the request names now, for a request that lasts.
+// SignInAgain authenticates a long request again, by the same token or session.
 func (a *API) SignInAgain(ctx context.Context) (context.Context, error) {
 	identify, ok := ctx.Value(signInKey).(func(context.Context) (Principal, error))
 	if !ok {
@@ -58,13 +61,13 @@ func (a *API) SignInAgain(ctx context.Context) (context.Context, error) {
 	return context.WithValue(ctx, principalKey, who), nil
 }
 
-// LacksRole returns the problem of a caller who has not the role.
+// LacksRole returns the problem for a caller that does not have the role.
 func LacksRole(who Principal, role Role) error { return lacksRole(who, role) }
 
-// OpenStream counts a stream of a request until leave is called. The context ends when recheck says that
-// its reader has no access any more; AccessEnded tells that from other ends. project is "" for streams
-// that are not of a project's members. OpenStream returns a problem when the reader or the project has as
-// many streams as they may have.
+// OpenStream counts a stream of a request until leave is called. The returned context ends when
+// recheck refuses the reader; AccessEnded then returns the reason. project is "" for streams of
+// operators. OpenStream returns a problem when the reader or the project already has the maximum
+// number of streams.
 func (a *API) OpenStream(ctx context.Context, project string, recheck func(context.Context) error) (stream context.Context, leave func(), err error) {
 	closed, err := a.streams.open(PrincipalOf(ctx).ID, project)
 	if err != nil {
@@ -77,7 +80,8 @@ func (a *API) OpenStream(ctx context.Context, project string, recheck func(conte
 	}, nil
 }
 
-// AccessEnded returns the problem of a stream whose reader has no access any more, nil for others.
+// AccessEnded returns a problem when the stream ended because its reader lost the access, and nil
+// otherwise.
 func AccessEnded(stream context.Context) error {
 	if !errors.Is(context.Cause(stream), errAccessEnded) {
 		return nil

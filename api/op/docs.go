@@ -14,19 +14,19 @@ import (
 	"github.com/slipway-cloud/slipway/docs"
 )
 
-// docsPage shows /openapi.json without help from outside: it works offline.
+// docsPage shows /openapi.json. It loads nothing from other servers, so that it works offline.
 //
 //go:embed docs.html
 var docsPage []byte
 
-// viewer is Swagger UI as its package has it, and the script that starts it. VERSION holds the version
-// and the hashes.
+// viewer has the unchanged files of Swagger UI, and the script that starts it. The file VERSION has
+// the version and the hashes.
 //
 //go:embed swagger
 var viewer embed.FS
 
-// docsPolicy lets the viewer load this server's files and its own pictures, which are data URLs. A
-// call that is tried out goes to this server with the session of the portal.
+// docsPolicy allows the viewer to load files of this server, and its own pictures, which are data
+// URLs. A call that a user tries out goes to this server with the session of the portal.
 const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -36,8 +36,9 @@ func serveDocs(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(docsPage) // a broken connection is the reader's to notice
 }
 
-// registerDocument serves the API's document in its four forms. Each is made once, by the first request.
-// The library makes it, too, but two first requests at once write what each other reads.
+// registerDocument serves the OpenAPI document in its four forms. The first request for a form
+// renders it, and later requests get the same bytes. The library would render it with a data race
+// between two first requests.
 func (a *API) registerDocument() {
 	for suffix, form := range map[string]func() ([]byte, error){
 		".json":     func() ([]byte, error) { return json.Marshal(a.huma.OpenAPI()) },
@@ -58,8 +59,9 @@ func (a *API) registerDocument() {
 	}
 }
 
-// viewerFiles returns the files of the viewer by name. They are read once: each read copies megabytes,
-// and anybody may ask for them, at any rate, and read them slowly.
+// viewerFiles returns the files of the viewer by name. It reads them once for all requests, since
+// each read copies megabytes. Callers need no token for these files, so that many slow ones could
+// otherwise fill the memory.
 var viewerFiles = sync.OnceValue(func() map[string][]byte {
 	files := map[string][]byte{}
 	all, err := fs.Glob(viewer, "swagger/*")
@@ -107,5 +109,5 @@ func (a *API) servePage(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(page)
 }
 
-// DocURL returns where the page of a file such as "docs/pxe.md#migrating" is served.
+// DocURL returns the URL of the page of a file such as "docs/pxe.md#migrating".
 func (a *API) DocURL(file string) string { return docs.URL(a.publicURL, file) }

@@ -54,7 +54,7 @@ func TestDocs_LoadTheirOwnFilesOnly(t *testing.T) {
 	}
 }
 
-// discard is an answer that nobody keeps; it counts its bytes.
+// discard is a response that counts its bytes and drops them.
 type discard struct {
 	header http.Header
 	bytes  int
@@ -64,7 +64,7 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) WriteHeader(int)             {}
 func (d *discard) Write(p []byte) (int, error) { d.bytes += len(p); return len(p), nil }
 
-// Anybody may ask for these, at any rate: no request makes or copies what it is answered.
+// Requests for these files need no token. So no request may render or copy its answer.
 func TestDocs_AreMadeOnce(t *testing.T) { //nolint:paralleltest // it measures what is allocated
 	api, err := op.New(op.Config{Store: &db.Store{}, AddressRate: 1_000_000})
 	require.NoError(t, err)
@@ -90,7 +90,8 @@ func TestDocs_AreMadeOnce(t *testing.T) { //nolint:paralleltest // it measures w
 	}
 }
 
-// Every page has the icon of the portal, or a browser asks for /favicon.ico, which is not there.
+// Every page has the icon of the portal. Otherwise a browser requests /favicon.ico, which does not
+// exist.
 func TestDocs_HaveAnIcon(t *testing.T) {
 	t.Parallel()
 	get := docsServer(t)
@@ -126,7 +127,7 @@ func TestDocs_ServePictures(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, get("/docs/images/").Code)
 }
 
-// Two first requests at once get the same document; the race detector looks on.
+// Two first requests at the same time get the same document. The race detector finds a data race.
 func TestDocument_IsMadeOnceForAll(t *testing.T) {
 	t.Parallel()
 	api, err := op.New(op.Config{Store: &db.Store{}})

@@ -1,8 +1,10 @@
 package op
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"slices"
 	"sort"
@@ -13,41 +15,48 @@ import (
 	webhookdb "github.com/slipway-cloud/slipway/db/webhook"
 )
 
-// What a tail keeps for its followers, at most. A follower that needs older events reads them itself.
+// These constants bound the events that a tail keeps for its followers. A follower that needs older
+// events reads the database.
 const (
 	platformEvents, platformBytes = 4096, 16 << 20
 	projectEvents, projectBytes   = 256, 1 << 20
-	tailAge                       = time.Minute
-	// eventOverhead and eventCopies estimate the memory of an event from its payload: the row, the
-	// decoded message, and a text for each encoding.
+	// outputBytes is shared by the runs whose output is followed.
+	outputChunks, outputBytes = 256, 32 << 20
+	tailAge                   = time.Minute
+	// eventOverhead and eventCopies estimate the memory of an event from the size of its payload.
+	// The copies are the row, the decoded message, and one text for each encoding.
 	eventOverhead, eventCopies = 1 << 10, 8
 )
 
 const (
-	tailBatch = 200
-	ownBatch  = 50 // a blocked follower holds so many
-	ownReads  = 4  // followers of a process that read the database at once
-	readLimit = 10 * time.Second
-	// readAttempts fail in a row before the streams end: their readers would come back all at once.
+	tailBatch = 200              // events that a tail reads at a time
+	ownBatch  = 50               // events that a follower reads at a time, and holds while it sends them
+	ownReads  = 4                // followers of a process that read the database at the same time
+	readLimit = 10 * time.Second // for one statement
+	// readAttempts is how many reads of a tail may fail in a row. After that its streams end.
+	// Ending them at the first failure would make all readers reconnect at once.
 	readAttempts = 3
 )
 
-// ErrRestored is the end of a stream whose database was restored, or moved to another server.
+// ErrRestored ends the streams of a database that was restored or moved to another server.
 var ErrRestored = errors.New(whyRestored)
 
-// Event is one event that streams send. All streams of a process share it, and what they build of it.
+// Event is one event that streams send. All streams of a process share it, together with the
+// messages and texts that Shared keeps in it.
 type Event struct {
 	Cursor int64
 	Type   string
-	Row    any // as the package below db returned it
+	Row    any // the row of the database
 	Size   int // of the payload, in bytes
 
 	read   time.Time
+	alone  bool // only one stream has the event
 	mu     sync.Mutex
 	shared map[string]any
 }
 
-// Shared returns what build makes of an event. The first stream builds it, all others get the same.
+// Shared returns the value that build makes from an event. The first stream builds the value, and
+// all other streams get the same value by its name.
 func Shared[T any](e *Event, name string, build func() (T, error)) (T, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -55,7 +64,7 @@ func Shared[T any](e *Event, name string, build func() (T, error)) (T, error) {
 		return v, nil
 	}
 	v, err := build()
-	if err == nil {
+	if err == nil && !e.alone {
 		if e.shared == nil {
 			e.shared = map[string]any{}
 		}
@@ -66,16 +75,35 @@ func Shared[T any](e *Event, name string, build func() (T, error)) (T, error) {
 
 func (e *Event) cost() int { return eventOverhead + eventCopies*e.Size }
 
-// Lister lists at most limit events after a cursor, in order.
+// Lister lists at most limit events after a cursor, in order. It returns io.EOF with the last
+// events of a source that has ended.
 type Lister func(ctx context.Context, after int64, limit int) ([]*Event, error)
 
-// Source is what a stream follows. Two streams with the same Project share what All lists.
+// Source is a list of events that streams follow. Streams whose sources have the same Project and
+// Run share the events that All lists. Each cursor is higher than those of all events that were
+// committed before, so that a stream that has an event has missed none before it.
 type Source struct {
-	Project string // "" is the platform
+	Project string // has the events; "" is the platform
+	Run     string // has the output; "" means that the source has events
 	All     Lister
-	// Wanted lists the events that Wants selects. Without both the stream wants all.
+	// Wanted lists the events that Wants selects. A nil Wants selects all events, and a nil Wanted
+	// lists the same as All.
 	Wanted Lister
 	Wants  func(*Event) bool
+	// Batch is how many events are read at a time. 0 selects the defaults.
+	Batch int
+}
+
+// bounds returns how many events a tail of the source keeps, and how many bytes. The output of a
+// run gets its share of the memory for all runs.
+func (s Source) bounds(runs int) (events, bytes int) {
+	switch {
+	case s.Run != "":
+		return outputChunks, outputBytes / max(1, runs)
+	case s.Project != "":
+		return projectEvents, projectBytes
+	}
+	return platformEvents, platformBytes
 }
 
 // PlatformEvents returns the source of the platform's events that match a filter.
@@ -93,7 +121,7 @@ func (a *API) PlatformEvents(f db.EventFilter) Source {
 	return Source{All: list(db.EventFilter{}), Wanted: list(f), Wants: func(e *Event) bool { return matches(f, e) }}
 }
 
-// matches is the filter of db.Store.EventsAfter.
+// matches reports whether db.Store.EventsAfter would select an event by the filter.
 func matches(f db.EventFilter, e *Event) bool {
 	row, ok := e.Row.(db.Event)
 	return ok && (f.ResourceKind == "" || f.ResourceKind == row.ResourceKind) &&
@@ -101,28 +129,30 @@ func matches(f db.EventFilter, e *Event) bool {
 		(f.NodeID == "" || row.NodeID != nil && f.NodeID == *row.NodeID)
 }
 
-// tailKey names a tail. Streams that began in another epoch of the database have a tail of their own,
-// which ends at its first read.
+// tailKey names a tail in its feed. Streams that began in another epoch of the database have their
+// own tail, which ends at its first read.
 type tailKey struct{ project, epoch string }
 
-// tail is the newest events of a source.
+// tail holds the newest events of a source in memory.
 type tail struct {
 	key       tailKey
-	list      Lister
-	followers int // under the lock of the feed
-	failed    int // reads in a row
+	feed      *feed
+	source    Source
+	followers int // the lock of feeds guards it
+	failed    int // how many reads in a row have failed
 
 	mu      sync.Mutex
-	last    int64 // every event to here was read
-	base    int64 // ring has every event after it, to last
+	last    int64 // the tail has read all events up to this cursor
+	base    int64 // ring has all events after base, up to last
 	ring    []*Event
 	bytes   int
-	changed chan struct{} // closed by the next change
-	err     error         // the end
+	changed chan struct{} // the next change closes it
+	err     error         // why the tail has ended
 }
 
-// add appends events and forgets the oldest.
-func (t *tail) add(events []*Event) {
+// add appends events and drops the oldest ones. It keeps the newest event of any size, which all
+// followers need. runs is how many runs have followers.
+func (t *tail) add(events []*Event, runs int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
@@ -130,11 +160,8 @@ func (t *tail) add(events []*Event) {
 		e.read = now
 		t.ring, t.bytes, t.last = append(t.ring, e), t.bytes+e.cost(), e.Cursor
 	}
-	most, bytes := platformEvents, platformBytes
-	if t.key.project != "" {
-		most, bytes = projectEvents, projectBytes
-	}
-	for len(t.ring) > 0 && (len(t.ring) > most || t.bytes > bytes || now.Sub(t.ring[0].read) > tailAge) {
+	most, bytes := t.source.bounds(runs)
+	for len(t.ring) > 0 && (len(t.ring) > most || len(t.ring) > 1 && t.bytes > bytes || now.Sub(t.ring[0].read) > tailAge) {
 		t.base, t.bytes = t.ring[0].Cursor, t.bytes-t.ring[0].cost()
 		t.ring[0], t.ring = nil, t.ring[1:]
 	}
@@ -144,25 +171,32 @@ func (t *tail) add(events []*Event) {
 	}
 }
 
-// end tells the followers why there are no more events.
+// end ends the tail. After io.EOF the followers still get the events of the ring.
 func (t *tail) end(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.err == nil {
-		t.err, t.ring = err, nil
-		close(t.changed)
+	if t.err != nil {
+		return
 	}
+	if t.err = err; !errors.Is(err, io.EOF) {
+		t.ring, t.base = nil, 0
+	}
+	close(t.changed)
 }
 
-// place is what a tail has after a cursor.
+// place is the state of a tail after a cursor.
 type place struct {
-	event   *Event // nil: there is none yet
-	behind  bool   // the tail has forgotten it
+	event   *Event // the next event; nil if the tail has none
+	behind  bool   // the tail has dropped events after the cursor
 	last    int64
 	changed <-chan struct{}
 	err     error
 }
 
+// batch returns how many events the tail reads at a time.
+func (t *tail) batch() int { return cmp.Or(t.source.Batch, tailBatch) }
+
+// after returns the state of the tail after a cursor.
 func (t *tail) after(at int64) place {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -173,56 +207,69 @@ func (t *tail) after(at int64) place {
 	return p
 }
 
-// feed reads the events that the streams of this process follow: each event once, however many follow.
-// Its goroutine runs while there are streams.
-type feed struct {
-	store  *db.Store
-	hub    *Hub
-	own    chan struct{} // has an element for each follower that reads the database
-	joined chan struct{} // a tail is new
+// feeds has the feeds of a process: one for events, and one for each run whose output has
+// followers.
+type feeds struct {
+	store        *db.Store
+	events, logs *Hub
+	own          chan struct{} // has one element for each follower that reads the database
 
 	mu    sync.Mutex
-	tails map[tailKey]*tail
-	stop  context.CancelFunc // nil while no goroutine runs
+	byRun map[string]*feed // the feed of events has the key ""
 }
 
-func newFeed(store *db.Store) *feed {
-	return &feed{
-		store: store, hub: NewHub(store, db.ChannelEvents), own: make(chan struct{}, ownReads), joined: make(chan struct{}, 1), tails: map[tailKey]*tail{},
+func newFeeds(store *db.Store) *feeds {
+	return &feeds{
+		store: store, events: NewHub(store, db.ChannelEvents), logs: NewHub(store, db.ChannelRunLogs),
+		own: make(chan struct{}, ownReads), byRun: map[string]*feed{},
 	}
 }
 
-func (d *feed) join(from StreamStart, s Source) *tail {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	key := tailKey{s.Project, from.Epoch}
+// feed reads each event once for all streams of this process. Its goroutine runs while the feed has
+// tails. The lock of feeds guards the map of tails.
+type feed struct {
+	*feeds
+
+	run    string
+	stop   context.CancelFunc
+	joined chan struct{} // receives a value when a tail is added
+	tails  map[tailKey]*tail
+}
+
+func (s *feeds) join(from StreamStart, source Source) *tail {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.byRun[source.Run]
+	if d == nil {
+		ctx, stop := context.WithCancel(context.Background())
+		d = &feed{feeds: s, run: source.Run, stop: stop, joined: make(chan struct{}, 1), tails: map[tailKey]*tail{}}
+		s.byRun[source.Run] = d
+		go d.follow(ctx)
+	}
+	key := tailKey{source.Project, from.Epoch}
 	t := d.tails[key]
 	if t == nil {
-		t = &tail{key: key, list: s.All, last: from.last, base: from.last, changed: make(chan struct{})}
+		t = &tail{key: key, feed: d, source: source, last: from.Last, base: from.Last, changed: make(chan struct{})}
 		d.tails[key] = t
 		select {
 		case d.joined <- struct{}{}:
-		default: // it is told already
+		default: // a value is waiting already
 		}
 	}
 	t.followers++
-	if d.stop == nil {
-		ctx, stop := context.WithCancel(context.Background())
-		d.stop = stop
-		go d.run(ctx)
-	}
 	return t
 }
 
-func (d *feed) leave(t *tail) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (s *feeds) leave(t *tail) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if t.followers--; t.followers == 0 {
-		d.remove(t)
+		t.feed.remove(t)
 	}
 }
 
-// remove is called under the lock. The last tail ends the goroutine.
+// remove removes a tail, and stops the feed after its last tail. The caller holds the lock of
+// feeds.
 func (d *feed) remove(t *tail) {
 	if d.tails[t.key] != t {
 		return
@@ -230,7 +277,7 @@ func (d *feed) remove(t *tail) {
 	delete(d.tails, t.key)
 	if len(d.tails) == 0 {
 		d.stop()
-		d.stop = nil
+		delete(d.byRun, d.run)
 	}
 }
 
@@ -241,9 +288,14 @@ func (d *feed) end(t *tail, err error) {
 	t.end(err)
 }
 
-// run reads when the hub wakes it, when there is a new tail, and now and then, until ctx ends.
-func (d *feed) run(ctx context.Context) {
-	woken, leave := d.hub.Join("")
+// follow reads the tails until ctx ends: at each notification, for each new tail, and every
+// streamPoll.
+func (d *feed) follow(ctx context.Context) {
+	hub := d.events
+	if d.run != "" {
+		hub = d.logs
+	}
+	woken, leave := hub.Join(d.run)
 	defer leave()
 	poll := time.NewTicker(streamPoll)
 	defer poll.Stop()
@@ -260,39 +312,43 @@ func (d *feed) run(ctx context.Context) {
 	}
 }
 
-// read reads a batch for each tail, and the epoch after it, so that no event of another epoch is sent.
-// It reports whether there may be more. A tail that cannot be read for some time ends, and its streams
-// with it.
+// read reads one batch for each tail. It reads the epoch after the batches, so that streams send no
+// event of another epoch. It reports whether more events may be stored already.
 func (d *feed) read(ctx context.Context) (more bool) {
 	d.mu.Lock()
-	tails := slices.Collect(maps.Values(d.tails))
+	tails, runs := slices.Collect(maps.Values(d.tails)), len(d.byRun)
 	d.mu.Unlock()
 	heads, err := d.heads(ctx, tails)
 	batches, errs := make([][]*Event, len(tails)), make([]error, len(tails))
 	for i, t := range tails {
 		if errs[i] = err; err == nil && (t.key.project == "" || heads[t.key.project] > t.last) {
-			batches[i], errs[i] = bounded(ctx, func(ctx context.Context) ([]*Event, error) { return t.list(ctx, t.last, tailBatch) })
+			batches[i], errs[i] = within(ctx, func(ctx context.Context) ([]*Event, error) { return t.source.All(ctx, t.last, t.batch()) })
 		}
 	}
-	now, err := bounded(ctx, d.store.ReadEventCursor)
+	now, err := within(ctx, d.store.ReadEventCursor)
 	for i, t := range tails {
-		switch err := errors.Join(errs[i], err); {
-		case err != nil:
+		ended := errors.Is(errs[i], io.EOF)
+		switch {
+		case err != nil || errs[i] != nil && !ended:
 			if t.failed++; t.failed == readAttempts {
-				d.end(t, err)
+				d.end(t, errors.Join(errs[i], err))
 			}
+			continue
 		case now.Epoch != t.key.epoch:
 			d.end(t, ErrRestored)
-		default:
-			t.failed = 0
-			t.add(batches[i])
-			more = more || len(batches[i]) == tailBatch
+			continue
+		}
+		t.failed = 0
+		t.add(batches[i], runs)
+		more = more || len(batches[i]) == t.batch()
+		if ended {
+			d.end(t, io.EOF)
 		}
 	}
 	return more
 }
 
-// heads returns the cursor of the last event of each project that has followers, in one query.
+// heads reads the cursor of the last event of each project that has followers, in one query.
 func (d *feed) heads(ctx context.Context, tails []*tail) (map[string]int64, error) {
 	var projects []string
 	for _, t := range tails {
@@ -303,43 +359,45 @@ func (d *feed) heads(ctx context.Context, tails []*tail) (map[string]int64, erro
 	if len(projects) == 0 {
 		return nil, nil
 	}
-	return bounded(ctx, func(ctx context.Context) (map[string]int64, error) {
+	return within(ctx, func(ctx context.Context) (map[string]int64, error) {
 		return webhookdb.LastCursors(ctx, d.store, projects)
 	})
 }
 
-func bounded[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
+// within calls read with the deadline of one statement.
+func within[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
 	return read(ctx)
 }
 
-// Follower is the place of one stream in its source. It belongs to one goroutine.
+// Follower is the position of one stream in its source. Only one goroutine may use it.
 type Follower struct {
-	feed   *feed
+	feeds  *feeds
 	tail   *tail
 	source Source
 	at     int64
-	own    []*Event // read for this follower alone, when it was behind
-	until  int64    // where it is after them
+	own    []*Event // the follower has read them from the database, and sends them next
+	until  int64    // the position after own
 }
 
-// Follow begins to follow a source after its start. The caller leaves in the end.
+// Follow starts to follow a source. The caller must call Leave.
 func (a *API) Follow(from StreamStart, s Source) *Follower {
 	if s.Wanted == nil {
-		s.Wanted, s.Wants = s.All, func(*Event) bool { return true }
+		s.Wanted = s.All
 	}
-	return &Follower{feed: a.feed, tail: a.feed.join(from, s), source: s, at: from.Cursor}
+	return &Follower{feeds: a.feeds, tail: a.feeds.join(from, s), source: s, at: from.Cursor}
 }
 
-// Leave ends the following.
-func (f *Follower) Leave() { f.feed.leave(f.tail) }
+// Leave stops following the source.
+func (f *Follower) Leave() { f.feeds.leave(f.tail) }
 
-// At returns the cursor up to which the follower has seen every event.
+// At returns the cursor up to which Next has returned all events.
 func (f *Follower) At() int64 { return f.at }
 
-// Next returns the next event that the stream wants. While there is none it returns a channel that is
-// closed when there may be one. ErrRestored and errors of the database end the stream.
+// Next returns the next event that the stream wants. If there is none yet, it returns a channel
+// that is closed when there may be one. It returns io.EOF after the last event of a source that has
+// ended.
 func (f *Follower) Next(ctx context.Context) (*Event, <-chan struct{}, error) {
 	for ctx.Err() == nil {
 		if len(f.own) > 0 {
@@ -351,45 +409,50 @@ func (f *Follower) Next(ctx context.Context) (*Event, <-chan struct{}, error) {
 		f.at = max(f.at, f.until)
 		p := f.tail.after(f.at)
 		switch {
-		case p.err != nil:
-			return nil, nil, p.err
 		case p.behind:
 			if err := f.readOwn(ctx, p.last); err != nil {
 				return nil, nil, err
 			}
-		case p.event == nil:
-			return nil, p.changed, nil
-		default:
+		case p.event != nil:
 			f.at = p.event.Cursor
-			if f.source.Wants(p.event) {
+			if f.source.Wants == nil || f.source.Wants(p.event) {
 				return p.event, nil, nil
 			}
+		case p.err != nil:
+			return nil, nil, p.err
+		default:
+			return nil, p.changed, nil
 		}
 	}
 	return nil, nil, ctx.Err()
 }
 
-// readOwn reads a batch for a follower that is behind its tail, whose last event the database has. Few do
-// so at once.
+// readOwn reads the next batch from the database, for a follower whose next events the tail has
+// dropped. last is the last event that the tail had read before: a batch that is not full has all
+// wanted events up to last. It waits while ownReads other followers read.
 func (f *Follower) readOwn(ctx context.Context, last int64) error {
 	select {
-	case f.feed.own <- struct{}{}:
+	case f.feeds.own <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-f.feed.own }()
-	events, err := bounded(ctx, func(ctx context.Context) ([]*Event, error) { return f.source.Wanted(ctx, f.at, ownBatch) })
-	if err != nil {
+	defer func() { <-f.feeds.own }()
+	limit := min(f.tail.batch(), ownBatch)
+	events, err := within(ctx, func(ctx context.Context) ([]*Event, error) { return f.source.Wanted(ctx, f.at, limit) })
+	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	now, err := bounded(ctx, f.feed.store.ReadEventCursor)
+	now, err := within(ctx, f.feeds.store.ReadEventCursor)
 	if err == nil && now.Epoch != f.tail.key.epoch {
 		err = ErrRestored
 	}
 	if err != nil {
 		return err
 	}
-	if f.own = events; len(events) < ownBatch {
+	for _, e := range events {
+		e.alone = true
+	}
+	if f.own = events; len(events) < limit {
 		f.until = last
 	}
 	return nil

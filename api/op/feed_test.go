@@ -62,29 +62,46 @@ func await(t *testing.T, f *Follower) *Event {
 	}
 }
 
-// TestTail_IsBounded: by count, by bytes and by age. Who wants older events is behind.
+// TestTail_IsBounded: a tail is bounded by count, bytes and age. A follower of older events is
+// behind.
 func TestTail_IsBounded(t *testing.T) {
 	t.Parallel()
 	tail := &tail{changed: make(chan struct{})}
 	for i := range int64(2 * platformEvents) {
-		tail.add([]*Event{{Cursor: i + 1}})
+		tail.add([]*Event{{Cursor: i + 1}}, 1)
 	}
 	require.Len(t, tail.ring, platformEvents)
 	require.True(t, tail.after(platformEvents-1).behind)
 	require.EqualValues(t, platformEvents+1, tail.after(platformEvents).event.Cursor)
 	require.Nil(t, tail.after(2*platformEvents).event)
 	for i := range int64(100) {
-		tail.add([]*Event{{Cursor: 3*platformEvents + i, Size: 1 << 20}})
+		tail.add([]*Event{{Cursor: 3*platformEvents + i, Size: 1 << 20}}, 1)
 	}
 	require.LessOrEqual(t, tail.bytes, platformBytes)
 	require.NotEmpty(t, tail.ring)
 	for _, e := range tail.ring {
 		e.read = time.Now().Add(-2 * tailAge)
 	}
-	tail.add(nil)
+	tail.add(nil, 1)
 	require.Empty(t, tail.ring)
 	require.Zero(t, tail.bytes)
 	require.False(t, tail.after(3*platformEvents+99).behind, "who has seen all is not behind")
+}
+
+// TestTail_SharesTheMemoryOfOutput: the runs that have readers share the memory for output. Each keeps
+// at least its newest chunk.
+func TestTail_SharesTheMemoryOfOutput(t *testing.T) {
+	t.Parallel()
+	tail := &tail{source: Source{Run: "run_a"}, changed: make(chan struct{})}
+	for i := range int64(200) {
+		tail.add([]*Event{{Cursor: i + 1, Size: 64 << 10}}, 4)
+	}
+	require.Greater(t, len(tail.ring), 1)
+	require.LessOrEqual(t, tail.bytes, outputBytes/4)
+	tail.add(nil, 1_000_000)
+	require.Len(t, tail.ring, 1)
+	require.EqualValues(t, 200, tail.after(199).event.Cursor)
+	require.True(t, tail.after(198).behind)
 }
 
 // TestShared_BuildsOnce: fifty streams share what the first of them builds.
@@ -109,8 +126,8 @@ func TestShared_BuildsOnce(t *testing.T) {
 	require.Equal(t, 2, n)
 }
 
-// TestFollower_CatchesUp: one that resumes far behind the tail reads the database until it has reached the
-// tail, and gets each event that it wants once and in order.
+// TestFollower_CatchesUp: a follower that resumes far behind the tail reads the database until it
+// has reached the tail. It gets each wanted event once and in order.
 func TestFollower_CatchesUp(t *testing.T) {
 	t.Parallel()
 	a, store, _ := newFeedFixture(t)
@@ -138,8 +155,8 @@ func TestFollower_CatchesUp(t *testing.T) {
 	require.Same(t, one, other, "both have the event of the tail")
 }
 
-// TestFeed_ReadsOnlyProjectsWithEvents: followers of many projects cost one query more, and each has the
-// events of its project alone.
+// TestFeed_ReadsOnlyProjectsWithEvents: followers of many projects cost one more query. Each
+// follower gets only the events of its project.
 func TestFeed_ReadsOnlyProjectsWithEvents(t *testing.T) {
 	t.Parallel()
 	const projects, each, events = 12, 3, 10

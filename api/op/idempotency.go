@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 )
 
-// Key is the idempotency key of a POST that creates. X-Idempotency-Key is the
-// same under its older name.
+// Key is the idempotency key of a POST that creates a resource. X-Idempotency-Key is the older name
+// of the same header.
 type Key struct {
 	IdempotencyKey  string `header:"Idempotency-Key" maxLength:"200" doc:"Names this request: repeating it with the same key gives the first answer again"`
 	XIdempotencyKey string `header:"X-Idempotency-Key" maxLength:"200" doc:"The same as Idempotency-Key"`
@@ -42,7 +42,7 @@ func (k Key) Required() (string, error) {
 	return key, err
 }
 
-// Created answers a POST that created something.
+// Created is the answer to a POST that created a resource.
 type Created[T any] struct {
 	Status   int
 	Location string `header:"Location"`
@@ -60,10 +60,10 @@ func Create[T any](ctx context.Context, a *API, k Key, body any, stored func(T) 
 	return WithIdempotency(ctx, a, key, body, stored, do)
 }
 
-// WithIdempotency runs do, the record of the key and the answer in one transaction. A repetition
-// with the key gets the first answer. body is the request as understood. stored, which may be nil,
-// makes the answer fit to be kept: it removes one-time secrets, so that a replay does not show them
-// again. With the key "" nothing is kept.
+// WithIdempotency runs do, and records the key and the answer, in one transaction. A later request
+// with the same key gets the first answer. body is the decoded request. stored, which may be nil,
+// removes one-time secrets from the recorded answer, so that a replay does not show them again.
+// With the key "" nothing is recorded.
 func WithIdempotency[T any](ctx context.Context, a *API, key string, body any, stored func(T) T, do func(*db.Tx) (*Created[T], error)) (out *Created[T], err error) {
 	err = a.store.Tx(ctx, func(tx *db.Tx) error {
 		out, err = answerOnce(ctx, tx, key, body, stored, func() (*Created[T], error) { return do(tx) })
@@ -75,7 +75,7 @@ func WithIdempotency[T any](ctx context.Context, a *API, key string, body any, s
 	return out, nil
 }
 
-// answerOnce runs do, the record of the key and the answer in the transaction.
+// answerOnce runs do, and records the key and the answer, in the transaction.
 func answerOnce[T any](ctx context.Context, tx keyTx, key string, body any, stored func(T) T, do func() (*Created[T], error)) (*Created[T], error) {
 	rec, err := BeginKey(ctx, tx, key, body)
 	if err != nil {
@@ -95,9 +95,9 @@ func answerOnce[T any](ctx context.Context, tx keyTx, key string, body any, stor
 	return out, FinishKey(ctx, tx, key, out.Status, map[string]string{"Location": out.Location, "ETag": out.ETag}, keep)
 }
 
-// ReplayIfRecorded returns the answer to the first request with this key, nil when there was none.
-// Calls that ask the outside before their transaction use it, so that a repetition does not ask
-// again. It does not take the key.
+// ReplayIfRecorded returns the answer to the first request with this key, or nil when there was
+// none. Calls that use an outside system before their transaction call it first, so that a repeated
+// request does not use that system again. It does not reserve the key.
 func ReplayIfRecorded[T any](ctx context.Context, a *API, key string, body any) (*Created[T], error) {
 	rec, err := a.Recorded(ctx, key, body)
 	if rec == nil || err != nil {
@@ -108,8 +108,8 @@ func ReplayIfRecorded[T any](ctx context.Context, a *API, key string, body any) 
 
 var errReadOnly = errors.New("only read")
 
-// Recorded returns the record of the first request with this key, nil when there was none. It does
-// not take the key.
+// Recorded returns the record of the first request with this key, or nil when there was none. It
+// does not reserve the key.
 func (a *API) Recorded(ctx context.Context, key string, body any) (rec *db.IdempotencyRecord, err error) {
 	if key == "" {
 		return nil, nil
@@ -132,9 +132,10 @@ type keyTx interface {
 	FinishIdempotent(ctx context.Context, principal, route, key string, status int, headers map[string]string, body []byte) error
 }
 
-// BeginKey takes the key of the request within tx. It returns the record of the first request with
-// it, nil when this is the first, and a problem when the key is in use or was used for another
-// request. A key of "" is nobody's.
+// BeginKey reserves the key of the request in tx. It returns nil for the first request with the
+// key, and the record of the first request for a later one. It returns a problem when another
+// request holds the key, or when the first request was a different one. The key "" is never
+// reserved.
 func BeginKey(ctx context.Context, tx keyTx, key string, body any) (*db.IdempotencyRecord, error) {
 	if key == "" {
 		return nil, nil
@@ -160,7 +161,7 @@ func BeginKey(ctx context.Context, tx keyTx, key string, body any) (*db.Idempote
 	}
 }
 
-// FinishKey stores the answer of the request that has begun with the key.
+// FinishKey stores the answer of the request that has reserved the key.
 func FinishKey(ctx context.Context, tx keyTx, key string, status int, headers map[string]string, body any) error {
 	if key == "" {
 		return nil

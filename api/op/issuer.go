@@ -14,8 +14,8 @@ const (
 	oidcRetry   = 5 * time.Second // between attempts to reach an issuer that is down
 )
 
-// Issuer is an OpenID Connect issuer that is asked for its configuration when it is first needed, so
-// that the API starts while the issuer is away.
+// Issuer is an OpenID Connect issuer. Its configuration is read when it is first needed, so that
+// the API can start while the issuer is unavailable.
 type Issuer struct {
 	URL    string
 	Client *http.Client // nil: one with a timeout
@@ -24,12 +24,12 @@ type Issuer struct {
 	provider *oidc.Provider
 	failedAt time.Time
 	keys     oidc.KeySet
-	keysFrom time.Time // when keys began empty
+	keysFrom time.Time // when keys was created without keys
 	reader   *keyTransport
 	now      func() time.Time // nil is time.Now
 }
 
-// HTTP returns the client that speaks to the issuer.
+// HTTP returns the client for requests to the issuer.
 func (i *Issuer) HTTP() *http.Client {
 	if i.Client != nil {
 		return i.Client
@@ -37,8 +37,8 @@ func (i *Issuer) HTTP() *http.Client {
 	return &http.Client{Timeout: oidcTimeout}
 }
 
-// Provider returns the issuer's configuration. After a failure it does not ask again for some
-// seconds.
+// Provider returns the configuration of the issuer. After a failed request it returns the failure
+// for oidcRetry, and then sends a new request.
 func (i *Issuer) Provider(ctx context.Context) (*oidc.Provider, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -61,9 +61,8 @@ func (i *Issuer) find(ctx context.Context) (*oidc.Provider, error) {
 	return provider, nil
 }
 
-// Verifier returns what checks the issuer's tokens for an audience. All tokens are checked with one
-// set of keys: the issuer is asked for them when a token names an unknown one, at most once in 30
-// seconds.
+// Verifier returns a verifier of the issuer's tokens for an audience. All verifiers share one set
+// of keys. It is read again when a token names an unknown key, at most once in 30 seconds.
 func (i *Issuer) Verifier(ctx context.Context, audience string, algorithms []string) (*oidc.IDTokenVerifier, error) {
 	keys, err := i.keySet(ctx)
 	if err != nil {
@@ -75,8 +74,8 @@ func (i *Issuer) Verifier(ctx context.Context, audience string, algorithms []str
 	return oidc.NewVerifier(i.URL, keys, &oidc.Config{ClientID: audience, SupportedSigningAlgs: algorithms}), nil
 }
 
-// KeysUnknown reports whether the last read of the issuer's keys failed. A token that is refused then
-// may be a valid one.
+// KeysUnknown reports whether the last read of the issuer's keys failed. In this case a refused
+// token may be valid.
 func (i *Issuer) KeysUnknown() bool {
 	i.mu.Lock()
 	reader := i.reader
@@ -84,8 +83,8 @@ func (i *Issuer) KeysUnknown() bool {
 	return reader != nil && reader.failure() != nil
 }
 
-// keySet returns the issuer's keys, an empty set when the last one is old: a key that the issuer has
-// withdrawn is refused then.
+// keySet returns the set of the issuer's keys. It starts an empty set when the last one is old, so
+// that a key that the issuer has withdrawn is refused.
 func (i *Issuer) keySet(ctx context.Context) (oidc.KeySet, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -113,8 +112,8 @@ func (i *Issuer) keySet(ctx context.Context) (oidc.KeySet, error) {
 	return i.keys, nil
 }
 
-// Issuer returns the issuer of a URL. Where it is the one whose tokens the API accepts, both share it:
-// the issuer gets one request for its keys, whoever causes it.
+// Issuer returns the issuer with a URL. For the issuer whose tokens the API accepts it returns the
+// same Issuer, so that both uses share the requests for keys.
 func (a *API) Issuer(url string, client *http.Client) *Issuer {
 	if a.oidc != nil && a.oidc.issuer.URL == url {
 		return a.oidc.issuer

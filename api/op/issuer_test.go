@@ -65,8 +65,8 @@ func (p *provider) verify(key *rsa.PrivateKey, id string) error {
 	return err
 }
 
-// TestIssuer_ForgedTokensShareOneRequest sends tokens with unknown keys side by side: they cause one
-// request in 30 seconds, also when it fails, and valid tokens cause none.
+// TestIssuer_ForgedTokensShareOneRequest sends tokens with unknown keys at the same time. They
+// cause one request in 30 seconds, also when it fails. Valid tokens cause none.
 func TestIssuer_ForgedTokensShareOneRequest(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{false, true} {

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// keysEvery is the least time between two requests for the keys of an issuer, for all callers
-	// together. A token that names an unknown key, as every forged one may, causes no more of them.
+	// keysEvery is the minimum time between two requests to an issuer for its keys, caused by any
+	// callers. It bounds the requests that forged tokens with unknown keys can cause.
 	keysEvery = 30 * time.Second
-	// keysMaxAge is how long a key is accepted without a look whether the issuer still has it.
+	// keysMaxAge is how long a key is accepted before the keys of the issuer are read again.
 	keysMaxAge   = 5 * time.Minute
 	maxKeysBytes = 1 << 20
 )
 
-// keyTransport reads the keys of an issuer for its key set. Between two reads it answers with what it
-// has read, or with the failure.
+// keyTransport reads the keys of an issuer for its key set. Between two reads it returns the keys,
+// or the failure, of the last read.
 type keyTransport struct {
 	client *http.Client
 	now    func() time.Time
@@ -68,7 +68,7 @@ func (k *keyTransport) read(r *http.Request) (http.Header, []byte, error) {
 	return res.Header, body, err
 }
 
-// failure returns why the last read failed, nil when it did not.
+// failure returns the error of the last read, or nil if it succeeded.
 func (k *keyTransport) failure() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

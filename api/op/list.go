@@ -19,16 +19,16 @@ type List[T any] struct {
 	NextCursor string `json:"next_cursor,omitempty" doc:"Pass it as cursor to get the next page; absent on the last"`
 }
 
-// Listed is the answer of a list call.
+// Listed is the answer to a list call.
 type Listed[T any] struct{ Body List[T] }
 
-// Page is how a list is asked for.
+// Page has the parameters of a list call.
 type Page struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"200" default:"50" doc:"Rows in one page"`
 	Cursor string `query:"cursor" maxLength:"200" doc:"next_cursor of the page before"`
 }
 
-// After reads the cursor: the id of the last row of the page before.
+// After decodes the cursor. It returns the id of the last row of the previous page.
 func (p Page) After() (string, error) {
 	if p.Cursor == "" {
 		return "", nil
@@ -40,7 +40,7 @@ func (p Page) After() (string, error) {
 	return string(b), nil
 }
 
-// AfterNumber reads a cursor that is a number: 0 without one.
+// AfterNumber decodes a cursor that is a number. It returns 0 if there is no cursor.
 func (p Page) AfterNumber() (int64, error) {
 	at, err := p.After()
 	if err != nil || at == "" {
@@ -53,10 +53,11 @@ func (p Page) AfterNumber() (int64, error) {
 	return n, nil
 }
 
-// CursorOf returns the cursor that After reads as the place.
+// CursorOf returns the cursor from which After returns the place.
 func CursorOf(place string) string { return base64.RawURLEncoding.EncodeToString([]byte(place)) }
 
-// Paged cuts rows, of which one more than the limit was read, to a page.
+// Paged returns a page of rows. The caller has read one row more than the limit, which shows
+// whether there is a next page.
 func Paged[R, V any](rows []R, limit int, id func(R) string, view func(R) V) *Listed[V] {
 	out := &Listed[V]{Body: List[V]{Data: []V{}}}
 	if len(rows) > limit {
@@ -69,34 +70,34 @@ func Paged[R, V any](rows []R, limit int, id func(R) string, view func(R) V) *Li
 	return out
 }
 
-// Versioned answers with a resource and its version.
+// Versioned is an answer with a resource and its version.
 type Versioned[T any] struct {
 	ETag string `header:"ETag"`
 	Body T
 }
 
-// WithVersion answers with a resource of this version.
+// WithVersion returns an answer with a resource of this version.
 func WithVersion[T any](version int64, body T) *Versioned[T] {
 	return &Versioned[T]{ETag: ETag(version), Body: body}
 }
 
-// NewCreated answers 201 with a new resource of this version.
+// NewCreated returns a 201 answer with a new resource of this version.
 func NewCreated[T any](location string, version int64, body T) *Created[T] {
 	return &Created[T]{Status: http.StatusCreated, Location: location, ETag: ETag(version), Body: body}
 }
 
-// ETag writes a version as the header does.
+// ETag returns a version in the form of the ETag header.
 func ETag(version int64) string { return `"` + strconv.FormatInt(version, 10) + `"` }
 
-// Match is the version that a write is meant for.
+// Match has the version of the resource that a write applies to.
 type Match struct {
 	IfMatch string `header:"If-Match" maxLength:"200" doc:"ETag of the version that is changed, or * for whichever is there"`
 }
 
-// AnyVersion is what * means to a caller that decides later: 0.
+// AnyVersion returns 0 as the version for *. A caller that checks the version later uses it.
 func AnyVersion() (int64, error) { return 0, nil }
 
-// Version reads If-Match. It takes what current returns for *.
+// Version returns the version in If-Match. For * it returns the version from current.
 func (m Match) Version(current func() (int64, error)) (int64, error) {
 	text := strings.Trim(strings.TrimPrefix(strings.TrimSpace(m.IfMatch), "W/"), `"`)
 	switch text {
@@ -112,7 +113,7 @@ func (m Match) Version(current func() (int64, error)) (int64, error) {
 	return v, nil
 }
 
-// OneNamed answers a list by name: one row, or none where the row is not found.
+// OneNamed returns the answer to a list by name: one row, or no row if the name is not found.
 func OneNamed[R, V any](view func(R) V) func(R, error) (*Listed[V], error) {
 	return func(row R, err error) (*Listed[V], error) {
 		out := &Listed[V]{Body: List[V]{Data: []V{}}}

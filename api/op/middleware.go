@@ -30,11 +30,11 @@ const (
 	placeKey
 )
 
-// requestLimit bounds every request that is not Unbounded; an action waits for its workflow within
-// it.
+// requestLimit bounds every request that is not Unbounded. An action on a job waits for its
+// workflow within this time.
 const requestLimit = 30 * time.Second
 
-// Unbounded exempts the paths that match from the time limit of requests: streams and transfers.
+// Unbounded exempts streams and transfers from the time limit of requests, by their paths.
 func (a *API) Unbounded(match func(path string) bool) { a.unbounded = append(a.unbounded, match) }
 
 // RedactPath registers a function that removes secrets from paths before they are logged.
@@ -42,7 +42,7 @@ func (a *API) RedactPath(redact func(path string) string) { a.redacted = append(
 
 var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// identify gives each request an id, the caller's own where it is harmless.
+// identify gives each request an id. It uses the id from the caller if that is safe to log.
 func (a *API) identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get("X-Request-Id")
@@ -99,32 +99,32 @@ func (a *API) headers(next http.Handler) http.Handler {
 	})
 }
 
-// deadline bounds a request, and how long its answer may take to be read: what an answer holds is not
-// given back before.
+// deadline bounds the time of a request, and the time in which the client must read the answer. The
+// memory of an answer is in use until then.
 func (a *API) deadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := http.NewResponseController(w)
 		if slices.ContainsFunc(a.unbounded, func(match func(string) bool) bool { return match(r.URL.Path) }) {
-			_ = answer.SetWriteDeadline(time.Time{}) // the connection has that of the request before
+			_ = answer.SetWriteDeadline(time.Time{}) // the connection still has the previous request's deadline
 			next.ServeHTTP(w, r)
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), requestLimit)
 		defer cancel()
-		_ = answer.SetWriteDeadline(time.Now().Add(a.rates.answerLimit)) // a writer without deadlines has its own
+		_ = answer.SetWriteDeadline(time.Now().Add(a.rates.answerLimit)) // a writer that supports none has its own limit
 		held := &heldPlace{}
 		defer held.end()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, placeKey, held)))
 	})
 }
 
-// middleware is what surrounds every route. The deadline comes before whatever answers: the connection
-// has that of the request before.
+// middleware returns the middleware of every route. deadline comes before each middleware that can
+// answer, since the connection still has the deadline of the previous request.
 func (a *API) middleware() chi.Middlewares {
 	return chi.Chain(a.identify, a.recoverPanic, a.headers, a.deadline, a.limitAddress, a.fewValues)
 }
 
-// Around serves h, which is no route of the API, within the limits of its routes.
+// Around serves h, which is not a route of the API, with the same limits as the routes.
 func (a *API) Around(h http.Handler) http.Handler { return a.middleware().Handler(h) }
 
 // WriteError answers a request that is served outside of an operation.
@@ -132,8 +132,8 @@ func (a *API) WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	a.Problem(r.Context(), err).Write(w)
 }
 
-// Problem turns an error into a document; what is the server's own trouble goes
-// to the log whole.
+// Problem returns the problem document of an error. It logs the details of an internal error, and
+// does not include them in the document.
 func (a *API) Problem(ctx context.Context, err error) *problem.Problem {
 	p := problem.From(err)
 	p.RequestID = RequestID(ctx)

@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 )
 
-// AuthConfig is who may sign in besides holders of API tokens. An empty Issuer
-// means API tokens only.
+// AuthConfig configures the sign-in with OIDC tokens. With an empty Issuer the API accepts only its
+// own tokens.
 type AuthConfig struct {
 	Issuer     string
 	Audience   string
@@ -57,9 +57,9 @@ func (v *oidcVerifier) verify(ctx context.Context, text string) (Principal, erro
 	return who, nil
 }
 
-// PrincipalOfClaims returns who a verified token of an identity provider names. rolesClaim is a list
-// of roles or one role; "" means roles. groupsClaim is a list of groups; "" means groups. Roles that
-// Slipway does not have are left out.
+// PrincipalOfClaims returns the principal of a verified token of an identity provider. rolesClaim
+// names the claim with a role or a list of roles, "" means "roles". groupsClaim names the claim
+// with a list of groups, "" means "groups". Unknown roles are ignored.
 func PrincipalOfClaims(token *oidc.IDToken, rolesClaim, groupsClaim string) (Principal, error) {
 	rolesClaim, groupsClaim = cmp.Or(rolesClaim, "roles"), cmp.Or(groupsClaim, "groups")
 	var claims map[string]any
@@ -80,8 +80,8 @@ func PrincipalOfClaims(token *oidc.IDToken, rolesClaim, groupsClaim string) (Pri
 	return who, nil
 }
 
-// nameOf returns the name that others see: the verified address where there is one. An address that is
-// not verified would pass for that of its owner, also as another claim.
+// nameOf returns the name that other users see. It is the email address if the issuer has verified
+// it. With an address that is not verified a user could pass for its owner, also in another claim.
 func nameOf(who Principal, claims map[string]any) string {
 	if who.Identity.Email != "" {
 		return who.Identity.Email

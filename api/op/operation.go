@@ -16,7 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// Prefix is where all operations are.
+// Prefix begins the paths of all operations.
 const Prefix = "/api/v1"
 
 const maxBody = 1 << 20 // bytes
@@ -75,10 +75,10 @@ func outOfBounds(bad []bounds.Violation) *problem.Problem {
 	return problem.NewInvalid(fields...)
 }
 
-// Inputs returns the types of what operations take: parameters and bodies.
+// Inputs returns the types of the inputs of all operations, which have the parameters and bodies.
 func (a *API) Inputs() []reflect.Type { return a.inputs }
 
-// fits lets a request through whose body is not too large by its own word. Nothing of another is read.
+// fits refuses a request whose Content-Length is too large, without reading the body.
 func (a *API) fits(c huma.Context, next func(huma.Context)) {
 	r, w := humachi.Unwrap(c)
 	if most := c.Operation().MaxBodyBytes; r.ContentLength >= most {
@@ -88,8 +88,8 @@ func (a *API) fits(c huma.Context, next func(huma.Context)) {
 	next(c)
 }
 
-// requires lets a request through whose principal has the role. One of a session that destroys
-// something needs a second sign-in too.
+// requires refuses a request whose principal does not have the role. A destructive request of a
+// session also requires a second sign-in.
 func (a *API) requires(role Role, route string) func(huma.Context, func(huma.Context)) {
 	return func(c huma.Context, next func(huma.Context)) {
 		r, w := humachi.Unwrap(c)
@@ -106,8 +106,8 @@ func (a *API) requires(role Role, route string) func(huma.Context, func(huma.Con
 	}
 }
 
-// transform turns huma's own errors (validation, unreadable bodies) into
-// problem documents. Values are never echoed: they may be secrets.
+// transform turns the errors of huma, for validation and bodies that cannot be read, into problem
+// documents. They contain no values of the request, which may be secrets.
 func (a *API) transform(c huma.Context, _ string, v any) (any, error) {
 	e, ok := v.(*huma.ErrorModel)
 	if !ok {
@@ -127,6 +127,9 @@ func (a *API) transform(c huma.Context, _ string, v any) (any, error) {
 		p.Detail = problem.NewInvalid().Detail
 	case http.StatusBadRequest:
 		p.Detail = "The body cannot be read; /docs shows the JSON that this call takes."
+		if body, ok := c.BodyReader().(*bounds.Body); ok && body.HasTooManyValues() {
+			p.Detail, p.Errors = bounds.TooManyValues, nil
+		}
 	case http.StatusUnsupportedMediaType:
 		p.Detail = "The body must be JSON; send it with Content-Type: application/json."
 	}
@@ -134,7 +137,7 @@ func (a *API) transform(c huma.Context, _ string, v any) (any, error) {
 	return p, nil
 }
 
-// safeMessage keeps the text of an unreadable body out of the answer.
+// safeMessage returns a message without text from a body that cannot be read.
 func safeMessage(status int, d *huma.ErrorDetail) string {
 	if status == http.StatusBadRequest {
 		return "is not the JSON that this call takes"
@@ -154,7 +157,7 @@ func kindOfStatus(status int) problem.Kind {
 	return problem.Internal
 }
 
-// tidyDocument puts the real problem document into OpenAPI in place of huma's.
+// tidyDocument replaces the error model of huma in the OpenAPI document by the problem document.
 func (a *API) tidyDocument() {
 	schemas := a.huma.OpenAPI().Components.Schemas
 	schemas.Schema(typeOf[problem.Problem](), true, "Problem")
@@ -163,8 +166,8 @@ func (a *API) tidyDocument() {
 	}
 }
 
-// PrefixFieldErrors turns a *spec.InvalidError into a problem that names each field by its place in
-// the request. It returns other errors as they are.
+// PrefixFieldErrors turns a *spec.InvalidError into a problem that names each field by its location
+// in the request. It returns other errors unchanged.
 func PrefixFieldErrors(location string, err error) error {
 	var invalid *spec.InvalidError
 	if !errors.As(err, &invalid) {

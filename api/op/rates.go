@@ -11,23 +11,23 @@ import (
 	"github.com/slipway-cloud/slipway/api/ratelimit"
 )
 
-// The default rates of one principal and one address, in requests a second, and how many seconds' worth
-// may come at once. Behind a proxy all callers have one address.
+// The default rates of one principal and one address, in requests per second, and the size of a
+// burst in seconds of the rate. Behind a proxy all callers have one address.
 const (
 	defaultPrincipalRate = 200
 	defaultAddressRate   = 1000
 	burstSeconds         = 5
 )
 
-// principalPlaces is how many requests of one principal are served at once, until their answers are
-// read; further ones wait for placeWait at most. So one customer takes neither the connections to the
-// database nor the memory of the process from all others, however costly his requests are.
+// principalPlaces is how many requests of one principal are served at the same time. A request ends
+// when its answer was read, and further requests wait for at most placeWait. So one customer with
+// costly requests cannot use up the database connections or the memory of the process.
 const (
 	principalPlaces = 64
 	placeWait       = 10 * time.Second
 )
 
-// Where the process tells its health.
+// The paths of the health checks.
 const (
 	HealthPath = "/healthz"
 	ReadyPath  = "/readyz"
@@ -37,7 +37,7 @@ const (
 type rates struct {
 	principals, addresses *ratelimit.Limiter
 	places                *ratelimit.Places // of principals
-	// answerLimit bounds a request from its beginning until its answer was read.
+	// answerLimit bounds the time from the start of a request until the client has read the answer.
 	answerLimit time.Duration
 }
 
@@ -51,8 +51,9 @@ func newRates(cfg Config) rates {
 	}
 }
 
-// limitAddress refuses a request of an address that sends too many, before anything is done for it.
-// Questions about health are answered: behind a proxy those who flood would end the process by them.
+// limitAddress refuses the requests of an address that sends too many, before any other work. It
+// admits health checks: behind a proxy they share the address with a flood, and a failed check
+// would restart the process.
 func (a *API) limitAddress(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == HealthPath || r.URL.Path == ReadyPath {
@@ -67,7 +68,7 @@ func (a *API) limitAddress(next http.Handler) http.Handler {
 	})
 }
 
-// limitPrincipal returns a problem for a principal who sends too many requests.
+// limitPrincipal returns a problem for a principal that sends too many requests.
 func (a *API) limitPrincipal(ctx context.Context, who Principal) error {
 	if ok, wait := a.rates.principals.AllowName(who.ID); !ok {
 		return problem.RateLimited("you send more requests than are allowed", wait)
@@ -75,7 +76,7 @@ func (a *API) limitPrincipal(ctx context.Context, who Principal) error {
 	return a.holdPlace(ctx, who)
 }
 
-// heldPlace is the place of a request's principal, which the request leaves at its end.
+// heldPlace is the place that a request holds until its end.
 type heldPlace struct{ leave func() }
 
 func (h *heldPlace) end() {
@@ -84,8 +85,8 @@ func (h *heldPlace) end() {
 	}
 }
 
-// holdPlace waits for a place of the principal of a request, and keeps it until the request ends. It
-// returns a problem when there is none. Streams and transfers have limits of their own.
+// holdPlace waits for a place of the principal, and holds it until the request ends. It returns a
+// problem when no place becomes free in time. Streams and transfers have their own limits.
 func (a *API) holdPlace(ctx context.Context, who Principal) error {
 	held, bounded := ctx.Value(placeKey).(*heldPlace)
 	if !bounded || held.leave != nil {
@@ -102,8 +103,8 @@ func (a *API) holdPlace(ctx context.Context, who Principal) error {
 	return nil
 }
 
-// LimitPrincipal returns a problem when the caller of a request sends too many. It is for requests that
-// are no operations: a principal has one rate, whichever API it calls.
+// LimitPrincipal returns a problem when the caller sends too many requests. It is for requests that
+// are not operations. The requests of a principal to all APIs count together.
 func (a *API) LimitPrincipal(ctx context.Context) error {
 	return a.limitPrincipal(ctx, PrincipalOf(ctx))
 }

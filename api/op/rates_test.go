@@ -17,8 +17,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// An address that sends too many requests is refused on every route, also where nobody signs in, and
-// told when to come back. Another address is served.
+// An address that sends too many requests is refused on every route, including those without
+// sign-in. The answer says when to try again. Another address is served.
 func TestRates_OfAnAddress(t *testing.T) {
 	t.Parallel()
 	api, err := New(Config{Store: &db.Store{}, AddressRate: 2})
@@ -41,7 +41,7 @@ func TestRates_OfAnAddress(t *testing.T) {
 	require.Equal(t, http.StatusOK, get("192.0.2.2").Code)
 }
 
-// A principal has a rate of his own, whatever address he comes from.
+// A principal has one rate for requests from all addresses.
 func TestRates_OfAPrincipal(t *testing.T) {
 	t.Parallel()
 	api, err := New(Config{Store: &db.Store{}, PrincipalRate: 1})
@@ -55,8 +55,8 @@ func TestRates_OfAPrincipal(t *testing.T) {
 	require.NoError(t, api.limitPrincipal(t.Context(), Principal{ID: "token:b:2"}))
 }
 
-// A flood from an address, which may be that of a proxy, does not keep the process from telling its
-// health.
+// Health checks are answered during a flood from the same address, which may be the address of a
+// proxy.
 func TestRates_HealthIsAnswered(t *testing.T) {
 	t.Parallel()
 	api, err := New(Config{Store: &db.Store{}, AddressRate: 1})
@@ -71,7 +71,8 @@ func TestRates_HealthIsAnswered(t *testing.T) {
 	}
 }
 
-// A principal whose requests are slow has a number of them served at once. Others are served meanwhile.
+// A principal with slow requests has a limited number of them served at the same time. Requests of
+// other principals are served meanwhile.
 func TestPlaces_OfAPrincipal(t *testing.T) {
 	t.Parallel()
 	api, err := New(Config{Store: &db.Store{}})
@@ -103,8 +104,8 @@ func TestPlaces_OfAPrincipal(t *testing.T) {
 	require.NoError(t, api.limitPrincipal(t.Context(), Principal{ID: slow}), "what is no request of the API has no place")
 }
 
-// An answer that nobody reads is given up, and with it what it holds. A stream on the same connection
-// lasts longer.
+// An answer that the client does not read is dropped, with its memory. A stream on the same
+// connection lasts longer.
 func TestAnswers_AreReadInTime(t *testing.T) {
 	t.Parallel()
 	for _, two := range []bool{false, true} {

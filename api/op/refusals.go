@@ -11,11 +11,11 @@ import (
 	"github.com/slipway-cloud/slipway/api/ratelimit"
 )
 
-// How many tokens of one address may be refused at once, and then in a second. A token that is valid
-// is accepted all the same: behind a proxy many callers share one address.
+// The burst and the rate per second of refused tokens from one address. A valid token is accepted
+// also above this rate, because many callers share one address behind a proxy.
 const refusedRate, refusedBurst = 1, 60
 
-// refusals are the refused sign-ins of all listeners of an API.
+// refusals counts and limits the refused sign-ins of all listeners of an API.
 type refusals struct {
 	limit   *ratelimit.Limiter
 	counted *prometheus.CounterVec
@@ -30,11 +30,12 @@ func newRefusals() refusals {
 // Refusals returns the count of refused sign-ins, for the registry of the process.
 func (a *API) Refusals() prometheus.Collector { return a.refused.counted }
 
-// CountRefusal counts a refused sign-in. The method is one of a fixed list.
+// CountRefusal counts a refused sign-in. method must be from a fixed list, since it is a label of
+// the metric.
 func (a *API) CountRefusal(method string) { a.refused.counted.WithLabelValues(method).Inc() }
 
-// limitRefusals counts a refused bearer token, and answers 429 to an address that sends too many. It
-// returns other errors as they are, also that of a request without a token.
+// limitRefusals counts a refused bearer token, and returns a 429 problem for an address that sends
+// too many. It returns other errors unchanged, and also the error of a request without a token.
 func (a *API) limitRefusals(r *http.Request, err error) error {
 	var p *problem.Problem
 	if r.Header.Get("Authorization") == "" || !errors.As(err, &p) || p.Status != http.StatusUnauthorized {

@@ -14,12 +14,12 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 )
 
-// segmentPattern matches every id, hostname and name that stands in a path. Percent signs stand for
-// slashes and blanks that were encoded.
+// segmentPattern matches the ids, hostnames and names in paths. Percent signs are part of encoded
+// slashes and blanks.
 var segmentPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
 
-// selectors lets a request through whose path and query name what they select. An empty value
-// would otherwise mean the same as none, and a lookup by name would find whatever is first.
+// selectors refuses a request with an empty or repeated selector in its path or query. Otherwise an
+// empty value would mean the same as no value, and a lookup by name would return the first row.
 func (a *API) selectors(c huma.Context, next func(huma.Context)) {
 	r, w := humachi.Unwrap(c)
 	var bad []problem.Field
@@ -38,7 +38,7 @@ func (a *API) selectors(c huma.Context, next func(huma.Context)) {
 		switch {
 		case len(values) > 1 && !mayRepeat(c.Operation(), name):
 			bad = append(bad, problem.Field{Location: queryLocation(name), Message: fmt.Sprintf("is given %d times; give it once", len(values))})
-		case slices.ContainsFunc(values, isBlank) && name != "cursor": // the first page has an empty one
+		case slices.ContainsFunc(values, isBlank) && name != "cursor": // the first page has an empty cursor
 			bad = append(bad, problem.Field{Location: queryLocation(name), Message: "is empty; give it a value or leave it out"})
 		}
 	}
@@ -49,7 +49,7 @@ func (a *API) selectors(c huma.Context, next func(huma.Context)) {
 	next(c)
 }
 
-// mayRepeat reports whether the operation takes a list by repeating the parameter.
+// mayRepeat reports whether the parameter of the operation is a list, which a request may repeat.
 func mayRepeat(o *huma.Operation, name string) bool {
 	return o != nil && slices.ContainsFunc(o.Parameters, func(p *huma.Param) bool {
 		return p.Name == name && p.In == "query" && p.Explode != nil && *p.Explode && p.Schema != nil && p.Schema.Type == huma.TypeArray
@@ -58,7 +58,8 @@ func mayRepeat(o *huma.Operation, name string) bool {
 
 func isBlank(value string) bool { return strings.TrimSpace(value) == "" }
 
-// queryLocation names a query parameter. It does not repeat a name that no operation has.
+// queryLocation returns the location of a query parameter. For an unknown parameter it does not
+// repeat the name from the request.
 func queryLocation(name string) string {
 	if len(name) > maxName || !namePattern.MatchString(name) {
 		return "query"

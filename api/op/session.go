@@ -13,27 +13,27 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 )
 
-// Session is a signed-in browser.
+// Session is the session of a signed-in browser.
 type Session struct {
 	ID        string
 	Principal Principal
-	SteppedUp bool // a second sign-in counts now
+	SteppedUp bool // the session has a recent second sign-in
 }
 
 // Sessions finds the session of a browser by its cookie.
 type Sessions interface {
 	// Session returns the live session of the request's cookie, or nil. It may set a new cookie.
 	Session(w http.ResponseWriter, r *http.Request) (*Session, error)
-	// Principal returns who a live session speaks for now. It fails when the session has ended.
+	// Principal returns the current principal of a session. It fails when the session has ended.
 	Principal(ctx context.Context, id string) (Principal, error)
 }
 
-// UseSessions lets requests with the cookie of a session through, besides those with a bearer token.
-// A bearer token wins when both come.
+// UseSessions makes the API accept requests with the cookie of a session. If a request also has a
+// bearer token, the token decides.
 func (a *API) UseSessions(s Sessions) { a.sessions = s }
 
-// bySession authenticates a request by its cookie. It returns nil when there is no session. The body of a
-// write is JSON or of one of the further types.
+// bySession authenticates a request by its cookie. It returns nil when there is no session. The
+// body of a write must be JSON or have one of the given types.
 func (a *API) bySession(w http.ResponseWriter, r *http.Request, types ...string) (*Session, error) {
 	if a.sessions == nil || r.Header.Get("Authorization") != "" {
 		return nil, nil
@@ -48,8 +48,8 @@ func (a *API) bySession(w http.ResponseWriter, r *http.Request, types ...string)
 	return s, nil
 }
 
-// CheckOrigin refuses a request that a browser sends for another site. It is for requests that carry
-// a cookie: writes must say where they come from, and their body must be JSON, which no form can
+// CheckOrigin refuses a request that a browser sends on behalf of another site. It is for requests
+// with a cookie. Writes must have an Origin, and their body must be JSON, which no HTML form can
 // send.
 func CheckOrigin(r *http.Request) *problem.Problem { return checkOrigin(r) }
 
@@ -74,16 +74,16 @@ func checkOrigin(r *http.Request, types ...string) *problem.Problem {
 	return nil
 }
 
-// StepUp is a row of the table of destructive calls: a route such as "DELETE /admin/skus/{id}" under
-// Prefix. Param and Values limit it to some values of a parameter of the path.
+// StepUp is a row of the table of destructive calls. It has a route under Prefix, such as "DELETE
+// /admin/skus/{id}". Param and Values limit the row to some values of a path parameter.
 type StepUp struct {
 	Route  string
 	Param  string
 	Values []string
 }
 
-// RequireStepUp adds an area's rows to the table of calls that a session may make only after a
-// second sign-in. They are needed before the area's operations are declared.
+// RequireStepUp adds the rows of an area to the table of calls that require a second sign-in of a
+// session. The area must call it before it declares its operations.
 func (a *API) RequireStepUp(rows ...StepUp) {
 	for _, row := range rows {
 		method, path, _ := strings.Cut(row.Route, " ")
@@ -108,13 +108,13 @@ func (a *API) checkStepUps() error {
 // StepUps returns the table of calls that need a second sign-in, by method and path.
 func (a *API) StepUps() map[string]StepUp { return a.stepUps }
 
-// needs reports whether a request is one of the row's.
+// needs reports whether the row applies to a request.
 func (u StepUp) needs(r *http.Request) bool {
 	if u.Param == "" {
 		return true
 	}
 	got := chi.URLParam(r, u.Param)
-	if r.URL.RawPath != "" { // the parameter is still escaped; the operation gets it unescaped
+	if r.URL.RawPath != "" { // the router returns the escaped parameter, and the operation gets it unescaped
 		if plain, err := url.PathUnescape(got); err == nil {
 			got = plain
 		}
@@ -135,7 +135,7 @@ func stepUpRequired() *problem.Problem {
 	return problem.New(problem.StepUpRequired, "this call destroys something that cannot be restored; sign in a second time, then repeat it within ten minutes")
 }
 
-// recheckOf returns what Recheck does for a request.
+// recheckOf returns the function that checks the access of a request again.
 func (a *API) recheckOf(r *http.Request, role Role, s *Session) func(context.Context) error {
 	identify := a.identifyAgain(r, s)
 	return func(ctx context.Context) error {
@@ -144,7 +144,7 @@ func (a *API) recheckOf(r *http.Request, role Role, s *Session) func(context.Con
 	}
 }
 
-// identifyAgain returns a function that finds out who made a request, with the roles of now. The
+// identifyAgain returns a function that reads the current principal and roles of a request. The
 // session is nil for a bearer token.
 func (a *API) identifyAgain(r *http.Request, s *Session) func(context.Context) (Principal, error) {
 	if s == nil {

@@ -21,22 +21,24 @@ import (
 
 const (
 	streamHeartbeat = 15 * time.Second // comment lines keep proxies from closing the stream
-	streamPoll      = 5 * time.Second  // behind LISTEN
+	streamPoll      = 5 * time.Second  // interval of reads that do not depend on notifications
 	streamWrite     = 10 * time.Second
 )
 
-// StreamStart is where a stream begins: after a cursor. Epoch is a part of the id of each event.
+// StreamStart is the position of a new stream. The stream begins with the first event after Cursor.
+// Epoch is the epoch of the database, which is part of the id of each event. Last is the last event
+// of the source.
 type StreamStart struct {
 	Cursor int64
 	Epoch  string
-	last   int64 // of the events that there were
+	Last   int64
 }
 
-// StreamEvents writes server-sent events in order, from the one after the start, until the reader
-// leaves, ctx ends, or the reader has no access any more, which it finds out within a minute. When the
-// database was restored since, it ends with an event of the type events-gone and sends no other. view
-// returns what is written of an event as JSON; all streams of the source share it. A reader or a project
-// with too many streams is answered 429.
+// StreamEvents writes server-sent events in order. The stream ends when the reader disconnects,
+// when ctx ends, or within a minute after the reader has lost the access. If the database is
+// restored meanwhile, the stream ends with an event of the type events-gone and without events of
+// the restored database. view returns the JSON value of an event, which all streams of the source
+// share. A reader or a project with too many streams gets the status 429.
 func (a *API) StreamEvents(ctx context.Context, c huma.Context, from StreamStart, source Source, view func(*Event) any) error {
 	r, w := humachi.Unwrap(c)
 	closed, err := a.streams.open(PrincipalOf(ctx).ID, memberProject(ctx))
@@ -102,7 +104,8 @@ func (st stream) event(e *Event, epoch string, view func(*Event) any) error {
 	return st.send(text)
 }
 
-// gone tells the reader to begin again. The event has no id: there is nothing to continue after.
+// gone sends an event that tells the reader to begin again. The event has no id, since a reader
+// cannot resume after it.
 func (st stream) gone(why string) error {
 	p := problem.New(problem.EventsGone, why+readAgain)
 	data, err := json.Marshal(p)
@@ -112,21 +115,21 @@ func (st stream) gone(why string) error {
 	return st.send(fmt.Sprintf("event: %s\ndata: %s\n\n", problem.EventsGone, data))
 }
 
-// send gives up on a reader that does not read.
+// send sends a text. It fails when the reader does not read it within streamWrite.
 func (st stream) send(text string) error {
-	_ = st.control.SetWriteDeadline(time.Now().Add(streamWrite)) // a writer without deadlines has its own
+	_ = st.control.SetWriteDeadline(time.Now().Add(streamWrite)) // a writer that supports none has its own limit
 	if _, err := io.WriteString(st.w, text); err != nil {
 		return err
 	}
 	if err := st.control.Flush(); err != nil {
 		return err
 	}
-	_ = st.control.SetWriteDeadline(time.Time{}) // HTTP/2 resets a stream at its deadline, also one that is quiet
+	_ = st.control.SetWriteDeadline(time.Time{}) // at a deadline, HTTP/2 resets a stream even if nothing is being written
 	return nil
 }
 
-// LastEvent is the event after which a reader wants to continue. It is embedded in the input of a
-// stream.
+// LastEvent is the input of a stream with the id of the last event that the reader has. The stream
+// resumes after this event.
 type LastEvent struct {
 	Header string `header:"Last-Event-ID" maxLength:"200" doc:"The id of an event of the stream; 0 begins with the oldest event that is kept"`
 	Query  string `query:"last_event_id" maxLength:"200" doc:"The same as Last-Event-ID"`
@@ -137,15 +140,16 @@ const (
 	readAgain   = "; read again what you follow, and open the stream without Last-Event-ID"
 )
 
-// Kept says which events can be read: those after Pruned, to Last.
+// Kept is the range of the stored events. It begins after Pruned and ends with Last.
 type Kept struct {
 	Last, Pruned int64
 	Epoch        string
 }
 
-// Start returns where a stream begins. Without an id that is after the last event. It returns a
-// problem when the reader would miss events without a sign of it: they were deleted, or the id is not
-// of this database, which was restored since. A cursor without an epoch is only compared with Kept.
+// Start returns the start of a stream. Without an id the stream begins after the last event. Start
+// returns a problem when the reader would miss events without noticing it. This is the case when
+// events after the id were deleted, or when the database was restored after it had issued the id.
+// If the id has no epoch, Start can only compare the cursor with Kept.
 func (l LastEvent) Start(kept Kept) (StreamStart, error) {
 	text := l.Header
 	if text == "" {
@@ -175,14 +179,14 @@ func (l LastEvent) Start(kept Kept) (StreamStart, error) {
 	return StreamStart{}, p
 }
 
-// Hub wakes readers at what a channel of the database tells. It holds one connection to the
-// database while anybody reads.
+// Hub wakes readers at the notifications of a channel of the database. While it has readers, it
+// holds one connection to the database.
 type Hub struct {
 	store   *db.Store
 	channel string
 
 	mu      sync.Mutex
-	readers map[chan struct{}]string // by what they are woken
+	readers map[chan struct{}]string // the payload that wakes each reader; "" is every payload
 	stop    context.CancelFunc
 }
 
@@ -191,8 +195,8 @@ func NewHub(store *db.Store, channel string) *Hub {
 	return &Hub{store: store, channel: channel, readers: map[chan struct{}]string{}}
 }
 
-// Join adds a reader, whom a notification of this text wakes; "" is every one. The last reader that leaves
-// ends the listening.
+// Join adds a reader that notifications with this payload wake. With "" every notification wakes
+// the reader. The hub stops listening when the last reader calls leave.
 func (h *Hub) Join(payload string) (woken <-chan struct{}, leave func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -201,7 +205,7 @@ func (h *Hub) Join(payload string) (woken <-chan struct{}, leave func()) {
 	if h.stop == nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		h.stop = cancel
-		go func() { _ = h.store.ListenFor(ctx, h.channel, h.wake) }() // ends with ctx, by itself never
+		go func() { _ = h.store.ListenFor(ctx, h.channel, h.wake) }() // it ends only with ctx
 	}
 	return ch, func() {
 		h.mu.Lock()
@@ -214,7 +218,8 @@ func (h *Hub) Join(payload string) (woken <-chan struct{}, leave func()) {
 	}
 }
 
-// wake wakes the readers of a notification. "" is a new connection: what was notified before it is lost.
+// wake wakes the readers of a notification. The payload "" means that the connection is new. It
+// wakes all readers, since earlier notifications were lost.
 func (h *Hub) wake(payload string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -224,7 +229,7 @@ func (h *Hub) wake(payload string) {
 		}
 		select {
 		case ch <- struct{}{}:
-		default: // it is awake already
+		default: // the reader has not yet handled the previous wake-up
 		}
 	}
 }

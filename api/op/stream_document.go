@@ -13,13 +13,14 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 )
 
-// documentLimit bounds one document that is streamed, however slowly it is read.
+// documentLimit is the longest time in which a client may read one streamed document.
 const documentLimit = time.Hour
 
-// StreamDocument answers with one JSON object of any size. write writes its members. The object ends
-// with the member complete, which is true. When write fails the connection is broken instead, so that
-// no reader takes a part for the whole. write asks AccessAgain before it reads more. A document
-// counts as a stream: a reader or a project with too many is answered 429.
+// StreamDocument answers with one JSON object of any size. write writes the members of the object.
+// The object ends with the member "complete": true. If write fails, StreamDocument breaks the
+// connection, so that no client takes a part for the whole. write must call AccessAgain before each
+// further read of the database. A document counts as a stream: a reader or a project with too many
+// streams gets the status 429.
 func (a *API) StreamDocument(c huma.Context, write func(context.Context, *Document) error) {
 	a.streamText(c, "application/json", func(ctx context.Context, out *bufio.Writer) error {
 		d := &Document{out: out}
@@ -30,7 +31,7 @@ func (a *API) StreamDocument(c huma.Context, write func(context.Context, *Docume
 	})
 }
 
-// StreamCSV is StreamDocument for comma-separated rows. write ends with a row that says that the
+// StreamCSV is StreamDocument for comma-separated rows. The last row from write must say that the
 // rows are complete.
 func (a *API) StreamCSV(c huma.Context, write func(context.Context, *csv.Writer) error) {
 	a.streamText(c, "text/csv; charset=utf-8", func(ctx context.Context, out *bufio.Writer) error {
@@ -46,7 +47,7 @@ func (a *API) StreamCSV(c huma.Context, write func(context.Context, *csv.Writer)
 	})
 }
 
-// streamText answers with what write writes, or breaks the connection when write fails.
+// streamText answers with the text from write. It breaks the connection if write fails.
 func (a *API) streamText(c huma.Context, contentType string, write func(context.Context, *bufio.Writer) error) {
 	r, w := humachi.Unwrap(c)
 	closed, err := a.streams.open(PrincipalOf(c.Context()).ID, memberProject(c.Context()))
@@ -68,8 +69,7 @@ func (a *API) streamText(c huma.Context, contentType string, write func(context.
 	panic(http.ErrAbortHandler)
 }
 
-// memberProject returns the project whose members' streams the request counts to, "" for an
-// operator's.
+// memberProject returns the project to whose streams the request counts. It is "" for operators.
 func memberProject(ctx context.Context) string {
 	if access := ProjectAccessOf(ctx); !access.Operator {
 		return access.Project
@@ -77,8 +77,8 @@ func memberProject(ctx context.Context) string {
 	return ""
 }
 
-// documentBuffer is how much of a document is sent at a time. A reader that takes longer for it than
-// streamWrite is given up.
+// documentBuffer is how many bytes of a document are sent at a time. The client must read them
+// within streamWrite.
 const documentBuffer = 32 << 10
 
 type deadlineWriter struct {
@@ -87,12 +87,12 @@ type deadlineWriter struct {
 }
 
 func (d deadlineWriter) Write(p []byte) (int, error) {
-	_ = d.control.SetWriteDeadline(time.Now().Add(streamWrite)) // a writer without deadlines has its own
+	_ = d.control.SetWriteDeadline(time.Now().Add(streamWrite)) // a writer that supports none has its own limit
 	return d.w.Write(p)
 }
 
-// Document is a JSON object that is written member by member, each on a line of its own, as are the
-// elements of its lists.
+// Document is a JSON object that is written member by member. Each member, and each element of a
+// list, is on its own line.
 type Document struct {
 	out     *bufio.Writer
 	members int
@@ -132,7 +132,7 @@ func (d *Document) List(name string, write func(add func(any) error) error) erro
 		if err != nil {
 			return fmt.Errorf("an element of %s of a document: %w", name, err)
 		}
-		_, _ = d.out.WriteString(before) // the next write returns its error again
+		_, _ = d.out.WriteString(before) // the next write returns the same error
 		before = ",\n"
 		_, err = d.out.Write(raw)
 		return err
@@ -148,11 +148,11 @@ func (d *Document) List(name string, write func(add func(any) error) error) erro
 	return err
 }
 
-// end completes the document and sends what is left of it.
+// end completes the document and sends the rest of it.
 func (d *Document) end() error {
 	if err := d.Member("complete", true); err != nil {
 		return err
 	}
-	_, _ = d.out.WriteString("}\n") // Flush returns its error again
+	_, _ = d.out.WriteString("}\n") // Flush returns the same error
 	return d.out.Flush()
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// deadlines notes the write deadlines of a response.
+// deadlines records the write deadlines of a response.
 type deadlines struct {
 	*httptest.ResponseRecorder
 	set []time.Time
@@ -21,7 +21,8 @@ func (d *deadlines) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// A deadline that stays would end a stream that is quiet for as long: HTTP/2 resets the stream then.
+// send removes its write deadline. Otherwise HTTP/2 would reset a stream without events at the
+// deadline.
 func TestStream_IsNotEndedWhileItIsQuiet(t *testing.T) {
 	t.Parallel()
 	d := &deadlines{ResponseRecorder: httptest.NewRecorder()}
@@ -31,7 +32,7 @@ func TestStream_IsNotEndedWhileItIsQuiet(t *testing.T) {
 	require.True(t, d.set[1].IsZero())
 }
 
-// TestHub_WakesTheReadersOfAPayload: a new connection wakes everybody.
+// TestHub_WakesTheReadersOfAPayload: a new connection wakes all readers.
 func TestHub_WakesTheReadersOfAPayload(t *testing.T) {
 	t.Parallel()
 	a, b, all := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)

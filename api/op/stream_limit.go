@@ -7,8 +7,8 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 )
 
-// How many streams one process serves to one principal, and to the members of one project. Each
-// stream costs memory, and reads the database on its own while it is behind.
+// The maximum number of streams that one process serves to one principal, and to the members of one
+// project. Each stream costs memory, and reads the database by itself while it is behind.
 const (
 	maxReaderStreams  = 20
 	maxProjectStreams = 50
@@ -26,7 +26,7 @@ func newStreamCounter() *streamCounter {
 }
 
 // open counts a stream until leave is called. It returns a problem when the reader or the project
-// has as many as it may have. project is "" for streams that are not of a project's members.
+// already has the maximum number of streams. project is "" for streams of operators.
 func (c *streamCounter) open(reader, project string) (leave func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,7 +50,7 @@ func (c *streamCounter) open(reader, project string) (leave func(), err error) {
 	}, nil
 }
 
-// decrease keeps no row for a count of 0, so that the map does not grow with every reader.
+// decrease removes a count that becomes 0, so that the map does not grow with every reader.
 func decrease(counts map[string]int, key string) {
 	if counts[key]--; counts[key] == 0 {
 		delete(counts, key)

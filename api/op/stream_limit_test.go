@@ -10,7 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 )
 
-// Each reader and each project has a bound of its own, and a stream that ends makes place for another.
+// Each reader and each project has its own limit. When a stream ends, another one can be opened.
 func TestStreamCounter_BoundsProjects(t *testing.T) {
 	t.Parallel()
 	c := newStreamCounter()

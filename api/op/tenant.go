@@ -21,8 +21,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// The roles of customers' routes. RoleSignedIn is everybody who has proven who he is. The others are
-// roles in the project that the path names as {id}.
+// The roles of customers' routes. RoleSignedIn includes every authenticated caller. The other roles
+// apply to the project with the {id} of the path.
 const (
 	RoleSignedIn       Role = "signed_in"
 	RoleProjectAny     Role = "project_any" // every role in the project
@@ -34,15 +34,15 @@ const (
 
 const (
 	projectRolePrefix = "project_"
-	// ProjectTokenPrefix begins the tokens of projects.
+	// ProjectTokenPrefix is the prefix of the tokens of projects.
 	ProjectTokenPrefix = "slpp_"
 	reasonHeader       = "Slipway-Reason"
 )
 
-// isOfTenant reports whether the role is one of a customer's route.
+// isOfTenant reports whether the role is for routes of customers.
 func (r Role) isOfTenant() bool { return r == RoleSignedIn || r.inProject() != "" }
 
-// inProject returns the role in a project, "" for other roles.
+// inProject returns the role in a project, or "" for other roles.
 func (r Role) inProject() lifecycle.ProjectRole {
 	name, _ := strings.CutPrefix(string(r), projectRolePrefix)
 	if role := lifecycle.ProjectRole(name); (role.IsKnown() || role == lifecycle.RoleProjectAny) && name != string(r) {
@@ -51,7 +51,7 @@ func (r Role) inProject() lifecycle.ProjectRole {
 	return ""
 }
 
-// Identity is who signed in with OIDC.
+// Identity is a user who signed in with OIDC.
 type Identity struct {
 	Subject string   `json:"subject,omitempty" doc:"oidc: and the subject of the sign-in"`
 	Email   string   `json:"email,omitempty" doc:"Only when the identity provider has verified it"`
@@ -67,7 +67,8 @@ const (
 func identityOf(who Principal, claims map[string]any, groupsClaim string) Identity {
 	i := Identity{Subject: who.ID}
 	if verified, _ := claims["email_verified"].(bool); verified {
-		// Of other letters than ASCII the lower case can be an ASCII letter: the address of one would be that of another.
+		// The lower case of some letters outside ASCII is an ASCII letter, so that two addresses of
+		// different users could become equal.
 		claim, _ := claims["email"].(string)
 		if email, err := tenancy.ParseEmail(claim); err == nil {
 			i.Email = email
@@ -77,8 +78,8 @@ func identityOf(who Principal, claims map[string]any, groupsClaim string) Identi
 	return i
 }
 
-// groupsOf returns the groups of a claim, at most maxGroups. It leaves out names that no project can
-// give a role to.
+// groupsOf returns at most maxGroups groups of a claim. It ignores names that cannot have a role in
+// a project.
 func groupsOf(claim any) []string {
 	var groups []string
 	for _, g := range texts(claim) {
@@ -92,7 +93,7 @@ func groupsOf(claim any) []string {
 	return groups
 }
 
-// projectToken is the token that a principal has shown.
+// projectToken is the project token of a principal.
 type projectToken struct {
 	memberID, subject string
 	role, memberRole  lifecycle.ProjectRole
@@ -112,7 +113,7 @@ func (a *API) byProjectToken(ctx context.Context, text string) (Principal, error
 	}, nil
 }
 
-// ProjectAccess is how a request may use a project.
+// ProjectAccess is the access of a request to a project.
 type ProjectAccess struct {
 	Project  string
 	MemberID string // "" for operators and for roles of groups
@@ -126,14 +127,14 @@ func (p ProjectAccess) Allows(role lifecycle.ProjectRole) bool {
 	return p.Operator || slices.ContainsFunc(p.grants, func(r lifecycle.ProjectRole) bool { return r.Includes(role) })
 }
 
-// ProjectAccessOf returns how the request may use the project that its path names.
+// ProjectAccessOf returns the access of the request to the project in its path.
 func ProjectAccessOf(ctx context.Context) ProjectAccess {
 	p, _ := ctx.Value(projectKey).(ProjectAccess)
 	return p
 }
 
-// AccessAgain finds out how the request may use its project now, and returns a context that holds it
-// for ProjectAccessOf. It returns a problem when the access that began the request has ended.
+// AccessAgain checks the access of a long request to its project again. It returns a context with
+// the current access for ProjectAccessOf, or a problem when the access has ended.
 func AccessAgain(ctx context.Context) (context.Context, ProjectAccess, error) {
 	again, ok := ctx.Value(accessKey).(func(context.Context) (ProjectAccess, error))
 	if !ok {
@@ -194,8 +195,8 @@ func (a *API) requireTenant(op *huma.Operation, role Role) {
 	})
 }
 
-// checkAgain finds out whether the access that began a request is still there. A client may send a
-// body slowly, so that it would change something after its access has ended.
+// checkAgain checks that the caller still has the access with which the request began. Otherwise a
+// client that sends its body slowly could make a change after its access has ended.
 func (a *API) checkAgain(ctx context.Context) error {
 	if recheck, ok := ctx.Value(recheckKey).(func(context.Context) error); ok {
 		return recheck(ctx)
@@ -224,9 +225,9 @@ func (a *API) requiresSignIn(route string) func(huma.Context, func(huma.Context)
 	}
 }
 
-// EnterProject returns the context of a request in a project that its path does not name, when the
-// caller has the role in it. reason is an operator's. To those who have no role in it the project
-// does not exist. The route is one of RoleSignedIn.
+// EnterProject checks that the caller has the role in a project that is not in the path, and
+// returns a context in this project. reason is required of operators. Callers without a role in the
+// project get "not found". The role of the route must be RoleSignedIn.
 func EnterProject(ctx context.Context, a *API, id string, role Role, write bool, reason string) (context.Context, error) {
 	access, err := a.projectAccess(ctx, PrincipalOf(ctx), id, role.inProject(), write, reason)
 	if err != nil {
@@ -237,8 +238,8 @@ func EnterProject(ctx context.Context, a *API, id string, role Role, write bool,
 
 var reasonPattern = regexp.MustCompile(`^[^\p{C}]{3,500}$`)
 
-// CheckReason returns the reason of an operator without blanks around it, or a problem at the location
-// that it was given in.
+// CheckReason returns the reason of an operator without surrounding blanks, or a problem with the
+// location of the reason.
 func CheckReason(location, reason string) (string, error) {
 	reason = strings.TrimSpace(reason)
 	if !reasonPattern.MatchString(reason) {
@@ -248,8 +249,8 @@ func CheckReason(location, reason string) (string, error) {
 	return reason, nil
 }
 
-// projectAccess finds out how a principal may use a project. reason is the operator's. To those who
-// have no role in it the project does not exist.
+// projectAccess returns the access of a principal to a project. reason is required of operators.
+// Callers without a role in the project get "not found".
 func (a *API) projectAccess(ctx context.Context, who Principal, id string, need lifecycle.ProjectRole, write bool, reason string) (ProjectAccess, error) {
 	access, err := a.grantsOf(ctx, who, id)
 	if err != nil {
@@ -259,7 +260,8 @@ func (a *API) projectAccess(ctx context.Context, who Principal, id string, need 
 	if write {
 		least = RoleOperator
 	}
-	// An owner may give a role to a group that operators are in. It must not take from them what they may.
+	// An owner may give a role to a group with operators. This must not reduce the rights of an
+	// operator.
 	if len(access.grants) > 0 && (reason == "" || !who.May(least)) {
 		if access.Allows(need) {
 			return access, nil
@@ -290,8 +292,8 @@ func joinRoles(roles []lifecycle.ProjectRole) string {
 	return strings.Join(names, ", ")
 }
 
-// grantsOf returns the roles of a principal in a project. A token has no role that its member has
-// not.
+// grantsOf returns the roles of a principal in a project. A token has only roles that its member
+// also has.
 func (a *API) grantsOf(ctx context.Context, who Principal, id string) (ProjectAccess, error) {
 	access := ProjectAccess{Project: id}
 	if t := who.token; t != nil {
@@ -304,7 +306,7 @@ func (a *API) grantsOf(ctx context.Context, who Principal, id string) (ProjectAc
 			access.grants = append(access.grants, t.role)
 		case t.role.Includes(t.memberRole):
 			access.grants = append(access.grants, t.memberRole)
-		default: // of viewer and billing neither includes the other
+		default: // neither viewer nor billing includes the other
 			access.grants = append(access.grants, lifecycle.RoleProjectAny)
 		}
 		return access, nil
@@ -326,8 +328,8 @@ func (a *API) grantsOf(ctx context.Context, who Principal, id string) (ProjectAc
 	return access, nil
 }
 
-// keepAddress stores the verified address of a member who has another one than before, so that notices
-// follow a changed address, and reach members who joined without one. Where that fails the request goes on.
+// keepAddress stores the verified address of a member if it has changed. So notices reach members
+// who changed their address, or who joined without one. The request continues if this fails.
 func (a *API) keepAddress(ctx context.Context, who Principal, project string, g tenancydb.Grant) {
 	email := who.Identity.Email
 	if email == "" || email == g.Email {
@@ -338,9 +340,9 @@ func (a *API) keepAddress(ctx context.Context, who Principal, project string, g 
 	}
 }
 
-// InProject runs fn in a transaction that sees only the project of the request. What an operator
-// does there is audited with his reason, in a transaction before: the access stays in the log when fn
-// fails, and without the audit row fn does not run.
+// InProject runs fn in a transaction that sees only the project of the request. It first audits the
+// access of an operator, with the reason, in a separate transaction. So the audit row stays when fn
+// fails, and fn does not run without the audit row.
 func InProject(ctx context.Context, a *API, fn func(*db.ProjectTx) error) error {
 	access := ProjectAccessOf(ctx)
 	if access.Operator {
@@ -375,7 +377,7 @@ func CreateInProject[T any](
 	return out, nil
 }
 
-// ProjectActor is who acts on the project of the request, for an audit row.
+// ProjectActor returns the actor of a request to a project, for an audit row.
 func ProjectActor(ctx context.Context) db.Actor {
 	if access := ProjectAccessOf(ctx); access.Operator {
 		return db.Actor{Owner: lifecycle.OwnerAdmin, ID: PrincipalOf(ctx).ID, Comment: access.Reason}
@@ -383,7 +385,7 @@ func ProjectActor(ctx context.Context) db.Actor {
 	return db.Actor{Owner: lifecycle.OwnerCustomer, ID: PrincipalOf(ctx).ID}
 }
 
-// ActorOf is who acts, in a project or outside of one.
+// ActorOf returns the actor of a request, which may be to a project or to the platform.
 func ActorOf(ctx context.Context) db.Actor {
 	if ProjectAccessOf(ctx).Project != "" {
 		return ProjectActor(ctx)
@@ -391,29 +393,30 @@ func ActorOf(ctx context.Context) db.Actor {
 	return Actor(ctx)
 }
 
-// AuditProject writes an audit row into the chain of the project of the transaction.
+// AuditProject writes an audit row to the audit log of the project of the transaction.
 func AuditProject(ctx context.Context, tx *db.ProjectTx, name string, meta map[string]any) error {
 	actor := ProjectActor(ctx)
 	actor.Metadata = meta
 	return tenancydb.AppendAudit(ctx, tx, name, actor)
 }
 
-// How often a stream asks whether its reader still has access, and for how long it goes on while
-// that cannot be found out.
+// The interval at which a stream checks the access of its reader, and how long the stream continues
+// while the check fails.
 const (
 	recheckEvery = 20 * time.Second
 	recheckLimit = 50 * time.Second
 )
 
-// errAccessEnded is the cause of a stream's end.
+// errAccessEnded is the cause of the end of a stream whose reader lost the access.
 var errAccessEnded = errors.New("the access of the reader has ended")
 
-// whileAllowed returns a context for a stream. It ends within a minute of the end of the reader's
-// access: a removed member, a deleted or expired token, an ended session, a changed role.
+// whileAllowed returns a context for a stream. The context ends within a minute after the reader
+// has lost the access: by a removed member, a deleted or expired token, an ended session, or a
+// changed role.
 func whileAllowed(ctx context.Context, every, limit time.Duration) (context.Context, context.CancelFunc) {
 	recheck, _ := ctx.Value(recheckKey).(func(context.Context) error)
 	out, cancel := context.WithCancelCause(ctx)
-	if recheck == nil { // the route has no check, so nothing allows the stream
+	if recheck == nil { // a route without a check must not serve streams
 		cancel(errAccessEnded)
 		return out, func() {}
 	}
@@ -429,7 +432,7 @@ func whileAllowed(ctx context.Context, every, limit time.Duration) (context.Cont
 			}
 			bounded, stop := context.WithTimeout(out, every/4)
 			err := recheck(bounded)
-			late := bounded.Err() != nil // then any answer may only say that the check was cut short
+			late := bounded.Err() != nil // after its deadline a check may fail without a loss of access
 			stop()
 			refused := err != nil && !late && problem.From(err).Status < http.StatusInternalServerError
 			if err == nil {

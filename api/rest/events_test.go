@@ -129,7 +129,8 @@ func TestAStreamResumesWithoutAGap(t *testing.T) {
 	w.do("GET", "/api/v1/events?resource=:a", nil).refused(problem.Invalid)
 }
 
-// TestEvents_AreReadOnceForAllReaders counts the statements of the server while twenty readers follow.
+// TestEvents_AreReadOnceForAllReaders counts the statements of the server while twenty readers
+// follow.
 func TestEvents_AreReadOnceForAllReaders(t *testing.T) {
 	t.Parallel()
 	const readers, events = 20, 10

@@ -22,8 +22,8 @@ func Cuttable(t testing.TB) (store *db.Store, cut func()) {
 	return Open(t, dsn), cut
 }
 
-// Counted opens the database of a store once more, and counts the statements of the new store and of
-// its login for customers.
+// Counted opens the database of a store once more, and counts the statements of the new store and
+// of its login for customers.
 func Counted(t testing.TB, store *db.Store) (counted *db.Store, statements func() int64) {
 	t.Helper()
 	src, err := ofProcess()
@@ -48,7 +48,8 @@ type proxy struct {
 	conns []net.Conn
 }
 
-// before returns the DSN of a proxy of the server of a DSN. cut ends the proxy, as the test's end does.
+// before returns the DSN of a proxy of the server of a DSN. cut ends the proxy, as the test's end
+// does.
 func (p *proxy) before(t testing.TB, dsn string) (proxied string, cut func()) {
 	t.Helper()
 	to, err := url.Parse(dsn)
@@ -89,8 +90,9 @@ func pipe(to, from net.Conn) {
 	_ = to.Close()
 }
 
-// passStatements passes the messages of a client on. Each simple query and each execution of a prepared
-// statement counts. The first messages have no type: a question about TLS, and the parameters.
+// passStatements passes the messages of a client on. Each simple query and each execution of a
+// prepared statement counts. The first messages have no type: a question about TLS, and the
+// parameters.
 func (p *proxy) passStatements(to io.Writer, from io.Reader) {
 	const startup = 3 << 16 // the version of the protocol
 	head := make([]byte, 8)

@@ -75,10 +75,14 @@ func LogsAfter(ctx context.Context, c Conn, runID string, after int64, limit int
 	return rows, db.MapError("output of "+whatRun(runID), err)
 }
 
-// PrunedLogs returns the position of the last chunk of a run that was deleted for its age, 0 for none.
-func PrunedLogs(ctx context.Context, c Conn, runID string) (int64, error) {
-	seq, err := queries(c).PrunedLogs(ctx, runID)
-	return seq, db.MapError("output of "+whatRun(runID), err)
+// LogHead says which chunks a run has had: Last is the position of the last one, and Pruned that of
+// the last one that was deleted for its age, 0 for none.
+type LogHead = gen.LogHeadRow
+
+// ReadLogHead reads the positions of the output of a run.
+func ReadLogHead(ctx context.Context, c Conn, runID string) (LogHead, error) {
+	h, err := queries(c).LogHead(ctx, runID)
+	return h, db.MapError("output of "+whatRun(runID), err)
 }
 
 // PruneLogs deletes a batch of chunks that were stored before a time, and returns how many there were.

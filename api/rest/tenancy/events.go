@@ -116,8 +116,8 @@ func (s *eventServer) followEvents(ctx context.Context, in *struct {
 	}}, nil
 }
 
-// projectEvents lists the events of a project. The access was audited when the stream began: a stream is one
-// access, however often it lists.
+// projectEvents lists the events of a project. The access was audited when the stream began: a
+// stream is one access, however often it lists.
 func (s *eventServer) projectEvents(project string) op.Lister {
 	return func(ctx context.Context, after int64, limit int) (out []*op.Event, err error) {
 		err = s.api.Store().ForProject(ctx, project, func(tx *db.ProjectTx) error {

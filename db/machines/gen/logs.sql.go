@@ -61,6 +61,23 @@ func (q *Queries) InsertLog(ctx context.Context, arg InsertLogParams) (int64, er
 	return result.RowsAffected(), nil
 }
 
+const logHead = `-- name: LogHead :one
+SELECT coalesce(max(seq), 0)::bigint AS last, coalesce(max(pruned), 0)::bigint AS pruned FROM run_log_heads WHERE run_id = $1
+`
+
+type LogHeadRow struct {
+	Last   int64
+	Pruned int64
+}
+
+// The last chunk of a run, and the last one that was deleted for its age.
+func (q *Queries) LogHead(ctx context.Context, runID string) (LogHeadRow, error) {
+	row := q.db.QueryRow(ctx, logHead, runID)
+	var i LogHeadRow
+	err := row.Scan(&i.Last, &i.Pruned)
+	return i, err
+}
+
 const logOffsets = `-- name: LogOffsets :many
 SELECT stream, max(next)::bigint AS next FROM run_logs WHERE run_id = $1 AND step = $2 AND attempt = $3 GROUP BY stream
 `
@@ -158,18 +175,6 @@ func (q *Queries) PruneLogs(ctx context.Context, arg PruneLogsParams) (int64, er
 	var count int64
 	err := row.Scan(&count)
 	return count, err
-}
-
-const prunedLogs = `-- name: PrunedLogs :one
-SELECT coalesce(max(pruned), 0)::bigint FROM run_log_heads WHERE run_id = $1
-`
-
-// The last chunk of a run that was deleted for its age.
-func (q *Queries) PrunedLogs(ctx context.Context, runID string) (int64, error) {
-	row := q.db.QueryRow(ctx, prunedLogs, runID)
-	var column_1 int64
-	err := row.Scan(&column_1)
-	return column_1, err
 }
 
 const recountLogs = `-- name: RecountLogs :one

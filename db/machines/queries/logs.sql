@@ -43,9 +43,9 @@ WHERE u.run_id = @run_id AND u.seq = (SELECT min(seq) FROM late WHERE seq > (SEL
 -- name: LogsAfter :many
 SELECT * FROM run_logs WHERE run_id = @run_id AND seq > @after::bigint ORDER BY seq LIMIT @max_rows;
 
--- name: PrunedLogs :one
--- The last chunk of a run that was deleted for its age.
-SELECT coalesce(max(pruned), 0)::bigint FROM run_log_heads WHERE run_id = @run_id;
+-- name: LogHead :one
+-- The last chunk of a run, and the last one that was deleted for its age.
+SELECT coalesce(max(seq), 0)::bigint AS last, coalesce(max(pruned), 0)::bigint AS pruned FROM run_log_heads WHERE run_id = @run_id;
 
 -- name: PruneLogs :one
 -- Deletes a batch of old chunks, and notes the last one of each run.
