@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/slipway-cloud/slipway/db/gen"
@@ -143,13 +142,7 @@ func (p Projection) recentSteps(j Job) []string {
 
 // repeats reports whether the projection's run has stored this very step.
 func (p Projection) repeats(j Job) bool {
-	if j.RunID != p.RunID {
-		return false
-	}
-	if n := len(j.RecentSteps); n == 0 || !strings.HasPrefix(j.RecentSteps[n-1], fmt.Sprintf("%d:", j.Seq)) {
-		return p.Seq == j.Seq // the last step was stored by a release that kept none
-	}
-	return slices.Contains(j.RecentSteps, p.step())
+	return j.RunID == p.RunID && slices.Contains(j.RecentSteps, p.step())
 }
 
 // projectStatus moves the job when its status differs. Otherwise it only emits an event that the
