@@ -172,7 +172,7 @@ const formerTenancy = `-- name: FormerTenancy :one
 SELECT d.id AS node_id, t.id AS allocation_id
 FROM nodes d CROSS JOIN LATERAL (SELECT a.id, s.tenant_root FROM allocations a JOIN skus s ON s.id = a.sku_id
     WHERE a.node_id = d.id AND a.access_given_at IS NOT NULL ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1) t
-WHERE d.id = ANY ($1::text[]) AND d.status = 'deleted' AND d.tenant_left_at IS NOT NULL AND t.tenant_root
+WHERE d.id = ANY ($1::text[]) AND (d.status = 'deleted' OR d.maas_system_id IS NULL) AND d.tenant_left_at IS NOT NULL AND t.tenant_root
   AND EXISTS (SELECT FROM node_occupancies o WHERE o.allocation_id = t.id AND o.firmware_snapshot IS NOT NULL)
 ORDER BY d.tenant_left_at DESC, d.id LIMIT 1
 `
@@ -183,7 +183,7 @@ type FormerTenancyRow struct {
 }
 
 // Of some records of the same hardware the one that a tenant who was root left last, where nothing has proven it clean since, with his allocation: as
-// LastTenancy finds it, where a snapshot is kept of the node's BMC. Only a record that was deleted is that of a machine that came back.
+// LastTenancy finds it, where a snapshot is kept of the node's BMC. Only a record that was deleted, or is about to be, is that of a machine that came back.
 func (q *Queries) FormerTenancy(ctx context.Context, records []string) (FormerTenancyRow, error) {
 	row := q.db.QueryRow(ctx, formerTenancy, records)
 	var i FormerTenancyRow
@@ -195,12 +195,14 @@ const holdsRootTenant = `-- name: HoldsRootTenant :one
 SELECT ((n.allocation_id IS NOT NULL OR n.tenant_left_at IS NOT NULL OR EXISTS (SELECT FROM allocations o WHERE o.node_id = n.id AND o.node_released_at IS NULL))
     AND coalesce((SELECT s.tenant_root OR n.tenant_left_at IS DISTINCT FROM a.node_released_at FROM allocations a JOIN skus s ON s.id = a.sku_id
         WHERE a.node_id = n.id AND (a.access_given_at IS NOT NULL OR a.node_released_at IS NULL)
-        ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1), true))::boolean AS root
+        ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1), true)
+    OR EXISTS (SELECT FROM machines m WHERE m.node_id = n.id AND holds_traces(m.id, n.id)))::boolean AS root
 FROM nodes n WHERE n.id = $1
 `
 
 // Whether the tenant who is on a node, or who left it, was root there. The SKU of the last allocation with access says so; where none is known, he was.
-// A mark of another moment than the end of that allocation is that of a tenant of whom the database does not know, as after a restore.
+// A mark of another moment than the end of that allocation is that of a tenant of whom the database does not know, as after a restore. Pods of a cluster that the
+// machine of the node joined may have been root, and so may what a run did for a project.
 func (q *Queries) HoldsRootTenant(ctx context.Context, id string) (bool, error) {
 	row := q.db.QueryRow(ctx, holdsRootTenant, id)
 	var root bool
@@ -226,11 +228,10 @@ func (q *Queries) InheritTenantLeft(ctx context.Context, arg InheritTenantLeftPa
 
 const kindredNodes = `-- name: KindredNodes :many
 SELECT n.id FROM nodes n
-WHERE n.id <> $1
-  AND (n.status = 'deleted' AND n.tenant_left_at IS NOT NULL
-      OR n.status NOT IN ('deleted', 'discovered') AND (n.maas_system_id IS NOT NULL OR n.lifecycle = 'pxe' AND n.status <> 'retired'))
+WHERE n.id <> $1 AND n.status <> 'discovered'
+  AND (n.tenant_left_at IS NOT NULL OR n.status <> 'deleted' AND (n.maas_system_id IS NOT NULL OR n.lifecycle = 'pxe' AND n.status <> 'retired'))
   AND (upper(n.serial) = nullif(upper($2::text), '') OR lower(n.hardware_uuid) = ANY ($3::text[]) OR n.macs && $4::text[])
-ORDER BY (n.status = 'deleted') DESC, n.tenant_left_at DESC NULLS LAST, n.id LIMIT $5
+ORDER BY (n.tenant_left_at IS NOT NULL) DESC, n.tenant_left_at DESC NULLS LAST, n.id LIMIT $5
 `
 
 type KindredNodesParams struct {
@@ -241,8 +242,9 @@ type KindredNodesParams struct {
 	MaxRows int32
 }
 
-// Other records that have a serial number, a UUID in either byte order, or a MAC address in common with a machine: deleted ones that a tenant left, and those
-// that are tied to their machine. The caller compares them key by key. A discovered node is what any machine of the boot network says.
+// Other records that have a serial number, a UUID in either byte order, or a MAC address in common with a machine: those that a tenant left, whether they are
+// deleted or still being removed, and those that are tied to their machine. The caller compares them key by key. A discovered node is what any machine of the
+// boot network says.
 func (q *Queries) KindredNodes(ctx context.Context, arg KindredNodesParams) ([]string, error) {
 	rows, err := q.db.Query(ctx, kindredNodes,
 		arg.NodeID,
@@ -306,11 +308,10 @@ func (q *Queries) LooksFreeAfterRestore(ctx context.Context, id string) (LooksFr
 
 const markClusterNode = `-- name: MarkClusterNode :exec
 UPDATE nodes SET tenant_left_at = now() WHERE nodes.id = $1 AND nodes.tenant_left_at IS NULL AND nodes.lifecycle = 'maas'
-  AND EXISTS (SELECT FROM machines m JOIN machine_clusters c ON c.machine_id = m.id WHERE m.node_id = nodes.id AND c.joined_at IS NOT NULL
-      AND NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = nodes.id AND e.verdict = 'clean' AND e.issued_at > c.joined_at))
+  AND EXISTS (SELECT FROM machines m WHERE m.node_id = nodes.id AND holds_traces(m.id, nodes.id))
 `
 
-// A node whose machine a run had join a cluster, and that nothing has proven clean since, is as dirty as one that a tenant left.
+// A node whose machine a run had join a cluster, or changed for a project, and that nothing has proven clean since, is as dirty as one that a tenant left.
 func (q *Queries) MarkClusterNode(ctx context.Context, id string) error {
 	_, err := q.db.Exec(ctx, markClusterNode, id)
 	return err

@@ -1608,8 +1608,8 @@ WITH keys AS (
         UNION SELECT 'uuid ' || least(u, substr(u, 7, 2) || substr(u, 5, 2) || substr(u, 3, 2) || substr(u, 1, 2) || '-' || substr(u, 12, 2) || substr(u, 10, 2)
             || '-' || substr(u, 17, 2) || substr(u, 15, 2) || substr(u, 19)) FROM lower(n.hardware_uuid) u WHERE length(u) = 36
         UNION SELECT 'mac ' || m FROM unnest(n.macs) m) k
-    WHERE n.status = 'deleted' AND n.tenant_left_at IS NOT NULL
-        OR n.status NOT IN ('deleted', 'discovered') AND (n.maas_system_id IS NOT NULL OR n.lifecycle = 'pxe' AND n.status <> 'retired')
+    WHERE n.status <> 'discovered' AND (n.tenant_left_at IS NOT NULL
+        OR n.status <> 'deleted' AND (n.maas_system_id IS NOT NULL OR n.lifecycle = 'pxe' AND n.status <> 'retired'))
 )
 SELECT k.key::text AS key, array_agg(k.id ORDER BY k.id)::text[] AS nodes FROM keys k WHERE k.key > $1::text
 GROUP BY k.key HAVING count(*) > 1 AND bool_or(k.asked) ORDER BY k.key LIMIT $2
@@ -1626,7 +1626,7 @@ type SharedKeysRow struct {
 	Nodes []string
 }
 
-// Serial numbers, UUIDs in either byte order and MAC addresses that a node of the site has in common with other records: deleted ones that a tenant left, and
+// Serial numbers, UUIDs in either byte order and MAC addresses that a node of the site has in common with other records: those that a tenant left, and
 // those that are tied to their machine.
 func (q *Queries) SharedKeys(ctx context.Context, arg SharedKeysParams) ([]SharedKeysRow, error) {
 	rows, err := q.db.Query(ctx, sharedKeys, arg.After, arg.MaxRows, arg.SiteID)
