@@ -2,6 +2,8 @@
 -- it. docs/allocations.md explains it.
 
 -- +goose Up
+-- The node was marked as one that a tenant left because of a machine of a project: no allocation gave anybody access, so nothing was kept of the BMC.
+ALTER TABLE nodes ADD COLUMN left_by_machine boolean NOT NULL DEFAULT false;
 CREATE INDEX machines_held_serial ON machines (upper(spec ->> 'serial')) WHERE project_id IS NOT NULL AND status <> 'RETIRED';
 CREATE INDEX machines_held_key ON machines (split_part(host_key, ' ', 2)) WHERE project_id IS NOT NULL AND status <> 'RETIRED';
 CREATE INDEX machines_held_ssh ON machines ((spec ->> 'ssh_endpoint')) WHERE project_id IS NOT NULL AND status <> 'RETIRED';
@@ -42,7 +44,7 @@ $$;
 -- +goose StatementBegin
 CREATE FUNCTION mark_machine_left() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN
-    UPDATE nodes n SET tenant_left_at = now() WHERE n.tenant_left_at IS NULL AND n.allocation_id IS NULL AND n.lifecycle = 'maas'
+    UPDATE nodes n SET tenant_left_at = now(), left_by_machine = true WHERE n.tenant_left_at IS NULL AND n.allocation_id IS NULL AND n.lifecycle = 'maas'
         AND NOT EXISTS (SELECT FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL)
         AND EXISTS (SELECT FROM holders_of_node(n.id, n.site_id, n.serial, n.macs, n.ssh_host_key, n.ssh_address) h WHERE h.machine_id = OLD.id)
         AND holds_traces(OLD.id, n.id);
@@ -69,7 +71,7 @@ WHERE n.lifecycle = 'maas' AND n.status = 'active' AND n.allocation_id IS NULL A
   -- An operator who ignores the finding lets the node be claimed.
   AND NOT EXISTS (SELECT FROM drift_findings f WHERE f.site_id = n.site_id AND f.detector IN ('network_open', 'identity_conflict') AND f.subject = n.id AND f.status = 'open')
   AND NOT EXISTS (SELECT FROM machines m JOIN machine_clusters c ON c.machine_id = m.id WHERE m.node_id = n.id AND c.joined_at IS NOT NULL
-      AND NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = n.id AND e.verdict = 'clean' AND e.issued_at > c.joined_at))
+      AND NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = n.id AND e.verdict = 'clean' AND coalesce(e.sanitized_since, e.issued_at) > c.joined_at))
   AND NOT EXISTS (SELECT FROM holders_of_node(n.id, n.site_id, n.serial, n.macs, n.ssh_host_key, n.ssh_address));
 
 CREATE OR REPLACE VIEW tenant_attention WITH (security_invoker = true) AS
@@ -115,4 +117,5 @@ WHERE n.lifecycle = 'maas' AND n.status = 'active' AND n.allocation_id IS NULL A
       AND NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = n.id AND e.verdict = 'clean' AND e.issued_at > c.joined_at));
 DROP TRIGGER machines_left ON machines;
 DROP FUNCTION mark_machine_left, holds_traces, holders_of_node;
+ALTER TABLE nodes DROP COLUMN left_by_machine;
 DROP INDEX machines_held_serial, machines_held_key, machines_held_ssh;
