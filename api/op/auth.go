@@ -1,6 +1,7 @@
 package op
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -128,7 +129,10 @@ func (a *API) byBearer(ctx context.Context, header string) (Principal, error) {
 		return Principal{}, problem.New(problem.Unauthenticated, "send a token as Authorization: Bearer ..., or sign in at /portal/; `slipway login` keeps a token, `slipwayd token create` makes the first")
 	}
 	if strings.HasPrefix(text, tokenPrefix) {
-		who, _, err := TokenPrincipal(ctx, a.store, text)
+		t, who, err := tokenOf(ctx, a.store, text)
+		if err == nil {
+			a.uses.note(ctx, t.Hash, t.LastUsedAt)
+		}
 		return who, err
 	}
 	if strings.HasPrefix(text, ProjectTokenPrefix) {
@@ -140,27 +144,37 @@ func (a *API) byBearer(ctx context.Context, header string) (Principal, error) {
 	return a.oidc.verify(ctx, text)
 }
 
-// rejected is one answer for every reason, so that nothing is learned from it.
+// rejected is one answer for what is no token and for one that was revoked, so that nothing is learned from it.
 func rejected() error {
 	return problem.New(problem.Unauthenticated, "the token is unknown, expired or revoked; sign in again or ask an admin for a new one")
 }
 
+// expired is the answer to who has a token whose time is over.
+func expired(at time.Time) error {
+	return problem.New(problem.Unauthenticated, "the token expired at "+at.UTC().Format(time.RFC3339)+"; create a new one, or ask an admin for one")
+}
+
 // TokenPrincipal returns who an API token speaks for, and the id of the token.
 func TokenPrincipal(ctx context.Context, store *db.Store, text string) (Principal, string, error) {
+	t, who, err := tokenOf(ctx, store, text)
+	return who, t.ID, err
+}
+
+// tokenOf returns a token that counts, and who it speaks for.
+func tokenOf(ctx context.Context, store *db.Store, text string) (db.APIToken, Principal, error) {
 	if !strings.HasPrefix(text, tokenPrefix) || len(text) > maxBearer {
-		return Principal{}, "", rejected()
+		return db.APIToken{}, Principal{}, rejected()
 	}
 	t, err := store.APITokenByHash(ctx, TokenHash(text))
-	if errors.Is(err, db.ErrNotFound) {
-		return Principal{}, "", rejected()
+	switch {
+	case errors.Is(err, db.ErrNotFound), err == nil && t.RevokedAt != nil:
+		return db.APIToken{}, Principal{}, rejected()
+	case err != nil:
+		return db.APIToken{}, Principal{}, err
+	case t.ExpiresAt != nil && !time.Now().Before(*t.ExpiresAt):
+		return db.APIToken{}, Principal{}, expired(*t.ExpiresAt)
 	}
-	if err != nil {
-		return Principal{}, "", err
-	}
-	if t.RevokedAt != nil || t.ExpiresAt != nil && !time.Now().Before(*t.ExpiresAt) {
-		return Principal{}, "", rejected()
-	}
-	return Principal{ID: "token:" + t.Name + ":" + t.ID, Name: t.Name, Roles: t.Roles}, t.ID, nil
+	return t, Principal{ID: "token:" + t.Name + ":" + t.ID, Name: t.Name, Roles: t.Roles}, nil
 }
 
 // TokenHash is what is stored of a token.
@@ -178,16 +192,19 @@ func NewToken(prefix string) (string, error) {
 	return prefix + base64.RawURLEncoding.EncodeToString(b), nil
 }
 
-// maxTokenTTL bounds how long a token with an end is valid.
-const maxTokenTTL = 87600 * time.Hour
+// How long a token is valid: by default, and at most.
+const (
+	DefaultTokenTTL = 90 * 24 * time.Hour
+	maxTokenTTL     = 365 * 24 * time.Hour
+)
 
 // TokenCreator is a store or a transaction.
 type TokenCreator interface {
-	CreateAPIToken(ctx context.Context, name string, hash []byte, roles []string, expires *time.Time) (db.APIToken, error)
+	CreateAPIToken(ctx context.Context, name string, hash []byte, roles []string, expires time.Time) (db.APIToken, error)
 }
 
 // CreateToken makes an API token and returns its text, which is kept nowhere: only its SHA-256 is
-// stored. A ttl of 0 never expires. The first token is made this way, without the API.
+// stored. A ttl of 0 is DefaultTokenTTL. The first token is made this way, without the API.
 func CreateToken(ctx context.Context, store *db.Store, name string, roles []string, ttl time.Duration) (string, error) {
 	text, _, err := IssueToken(ctx, store, name, roles, ttl)
 	return text, err
@@ -208,7 +225,7 @@ func IssueToken(ctx context.Context, store TokenCreator, name string, roles []st
 		}
 	}
 	if ttl < 0 || ttl > maxTokenTTL {
-		bad = append(bad, problem.Field{Location: "body.ttl", Message: "must be at most 87600h, which is ten years; 0 never ends"})
+		bad = append(bad, problem.Field{Location: "body.ttl", Message: "must be at most 8760h, which is a year; left out, it is 2160h, which is 90 days"})
 	}
 	if len(bad) > 0 {
 		p := problem.NewInvalid(bad...)
@@ -219,11 +236,7 @@ func IssueToken(ctx context.Context, store TokenCreator, name string, roles []st
 	if err != nil {
 		return "", db.APIToken{}, err
 	}
-	var expires *time.Time
-	if ttl > 0 {
-		t := time.Now().Add(ttl).UTC()
-		expires = &t
-	}
+	expires := time.Now().Add(cmp.Or(ttl, DefaultTokenTTL)).UTC()
 	row, err := store.CreateAPIToken(ctx, name, TokenHash(text), roles, expires)
 	return text, row, err
 }
