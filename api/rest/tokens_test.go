@@ -37,7 +37,7 @@ func TestTokens_ExpireByDefault(t *testing.T) {
 	short, err := op.CreateToken(t.Context(), w.store, "short", []string{"viewer"}, time.Nanosecond)
 	require.NoError(t, err)
 	as := header{"Authorization": "Bearer " + short}
-	require.Contains(t, string(w.do("GET", "/api/v1/whoami", nil, as).want(http.StatusUnauthorized).raw), "the token expired at ")
+	require.Contains(t, string(w.do("GET", "/api/v1/whoami", nil, as).want(http.StatusUnauthorized).raw), "The token expired at ")
 	_, err = w.store.DBTX().Exec(t.Context(), "UPDATE api_tokens SET revoked_at = now() WHERE name = 'short'")
 	require.NoError(t, err)
 	require.NotContains(t, string(w.do("GET", "/api/v1/whoami", nil, as).want(http.StatusUnauthorized).raw), "expired at ")
