@@ -19,6 +19,7 @@ type apiToken struct {
 	Token     string     `json:"token"`
 	ExpiresAt *time.Time `json:"expires_at"`
 	RevokedAt *time.Time `json:"revoked_at"`
+	LastUsed  *time.Time `json:"last_used_at"`
 }
 
 func (a *app) tokenCommand() *cobra.Command {
@@ -26,7 +27,7 @@ func (a *app) tokenCommand() *cobra.Command {
 	var ttl time.Duration
 	create := &cobra.Command{Use: "create NAME", Short: "Create an API token and print it once", Args: cobra.ExactArgs(1)}
 	create.Flags().StringSliceVar(&roles, "roles", []string{"viewer"}, "admin, operator, viewer")
-	create.Flags().DurationVar(&ttl, "ttl", 90*24*time.Hour, "how long it is valid; 0 does not expire")
+	create.Flags().DurationVar(&ttl, "ttl", 90*24*time.Hour, "how long it is valid, at most 8760h")
 	create.RunE = does(func(cmd *cobra.Command, args []string) error {
 		r, err := untyped(a.api.CreateAPIToken(cmd.Context(), nil, client.TokenRequest{Name: args[0], Roles: roles, TTL: new(ttl.String())}))
 		if err != nil {
@@ -50,9 +51,9 @@ func (a *app) tokenCommand() *cobra.Command {
 			if err := json.Unmarshal(raw, &got); err != nil {
 				return err
 			}
-			t := a.table("ID", "NAME", "ROLES", "EXPIRES", "REVOKED")
+			t := a.table("ID", "NAME", "ROLES", "EXPIRES", "LAST USED", "REVOKED")
 			for _, tok := range got.Data {
-				t.row(tok.ID, tok.Name, strings.Join(tok.Roles, ","), orDash(a.when(tok.ExpiresAt)), orDash(a.when(tok.RevokedAt)))
+				t.row(tok.ID, tok.Name, strings.Join(tok.Roles, ","), orDash(a.when(tok.ExpiresAt)), orDash(a.when(tok.LastUsed)), orDash(a.when(tok.RevokedAt)))
 			}
 			return t.flush()
 		})

@@ -285,7 +285,7 @@ func (a *app) keyCommand() *cobra.Command {
 }
 
 func (a *app) projectTokenCommand() *cobra.Command {
-	columns := []string{"id", "name", "role", "member_id", "expires_at"}
+	columns := []string{"id", "name", "role", "member_id", "expires_at", "last_used_at"}
 	var role string
 	var days int
 	return group("project-token", "Tokens of a project, for programs",

@@ -290,7 +290,7 @@ func TestAPITokensAreStoredByHash(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
 	later := time.Now().Add(time.Hour)
-	tok, err := s.CreateAPIToken(t.Context(), "ci", hashOf("slp_secret"), []string{"operator", "viewer"}, &later)
+	tok, err := s.CreateAPIToken(t.Context(), "ci", hashOf("slp_secret"), []string{"operator", "viewer"}, later)
 	require.NoError(t, err)
 	got, err := s.APITokenByHash(t.Context(), hashOf("slp_secret"))
 	require.NoError(t, err)
@@ -299,7 +299,7 @@ func TestAPITokensAreStoredByHash(t *testing.T) {
 	_, err = s.APITokenByHash(t.Context(), hashOf("other"))
 	require.ErrorIs(t, err, db.ErrNotFound)
 	var conflict *db.ConflictError
-	_, err = s.CreateAPIToken(t.Context(), "ci", hashOf("slp_secret"), nil, nil)
+	_, err = s.CreateAPIToken(t.Context(), "ci", hashOf("slp_secret"), nil, later)
 	require.ErrorAs(t, err, &conflict)
 	require.NoError(t, s.RevokeAPIToken(t.Context(), tok.ID))
 	require.NoError(t, s.RevokeAPIToken(t.Context(), tok.ID))

@@ -180,7 +180,7 @@ var tableAccess = map[string]Access{
 // tableReads names the columns that RoleRead sees of a table that holds secrets, hashes of secrets or
 // whole answers. RoleRead sees every column of the other tables.
 var tableReads = map[string]string{
-	"api_tokens":          "id, name, roles, created_at, expires_at, revoked_at",
+	"api_tokens":          "id, name, roles, created_at, expires_at, revoked_at, last_used_at",
 	"enrollment_tokens":   "id, node_id, job_id, created_at, expires_at, used_generation, used_at, revoked_at",
 	"idempotency_records": "principal, route, key, state, status, created_at, expires_at",
 	"instances": "id, project_id, name, provider, account, zone, type, image, model, status, error_code, error_message, progress_percent, reached_percent, failed_stage, " +
@@ -238,7 +238,7 @@ var customerAccess = map[string]Access{
 }
 
 // tokenColumns are those of project_tokens but the hash.
-const tokenColumns = "project_id, id, member_id, name, role, created_at, expires_at"
+const tokenColumns = "project_id, id, member_id, name, role, created_at, expires_at, last_used_at"
 
 // sequenceAccess names the sequences that belong to no column.
 var sequenceAccess = map[string]string{"audit_pos": "USAGE"}

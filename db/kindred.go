@@ -101,23 +101,27 @@ func (s statements) inheritTenantLeft(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	var at time.Time
+	at, byMachine := time.Time{}, true
 	for _, o := range others {
-		if !isFormer(o) || !o.TenantLeftAt.After(at) || !machineKeys(n).Compare(machineKeys(o)).SameMachine() {
+		if !isFormer(o) || !machineKeys(n).Compare(machineKeys(o)).SameMachine() {
 			continue
 		}
 		clean, err := s.provenClean(ctx, o, n)
 		if err != nil {
 			return err
 		}
-		if !clean {
+		if clean {
+			continue
+		}
+		byMachine = byMachine && o.LeftByMachine
+		if o.TenantLeftAt.After(at) {
 			at = *o.TenantLeftAt
 		}
 	}
 	if at.IsZero() {
 		return nil
 	}
-	return s.q.InheritTenantLeft(ctx, gen.InheritTenantLeftParams{ID: id, LeftAt: at})
+	return s.q.InheritTenantLeft(ctx, gen.InheritTenantLeftParams{ID: id, LeftAt: at, LeftByMachine: byMachine})
 }
 
 // Conflict is another record that has a key in common with a node.

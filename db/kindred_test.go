@@ -128,6 +128,22 @@ func TestTenantLeft_RecordBeingRemoved(t *testing.T) {
 	require.NotNil(t, f.conflict(like), "it may be that machine")
 }
 
+// TestTenantLeft_MarkDuringScrub: a certificate proves nothing of a tenant who left after its scrub had begun.
+func TestTenantLeft_MarkDuringScrub(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	m := db.NodeMachine{Serial: "SN-1", HardwareUUID: oneUUID, MACs: []string{"52:54:00:00:00:01"}}
+	old := f.onboard(m, dbtest.Active())
+	f.leave(old.ID)
+	left := *f.read(old.ID).TenantLeftAt
+	dbtest.Certificate(t, f.s, old.ID, "clean", left.Add(time.Minute), left.Add(-time.Minute))
+	back := f.onboard(m)
+	require.NotNil(t, back.TenantLeftAt)
+	dbtest.Certificate(t, f.s, back.ID, "clean", left.Add(3*time.Minute), left.Add(2*time.Minute))
+	dbtest.MoveNode(t, f.s, back.ID, lifecycle.NodeDeleted)
+	require.Nil(t, f.onboard(m).TenantLeftAt)
+}
+
 // TestIdentityConflict_Table names which shared key keeps which node from being claimed.
 func TestIdentityConflict_Table(t *testing.T) {
 	t.Parallel()

@@ -27,6 +27,13 @@ func (s statements) HoldsRootTenant(ctx context.Context, nodeID string) (bool, e
 	return root, MapError("node "+nodeID, err)
 }
 
+// RootByMachine reports whether all that may have been root on the node came through the machine of a project, and not
+// by an allocation: nothing was kept of the BMC then.
+func (s statements) RootByMachine(ctx context.Context, nodeID string) (bool, error) {
+	is, err := s.q.RootByMachine(ctx, nodeID)
+	return is, MapError("node "+nodeID, err)
+}
+
 // LastTenancy returns the allocation of the tenant who is on the node, or who left it last; "" where
 // none is known.
 func (s statements) LastTenancy(ctx context.Context, nodeID string) (string, error) {

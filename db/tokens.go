@@ -11,9 +11,9 @@ import (
 // The caller checks whether it is expired or revoked.
 type APIToken = gen.APIToken
 
-// CreateAPIToken stores a token; expires may be nil.
-func (s statements) CreateAPIToken(ctx context.Context, name string, hash []byte, roles []string, expires *time.Time) (APIToken, error) {
-	row, err := s.q.InsertAPIToken(ctx, gen.InsertAPITokenParams{ID: NewID("tok"), Name: name, Hash: hash, Roles: EmptyIfNil(roles), ExpiresAt: expires})
+// CreateAPIToken stores a token.
+func (s statements) CreateAPIToken(ctx context.Context, name string, hash []byte, roles []string, expires time.Time) (APIToken, error) {
+	row, err := s.q.InsertAPIToken(ctx, gen.InsertAPITokenParams{ID: NewID("tok"), Name: name, Hash: hash, Roles: EmptyIfNil(roles), ExpiresAt: &expires})
 	return row, MapError("API token "+name, err)
 }
 
@@ -41,6 +41,11 @@ func (s statements) apiTokens(ctx context.Context, hashes []string) (map[string]
 func (s statements) ListAPITokens(ctx context.Context, after string, limit int) ([]APIToken, error) {
 	rows, err := s.q.ListAPITokens(ctx, gen.ListAPITokensParams{After: after, MaxRows: PageLimit(limit)})
 	return rows, MapError("list API tokens", err)
+}
+
+// NoteTokenUses writes that API tokens and tokens of projects were used now, those whose last use is older than every.
+func (s statements) NoteTokenUses(ctx context.Context, hashes [][]byte, every time.Duration) error {
+	return MapError("last use of tokens", s.q.NoteTokenUses(ctx, gen.NoteTokenUsesParams{Hashes: hashes, EverySeconds: every.Seconds()}))
 }
 
 // RevokeAPIToken ends a token. Repeatable; ErrNotFound when there is none.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -93,34 +94,42 @@ func (r *rotation) settleCopy(ctx context.Context, taken bool) {
 }
 
 // recover looks for the login of a BMC that a restore of the database has lost, after the stored one was
-// rejected. It tries the first one that it finds elsewhere, once for each restore, and stores the one that
-// the BMC takes. It returns the rejection when there is nothing to try.
+// rejected. It tries the ones that it finds elsewhere, one from each place and for each restore, and stores the one
+// that the BMC takes: the copy of one worker may be older than what MAAS holds. It returns the rejection when there is
+// nothing to try.
 func (a *Activities) recover(ctx context.Context, q loginRequest, by string, s *loginSession, rejection error) error {
 	var failure *temporal.ApplicationError
 	if q.slot != "" || !errors.As(rejection, &failure) || failure.Type() != string(lifecycle.FailBMCAuthRejected) || s.unrecorded != nil {
 		return rejection
 	}
-	restore, err := a.Store.LostLogin(ctx, s.rec.ID)
-	if err != nil {
-		return fault.Internal(ctx, err)
+	for {
+		restore, tried, err := a.Store.LostLogin(ctx, s.rec.ID)
+		if err != nil {
+			return fault.Internal(ctx, err)
+		}
+		if restore == 0 {
+			return rejection
+		}
+		found, source, err := a.findLogin(ctx, q, s.rec, tried)
+		if err != nil || source == "" {
+			return rejection // another look finds out again, as nothing was tried
+		}
+		try := db.Recovery{BMC: s.rec, By: by, Restore: restore, Source: source}
+		err = a.trySavedLogin(ctx, q, s, try, found)
+		if err == nil {
+			return a.adoptLogin(ctx, q, s, try, found)
+		}
+		if !errors.As(err, &failure) || failure.Type() != string(lifecycle.FailBMCAuthRejected) {
+			return err
+		}
+		rejection = err // each turn has tried another place
 	}
-	if restore == 0 {
-		return rejection
-	}
-	found, source, err := a.findLogin(ctx, q, s.rec)
-	if err != nil || source == "" {
-		return rejection // another look finds out again, as nothing was tried
-	}
-	tried := db.Recovery{BMCID: s.rec.ID, By: by, Restore: restore, Source: source}
-	if err := a.trySavedLogin(ctx, q, s, tried, found); err != nil {
-		return err
-	}
-	return a.adoptLogin(ctx, q, s, tried, found)
 }
 
-// findLogin returns a login that is stored outside of the database, differs from the stored one, and is for
-// the same BMC. The sealed copy comes first, as it is written before the BMC is told.
-func (a *Activities) findLogin(ctx context.Context, q loginRequest, rec db.BMC) (found providers.Login, source string, err error) {
+// findLogin returns a login that is stored outside of the database, differs from the stored one, is for the same
+// BMC, and is from a place whose login was not tried. The sealed copy comes first, as it is written before the BMC
+// is told.
+func (a *Activities) findLogin(ctx context.Context, q loginRequest, rec db.BMC, tried []string) (found providers.Login, source string, err error) {
 	use, err := a.loginUse(ctx, rec, q.job)
 	if err != nil {
 		return found, "", err
@@ -132,7 +141,7 @@ func (a *Activities) findLogin(ctx context.Context, q loginRequest, rec db.BMC) 
 	differs := func(l providers.Login) bool {
 		return l.Username != stored.Username || l.Password.Reveal() != stored.Password.Reveal()
 	}
-	if a.Copies != nil {
+	if a.Copies != nil && !slices.Contains(tried, sourceCopy) {
 		c, err := a.readCopy(ctx, rec.ID)
 		for _, text := range []json.RawMessage{c.Sent, c.Current} {
 			if l, ok := providers.ParseLogin(providers.NewSecret(string(text))); err == nil && ok && differs(l) {
@@ -140,7 +149,7 @@ func (a *Activities) findLogin(ctx context.Context, q loginRequest, rec db.BMC) 
 			}
 		}
 	}
-	if a.Held == nil || rec.NodeID == nil {
+	if a.Held == nil || rec.NodeID == nil || slices.Contains(tried, sourceMAAS) {
 		return found, "", nil
 	}
 	node, err := a.Store.Node(ctx, *rec.NodeID)

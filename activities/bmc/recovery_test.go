@@ -148,6 +148,41 @@ func TestRestore_RotatedLoginIsInMAAS(t *testing.T) {
 	}
 }
 
+// TestRestore_StaleCopy: the copy of a worker that did not make the last rotation is rejected, and does not use up the
+// try of the login that MAAS holds.
+func TestRestore_StaleCopy(t *testing.T) {
+	t.Parallel()
+	for name, held := range map[string]string{"MAAS holds the last one": "Changed-by-hand-1", "MAAS holds a wrong one": "Of-nobody-1"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, "Dell", 1, nil)
+			l.onNode()
+			l.acts.Copies = l.vault
+			l.changedByHand()
+			stale := `{"current": {"username": "` + l.hw.Spec().BMCUser + `", "password": "Of-last-year-1"}}`
+			require.NoError(t, l.vault.KeepCopy(t.Context(), "bmc/rotated/"+l.bmcID, providers.NewSecret(stale)))
+			asked := 0
+			l.acts.Held = func(context.Context, db.Node, string) (providers.Login, error) {
+				asked++
+				return providers.Login{Username: l.hw.Spec().BMCUser, Password: providers.NewSecret(held)}, nil
+			}
+			l.restore()
+			err := l.resolve("a")
+			again := l.resolve("b")
+			if held == "Changed-by-hand-1" {
+				require.NoError(t, err)
+				require.NoError(t, again)
+				require.Equal(t, 2, l.sim.Counters().FailedLogins, "the stored one and the copy")
+			} else {
+				requireClass(t, err, lifecycle.FailBMCAuthRejected)
+				requireClass(t, again, lifecycle.FailBMCAuthRejected)
+				require.Equal(t, 3, l.sim.Counters().FailedLogins, "each place has one try")
+			}
+			require.Equal(t, 1, asked)
+		})
+	}
+}
+
 // TestRestore_CopyOfAnUnprovenLogin: a rotation that stands between sending and proof when the database is
 // lost leaves the sent login in the copy, and the proven one afterwards.
 func TestRestore_CopyOfAnUnprovenLogin(t *testing.T) {

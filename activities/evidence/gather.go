@@ -236,7 +236,8 @@ const stepOfBMC = "bmc.settings"
 
 // addTenantBMC adds a failed step where a root tenant could change the BMC and nothing has compared it
 // since: the next tenant would get it. The release of an allocation has stages of its own for it. A mode
-// after which the node is gone only says it.
+// after which the node is gone only says it, and so does one after a machine of a project: nothing is kept of
+// the BMC when a project gets a machine, so that nothing could ever be compared.
 func (a *Activities) addTenantBMC(ctx context.Context, g *gathered, n db.Node) (err error) {
 	if g.root, err = a.Store.HoldsRootTenant(ctx, n.ID); err != nil {
 		return fault.Internal(ctx, err)
@@ -249,10 +250,14 @@ func (a *Activities) addTenantBMC(ctx context.Context, g *gathered, n db.Node) (
 	} else if err != nil {
 		return fault.Internal(ctx, err)
 	}
-	g.bmcUnchecked = true
+	byMachine, err := a.Store.RootByMachine(ctx, n.ID)
+	if err != nil {
+		return fault.Internal(ctx, err)
+	}
+	g.bmcUnchecked = !byMachine
 	const why = "the BMC was not compared with what it was before the tenant"
 	step := lifecycle.StepResult{Name: stepOfBMC, Detail: why}
-	if g.in.Mode != lifecycle.ModeReimage {
+	if byMachine || g.in.Mode != lifecycle.ModeReimage {
 		step = lifecycle.StepResult{Name: stepOfBMC, Skipped: "not verified: " + why}
 	}
 	g.steps = append(g.steps, step)

@@ -1,6 +1,7 @@
 package evidence_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,4 +70,19 @@ func TestCertifyNode_TenantBMC(t *testing.T) {
 	in.Release = erased("BOOT", "DATA")
 	require.Empty(t, acttest.Must(other, other.acts.CertifyNode, in).Unproven, "he was not root")
 	require.False(t, other.marked())
+}
+
+// TestCertifyNode_MachineOfProject: nothing is kept of the BMC when a project gets a machine. A reimage after that proves
+// the node clean, and its certificate names the BMC.
+func TestCertifyNode_MachineOfProject(t *testing.T) {
+	t.Parallel()
+	w := leftNode(t, true)
+	_, err := w.Store.DBTX().Exec(t.Context(), "UPDATE nodes SET left_by_machine = true WHERE id = $1", w.Ref.NodeID)
+	require.NoError(t, err)
+	in := w.certifyIn(lifecycle.ModeReimage)
+	in.Release = erased("BOOT", "DATA")
+	require.Empty(t, acttest.Must(w, w.acts.CertifyNode, in).Unproven)
+	require.False(t, w.marked(), "it may return to service")
+	c, _ := w.last()
+	require.True(t, slices.ContainsFunc(c.Steps, func(s lifecycle.StepResult) bool { return s.Name == "bmc.settings" && s.Skipped != "" }), "%v", c.Steps)
 }

@@ -59,6 +59,7 @@ type API struct {
 	rates     rates
 	// recheckEvery is the interval at which a stream checks that its reader still has access.
 	recheckEvery time.Duration
+	uses         tokenUses
 	misuse       []error // mistakes in declarations, which Close reports
 }
 
@@ -75,7 +76,7 @@ func New(cfg Config) (*API, error) {
 	}
 	a := &API{store: cfg.Store, log: cfg.Log, version: cfg.Version, publicURL: cfg.PublicURL, router: chi.NewRouter(), access: map[string]Role{}, stepUps: map[string]StepUp{},
 		feeds: newFeeds(cfg.Store), streams: newStreamCounter(), refused: newRefusals(), recheckEvery: cmp.Or(cfg.StreamRecheck, recheckEvery),
-		rates: newRates(cfg)}
+		rates: newRates(cfg), uses: tokenUses{write: cfg.Store.NoteTokenUses, log: cfg.Log, now: time.Now}}
 	if cfg.Auth.Issuer != "" {
 		a.oidc = newOIDCVerifier(cfg.Auth)
 	}

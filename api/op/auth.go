@@ -1,6 +1,7 @@
 package op
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -128,7 +129,10 @@ func (a *API) byBearer(ctx context.Context, header string) (Principal, error) {
 		return Principal{}, problem.New(problem.Unauthenticated, "send a token as Authorization: Bearer ..., or sign in at /portal/; `slipway login` keeps a token, `slipwayd token create` makes the first")
 	}
 	if strings.HasPrefix(text, tokenPrefix) {
-		who, _, err := TokenPrincipal(ctx, a.store, text)
+		t, who, err := tokenOf(ctx, a.store, text)
+		if err == nil {
+			a.uses.note(ctx, t.Hash, t.LastUsedAt)
+		}
 		return who, err
 	}
 	if strings.HasPrefix(text, ProjectTokenPrefix) {
@@ -140,27 +144,38 @@ func (a *API) byBearer(ctx context.Context, header string) (Principal, error) {
 	return a.oidc.verify(ctx, text)
 }
 
-// rejected returns the same problem for every reason, so that a caller learns nothing from it.
+// rejected returns the same problem for a text that is no token and for a token that was revoked, so
+// that a caller learns nothing from it.
 func rejected() error {
 	return problem.New(problem.Unauthenticated, "the token is unknown, expired or revoked; sign in again or ask an admin for a new one")
 }
 
+// expired returns the problem for a caller whose token has expired.
+func expired(at time.Time) error {
+	return problem.New(problem.Unauthenticated, "the token expired at "+at.UTC().Format(time.RFC3339)+"; create a new one, or ask an admin for one")
+}
+
 // TokenPrincipal returns the principal of an API token, and the id of the token.
 func TokenPrincipal(ctx context.Context, store *db.Store, text string) (Principal, string, error) {
+	t, who, err := tokenOf(ctx, store, text)
+	return who, t.ID, err
+}
+
+// tokenOf returns a token that counts, and who it speaks for.
+func tokenOf(ctx context.Context, store *db.Store, text string) (db.APIToken, Principal, error) {
 	if !strings.HasPrefix(text, tokenPrefix) || len(text) > maxBearer {
-		return Principal{}, "", rejected()
+		return db.APIToken{}, Principal{}, rejected()
 	}
 	t, err := store.APITokenByHash(ctx, TokenHash(text))
-	if errors.Is(err, db.ErrNotFound) {
-		return Principal{}, "", rejected()
+	switch {
+	case errors.Is(err, db.ErrNotFound), err == nil && t.RevokedAt != nil:
+		return db.APIToken{}, Principal{}, rejected()
+	case err != nil:
+		return db.APIToken{}, Principal{}, err
+	case t.ExpiresAt != nil && !time.Now().Before(*t.ExpiresAt):
+		return db.APIToken{}, Principal{}, expired(*t.ExpiresAt)
 	}
-	if err != nil {
-		return Principal{}, "", err
-	}
-	if t.RevokedAt != nil || t.ExpiresAt != nil && !time.Now().Before(*t.ExpiresAt) {
-		return Principal{}, "", rejected()
-	}
-	return Principal{ID: "token:" + t.Name + ":" + t.ID, Name: t.Name, Roles: t.Roles}, t.ID, nil
+	return t, Principal{ID: "token:" + t.Name + ":" + t.ID, Name: t.Name, Roles: t.Roles}, nil
 }
 
 // TokenHash returns the hash of a token, which is stored in place of the token.
@@ -178,17 +193,20 @@ func NewToken(prefix string) (string, error) {
 	return prefix + base64.RawURLEncoding.EncodeToString(b), nil
 }
 
-// maxTokenTTL is the longest lifetime of a token that expires.
-const maxTokenTTL = 87600 * time.Hour
+// The lifetime of a token: by default, and at most.
+const (
+	DefaultTokenTTL = 90 * 24 * time.Hour
+	maxTokenTTL     = 365 * 24 * time.Hour
+)
 
 // TokenCreator is a store or a transaction.
 type TokenCreator interface {
-	CreateAPIToken(ctx context.Context, name string, hash []byte, roles []string, expires *time.Time) (db.APIToken, error)
+	CreateAPIToken(ctx context.Context, name string, hash []byte, roles []string, expires time.Time) (db.APIToken, error)
 }
 
 // CreateToken creates an API token and returns its text. Only the SHA-256 of the text is stored. A
-// token with a ttl of 0 never expires. The first token of an installation is created this way,
-// without the API.
+// ttl of 0 is DefaultTokenTTL. The first token of an installation is created this way, without the
+// API.
 func CreateToken(ctx context.Context, store *db.Store, name string, roles []string, ttl time.Duration) (string, error) {
 	text, _, err := IssueToken(ctx, store, name, roles, ttl)
 	return text, err
@@ -209,7 +227,7 @@ func IssueToken(ctx context.Context, store TokenCreator, name string, roles []st
 		}
 	}
 	if ttl < 0 || ttl > maxTokenTTL {
-		bad = append(bad, problem.Field{Location: "body.ttl", Message: "must be at most 87600h, which is ten years; 0 never ends"})
+		bad = append(bad, problem.Field{Location: "body.ttl", Message: "must be at most 8760h, which is a year; left out, it is 2160h, which is 90 days"})
 	}
 	if len(bad) > 0 {
 		p := problem.NewInvalid(bad...)
@@ -220,11 +238,7 @@ func IssueToken(ctx context.Context, store TokenCreator, name string, roles []st
 	if err != nil {
 		return "", db.APIToken{}, err
 	}
-	var expires *time.Time
-	if ttl > 0 {
-		t := time.Now().Add(ttl).UTC()
-		expires = &t
-	}
+	expires := time.Now().Add(cmp.Or(ttl, DefaultTokenTTL)).UTC()
 	row, err := store.CreateAPIToken(ctx, name, TokenHash(text), roles, expires)
 	return text, row, err
 }

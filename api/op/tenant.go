@@ -107,6 +107,10 @@ func (a *API) byProjectToken(ctx context.Context, text string) (Principal, error
 	if err != nil {
 		return Principal{}, err
 	}
+	if t.Expired {
+		return Principal{}, expired(t.ExpiresAt)
+	}
+	a.uses.note(ctx, TokenHash(text), t.LastUsedAt)
 	return Principal{
 		ID: "project_token:" + t.Name + ":" + t.ID, Name: t.Name, Roles: []string{}, Project: t.ProjectID,
 		token: &projectToken{t.MemberID, t.Subject, t.Role, t.MemberRole},

@@ -22,10 +22,12 @@ type APIToken struct {
 	CreatedAt time.Time  `json:"created_at"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 	RevokedAt *time.Time `json:"revoked_at,omitempty"`
+	// LastUsedAt is some minutes old at most.
+	LastUsedAt *time.Time `json:"last_used_at,omitempty" doc:"When it was last used, to some minutes; left out for one that was never used"`
 }
 
 func tokenView(r db.APIToken) APIToken {
-	return APIToken{ID: r.ID, Name: r.Name, Roles: r.Roles, CreatedAt: r.CreatedAt.UTC(), ExpiresAt: utc(r.ExpiresAt), RevokedAt: utc(r.RevokedAt)}
+	return APIToken{ID: r.ID, Name: r.Name, Roles: r.Roles, CreatedAt: r.CreatedAt.UTC(), ExpiresAt: utc(r.ExpiresAt), RevokedAt: utc(r.RevokedAt), LastUsedAt: utc(r.LastUsedAt)}
 }
 
 func utc(t *time.Time) *time.Time {
@@ -40,7 +42,7 @@ func utc(t *time.Time) *time.Time {
 type TokenRequest struct {
 	Name  string        `json:"name" required:"true" maxLength:"100"`
 	Roles []string      `json:"roles" required:"true" maxItems:"10" itemMaxLength:"20" nullable:"false" doc:"admin, operator, viewer"`
-	TTL   spec.Duration `json:"ttl,omitempty" maxLength:"32" doc:"How long it is valid, such as 720h, at most 87600h; left out, it does not expire"`
+	TTL   spec.Duration `json:"ttl,omitempty" maxLength:"32" doc:"How long it is valid, such as 720h, at most 8760h, which is a year; left out, it is 2160h, which is 90 days"`
 }
 
 func (s *server) registerTokens() {

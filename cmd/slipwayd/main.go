@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -115,7 +114,7 @@ func token() *cobra.Command {
 	}
 	src := config.Flags(cmd.Flags())
 	roles := cmd.Flags().String("roles", "viewer", "comma-separated: admin, operator, viewer")
-	ttl := cmd.Flags().Duration("ttl", 90*24*time.Hour, "how long it is valid")
+	ttl := cmd.Flags().Duration("ttl", op.DefaultTokenTTL, "how long it is valid, at most 8760h")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cfg, err := src.Load(os.LookupEnv, config.PartDatabase)
 		if err != nil {

@@ -96,7 +96,7 @@ $$;
 -- ends.
 CREATE OR REPLACE FUNCTION mark_machine_left() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN
-    UPDATE nodes n SET tenant_left_at = now() WHERE n.tenant_left_at IS NULL AND n.allocation_id IS NULL AND n.lifecycle = 'maas'
+    UPDATE nodes n SET tenant_left_at = now(), left_by_machine = true WHERE n.tenant_left_at IS NULL AND n.allocation_id IS NULL AND n.lifecycle = 'maas'
         AND NOT EXISTS (SELECT FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL)
         AND EXISTS (SELECT FROM holders_of_node(n.id, n.site_id, n.serial, n.macs, n.ssh_host_key, n.ssh_address) h WHERE h.machine_id = OLD.id)
         AND holds_traces(OLD.id, n.id);

@@ -12,7 +12,7 @@ import (
 
 const cleanProofs = `-- name: CleanProofs :many
 SELECT DISTINCT x.id FROM certificates e JOIN nodes x ON x.id = e.node_id
-WHERE e.verdict = 'clean' AND e.issued_at > $1::timestamptz
+WHERE e.verdict = 'clean' AND coalesce(e.sanitized_since, e.issued_at) > $1::timestamptz
   AND (x.id = ANY ($2::text[]) OR upper(x.serial) = nullif(upper($3::text), '') OR lower(x.hardware_uuid) = ANY ($4::text[]) OR x.macs && $5::text[])
 ORDER BY x.id LIMIT $6
 `
@@ -26,7 +26,8 @@ type CleanProofsParams struct {
 	MaxRows int32
 }
 
-// Nodes with a certificate of later that says clean: those named, and those that have a key in common with a machine.
+// Nodes with a certificate of a later scrub that says clean: those named, and those that have a key in common with a machine. A scrub that began before proves
+// nothing, whenever its certificate was issued.
 func (q *Queries) CleanProofs(ctx context.Context, arg CleanProofsParams) ([]string, error) {
 	rows, err := q.db.Query(ctx, cleanProofs,
 		arg.Since,
@@ -55,7 +56,7 @@ func (q *Queries) CleanProofs(ctx context.Context, arg CleanProofsParams) ([]str
 }
 
 const clearTenantLeft = `-- name: ClearTenantLeft :execrows
-UPDATE nodes SET tenant_left_at = NULL, updated_at = now() WHERE id = $1 AND tenant_left_at < $2::timestamptz
+UPDATE nodes SET tenant_left_at = NULL, left_by_machine = false, updated_at = now() WHERE id = $1 AND tenant_left_at < $2::timestamptz
 `
 
 type ClearTenantLeftParams struct {
@@ -125,7 +126,7 @@ func (q *Queries) DropBMCOfNode(ctx context.Context, arg DropBMCOfNodeParams) (i
 const erasureProofs = `-- name: ErasureProofs :many
 SELECT DISTINCT x.id FROM certificates e JOIN nodes x ON x.id = e.node_id
 CROSS JOIN LATERAL (SELECT convert_from(nullif(e.payload, ''::bytea), 'UTF8')::jsonb AS said) c
-WHERE e.issued_at > $1::timestamptz AND jsonb_path_exists(c.said, '$.devices[*] ? (@.kind == "disk")')
+WHERE coalesce(e.sanitized_since, e.issued_at) > $1::timestamptz AND jsonb_path_exists(c.said, '$.devices[*] ? (@.kind == "disk")')
   AND NOT jsonb_path_exists(c.said, '$.devices[*] ? (@.kind == "disk" && @.verified == false)')
   AND (x.id = ANY ($2::text[]) OR upper(x.serial) = nullif(upper($3::text), '') OR lower(x.hardware_uuid) = ANY ($4::text[]) OR x.macs && $5::text[])
 ORDER BY x.id LIMIT $6
@@ -211,18 +212,19 @@ func (q *Queries) HoldsRootTenant(ctx context.Context, id string) (bool, error) 
 }
 
 const inheritTenantLeft = `-- name: InheritTenantLeft :exec
-UPDATE nodes SET tenant_left_at = $1::timestamptz, updated_at = now(), version = version + 1
-WHERE id = $2 AND tenant_left_at IS NULL AND allocation_id IS NULL AND lifecycle = 'maas'
+UPDATE nodes SET tenant_left_at = $1::timestamptz, left_by_machine = $2::boolean, updated_at = now(), version = version + 1
+WHERE id = $3 AND tenant_left_at IS NULL AND allocation_id IS NULL AND lifecycle = 'maas'
 `
 
 type InheritTenantLeftParams struct {
-	LeftAt time.Time
-	ID     string
+	LeftAt        time.Time
+	LeftByMachine bool
+	ID            string
 }
 
 // A node whose machine was another node, which a tenant left and nothing proved clean before it was deleted: what he left is on the machine's disks.
 func (q *Queries) InheritTenantLeft(ctx context.Context, arg InheritTenantLeftParams) error {
-	_, err := q.db.Exec(ctx, inheritTenantLeft, arg.LeftAt, arg.ID)
+	_, err := q.db.Exec(ctx, inheritTenantLeft, arg.LeftAt, arg.LeftByMachine, arg.ID)
 	return err
 }
 
@@ -307,7 +309,7 @@ func (q *Queries) LooksFreeAfterRestore(ctx context.Context, id string) (LooksFr
 }
 
 const markClusterNode = `-- name: MarkClusterNode :exec
-UPDATE nodes SET tenant_left_at = now() WHERE nodes.id = $1 AND nodes.tenant_left_at IS NULL AND nodes.lifecycle = 'maas'
+UPDATE nodes SET tenant_left_at = now(), left_by_machine = true WHERE nodes.id = $1 AND nodes.tenant_left_at IS NULL AND nodes.lifecycle = 'maas'
   AND EXISTS (SELECT FROM machines m WHERE m.node_id = nodes.id AND holds_traces(m.id, nodes.id))
 `
 
@@ -315,6 +317,20 @@ UPDATE nodes SET tenant_left_at = now() WHERE nodes.id = $1 AND nodes.tenant_lef
 func (q *Queries) MarkClusterNode(ctx context.Context, id string) error {
 	_, err := q.db.Exec(ctx, markClusterNode, id)
 	return err
+}
+
+const rootByMachine = `-- name: RootByMachine :one
+SELECT (n.allocation_id IS NULL AND (n.left_by_machine OR n.tenant_left_at IS NULL)
+    AND NOT EXISTS (SELECT FROM allocations o WHERE o.node_id = n.id AND o.node_released_at IS NULL))::boolean AS by_machine
+FROM nodes n WHERE n.id = $1
+`
+
+// Whether all that may have been root on a node came through the machine of a project, and no allocation gave anybody access to it since it was clean.
+func (q *Queries) RootByMachine(ctx context.Context, id string) (bool, error) {
+	row := q.db.QueryRow(ctx, rootByMachine, id)
+	var by_machine bool
+	err := row.Scan(&by_machine)
+	return by_machine, err
 }
 
 const secretUses = `-- name: SecretUses :many

@@ -15,7 +15,7 @@ import (
 )
 
 const aPITokensByHash = `-- name: APITokensByHash :many
-SELECT id, name, hash, roles, created_at, expires_at, revoked_at FROM api_tokens WHERE hash = ANY ($1::bytea[])
+SELECT id, name, hash, roles, created_at, expires_at, revoked_at, last_used_at FROM api_tokens WHERE hash = ANY ($1::bytea[])
 `
 
 func (q *Queries) APITokensByHash(ctx context.Context, hashes [][]byte) ([]APIToken, error) {
@@ -35,6 +35,7 @@ func (q *Queries) APITokensByHash(ctx context.Context, hashes [][]byte) ([]APITo
 			&i.CreatedAt,
 			&i.ExpiresAt,
 			&i.RevokedAt,
+			&i.LastUsedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -302,7 +303,7 @@ func (q *Queries) ExtendEnrollmentToken(ctx context.Context, arg ExtendEnrollmen
 }
 
 const insertAPIToken = `-- name: InsertAPIToken :one
-INSERT INTO api_tokens (id, name, hash, roles, expires_at) VALUES ($1, $2, $3, $4, $5) RETURNING id, name, hash, roles, created_at, expires_at, revoked_at
+INSERT INTO api_tokens (id, name, hash, roles, expires_at) VALUES ($1, $2, $3, $4, $5) RETURNING id, name, hash, roles, created_at, expires_at, revoked_at, last_used_at
 `
 
 type InsertAPITokenParams struct {
@@ -330,6 +331,7 @@ func (q *Queries) InsertAPIToken(ctx context.Context, arg InsertAPITokenParams) 
 		&i.CreatedAt,
 		&i.ExpiresAt,
 		&i.RevokedAt,
+		&i.LastUsedAt,
 	)
 	return i, err
 }
@@ -443,7 +445,7 @@ func (q *Queries) LatestHeartbeat(ctx context.Context, nodeID string) (Heartbeat
 }
 
 const listAPITokens = `-- name: ListAPITokens :many
-SELECT id, name, hash, roles, created_at, expires_at, revoked_at FROM api_tokens WHERE id > $1::text ORDER BY id LIMIT $2
+SELECT id, name, hash, roles, created_at, expires_at, revoked_at, last_used_at FROM api_tokens WHERE id > $1::text ORDER BY id LIMIT $2
 `
 
 type ListAPITokensParams struct {
@@ -468,6 +470,7 @@ func (q *Queries) ListAPITokens(ctx context.Context, arg ListAPITokensParams) ([
 			&i.CreatedAt,
 			&i.ExpiresAt,
 			&i.RevokedAt,
+			&i.LastUsedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -592,6 +595,26 @@ func (q *Queries) NewestSecret(ctx context.Context, name string) (SecretVersion,
 		&i.CreatedAt,
 	)
 	return i, err
+}
+
+const noteTokenUses = `-- name: NoteTokenUses :exec
+WITH api AS (
+    UPDATE api_tokens a SET last_used_at = now()
+    WHERE a.hash = ANY ($1::bytea[]) AND (a.last_used_at IS NULL OR a.last_used_at < now() - make_interval(secs => $2::float8) OR a.last_used_at > now())
+)
+UPDATE project_tokens p SET last_used_at = now()
+WHERE p.hash = ANY ($1::bytea[]) AND (p.last_used_at IS NULL OR p.last_used_at < now() - make_interval(secs => $2::float8) OR p.last_used_at > now())
+`
+
+type NoteTokenUsesParams struct {
+	Hashes       [][]byte
+	EverySeconds float64
+}
+
+// The last use of API tokens and of tokens of projects, where the one that is stored is old.
+func (q *Queries) NoteTokenUses(ctx context.Context, arg NoteTokenUsesParams) error {
+	_, err := q.db.Exec(ctx, noteTokenUses, arg.Hashes, arg.EverySeconds)
+	return err
 }
 
 const openEnrollmentTokens = `-- name: OpenEnrollmentTokens :one

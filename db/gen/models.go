@@ -14,13 +14,14 @@ import (
 )
 
 type APIToken struct {
-	ID        string
-	Name      string
-	Hash      []byte
-	Roles     []string
-	CreatedAt time.Time
-	ExpiresAt *time.Time
-	RevokedAt *time.Time
+	ID         string
+	Name       string
+	Hash       []byte
+	Roles      []string
+	CreatedAt  time.Time
+	ExpiresAt  *time.Time
+	RevokedAt  *time.Time
+	LastUsedAt *time.Time
 }
 
 type ActionLog struct {
@@ -294,6 +295,7 @@ type Node struct {
 	UpdatedAt        time.Time
 	SiteRef          *string
 	TenantLeftAt     *time.Time
+	LeftByMachine    bool
 }
 
 type NodeDrife struct {

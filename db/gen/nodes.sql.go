@@ -80,7 +80,7 @@ func (q *Queries) InsertNode(ctx context.Context, arg InsertNodeParams) (int64, 
 }
 
 const listNodes = `-- name: ListNodes :many
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at FROM nodes
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine FROM nodes
 WHERE id > $1::text
   AND ($2::text = '' OR status <> $2::text)
   AND (cardinality($3::text[]) = 0 OR status = ANY ($3::text[])) AND (cardinality($4::text[]) = 0 OR id = ANY ($4::text[]))
@@ -146,6 +146,7 @@ func (q *Queries) ListNodes(ctx context.Context, arg ListNodesParams) ([]Node, e
 			&i.UpdatedAt,
 			&i.SiteRef,
 			&i.TenantLeftAt,
+			&i.LeftByMachine,
 		); err != nil {
 			return nil, err
 		}
@@ -158,7 +159,7 @@ func (q *Queries) ListNodes(ctx context.Context, arg ListNodesParams) ([]Node, e
 }
 
 const liveNodeOfHost = `-- name: LiveNodeOfHost :one
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at FROM nodes WHERE site_id = $1 AND hostname = $2 AND status <> 'deleted'
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine FROM nodes WHERE site_id = $1 AND hostname = $2 AND status <> 'deleted'
 `
 
 type LiveNodeOfHostParams struct {
@@ -196,12 +197,13 @@ func (q *Queries) LiveNodeOfHost(ctx context.Context, arg LiveNodeOfHostParams) 
 		&i.UpdatedAt,
 		&i.SiteRef,
 		&i.TenantLeftAt,
+		&i.LeftByMachine,
 	)
 	return i, err
 }
 
 const liveNodeOfMachine = `-- name: LiveNodeOfMachine :one
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at FROM nodes WHERE site_id = $1 AND maas_system_id = $2::text AND status <> 'deleted'
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine FROM nodes WHERE site_id = $1 AND maas_system_id = $2::text AND status <> 'deleted'
 `
 
 type LiveNodeOfMachineParams struct {
@@ -239,12 +241,13 @@ func (q *Queries) LiveNodeOfMachine(ctx context.Context, arg LiveNodeOfMachinePa
 		&i.UpdatedAt,
 		&i.SiteRef,
 		&i.TenantLeftAt,
+		&i.LeftByMachine,
 	)
 	return i, err
 }
 
 const lockNode = `-- name: LockNode :one
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at FROM nodes WHERE id = $1 FOR NO KEY UPDATE
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine FROM nodes WHERE id = $1 FOR NO KEY UPDATE
 `
 
 func (q *Queries) LockNode(ctx context.Context, id string) (Node, error) {
@@ -277,6 +280,7 @@ func (q *Queries) LockNode(ctx context.Context, id string) (Node, error) {
 		&i.UpdatedAt,
 		&i.SiteRef,
 		&i.TenantLeftAt,
+		&i.LeftByMachine,
 	)
 	return i, err
 }
@@ -343,7 +347,7 @@ func (q *Queries) MoveNode(ctx context.Context, arg MoveNodeParams) (MoveNodeRow
 }
 
 const node = `-- name: Node :one
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at FROM nodes WHERE id = $1
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine FROM nodes WHERE id = $1
 `
 
 func (q *Queries) Node(ctx context.Context, id string) (Node, error) {
@@ -376,6 +380,7 @@ func (q *Queries) Node(ctx context.Context, id string) (Node, error) {
 		&i.UpdatedAt,
 		&i.SiteRef,
 		&i.TenantLeftAt,
+		&i.LeftByMachine,
 	)
 	return i, err
 }
@@ -447,7 +452,7 @@ func (q *Queries) NodesOverdue(ctx context.Context, arg NodesOverdueParams) ([]s
 }
 
 const searchNodes = `-- name: SearchNodes :many
-SELECT n.id, n.lifecycle, n.status, n.hostname, n.site_id, n.sku_id, n.profile_id, n.serial, n.hardware_uuid, n.macs, n.maas_system_id, n.maas_create_intent, n.ssh_host_key, n.ssh_address, n.ip_addresses, n.simulated, n.labels, n.allocation_id, n.install_attempts, n.last_install_error, n.state_changed_at, n.version, n.created_at, n.updated_at, n.site_ref, n.tenant_left_at FROM node_search s JOIN nodes n ON n.id = s.node_id
+SELECT n.id, n.lifecycle, n.status, n.hostname, n.site_id, n.sku_id, n.profile_id, n.serial, n.hardware_uuid, n.macs, n.maas_system_id, n.maas_create_intent, n.ssh_host_key, n.ssh_address, n.ip_addresses, n.simulated, n.labels, n.allocation_id, n.install_attempts, n.last_install_error, n.state_changed_at, n.version, n.created_at, n.updated_at, n.site_ref, n.tenant_left_at, n.left_by_machine FROM node_search s JOIN nodes n ON n.id = s.node_id
 WHERE s.node_id > $1::text
   AND (s.terms @> search_needles(lower($2::text)) AND (strpos(s.hostname, lower($2::text)) > 0 OR strpos(s.serial, lower($2::text)) > 0)
        OR s.terms && ARRAY[':' || $2::text, ':' || lower($2::text)])
@@ -522,6 +527,7 @@ func (q *Queries) SearchNodes(ctx context.Context, arg SearchNodesParams) ([]Nod
 			&i.UpdatedAt,
 			&i.SiteRef,
 			&i.TenantLeftAt,
+			&i.LeftByMachine,
 		); err != nil {
 			return nil, err
 		}
@@ -617,7 +623,7 @@ func (q *Queries) SetNodeMachine(ctx context.Context, arg SetNodeMachineParams) 
 
 const updateNode = `-- name: UpdateNode :one
 UPDATE nodes SET hostname = $1, sku_id = $2, profile_id = $3, labels = $4, version = version + 1, updated_at = now()
-WHERE id = $5 AND version = $6 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at
+WHERE id = $5 AND version = $6 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine
 `
 
 type UpdateNodeParams struct {
@@ -666,6 +672,7 @@ func (q *Queries) UpdateNode(ctx context.Context, arg UpdateNodeParams) (Node, e
 		&i.UpdatedAt,
 		&i.SiteRef,
 		&i.TenantLeftAt,
+		&i.LeftByMachine,
 	)
 	return i, err
 }

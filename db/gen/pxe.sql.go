@@ -557,7 +557,7 @@ func (q *Queries) NewestPXEAttempt(ctx context.Context, arg NewestPXEAttemptPara
 }
 
 const nodeOfMAC = `-- name: NodeOfMAC :one
-SELECT n.id, n.lifecycle, n.status, n.hostname, n.site_id, n.sku_id, n.profile_id, n.serial, n.hardware_uuid, n.macs, n.maas_system_id, n.maas_create_intent, n.ssh_host_key, n.ssh_address, n.ip_addresses, n.simulated, n.labels, n.allocation_id, n.install_attempts, n.last_install_error, n.state_changed_at, n.version, n.created_at, n.updated_at, n.site_ref, n.tenant_left_at FROM pxe_macs m JOIN nodes n ON n.id = m.node_id WHERE m.mac = $1
+SELECT n.id, n.lifecycle, n.status, n.hostname, n.site_id, n.sku_id, n.profile_id, n.serial, n.hardware_uuid, n.macs, n.maas_system_id, n.maas_create_intent, n.ssh_host_key, n.ssh_address, n.ip_addresses, n.simulated, n.labels, n.allocation_id, n.install_attempts, n.last_install_error, n.state_changed_at, n.version, n.created_at, n.updated_at, n.site_ref, n.tenant_left_at, n.left_by_machine FROM pxe_macs m JOIN nodes n ON n.id = m.node_id WHERE m.mac = $1
 `
 
 // The PXE node that has this address and is not retired.
@@ -591,6 +591,7 @@ func (q *Queries) NodeOfMAC(ctx context.Context, mac string) (Node, error) {
 		&i.UpdatedAt,
 		&i.SiteRef,
 		&i.TenantLeftAt,
+		&i.LeftByMachine,
 	)
 	return i, err
 }
@@ -781,7 +782,7 @@ func (q *Queries) PutDeviceGroup(ctx context.Context, arg PutDeviceGroupParams) 
 
 const replaceNodeHardware = `-- name: ReplaceNodeHardware :one
 UPDATE nodes SET macs = $1, serial = $2, hardware_uuid = $3, version = version + 1, updated_at = now()
-WHERE id = $4 AND version = $5 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at
+WHERE id = $4 AND version = $5 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine
 `
 
 type ReplaceNodeHardwareParams struct {
@@ -828,6 +829,7 @@ func (q *Queries) ReplaceNodeHardware(ctx context.Context, arg ReplaceNodeHardwa
 		&i.UpdatedAt,
 		&i.SiteRef,
 		&i.TenantLeftAt,
+		&i.LeftByMachine,
 	)
 	return i, err
 }
@@ -897,7 +899,7 @@ func (q *Queries) SeePXENode(ctx context.Context, arg SeePXENodeParams) error {
 
 const setInstallAttempts = `-- name: SetInstallAttempts :one
 UPDATE nodes SET install_attempts = $1, last_install_error = $2, version = version + 1, updated_at = now()
-WHERE id = $3 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at
+WHERE id = $3 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine
 `
 
 type SetInstallAttemptsParams struct {
@@ -936,6 +938,7 @@ func (q *Queries) SetInstallAttempts(ctx context.Context, arg SetInstallAttempts
 		&i.UpdatedAt,
 		&i.SiteRef,
 		&i.TenantLeftAt,
+		&i.LeftByMachine,
 	)
 	return i, err
 }
@@ -1008,7 +1011,7 @@ func (q *Queries) SilentInstalls(ctx context.Context, arg SilentInstallsParams) 
 }
 
 const touchNode = `-- name: TouchNode :one
-UPDATE nodes SET version = version + 1, updated_at = now() WHERE id = $1 AND version = $2 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at
+UPDATE nodes SET version = version + 1, updated_at = now() WHERE id = $1 AND version = $2 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine
 `
 
 type TouchNodeParams struct {
@@ -1046,6 +1049,7 @@ func (q *Queries) TouchNode(ctx context.Context, arg TouchNodeParams) (Node, err
 		&i.UpdatedAt,
 		&i.SiteRef,
 		&i.TenantLeftAt,
+		&i.LeftByMachine,
 	)
 	return i, err
 }

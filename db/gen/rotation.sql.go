@@ -14,7 +14,7 @@ import (
 
 const adoptBMCLogin = `-- name: AdoptBMCLogin :execrows
 WITH adopted AS (
-    UPDATE bmc_recoveries SET adopted_ref = $1::text WHERE bmc_id = $2 AND restore_id = $3 AND adopted_ref = '' RETURNING bmc_id)
+    UPDATE bmc_recoveries SET adopted_ref = $1::text WHERE bmc_id = $2 AND restore_id = $3 AND source = $4 AND adopted_ref = '' RETURNING bmc_id)
 UPDATE bmcs SET previous_ref = credential_ref, credential_ref = $1::text, auth_blocked_at = NULL, auth_blocked_reason = '',
     version = version + 1, updated_at = now()
 WHERE bmcs.id IN (SELECT bmc_id FROM adopted)
@@ -24,11 +24,17 @@ type AdoptBMCLoginParams struct {
 	Ref       string
 	ID        string
 	RestoreID int64
+	Source    string
 }
 
 // The login that the BMC took becomes its stored login, and logins are allowed again.
 func (q *Queries) AdoptBMCLogin(ctx context.Context, arg AdoptBMCLoginParams) (int64, error) {
-	result, err := q.db.Exec(ctx, adoptBMCLogin, arg.Ref, arg.ID, arg.RestoreID)
+	result, err := q.db.Exec(ctx, adoptBMCLogin,
+		arg.Ref,
+		arg.ID,
+		arg.RestoreID,
+		arg.Source,
+	)
 	if err != nil {
 		return 0, err
 	}
@@ -83,22 +89,26 @@ const beginBMCRecovery = `-- name: BeginBMCRecovery :execrows
 WITH begun AS (
     INSERT INTO bmc_recoveries (bmc_id, restore_id, source) SELECT b.id, $3, $4 FROM bmcs b
     WHERE b.id = $5 AND b.login_by = $6 AND b.login_until > now() AND b.auth_blocked_at IS NOT NULL
-    ON CONFLICT (bmc_id, restore_id) DO NOTHING RETURNING bmc_id)
+        AND b.credential_ref = $7 AND b.address = $8 AND b.node_id IS NOT DISTINCT FROM $9
+    ON CONFLICT (bmc_id, restore_id, source) DO NOTHING RETURNING bmc_id)
 UPDATE bmcs SET open_logins = CASE WHEN $1::boolean THEN 1 ELSE open_logins + 1 END,
     wrong_logins = CASE WHEN $1::boolean THEN 0 ELSE wrong_logins END, login_try_at = $2::timestamptz
 WHERE bmcs.id IN (SELECT bmc_id FROM begun)
 `
 
 type BeginBMCRecoveryParams struct {
-	NewWindow bool
-	TryAt     time.Time
-	RestoreID int64
-	Source    string
-	ID        string
-	LoginBy   string
+	NewWindow     bool
+	TryAt         time.Time
+	RestoreID     int64
+	Source        string
+	ID            string
+	LoginBy       string
+	CredentialRef string
+	Address       string
+	NodeID        *string
 }
 
-// Counts the one login of a recovery before it is made. Called under the lock of the address.
+// Counts the login of a recovery before it is made, unless the BMC's record has changed since the login was found. Called under the lock of the address.
 func (q *Queries) BeginBMCRecovery(ctx context.Context, arg BeginBMCRecoveryParams) (int64, error) {
 	result, err := q.db.Exec(ctx, beginBMCRecovery,
 		arg.NewWindow,
@@ -107,6 +117,9 @@ func (q *Queries) BeginBMCRecovery(ctx context.Context, arg BeginBMCRecoveryPara
 		arg.Source,
 		arg.ID,
 		arg.LoginBy,
+		arg.CredentialRef,
+		arg.Address,
+		arg.NodeID,
 	)
 	if err != nil {
 		return 0, err
@@ -179,16 +192,17 @@ func (q *Queries) DropBMCCandidate(ctx context.Context, arg DropBMCCandidatePara
 }
 
 const dropBMCRecovery = `-- name: DropBMCRecovery :exec
-DELETE FROM bmc_recoveries WHERE bmc_id = $1 AND restore_id = $2 AND adopted_ref = ''
+DELETE FROM bmc_recoveries WHERE bmc_id = $1 AND restore_id = $2 AND source = $3 AND adopted_ref = ''
 `
 
 type DropBMCRecoveryParams struct {
 	ID        string
 	RestoreID int64
+	Source    string
 }
 
 func (q *Queries) DropBMCRecovery(ctx context.Context, arg DropBMCRecoveryParams) error {
-	_, err := q.db.Exec(ctx, dropBMCRecovery, arg.ID, arg.RestoreID)
+	_, err := q.db.Exec(ctx, dropBMCRecovery, arg.ID, arg.RestoreID, arg.Source)
 	return err
 }
 
@@ -338,19 +352,24 @@ func (q *Queries) LockBMCsAt(ctx context.Context, arg LockBMCsAtParams) ([]LockB
 }
 
 const lostLogin = `-- name: LostLogin :one
-SELECT r.id FROM bmcs b CROSS JOIN (SELECT id, began_at FROM restores ORDER BY id DESC LIMIT 1) r
+SELECT r.id, ARRAY(SELECT t.source FROM bmc_recoveries t WHERE t.bmc_id = b.id AND t.restore_id = r.id)::text[] AS tried FROM bmcs b CROSS JOIN (SELECT id, began_at FROM restores ORDER BY id DESC LIMIT 1) r
 WHERE b.id = $1 AND b.auth_blocked_at >= r.began_at AND b.rotation_state IN ('', 'prepared')
-  AND NOT EXISTS (SELECT FROM bmc_recoveries t WHERE t.bmc_id = b.id AND t.restore_id = r.id)
   AND (SELECT max(v.created_at) FROM secret_versions v WHERE v.name = split_part(b.credential_ref, '@', 1)
       AND (strpos(b.credential_ref, '@') = 0 OR v.version::text = split_part(b.credential_ref, '@', 2))) < r.began_at
 `
 
-// The restore that may have lost the login of a BMC: the stored login is older, the BMC has rejected it since, and no other one was tried since.
-func (q *Queries) LostLogin(ctx context.Context, id string) (int64, error) {
+type LostLoginRow struct {
+	ID    int64
+	Tried []string
+}
+
+// The restore that may have lost the login of a BMC: the stored login is older, and the BMC has rejected it since. tried are the places whose login was tried
+// since.
+func (q *Queries) LostLogin(ctx context.Context, id string) (LostLoginRow, error) {
 	row := q.db.QueryRow(ctx, lostLogin, id)
-	var id_2 int64
-	err := row.Scan(&id_2)
-	return id_2, err
+	var i LostLoginRow
+	err := row.Scan(&i.ID, &i.Tried)
+	return i, err
 }
 
 const markBMCRotationPurged = `-- name: MarkBMCRotationPurged :exec

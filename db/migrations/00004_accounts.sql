@@ -156,6 +156,8 @@ CREATE TABLE project_tokens (
     role       text NOT NULL CHECK (role IN ('owner', 'member', 'billing', 'viewer')),
     created_at timestamptz NOT NULL DEFAULT now(),
     expires_at timestamptz NOT NULL,
+    -- last_used_at is written at most once in some minutes, behind the requests.
+    last_used_at timestamptz,
     PRIMARY KEY (project_id, id),
     CONSTRAINT project_tokens_name_unique UNIQUE (project_id, name),
     FOREIGN KEY (project_id, member_id) REFERENCES project_members (project_id, id) ON DELETE CASCADE

@@ -36,6 +36,9 @@ CREATE TABLE nodes (
     -- is deleted. While it is set and nobody is on the node, a node of lifecycle maas does not
     -- become active.
     tenant_left_at     timestamptz,
+    -- The node was marked as one that a tenant left because of a machine of a project: no allocation gave
+    -- anybody access, so nothing was kept of the BMC.
+    left_by_machine    boolean NOT NULL DEFAULT false,
     CONSTRAINT nodes_site_of_maas CHECK (site_id <> '' OR lifecycle = 'pxe'),
     CONSTRAINT nodes_install_attempts CHECK (install_attempts BETWEEN 0 AND 3)
 );

@@ -69,13 +69,14 @@ CREATE TABLE bmc_accepted_logins (
     accepted_at timestamptz NOT NULL
 );
 
--- The one login beside the stored one that is tried after a restore. adopted_ref is where it is
--- stored, '' when the BMC did not take it.
+-- The logins beside the stored one that are tried after a restore, one from each source: the copy on
+-- one worker may be older than the login that MAAS has, and must not use up the try of that.
+-- adopted_ref is where the login is stored, '' when the BMC did not take it.
 CREATE TABLE bmc_recoveries (
     bmc_id      text NOT NULL REFERENCES bmcs (id) ON DELETE CASCADE,
     restore_id  bigint NOT NULL REFERENCES restores (id),
     source      text NOT NULL CHECK (source IN ('copy', 'maas')),
     adopted_ref text NOT NULL DEFAULT '',
     tried_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (bmc_id, restore_id)
+    PRIMARY KEY (bmc_id, restore_id, source)
 );

@@ -8,7 +8,9 @@ CREATE TABLE api_tokens (
     roles      text[] NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
     expires_at timestamptz,
-    revoked_at timestamptz
+    revoked_at timestamptz,
+    -- last_used_at is written at most once in some minutes, behind the requests.
+    last_used_at timestamptz
 );
 
 CREATE TABLE enrollment_tokens (

@@ -1,6 +1,6 @@
 -- name: ClearTenantLeft :execrows
 -- Nothing of a tenant that left before a moment is on the node any more.
-UPDATE nodes SET tenant_left_at = NULL, updated_at = now() WHERE id = @id AND tenant_left_at < @before::timestamptz;
+UPDATE nodes SET tenant_left_at = NULL, left_by_machine = false, updated_at = now() WHERE id = @id AND tenant_left_at < @before::timestamptz;
 
 -- name: HoldsRootTenant :one
 -- Whether the tenant who is on a node, or who left it, was root there. The SKU of the last allocation with access says so; where none is known, he was.
@@ -11,6 +11,12 @@ SELECT ((n.allocation_id IS NOT NULL OR n.tenant_left_at IS NOT NULL OR EXISTS (
         WHERE a.node_id = n.id AND (a.access_given_at IS NOT NULL OR a.node_released_at IS NULL)
         ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1), true)
     OR EXISTS (SELECT FROM machines m WHERE m.node_id = n.id AND holds_traces(m.id, n.id)))::boolean AS root
+FROM nodes n WHERE n.id = @id;
+
+-- name: RootByMachine :one
+-- Whether all that may have been root on a node came through the machine of a project, and no allocation gave anybody access to it since it was clean.
+SELECT (n.allocation_id IS NULL AND (n.left_by_machine OR n.tenant_left_at IS NULL)
+    AND NOT EXISTS (SELECT FROM allocations o WHERE o.node_id = n.id AND o.node_released_at IS NULL))::boolean AS by_machine
 FROM nodes n WHERE n.id = @id;
 
 -- name: LastTenancy :one
@@ -65,12 +71,12 @@ FROM nodes n WHERE n.id = @id;
 
 -- name: InheritTenantLeft :exec
 -- A node whose machine was another node, which a tenant left and nothing proved clean before it was deleted: what he left is on the machine's disks.
-UPDATE nodes SET tenant_left_at = @left_at::timestamptz, updated_at = now(), version = version + 1
+UPDATE nodes SET tenant_left_at = @left_at::timestamptz, left_by_machine = @left_by_machine::boolean, updated_at = now(), version = version + 1
 WHERE id = @id AND tenant_left_at IS NULL AND allocation_id IS NULL AND lifecycle = 'maas';
 
 -- name: MarkClusterNode :exec
 -- A node whose machine a run had join a cluster, or changed for a project, and that nothing has proven clean since, is as dirty as one that a tenant left.
-UPDATE nodes SET tenant_left_at = now() WHERE nodes.id = @id AND nodes.tenant_left_at IS NULL AND nodes.lifecycle = 'maas'
+UPDATE nodes SET tenant_left_at = now(), left_by_machine = true WHERE nodes.id = @id AND nodes.tenant_left_at IS NULL AND nodes.lifecycle = 'maas'
   AND EXISTS (SELECT FROM machines m WHERE m.node_id = nodes.id AND holds_traces(m.id, nodes.id));
 
 -- name: KindredNodes :many
@@ -84,9 +90,10 @@ WHERE n.id <> @node_id AND n.status <> 'discovered'
 ORDER BY (n.tenant_left_at IS NOT NULL) DESC, n.tenant_left_at DESC NULLS LAST, n.id LIMIT @max_rows;
 
 -- name: CleanProofs :many
--- Nodes with a certificate of later that says clean: those named, and those that have a key in common with a machine.
+-- Nodes with a certificate of a later scrub that says clean: those named, and those that have a key in common with a machine. A scrub that began before proves
+-- nothing, whenever its certificate was issued.
 SELECT DISTINCT x.id FROM certificates e JOIN nodes x ON x.id = e.node_id
-WHERE e.verdict = 'clean' AND e.issued_at > @since::timestamptz
+WHERE e.verdict = 'clean' AND coalesce(e.sanitized_since, e.issued_at) > @since::timestamptz
   AND (x.id = ANY (@ids::text[]) OR upper(x.serial) = nullif(upper(@serial::text), '') OR lower(x.hardware_uuid) = ANY (@uuids::text[]) OR x.macs && @macs::text[])
 ORDER BY x.id LIMIT @max_rows;
 
@@ -94,7 +101,7 @@ ORDER BY x.id LIMIT @max_rows;
 -- As CleanProofs, of certificates that name disks and say of each that it was erased, whatever they say of the rest.
 SELECT DISTINCT x.id FROM certificates e JOIN nodes x ON x.id = e.node_id
 CROSS JOIN LATERAL (SELECT convert_from(nullif(e.payload, ''::bytea), 'UTF8')::jsonb AS said) c
-WHERE e.issued_at > @since::timestamptz AND jsonb_path_exists(c.said, '$.devices[*] ? (@.kind == "disk")')
+WHERE coalesce(e.sanitized_since, e.issued_at) > @since::timestamptz AND jsonb_path_exists(c.said, '$.devices[*] ? (@.kind == "disk")')
   AND NOT jsonb_path_exists(c.said, '$.devices[*] ? (@.kind == "disk" && @.verified == false)')
   AND (x.id = ANY (@ids::text[]) OR upper(x.serial) = nullif(upper(@serial::text), '') OR lower(x.hardware_uuid) = ANY (@uuids::text[]) OR x.macs && @macs::text[])
 ORDER BY x.id LIMIT @max_rows;

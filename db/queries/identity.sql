@@ -10,6 +10,15 @@ SELECT * FROM api_tokens WHERE id > @after::text ORDER BY id LIMIT @max_rows;
 -- name: RevokeAPIToken :execrows
 UPDATE api_tokens SET revoked_at = coalesce(revoked_at, now()) WHERE id = @id;
 
+-- name: NoteTokenUses :exec
+-- The last use of API tokens and of tokens of projects, where the one that is stored is old.
+WITH api AS (
+    UPDATE api_tokens a SET last_used_at = now()
+    WHERE a.hash = ANY (@hashes::bytea[]) AND (a.last_used_at IS NULL OR a.last_used_at < now() - make_interval(secs => @every_seconds::float8) OR a.last_used_at > now())
+)
+UPDATE project_tokens p SET last_used_at = now()
+WHERE p.hash = ANY (@hashes::bytea[]) AND (p.last_used_at IS NULL OR p.last_used_at < now() - make_interval(secs => @every_seconds::float8) OR p.last_used_at > now());
+
 -- name: RevokeEnrollmentTokens :execrows
 UPDATE enrollment_tokens SET revoked_at = now() WHERE node_id = @node_id AND revoked_at IS NULL AND token_hash <> @but_not::bytea;
 

@@ -88,30 +88,31 @@ ORDER BY r.id LIMIT 20;
 UPDATE bmc_rotations SET purged_at = coalesce(purged_at, now()) WHERE id = @id;
 
 -- name: LostLogin :one
--- The restore that may have lost the login of a BMC: the stored login is older, the BMC has rejected it since, and no other one was tried since.
-SELECT r.id FROM bmcs b CROSS JOIN (SELECT id, began_at FROM restores ORDER BY id DESC LIMIT 1) r
+-- The restore that may have lost the login of a BMC: the stored login is older, and the BMC has rejected it since. tried are the places whose login was tried
+-- since.
+SELECT r.id, ARRAY(SELECT t.source FROM bmc_recoveries t WHERE t.bmc_id = b.id AND t.restore_id = r.id)::text[] AS tried FROM bmcs b CROSS JOIN (SELECT id, began_at FROM restores ORDER BY id DESC LIMIT 1) r
 WHERE b.id = @id AND b.auth_blocked_at >= r.began_at AND b.rotation_state IN ('', 'prepared')
-  AND NOT EXISTS (SELECT FROM bmc_recoveries t WHERE t.bmc_id = b.id AND t.restore_id = r.id)
   AND (SELECT max(v.created_at) FROM secret_versions v WHERE v.name = split_part(b.credential_ref, '@', 1)
       AND (strpos(b.credential_ref, '@') = 0 OR v.version::text = split_part(b.credential_ref, '@', 2))) < r.began_at;
 
 -- name: BeginBMCRecovery :execrows
--- Counts the one login of a recovery before it is made. Called under the lock of the address.
+-- Counts the login of a recovery before it is made, unless the BMC's record has changed since the login was found. Called under the lock of the address.
 WITH begun AS (
     INSERT INTO bmc_recoveries (bmc_id, restore_id, source) SELECT b.id, @restore_id, @source FROM bmcs b
     WHERE b.id = @id AND b.login_by = @login_by AND b.login_until > now() AND b.auth_blocked_at IS NOT NULL
-    ON CONFLICT (bmc_id, restore_id) DO NOTHING RETURNING bmc_id)
+        AND b.credential_ref = @credential_ref AND b.address = @address AND b.node_id IS NOT DISTINCT FROM sqlc.narg('node_id')
+    ON CONFLICT (bmc_id, restore_id, source) DO NOTHING RETURNING bmc_id)
 UPDATE bmcs SET open_logins = CASE WHEN @new_window::boolean THEN 1 ELSE open_logins + 1 END,
     wrong_logins = CASE WHEN @new_window::boolean THEN 0 ELSE wrong_logins END, login_try_at = @try_at::timestamptz
 WHERE bmcs.id IN (SELECT bmc_id FROM begun);
 
 -- name: DropBMCRecovery :exec
-DELETE FROM bmc_recoveries WHERE bmc_id = @id AND restore_id = @restore_id AND adopted_ref = '';
+DELETE FROM bmc_recoveries WHERE bmc_id = @id AND restore_id = @restore_id AND source = @source AND adopted_ref = '';
 
 -- name: AdoptBMCLogin :execrows
 -- The login that the BMC took becomes its stored login, and logins are allowed again.
 WITH adopted AS (
-    UPDATE bmc_recoveries SET adopted_ref = @ref::text WHERE bmc_id = @id AND restore_id = @restore_id AND adopted_ref = '' RETURNING bmc_id)
+    UPDATE bmc_recoveries SET adopted_ref = @ref::text WHERE bmc_id = @id AND restore_id = @restore_id AND source = @source AND adopted_ref = '' RETURNING bmc_id)
 UPDATE bmcs SET previous_ref = credential_ref, credential_ref = @ref::text, auth_blocked_at = NULL, auth_blocked_reason = '',
     version = version + 1, updated_at = now()
 WHERE bmcs.id IN (SELECT bmc_id FROM adopted);

@@ -273,10 +273,10 @@ func DeleteToken(ctx context.Context, tx *db.ProjectTx, id string) error {
 	return deleted("token "+id, n, err)
 }
 
-// TokenHolder is a live token with the member that it belongs to.
+// TokenHolder is a token with the member that it belongs to.
 type TokenHolder = gen.TokenByHashRow
 
-// TokenByHash finds a live token, or db.ErrNotFound. It is how a request proves who it is, so it
+// TokenByHash finds a token, also one that has expired, or db.ErrNotFound. It is how a request proves who it is, so it
 // runs for the platform.
 func TokenByHash(ctx context.Context, c Conn, hash []byte) (TokenHolder, error) {
 	row, err := queries(c).TokenByHash(ctx, hash)

@@ -13,5 +13,5 @@ WHERE n.lifecycle = 'maas' AND n.status = 'active' AND n.allocation_id IS NULL A
   -- An operator who ignores the finding lets the node be claimed.
   AND NOT EXISTS (SELECT FROM drift_findings f WHERE f.site_id = n.site_id AND f.detector IN ('network_open', 'identity_conflict') AND f.subject = n.id AND f.status = 'open')
   AND NOT EXISTS (SELECT FROM machines m JOIN machine_clusters c ON c.machine_id = m.id WHERE m.node_id = n.id AND c.joined_at IS NOT NULL
-      AND NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = n.id AND e.verdict = 'clean' AND e.issued_at > c.joined_at))
+      AND NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = n.id AND e.verdict = 'clean' AND coalesce(e.sanitized_since, e.issued_at) > c.joined_at))
   AND NOT EXISTS (SELECT FROM holders_of_node(n.id, n.site_id, n.serial, n.macs, n.ssh_host_key, n.ssh_address));

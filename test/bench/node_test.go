@@ -99,7 +99,7 @@ func slipwayAPI(b *testing.B, store *db.Store) http.Handler {
 	api, err := httpapi.New(httpapi.Config{API: op.Config{Store: store}, REST: rest.Config{Temporal: noWorkflows{}, Secrets: sealed}})
 	require.NoError(b, err)
 	hash := sha256.Sum256([]byte(bearer))
-	_, err = store.CreateAPIToken(b.Context(), "bench", hash[:], []string{"viewer"}, nil)
+	_, err = store.CreateAPIToken(b.Context(), "bench", hash[:], []string{"viewer"}, time.Now().Add(time.Hour))
 	require.NoError(b, err)
 	return api.Handler()
 }

@@ -139,12 +139,14 @@ type ProjectToken struct {
 	Token     string                `json:"token,omitempty" doc:"Shown once, when it is created; not in a replayed answer"`
 	CreatedAt time.Time             `json:"created_at"`
 	ExpiresAt time.Time             `json:"expires_at"`
+	// LastUsedAt is some minutes old at most.
+	LastUsedAt *time.Time `json:"last_used_at,omitempty" doc:"When it was last used, to some minutes; left out for one that was never used"`
 }
 
 func tokenID(r tenancydb.Token) string { return r.ID }
 
 func tokenView(r tenancydb.Token) ProjectToken {
-	return ProjectToken{ID: r.ID, MemberID: r.MemberID, Name: r.Name, Role: r.Role, CreatedAt: r.CreatedAt.UTC(), ExpiresAt: r.ExpiresAt.UTC()}
+	return ProjectToken{ID: r.ID, MemberID: r.MemberID, Name: r.Name, Role: r.Role, CreatedAt: r.CreatedAt.UTC(), ExpiresAt: r.ExpiresAt.UTC(), LastUsedAt: utc(r.LastUsedAt)}
 }
 
 // ProjectTokenRequest asks for a token.

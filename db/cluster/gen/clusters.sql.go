@@ -203,7 +203,7 @@ const isInCluster = `-- name: IsInCluster :one
 SELECT EXISTS (SELECT FROM machine_clusters c JOIN machines m ON m.id = c.machine_id
 WHERE c.machine_id = $1 AND c.joined_at IS NOT NULL AND CASE WHEN m.node_id IS NULL
     THEN c.cluster_ref IS NOT NULL AND NOT EXISTS (SELECT FROM jsonb_array_elements(m.conditions) x WHERE x ->> 'type' = 'InCustomerCluster' AND x ->> 'reason' = 'NotJoined')
-    ELSE NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = m.node_id AND e.verdict = 'clean' AND e.issued_at > c.joined_at) END)
+    ELSE NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = m.node_id AND e.verdict = 'clean' AND coalesce(e.sanitized_since, e.issued_at) > c.joined_at) END)
 `
 
 // Whether a run had the machine join a cluster and nothing proves that it has left since: a clean certificate of its node, or, for a machine without a node,

@@ -59,7 +59,7 @@ UPDATE machine_clusters SET joined_at = now(), updated_at = now() WHERE machine_
 SELECT EXISTS (SELECT FROM machine_clusters c JOIN machines m ON m.id = c.machine_id
 WHERE c.machine_id = @machine_id AND c.joined_at IS NOT NULL AND CASE WHEN m.node_id IS NULL
     THEN c.cluster_ref IS NOT NULL AND NOT EXISTS (SELECT FROM jsonb_array_elements(m.conditions) x WHERE x ->> 'type' = 'InCustomerCluster' AND x ->> 'reason' = 'NotJoined')
-    ELSE NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = m.node_id AND e.verdict = 'clean' AND e.issued_at > c.joined_at) END);
+    ELSE NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = m.node_id AND e.verdict = 'clean' AND coalesce(e.sanitized_since, e.issued_at) > c.joined_at) END);
 
 -- name: DeleteMember :exec
 DELETE FROM machine_clusters WHERE machine_id = @machine_id;

@@ -710,7 +710,7 @@ const unlinkFromNode = `-- name: UnlinkFromNode :many
 UPDATE machines SET node_id = NULL, site_id = NULL, host_key = '', node_phase = '', conditions = '[]', version = version + 1, updated_at = now()
 WHERE machines.node_id = $1::text AND machines.id <> $2 AND project_id IS NULL AND active_run_id IS NULL
   AND NOT EXISTS (SELECT FROM machine_clusters c WHERE c.machine_id = machines.id AND c.joined_at IS NOT NULL
-      AND NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = $1::text AND e.verdict = 'clean' AND e.issued_at > c.joined_at)) RETURNING machines.id
+      AND NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = $1::text AND e.verdict = 'clean' AND coalesce(e.sanitized_since, e.issued_at) > c.joined_at)) RETURNING machines.id
 `
 
 type UnlinkFromNodeParams struct {

@@ -47,7 +47,7 @@ WHERE id = @id;
 UPDATE machines SET node_id = NULL, site_id = NULL, host_key = '', node_phase = '', conditions = '[]', version = version + 1, updated_at = now()
 WHERE machines.node_id = @node_id::text AND machines.id <> @id AND project_id IS NULL AND active_run_id IS NULL
   AND NOT EXISTS (SELECT FROM machine_clusters c WHERE c.machine_id = machines.id AND c.joined_at IS NOT NULL
-      AND NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = @node_id::text AND e.verdict = 'clean' AND e.issued_at > c.joined_at)) RETURNING machines.id;
+      AND NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = @node_id::text AND e.verdict = 'clean' AND coalesce(e.sanitized_since, e.issued_at) > c.joined_at)) RETURNING machines.id;
 
 -- name: ClaimProbes :many
 -- Machines without a node whose probe is due, of those that answered last or of those that did not. Others leave them alone until the time given. A time

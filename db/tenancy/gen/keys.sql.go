@@ -139,7 +139,7 @@ func (q *Queries) InsertSSHKey(ctx context.Context, arg InsertSSHKeyParams) (Pro
 const insertToken = `-- name: InsertToken :one
 INSERT INTO project_tokens (project_id, id, member_id, name, hash, role, expires_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
-RETURNING project_id, id, member_id, name, role, created_at, expires_at
+RETURNING project_id, id, member_id, name, role, created_at, expires_at, last_used_at
 `
 
 type InsertTokenParams struct {
@@ -153,13 +153,14 @@ type InsertTokenParams struct {
 }
 
 type InsertTokenRow struct {
-	ProjectID string
-	ID        string
-	MemberID  string
-	Name      string
-	Role      lifecycle.ProjectRole
-	CreatedAt time.Time
-	ExpiresAt time.Time
+	ProjectID  string
+	ID         string
+	MemberID   string
+	Name       string
+	Role       lifecycle.ProjectRole
+	CreatedAt  time.Time
+	ExpiresAt  time.Time
+	LastUsedAt *time.Time
 }
 
 func (q *Queries) InsertToken(ctx context.Context, arg InsertTokenParams) (InsertTokenRow, error) {
@@ -181,6 +182,7 @@ func (q *Queries) InsertToken(ctx context.Context, arg InsertTokenParams) (Inser
 		&i.Role,
 		&i.CreatedAt,
 		&i.ExpiresAt,
+		&i.LastUsedAt,
 	)
 	return i, err
 }
@@ -225,7 +227,7 @@ func (q *Queries) ListSSHKeys(ctx context.Context, arg ListSSHKeysParams) ([]Pro
 }
 
 const listTokens = `-- name: ListTokens :many
-SELECT project_id, id, member_id, name, role, created_at, expires_at FROM project_tokens
+SELECT project_id, id, member_id, name, role, created_at, expires_at, last_used_at FROM project_tokens
 WHERE project_id = $1 AND id > $2::text AND ($3::text = '' OR member_id = $3::text) ORDER BY id LIMIT $4
 `
 
@@ -237,13 +239,14 @@ type ListTokensParams struct {
 }
 
 type ListTokensRow struct {
-	ProjectID string
-	ID        string
-	MemberID  string
-	Name      string
-	Role      lifecycle.ProjectRole
-	CreatedAt time.Time
-	ExpiresAt time.Time
+	ProjectID  string
+	ID         string
+	MemberID   string
+	Name       string
+	Role       lifecycle.ProjectRole
+	CreatedAt  time.Time
+	ExpiresAt  time.Time
+	LastUsedAt *time.Time
 }
 
 func (q *Queries) ListTokens(ctx context.Context, arg ListTokensParams) ([]ListTokensRow, error) {
@@ -268,6 +271,7 @@ func (q *Queries) ListTokens(ctx context.Context, arg ListTokensParams) ([]ListT
 			&i.Role,
 			&i.CreatedAt,
 			&i.ExpiresAt,
+			&i.LastUsedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -314,7 +318,7 @@ func (q *Queries) SSHKey(ctx context.Context, arg SSHKeyParams) (ProjectSSHKey, 
 }
 
 const token = `-- name: Token :one
-SELECT project_id, id, member_id, name, role, created_at, expires_at FROM project_tokens WHERE project_id = $1 AND id = $2
+SELECT project_id, id, member_id, name, role, created_at, expires_at, last_used_at FROM project_tokens WHERE project_id = $1 AND id = $2
 `
 
 type TokenParams struct {
@@ -323,13 +327,14 @@ type TokenParams struct {
 }
 
 type TokenRow struct {
-	ProjectID string
-	ID        string
-	MemberID  string
-	Name      string
-	Role      lifecycle.ProjectRole
-	CreatedAt time.Time
-	ExpiresAt time.Time
+	ProjectID  string
+	ID         string
+	MemberID   string
+	Name       string
+	Role       lifecycle.ProjectRole
+	CreatedAt  time.Time
+	ExpiresAt  time.Time
+	LastUsedAt *time.Time
 }
 
 func (q *Queries) Token(ctx context.Context, arg TokenParams) (TokenRow, error) {
@@ -343,14 +348,15 @@ func (q *Queries) Token(ctx context.Context, arg TokenParams) (TokenRow, error) 
 		&i.Role,
 		&i.CreatedAt,
 		&i.ExpiresAt,
+		&i.LastUsedAt,
 	)
 	return i, err
 }
 
 const tokenByHash = `-- name: TokenByHash :one
-SELECT t.project_id, t.id, t.member_id, t.name, t.role, m.role AS member_role, m.subject
+SELECT t.project_id, t.id, t.member_id, t.name, t.role, m.role AS member_role, m.subject, t.expires_at, (t.expires_at <= now())::boolean AS expired, t.last_used_at
 FROM project_tokens t JOIN project_members m ON m.project_id = t.project_id AND m.id = t.member_id
-WHERE t.hash = $1 AND t.expires_at > now()
+WHERE t.hash = $1
 `
 
 type TokenByHashRow struct {
@@ -361,9 +367,12 @@ type TokenByHashRow struct {
 	Role       lifecycle.ProjectRole
 	MemberRole lifecycle.ProjectRole
 	Subject    string
+	ExpiresAt  time.Time
+	Expired    bool
+	LastUsedAt *time.Time
 }
 
-// The token and the present role of the member that it belongs to; no row when it has expired.
+// The token and the present role of the member that it belongs to, also when it has expired.
 func (q *Queries) TokenByHash(ctx context.Context, hash []byte) (TokenByHashRow, error) {
 	row := q.db.QueryRow(ctx, tokenByHash, hash)
 	var i TokenByHashRow
@@ -375,6 +384,9 @@ func (q *Queries) TokenByHash(ctx context.Context, hash []byte) (TokenByHashRow,
 		&i.Role,
 		&i.MemberRole,
 		&i.Subject,
+		&i.ExpiresAt,
+		&i.Expired,
+		&i.LastUsedAt,
 	)
 	return i, err
 }

@@ -359,8 +359,8 @@ export const text = {
   },
 
   tokens: {
-    title: "API tokens", create: "Create a token", name: "Name", nameHelp: "Who or what uses it", role: "Role", expires: "Expires", ttl: "Valid for",
-    ttlHelp: "Such as 720h. Left empty, it does not expire.", revoke: "Revoke", revokeHelp: "Whoever uses it is refused from then on, and its portal sessions end.",
+    title: "API tokens", create: "Create a token", name: "Name", nameHelp: "Who or what uses it", role: "Role", expires: "Expires", lastUsed: "Last used", ttl: "Valid for",
+    ttlHelp: "Such as 720h, at most 8760h. Left empty: 90 days.", revoke: "Revoke", revokeHelp: "Whoever uses it is refused from then on, and its portal sessions end.",
     createHelp: "The token is shown once, after it is made.", made: (name: string) => `Token ${name} was made`, revoked: (name: string) => `Token ${name} is revoked.`,
     intro: "Tokens are for programs and for the first sign-in. Operators sign in with the identity provider where there is one.",
   },

@@ -143,6 +143,7 @@ function ProjectTokens({ id, turn, again }: PartProps) {
         { label: text.projects.member, cell: (t) => t.member_id ?? "" },
         { label: text.jobs.created, cell: (t) => <Time at={t.created_at} /> },
         { label: text.tokens.expires, cell: (t) => <Time at={t.expires_at} /> },
+        { label: text.tokens.lastUsed, cell: (t) => <Time at={t.last_used_at} /> },
         ...ends<Schemas["ProjectToken"]>(text.projects.delete, (t) => t.name ?? "", text.tokens.revokeHelp, (t) => call(() => client.DELETE("/api/v1/projects/{id}/tokens/{token_id}", {
           params: { path: { id, token_id: t.id ?? "" }, header },
         })), again),

@@ -24,6 +24,7 @@ function columns(again: () => void): Column<Token>[] {
     { label: text.node.state, cell: (t) => <Badge status={stateOf(t)} tone={stateOf(t) === "valid" ? "ok" : "quiet"} /> },
     { label: text.jobs.created, cell: (t) => <Time at={t.created_at} /> },
     { label: text.tokens.expires, cell: (t) => <Time at={t.expires_at} /> },
+    { label: text.tokens.lastUsed, cell: (t) => <Time at={t.last_used_at} /> },
     { label: text.action.title, cell: (t) => stateOf(t) === "valid" && <button type="button" aria-label={`${text.tokens.revoke}: ${t.name ?? ""}`} onClick={() => askRevoke(t, again)}>{text.tokens.revoke}</button> },
   ];
 }
