@@ -53,7 +53,7 @@ func (r *rehearsal) clockIs(behind time.Duration) { r.behind.Store(int64(behind)
 
 func newRehearsal(t *testing.T, fleet int, behind, life time.Duration) *rehearsal {
 	t.Helper()
-	r := &rehearsal{T: t, dsn: dbtest.Database(t)}
+	r := &rehearsal{T: t, dsn: dbtest.FreshDatabase(t)}
 	r.clockIs(behind)
 	r.newCA(life)
 	r.front = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

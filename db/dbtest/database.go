@@ -56,6 +56,7 @@ type source struct {
 	group    string // of the used databases; "" for those that all processes share
 	schema   string // what schemaSQL returns for the template
 	locks    *locks
+	keepers  *keepers
 }
 
 // ofProcess is made by the first test that needs it and lives as long as the
@@ -89,7 +90,7 @@ func prepare() (source, error) {
 			return source{}, err
 		}
 	}
-	src := source{server: server, template: name, locks: &locks{conn: conn, held: map[string]bool{}}}
+	src := source{server: server, template: name, locks: &locks{conn: conn, held: map[string]bool{}}, keepers: &keepers{conns: map[string]*pgx.Conn{}}}
 	const comment = "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = $1"
 	return src, conn.QueryRow(ctx, comment, name).Scan(&src.schema)
 }

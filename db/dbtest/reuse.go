@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/internal/devserver/pg"
 )
 
 // locks holds a lock for each database that a test of this process uses. The
@@ -92,9 +94,12 @@ func (s source) makeEmpty(ctx context.Context, t testing.TB, name string) {
 	require.NoError(t, err)
 }
 
-// endOthersSQL ends other connections.
+// keeper is the application name of connections that only empty a database.
+const keeper = "slipway_dbtest_keeper"
+
+// endOthersSQL ends all connections but keepers.
 const endOthersSQL = `
-SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
+SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE datname = current_database() AND application_name <> '` + keeper + `'`
 
 // emptySQL deletes all rows without their triggers, and restores what the migrations have put into
 // the tables.
@@ -123,21 +128,61 @@ END $$`
 
 // empty returns errChanged when the database no longer has the template's schema.
 func (s source) empty(ctx context.Context, name string) error {
-	conn, err := pgx.Connect(ctx, s.server.DSN(name))
+	conn, err := s.keepers.take(ctx, s.server, name)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close(ctx) }()
-	if _, err = conn.Exec(ctx, endOthersSQL); err != nil {
+	if err := empty(ctx, conn, s.schema); err != nil {
+		return errors.Join(err, conn.Close(ctx))
+	}
+	s.keepers.put(name, conn)
+	return nil
+}
+
+func empty(ctx context.Context, conn *pgx.Conn, want string) error {
+	if _, err := conn.Exec(ctx, endOthersSQL); err != nil {
 		return err
 	}
 	schema, err := schemaOf(ctx, conn)
 	if err != nil {
 		return err
 	}
-	if schema != s.schema {
+	if schema != want {
 		return errChanged
 	}
 	_, err = conn.Exec(ctx, emptySQL)
 	return err
+}
+
+// keepers are this process's connections to the databases that it has emptied. A new connection costs
+// the server more CPU time than the emptying, most of it to read the catalogs again.
+type keepers struct {
+	mu    sync.Mutex
+	conns map[string]*pgx.Conn
+}
+
+// take returns the kept connection, or a new one. A test may have ended the kept one.
+func (k *keepers) take(ctx context.Context, server *pg.Server, name string) (*pgx.Conn, error) {
+	k.mu.Lock()
+	kept := k.conns[name]
+	delete(k.conns, name)
+	k.mu.Unlock()
+	if kept != nil {
+		if kept.Ping(ctx) == nil {
+			return kept, nil
+		}
+		_ = kept.Close(ctx)
+	}
+	cfg, err := pgx.ParseConfig(server.DSN(name))
+	if err != nil {
+		return nil, err
+	}
+	cfg.RuntimeParams["application_name"] = keeper
+	return pgx.ConnectConfig(ctx, cfg)
+}
+
+func (k *keepers) put(name string, conn *pgx.Conn) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.conns[name] = conn
 }

@@ -166,3 +166,23 @@ func TestLocks_LostLockIsAnError(t *testing.T) {
 		require.ErrorContains(t, l.release(t.Context(), "a database of "+t.Name()), "at the same time", name)
 	}
 }
+
+// TestStore_EmptiedOnAKeptConnection: a database is emptied again on the connection that did it before. When
+// that has ended, another one does it.
+func TestStore_EmptiedOnAKeptConnection(t *testing.T) {
+	src := ownSource(t)
+	conn := connect(t, src.server.DSN("postgres"))
+	emptiedBy := func() (pid uint32) {
+		t.Run("use", func(t *testing.T) {
+			used := src.take(t)
+			require.NoError(t, conn.QueryRow(t.Context(), "SELECT pid FROM pg_stat_activity WHERE datname = $1 AND application_name = $2", used, keeper).Scan(&pid))
+		})
+		return pid
+	}
+	t.Run("make", func(t *testing.T) { src.take(t) }) // a copy of the template is empty
+	first := emptiedBy()
+	require.Equal(t, first, emptiedBy())
+	_, err := conn.Exec(t.Context(), "SELECT pg_terminate_backend($1, 10000)", first)
+	require.NoError(t, err)
+	require.NotEqual(t, first, emptiedBy())
+}

@@ -16,7 +16,8 @@ import (
 
 // The budget of `make test`: for each step the CPU seconds of the reference machine that its test binaries
 // may use with their children, and the demo. Shared servers and compilers are not in it. The first row is
-// what was there when steps got budgets. A new capability gets a row of its own, of at most maxCapability
+// what was there when steps got budgets: with the tolerance, one and a half times what a whole run used on two
+// cores whose factor was between 1 and 4. A new capability gets a row of its own, of at most maxCapability
 // in all steps together.
 const (
 	budgetFile    = "test/run/budget.json"

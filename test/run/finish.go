@@ -116,5 +116,22 @@ func costliestPackages(usage []binaryCost) string {
 		sum += one.CPU
 	}
 	fmt.Fprintf(&b, "%-34s %-26s %8.1f\n", fmt.Sprintf("all %d", len(usage)), "", sum.Seconds())
-	return b.String()
+	return b.String() + longPackages(usage)
+}
+
+// longTests is how long a test binary should take at most, on a quiet machine. A longer one is named, and
+// fails nothing.
+const longTests = 90 * time.Second
+
+func longPackages(usage []binaryCost) string {
+	long := slices.DeleteFunc(slices.Clone(usage), func(one binaryCost) bool { return one.Wall <= longTests })
+	slices.SortFunc(long, func(x, y binaryCost) int { return cmp.Compare(y.Wall, x.Wall) })
+	var names []string
+	for _, one := range long {
+		names = append(names, fmt.Sprintf("%s (%s) %.0f s", one.Package, one.Step, one.Wall.Seconds()))
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("took more than %.0f s: %s\n", longTests.Seconds(), strings.Join(names, ", "))
 }

@@ -160,6 +160,18 @@ func TestFlakes_AreKeptInTheTree(t *testing.T) {
 	require.Equal(t, uint64(7), f.known[0].Seed)
 }
 
+// TestCostliestPackages_NamesLongOnes: a test binary that waits long is named, however little CPU time it uses.
+func TestCostliestPackages_NamesLongOnes(t *testing.T) {
+	t.Parallel()
+	usage := []binaryCost{
+		{Package: "busy", Step: otherStep, cost: cost{CPU: time.Hour, Wall: longTests}},
+		{Package: "waits", Step: racedStep, cost: cost{Wall: longTests + time.Second}},
+		{Package: "longest", Step: otherStep, cost: cost{Wall: 2 * longTests}},
+	}
+	require.Contains(t, costliestPackages(usage), "\ntook more than 90 s: longest (other packages) 180 s, waits (raced packages) 91 s\n")
+	require.NotContains(t, costliestPackages(usage[:1]), "took more than")
+}
+
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	root, err := toolcache.Root()

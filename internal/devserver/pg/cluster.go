@@ -148,7 +148,8 @@ func settings(opts Options) []string {
 		return append(common, "shared_buffers=256MB", "fsync=on", "synchronous_commit=on")
 	}
 	// synchronous_commit stays on: with it off a killed server loses its last commits, and tests kill it on purpose. Without fsync it costs nothing.
-	common = append(common, "shared_buffers=128MB", "fsync=off", "synchronous_commit=on", "max_wal_size=2GB")
+	// A worker of autovacuum starts for each database in each period; databases of tests are emptied often, and are small.
+	common = append(common, "shared_buffers=128MB", "fsync=off", "synchronous_commit=on", "max_wal_size=2GB", "autovacuum_naptime=10min")
 	if opts.Replicated {
 		return append(common, "wal_level=replica", "hot_standby=on")
 	}
