@@ -29,7 +29,7 @@ func (a *app) tokenCommand() *cobra.Command {
 	create.Flags().StringSliceVar(&roles, "roles", []string{"viewer"}, "admin, operator, viewer")
 	create.Flags().DurationVar(&ttl, "ttl", 90*24*time.Hour, "how long it is valid, at most 8760h")
 	create.RunE = does(func(cmd *cobra.Command, args []string) error {
-		r, err := untyped(a.api.CreateAPIToken(cmd.Context(), nil, client.TokenRequest{Name: args[0], Roles: roles, TTL: new(ttl.String())}))
+		r, err := untyped(a.api.CreateAPIToken(cmd.Context(), client.TokenRequest{Name: args[0], Roles: roles, TTL: new(ttl.String())}))
 		if err != nil {
 			return err
 		}

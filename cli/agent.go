@@ -38,7 +38,7 @@ func (a *app) nodeReissueAgent() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := untyped(a.api.ReissueAgent(cmd.Context(), id, nil, client.ReissueAgentRequest{Reason: reason}))
+			r, err := untyped(a.api.ReissueAgent(cmd.Context(), id, client.ReissueAgentRequest{Reason: reason}))
 			return a.followJob(cmd.Context(), r, err, w)
 		}
 		id, err := a.siteOf(cmd.Context(), site)
@@ -46,7 +46,7 @@ func (a *app) nodeReissueAgent() *cobra.Command {
 			return err
 		}
 		body := client.SiteReissueRequest{SiteID: id, Reason: reason, All: &all, MaxParallel: new(int64(parallel))}
-		r, err := untyped(a.api.ReissueAgents(cmd.Context(), nil, body))
+		r, err := untyped(a.api.ReissueAgents(cmd.Context(), body))
 		if err != nil || !w.on {
 			return firstError(err, func() error { return a.showBatch(r) })
 		}
@@ -84,7 +84,7 @@ func (a *app) nodeUpdateAgent() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := untyped(a.api.UpdateAgent(cmd.Context(), id, nil, client.UpdateAgentRequest{Version: version, Reason: reason}))
+		r, err := untyped(a.api.UpdateAgent(cmd.Context(), id, client.UpdateAgentRequest{Version: version, Reason: reason}))
 		return a.followJob(cmd.Context(), r, err, w)
 	})
 	return cmd

@@ -117,7 +117,7 @@ func (o *operatorFlag) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar((*string)(o), "reason", "", "why; an operator who acts on a customer's project must say it, and its owners see it")
 }
 
-func (o *operatorFlag) because() client.RequestEditorFn { return client.Because(string(*o)) }
+func (o *operatorFlag) because() client.Option { return client.Because(string(*o)) }
 
 func (a *app) allocationCommand() *cobra.Command {
 	listed := []string{"id", "project_id", "sku", "status", "hostname", "node_status", "access", "release_attempts", "failure_message"}
@@ -130,7 +130,7 @@ func (a *app) allocationCommand() *cobra.Command {
 			}),
 		a.operatorAction("remove-assignment", "Take the node from an allocation that cannot be released, for operators; the node must be off or quarantined", columns,
 			func(ctx context.Context, id string, body client.ReasonRequest) (answer, error) {
-				return untyped(a.api.RemoveAssignment(ctx, id, nil, body, client.IfMatch("*")))
+				return untyped(a.api.RemoveAssignment(ctx, id, body, client.IfMatch("*")))
 			}),
 	)
 }
@@ -281,7 +281,7 @@ func (a *app) showOrWatch(ctx context.Context, r answer, w watchFlags, reason op
 	}
 	screen := screen{a: a}
 	read := func(ctx context.Context) (answer, error) {
-		return untyped(a.api.GetOwnAllocation(ctx, first.ID, nil, reason.because()))
+		return untyped(a.api.GetOwnAllocation(ctx, first.ID, reason.because()))
 	}
 	return a.follow(ctx, read, w, func(r answer) (bool, error) {
 		var l allocation
@@ -351,7 +351,7 @@ func (a *app) showAllocationCommand() *cobra.Command {
 		if err := checkAllocation(args[0]); err != nil {
 			return err
 		}
-		r, err := untyped(a.api.GetOwnAllocation(cmd.Context(), args[0], nil, reason.because()))
+		r, err := untyped(a.api.GetOwnAllocation(cmd.Context(), args[0], reason.because()))
 		if err != nil {
 			return err
 		}
@@ -371,7 +371,7 @@ func (a *app) setKeysCommand() *cobra.Command {
 		if err := checkAllocation(args[0]); err != nil {
 			return err
 		}
-		r, err := untyped(a.api.SetOwnAllocationKeys(cmd.Context(), args[0], nil, client.AllocationKeysRequest{SSHKeyIds: keys}, reason.because()))
+		r, err := untyped(a.api.SetOwnAllocationKeys(cmd.Context(), args[0], client.AllocationKeysRequest{SSHKeyIds: keys}, reason.because()))
 		if err != nil {
 			return err
 		}
@@ -390,7 +390,7 @@ func (a *app) releaseCommand() *cobra.Command {
 		if err := checkAllocation(args[0]); err != nil {
 			return err
 		}
-		r, err := untyped(a.api.ReleaseOwnAllocation(cmd.Context(), args[0], nil, client.ReleaseRequest{Reason: string(reason)}, reason.because()))
+		r, err := untyped(a.api.ReleaseOwnAllocation(cmd.Context(), args[0], client.ReleaseRequest{Reason: string(reason)}, reason.because()))
 		if err != nil {
 			return err
 		}

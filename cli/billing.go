@@ -60,7 +60,7 @@ func (a *app) balanceCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "balance PROJECT", Short: "Show the balance that pays for a project", Args: cobra.ExactArgs(1)}
 	reasonFlag(cmd, &reason)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		r, err := untyped(a.api.GetBalance(cmd.Context(), args[0], nil, client.Because(reason)))
+		r, err := untyped(a.api.GetBalance(cmd.Context(), args[0], client.Because(reason)))
 		if err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (a *app) balanceCommand() *cobra.Command {
 // printAmounts prints a list whose amounts are in the currency of a project's balance, which says how
 // many digits its minor unit has.
 func (a *app) printAmounts(ctx context.Context, project, reason string, raw []byte, columns []string) error {
-	r, err := untyped(a.api.GetBalance(ctx, project, nil, client.Because(reason)))
+	r, err := untyped(a.api.GetBalance(ctx, project, client.Because(reason)))
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (a *app) statementCommand() *cobra.Command {
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		params := client.GetStatementParams{}
 		open := func(ctx context.Context) (*http.Response, error) {
-			return a.api.OpenStatement(ctx, args[0], args[1], &params, client.Because(reason))
+			return a.api.GetStatement(ctx, args[0], args[1], &params, client.Because(reason))
 		}
 		if asCSV {
 			params.Format = new(client.GetStatementParamsFormatCsv)
@@ -165,12 +165,12 @@ func (a *app) budgetCommand() *cobra.Command {
 			send: ofProject(a.api.GetBudget), columns: columns}),
 		a.projectCommandOf(projectAction{
 			use: "set PROJECT AMOUNT", short: "Set the budget of a project for each month, in minor units", args: 1, columns: columns,
-			send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
+			send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
 				limit, err := minorUnits("AMOUNT", args[0])
 				if err != nil {
 					return answer{}, err
 				}
-				return untyped(a.api.PutBudget(ctx, project, nil, client.BudgetRequest{LimitMinor: limit, WarnPercent: int64(percent)}, because))
+				return untyped(a.api.PutBudget(ctx, project, client.BudgetRequest{LimitMinor: limit, WarnPercent: int64(percent)}, because))
 			},
 			flags: func(c *cobra.Command) {
 				c.Flags().IntVar(&percent, "warn-percent", 80, "the part at which they are told first")
@@ -227,7 +227,7 @@ func (a *app) priceCommand() *cobra.Command {
 		if err != nil {
 			return answer{}, err
 		}
-		return untyped(a.api.CreatePrice(ctx, nil, client.PriceRequest{
+		return untyped(a.api.CreatePrice(ctx, client.PriceRequest{
 			SkuID: b.SkuID, InstanceType: b.InstanceType, Currency: b.Currency, RateMinorPerHour: b.RateMinorPerHour, ValidFrom: b.ValidFrom, PlanHash: &hash, Confirm: &confirm,
 		}))
 	})
@@ -261,7 +261,7 @@ func (a *app) adjustmentCommand() *cobra.Command {
 				return answer{}, err
 			}
 			body := client.AdjustmentRequest{BillingAccountID: account, ProjectID: project, AmountMinor: amount, Reason: reason}
-			return untyped(a.api.CreateAdjustment(ctx, nil, body))
+			return untyped(a.api.CreateAdjustment(ctx, body))
 		})
 	create.Flags().StringVar(&project, "project", "", "the project on whose statement it stands")
 	create.Flags().StringVar(&reason, "reason", "", "why; those who pay for the project see it")
@@ -303,7 +303,7 @@ func (a *app) thresholdsCommand() *cobra.Command {
 			if cmd.Flags().Changed("grace") {
 				body.GraceSeconds = new(int64(grace.Seconds()))
 			}
-			return untyped(a.api.SetAccountThresholds(ctx, account, nil, body, client.IfMatch(r.etag)))
+			return untyped(a.api.SetAccountThresholds(ctx, account, body, client.IfMatch(r.etag)))
 		})
 	f := cmd.Flags()
 	f.Int64Var(amounts["low"], "low", 0, "low_balance at this balance and below (10 whole units at first)")

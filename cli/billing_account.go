@@ -38,7 +38,7 @@ func (a *app) billingAccountCommand() *cobra.Command {
 		if err != nil {
 			return answer{}, err
 		}
-		return untyped(a.api.DeleteBillingAccount(ctx, id, nil, client.IfMatch("*")))
+		return untyped(a.api.DeleteBillingAccount(ctx, id, client.IfMatch("*")))
 	}
 	var maxProjects int
 	var currency string
@@ -46,7 +46,7 @@ func (a *app) billingAccountCommand() *cobra.Command {
 		if maxProjects < 1 {
 			return answer{}, fail(ExitUsage, "--max-projects must be at least 1")
 		}
-		return untyped(a.api.CreateBillingAccount(ctx, nil, client.NewBillingAccountRequest{Name: args[0], MaxProjects: new(int64(maxProjects)), Currency: &currency}))
+		return untyped(a.api.CreateBillingAccount(ctx, client.NewBillingAccountRequest{Name: args[0], MaxProjects: new(int64(maxProjects)), Currency: &currency}))
 	})
 	create.Flags().IntVar(&maxProjects, "max-projects", 20, "projects that are not closed, at most")
 	create.Flags().StringVar(&currency, "currency", "USD", "of its balance, prices and statements; it is never changed")
@@ -72,7 +72,7 @@ func (a *app) accountGroupCommand() *cobra.Command {
 	}
 	return group("group", "Groups of the identity provider that belong to a billing account; its projects may give them roles",
 		a.sendOne("list ACCOUNT", "List the groups of a billing account", 1, columns, of(func(ctx context.Context, id string, _ []string) (answer, error) {
-			raw, err := a.listAll(ctx, func(ctx context.Context, editors ...client.RequestEditorFn) (answer, error) {
+			raw, err := a.listAll(ctx, func(ctx context.Context, editors ...client.Option) (answer, error) {
 				return untyped(a.api.ListBillingAccountGroups(ctx, id, nil, editors...))
 			}, 0)
 			return answer{raw: raw}, err
@@ -115,7 +115,7 @@ func (a *app) quotaCommand() *cobra.Command {
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			sku, err := a.quotaOf(cmd.Context(), args[1])
 			if err == nil {
-				_, err = a.api.DeleteQuota(cmd.Context(), args[0], sku, nil, client.Because(reason))
+				_, err = a.api.DeleteQuota(cmd.Context(), args[0], sku, client.Because(reason))
 			}
 			return err
 		}),

@@ -165,7 +165,7 @@ func (a *app) bmcSetCredential() *cobra.Command {
 			return err
 		}
 		body := client.SetBmcCredentialRequest{CredentialRef: args[1], Reason: reason}
-		r, err := untyped(a.api.SetBmcCredential(cmd.Context(), id, nil, body, client.IfMatch(now.ETag)))
+		r, err := untyped(a.api.SetBmcCredential(cmd.Context(), id, body, client.IfMatch(now.ETag)))
 		if err != nil {
 			return err
 		}
@@ -188,7 +188,7 @@ func (a *app) bmcRotate() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := untyped(a.api.RotateBmcCredential(cmd.Context(), id, nil, client.RotationRequest{Reason: reason}))
+		r, err := untyped(a.api.RotateBmcCredential(cmd.Context(), id, client.RotationRequest{Reason: reason}))
 		return a.followJob(cmd.Context(), r, err, w)
 	})
 	return cmd

@@ -47,18 +47,18 @@ func into(v any) func(answer, error) error {
 }
 
 // lister asks for a list. The editors choose its page.
-type lister func(ctx context.Context, editors ...client.RequestEditorFn) (answer, error)
+type lister func(ctx context.Context, editors ...client.Option) (answer, error)
 
 // list returns a lister of an operation.
-func list[T, P any](call func(context.Context, *P, ...client.RequestEditorFn) (client.Answer[T], error), params *P, always ...client.RequestEditorFn) lister {
-	return func(ctx context.Context, editors ...client.RequestEditorFn) (answer, error) {
+func list[T, P any](call func(context.Context, *P, ...client.Option) (client.Answer[T], error), params *P, always ...client.Option) lister {
+	return func(ctx context.Context, editors ...client.Option) (answer, error) {
 		return untyped(call(ctx, params, append(editors, always...)...))
 	}
 }
 
 // listBelow returns a lister of an operation that lists what the thing with the id has.
-func listBelow[T, P any](call func(context.Context, string, *P, ...client.RequestEditorFn) (client.Answer[T], error), id string, params *P, always ...client.RequestEditorFn) lister {
-	return func(ctx context.Context, editors ...client.RequestEditorFn) (answer, error) {
+func listBelow[T, P any](call func(context.Context, string, *P, ...client.Option) (client.Answer[T], error), id string, params *P, always ...client.Option) lister {
+	return func(ctx context.Context, editors ...client.Option) (answer, error) {
 		return untyped(call(ctx, id, params, append(editors, always...)...))
 	}
 }

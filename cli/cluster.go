@@ -64,10 +64,10 @@ func (a *app) clusterCommand() *cobra.Command {
 		show,
 		a.clusterPut("create CLUSTER", "Create a cluster that machines join", func(ctx context.Context, ref string, body map[string]any) (answer, error) {
 			body["cluster_ref"] = ref
-			return untyped(a.api.CreateClusterWithBody(ctx, nil, client.JSON, client.Body(body)))
+			return untyped(a.api.CreateCluster(ctx, client.ClusterRequest{}, client.Body(body)))
 		}),
 		a.clusterPut("update CLUSTER", "Replace project and specification of a cluster", func(ctx context.Context, ref string, body map[string]any) (answer, error) {
-			return untyped(a.api.UpdateClusterWithBody(ctx, ref, nil, client.JSON, client.Body(body), client.IfMatch("*")))
+			return untyped(a.api.UpdateCluster(ctx, ref, client.ClusterChange{}, client.Body(body), client.IfMatch("*")))
 		}), remove)
 }
 

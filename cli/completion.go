@@ -105,7 +105,7 @@ func (a *app) namesIn(ctx context.Context, of lister, query, begun string) []str
 	defer cancel()
 	narrowed := of
 	if query != "" && begun != "" {
-		narrowed = func(ctx context.Context, editors ...client.RequestEditorFn) (answer, error) {
+		narrowed = func(ctx context.Context, editors ...client.Option) (answer, error) {
 			return of(ctx, append(editors, client.Query(query, begun))...)
 		}
 	}

@@ -114,7 +114,7 @@ func (a *app) decommission(ctx context.Context, node, name string, f decommissio
 			return err
 		}
 	}
-	r, err = untyped(a.api.CreateDecommission(ctx, nil, client.DecommissionRequest{
+	r, err = untyped(a.api.CreateDecommission(ctx, client.DecommissionRequest{
 		NodeID: node, Mode: client.DecommissionRequestMode(f.mode), GraceSeconds: graceSeconds(f.grace),
 		PlanHash: &p.PlanHash, Reason: optional[string](f.reason),
 	}))

@@ -140,7 +140,7 @@ func (a *app) driftAct(action, short string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := untyped(a.api.ActOnDrift(cmd.Context(), id, client.ActOnDriftParamsAction(action), nil, client.ActOnDriftRequest{Reason: reason}))
+		r, err := untyped(a.api.ActOnDrift(cmd.Context(), id, client.ActOnDriftParamsAction(action), client.ActOnDriftRequest{Reason: reason}))
 		if err != nil {
 			return err
 		}

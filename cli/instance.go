@@ -133,7 +133,7 @@ func (a *app) instanceCreateCommand() *cobra.Command {
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		body.ProjectID, body.Name = args[0], args[1]
 		body.Image, body.DrainSeconds = optional[string](image), &drain
-		r, err := untyped(a.api.CreateInstance(cmd.Context(), nil, body))
+		r, err := untyped(a.api.CreateInstance(cmd.Context(), body))
 		if err != nil {
 			return err
 		}

@@ -14,20 +14,20 @@ func (a *app) ownInstanceCommand() *cobra.Command {
 	return group("own", "Instances of a project, for its members",
 		a.projectCommandOf(projectAction{
 			use: "list PROJECT", short: "List the instances of a project, newest first", columns: columns,
-			list: func(project string, because client.RequestEditorFn) lister {
+			list: func(project string, because client.Option) lister {
 				return listBelow(a.api.ListProjectInstances, project, &client.ListProjectInstancesParams{}, because)
 			},
 		}),
 		a.projectCommandOf(projectAction{
 			use: "show PROJECT INSTANCE", short: "Show an instance of a project", args: 1, columns: columns,
-			send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
-				return untyped(a.api.GetProjectInstance(ctx, project, args[0], nil, because))
+			send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
+				return untyped(a.api.GetProjectInstance(ctx, project, args[0], because))
 			},
 		}),
 		a.projectCommandOf(projectAction{
 			use: "actions PROJECT INSTANCE", short: "List the latest 200 actions for an instance of a project, newest first", args: 1,
 			columns: []string{"started_at", "action_type", "attempt", "status", "duration_ms"},
-			send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
+			send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
 				page := client.ListProjectInstanceActionLogsParams{Limit: new(int64(maxPage))}
 				return untyped(a.api.ListProjectInstanceActionLogs(ctx, project, args[0], &page, because))
 			},
@@ -55,9 +55,9 @@ func (a *app) ownInstanceCreateCommand(columns []string) *cobra.Command {
 			_ = c.MarkFlagRequired("type")
 			_ = c.MarkFlagRequired("model")
 		},
-		send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
+		send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
 			body.Name, body.DrainSeconds = args[0], &drain
-			return untyped(a.api.CreateProjectInstance(ctx, project, nil, body, because))
+			return untyped(a.api.CreateProjectInstance(ctx, project, body, because))
 		},
 	})
 }
@@ -67,8 +67,8 @@ func (a *app) ownInstanceTerminateCommand(columns []string) *cobra.Command {
 	return a.projectCommandOf(projectAction{
 		use: "terminate PROJECT INSTANCE", short: "End an instance of a project; everything on it is deleted", args: 1, columns: columns,
 		flags: func(c *cobra.Command) { c.Flags().StringVar(&why, "why", "", "why, for the audit log of the project") },
-		send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
-			return untyped(a.api.TerminateProjectInstance(ctx, project, args[0], nil, client.ProjectTerminateRequest{Reason: why}, because))
+		send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
+			return untyped(a.api.TerminateProjectInstance(ctx, project, args[0], client.ProjectTerminateRequest{Reason: why}, because))
 		},
 	})
 }

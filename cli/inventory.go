@@ -32,9 +32,9 @@ type kind struct {
 	example   string
 	prefix    string // of its ids
 	list      func(site string) lister
-	create    func(ctx context.Context, site string, body io.Reader) (answer, error)
+	create    func(ctx context.Context, site string, body client.Option) (answer, error)
 	get       func(ctx context.Context, site, id string) (answer, error)
-	update    func(ctx context.Context, site, id, etag string, body io.Reader) (answer, error)
+	update    func(ctx context.Context, site, id, etag string, body client.Option) (answer, error)
 	remove    func(ctx context.Context, site, id string) (answer, error)
 	ofSite    bool
 	// columns of a list beside id, name and version: fields of the spec.
@@ -45,15 +45,15 @@ func (a *app) siteCommand() *cobra.Command {
 	k := kind{
 		use: "site", what: "site", prefix: "site_", example: "ssh_user=ubuntu", columns: []string{"maas_url", "region", "simulated"},
 		list: func(string) lister { return list(a.api.ListSites, nil) },
-		create: func(ctx context.Context, _ string, body io.Reader) (answer, error) {
-			return untyped(a.api.CreateSiteWithBody(ctx, nil, client.JSON, body))
+		create: func(ctx context.Context, _ string, body client.Option) (answer, error) {
+			return untyped(a.api.CreateSite(ctx, client.SiteRequest{}, body))
 		},
 		get: func(ctx context.Context, _, id string) (answer, error) { return untyped(a.api.GetSite(ctx, id)) },
-		update: func(ctx context.Context, _, id, etag string, body io.Reader) (answer, error) {
-			return untyped(a.api.UpdateSiteWithBody(ctx, id, nil, client.JSON, body, client.IfMatch(etag)))
+		update: func(ctx context.Context, _, id, etag string, body client.Option) (answer, error) {
+			return untyped(a.api.UpdateSite(ctx, id, client.SiteRequest{}, body, client.IfMatch(etag)))
 		},
 		remove: func(ctx context.Context, _, id string) (answer, error) {
-			return untyped(a.api.DeleteSite(ctx, id, nil, client.IfMatch("*")))
+			return untyped(a.api.DeleteSite(ctx, id, client.IfMatch("*")))
 		},
 	}
 	cmd := a.kindCommand(k, "Sites: a MAAS region and the network around it")
@@ -86,17 +86,17 @@ func (a *app) profileCommand() *cobra.Command {
 		use: "profile", what: "profile", prefix: "prof_", example: "stage_deadlines.deploy_via_maas=20m",
 		columns: []string{"distro_series", "storage_layout", "batch_max_parallel"}, ofSite: true,
 		list: func(site string) lister { return listBelow(a.api.ListProfiles, site, nil) },
-		create: func(ctx context.Context, site string, body io.Reader) (answer, error) {
-			return untyped(a.api.CreateProfileWithBody(ctx, site, nil, client.JSON, body))
+		create: func(ctx context.Context, site string, body client.Option) (answer, error) {
+			return untyped(a.api.CreateProfile(ctx, site, client.ProfileRequest{}, body))
 		},
 		get: func(ctx context.Context, site, id string) (answer, error) {
 			return untyped(a.api.GetProfile(ctx, site, id))
 		},
-		update: func(ctx context.Context, site, id, etag string, body io.Reader) (answer, error) {
-			return untyped(a.api.UpdateProfileWithBody(ctx, site, id, nil, client.JSON, body, client.IfMatch(etag)))
+		update: func(ctx context.Context, site, id, etag string, body client.Option) (answer, error) {
+			return untyped(a.api.UpdateProfile(ctx, site, id, client.ProfileRequest{}, body, client.IfMatch(etag)))
 		},
 		remove: func(ctx context.Context, site, id string) (answer, error) {
-			return untyped(a.api.DeleteProfile(ctx, site, id, nil, client.IfMatch("*")))
+			return untyped(a.api.DeleteProfile(ctx, site, id, client.IfMatch("*")))
 		},
 	}, "Profiles: the policy of a site for one kind of node")
 }
@@ -105,15 +105,15 @@ func (a *app) skuCommand() *cobra.Command {
 	return a.kindCommand(kind{
 		use: "sku", what: "SKU", prefix: "sku_", example: "gpus=8", columns: []string{"gpus", "gpu_model_contains", "nics_up", "data_disks"},
 		list: func(string) lister { return list(a.api.ListSkus, nil) },
-		create: func(ctx context.Context, _ string, body io.Reader) (answer, error) {
-			return untyped(a.api.CreateSkuWithBody(ctx, nil, client.JSON, body))
+		create: func(ctx context.Context, _ string, body client.Option) (answer, error) {
+			return untyped(a.api.CreateSku(ctx, client.SKURequest{}, body))
 		},
 		get: func(ctx context.Context, _, id string) (answer, error) { return untyped(a.api.GetSku(ctx, id)) },
-		update: func(ctx context.Context, _, id, etag string, body io.Reader) (answer, error) {
-			return untyped(a.api.UpdateSkuWithBody(ctx, id, nil, client.JSON, body, client.IfMatch(etag)))
+		update: func(ctx context.Context, _, id, etag string, body client.Option) (answer, error) {
+			return untyped(a.api.UpdateSku(ctx, id, client.SKURequest{}, body, client.IfMatch(etag)))
 		},
 		remove: func(ctx context.Context, _, id string) (answer, error) {
-			return untyped(a.api.DeleteSku(ctx, id, nil, client.IfMatch("*")))
+			return untyped(a.api.DeleteSku(ctx, id, client.IfMatch("*")))
 		},
 	}, "SKUs: what a node of one product must show before it may be active")
 }
@@ -237,7 +237,7 @@ func (a *app) listAll(ctx context.Context, of lister, limit int) ([]byte, error)
 		if limit > 0 {
 			page = min(page, limit-len(all))
 		}
-		editors := []client.RequestEditorFn{client.Query("limit", strconv.Itoa(page))}
+		editors := []client.Option{client.Query("limit", strconv.Itoa(page))}
 		if cursor != "" {
 			editors = append(editors, client.Query("cursor", cursor))
 		}

@@ -107,11 +107,11 @@ type jobFilter struct {
 }
 
 // editors narrow a list to the jobs that wait for an operator, where that is asked for.
-func (f jobFilter) editors() []client.RequestEditorFn {
+func (f jobFilter) editors() []client.Option {
 	if !f.waiting {
 		return nil
 	}
-	return []client.RequestEditorFn{client.Query("needs_human", "true")}
+	return []client.Option{client.Query("needs_human", "true")}
 }
 
 func (f jobFilter) jobs() *client.ListJobsParams {
@@ -183,7 +183,7 @@ func (a *app) jobShow() *cobra.Command {
 }
 
 // showJobOf is the show command of a list of jobs.
-func (a *app) showJobOf(what string, all lister, get func(context.Context, string, ...client.RequestEditorFn) (client.Answer[client.Job], error)) *cobra.Command {
+func (a *app) showJobOf(what string, all lister, get func(context.Context, string, ...client.Option) (client.Answer[client.Job], error)) *cobra.Command {
 	var w watchFlags
 	cmd := &cobra.Command{Use: "show JOB", Short: "Show a " + what + " and its stages, by id or the hostname of its node", Args: cobra.ExactArgs(1)}
 	w.add(cmd)
@@ -304,7 +304,7 @@ func (a *app) jobAction(name string, action lifecycle.Action) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := untyped(a.api.ActOnJob(cmd.Context(), id, string(action), nil, client.ActionRequest{Reason: &reason, AcceptRisk: &risk}))
+		r, err := untyped(a.api.ActOnJob(cmd.Context(), id, string(action), client.ActionRequest{Reason: &reason, AcceptRisk: &risk}))
 		if err != nil {
 			return err
 		}

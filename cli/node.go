@@ -290,7 +290,7 @@ func (a *app) nodeLabel() *cobra.Command {
 					return fail(ExitUsage, "%q must be KEY=VALUE or KEY-", l)
 				}
 			}
-			r, err := untyped(a.api.UpdateNode(cmd.Context(), id, nil, client.NodePatch{Labels: &labels}, client.IfMatch("*")))
+			r, err := untyped(a.api.UpdateNode(cmd.Context(), id, client.NodePatch{Labels: &labels}, client.IfMatch("*")))
 			if err != nil {
 				return err
 			}
@@ -379,13 +379,13 @@ func (a *app) bootstrap(ctx context.Context, t target, again string) (answer, er
 		if err != nil {
 			return answer{}, err
 		}
-		return untyped(a.api.ReissueBootstrap(ctx, id, nil))
+		return untyped(a.api.ReissueBootstrap(ctx, id))
 	}
 	body, err := t.resolve(ctx, a)
 	if err != nil {
 		return answer{}, err
 	}
-	return untyped(a.api.CreateNode(ctx, nil, body))
+	return untyped(a.api.CreateNode(ctx, body))
 }
 
 func orShownOnce(token string) string {

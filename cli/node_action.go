@@ -21,35 +21,28 @@ func (a *app) nodeActions() []*cobra.Command {
 }
 
 // nodeOperation asks something of a node.
-type nodeOperation func(ctx context.Context, id string, body client.NodeActionRequest) (answer, error)
-
-// withoutParams takes the parameters off an operation.
-func withoutParams[P any](call func(context.Context, string, *P, client.NodeActionRequest, ...client.RequestEditorFn) (client.Answer[client.NodeActionAnswer], error)) nodeOperation {
-	return func(ctx context.Context, id string, body client.NodeActionRequest) (answer, error) {
-		return untyped(call(ctx, id, nil, body))
-	}
-}
+type nodeOperation func(ctx context.Context, id string, body client.NodeActionRequest, options ...client.Option) (client.Answer[client.NodeActionAnswer], error)
 
 // actOnNode returns the operation of an action.
 func (a *app) actOnNode(action lifecycle.NodeAction) nodeOperation {
 	switch action {
 	case lifecycle.NodeActionDrain:
-		return withoutParams(a.api.DrainNode)
+		return a.api.DrainNode
 	case lifecycle.NodeActionRetire:
-		return withoutParams(a.api.RetireNode)
+		return a.api.RetireNode
 	case lifecycle.NodeActionReactivate:
-		return withoutParams(a.api.ReactivateNode)
+		return a.api.ReactivateNode
 	case lifecycle.NodeActionQuarantine:
-		return withoutParams(a.api.QuarantineNode)
+		return a.api.QuarantineNode
 	case lifecycle.NodeActionUnquarantine:
-		return withoutParams(a.api.UnquarantineNode)
+		return a.api.UnquarantineNode
 	case lifecycle.NodeActionRemove:
-		return withoutParams(a.api.RemoveNode)
+		return a.api.RemoveNode
 	case lifecycle.NodeActionResume:
-		return withoutParams(a.api.ResumeNode)
+		return a.api.ResumeNode
 	}
-	return func(context.Context, string, client.NodeActionRequest) (answer, error) {
-		return answer{}, fmt.Errorf("the API has no action %q", action)
+	return func(context.Context, string, client.NodeActionRequest, ...client.Option) (client.Answer[client.NodeActionAnswer], error) {
+		return client.Answer[client.NodeActionAnswer]{}, fmt.Errorf("the API has no action %q", action)
 	}
 }
 
@@ -89,21 +82,16 @@ func (a *app) nodeAction(info lifecycle.NodeActionInfo) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var got struct {
-			Status  string `json:"status"`
-			JobID   string `json:"job_id"`
-			Message string `json:"message"`
-			Effect  string `json:"effect"`
-		}
-		if err := r.into(&got); err != nil {
+		got, err := r.Decode()
+		if err != nil {
 			return err
 		}
 		if w.on && got.JobID != "" {
 			return a.watchJob(cmd.Context(), got.JobID, w)
 		}
-		return a.show(r.raw, func() error {
+		return a.show(r.Raw, func() error {
 			did := "done"
-			if got.Effect == "noop" {
+			if got.Effect == client.NodeActionAnswerEffectNoop {
 				did = "nothing to do"
 			}
 			said := got.Message

@@ -82,7 +82,7 @@ func (a *app) nodeOnboard() *cobra.Command {
 		if dry.on {
 			return a.planOnboarding(cmd, body, dry)
 		}
-		r, err := untyped(a.api.CreateOnboarding(cmd.Context(), nil, body))
+		r, err := untyped(a.api.CreateOnboarding(cmd.Context(), body))
 		return a.followJob(cmd.Context(), r, err, w)
 	})
 	return cmd
@@ -189,7 +189,7 @@ func (a *app) onboardBatch(ctx context.Context, file string, w watchFlags) error
 	if err != nil {
 		return err
 	}
-	r, err := untyped(a.api.CreateOnboardingBatch(ctx, nil, body))
+	r, err := untyped(a.api.CreateOnboardingBatch(ctx, body))
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func (a *app) topupCommand() *cobra.Command {
 			}
 			back = strings.TrimRight(acc.Server, "/") + "/portal/projects/" + url.PathEscape(args[0]) + "/payments"
 		}
-		r, err := untyped(a.api.CreateCheckoutSession(cmd.Context(), args[0], nil, client.CheckoutRequest{AmountMinor: amount, SuccessURL: back, CancelURL: back}, client.Because(reason)))
+		r, err := untyped(a.api.CreateCheckoutSession(cmd.Context(), args[0], client.CheckoutRequest{AmountMinor: amount, SuccessURL: back, CancelURL: back}, client.Because(reason)))
 		if err != nil {
 			return err
 		}
@@ -70,10 +70,10 @@ func (a *app) topupCommand() *cobra.Command {
 }
 
 // watchPayment follows a payment until it is credited, or will not be without an operator.
-func (a *app) watchPayment(ctx context.Context, p payment, because client.RequestEditorFn, w watchFlags) error {
+func (a *app) watchPayment(ctx context.Context, p payment, because client.Option, w watchFlags) error {
 	project, id := p.ProjectID, p.ID
 	read := func(ctx context.Context) (answer, error) {
-		return untyped(a.api.GetPaymentSession(ctx, project, id, nil, because))
+		return untyped(a.api.GetPaymentSession(ctx, project, id, because))
 	}
 	return a.follow(ctx, read, w, func(r answer) (bool, error) {
 		var p payment
@@ -168,7 +168,7 @@ func (a *app) paymentShowCommand() *cobra.Command {
 		var r answer
 		var err error
 		if len(args) == 2 {
-			r, err = untyped(a.api.GetPaymentSession(cmd.Context(), args[0], args[1], nil, client.Because(reason)))
+			r, err = untyped(a.api.GetPaymentSession(cmd.Context(), args[0], args[1], client.Because(reason)))
 		} else {
 			r, err = untyped(a.api.GetAccountPayment(cmd.Context(), args[0]))
 		}
@@ -204,7 +204,7 @@ func (a *app) paymentRefundCommand() *cobra.Command {
 			if err != nil {
 				return answer{}, err
 			}
-			return untyped(a.api.CreateRefund(ctx, args[0], nil, client.RefundRequest{AmountMinor: amount, Reason: reason}))
+			return untyped(a.api.CreateRefund(ctx, args[0], client.RefundRequest{AmountMinor: amount, Reason: reason}))
 		}), &reason, "why; those who pay for the project see it")
 }
 

@@ -19,8 +19,8 @@ type projectAction struct {
 	use, short string
 	args       int // after the project
 	// send asks for one thing; because is the reason of an operator.
-	send    func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error)
-	list    func(project string, because client.RequestEditorFn) lister
+	send    func(ctx context.Context, project string, args []string, because client.Option) (answer, error)
+	list    func(project string, because client.Option) lister
 	columns []string // of a list, or of what is shown
 	amounts bool     // of a list, in the currency of the project's balance
 	flags   func(*cobra.Command)
@@ -131,25 +131,25 @@ func (a *app) listOf(use, short string, of lister, columns ...string) *cobra.Com
 }
 
 // projectRequest sends a request about a project.
-type projectRequest = func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error)
+type projectRequest = func(ctx context.Context, project string, args []string, because client.Option) (answer, error)
 
 // ofProject returns what reads or changes the project itself.
-func ofProject[T, P any](call func(context.Context, string, *P, ...client.RequestEditorFn) (client.Answer[T], error), always ...client.RequestEditorFn) projectRequest {
-	return func(ctx context.Context, project string, _ []string, because client.RequestEditorFn) (answer, error) {
-		return untyped(call(ctx, project, nil, append(always, because)...))
+func ofProject[T any](call func(context.Context, string, ...client.Option) (client.Answer[T], error), always ...client.Option) projectRequest {
+	return func(ctx context.Context, project string, _ []string, because client.Option) (answer, error) {
+		return untyped(call(ctx, project, append(always, because)...))
 	}
 }
 
 // inProject returns what reads or removes one thing of a project, which the first argument names.
-func inProject[T, P any](call func(context.Context, string, string, *P, ...client.RequestEditorFn) (client.Answer[T], error), always ...client.RequestEditorFn) projectRequest {
-	return func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
-		return untyped(call(ctx, project, args[0], nil, append(always, because)...))
+func inProject[T any](call func(context.Context, string, string, ...client.Option) (client.Answer[T], error), always ...client.Option) projectRequest {
+	return func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
+		return untyped(call(ctx, project, args[0], append(always, because)...))
 	}
 }
 
 // allOf returns what lists the things of a project.
-func allOf[T, P any](call func(context.Context, string, *P, ...client.RequestEditorFn) (client.Answer[T], error)) func(string, client.RequestEditorFn) lister {
-	return func(project string, because client.RequestEditorFn) lister {
+func allOf[T, P any](call func(context.Context, string, *P, ...client.Option) (client.Answer[T], error)) func(string, client.Option) lister {
+	return func(project string, because client.Option) lister {
 		return listBelow(call, project, nil, because)
 	}
 }
@@ -172,9 +172,9 @@ func (a *app) projectCommand() *cobra.Command {
 		var err error
 		if email != "" || subject != "" {
 			body := client.AdminProjectRequest{BillingAccountID: account, Name: args[0], OwnerEmail: email, OwnerSubject: subject}
-			r, err = a.api.CreateProjectFor(cmd.Context(), nil, body)
+			r, err = a.api.CreateProjectFor(cmd.Context(), body)
 		} else {
-			r, err = a.api.CreateProject(cmd.Context(), nil, client.ProjectRequest{BillingAccountID: account, Name: args[0]})
+			r, err = a.api.CreateProject(cmd.Context(), client.ProjectRequest{BillingAccountID: account, Name: args[0]})
 			err = asFailure(err)
 			var f *failure
 			if errors.As(err, &f) && f.code == ExitUnauthorised {
@@ -192,8 +192,8 @@ func (a *app) projectCommand() *cobra.Command {
 			c.Flags().StringVar(&name, "name", "", "the new name")
 			_ = c.MarkFlagRequired("name")
 		},
-		send: func(ctx context.Context, project string, _ []string, because client.RequestEditorFn) (answer, error) {
-			return untyped(a.api.UpdateProject(ctx, project, nil, client.ProjectPatch{Name: &name}, client.IfMatch("*"), because))
+		send: func(ctx context.Context, project string, _ []string, because client.Option) (answer, error) {
+			return untyped(a.api.UpdateProject(ctx, project, client.ProjectPatch{Name: &name}, client.IfMatch("*"), because))
 		},
 	}
 	return group("project", "Projects: what owns nodes, with its members",
@@ -217,8 +217,8 @@ func (a *app) memberCommand() *cobra.Command {
 		a.projectCommandOf(projectAction{use: "show PROJECT MEMBER", short: "Show a member", args: 1, send: inProject(a.api.GetMember), columns: columns}),
 		a.projectCommandOf(projectAction{
 			use: "set-role PROJECT MEMBER ROLE", short: "Change the role of a member", args: 2, columns: columns,
-			send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
-				return untyped(a.api.UpdateMember(ctx, project, args[0], nil, client.RoleRequest{Role: args[1]}, client.IfMatch("*"), because))
+			send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
+				return untyped(a.api.UpdateMember(ctx, project, args[0], client.RoleRequest{Role: args[1]}, client.IfMatch("*"), because))
 			},
 		}),
 		a.projectCommandOf(projectAction{use: "delete PROJECT MEMBER", short: "Remove a member with its keys and tokens", args: 1, send: inProject(a.api.RemoveMember, client.IfMatch("*"))}),
@@ -252,9 +252,9 @@ func (a *app) invitationCommand() *cobra.Command {
 				c.Flags().StringVar(&subject, "subject", "", "or oidc:SUBJECT of the sign-in")
 				c.Flags().StringVar(&role, "role", "member", "owner, member, billing or viewer")
 			},
-			send: func(ctx context.Context, project string, _ []string, because client.RequestEditorFn) (answer, error) {
+			send: func(ctx context.Context, project string, _ []string, because client.Option) (answer, error) {
 				body := client.InvitationRequest{Role: role, Email: optional[string](email), Subject: optional[string](subject)}
-				return untyped(a.api.CreateInvitation(ctx, project, nil, body, because))
+				return untyped(a.api.CreateInvitation(ctx, project, body, because))
 			},
 		}),
 		a.projectCommandOf(projectAction{use: "delete PROJECT INVITATION", short: "Take an invitation back", args: 1, send: inProject(a.api.RevokeInvitation, client.IfMatch("*"))}),
@@ -268,7 +268,7 @@ func (a *app) keyCommand() *cobra.Command {
 		a.projectCommandOf(projectAction{use: "show PROJECT KEY", short: "Show an SSH key", args: 1, send: inProject(a.api.GetSSHKey), columns: append(columns, "public_key")}),
 		a.projectCommandOf(projectAction{
 			use: "create PROJECT NAME FILE", short: "Add an SSH public key from a .pub file", args: 2, columns: columns,
-			send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
+			send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
 				text, err := readNamed(args[1])
 				if err == nil && strings.Contains(string(text), "PRIVATE KEY") {
 					err = fail(ExitUsage, "%s holds a private key, which was not sent; give the .pub file beside it", args[1])
@@ -277,7 +277,7 @@ func (a *app) keyCommand() *cobra.Command {
 					return answer{}, err
 				}
 				body := client.SSHKeyRequest{Name: args[0], PublicKey: strings.TrimSpace(string(text))}
-				return untyped(a.api.CreateSSHKey(ctx, project, nil, body, because))
+				return untyped(a.api.CreateSSHKey(ctx, project, body, because))
 			},
 		}),
 		a.projectCommandOf(projectAction{use: "delete PROJECT KEY", short: "Delete an SSH key", args: 1, send: inProject(a.api.DeleteSSHKey, client.IfMatch("*"))}),
@@ -296,9 +296,9 @@ func (a *app) projectTokenCommand() *cobra.Command {
 				c.Flags().StringVar(&role, "role", "member", "owner, member, billing or viewer, at most your own")
 				c.Flags().IntVar(&days, "days", 90, "for how many days it is valid")
 			},
-			send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
+			send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
 				body := client.ProjectTokenRequest{Name: args[0], Role: role, Days: new(int64(days))}
-				return untyped(a.api.CreateProjectToken(ctx, project, nil, body, because))
+				return untyped(a.api.CreateProjectToken(ctx, project, body, because))
 			},
 		}),
 		a.projectCommandOf(projectAction{use: "delete PROJECT TOKEN", short: "Delete a token", args: 1, send: inProject(a.api.DeleteProjectToken, client.IfMatch("*"))}),

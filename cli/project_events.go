@@ -87,7 +87,7 @@ func (a *app) readEvents(ctx context.Context, project, reason string, last *stri
 	defer cancel()
 	silence := time.AfterFunc(streamSilence, cancel)
 	defer silence.Stop()
-	res, err := a.api.OpenEvents(ctx, project, client.After(*last), client.Because(reason))
+	res, err := a.api.FollowProjectEvents(ctx, project, nil, client.After(*last), client.Because(reason))
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func (a *app) projectExportCommand() *cobra.Command {
 	cmd.Flags().StringVar(&reason, "reason", "", "why you act on a customer's project, for operators; its owners see it")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		return a.writeExport(cmd.Context(), func(ctx context.Context) (*http.Response, error) {
-			return a.api.OpenExport(ctx, args[0], client.Because(reason))
+			return a.api.ExportProject(ctx, args[0], client.Because(reason))
 		})
 	})
 	return cmd

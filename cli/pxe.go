@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/netip"
 	"strings"
 	"time"
@@ -19,17 +18,17 @@ func (a *app) installWorkflowCommand() *cobra.Command {
 	return a.kindCommand(kind{
 		use: "install-workflow", what: "PXE install workflow", prefix: "wf_", example: "deadline_minutes=45", columns: []string{"deadline_minutes", "command_line"},
 		list: func(string) lister { return list(a.api.ListInstallWorkflows, nil) },
-		create: func(ctx context.Context, _ string, body io.Reader) (answer, error) {
-			return untyped(a.api.CreateInstallWorkflowWithBody(ctx, nil, client.JSON, body))
+		create: func(ctx context.Context, _ string, body client.Option) (answer, error) {
+			return untyped(a.api.CreateInstallWorkflow(ctx, client.InstallWorkflowRequest{}, body))
 		},
 		get: func(ctx context.Context, _, id string) (answer, error) {
 			return untyped(a.api.GetInstallWorkflow(ctx, id))
 		},
-		update: func(ctx context.Context, _, id, etag string, body io.Reader) (answer, error) {
-			return untyped(a.api.UpdateInstallWorkflowWithBody(ctx, id, nil, client.JSON, body, client.IfMatch(etag)))
+		update: func(ctx context.Context, _, id, etag string, body client.Option) (answer, error) {
+			return untyped(a.api.UpdateInstallWorkflow(ctx, id, client.InstallWorkflowRequest{}, body, client.IfMatch(etag)))
 		},
 		remove: func(ctx context.Context, _, id string) (answer, error) {
-			return untyped(a.api.DeleteInstallWorkflow(ctx, id, nil, client.IfMatch("*")))
+			return untyped(a.api.DeleteInstallWorkflow(ctx, id, client.IfMatch("*")))
 		},
 	}, "Install workflows: what a PXE node loads and how its installer is answered")
 }
@@ -147,7 +146,7 @@ func (a *app) nodeSKU() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := untyped(a.api.UpdateNode(cmd.Context(), id, nil, client.NodePatch{SkuID: &sku}, client.IfMatch("*")))
+			r, err := untyped(a.api.UpdateNode(cmd.Context(), id, client.NodePatch{SkuID: &sku}, client.IfMatch("*")))
 			if err != nil {
 				return err
 			}
@@ -179,7 +178,7 @@ func (a *app) assignTo(ctx context.Context, id, workflow string, erase bool, eta
 	if erase {
 		patch = client.NodePatch{EraseWorkflowID: &wf}
 	}
-	return untyped(a.api.UpdateNode(ctx, id, nil, patch, client.IfMatch(etag)))
+	return untyped(a.api.UpdateNode(ctx, id, patch, client.IfMatch(etag)))
 }
 
 func (a *app) nodeState() *cobra.Command {
@@ -204,7 +203,7 @@ func (a *app) nodeState() *cobra.Command {
 
 func (a *app) setState(ctx context.Context, id, state, comment string, force bool, etag string) error {
 	body := client.StateTransition{State: state, Force: &force, Comment: optional[string](comment)}
-	r, err := untyped(a.api.SetNodeState(ctx, id, nil, body, client.IfMatch(etag)))
+	r, err := untyped(a.api.SetNodeState(ctx, id, body, client.IfMatch(etag)))
 	if err != nil {
 		return err
 	}

@@ -89,7 +89,7 @@ func (a *app) startState(ctx context.Context, name string, body client.StateTran
 		return a.planState(ctx, id, body, f)
 	}
 	body.Comment, body.GraceSeconds = optional[string](f.comment), graceSeconds(f.grace)
-	r, err := untyped(a.api.SetNodeState(ctx, id, nil, body, client.IfMatch("*")))
+	r, err := untyped(a.api.SetNodeState(ctx, id, body, client.IfMatch("*")))
 	if err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func (a *app) nodeHardware() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := untyped(a.api.PlanNodeHardware(cmd.Context(), id, nil, body, client.IfMatch("*")))
+		r, err := untyped(a.api.PlanNodeHardware(cmd.Context(), id, body, client.IfMatch("*")))
 		if err != nil {
 			return err
 		}

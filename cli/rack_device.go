@@ -136,7 +136,7 @@ func (a *app) rackDeviceAdd() *cobra.Command {
 		}
 		b.SiteID, b.Name, b.Kind, b.Rack = id, args[0], client.RackDeviceRequestKind(kind), rack
 		b.Protocol, b.PinSha256 = client.RackDeviceRequestProtocol(protocol), pin
-		got, err := a.api.CreateRackDevice(cmd.Context(), nil, b)
+		got, err := a.api.CreateRackDevice(cmd.Context(), b)
 		if err != nil {
 			return err
 		}

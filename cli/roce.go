@@ -36,7 +36,7 @@ func (a *app) roceCommand() *cobra.Command {
 		}
 		body := client.RoCERequest{Ports: ports}
 		return a.roce(cmd, args, func(site string) (client.Answer[client.RoCE], error) {
-			return a.api.PutRoce(cmd.Context(), site, args[1], nil, body)
+			return a.api.PutRoce(cmd.Context(), site, args[1], body)
 		})
 	})
 	show := &cobra.Command{Use: "show SITE HOSTNAME", Short: "Show the RoCE ports of a host", Args: cobra.ExactArgs(2),

@@ -81,7 +81,7 @@ func (a *app) sshCommand() *cobra.Command {
 		if err := checkAllocation(args[0]); err != nil {
 			return err
 		}
-		r, err := untyped(a.api.GetOwnAllocation(cmd.Context(), args[0], nil, reason.because()))
+		r, err := untyped(a.api.GetOwnAllocation(cmd.Context(), args[0], reason.because()))
 		if err != nil {
 			return err
 		}

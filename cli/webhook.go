@@ -23,8 +23,8 @@ func (a *app) webhookCommand() *cobra.Command {
 		a.webhookDeliveriesCommand(),
 		a.projectCommandOf(projectAction{
 			use: "redeliver PROJECT WEBHOOK EVENT", short: "Send one event again", args: 2, columns: []string{"event_id"},
-			send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
-				return untyped(a.api.RedeliverWebhookEvent(ctx, project, args[0], args[1], nil, because))
+			send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
+				return untyped(a.api.RedeliverWebhookEvent(ctx, project, args[0], args[1], because))
 			},
 		}),
 		a.replayWebhookCommand(),
@@ -38,9 +38,9 @@ func (a *app) createWebhookCommand(columns []string) *cobra.Command {
 		flags: func(c *cobra.Command) {
 			c.Flags().StringSliceVar(&types, "event-type", nil, "only events of this type, such as member.added or member.*; may be repeated")
 		},
-		send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
+		send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
 			body := client.WebhookRequest{Name: args[0], URL: args[1], EventTypes: types}
-			return untyped(a.api.CreateWebhook(ctx, project, nil, body, because))
+			return untyped(a.api.CreateWebhook(ctx, project, body, because))
 		},
 	})
 }
@@ -62,7 +62,7 @@ func (a *app) updateWebhookCommand(columns []string) *cobra.Command {
 			c.MarkFlagsMutuallyExclusive("event-type", "every-event")
 			c.MarkFlagsOneRequired("name", "url", "event-type", "every-event", "enabled")
 		},
-		send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
+		send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
 			body := client.WebhookChange{Name: optional[string](name), URL: optional[string](address)}
 			if len(types) > 0 {
 				body.EventTypes = &types
@@ -73,7 +73,7 @@ func (a *app) updateWebhookCommand(columns []string) *cobra.Command {
 			if cmd.Flags().Changed("enabled") {
 				body.Enabled = &enabled
 			}
-			return untyped(a.api.UpdateWebhook(ctx, project, args[0], nil, body, client.IfMatch("*"), because))
+			return untyped(a.api.UpdateWebhook(ctx, project, args[0], body, client.IfMatch("*"), because))
 		},
 	})
 }
@@ -85,9 +85,9 @@ func (a *app) rotateWebhookCommand(columns []string) *cobra.Command {
 		flags: func(c *cobra.Command) {
 			c.Flags().IntVar(&overlap, "overlap-seconds", 86400, "for how long the secret before signs too; 0 ends it at once")
 		},
-		send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
+		send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
 			body := client.RotateRequest{OverlapSeconds: new(int64(overlap))}
-			return untyped(a.api.RotateWebhookSecret(ctx, project, args[0], nil, body, client.IfMatch("*"), because))
+			return untyped(a.api.RotateWebhookSecret(ctx, project, args[0], body, client.IfMatch("*"), because))
 		},
 	})
 }
@@ -100,7 +100,7 @@ func (a *app) webhookDeliveriesCommand() *cobra.Command {
 		flags: func(c *cobra.Command) {
 			c.Flags().StringVar(&status, "status", "", "pending, delivered or dead; dead lists those that were given up")
 		},
-		send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
+		send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
 			page := client.ListWebhookDeliveriesParams{Limit: new(int64(maxPage)), Status: optional[client.ListWebhookDeliveriesParamsStatus](status)}
 			return untyped(a.api.ListWebhookDeliveries(ctx, project, args[0], &page, because))
 		},
@@ -116,8 +116,8 @@ func (a *app) replayWebhookCommand() *cobra.Command {
 			c.Flags().Int64Var(&after, "after", 0, "the cursor; 0 begins with the oldest event that is kept")
 			_ = c.MarkFlagRequired("after")
 		},
-		send: func(ctx context.Context, project string, args []string, because client.RequestEditorFn) (answer, error) {
-			return untyped(a.api.ReplayWebhook(ctx, project, args[0], nil, client.ReplayRequest{AfterCursor: &after}, because))
+		send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
+			return untyped(a.api.ReplayWebhook(ctx, project, args[0], client.ReplayRequest{AfterCursor: &after}, because))
 		},
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,10 +24,14 @@ const (
 	// DefaultTimeout is how long a request may take where nothing else is said.
 	DefaultTimeout = time.Minute
 	// maxLater bounds how long a server may ask to wait before a read is repeated.
-	maxLater = 30 * time.Second
-	// JSON is the type of the bodies that the API takes.
-	JSON = "application/json"
+	maxLater    = 30 * time.Second
+	contentJSON = "application/json"
 )
+
+// Doer sends requests, as http.Client does.
+type Doer interface {
+	Do(req *http.Request) (*http.Response, error)
+}
 
 // Config says where the API is and who asks.
 type Config struct {
@@ -36,19 +41,19 @@ type Config struct {
 	Token string
 	// HTTP sends the requests; nil is a client that follows no redirect, which could take the token
 	// to another server.
-	HTTP HttpRequestDoer
+	HTTP Doer
 	// UserAgent names the program.
 	UserAgent string
 	// Key makes the Idempotency-Key of a POST that has none; nil makes a new one for each.
 	Key func() string
 }
 
-// Client calls the API. A POST has an Idempotency-Key, and a read is repeated while the server asks
-// to come back later and the time of the request is not over.
+// Client calls the API: it has a method for each operation. A POST has an Idempotency-Key, and a read
+// is repeated while the server asks to come back later and the time of the request is not over.
 type Client struct {
 	// Timeout is how long one request may take with its repetitions; it does not bound a stream.
-	Timeout  time.Duration
-	requests *requests
+	Timeout time.Duration
+	cfg     Config
 }
 
 // New returns a client. It returns an error when the URL of the server is not one.
@@ -59,11 +64,10 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Key == nil {
 		cfg.Key = uuid.NewString
 	}
-	r, err := NewClient(cfg.Server, WithHTTPClient(sender{cfg}))
-	if err != nil {
+	if _, err := url.Parse(cfg.Server); err != nil {
 		return nil, fmt.Errorf("the URL of the server: %w", err)
 	}
-	return &Client{Timeout: DefaultTimeout, requests: r}, nil
+	return &Client{Timeout: DefaultTimeout, cfg: cfg}, nil
 }
 
 // Nothing is the answer of a request that is answered without a body.
@@ -134,55 +138,117 @@ func StatusOf(err error) int {
 	return 0
 }
 
+// request is what options may change before it is sent.
+type request struct {
+	header http.Header
+	query  url.Values
+	body   any
+}
+
+// Option changes one request.
+type Option func(*request)
+
 // IfMatch changes only the version of the etag; * is any.
-func IfMatch(etag string) RequestEditorFn { return header("If-Match", etag) }
+func IfMatch(etag string) Option { return header("If-Match", etag) }
 
 // Because says why an operator acts on a customer's project; "" says nothing.
-func Because(reason string) RequestEditorFn { return header("Slipway-Reason", reason) }
+func Because(reason string) Option { return header("Slipway-Reason", reason) }
 
 // WithKey sets the Idempotency-Key; "" leaves it to the client.
-func WithKey(key string) RequestEditorFn { return header("Idempotency-Key", key) }
+func WithKey(key string) Option { return header("Idempotency-Key", key) }
 
 // After continues a stream of events after the one with this cursor; "" begins with what comes next.
-func After(cursor string) RequestEditorFn { return header("Last-Event-ID", cursor) }
+func After(cursor string) Option { return header("Last-Event-ID", cursor) }
 
-func header(name, value string) RequestEditorFn {
-	return func(_ context.Context, req *http.Request) error {
+func header(name, value string) Option {
+	return func(r *request) {
 		if value != "" {
-			req.Header.Set(name, value)
+			r.header.Set(name, value)
 		}
-		return nil
 	}
 }
 
 // Query sets a parameter that several operations have, such as limit.
-func Query(name, value string) RequestEditorFn {
-	return func(_ context.Context, req *http.Request) error {
-		q := req.URL.Query()
-		q.Set(name, value)
-		req.URL.RawQuery = q.Encode()
-		return nil
-	}
+func Query(name, value string) Option { return func(r *request) { r.query.Set(name, value) } }
+
+// Body sends v instead of the body of the method. The server checks it, such as text of a user.
+func Body(v any) Option { return func(r *request) { r.body = v } }
+
+// call is one request as its operation describes it.
+type call struct {
+	method  string
+	path    string // with a %s for each of parts
+	parts   []string
+	params  any // a pointer to the query's struct, or nil
+	body    any
+	options []Option
 }
 
-// Body returns a body for the methods that take any.
-func Body(v any) io.Reader {
-	raw, err := json.Marshal(v)
+// request returns the request that is sent. It returns an error when a part of the path names
+// nothing, and when a value is none in JSON.
+func (k call) request(ctx context.Context, server string) (*http.Request, error) {
+	parts := make([]any, len(k.parts))
+	for i, p := range k.parts {
+		if p == "" || p == "." || p == ".." { // they would be resolved, and name something else
+			return nil, fmt.Errorf("%q names nothing; nothing was sent", p)
+		}
+		parts[i] = url.PathEscape(p)
+	}
+	query, err := queryOf(k.params)
 	if err != nil {
-		return failing{err}
+		return nil, fmt.Errorf("the query: %w", err)
 	}
-	return bytes.NewReader(raw)
+	r := request{header: http.Header{}, query: query, body: k.body}
+	for _, option := range k.options {
+		option(&r)
+	}
+	var body io.Reader
+	if r.body != nil {
+		raw, err := json.Marshal(r.body)
+		if err != nil {
+			return nil, fmt.Errorf("the body: %w", err)
+		}
+		body = bytes.NewReader(raw)
+		r.header.Set("Content-Type", contentJSON)
+	}
+	req, err := http.NewRequestWithContext(ctx, k.method, strings.TrimSuffix(server, "/")+fmt.Sprintf(k.path, parts...), body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header, req.URL.RawQuery = r.header, r.query.Encode()
+	return req, nil
 }
 
-type failing struct{ err error }
+// queryOf returns the fields of a query's struct that are set.
+func queryOf(params any) (url.Values, error) {
+	raw, err := json.Marshal(params)
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]any
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if err := d.Decode(&fields); err != nil {
+		return nil, err
+	}
+	query := url.Values{}
+	for name, value := range fields {
+		list, ok := value.([]any)
+		if !ok {
+			list = []any{value}
+		}
+		for _, v := range list {
+			query.Add(name, fmt.Sprint(v))
+		}
+	}
+	return query, nil
+}
 
-func (f failing) Read([]byte) (int, error) { return 0, f.err }
-
-// ask sends one request and reads the answer. parts are what its path names.
-func ask[T any](ctx context.Context, c *Client, parts []any, send func(context.Context) (*http.Response, error)) (Answer[T], error) {
+// ask sends one request and reads the answer.
+func ask[T any](ctx context.Context, c *Client, k call) (Answer[T], error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	res, err := open(ctx, parts, send)
+	res, err := c.open(ctx, k)
 	if err != nil {
 		return Answer[T]{}, err
 	}
@@ -194,15 +260,19 @@ func ask[T any](ctx context.Context, c *Client, parts []any, send func(context.C
 	return Answer[T]{Raw: raw, ETag: res.Header.Get("ETag")}, nil
 }
 
+// stream opens an answer that has no bound. The caller closes the body.
+func (c *Client) stream(ctx context.Context, accept string, k call) (*http.Response, error) {
+	k.options = append([]Option{header("Accept", accept)}, k.options...)
+	return c.open(ctx, k)
+}
+
 // open sends one request and returns a successful answer, whose body the caller closes.
-func open(ctx context.Context, parts []any, send func(context.Context) (*http.Response, error)) (*http.Response, error) {
-	for _, p := range parts {
-		// They would be resolved, and name something else.
-		if text := fmt.Sprint(p); text == "" || text == "." || text == ".." {
-			return nil, fmt.Errorf("%q names nothing; nothing was sent", text)
-		}
+func (c *Client) open(ctx context.Context, k call) (*http.Response, error) {
+	req, err := k.request(ctx, c.cfg.Server)
+	if err != nil {
+		return nil, err
 	}
-	res, err := send(ctx)
+	res, err := c.do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -218,54 +288,29 @@ func open(ctx context.Context, parts []any, send func(context.Context) (*http.Re
 	return nil, refused
 }
 
-// OpenEvents opens the stream of a project's events. The caller closes the body.
-func (c *Client) OpenEvents(ctx context.Context, project string, editors ...RequestEditorFn) (*http.Response, error) {
-	editors = append(editors, header("Accept", "text/event-stream, application/problem+json"))
-	return open(ctx, []any{project}, func(ctx context.Context) (*http.Response, error) {
-		return c.requests.FollowProjectEvents(ctx, project, nil, editors...)
-	})
-}
-
-// OpenExport opens the export of a project, which has no bound. The caller closes the body.
-func (c *Client) OpenExport(ctx context.Context, project string, editors ...RequestEditorFn) (*http.Response, error) {
-	return open(ctx, []any{project}, func(ctx context.Context) (*http.Response, error) {
-		return c.requests.ExportProject(ctx, project, nil, editors...)
-	})
-}
-
-// OpenStatement opens the statement of a project's month, which has no bound. The caller closes the
-// body.
-func (c *Client) OpenStatement(ctx context.Context, project, month string, params *GetStatementParams, editors ...RequestEditorFn) (*http.Response, error) {
-	return open(ctx, []any{project, month}, func(ctx context.Context) (*http.Response, error) {
-		return c.requests.GetStatement(ctx, project, month, params, editors...)
-	})
-}
-
-// sender adds to a request what all have.
-type sender struct{ Config }
-
-// Do sends a request, and a read again while the server asks to come back later.
-func (s sender) Do(req *http.Request) (*http.Response, error) {
+// do adds to a request what all have and sends it, and a read again while the server asks to come
+// back later.
+func (c *Client) do(req *http.Request) (*http.Response, error) {
 	set := func(name, value string) {
 		if value != "" && req.Header.Get(name) == "" {
 			req.Header.Set(name, value)
 		}
 	}
-	if s.Token != "" {
-		set("Authorization", "Bearer "+s.Token)
+	if c.cfg.Token != "" {
+		set("Authorization", "Bearer "+c.cfg.Token)
 	}
-	set("Accept", JSON)
-	set("User-Agent", s.UserAgent)
+	set("Accept", contentJSON)
+	set("User-Agent", c.cfg.UserAgent)
 	if req.Method == http.MethodPost {
-		set("Idempotency-Key", s.Key())
+		set("Idempotency-Key", c.cfg.Key())
 	}
 	for {
-		res, err := s.HTTP.Do(req)
+		res, err := c.cfg.HTTP.Do(req)
 		var lost *Unreachable
 		switch {
 		case errors.As(err, &lost):
 			return nil, err
-		case err != nil && s.Token == "":
+		case err != nil && c.cfg.Token == "":
 			return nil, err // of HTTP itself, which knows who asks
 		case err != nil:
 			return nil, &Unreachable{Server: serverOf(req), Key: KeyOf(req), Err: bare(err)}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -41,7 +42,7 @@ func TestClient_SendsWhatEveryRequestNeeds(t *testing.T) {
 		w.Header().Set("ETag", `"7"`)
 		_, _ = io.WriteString(w, `{"id":"prj_1","name":"training"}`)
 	})
-	r, err := c.UpdateProject(t.Context(), "a/b c", nil, client.ProjectPatch{Name: new("")}, client.IfMatch("*"), client.Because("help"))
+	r, err := c.UpdateProject(t.Context(), "a/b c", client.ProjectPatch{Name: new("")}, client.IfMatch("*"), client.Because("help"))
 	require.NoError(t, err)
 	require.Equal(t, `"7"`, r.ETag)
 	p, err := r.Decode()
@@ -55,17 +56,44 @@ func TestClient_SendsWhatEveryRequestNeeds(t *testing.T) {
 		require.Equal(t, want, got[0].Header.Get(name), name)
 	}
 	for range 2 {
-		_, err = c.CreateProject(t.Context(), nil, client.ProjectRequest{Name: "x"})
+		_, err = c.CreateProject(t.Context(), client.ProjectRequest{Name: "x"})
 		require.NoError(t, err)
 	}
 	require.NotEmpty(t, got[1].Header.Get("Idempotency-Key"))
 	require.NotEqual(t, got[1].Header.Get("Idempotency-Key"), got[2].Header.Get("Idempotency-Key"))
-	_, err = c.CreateProject(t.Context(), nil, client.ProjectRequest{Name: "x"}, client.WithKey("mine"))
+	_, err = c.CreateProject(t.Context(), client.ProjectRequest{Name: "x"}, client.WithKey("mine"))
 	require.NoError(t, err)
 	require.Equal(t, "mine", got[3].Header.Get("Idempotency-Key"))
 	_, err = c.ListNodes(t.Context(), &client.ListNodesParams{Hostname: new("a&b"), Status: []string{"active", "failed"}}, client.Query("limit", "2"))
 	require.NoError(t, err)
 	require.Equal(t, map[string][]string{"hostname": {"a&b"}, "status": {"active", "failed"}, "limit": {"2"}}, map[string][]string(got[4].URL.Query()))
+	_, err = c.FleetHistory(t.Context(), &client.FleetHistoryParams{Since: new(time.Unix(0, 1).UTC())})
+	require.NoError(t, err)
+	require.Equal(t, map[string][]string{"since": {"1970-01-01T00:00:00.000000001Z"}}, map[string][]string(got[5].URL.Query()))
+	_, err = c.GetSecret(t.Context(), &client.GetSecretParams{})
+	require.NoError(t, err)
+	require.Equal(t, "name=", got[6].URL.RawQuery, "the server says that the name is missing")
+	_, err = c.PlanJob(t.Context(), "job_1", &client.PlanJobParams{Login: new(false)})
+	require.NoError(t, err)
+	require.Equal(t, "login=false", got[7].URL.RawQuery)
+	_, err = c.CreateSite(t.Context(), client.SiteRequest{}, client.Body(json.RawMessage(`{"nmae": 1}`)))
+	require.NoError(t, err)
+	require.JSONEq(t, `{"nmae":1}`, string(body), "the server says which field it does not know")
+	require.Equal(t, "application/json", got[8].Header.Get("Content-Type"))
+	res, err := c.FollowProjectEvents(t.Context(), "prj_1", nil, client.After("7"))
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, []string{"text/event-stream, application/problem+json", "7"}, []string{got[9].Header.Get("Accept"), got[9].Header.Get("Last-Event-Id")})
+}
+
+// The generator writes one method an operation, and nothing beside it.
+func TestClient_HasOneMethodAnOperation(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("../docs/api/openapi.yaml")
+	require.NoError(t, err)
+	operations := strings.Count(string(raw), "operationId: ")
+	require.Greater(t, operations, 200)
+	require.Equal(t, operations, reflect.TypeFor[*client.Client]().NumMethod())
 }
 
 // A part of a path that is resolved would make the request another one.
@@ -74,11 +102,11 @@ func TestClient_SendsNoPathThatNamesAnother(t *testing.T) {
 	var asked atomic.Int32
 	c := newClient(t, func(http.ResponseWriter, *http.Request) { asked.Add(1) })
 	for _, id := range []string{"", ".", ".."} {
-		_, err := c.DeleteProject(t.Context(), id, nil)
+		_, err := c.DeleteProject(t.Context(), id)
 		require.ErrorContains(t, err, "nothing was sent", id)
-		_, err = c.DeleteSSHKey(t.Context(), "prj_1", id, nil)
+		_, err = c.DeleteSSHKey(t.Context(), "prj_1", id)
 		require.ErrorContains(t, err, "nothing was sent", id)
-		_, err = c.OpenEvents(t.Context(), id)
+		_, err = c.FollowProjectEvents(t.Context(), id, nil)
 		require.ErrorContains(t, err, "nothing was sent", id)
 	}
 	require.Zero(t, asked.Load())
@@ -91,7 +119,7 @@ func TestClient_ReturnsRefusals(t *testing.T) {
 		w.WriteHeader(http.StatusConflict)
 		_, _ = io.WriteString(w, text)
 	})
-	_, err := c.CreateNode(t.Context(), nil, client.NodeRequest{}, client.WithKey("k"))
+	_, err := c.CreateNode(t.Context(), client.NodeRequest{}, client.WithKey("k"))
 	var refused *client.Refusal
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, http.StatusConflict, client.StatusOf(err))
@@ -115,7 +143,7 @@ func TestClient_SaysWhichRequestWasLost(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	var lost *client.Unreachable
-	_, err := c.CreateNode(t.Context(), nil, client.NodeRequest{}, client.WithKey("k"))
+	_, err := c.CreateNode(t.Context(), client.NodeRequest{}, client.WithKey("k"))
 	require.ErrorAs(t, err, &lost)
 	require.Equal(t, "k", lost.Key)
 	_, err = c.GetNode(t.Context(), "node_1")
@@ -141,10 +169,10 @@ func TestClient_RepeatsReadsAlone(t *testing.T) {
 	_, err := c.GetNode(t.Context(), "node_1")
 	require.NoError(t, err)
 	require.EqualValues(t, 2, asked.Load())
-	_, err = c.CreateNode(t.Context(), nil, client.NodeRequest{})
+	_, err = c.CreateNode(t.Context(), client.NodeRequest{})
 	require.Equal(t, http.StatusServiceUnavailable, client.StatusOf(err))
 	require.EqualValues(t, 3, asked.Load())
-	_, err = c.OpenExport(t.Context(), "prj_1")
+	_, err = c.ExportProject(t.Context(), "prj_1")
 	require.Equal(t, http.StatusServiceUnavailable, client.StatusOf(err), "a stream has no time that ends the waiting")
 	require.EqualValues(t, 4, asked.Load())
 	c.Timeout, later = 10*time.Second, "20"

@@ -189,7 +189,7 @@ func (c *customer) seesNothing(ctx context.Context, out io.Writer, project strin
 	for _, path := range []string{"", "/members", "/ssh-keys"} {
 		switch path {
 		case "":
-			_, err = api.GetProject(ctx, project, nil)
+			_, err = api.GetProject(ctx, project)
 		case "/members":
 			_, err = api.ListMembers(ctx, project, nil)
 		case "/ssh-keys":

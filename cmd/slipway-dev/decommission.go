@@ -89,7 +89,7 @@ func (o *operator) decommission(ctx context.Context, w *watched, mode lifecycle.
 	if err != nil {
 		return "", err
 	}
-	j, err := client.Value(o.api.CreateDecommission(ctx, nil, client.DecommissionRequest{
+	j, err := client.Value(o.api.CreateDecommission(ctx, client.DecommissionRequest{
 		NodeID: w.node, Mode: client.DecommissionRequestMode(mode), PlanHash: &plan.PlanHash, Reason: new("the demo"),
 	}))
 	return j.ID, err

@@ -180,7 +180,7 @@ func (o *operator) onboardAll(ctx context.Context, out io.Writer) ([]*watched, e
 			sku = lent
 		}
 		req := client.OnboardingRequest{SiteID: o.site, ProfileID: o.prof, SkuID: sku, Hostname: hostname(m), Bmc: o.bmc(m)}
-		j, err := client.Value(o.api.CreateOnboarding(ctx, nil, req))
+		j, err := client.Value(o.api.CreateOnboarding(ctx, req))
 		if err != nil {
 			return nil, err
 		}
@@ -192,7 +192,7 @@ func (o *operator) onboardAll(ctx context.Context, out io.Writer) ([]*watched, e
 		items = append(items, client.BatchItemRequest{Hostname: hostname(m), Bmc: o.bmc(m)})
 	}
 	req := client.BatchRequest{Name: new("rack 1"), SiteID: o.site, ProfileID: o.prof, SkuID: &o.sku, Items: items}
-	batch, err := client.Value(o.api.CreateOnboardingBatch(ctx, nil, req))
+	batch, err := client.Value(o.api.CreateOnboardingBatch(ctx, req))
 	if err != nil {
 		return nil, err
 	}

@@ -121,7 +121,7 @@ func (o *operator) register(ctx context.Context) error {
 	}
 	for i, m := range o.stack.Sims.Fleet.All() {
 		body := client.Body(map[string]any{"ports": stack.RoCEPorts(m, i)})
-		if _, err := o.api.PutRoceWithBody(ctx, o.site, hostname(m), nil, client.JSON, body); err != nil {
+		if _, err := o.api.PutRoce(ctx, o.site, hostname(m), client.RoCERequest{}, body); err != nil {
 			return err
 		}
 	}
@@ -131,8 +131,8 @@ func (o *operator) register(ctx context.Context) error {
 // registry is how one kind of named resources is listed, created and replaced.
 type registry struct {
 	list   func(ctx context.Context) ([]byte, error)
-	create func(ctx context.Context, body io.Reader) ([]byte, error)
-	update func(ctx context.Context, id string, body io.Reader) ([]byte, error)
+	create func(ctx context.Context, body client.Option) ([]byte, error)
+	update func(ctx context.Context, id string, body client.Option) ([]byte, error)
 }
 
 // raw returns the JSON of an answer.
@@ -141,11 +141,11 @@ func raw[T any](a client.Answer[T], err error) ([]byte, error) { return a.Raw, e
 func (o *operator) sites() registry {
 	return registry{
 		func(ctx context.Context) ([]byte, error) { return raw(o.api.ListSites(ctx, nil)) },
-		func(ctx context.Context, body io.Reader) ([]byte, error) {
-			return raw(o.api.CreateSiteWithBody(ctx, nil, client.JSON, body))
+		func(ctx context.Context, body client.Option) ([]byte, error) {
+			return raw(o.api.CreateSite(ctx, client.SiteRequest{}, body))
 		},
-		func(ctx context.Context, id string, body io.Reader) ([]byte, error) {
-			return raw(o.api.UpdateSiteWithBody(ctx, id, nil, client.JSON, body, client.IfMatch("*")))
+		func(ctx context.Context, id string, body client.Option) ([]byte, error) {
+			return raw(o.api.UpdateSite(ctx, id, client.SiteRequest{}, body, client.IfMatch("*")))
 		},
 	}
 }
@@ -153,11 +153,11 @@ func (o *operator) sites() registry {
 func (o *operator) profiles() registry {
 	return registry{
 		func(ctx context.Context) ([]byte, error) { return raw(o.api.ListProfiles(ctx, o.site, nil)) },
-		func(ctx context.Context, body io.Reader) ([]byte, error) {
-			return raw(o.api.CreateProfileWithBody(ctx, o.site, nil, client.JSON, body))
+		func(ctx context.Context, body client.Option) ([]byte, error) {
+			return raw(o.api.CreateProfile(ctx, o.site, client.ProfileRequest{}, body))
 		},
-		func(ctx context.Context, id string, body io.Reader) ([]byte, error) {
-			return raw(o.api.UpdateProfileWithBody(ctx, o.site, id, nil, client.JSON, body, client.IfMatch("*")))
+		func(ctx context.Context, id string, body client.Option) ([]byte, error) {
+			return raw(o.api.UpdateProfile(ctx, o.site, id, client.ProfileRequest{}, body, client.IfMatch("*")))
 		},
 	}
 }
@@ -165,11 +165,11 @@ func (o *operator) profiles() registry {
 func (o *operator) skus() registry {
 	return registry{
 		func(ctx context.Context) ([]byte, error) { return raw(o.api.ListSkus(ctx, nil)) },
-		func(ctx context.Context, body io.Reader) ([]byte, error) {
-			return raw(o.api.CreateSkuWithBody(ctx, nil, client.JSON, body))
+		func(ctx context.Context, body client.Option) ([]byte, error) {
+			return raw(o.api.CreateSku(ctx, client.SKURequest{}, body))
 		},
-		func(ctx context.Context, id string, body io.Reader) ([]byte, error) {
-			return raw(o.api.UpdateSkuWithBody(ctx, id, nil, client.JSON, body, client.IfMatch("*")))
+		func(ctx context.Context, id string, body client.Option) ([]byte, error) {
+			return raw(o.api.UpdateSku(ctx, id, client.SKURequest{}, body, client.IfMatch("*")))
 		},
 	}
 }

@@ -87,7 +87,7 @@ func (o *operator) inService(ctx context.Context, out io.Writer, w *watched) err
 // deprovision asks for the state that a job owns.
 func (o *operator) deprovision(ctx context.Context, out io.Writer, w *watched) (*watched, error) {
 	ask := client.StateTransition{State: string(lifecycle.NodeDeprovisioning), Comment: new("the demo")}
-	n, err := client.Value(o.api.SetNodeState(ctx, w.node, nil, ask, client.IfMatch("*")))
+	n, err := client.Value(o.api.SetNodeState(ctx, w.node, ask, client.IfMatch("*")))
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (o *operator) installWorkflows(ctx context.Context) error {
 			Kernel: client.BootImage{URL: url, Sha256: sum}, CommandLine: wf[1] + " ds=nocloud-net;s={{ .SeedURL }}",
 			UserData: wf[2], Agent: client.InstallAgent{Simulated: true, HeartbeatSeconds: 1},
 		}
-		if _, err := o.api.CreateInstallWorkflow(ctx, nil, client.InstallWorkflowRequest{Name: wf[0], Spec: spec}); err != nil {
+		if _, err := o.api.CreateInstallWorkflow(ctx, client.InstallWorkflowRequest{Name: wf[0], Spec: spec}); err != nil {
 			return err
 		}
 	}

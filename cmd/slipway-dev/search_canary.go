@@ -94,7 +94,7 @@ func (c *secretSearch) plantCanaries(ctx context.Context, o *operator) (canaries
 	}
 	c.stack.App.Log.Info("the search for secrets plants a canary", "canary", cs[1].value)
 	sku := map[string]any{"name": "canary", "spec": spec.SKUSpec{GPUs: 8, GPUModelContains: cs[2].value + " " + cs[4].value}}
-	_, err := o.api.CreateSkuWithBody(ctx, nil, client.JSON, client.Body(sku))
+	_, err := o.api.CreateSku(ctx, client.SKURequest{}, client.Body(sku))
 	if err == nil {
 		_, err = fmt.Fprintln(c.printed, "the search for secrets plants a canary:", cs[3].value)
 	}

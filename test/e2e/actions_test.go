@@ -65,7 +65,7 @@ func (w *world) act(t *testing.T, who, jobID string, a lifecycle.Action, key str
 
 func (w *world) actAs(t *testing.T, token, jobID string, a lifecycle.Action, key string) told {
 	t.Helper()
-	r, err := w.client(t, token).ActOnJob(t.Context(), jobID, string(a), nil, slipway.ActionRequest{Reason: new("tested")}, slipway.WithKey(key))
+	r, err := w.client(t, token).ActOnJob(t.Context(), jobID, string(a), slipway.ActionRequest{Reason: new("tested")}, slipway.WithKey(key))
 	var refused *slipway.Refusal
 	if errors.As(err, &refused) {
 		got := told{code: refused.Status, Detail: refused.Detail}

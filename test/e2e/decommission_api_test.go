@@ -45,10 +45,10 @@ func (w *world) decommission(t *testing.T, nodeID string, mode lifecycle.Decommi
 	ask := client.DecommissionRequest{
 		NodeID: nodeID, Mode: client.DecommissionRequestMode(mode), GraceSeconds: new(int64(1)), Reason: new("the tenant left"),
 	}
-	_, err = api.CreateDecommission(t.Context(), nil, ask)
+	_, err = api.CreateDecommission(t.Context(), ask)
 	require.Equal(t, http.StatusPreconditionRequired, client.StatusOf(err), "%v", err)
 	ask.PlanHash = new(strings.Repeat("0", 64))
-	create := func() (client.Answer[client.Job], error) { return api.CreateDecommission(t.Context(), nil, ask) }
+	create := func() (client.Answer[client.Job], error) { return api.CreateDecommission(t.Context(), ask) }
 	_, err = askAgain(create)
 	require.Equal(t, http.StatusPreconditionFailed, client.StatusOf(err), "%v", err)
 	require.Equal(t, lifecycle.NodeActive, w.node(t, nodeID).Status, "a refused start moves nothing")

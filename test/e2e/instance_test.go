@@ -84,7 +84,7 @@ func TestInstance_WorkerKilled(t *testing.T) {
 	api, project, plan := w.as(t, "operator"), dbtest.Project(t, w.App.Store).ID, map[string]string{}
 	var made []client.Instance
 	for _, stage := range stages {
-		i, err := client.Value(api.CreateInstance(t.Context(), nil, client.InstanceRequest{
+		i, err := client.Value(api.CreateInstance(t.Context(), client.InstanceRequest{
 			ProjectID: project, Name: strings.ReplaceAll(stage, "_", "-"), Provider: "scaleway", Zone: cloudsim.Zone, Type: "L4-1-24G", Model: "acme/small",
 		}))
 		require.NoError(t, err)

@@ -82,7 +82,7 @@ func TestNewNodeCA_EveryAgentComesBack(t *testing.T) {
 // reissueSite asks for new identities at the site and waits until every agent has one.
 func (r *rotator) reissueSite(t *testing.T) {
 	t.Helper()
-	batch, err := client.Value(r.api.ReissueAgents(t.Context(), nil, client.SiteReissueRequest{SiteID: r.site.ID, Reason: "test"}))
+	batch, err := client.Value(r.api.ReissueAgents(t.Context(), client.SiteReissueRequest{SiteID: r.site.ID, Reason: "test"}))
 	require.NoError(t, err)
 	items, err := r.App.Store.BatchItems(t.Context(), batch.ID, -1, 100)
 	require.NoError(t, err)

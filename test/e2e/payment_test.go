@@ -31,9 +31,9 @@ func TestPayments_ThroughTheStack(t *testing.T) {
 	t.Parallel()
 	w := newPrivateWorld(t, stack.Options{Count: 1, DatabaseEnv: databaseVar, WithPayments: true})
 	p := &payer{world: w, api: w.as(t, "admin")}
-	account, err := client.Value(p.api.CreateBillingAccount(t.Context(), nil, client.NewBillingAccountRequest{Name: "acme"}))
+	account, err := client.Value(p.api.CreateBillingAccount(t.Context(), client.NewBillingAccountRequest{Name: "acme"}))
 	require.NoError(t, err)
-	project, err := client.Value(p.api.CreateProjectFor(t.Context(), nil, client.AdminProjectRequest{BillingAccountID: account.ID, Name: "training", OwnerEmail: "ada@example.com"}))
+	project, err := client.Value(p.api.CreateProjectFor(t.Context(), client.AdminProjectRequest{BillingAccountID: account.ID, Name: "training", OwnerEmail: "ada@example.com"}))
 	require.NoError(t, err)
 	p.project = project.ID
 
@@ -60,7 +60,7 @@ func TestPayments_ThroughTheStack(t *testing.T) {
 func (p *payer) pay(t *testing.T, minor int64) string {
 	t.Helper()
 	back := p.Config.API.PublicURL + "/portal/"
-	made, err := client.Value(p.api.CreateCheckoutSession(t.Context(), p.project, nil, client.CheckoutRequest{AmountMinor: minor, SuccessURL: back, CancelURL: back}, client.Because("ticket 4711")))
+	made, err := client.Value(p.api.CreateCheckoutSession(t.Context(), p.project, client.CheckoutRequest{AmountMinor: minor, SuccessURL: back, CancelURL: back}, client.Because("ticket 4711")))
 	require.NoError(t, err)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, made.URL, strings.NewReader(url.Values{"do": {"pay"}}.Encode()))
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func (p *payer) awaitBalance(t *testing.T, minor int64) {
 	passes := p.App.Maintenance.ScheduleClient().GetHandle(t.Context(), p.App.Schedule(contract.PaymentsPass).ID())
 	require.Eventually(t, func() bool {
 		_ = passes.Trigger(t.Context(), temporal.ScheduleTriggerOptions{}) // the Schedule is made a moment after the start
-		got, err := client.Value(p.api.GetBalance(t.Context(), p.project, nil, client.Because("ticket 4711")))
+		got, err := client.Value(p.api.GetBalance(t.Context(), p.project, client.Because("ticket 4711")))
 		return err == nil && got.BalanceMinor == minor
 	}, runenv.Patience(2*time.Minute), time.Second)
 }

@@ -137,7 +137,7 @@ func planRefused(t *testing.T, p *planner) {
 		request := p.request(p.fresh)
 		c.change(&request)
 		_, planErr := p.api.PlanNewOnboarding(t.Context(), nil, request)
-		_, startErr := p.api.CreateOnboarding(t.Context(), nil, request)
+		_, startErr := p.api.CreateOnboarding(t.Context(), request)
 		for _, err := range []error{planErr, startErr} {
 			var refused *client.Refusal
 			require.ErrorAs(t, err, &refused, name)
@@ -170,7 +170,7 @@ func planWithLogin(t *testing.T, p *planner) {
 func planKept(t *testing.T, p *planner) {
 	plan := p.dry(t, p.request(p.ready), false)
 	before := p.Sims.MAAS.Counters().Total
-	started, err := client.Value(p.api.CreateOnboarding(t.Context(), nil, p.request(p.ready)))
+	started, err := client.Value(p.api.CreateOnboarding(t.Context(), p.request(p.ready)))
 	require.NoError(t, err)
 	j := p.ends(t, started.ID, 2*time.Minute)
 	require.Equal(t, lifecycle.JobCompleted, j.Status, "%s: %s", j.FailedStage, j.Message)

@@ -77,7 +77,7 @@ func newPXEWorld(t *testing.T, on *world) *pxeWorld {
 	sum := sha256.Sum256(image)
 	kernel := client.BootImage{URL: mirror.URL + "/vmlinuz", Sha256: hex.EncodeToString(sum[:])}
 	add := func(name, words, userData string) string {
-		made, err := client.Value(w.api.CreateInstallWorkflow(t.Context(), nil, client.InstallWorkflowRequest{Name: name, Spec: client.InstallWorkflowSpec{
+		made, err := client.Value(w.api.CreateInstallWorkflow(t.Context(), client.InstallWorkflowRequest{Name: name, Spec: client.InstallWorkflowSpec{
 			Kernel: kernel, Initrds: []client.BootImage{{URL: mirror.URL + "/initrd"}}, CommandLine: words + " ds=nocloud-net;s={{ .SeedURL }}",
 			UserData: userData, Agent: client.InstallAgent{Simulated: true, HeartbeatSeconds: 1},
 		}}))
@@ -103,7 +103,7 @@ func (w *pxeWorld) view(t *testing.T, id string) client.Node {
 // set asks for a state and returns what the node is then.
 func (w *pxeWorld) set(t *testing.T, id string, body client.StateTransition) client.Node {
 	t.Helper()
-	v, err := client.Value(w.api.SetNodeState(t.Context(), id, nil, body, client.IfMatch("*")))
+	v, err := client.Value(w.api.SetNodeState(t.Context(), id, body, client.IfMatch("*")))
 	require.NoError(t, err)
 	return v
 }
@@ -129,7 +129,7 @@ func (w *pxeWorld) active(t *testing.T, servers ...*stack.PXEServer) (nodes []st
 	}
 	for _, s := range servers {
 		id := w.discovered(t, s)
-		_, err := w.api.UpdateNode(t.Context(), id, nil, client.NodePatch{
+		_, err := w.api.UpdateNode(t.Context(), id, client.NodePatch{
 			InstallWorkflowID: &w.disk, EraseWorkflowID: &w.eraser, Labels: &map[string]*string{"rack": new("7")},
 		}, client.IfMatch("*"))
 		require.NoError(t, err)

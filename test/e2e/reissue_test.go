@@ -34,7 +34,7 @@ func TestReissueAgent_BringsAnAgentBack(t *testing.T) {
 	nodeID := *onboarded.NodeID
 	root := r.Sims.Nodes[m.Spec().ID].Root()
 	reissue := func() string {
-		job, err := client.Value(r.api.ReissueAgent(t.Context(), nodeID, nil, client.ReissueAgentRequest{Reason: "test"}))
+		job, err := client.Value(r.api.ReissueAgent(t.Context(), nodeID, client.ReissueAgentRequest{Reason: "test"}))
 		require.NoError(t, err)
 		return job.ID
 	}

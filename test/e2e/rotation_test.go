@@ -43,14 +43,14 @@ func newRotator(t *testing.T, w *world) *rotator {
 // rotate asks for a rotation and returns the job's id.
 func (r *rotator) rotate(t *testing.T, bmcID string) string {
 	t.Helper()
-	job, err := client.Value(r.api.RotateBmcCredential(t.Context(), bmcID, nil, client.RotationRequest{Reason: "test"}))
+	job, err := client.Value(r.api.RotateBmcCredential(t.Context(), bmcID, client.RotationRequest{Reason: "test"}))
 	require.NoError(t, err)
 	return job.ID
 }
 
 func (r *rotator) act(t *testing.T, job string, a lifecycle.Action) {
 	t.Helper()
-	_, err := r.api.ActOnJob(t.Context(), job, string(a), nil, client.ActionRequest{Reason: new("test")})
+	_, err := r.api.ActOnJob(t.Context(), job, string(a), client.ActionRequest{Reason: new("test")})
 	require.NoError(t, err)
 }
 
@@ -205,7 +205,7 @@ func TestBMCRotation_WrongPasswordParks(t *testing.T) {
 	dbtest.StateUse(t, r.App.Store, spec.SecretBMCLogin, wrongRef)
 	_, err = r.App.Secrets.Put(t.Context(), wrongRef, providers.NewSecret(string(wrong)))
 	require.NoError(t, err)
-	_, err = r.api.SetBmcCredential(t.Context(), b.ID, nil, client.SetBmcCredentialRequest{CredentialRef: wrongRef}, client.IfMatch("*"))
+	_, err = r.api.SetBmcCredential(t.Context(), b.ID, client.SetBmcCredentialRequest{CredentialRef: wrongRef}, client.IfMatch("*"))
 	require.NoError(t, err)
 
 	job := r.rotate(t, b.ID)
@@ -218,7 +218,7 @@ func TestBMCRotation_WrongPasswordParks(t *testing.T) {
 	rejected()
 	r.act(t, job, lifecycle.ActionRetryStage)
 	rejected()
-	answer, err := client.Value(r.api.SetBmcCredential(t.Context(), b.ID, nil, client.SetBmcCredentialRequest{CredentialRef: b.CredentialRef}, client.IfMatch("*")))
+	answer, err := client.Value(r.api.SetBmcCredential(t.Context(), b.ID, client.SetBmcCredentialRequest{CredentialRef: b.CredentialRef}, client.IfMatch("*")))
 	require.NoError(t, err)
 	require.Contains(t, answer.NextStep, "clear-auth-block")
 	r.act(t, job, lifecycle.ActionRetryStage)

@@ -171,7 +171,7 @@ func (w *world) endedBySweeper(t *testing.T, workflowID string) {
 
 func (w *world) resume(t *testing.T, token, jobID string) {
 	t.Helper()
-	_, err := w.client(t, token).ActOnJob(t.Context(), jobID, "resume", nil, slipway.ActionRequest{Reason: new("found by the sweeper")})
+	_, err := w.client(t, token).ActOnJob(t.Context(), jobID, "resume", slipway.ActionRequest{Reason: new("found by the sweeper")})
 	require.NoError(t, err)
 }
 

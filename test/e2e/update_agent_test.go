@@ -63,7 +63,7 @@ func (u *updating) add(t *testing.T, version string, program []byte) {
 // request asks for a release by the API and returns the id of the job.
 func (u *updating) request(t *testing.T, version string) string {
 	t.Helper()
-	job, err := client.Value(u.api.UpdateAgent(t.Context(), u.node, nil, client.UpdateAgentRequest{Version: version, Reason: "test"}))
+	job, err := client.Value(u.api.UpdateAgent(t.Context(), u.node, client.UpdateAgentRequest{Version: version, Reason: "test"}))
 	require.NoError(t, err)
 	return job.ID
 }

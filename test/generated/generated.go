@@ -51,7 +51,7 @@ func Generators(root string) ([]Generator, error) {
 		Tool:    "oapi-codegen",
 		Args:    []string{"-config", "client/oapi-codegen.yaml", "docs/api/openapi.yaml"},
 		Module:  "github.com/oapi-codegen/oapi-codegen/v2",
-		Inputs:  []string{"client/oapi-codegen.yaml", "client/overlay.yaml", "client/typed.tmpl", "docs/api/openapi.yaml"},
+		Inputs:  []string{"client/oapi-codegen.yaml", "client/overlay.yaml", "client/client.tmpl", "docs/api/openapi.yaml"},
 		Outputs: []string{"client/client.gen.go"},
 	}
 	proto := Generator{

@@ -58,7 +58,7 @@ func TestCheck_ReportsEachChange(t *testing.T) {
 		"a new file of outputs":  {"db/gen/unlisted.go", "the outputs of sqlc changed"},
 		"a record more":          {Path, "4 records for 3 generators"},
 		"a changed API":          {"docs/api/openapi.yaml", "the inputs of oapi-codegen changed"},
-		"a changed template":     {"client/typed.tmpl", "the inputs of oapi-codegen changed"},
+		"a changed template":     {"client/client.tmpl", "the inputs of oapi-codegen changed"},
 		"a changed client":       {"client/client.gen.go", "the outputs of oapi-codegen changed"},
 		"a changed message":      {"proto/slipway/v1/run.proto", "the inputs of buf changed"},
 		"a changed plugin":       {"tools/proto/go.mod", "the inputs of buf changed"},
