@@ -26,6 +26,8 @@ func TestMigrations_DeriveSecretUses(t *testing.T) {
 	require.NoError(t, err)
 	_, err = p.DownTo(t.Context(), 27)
 	require.NoError(t, err)
+	_, err = sqlDB.ExecContext(t.Context(), "ALTER TABLE nodes ADD COLUMN left_by_machine boolean NOT NULL DEFAULT false") // the store of this version writes it
+	require.NoError(t, err)
 
 	site := func(s2 spec.SiteSpec) db.Site {
 		return dbtest.Site(t, s, func(p *dbtest.Params) { p.Site = s2 })
@@ -48,6 +50,8 @@ func TestMigrations_DeriveSecretUses(t *testing.T) {
 		_, err := s.PutSecretVersion(t.Context(), name, "keeper", []byte("sealed"), []byte(name))
 		require.NoError(t, err)
 	}
+	_, err = sqlDB.ExecContext(t.Context(), "ALTER TABLE nodes DROP COLUMN left_by_machine")
+	require.NoError(t, err)
 	require.NoError(t, db.Migrate(t.Context(), dbtest.OwnerDSN(t, dsn)))
 
 	for name, want := range map[string]spec.SecretUse{
