@@ -117,9 +117,7 @@ func TestTenantLeft_RecordBeingRemoved(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	m := db.NodeMachine{Serial: "SN-1", HardwareUUID: oneUUID, MACs: []string{"52:54:00:00:00:01"}}
-	old := f.onboard(m, dbtest.Active())
-	dbtest.Job(t, f.s, dbtest.On(old.ID), dbtest.JobStatus(lifecycle.JobRunning))
-	dbtest.MoveNode(t, f.s, old.ID, lifecycle.NodeRemoving)
+	old := f.onboard(m, dbtest.Status(lifecycle.NodeRemoving))
 	_, err := f.owner.Exec(t.Context(), "UPDATE nodes SET tenant_left_at = clock_timestamp(), maas_system_id = NULL WHERE id = $1", old.ID)
 	require.NoError(t, err)
 	back := f.onboard(m)

@@ -127,8 +127,9 @@ func (a *Activities) recover(ctx context.Context, q loginRequest, by string, s *
 }
 
 // findLogin returns a login that is stored outside of the database, differs from the stored one, is for the same
-// BMC, and is from a place whose login was not tried. The sealed copy comes first, as it is written before the BMC
-// is told.
+// BMC, and is from a place whose login was not tried. What a rotation was sending comes first, as it is sealed before
+// the BMC is told. What MAAS holds comes before a copy of a rotation that has ended: another worker may have made the
+// last one.
 func (a *Activities) findLogin(ctx context.Context, q loginRequest, rec db.BMC, tried []string) (found providers.Login, source string, err error) {
 	use, err := a.loginUse(ctx, rec, q.job)
 	if err != nil {
@@ -141,25 +142,40 @@ func (a *Activities) findLogin(ctx context.Context, q loginRequest, rec db.BMC, 
 	differs := func(l providers.Login) bool {
 		return l.Username != stored.Username || l.Password.Reveal() != stored.Password.Reveal()
 	}
+	var c loginCopy
 	if a.Copies != nil && !slices.Contains(tried, sourceCopy) {
-		c, err := a.readCopy(ctx, rec.ID)
-		for _, text := range []json.RawMessage{c.Sent, c.Current} {
-			if l, ok := providers.ParseLogin(providers.NewSecret(string(text))); err == nil && ok && differs(l) {
-				return l, sourceCopy, nil
-			}
+		if c, err = a.readCopy(ctx, rec.ID); err != nil {
+			c = loginCopy{} // a copy that cannot be read is none
 		}
 	}
+	copied := func(text json.RawMessage) bool {
+		l, ok := providers.ParseLogin(providers.NewSecret(string(text)))
+		if ok = ok && differs(l); ok {
+			found, source = l, sourceCopy
+		}
+		return ok
+	}
+	if copied(c.Sent) {
+		return found, source, nil
+	}
+	held, err := a.heldLogin(ctx, rec, tried)
+	if err == nil && held.Username != "" && differs(held) {
+		return held, sourceMAAS, nil
+	}
+	copied(c.Current)
+	return found, source, nil
+}
+
+// heldLogin returns the login that MAAS holds for a BMC, where it was not tried.
+func (a *Activities) heldLogin(ctx context.Context, rec db.BMC, tried []string) (providers.Login, error) {
 	if a.Held == nil || rec.NodeID == nil || slices.Contains(tried, sourceMAAS) {
-		return found, "", nil
+		return providers.Login{}, nil
 	}
 	node, err := a.Store.Node(ctx, *rec.NodeID)
 	if err != nil || node.MAASSystemID == nil {
-		return found, "", err
+		return providers.Login{}, err
 	}
-	if found, err = a.Held(ctx, node, rec.Address); err != nil || !differs(found) {
-		return found, "", err
-	}
-	return found, sourceMAAS, nil
+	return a.Held(ctx, node, rec.Address)
 }
 
 // trySavedLogin logs in once with a login from elsewhere, under the limits of every login.
