@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,7 +10,7 @@ import (
 )
 
 func (a *app) jobActionLog() *cobra.Command {
-	return a.actionLog("actions JOB", "Every try of a job's stages, newest first", a.jobOf, func(id, status, action, component string) lister {
+	return a.actionLog("actions JOB", "Every try of a job's stages, newest first", a.jobOf, func(id, status, action, component string) lister[client.ListActionLog] {
 		return listBelow(a.api.ListJobActionLogs, id, &client.ListJobActionLogsParams{
 			Status: optional[client.ListJobActionLogsParamsStatus](status), ActionType: optional[string](action), Component: optional[client.ListJobActionLogsParamsComponent](component),
 		})
@@ -19,7 +18,7 @@ func (a *app) jobActionLog() *cobra.Command {
 }
 
 func (a *app) nodeActionLog() *cobra.Command {
-	return a.actionLog("actions NODE", "Every try of the stages of a node's jobs, newest first", a.nodeOf, func(id, status, action, component string) lister {
+	return a.actionLog("actions NODE", "Every try of the stages of a node's jobs, newest first", a.nodeOf, func(id, status, action, component string) lister[client.ListActionLog] {
 		return listBelow(a.api.ListNodeActionLogs, id, &client.ListNodeActionLogsParams{
 			Status: optional[client.ListNodeActionLogsParamsStatus](status), ActionType: optional[string](action), Component: optional[client.ListNodeActionLogsParamsComponent](component),
 		})
@@ -27,7 +26,7 @@ func (a *app) nodeActionLog() *cobra.Command {
 }
 
 // actionLog lists the action log of what find finds.
-func (a *app) actionLog(use, short string, find func(context.Context, string) (string, error), of func(id, status, action, component string) lister) *cobra.Command {
+func (a *app) actionLog(use, short string, find func(context.Context, string) (string, error), of func(id, status, action, component string) lister[client.ListActionLog]) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
 	f := cmd.Flags()
@@ -40,18 +39,14 @@ func (a *app) actionLog(use, short string, find func(context.Context, string) (s
 		if err != nil {
 			return err
 		}
-		raw, err := a.listAll(cmd.Context(), of(id, *status, *action, *component), limit)
+		r, err := listAll(cmd.Context(), of(id, *status, *action, *component), limit)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error {
-			tries, err := triesOf(raw)
-			if err != nil {
-				return err
-			}
+		return show(a, r, func(tries client.ListActionLog) error {
 			t := a.table("SINCE", "JOB", "ACTION", "TRY", "STATUS", "TOOK", "FAILURE", "MESSAGE")
-			for _, i := range tries {
-				t.row(a.when(i.StartedAt), i.JobID, i.ActionType, i.Attempt, i.Status, i.took(), orDash(i.FailureClass), i.ErrorMessage)
+			for _, i := range tries.Data {
+				t.row(a.when(i.StartedAt), i.JobID, i.ActionType, i.Attempt, i.Status, tryTook(i), orDash(i.FailureClass), i.ErrorMessage)
 			}
 			return t.flush()
 		})
@@ -59,29 +54,10 @@ func (a *app) actionLog(use, short string, find func(context.Context, string) (s
 	return cmd
 }
 
-// stageTry is one try of a stage.
-type stageTry struct {
-	JobID        string     `json:"job_id"`
-	Stage        string     `json:"stage"`
-	Attempt      int        `json:"attempt"`
-	ActionType   string     `json:"action_type"`
-	Status       string     `json:"status"`
-	StartedAt    *time.Time `json:"started_at"`
-	DurationMS   *float64   `json:"duration_ms"`
-	FailureClass string     `json:"failure_class"`
-	ErrorMessage string     `json:"error_message"`
-}
-
-func triesOf(raw []byte) ([]stageTry, error) {
-	var got struct{ Data []stageTry }
-	err := json.Unmarshal(raw, &got)
-	return got.Data, err
-}
-
-// took is how long the try lasted, "-" while it does.
-func (t stageTry) took() string {
-	if t.DurationMS == nil {
+// tryTook is how long a try of a stage lasted, "-" while it does.
+func tryTook(t client.ActionLog) string {
+	if t.FinishedAt.IsZero() {
 		return "-"
 	}
-	return time.Duration(*t.DurationMS * float64(time.Millisecond)).String()
+	return (time.Duration(t.DurationMs) * time.Millisecond).String()
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -11,17 +10,6 @@ import (
 	"github.com/slipway-cloud/slipway/client"
 )
 
-// apiToken is an API token as the tables show it.
-type apiToken struct {
-	ID        string     `json:"id"`
-	Name      string     `json:"name"`
-	Roles     []string   `json:"roles"`
-	Token     string     `json:"token"`
-	ExpiresAt *time.Time `json:"expires_at"`
-	RevokedAt *time.Time `json:"revoked_at"`
-	LastUsed  *time.Time `json:"last_used_at"`
-}
-
 func (a *app) tokenCommand() *cobra.Command {
 	var roles []string
 	var ttl time.Duration
@@ -29,31 +17,23 @@ func (a *app) tokenCommand() *cobra.Command {
 	create.Flags().StringSliceVar(&roles, "roles", []string{"viewer"}, "admin, operator, viewer")
 	create.Flags().DurationVar(&ttl, "ttl", 90*24*time.Hour, "how long it is valid, at most 8760h")
 	create.RunE = does(func(cmd *cobra.Command, args []string) error {
-		r, err := untyped(a.api.CreateAPIToken(cmd.Context(), client.TokenRequest{Name: args[0], Roles: roles, TTL: new(ttl.String())}))
+		r, err := a.api.CreateAPIToken(cmd.Context(), client.TokenRequest{Name: args[0], Roles: roles, TTL: new(ttl.String())})
 		if err != nil {
 			return err
 		}
-		return a.show(r.raw, func() error {
-			var t apiToken
-			if err := r.into(&t); err != nil {
-				return err
-			}
+		return show(a, r, func(t client.APIToken) error {
 			return a.fields("id", t.ID, "name", t.Name, "roles", strings.Join(t.Roles, ", "), "expires", a.when(t.ExpiresAt), "token", t.Token)
 		})
 	})
-	show := &cobra.Command{Use: "list", Short: "List API tokens", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
-		raw, err := a.listAll(cmd.Context(), list(a.api.ListAPITokens, nil), 0)
+	all := &cobra.Command{Use: "list", Short: "List API tokens", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+		r, err := listAll(cmd.Context(), list(a.api.ListAPITokens, nil), 0)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error {
-			var got struct{ Data []apiToken }
-			if err := json.Unmarshal(raw, &got); err != nil {
-				return err
-			}
+		return show(a, r, func(got client.ListAPIToken) error {
 			t := a.table("ID", "NAME", "ROLES", "EXPIRES", "LAST USED", "REVOKED")
 			for _, tok := range got.Data {
-				t.row(tok.ID, tok.Name, strings.Join(tok.Roles, ","), orDash(a.when(tok.ExpiresAt)), orDash(a.when(tok.LastUsed)), orDash(a.when(tok.RevokedAt)))
+				t.row(tok.ID, tok.Name, strings.Join(tok.Roles, ","), orDash(a.when(tok.ExpiresAt)), orDash(a.when(tok.LastUsedAt)), orDash(a.when(tok.RevokedAt)))
 			}
 			return t.flush()
 		})
@@ -68,5 +48,5 @@ func (a *app) tokenCommand() *cobra.Command {
 		_, err := fmt.Fprintf(a.Out, "revoked %s\n", args[0])
 		return err
 	})}
-	return group("token", "API tokens", create, show, revoke)
+	return group("token", "API tokens", create, all, revoke)
 }

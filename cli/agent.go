@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -38,7 +37,7 @@ func (a *app) nodeReissueAgent() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := untyped(a.api.ReissueAgent(cmd.Context(), id, client.ReissueAgentRequest{Reason: reason}))
+			r, err := a.api.ReissueAgent(cmd.Context(), id, client.ReissueAgentRequest{Reason: reason})
 			return a.followJob(cmd.Context(), r, err, w)
 		}
 		id, err := a.siteOf(cmd.Context(), site)
@@ -46,12 +45,12 @@ func (a *app) nodeReissueAgent() *cobra.Command {
 			return err
 		}
 		body := client.SiteReissueRequest{SiteID: id, Reason: reason, All: &all, MaxParallel: new(int64(parallel))}
-		r, err := untyped(a.api.ReissueAgents(cmd.Context(), body))
+		r, err := a.api.ReissueAgents(cmd.Context(), body)
 		if err != nil || !w.on {
 			return firstError(err, func() error { return a.showBatch(r) })
 		}
-		var got batch
-		if err := r.into(&got); err != nil {
+		got, err := r.Decode()
+		if err != nil {
 			return err
 		}
 		return a.watchBatch(cmd.Context(), got.ID, w)
@@ -84,19 +83,10 @@ func (a *app) nodeUpdateAgent() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := untyped(a.api.UpdateAgent(cmd.Context(), id, client.UpdateAgentRequest{Version: version, Reason: reason}))
+		r, err := a.api.UpdateAgent(cmd.Context(), id, client.UpdateAgentRequest{Version: version, Reason: reason})
 		return a.followJob(cmd.Context(), r, err, w)
 	})
 	return cmd
-}
-
-// agentRelease is a release as the tables show it.
-type agentRelease struct {
-	Version   string     `json:"version"`
-	Manifest  []byte     `json:"manifest"`
-	BinaryURL string     `json:"binary_url"`
-	CreatedBy string     `json:"created_by"`
-	CreatedAt *time.Time `json:"created_at"`
 }
 
 func (a *app) agentReleaseCommand() *cobra.Command {
@@ -117,28 +107,21 @@ func (a *app) agentReleaseCommand() *cobra.Command {
 				return fail(ExitUsage, "%s is not the manifest of a release", args[0])
 			}
 			body := client.AgentReleaseRequest{Manifest: manifest, Signature: signature, BinaryURL: args[2]}
-			r, err := untyped(a.api.AddAgentRelease(cmd.Context(), m.Version, body))
+			r, err := a.api.AddAgentRelease(cmd.Context(), m.Version, body)
 			if err != nil {
 				return err
 			}
-			return a.show(r.raw, func() error {
-				var got agentRelease
-				return firstError(r.into(&got), func() error {
-					return a.fields("release", got.Version, "program", got.BinaryURL, "added", a.when(got.CreatedAt))
-				})
+			return show(a, r, func(got client.AgentRelease) error {
+				return a.fields("release", got.Version, "program", got.BinaryURL, "added", a.when(got.CreatedAt))
 			})
 		}),
 	}
-	show := &cobra.Command{Use: "list", Short: "List the releases of the agent", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
-		raw, err := a.listAll(cmd.Context(), list(a.api.ListAgentReleases, nil), 0)
+	all := &cobra.Command{Use: "list", Short: "List the releases of the agent", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+		r, err := listAll(cmd.Context(), list(a.api.ListAgentReleases, nil), 0)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error {
-			var got struct{ Data []agentRelease }
-			if err := json.Unmarshal(raw, &got); err != nil {
-				return err
-			}
+		return show(a, r, func(got client.ListAgentRelease) error {
 			t := a.table("VERSION", "PROGRAM", "ADDED", "BY")
 			for _, r := range got.Data {
 				t.row(r.Version, r.BinaryURL, a.when(r.CreatedAt), orDash(r.CreatedBy))
@@ -146,5 +129,5 @@ func (a *app) agentReleaseCommand() *cobra.Command {
 			return t.flush()
 		})
 	})}
-	return group("agent-release", "Signed releases of the node agent", add, show)
+	return group("agent-release", "Signed releases of the node agent", add, all)
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -16,44 +15,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// allocation is an allocation as the tables show it.
-type allocation struct {
-	ID         string                     `json:"id"`
-	Name       string                     `json:"name"`
-	SKU        string                     `json:"sku"`
-	Status     lifecycle.AllocationStatus `json:"status"`
-	Condition  string                     `json:"condition"`
-	State      string                     `json:"state"`
-	Connection *connection                `json:"connection"`
-	Topology   struct{ Site, Rack, Group string }
-	Image      *struct{ Name, Version string }
-	Network    struct{ Kind, CIDR string }
-	Tags       map[string]string `json:"tags"`
-	Keys       []struct {
-		Fingerprint string     `json:"fingerprint"`
-		WithdrawnAt *time.Time `json:"withdrawn_at"`
-		RefusedAt   *time.Time `json:"refused_at"`
-	} `json:"ssh_keys"`
-	FailureMessage  string     `json:"failure_message"`
-	Outcome         string     `json:"outcome"`
-	Access          string     `json:"access"`
-	CertificateID   string     `json:"certificate_id"`
-	QueueDeadlineAt *time.Time `json:"queue_deadline_at"`
-	ExpiresAt       *time.Time `json:"expires_at"`
-	StartTime       *time.Time `json:"start_time"`
-	ReleasedAt      *time.Time `json:"released_at"`
-	Version         int64      `json:"version"`
-	Progress        *struct {
-		Stage      string              `json:"stage"`
-		StagesDone int                 `json:"stages_done"`
-		Stages     int                 `json:"stages"`
-		Percent    int                 `json:"percent"`
-		ETA        *lifecycle.Estimate `json:"eta"`
-	} `json:"progress"`
-}
-
-// login is where to log in; slipway ssh needs the id alone.
-func (l allocation) login() string {
+// loginOf is where to log in; slipway ssh needs the id alone.
+func loginOf(l client.Allocation) string {
 	switch {
 	case l.Connection == nil:
 		return ""
@@ -63,9 +26,9 @@ func (l allocation) login() string {
 	return fmt.Sprintf("%s@%s, port %d", l.Connection.User, l.Connection.Host, l.Connection.Port)
 }
 
-// moves reports whether an allocation changes its status by itself.
-func (l allocation) moves() bool {
-	switch l.Status {
+// allocationMoves reports whether an allocation changes its status by itself.
+func allocationMoves(l client.Allocation) bool {
+	switch lifecycle.AllocationStatus(l.Status) {
 	case lifecycle.AllocationRequested, lifecycle.AllocationProvisioning, lifecycle.AllocationReleasing:
 		return true
 	case lifecycle.AllocationActive, lifecycle.AllocationReleased, lifecycle.AllocationFailed, lifecycle.AllocationReleaseFailed:
@@ -73,8 +36,8 @@ func (l allocation) moves() bool {
 	return false
 }
 
-// progress is how far its job is, "" without one.
-func (l allocation) progress() string {
+// allocationProgress is how far its job is, "" without one.
+func allocationProgress(l client.Allocation) string {
 	p := l.Progress
 	if p == nil {
 		return ""
@@ -82,21 +45,21 @@ func (l allocation) progress() string {
 	if p.Stage == "" {
 		return "not started"
 	}
-	return fmt.Sprintf("%d/%d %s %d%%", min(p.StagesDone+1, p.Stages), p.Stages, p.Stage, p.Percent) + l.remaining()
+	return fmt.Sprintf("%d/%d %s %d%%", min(p.StagesDone+1, p.Stages), p.Stages, p.Stage, p.Percent) + allocationRemaining(l)
 }
 
-// remaining is how long the job will take, "" where that is not known.
-func (l allocation) remaining() string {
-	if l.Progress.ETA == nil || l.Progress.ETA.P50 <= 0 {
+// allocationRemaining is how long the job will take, "" where that is not known.
+func allocationRemaining(l client.Allocation) string {
+	if l.Progress.Eta == nil || l.Progress.Eta.P50Seconds <= 0 {
 		return ""
 	}
-	return ", " + seconds(l.Progress.ETA.P50) + " left"
+	return ", " + seconds(l.Progress.Eta.P50Seconds) + " left"
 }
 
-// line is what a watched allocation prints.
-func (l allocation) line() string {
+// allocationLine is what a watched allocation prints.
+func allocationLine(l client.Allocation) string {
 	text := fmt.Sprintf("%s: %s", l.ID, l.Status)
-	if p := l.progress(); p != "" {
+	if p := allocationProgress(l); p != "" {
 		text += ", " + p
 	}
 	return text
@@ -124,19 +87,19 @@ func (a *app) allocationCommand() *cobra.Command {
 	columns := append(slices.Clone(listed), "job_id", "job_status")
 	return group("allocation", "Allocations: nodes that projects have or have asked for",
 		a.createAllocationCommand(), a.listAllocationsCommand(), a.listAllAllocationsCommand(listed), a.showAllocationCommand(), a.setKeysCommand(), a.releaseCommand(),
-		a.operatorAction("force-release", "Try a release that failed once more, for operators", columns,
-			func(ctx context.Context, id string, body client.ReasonRequest) (answer, error) {
-				return untyped(a.api.ForceRelease(ctx, id, body, client.IfMatch("*")))
+		operatorAction(a, "force-release", "Try a release that failed once more, for operators", columns,
+			func(ctx context.Context, id string, body client.ReasonRequest) (client.Answer[client.AdminAllocation], error) {
+				return a.api.ForceRelease(ctx, id, body, client.IfMatch("*"))
 			}),
-		a.operatorAction("remove-assignment", "Take the node from an allocation that cannot be released, for operators; the node must be off or quarantined", columns,
-			func(ctx context.Context, id string, body client.ReasonRequest) (answer, error) {
-				return untyped(a.api.RemoveAssignment(ctx, id, body, client.IfMatch("*")))
+		operatorAction(a, "remove-assignment", "Take the node from an allocation that cannot be released, for operators; the node must be off or quarantined", columns,
+			func(ctx context.Context, id string, body client.ReasonRequest) (client.Answer[client.AdminAllocation], error) {
+				return a.api.RemoveAssignment(ctx, id, body, client.IfMatch("*"))
 			}),
 	)
 }
 
 // operatorAction is a command that sends an operator's reason to an action of an allocation.
-func (a *app) operatorAction(name, short string, columns []string, act func(ctx context.Context, id string, body client.ReasonRequest) (answer, error)) *cobra.Command {
+func operatorAction[T any](a *app, name, short string, columns []string, act func(ctx context.Context, id string, body client.ReasonRequest) (client.Answer[T], error)) *cobra.Command {
 	cmd := &cobra.Command{Use: name + " ALLOCATION", Short: short, Args: cobra.ExactArgs(1)}
 	reason := cmd.Flags().String("reason", "", "why; the owners of the project see it")
 	_ = cmd.MarkFlagRequired("reason")
@@ -148,7 +111,7 @@ func (a *app) operatorAction(name, short string, columns []string, act func(ctx 
 		if err != nil {
 			return err
 		}
-		return a.show(r.raw, func() error { return a.printRows(r.raw, columns) })
+		return a.showRows(r.Raw, columns)
 	})
 	return cmd
 }
@@ -202,7 +165,7 @@ func (a *app) createAllocationCommand() *cobra.Command {
 			body.Tags = &pairs
 		}
 		in := client.CreateOwnAllocationParams{ProjectID: optional[string](project)}
-		r, err := untyped(a.api.CreateOwnAllocation(cmd.Context(), &in, body, reason.because()))
+		r, err := a.api.CreateOwnAllocation(cmd.Context(), &in, body, reason.because())
 		if err != nil {
 			return err
 		}
@@ -248,22 +211,13 @@ func (a *app) offered(ctx context.Context, sku string) (string, error) {
 	if id, err := isID("sku_", "SKU", sku); id || err != nil {
 		return sku, err
 	}
-	raw, err := a.listAll(ctx, list(a.api.ListCatalogue, nil), 0)
+	got, err := client.Value(listAll(ctx, list(a.api.ListCatalogue, nil), 0))
 	if err != nil {
 		return "", err
 	}
-	var got struct {
-		Data []struct {
-			ID  string `json:"sku_id"`
-			SKU string `json:"sku"`
-		}
-	}
-	if err := json.Unmarshal(raw, &got); err != nil {
-		return "", err
-	}
 	for _, item := range got.Data {
-		if item.SKU == sku {
-			return item.ID, nil
+		if item.Sku == sku {
+			return item.SkuID, nil
 		}
 	}
 	return "", fail(ExitNotFound, "the catalogue has no SKU %q; slipway catalogue list shows what there is", sku)
@@ -271,44 +225,37 @@ func (a *app) offered(ctx context.Context, sku string) (string, error) {
 
 // showOrWatch shows an allocation, and follows it to its end when that is wished. wanted is the
 // status in which it has ended well; "" is every one in which it stays.
-func (a *app) showOrWatch(ctx context.Context, r answer, w watchFlags, reason operatorFlag, wanted lifecycle.AllocationStatus) error {
+func (a *app) showOrWatch(ctx context.Context, r client.Answer[client.Allocation], w watchFlags, reason operatorFlag, wanted lifecycle.AllocationStatus) error {
 	if !w.on {
 		return a.showAllocation(r)
 	}
-	var first allocation
-	if err := r.into(&first); err != nil {
+	first, err := r.Decode()
+	if err != nil {
 		return err
 	}
 	screen := screen{a: a}
-	read := func(ctx context.Context) (answer, error) {
-		return untyped(a.api.GetOwnAllocation(ctx, first.ID, reason.because()))
+	read := func(ctx context.Context) (client.Answer[client.Allocation], error) {
+		return a.api.GetOwnAllocation(ctx, first.ID, reason.because())
 	}
-	return a.follow(ctx, read, w, func(r answer) (bool, error) {
-		var l allocation
-		if err := r.into(&l); err != nil {
-			return true, err
-		}
+	return follow(ctx, read, w, func(r client.Answer[client.Allocation], l client.Allocation) (bool, error) {
+		status := lifecycle.AllocationStatus(l.Status)
 		if a.output == "table" {
-			screen.line(l.line())
+			screen.line(allocationLine(l))
 		}
 		switch {
-		case l.Status == wanted, wanted == "" && l.Status == lifecycle.AllocationActive, wanted == "" && l.Status == lifecycle.AllocationReleased:
+		case status == wanted, wanted == "" && status == lifecycle.AllocationActive, wanted == "" && status == lifecycle.AllocationReleased:
 			return true, a.showAllocation(r)
-		case wanted != "" && l.Status == lifecycle.AllocationReleaseFailed && l.Version == first.Version:
+		case wanted != "" && status == lifecycle.AllocationReleaseFailed && l.Version == first.Version:
 			return false, nil // its job was asked for another try, and has not begun it yet
-		case lifecycle.Allocation.Terminal(l.Status), l.Status == lifecycle.AllocationReleaseFailed:
+		case lifecycle.Allocation.Terminal(status), status == lifecycle.AllocationReleaseFailed:
 			return true, fail(ExitJobFailed, "allocation %s is %s: %s", l.ID, l.Status, orDash(oneLine(l.FailureMessage)))
 		}
 		return false, nil
 	})
 }
 
-func (a *app) showAllocation(r answer) error {
-	return a.show(r.raw, func() error {
-		var l allocation
-		if err := r.into(&l); err != nil {
-			return err
-		}
+func (a *app) showAllocation(r client.Answer[client.Allocation]) error {
+	return show(a, r, func(l client.Allocation) error {
 		image := ""
 		if l.Image != nil {
 			image = l.Image.Name + " " + l.Image.Version
@@ -317,24 +264,24 @@ func (a *app) showAllocation(r answer) error {
 		for _, k := range slices.Sorted(maps.Keys(l.Tags)) {
 			tags = append(tags, k+"="+l.Tags[k])
 		}
-		for _, k := range l.Keys {
+		for _, k := range l.SSHKeys {
 			switch {
-			case k.WithdrawnAt == nil:
+			case k.WithdrawnAt.IsZero():
 				keys = append(keys, k.Fingerprint)
-			case k.RefusedAt == nil:
+			case k.RefusedAt.IsZero():
 				withdrawn = append(withdrawn, k.Fingerprint)
 			}
 		}
 		condition := l.Condition
-		if l.Status != lifecycle.AllocationActive {
+		if lifecycle.AllocationStatus(l.Status) != lifecycle.AllocationActive {
 			condition = ""
 		}
 		waits := ""
-		if l.Status == lifecycle.AllocationRequested {
+		if lifecycle.AllocationStatus(l.Status) == lifecycle.AllocationRequested {
 			waits = a.when(l.QueueDeadlineAt)
 		}
-		return a.fields("id", l.ID, "name", l.Name, "sku", l.SKU, "status", l.Status, "condition", condition, "state", l.State, "progress", l.progress(),
-			"login", l.login(), "keys", strings.Join(keys, ", "), "withdrawn, not proven", strings.Join(withdrawn, ", "), "image", image, "network", strings.TrimSpace(l.Network.Kind+" "+l.Network.CIDR),
+		return a.fields("id", l.ID, "name", l.Name, "sku", l.Sku, "status", l.Status, "condition", condition, "state", l.State, "progress", allocationProgress(l),
+			"login", loginOf(l), "keys", strings.Join(keys, ", "), "withdrawn, not proven", strings.Join(withdrawn, ", "), "image", image, "network", strings.TrimSpace(l.Network.Kind+" "+l.Network.Cidr),
 			"site", l.Topology.Site, "rack", l.Topology.Rack, "group", l.Topology.Group, "tags", strings.Join(tags, ", "), "failure", l.FailureMessage,
 			"waits until", waits, "active since", a.when(l.StartTime), "expires", a.when(l.ExpiresAt), "released", a.when(l.ReleasedAt), "outcome", l.Outcome,
 			"access", l.Access, "certificate", l.CertificateID)
@@ -351,7 +298,7 @@ func (a *app) showAllocationCommand() *cobra.Command {
 		if err := checkAllocation(args[0]); err != nil {
 			return err
 		}
-		r, err := untyped(a.api.GetOwnAllocation(cmd.Context(), args[0], reason.because()))
+		r, err := a.api.GetOwnAllocation(cmd.Context(), args[0], reason.because())
 		if err != nil {
 			return err
 		}
@@ -371,7 +318,7 @@ func (a *app) setKeysCommand() *cobra.Command {
 		if err := checkAllocation(args[0]); err != nil {
 			return err
 		}
-		r, err := untyped(a.api.SetOwnAllocationKeys(cmd.Context(), args[0], client.AllocationKeysRequest{SSHKeyIds: keys}, reason.because()))
+		r, err := a.api.SetOwnAllocationKeys(cmd.Context(), args[0], client.AllocationKeysRequest{SSHKeyIds: keys}, reason.because())
 		if err != nil {
 			return err
 		}
@@ -390,7 +337,7 @@ func (a *app) releaseCommand() *cobra.Command {
 		if err := checkAllocation(args[0]); err != nil {
 			return err
 		}
-		r, err := untyped(a.api.ReleaseOwnAllocation(cmd.Context(), args[0], client.ReleaseRequest{Reason: string(reason)}, reason.because()))
+		r, err := a.api.ReleaseOwnAllocation(cmd.Context(), args[0], client.ReleaseRequest{Reason: string(reason)}, reason.because())
 		if err != nil {
 			return err
 		}

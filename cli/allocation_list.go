@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 
@@ -49,46 +48,34 @@ func (a *app) listAllocationsCommand() *cobra.Command {
 			return a.watchAllocations(cmd.Context(), filter.query(), watch, reason)
 		}
 		query := filter.query()
-		raw, err := a.listAll(cmd.Context(), list(a.api.ListOwnAllocations, &query, reason.because()), 0)
+		r, err := listAll(cmd.Context(), list(a.api.ListOwnAllocations, &query, reason.because()), 0)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error {
-			rows, err := allocationRows(raw)
-			if err != nil {
-				return err
-			}
-			return a.printAllocations(rows)
-		})
+		return show(a, r, a.printAllocations)
 	})
 	return cmd
-}
-
-func allocationRows(raw []byte) ([]allocation, error) {
-	var list struct{ Data []allocation }
-	err := json.Unmarshal(raw, &list)
-	return list.Data, err
 }
 
 // nameWidth keeps a list of allocations within 120 columns.
 const nameWidth = 12
 
-func (a *app) printAllocations(rows []allocation) error {
+func (a *app) printAllocations(rows client.ListAllocation) error {
 	t := a.table("ID", "NAME", "SKU", "STATUS", "SITE", "PROGRESS")
-	for _, l := range rows {
+	for _, l := range rows.Data {
 		name := []rune(orDash(l.Name))
 		if len(name) > nameWidth {
 			name = append(name[:nameWidth-1], '…')
 		}
-		status := string(l.Status)
-		if l.Status == lifecycle.AllocationActive && l.Condition != "" && l.Condition != string(lifecycle.ConditionOK) {
+		status := l.Status
+		if lifecycle.AllocationStatus(status) == lifecycle.AllocationActive && l.Condition != "" && l.Condition != string(lifecycle.ConditionOK) {
 			status += ", " + l.Condition
 		}
 		progress := ""
 		if p := l.Progress; p != nil && p.Stage != "" {
-			progress = fmt.Sprintf("%d/%d %d%%", min(p.StagesDone+1, p.Stages), p.Stages, p.Percent) + l.remaining()
+			progress = fmt.Sprintf("%d/%d %d%%", min(p.StagesDone+1, p.Stages), p.Stages, p.Percent) + allocationRemaining(l)
 		}
-		t.row(l.ID, string(name), l.SKU, status, orDash(l.Topology.Site), progress)
+		t.row(l.ID, string(name), l.Sku, status, orDash(l.Topology.Site), progress)
 	}
 	return t.flush()
 }
@@ -101,18 +88,14 @@ const watchedRows = 50
 func (a *app) watchAllocations(ctx context.Context, query client.ListOwnAllocationsParams, w watchFlags, reason operatorFlag) error {
 	query.Limit = new(int64(watchedRows))
 	shown := map[string]string{}
-	read := func(ctx context.Context) (answer, error) {
-		return untyped(a.api.ListOwnAllocations(ctx, &query, reason.because()))
+	read := func(ctx context.Context) (client.Answer[client.ListAllocation], error) {
+		return a.api.ListOwnAllocations(ctx, &query, reason.because())
 	}
-	return a.follow(ctx, read, w, func(r answer) (bool, error) {
-		rows, err := allocationRows(r.raw)
-		if err != nil {
-			return true, err
-		}
+	return follow(ctx, read, w, func(r client.Answer[client.ListAllocation], rows client.ListAllocation) (bool, error) {
 		over := true
-		for _, l := range rows {
-			over = over && !l.moves()
-			if line := l.line(); a.output == "table" && l.moves() && shown[l.ID] != line {
+		for _, l := range rows.Data {
+			over = over && !allocationMoves(l)
+			if line := allocationLine(l); a.output == "table" && allocationMoves(l) && shown[l.ID] != line {
 				fmt.Fprintln(a.Out, oneLine(line))
 				shown[l.ID] = line
 			}
@@ -120,7 +103,7 @@ func (a *app) watchAllocations(ctx context.Context, query client.ListOwnAllocati
 		if !over {
 			return false, nil
 		}
-		return true, a.show(r.raw, func() error { return a.printAllocations(rows) })
+		return true, show(a, r, a.printAllocations)
 	})
 }
 
@@ -129,11 +112,11 @@ func (a *app) listAllAllocationsCommand(columns []string) *cobra.Command {
 	cmd := &cobra.Command{Use: "list-all", Short: "List the allocations of all customers, for operators", Args: cobra.NoArgs}
 	cmd.Flags().StringSliceVar(&status, "status", nil, "only those in this status, such as release_failed; may be repeated")
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		raw, err := a.listAll(cmd.Context(), list(a.api.ListAllAllocations, &client.ListAllAllocationsParams{Status: status}), 0)
+		r, err := listAll(cmd.Context(), list(a.api.ListAllAllocations, &client.ListAllAllocationsParams{Status: status}), 0)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error { return a.printRows(raw, columns) })
+		return a.showRows(r.Raw, columns)
 	})
 	return cmd
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -11,23 +10,6 @@ import (
 
 	"github.com/slipway-cloud/slipway/client"
 )
-
-// attention is one thing that needs an operator, as the table shows it.
-type attention struct {
-	Kind         string `json:"kind"`
-	AgeSeconds   int64  `json:"age_seconds"`
-	Hostname     string `json:"hostname"`
-	NodeID       string `json:"node_id"`
-	BMCID        string `json:"bmc_id"`
-	JobID        string `json:"job_id"`
-	WorkflowID   string `json:"temporal_workflow_id"`
-	Stage        string `json:"stage"`
-	FailureClass string `json:"failure_class"`
-	Message      string `json:"message"`
-	NextAction   string `json:"next_action"`
-	Runbook      string `json:"runbook"`
-	Recommended  string `json:"recommended_action"`
-}
 
 func (a *app) attentionCommand() *cobra.Command {
 	var site, kind string
@@ -54,26 +36,22 @@ func (a *app) attentionCommand() *cobra.Command {
 			}
 			filter.SiteID = &id
 		}
-		raw, err := a.listAll(cmd.Context(), list(a.api.ListAttention, &filter), limit)
+		r, err := listAll(cmd.Context(), list(a.api.ListAttention, &filter), limit)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error { return a.attentionTable(raw) })
+		return show(a, r, a.attentionTable)
 	})
 	return cmd
 }
 
-func (a *app) attentionTable(raw []byte) error {
-	var got struct{ Data []attention }
-	if err := json.Unmarshal(raw, &got); err != nil {
-		return err
-	}
+func (a *app) attentionTable(got client.ListAttention) error {
 	if len(got.Data) == 0 {
 		_, err := fmt.Fprintln(a.Out, "Nothing requires operator action.")
 		return err
 	}
 	for _, i := range got.Data {
-		about := []string{(time.Duration(i.AgeSeconds) * time.Second).String(), i.Kind, orDash(i.what())}
+		about := []string{(time.Duration(i.AgeSeconds) * time.Second).String(), string(i.Kind), orDash(attentionAbout(i))}
 		for _, more := range []string{i.Stage, i.FailureClass} {
 			if more != "" {
 				about = append(about, more)
@@ -82,8 +60,8 @@ func (a *app) attentionTable(raw []byte) error {
 		a.wrapped("", strings.Join(about, "  "))
 		a.wrapped("    ", i.Message)
 		next := i.NextAction
-		if i.Recommended != "" {
-			next = i.Recommended + ": " + next
+		if i.RecommendedAction != "" {
+			next = i.RecommendedAction + ": " + next
 		}
 		a.wrapped("    next: ", next)
 		a.wrapped("    see: ", i.Runbook)
@@ -132,11 +110,11 @@ func unbroken(text string) []string {
 	return out
 }
 
-// what names the thing: the host where there is one, and the id that the next
+// attentionAbout names the thing: the host where there is one, and the id that the next
 // command takes.
-func (i attention) what() string {
+func attentionAbout(i client.Attention) string {
 	id := ""
-	for _, v := range []string{i.BMCID, i.JobID, i.NodeID, i.WorkflowID} {
+	for _, v := range []string{i.BmcID, i.JobID, i.NodeID, i.TemporalWorkflowID} {
 		if v != "" {
 			id = v
 			break

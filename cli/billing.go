@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -15,32 +14,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// balance is what the command shows of a balance.
-type balance struct {
-	BillingAccountID string     `json:"billing_account_id"`
-	State            string     `json:"state"`
-	Since            *time.Time `json:"since"`
-	BalanceMinor     int64      `json:"balance_minor"`
-	HeldMinor        int64      `json:"held_minor"`
-	AvailableMinor   int64      `json:"available_minor"`
-	Currency         string     `json:"currency"`
-	Exponent         int        `json:"exponent"`
-	GraceSeconds     int64      `json:"grace_seconds"`
-	GraceEndsAt      *time.Time `json:"grace_ends_at"`
-	Charging         bool       `json:"charging"`
-	Thresholds       struct {
-		LowMinor      int64 `json:"low_minor"`
-		DepletedMinor int64 `json:"depleted_minor"`
-		RearmMinor    int64 `json:"rearm_minor"`
-	} `json:"thresholds"`
-}
-
-func (a *app) printBalance(raw []byte) error {
-	var b balance
-	if err := json.Unmarshal(raw, &b); err != nil {
-		return err
-	}
-	amount := func(minor int64) string { return lifecycle.FormatMinor(minor, b.Exponent) + " " + b.Currency }
+func (a *app) printBalance(b client.Balance) error {
+	amount := func(minor int64) string { return lifecycle.FormatMinor(minor, int(b.Exponent)) + " " + b.Currency }
 	state := b.State
 	if !b.Charging {
 		state = "nothing is charged: no price is in force"
@@ -60,11 +35,11 @@ func (a *app) balanceCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "balance PROJECT", Short: "Show the balance that pays for a project", Args: cobra.ExactArgs(1)}
 	reasonFlag(cmd, &reason)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		r, err := untyped(a.api.GetBalance(cmd.Context(), args[0], client.Because(reason)))
+		r, err := a.api.GetBalance(cmd.Context(), args[0], client.Because(reason))
 		if err != nil {
 			return err
 		}
-		return a.show(r.raw, func() error { return a.printBalance(r.raw) })
+		return show(a, r, a.printBalance)
 	})
 	return cmd
 }
@@ -72,18 +47,15 @@ func (a *app) balanceCommand() *cobra.Command {
 // printAmounts prints a list whose amounts are in the currency of a project's balance, which says how
 // many digits its minor unit has.
 func (a *app) printAmounts(ctx context.Context, project, reason string, raw []byte, columns []string) error {
-	r, err := untyped(a.api.GetBalance(ctx, project, client.Because(reason)))
+	b, err := client.Value(a.api.GetBalance(ctx, project, client.Because(reason)))
 	if err != nil {
 		return err
 	}
-	var b balance
-	var list struct {
-		Data []map[string]any `json:"data"`
-	}
-	if err := errors.Join(json.Unmarshal(r.raw, &b), json.Unmarshal(raw, &list)); err != nil {
+	var list map[string][]map[string]any
+	if err := json.Unmarshal(raw, &list); err != nil {
 		return err
 	}
-	for _, row := range list.Data {
+	for _, row := range list["data"] {
 		if row["currency"] == b.Currency {
 			row["exponent"] = b.Exponent
 		}
@@ -95,7 +67,7 @@ func (a *app) printAmounts(ctx context.Context, project, reason string, raw []by
 }
 
 func (a *app) ledgerCommand() *cobra.Command {
-	return a.projectCommandOf(projectAction{
+	return projectCommandOf(a, projectAction[client.ListLedgerLine]{
 		use: "ledger PROJECT", short: "List what a project was charged and credited, newest first", list: allOf(a.api.ListLedger), amounts: true,
 		columns: []string{"posted_at", "kind", "amount_minor", "currency", "allocation_id", "effective_at", "reason"},
 	})
@@ -114,20 +86,20 @@ func (a *app) usageCommand() *cobra.Command {
 			if from != "" || to != "" {
 				return fail(ExitUsage, "--from and --to go with --days")
 			}
-			raw, err := a.listAll(cmd.Context(), listBelow(a.api.ListUsage, args[0], nil, client.Because(reason)), 0)
+			r, err := listAll(cmd.Context(), listBelow(a.api.ListUsage, args[0], nil, client.Because(reason)), 0)
 			if err != nil {
 				return err
 			}
 			columns := []string{"allocation_id", "instance_id", "segment", "rate_minor_per_hour", "start_time", "end_time", "last_billed_at", "cost_minor", "currency"}
-			return a.show(raw, func() error { return a.printAmounts(cmd.Context(), args[0], reason, raw, columns) })
+			return a.show(r.Raw, func() error { return a.printAmounts(cmd.Context(), args[0], reason, r.Raw, columns) })
 		}
 		period := client.ListUsageDaysParams{From: optional[string](from), To: optional[string](to)}
-		r, err := untyped(a.api.ListUsageDays(cmd.Context(), args[0], &period, client.Because(reason)))
+		r, err := a.api.ListUsageDays(cmd.Context(), args[0], &period, client.Because(reason))
 		if err != nil {
 			return err
 		}
-		return a.show(r.raw, func() error {
-			return a.printAmounts(cmd.Context(), args[0], reason, r.raw, []string{"day", "allocation_id", "instance_id", "seconds", "cost_minor", "currency"})
+		return a.show(r.Raw, func() error {
+			return a.printAmounts(cmd.Context(), args[0], reason, r.Raw, []string{"day", "allocation_id", "instance_id", "seconds", "cost_minor", "currency"})
 		})
 	})
 	return cmd
@@ -161,22 +133,22 @@ func (a *app) budgetCommand() *cobra.Command {
 	columns := []string{"month", "spent_minor", "limit_minor", "warn_percent"}
 	var percent int
 	return group("budget", "Budgets: what a project may cost in a month until its owners are told",
-		a.projectCommandOf(projectAction{use: "show PROJECT", short: "Show the budget of a project, and what it has cost in this month, in minor units",
+		projectCommandOf(a, projectAction[client.Budget]{use: "show PROJECT", short: "Show the budget of a project, and what it has cost in this month, in minor units",
 			send: ofProject(a.api.GetBudget), columns: columns}),
-		a.projectCommandOf(projectAction{
+		projectCommandOf(a, projectAction[client.Budget]{
 			use: "set PROJECT AMOUNT", short: "Set the budget of a project for each month, in minor units", args: 1, columns: columns,
-			send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
+			send: func(ctx context.Context, project string, args []string, because client.Option) (client.Answer[client.Budget], error) {
 				limit, err := minorUnits("AMOUNT", args[0])
 				if err != nil {
-					return answer{}, err
+					return client.Answer[client.Budget]{}, err
 				}
-				return untyped(a.api.PutBudget(ctx, project, client.BudgetRequest{LimitMinor: limit, WarnPercent: int64(percent)}, because))
+				return a.api.PutBudget(ctx, project, client.BudgetRequest{LimitMinor: limit, WarnPercent: int64(percent)}, because)
 			},
 			flags: func(c *cobra.Command) {
 				c.Flags().IntVar(&percent, "warn-percent", 80, "the part at which they are told first")
 			},
 		}),
-		a.projectCommandOf(projectAction{use: "delete PROJECT", short: "Remove the budget of a project", send: ofProject(a.api.DeleteBudget, client.IfMatch("*"))}),
+		projectCommandOf(a, projectAction[client.Nothing]{use: "delete PROJECT", short: "Remove the budget of a project", send: ofProject(a.api.DeleteBudget, client.IfMatch("*"))}),
 	)
 }
 
@@ -213,27 +185,27 @@ func (a *app) priceCommand() *cobra.Command {
 		out.RateMinorPerHour, err = minorUnits("RATE", args[1])
 		return out, err
 	}
-	try := a.sendOne("try SKU|TYPE RATE", "Say what a price would change, with the hash that price create needs", 2,
+	try := sendOne(a, "try SKU|TYPE RATE", "Say what a price would change, with the hash that price create needs", 2,
 		[]string{"sku_id", "instance_type", "currency", "rate_minor_per_hour", "valid_from", "factor", "needs_confirmation", "affected", "ends", "plan_hash"},
-		func(ctx context.Context, args []string) (answer, error) {
+		func(ctx context.Context, args []string) (client.Answer[client.PricePlan], error) {
 			b, err := body(ctx, args)
 			if err != nil {
-				return answer{}, err
+				return client.Answer[client.PricePlan]{}, err
 			}
-			return untyped(a.api.PlanPrice(ctx, b))
+			return a.api.PlanPrice(ctx, b)
 		})
-	create := a.sendOne("create SKU|TYPE RATE", "Set a price: RATE minor units for each hour of one node or instance", 2, columns, func(ctx context.Context, args []string) (answer, error) {
+	create := sendOne(a, "create SKU|TYPE RATE", "Set a price: RATE minor units for each hour of one node or instance", 2, columns, func(ctx context.Context, args []string) (client.Answer[client.Price], error) {
 		b, err := body(ctx, args)
 		if err != nil {
-			return answer{}, err
+			return client.Answer[client.Price]{}, err
 		}
-		return untyped(a.api.CreatePrice(ctx, client.PriceRequest{
+		return a.api.CreatePrice(ctx, client.PriceRequest{
 			SkuID: b.SkuID, InstanceType: b.InstanceType, Currency: b.Currency, RateMinorPerHour: b.RateMinorPerHour, ValidFrom: b.ValidFrom, PlanHash: &hash, Confirm: &confirm,
-		}))
+		})
 	})
 	var reason string
-	withdraw := a.sendOne("withdraw PRICE", "Take back a price that has not begun; the one before it goes on", 1, columns, func(ctx context.Context, args []string) (answer, error) {
-		return untyped(a.api.WithdrawPrice(ctx, args[0], client.ReasonRequest{Reason: reason}))
+	withdraw := sendOne(a, "withdraw PRICE", "Take back a price that has not begun; the one before it goes on", 1, columns, func(ctx context.Context, args []string) (client.Answer[client.Price], error) {
+		return a.api.WithdrawPrice(ctx, args[0], client.ReasonRequest{Reason: reason})
 	})
 	withdraw.Flags().StringVar(&reason, "reason", "", "why, for the audit log")
 	_ = withdraw.MarkFlagRequired("reason")
@@ -244,24 +216,24 @@ func (a *app) priceCommand() *cobra.Command {
 		c.Flags().StringVar(&currency, "currency", "USD", "currency of the billing accounts that pay it")
 		c.Flags().StringVar(&from, "from", "", "when it begins, as 2026-12-01T00:00:00Z, at least an hour ahead (default: in 65 minutes)")
 	}
-	return group("price", "Prices of SKUs, and of types of instances such as scaleway/L4-1-24G", a.listOf("list", "List prices, past and future ones too", list(a.api.ListPrices, nil), columns...), try, create, withdraw)
+	return group("price", "Prices of SKUs, and of types of instances such as scaleway/L4-1-24G", listOf(a, "list", "List prices, past and future ones too", list(a.api.ListPrices, nil), columns...), try, create, withdraw)
 }
 
 func (a *app) adjustmentCommand() *cobra.Command {
 	var project, reason string
-	create := a.sendOne("create ACCOUNT AMOUNT", "Book AMOUNT minor units on a balance; a negative amount, after --, is taken from it", 2,
+	create := sendOne(a, "create ACCOUNT AMOUNT", "Book AMOUNT minor units on a balance; a negative amount, after --, is taken from it", 2,
 		[]string{"transaction_id", "billing_account_id", "project_id", "amount_minor", "currency", "reason", "posted_at"},
-		func(ctx context.Context, args []string) (answer, error) {
+		func(ctx context.Context, args []string) (client.Answer[client.Adjustment], error) {
 			account, err := a.accountOf(ctx, args[0])
 			if err != nil {
-				return answer{}, err
+				return client.Answer[client.Adjustment]{}, err
 			}
 			amount, err := minorUnits("AMOUNT", args[1])
 			if err != nil {
-				return answer{}, err
+				return client.Answer[client.Adjustment]{}, err
 			}
 			body := client.AdjustmentRequest{BillingAccountID: account, ProjectID: project, AmountMinor: amount, Reason: reason}
-			return untyped(a.api.CreateAdjustment(ctx, body))
+			return a.api.CreateAdjustment(ctx, body)
 		})
 	create.Flags().StringVar(&project, "project", "", "the project on whose statement it stands")
 	create.Flags().StringVar(&reason, "reason", "", "why; those who pay for the project see it")
@@ -275,19 +247,16 @@ func (a *app) thresholdsCommand() *cobra.Command {
 	var grace time.Duration
 	var reason string
 	var cmd *cobra.Command
-	cmd = a.sendOne("thresholds ACCOUNT", "Set the balances at which the state of an account changes, in minor units", 1,
+	cmd = sendOne(a, "thresholds ACCOUNT", "Set the balances at which the state of an account changes, in minor units", 1,
 		[]string{"billing_account_id", "state", "balance_minor", "currency", "grace_seconds"},
-		func(ctx context.Context, args []string) (answer, error) {
+		func(ctx context.Context, args []string) (client.Answer[client.Balance], error) {
 			account, err := a.accountOf(ctx, args[0])
 			if err != nil {
-				return answer{}, err
+				return client.Answer[client.Balance]{}, err
 			}
-			r, err := untyped(a.api.GetAccountBalance(ctx, account))
+			r, err := a.api.GetAccountBalance(ctx, account)
+			now, err := client.Value(r, err)
 			if err != nil {
-				return r, err
-			}
-			var now balance
-			if err := json.Unmarshal(r.raw, &now); err != nil {
 				return r, err
 			}
 			given := func(name string, old int64) *int64 {
@@ -303,7 +272,7 @@ func (a *app) thresholdsCommand() *cobra.Command {
 			if cmd.Flags().Changed("grace") {
 				body.GraceSeconds = new(int64(grace.Seconds()))
 			}
-			return untyped(a.api.SetAccountThresholds(ctx, account, body, client.IfMatch(r.etag)))
+			return a.api.SetAccountThresholds(ctx, account, body, client.IfMatch(r.ETag))
 		})
 	f := cmd.Flags()
 	f.Int64Var(amounts["low"], "low", 0, "low_balance at this balance and below (10 whole units at first)")
@@ -317,9 +286,9 @@ func (a *app) thresholdsCommand() *cobra.Command {
 
 func (a *app) billingCommand() *cobra.Command {
 	var reason string
-	resume := a.sendOne("resume", "Let depleted accounts be released again, after a look at why so many were depleted at once", 0, nil,
-		func(ctx context.Context, _ []string) (answer, error) {
-			return untyped(a.api.ResumeEnforcement(ctx, client.ReasonRequest{Reason: reason}))
+	resume := sendOne(a, "resume", "Let depleted accounts be released again, after a look at why so many were depleted at once", 0, nil,
+		func(ctx context.Context, _ []string) (client.Answer[client.Nothing], error) {
+			return a.api.ResumeEnforcement(ctx, client.ReasonRequest{Reason: reason})
 		})
 	resume.Flags().StringVar(&reason, "reason", "", "why; it stands in the audit log")
 	_ = resume.MarkFlagRequired("reason")

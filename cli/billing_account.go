@@ -10,50 +10,50 @@ import (
 )
 
 // sendOne makes a command that sends one request and prints the answer.
-func (a *app) sendOne(use, short string, args int, columns []string, send func(ctx context.Context, args []string) (answer, error)) *cobra.Command {
+func sendOne[T any](a *app, use, short string, args int, columns []string, send func(ctx context.Context, args []string) (client.Answer[T], error)) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(args), RunE: does(func(cmd *cobra.Command, args []string) error {
 		r, err := send(cmd.Context(), args)
-		if err != nil || len(r.raw) == 0 {
+		if err != nil || len(r.Raw) == 0 {
 			return err
 		}
-		return a.show(r.raw, func() error { return a.printRows(r.raw, columns) })
+		return a.showRows(r.Raw, columns)
 	})}
 }
 
 func (a *app) accountOf(ctx context.Context, name string) (string, error) {
-	return a.byName(ctx, "acc_", "billing-account", list(a.api.ListBillingAccounts, nil), name)
+	return byName(ctx, "acc_", "billing-account", list(a.api.ListBillingAccounts, nil), name)
 }
 
 func (a *app) billingAccountCommand() *cobra.Command {
 	columns := []string{"id", "name", "max_projects", "currency"}
-	show := func(ctx context.Context, args []string) (answer, error) {
+	show := func(ctx context.Context, args []string) (client.Answer[client.BillingAccount], error) {
 		id, err := a.accountOf(ctx, args[0])
 		if err != nil {
-			return answer{}, err
+			return client.Answer[client.BillingAccount]{}, err
 		}
-		return untyped(a.api.GetBillingAccount(ctx, id))
+		return a.api.GetBillingAccount(ctx, id)
 	}
-	remove := func(ctx context.Context, args []string) (answer, error) {
+	remove := func(ctx context.Context, args []string) (client.Answer[client.Nothing], error) {
 		id, err := a.accountOf(ctx, args[0])
 		if err != nil {
-			return answer{}, err
+			return client.Answer[client.Nothing]{}, err
 		}
-		return untyped(a.api.DeleteBillingAccount(ctx, id, client.IfMatch("*")))
+		return a.api.DeleteBillingAccount(ctx, id, client.IfMatch("*"))
 	}
 	var maxProjects int
 	var currency string
-	create := a.sendOne("create NAME", "Create a billing account", 1, columns, func(ctx context.Context, args []string) (answer, error) {
+	create := sendOne(a, "create NAME", "Create a billing account", 1, columns, func(ctx context.Context, args []string) (client.Answer[client.BillingAccount], error) {
 		if maxProjects < 1 {
-			return answer{}, fail(ExitUsage, "--max-projects must be at least 1")
+			return client.Answer[client.BillingAccount]{}, fail(ExitUsage, "--max-projects must be at least 1")
 		}
-		return untyped(a.api.CreateBillingAccount(ctx, client.NewBillingAccountRequest{Name: args[0], MaxProjects: new(int64(maxProjects)), Currency: &currency}))
+		return a.api.CreateBillingAccount(ctx, client.NewBillingAccountRequest{Name: args[0], MaxProjects: new(int64(maxProjects)), Currency: &currency})
 	})
 	create.Flags().IntVar(&maxProjects, "max-projects", 20, "projects that are not closed, at most")
 	create.Flags().StringVar(&currency, "currency", "USD", "of its balance, prices and statements; it is never changed")
 	return group("billing-account", "Billing accounts: who pays for projects",
-		a.listOf("list", "List billing accounts", list(a.api.ListBillingAccounts, nil), columns...), create,
-		a.sendOne("show ACCOUNT", "Show a billing account", 1, columns, show),
-		a.sendOne("delete ACCOUNT", "Delete a billing account without projects", 1, columns, remove),
+		listOf(a, "list", "List billing accounts", list(a.api.ListBillingAccounts, nil), columns...), create,
+		sendOne(a, "show ACCOUNT", "Show a billing account", 1, columns, show),
+		sendOne(a, "delete ACCOUNT", "Delete a billing account without projects", 1, columns, remove),
 		a.thresholdsCommand(), a.accountGroupCommand(),
 	)
 }
@@ -61,29 +61,29 @@ func (a *app) billingAccountCommand() *cobra.Command {
 // accountGroupCommand is about the groups of the identity provider that belong to a billing account.
 func (a *app) accountGroupCommand() *cobra.Command {
 	columns := []string{"group", "created_at"}
-	of := func(send func(ctx context.Context, id string, args []string) (answer, error)) func(context.Context, []string) (answer, error) {
-		return func(ctx context.Context, args []string) (answer, error) {
+	return group("group", "Groups of the identity provider that belong to a billing account; its projects may give them roles",
+		sendOne(a, "list ACCOUNT", "List the groups of a billing account", 1, columns, func(ctx context.Context, args []string) (r client.Answer[client.ListAccountGroup], err error) {
 			id, err := a.accountOf(ctx, args[0])
 			if err != nil {
-				return answer{}, err
+				return r, err
 			}
-			return send(ctx, id, args)
-		}
-	}
-	return group("group", "Groups of the identity provider that belong to a billing account; its projects may give them roles",
-		a.sendOne("list ACCOUNT", "List the groups of a billing account", 1, columns, of(func(ctx context.Context, id string, _ []string) (answer, error) {
-			raw, err := a.listAll(ctx, func(ctx context.Context, editors ...client.Option) (answer, error) {
-				return untyped(a.api.ListBillingAccountGroups(ctx, id, nil, editors...))
-			}, 0)
-			return answer{raw: raw}, err
-		})),
-		a.sendOne("add ACCOUNT GROUP", "Have a group belong to a billing account", 2, columns, of(func(ctx context.Context, id string, args []string) (answer, error) {
-			return untyped(a.api.AddBillingAccountGroup(ctx, id, args[1]))
-		})),
-		a.sendOne("remove ACCOUNT GROUP", "Remove a group from a billing account, with its roles in the projects of the account", 2, columns,
-			of(func(ctx context.Context, id string, args []string) (answer, error) {
-				return untyped(a.api.RemoveBillingAccountGroup(ctx, id, args[1]))
-			})),
+			return listAll(ctx, listBelow(a.api.ListBillingAccountGroups, id, nil), 0)
+		}),
+		sendOne(a, "add ACCOUNT GROUP", "Have a group belong to a billing account", 2, columns, func(ctx context.Context, args []string) (r client.Answer[client.AccountGroup], err error) {
+			id, err := a.accountOf(ctx, args[0])
+			if err != nil {
+				return r, err
+			}
+			return a.api.AddBillingAccountGroup(ctx, id, args[1])
+		}),
+		sendOne(a, "remove ACCOUNT GROUP", "Remove a group from a billing account, with its roles in the projects of the account", 2, columns,
+			func(ctx context.Context, args []string) (r client.Answer[client.Nothing], err error) {
+				id, err := a.accountOf(ctx, args[0])
+				if err != nil {
+					return r, err
+				}
+				return a.api.RemoveBillingAccountGroup(ctx, id, args[1])
+			}),
 	)
 }
 
@@ -98,17 +98,17 @@ func (a *app) quotaOf(ctx context.Context, sku string) (string, error) {
 func (a *app) quotaCommand() *cobra.Command {
 	columns := []string{"sku", "sku_id", "max_nodes"}
 	var reason string
-	put := a.sendOne("set PROJECT SKU NODES", "Set how many nodes a project may have of a SKU, or of all with total", 3, columns,
-		func(ctx context.Context, args []string) (answer, error) {
+	put := sendOne(a, "set PROJECT SKU NODES", "Set how many nodes a project may have of a SKU, or of all with total", 3, columns,
+		func(ctx context.Context, args []string) (client.Answer[client.Quota], error) {
 			n, err := strconv.Atoi(args[2])
 			if err != nil {
-				return answer{}, fail(ExitUsage, "NODES must be a number, not %q", args[2])
+				return client.Answer[client.Quota]{}, fail(ExitUsage, "NODES must be a number, not %q", args[2])
 			}
 			sku, err := a.quotaOf(ctx, args[1])
 			if err != nil {
-				return answer{}, err
+				return client.Answer[client.Quota]{}, err
 			}
-			return untyped(a.api.SetQuota(ctx, args[0], sku, client.QuotaRequest{MaxNodes: int64(n), Reason: reason}))
+			return a.api.SetQuota(ctx, args[0], sku, client.QuotaRequest{MaxNodes: int64(n), Reason: reason})
 		})
 	remove := &cobra.Command{
 		Use: "delete PROJECT SKU", Short: "Remove a quota; without the total a project may have no nodes", Args: cobra.ExactArgs(2),
@@ -125,21 +125,21 @@ func (a *app) quotaCommand() *cobra.Command {
 		_ = c.MarkFlagRequired("reason")
 	}
 	return group("quota", "Quotas: how many nodes a project may have",
-		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List the quotas of a project", send: ofProject(a.api.ListProjectQuotas), columns: columns}), put,
+		projectCommandOf(a, projectAction[client.ListQuota]{use: "list PROJECT", short: "List the quotas of a project", send: ofProject(a.api.ListProjectQuotas), columns: columns}), put,
 		remove,
 	)
 }
 
 func (a *app) catalogueCommand() *cobra.Command {
 	var profile, title, description, isolation string
-	offer := a.sendOne("create SKU", "Offer a SKU to customers, or change the offer", 1, []string{"sku_id", "title", "isolation"},
-		func(ctx context.Context, args []string) (answer, error) {
+	offer := sendOne(a, "create SKU", "Offer a SKU to customers, or change the offer", 1, []string{"sku_id", "title", "isolation"},
+		func(ctx context.Context, args []string) (client.Answer[client.Offer], error) {
 			id, err := a.skuOf(ctx, args[0])
 			if err != nil {
-				return answer{}, err
+				return client.Answer[client.Offer]{}, err
 			}
 			body := client.OfferRequest{ProfileID: profile, Title: title, Description: description, Isolation: client.OfferRequestIsolation(isolation)}
-			return untyped(a.api.PutCatalogueItem(ctx, id, body))
+			return a.api.PutCatalogueItem(ctx, id, body)
 		})
 	offer.Flags().StringVar(&profile, "profile", "", "what is deployed, by id")
 	offer.Flags().StringVar(&title, "title", "", "what customers see")
@@ -149,13 +149,13 @@ func (a *app) catalogueCommand() *cobra.Command {
 		_ = offer.MarkFlagRequired(required)
 	}
 	return group("catalogue", "The catalogue: SKUs that customers can ask for",
-		a.listOf("list", "List the catalogue", list(a.api.ListCatalogue, nil), "sku", "title", "gpus", "isolation", "availability"), offer,
-		a.sendOne("delete SKU", "Take a SKU out of the catalogue", 1, nil, func(ctx context.Context, args []string) (answer, error) {
+		listOf(a, "list", "List the catalogue", list(a.api.ListCatalogue, nil), "sku", "title", "gpus", "isolation", "availability"), offer,
+		sendOne(a, "delete SKU", "Take a SKU out of the catalogue", 1, nil, func(ctx context.Context, args []string) (client.Answer[client.Nothing], error) {
 			id, err := a.skuOf(ctx, args[0])
 			if err != nil {
-				return answer{}, err
+				return client.Answer[client.Nothing]{}, err
 			}
-			return untyped(a.api.DeleteCatalogueItem(ctx, id))
+			return a.api.DeleteCatalogueItem(ctx, id)
 		}),
 	)
 }

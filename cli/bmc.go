@@ -2,38 +2,17 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-cloud/slipway/client"
 )
 
-// bmc is a BMC as the tables show it.
-type bmc struct {
-	ID                string     `json:"id"`
-	NodeID            string     `json:"node_id"`
-	Address           string     `json:"address"`
-	Protocol          string     `json:"protocol"`
-	CredentialRef     string     `json:"credential_ref"`
-	PinSHA256         string     `json:"pin_sha256"`
-	PinPending        string     `json:"pin_pending"`
-	Vendor            string     `json:"vendor"`
-	AuthBlockedAt     *time.Time `json:"auth_blocked_at"`
-	AuthBlockedReason string     `json:"auth_blocked_reason"`
-	CandidateRef      string     `json:"candidate_ref"`
-	RotationState     string     `json:"rotation_state"`
-	PreviousRef       string     `json:"previous_ref"`
-	RotatedAt         *time.Time `json:"rotated_at"`
-	NextStep          string     `json:"next_step"`
-}
-
-// logins says whether logins are tried.
-func (b bmc) logins() string {
-	if b.AuthBlockedAt != nil {
+// loginsOf says whether logins are tried.
+func loginsOf(b client.BMC) string {
+	if !b.AuthBlockedAt.IsZero() {
 		return "stopped"
 	}
 	return "allowed"
@@ -42,12 +21,12 @@ func (b bmc) logins() string {
 func (a *app) bmcCommand() *cobra.Command {
 	return group("bmc", "BMCs: their logins and certificates. A BMC is named by its id or by the hostname of its node",
 		a.bmcList(),
-		a.bmcCall("show BMC", "Show a BMC", cobra.ExactArgs(1), func(ctx context.Context, id string, _ []string) (answer, error) {
-			return untyped(a.api.GetBmc(ctx, id))
+		a.bmcCall("show BMC", "Show a BMC", cobra.ExactArgs(1), func(ctx context.Context, id string, _ []string) (client.Answer[client.BMC], error) {
+			return a.api.GetBmc(ctx, id)
 		}),
 		a.bmcRotate(), a.bmcRotations(), a.bmcSetCredential(),
-		a.bmcCall("approve-pin BMC PIN", "Approve the certificate pin that waits, after comparing it", cobra.ExactArgs(2), func(ctx context.Context, id string, args []string) (answer, error) {
-			return untyped(a.api.ApproveBmcPin(ctx, id, client.ApproveBmcPinRequest{PinSha256: args[1]}))
+		a.bmcCall("approve-pin BMC PIN", "Approve the certificate pin that waits, after comparing it", cobra.ExactArgs(2), func(ctx context.Context, id string, args []string) (client.Answer[client.BMC], error) {
+			return a.api.ApproveBmcPin(ctx, id, client.ApproveBmcPinRequest{PinSha256: args[1]})
 		}),
 		a.bmcClearBlock(),
 	)
@@ -63,20 +42,18 @@ func (a *app) bmcOf(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var got struct {
-		BMCID string `json:"bmc_id"`
-	}
-	if err := into(&got)(untyped(a.api.GetNode(ctx, id))); err != nil {
+	got, err := client.Value(a.api.GetNode(ctx, id))
+	if err != nil {
 		return "", err
 	}
-	if got.BMCID == "" {
+	if got.BmcID == "" {
 		return "", fail(ExitNotFound, "node %s has no BMC", name)
 	}
-	return got.BMCID, nil
+	return got.BmcID, nil
 }
 
 // bmcCall is a command that answers with the BMC.
-func (a *app) bmcCall(use, short string, args cobra.PositionalArgs, ask func(ctx context.Context, id string, args []string) (answer, error)) *cobra.Command {
+func (a *app) bmcCall(use, short string, args cobra.PositionalArgs, ask func(ctx context.Context, id string, args []string) (client.Answer[client.BMC], error)) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: args, RunE: does(func(cmd *cobra.Command, args []string) error {
 		id, err := a.bmcOf(cmd.Context(), args[0])
 		if err != nil {
@@ -86,19 +63,16 @@ func (a *app) bmcCall(use, short string, args cobra.PositionalArgs, ask func(ctx
 		if err != nil {
 			return err
 		}
-		return a.showBMC(r)
+		return a.showBMC(client.Answer[client.CredentialAnswer](r))
 	})}
 }
 
-func (a *app) showBMC(r answer) error {
-	return a.show(r.raw, func() error {
-		var b bmc
-		if err := r.into(&b); err != nil {
-			return err
-		}
+// showBMC shows a BMC, with the next step where the answer has one.
+func (a *app) showBMC(r client.Answer[client.CredentialAnswer]) error {
+	return show(a, r, func(b client.CredentialAnswer) error {
 		return a.fields("bmc", b.ID, "node", b.NodeID, "address", b.Address, "protocol", b.Protocol, "vendor", b.Vendor, "login", b.CredentialRef,
-			"rotating to", strings.TrimSpace(b.CandidateRef+" "+b.RotationState), "rotated", a.when(b.RotatedAt), "login before", b.PreviousRef,
-			"approved pin", b.PinSHA256, "pin that waits", b.PinPending, "logins stopped", a.when(b.AuthBlockedAt), "because", b.AuthBlockedReason,
+			"rotating to", strings.TrimSpace(b.CandidateRef+" "+string(b.RotationState)), "rotated", a.when(b.RotatedAt), "login before", b.PreviousRef,
+			"approved pin", b.PinSha256, "pin that waits", b.PinPending, "logins stopped", a.when(b.AuthBlockedAt), "because", b.AuthBlockedReason,
 			"next", b.NextStep)
 	})
 }
@@ -108,18 +82,14 @@ func (a *app) bmcList() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List BMCs", Args: cobra.NoArgs}
 	cmd.Flags().IntVar(&limit, "limit", 50, "at most so many; 0 is all")
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		raw, err := a.listAll(cmd.Context(), list(a.api.ListBmcs, nil), limit)
+		r, err := listAll(cmd.Context(), list(a.api.ListBmcs, nil), limit)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error {
-			var got struct{ Data []bmc }
-			if err := json.Unmarshal(raw, &got); err != nil {
-				return err
-			}
+		return show(a, r, func(got client.ListBMC) error {
 			t := a.table("ID", "ADDRESS", "PROTOCOL", "VENDOR", "LOGIN", "LOGINS", "NODE")
 			for _, b := range got.Data {
-				t.row(b.ID, b.Address, b.Protocol, orDash(b.Vendor), b.CredentialRef, b.logins(), orDash(b.NodeID))
+				t.row(b.ID, b.Address, b.Protocol, orDash(b.Vendor), b.CredentialRef, loginsOf(b), orDash(b.NodeID))
 			}
 			return t.flush()
 		})
@@ -139,11 +109,11 @@ func (a *app) bmcClearBlock() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := untyped(a.api.ClearBmcAuthBlock(cmd.Context(), id, client.ClearBmcAuthBlockRequest{Reason: reason}))
+		r, err := a.api.ClearBmcAuthBlock(cmd.Context(), id, client.ClearBmcAuthBlockRequest{Reason: reason})
 		if err != nil {
 			return err
 		}
-		return a.showBMC(r)
+		return a.showBMC(client.Answer[client.CredentialAnswer](r))
 	})
 	return cmd
 }
@@ -165,7 +135,7 @@ func (a *app) bmcSetCredential() *cobra.Command {
 			return err
 		}
 		body := client.SetBmcCredentialRequest{CredentialRef: args[1], Reason: reason}
-		r, err := untyped(a.api.SetBmcCredential(cmd.Context(), id, body, client.IfMatch(now.ETag)))
+		r, err := a.api.SetBmcCredential(cmd.Context(), id, body, client.IfMatch(now.ETag))
 		if err != nil {
 			return err
 		}
@@ -188,22 +158,10 @@ func (a *app) bmcRotate() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := untyped(a.api.RotateBmcCredential(cmd.Context(), id, client.RotationRequest{Reason: reason}))
+		r, err := a.api.RotateBmcCredential(cmd.Context(), id, client.RotationRequest{Reason: reason})
 		return a.followJob(cmd.Context(), r, err, w)
 	})
 	return cmd
-}
-
-// rotation is one line of a BMC's history.
-type rotation struct {
-	JobID       string     `json:"job_id"`
-	Status      string     `json:"status"`
-	Outcome     string     `json:"outcome"`
-	Reason      string     `json:"reason"`
-	RequestedBy string     `json:"requested_by"`
-	RequestedAt *time.Time `json:"requested_at"`
-	OldRef      string     `json:"old_credential_ref"`
-	NewRef      string     `json:"new_credential_ref"`
 }
 
 func (a *app) bmcRotations() *cobra.Command {
@@ -215,18 +173,14 @@ func (a *app) bmcRotations() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		raw, err := a.listAll(cmd.Context(), listBelow(a.api.ListBmcRotations, id, nil), limit)
+		r, err := listAll(cmd.Context(), listBelow(a.api.ListBmcRotations, id, nil), limit)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error {
-			var got struct{ Data []rotation }
-			if err := json.Unmarshal(raw, &got); err != nil {
-				return err
-			}
+		return show(a, r, func(got client.ListRotation) error {
 			t := a.table("JOB", "WHEN", "WHO", "OUTCOME", "FROM", "TO", "WHY")
 			for _, r := range got.Data {
-				t.row(r.JobID, a.when(r.RequestedAt), orDash(r.RequestedBy), fmt.Sprintf("%s (%s)", r.Outcome, r.Status), orDash(r.OldRef), orDash(r.NewRef), r.Reason)
+				t.row(r.JobID, a.when(r.RequestedAt), orDash(r.RequestedBy), fmt.Sprintf("%s (%s)", r.Outcome, r.Status), orDash(r.OldCredentialRef), orDash(r.NewCredentialRef), r.Reason)
 			}
 			return t.flush()
 		})

@@ -23,11 +23,11 @@ func (a *app) bundleOf(cmd *cobra.Command, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := untyped(a.api.NodeCertificates(cmd.Context(), id))
+	r, err := a.api.NodeCertificates(cmd.Context(), id)
 	if err != nil {
 		return nil, err
 	}
-	return r.raw, nil
+	return r.Raw, nil
 }
 
 func (a *app) certificateList() *cobra.Command {
@@ -43,11 +43,11 @@ func (a *app) certificateList() *cobra.Command {
 			}
 			t := a.table("NO", "VERDICT", "ISSUED", "MODE", "DEVICES", "RUN", "")
 			for _, c := range got.Data {
-				issued, note := c.IssuedAt, ""
+				note := ""
 				if c.Simulated {
 					note = "simulated"
 				}
-				t.row(c.Sequence, c.Verdict, a.when(&issued), orDash(c.Run.Mode), len(c.Devices), c.Run.ID, note)
+				t.row(c.Sequence, c.Verdict, a.when(c.IssuedAt), orDash(c.Run.Mode), len(c.Devices), c.Run.ID, note)
 				for _, f := range c.Failures {
 					t.row("", "", "", "", "", "", oneLine(f))
 				}

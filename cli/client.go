@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,48 +19,56 @@ import (
 	"github.com/slipway-cloud/slipway/client"
 )
 
-// answer is what the API said, to a command that prints the answers of several operations alike.
-type answer struct {
-	raw  []byte
-	etag string
-}
-
-func (r answer) into(v any) error {
-	if err := json.Unmarshal(r.raw, v); err != nil {
-		return fmt.Errorf("the server's answer cannot be read; is this a Slipway server of another version? (%w)", err)
-	}
-	return nil
-}
-
-// untyped takes the type off an answer.
-func untyped[T any](r client.Answer[T], err error) (answer, error) {
-	return answer{r.Raw, r.ETag}, err
-}
-
-// into returns a function that decodes an answer into v.
-func into(v any) func(answer, error) error {
-	return func(r answer, err error) error {
-		if err != nil {
-			return err
-		}
-		return r.into(v)
-	}
-}
-
-// lister asks for a list. The editors choose its page.
-type lister func(ctx context.Context, editors ...client.Option) (answer, error)
+// lister asks for a list. The options choose its page.
+type lister[T any] func(ctx context.Context, options ...client.Option) (client.Answer[T], error)
 
 // list returns a lister of an operation.
-func list[T, P any](call func(context.Context, *P, ...client.Option) (client.Answer[T], error), params *P, always ...client.Option) lister {
-	return func(ctx context.Context, editors ...client.Option) (answer, error) {
-		return untyped(call(ctx, params, append(editors, always...)...))
+func list[T, P any](call func(context.Context, *P, ...client.Option) (client.Answer[T], error), params *P, always ...client.Option) lister[T] {
+	return func(ctx context.Context, options ...client.Option) (client.Answer[T], error) {
+		return call(ctx, params, append(options, always...)...)
 	}
 }
 
 // listBelow returns a lister of an operation that lists what the thing with the id has.
-func listBelow[T, P any](call func(context.Context, string, *P, ...client.Option) (client.Answer[T], error), id string, params *P, always ...client.Option) lister {
-	return func(ctx context.Context, editors ...client.Option) (answer, error) {
-		return untyped(call(ctx, id, params, append(editors, always...)...))
+func listBelow[T, P any](call func(context.Context, string, *P, ...client.Option) (client.Answer[T], error), id string, params *P, always ...client.Option) lister[T] {
+	return func(ctx context.Context, options ...client.Option) (client.Answer[T], error) {
+		return call(ctx, id, params, append(options, always...)...)
+	}
+}
+
+// maxPage is the longest page that the API gives.
+const maxPage = 200
+
+// page is a page of a list of any type, whose rows stay as they came.
+type page struct {
+	Data       []json.RawMessage `json:"data"`
+	NextCursor string            `json:"next_cursor,omitempty"`
+}
+
+// listAll follows the pages of a list, to limit rows; 0 is all.
+func listAll[T any](ctx context.Context, of lister[T], limit int) (client.Answer[T], error) {
+	all := page{Data: []json.RawMessage{}}
+	cursor := ""
+	for {
+		size := maxPage
+		if limit > 0 {
+			size = min(size, limit-len(all.Data))
+		}
+		options := []client.Option{client.Query("limit", strconv.Itoa(size))}
+		if cursor != "" {
+			options = append(options, client.Query("cursor", cursor))
+		}
+		r, err := of(ctx, options...)
+		got, err := client.Value(client.Answer[page](r), err)
+		if err != nil {
+			return r, err
+		}
+		all.Data = append(all.Data, got.Data...)
+		if got.NextCursor == "" || limit > 0 && len(all.Data) >= limit {
+			r.Raw, err = json.Marshal(all)
+			return r, err
+		}
+		cursor = got.NextCursor
 	}
 }
 

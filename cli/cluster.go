@@ -14,15 +14,13 @@ func clusterShown() []string {
 }
 
 // showCluster shows one cluster with its specification.
-func (a *app) showCluster(r answer) error {
-	return a.show(r.raw, func() error {
-		if err := a.printRows(r.raw, clusterShown()); err != nil {
+func (a *app) showCluster(r client.Answer[client.Cluster]) error {
+	return a.show(r.Raw, func() error {
+		if err := a.printRows(r.Raw, clusterShown()); err != nil {
 			return err
 		}
-		var got struct {
-			Spec json.RawMessage `json:"spec"`
-		}
-		if err := r.into(&got); err != nil {
+		var got struct{ Spec json.RawMessage } // in the order of the answer
+		if err := json.Unmarshal(r.Raw, &got); err != nil {
 			return err
 		}
 		return writeYAML(a.Out, got.Spec)
@@ -41,20 +39,20 @@ func (a *app) clusterCommand() *cobra.Command {
 		if force {
 			params.Force = &force
 		}
-		_, err := untyped(a.api.DeleteCluster(cmd.Context(), args[0], params, client.IfMatch("*"), client.Because(reason)))
+		_, err := a.api.DeleteCluster(cmd.Context(), args[0], params, client.IfMatch("*"), client.Because(reason))
 		return err
 	})
 	listing := &cobra.Command{Use: "list", Short: "List the clusters that machines join", Args: cobra.NoArgs}
 	listing.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		raw, err := a.listAll(cmd.Context(), list(a.api.ListClusters, &client.ListClustersParams{}), 0)
+		r, err := listAll(cmd.Context(), list(a.api.ListClusters, &client.ListClustersParams{}), 0)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error { return a.printRows(raw, clusterShown()) })
+		return a.showRows(r.Raw, clusterShown())
 	})
 	show := &cobra.Command{Use: "show CLUSTER", Short: "Show a cluster, and when it last answered", Args: cobra.ExactArgs(1)}
 	show.RunE = does(func(cmd *cobra.Command, args []string) error {
-		r, err := untyped(a.api.GetCluster(cmd.Context(), args[0]))
+		r, err := a.api.GetCluster(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -62,17 +60,17 @@ func (a *app) clusterCommand() *cobra.Command {
 	})
 	return group("cluster", "Kubernetes clusters that machines join", listing,
 		show,
-		a.clusterPut("create CLUSTER", "Create a cluster that machines join", func(ctx context.Context, ref string, body map[string]any) (answer, error) {
+		a.clusterPut("create CLUSTER", "Create a cluster that machines join", func(ctx context.Context, ref string, body map[string]any) (client.Answer[client.Cluster], error) {
 			body["cluster_ref"] = ref
-			return untyped(a.api.CreateCluster(ctx, client.ClusterRequest{}, client.Body(body)))
+			return a.api.CreateCluster(ctx, client.ClusterRequest{}, client.Body(body))
 		}),
-		a.clusterPut("update CLUSTER", "Replace project and specification of a cluster", func(ctx context.Context, ref string, body map[string]any) (answer, error) {
-			return untyped(a.api.UpdateCluster(ctx, ref, client.ClusterChange{}, client.Body(body), client.IfMatch("*")))
+		a.clusterPut("update CLUSTER", "Replace project and specification of a cluster", func(ctx context.Context, ref string, body map[string]any) (client.Answer[client.Cluster], error) {
+			return a.api.UpdateCluster(ctx, ref, client.ClusterChange{}, client.Body(body), client.IfMatch("*"))
 		}), remove)
 }
 
 // clusterPut writes a cluster as its flags state it.
-func (a *app) clusterPut(use, short string, send func(context.Context, string, map[string]any) (answer, error)) *cobra.Command {
+func (a *app) clusterPut(use, short string, send func(context.Context, string, map[string]any) (client.Answer[client.Cluster], error)) *cobra.Command {
 	var project, url, kubeconfig, version string
 	var pins []string
 	cmd := &cobra.Command{

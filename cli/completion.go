@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"regexp"
 	"strings"
 	"time"
@@ -22,17 +21,17 @@ const maxCompletions = 200
 // usage of a command, and the flag that takes one.
 var completions = []struct {
 	word, flag string
-	list       func(*app) lister
+	list       func(*app) lister[names]
 	// query narrows the list down to what begins with the text, "" where the API cannot.
 	query string
 }{
-	{"NODE", "node", func(a *app) lister { return list(a.api.ListNodes, nil) }, "q"},
-	{"BMC", "", func(a *app) lister { return list(a.api.ListNodes, nil) }, "q"}, // a BMC is named by its node
-	{"JOB", "", func(a *app) lister { return list(a.api.ListJobs, nil) }, ""},
-	{"SITE", "site", func(a *app) lister { return list(a.api.ListSites, nil) }, ""},
-	{"SKU", "sku", func(a *app) lister { return list(a.api.ListSkus, nil) }, ""},
-	{"BATCH", "batch", func(a *app) lister { return list(a.api.ListOnboardingBatches, nil) }, ""},
-	{"FINDING", "", func(a *app) lister { return list(a.api.ListDrift, nil) }, ""},
+	{"NODE", "node", func(a *app) lister[names] { return named(list(a.api.ListNodes, nil)) }, "q"},
+	{"BMC", "", func(a *app) lister[names] { return named(list(a.api.ListNodes, nil)) }, "q"}, // a BMC is named by its node
+	{"JOB", "", func(a *app) lister[names] { return named(list(a.api.ListJobs, nil)) }, ""},
+	{"SITE", "site", func(a *app) lister[names] { return named(list(a.api.ListSites, nil)) }, ""},
+	{"SKU", "sku", func(a *app) lister[names] { return named(list(a.api.ListSkus, nil)) }, ""},
+	{"BATCH", "batch", func(a *app) lister[names] { return named(list(a.api.ListOnboardingBatches, nil)) }, ""},
+	{"FINDING", "", func(a *app) lister[names] { return named(list(a.api.ListDrift, nil)) }, ""},
 }
 
 var usageWord = regexp.MustCompile(`^[a-z-]+ \[?([A-Z]+)`)
@@ -52,7 +51,7 @@ func (a *app) completeNames(root *cobra.Command) {
 	}
 	for _, c := range completions {
 		names := func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-			return a.namesIn(cmd.Context(), c.list(a), c.query, begun), cobra.ShellCompDirectiveNoFileComp
+			return namesIn(cmd.Context(), c.list(a), c.query, begun), cobra.ShellCompDirectiveNoFileComp
 		}
 		if c.word == word && root.ValidArgsFunction == nil {
 			root.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
@@ -82,7 +81,7 @@ func (a *app) completeProfiles(cmd *cobra.Command, word string) {
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return a.namesIn(ctx, listBelow(a.api.ListProfiles, id, nil), "", begun), cobra.ShellCompDirectiveNoFileComp
+		return namesIn(ctx, named(listBelow(a.api.ListProfiles, id, nil)), "", begun), cobra.ShellCompDirectiveNoFileComp
 	}
 	if word == "PROFILE" {
 		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
@@ -100,26 +99,20 @@ func (a *app) completeProfiles(cmd *cobra.Command, word string) {
 
 // namesIn lists the names of what a list holds that begin with a text. A server that cannot be asked
 // offers nothing: a shell must not print errors into the command line.
-func (a *app) namesIn(ctx context.Context, of lister, query, begun string) []string {
+func namesIn(ctx context.Context, of lister[names], query, begun string) []string {
 	ctx, cancel := context.WithTimeout(ctx, completionLimit)
 	defer cancel()
 	narrowed := of
 	if query != "" && begun != "" {
-		narrowed = func(ctx context.Context, editors ...client.Option) (answer, error) {
-			return of(ctx, append(editors, client.Query(query, begun))...)
+		narrowed = func(ctx context.Context, options ...client.Option) (client.Answer[names], error) {
+			return of(ctx, append(options, client.Query(query, begun))...)
 		}
 	}
-	raw, err := a.listAll(ctx, narrowed, maxCompletions)
+	got, err := client.Value(listAll(ctx, narrowed, maxCompletions))
 	if err != nil {
 		return nil
 	}
-	var got struct {
-		Data []struct{ ID, Name, Hostname string }
-	}
-	if json.Unmarshal(raw, &got) != nil {
-		return nil
-	}
-	var names []string
+	var out []string
 	seen := map[string]bool{}
 	for _, d := range got.Data {
 		name := d.Name
@@ -132,8 +125,8 @@ func (a *app) namesIn(ctx context.Context, of lister, query, begun string) []str
 		// A shell takes what it is given: nothing that is not a name goes there.
 		if nameShape.MatchString(name) && strings.HasPrefix(name, begun) && !seen[name] {
 			seen[name] = true
-			names = append(names, name)
+			out = append(out, name)
 		}
 	}
-	return names
+	return out
 }

@@ -89,9 +89,9 @@ func (a *app) nodeDecommission() *cobra.Command {
 func (a *app) decommission(ctx context.Context, node, name string, f decommissionFlags) error {
 	key := a.key
 	a.key = "" // it is the start's; the plan is another request
-	r, err := untyped(a.api.PlanNewDecommission(ctx, client.DecommissionPlanRequest{
+	r, err := a.api.PlanNewDecommission(ctx, client.DecommissionPlanRequest{
 		NodeID: node, Mode: client.DecommissionPlanRequestMode(f.mode), GraceSeconds: graceSeconds(f.grace),
-	}))
+	})
 	a.key = key
 	if err != nil {
 		return err
@@ -99,8 +99,8 @@ func (a *app) decommission(ctx context.Context, node, name string, f decommissio
 	if f.planOnly {
 		return a.showPlan(r)
 	}
-	var p plan
-	if err := r.into(&p); err != nil {
+	p, err := r.Decode()
+	if err != nil {
 		return err
 	}
 	if !f.yes {
@@ -114,11 +114,11 @@ func (a *app) decommission(ctx context.Context, node, name string, f decommissio
 			return err
 		}
 	}
-	r, err = untyped(a.api.CreateDecommission(ctx, client.DecommissionRequest{
+	started, err := a.api.CreateDecommission(ctx, client.DecommissionRequest{
 		NodeID: node, Mode: client.DecommissionRequestMode(f.mode), GraceSeconds: graceSeconds(f.grace),
 		PlanHash: &p.PlanHash, Reason: optional[string](f.reason),
-	}))
-	return a.followJob(ctx, r, err, f.watch)
+	})
+	return a.followJob(ctx, started, err, f.watch)
 }
 
 // confirm asks for a word; anything else stops.
@@ -142,7 +142,9 @@ func (a *app) decommissionCommand() *cobra.Command {
 
 func (a *app) decommissionList() *cobra.Command {
 	return a.listJobs(jobListing{
-		list: func(q jobFilter) lister { return list(a.api.ListDecommissions, q.decommissions(), q.editors()...) }, short: "List decommissions, newest first", what: "MODE", of: func(j job) string { return j.Mode },
+		list: func(q jobFilter) lister[client.ListJob] {
+			return list(a.api.ListDecommissions, q.decommissions(), q.editors()...)
+		}, short: "List decommissions, newest first", what: "MODE", of: func(j client.Job) string { return j.Mode },
 	})
 }
 

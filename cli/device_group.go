@@ -2,8 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -11,23 +9,16 @@ import (
 	"github.com/slipway-cloud/slipway/client"
 )
 
-// deviceGroup is the policy of one.
-type deviceGroup struct {
-	Name            string `json:"name"`
-	AutoPromote     bool   `json:"auto_promote"`
-	EraseWorkflowID string `json:"erase_workflow_id"`
-}
-
 func (a *app) deviceGroupCommand() *cobra.Command {
-	show := &cobra.Command{Use: "list", Short: "List device groups", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
-		raw, groups, err := a.deviceGroups(cmd.Context())
+	all := &cobra.Command{Use: "list", Short: "List device groups", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+		r, err := listAll(cmd.Context(), list(a.api.ListDeviceGroups, nil), 0)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error {
+		return show(a, r, func(groups client.ListDeviceGroup) error {
 			named := a.workflowNames(cmd.Context())
 			t := a.table("NAME", "AUTO PROMOTE", "ERASE WORKFLOW")
-			for _, g := range groups {
+			for _, g := range groups.Data {
 				t.row(g.Name, g.AutoPromote, orDash(named(g.EraseWorkflowID)))
 			}
 			return t.flush()
@@ -37,16 +28,7 @@ func (a *app) deviceGroupCommand() *cobra.Command {
 		_, err := a.api.DeleteDeviceGroup(cmd.Context(), args[0])
 		return err
 	})}
-	return group("device-group", "Device groups: policy for nodes with the label device-group", show, a.deviceGroupPut(), remove)
-}
-
-func (a *app) deviceGroups(ctx context.Context) (raw []byte, groups []deviceGroup, err error) {
-	if raw, err = a.listAll(ctx, list(a.api.ListDeviceGroups, nil), 0); err != nil {
-		return nil, nil, err
-	}
-	var got struct{ Data []deviceGroup }
-	err = json.Unmarshal(raw, &got)
-	return raw, got.Data, err
+	return group("device-group", "Device groups: policy for nodes with the label device-group", all, a.deviceGroupPut(), remove)
 }
 
 func (a *app) deviceGroupPut() *cobra.Command {
@@ -60,12 +42,12 @@ func (a *app) deviceGroupPut() *cobra.Command {
 	cmd.Flags().StringVar(&eraser, "erase-workflow", "", `live system that its nodes are erased from, by name or id; "" for none`)
 	_ = cmd.Flags().SetAnnotation("erase-workflow", mayBeEmpty, []string{})
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		_, groups, err := a.deviceGroups(cmd.Context())
+		groups, err := client.Value(listAll(cmd.Context(), list(a.api.ListDeviceGroups, nil), 0))
 		if err != nil {
 			return err
 		}
 		body := client.PutDeviceGroupRequest{AutoPromote: promote}
-		for _, g := range groups {
+		for _, g := range groups.Data {
 			if g.Name == args[0] && !cmd.Flags().Changed("auto-promote") {
 				body.AutoPromote = g.AutoPromote
 			}
@@ -81,15 +63,11 @@ func (a *app) deviceGroupPut() *cobra.Command {
 				}
 			}
 		}
-		r, err := untyped(a.api.PutDeviceGroup(cmd.Context(), args[0], body))
+		r, err := a.api.PutDeviceGroup(cmd.Context(), args[0], body)
 		if err != nil {
 			return err
 		}
-		return a.show(r.raw, func() error {
-			var g deviceGroup
-			if err := r.into(&g); err != nil {
-				return err
-			}
+		return show(a, r, func(g client.DeviceGroup) error {
 			promoted := "by an operator"
 			if g.AutoPromote {
 				promoted = "by themselves"

@@ -6,42 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-cloud/slipway/client"
 )
 
-// drift is a finding, as the tables show it.
-type drift struct {
-	ID             string          `json:"id"`
-	Detector       string          `json:"detector"`
-	Severity       string          `json:"severity"`
-	Status         string          `json:"status"`
-	Scope          string          `json:"scope"`
-	Subject        string          `json:"subject"`
-	NodeID         string          `json:"node_id"`
-	Hostname       string          `json:"hostname"`
-	SystemID       string          `json:"system_id"`
-	Message        string          `json:"message"`
-	NextAction     string          `json:"next_action"`
-	AllowedActions []string        `json:"allowed_actions"`
-	Adopts         string          `json:"adopts"`
-	Evidence       json.RawMessage `json:"evidence"`
-	FirstSeenAt    *time.Time      `json:"first_seen_at"`
-	LastSeenAt     *time.Time      `json:"last_seen_at"`
-	SeenCount      int64           `json:"seen_count"`
-	Action         string          `json:"action"`
-	ActedAt        *time.Time      `json:"acted_at"`
-	ActedBy        string          `json:"acted_by"`
-	ActedReason    string          `json:"acted_reason"`
-	ClosedAt       *time.Time      `json:"closed_at"`
-	Outcome        string          `json:"outcome"`
-}
-
-// what names the thing that it is about.
-func (d drift) what() string {
+// driftAbout names the thing that it is about.
+func driftAbout(d client.Drift) string {
 	if d.Hostname != "" {
 		return d.Hostname
 	}
@@ -83,30 +55,26 @@ func (a *app) driftList() *cobra.Command {
 				return err
 			}
 		}
-		raw, err := a.listAll(cmd.Context(), list(a.api.ListDrift, &client.ListDriftParams{
+		r, err := listAll(cmd.Context(), list(a.api.ListDrift, &client.ListDriftParams{
 			Status: optional[client.ListDriftParamsStatus](status), Severity: optional[client.ListDriftParamsSeverity](severity),
 			Detector: optional[string](detector), SiteID: optional[string](site), NodeID: optional[string](node),
 		}), limit)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error { return a.driftTable(raw) })
+		return show(a, r, a.driftTable)
 	})
 	return cmd
 }
 
-func (a *app) driftTable(raw []byte) error {
-	var got struct{ Data []drift }
-	if err := json.Unmarshal(raw, &got); err != nil {
-		return err
-	}
+func (a *app) driftTable(got client.ListDrift) error {
 	if len(got.Data) == 0 {
 		_, err := fmt.Fprintln(a.Out, "No such findings.")
 		return err
 	}
 	t := a.table("ID", "SEVERITY", "DETECTOR", "WHAT", "STATUS", "SINCE", "SEEN", "MESSAGE")
 	for _, i := range got.Data {
-		t.row(i.ID, i.Severity, i.Detector, i.what(), i.Status, a.when(i.FirstSeenAt), i.SeenCount, i.Message)
+		t.row(i.ID, i.Severity, i.Detector, driftAbout(i), i.Status, a.when(i.FirstSeenAt), i.SeenCount, i.Message)
 	}
 	return t.flush()
 }
@@ -117,7 +85,7 @@ func (a *app) driftShow() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := untyped(a.api.GetDrift(cmd.Context(), id))
+		r, err := a.api.GetDrift(cmd.Context(), id)
 		if err != nil {
 			return err
 		}
@@ -140,7 +108,7 @@ func (a *app) driftAct(action, short string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := untyped(a.api.ActOnDrift(cmd.Context(), id, client.ActOnDriftParamsAction(action), client.ActOnDriftRequest{Reason: reason}))
+		r, err := a.api.ActOnDrift(cmd.Context(), id, client.ActOnDriftParamsAction(action), client.ActOnDriftRequest{Reason: reason})
 		if err != nil {
 			return err
 		}
@@ -149,12 +117,8 @@ func (a *app) driftAct(action, short string) *cobra.Command {
 	return cmd
 }
 
-func (a *app) showDrift(r answer) error {
-	return a.show(r.raw, func() error {
-		var d drift
-		if err := r.into(&d); err != nil {
-			return err
-		}
+func (a *app) showDrift(r client.Answer[client.Drift]) error {
+	return show(a, r, func(d client.Drift) error {
 		evidence := bytes.Buffer{}
 		if err := json.Indent(&evidence, d.Evidence, "", "  "); err != nil {
 			return err
@@ -163,7 +127,7 @@ func (a *app) showDrift(r answer) error {
 		if d.Action != "" {
 			acted = strings.TrimSpace(fmt.Sprintf("%s by %s %s: %s", d.Action, d.ActedBy, a.when(d.ActedAt), d.ActedReason))
 		}
-		return a.fields("id", d.ID, "detector", d.Detector, "severity", d.Severity, "status", d.Status, "about", d.Scope+" "+d.Subject, "node", d.NodeID,
+		return a.fields("id", d.ID, "detector", d.Detector, "severity", d.Severity, "status", d.Status, "about", string(d.Scope)+" "+d.Subject, "node", d.NodeID,
 			"hostname", d.Hostname, "machine", d.SystemID, "message", d.Message, "first seen", a.when(d.FirstSeenAt),
 			"last seen", fmt.Sprintf("%s, by %d passes", a.when(d.LastSeenAt), d.SeenCount), "evidence", evidence.String(), "done", acted,
 			"closed", a.when(d.ClosedAt), "outcome", d.Outcome, "what to do", d.NextAction, "allowed", strings.Join(d.AllowedActions, ", "), "adopt", d.Adopts)
@@ -172,40 +136,24 @@ func (a *app) showDrift(r answer) error {
 
 func (a *app) driftPasses() *cobra.Command {
 	return &cobra.Command{Use: "passes", Short: "Show how the last pass over each site went", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
-		raw, err := a.listAll(cmd.Context(), list(a.api.ListDriftPasses, nil), 0)
+		r, err := listAll(cmd.Context(), list(a.api.ListDriftPasses, nil), 0)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error { return a.passTable(raw) })
+		return show(a, r, a.passTable)
 	})}
 }
 
-func (a *app) passTable(raw []byte) error {
-	var got struct {
-		Data []struct {
-			Site       string     `json:"site"`
-			Pass       int64      `json:"pass"`
-			FinishedAt *time.Time `json:"finished_at"`
-			Late       bool       `json:"late"`
-			Problem    string     `json:"problem"`
-			Report     struct {
-				Nodes    int `json:"nodes"`
-				Findings int `json:"findings"`
-				Opened   int `json:"opened"`
-				Closed   int `json:"closed"`
-			} `json:"report"`
-		}
-	}
-	if err := json.Unmarshal(raw, &got); err != nil {
-		return err
-	}
+func (a *app) passTable(got client.ListDriftPass) error {
 	t := a.table("SITE", "PASS", "LAST WHOLE", "NODES", "FINDINGS", "OPENED", "CLOSED", "NOTE")
 	for _, i := range got.Data {
+		report, _ := i.Report.(map[string]any)
+		counted := func(what string) string { return cmp.Or(cell(report[what]), "0") }
 		note := i.Problem
 		if i.Late {
 			note = strings.TrimSpace("LATE " + note)
 		}
-		t.row(cmp.Or(i.Site, "(none)"), i.Pass, orDash(a.when(i.FinishedAt)), i.Report.Nodes, i.Report.Findings, i.Report.Opened, i.Report.Closed, orDash(note))
+		t.row(cmp.Or(i.Site, "(none)"), i.Pass, orDash(a.when(i.FinishedAt)), counted("nodes"), counted("findings"), counted("opened"), counted("closed"), orDash(note))
 	}
 	return t.flush()
 }

@@ -10,17 +10,6 @@ import (
 	"github.com/slipway-cloud/slipway/client"
 )
 
-// instance is what the commands read of an instance.
-type instance struct {
-	ID           string `json:"id"`
-	Name         string `json:"name"`
-	Status       string `json:"status"`
-	Progress     int    `json:"progress_percent"`
-	ErrorCode    string `json:"error_code"`
-	ErrorMessage string `json:"error_message"`
-	JobID        string `json:"job_id"`
-}
-
 func instanceColumns() []string {
 	return []string{"id", "name", "project_id", "provider", "zone", "type", "status", "progress_percent", "error_code", "ip_address"}
 }
@@ -33,27 +22,27 @@ func instanceShown() []string {
 func (a *app) instanceCommand() *cobra.Command {
 	return group("instance", "Instances: GPU servers at cloud providers that projects have",
 		a.instanceListCommand(), a.instanceShowCommand(), a.instanceCreateCommand(), a.instanceTerminateCommand(),
-		a.rowsCommand("history INSTANCE", "List how an instance moved, and why", func(ctx context.Context, args []string) (answer, error) {
-			return untyped(a.api.ListInstanceHistory(ctx, args[0]))
+		rowsCommand(a, "history INSTANCE", "List how an instance moved, and why", func(ctx context.Context, args []string) (client.Answer[client.ListInstanceMove], error) {
+			return a.api.ListInstanceHistory(ctx, args[0])
 		}, "from_status", "to_status", "reason", "created_at"),
 		a.instanceActionsCommand(), a.ownInstanceCommand(),
-		a.rowsCommand("types", "List the types of servers that instances may have", func(ctx context.Context, _ []string) (answer, error) {
-			return untyped(a.api.ListInstanceTypes(ctx))
+		rowsCommand(a, "types", "List the types of servers that instances may have", func(ctx context.Context, _ []string) (client.Answer[client.ListInstanceType], error) {
+			return a.api.ListInstanceTypes(ctx)
 		}, "name", "provider", "gpu", "zones", "startup_seconds"),
-		a.rowsCommand("orphans", "List what providers bill and no live instance has", func(ctx context.Context, _ []string) (answer, error) {
-			return untyped(a.api.ListInstanceOrphans(ctx))
+		rowsCommand(a, "orphans", "List what providers bill and no live instance has", func(ctx context.Context, _ []string) (client.Answer[client.ListInstanceOrphan], error) {
+			return a.api.ListInstanceOrphans(ctx)
 		}, "provider", "zone", "kind", "resource_id", "instance_id", "hourly_micro", "currency", "found_at"),
 	)
 }
 
 // rowsCommand shows what one request answers, whose list has one page.
-func (a *app) rowsCommand(use, short string, send func(context.Context, []string) (answer, error), columns ...string) *cobra.Command {
+func rowsCommand[T any](a *app, use, short string, send func(context.Context, []string) (client.Answer[T], error), columns ...string) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(strings.Count(use, " ")), RunE: does(func(cmd *cobra.Command, args []string) error {
 		r, err := send(cmd.Context(), args)
 		if err != nil {
 			return err
 		}
-		return a.show(r.raw, func() error { return a.printRows(r.raw, columns) })
+		return a.showRows(r.Raw, columns)
 	})}
 }
 
@@ -62,13 +51,11 @@ func (a *app) instanceActionsCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "actions INSTANCE", Short: "List the action log of an instance, newest first", Args: cobra.ExactArgs(1)}
 	cmd.Flags().IntVar(&limit, "limit", 50, "at most so many; 0 is all")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		raw, err := a.listAll(cmd.Context(), listBelow(a.api.ListInstanceActionLogs, args[0], &client.ListInstanceActionLogsParams{}), limit)
+		r, err := listAll(cmd.Context(), listBelow(a.api.ListInstanceActionLogs, args[0], &client.ListInstanceActionLogsParams{}), limit)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error {
-			return a.printRows(raw, []string{"started_at", "action_type", "stage", "attempt", "status", "duration_ms", "error_message"})
-		})
+		return a.showRows(r.Raw, []string{"started_at", "action_type", "stage", "attempt", "status", "duration_ms", "error_message"})
 	})
 	return cmd
 }
@@ -81,13 +68,13 @@ func (a *app) instanceListCommand() *cobra.Command {
 	cmd.Flags().StringVar(&status, "status", "", "only those of this status, such as ready")
 	cmd.Flags().BoolVar(&archived, "archived", false, "archived ones too")
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		raw, err := a.listAll(cmd.Context(), list(a.api.ListInstances, &client.ListInstancesParams{
+		r, err := listAll(cmd.Context(), list(a.api.ListInstances, &client.ListInstancesParams{
 			ProjectID: optional[string](project), Status: optional[client.ListInstancesParamsStatus](status), Archived: &archived,
 		}), 0)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error { return a.printRows(raw, instanceColumns()) })
+		return a.showRows(r.Raw, instanceColumns())
 	})
 	return cmd
 }
@@ -101,11 +88,11 @@ func (a *app) instanceShowCommand() *cobra.Command {
 		if w.on {
 			return a.watchInstance(cmd, args[0], w, "ready")
 		}
-		r, err := untyped(a.api.GetInstance(cmd.Context(), args[0]))
+		r, err := a.api.GetInstance(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		return a.show(r.raw, func() error { return a.printRows(r.raw, instanceShown()) })
+		return a.showRows(r.Raw, instanceShown())
 	})
 	return cmd
 }
@@ -133,18 +120,15 @@ func (a *app) instanceCreateCommand() *cobra.Command {
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		body.ProjectID, body.Name = args[0], args[1]
 		body.Image, body.DrainSeconds = optional[string](image), &drain
-		r, err := untyped(a.api.CreateInstance(cmd.Context(), body))
+		r, err := a.api.CreateInstance(cmd.Context(), body)
+		made, err := client.Value(r, err)
 		if err != nil {
-			return err
-		}
-		var made instance
-		if err := r.into(&made); err != nil {
 			return err
 		}
 		if w.on {
 			return a.watchInstance(cmd, made.ID, w, "ready")
 		}
-		return a.show(r.raw, func() error { return a.printRows(r.raw, instanceShown()) })
+		return a.showRows(r.Raw, instanceShown())
 	})
 	return cmd
 }
@@ -158,35 +142,31 @@ func (a *app) instanceTerminateCommand() *cobra.Command {
 	w.add(cmd)
 	cmd.Flags().Lookup("watch").Usage = "follow it until the provider has nothing of it; exits with 6 when that failed"
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		r, err := untyped(a.api.TerminateInstance(cmd.Context(), args[0], client.TerminateRequest{Reason: reason}))
+		r, err := a.api.TerminateInstance(cmd.Context(), args[0], client.TerminateRequest{Reason: reason})
 		if err != nil {
 			return err
 		}
 		if w.on {
 			return a.watchInstance(cmd, args[0], w, "terminated")
 		}
-		return a.show(r.raw, func() error { return a.printRows(r.raw, instanceShown()) })
+		return a.showRows(r.Raw, instanceShown())
 	})
 	return cmd
 }
 
 // watchInstance follows an instance until it has the status that is awaited, or one that leads nowhere.
 func (a *app) watchInstance(cmd *cobra.Command, id string, w watchFlags, awaited string) error {
-	read := func(ctx context.Context) (answer, error) { return untyped(a.api.GetInstance(ctx, id)) }
+	read := func(ctx context.Context) (client.Answer[client.Instance], error) { return a.api.GetInstance(ctx, id) }
 	shown := ""
-	return a.follow(cmd.Context(), read, w, func(r answer) (bool, error) {
-		var i instance
-		if err := r.into(&i); err != nil {
-			return true, err
-		}
-		if at := fmt.Sprintf("%s %d %%", i.Status, i.Progress); at != shown && a.output == "table" {
+	return follow(cmd.Context(), read, w, func(r client.Answer[client.Instance], i client.Instance) (bool, error) {
+		if at := fmt.Sprintf("%s %d %%", i.Status, i.ProgressPercent); at != shown && a.output == "table" {
 			shown = at
 			fmt.Fprintln(a.Out, oneLine(at))
 		}
 		failed := i.Status == "provisioning_failed" || i.Status == "startup_failed" || i.Status == "failed"
 		switch {
 		case i.Status == awaited, i.Status == "terminated", i.Status == "archived":
-			return true, a.show(r.raw, func() error { return a.printRows(r.raw, instanceShown()) })
+			return true, a.showRows(r.Raw, instanceShown())
 		case failed:
 			return true, fail(ExitJobFailed, "instance %s is %s (%s): %s\n  look at it: slipway instance actions %s", i.ID, i.Status, i.ErrorCode, oneLine(i.ErrorMessage), i.ID)
 		}

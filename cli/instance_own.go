@@ -12,28 +12,28 @@ import (
 func (a *app) ownInstanceCommand() *cobra.Command {
 	columns := []string{"id", "name", "provider", "zone", "type", "model", "status", "progress_percent", "error_code", "created_at", "ready_at", "terminated_at"}
 	return group("own", "Instances of a project, for its members",
-		a.projectCommandOf(projectAction{
+		projectCommandOf(a, projectAction[client.ListProjectInstance]{
 			use: "list PROJECT", short: "List the instances of a project, newest first", columns: columns,
-			list: func(project string, because client.Option) lister {
+			list: func(project string, because client.Option) lister[client.ListProjectInstance] {
 				return listBelow(a.api.ListProjectInstances, project, &client.ListProjectInstancesParams{}, because)
 			},
 		}),
-		a.projectCommandOf(projectAction{
+		projectCommandOf(a, projectAction[client.ProjectInstance]{
 			use: "show PROJECT INSTANCE", short: "Show an instance of a project", args: 1, columns: columns,
-			send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
-				return untyped(a.api.GetProjectInstance(ctx, project, args[0], because))
+			send: func(ctx context.Context, project string, args []string, because client.Option) (client.Answer[client.ProjectInstance], error) {
+				return a.api.GetProjectInstance(ctx, project, args[0], because)
 			},
 		}),
-		a.projectCommandOf(projectAction{
+		projectCommandOf(a, projectAction[client.ListProjectInstanceAction]{
 			use: "actions PROJECT INSTANCE", short: "List the latest 200 actions for an instance of a project, newest first", args: 1,
 			columns: []string{"started_at", "action_type", "attempt", "status", "duration_ms"},
-			send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
+			send: func(ctx context.Context, project string, args []string, because client.Option) (client.Answer[client.ListProjectInstanceAction], error) {
 				page := client.ListProjectInstanceActionLogsParams{Limit: new(int64(maxPage))}
-				return untyped(a.api.ListProjectInstanceActionLogs(ctx, project, args[0], &page, because))
+				return a.api.ListProjectInstanceActionLogs(ctx, project, args[0], &page, because)
 			},
 		}),
-		a.rowsCommand("types", "List the types of servers that instances may be made with now", func(ctx context.Context, _ []string) (answer, error) {
-			return untyped(a.api.ListOfferedInstanceTypes(ctx))
+		rowsCommand(a, "types", "List the types of servers that instances may be made with now", func(ctx context.Context, _ []string) (client.Answer[client.ListInstanceType], error) {
+			return a.api.ListOfferedInstanceTypes(ctx)
 		}, "name", "provider", "gpu", "zones", "startup_seconds"),
 		a.ownInstanceCreateCommand(columns),
 		a.ownInstanceTerminateCommand(columns),
@@ -43,7 +43,7 @@ func (a *app) ownInstanceCommand() *cobra.Command {
 func (a *app) ownInstanceCreateCommand(columns []string) *cobra.Command {
 	var body client.ProjectInstanceRequest
 	var drain int64
-	return a.projectCommandOf(projectAction{
+	return projectCommandOf(a, projectAction[client.ProjectInstance]{
 		use: "create PROJECT NAME", short: "Make an instance for a project, where its members may", args: 1, columns: columns,
 		flags: func(c *cobra.Command) {
 			f := c.Flags()
@@ -55,20 +55,20 @@ func (a *app) ownInstanceCreateCommand(columns []string) *cobra.Command {
 			_ = c.MarkFlagRequired("type")
 			_ = c.MarkFlagRequired("model")
 		},
-		send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
+		send: func(ctx context.Context, project string, args []string, because client.Option) (client.Answer[client.ProjectInstance], error) {
 			body.Name, body.DrainSeconds = args[0], &drain
-			return untyped(a.api.CreateProjectInstance(ctx, project, body, because))
+			return a.api.CreateProjectInstance(ctx, project, body, because)
 		},
 	})
 }
 
 func (a *app) ownInstanceTerminateCommand(columns []string) *cobra.Command {
 	var why string
-	return a.projectCommandOf(projectAction{
+	return projectCommandOf(a, projectAction[client.ProjectInstance]{
 		use: "terminate PROJECT INSTANCE", short: "End an instance of a project; everything on it is deleted", args: 1, columns: columns,
 		flags: func(c *cobra.Command) { c.Flags().StringVar(&why, "why", "", "why, for the audit log of the project") },
-		send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
-			return untyped(a.api.TerminateProjectInstance(ctx, project, args[0], client.ProjectTerminateRequest{Reason: why}, because))
+		send: func(ctx context.Context, project string, args []string, because client.Option) (client.Answer[client.ProjectInstance], error) {
+			return a.api.TerminateProjectInstance(ctx, project, args[0], client.ProjectTerminateRequest{Reason: why}, because)
 		},
 	})
 }

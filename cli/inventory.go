@@ -5,58 +5,60 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-cloud/slipway/client"
 )
 
-// resource is a site, profile or SKU.
+// resource is a site, profile or SKU, whose spec is changed without knowing all its fields.
 type resource struct {
-	ID      string         `json:"id"`
-	Name    string         `json:"name"`
-	Spec    map[string]any `json:"spec"`
-	Version int64          `json:"version"`
+	ID, Name string
+	Spec     map[string]any
+	Version  int64
 	// TenantRoot and Reserves are of a SKU; nil otherwise.
-	TenantRoot *bool     `json:"tenant_root"`
-	Reserves   []reserve `json:"reserves"`
+	TenantRoot *bool `json:"tenant_root"`
+	Reserves   []client.SKUReserve
 }
+
+// resources is a list of any of them.
+type resources struct{ Data []resource }
 
 // kind is how sites, profiles and SKUs are spoken to: they differ in their operations. site is the
 // id of the site, "" for kinds of no site.
-type kind struct {
+type kind[T, L any] struct {
 	use, what string
 	example   string
 	prefix    string // of its ids
-	list      func(site string) lister
-	create    func(ctx context.Context, site string, body client.Option) (answer, error)
-	get       func(ctx context.Context, site, id string) (answer, error)
-	update    func(ctx context.Context, site, id, etag string, body client.Option) (answer, error)
-	remove    func(ctx context.Context, site, id string) (answer, error)
+	list      func(site string) lister[L]
+	create    func(ctx context.Context, site string, body client.Option) (client.Answer[T], error)
+	get       func(ctx context.Context, site, id string) (client.Answer[T], error)
+	update    func(ctx context.Context, site, id, etag string, body client.Option) (client.Answer[T], error)
+	remove    func(ctx context.Context, site, id string) (client.Answer[client.Nothing], error)
 	ofSite    bool
 	// columns of a list beside id, name and version: fields of the spec.
 	columns []string
 }
 
 func (a *app) siteCommand() *cobra.Command {
-	k := kind{
+	k := kind[client.Site, client.ListSite]{
 		use: "site", what: "site", prefix: "site_", example: "ssh_user=ubuntu", columns: []string{"maas_url", "region", "simulated"},
-		list: func(string) lister { return list(a.api.ListSites, nil) },
-		create: func(ctx context.Context, _ string, body client.Option) (answer, error) {
-			return untyped(a.api.CreateSite(ctx, client.SiteRequest{}, body))
+		list: func(string) lister[client.ListSite] { return list(a.api.ListSites, nil) },
+		create: func(ctx context.Context, _ string, body client.Option) (client.Answer[client.Site], error) {
+			return a.api.CreateSite(ctx, client.SiteRequest{}, body)
 		},
-		get: func(ctx context.Context, _, id string) (answer, error) { return untyped(a.api.GetSite(ctx, id)) },
-		update: func(ctx context.Context, _, id, etag string, body client.Option) (answer, error) {
-			return untyped(a.api.UpdateSite(ctx, id, client.SiteRequest{}, body, client.IfMatch(etag)))
+		get: func(ctx context.Context, _, id string) (client.Answer[client.Site], error) {
+			return a.api.GetSite(ctx, id)
 		},
-		remove: func(ctx context.Context, _, id string) (answer, error) {
-			return untyped(a.api.DeleteSite(ctx, id, client.IfMatch("*")))
+		update: func(ctx context.Context, _, id, etag string, body client.Option) (client.Answer[client.Site], error) {
+			return a.api.UpdateSite(ctx, id, client.SiteRequest{}, body, client.IfMatch(etag))
+		},
+		remove: func(ctx context.Context, _, id string) (client.Answer[client.Nothing], error) {
+			return a.api.DeleteSite(ctx, id, client.IfMatch("*"))
 		},
 	}
-	cmd := a.kindCommand(k, "Sites: a MAAS region and the network around it")
+	cmd := kindCommand(a, k, "Sites: a MAAS region and the network around it")
 	cmd.AddCommand(&cobra.Command{
 		Use: "probe SITE", Short: "Prove that the site's MAAS can be used", Args: cobra.ExactArgs(1),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
@@ -64,15 +66,11 @@ func (a *app) siteCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := untyped(a.api.ProbeSite(cmd.Context(), id))
+			r, err := a.api.ProbeSite(cmd.Context(), id)
 			if err != nil {
 				return err
 			}
-			return a.show(r.raw, func() error {
-				var got struct{ Result json.RawMessage }
-				if err := r.into(&got); err != nil {
-					return err
-				}
+			return show(a, r, func(got client.Probed) error {
 				fmt.Fprintln(a.Out, "MAAS answers and can be used:")
 				return writeYAML(a.Out, got.Result)
 			})
@@ -82,55 +80,57 @@ func (a *app) siteCommand() *cobra.Command {
 }
 
 func (a *app) profileCommand() *cobra.Command {
-	return a.kindCommand(kind{
+	return kindCommand(a, kind[client.Profile, client.ListProfile]{
 		use: "profile", what: "profile", prefix: "prof_", example: "stage_deadlines.deploy_via_maas=20m",
 		columns: []string{"distro_series", "storage_layout", "batch_max_parallel"}, ofSite: true,
-		list: func(site string) lister { return listBelow(a.api.ListProfiles, site, nil) },
-		create: func(ctx context.Context, site string, body client.Option) (answer, error) {
-			return untyped(a.api.CreateProfile(ctx, site, client.ProfileRequest{}, body))
+		list: func(site string) lister[client.ListProfile] { return listBelow(a.api.ListProfiles, site, nil) },
+		create: func(ctx context.Context, site string, body client.Option) (client.Answer[client.Profile], error) {
+			return a.api.CreateProfile(ctx, site, client.ProfileRequest{}, body)
 		},
-		get: func(ctx context.Context, site, id string) (answer, error) {
-			return untyped(a.api.GetProfile(ctx, site, id))
+		get: func(ctx context.Context, site, id string) (client.Answer[client.Profile], error) {
+			return a.api.GetProfile(ctx, site, id)
 		},
-		update: func(ctx context.Context, site, id, etag string, body client.Option) (answer, error) {
-			return untyped(a.api.UpdateProfile(ctx, site, id, client.ProfileRequest{}, body, client.IfMatch(etag)))
+		update: func(ctx context.Context, site, id, etag string, body client.Option) (client.Answer[client.Profile], error) {
+			return a.api.UpdateProfile(ctx, site, id, client.ProfileRequest{}, body, client.IfMatch(etag))
 		},
-		remove: func(ctx context.Context, site, id string) (answer, error) {
-			return untyped(a.api.DeleteProfile(ctx, site, id, client.IfMatch("*")))
+		remove: func(ctx context.Context, site, id string) (client.Answer[client.Nothing], error) {
+			return a.api.DeleteProfile(ctx, site, id, client.IfMatch("*"))
 		},
 	}, "Profiles: the policy of a site for one kind of node")
 }
 
 func (a *app) skuCommand() *cobra.Command {
-	return a.kindCommand(kind{
+	return kindCommand(a, kind[client.SKU, client.ListSKU]{
 		use: "sku", what: "SKU", prefix: "sku_", example: "gpus=8", columns: []string{"gpus", "gpu_model_contains", "nics_up", "data_disks"},
-		list: func(string) lister { return list(a.api.ListSkus, nil) },
-		create: func(ctx context.Context, _ string, body client.Option) (answer, error) {
-			return untyped(a.api.CreateSku(ctx, client.SKURequest{}, body))
+		list: func(string) lister[client.ListSKU] { return list(a.api.ListSkus, nil) },
+		create: func(ctx context.Context, _ string, body client.Option) (client.Answer[client.SKU], error) {
+			return a.api.CreateSku(ctx, client.SKURequest{}, body)
 		},
-		get: func(ctx context.Context, _, id string) (answer, error) { return untyped(a.api.GetSku(ctx, id)) },
-		update: func(ctx context.Context, _, id, etag string, body client.Option) (answer, error) {
-			return untyped(a.api.UpdateSku(ctx, id, client.SKURequest{}, body, client.IfMatch(etag)))
+		get: func(ctx context.Context, _, id string) (client.Answer[client.SKU], error) {
+			return a.api.GetSku(ctx, id)
 		},
-		remove: func(ctx context.Context, _, id string) (answer, error) {
-			return untyped(a.api.DeleteSku(ctx, id, client.IfMatch("*")))
+		update: func(ctx context.Context, _, id, etag string, body client.Option) (client.Answer[client.SKU], error) {
+			return a.api.UpdateSku(ctx, id, client.SKURequest{}, body, client.IfMatch(etag))
+		},
+		remove: func(ctx context.Context, _, id string) (client.Answer[client.Nothing], error) {
+			return a.api.DeleteSku(ctx, id, client.IfMatch("*"))
 		},
 	}, "SKUs: what a node of one product must show before it may be active")
 }
 
-func (a *app) kindCommand(k kind, short string) *cobra.Command {
-	return group(k.use, short, a.createKind(k), a.listKind(k), a.showKind(k), a.updateKind(k), a.deleteKind(k))
+func kindCommand[T, L any](a *app, k kind[T, L], short string) *cobra.Command {
+	return group(k.use, short, k.createCommand(a), k.listCommand(a), k.showCommand(a), k.updateCommand(a), k.deleteCommand(a))
 }
 
 // siteFlag adds --site where the kind belongs to one.
-func (k kind) siteFlag(cmd *cobra.Command, site *string) {
+func (k kind[T, L]) siteFlag(cmd *cobra.Command, site *string) {
 	if k.ofSite {
 		cmd.Flags().StringVar(site, "site", "", "the site, by name or id")
 		_ = cmd.MarkFlagRequired("site")
 	}
 }
 
-func (a *app) createKind(k kind) *cobra.Command {
+func (k kind[T, L]) createCommand(a *app) *cobra.Command {
 	var spec specFlags
 	var site, maasURL, keyRef string
 	cmd := &cobra.Command{Use: "create NAME", Short: "Create a " + k.what, Args: cobra.ExactArgs(1)}
@@ -163,17 +163,13 @@ func (a *app) createKind(k kind) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.showResource(r)
+		return a.showResource(client.Answer[resource](r))
 	})
 	return cmd
 }
 
-func (a *app) showResource(r answer) error {
-	return a.show(r.raw, func() error {
-		var got resource
-		if err := r.into(&got); err != nil {
-			return err
-		}
+func (a *app) showResource(r client.Answer[resource]) error {
+	return show(a, r, func(got resource) error {
 		if err := a.fields(append([]any{"id", got.ID, "name", got.Name, "version", got.Version}, got.tenancy()...)...); err != nil {
 			return err
 		}
@@ -185,7 +181,7 @@ func (a *app) showResource(r answer) error {
 	})
 }
 
-func (a *app) listKind(k kind) *cobra.Command {
+func (k kind[T, L]) listCommand(a *app) *cobra.Command {
 	var site string
 	cmd := &cobra.Command{Use: "list", Short: "List " + k.what + "s", Args: cobra.NoArgs}
 	k.siteFlag(cmd, &site)
@@ -194,15 +190,11 @@ func (a *app) listKind(k kind) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		raw, err := a.listAll(cmd.Context(), k.list(siteID), 0)
+		r, err := listAll(cmd.Context(), k.list(siteID), 0)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error {
-			var got struct{ Data []resource }
-			if err := json.Unmarshal(raw, &got); err != nil {
-				return err
-			}
+		return show(a, client.Answer[resources](r), func(got resources) error {
 			head := []string{"NAME", "ID"}
 			for _, c := range k.columns {
 				head = append(head, strings.ToUpper(strings.ReplaceAll(c, "_", " ")))
@@ -225,39 +217,8 @@ func (a *app) listKind(k kind) *cobra.Command {
 	return cmd
 }
 
-// maxPage is the longest page that the API gives.
-const maxPage = 200
-
-// listAll follows the pages of a list, to limit rows; 0 is all.
-func (a *app) listAll(ctx context.Context, of lister, limit int) ([]byte, error) {
-	all := []json.RawMessage{}
-	cursor := ""
-	for {
-		page := maxPage
-		if limit > 0 {
-			page = min(page, limit-len(all))
-		}
-		editors := []client.Option{client.Query("limit", strconv.Itoa(page))}
-		if cursor != "" {
-			editors = append(editors, client.Query("cursor", cursor))
-		}
-		var got struct {
-			Data       []json.RawMessage
-			NextCursor string `json:"next_cursor"`
-		}
-		if err := into(&got)(of(ctx, editors...)); err != nil {
-			return nil, err
-		}
-		all = append(all, got.Data...)
-		if got.NextCursor == "" || limit > 0 && len(all) >= limit {
-			return json.Marshal(map[string]any{"data": all})
-		}
-		cursor = got.NextCursor
-	}
-}
-
 // siteOf finds the id of the site of a kind that belongs to one.
-func (k kind) siteOf(ctx context.Context, a *app, site string) (string, error) {
+func (k kind[T, L]) siteOf(ctx context.Context, a *app, site string) (string, error) {
 	if !k.ofSite {
 		return "", nil
 	}
@@ -265,7 +226,7 @@ func (k kind) siteOf(ctx context.Context, a *app, site string) (string, error) {
 }
 
 // one finds the ids of the site and of one resource.
-func (k kind) one(ctx context.Context, a *app, site, name string) (siteID, id string, err error) {
+func (k kind[T, L]) one(ctx context.Context, a *app, site, name string) (siteID, id string, err error) {
 	if siteID, err = k.siteOf(ctx, a, site); err != nil {
 		return "", "", err
 	}
@@ -273,11 +234,11 @@ func (k kind) one(ctx context.Context, a *app, site, name string) (siteID, id st
 	if k.use == "sku" {
 		what = k.what
 	}
-	id, err = a.byName(ctx, k.prefix, what, k.list(siteID), name)
+	id, err = byName(ctx, k.prefix, what, k.list(siteID), name)
 	return siteID, id, err
 }
 
-func (a *app) showKind(k kind) *cobra.Command {
+func (k kind[T, L]) showCommand(a *app) *cobra.Command {
 	var site string
 	cmd := &cobra.Command{Use: "show " + strings.ToUpper(k.use), Short: "Show a " + k.what, Args: cobra.ExactArgs(1)}
 	k.siteFlag(cmd, &site)
@@ -290,12 +251,12 @@ func (a *app) showKind(k kind) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.showResource(r)
+		return a.showResource(client.Answer[resource](r))
 	})
 	return cmd
 }
 
-func (a *app) updateKind(k kind) *cobra.Command {
+func (k kind[T, L]) updateCommand(a *app) *cobra.Command {
 	var spec specFlags
 	var site, name string
 	cmd := &cobra.Command{Use: "update " + strings.ToUpper(k.use), Short: "Change fields of a " + k.what + "; the others stay", Args: cobra.ExactArgs(1)}
@@ -312,8 +273,8 @@ func (a *app) updateKind(k kind) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var now resource
-		if err := r.into(&now); err != nil {
+		now, err := client.Answer[resource](r).Decode()
+		if err != nil {
 			return err
 		}
 		if name != "" {
@@ -326,15 +287,15 @@ func (a *app) updateKind(k kind) *cobra.Command {
 		if err := tenancy.onto(cmd.Context(), a, body); err != nil {
 			return err
 		}
-		if r, err = k.update(cmd.Context(), siteID, id, r.etag, client.Body(body)); err != nil {
+		if r, err = k.update(cmd.Context(), siteID, id, r.ETag, client.Body(body)); err != nil {
 			return err
 		}
-		return a.showResource(r)
+		return a.showResource(client.Answer[resource](r))
 	})
 	return cmd
 }
 
-func (a *app) deleteKind(k kind) *cobra.Command {
+func (k kind[T, L]) deleteCommand(a *app) *cobra.Command {
 	var site string
 	cmd := &cobra.Command{Use: "delete " + strings.ToUpper(k.use), Short: "Delete a " + k.what + " that nothing refers to", Args: cobra.ExactArgs(1)}
 	k.siteFlag(cmd, &site)
@@ -387,21 +348,21 @@ func (a *app) secretCommand() *cobra.Command {
 		if value == "" || len(value) > maxSecret {
 			return fail(ExitUsage, "the value must have 1 to %d bytes", maxSecret)
 		}
-		r, err := untyped(a.api.PutSecret(cmd.Context(), client.SecretRequest{Name: args[0], Value: value, Use: body}))
+		r, err := a.api.PutSecret(cmd.Context(), client.SecretRequest{Name: args[0], Value: value, Use: body})
 		if err != nil {
 			return err
 		}
 		return a.showSecret(r)
 	})
-	show := &cobra.Command{Use: "show NAME", Short: "Show the newest version of a secret, never its value", Args: cobra.ExactArgs(1),
+	one := &cobra.Command{Use: "show NAME", Short: "Show the newest version of a secret, never its value", Args: cobra.ExactArgs(1),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			r, err := untyped(a.api.GetSecret(cmd.Context(), &client.GetSecretParams{Name: args[0]}))
+			r, err := a.api.GetSecret(cmd.Context(), &client.GetSecretParams{Name: args[0]})
 			if err != nil {
 				return err
 			}
 			return a.showSecret(r)
 		})}
-	return group("secret", "Secrets: stored sealed, referred to by name", put, show, a.secretList(), a.secretSetUse())
+	return group("secret", "Secrets: stored sealed, referred to by name", put, one, a.secretList(), a.secretSetUse())
 }
 
 func (a *app) secretList() *cobra.Command {
@@ -412,23 +373,11 @@ func (a *app) secretList() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only names that begin with this, such as bmc/")
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		raw, err := a.listAll(cmd.Context(), list(a.api.ListSecrets, &client.ListSecretsParams{Prefix: optional[string](prefix)}), 0)
+		r, err := listAll(cmd.Context(), list(a.api.ListSecrets, &client.ListSecretsParams{Prefix: optional[string](prefix)}), 0)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error {
-			var got struct {
-				Data []struct {
-					Name          string
-					Version       int
-					Versions      int
-					FirstStoredAt *time.Time `json:"first_stored_at"`
-					StoredAt      *time.Time `json:"stored_at"`
-				}
-			}
-			if err := json.Unmarshal(raw, &got); err != nil {
-				return err
-			}
+		return show(a, r, func(got client.ListStoredSecret) error {
 			t := a.table("NAME", "VERSION", "KEPT", "STORED", "FIRST STORED")
 			for _, s := range got.Data {
 				t.row(s.Name, s.Version, s.Versions, a.when(s.StoredAt), a.when(s.FirstStoredAt))
@@ -439,12 +388,8 @@ func (a *app) secretList() *cobra.Command {
 	return cmd
 }
 
-func (a *app) showSecret(r answer) error {
-	return a.show(r.raw, func() error {
-		var got struct{ Reference string }
-		if err := r.into(&got); err != nil {
-			return err
-		}
+func (a *app) showSecret(r client.Answer[client.Secret]) error {
+	return show(a, r, func(got client.Secret) error {
 		_, err := fmt.Fprintln(a.Out, oneLine(got.Reference))
 		return err
 	})

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,61 +14,12 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// job is a job as the tables show it.
-type job struct {
-	ID                string              `json:"id"`
-	Kind              string              `json:"kind"`
-	Mode              string              `json:"mode"`
-	Status            string              `json:"status"`
-	NeedsHuman        bool                `json:"needs_human"`
-	NodeID            string              `json:"node_id"`
-	Hostname          string              `json:"hostname"`
-	BatchID           string              `json:"batch_id"`
-	Stage             string              `json:"stage"`
-	Attempt           int                 `json:"attempt"`
-	ProgressPercent   int                 `json:"progress_percent"`
-	ReachedPercent    int                 `json:"reached_percent"`
-	FailureClass      string              `json:"failure_class"`
-	FailedStage       string              `json:"failed_stage"`
-	Message           string              `json:"message"`
-	RecommendedAction string              `json:"recommended_action"`
-	NextStep          string              `json:"next_step"`
-	Runbook           string              `json:"runbook"`
-	AllowedActions    []string            `json:"allowed_actions"`
-	Frozen            bool                `json:"frozen"`
-	StageDeadline     *time.Time          `json:"stage_deadline"`
-	WorkflowID        string              `json:"temporal_workflow_id"`
-	CreatedBy         string              `json:"created_by"`
-	CreatedAt         *time.Time          `json:"created_at"`
-	StartedAt         *time.Time          `json:"started_at"`
-	FinishedAt        *time.Time          `json:"finished_at"`
-	ETA               *lifecycle.Estimate `json:"eta"`
-	Observed          *seen               `json:"observed"`
-	Stages            []stage             `json:"stages"`
-}
-
-// seen is the outside as a job last saw it, and when it was first like that.
-type seen struct {
-	MAAS, Power, Agent string
-	At                 *time.Time
-}
-
-// what is the job's kind, with its mode where it has one.
-func (j job) what() string {
+// jobWhat is the job's kind, with its mode where it has one.
+func jobWhat(j client.Job) string {
 	if j.Mode == "" {
 		return j.Kind
 	}
 	return j.Kind + ": " + j.Mode
-}
-
-type stage struct {
-	Ordinal    int        `json:"ordinal"`
-	Name       string     `json:"name"`
-	State      string     `json:"state"`
-	Attempts   int        `json:"attempts"`
-	StartedAt  *time.Time `json:"started_at"`
-	FinishedAt *time.Time `json:"finished_at"`
-	Message    string     `json:"message"`
 }
 
 // outcome says whether a job in this state moves by itself, and how it ended.
@@ -92,10 +42,10 @@ func (a *app) jobCommand() *cobra.Command {
 // jobListing is a list command over jobs of every kind or of one.
 type jobListing struct {
 	short string
-	list  func(jobFilter) lister
+	list  func(jobFilter) lister[client.ListJob]
 	// what heads the column that tells them apart.
 	what string
-	of   func(job) string
+	of   func(client.Job) string
 	// ofEveryKind adds the flags that only a list of every kind has.
 	ofEveryKind bool
 }
@@ -126,8 +76,8 @@ func (f jobFilter) decommissions() *client.ListDecommissionsParams {
 
 func (a *app) jobList() *cobra.Command {
 	return a.listJobs(jobListing{
-		list:  func(f jobFilter) lister { return list(a.api.ListJobs, f.jobs(), f.editors()...) },
-		short: "List jobs, newest first", what: "KIND", of: job.what, ofEveryKind: true,
+		list:  func(f jobFilter) lister[client.ListJob] { return list(a.api.ListJobs, f.jobs(), f.editors()...) },
+		short: "List jobs, newest first", what: "KIND", of: jobWhat, ofEveryKind: true,
 	})
 }
 
@@ -159,15 +109,11 @@ func (a *app) listJobs(l jobListing) *cobra.Command {
 			}
 			filter.batch = id
 		}
-		raw, err := a.listAll(cmd.Context(), l.list(filter), limit)
+		r, err := listAll(cmd.Context(), l.list(filter), limit)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error {
-			var got struct{ Data []job }
-			if err := json.Unmarshal(raw, &got); err != nil {
-				return err
-			}
+		return show(a, r, func(got client.ListJob) error {
 			t := a.table("ID", l.what, "NODE", "STATUS", "REACHED", "STAGE", "FAILURE", "SINCE")
 			for _, j := range got.Data {
 				t.row(j.ID, l.of(j), orDash(j.Hostname), j.Status, percent(j.ReachedPercent), orDash(j.Stage), orDash(j.FailureClass), a.when(j.CreatedAt))
@@ -183,7 +129,7 @@ func (a *app) jobShow() *cobra.Command {
 }
 
 // showJobOf is the show command of a list of jobs.
-func (a *app) showJobOf(what string, all lister, get func(context.Context, string, ...client.Option) (client.Answer[client.Job], error)) *cobra.Command {
+func (a *app) showJobOf(what string, all lister[client.ListJob], get func(context.Context, string, ...client.Option) (client.Answer[client.Job], error)) *cobra.Command {
 	var w watchFlags
 	cmd := &cobra.Command{Use: "show JOB", Short: "Show a " + what + " and its stages, by id or the hostname of its node", Args: cobra.ExactArgs(1)}
 	w.add(cmd)
@@ -195,7 +141,7 @@ func (a *app) showJobOf(what string, all lister, get func(context.Context, strin
 		if w.on {
 			return a.watchJob(cmd.Context(), id, w)
 		}
-		r, err := untyped(get(cmd.Context(), id))
+		r, err := get(cmd.Context(), id)
 		if err != nil {
 			return err
 		}
@@ -204,12 +150,8 @@ func (a *app) showJobOf(what string, all lister, get func(context.Context, strin
 	return cmd
 }
 
-func (a *app) showJob(ctx context.Context, id string, r answer) error {
-	return a.show(r.raw, func() error {
-		var j job
-		if err := r.into(&j); err != nil {
-			return err
-		}
+func (a *app) showJob(ctx context.Context, id string, r client.Answer[client.Job]) error {
+	return show(a, r, func(j client.Job) error {
 		if err := a.jobFields(j); err != nil {
 			return err
 		}
@@ -227,12 +169,9 @@ func (a *app) showJob(ctx context.Context, id string, r answer) error {
 // showTries prints every try of a job's stages, oldest first, when one of them was not the only one
 // of its stage or did not succeed: the stages alone show the last try of each.
 func (a *app) showTries(ctx context.Context, jobID string) error {
-	raw, err := a.listAll(ctx, listBelow(a.api.ListJobActionLogs, jobID, nil), 0)
-	if err != nil {
-		return err
-	}
-	tries, err := triesOf(raw)
-	if err != nil || !slices.ContainsFunc(tries, func(t stageTry) bool { return t.Attempt > 1 || t.Status == string(lifecycle.ActionFailed) }) {
+	got, err := client.Value(listAll(ctx, listBelow(a.api.ListJobActionLogs, jobID, nil), 0))
+	tries := got.Data
+	if err != nil || !slices.ContainsFunc(tries, func(t client.ActionLog) bool { return t.Attempt > 1 || t.Status == client.ActionLogStatusFailed }) {
 		return err
 	}
 	slices.Reverse(tries)
@@ -241,14 +180,14 @@ func (a *app) showTries(ctx context.Context, jobID string) error {
 	}
 	t := a.table("SINCE", "STAGE", "TRY", "OUTCOME", "TOOK", "FAILURE", "MESSAGE")
 	for _, i := range tries {
-		t.row(a.when(i.StartedAt), i.Stage, i.Attempt, i.Status, i.took(), orDash(i.FailureClass), i.ErrorMessage)
+		t.row(a.when(i.StartedAt), i.Stage, i.Attempt, i.Status, tryTook(i), orDash(i.FailureClass), i.ErrorMessage)
 	}
 	return t.flush()
 }
 
-// progress says how far the job is. One that is parked has lost nothing, although the API gives 0 for
+// jobProgress says how far the job is. One that is parked has lost nothing, although the API gives 0 for
 // it; the work of one that is cleaned up or cancelled is undone.
-func (j job) progress() string {
+func jobProgress(j client.Job) string {
 	switch {
 	case j.ReachedPercent <= j.ProgressPercent:
 		return fmt.Sprintf("%d%%", j.ProgressPercent)
@@ -258,32 +197,32 @@ func (j job) progress() string {
 	return fmt.Sprintf("%d%%; it had reached %d%% before its work was undone", j.ProgressPercent, j.ReachedPercent)
 }
 
-func (a *app) jobFields(j job) error {
+func (a *app) jobFields(j client.Job) error {
 	var observed, eta string
 	if j.Observed != nil {
-		observed = fmt.Sprintf("MAAS %s, power %s, agent %s", orDash(j.Observed.MAAS), orDash(j.Observed.Power), orDash(j.Observed.Agent))
+		observed = fmt.Sprintf("MAAS %s, power %s, agent %s", orDash(j.Observed.Maas), orDash(j.Observed.Power), orDash(j.Observed.Agent))
 		if since := a.when(j.Observed.At); since != "" {
 			observed += ", first seen so " + since
 		}
 	}
 	switch {
-	case j.ETA == nil:
-	case j.ETA.Overdue:
-		eta = "overdue: " + j.ETA.Reason
-	case j.ETA.P90 == 0:
-		eta = "unknown: " + j.ETA.Reason
+	case j.Eta == nil:
+	case j.Eta.Overdue:
+		eta = "overdue: " + j.Eta.Reason
+	case j.Eta.P90Seconds == 0:
+		eta = "unknown: " + j.Eta.Reason
 	default:
-		eta = fmt.Sprintf("%s, in nine of ten cases %s (from %d past jobs)", seconds(j.ETA.P50), seconds(j.ETA.P90), j.ETA.Samples)
+		eta = fmt.Sprintf("%s, in nine of ten cases %s (from %d past jobs)", seconds(j.Eta.P50Seconds), seconds(j.Eta.P90Seconds), j.Eta.Samples)
 	}
 	failure := j.FailureClass
 	if j.FailedStage != "" {
 		failure += " in " + j.FailedStage
 	}
-	return a.fields("job", j.ID, "kind", j.what(), "node", strings.TrimSpace(j.Hostname+" "+j.NodeID), "batch", j.BatchID, "status", j.Status, "stage", j.Stage,
-		"progress", j.progress(), "to the end", eta, "stage ends by", a.when(j.StageDeadline),
+	return a.fields("job", j.ID, "kind", jobWhat(j), "node", strings.TrimSpace(j.Hostname+" "+j.NodeID), "batch", j.BatchID, "status", j.Status, "stage", j.Stage,
+		"progress", jobProgress(j), "to the end", eta, "stage ends by", a.when(j.StageDeadline),
 		"observed", observed, "failure", failure, "message", j.Message, "recommended", j.RecommendedAction, "next", j.NextStep, "runbook", j.Runbook,
 		"allowed now", strings.Join(j.AllowedActions, ", "), "by", j.CreatedBy, "accepted", a.when(j.CreatedAt), "started", a.when(j.StartedAt),
-		"finished", a.when(j.FinishedAt), "temporal", j.WorkflowID)
+		"finished", a.when(j.FinishedAt), "temporal", j.TemporalWorkflowID)
 }
 
 func (a *app) jobAction(name string, action lifecycle.Action) *cobra.Command {
@@ -304,18 +243,14 @@ func (a *app) jobAction(name string, action lifecycle.Action) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := untyped(a.api.ActOnJob(cmd.Context(), id, string(action), client.ActionRequest{Reason: &reason, AcceptRisk: &risk}))
+		r, err := a.api.ActOnJob(cmd.Context(), id, string(action), client.ActionRequest{Reason: &reason, AcceptRisk: &risk})
 		if err != nil {
 			return err
 		}
 		if w.on {
 			return a.watchJob(cmd.Context(), id, w)
 		}
-		return a.show(r.raw, func() error {
-			var got struct{ Effect, Status, Stage string }
-			if err := r.into(&got); err != nil {
-				return err
-			}
+		return show(a, r, func(got client.ActionAnswer) error {
 			at := got.Status
 			if got.Stage != "" && !lifecycle.Job.Terminal(lifecycle.JobStatus(got.Status)) {
 				at += " at " + got.Stage
@@ -345,20 +280,20 @@ func accepted(e lifecycle.Effect) string {
 	return what
 }
 
-func percent(n int) string { return fmt.Sprintf("%d%%", n) }
+func percent(n int64) string { return fmt.Sprintf("%d%%", n) }
 
 func seconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(time.Second).String()
 }
 
-func took(s stage) string {
-	if s.StartedAt == nil || s.FinishedAt == nil {
+func took(s client.Stage) string {
+	if s.StartedAt.IsZero() || s.FinishedAt.IsZero() {
 		return ""
 	}
-	return s.FinishedAt.Sub(*s.StartedAt).Round(100 * time.Millisecond).String()
+	return s.FinishedAt.Sub(s.StartedAt).Round(100 * time.Millisecond).String()
 }
 
-func counts(m map[string]int) string {
+func counts(m map[string]int64) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		parts = append(parts, fmt.Sprintf("%d %s", m[k], k))

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -17,47 +16,16 @@ import (
 	"github.com/slipway-cloud/slipway/client"
 )
 
-// node is what the tables show of one.
-type node struct {
-	ID             string            `json:"id"`
-	Hostname       string            `json:"hostname"`
-	Status         string            `json:"status"`
-	SiteID         string            `json:"site_id"`
-	ProfileID      string            `json:"profile_id"`
-	SKUID          string            `json:"sku_id"`
-	Serial         string            `json:"serial"`
-	MAASSystemID   string            `json:"maas_system_id"`
-	IPAddresses    []string          `json:"ip_addresses"`
-	Simulated      bool              `json:"simulated"`
-	Labels         map[string]string `json:"labels"`
-	StateChangedAt *time.Time        `json:"state_changed_at"`
-	AllowedActions []string          `json:"allowed_actions"`
-	ActionNeeds    map[string]string `json:"action_needs"`
-	AllowedModes   []string          `json:"allowed_decommissions"`
-	LiveJobID      string            `json:"live_job_id"`
-	BMCID          string            `json:"bmc_id"`
-
-	InstallAttempts  int    `json:"install_attempts"`
-	LastInstallError string `json:"last_install_error"`
-	PXE              *pxe   `json:"pxe"`
-
-	Agent *struct {
-		LastHeartbeatAt *time.Time `json:"last_heartbeat_at"`
-		Version         string     `json:"version"`
-		Unhealthy       []string   `json:"unhealthy"`
-	} `json:"agent"`
-}
-
-func (n node) simulated() string {
+func simulatedText(n client.Node) string {
 	if n.Simulated {
 		return "simulated"
 	}
 	return ""
 }
 
-// allowed lists the actions that the node's state allows, with what they need
+// allowedActions lists the actions that the node's state allows, with what they need
 // besides.
-func (n node) allowed() string {
+func allowedActions(n client.Node) string {
 	out := make([]string, 0, len(n.AllowedActions))
 	for _, name := range n.AllowedActions {
 		if needs := n.ActionNeeds[name]; needs != "" {
@@ -106,18 +74,14 @@ func (a *app) nodeList() *cobra.Command {
 		case !all:
 			filter.ExceptStatus = new("deleted")
 		}
-		raw, err := a.listAll(cmd.Context(), list(a.api.ListNodes, &filter), limit)
+		r, err := listAll(cmd.Context(), list(a.api.ListNodes, &filter), limit)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error {
-			var got struct{ Data []node }
-			if err := json.Unmarshal(raw, &got); err != nil {
-				return err
-			}
+		return show(a, r, func(got client.ListNode) error {
 			t := a.table("HOSTNAME", "STATUS", "ID", "SERIAL", "SINCE", "")
 			for _, n := range got.Data {
-				t.row(n.Hostname, n.Status, n.ID, orDash(n.Serial), a.when(n.StateChangedAt), n.simulated())
+				t.row(n.Hostname, n.Status, n.ID, orDash(n.Serial), a.when(n.StateChangedAt), simulatedText(n))
 			}
 			return t.flush()
 		})
@@ -131,24 +95,20 @@ func (a *app) nodeShow() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := untyped(a.api.GetNode(cmd.Context(), id))
+		r, err := a.api.GetNode(cmd.Context(), id)
 		if err != nil {
 			return err
 		}
-		return a.show(r.raw, func() error {
-			var n node
-			if err := r.into(&n); err != nil {
-				return err
-			}
+		return show(a, r, func(n client.Node) error {
 			siteName, profileName, skuName := a.namesOf(cmd.Context(), n)
 			pairs := []any{
-				"hostname", n.Hostname, "id", n.ID, "status", n.Status + ", " + a.when(n.StateChangedAt), "simulated", n.simulated(), "site", siteName,
-				"profile", profileName, "sku", skuName, "serial", n.Serial, "maas system", n.MAASSystemID, "addresses", strings.Join(n.IPAddresses, ", "),
-				"labels", n.labels(), "bmc", n.BMCID, "live job", n.LiveJobID,
-				"allowed now", n.allowed(), "decommission modes", strings.Join(n.AllowedModes, ", "),
+				"hostname", n.Hostname, "id", n.ID, "status", n.Status + ", " + a.when(n.StateChangedAt), "simulated", simulatedText(n), "site", siteName,
+				"profile", profileName, "sku", skuName, "serial", n.Serial, "maas system", n.MaasSystemID, "addresses", strings.Join(n.IPAddresses, ", "),
+				"labels", labelsOf(n), "bmc", n.BmcID, "live job", n.LiveJobID,
+				"allowed now", allowedActions(n), "decommission modes", strings.Join(n.AllowedDecommissions, ", "),
 			}
-			if n.PXE != nil {
-				pairs = append(pairs, n.pxeFields(a.workflowNames(cmd.Context()), a.when)...)
+			if n.Pxe != nil {
+				pairs = append(pairs, pxeFields(n, a.workflowNames(cmd.Context()), a.when)...)
 			}
 			if n.Agent != nil {
 				health := "meets the SKU"
@@ -163,12 +123,10 @@ func (a *app) nodeShow() *cobra.Command {
 }
 
 // namesOf returns the names and ids of what a node belongs to.
-func (a *app) namesOf(ctx context.Context, n node) (site, profile, sku string) {
-	site = nameOf(ctx, func(ctx context.Context, id string) (answer, error) { return untyped(a.api.GetSite(ctx, id)) }, n.SiteID)
-	profile = nameOf(ctx, func(ctx context.Context, id string) (answer, error) {
-		return untyped(a.api.GetProfile(ctx, n.SiteID, id))
-	}, n.ProfileID)
-	sku = nameOf(ctx, func(ctx context.Context, id string) (answer, error) { return untyped(a.api.GetSku(ctx, id)) }, n.SKUID)
+func (a *app) namesOf(ctx context.Context, n client.Node) (site, profile, sku string) {
+	site = nameOf(n.SiteID, func() (client.Answer[client.Site], error) { return a.api.GetSite(ctx, n.SiteID) })
+	profile = nameOf(n.ProfileID, func() (client.Answer[client.Profile], error) { return a.api.GetProfile(ctx, n.SiteID, n.ProfileID) })
+	sku = nameOf(n.SkuID, func() (client.Answer[client.SKU], error) { return a.api.GetSku(ctx, n.SkuID) })
 	return site, profile, sku
 }
 
@@ -182,25 +140,11 @@ func (a *app) nodeHistory() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := untyped(a.api.NodeHistory(cmd.Context(), id, &client.NodeHistoryParams{Limit: new(int64(limit)), Offset: new(int64(offset))}))
+		r, err := a.api.NodeHistory(cmd.Context(), id, &client.NodeHistoryParams{Limit: new(int64(limit)), Offset: new(int64(offset))})
 		if err != nil {
 			return err
 		}
-		return a.show(r.raw, func() error {
-			var got struct {
-				Data []struct {
-					FromState   string     `json:"from_state"`
-					ToState     string     `json:"to_state"`
-					TriggeredBy string     `json:"triggered_by"`
-					UserID      string     `json:"user_id"`
-					Comment     string     `json:"comment"`
-					CreatedAt   *time.Time `json:"created_at"`
-				}
-				Total int
-			}
-			if err := r.into(&got); err != nil {
-				return err
-			}
+		return show(a, r, func(got client.History) error {
 			t := a.table("AT", "FROM", "TO", "BY", "WHO", "COMMENT")
 			for _, h := range got.Data {
 				t.row(a.when(h.CreatedAt), orDash(h.FromState), h.ToState, h.TriggeredBy, orDash(h.UserID), h.Comment)
@@ -224,39 +168,27 @@ func (a *app) nodeTimeline() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		raw, err := a.listAll(cmd.Context(), listBelow(a.api.NodeTimeline, id, nil), limit)
+		r, err := listAll(cmd.Context(), listBelow(a.api.NodeTimeline, id, nil), limit)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error {
-			var got struct {
-				Data []struct {
-					At           *time.Time
-					ResourceKind string `json:"resource_kind"`
-					Kind, Name   string
-					FromState    string `json:"from_state"`
-					ToState      string `json:"to_state"`
-					Owner, Actor string
-					Comment      string
-					Metadata     timelineFacts
-				}
-			}
-			if err := json.Unmarshal(raw, &got); err != nil {
-				return err
-			}
+		return show(a, r, func(got client.ListTimelineEntry) error {
 			t := a.table("AT", "OF", "KIND", "NAME", "CHANGE", "OUTCOME", "BY", "COMMENT")
 			for _, e := range got.Data {
+				facts, _ := e.Metadata.(map[string]any)
+				text := func(name string) string { s, _ := facts[name].(string); return s }
+				outcome := text("outcome")
 				change := "-"
 				switch {
-				case e.Kind == "call" && e.FromState == "" && e.Metadata.Outcome == "":
-					e.Metadata.Outcome = e.ToState // of a login: its outcome
+				case e.Kind == "call" && e.FromState == "" && outcome == "":
+					outcome = e.ToState // of a login: its outcome
 				case e.ToState != "":
 					change = orDash(e.FromState) + " -> " + e.ToState
 				}
 				if e.Comment == "" {
-					e.Comment = e.Metadata.Note
+					e.Comment = text("note")
 				}
-				outcome := orDash(e.Metadata.outcome())
+				outcome = orDash(timelineOutcome(facts, outcome))
 				if len(outcome) > maxOutcome { // one long line would make the column wide in all
 					outcome, e.Comment = "see comment", strings.TrimSpace(outcome+" "+e.Comment)
 				}
@@ -290,46 +222,30 @@ func (a *app) nodeLabel() *cobra.Command {
 					return fail(ExitUsage, "%q must be KEY=VALUE or KEY-", l)
 				}
 			}
-			r, err := untyped(a.api.UpdateNode(cmd.Context(), id, client.NodePatch{Labels: &labels}, client.IfMatch("*")))
+			r, err := a.api.UpdateNode(cmd.Context(), id, client.NodePatch{Labels: &labels}, client.IfMatch("*"))
 			if err != nil {
 				return err
 			}
-			return a.sayNode(r, func(n node) string { return "labels of " + n.Hostname + ": " + orDash(n.labels()) })
+			return a.sayNode(r, func(n client.Node) string { return "labels of " + n.Hostname + ": " + orDash(labelsOf(n)) })
 		}),
 	}
 }
 
 // sayNode says in a sentence what an answer that is a node means.
-func (a *app) sayNode(r answer, say func(node) string) error {
-	return a.show(r.raw, func() error {
-		var n node
-		if err := r.into(&n); err != nil {
-			return err
-		}
+func (a *app) sayNode(r client.Answer[client.Node], say func(client.Node) string) error {
+	return show(a, r, func(n client.Node) error {
 		_, err := fmt.Fprintln(a.Out, oneLine(say(n)))
 		return err
 	})
 }
 
-// labels lists a node's labels in one order.
-func (n node) labels() string {
+// labelsOf lists a node's labels in one order.
+func labelsOf(n client.Node) string {
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(n.Labels)) {
 		out = append(out, k+"="+n.Labels[k])
 	}
 	return strings.Join(out, ", ")
-}
-
-// bundle is what an operator puts on a node.
-type bundle struct {
-	Node           node
-	JobID          string     `json:"job_id"`
-	Token          string     `json:"token"`
-	TokenPath      string     `json:"token_path"`
-	TokenExpiresAt *time.Time `json:"token_expires_at"`
-	AgentConfig    string     `json:"agent_config"`
-	ConfigPath     string     `json:"config_path"`
-	Next           string     `json:"next"`
 }
 
 func (a *app) nodeBootstrap() *cobra.Command {
@@ -344,20 +260,17 @@ func (a *app) nodeBootstrap() *cobra.Command {
 	cmd.Flags().StringVar(&again, "reissue", "", "a node created before, by hostname or id: issue a new token for it")
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
 		r, err := a.bootstrap(cmd.Context(), t, again)
+		b, err := client.Value(r, err)
 		if err != nil {
 			return err
 		}
-		var b bundle
-		if err := r.into(&b); err != nil {
-			return err
-		}
 		if dir != "" {
-			if err := b.write(dir); err != nil {
+			if err := writeBundle(b, dir); err != nil {
 				return err
 			}
 			b.Token = "written to " + filepath.Join(dir, "token")
 		}
-		return a.show(r.raw, func() error {
+		return a.show(r.Raw, func() error {
 			err := a.fields("node", b.Node.ID, "hostname", b.Node.Hostname, "job", b.JobID, "token", orShownOnce(b.Token), "expires", a.when(b.TokenExpiresAt),
 				"token goes to", b.TokenPath, "config goes to", b.ConfigPath)
 			if err == nil && dir == "" {
@@ -373,19 +286,19 @@ func (a *app) nodeBootstrap() *cobra.Command {
 }
 
 // bootstrap creates a node, or asks for a new token of the node again.
-func (a *app) bootstrap(ctx context.Context, t target, again string) (answer, error) {
+func (a *app) bootstrap(ctx context.Context, t target, again string) (client.Answer[client.Bundle], error) {
 	if again != "" {
 		id, err := a.nodeOf(ctx, again)
 		if err != nil {
-			return answer{}, err
+			return client.Answer[client.Bundle]{}, err
 		}
-		return untyped(a.api.ReissueBootstrap(ctx, id))
+		return a.api.ReissueBootstrap(ctx, id)
 	}
 	body, err := t.resolve(ctx, a)
 	if err != nil {
-		return answer{}, err
+		return client.Answer[client.Bundle]{}, err
 	}
-	return untyped(a.api.CreateNode(ctx, body))
+	return a.api.CreateNode(ctx, body)
 }
 
 func orShownOnce(token string) string {
@@ -395,7 +308,7 @@ func orShownOnce(token string) string {
 	return token
 }
 
-func (b bundle) write(dir string) error {
+func writeBundle(b client.Bundle, dir string) error {
 	if b.Token == "" {
 		return fail(ExitRefused, "the token was shown once already; issue a new one with --reissue %s", strconv.Quote(b.Node.Hostname))
 	}
@@ -413,54 +326,29 @@ func (b bundle) write(dir string) error {
 // maxOutcome is the longest outcome that stands in a column of its own, in bytes.
 const maxOutcome = 60
 
-// timelineFacts is what a row of the timeline says of how it ended.
-type timelineFacts struct {
-	OK           *bool   `json:"ok"`
-	Code         string  `json:"code"`
-	Outcome      string  `json:"outcome"`
-	Refused      string  `json:"refused"`
-	FailureClass string  `json:"failure_class"`
-	Note         string  `json:"note"`
-	TookMS       float64 `json:"took_ms"`
-}
-
-// UnmarshalJSON takes what it knows: the metadata of other rows has other fields, and may have these
-// with other types.
-func (f *timelineFacts) UnmarshalJSON(raw []byte) error {
-	var known map[string]json.RawMessage
-	if json.Unmarshal(raw, &known) != nil {
-		return nil
-	}
-	for name, into := range map[string]any{
-		"ok": &f.OK, "code": &f.Code, "outcome": &f.Outcome, "refused": &f.Refused, "failure_class": &f.FailureClass, "note": &f.Note, "took_ms": &f.TookMS,
-	} {
-		if value, ok := known[name]; ok {
-			_ = json.Unmarshal(value, into) // a field of another type is none of these facts
-		}
-	}
-	return nil
-}
-
-// outcome says in a few words how it ended, "" where the row does not say.
-func (f timelineFacts) outcome() string {
+// timelineOutcome says in a few words how a row of the timeline ended, "" where its facts do not say.
+// The facts of other rows may have these names with other types.
+func timelineOutcome(facts map[string]any, outcome string) string {
+	text := func(name string) string { s, _ := facts[name].(string); return s }
 	var says []string
+	ok, isBool := facts["ok"].(bool)
 	switch {
-	case f.Refused != "":
-		says = append(says, "refused: "+f.Refused)
-	case f.Outcome != "":
-		says = append(says, f.Outcome)
-	case f.OK != nil && *f.OK:
+	case text("refused") != "":
+		says = append(says, "refused: "+text("refused"))
+	case outcome != "":
+		says = append(says, outcome)
+	case ok:
 		says = append(says, "ok")
-	case f.OK != nil:
+	case isBool:
 		says = append(says, "failed")
 	}
-	for _, more := range []string{f.Code, f.FailureClass} {
+	for _, more := range []string{text("code"), text("failure_class")} {
 		if more != "" {
 			says = append(says, more)
 		}
 	}
-	if f.TookMS > 0 {
-		says = append(says, "in "+time.Duration(f.TookMS*float64(time.Millisecond)).String())
+	if took, _ := facts["took_ms"].(float64); took > 0 {
+		says = append(says, "in "+time.Duration(took*float64(time.Millisecond)).String())
 	}
 	return strings.Join(says, ", ")
 }

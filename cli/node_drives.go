@@ -3,23 +3,11 @@ package cli
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-cloud/slipway/client"
 )
-
-// nodeDriveList are the drives of a node, as the tables show them.
-type nodeDriveList struct {
-	Expected       []drive    `json:"expected"`
-	Source         string     `json:"source"`
-	RecordedAt     *time.Time `json:"recorded_at"`
-	Reported       []drive    `json:"reported"`
-	ReportedAt     *time.Time `json:"reported_at"`
-	ReportedDigest string     `json:"reported_digest"`
-	ProtectSerials []string   `json:"protect_serials"`
-}
 
 func (a *app) nodeDrives() *cobra.Command {
 	var accept, reason string
@@ -47,17 +35,13 @@ func (a *app) nodeDrives() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.showNodeDrives(answer{r.Raw, r.ETag})
+		return a.showNodeDrives(r)
 	})
 	return cmd
 }
 
-func (a *app) showNodeDrives(r answer) error {
-	return a.show(r.raw, func() error {
-		var l nodeDriveList
-		if err := r.into(&l); err != nil {
-			return err
-		}
+func (a *app) showNodeDrives(r client.Answer[client.NodeDrives]) error {
+	return show(a, r, func(l client.NodeDrives) error {
 		err := a.fields("expected from", l.Source, "recorded", a.when(l.RecordedAt), "reported", a.when(l.ReportedAt), "reported digest", l.ReportedDigest,
 			"protected", strings.Join(l.ProtectSerials, ", "))
 		if err != nil {

@@ -8,23 +8,6 @@ import (
 	"github.com/slipway-cloud/slipway/client"
 )
 
-// nodeHealthView is how well a node is, as the table shows it.
-type nodeHealthView struct {
-	Hostname string     `json:"hostname"`
-	Class    string     `json:"class"`
-	AgentAt  *time.Time `json:"agent_at"`
-	BMCAt    *time.Time `json:"bmc_at"`
-	LeftOut  int        `json:"left_out"`
-	Probes   []struct {
-		Source     string     `json:"source"`
-		Category   string     `json:"category"`
-		Target     string     `json:"target"`
-		Class      string     `json:"class"`
-		Note       string     `json:"note"`
-		ObservedAt *time.Time `json:"observed_at"`
-	} `json:"probes"`
-}
-
 func (a *app) nodeHealth() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
@@ -41,17 +24,13 @@ func (a *app) nodeHealth() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.showNodeHealth(answer{r.Raw, r.ETag}, all)
+		return a.showNodeHealth(r, all)
 	})
 	return cmd
 }
 
-func (a *app) showNodeHealth(r answer, all bool) error {
-	return a.show(r.raw, func() error {
-		var h nodeHealthView
-		if err := r.into(&h); err != nil {
-			return err
-		}
+func (a *app) showNodeHealth(r client.Answer[client.NodeHealth], all bool) error {
+	return show(a, r, func(h client.NodeHealth) error {
 		fine := 0
 		t := a.table("CLASS", "CATEGORY", "SOURCE", "TARGET", "NOTE", "OBSERVED")
 		for _, p := range h.Probes {
@@ -63,43 +42,11 @@ func (a *app) showNodeHealth(r answer, all bool) error {
 			}
 			t.row(p.Class, p.Category, p.Source, p.Target, p.Note, a.when(p.ObservedAt))
 		}
-		if err := a.fields("node", h.Hostname, "health", h.Class, "agent heard", a.when(h.AgentAt), "BMC read", a.when(h.BMCAt), "ok", fine); err != nil {
+		if err := a.fields("node", h.Hostname, "health", h.Class, "agent heard", a.when(h.AgentAt), "BMC read", a.when(h.BmcAt), "ok", fine); err != nil {
 			return err
 		}
 		return t.flush()
 	})
-}
-
-// nodeInventoryView is a node's parts, as the tables show them.
-type nodeInventoryView struct {
-	BMCAt   *time.Time `json:"bmc_at"`
-	AgentAt *time.Time `json:"agent_at"`
-	LeftOut int        `json:"left_out"`
-	Parts   []struct {
-		Source     string     `json:"source"`
-		Kind       string     `json:"kind"`
-		ID         string     `json:"id"`
-		Derived    bool       `json:"derived"`
-		Name       string     `json:"name"`
-		Model      string     `json:"model"`
-		PartNumber string     `json:"part_number"`
-		Firmware   string     `json:"firmware"`
-		Slot       string     `json:"slot"`
-		Mode       string     `json:"mode"`
-		FirstSeen  *time.Time `json:"first_seen"`
-		LastSeen   *time.Time `json:"last_seen"`
-		Gone       bool       `json:"gone"`
-	} `json:"parts"`
-	Changes []struct {
-		Source string     `json:"source"`
-		At     *time.Time `json:"at"`
-		Kind   string     `json:"kind"`
-		ID     string     `json:"id"`
-		What   string     `json:"what"`
-		From   string     `json:"from"`
-		To     string     `json:"to"`
-	} `json:"changes"`
-	Partial []string `json:"partial"`
 }
 
 func (a *app) nodeInventory() *cobra.Command {
@@ -120,17 +67,13 @@ func (a *app) nodeInventory() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.showNodeInventory(answer{r.Raw, r.ETag}, kind, changes)
+		return a.showNodeInventory(r, kind, changes)
 	})
 	return cmd
 }
 
-func (a *app) showNodeInventory(r answer, kind string, changes bool) error {
-	return a.show(r.raw, func() error {
-		var l nodeInventoryView
-		if err := r.into(&l); err != nil {
-			return err
-		}
+func (a *app) showNodeInventory(r client.Answer[client.NodeInventory], kind string, changes bool) error {
+	return show(a, r, func(l client.NodeInventory) error {
 		if changes {
 			t := a.table("AT", "SOURCE", "KIND", "ID", "CHANGE", "FROM", "TO")
 			for _, c := range l.Changes {
@@ -140,12 +83,12 @@ func (a *app) showNodeInventory(r answer, kind string, changes bool) error {
 			}
 			return t.flush()
 		}
-		if err := a.fields("BMC read", a.when(l.BMCAt), "agent read", a.when(l.AgentAt), "not told", len(l.Partial), "left out", l.LeftOut); err != nil {
+		if err := a.fields("BMC read", a.when(l.BmcAt), "agent read", a.when(l.AgentAt), "not told", len(l.Partial), "left out", l.LeftOut); err != nil {
 			return err
 		}
 		t := a.table("KIND", "ID", "MODEL", "PART NUMBER", "FIRMWARE", "SLOT", "MODE", "SOURCE", "FIRST SEEN", "LAST SEEN")
 		for _, p := range l.Parts {
-			if kind != "" && kind != p.Kind {
+			if kind != "" && kind != string(p.Kind) {
 				continue
 			}
 			id, model, seen := p.ID, p.Model, a.when(p.LastSeen)
@@ -162,21 +105,6 @@ func (a *app) showNodeInventory(r answer, kind string, changes bool) error {
 		}
 		return t.flush()
 	})
-}
-
-// bmcLogView is a page of a BMC's log, as the table shows it.
-type bmcLogView struct {
-	Data []struct {
-		Service  string     `json:"service"`
-		EntryID  string     `json:"entry_id"`
-		Severity string     `json:"severity"`
-		Message  string     `json:"message"`
-		At       *time.Time `json:"at"`
-	} `json:"data"`
-	NextCursor string   `json:"next_cursor"`
-	More       bool     `json:"more"`
-	Partial    []string `json:"partial"`
-	Dropped    int64    `json:"dropped"`
 }
 
 func (a *app) nodeBMCLog() *cobra.Command {
@@ -209,7 +137,7 @@ func (a *app) nodeBMCLog() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.showBMCLog(answer{r.Raw, r.ETag})
+		return a.showBMCLog(r)
 	})
 	return cmd
 }
@@ -226,12 +154,8 @@ func instant(text string) (*time.Time, error) {
 	return &at, nil
 }
 
-func (a *app) showBMCLog(r answer) error {
-	return a.show(r.raw, func() error {
-		var l bmcLogView
-		if err := r.into(&l); err != nil {
-			return err
-		}
+func (a *app) showBMCLog(r client.Answer[client.BMCLogPage]) error {
+	return show(a, r, func(l client.BMCLogPage) error {
 		t := a.table("AT", "SEVERITY", "LOG", "ENTRY", "MESSAGE")
 		for _, e := range l.Data {
 			t.row(a.when(e.At), e.Severity, e.Service, e.EntryID, e.Message)

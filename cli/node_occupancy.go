@@ -1,10 +1,9 @@
 package cli
 
 import (
-	"encoding/json"
-	"time"
-
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 func (a *app) nodeOccupancies() *cobra.Command {
@@ -16,26 +15,15 @@ func (a *app) nodeOccupancies() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		raw, err := a.listAll(cmd.Context(), listBelow(a.api.NodeOccupancies, id, nil), limit)
+		r, err := listAll(cmd.Context(), listBelow(a.api.NodeOccupancies, id, nil), limit)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error {
-			var got struct {
-				Data []struct {
-					State         string
-					AllocationID  string `json:"allocation_id"`
-					CertificateID string `json:"certificate_id"`
-					Since, Until  *time.Time
-				}
-			}
-			if err := json.Unmarshal(raw, &got); err != nil {
-				return err
-			}
+		return show(a, r, func(got client.ListOccupancy) error {
 			t := a.table("SINCE", "UNTIL", "STATE", "ALLOCATION", "CERTIFICATE")
 			for _, o := range got.Data {
 				until := "-"
-				if o.Until != nil {
+				if !o.Until.IsZero() {
 					until = a.when(o.Until)
 				}
 				t.row(a.when(o.Since), until, o.State, orDash(o.AllocationID), orDash(o.CertificateID))

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -82,25 +81,22 @@ func (a *app) nodeOnboard() *cobra.Command {
 		if dry.on {
 			return a.planOnboarding(cmd, body, dry)
 		}
-		r, err := untyped(a.api.CreateOnboarding(cmd.Context(), body))
+		r, err := a.api.CreateOnboarding(cmd.Context(), body)
 		return a.followJob(cmd.Context(), r, err, w)
 	})
 	return cmd
 }
 
 // followJob follows a job that was asked for where that is wanted, or else shows it.
-func (a *app) followJob(ctx context.Context, r answer, err error, w watchFlags) error {
+func (a *app) followJob(ctx context.Context, r client.Answer[client.Job], err error, w watchFlags) error {
+	j, err := client.Value(r, err)
 	if err != nil {
-		return err
-	}
-	var j job
-	if err := r.into(&j); err != nil {
 		return err
 	}
 	if w.on {
 		return a.watchJob(ctx, j.ID, w)
 	}
-	return a.show(r.raw, func() error { return a.jobFields(j) })
+	return a.show(r.Raw, func() error { return a.jobFields(j) })
 }
 
 // bmcFlags is a BMC as an operator names it.
@@ -189,22 +185,15 @@ func (a *app) onboardBatch(ctx context.Context, file string, w watchFlags) error
 	if err != nil {
 		return err
 	}
-	r, err := untyped(a.api.CreateOnboardingBatch(ctx, body))
+	r, err := a.api.CreateOnboardingBatch(ctx, body)
+	got, err := client.Value(r, err)
 	if err != nil {
 		return err
 	}
 	if w.on {
-		var got batch
-		if err := r.into(&got); err != nil {
-			return err
-		}
 		return a.watchBatch(ctx, got.ID, w)
 	}
 	if err := a.showBatch(r); err != nil {
-		return err
-	}
-	var got batch
-	if err := r.into(&got); err != nil {
 		return err
 	}
 	switch rejected := got.Counts["rejected"]; rejected {
@@ -217,27 +206,8 @@ func (a *app) onboardBatch(ctx context.Context, file string, w watchFlags) error
 	}
 }
 
-// batch is many onboardings.
-type batch struct {
-	ID, Name    string
-	MaxParallel int `json:"max_parallel"`
-	Total       int
-	Counts      map[string]int
-	Items       []batchItem
-}
-
-type batchItem struct {
-	Hostname, Status, Stage, Error string
-	JobID                          string `json:"job_id"`
-	ProgressPercent                int    `json:"progress_percent"`
-}
-
-func (a *app) showBatch(r answer) error {
-	return a.show(r.raw, func() error {
-		var b batch
-		if err := r.into(&b); err != nil {
-			return err
-		}
+func (a *app) showBatch(r client.Answer[client.Batch]) error {
+	return show(a, r, func(b client.Batch) error {
 		if err := a.fields("batch", b.ID, "name", b.Name, "at a time", b.MaxParallel, "items", b.Total, "of these", counts(b.Counts)); err != nil {
 			return err
 		}
@@ -251,9 +221,9 @@ func (a *app) showBatch(r answer) error {
 
 func (a *app) batchCommand() *cobra.Command {
 	var w watchFlags
-	show := &cobra.Command{Use: "show BATCH", Short: "Show a batch and its items, by id or name", Args: cobra.ExactArgs(1)}
-	w.add(show)
-	show.RunE = does(func(cmd *cobra.Command, args []string) error {
+	one := &cobra.Command{Use: "show BATCH", Short: "Show a batch and its items, by id or name", Args: cobra.ExactArgs(1)}
+	w.add(one)
+	one.RunE = does(func(cmd *cobra.Command, args []string) error {
 		id, err := a.batchOf(cmd.Context(), args[0])
 		if err != nil {
 			return err
@@ -261,22 +231,18 @@ func (a *app) batchCommand() *cobra.Command {
 		if w.on {
 			return a.watchBatch(cmd.Context(), id, w)
 		}
-		r, err := untyped(a.api.GetOnboardingBatch(cmd.Context(), id))
+		r, err := a.api.GetOnboardingBatch(cmd.Context(), id)
 		if err != nil {
 			return err
 		}
 		return a.showBatch(r)
 	})
 	all := &cobra.Command{Use: "list", Short: "List batches, newest first", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
-		raw, err := a.listAll(cmd.Context(), list(a.api.ListOnboardingBatches, nil), 50)
+		r, err := listAll(cmd.Context(), list(a.api.ListOnboardingBatches, nil), 50)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error {
-			var got struct{ Data []batch }
-			if err := json.Unmarshal(raw, &got); err != nil {
-				return err
-			}
+		return show(a, r, func(got client.ListBatch) error {
 			t := a.table("ID", "NAME", "ITEMS", "OF THESE")
 			for _, b := range got.Data {
 				t.row(b.ID, orDash(b.Name), b.Total, counts(b.Counts))
@@ -284,11 +250,11 @@ func (a *app) batchCommand() *cobra.Command {
 			return t.flush()
 		})
 	})}
-	return group("batch", "Batches of onboardings", show, all)
+	return group("batch", "Batches of onboardings", one, all)
 }
 
-// ended reports whether nothing moves any more without an operator.
-func (b batch) ended() (done, well bool) {
+// batchEnded reports whether nothing moves any more without an operator.
+func batchEnded(b client.Batch) (done, well bool) {
 	well = true
 	for _, i := range b.Items {
 		d, ok := outcome(i.Status)
@@ -303,7 +269,7 @@ func (b batch) ended() (done, well bool) {
 	return true, well
 }
 
-func (b batch) failed() string {
+func batchFailed(b client.Batch) string {
 	var bad []string
 	for _, i := range b.Items {
 		if _, ok := outcome(i.Status); !ok {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 // show prints an answer as the user asked: printText prints the table.
@@ -27,6 +29,17 @@ func (a *app) show(raw []byte, printText func() error) error {
 		return writeYAML(a.Out, raw)
 	}
 	return printText()
+}
+
+// show prints an answer as the user asked: printText prints what it is.
+func show[T any](a *app, r client.Answer[T], printText func(T) error) error {
+	return a.show(r.Raw, func() error {
+		v, err := r.Decode()
+		if err != nil {
+			return err
+		}
+		return printText(v)
+	})
 }
 
 // writeYAML keeps the order of the JSON's keys.
@@ -104,8 +117,8 @@ func (a *app) fields(pairs ...any) error {
 }
 
 // when says how far a time is from now, or with --utc the time itself.
-func (a *app) when(t *time.Time) string {
-	if a.utc || t == nil || t.IsZero() {
+func (a *app) when(t time.Time) string {
+	if a.utc || t.IsZero() {
 		return moment(t)
 	}
 	d := t.Sub(time.Now().Add(a.skew))
@@ -116,8 +129,8 @@ func (a *app) when(t *time.Time) string {
 }
 
 // moment is a time in UTC.
-func moment(t *time.Time) string {
-	if t == nil || t.IsZero() {
+func moment(t time.Time) string {
+	if t.IsZero() {
 		return ""
 	}
 	return t.UTC().Format(time.RFC3339)

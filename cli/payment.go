@@ -4,26 +4,11 @@ import (
 	"context"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-cloud/slipway/client"
 )
-
-// payment is what the commands read of a payment session.
-type payment struct {
-	ID             string     `json:"id"`
-	ProjectID      string     `json:"project_id"`
-	Status         string     `json:"status"`
-	PaymentStatus  string     `json:"payment_status"`
-	RequestedMinor int64      `json:"requested_amount_minor"`
-	CreditedMinor  int64      `json:"credited_amount_minor"`
-	Currency       string     `json:"currency"`
-	URL            string     `json:"url"`
-	ExpiresAt      *time.Time `json:"expires_at"`
-	FailureMessage string     `json:"failure_message"`
-}
 
 func (a *app) topupCommand() *cobra.Command {
 	var reason, back string
@@ -49,16 +34,13 @@ func (a *app) topupCommand() *cobra.Command {
 			}
 			back = strings.TrimRight(acc.Server, "/") + "/portal/projects/" + url.PathEscape(args[0]) + "/payments"
 		}
-		r, err := untyped(a.api.CreateCheckoutSession(cmd.Context(), args[0], client.CheckoutRequest{AmountMinor: amount, SuccessURL: back, CancelURL: back}, client.Because(reason)))
+		r, err := a.api.CreateCheckoutSession(cmd.Context(), args[0], client.CheckoutRequest{AmountMinor: amount, SuccessURL: back, CancelURL: back}, client.Because(reason))
+		p, err := client.Value(r, err)
 		if err != nil {
 			return err
 		}
-		var p payment
-		if err := r.into(&p); err != nil {
-			return err
-		}
 		if !w.on || a.output == "table" {
-			if err := a.show(r.raw, func() error {
+			if err := a.show(r.Raw, func() error {
 				return a.fields("payment", p.ID, "status", p.Status, "open", p.URL, "page closes", a.when(p.ExpiresAt))
 			}); err != nil || !w.on {
 				return err
@@ -70,16 +52,12 @@ func (a *app) topupCommand() *cobra.Command {
 }
 
 // watchPayment follows a payment until it is credited, or will not be without an operator.
-func (a *app) watchPayment(ctx context.Context, p payment, because client.Option, w watchFlags) error {
+func (a *app) watchPayment(ctx context.Context, p client.PaymentSession, because client.Option, w watchFlags) error {
 	project, id := p.ProjectID, p.ID
-	read := func(ctx context.Context) (answer, error) {
-		return untyped(a.api.GetPaymentSession(ctx, project, id, because))
+	read := func(ctx context.Context) (client.Answer[client.PaymentSession], error) {
+		return a.api.GetPaymentSession(ctx, project, id, because)
 	}
-	return a.follow(ctx, read, w, func(r answer) (bool, error) {
-		var p payment
-		if err := r.into(&p); err != nil {
-			return true, err
-		}
+	return follow(ctx, read, w, func(r client.Answer[client.PaymentSession], p client.PaymentSession) (bool, error) {
 		switch p.Status {
 		case "checkout_completed":
 			if p.PaymentStatus == "async_failed" {
@@ -89,11 +67,11 @@ func (a *app) watchPayment(ctx context.Context, p payment, because client.Option
 		case "initiated":
 			return false, nil
 		case "credited":
-			return true, a.show(r.raw, func() error { return a.printRows(r.raw, paymentShown()) })
+			return true, a.showRows(r.Raw, paymentShown())
 		case "failed_reconcile":
 			return true, fail(ExitJobFailed, "payment %s came and could not be credited: %s\n  an operator decides about it: slipway payment resolve %s", p.ID, oneLine(p.FailureMessage), p.ID)
 		}
-		text := "payment " + p.ID + " is " + p.Status
+		text := "payment " + p.ID + " is " + string(p.Status)
 		if p.FailureMessage != "" {
 			text += ": " + oneLine(p.FailureMessage)
 		}
@@ -114,7 +92,7 @@ func (a *app) paymentCommand() *cobra.Command {
 	return group("payment", "Payments: what customers add to their balances through Stripe",
 		a.paymentListCommand(), a.paymentShowCommand(), a.paymentResolveCommand(), a.paymentRefundCommand(),
 		a.paymentDisputeCommand(), a.paymentDifferenceCommand(),
-		a.listOf("foreign", "List sessions of the same account at Stripe that are not of this installation", list(a.api.ListForeignPayments, nil),
+		listOf(a, "foreign", "List sessions of the same account at Stripe that are not of this installation", list(a.api.ListForeignPayments, nil),
 			"id", "installation", "reference", "amount_minor", "currency", "paid", "created_at"),
 	)
 }
@@ -131,28 +109,29 @@ func (a *app) paymentListCommand() *cobra.Command {
 	cmd.Flags().StringVar(&account, "account", "", "without a project: only of this billing account")
 	cmd.Flags().BoolVar(&stuck, "stuck", false, "without a project: only those that an operator may have to look at")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		of := list(a.api.ListAccountPayments, &client.ListAccountPaymentsParams{Status: optional[client.ListAccountPaymentsParamsStatus](status), Stuck: &stuck})
-		columns := append(paymentColumns(), "billing_account_id", "failure_code")
+		of := client.ListAccountPaymentsParams{Status: optional[client.ListAccountPaymentsParamsStatus](status), Stuck: &stuck}
 		switch {
 		case len(args) == 1 && (stuck || account != ""):
 			return fail(ExitUsage, "--stuck and --account are for operators, without a project")
 		case len(args) == 1:
 			params := client.ListPaymentSessionsParams{Status: optional[client.ListPaymentSessionsParamsStatus](status)}
-			of, columns = listBelow(a.api.ListPaymentSessions, args[0], &params, client.Because(reason)), paymentColumns()
+			r, err := listAll(cmd.Context(), listBelow(a.api.ListPaymentSessions, args[0], &params, client.Because(reason)), 0)
+			if err != nil {
+				return err
+			}
+			return a.showRows(r.Raw, paymentColumns())
 		case account != "":
 			id, err := a.accountOf(cmd.Context(), account)
 			if err != nil {
 				return err
 			}
-			of = list(a.api.ListAccountPayments, &client.ListAccountPaymentsParams{
-				Status: optional[client.ListAccountPaymentsParamsStatus](status), Stuck: &stuck, BillingAccountID: &id,
-			})
+			of.BillingAccountID = &id
 		}
-		raw, err := a.listAll(cmd.Context(), of, 0)
+		r, err := listAll(cmd.Context(), list(a.api.ListAccountPayments, &of), 0)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error { return a.printRows(raw, columns) })
+		return a.showRows(r.Raw, append(paymentColumns(), "billing_account_id", "failure_code"))
 	})
 	return cmd
 }
@@ -165,17 +144,18 @@ func (a *app) paymentShowCommand() *cobra.Command {
 	}
 	reasonFlag(cmd, &reason)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		var r answer
-		var err error
 		if len(args) == 2 {
-			r, err = untyped(a.api.GetPaymentSession(cmd.Context(), args[0], args[1], client.Because(reason)))
-		} else {
-			r, err = untyped(a.api.GetAccountPayment(cmd.Context(), args[0]))
+			r, err := a.api.GetPaymentSession(cmd.Context(), args[0], args[1], client.Because(reason))
+			if err != nil {
+				return err
+			}
+			return a.showRows(r.Raw, paymentShown())
 		}
+		r, err := a.api.GetAccountPayment(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		return a.show(r.raw, func() error { return a.printRows(r.raw, paymentShown()) })
+		return a.showRows(r.Raw, paymentShown())
 	})
 	return cmd
 }
@@ -189,39 +169,39 @@ func because(c *cobra.Command, reason *string, why string) *cobra.Command {
 
 func (a *app) paymentResolveCommand() *cobra.Command {
 	var reason string
-	return because(a.sendOne("resolve PAYMENT credit|refund|write_off", "Decide about a payment that could not be credited", 2, paymentShown(),
-		func(ctx context.Context, args []string) (answer, error) {
-			return untyped(a.api.ResolvePayment(ctx, args[0], client.ResolveRequest{Resolution: client.ResolveRequestResolution(args[1]), Reason: reason}))
+	return because(sendOne(a, "resolve PAYMENT credit|refund|write_off", "Decide about a payment that could not be credited", 2, paymentShown(),
+		func(ctx context.Context, args []string) (client.Answer[client.AccountPayment], error) {
+			return a.api.ResolvePayment(ctx, args[0], client.ResolveRequest{Resolution: client.ResolveRequestResolution(args[1]), Reason: reason})
 		}), &reason, "why; those who pay for the project see it")
 }
 
 func (a *app) paymentRefundCommand() *cobra.Command {
 	var reason string
-	return because(a.sendOne("refund PAYMENT AMOUNT", "Return AMOUNT minor units of a credited payment to the payer", 2,
+	return because(sendOne(a, "refund PAYMENT AMOUNT", "Return AMOUNT minor units of a credited payment to the payer", 2,
 		[]string{"id", "session_id", "state", "amount_minor", "currency", "stripe_refund_id", "last_error"},
-		func(ctx context.Context, args []string) (answer, error) {
+		func(ctx context.Context, args []string) (client.Answer[client.PaymentRefund], error) {
 			amount, err := minorUnits("AMOUNT", args[1])
 			if err != nil {
-				return answer{}, err
+				return client.Answer[client.PaymentRefund]{}, err
 			}
-			return untyped(a.api.CreateRefund(ctx, args[0], client.RefundRequest{AmountMinor: amount, Reason: reason}))
+			return a.api.CreateRefund(ctx, args[0], client.RefundRequest{AmountMinor: amount, Reason: reason})
 		}), &reason, "why; those who pay for the project see it")
 }
 
 func (a *app) paymentDisputeCommand() *cobra.Command {
 	var reason string
-	return because(a.sendOne("clear-dispute DISPUTE", "Let the billing account of a lost dispute have new allocations again", 1, nil,
-		func(ctx context.Context, args []string) (answer, error) {
-			return untyped(a.api.ClearDispute(ctx, args[0], client.ReasonRequest{Reason: reason}))
+	return because(sendOne(a, "clear-dispute DISPUTE", "Let the billing account of a lost dispute have new allocations again", 1, nil,
+		func(ctx context.Context, args []string) (client.Answer[client.Nothing], error) {
+			return a.api.ClearDispute(ctx, args[0], client.ReasonRequest{Reason: reason})
 		}), &reason, "why; it stands in the audit log")
 }
 
 func (a *app) paymentDifferenceCommand() *cobra.Command {
 	var reason string
 	return group("difference", "What differs between Stripe and the ledger",
-		a.listOf("list", "List what differs", list(a.api.ListPaymentDifferences, nil), "kind", "subject", "amount_minor", "found_at", "acknowledged_at", "message"),
-		because(a.sendOne("acknowledge KIND SUBJECT", "Say that a difference is known", 2, nil, func(ctx context.Context, args []string) (answer, error) {
-			return untyped(a.api.AcknowledgePaymentDifference(ctx, args[0], args[1], client.ReasonRequest{Reason: reason}))
+		listOf(a, "list", "List what differs", list(a.api.ListPaymentDifferences, nil), "kind", "subject", "amount_minor", "found_at", "acknowledged_at", "message"),
+		because(sendOne(a, "acknowledge KIND SUBJECT", "Say that a difference is known", 2, nil, func(ctx context.Context, args []string) (client.Answer[client.Nothing], error) {
+			return a.api.AcknowledgePaymentDifference(ctx, args[0], args[1], client.ReasonRequest{Reason: reason})
 		}), &reason, "why; it stands in the audit log"),
 	)
 }

@@ -3,43 +3,14 @@ package cli
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-cloud/slipway/client"
 )
 
-// plan is what a job would do, as the tables show it.
-type plan struct {
-	Kind       string     `json:"kind"`
-	JobID      string     `json:"job_id"`
-	NodeID     string     `json:"node_id"`
-	Hostname   string     `json:"hostname"`
-	Status     string     `json:"status"`
-	Summary    string     `json:"summary"`
-	NeedsHuman bool       `json:"needs_human"`
-	ObservedAt *time.Time `json:"observed_at"`
-	PlanHash   string     `json:"plan_hash"`
-	Rows       []planRow  `json:"rows"`
-	Observed   *struct{ MAAS, Power, Agent string }
-	Drives     []struct {
-		drive
-		Protected bool `json:"protected"`
-	} `json:"drives"`
-	DrivesFrom     string   `json:"drives_from"`
-	ProtectSerials []string `json:"protect_serials"`
-}
-
-// drive is a drive of a node.
-type drive struct {
-	Serial string `json:"serial"`
-	Model  string `json:"model"`
-	Bytes  int64  `json:"bytes"`
-}
-
 // showDrives shows the drives that a job expects, where it erases any.
-func (a *app) showDrives(p plan) error {
+func (a *app) showDrives(p client.Plan) error {
 	if len(p.Drives) == 0 {
 		return nil
 	}
@@ -57,23 +28,8 @@ func (a *app) showDrives(p plan) error {
 	return t.flush()
 }
 
-type planRow struct {
-	Ordinal int      `json:"ordinal"`
-	Stage   string   `json:"stage"`
-	Would   string   `json:"would"`
-	Steps   []string `json:"steps"`
-	Seen    string   `json:"seen"`
-	Why     string   `json:"why"`
-	Failure *struct {
-		Class   string `json:"class"`
-		Message string `json:"message"`
-		ParksAs string `json:"parks_as"`
-		Tries   int    `json:"tries"`
-	} `json:"failure"`
-}
-
-// lines say what a stage would do, one thing a line.
-func (r planRow) lines() []string {
+// planLines say what a stage would do, one thing a line.
+func planLines(r client.PlanRow) []string {
 	out := append([]string(nil), r.Steps...)
 	if f := r.Failure; f != nil {
 		out = append(out, f.Class+": "+f.Message)
@@ -92,15 +48,11 @@ func (r planRow) lines() []string {
 	return out
 }
 
-func (a *app) showPlan(r answer) error {
-	return a.show(r.raw, func() error {
-		var p plan
-		if err := r.into(&p); err != nil {
-			return err
-		}
+func (a *app) showPlan(r client.Answer[client.Plan]) error {
+	return show(a, r, func(p client.Plan) error {
 		var observed string
 		if o := p.Observed; o != nil {
-			observed = fmt.Sprintf("MAAS %s, power %s, agent %s", orDash(o.MAAS), orDash(o.Power), orDash(o.Agent))
+			observed = fmt.Sprintf("MAAS %s, power %s, agent %s", orDash(o.Maas), orDash(o.Power), orDash(o.Agent))
 		}
 		job := p.JobID
 		if job == "" {
@@ -116,7 +68,7 @@ func (a *app) showPlan(r answer) error {
 		}
 		t := a.table("#", "STAGE", "WOULD", "WHAT")
 		for _, row := range p.Rows {
-			lines := row.lines()
+			lines := planLines(row)
 			if len(lines) == 0 {
 				lines = []string{""}
 			}
@@ -144,7 +96,7 @@ func (a *app) jobPlan() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := untyped(a.api.PlanJob(cmd.Context(), id, &client.PlanJobParams{Login: &login}))
+		r, err := a.api.PlanJob(cmd.Context(), id, &client.PlanJobParams{Login: &login})
 		if err != nil {
 			return err
 		}
@@ -175,7 +127,7 @@ func (d dryRun) check(file string, w watchFlags) error {
 }
 
 func (a *app) planOnboarding(cmd *cobra.Command, body client.OnboardingRequest, d dryRun) error {
-	r, err := untyped(a.api.PlanNewOnboarding(cmd.Context(), &client.PlanNewOnboardingParams{Login: &d.login}, body))
+	r, err := a.api.PlanNewOnboarding(cmd.Context(), &client.PlanNewOnboardingParams{Login: &d.login}, body)
 	if err != nil {
 		return err
 	}

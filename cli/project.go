@@ -15,19 +15,19 @@ import (
 )
 
 // projectAction is one command on a project. It has send or list.
-type projectAction struct {
+type projectAction[T any] struct {
 	use, short string
 	args       int // after the project
 	// send asks for one thing; because is the reason of an operator.
-	send    func(ctx context.Context, project string, args []string, because client.Option) (answer, error)
-	list    func(project string, because client.Option) lister
+	send    func(ctx context.Context, project string, args []string, because client.Option) (client.Answer[T], error)
+	list    func(project string, because client.Option) lister[T]
 	columns []string // of a list, or of what is shown
 	amounts bool     // of a list, in the currency of the project's balance
 	flags   func(*cobra.Command)
 }
 
 // projectCommandOf makes the command of an action. Its first argument is the project's id.
-func (a *app) projectCommandOf(p projectAction) *cobra.Command {
+func projectCommandOf[T any](a *app, p projectAction[T]) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{Use: p.use, Short: p.short, Args: cobra.ExactArgs(p.args + 1)}
 	cmd.Flags().StringVar(&reason, "reason", "", "why you act on a customer's project, for operators; its owners see it")
@@ -37,24 +37,29 @@ func (a *app) projectCommandOf(p projectAction) *cobra.Command {
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		because := client.Because(reason)
 		if p.list != nil {
-			raw, err := a.listAll(cmd.Context(), p.list(args[0], because), 0)
+			r, err := listAll(cmd.Context(), p.list(args[0], because), 0)
 			if err != nil {
 				return err
 			}
-			return a.show(raw, func() error {
+			return a.show(r.Raw, func() error {
 				if p.amounts {
-					return a.printAmounts(cmd.Context(), args[0], reason, raw, p.columns)
+					return a.printAmounts(cmd.Context(), args[0], reason, r.Raw, p.columns)
 				}
-				return a.printRows(raw, p.columns)
+				return a.printRows(r.Raw, p.columns)
 			})
 		}
 		r, err := p.send(cmd.Context(), args[0], args[1:], because)
-		if err != nil || len(r.raw) == 0 {
+		if err != nil || len(r.Raw) == 0 {
 			return err
 		}
-		return a.show(r.raw, func() error { return a.printRows(r.raw, p.columns) })
+		return a.showRows(r.Raw, p.columns)
 	})
 	return cmd
+}
+
+// showRows prints an answer as the user asked, by the names of its JSON fields.
+func (a *app) showRows(raw []byte, columns []string) error {
+	return a.show(raw, func() error { return a.printRows(raw, columns) })
 }
 
 // printRows prints a list as a table, or one thing as fields, by the names of its JSON fields.
@@ -120,36 +125,36 @@ func cell(v any) string {
 }
 
 // listOf is a command without a project that prints a list.
-func (a *app) listOf(use, short string, of lister, columns ...string) *cobra.Command {
+func listOf[T any](a *app, use, short string, of lister[T], columns ...string) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
-		raw, err := a.listAll(cmd.Context(), of, 0)
+		r, err := listAll(cmd.Context(), of, 0)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error { return a.printRows(raw, columns) })
+		return a.showRows(r.Raw, columns)
 	})}
 }
 
 // projectRequest sends a request about a project.
-type projectRequest = func(ctx context.Context, project string, args []string, because client.Option) (answer, error)
+type projectRequest[T any] = func(ctx context.Context, project string, args []string, because client.Option) (client.Answer[T], error)
 
 // ofProject returns what reads or changes the project itself.
-func ofProject[T any](call func(context.Context, string, ...client.Option) (client.Answer[T], error), always ...client.Option) projectRequest {
-	return func(ctx context.Context, project string, _ []string, because client.Option) (answer, error) {
-		return untyped(call(ctx, project, append(always, because)...))
+func ofProject[T any](call func(context.Context, string, ...client.Option) (client.Answer[T], error), always ...client.Option) projectRequest[T] {
+	return func(ctx context.Context, project string, _ []string, because client.Option) (client.Answer[T], error) {
+		return call(ctx, project, append(always, because)...)
 	}
 }
 
 // inProject returns what reads or removes one thing of a project, which the first argument names.
-func inProject[T any](call func(context.Context, string, string, ...client.Option) (client.Answer[T], error), always ...client.Option) projectRequest {
-	return func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
-		return untyped(call(ctx, project, args[0], append(always, because)...))
+func inProject[T any](call func(context.Context, string, string, ...client.Option) (client.Answer[T], error), always ...client.Option) projectRequest[T] {
+	return func(ctx context.Context, project string, args []string, because client.Option) (client.Answer[T], error) {
+		return call(ctx, project, args[0], append(always, because)...)
 	}
 }
 
 // allOf returns what lists the things of a project.
-func allOf[T, P any](call func(context.Context, string, *P, ...client.Option) (client.Answer[T], error)) func(string, client.Option) lister {
-	return func(project string, because client.Option) lister {
+func allOf[T, P any](call func(context.Context, string, *P, ...client.Option) (client.Answer[T], error)) func(string, client.Option) lister[T] {
+	return func(project string, because client.Option) lister[T] {
 		return listBelow(call, project, nil, because)
 	}
 }
@@ -186,26 +191,26 @@ func (a *app) projectCommand() *cobra.Command {
 		}
 		return a.show(r.Raw, func() error { return a.printRows(r.Raw, projectColumns()) })
 	})
-	rename := projectAction{
+	rename := projectAction[client.Project]{
 		use: "rename PROJECT", short: "Change the name of a project", columns: projectColumns(),
 		flags: func(c *cobra.Command) {
 			c.Flags().StringVar(&name, "name", "", "the new name")
 			_ = c.MarkFlagRequired("name")
 		},
-		send: func(ctx context.Context, project string, _ []string, because client.Option) (answer, error) {
-			return untyped(a.api.UpdateProject(ctx, project, client.ProjectPatch{Name: &name}, client.IfMatch("*"), because))
+		send: func(ctx context.Context, project string, _ []string, because client.Option) (client.Answer[client.Project], error) {
+			return a.api.UpdateProject(ctx, project, client.ProjectPatch{Name: &name}, client.IfMatch("*"), because)
 		},
 	}
 	return group("project", "Projects: what owns nodes, with its members",
-		a.listOf("list", "List the projects that you have a role in", list(a.api.ListProjects, nil), projectColumns()...),
-		a.listOf("list-all", "List the projects of all customers, for operators", list(a.api.ListAllProjects, nil), projectColumns()...),
-		create, a.projectCommandOf(rename),
-		a.projectCommandOf(projectAction{use: "show PROJECT", short: "Show a project", send: ofProject(a.api.GetProject), columns: projectColumns()}),
-		a.projectCommandOf(projectAction{use: "close PROJECT", short: "End everything of a project and keep its data", send: ofProject(a.api.CloseProject, client.IfMatch("*")), columns: projectColumns()}),
-		a.projectCommandOf(projectAction{use: "delete PROJECT", short: "Delete a project that is empty", send: ofProject(a.api.DeleteProject, client.IfMatch("*"))}),
-		a.projectCommandOf(projectAction{use: "billing-account PROJECT", short: "Show the billing account that pays for a project", send: ofProject(a.api.GetProjectBillingAccount), columns: []string{"id", "name", "created_at"}}),
+		listOf(a, "list", "List the projects that you have a role in", list(a.api.ListProjects, nil), projectColumns()...),
+		listOf(a, "list-all", "List the projects of all customers, for operators", list(a.api.ListAllProjects, nil), projectColumns()...),
+		create, projectCommandOf(a, rename),
+		projectCommandOf(a, projectAction[client.Project]{use: "show PROJECT", short: "Show a project", send: ofProject(a.api.GetProject), columns: projectColumns()}),
+		projectCommandOf(a, projectAction[client.Project]{use: "close PROJECT", short: "End everything of a project and keep its data", send: ofProject(a.api.CloseProject, client.IfMatch("*")), columns: projectColumns()}),
+		projectCommandOf(a, projectAction[client.Nothing]{use: "delete PROJECT", short: "Delete a project that is empty", send: ofProject(a.api.DeleteProject, client.IfMatch("*"))}),
+		projectCommandOf(a, projectAction[client.ProjectAccount]{use: "billing-account PROJECT", short: "Show the billing account that pays for a project", send: ofProject(a.api.GetProjectBillingAccount), columns: []string{"id", "name", "created_at"}}),
 		a.projectExportCommand(),
-		a.projectCommandOf(projectAction{use: "audit-log PROJECT", short: "Who did what in a project, newest first", list: allOf(a.api.ListProjectAudit), columns: []string{"at", "name", "triggered_by", "actor_id", "comment"}}),
+		projectCommandOf(a, projectAction[client.ListAuditEntry]{use: "audit-log PROJECT", short: "Who did what in a project, newest first", list: allOf(a.api.ListProjectAudit), columns: []string{"at", "name", "triggered_by", "actor_id", "comment"}}),
 		a.projectEventsCommand(),
 	)
 }
@@ -213,15 +218,15 @@ func (a *app) projectCommand() *cobra.Command {
 func (a *app) memberCommand() *cobra.Command {
 	columns := []string{"id", "subject", "name", "role"}
 	return group("member", "Members of a project",
-		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List members", list: allOf(a.api.ListMembers), columns: columns}),
-		a.projectCommandOf(projectAction{use: "show PROJECT MEMBER", short: "Show a member", args: 1, send: inProject(a.api.GetMember), columns: columns}),
-		a.projectCommandOf(projectAction{
+		projectCommandOf(a, projectAction[client.ListMember]{use: "list PROJECT", short: "List members", list: allOf(a.api.ListMembers), columns: columns}),
+		projectCommandOf(a, projectAction[client.Member]{use: "show PROJECT MEMBER", short: "Show a member", args: 1, send: inProject(a.api.GetMember), columns: columns}),
+		projectCommandOf(a, projectAction[client.Member]{
 			use: "set-role PROJECT MEMBER ROLE", short: "Change the role of a member", args: 2, columns: columns,
-			send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
-				return untyped(a.api.UpdateMember(ctx, project, args[0], client.RoleRequest{Role: args[1]}, client.IfMatch("*"), because))
+			send: func(ctx context.Context, project string, args []string, because client.Option) (client.Answer[client.Member], error) {
+				return a.api.UpdateMember(ctx, project, args[0], client.RoleRequest{Role: args[1]}, client.IfMatch("*"), because)
 			},
 		}),
-		a.projectCommandOf(projectAction{use: "delete PROJECT MEMBER", short: "Remove a member with its keys and tokens", args: 1, send: inProject(a.api.RemoveMember, client.IfMatch("*"))}),
+		projectCommandOf(a, projectAction[client.Nothing]{use: "delete PROJECT MEMBER", short: "Remove a member with its keys and tokens", args: 1, send: inProject(a.api.RemoveMember, client.IfMatch("*"))}),
 	)
 }
 
@@ -244,43 +249,43 @@ func (a *app) invitationCommand() *cobra.Command {
 	})}
 	return group("invitation", "Invitations to projects",
 		mine, accept,
-		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List the invitations to a project", list: allOf(a.api.ListInvitations), columns: columns}),
-		a.projectCommandOf(projectAction{
+		projectCommandOf(a, projectAction[client.ListInvitation]{use: "list PROJECT", short: "List the invitations to a project", list: allOf(a.api.ListInvitations), columns: columns}),
+		projectCommandOf(a, projectAction[client.Invitation]{
 			use: "create PROJECT", short: "Invite an identity to a project", columns: columns,
 			flags: func(c *cobra.Command) {
 				c.Flags().StringVar(&email, "email", "", "e-mail address, which the identity provider must have verified")
 				c.Flags().StringVar(&subject, "subject", "", "or oidc:SUBJECT of the sign-in")
 				c.Flags().StringVar(&role, "role", "member", "owner, member, billing or viewer")
 			},
-			send: func(ctx context.Context, project string, _ []string, because client.Option) (answer, error) {
+			send: func(ctx context.Context, project string, _ []string, because client.Option) (client.Answer[client.Invitation], error) {
 				body := client.InvitationRequest{Role: role, Email: optional[string](email), Subject: optional[string](subject)}
-				return untyped(a.api.CreateInvitation(ctx, project, body, because))
+				return a.api.CreateInvitation(ctx, project, body, because)
 			},
 		}),
-		a.projectCommandOf(projectAction{use: "delete PROJECT INVITATION", short: "Take an invitation back", args: 1, send: inProject(a.api.RevokeInvitation, client.IfMatch("*"))}),
+		projectCommandOf(a, projectAction[client.Nothing]{use: "delete PROJECT INVITATION", short: "Take an invitation back", args: 1, send: inProject(a.api.RevokeInvitation, client.IfMatch("*"))}),
 	)
 }
 
 func (a *app) keyCommand() *cobra.Command {
 	columns := []string{"id", "name", "type", "fingerprint", "member_id"}
 	return group("key", "SSH keys of a project",
-		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List SSH keys", list: allOf(a.api.ListSSHKeys), columns: columns}),
-		a.projectCommandOf(projectAction{use: "show PROJECT KEY", short: "Show an SSH key", args: 1, send: inProject(a.api.GetSSHKey), columns: append(columns, "public_key")}),
-		a.projectCommandOf(projectAction{
+		projectCommandOf(a, projectAction[client.ListSSHKey]{use: "list PROJECT", short: "List SSH keys", list: allOf(a.api.ListSSHKeys), columns: columns}),
+		projectCommandOf(a, projectAction[client.SSHKey]{use: "show PROJECT KEY", short: "Show an SSH key", args: 1, send: inProject(a.api.GetSSHKey), columns: append(columns, "public_key")}),
+		projectCommandOf(a, projectAction[client.SSHKey]{
 			use: "create PROJECT NAME FILE", short: "Add an SSH public key from a .pub file", args: 2, columns: columns,
-			send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
+			send: func(ctx context.Context, project string, args []string, because client.Option) (client.Answer[client.SSHKey], error) {
 				text, err := readNamed(args[1])
 				if err == nil && strings.Contains(string(text), "PRIVATE KEY") {
 					err = fail(ExitUsage, "%s holds a private key, which was not sent; give the .pub file beside it", args[1])
 				}
 				if err != nil {
-					return answer{}, err
+					return client.Answer[client.SSHKey]{}, err
 				}
 				body := client.SSHKeyRequest{Name: args[0], PublicKey: strings.TrimSpace(string(text))}
-				return untyped(a.api.CreateSSHKey(ctx, project, body, because))
+				return a.api.CreateSSHKey(ctx, project, body, because)
 			},
 		}),
-		a.projectCommandOf(projectAction{use: "delete PROJECT KEY", short: "Delete an SSH key", args: 1, send: inProject(a.api.DeleteSSHKey, client.IfMatch("*"))}),
+		projectCommandOf(a, projectAction[client.Nothing]{use: "delete PROJECT KEY", short: "Delete an SSH key", args: 1, send: inProject(a.api.DeleteSSHKey, client.IfMatch("*"))}),
 	)
 }
 
@@ -289,18 +294,18 @@ func (a *app) projectTokenCommand() *cobra.Command {
 	var role string
 	var days int
 	return group("project-token", "Tokens of a project, for programs",
-		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List tokens", list: allOf(a.api.ListProjectTokens), columns: columns}),
-		a.projectCommandOf(projectAction{
+		projectCommandOf(a, projectAction[client.ListProjectToken]{use: "list PROJECT", short: "List tokens", list: allOf(a.api.ListProjectTokens), columns: columns}),
+		projectCommandOf(a, projectAction[client.ProjectToken]{
 			use: "create PROJECT NAME", short: "Create a token; it is shown once", args: 1, columns: append(columns, "token"),
 			flags: func(c *cobra.Command) {
 				c.Flags().StringVar(&role, "role", "member", "owner, member, billing or viewer, at most your own")
 				c.Flags().IntVar(&days, "days", 90, "for how many days it is valid")
 			},
-			send: func(ctx context.Context, project string, args []string, because client.Option) (answer, error) {
+			send: func(ctx context.Context, project string, args []string, because client.Option) (client.Answer[client.ProjectToken], error) {
 				body := client.ProjectTokenRequest{Name: args[0], Role: role, Days: new(int64(days))}
-				return untyped(a.api.CreateProjectToken(ctx, project, body, because))
+				return a.api.CreateProjectToken(ctx, project, body, because)
 			},
 		}),
-		a.projectCommandOf(projectAction{use: "delete PROJECT TOKEN", short: "Delete a token", args: 1, send: inProject(a.api.DeleteProjectToken, client.IfMatch("*"))}),
+		projectCommandOf(a, projectAction[client.Nothing]{use: "delete PROJECT TOKEN", short: "Delete a token", args: 1, send: inProject(a.api.DeleteProjectToken, client.IfMatch("*"))}),
 	)
 }

@@ -28,10 +28,10 @@ const (
 
 // projectEvent is an event of a project.
 type projectEvent struct {
-	Cursor  int64           `json:"cursor"`
-	Type    string          `json:"type"`
-	Payload json.RawMessage `json:"payload"`
-	At      *time.Time      `json:"at"`
+	Cursor  int64
+	Type    string
+	Payload json.RawMessage
+	At      time.Time
 }
 
 func (a *app) projectEventsCommand() *cobra.Command {
@@ -115,8 +115,8 @@ func (a *app) readEvents(ctx context.Context, project, reason string, last *stri
 }
 
 func (a *app) printEvent(raw []byte) error {
-	var e projectEvent
-	if err := (answer{raw: raw}).into(&e); err != nil {
+	e, err := client.Answer[projectEvent]{Raw: raw}.Decode()
+	if err != nil {
 		return err
 	}
 	switch a.output {
@@ -129,6 +129,6 @@ func (a *app) printEvent(raw []byte) error {
 		}
 		return writeYAML(a.Out, raw)
 	}
-	_, err := fmt.Fprintln(a.Out, oneLine(fmt.Sprintf("%d  %s  %s  %s", e.Cursor, moment(e.At), e.Type, e.Payload)))
+	_, err = fmt.Fprintln(a.Out, oneLine(fmt.Sprintf("%d  %s  %s  %s", e.Cursor, moment(e.At), e.Type, e.Payload)))
 	return err
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -15,34 +14,33 @@ import (
 )
 
 func (a *app) installWorkflowCommand() *cobra.Command {
-	return a.kindCommand(kind{
+	return kindCommand(a, kind[client.InstallWorkflow, client.ListInstallWorkflow]{
 		use: "install-workflow", what: "PXE install workflow", prefix: "wf_", example: "deadline_minutes=45", columns: []string{"deadline_minutes", "command_line"},
-		list: func(string) lister { return list(a.api.ListInstallWorkflows, nil) },
-		create: func(ctx context.Context, _ string, body client.Option) (answer, error) {
-			return untyped(a.api.CreateInstallWorkflow(ctx, client.InstallWorkflowRequest{}, body))
+		list: func(string) lister[client.ListInstallWorkflow] { return list(a.api.ListInstallWorkflows, nil) },
+		create: func(ctx context.Context, _ string, body client.Option) (client.Answer[client.InstallWorkflow], error) {
+			return a.api.CreateInstallWorkflow(ctx, client.InstallWorkflowRequest{}, body)
 		},
-		get: func(ctx context.Context, _, id string) (answer, error) {
-			return untyped(a.api.GetInstallWorkflow(ctx, id))
+		get: func(ctx context.Context, _, id string) (client.Answer[client.InstallWorkflow], error) {
+			return a.api.GetInstallWorkflow(ctx, id)
 		},
-		update: func(ctx context.Context, _, id, etag string, body client.Option) (answer, error) {
-			return untyped(a.api.UpdateInstallWorkflow(ctx, id, client.InstallWorkflowRequest{}, body, client.IfMatch(etag)))
+		update: func(ctx context.Context, _, id, etag string, body client.Option) (client.Answer[client.InstallWorkflow], error) {
+			return a.api.UpdateInstallWorkflow(ctx, id, client.InstallWorkflowRequest{}, body, client.IfMatch(etag))
 		},
-		remove: func(ctx context.Context, _, id string) (answer, error) {
-			return untyped(a.api.DeleteInstallWorkflow(ctx, id, client.IfMatch("*")))
+		remove: func(ctx context.Context, _, id string) (client.Answer[client.Nothing], error) {
+			return a.api.DeleteInstallWorkflow(ctx, id, client.IfMatch("*"))
 		},
 	}, "Install workflows: what a PXE node loads and how its installer is answered")
 }
 
 func (a *app) installWorkflowOf(ctx context.Context, name string) (string, error) {
-	return a.byName(ctx, "wf_", "install-workflow", list(a.api.ListInstallWorkflows, nil), name)
+	return byName(ctx, "wf_", "install-workflow", list(a.api.ListInstallWorkflows, nil), name)
 }
 
 // workflowNames makes the ids of install workflows readable; one that cannot be
 // looked up stays an id.
 func (a *app) workflowNames(ctx context.Context) func(id string) string {
 	names := map[string]string{}
-	var got struct{ Data []struct{ ID, Name string } }
-	if raw, err := a.listAll(ctx, list(a.api.ListInstallWorkflows, nil), 0); err == nil && json.Unmarshal(raw, &got) == nil {
+	if got, err := client.Value(listAll(ctx, list(a.api.ListInstallWorkflows, nil), 0)); err == nil {
 		for _, w := range got.Data {
 			names[w.ID] = w.Name
 		}
@@ -75,7 +73,7 @@ func (a *app) nodeApprove() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.setState(cmd.Context(), id, "pending", comment, false, r.etag)
+		return a.setState(cmd.Context(), id, "pending", comment, false, r.ETag)
 	})
 	return cmd
 }
@@ -86,22 +84,19 @@ func (a *app) discovered(ctx context.Context, name string) (id, etag string, err
 	if id, err = a.nodeOf(ctx, name); err != nil {
 		return "", "", err
 	}
-	r, err := untyped(a.api.GetNode(ctx, id))
+	r, err := a.api.GetNode(ctx, id)
+	n, err := client.Value(r, err)
 	if err != nil {
 		return "", "", err
 	}
-	var n node
-	if err := r.into(&n); err != nil {
-		return "", "", err
-	}
 	switch {
-	case n.PXE == nil:
+	case n.Pxe == nil:
 		return "", "", fail(ExitRefused, "node %s is provisioned by MAAS, which no PXE workflow installs; onboard it with slipway node onboard", n.Hostname)
 	case n.Status != string(lifecycle.NodeDiscovered):
 		return "", "", fail(ExitRefused, "node %s is %s, and approve is for a discovered node; nothing was changed. Assign a workflow with slipway node assign-workflow %s WORKFLOW, "+
 			"and let it install again with slipway node state %s pending, which erases it", n.Hostname, n.Status, n.Hostname, n.Hostname)
 	}
-	return id, r.etag, nil
+	return id, r.ETag, nil
 }
 
 func (a *app) nodeWorkflow() *cobra.Command {
@@ -128,7 +123,7 @@ func (a *app) nodeWorkflow() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.sayNode(r, func(n node) string { return assigned(n.Hostname, workflow, erase) })
+		return a.sayNode(r, func(n client.Node) string { return assigned(n.Hostname, workflow, erase) })
 	})
 	return cmd
 }
@@ -146,11 +141,11 @@ func (a *app) nodeSKU() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := untyped(a.api.UpdateNode(cmd.Context(), id, client.NodePatch{SkuID: &sku}, client.IfMatch("*")))
+			r, err := a.api.UpdateNode(cmd.Context(), id, client.NodePatch{SkuID: &sku}, client.IfMatch("*"))
 			if err != nil {
 				return err
 			}
-			return a.sayNode(r, func(n node) string { return n.Hostname + " is held against " + args[1] + " from now on" })
+			return a.sayNode(r, func(n client.Node) string { return n.Hostname + " is held against " + args[1] + " from now on" })
 		}),
 	}
 }
@@ -167,7 +162,7 @@ func assigned(hostname, workflow string, erase bool) string {
 }
 
 // assignTo gives a node a workflow that it is installed or erased with; the answer is the node.
-func (a *app) assignTo(ctx context.Context, id, workflow string, erase bool, etag string) (r answer, err error) {
+func (a *app) assignTo(ctx context.Context, id, workflow string, erase bool, etag string) (r client.Answer[client.Node], err error) {
 	wf := ""
 	if workflow != "" {
 		if wf, err = a.installWorkflowOf(ctx, workflow); err != nil {
@@ -178,7 +173,7 @@ func (a *app) assignTo(ctx context.Context, id, workflow string, erase bool, eta
 	if erase {
 		patch = client.NodePatch{EraseWorkflowID: &wf}
 	}
-	return untyped(a.api.UpdateNode(ctx, id, patch, client.IfMatch(etag)))
+	return a.api.UpdateNode(ctx, id, patch, client.IfMatch(etag))
 }
 
 func (a *app) nodeState() *cobra.Command {
@@ -203,7 +198,7 @@ func (a *app) nodeState() *cobra.Command {
 
 func (a *app) setState(ctx context.Context, id, state, comment string, force bool, etag string) error {
 	body := client.StateTransition{State: state, Force: &force, Comment: optional[string](comment)}
-	r, err := untyped(a.api.SetNodeState(ctx, id, body, client.IfMatch(etag)))
+	r, err := a.api.SetNodeState(ctx, id, body, client.IfMatch(etag))
 	if err != nil {
 		return err
 	}
@@ -227,15 +222,11 @@ func (a *app) nodePurge() *cobra.Command {
 			return fail(ExitUsage, "--unseen takes whole minutes, such as 90m, not %s", unseen)
 		}
 		body := client.PurgeRequest{Source: &source, UnseenMinutes: new(int64(unseen.Minutes()))}
-		r, err := untyped(a.api.PurgeDiscoveredNodes(cmd.Context(), body))
+		r, err := a.api.PurgeDiscoveredNodes(cmd.Context(), body)
 		if err != nil {
 			return err
 		}
-		return a.show(r.raw, func() error {
-			var got struct{ Purged int }
-			if err := r.into(&got); err != nil {
-				return err
-			}
+		return show(a, r, func(got client.PurgeAnswer) error {
 			_, err := fmt.Fprintf(a.Out, "%d nodes purged\n", got.Purged)
 			return err
 		})
@@ -243,32 +234,21 @@ func (a *app) nodePurge() *cobra.Command {
 	return cmd
 }
 
-// pxe is what the tables show of a PXE node.
-type pxe struct {
-	InstallWorkflowID    string            `json:"install_workflow_id"`
-	EraseWorkflowID      string            `json:"erase_workflow_id"`
-	InstallationProgress int               `json:"installation_progress"`
-	LastSeenAt           *time.Time        `json:"last_seen_at"`
-	LastSeenFrom         string            `json:"last_seen_from"`
-	Reported             map[string]string `json:"reported"`
-	AdminStates          []string          `json:"admin_states"`
-	JobID                string            `json:"job_id"`
-	Netboot              *netboot          `json:"netboot"`
-	PlannedHardware      *plannedHardware  `json:"planned_hardware"`
-}
-
 // pxeFields are the rows of a PXE node; named says what an install workflow is
 // called.
-func (n node) pxeFields(named func(id string) string, when func(*time.Time) string) []any {
+func pxeFields(n client.Node, named func(id string) string, when func(time.Time) string) []any {
+	f := n.Pxe.Reported
 	var said []string
-	for _, k := range []string{"vendor", "model", "serial_number", "system_uuid", "ip_address", "hostname"} {
-		if v := n.PXE.Reported[k]; v != "" {
-			said = append(said, k+" "+v)
+	for _, fact := range [][2]string{
+		{"vendor", f.Vendor}, {"model", f.Model}, {"serial_number", f.SerialNumber}, {"system_uuid", f.SystemUUID}, {"ip_address", f.IPAddress}, {"hostname", f.Hostname},
+	} {
+		if fact[1] != "" {
+			said = append(said, fact[0]+" "+fact[1])
 		}
 	}
 	return []any{
-		"install workflow", named(n.PXE.InstallWorkflowID), "erase workflow", named(n.PXE.EraseWorkflowID), "installed", fmt.Sprintf("%d%%, %d failed attempts", n.PXE.InstallationProgress, n.InstallAttempts),
-		"last error", n.LastInstallError, "seen", when(n.PXE.LastSeenAt) + " from " + n.PXE.LastSeenFrom, "says of itself", strings.Join(said, ", "),
-		"boots", n.PXE.Netboot.text(named), "planned hardware", n.PXE.planned(), "may be set to", strings.Join(n.PXE.AdminStates, ", "),
+		"install workflow", named(n.Pxe.InstallWorkflowID), "erase workflow", named(n.Pxe.EraseWorkflowID), "installed", fmt.Sprintf("%d%%, %d failed attempts", n.Pxe.InstallationProgress, n.InstallAttempts),
+		"last error", n.LastInstallError, "seen", when(n.Pxe.LastSeenAt) + " from " + n.Pxe.LastSeenFrom, "says of itself", strings.Join(said, ", "),
+		"boots", netbootText(n.Pxe.Netboot, named), "planned hardware", plannedText(n.Pxe), "may be set to", strings.Join(n.Pxe.AdminStates, ", "),
 	}
 }

@@ -89,16 +89,13 @@ func (a *app) startState(ctx context.Context, name string, body client.StateTran
 		return a.planState(ctx, id, body, f)
 	}
 	body.Comment, body.GraceSeconds = optional[string](f.comment), graceSeconds(f.grace)
-	r, err := untyped(a.api.SetNodeState(ctx, id, body, client.IfMatch("*")))
+	r, err := a.api.SetNodeState(ctx, id, body, client.IfMatch("*"))
+	n, err := client.Value(r, err)
 	if err != nil {
 		return err
 	}
-	var n node
-	if err := r.into(&n); err != nil {
-		return err
-	}
-	if f.watch.on && n.PXE != nil {
-		return a.watchJob(ctx, n.PXE.JobID, f.watch)
+	if f.watch.on && n.Pxe != nil {
+		return a.watchJob(ctx, n.Pxe.JobID, f.watch)
 	}
 	return a.showState(r)
 }
@@ -110,7 +107,7 @@ func (a *app) planState(ctx context.Context, id string, asked client.StateTransi
 		body.Mode, body.EraseOld, body.Hardware = client.DecommissionPlanRequestMode(lifecycle.ModeMigrate), asked.EraseOld, asked.Hardware
 		body.Disks = (*client.DecommissionPlanRequestDisks)(asked.Disks)
 	}
-	r, err := untyped(a.api.PlanNewDecommission(ctx, body))
+	r, err := a.api.PlanNewDecommission(ctx, body)
 	if err != nil {
 		return err
 	}
@@ -118,11 +115,11 @@ func (a *app) planState(ctx context.Context, id string, asked client.StateTransi
 }
 
 // showState says what a node is now, and which job works on it.
-func (a *app) showState(r answer) error {
-	return a.sayNode(r, func(n node) string {
+func (a *app) showState(r client.Answer[client.Node]) error {
+	return a.sayNode(r, func(n client.Node) string {
 		text := n.Hostname + " is " + n.Status
-		if n.PXE != nil && n.PXE.JobID != "" {
-			text += fmt.Sprintf("; job %s works on it (slipway job show %s --watch)", n.PXE.JobID, n.PXE.JobID)
+		if n.Pxe != nil && n.Pxe.JobID != "" {
+			text += fmt.Sprintf("; job %s works on it (slipway job show %s --watch)", n.Pxe.JobID, n.Pxe.JobID)
 		}
 		return text
 	})
@@ -173,18 +170,14 @@ func (a *app) nodeSetBMC() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := untyped(a.api.PutNodeBmc(cmd.Context(), id, client.NodeBMCRequest{
+		r, err := a.api.PutNodeBmc(cmd.Context(), id, client.NodeBMCRequest{
 			Address: body.Address, CredentialRef: body.CredentialRef, SystemID: body.SystemID, PinSha256: pin,
 			Protocol: client.NodeBMCRequestProtocol(body.Protocol), IpmiCipherSuite: client.NodeBMCRequestIpmiCipherSuite(body.IpmiCipherSuite),
-		}))
+		})
 		if err != nil {
 			return err
 		}
-		return a.show(r.raw, func() error {
-			var got struct{ ID, Address string }
-			if err := r.into(&got); err != nil {
-				return err
-			}
+		return show(a, r, func(got client.BMC) error {
 			_, err := fmt.Fprintf(a.Out, "%s at %s\n", oneLine(got.ID), oneLine(got.Address))
 			return err
 		})
@@ -249,57 +242,39 @@ func (a *app) nodeHardware() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := untyped(a.api.PlanNodeHardware(cmd.Context(), id, body, client.IfMatch("*")))
+		r, err := a.api.PlanNodeHardware(cmd.Context(), id, body, client.IfMatch("*"))
 		if err != nil {
 			return err
 		}
-		return a.sayNode(r, func(n node) string { return "planned for " + n.Hostname + ": " + n.PXE.planned() })
+		return a.sayNode(r, func(n client.Node) string { return "planned for " + n.Hostname + ": " + plannedText(n.Pxe) })
 	})
 	return cmd
 }
 
-// netboot is what a job boots a node from the network for.
-type netboot struct {
-	Purpose    string `json:"purpose"`
-	WorkflowID string `json:"workflow_id"`
-	JobID      string `json:"job_id"`
-}
-
-func (n *netboot) text(named func(id string) string) string {
+// netbootText says what a job boots a node from the network for.
+func netbootText(n *client.Netboot, named func(id string) string) string {
 	if n == nil {
 		return ""
 	}
 	return fmt.Sprintf("%s with %s, for job %s", n.Purpose, named(n.WorkflowID), n.JobID)
 }
 
-// plannedHardware is the hardware that a migrating node is to get.
-type plannedHardware struct {
-	MACs   []string `json:"mac_addresses"`
-	Serial string   `json:"serial_number"`
-	UUID   string   `json:"system_uuid"`
-	Disks  string   `json:"disks"`
-	BMC    *struct {
-		Address string `json:"address"`
-	} `json:"bmc"`
-	ReplacedBy string `json:"replaced_by"`
-}
-
-// planned says in one line what a node is to get.
-func (p *pxe) planned() string {
+// plannedText says in one line what a node is to get.
+func plannedText(p *client.NodePXE) string {
 	if p == nil || p.PlannedHardware == nil {
 		return ""
 	}
 	h := p.PlannedHardware
-	parts := []string{strings.Join(h.MACs, ", ")}
-	for _, x := range [][2]string{{"serial ", h.Serial}, {"uuid ", h.UUID}} {
+	parts := []string{strings.Join(h.MacAddresses, ", ")}
+	for _, x := range [][2]string{{"serial ", h.SerialNumber}, {"uuid ", h.SystemUUID}} {
 		if x[1] != "" {
 			parts = append(parts, x[0]+x[1])
 		}
 	}
-	if h.BMC != nil {
-		parts = append(parts, "BMC "+h.BMC.Address)
+	if h.Bmc != nil {
+		parts = append(parts, "BMC "+h.Bmc.Address)
 	}
-	parts = append(parts, h.Disks+" disks")
+	parts = append(parts, string(h.Disks)+" disks")
 	if h.ReplacedBy != "" {
 		parts = append(parts, "the node stands on it")
 	}

@@ -1,39 +1,10 @@
 package cli
 
 import (
-	"encoding/json"
-	"time"
-
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-cloud/slipway/client"
 )
-
-// rackDevice is a switch tray or power shelf, as the tables show it.
-type rackDevice struct {
-	ID     string     `json:"id"`
-	SiteID string     `json:"site_id"`
-	Kind   string     `json:"kind"`
-	Name   string     `json:"name"`
-	Rack   string     `json:"rack"`
-	BMCID  string     `json:"bmc_id"`
-	Class  string     `json:"class"`
-	ReadAt *time.Time `json:"read_at"`
-	Probes []struct {
-		Category string `json:"category"`
-		Target   string `json:"target"`
-		Class    string `json:"class"`
-		Note     string `json:"note"`
-	} `json:"probes"`
-	Parts []struct {
-		Kind     string `json:"kind"`
-		ID       string `json:"id"`
-		Derived  bool   `json:"derived"`
-		Model    string `json:"model"`
-		Firmware string `json:"firmware"`
-		Gone     bool   `json:"gone"`
-	} `json:"parts"`
-}
 
 func (a *app) rackDeviceCommand() *cobra.Command {
 	return group("rack-device", "Switch trays and power shelves of racks: BMCs with health and firmware, no nodes",
@@ -55,18 +26,14 @@ func (a *app) rackDeviceList() *cobra.Command {
 			}
 			filter.SiteID = &id
 		}
-		raw, err := a.listAll(cmd.Context(), list(a.api.ListRackDevices, &filter), limit)
+		r, err := listAll(cmd.Context(), list(a.api.ListRackDevices, &filter), limit)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error {
-			var got struct{ Data []rackDevice }
-			if err := json.Unmarshal(raw, &got); err != nil {
-				return err
-			}
+		return show(a, r, func(got client.ListRackDevice) error {
 			t := a.table("ID", "KIND", "NAME", "RACK", "HEALTH", "BMC", "READ")
 			for _, d := range got.Data {
-				t.row(d.ID, d.Kind, d.Name, d.Rack, d.Class, d.BMCID, a.when(d.ReadAt))
+				t.row(d.ID, d.Kind, d.Name, d.Rack, d.Class, d.BmcID, a.when(d.ReadAt))
 			}
 			return t.flush()
 		})
@@ -77,17 +44,12 @@ func (a *app) rackDeviceList() *cobra.Command {
 func (a *app) rackDeviceShow() *cobra.Command {
 	cmd := &cobra.Command{Use: "show DEVICE", Short: "Show a switch tray or power shelf with what is not well and its firmware", Args: cobra.ExactArgs(1)}
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		got, err := a.api.GetRackDevice(cmd.Context(), args[0])
+		r, err := a.api.GetRackDevice(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		r := answer{got.Raw, got.ETag}
-		return a.show(r.raw, func() error {
-			var d rackDevice
-			if err := r.into(&d); err != nil {
-				return err
-			}
-			if err := a.fields("id", d.ID, "kind", d.Kind, "name", d.Name, "rack", d.Rack, "BMC", d.BMCID, "health", d.Class, "read", a.when(d.ReadAt)); err != nil {
+		return show(a, r, func(d client.RackDeviceDetails) error {
+			if err := a.fields("id", d.ID, "kind", d.Kind, "name", d.Name, "rack", d.Rack, "BMC", d.BmcID, "health", d.Class, "read", a.when(d.ReadAt)); err != nil {
 				return err
 			}
 			t := a.table("CLASS", "CATEGORY", "TARGET", "NOTE")
@@ -136,17 +98,12 @@ func (a *app) rackDeviceAdd() *cobra.Command {
 		}
 		b.SiteID, b.Name, b.Kind, b.Rack = id, args[0], client.RackDeviceRequestKind(kind), rack
 		b.Protocol, b.PinSha256 = client.RackDeviceRequestProtocol(protocol), pin
-		got, err := a.api.CreateRackDevice(cmd.Context(), b)
+		r, err := a.api.CreateRackDevice(cmd.Context(), b)
 		if err != nil {
 			return err
 		}
-		r := answer{got.Raw, got.ETag}
-		return a.show(r.raw, func() error {
-			var d rackDevice
-			if err := r.into(&d); err != nil {
-				return err
-			}
-			return a.fields("id", d.ID, "name", d.Name, "BMC", d.BMCID)
+		return show(a, r, func(d client.RackDevice) error {
+			return a.fields("id", d.ID, "name", d.Name, "BMC", d.BmcID)
 		})
 	})
 	return cmd

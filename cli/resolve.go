@@ -7,16 +7,27 @@ import (
 	"github.com/slipway-cloud/slipway/client"
 )
 
-type named struct{ ID, Name string }
+// names is what is read of a list of things that have ids and names.
+type names struct {
+	Data []struct{ ID, Name, Hostname string }
+}
+
+// named returns a lister that reads the names alone.
+func named[T any](of lister[T]) lister[names] {
+	return func(ctx context.Context, options ...client.Option) (client.Answer[names], error) {
+		r, err := of(ctx, options...)
+		return client.Answer[names](r), err
+	}
+}
 
 // byName finds the id of the one resource of a list with this name. What has the prefix is an id
 // already.
-func (a *app) byName(ctx context.Context, prefix, kind string, of lister, name string) (string, error) {
+func byName[T any](ctx context.Context, prefix, kind string, of lister[T], name string) (string, error) {
 	if id, err := isID(prefix, kind, name); id || err != nil {
 		return name, err
 	}
-	var got struct{ Data []named }
-	if err := into(&got)(of(ctx, client.Query("name", name))); err != nil {
+	got, err := client.Value(named(of)(ctx, client.Query("name", name)))
+	if err != nil {
 		return "", err
 	}
 	if len(got.Data) == 0 {
@@ -33,15 +44,15 @@ func (a *app) byName(ctx context.Context, prefix, kind string, of lister, name s
 }
 
 func (a *app) siteOf(ctx context.Context, name string) (string, error) {
-	return a.byName(ctx, "site_", "site", list(a.api.ListSites, nil), name)
+	return byName(ctx, "site_", "site", list(a.api.ListSites, nil), name)
 }
 
 func (a *app) profileOf(ctx context.Context, siteID, name string) (string, error) {
-	return a.byName(ctx, "prof_", "profile", listBelow(a.api.ListProfiles, siteID, nil), name)
+	return byName(ctx, "prof_", "profile", listBelow(a.api.ListProfiles, siteID, nil), name)
 }
 
 func (a *app) skuOf(ctx context.Context, name string) (string, error) {
-	return a.byName(ctx, "sku_", "SKU", list(a.api.ListSkus, nil), name)
+	return byName(ctx, "sku_", "SKU", list(a.api.ListSkus, nil), name)
 }
 
 // nodeOf finds a node by hostname. Deleted ones are passed over while another
@@ -50,11 +61,11 @@ func (a *app) nodeOf(ctx context.Context, name string) (string, error) {
 	if id, err := isID("node_", "node", name); id || err != nil {
 		return name, err
 	}
-	var got struct{ Data []node }
-	if err := into(&got)(untyped(a.api.ListNodes(ctx, &client.ListNodesParams{Limit: new(int64(maxPage)), Hostname: &name}))); err != nil {
+	got, err := client.Value(a.api.ListNodes(ctx, &client.ListNodesParams{Limit: new(int64(maxPage)), Hostname: &name}))
+	if err != nil {
 		return "", err
 	}
-	var live []node
+	var live []client.Node
 	for _, n := range got.Data {
 		if n.Hostname != name {
 			return "", fail(ExitError, "the server's list of nodes by the hostname %q holds others; nothing was done", name)
@@ -80,7 +91,7 @@ func (a *app) jobOf(ctx context.Context, name string) (string, error) {
 }
 
 // newestOf finds a job of a list by its id, or the newest one of a node.
-func (a *app) newestOf(ctx context.Context, name string, of lister, what string) (string, error) {
+func (a *app) newestOf(ctx context.Context, name string, of lister[client.ListJob], what string) (string, error) {
 	if strings.HasPrefix(name, "job_") {
 		_, err := isID("job_", what, name)
 		return name, err
@@ -89,8 +100,8 @@ func (a *app) newestOf(ctx context.Context, name string, of lister, what string)
 	if err != nil {
 		return "", err
 	}
-	var got struct{ Data []named }
-	if err := into(&got)(of(ctx, client.Query("limit", "1"), client.Query("node_id", id))); err != nil {
+	got, err := client.Value(of(ctx, client.Query("limit", "1"), client.Query("node_id", id)))
+	if err != nil {
 		return "", err
 	}
 	if len(got.Data) == 0 {
@@ -108,12 +119,8 @@ func (a *app) batchOf(ctx context.Context, name string) (string, error) {
 		_, err := isID("batch_", "batch", name)
 		return name, err
 	}
-	raw, err := a.listAll(ctx, list(a.api.ListOnboardingBatches, nil), 0)
+	got, err := client.Value(listAll(ctx, list(a.api.ListOnboardingBatches, nil), 0))
 	if err != nil {
-		return "", err
-	}
-	var got struct{ Data []named }
-	if err := (answer{raw: raw}).into(&got); err != nil {
 		return "", err
 	}
 	var ids []string
@@ -143,12 +150,8 @@ func (a *app) findingOf(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	raw, err := a.listAll(ctx, list(a.api.ListDrift, &client.ListDriftParams{NodeID: &node, Detector: optional[string](detector)}), 0)
+	got, err := client.Value(listAll(ctx, list(a.api.ListDrift, &client.ListDriftParams{NodeID: &node, Detector: optional[string](detector)}), 0))
 	if err != nil {
-		return "", err
-	}
-	var got struct{ Data []drift }
-	if err := (answer{raw: raw}).into(&got); err != nil {
 		return "", err
 	}
 	var found []string
@@ -168,9 +171,13 @@ func (a *app) findingOf(ctx context.Context, name string) (string, error) {
 }
 
 // nameOf returns "NAME (ID)" of what read reads, or the id alone where the name cannot be read.
-func nameOf(ctx context.Context, read func(context.Context, string) (answer, error), id string) string {
-	var got named
-	if id == "" || into(&got)(read(ctx, id)) != nil || got.Name == "" {
+func nameOf[T any](id string, read func() (client.Answer[T], error)) string {
+	if id == "" {
+		return id
+	}
+	r, err := read()
+	got, err := client.Value(client.Answer[resource](r), err)
+	if err != nil || got.Name == "" {
 		return id
 	}
 	return got.Name + " (" + id + ")"

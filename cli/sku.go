@@ -16,7 +16,7 @@ type tenancyFlags struct {
 }
 
 // skuFlags adds the flags of a SKU.
-func (k kind) skuFlags(cmd *cobra.Command) *tenancyFlags {
+func (k kind[T, L]) skuFlags(cmd *cobra.Command) *tenancyFlags {
 	if k.use != "sku" {
 		return nil
 	}
@@ -57,12 +57,6 @@ func (f *tenancyFlags) onto(ctx context.Context, a *app, request map[string]any)
 	return nil
 }
 
-// reserve is how many free nodes of a SKU are kept back at a site.
-type reserve struct {
-	SiteID string `json:"site_id"`
-	Nodes  int    `json:"nodes"`
-}
-
 // tenancy returns the fields of a SKU that its spec does not have, for a view of it.
 func (r resource) tenancy() []any {
 	if r.TenantRoot == nil {
@@ -70,7 +64,7 @@ func (r resource) tenancy() []any {
 	}
 	kept := make([]string, 0, len(r.Reserves))
 	for _, one := range r.Reserves {
-		kept = append(kept, one.SiteID+"="+strconv.Itoa(one.Nodes))
+		kept = append(kept, one.SiteID+"="+strconv.FormatInt(one.Nodes, 10))
 	}
 	return []any{"tenant_root", *r.TenantRoot, "reserves", strings.Join(kept, " ")}
 }

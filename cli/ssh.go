@@ -12,15 +12,9 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
-)
 
-// connection is where and how to log in to an allocation.
-type connection struct {
-	Host    string `json:"host"`
-	Port    int    `json:"port"`
-	User    string `json:"user"`
-	HostKey string `json:"host_key"`
-}
+	"github.com/slipway-cloud/slipway/client"
+)
 
 // What a server says becomes arguments of a program and a line of a file, so that its shape is checked.
 var (
@@ -31,8 +25,8 @@ var (
 // sshPort is the port that ssh uses where none is named.
 const sshPort = 22
 
-// check refuses a connection that ssh could understand as something else.
-func (c connection) check() error {
+// checkConnection refuses a connection that ssh could understand as something else.
+func checkConnection(c client.AllocationConnection) error {
 	switch {
 	case net.ParseIP(c.Host) == nil && !nameShape.MatchString(c.Host):
 		return fail(ExitError, "the server names a host that is none: %q", c.Host)
@@ -47,7 +41,7 @@ func (c connection) check() error {
 }
 
 // knownHosts is the line of known_hosts for the pinned key.
-func (c connection) knownHosts() string {
+func knownHosts(c client.AllocationConnection) string {
 	host := c.Host
 	if c.Port != sshPort {
 		host = fmt.Sprintf("[%s]:%d", c.Host, c.Port)
@@ -55,11 +49,11 @@ func (c connection) knownHosts() string {
 	return host + " " + c.HostKey + "\n"
 }
 
-// arguments are those of ssh. It trusts the key of the file and no other, and learns none.
-func (c connection) arguments(file, identity string, command []string) []string {
+// sshArguments are those of ssh. It trusts the key of the file and no other, and learns none.
+func sshArguments(c client.AllocationConnection, file, identity string, command []string) []string {
 	args := []string{
 		"-o", `UserKnownHostsFile="` + file + `"`, "-o", "GlobalKnownHostsFile=/dev/null", "-o", "StrictHostKeyChecking=yes", "-o", "UpdateHostKeys=no",
-		"-o", "VerifyHostKeyDNS=no", "-o", "CheckHostIP=no", "-p", strconv.Itoa(c.Port), "-l", c.User,
+		"-o", "VerifyHostKeyDNS=no", "-o", "CheckHostIP=no", "-p", strconv.FormatInt(c.Port, 10), "-l", c.User,
 	}
 	if identity != "" {
 		args = append(args, "-o", "IdentitiesOnly=yes", "-i", identity) // no key of an agent instead
@@ -81,12 +75,8 @@ func (a *app) sshCommand() *cobra.Command {
 		if err := checkAllocation(args[0]); err != nil {
 			return err
 		}
-		r, err := untyped(a.api.GetOwnAllocation(cmd.Context(), args[0], reason.because()))
+		l, err := client.Value(a.api.GetOwnAllocation(cmd.Context(), args[0], reason.because()))
 		if err != nil {
-			return err
-		}
-		var l allocation
-		if err := r.into(&l); err != nil {
 			return err
 		}
 		if l.Connection == nil {
@@ -98,8 +88,8 @@ func (a *app) sshCommand() *cobra.Command {
 }
 
 // ssh runs ssh with the pinned host key.
-func (a *app) ssh(ctx context.Context, c connection, identity string, command []string) error {
-	if err := c.check(); err != nil {
+func (a *app) ssh(ctx context.Context, c client.AllocationConnection, identity string, command []string) error {
+	if err := checkConnection(c); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "slipway-ssh-")
@@ -108,14 +98,14 @@ func (a *app) ssh(ctx context.Context, c connection, identity string, command []
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	file := filepath.Join(dir, "known_hosts")
-	if err := os.WriteFile(file, []byte(c.knownHosts()), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(knownHosts(c)), 0o600); err != nil {
 		return fmt.Errorf("keep the host key: %w", err)
 	}
 	run := a.RunSSH
 	if run == nil {
 		run = runSSH
 	}
-	return run(ctx, c.arguments(file, identity, command))
+	return run(ctx, sshArguments(c, file, identity, command))
 }
 
 // runSSH runs ssh on the terminal of this process and returns its exit code as a failure.

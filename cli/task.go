@@ -1,56 +1,15 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-cloud/slipway/client"
 )
 
-// task is what a node's agent was asked to do, as the tables show it.
-type task struct {
-	ID           string          `json:"id"`
-	NodeID       string          `json:"node_id"`
-	JobID        string          `json:"job_id"`
-	Kind         string          `json:"kind"`
-	Status       string          `json:"status"`
-	StatusSince  *time.Time      `json:"status_since"`
-	Message      string          `json:"message"`
-	Progress     string          `json:"progress"`
-	Attempt      int             `json:"attempt"`
-	LeaseUntil   *time.Time      `json:"lease_until"`
-	BootID       string          `json:"boot_id"`
-	Code         string          `json:"code"`
-	Simulated    bool            `json:"simulated"`
-	DeadlineAt   *time.Time      `json:"deadline_at"`
-	CreatedBy    string          `json:"created_by"`
-	CreatedAt    *time.Time      `json:"created_at"`
-	DispatchedAt *time.Time      `json:"dispatched_at"`
-	FinishedAt   *time.Time      `json:"finished_at"`
-	Args         json.RawMessage `json:"args"`
-	Result       *struct {
-		Steps []struct {
-			Name    string `json:"name"`
-			OK      bool   `json:"ok"`
-			Skipped string `json:"skipped"`
-			Detail  string `json:"detail"`
-		} `json:"steps"`
-		Devices []struct {
-			Kind     string `json:"kind"`
-			Name     string `json:"name"`
-			Serial   string `json:"serial"`
-			Method   string `json:"method"`
-			Verified bool   `json:"verified"`
-			Detail   string `json:"detail"`
-		} `json:"devices"`
-	} `json:"result"`
-}
-
-// note is the last word on the task.
-func (t task) note() string {
+// taskNote is the last word on the task.
+func taskNote(t client.Task) string {
 	note := t.Message
 	if note == "" {
 		note = t.Progress
@@ -75,18 +34,14 @@ func (a *app) nodeTasks() *cobra.Command {
 			return err
 		}
 		filter := client.ListNodeTasksParams{Status: optional[client.ListNodeTasksParamsStatus](status), Kind: optional[string](kind)}
-		raw, err := a.listAll(cmd.Context(), listBelow(a.api.ListNodeTasks, id, &filter), limit)
+		r, err := listAll(cmd.Context(), listBelow(a.api.ListNodeTasks, id, &filter), limit)
 		if err != nil {
 			return err
 		}
-		return a.show(raw, func() error {
-			var got struct{ Data []task }
-			if err := json.Unmarshal(raw, &got); err != nil {
-				return err
-			}
+		return show(a, r, func(got client.ListTask) error {
 			t := a.table("ID", "KIND", "STATUS", "SINCE", "TRIES", "NOTE")
 			for _, i := range got.Data {
-				t.row(i.ID, i.Kind, i.Status, a.when(i.StatusSince), i.Attempt, i.note())
+				t.row(i.ID, i.Kind, i.Status, a.when(i.StatusSince), i.Attempt, taskNote(i))
 			}
 			return t.flush()
 		})
@@ -95,14 +50,14 @@ func (a *app) nodeTasks() *cobra.Command {
 }
 
 func (a *app) taskCommand() *cobra.Command {
-	show := &cobra.Command{Use: "show TASK", Short: "Show a task with its steps and devices", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
-		r, err := untyped(a.api.GetTask(cmd.Context(), args[0]))
+	one := &cobra.Command{Use: "show TASK", Short: "Show a task with its steps and devices", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
+		r, err := a.api.GetTask(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
 		return a.showTask(r)
 	})}
-	return group("task", "What node agents were asked to do", show, a.taskRequeue())
+	return group("task", "What node agents were asked to do", one, a.taskRequeue())
 }
 
 func (a *app) taskRequeue() *cobra.Command {
@@ -118,7 +73,7 @@ func (a *app) taskRequeue() *cobra.Command {
 		if reason == "" {
 			return fail(ExitUsage, "say with --reason what you found on the node")
 		}
-		r, err := untyped(a.api.RequeueTask(cmd.Context(), args[0], client.RequeueTaskRequest{Reason: reason}))
+		r, err := a.api.RequeueTask(cmd.Context(), args[0], client.RequeueTaskRequest{Reason: reason})
 		if err != nil {
 			return err
 		}
@@ -127,13 +82,9 @@ func (a *app) taskRequeue() *cobra.Command {
 	return cmd
 }
 
-func (a *app) showTask(r answer) error {
-	return a.show(r.raw, func() error {
-		var t task
-		if err := r.into(&t); err != nil {
-			return err
-		}
-		err := a.fields("id", t.ID, "kind", t.Kind, "status", t.Status+", "+a.when(t.StatusSince), "because", t.Message, "node", t.NodeID, "job", t.JobID,
+func (a *app) showTask(r client.Answer[client.Task]) error {
+	return show(a, r, func(t client.Task) error {
+		err := a.fields("id", t.ID, "kind", t.Kind, "status", string(t.Status)+", "+a.when(t.StatusSince), "because", t.Message, "node", t.NodeID, "job", t.JobID,
 			"asked by", t.CreatedBy, "asked at", a.when(t.CreatedAt), "handed out", fmt.Sprintf("%d times, last %s", t.Attempt, orDash(a.when(t.DispatchedAt))),
 			"boot", t.BootID, "lease until", a.when(t.LeaseUntil), "deadline", a.when(t.DeadlineAt), "finished", a.when(t.FinishedAt), "progress", t.Progress,
 			"code", t.Code, "arguments", string(t.Args))
@@ -145,7 +96,7 @@ func (a *app) showTask(r answer) error {
 }
 
 // showResult lists steps and devices.
-func (a *app) showResult(t task) error {
+func (a *app) showResult(t client.Task) error {
 	if t.Simulated {
 		_, _ = fmt.Fprintln(a.Out, "\nsimulated: recorded tools stood in for the real ones")
 	}
@@ -157,7 +108,7 @@ func (a *app) showResult(t task) error {
 			switch {
 			case s.Skipped != "":
 				outcome = "skipped: " + s.Skipped
-			case s.OK:
+			case s.Ok:
 				outcome = "done"
 			}
 			steps.row(s.Name, outcome, s.Detail)

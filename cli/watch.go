@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
 )
 
 // watchFlags are how a job is watched.
@@ -28,7 +30,7 @@ func (w *watchFlags) add(cmd *cobra.Command) {
 const patience = time.Minute
 
 // follow reads until step says that it is over. A server that restarts in between is waited for.
-func (a *app) follow(ctx context.Context, read func(context.Context) (answer, error), w watchFlags, step func(answer) (bool, error)) error {
+func follow[T any](ctx context.Context, read func(context.Context) (client.Answer[T], error), w watchFlags, step func(client.Answer[T], T) (bool, error)) error {
 	if w.limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, w.limit)
@@ -39,12 +41,13 @@ func (a *app) follow(ctx context.Context, read func(context.Context) (answer, er
 	heard := time.Now()
 	for {
 		r, err := read(ctx)
+		v, err := client.Value(r, err)
 		err = asFailure(err)
 		var f *failure
 		switch {
 		case err == nil:
 			heard = time.Now()
-			over, err := step(r)
+			over, err := step(r, v)
 			if over || err != nil {
 				return err
 			}
@@ -65,12 +68,8 @@ func (a *app) follow(ctx context.Context, read func(context.Context) (answer, er
 // change elsewhere.
 func (a *app) watchJob(ctx context.Context, id string, w watchFlags) error {
 	screen := screen{a: a}
-	read := func(ctx context.Context) (answer, error) { return untyped(a.api.GetJob(ctx, id)) }
-	return a.follow(ctx, read, w, func(r answer) (bool, error) {
-		var j job
-		if err := r.into(&j); err != nil {
-			return true, err
-		}
+	read := func(ctx context.Context) (client.Answer[client.Job], error) { return a.api.GetJob(ctx, id) }
+	return follow(ctx, read, w, func(r client.Answer[client.Job], j client.Job) (bool, error) {
 		done, well := outcome(j.Status)
 		switch {
 		case a.output != "table":
@@ -83,7 +82,7 @@ func (a *app) watchJob(ctx context.Context, id string, w watchFlags) error {
 			return false, nil
 		}
 		if a.output != "table" {
-			if err := a.show(r.raw, nil); err != nil {
+			if err := a.show(r.Raw, nil); err != nil {
 				return true, err
 			}
 		}
@@ -91,7 +90,7 @@ func (a *app) watchJob(ctx context.Context, id string, w watchFlags) error {
 	})
 }
 
-func verdict(j job, well bool) error {
+func verdict(j client.Job, well bool) error {
 	if well {
 		return nil
 	}
@@ -110,13 +109,11 @@ func verdict(j job, well bool) error {
 
 func (a *app) watchBatch(ctx context.Context, id string, w watchFlags) error {
 	screen := screen{a: a}
-	read := func(ctx context.Context) (answer, error) { return untyped(a.api.GetOnboardingBatch(ctx, id)) }
-	return a.follow(ctx, read, w, func(r answer) (bool, error) {
-		var b batch
-		if err := r.into(&b); err != nil {
-			return true, err
-		}
-		done, well := b.ended()
+	read := func(ctx context.Context) (client.Answer[client.Batch], error) {
+		return a.api.GetOnboardingBatch(ctx, id)
+	}
+	return follow(ctx, read, w, func(r client.Answer[client.Batch], b client.Batch) (bool, error) {
+		done, well := batchEnded(b)
 		if a.output == "table" {
 			text := fmt.Sprintf("%s: %s", b.ID, counts(b.Counts))
 			if a.Terminal {
@@ -131,7 +128,7 @@ func (a *app) watchBatch(ctx context.Context, id string, w watchFlags) error {
 		if err := a.showBatch(r); err != nil || well {
 			return true, err
 		}
-		return true, fail(ExitJobFailed, "not all items became active: %s", b.failed())
+		return true, fail(ExitJobFailed, "not all items became active: %s", batchFailed(b))
 	})
 }
 
@@ -166,7 +163,7 @@ func (s *screen) line(text string) {
 }
 
 // lines prints each stage when it changes, and the job when it does.
-func (s *screen) lines(j job) {
+func (s *screen) lines(j client.Job) {
 	if s.stages == nil {
 		s.stages = map[string]string{}
 	}
@@ -186,24 +183,24 @@ func (s *screen) lines(j job) {
 		}
 		fmt.Fprintln(s.a.Out, oneLine(text))
 	}
-	s.line(fmt.Sprintf("%s %s: %s, reached %d%%", j.what(), orDash(j.Hostname), j.Status, j.ReachedPercent))
+	s.line(fmt.Sprintf("%s %s: %s, reached %d%%", jobWhat(j), orDash(j.Hostname), j.Status, j.ReachedPercent))
 }
 
 const barWidth = 40
 
-func bar(percent int) string {
-	full := min(max(percent, 0), 100) * barWidth / 100
+func bar(percent int64) string {
+	full := int(min(max(percent, 0), 100)) * barWidth / 100
 	return "[" + strings.Repeat("#", full) + strings.Repeat(".", barWidth-full) + "]"
 }
 
-func jobPicture(j job) []string {
+func jobPicture(j client.Job) []string {
 	head := fmt.Sprintf("%s %s %3d%% %s", orDash(j.Hostname), bar(j.ReachedPercent), j.ReachedPercent, j.Status)
 	switch {
-	case j.ETA == nil:
-	case j.ETA.Overdue:
+	case j.Eta == nil:
+	case j.Eta.Overdue:
 		head += ", overdue"
-	case j.ETA.P50 > 0:
-		head += ", about " + seconds(j.ETA.P50) + " to go"
+	case j.Eta.P50Seconds > 0:
+		head += ", about " + seconds(j.Eta.P50Seconds) + " to go"
 	}
 	out := []string{clip(head)}
 	for _, s := range j.Stages {
@@ -239,7 +236,7 @@ func mark(state string) string {
 // maxPictureItems keeps a batch's picture on one screen.
 const maxPictureItems = 20
 
-func batchPicture(b batch, head string) []string {
+func batchPicture(b client.Batch, head string) []string {
 	out := []string{clip(head)}
 	for i, item := range b.Items {
 		if i == maxPictureItems {

@@ -5,6 +5,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"time"
 )
@@ -1015,22 +1016,22 @@ type Allocation struct {
 	CertificateID string `json:"certificate_id,omitempty"`
 
 	// Condition ok, stopped, rebooting, reinstalling, degraded, maintenance_required or node_lost
-	Condition       string               `json:"condition,omitempty"`
-	ConditionReason string               `json:"condition_reason,omitempty"`
-	ConditionSince  time.Time            `json:"condition_since,omitempty"`
-	Connection      AllocationConnection `json:"connection,omitempty"`
-	ExpiresAt       time.Time            `json:"expires_at,omitempty"`
-	FailureCode     string               `json:"failure_code,omitempty"`
-	FailureMessage  string               `json:"failure_message,omitempty"`
-	ID              string               `json:"id,omitempty"`
-	Image           AllocationImage      `json:"image,omitempty"`
-	Name            string               `json:"name,omitempty"`
-	Network         AllocationNetwork    `json:"network,omitempty"`
+	Condition       string                `json:"condition,omitempty"`
+	ConditionReason string                `json:"condition_reason,omitempty"`
+	ConditionSince  time.Time             `json:"condition_since,omitempty"`
+	Connection      *AllocationConnection `json:"connection,omitempty"`
+	ExpiresAt       time.Time             `json:"expires_at,omitempty"`
+	FailureCode     string                `json:"failure_code,omitempty"`
+	FailureMessage  string                `json:"failure_message,omitempty"`
+	ID              string                `json:"id,omitempty"`
+	Image           *AllocationImage      `json:"image,omitempty"`
+	Name            string                `json:"name,omitempty"`
+	Network         AllocationNetwork     `json:"network,omitempty"`
 
 	// Outcome Of one that is released: released, cancelled or assignment_removed
-	Outcome   string             `json:"outcome,omitempty"`
-	Progress  AllocationProgress `json:"progress,omitempty"`
-	ProjectID string             `json:"project_id,omitempty"`
+	Outcome   string              `json:"outcome,omitempty"`
+	Progress  *AllocationProgress `json:"progress,omitempty"`
+	ProjectID string              `json:"project_id,omitempty"`
 
 	// QueueDeadlineAt Until when it waits for a node
 	QueueDeadlineAt time.Time `json:"queue_deadline_at,omitempty"`
@@ -1122,7 +1123,7 @@ type AllocationPatch struct {
 
 // AllocationProgress defines model for AllocationProgress.
 type AllocationProgress struct {
-	Eta Estimate `json:"eta,omitempty"`
+	Eta *Estimate `json:"eta,omitempty"`
 
 	// Percent How far it got
 	Percent    int64  `json:"percent,omitempty"`
@@ -1818,12 +1819,12 @@ type Drift struct {
 	Detector string `json:"detector,omitempty"`
 
 	// Evidence What was compared, as the last pass saw it
-	Evidence    interface{} `json:"evidence,omitempty"`
-	FirstSeenAt time.Time   `json:"first_seen_at,omitempty"`
-	Hostname    string      `json:"hostname,omitempty"`
-	ID          string      `json:"id,omitempty"`
-	LastSeenAt  time.Time   `json:"last_seen_at,omitempty"`
-	Message     string      `json:"message,omitempty"`
+	Evidence    json.RawMessage `json:"evidence,omitempty"`
+	FirstSeenAt time.Time       `json:"first_seen_at,omitempty"`
+	Hostname    string          `json:"hostname,omitempty"`
+	ID          string          `json:"id,omitempty"`
+	LastSeenAt  time.Time       `json:"last_seen_at,omitempty"`
+	Message     string          `json:"message,omitempty"`
 
 	// NextAction What to do, in a sentence
 	NextAction string `json:"next_action,omitempty"`
@@ -2332,7 +2333,7 @@ type Job struct {
 	BmcID        string    `json:"bmc_id,omitempty"`
 	CreatedAt    time.Time `json:"created_at,omitempty"`
 	CreatedBy    string    `json:"created_by,omitempty"`
-	Eta          Estimate  `json:"eta,omitempty"`
+	Eta          *Estimate `json:"eta,omitempty"`
 	FailedStage  string    `json:"failed_stage,omitempty"`
 	FailureClass string    `json:"failure_class,omitempty"`
 	FinishedAt   time.Time `json:"finished_at,omitempty"`
@@ -2349,10 +2350,10 @@ type Job struct {
 	NeedsHuman bool `json:"needs_human,omitempty"`
 
 	// NextStep What to do, in a sentence
-	NextStep  string   `json:"next_step,omitempty"`
-	NodeID    string   `json:"node_id,omitempty"`
-	Observed  Observed `json:"observed,omitempty"`
-	ProfileID string   `json:"profile_id,omitempty"`
+	NextStep  string    `json:"next_step,omitempty"`
+	NodeID    string    `json:"node_id,omitempty"`
+	Observed  *Observed `json:"observed,omitempty"`
+	ProfileID string    `json:"profile_id,omitempty"`
 
 	// ProgressPercent 0 in failure and terminal failure states
 	ProgressPercent int64 `json:"progress_percent,omitempty"`
@@ -2910,7 +2911,7 @@ type NewBillingAccountRequest struct {
 type Node struct {
 	// ActionNeeds What allowed actions need beyond the state; it is checked when they are requested
 	ActionNeeds  map[string]string `json:"action_needs,omitempty"`
-	Agent        NodeAgent         `json:"agent,omitempty"`
+	Agent        *NodeAgent        `json:"agent,omitempty"`
 	AllocationID string            `json:"allocation_id,omitempty"`
 
 	// AllowedActions Actions that its state and its jobs allow now
@@ -2939,7 +2940,7 @@ type Node struct {
 	MaasSystemID string   `json:"maas_system_id,omitempty"`
 	Macs         []string `json:"macs,omitempty"`
 	ProfileID    string   `json:"profile_id,omitempty"`
-	Pxe          NodePXE  `json:"pxe,omitempty"`
+	Pxe          *NodePXE `json:"pxe,omitempty"`
 	Serial       string   `json:"serial,omitempty"`
 
 	// Simulated The machine is made up: results on it prove nothing about hardware
@@ -3120,12 +3121,12 @@ type NodePXE struct {
 	InstallationProgress int64 `json:"installation_progress,omitempty"`
 
 	// JobID The live job that deprovisions or migrates it
-	JobID           string          `json:"job_id,omitempty"`
-	LastSeenAt      time.Time       `json:"last_seen_at,omitempty"`
-	LastSeenFrom    string          `json:"last_seen_from,omitempty"`
-	Netboot         Netboot         `json:"netboot,omitempty"`
-	PlannedHardware PlannedHardware `json:"planned_hardware,omitempty"`
-	Reported        PXEFacts        `json:"reported,omitempty"`
+	JobID           string           `json:"job_id,omitempty"`
+	LastSeenAt      time.Time        `json:"last_seen_at,omitempty"`
+	LastSeenFrom    string           `json:"last_seen_from,omitempty"`
+	Netboot         *Netboot         `json:"netboot,omitempty"`
+	PlannedHardware *PlannedHardware `json:"planned_hardware,omitempty"`
+	Reported        PXEFacts         `json:"reported,omitempty"`
 }
 
 // NodePatch defines model for NodePatch.
@@ -3507,7 +3508,7 @@ type Plan struct {
 
 	// NodeID Absent where no node has the hostname yet
 	NodeID     string    `json:"node_id,omitempty"`
-	Observed   Observed  `json:"observed,omitempty"`
+	Observed   *Observed `json:"observed,omitempty"`
 	ObservedAt time.Time `json:"observed_at,omitempty"`
 
 	// PlanHash SHA-256 over what decides; two plans of one hash would do the same
@@ -3548,19 +3549,19 @@ type PlanFailure struct {
 
 // PlanRow defines model for PlanRow.
 type PlanRow struct {
-	Failure    PlanFailure `json:"failure,omitempty"`
-	NeedsHuman bool        `json:"needs_human,omitempty"`
-	Ordinal    int64       `json:"ordinal,omitempty"`
-	Seen       string      `json:"seen,omitempty"`
-	Stage      string      `json:"stage,omitempty"`
-	Steps      []string    `json:"steps,omitempty"`
-	Why        string      `json:"why,omitempty"`
-	Would      string      `json:"would,omitempty"`
+	Failure    *PlanFailure `json:"failure,omitempty"`
+	NeedsHuman bool         `json:"needs_human,omitempty"`
+	Ordinal    int64        `json:"ordinal,omitempty"`
+	Seen       string       `json:"seen,omitempty"`
+	Stage      string       `json:"stage,omitempty"`
+	Steps      []string     `json:"steps,omitempty"`
+	Why        string       `json:"why,omitempty"`
+	Would      string       `json:"would,omitempty"`
 }
 
 // PlannedHardware defines model for PlannedHardware.
 type PlannedHardware struct {
-	Bmc   BMCRequest           `json:"bmc,omitempty"`
+	Bmc   *BMCRequest          `json:"bmc,omitempty"`
 	Disks PlannedHardwareDisks `json:"disks,omitempty"`
 
 	// MacAddresses The first is the one that it boots with
@@ -3678,8 +3679,8 @@ type Principal struct {
 // Probed defines model for Probed.
 type Probed struct {
 	// Result Version, user, rights, SSH keys, settings and images of MAAS
-	Result interface{} `json:"result,omitempty"`
-	SiteID string      `json:"site_id,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+	SiteID string          `json:"site_id,omitempty"`
 }
 
 // Problem defines model for Problem.
@@ -4540,7 +4541,7 @@ type Subject struct {
 
 // Task defines model for Task.
 type Task struct {
-	Args interface{} `json:"args,omitempty"`
+	Args json.RawMessage `json:"args,omitempty"`
 
 	// Attempt How often it was handed out
 	Attempt int64 `json:"attempt,omitempty"`
@@ -4567,8 +4568,8 @@ type Task struct {
 	NodeID  string `json:"node_id,omitempty"`
 
 	// Progress What the agent said last that it does
-	Progress string     `json:"progress,omitempty"`
-	Result   TaskResult `json:"result,omitempty"`
+	Progress string      `json:"progress,omitempty"`
+	Result   *TaskResult `json:"result,omitempty"`
 
 	// SchemaVersion Of arguments and result
 	SchemaVersion int64 `json:"schema_version,omitempty"`
