@@ -20,19 +20,19 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/api/rest/tenancy"
+	"github.com/slipway-cloud/slipway/assembly/server/httpapi"
 	"github.com/slipway-cloud/slipway/cli"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/paymentsync"
-	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
+	"github.com/slipway-cloud/slipway/loops/paymentsync"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/providers/webhook"
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
 	"github.com/slipway-cloud/slipway/test/stripeaccount"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // world is a real API on a database of its own, and a user's home.

@@ -9,10 +9,10 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/slipway-cloud/slipway/cli"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // matrix is the table of actions and states in the words of the command line; waiting is a

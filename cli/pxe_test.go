@@ -8,11 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/cli"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	pxesim "github.com/slipway-cloud/slipway/sim/pxe"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // An admin brings a machine into service with nothing but the command line.

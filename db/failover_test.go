@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/assembly/devserver/pg"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/internal/devserver/pg"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/assembly/devserver/pg"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/devserver/pg"
 )
 
 func texts(t testing.TB, conn *pgx.Conn, sql string, args ...any) []string {

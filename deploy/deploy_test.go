@@ -16,10 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"gopkg.in/yaml.v3"
 
+	"github.com/slipway-cloud/slipway/assembly/devserver/pg"
+	"github.com/slipway-cloud/slipway/assembly/devserver/temporal"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/deploy/agent"
-	"github.com/slipway-cloud/slipway/internal/devserver/pg"
-	"github.com/slipway-cloud/slipway/internal/devserver/temporal"
 )
 
 const root = ".."

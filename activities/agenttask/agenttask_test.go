@@ -16,12 +16,12 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/slipway-cloud/slipway/activities/agenttask"
+	devtemporal "github.com/slipway-cloud/slipway/assembly/devserver/temporal"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	devtemporal "github.com/slipway-cloud/slipway/internal/devserver/temporal"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/runenv"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 

@@ -30,17 +30,17 @@ import (
 	"github.com/slipway-cloud/slipway/activities/agenttask"
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/agentapi"
+	devtemporal "github.com/slipway-cloud/slipway/assembly/devserver/temporal"
+	"github.com/slipway-cloud/slipway/assembly/server/relay"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	devtemporal "github.com/slipway-cloud/slipway/internal/devserver/temporal"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
-	"github.com/slipway-cloud/slipway/internal/server/relay"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/test/runenv"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 const engineLimit = 10 * time.Minute // the first run on a machine builds the server

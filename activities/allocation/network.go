@@ -5,10 +5,10 @@ import (
 	"errors"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // NetworkIn is the input of KeepNetwork.

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Activities is what these activities need.

@@ -7,10 +7,10 @@ import (
 	"strings"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // BootIn is the input of the activities about the next boot of a machine and about which machine it is.

@@ -5,9 +5,9 @@ import (
 	"errors"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // FormerIn is the input of CompareFormerSettings: the BMC, and what it says of its machine.

@@ -6,10 +6,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	"github.com/slipway-cloud/slipway/contract"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 const simulatedGPU = "/redfish/v1/Systems/HGX_Baseboard_0/Processors/GPU_SXM_2"

@@ -11,12 +11,12 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
 	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 func (l *lab) resolve(job string) error {

@@ -11,11 +11,11 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/activities/login"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // PlanIn is the input of PlanPower. The stage's input is a field and not

@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -19,7 +20,6 @@ import (
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // planRig is one BMC with its record, and a worker's activities.

@@ -8,13 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 	"github.com/slipway-cloud/slipway/test/runenv"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 func (l *lab) power(nodeID string) bmcact.PowerIn {

@@ -16,6 +16,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -26,7 +27,6 @@ import (
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 	"github.com/slipway-cloud/slipway/test/runenv"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // lab is one BMC behind trouble, with the worker that rotates its login and an

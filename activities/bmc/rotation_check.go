@@ -5,8 +5,8 @@ import (
 	"errors"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // CheckRotationEnded proves UndoRotation, without a login: this job's rotation

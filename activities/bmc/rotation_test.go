@@ -5,10 +5,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // must runs one step and checks what holds at every moment.

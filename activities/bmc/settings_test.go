@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // TestSettings_OfTheClaimAreComparedAtTheRelease: what root changed in the BMC is named, also when the

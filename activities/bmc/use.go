@@ -5,11 +5,11 @@ import (
 	"errors"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	hardwaredb "github.com/slipway-cloud/slipway/db/hardware"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // loginUse returns what a login of a BMC is resolved for. Site and node are those of the BMC's

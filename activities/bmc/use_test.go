@@ -11,13 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // audited lists the logins in a BMC's audit log: actor, login, address and outcome.

@@ -6,11 +6,11 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/activities/login"
+	"github.com/slipway-cloud/slipway/contract"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // deployMark is the workload annotation that names the job which deployed a

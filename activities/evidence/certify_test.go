@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
+	"github.com/slipway-cloud/slipway/contract"
 	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/acttest"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 var started = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)

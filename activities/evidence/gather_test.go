@@ -9,12 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/acttest"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // disk is one that a task has reported.

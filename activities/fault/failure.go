@@ -5,8 +5,8 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Failure returns class and message of an error that this package has made. A plan shows them

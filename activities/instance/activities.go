@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	instancedb "github.com/slipway-cloud/slipway/db/instance"
 	"github.com/slipway-cloud/slipway/db/record"
@@ -21,7 +22,6 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Activities is what these activities need.

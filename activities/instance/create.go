@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	instancedb "github.com/slipway-cloud/slipway/db/instance"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // maxAsks is how often a server is ordered whose order got no answer, each time after the lists had the

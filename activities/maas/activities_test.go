@@ -7,10 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // TestEveryActivityTwice walks the whole path and calls each activity twice:

@@ -8,13 +8,13 @@ import (
 	"strings"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	hardwaredb "github.com/slipway-cloud/slipway/db/hardware"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // CreateIn is the input of CreateOrFindMachine.

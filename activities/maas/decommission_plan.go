@@ -4,9 +4,9 @@ import (
 	"context"
 	"strings"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // DecommissionPlanIn is the input of PlanMachineDecommission. The reference is a field and not

@@ -3,9 +3,9 @@ package maas
 import (
 	"strings"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // deployEvidence is what MAAS stores of a failed deployment. MAAS has no code for the cause, so its

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -14,7 +15,6 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // deployed is a machine in service.

@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // classified waits for a deployment and says why it failed.

@@ -3,9 +3,9 @@ package maas
 import (
 	"context"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // HeldLogin returns a function that reads the login which the MAAS of a node holds for the BMC at an

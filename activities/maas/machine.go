@@ -8,10 +8,10 @@ import (
 	"go.temporal.io/sdk/activity"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // openMachine opens a site's region and reads a machine. It fails with maas_machine_deleted when the

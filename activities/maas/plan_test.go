@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -18,7 +19,6 @@ import (
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	"github.com/slipway-cloud/slipway/test/runenv"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // untouched runs one look and proves that the region took no request that

@@ -11,13 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	"github.com/slipway-cloud/slipway/test/runenv"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // TestPowerOfADeployment: a BMC that MAAS does not reach is told apart, and the

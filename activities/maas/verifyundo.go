@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // The activities here verify an undo: each reads the machine and changes nothing. Done is false when

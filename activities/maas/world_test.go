@@ -15,6 +15,7 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
@@ -25,7 +26,6 @@ import (
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // world is one simulated region with one machine, and a node and job for it in

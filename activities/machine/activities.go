@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/activities/login"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
@@ -22,7 +23,6 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Activities is what these activities need.

@@ -16,6 +16,7 @@ import (
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/activities/machine"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/intent/machines"
@@ -23,7 +24,6 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/test/runenv"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // TestReboot_ProvesAnotherBootID restarts a machine from within, twice under one number: it restarts once.

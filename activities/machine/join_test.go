@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/activities/machine"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	clusterdb "github.com/slipway-cloud/slipway/db/cluster"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
@@ -25,7 +26,6 @@ import (
 	kubeadmsim "github.com/slipway-cloud/slipway/sim/kube/kubeadm"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/sshd"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 const (

@@ -15,6 +15,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/slipway-cloud/slipway/activities/machine"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
@@ -27,7 +28,6 @@ import (
 	"github.com/slipway-cloud/slipway/providers/ssh"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/sshd"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 var admin = db.Actor{Owner: lifecycle.OwnerAdmin, ID: "token:test"}

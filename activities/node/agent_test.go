@@ -9,13 +9,13 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // TestUserDataOfADeployment: user-data is the same until its token is used,

@@ -8,13 +8,13 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // TestPlanCloudInit: the document is rendered to see whether it can be, and

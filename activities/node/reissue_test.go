@@ -12,13 +12,13 @@ import (
 	"gopkg.in/yaml.v3"
 
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // stdinShell is a shell that keeps what each command got by stdin.

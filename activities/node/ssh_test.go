@@ -14,13 +14,13 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // shell answers commands by what their line holds; each answer is used up.

@@ -10,12 +10,12 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // TestWhatIsLeftOfANodesBootstrap: a token that is good, user-data that is

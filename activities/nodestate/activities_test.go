@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/activities/nodestate"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/intent/allocation"
@@ -15,7 +16,6 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/acttest"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 func TestReadNodeFacts_Agent(t *testing.T) {

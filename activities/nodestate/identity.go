@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // RevokeIdentity revokes the node's enrolment tokens and locks its agent's identity, so that no

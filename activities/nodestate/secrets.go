@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // rotatedPrefix begins the name of a BMC login that a password rotation has made (activities/bmc).

@@ -10,7 +10,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
-	"github.com/slipway-cloud/slipway/internal/paymentsync"
+	"github.com/slipway-cloud/slipway/loops/paymentsync"
 )
 
 // Activities is what these activities need.

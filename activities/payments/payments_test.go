@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
 	intent "github.com/slipway-cloud/slipway/intent/payments"
-	"github.com/slipway-cloud/slipway/internal/paymentsync"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/loops/paymentsync"
 	"github.com/slipway-cloud/slipway/providers"
 )
 

@@ -12,12 +12,12 @@ import (
 
 	allocationact "github.com/slipway-cloud/slipway/activities/allocation"
 	"github.com/slipway-cloud/slipway/activities/projection"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/intent/allocation"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 var customer = db.Actor{Owner: lifecycle.OwnerCustomer, ID: "anna"}

@@ -7,9 +7,9 @@ import (
 	"context"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/docs"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Store is where projections go: the database, or a test's memory.

@@ -4,10 +4,10 @@ import (
 	"context"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Anybody with access to Temporal can send an action under any name. Who sent it counts as proven

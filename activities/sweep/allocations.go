@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/intent/allocation"
 	"github.com/slipway-cloud/slipway/intent/subject"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // allocationsBatch bounds how many allocations a pass releases, and how many it gives a job.

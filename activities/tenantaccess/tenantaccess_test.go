@@ -26,6 +26,7 @@ import (
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/agent/taskhandlers"
 	"github.com/slipway-cloud/slipway/agent/toolrunner"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
@@ -36,7 +37,6 @@ import (
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	simnode "github.com/slipway-cloud/slipway/sim/node"
 	"github.com/slipway-cloud/slipway/test/runenv"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 const allocationID = "alc_5"

@@ -19,10 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/slipway-cloud/slipway/assembly/devserver/toolcache"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
-	"github.com/slipway-cloud/slipway/internal/devserver/toolcache"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	slipwayv1 "github.com/slipway-cloud/slipway/proto/gen/slipway/v1"
 	"github.com/slipway-cloud/slipway/test/runenv"

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/assembly/devserver/identity"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/internal/devserver/identity"
 )
 
 // asAdmin sends a request with the admin's token, as a program does.

@@ -12,7 +12,7 @@ import (
 	zitadel "github.com/zitadel/oidc/v3/pkg/oidc"
 
 	"github.com/slipway-cloud/slipway/api/portal"
-	"github.com/slipway-cloud/slipway/internal/devserver/identity"
+	"github.com/slipway-cloud/slipway/assembly/devserver/identity"
 )
 
 // newIdentityWorld is a server whose portal is a client of a real provider.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/portal/session"
+	"github.com/slipway-cloud/slipway/assembly/devserver/identity"
 	portaldb "github.com/slipway-cloud/slipway/db/portal"
-	"github.com/slipway-cloud/slipway/internal/devserver/identity"
 )
 
 func TestSession_BeginsAndEnds(t *testing.T) {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 const actionsDoc = "retry_stage, resume, rerun, restart_clean, cancel, adopt_observed_state or mark_manual_intervention_required (docs/states/actions.md). " +

@@ -10,10 +10,10 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // matrix says which action is allowed in which state of a job; waiting is a running job whose stage waits on the

@@ -15,17 +15,17 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/assembly/server/httpapi"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	"github.com/slipway-cloud/slipway/intent/machines"
-	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/runenv"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 func sha(text string) []byte {

@@ -16,10 +16,10 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/assembly/server/httpapi"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
-	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 

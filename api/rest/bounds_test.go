@@ -10,9 +10,9 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/assembly/server/httpapi"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/bounds"
-	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 )
 
 // Every field of every request has bounds: path, query, headers and body.

@@ -3,10 +3,10 @@ package rest
 import (
 	"context"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/intent/decommission"
 	"github.com/slipway-cloud/slipway/intent/pxejob"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // DecommissionPlanRequest is a request that is only looked at.

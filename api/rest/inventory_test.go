@@ -12,9 +12,9 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/assembly/server/httpapi"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"

@@ -9,8 +9,8 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // NodeDrives are the drives that a node is expected to have, and those that its agent reports.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 func (w *world) reportsDrives(node string, serials ...string) {

@@ -19,7 +19,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/portal/session"
 	"github.com/slipway-cloud/slipway/api/problem"
-	"github.com/slipway-cloud/slipway/internal/server/httpapi"
+	"github.com/slipway-cloud/slipway/assembly/server/httpapi"
 )
 
 func TestOIDCTokens(t *testing.T) {

@@ -7,10 +7,10 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/intent/onboarding"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // OnboardingRequest asks for a bare server to become an active node. PXE MAC,

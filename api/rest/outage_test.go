@@ -17,9 +17,9 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/assembly/server/httpapi"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 )
 
 // Every route answers 503 with Retry-After while the database is away: of routes with a login it is

@@ -12,7 +12,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/slipway-cloud/slipway/api/problem"
-	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/contract"
 )
 
 // PlanEngine is what plans ask of Temporal: they are made by workers, since the

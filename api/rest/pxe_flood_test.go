@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/api/boot"
+	"github.com/slipway-cloud/slipway/assembly/server/httpapi"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	pxesim "github.com/slipway-cloud/slipway/sim/pxe"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )

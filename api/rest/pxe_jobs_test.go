@@ -14,11 +14,11 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	pxesim "github.com/slipway-cloud/slipway/sim/pxe"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // pxeWorld is a world with an install workflow that puts an agent on nodes, and

@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/assembly/server/httpapi"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 )
 
 //go:generate go test . -run ^TestTheCommittedDocumentIsCurrent$ -update

@@ -10,8 +10,8 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // NodeCount is how many nodes of a site, lifecycle and state there are.

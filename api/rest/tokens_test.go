@@ -65,7 +65,9 @@ func TestTokens_LastUse(t *testing.T) {
 		return at
 	}
 	require.Nil(t, lastUse(), "it was not used yet")
-	use := func() { w.do("GET", "/api/v1/whoami", nil, header{"Authorization": "Bearer " + text}).want(http.StatusOK) }
+	use := func() {
+		w.do("GET", "/api/v1/whoami", nil, header{"Authorization": "Bearer " + text}).want(http.StatusOK)
+	}
 	use()
 	require.Eventually(t, func() bool { return lastUse() != nil }, runenv.Patience(20*time.Second), 20*time.Millisecond)
 	first := *lastUse()

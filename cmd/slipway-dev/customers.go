@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/slipway-cloud/slipway/assembly/devserver/identity"
 	"github.com/slipway-cloud/slipway/client"
-	"github.com/slipway-cloud/slipway/internal/devserver/identity"
 )
 
 // signIns prints who can sign in to the portal, and how.

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // The demo's price is far above a real one, 10.00 USD a second, so that a balance runs out within the

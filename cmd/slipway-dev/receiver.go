@@ -19,7 +19,7 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"github.com/slipway-cloud/slipway/internal/server"
+	"github.com/slipway-cloud/slipway/assembly/server"
 	"github.com/slipway-cloud/slipway/internal/temporaltls"
 )
 

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/assembly/server"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/config"
-	"github.com/slipway-cloud/slipway/internal/server"
 	"github.com/slipway-cloud/slipway/providers/kube"
 	_ "github.com/slipway-cloud/slipway/providers/secrets/cloudkeepers" // Vault, AWS and GCP keepers by URL
 )

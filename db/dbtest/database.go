@@ -29,8 +29,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/assembly/devserver/pg"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/internal/devserver/pg"
 )
 
 // serverEnv names a running server; its user must be allowed to create

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/internal/devserver/pg"
+	"github.com/slipway-cloud/slipway/assembly/devserver/pg"
 )
 
 // locks holds a lock for each database that a test of this process uses. The

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/slipway-cloud/slipway/internal/devserver/pg"
+	"github.com/slipway-cloud/slipway/assembly/devserver/pg"
 )
 
 var errChanged = errors.New("the schema has changed")

@@ -10,13 +10,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/intent/tenancy"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // The limits of a request.

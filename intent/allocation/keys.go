@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // KeysSet is an allocation whose keys were replaced. Job is the job that brings them to the node; nil

@@ -3,10 +3,10 @@ package allocation
 import (
 	"context"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // LoseJob moves the allocation of a job that was parked because its workflow is lost. A release has

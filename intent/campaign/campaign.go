@@ -1,5 +1,5 @@
 // Package campaign accepts campaigns, the same plan over many machines, and what operators do with them. The
-// machines are selected once. internal/campaigns starts the runs.
+// machines are selected once. loops/campaigns starts the runs.
 package campaign
 
 import (

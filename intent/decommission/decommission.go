@@ -9,10 +9,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Request asks for a mode of decommission or of a node operation.

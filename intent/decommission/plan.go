@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/intent"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // RequirePlan refuses a start without the hash of a plan.

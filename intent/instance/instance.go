@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	instancedb "github.com/slipway-cloud/slipway/db/instance"
 	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
@@ -18,7 +19,6 @@ import (
 	"github.com/slipway-cloud/slipway/intent/tenancy"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Offer is what a provider is configured to make: in which account, in which zones, and of which image

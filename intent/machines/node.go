@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // addNode returns the capabilities that a run on a machine has: those of its provider, and those of the

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	clusterdb "github.com/slipway-cloud/slipway/db/cluster"
@@ -16,7 +17,6 @@ import (
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Start is a run that is asked for.

@@ -6,12 +6,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/intent/nodeaction"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 func accept(t *testing.T, store *db.Store, nodeID string, action lifecycle.NodeAction, version int64) (r nodeaction.Result, err error) {

@@ -1,7 +1,7 @@
 // Package payments decides about payments of customers within the transaction that it is given: which
 // payment sessions are accepted, what is credited, booked to suspense, refunded or held for a dispute.
 // It knows no payment provider: what one answered is given to it as an Observed, an ObservedRefund or
-// an ObservedDispute. internal/paymentsync asks the provider.
+// an ObservedDispute. loops/paymentsync asks the provider.
 package payments
 
 import (

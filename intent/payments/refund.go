@@ -26,7 +26,7 @@ type RefundRequest struct {
 	Actor       db.Actor
 }
 
-// RequestRefund takes the amount from the balance and stores the refund; internal/paymentsync sends
+// RequestRefund takes the amount from the balance and stores the refund; loops/paymentsync sends
 // it. It returns false with the refund that is there when its key was used before. What is held back
 // for allocations, or was spent, is not refunded, and nothing of a payment of the other mode.
 func RequestRefund(ctx context.Context, tx *db.Tx, p Policy, r RefundRequest) (paymentsdb.Refund, bool, error) {

@@ -21,7 +21,7 @@ type Decision struct {
 }
 
 // Resolve carries a decision out, once, unless it is a refund that failed. Credit gives what was paid to the balance. Refund takes it
-// from suspense and stores a refund that internal/paymentsync sends. Write-off books it away. The
+// from suspense and stores a refund that loops/paymentsync sends. Write-off books it away. The
 // session stays failed_reconcile after the last two.
 func Resolve(ctx context.Context, tx *db.Tx, p Policy, d Decision) (paymentsdb.Session, error) {
 	if err := CheckDecision(d); err != nil {

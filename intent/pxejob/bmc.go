@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // NodeBMC is the BMC that a request gives a PXE node. Its NodeID names the node. PinSHA256 is the pin

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Hardware is the hardware that takes a node's place, as a request describes it.

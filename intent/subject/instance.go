@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	instancedb "github.com/slipway-cloud/slipway/db/instance"
 	instanceintent "github.com/slipway-cloud/slipway/intent/instance"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 var instances = Subject{

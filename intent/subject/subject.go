@@ -9,9 +9,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Subject is one kind of subject. Its functions run in the transaction of the caller.

@@ -9,11 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/intent/subject"
 	"github.com/slipway-cloud/slipway/test/runenv"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // rowsSQL are an instance, a machine with a run, and an allocation. Only their locks matter.

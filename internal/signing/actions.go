@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Actions is the purpose of the key with which the API signs actions on jobs.

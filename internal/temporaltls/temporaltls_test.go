@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 
-	"github.com/slipway-cloud/slipway/internal/devserver/temporal"
+	"github.com/slipway-cloud/slipway/assembly/devserver/temporal"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 )
 

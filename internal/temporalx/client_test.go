@@ -8,8 +8,8 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // knownAttributes is a namespace that refuses attributes that it does not know, as a server does.

@@ -18,8 +18,8 @@ import (
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	devtemporal "github.com/slipway-cloud/slipway/assembly/devserver/temporal"
 	"github.com/slipway-cloud/slipway/db"
-	devtemporal "github.com/slipway-cloud/slipway/internal/devserver/temporal"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
 	"github.com/slipway-cloud/slipway/providers/secrets"

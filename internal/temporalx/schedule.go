@@ -11,7 +11,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/contract"
 )
 
 // Schedule is the Temporal Schedule that starts a pass again and again.

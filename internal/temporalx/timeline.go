@@ -10,7 +10,7 @@ import (
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/contract"
 )
 
 // Call is one activity as the node's timeline shows it: what was asked of the

@@ -19,8 +19,8 @@ import (
 
 	commonpb "go.temporal.io/api/common/v1"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Watch finds out how the job workflows of one task queue stand; workflows of

@@ -16,11 +16,11 @@ import (
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	devtemporal "github.com/slipway-cloud/slipway/assembly/devserver/temporal"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
-	devtemporal "github.com/slipway-cloud/slipway/internal/devserver/temporal"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/test/runenv"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 const engineLimit = 10 * time.Minute // the first run on a machine builds the server

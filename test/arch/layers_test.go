@@ -16,7 +16,7 @@ import (
 
 // belowAPI are the folders that no API's syntax reaches: they say what is wrong, and the API that
 // was asked names its call and its command.
-var belowAPI = []string{"activities", "db", "intent", "internal", "lifecycle", "providers", "workflows"}
+var belowAPI = []string{"activities", "contract", "db", "intent", "internal", "lifecycle", "loops", "providers", "workflows"}
 
 // apiSyntax does not match labels of cryptography, which end in a zero byte.
 var apiSyntax = regexp.MustCompile(`\bslipway [a-z][^\x00]*$|/api/v[0-9]`)

@@ -48,9 +48,21 @@ func rules() []rule {
 			never: []string{"db/...", "activities/...", "workflows/...", "api/...", "go.temporal.io/..."},
 			why:   "a provider knows the outside world only",
 		},
+		{
+			of: []string{"internal/..."}, deep: true, never: []string{"api/...", "activities/...", "workflows/...", "intent/...", "loops/...", "assembly/...", "cli/..."},
+			why: "internal is the ground: whoever needs it may import it",
+		},
+		{
+			of: []string{"loops/..."}, deep: true, never: []string{"api/...", "activities/...", "workflows/...", "assembly/..."},
+			why: "a loop claims rows and works on them; the assembly runs it",
+		},
+		{
+			of: []string{"..."}, not: []string{"assembly/...", "cmd/...", "test/..."}, never: []string{"assembly/..."},
+			why: "the assembly is the roof: it knows everything, and only programs and tests know it",
+		},
 		{of: []string{"sim/..."}, deep: true, never: []string{"providers/...", "db/...", "workflows/...", "activities/..."}, why: "a simulator must not share the client's mistakes"},
 		{of: []string{"db/..."}, deep: true, never: []string{"go.temporal.io/...", "providers/...", "api/..."}, why: "db enforces; no transaction is open across a network call"},
-		{of: []string{"workflows/contract/..."}, deep: true, never: []string{"activities/...", "db/...", "providers/..."}, why: "the contract is values only"},
+		{of: []string{"contract/..."}, deep: true, never: []string{"activities/...", "db/...", "providers/..."}, why: "the contract is values only"},
 		{
 			of: []string{"workflows/..."}, never: []string{
 				"db/...", "providers/...", "api/...", "internal/config/...", "os/...", "net/...", "math/rand/...", "crypto/rand", "go.temporal.io/sdk/client",
@@ -58,24 +70,24 @@ func rules() []rule {
 			except: []string{"net/url", "net/netip"},
 			why:    "a workflow sequences; it has no client, config, clock or chance of its own",
 		},
-		{of: []string{"workflows/..."}, not: []string{"workflows/stage/stagetest"}, never: []string{"go.temporal.io/sdk/worker"}, why: "internal/server runs the workers"},
+		{of: []string{"workflows/..."}, not: []string{"workflows/stage/stagetest"}, never: []string{"go.temporal.io/sdk/worker"}, why: "assembly/server runs the workers"},
 		{of: []string{"..."}, deep: true, never: []string{"workflows/stage/stagetest"}, why: "the harness of job tests is for tests"},
 		{
-			of: []string{"activities/..."}, deep: true, never: []string{"workflows/...", "api/..."}, except: []string{"workflows/contract/..."},
+			of: []string{"activities/..."}, deep: true, never: []string{"workflows/...", "api/..."}, except: []string{"contract/..."},
 			why: "activities do; workflows sequence them",
 		},
 		{
 			of: []string{"api/..."}, deep: true, never: []string{"activities/...", "workflows/...", "providers/..."},
-			except: []string{"workflows/contract/...", "providers", "providers/secrets/...", "providers/stripe/..."},
+			except: []string{"contract/...", "providers", "providers/secrets/...", "providers/stripe/..."},
 			why:    "api asks: it writes intent and calls nobody",
 		},
 		{
-			of: []string{"intent/..."}, never: []string{"..."}, except: []string{"intent/...", "db/...", "lifecycle/...", "workflows/contract/..."},
+			of: []string{"intent/..."}, never: []string{"..."}, except: []string{"intent/...", "db/...", "lifecycle/...", "contract/..."},
 			why: "an intent decides and writes; every API uses it, so it knows none",
 		},
 		{
 			of: []string{"api/..."}, not: []string{"api/*/*test"}, never: []string{"api/..."}, except: []string{"api/op", "api/problem", "api/ratelimit"},
-			why: "APIs are peers; internal/server mounts them all",
+			why: "APIs are peers; assembly/server mounts them all",
 		},
 		{
 			of: []string{"client"}, only: []string{"std", "internal/poll", "github.com/google/uuid"},
@@ -109,8 +121,8 @@ func rules() []rule {
 			why: "the control plane links it, so it imports only lifecycle and the packages of its kind",
 		},
 		{
-			of: []string{"..."}, deep: true, never: []string{"internal/devserver/identity", "github.com/zitadel/..."},
-			not: []string{"internal/devserver/identity", "test/...", "cmd/slipway-dev"}, why: "the dev stack's identity provider has users with printed passwords",
+			of: []string{"..."}, deep: true, never: []string{"assembly/devserver/identity", "github.com/zitadel/..."},
+			not: []string{"assembly/devserver/identity", "test/...", "cmd/slipway-dev"}, why: "the dev stack's identity provider has users with printed passwords",
 		},
 		{
 			of: []string{"agent/...", "cmd/slipway-agent"}, not: []string{"agent/toolrunner"}, never: []string{"os/exec"},

@@ -12,6 +12,7 @@ import (
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	accessact "github.com/slipway-cloud/slipway/activities/tenantaccess"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/db/dbtest"
@@ -21,7 +22,6 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/bench/rig"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 const (

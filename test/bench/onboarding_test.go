@@ -12,11 +12,11 @@ import (
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/bench/noop"
 	"github.com/slipway-cloud/slipway/test/bench/rig"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 const (

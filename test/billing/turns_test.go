@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/db/dbtest"
@@ -17,7 +18,6 @@ import (
 	allocationintent "github.com/slipway-cloud/slipway/intent/allocation"
 	"github.com/slipway-cloud/slipway/intent/billing"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // The kinds of turns of a walk of tenants.

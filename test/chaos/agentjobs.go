@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/intent/agentjob"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simnode "github.com/slipway-cloud/slipway/sim/node"
 	"github.com/slipway-cloud/slipway/test/stack"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // AgentJobs are the sets of the jobs of a node's agent: a new identity, and a new version. The node

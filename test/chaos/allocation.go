@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // AllocationJobs are the sets of the jobs of an allocation, for tenants who are root on their nodes and

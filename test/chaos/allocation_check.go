@@ -9,11 +9,11 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
 
+	"github.com/slipway-cloud/slipway/contract"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/secretscan"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // checkProvision compares a provision that ended with what it may come to: the tenant has the node, or

@@ -7,13 +7,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/intent/allocation"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // allocationKeys is the change of keys that takes one member's key off a node and leaves the other's.

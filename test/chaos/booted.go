@@ -3,8 +3,8 @@ package chaos
 import (
 	"slices"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Booted are the sets of the jobs of nodes that boot from the network: they are

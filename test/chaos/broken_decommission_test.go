@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/agenttask"
 	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
 	accessact "github.com/slipway-cloud/slipway/activities/tenantaccess"
-	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/contract"
 )
 
 // decommissionBreaker puts wrong activities in the place of right ones, in jobs that take a node out of

@@ -15,12 +15,12 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas"
 	"github.com/slipway-cloud/slipway/test/chaos"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // TestRun_CatchesBrokenActivities runs a worker in which eleven activities are wrong in the ways in

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/contract"
 )
 
 // Point is an activity boundary: one activity of one stage.

@@ -6,11 +6,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	intentdecommission "github.com/slipway-cloud/slipway/intent/decommission"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // DecommissionJobs returns the sets of the jobs that take a node out of service: the four modes of a

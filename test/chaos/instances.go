@@ -8,6 +8,7 @@ import (
 	"time"
 
 	instanceact "github.com/slipway-cloud/slipway/activities/instance"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	"github.com/slipway-cloud/slipway/intent/instance"
@@ -19,7 +20,6 @@ import (
 	"github.com/slipway-cloud/slipway/providers/instance/mock"
 	cloudsim "github.com/slipway-cloud/slipway/sim/cloud"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // InstanceJobs are the sets of the jobs of instances: one that makes a server at a cloud provider, and one

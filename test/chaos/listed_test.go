@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 
+	"github.com/slipway-cloud/slipway/assembly/server"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
-	"github.com/slipway-cloud/slipway/internal/server"
 )
 
 // unlistedActivities are called by these workflows and given a fault on no path, each

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simnode "github.com/slipway-cloud/slipway/sim/node"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Jobs that begin with a node in service need one each. To onboard them all would

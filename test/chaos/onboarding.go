@@ -3,13 +3,13 @@ package chaos
 import (
 	"context"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/intent/onboarding"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	"github.com/slipway-cloud/slipway/test/stack"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Onboarding is the scenario set of the onboarding job.

@@ -8,13 +8,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	"github.com/slipway-cloud/slipway/intent/machines"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // The steps of the runs.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/op"
 	slipway "github.com/slipway-cloud/slipway/client"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
@@ -21,7 +22,6 @@ import (
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // TestOperatorActions acts on real jobs over REST and straight through Temporal.

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/agent/taskhandlers"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/intent/decommission"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -27,7 +28,6 @@ import (
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	simnode "github.com/slipway-cloud/slipway/sim/node"
 	"github.com/slipway-cloud/slipway/test/runenv"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // How faults are injected and removed.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/intent/onboarding"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
@@ -26,7 +27,6 @@ import (
 	simnode "github.com/slipway-cloud/slipway/sim/node"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // classCase is one row on a server of its own.

@@ -16,10 +16,10 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/activities/projection"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 

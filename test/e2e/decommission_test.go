@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
 	"github.com/slipway-cloud/slipway/intent/decommission"
@@ -19,7 +20,6 @@ import (
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // leave accepts a decommission or a node operation as the API does: the job and

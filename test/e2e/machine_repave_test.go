@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	intent "github.com/slipway-cloud/slipway/intent/machines"
@@ -16,7 +17,6 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	"github.com/slipway-cloud/slipway/test/stack"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // datacenter is what the provider of that name has without a node.

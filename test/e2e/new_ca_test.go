@@ -19,12 +19,12 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/slipway-cloud/slipway/agent/protocol"
+	"github.com/slipway-cloud/slipway/assembly/server"
 	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
-	"github.com/slipway-cloud/slipway/internal/server"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"

@@ -14,13 +14,13 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // TestTemporalOutage_JobStartsLater accepts an onboarding while Temporal is down: it starts when

@@ -12,10 +12,10 @@ import (
 	temporal "go.temporal.io/sdk/client"
 
 	"github.com/slipway-cloud/slipway/client"
+	"github.com/slipway-cloud/slipway/contract"
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // payer is a project of which somebody tops up the balance.

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/client"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -25,7 +26,6 @@ import (
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // planner is a stack with one machine for each situation, at rest.

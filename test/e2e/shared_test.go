@@ -12,10 +12,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/assembly/devserver/pg"
+	"github.com/slipway-cloud/slipway/assembly/devserver/temporal"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/config"
-	"github.com/slipway-cloud/slipway/internal/devserver/pg"
-	"github.com/slipway-cloud/slipway/internal/devserver/temporal"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	"github.com/slipway-cloud/slipway/test/runenv"

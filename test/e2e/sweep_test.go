@@ -13,13 +13,13 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
 	slipway "github.com/slipway-cloud/slipway/client"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // The sweeper's interval in this test, and the time within which it finds everything: four

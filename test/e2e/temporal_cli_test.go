@@ -12,13 +12,13 @@ import (
 	"go.temporal.io/api/enums/v1"
 
 	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // TestTemporalCLI_FinishesEveryJob checks that an operator who has only the Temporal CLI can bring

@@ -12,7 +12,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/slipway-cloud/slipway/internal/devserver/toolcache"
+	"github.com/slipway-cloud/slipway/assembly/devserver/toolcache"
 )
 
 // Path is where the records are, relative to the checkout.

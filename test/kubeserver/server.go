@@ -30,8 +30,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
-	"github.com/slipway-cloud/slipway/internal/devserver/freeport"
-	"github.com/slipway-cloud/slipway/internal/devserver/toolcache"
+	"github.com/slipway-cloud/slipway/assembly/devserver/freeport"
+	"github.com/slipway-cloud/slipway/assembly/devserver/toolcache"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 

@@ -17,13 +17,13 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/projection"
 	"github.com/slipway-cloud/slipway/activities/sweep"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/intent/subject"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/runenv"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/internal/devserver/identity"
+	"github.com/slipway-cloud/slipway/assembly/devserver/identity"
 	"github.com/slipway-cloud/slipway/test/portal/browser"
 	"github.com/slipway-cloud/slipway/test/stack"
 )

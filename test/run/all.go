@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/slipway-cloud/slipway/internal/devserver/toolcache"
+	"github.com/slipway-cloud/slipway/assembly/devserver/toolcache"
 )
 
 const (

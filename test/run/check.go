@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slipway-cloud/slipway/internal/devserver/toolcache"
+	"github.com/slipway-cloud/slipway/assembly/devserver/toolcache"
 )
 
 // runFile holds what `make test` leaves for `make check`, and countsFile the line of counts.

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/slipway-cloud/slipway/internal/devserver/pg"
-	"github.com/slipway-cloud/slipway/internal/devserver/temporal"
+	"github.com/slipway-cloud/slipway/assembly/devserver/pg"
+	"github.com/slipway-cloud/slipway/assembly/devserver/temporal"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/slipway-cloud/slipway/internal/devserver/toolcache"
+	"github.com/slipway-cloud/slipway/assembly/devserver/toolcache"
 	"github.com/slipway-cloud/slipway/test/realhost"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )

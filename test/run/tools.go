@@ -5,7 +5,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/slipway-cloud/slipway/internal/devserver/toolcache"
+	"github.com/slipway-cloud/slipway/assembly/devserver/toolcache"
 	"github.com/slipway-cloud/slipway/test/realhost"
 )
 

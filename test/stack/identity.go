@@ -5,8 +5,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/slipway-cloud/slipway/assembly/devserver/identity"
 	"github.com/slipway-cloud/slipway/internal/config"
-	"github.com/slipway-cloud/slipway/internal/devserver/identity"
 )
 
 // startIdentity starts the identity provider and makes Slipway its client.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/slipway-cloud/slipway/assembly/server"
 	"github.com/slipway-cloud/slipway/internal/config"
-	"github.com/slipway-cloud/slipway/internal/server"
 )
 
 // Restart ends all of Slipway's processes, calls maintain, and starts them again. The machines, with

@@ -12,7 +12,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/intent/payments"
-	"github.com/slipway-cloud/slipway/internal/paymentsync"
+	"github.com/slipway-cloud/slipway/loops/paymentsync"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/stripe"
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"

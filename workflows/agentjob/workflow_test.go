@@ -9,9 +9,9 @@ import (
 	"github.com/slipway-cloud/slipway/activities/agenttask"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/agentjob"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )

@@ -15,9 +15,9 @@ import (
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	accessact "github.com/slipway-cloud/slipway/activities/tenantaccess"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 

@@ -10,9 +10,9 @@ import (
 	allocationact "github.com/slipway-cloud/slipway/activities/allocation"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	accessact "github.com/slipway-cloud/slipway/activities/tenantaccess"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 

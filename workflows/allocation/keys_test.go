@@ -14,10 +14,10 @@ import (
 	"github.com/slipway-cloud/slipway/activities/agenttask"
 	allocationact "github.com/slipway-cloud/slipway/activities/allocation"
 	accessact "github.com/slipway-cloud/slipway/activities/tenantaccess"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/allocation"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 

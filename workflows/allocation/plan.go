@@ -7,8 +7,8 @@ import (
 
 	allocationact "github.com/slipway-cloud/slipway/activities/allocation"
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/decommission"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 	"github.com/slipway-cloud/slipway/workflows/stage/plan"

@@ -10,10 +10,10 @@ import (
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/allocation"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
-	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/contract"
 )
 
 // powerLimit bounds each reading: an operator waits for the answer.

@@ -11,8 +11,8 @@ import (
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/workflows/allocation"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // TestReadPower_OnlyReads asks both for what they see and for nothing else; who fails says nothing.

@@ -12,9 +12,9 @@ import (
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	accessact "github.com/slipway-cloud/slipway/activities/tenantaccess"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/decommission"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )

@@ -11,9 +11,9 @@ import (
 	"go.temporal.io/sdk/converter"
 
 	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/allocation"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 

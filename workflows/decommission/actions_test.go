@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 

@@ -3,8 +3,8 @@ package decommission
 import (
 	"fmt"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // How the node's coarse state moves with the job's. What moves in the middle of

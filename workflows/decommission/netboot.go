@@ -7,8 +7,8 @@ import (
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 

@@ -1,8 +1,8 @@
 package decommission
 
 import (
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // unknownDrives is why a job parks that would erase drives of a node of which nothing names any.

@@ -10,9 +10,9 @@ import (
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 

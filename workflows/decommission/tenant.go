@@ -3,9 +3,9 @@ package decommission
 import (
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 	"github.com/slipway-cloud/slipway/workflows/stage/plan"
 )

@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/testsuite"
 
+	"github.com/slipway-cloud/slipway/contract"
 	instancedb "github.com/slipway-cloud/slipway/db/instance"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	cloudsim "github.com/slipway-cloud/slipway/sim/cloud"
 	"github.com/slipway-cloud/slipway/test/runenv"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // refusals are the faults of a call that do not pass: the provider refuses us until somebody has repaired

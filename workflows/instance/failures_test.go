@@ -9,11 +9,11 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	instanceact "github.com/slipway-cloud/slipway/activities/instance"
+	"github.com/slipway-cloud/slipway/contract"
 	instancedb "github.com/slipway-cloud/slipway/db/instance"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers/instance/mock"
 	cloudsim "github.com/slipway-cloud/slipway/sim/cloud"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // sends returns what asks a job for an action.

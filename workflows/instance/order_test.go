@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	instanceact "github.com/slipway-cloud/slipway/activities/instance"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	instancedb "github.com/slipway-cloud/slipway/db/instance"
 	"github.com/slipway-cloud/slipway/providers"
 	cloudsim "github.com/slipway-cloud/slipway/sim/cloud"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // TestOrder_OfTwoExecutions: of two that want to order at once, one does.

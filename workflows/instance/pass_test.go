@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	instanceact "github.com/slipway-cloud/slipway/activities/instance"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	instancedb "github.com/slipway-cloud/slipway/db/instance"
 	"github.com/slipway-cloud/slipway/db/record"
@@ -18,7 +19,6 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/instance/mock"
 	cloudsim "github.com/slipway-cloud/slipway/sim/cloud"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // heartbeat sends one as the worker with a key.

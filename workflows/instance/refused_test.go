@@ -19,6 +19,7 @@ import (
 	instanceact "github.com/slipway-cloud/slipway/activities/instance"
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/agentapi"
+	"github.com/slipway-cloud/slipway/contract"
 	instancedb "github.com/slipway-cloud/slipway/db/instance"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
@@ -26,7 +27,6 @@ import (
 	"github.com/slipway-cloud/slipway/providers/instance/scaleway"
 	cloudsim "github.com/slipway-cloud/slipway/sim/cloud"
 	"github.com/slipway-cloud/slipway/test/runenv"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // emptyLists is a provider whose lists are empty, as one answers whose index is lost.

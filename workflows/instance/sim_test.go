@@ -19,6 +19,7 @@ import (
 
 	instanceact "github.com/slipway-cloud/slipway/activities/instance"
 	"github.com/slipway-cloud/slipway/activities/projection"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	instancedb "github.com/slipway-cloud/slipway/db/instance"
@@ -33,7 +34,6 @@ import (
 	cloudsim "github.com/slipway-cloud/slipway/sim/cloud"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	"github.com/slipway-cloud/slipway/test/runenv"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/instance"
 )
 

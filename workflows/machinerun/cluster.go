@@ -4,7 +4,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	machineact "github.com/slipway-cloud/slipway/activities/machine"
-	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 

@@ -17,9 +17,9 @@ import (
 	machineact "github.com/slipway-cloud/slipway/activities/machine"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/machinerun"
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )

@@ -15,9 +15,9 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	machineact "github.com/slipway-cloud/slipway/activities/machine"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/machinerun"
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )

@@ -9,9 +9,9 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // TestADeadlineThatNobodyWasThereFor: MAAS, or every worker, was away when the

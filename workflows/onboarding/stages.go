@@ -9,8 +9,8 @@ import (
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/decommission"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )

@@ -12,7 +12,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/slipway-cloud/slipway/activities/drift"
-	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/workflows/reconcile"
 )
 

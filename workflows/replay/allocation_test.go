@@ -8,13 +8,13 @@ import (
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	accessact "github.com/slipway-cloud/slipway/activities/tenantaccess"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/intent/allocation"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // allocationJobs are the jobs that give a node to a tenant, change his keys and take it back.

@@ -11,9 +11,9 @@ import (
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/slipway-cloud/slipway/internal/server"
+	"github.com/slipway-cloud/slipway/assembly/server"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // workflowNames notes the workflows that a worker registers.

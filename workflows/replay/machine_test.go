@@ -7,13 +7,13 @@ import (
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	machineact "github.com/slipway-cloud/slipway/activities/machine"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	clusterdb "github.com/slipway-cloud/slipway/db/cluster"
 	"github.com/slipway-cloud/slipway/intent/machines"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // machineJobs is the job of a run: it ends by a step that fails, and parks for none.

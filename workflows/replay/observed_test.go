@@ -5,11 +5,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/agentjob"
 	"github.com/slipway-cloud/slipway/workflows/allocation"
 	"github.com/slipway-cloud/slipway/workflows/bmcrotation"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/decommission"
 	"github.com/slipway-cloud/slipway/workflows/onboarding"
 	"github.com/slipway-cloud/slipway/workflows/stage"

@@ -17,9 +17,9 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
-	"github.com/slipway-cloud/slipway/internal/server"
+	"github.com/slipway-cloud/slipway/assembly/server"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/onboarding"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )

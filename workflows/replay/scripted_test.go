@@ -20,11 +20,11 @@ import (
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/activities/payments"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/bench/rig"
 	"github.com/slipway-cloud/slipway/test/runenv"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/reconcile"
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )

@@ -3,8 +3,8 @@ package stage
 import (
 	"slices"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // answer is the answer that an action with a key got. The checkpoint holds the newest answers, so

@@ -5,8 +5,8 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // request is an action on its way to the runner.

@@ -3,8 +3,8 @@ package stage
 import (
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // riskRefusal returns why an action that overrides a safety check is refused, "" when it is proven

@@ -8,8 +8,8 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // runner is one run of one job. It holds everything that changes. The part that must outlive the

@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Allocation is one node that a project has, or has asked for, as its members see it.

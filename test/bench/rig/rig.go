@@ -34,13 +34,14 @@ import (
 	"github.com/slipway-cloud/slipway/activities/projection"
 	sweepact "github.com/slipway-cloud/slipway/activities/sweep"
 	accessact "github.com/slipway-cloud/slipway/activities/tenantaccess"
+	"github.com/slipway-cloud/slipway/assembly/devserver/temporal"
+	"github.com/slipway-cloud/slipway/assembly/server"
+	"github.com/slipway-cloud/slipway/assembly/server/relay"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/intent/onboarding"
 	"github.com/slipway-cloud/slipway/internal/config"
-	"github.com/slipway-cloud/slipway/internal/devserver/temporal"
-	"github.com/slipway-cloud/slipway/internal/server"
-	"github.com/slipway-cloud/slipway/internal/server/relay"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
@@ -48,7 +49,6 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/test/bench/noop"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Rig is a running worker with a site that can onboard.

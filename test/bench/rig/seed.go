@@ -18,13 +18,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/test/bench/noop"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 var operator = db.Actor{Owner: lifecycle.OwnerAdmin, ID: "rig"}

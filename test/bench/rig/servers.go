@@ -11,7 +11,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 
-	"github.com/slipway-cloud/slipway/internal/devserver/temporal"
+	"github.com/slipway-cloud/slipway/assembly/devserver/temporal"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
 )

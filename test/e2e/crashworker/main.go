@@ -18,11 +18,11 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/interceptor"
 
+	"github.com/slipway-cloud/slipway/assembly/server"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/internal/config"
-	"github.com/slipway-cloud/slipway/internal/server"
 	"github.com/slipway-cloud/slipway/providers/kube"
 	"github.com/slipway-cloud/slipway/test/e2e/places"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 func main() {

@@ -16,9 +16,9 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"github.com/slipway-cloud/slipway/activities/projection"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Harness runs the workflow of one job on its store, in Temporal's test environment. An

@@ -11,8 +11,8 @@ import (
 	"sync"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Store is a projection.Store that holds one job. It applies a projection only when its sequence

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/slipway-cloud/slipway/internal/devserver/toolcache"
+	"github.com/slipway-cloud/slipway/assembly/devserver/toolcache"
 	"github.com/slipway-cloud/slipway/test/generated"
 )
 

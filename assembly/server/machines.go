@@ -1,0 +1,78 @@
+package server
+
+import (
+	"maps"
+
+	"github.com/slipway-cloud/slipway/internal/config"
+	"github.com/slipway-cloud/slipway/lifecycle/runplan"
+	"github.com/slipway-cloud/slipway/loops/campaigns"
+	"github.com/slipway-cloud/slipway/loops/clustersync"
+	"github.com/slipway-cloud/slipway/loops/machineprobe"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/providers/fake"
+	"github.com/slipway-cloud/slipway/providers/ssh"
+)
+
+// The names of the providers, as machines state them. A machine of a data center is what one of ssh is: its
+// power, its next boot and its installation go through the node that it is linked to.
+const (
+	providerSSH        = "ssh"
+	providerDatacenter = "datacenter"
+	providerFake       = "fake"
+)
+
+// machineAdapters returns the adapter of each provider of machines.
+func machineAdapters(c config.Machine) providers.MachineAdapters {
+	var options []ssh.Option
+	if c.StateDir != "" {
+		options = append(options, ssh.WithStateDir(c.StateDir))
+	}
+	adapter := ssh.New(options...).Adapter()
+	adapters := providers.MachineAdapters{providerSSH: adapter, providerDatacenter: adapter}
+	if c.Simulated {
+		adapters[providerFake] = fake.New().Adapter()
+	}
+	return adapters
+}
+
+// machineOffers returns a function that lists the capabilities of a provider.
+func (a *App) machineOffers() func(string) []runplan.Capability {
+	return func(provider string) []runplan.Capability {
+		adapter, err := a.machines.For(provider)
+		if err != nil {
+			return nil
+		}
+		return adapter.Offers()
+	}
+}
+
+// UseMachines takes other adapters for some providers of machines. Tests call it before UseClusters and before
+// a worker runs: the places on machines that an SSH server simulates are named by no setting.
+func (a *App) UseMachines(adapters providers.MachineAdapters) { maps.Copy(a.machines, adapters) }
+
+// UseClusters has machines join Kubernetes clusters. The programs call it before Run, so that this package
+// does without the client of Kubernetes.
+func (a *App) UseClusters(join providers.ClusterJoin) {
+	a.clusters = join
+	for name, adapter := range a.machines {
+		if adapter.JoinHost != nil {
+			adapter.ClusterJoin = join
+			a.machines[name] = adapter
+		}
+	}
+}
+
+// ClusterPasses looks at clusters: at their bootstrap tokens and at the nodes of machines.
+func (a *App) ClusterPasses() *clustersync.Passes {
+	return &clustersync.Passes{Store: a.Store, Secrets: a.Secrets, Clusters: a.clusters, Log: a.Log}
+}
+
+// MachineProbes asks machines that are linked to no node whether they answer.
+func (a *App) MachineProbes() *machineprobe.Passes {
+	return &machineprobe.Passes{Store: a.Store, Secrets: a.Secrets, Adapters: a.machines, BMCs: a.bmcActivities().Openers, Log: a.Log}
+}
+
+// Campaigns drives campaigns: the same plan over many machines.
+func (a *App) Campaigns() *campaigns.Driver {
+	return &campaigns.Driver{Store: a.Store, Offers: a.machineOffers(), Log: a.Log}
+}
