@@ -160,7 +160,7 @@ func TestPXEDeprovisioning_CancelledBeginsAgain(t *testing.T) {
 	w.act(t, first, lifecycle.ActionCancel)
 	require.Eventually(t, func() bool { return w.job(t, first).Status == lifecycle.JobCancelled }, runenv.Patience(pxePatience), 100*time.Millisecond)
 	require.Equal(t, lifecycle.NodeDeprovisioning, w.node(t, id).Status)
-	require.Eventually(t, func() bool { return w.view(t, id).Pxe.Netboot.JobID == "" }, runenv.Patience(pxePatience), 100*time.Millisecond, "it boots its disk again")
+	require.Eventually(t, func() bool { return w.view(t, id).Pxe.Netboot == nil }, runenv.Patience(pxePatience), 100*time.Millisecond, "it boots its disk again")
 	require.NoError(t, s.Live.SetFaults(simnode.Faults{}))
 
 	second := w.begin(t, id, deprovisioning())
