@@ -59,17 +59,18 @@ func (a *app) watchPayment(ctx context.Context, p client.PaymentSession, because
 	}
 	return follow(ctx, read, w, func(r client.Answer[client.PaymentSession], p client.PaymentSession) (bool, error) {
 		switch p.Status {
-		case "checkout_completed":
+		case client.PaymentSessionStatusCheckoutCompleted:
 			if p.PaymentStatus == "async_failed" {
 				return true, fail(ExitJobFailed, "the payment method of payment %s failed; nothing was taken: ask for another one with slipway topup", p.ID)
 			}
 			return false, nil
-		case "initiated":
+		case client.PaymentSessionStatusInitiated:
 			return false, nil
-		case "credited":
+		case client.PaymentSessionStatusCredited:
 			return true, a.showRows(r.Raw, paymentShown())
-		case "failed_reconcile":
+		case client.PaymentSessionStatusFailedReconcile:
 			return true, fail(ExitJobFailed, "payment %s came and could not be credited: %s\n  an operator decides about it: slipway payment resolve %s", p.ID, oneLine(p.FailureMessage), p.ID)
+		case client.PaymentSessionStatusExpired:
 		}
 		text := "payment " + p.ID + " is " + string(p.Status)
 		if p.FailureMessage != "" {

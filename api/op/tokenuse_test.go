@@ -20,7 +20,7 @@ func TestTokenUses_WritesSeldom(t *testing.T) {
 		u := &tokenUses{log: slog.New(slog.DiscardHandler), now: time.Now, write: func(ctx context.Context, hashes [][]byte, _ time.Duration) error {
 			writers++
 			require.Equal(t, 1, writers, "one write at a time")
-			time.Sleep(2 * time.Second) // virtual time
+			<-time.After(2 * time.Second) // virtual time
 			writers--
 			for _, h := range hashes {
 				written[string(h)]++
@@ -37,22 +37,22 @@ func TestTokenUses_WritesSeldom(t *testing.T) {
 			}
 		}
 		require.Equal(t, began, time.Now(), "no request waited")
-		time.Sleep(useEvery - time.Second)
+		<-time.After(useEvery - time.Second)
 		u.note(t.Context(), []byte("a"), nil)
 		synctest.Wait()
 		require.Equal(t, map[string]int{"a": 1, "b": 1}, written)
 
 		failing = true
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		u.note(t.Context(), []byte("a"), nil)
-		time.Sleep(useEvery)
+		<-time.After(useEvery)
 		recent, old, ahead := time.Now().Add(-time.Minute), time.Now().Add(-useEvery), time.Now().Add(time.Hour)
 		u.note(t.Context(), []byte("a"), &recent)
-		time.Sleep(useTime)
+		<-time.After(useTime)
 		require.Equal(t, 2, written["a"], "another process has noted it a minute ago")
 		u.note(t.Context(), []byte("a"), &old)
 		u.note(t.Context(), []byte("b"), &ahead)
-		time.Sleep(useTime)
+		<-time.After(useTime)
 		require.Equal(t, map[string]int{"a": 3, "b": 2}, written, "a failed write is no end, and a clock that was set back none either")
 	})
 }

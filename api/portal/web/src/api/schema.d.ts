@@ -4007,6 +4007,11 @@ export interface components {
             /** Format: date-time */
             expires_at?: string;
             id?: string;
+            /**
+             * Format: date-time
+             * @description When it was last used, to some minutes; left out for one that was never used
+             */
+            last_used_at?: string;
             name?: string;
             /** Format: date-time */
             revoked_at?: string;
@@ -6986,6 +6991,11 @@ export interface components {
             /** Format: date-time */
             expires_at?: string;
             id?: string;
+            /**
+             * Format: date-time
+             * @description When it was last used, to some minutes; left out for one that was never used
+             */
+            last_used_at?: string;
             member_id?: string;
             name?: string;
             /** @description It never allows more than the present role of its member */
@@ -7647,7 +7657,7 @@ export interface components {
             name: string;
             /** @description admin, operator, viewer */
             roles: string[];
-            /** @description How long it is valid, such as 720h, at most 87600h; left out, it does not expire */
+            /** @description How long it is valid, such as 720h, at most 8760h, which is a year; left out, it is 2160h, which is 90 days */
             ttl?: string;
         };
         Transition: {
