@@ -268,7 +268,7 @@ func TestContainerfileIsStaticPinnedAndNotRoot(t *testing.T) {
 		require.Regexp(t, `^docker\.io/.+:[0-9]`, stage[1])
 	}
 	require.Contains(t, text, "CGO_ENABLED=0")
-	stamped := regexp.MustCompile(`-X \S+/(internal/\w+)\.(\w+)=\$VERSION`).FindStringSubmatch(text)
+	stamped := regexp.MustCompile(`-X \S+/(assembly/\w+)\.(\w+)=\$VERSION`).FindStringSubmatch(text)
 	require.Len(t, stamped, 3)
 	declared, err := exec.CommandContext(t.Context(), "go", "doc", "-C", root, "./"+stamped[1], stamped[2]).CombinedOutput()
 	require.NoError(t, err, string(declared))

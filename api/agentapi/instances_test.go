@@ -85,7 +85,8 @@ func TestInstances_EnrollAndHeartbeat(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, code)
 }
 
-// TestInstances_FloodOfHeartbeats: a worker that sends heartbeats as fast as it can is told to wait.
+// TestInstances_FloodOfHeartbeats: a worker that sends heartbeats as fast as it can is told to
+// wait.
 func TestInstances_FloodOfHeartbeats(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -100,13 +101,14 @@ func TestInstances_FloodOfHeartbeats(t *testing.T) {
 	require.Equal(t, http.StatusTooManyRequests, last)
 }
 
-// TestInstances_WorkersBehindOneAddress: a stranger uses up the limit of an address, and a worker behind the same NAT
-// whose key was accepted is heard all the same, within a limit of its own.
+// TestInstances_WorkersBehindOneAddress: an unknown machine uses up the limit of an address, and a
+// worker behind the same NAT whose key was accepted is heard all the same, within a limit of its
+// own.
 func TestInstances_WorkersBehindOneAddress(t *testing.T) {
 	t.Parallel()
 	now, mine := time.Now(), strings.Repeat("k", 40)
 	routes := agentapi.New(agentapi.Config{Instances: &workers{key: agentapi.HashOf(mine)}, Now: func() time.Time { return now }}).Routes()
-	beat := func(key string, seq int) int {
+	heartbeat := func(key string, seq int) int {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, protocol.PathInstanceHeartbeat,
 			strings.NewReader(fmt.Sprintf(`{"instance_id": "inst_1", "sequence": %d, "checksum": "abc"}`, seq)))
 		r.Header.Set("Authorization", "Bearer "+key)
@@ -114,15 +116,15 @@ func TestInstances_WorkersBehindOneAddress(t *testing.T) {
 		routes.ServeHTTP(w, r)
 		return w.Code
 	}
-	require.Equal(t, http.StatusOK, beat(mine, 1))
+	require.Equal(t, http.StatusOK, heartbeat(mine, 1))
 	for range 60 {
-		beat(strings.Repeat("o", 40), 1)
+		heartbeat(strings.Repeat("o", 40), 1)
 	}
-	require.Equal(t, http.StatusTooManyRequests, beat(strings.Repeat("o", 40), 1))
-	require.Equal(t, http.StatusOK, beat(mine, 2))
+	require.Equal(t, http.StatusTooManyRequests, heartbeat(strings.Repeat("o", 40), 1))
+	require.Equal(t, http.StatusOK, heartbeat(mine, 2))
 	last := 0
 	for i := range 60 {
-		last = beat(mine, 3+i)
+		last = heartbeat(mine, 3+i)
 	}
 	require.Equal(t, http.StatusTooManyRequests, last, "one worker has a limit too")
 }
