@@ -159,7 +159,7 @@ func TestTheMetricsToWatchExist(t *testing.T) {
 	named := regexp.MustCompile("`(slipway_[a-z_]+)`").FindAllStringSubmatch(string(page), -1)
 	require.Greater(t, len(named), 4)
 	var source strings.Builder
-	for _, folder := range []string{"api", "internal", "db"} {
+	for _, folder := range []string{"api", "assembly", "db", "internal", "loops"} {
 		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

@@ -13,7 +13,7 @@ import (
 
 // namedPath is a path of the checkout as a script or page writes it: a top-level folder and what
 // follows. A path that goes on from another one ("/srv/db/x", "api.db/x") is none of the checkout's.
-var namedPath = regexp.MustCompile(`(^|[^\w/.$}@-])(?:\./)?((?:\.ci|activities|agent|api|cli|client|cmd|db|deploy|dev|docs|internal|intent|lifecycle|providers|scripts|sim|test|tools|workflows)/[\w.-]+(?:/[\w.-]+)*)([/*{<$]?)`)
+var namedPath = regexp.MustCompile(`(^|[^\w/.$}@-])(?:\./)?((?:\.ci|activities|agent|api|assembly|cli|client|cmd|contract|db|deploy|dev|docs|internal|intent|lifecycle|loops|providers|scripts|sim|test|tools|workflows)/[\w.-]+(?:/[\w.-]+)*)([/*{<$]?)`)
 
 // missingPaths returns the paths that the text names and that exists does not know. A path that ends
 // in a pattern or a placeholder counts up to the folder before it.

@@ -47,7 +47,7 @@ func TestAuditNames_AreEvents(t *testing.T) {
 		names[tr.Name] = "lifecycle"
 	}
 	const root = "../../.."
-	for _, dir := range []string{"api", "intent", "db", "activities", "workflows", "internal"} {
+	for _, dir := range []string{"api", "intent", "db", "activities", "workflows", "contract", "loops", "assembly", "internal"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
 			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
 				addAuditNames(t, path, names)
