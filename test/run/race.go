@@ -15,7 +15,7 @@ func raced() []string {
 		"agent/taskhandlers", "agent/toolrunner", "agent/privileged",
 		"agent/selfupdate", "agent/task", "assembly/devserver/identity", "assembly/devserver/toolcache", "loops/machineprobe",
 		"test/billing", "test/chaos", "internal/nodeca", "sim/pxe", "assembly/server/relay",
-		"assembly/server", "assembly/server/deliver", "providers/webhook", "providers/mail", "internal/signing", "sim/node", "internal/telemetry",
+		"assembly/server", "assembly/server/deliver", "providers/webhook", "providers/mail", "internal/signing", "internal/listener", "sim/node", "internal/telemetry",
 		"internal/temporaltls", "internal/temporalx", "internal/temporalx/payloadcodec",
 		"sim/redfish", "providers/bmc/ipmi", "providers/bmc/redfish", "providers/maas",
 		"sim/maas", "sim/stripe", "providers/fake", "providers/stripe", "providers/secrets", "providers/ssh",
