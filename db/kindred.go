@@ -30,10 +30,15 @@ func bothOrders(uuid string) []string {
 	return out
 }
 
-// isFormer reports whether a record that a tenant left is one of a machine that may come back as another node: it is
-// deleted, or about to be and tied to no machine any more.
+// leaving are the states of a node on its way out of service, in which its record loses its machine.
+var leaving = []lifecycle.NodeStatus{lifecycle.NodeDraining, lifecycle.NodeRemoving, lifecycle.NodeRetired}
+
+// isFormer reports whether a record that a tenant left is one of a machine that may come back as
+// another node: the record is deleted, or is leaving service and is tied to no machine any more. A
+// record in service is another machine's.
 func isFormer(n Node) bool {
-	return n.TenantLeftAt != nil && (n.Status == lifecycle.NodeDeleted || n.MAASSystemID == nil && n.Lifecycle == lifecycle.NodeMAAS.Lifecycle)
+	isUntied := n.MAASSystemID == nil && n.Lifecycle == lifecycle.NodeMAAS.Lifecycle && slices.Contains(leaving, n.Status)
+	return n.TenantLeftAt != nil && (n.Status == lifecycle.NodeDeleted || isUntied)
 }
 
 // kindred reads the records other than a node that have a key in common with a machine: those that a

@@ -49,10 +49,12 @@ func TestTokenUses_WritesSeldom(t *testing.T) {
 		recent, old, ahead := time.Now().Add(-time.Minute), time.Now().Add(-useEvery), time.Now().Add(time.Hour)
 		u.note(t.Context(), []byte("a"), &recent)
 		<-time.After(useTime)
+		synctest.Wait()
 		require.Equal(t, 2, written["a"], "another process has noted it a minute ago")
 		u.note(t.Context(), []byte("a"), &old)
 		u.note(t.Context(), []byte("b"), &ahead)
 		<-time.After(useTime)
+		synctest.Wait()
 		require.Equal(t, map[string]int{"a": 3, "b": 2}, written, "a failed write is no end, and a clock that was set back none either")
 	})
 }

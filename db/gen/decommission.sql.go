@@ -173,7 +173,7 @@ const formerTenancy = `-- name: FormerTenancy :one
 SELECT d.id AS node_id, t.id AS allocation_id
 FROM nodes d CROSS JOIN LATERAL (SELECT a.id, s.tenant_root FROM allocations a JOIN skus s ON s.id = a.sku_id
     WHERE a.node_id = d.id AND a.access_given_at IS NOT NULL ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1) t
-WHERE d.id = ANY ($1::text[]) AND (d.status = 'deleted' OR d.maas_system_id IS NULL) AND d.tenant_left_at IS NOT NULL AND t.tenant_root
+WHERE d.id = ANY ($1::text[]) AND (d.status = 'deleted' OR d.status IN ('draining', 'removing', 'retired') AND d.maas_system_id IS NULL) AND d.tenant_left_at IS NOT NULL AND t.tenant_root
   AND EXISTS (SELECT FROM node_occupancies o WHERE o.allocation_id = t.id AND o.firmware_snapshot IS NOT NULL)
 ORDER BY d.tenant_left_at DESC, d.id LIMIT 1
 `
