@@ -29,9 +29,13 @@ func randomFaults(rng *rand.Rand) []cloudsim.Fault {
 			out = append(out, cloudsim.Fault{Name: others[rng.IntN(len(others))]})
 			continue
 		}
-		out = append(out, cloudsim.Fault{
+		f := cloudsim.Fault{
 			Name: requests[rng.IntN(len(requests))], Op: calls[rng.IntN(len(calls))], Count: 1 + rng.IntN(3), Phase: []string{"before_commit", "after_commit", ""}[rng.IntN(3)],
-		})
+		}
+		if f.Name == cloudsim.FaultRateLimited || f.Name == cloudsim.FaultForbidden {
+			f.Phase = "" // a provider refuses before it does anything, and a refused order may be given again at once
+		}
+		out = append(out, f)
 	}
 	return out
 }
