@@ -10,7 +10,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// maxKindred bounds the records that are compared with one machine. Those that a tenant left come first.
+// maxKindred bounds the records that are compared with one machine. Those that a tenant left come
+// first.
 const maxKindred = 1000
 
 // machineKeys returns what a node's record says of its machine, as it is compared.
@@ -30,19 +31,20 @@ func bothOrders(uuid string) []string {
 	return out
 }
 
-// leaving are the states of a node on its way out of service, in which its record loses its machine.
-var leaving = []lifecycle.NodeStatus{lifecycle.NodeDraining, lifecycle.NodeRemoving, lifecycle.NodeRetired}
+// untiedStates are the states of a node on its way out of service, in which its record loses its
+// machine.
+var untiedStates = []lifecycle.NodeStatus{lifecycle.NodeDraining, lifecycle.NodeRemoving, lifecycle.NodeRetired}
 
 // isFormer reports whether a record that a tenant left is one of a machine that may come back as
-// another node: the record is deleted, or is leaving service and is tied to no machine any more. A
-// record in service is another machine's.
+// another node: the record is deleted, or is on its way out of service and is tied to no machine
+// any more. A record in service is another machine's.
 func isFormer(n Node) bool {
-	isUntied := n.MAASSystemID == nil && n.Lifecycle == lifecycle.NodeMAAS.Lifecycle && slices.Contains(leaving, n.Status)
+	isUntied := n.MAASSystemID == nil && n.Lifecycle == lifecycle.NodeMAAS.Lifecycle && slices.Contains(untiedStates, n.Status)
 	return n.TenantLeftAt != nil && (n.Status == lifecycle.NodeDeleted || isUntied)
 }
 
-// kindred reads the records other than a node that have a key in common with a machine: those that a
-// tenant left, and those that are tied to their machine.
+// kindred reads the records other than a node that have a key in common with a machine: those that
+// a tenant left, and those that are tied to their machine.
 func (s statements) kindred(ctx context.Context, nodeID string, k spec.MachineKeys) ([]Node, error) {
 	k = k.Normal()
 	ids, err := s.q.KindredNodes(ctx, gen.KindredNodesParams{NodeID: nodeID, Serial: k.Serial, Uuids: bothOrders(k.UUID), MACs: k.MACs, MaxRows: maxKindred})
@@ -52,9 +54,10 @@ func (s statements) kindred(ctx context.Context, nodeID string, k spec.MachineKe
 	return s.ListNodes(ctx, NodeFilter{IDs: ids}, "", maxKindred)
 }
 
-// provenClean reports whether a certificate since the tenant left a deleted record says that its machine
-// is clean: one of the record, of the node that may be the same machine, or of a third record that is
-// the same machine by two keys. A certificate of another serial number proves nothing.
+// provenClean reports whether a certificate since the tenant left a deleted record says that its
+// machine is clean: one of the record, of the node that may be the same machine, or of a third
+// record that is the same machine by two keys. A certificate of another serial number proves
+// nothing.
 func (s statements) provenClean(ctx context.Context, left, node Node) (bool, error) {
 	k := machineKeys(left)
 	ids, err := s.q.CleanProofs(ctx, gen.CleanProofsParams{
@@ -63,9 +66,10 @@ func (s statements) provenClean(ctx context.Context, left, node Node) (bool, err
 	return s.proves(ctx, left, node, ids, err)
 }
 
-// ProvenErased reports whether a certificate since the tenant left a deleted record names the disks of its machine and
-// says of each that it was erased. It is as provenClean, but for the rest of the machine: one that was erased from
-// outside after a tenant who was root is not called clean. node is the node that is the same machine now.
+// ProvenErased reports whether a certificate since the tenant left a deleted record names the disks
+// of its machine and says of each that it was erased. It is as provenClean, but for the rest of the
+// machine: one that was erased from outside after a tenant who was root is not called clean. node
+// is the node that is the same machine now.
 func (s statements) ProvenErased(ctx context.Context, recordID, nodeID string) (bool, error) {
 	left, err := s.Node(ctx, recordID)
 	if err != nil || left.TenantLeftAt == nil {
@@ -82,8 +86,9 @@ func (s statements) ProvenErased(ctx context.Context, recordID, nodeID string) (
 	return s.proves(ctx, left, node, ids, err)
 }
 
-// proves reports whether certificates of nodes are of the machine of a deleted record: of the record, of the node that
-// may be the same machine, or of a third record that is the same machine by two keys.
+// proves reports whether certificates of nodes are of the machine of a deleted record: of the
+// record, of the node that may be the same machine, or of a third record that is the same machine
+// by two keys.
 func (s statements) proves(ctx context.Context, left, node Node, ids []string, err error) (bool, error) {
 	if err != nil {
 		return false, MapError("certificates of node "+left.ID, err)
@@ -95,8 +100,9 @@ func (s statements) proves(ctx context.Context, left, node Node, ids []string, e
 	return slices.ContainsFunc(others, func(o Node) bool { return machineKeys(o).Compare(machineKeys(left)).SameMachine() }), err
 }
 
-// inheritTenantLeft marks a node whose machine was another node that a tenant left, where nothing has
-// proven it clean since. Records that only may be the same machine are a conflict (IdentityConflict).
+// inheritTenantLeft marks a node whose machine was another node that a tenant left, where nothing
+// has proven it clean since. Records that only may be the same machine are a conflict
+// (IdentityConflict).
 func (s statements) inheritTenantLeft(ctx context.Context, id string) error {
 	n, err := s.Node(ctx, id)
 	if err != nil || n.TenantLeftAt != nil || n.AllocationID != nil || n.Lifecycle != lifecycle.NodeMAAS.Lifecycle {
@@ -135,11 +141,11 @@ type Conflict struct {
 	spec.Likeness
 }
 
-// IdentityConflict returns the first record by which a node may be given to nobody until an operator
-// decides: a former one that a tenant left and that may be the same machine, or one that came before
-// the node and is tied to a machine with the same serial number, UUID or MAC address. The record that
-// came first is in no conflict, so that no newcomer takes it out of service. others are the records to
-// compare with; nil is all. It returns nil for none.
+// IdentityConflict returns the first record by which a node may be given to nobody until an
+// operator decides: a former one that a tenant left and that may be the same machine, or one that
+// came before the node and is tied to a machine with the same serial number, UUID or MAC address.
+// The record that came first is in no conflict, so that no newcomer takes it out of service. others
+// are the records to compare with; nil is all. It returns nil for none.
 func (s statements) IdentityConflict(ctx context.Context, n Node, others []Node) (*Conflict, error) {
 	k := machineKeys(n)
 	if others == nil {
@@ -168,9 +174,9 @@ func (s statements) IdentityConflict(ctx context.Context, n Node, others []Node)
 	return nil, nil
 }
 
-// formerRecords returns the ids of the former records that are the machine with these keys. Where none
-// is, it returns those with a key in common, and false: root can write the serial number that a BMC
-// tells, so that they are worth a look, and nothing may be proven by them.
+// formerRecords returns the ids of the former records that are the machine with these keys. Where
+// none is, it returns those with a key in common, and false: root can write the serial number that
+// a BMC tells, so that they are worth a look, and nothing may be proven by them.
 func (s statements) formerRecords(ctx context.Context, nodeID string, k spec.MachineKeys) (ids []string, same bool, err error) {
 	others, err := s.kindred(ctx, nodeID, k)
 	if err != nil {
