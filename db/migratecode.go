@@ -28,16 +28,18 @@ func createFunctions(ctx context.Context, conn *sql.DB, p *goose.Provider) (doin
 	if version > 0 {
 		return "", nil
 	}
-	return applyCode(ctx, conn, codeFolders[:1], "SET LOCAL check_function_bodies = off")
+	return applyCode(ctx, conn, codeFolders[:1], func(tx *sql.Tx) (bool, error) {
+		_, err := tx.ExecContext(ctx, "SET LOCAL check_function_bodies = off")
+		return true, err
+	})
 }
 
 // replaceCode applies functions and views again when they differ from those that were applied last.
 // The comment of the goose table has the version and the hash of those. Code of a later version
 // stays: a process of an earlier build that starts meanwhile does not take it back.
 func replaceCode(ctx context.Context, conn *sql.DB, p *goose.Provider) (doing string, err error) {
-	sources := p.ListSources()
 	mine := int64(0)
-	for _, s := range sources {
+	for _, s := range p.ListSources() {
 		mine = max(mine, s.Version)
 	}
 	sum, err := codeSum()
@@ -45,15 +47,18 @@ func replaceCode(ctx context.Context, conn *sql.DB, p *goose.Provider) (doing st
 		return "read the functions and views", err
 	}
 	comment := fmt.Sprintf("functions and views of version %d, %s", mine, sum)
-	var applied sql.NullString
-	if err := conn.QueryRowContext(ctx, "SELECT obj_description('goose_db_version'::regclass, 'pg_class')").Scan(&applied); err != nil {
-		return "read the version of functions and views", err
-	}
-	var theirs int64
-	if _, err := fmt.Sscanf(applied.String, "functions and views of version %d,", &theirs); err == nil && theirs > mine || applied.String == comment {
-		return "", nil
-	}
-	return applyCode(ctx, conn, codeFolders, "COMMENT ON TABLE goose_db_version IS '"+comment+"'")
+	return applyCode(ctx, conn, codeFolders, func(tx *sql.Tx) (bool, error) {
+		var applied sql.NullString
+		if err := tx.QueryRowContext(ctx, "SELECT obj_description('goose_db_version'::regclass, 'pg_class')").Scan(&applied); err != nil {
+			return false, err
+		}
+		var theirs int64
+		if _, err := fmt.Sscanf(applied.String, "functions and views of version %d,", &theirs); err == nil && theirs > mine || applied.String == comment {
+			return false, nil
+		}
+		_, err := tx.ExecContext(ctx, "COMMENT ON TABLE goose_db_version IS '"+comment+"'")
+		return true, err
+	})
 }
 
 // codeSum identifies the functions and views of this build.
@@ -86,9 +91,10 @@ func eachCodeFile(folders []string, do func(name, text string) error) error {
 	return nil
 }
 
-// applyCode applies the files of folders in one transaction that begins with the statement first.
-// It returns the file that failed. Only one process at a time replaces functions and views.
-func applyCode(ctx context.Context, conn *sql.DB, folders []string, first string) (doing string, err error) {
+// applyCode applies the files of folders in one transaction, where begin returns true. It returns
+// the file that failed. Only one process at a time decides and applies, so that begin sees what the
+// one before has applied.
+func applyCode(ctx context.Context, conn *sql.DB, folders []string, begin func(*sql.Tx) (bool, error)) (doing string, err error) {
 	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
 		return "begin to apply functions and views", err
@@ -102,8 +108,9 @@ func applyCode(ctx context.Context, conn *sql.DB, folders []string, first string
 	if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock(hashtextextended('slipway:schema', 0))"); err != nil {
 		return doing, err
 	}
-	if _, err := tx.ExecContext(ctx, first); err != nil {
-		return first, err
+	doing = "read which functions and views were applied last"
+	if due, err := begin(tx); err != nil || !due {
+		return doing, err
 	}
 	if err := eachCodeFile(folders, func(name, text string) error {
 		doing = "apply " + name

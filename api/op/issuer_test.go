@@ -94,7 +94,7 @@ func TestIssuer_ForgedTokensShareOneRequest(t *testing.T) {
 		require.EqualValues(t, 1, p.asked.Load())
 		p.fails.Store(false)
 		p.ahead.Add(int64(keysEvery))
-		// The library clears its request only after those who waited for it have gone on.
+		// The library returns to its callers before it forgets a finished request.
 		require.Eventually(t, func() bool {
 			require.Error(t, p.verify(forged, "forged"))
 			return p.asked.Load() == 2

@@ -28,7 +28,7 @@ func (a *App) Schedule(p contract.Pass) temporalx.Schedule {
 
 // RemoveSchedules deletes the Schedules of this installation: what a dev stack does when it ends.
 func (a *App) RemoveSchedules(ctx context.Context) error {
-	failed := a.eachSite(ctx, func(id string) error { return a.Reconcile(id).Remove(ctx) })
+	failed := a.eachSite(ctx, func(id string) error { return a.unschedule(ctx, id) })
 	for _, p := range contract.Passes {
 		if p.Workflow != contract.ReconcilePass.Workflow {
 			failed = errors.Join(failed, a.Schedule(p).Remove(ctx))
