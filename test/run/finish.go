@@ -26,9 +26,6 @@ func (s *session) finish(err error) error {
 	s.board.printf("\n%s\n%s\n%s\n", slowestTests(r), costliestPackages(usage), s.board.table(all))
 	s.board.printf("the machine was %s; deadlines were up to %.2f times as long\n", quietness, max(s.speed.Wall, s.pace.worst()))
 	err = errors.Join(err, uerr, s.tellFlakes(r, quietness))
-	for _, key := range r.failures() {
-		s.board.printf("FAILED %s\n%s", key, r.excerpt(key))
-	}
 	kept := record{Tree: s.tree, Whole: s.whole, Quietness: quietness, CPU: now.CPU, Demo: s.board.cpuOf(demoStep)}
 	kept.Passed, kept.Failed, kept.Skipped = r.counts()
 	if s.whole {
@@ -37,6 +34,10 @@ func (s *session) finish(err error) error {
 			s.board.printf("%v\n(make check decides on it)\n", over)
 		}
 	}
+	for _, key := range r.failures() {
+		s.board.printf("FAILED %s\n%s", key, r.excerpt(key))
+	}
+	s.board.printf("%s", s.board.reasons())
 	minutes := time.Since(s.board.began).Minutes()
 	switch {
 	case kept.Failed > 0:

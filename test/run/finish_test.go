@@ -83,6 +83,20 @@ func TestFinish_SaysWhatFailed(t *testing.T) {
 	require.NotContains(t, out.String(), "noise")
 }
 
+// TestFinish_SaysWhyAStepFailed: of a program that failed, its last lines stand at the end of the output too.
+func TestFinish_SaysWhyAStepFailed(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	s := newSessionFixture(t, &out, line(t, "pass", "Good", ""))
+	s.board.step(t.Context(), "demo", func(ctx context.Context) (cost, error) {
+		return s.child(ctx, "demo", []string{"sh", "-c", "for i in $(seq 20); do echo line $i; done; echo; printf 'carol was told twice'; exit 3"}, nil)
+	})
+	require.Error(t, s.finish(nil))
+	_, end, _ := strings.Cut(out.String(), "slowest tests")
+	require.Contains(t, end, "FAILED step demo after 0 s: exit status 3; its last lines:\n    line 14\n")
+	require.Contains(t, end, "\n    line 20\n    carol was told twice\n\nFAILED")
+}
+
 // TestWatch_EndsAStalledRun: a run in which nothing says anything any more is ended, and the table says where.
 // While it waits, the watch says what runs.
 func TestWatch_EndsAStalledRun(t *testing.T) {

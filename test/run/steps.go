@@ -15,6 +15,7 @@ import (
 type step struct {
 	Name    string
 	Outcome string // "running", "ok", "failed", or "see tests" where a test failed
+	err     error
 	cost
 	began     time.Time
 	ended, of int // packages, where they are counted
@@ -59,7 +60,7 @@ func (b *board) step(ctx context.Context, name string, do func(context.Context) 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s.cost, s.Wall, s.Outcome = used, time.Since(s.began), "ok"
-	if err != nil {
+	if s.err = err; err != nil {
 		if s.Outcome = "failed"; errors.Is(err, errTestsFailed) {
 			s.Outcome = "see tests"
 		}
@@ -81,6 +82,19 @@ func (b *board) failed() []string {
 		}
 	}
 	return names
+}
+
+// reasons says of each failed step how it ended, with the last lines of its program.
+func (b *board) reasons() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out strings.Builder
+	for _, s := range b.steps {
+		if s.Outcome == "failed" {
+			fmt.Fprintf(&out, "FAILED step %s after %.0f s: %v\n", s.Name, s.Wall.Seconds(), s.err)
+		}
+	}
+	return out.String()
 }
 
 // cpuOf is the CPU time of a step.
@@ -122,6 +136,25 @@ type prefixed struct {
 	prefix string
 	part   []byte
 	shows  func(line string) bool // whether a line is printed; nil prints all
+	last   []string               // the last lines that are not empty, at most keptLines
+}
+
+// What is kept of a program's output, to be said again at the end of the run when the program failed. Some
+// machines keep only the end of a run.
+const (
+	keptLines = 8
+	keptWidth = 240
+)
+
+// keep adds a line to the last ones.
+func (p *prefixed) keep(line string) {
+	if strings.TrimSpace(line) == "" {
+		return
+	}
+	if cut := len(line) - keptWidth; cut > 0 {
+		line = "..." + strings.ToValidUTF8(line[cut:], "")
+	}
+	p.last = append(p.last[max(0, len(p.last)+1-keptLines):], line)
 }
 
 // Write implements io.Writer. It keeps an unfinished line until its end comes.
@@ -132,7 +165,9 @@ func (p *prefixed) Write(text []byte) (int, error) {
 		if i < 0 {
 			return len(text), nil
 		}
-		if line := string(p.part[:i]); p.shows == nil || p.shows(line) {
+		line := string(p.part[:i])
+		p.keep(line)
+		if p.shows == nil || p.shows(line) {
 			p.b.printf("%s%s\n", p.prefix, line)
 		}
 		p.part = p.part[i+1:]
@@ -142,6 +177,7 @@ func (p *prefixed) Write(text []byte) (int, error) {
 // flush writes the unfinished last line.
 func (p *prefixed) flush() {
 	if len(p.part) > 0 {
+		p.keep(string(p.part))
 		p.b.printf("%s%s\n", p.prefix, p.part)
 		p.part = nil
 	}

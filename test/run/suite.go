@@ -242,6 +242,9 @@ func (s *session) childLines(ctx context.Context, name string, args, env []strin
 	err := runCommand(ctx, cmd)
 	out.flush()
 	used := costOf(cmd.ProcessState, time.Since(began))
+	if err != nil && len(out.last) > 0 {
+		err = fmt.Errorf("%w; its last lines:\n    %s", err, strings.Join(out.last, "\n    "))
+	}
 	if ctx.Err() != nil {
 		err = errors.Join(context.Cause(ctx), err)
 	}
