@@ -88,7 +88,7 @@ func BenchmarkAllocation(b *testing.B) {
 	b.ReportMetric(c.ratio("allocation", "bare"), "ratio")
 	b.ReportMetric(c.ratio("allocation", "bare with local"), "ratio-with-local")
 	b.ReportMetric(late, "p99-ratio")
-	measure(b, rowAllocation, "%.2f; %.2f to ones with the local activities; p99 %.1f times",
+	measure(b, rowAllocation, c.ratio("allocation", "bare"), "%.2f; %.2f to ones with the local activities; p99 %.1f times",
 		c.ratio("allocation", "bare"), c.ratio("allocation", "bare with local"), late)
 	say("allocation and release: %.1f/s, p99 %s; two bare workflows of %d and %d activities: %.1f/s, p99 %s; ratio %.2f (aim 0.6)\n"+
 		"  the same with %d and %d local activities: %.1f/s; ratio %.2f\n"+

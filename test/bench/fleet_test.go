@@ -77,7 +77,7 @@ func BenchmarkFleet(b *testing.B) {
 	b.ReportMetric(api*scale, "api-cores")
 	b.ReportMetric(pg*scale, "postgres-cores")
 	b.ReportMetric(perNode, "bytes/node")
-	measure(b, rowFleet, "%.2f and %.2f", api*scale, pg*scale)
+	measure(b, rowFleet, noRatio, "%.2f and %.2f", api*scale, pg*scale)
 	say("%d nodes at one heartbeat in %s are %.0f heartbeats/s and take %.0f%% of one core in the API (TLS and all) and %.0f%% in PostgreSQL; measured at %.0f/s\n"+
 		"  the API holds %.1f KiB for each node that is connected: %.1f GiB for all of them", fleet, fleetEvery, want, 100*api*scale, 100*pg*scale, heartbeats,
 		perNode/1024, perNode*fleet/(1<<30))

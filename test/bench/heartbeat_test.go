@@ -61,7 +61,7 @@ func BenchmarkHeartbeats(b *testing.B) {
 	b.ReportMetric(c.of("bare"), "bare-rows/s")
 	b.ReportMetric(c.ratio("ours", "bare"), "ratio")
 	b.ReportMetric(c.ratio("ours with report", "bare with report"), "ratio-with-report")
-	measure(b, rowHeartbeats, "%.2f; %.2f with a report", c.ratio("ours", "bare"), c.ratio("ours with report", "bare with report"))
+	measure(b, rowHeartbeats, c.ratio("ours", "bare"), "%.2f; %.2f with a report", c.ratio("ours", "bare"), c.ratio("ours with report", "bare with report"))
 	say("heartbeats: %.0f rows/s; bare upsert of the same rows: %.0f rows/s; ratio %.2f\n  each with a report of %d GPUs: %.0f rows/s; bare %.0f rows/s; ratio %.2f",
 		c.of("ours"), c.of("bare"), c.ratio("ours", "bare"), len(rig.Healthy().GPUs),
 		c.of("ours with report"), c.of("bare with report"), c.ratio("ours with report", "bare with report"))

@@ -124,7 +124,7 @@ func BenchmarkLists(b *testing.B) {
 		}
 	}
 	for _, l := range lists() {
-		measure(b, l.name, "%.1f ms; %.0f times a bare page", 1000/c.of(l.name), 1/c.ratio(l.name, "bare"))
+		measure(b, l.name, c.ratio(l.name, "bare"), "%.1f ms; %.0f times a bare page", 1000/c.of(l.name), 1/c.ratio(l.name, "bare"))
 	}
 	b.ReportMetric(1000/c.of("search, no hit"), "ms/miss")
 	b.ReportMetric(1000/c.of("attention, first page"), "ms/attention")

@@ -67,7 +67,7 @@ func BenchmarkGetNode(b *testing.B) {
 	b.ReportMetric(c.of("bare"), "bare/s")
 	b.ReportMetric(c.ratio("api", "bare"), "ratio")
 	b.ReportMetric(c.ratio("api", "bare, same queries"), "ratio-same-queries")
-	measure(b, rowGetNode, "%.2f; %.2f to the same queries", c.ratio("api", "bare"), c.ratio("api", "bare, same queries"))
+	measure(b, rowGetNode, c.ratio("api", "bare"), "%.2f; %.2f to the same queries", c.ratio("api", "bare"), c.ratio("api", "bare, same queries"))
 	say("GET node: %.0f/s; bare chi and the node's query: %.0f/s; ratio %.2f\n  bare chi and the same two queries: %.0f/s; ratio %.2f",
 		c.of("api"), c.of("bare"), c.ratio("api", "bare"), c.of("bare, same queries"), c.ratio("api", "bare, same queries"))
 }

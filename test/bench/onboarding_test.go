@@ -59,7 +59,7 @@ func BenchmarkOnboarding(b *testing.B) {
 	b.ReportMetric(bare, "bare/s")
 	b.ReportMetric(c.ratio("onboarding", "bare"), "ratio")
 	b.ReportMetric(c.ratio("onboarding", "bare with local"), "ratio-with-local")
-	measure(b, rowOnboarding, "%.2f; %.2f to one with the local activities", c.ratio("onboarding", "bare"), c.ratio("onboarding", "bare with local"))
+	measure(b, rowOnboarding, c.ratio("onboarding", "bare"), "%.2f; %.2f to one with the local activities", c.ratio("onboarding", "bare"), c.ratio("onboarding", "bare with local"))
 	say("onboarding with no-op providers: %.1f jobs/s; bare workflow of %d activities: %.1f/s; ratio %.2f (aim 0.7)\n"+
 		"  the same with %d local activities: %.1f/s; ratio %.2f",
 		ours, load.Remote, bare, c.ratio("onboarding", "bare"), load.Local, local, c.ratio("onboarding", "bare with local"))

@@ -110,7 +110,7 @@ func BenchmarkStripeWebhooks(b *testing.B) {
 	require.NoError(b, err)
 	require.Equal(b, f.accepted.Load(), stored[paymentsdb.EventPending], "none is lost, and none is stored twice")
 	b.ReportMetric(c.of("webhooks"), "webhooks/s")
-	measure(b, rowWebhooks, "%.2f; %.0f a second; %d MiB of heap at most", c.ratio("webhooks", "bare"), c.of("webhooks"), most()>>20)
+	measure(b, rowWebhooks, c.ratio("webhooks", "bare"), "%.2f; %.0f a second; %d MiB of heap at most", c.ratio("webhooks", "bare"), c.of("webhooks"), most()>>20)
 }
 
 // watchHeap looks at the heap, of which the senders are a part, until the result is asked for.

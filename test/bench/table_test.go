@@ -1,14 +1,16 @@
 package bench_test
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // row is a line of the table that `make bench` prints and docs/performance.md has.
@@ -56,59 +58,74 @@ func table() []row {
 	return rows
 }
 
+// figure is what a benchmark measured for a row, as `make bench` reads it (test/run/bench.go).
+type figure struct {
+	Benchmark string  `json:"benchmark,omitempty"`
+	Row       string  `json:"row"`
+	Figure    string  `json:"figure"`
+	Aim       string  `json:"aim"`
+	Limit     string  `json:"limit"`
+	Ratio     float64 `json:"ratio,omitempty"` // of Slipway's speed to the bare engine's; 0 where the row has none
+}
+
 // figures are what the benchmarks of this process measured, by row.
 type figures struct {
 	mu sync.Mutex
-	of map[string]string
+	of map[string]figure
 }
 
-var measured = figures{of: map[string]string{}}
+var measured = figures{of: map[string]figure{}}
 
-// measure records the figure of a row. A row that is not in the table ends the benchmark.
-func measure(b *testing.B, name, format string, args ...any) {
+// noRatio is the ratio of a row without a bare engine.
+const noRatio = 0
+
+// measure records the figure of a row, and the ratio of Slipway's speed to the bare engine's: 0.5 is half as
+// fast. A row that is not in the table ends the benchmark.
+func measure(b *testing.B, name string, ratio float64, format string, args ...any) {
 	b.Helper()
 	for _, r := range table() {
 		if r.name == name {
 			measured.mu.Lock()
 			defer measured.mu.Unlock()
-			measured.of[name] = fmt.Sprintf(format, args...)
+			measured.of[name] = figure{b.Name(), name, fmt.Sprintf(format, args...), r.aim, r.limit, ratio}
 			return
 		}
 	}
 	b.Fatalf("the table has no row %q", name)
 }
 
-// print writes the rows that were measured, as docs/performance.md has them.
-func (f *figures) print(w io.Writer) {
+// write appends the rows that were measured to the file that `make bench` names, a JSON object a line.
+func (f *figures) write() error {
+	path := os.Getenv(runenv.FiguresVar)
+	if path == "" {
+		return nil
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.of) == 0 {
-		return
+	out, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
 	}
-	fmt.Fprintln(w, "\n| benchmark | figure | aim | limited by |\n|---|---|---|---|")
 	for _, r := range table() {
-		if figure, ok := f.of[r.name]; ok {
-			fmt.Fprintf(w, "| %s | %s | %s | %s |\n", r.name, figure, r.aim, r.limit)
+		if one, ok := f.of[r.name]; ok {
+			err = errors.Join(err, json.NewEncoder(out).Encode(one))
 		}
 	}
+	return errors.Join(err, out.Close())
 }
 
-// TestTable_IsInTheDocument compares rows, aims and limits with docs/performance.md.
-func TestTable_IsInTheDocument(t *testing.T) {
+// TestTable_IsRecorded compares rows, aims and limits with the committed figures, of which
+// docs/performance.md is made.
+func TestTable_IsRecorded(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile("../../docs/performance.md")
+	raw, err := os.ReadFile("figures.json")
 	require.NoError(t, err)
-	page := map[string][]string{}
-	for line := range strings.Lines(string(raw)) {
-		if cells := strings.Split(strings.TrimSpace(line), " | "); len(cells) == 4 {
-			page[strings.TrimPrefix(cells[0], "| ")] = cells
-		}
+	var recorded []figure
+	require.NoError(t, json.Unmarshal(raw, &recorded))
+	var rows []row
+	for _, f := range recorded {
+		require.NotEmpty(t, f.Figure, f.Row)
+		rows = append(rows, row{f.Row, f.Aim, f.Limit})
 	}
-	for _, r := range table() {
-		cells := page[r.name]
-		require.Len(t, cells, 4, "docs/performance.md has no row %q; run make bench", r.name)
-		require.NotEmpty(t, cells[1])
-		require.Equal(t, r.aim, cells[2], r.name)
-		require.Equal(t, r.limit, strings.TrimSuffix(cells[3], " |"), r.name)
-	}
+	require.Equal(t, table(), rows, "run BENCH_RECORD=1 make bench")
 }

@@ -101,7 +101,7 @@ func BenchmarkTransition(b *testing.B) {
 	b.ReportMetric(c.of("bare"), "bare/s")
 	b.ReportMetric(c.ratio("commit point", "bare"), "ratio")
 	b.ReportMetric(used["bare"]/used["commit point"], "ratio-processor")
-	measure(b, rowTransition, "%.2f; %.2f by processor time", c.ratio("commit point", "bare"), used["bare"]/used["commit point"])
+	measure(b, rowTransition, c.ratio("commit point", "bare"), "%.2f; %.2f by processor time", c.ratio("commit point", "bare"), used["bare"]/used["commit point"])
 	say("state change of a node: %.0f/s; a bare statement that writes the same rows: %.0f/s; ratio %.2f, and %.2f by processor time",
 		c.of("commit point"), c.of("bare"), c.ratio("commit point", "bare"), used["bare"]/used["commit point"])
 }

@@ -3,6 +3,7 @@
 //	testrun test                        what `make test` runs, with a table of steps at the end
 //	testrun check                       what `make check` runs: linters, generated code, the CPU budget
 //	testrun proof [AREA...]             the long form of the tests, area by area; a stamped area is not run again
+//	testrun bench REGEXP                run benchmarks, each ratio beside the committed one; BENCH_RECORD=1 writes the new ones
 //	testrun run -- COMMAND [ARGS]       run a command with one PostgreSQL and one Temporal server for all its tests
 //	testrun count FILE                  count the results that `go test -json` wrote
 //	testrun exec BINARY [ARGS]          run a test binary and record what it used (go test -exec)
@@ -23,7 +24,7 @@ import (
 	"syscall"
 )
 
-const usage = "usage: testrun test, testrun check, testrun proof [AREA...], testrun run -- COMMAND [ARGS], " +
+const usage = "usage: testrun test, testrun check, testrun proof [AREA...], testrun bench REGEXP, testrun run -- COMMAND [ARGS], " +
 	"testrun count FILE, testrun exec BINARY [ARGS], or testrun tool NAME"
 
 func main() {
@@ -53,6 +54,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return checkAll(ctx, stdout)
 	case name == "proof":
 		return proveAreas(ctx, rest, stdout, stderr)
+	case name == "bench" && len(rest) == 1:
+		return benchAll(ctx, rest[0], os.Getenv("BENCH_RECORD") != "", stdout, stderr)
 	case name == "run" && len(rest) > 1 && rest[0] == "--":
 		return withServers(ctx, stderr, func(ctx context.Context, env []string) error {
 			return runCommand(ctx, command(ctx, rest[1:], env, stdout, stderr))

@@ -21,6 +21,8 @@ const (
 	SeedVar = "SLIPWAY_SEED"
 	// ProofVar names the area of `make proof` that runs; it is empty in `make test`.
 	ProofVar = "SLIPWAY_PROOF"
+	// FiguresVar names the file to which a benchmark appends what it has measured.
+	FiguresVar = "SLIPWAY_BENCH_FIGURES"
 
 	// maxPatience bounds the factor, so that a test that hangs still ends.
 	maxPatience = 8
