@@ -9,7 +9,7 @@ import (
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
-	"github.com/slipway-cloud/slipway/workflows/decommission"
+	"github.com/slipway-cloud/slipway/workflows/sanitize"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
@@ -108,7 +108,7 @@ func skipRotation(s *ReleaseState) string {
 
 // rotateLogin gives the BMC another password, since root could have learnt it.
 func rotateLogin(ctx workflow.Context, s *ReleaseState) (err error) {
-	s.Rotated, err = decommission.RotateLogin(ctx, s.Job.At(lifecycle.StageRotateBMCLogin), s.Cleaning.Node.BMCID)
+	s.Rotated, err = sanitize.RotateLogin(ctx, s.Job.At(lifecycle.StageRotateBMCLogin), s.Cleaning.Node.BMCID)
 	return err
 }
 
@@ -118,7 +118,7 @@ func undoLogin(ctx workflow.Context, s *ReleaseState) error {
 	if s.Cleaning.Node.BMCID == "" {
 		return nil
 	}
-	return decommission.EndRotation(ctx, s.Job.At(lifecycle.StageRotateBMCLogin), s.Cleaning.Node.BMCID)
+	return sanitize.EndRotation(ctx, s.Job.At(lifecycle.StageRotateBMCLogin), s.Cleaning.Node.BMCID)
 }
 
 // provesRotation returns an error when a root tenant's BMC still has the password of before.
@@ -138,5 +138,5 @@ func (s *ReleaseState) notVerified() []string {
 	if !s.Facts.TenantRoot { // he could not reach the BMC
 		f.OtherAccounts = nil
 	}
-	return decommission.NotVerified(f)
+	return sanitize.NotVerified(f)
 }

@@ -9,7 +9,7 @@ import (
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/decommission"
+	"github.com/slipway-cloud/slipway/workflows/sanitize"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 	"github.com/slipway-cloud/slipway/workflows/stage/plan"
 )
@@ -139,11 +139,11 @@ func (p *keysPredictor) predict(_ workflow.Context, st stage.Stage[KeysState]) c
 	return plan.Runs("store what the node accepts", "give the node's metadata the keys in force")
 }
 
-// releasePredictor predicts the stages of a release. Those that clean the node are predicted as those
-// of a decommission.
+// releasePredictor predicts the stages of a release. Those that clean the node are predicted by
+// sanitize.
 type releasePredictor struct {
 	*plan.Planner[ReleaseState]
-	cleaning *decommission.CleaningPlan
+	cleaning *sanitize.Predictor
 }
 
 func (p *releasePredictor) observe(ctx workflow.Context) error {
@@ -154,10 +154,12 @@ func (p *releasePredictor) observe(ctx workflow.Context) error {
 	}
 	s.Facts, s.Access, s.Job.NodeID, s.Job.SiteID = f, f.Access, f.NodeID, f.SiteID
 	if !s.Begun {
-		s.Cleaning = decommission.NewTenantRelease(s.Job, contract.KindAllocationRelease, f.TenantRoot, s.Request.Reason)
+		s.Cleaning = sanitize.NewTenantRelease(s.Job, contract.KindAllocationRelease, f.TenantRoot)
 	}
-	p.cleaning, err = decommission.PlanCleaning(ctx, s.Cleaning)
-	s.Cleaning = p.cleaning.State()
+	p.cleaning, err = sanitize.Observe(ctx, p.Planner, &s.Cleaning)
+	if err == nil && s.Cleaning.Mode == lifecycle.ModeReimage {
+		p.cleaning.AgentUnreachable = false // the system that cleans the node does not exist yet
+	}
 	return err
 }
 
@@ -189,7 +191,7 @@ func (p *releasePredictor) predict(_ workflow.Context, st stage.Stage[ReleaseSta
 	if why := s.Cleaning.ReleaseForbidden(); why != "" {
 		return plan.Fails(contract.Failure{Class: lifecycle.FailConfiguration, Message: why + "; remove the assignment, and decommission the node"})
 	}
-	row := p.cleaning.Predict(st.Name)
+	row, _ := p.cleaning.Predict(st.Name)
 	if st.Name == lifecycle.StageReleaseMAAS && row.Why == "" {
 		row.Why = "the tenant was root, or only the power proves that the access has ended: nothing on the disks is trusted"
 	}

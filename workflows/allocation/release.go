@@ -7,7 +7,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/decommission"
+	"github.com/slipway-cloud/slipway/workflows/sanitize"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
@@ -16,9 +16,9 @@ type ReleaseState struct {
 	Job     contract.JobRef          `json:"job"`
 	Request contract.AllocationInput `json:"request"`
 	Facts   contract.AllocationFacts `json:"facts,omitzero"`
-	// Begun is set once Cleaning was made; it holds what the stages of a decommission know.
+	// Begun is set once Cleaning was made; it holds what the stages know that make the node clean.
 	Begun    bool               `json:"begun,omitempty"`
-	Cleaning decommission.State `json:"cleaning,omitzero"`
+	Cleaning sanitize.State     `json:"cleaning,omitzero"`
 	Revoke   contract.TaskTries `json:"revoke,omitzero"`
 	// Access is lifecycle.AccessRevoked once the tenant's access is proven to have ended, by AccessProof.
 	Access      string `json:"access,omitempty"`
@@ -116,7 +116,7 @@ func releaseMove(s *ReleaseState, at contract.Step) *contract.Move {
 
 // proven reports that the certificate proves the node clean.
 func (s *ReleaseState) proven() bool {
-	return s.Cleaning.Evidence.CertificateID != "" && len(s.Cleaning.Evidence.Unproven) == 0
+	return s.Cleaning.IsProven()
 }
 
 // releaseParked keeps a node from everybody else that may not be clean, or that its tenant may still
@@ -143,11 +143,10 @@ func releaseStages() []stage.Stage[ReleaseState] {
 		{Name: lifecycle.StageDetachStorage, Weight: 1, Deadline: shortDeadline, Run: whileOff(lifecycle.StageDetachStorage, detachStorage),
 			Doc: "detach the tenant's storage: there is none yet"},
 	}
-	for _, name := range []string{
-		lifecycle.StageLoadSite, lifecycle.StageReleaseMAAS, lifecycle.StageCleanupStorage, lifecycle.StageScrubGPU, lifecycle.StageValidateClean,
-	} {
-		own = append(own, cleaningStage(name))
-	}
+	load := sanitize.LoadSite()
+	load.Skip = nil // a missing machine is a failure here
+	own = append(own, cleaning(load, systemStays), cleaning(sanitize.ReleaseMAAS(), systemStays), cleaning(sanitize.CleanupStorage(), systemIsNew),
+		cleaning(sanitize.ScrubGPU(), nil), cleaning(sanitize.ValidateClean(), nil))
 	return append(own,
 		stage.Stage[ReleaseState]{Name: lifecycle.StageValidateFirmware, Weight: 3, Deadline: bmcDeadline, Skip: skipFirmware, Run: validateFirmware,
 			Doc: "compare the settings and firmware versions that the BMC shows with the claim"},
@@ -160,43 +159,53 @@ func releaseStages() []stage.Stage[ReleaseState] {
 	)
 }
 
-// cleaningStage takes a stage of a decommission over. A node whose tenant was root, or whose access was
-// ended by power alone, is installed again, and cleaned by its new system: what the tenant left
-// running is not asked. On any other node the installed system cleans itself.
-func cleaningStage(name string) stage.Stage[ReleaseState] {
-	var found stage.Stage[decommission.State]
-	for _, st := range decommission.Stages() {
-		if st.Name == name {
-			found = st
-		}
-	}
-	out := stage.Lift(found, func(s *ReleaseState) *decommission.State { return &s.Cleaning })
-	out.Undo, out.VerifyUndo = nil, nil // a release is never taken back
-	skip := out.Skip
+// cleaning takes a stage that makes the node clean, unless skip has a reason to leave it out. A node whose
+// tenant was root, or whose access was ended by power alone, is installed again, and cleaned by its new
+// system: what the tenant left running is not asked. On any other node the installed system cleans itself.
+// A release is never taken back, so that no stage has an Undo.
+func cleaning(st stage.Stage[sanitize.State], skip func(*ReleaseState) string) stage.Stage[ReleaseState] {
+	out := stage.Lift(st, func(s *ReleaseState) *sanitize.State { return &s.Cleaning })
+	out.Undo, out.VerifyUndo = nil, nil
+	needless := out.Skip
 	out.Skip = func(s *ReleaseState) string {
-		again := s.Cleaning.Request.Mode == lifecycle.ModeReimage
-		switch {
-		case name == lifecycle.StageCleanupStorage && again:
-			return "the system is new; nothing of the tenant is mounted"
-		case (name == lifecycle.StageLoadSite || name == lifecycle.StageReleaseMAAS) && !again:
-			return "the tenant was not root; the installed system stays"
-		case name == lifecycle.StageLoadSite || skip == nil: // a missing machine is a failure here
+		if skip != nil {
+			if why := skip(s); why != "" {
+				return why
+			}
+		}
+		if needless == nil {
 			return ""
 		}
-		return skip(s)
+		return needless(s)
 	}
 	run := out.Run
-	out.Run = whileOff(name, func(ctx workflow.Context, s *ReleaseState) error {
+	out.Run = whileOff(st.Name, func(ctx workflow.Context, s *ReleaseState) error {
 		if why := s.Cleaning.ReleaseForbidden(); why != "" {
 			return stage.Fail(lifecycle.FailConfiguration, "%s; remove the assignment, and decommission the node", why)
 		}
-		if err := s.occupy(ctx, name, lifecycle.OccupancySanitizing); err != nil {
+		if err := s.occupy(ctx, st.Name, lifecycle.OccupancySanitizing); err != nil {
 			return err
 		}
-		s.EraseAsked = s.EraseAsked || name == lifecycle.StageReleaseMAAS
+		s.EraseAsked = s.EraseAsked || st.Name == lifecycle.StageReleaseMAAS
 		return run(ctx, s)
 	})
 	return out
+}
+
+// systemStays returns why the machine is not installed again.
+func systemStays(s *ReleaseState) string {
+	if s.Cleaning.Mode == lifecycle.ModeReimage {
+		return ""
+	}
+	return "the tenant was not root; the installed system stays"
+}
+
+// systemIsNew returns why nothing of the tenant is mounted.
+func systemIsNew(s *ReleaseState) string {
+	if s.Cleaning.Mode == lifecycle.ModeReimage {
+		return "the system is new; nothing of the tenant is mounted"
+	}
+	return ""
 }
 
 func skipFirmware(s *ReleaseState) string {

@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
-	"github.com/slipway-cloud/slipway/workflows/decommission"
+	"github.com/slipway-cloud/slipway/workflows/sanitize"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
@@ -42,7 +42,7 @@ func closeTerminals(ctx workflow.Context, s *ReleaseState) error {
 	if err != nil {
 		return err
 	}
-	s.Cleaning = decommission.NewTenantRelease(s.Job, contract.KindAllocationRelease, f.TenantRoot, s.Request.Reason)
+	s.Cleaning = sanitize.NewTenantRelease(s.Job, contract.KindAllocationRelease, f.TenantRoot)
 	s.Cleaning.Config, s.Cleaning.Node, s.Begun = c, n, true
 	return nil
 }
@@ -78,7 +78,7 @@ func revokeAccess(ctx workflow.Context, s *ReleaseState) error {
 	}
 	if !s.Facts.TenantRoot {
 		// The agent could not prove it, so it cleans nothing either.
-		s.Cleaning.Request.Mode = lifecycle.ModeReimage
+		s.Cleaning.Mode = lifecycle.ModeReimage
 	}
 	s.readOff(ctx)
 	return s.endAccess(ctx, at, lifecycle.AccessRevoked, proof)

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/contract"
-	"github.com/slipway-cloud/slipway/workflows/decommission"
+	"github.com/slipway-cloud/slipway/workflows/sanitize"
 )
 
 // TestRelease_NamesWhatIsNotVerified: the certificate names each part of the BMC of which nothing was
@@ -27,7 +27,7 @@ func TestRelease_NamesWhatIsNotVerified(t *testing.T) {
 			[]string{"the passwords of the other enabled accounts of the BMC: ADMIN, oem"}},
 		"another account, tenant not root": {"bmc_1", false, contract.SettingsFacts{Done: true, Count: 9, OtherAccounts: []string{"ADMIN"}}, nil},
 	} {
-		s := ReleaseState{Settings: c.settings, Cleaning: decommission.State{Node: contract.DecommissionFacts{BMCID: c.bmc}}}
+		s := ReleaseState{Settings: c.settings, Cleaning: sanitize.State{Node: contract.DecommissionFacts{BMCID: c.bmc}}}
 		s.Facts.TenantRoot = c.root
 		require.Equal(t, c.want, s.notVerified(), name)
 	}

@@ -25,7 +25,7 @@ func replaceHardware(ctx workflow.Context, s *State) error {
 		return err
 	}
 	s.recordHardware(f)
-	return s.readNode(ctx, at)
+	return s.ReadNode(ctx, at)
 }
 
 // recordHardware keeps the last boot of the old hardware from the first time.
@@ -45,13 +45,13 @@ func observeReplaced(ctx workflow.Context, s *State) (stage.Observation, error) 
 		return stage.Observation{State: "not replaced", Note: f.Note}, err
 	}
 	s.recordHardware(f)
-	return stage.Observation{Done: true, State: "replaced", Note: f.Note}, s.readNode(ctx, at)
+	return stage.Observation{Done: true, State: "replaced", Note: f.Note}, s.ReadNode(ctx, at)
 }
 
 // newSystemIn asks for the system on the new hardware: an agent that was
 // installed, or the one that moved, in a boot of its own.
 func (s *State) newSystemIn(ctx workflow.Context) nodestateact.SystemIn {
-	in := s.systemIn(ctx, lifecycle.StageBootHardware, s.Hardware.BootID)
+	in := s.SystemIn(ctx, lifecycle.StageBootHardware, s.Hardware.BootID)
 	in.Purpose, in.Healthy = lifecycle.NetbootInstall, true
 	if s.Hardware.Moved {
 		in.Purpose = ""
@@ -65,15 +65,15 @@ func (s *State) newSystemIn(ctx workflow.Context) nodestateact.SystemIn {
 func bootHardware(ctx workflow.Context, s *State) error {
 	const at = lifecycle.StageBootHardware
 	if !s.Hardware.Moved {
-		if err := s.arm(ctx, at, lifecycle.NetbootInstall); err != nil {
+		if err := s.Arm(ctx, at, lifecycle.NetbootInstall); err != nil {
 			return err
 		}
 	}
-	if err := s.readNode(ctx, at); err != nil {
+	if err := s.ReadNode(ctx, at); err != nil {
 		return err
 	}
 	in := s.newSystemIn(ctx)
-	f, err := s.lookAtSystem(ctx, in)
+	f, err := s.LookAtSystem(ctx, in)
 	if err != nil {
 		return err
 	}
@@ -83,14 +83,14 @@ func bootHardware(ctx workflow.Context, s *State) error {
 		}
 	}
 	if !f.Done {
-		if f, err = s.waitForSystem(ctx, in); err != nil {
+		if f, err = s.WaitForSystem(ctx, in); err != nil {
 			return err
 		}
 	}
 	if err := s.sameMachine(f); err != nil {
 		return err
 	}
-	return s.readNode(ctx, at)
+	return s.ReadNode(ctx, at)
 }
 
 // startHardware starts the machine that the node is on. Without a BMC somebody does: whoever puts new
@@ -98,9 +98,9 @@ func bootHardware(ctx workflow.Context, s *State) error {
 func (s *State) startHardware(ctx workflow.Context, at string) error {
 	switch {
 	case s.Node.BMCID != "":
-		return s.restartMachine(ctx, at)
+		return s.RestartMachine(ctx, at)
 	case s.Request.Disks == diskSame:
-		return s.askForRestart(ctx, at)
+		return s.AskForRestart(ctx, at)
 	}
 	return nil
 }
@@ -117,14 +117,14 @@ func (s *State) sameMachine(f contract.SystemFacts) error {
 
 func observeHardware(ctx workflow.Context, s *State) (stage.Observation, error) {
 	const at = lifecycle.StageBootHardware
-	f, err := s.lookAtSystem(ctx, s.newSystemIn(ctx))
+	f, err := s.LookAtSystem(ctx, s.newSystemIn(ctx))
 	if err != nil || !f.Done {
 		return stage.Observation{State: "not booted", Note: f.Note}, err
 	}
 	if err := s.sameMachine(f); err != nil {
 		return stage.Observation{State: "another machine", Note: "serial number " + f.Serial}, nil //nolint:nilerr // an observation, not a failure
 	}
-	return stage.Observation{Done: true, State: "booted", Note: f.Note}, s.readNode(ctx, at)
+	return stage.Observation{Done: true, State: "booted", Note: f.Note}, s.ReadNode(ctx, at)
 }
 
 // retirePXE shuts the agent's identity out and retires the node, which gives its
@@ -138,7 +138,7 @@ func (s *State) retirePXE(ctx workflow.Context) error {
 	if !f.Done {
 		return stage.Fail(lifecycle.FailInternal, "the identity is not revoked: %s", f.Note)
 	}
-	if err := s.move(ctx, at, lifecycle.NodeDeprovisioning, lifecycle.NodeRetired, s.mode().Owner, nil, s.note("has erased the node and proven it clean")); err != nil {
+	if err := s.move(ctx, at, lifecycle.NodeDeprovisioning, lifecycle.NodeRetired, s.ModeInfo().Owner, nil, s.Note("has erased the node and proven it clean")); err != nil {
 		return err
 	}
 	s.Retired = true

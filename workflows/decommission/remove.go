@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
+	"github.com/slipway-cloud/slipway/workflows/sanitize"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
@@ -17,12 +18,12 @@ import (
 // on would enlist itself in MAAS again.
 func switchOff(at string) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
-		if s.pxe() { // a machine that an admin took out of the job's hands is not switched off
-			if err := s.readNode(ctx, at); err != nil {
+		if s.IsPXE() { // a machine that an admin took out of the job's hands is not switched off
+			if err := s.ReadNode(ctx, at); err != nil {
 				return err
 			}
 		}
-		off, err := s.ensurePoweredOff(ctx, at, false)
+		off, err := s.EnsurePoweredOff(ctx, at, false)
 		if err != nil {
 			return err
 		}
@@ -35,7 +36,7 @@ func switchOff(at string) func(workflow.Context, *State) error {
 
 func observeOff(at string) func(workflow.Context, *State) (stage.Observation, error) {
 	return func(ctx workflow.Context, s *State) (stage.Observation, error) {
-		off, err := s.ensurePoweredOff(ctx, at, true)
+		off, err := s.EnsurePoweredOff(ctx, at, true)
 		if err != nil && stage.ClassOf(err) != lifecycle.FailInternal {
 			// A broken BMC must not keep a server in the job for ever: an operator who has
 			// unplugged the server may accept the risk.
@@ -52,31 +53,31 @@ func (s *State) move(ctx workflow.Context, at string, from, to lifecycle.NodeSta
 }
 
 func retire(ctx workflow.Context, s *State) error {
-	if s.pxe() {
+	if s.IsPXE() {
 		return s.retirePXE(ctx)
 	}
-	if err := s.move(ctx, lifecycle.StageRetireNode, lifecycle.NodeDraining, lifecycle.NodeRetired, s.mode().Owner, nil, s.note("has drained the node")); err != nil {
+	if err := s.move(ctx, lifecycle.StageRetireNode, lifecycle.NodeDraining, lifecycle.NodeRetired, s.ModeInfo().Owner, nil, s.Note("has drained the node")); err != nil {
 		return err
 	}
 	s.Retired = true
 	return nil
 }
 
-func (s *State) uninstallTask() agentTask {
-	return agentTask{stage: lifecycle.StageRemoveNode, kind: lifecycle.TaskKindUninstall, tries: &s.Tries.Uninstall, args: spec.UninstallArgs{}}
+func (s *State) uninstallTask() sanitize.Task {
+	return sanitize.Task{Stage: lifecycle.StageRemoveNode, Kind: lifecycle.TaskKindUninstall, Tries: &s.Drains.Uninstall, Args: spec.UninstallArgs{}}
 }
 
 // removeNode has the agent uninstall itself where it can be asked, and then revokes its identity. A
 // removal that fails leaves the node retired.
 func removeNode(ctx workflow.Context, s *State) error {
 	const at = lifecycle.StageRemoveNode
-	if err := s.load(ctx, at); err != nil {
+	if err := s.Load(ctx, at); err != nil {
 		return err
 	}
 	s.Retired = true
-	note := s.note("removes the node")
-	if s.Node.Agent != contract.AgentAlive && !s.isFullDecommission() {
-		note += "; its agent cannot be asked to uninstall itself (" + s.unreachableReason() + "), so what is on the disk stays there and its identity is refused"
+	note := s.Note("removes the node")
+	if s.Node.Agent != contract.AgentAlive && !s.IsFullDecommission() {
+		note += "; its agent cannot be asked to uninstall itself (" + s.UnreachableReason() + "), so what is on the disk stays there and its identity is refused"
 	}
 	if err := s.move(ctx, at, lifecycle.NodeRetired, lifecycle.NodeRemoving, lifecycle.OwnerDecommission, lifecycle.Proof{lifecycle.NeedOwningJob}, note); err != nil {
 		return err
@@ -102,10 +103,10 @@ func removeNode(ctx workflow.Context, s *State) error {
 // agent that starts again is refused (docs/adr/0017-where-node-states-leave-the-requirements.md).
 func (s *State) uninstall(ctx workflow.Context) error {
 	switch {
-	case s.Release.Erased, s.isFullDecommission() && s.Power.Done && s.Power.State == "off", s.Node.Agent != contract.AgentAlive:
+	case s.Release.Erased, s.IsFullDecommission() && s.Power.Done && s.Power.State == "off", s.Node.Agent != contract.AgentAlive:
 		return nil
 	}
-	_, err := s.runTask(ctx, s.uninstallTask())
+	_, err := s.RunTask(ctx, s.uninstallTask())
 	return err
 }
 
@@ -114,7 +115,7 @@ func observeRemoved(ctx workflow.Context, s *State) (stage.Observation, error) {
 	if err != nil {
 		return stage.Observation{}, err
 	}
-	if err := s.readNode(ctx, lifecycle.StageRemoveNode); err != nil {
+	if err := s.ReadNode(ctx, lifecycle.StageRemoveNode); err != nil {
 		return stage.Observation{}, err
 	}
 	done := f.Done && s.Uninstalled && s.Node.Status == lifecycle.NodeRemoving
@@ -127,13 +128,13 @@ func cleanSecrets(ctx workflow.Context, s *State) error {
 }
 
 func (s *State) recordIn() maasact.RemoveMachineIn {
-	return maasact.RemoveMachineIn{MachineIn: s.machineIn(lifecycle.StageRemoveMAAS), MACs: s.Node.MACs}
+	return maasact.RemoveMachineIn{MachineIn: s.MachineIn(lifecycle.StageRemoveMAAS), MACs: s.Node.MACs}
 }
 
 func removeRecord(ctx workflow.Context, s *State) error {
 	f, err := stage.Do(ctx, stage.KindBMCCall, "delete the machine in MAAS", maas.RemoveMachine, s.recordIn())
 	if err == nil {
-		s.recordMachine(f)
+		s.RecordMachine(f)
 	}
 	return err
 }

@@ -27,9 +27,11 @@ func verifyNoToken(step contract.RunStep) func(workflow.Context, *State) (string
 
 // bootIDs returns the boots that the run's restarts have ended, in the order of the steps' names.
 func bootIDs(s *State) []string {
-	out := make([]string, 0, len(s.BootID))
-	for _, step := range workflow.DeterministicKeys(s.BootID) {
-		out = append(out, s.BootID[step])
+	out := make([]string, 0, len(s.Steps))
+	for _, step := range workflow.DeterministicKeys(s.Steps) {
+		if of := s.Steps[step]; of.Ordered {
+			out = append(out, of.BootID)
+		}
 	}
 	return out
 }

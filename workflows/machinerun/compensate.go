@@ -16,8 +16,7 @@ import (
 // known, however its stage ended. A workflow that was lost took with it what it had sent.
 func mayRun(step contract.RunStep) func(*State, lifecycle.StageRow) bool {
 	return func(s *State, row lifecycle.StageRow) bool {
-		_, sent := s.Running[step.Name]
-		return sent || row.State == lifecycle.StagePending || row.State == lifecycle.StageRunning || row.FailureClass == lifecycle.FailWorkflowLost
+		return s.of(step.Name).Running != nil || row.State == lifecycle.StagePending || row.State == lifecycle.StageRunning || row.FailureClass == lifecycle.FailWorkflowLost
 	}
 }
 
@@ -30,15 +29,15 @@ func stopCommand(step contract.RunStep) func(workflow.Context, *State) error {
 // stop ends what may still run of a step.
 func stop(step contract.RunStep, summary string, act func(context.Context, machineact.StopIn) (machineact.StepFacts, error)) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
-		sent, ok := s.Running[step.Name]
-		if !ok {
+		sent := s.of(step.Name).Running
+		if sent == nil {
 			sent = s.noteSent(ctx, step)
 		}
 		in := machineact.StopIn{StepIn: s.stepIn(step), EndsBy: sent.EndsBy.Add(time.Minute)} // SIGKILL, and other clocks
 		in.Attempt = sent.Attempt
 		_, err := stage.Do(ctx, stage.KindPoll, summary, act, in)
 		if err == nil {
-			delete(s.Running, step.Name)
+			s.of(step.Name).Running = nil
 		}
 		return err
 	}
@@ -48,7 +47,7 @@ func stop(step contract.RunStep, summary string, act func(context.Context, machi
 // that all failed before they sent anything it may not: a BMC that does not answer keeps no run from its end.
 func isNetbootSet(step contract.RunStep) func(*State, lifecycle.StageRow) bool {
 	return func(s *State, row lifecycle.StageRow) bool {
-		return s.Netboot == step.Name || row.State != lifecycle.StageSucceeded && s.NetbootUnsent[step.Name] < row.Attempts
+		return s.Netboot == step.Name || row.State != lifecycle.StageSucceeded && s.of(step.Name).NetbootUnsent < row.Attempts
 	}
 }
 

@@ -15,13 +15,11 @@ import (
 // it. The machine restores what was there before by itself otherwise.
 func tryNetwork(step contract.RunStep) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
-		if s.Networks == nil {
-			s.Networks = map[string]Sent{}
-		}
-		before, sent := s.Networks[step.Name]
-		note := func() Sent {
-			s.Networks[step.Name] = Sent{Attempt: s.attempt(step), EndsBy: workflow.Now(ctx).Add(timeoutOf(step) + startSlack)}
-			return s.Networks[step.Name]
+		of := s.of(step.Name)
+		before := of.Network
+		note := func() *Sent {
+			of.Network = &Sent{Attempt: s.attempt(step), EndsBy: workflow.Now(ctx).Add(timeoutOf(step) + startSlack)}
+			return of.Network
 		}
 		note()
 		if err := stage.Save(ctx); err != nil { // a workflow that is lost now has it taken back all the same
@@ -29,11 +27,12 @@ func tryNetwork(step contract.RunStep) func(workflow.Context, *State) error {
 		}
 		facts, err := do(ctx, step, "try the network configuration of "+step.Name, machine.TryNetwork, func(again bool) machineact.StepIn {
 			args := s.stepIn(step)
-			args.Again = note().Attempt == before.Attempt && sent || again // a lost workflow may have sent it, or an interrupted try
+			now := note()
+			args.Again = before != nil && now.Attempt == before.Attempt || again // a lost workflow may have sent it, or an interrupted try
 			return args
 		})
 		if end := machineact.EndOf(err); err == nil || end != "" {
-			delete(s.Networks, step.Name)
+			of.Network = nil
 		}
 		s.Moved = s.Moved || err == nil && facts.Moved
 		return s.endAttempt(step, err)
@@ -43,8 +42,7 @@ func tryNetwork(step contract.RunStep) func(workflow.Context, *State) error {
 // isNetworkPending reports whether the machine may wait for the confirmation of a change.
 func isNetworkPending(step contract.RunStep) func(*State, lifecycle.StageRow) bool {
 	return func(s *State, _ lifecycle.StageRow) bool {
-		_, pending := s.Networks[step.Name]
-		return pending
+		return s.of(step.Name).Network != nil
 	}
 }
 
@@ -52,15 +50,15 @@ func isNetworkPending(step contract.RunStep) func(*State, lifecycle.StageRow) bo
 // when the time for the confirmation has passed.
 func revertNetwork(step contract.RunStep) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
-		sent, ok := s.Networks[step.Name]
-		if !ok {
+		sent := s.of(step.Name).Network
+		if sent == nil {
 			return nil
 		}
 		in := machineact.StopIn{StepIn: s.stepIn(step), EndsBy: sent.EndsBy.Add(time.Minute)}
 		in.Attempt = sent.Attempt
 		facts, err := stage.Do(ctx, stage.KindPoll, "restore the network of before "+step.Name, machine.RevertNetwork, in)
 		if err == nil {
-			delete(s.Networks, step.Name)
+			s.of(step.Name).Network = nil
 			s.Moved = s.Moved || facts.Moved
 		}
 		return err

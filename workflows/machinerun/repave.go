@@ -6,7 +6,7 @@ import (
 	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
-	"github.com/slipway-cloud/slipway/workflows/decommission"
+	"github.com/slipway-cloud/slipway/workflows/sanitize"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
@@ -31,33 +31,28 @@ func repave(step contract.RunStep) func(workflow.Context, *State) error {
 
 // repaveNode installs the machine of a node through MAAS, within the time of one attempt.
 func (s *State) repaveNode(ctx workflow.Context, step contract.RunStep, series string) error {
-	if s.Repaves == nil {
-		s.Repaves = map[string]*decommission.State{}
-	}
-	r := s.Repaves[step.Name]
-	if r == nil {
-		begun := decommission.NewRepave(s.Job, s.Request.RunID, s.Request.NodeFrom, series)
-		r = &begun
-		s.Repaves[step.Name] = r
+	of := s.of(step.Name)
+	if of.Repave == nil {
+		of.Repave = sanitize.NewRepave(s.Job, s.Request.NodeFrom, series)
 	}
 	s.Moved = false
-	return r.Repave(stage.Limit(ctx, timeoutOf(step)), stage.Save)
+	return of.Repave.Repave(stage.Limit(ctx, timeoutOf(step)), stage.Save)
 }
 
 // isRepaveBegun reports whether a repave was begun and has not ended well.
 func isRepaveBegun(step contract.RunStep) func(*State, lifecycle.StageRow) bool {
 	return func(s *State, row lifecycle.StageRow) bool {
-		return row.State != lifecycle.StageSucceeded && s.Repaves[step.Name] != nil
+		return row.State != lifecycle.StageSucceeded && s.of(step.Name).Repave != nil
 	}
 }
 
 func undoRepave(step contract.RunStep) func(workflow.Context, *State) error {
-	return func(ctx workflow.Context, s *State) error { return s.Repaves[step.Name].UndoRepave(ctx) }
+	return func(ctx workflow.Context, s *State) error { return s.of(step.Name).Repave.UndoRepave(ctx) }
 }
 
 func verifyRepaveUndone(step contract.RunStep) func(workflow.Context, *State) (string, error) {
 	return func(ctx workflow.Context, s *State) (string, error) {
-		return s.Repaves[step.Name].VerifyRepaveUndone(ctx)
+		return s.of(step.Name).Repave.VerifyRepaveUndone(ctx)
 	}
 }
 
@@ -70,20 +65,19 @@ func returnMachine(step contract.RunStep) func(workflow.Context, *State) error {
 }
 
 // lastRepave returns the repave of the run that began last; one that has not begun where none has.
-func (s *State) lastRepave() *decommission.State {
+func (s *State) lastRepave() *sanitize.Repave {
 	for i := len(s.Request.Steps) - 1; i >= 0; i-- {
-		if r := s.Repaves[s.Request.Steps[i].Name]; r != nil {
+		if r := s.of(s.Request.Steps[i].Name).Repave; r != nil {
 			return r
 		}
 	}
-	none := decommission.NewRepave(s.Job, s.Request.RunID, s.Request.NodeFrom, "")
-	return &none
+	return sanitize.NewRepave(s.Job, s.Request.NodeFrom, "")
 }
 
 // installedAt returns the addresses of the machine that the run has installed through its node. It returns
 // none where a later step has changed the network: then the record of the machine says where it answers.
 func (s *State) installedAt() []string {
-	if len(s.Repaves) == 0 || s.Moved {
+	if s.Moved {
 		return nil
 	}
 	return s.lastRepave().InstalledAt()
@@ -96,7 +90,7 @@ func finished(s *State) *contract.Move {
 	}
 	for _, step := range s.Request.Steps {
 		if step.Kind == runplan.KindRMA {
-			return decommission.Leaves("its machine leaves for its vendor, run " + s.Request.RunID)
+			return sanitize.Quarantine("its machine leaves for its vendor, run " + s.Request.RunID)
 		}
 	}
 	return s.lastRepave().Repaved()
@@ -108,7 +102,7 @@ func unfinished(s *State) *contract.Move {
 	if s.Request.NodeFrom == "" {
 		return nil
 	}
-	if r := s.lastRepave(); !r.Clean() {
+	if r := s.lastRepave(); !r.IsClean() {
 		return r.Unrepaved()
 	}
 	return s.lastRepave().Repaved()

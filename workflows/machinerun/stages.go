@@ -92,7 +92,7 @@ func (s *State) inOf(step contract.RunStep) func(again bool) machineact.StepIn {
 }
 
 // attempt returns the number of the attempt that the machine is told.
-func (s *State) attempt(step contract.RunStep) int { return max(s.Attempts[step.Name], 1) }
+func (s *State) attempt(step contract.RunStep) int { return max(s.of(step.Name).Attempts, 1) }
 
 // endAttempt counts an attempt that has failed for good. One that was interrupted, that no worker
 // finished or whose output could not be stored goes on under its number: the machine does not begin it
@@ -101,10 +101,7 @@ func (s *State) endAttempt(step contract.RunStep, err error) error {
 	if err == nil || stage.Unfinished(err) || !lifecycle.IsStepFailure(stage.ClassOf(err)) {
 		return err
 	}
-	if s.Attempts == nil {
-		s.Attempts = map[string]int{}
-	}
-	s.Attempts[step.Name] = s.attempt(step) + 1
+	s.of(step.Name).Attempts = s.attempt(step) + 1
 	return err
 }
 
@@ -130,12 +127,10 @@ func mayHaveBegun(err error) bool {
 }
 
 // noteSent notes that the command of the present attempt may run from now on.
-func (s *State) noteSent(ctx workflow.Context, step contract.RunStep) Sent {
-	if s.Running == nil {
-		s.Running = map[string]Sent{}
-	}
-	s.Running[step.Name] = Sent{Attempt: s.attempt(step), EndsBy: workflow.Now(ctx).Add(timeoutOf(step) + startSlack)}
-	return s.Running[step.Name]
+func (s *State) noteSent(ctx workflow.Context, step contract.RunStep) *Sent {
+	sent := &Sent{Attempt: s.attempt(step), EndsBy: workflow.Now(ctx).Add(timeoutOf(step) + startSlack)}
+	s.of(step.Name).Running = sent
+	return sent
 }
 
 func runCommand(step contract.RunStep) func(workflow.Context, *State) error {
@@ -145,19 +140,20 @@ func runCommand(step contract.RunStep) func(workflow.Context, *State) error {
 // send has the machine run a command, and notes whether it may still run.
 func send(step contract.RunStep, summary string, act func(context.Context, machineact.CommandIn) (machineact.StepFacts, error)) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
-		before, sent := s.Running[step.Name]
+		of := s.of(step.Name)
+		before := of.Running
 		begun := false
 		_, err := do(ctx, step, summary, act, func(again bool) machineact.CommandIn {
 			begun = again
 			args := machineact.CommandIn{StepIn: s.stepIn(step), EndsBy: s.noteSent(ctx, step).EndsBy}
-			args.Again = again || sent && before.Attempt == args.Attempt // a lost workflow may have sent it, or an interrupted try
+			args.Again = again || before != nil && before.Attempt == args.Attempt // a lost workflow may have sent it, or an interrupted try
 			return args
 		})
 		switch end := machineact.EndOf(err); {
-		case err == nil, end == machineact.CommandEnded, end == machineact.CommandUnsent && !begun && !sent:
-			delete(s.Running, step.Name)
+		case err == nil, end == machineact.CommandEnded, end == machineact.CommandUnsent && !begun && before == nil:
+			of.Running = nil
 		case end == machineact.CommandUnsent && !begun:
-			s.Running[step.Name] = before
+			of.Running = before
 		}
 		return s.endAttempt(step, err)
 	}
@@ -167,8 +163,9 @@ func send(step contract.RunStep, summary string, act func(context.Context, machi
 // asked for compares with the boot id of before; so does the workflow after one that was lost.
 func reboot(step contract.RunStep) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
-		ordered := s.Ordered[step.Name]
-		if s.BootID[step.Name] == "" && !ordered {
+		of := s.of(step.Name)
+		ordered := of.Ordered
+		if of.BootID == "" && !ordered {
 			facts, err := do(ctx, step, "read the boot id", machine.ReadBootID, s.inOf(step))
 			if err != nil {
 				return s.endAttempt(step, err)
@@ -178,7 +175,7 @@ func reboot(step contract.RunStep) func(workflow.Context, *State) error {
 			}
 		}
 		_, err := do(ctx, step, "restart the machine and wait for its new boot id", machine.Reboot, func(again bool) machineact.RebootIn {
-			return machineact.RebootIn{StepIn: s.inOf(step)(again), Before: s.BootID[step.Name], Ordered: ordered}
+			return machineact.RebootIn{StepIn: s.inOf(step)(again), Before: of.BootID, Ordered: ordered}
 		})
 		if err == nil {
 			s.Netboot = "" // the device counted for this boot alone
@@ -193,13 +190,8 @@ func (s *State) noteOrder(ctx workflow.Context, step contract.RunStep, before st
 	if err := ctx.Err(); err != nil {
 		return err // nothing is ordered
 	}
-	if s.BootID == nil {
-		s.BootID = map[string]string{}
-	}
-	if s.Ordered == nil {
-		s.Ordered = map[string]bool{}
-	}
-	s.BootID[step.Name], s.Ordered[step.Name] = before, true
+	of := s.of(step.Name)
+	of.BootID, of.Ordered = before, true
 	if before == "" {
 		return nil
 	}
@@ -215,11 +207,8 @@ func setNetboot(step contract.RunStep) func(workflow.Context, *State) error {
 			return s.inOf(step)(again)
 		})
 		if machineact.EndOf(err) == machineact.CommandUnsent && !begun && before != step.Name {
-			if s.NetbootUnsent == nil {
-				s.NetbootUnsent = map[string]int{}
-			}
 			s.Netboot = before
-			s.NetbootUnsent[step.Name]++
+			s.of(step.Name).NetbootUnsent++
 		}
 		return s.endAttempt(step, err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/decommission"
+	"github.com/slipway-cloud/slipway/workflows/sanitize"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
@@ -20,27 +20,44 @@ import (
 type State struct {
 	Job     contract.JobRef          `json:"job"`
 	Request contract.MachineRunInput `json:"request"`
-	// Attempts counts the attempts of each step by what the machine is told. One that was interrupted is
-	// taken up again, and keeps its number.
-	Attempts map[string]int `json:"attempts,omitempty"`
-	// BootID is that of the machine before the reboot of each step.
-	BootID map[string]string `json:"boot_id,omitempty"`
-	// Ordered has the steps whose restart may have been ordered.
-	Ordered map[string]bool `json:"ordered,omitempty"`
-	// Running has the command of each step that may run on the machine.
-	Running map[string]Sent `json:"running,omitempty"`
+	// Steps has what is known of each step that has begun, by its name.
+	Steps map[string]*StepState `json:"steps,omitempty"`
 	// Netboot is the step that set the device of the next boot, "" when no boot is to come from it.
 	Netboot string `json:"netboot,omitempty"`
-	// NetbootUnsent counts the attempts of each step whose order to set that device was never sent.
-	NetbootUnsent map[string]int `json:"netboot_unsent,omitempty"`
-	// Repaves has what is known of each repave that was begun.
-	Repaves map[string]*decommission.State `json:"repaves,omitempty"`
-	// Networks has the change of the network of each step that the machine may be trying.
-	Networks map[string]Sent `json:"networks,omitempty"`
 	// Moved says that a confirmed change of the network counts, and not the addresses of the last installation.
 	Moved bool `json:"moved,omitempty"`
 	// Failed is the failure of the step that ended the run.
 	Failed *contract.Failure `json:"failed,omitempty"`
+}
+
+// StepState is what is known of a step.
+type StepState struct {
+	// Attempts is the number of the attempt that the machine is told, 0 for the first. One that was
+	// interrupted is taken up again, and keeps its number.
+	Attempts int `json:"attempts,omitempty"`
+	// BootID is that of the machine before the reboot of the step, and Ordered says that this restart may
+	// have been ordered.
+	BootID  string `json:"boot_id,omitempty"`
+	Ordered bool   `json:"ordered,omitempty"`
+	// Running is the command that may run on the machine.
+	Running *Sent `json:"running,omitempty"`
+	// Network is the change of the network that the machine may be trying.
+	Network *Sent `json:"network,omitempty"`
+	// NetbootUnsent counts the attempts whose order to set the device of the next boot was never sent.
+	NetbootUnsent int `json:"netboot_unsent,omitempty"`
+	// Repave is what is known of the repave that the step has begun.
+	Repave *sanitize.Repave `json:"repave,omitempty"`
+}
+
+// of returns the state of a step.
+func (s *State) of(step string) *StepState {
+	if s.Steps == nil {
+		s.Steps = map[string]*StepState{}
+	}
+	if s.Steps[step] == nil {
+		s.Steps[step] = &StepState{}
+	}
+	return s.Steps[step]
 }
 
 // Sent is a command that the machine was sent, or may have been.

@@ -9,7 +9,7 @@ import (
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/decommission"
+	"github.com/slipway-cloud/slipway/workflows/sanitize"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
@@ -42,7 +42,7 @@ const machineAbsent = "absent"
 
 // endRotation ends a change of the BMC's password that the job has begun and does not finish.
 func endRotation(ctx workflow.Context, s *State) error {
-	return decommission.EndRotation(ctx, s.Job.At(lifecycle.StageResolvePower), s.RotatesBMC)
+	return sanitize.EndRotation(ctx, s.Job.At(lifecycle.StageResolvePower), s.RotatesBMC)
 }
 
 func verifyRotationEnded(ctx workflow.Context, s *State) (string, error) {

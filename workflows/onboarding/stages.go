@@ -11,7 +11,7 @@ import (
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/workflows/decommission"
+	"github.com/slipway-cloud/slipway/workflows/sanitize"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
@@ -180,8 +180,8 @@ func compareFormerTenant(ctx workflow.Context, s *State) error {
 // keeps its own: then an operator may accept it at a risk.
 func rotateLogin(ctx workflow.Context, s *State) error {
 	job := s.Job.At(lifecycle.StageResolvePower)
-	done, err := decommission.RotateLogin(ctx, job, s.RotatesBMC)
-	if stage.ClassOf(err) == lifecycle.FailConfiguration && decommission.EndRotation(ctx, job, s.RotatesBMC) == nil {
+	done, err := sanitize.RotateLogin(ctx, job, s.RotatesBMC)
+	if stage.ClassOf(err) == lifecycle.FailConfiguration && sanitize.EndRotation(ctx, job, s.RotatesBMC) == nil {
 		s.RotatesBMC = ""
 	}
 	if done {

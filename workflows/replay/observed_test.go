@@ -29,7 +29,7 @@ func TestUnobservedStage_OfEveryJob(t *testing.T) {
 	t.Parallel()
 	in := contract.JobInput{JobID: "job_1"}
 	requireListed(t, onboarding.Job(in).Stages)
-	requireListed(t, decommission.Stages())
+	requireListed(t, decommission.Job(contract.JobInput{}).Stages)
 	requireListed(t, bmcrotation.Job(in).Stages)
 	requireListed(t, agentjob.ReissueJob(in).Stages)
 	requireListed(t, agentjob.UpdateJob(in).Stages)

@@ -1,4 +1,4 @@
-package decommission
+package sanitize
 
 import (
 	"context"
@@ -33,20 +33,20 @@ func (s *State) scrubArgs(steps []string) spec.ScrubArgs {
 	}
 }
 
-func (s *State) storageTask() agentTask {
+func (s *State) storageTask() Task {
 	steps := mountSteps
-	if s.Request.Mode == lifecycle.ModeStorageCleanup {
+	if s.Mode == lifecycle.ModeStorageCleanup {
 		steps = storageSteps
 	}
-	return agentTask{stage: lifecycle.StageCleanupStorage, kind: lifecycle.TaskKindScrub, tries: &s.Tries.Storage, args: s.scrubArgs(steps)}
+	return Task{Stage: lifecycle.StageCleanupStorage, Kind: lifecycle.TaskKindScrub, Tries: &s.Tries.Storage, Args: s.scrubArgs(steps)}
 }
 
-func (s *State) scrubTask() agentTask {
+func (s *State) scrubTask() Task {
 	var steps []string
-	if s.pxe() {
+	if s.IsPXE() {
 		steps = liveScrub
 	}
-	return agentTask{stage: lifecycle.StageScrubGPU, kind: lifecycle.TaskKindScrub, tries: &s.Tries.Scrub, args: s.scrubArgs(steps)}
+	return Task{Stage: lifecycle.StageScrubGPU, Kind: lifecycle.TaskKindScrub, Tries: &s.Tries.Scrub, Args: s.scrubArgs(steps)}
 }
 
 func cleanStorage(ctx workflow.Context, s *State) error { return s.erase(ctx, s.storageTask()) }
@@ -56,10 +56,10 @@ func scrub(ctx workflow.Context, s *State) error { return s.erase(ctx, s.scrubTa
 // erase has the agent erase, and keeps the boot that it did it in: what follows
 // must be another. A failure is certified too, so that it can be read device by
 // device.
-func (s *State) erase(ctx workflow.Context, a agentTask) error {
+func (s *State) erase(ctx workflow.Context, a Task) error {
 	r, err := s.runScrub(ctx, a)
 	if err != nil {
-		return s.certifyFailure(ctx, a.stage, err)
+		return s.certifyFailure(ctx, a.Stage, err)
 	}
 	s.ScrubBootID, s.Validated, s.ScrubRequired, s.AgentUnreachable = r.BootID, false, false, ""
 	return nil
@@ -73,8 +73,8 @@ func observeScrubbed(ctx workflow.Context, s *State) (stage.Observation, error) 
 	return s.observeErased(ctx, s.scrubTask())
 }
 
-func (s *State) observeErased(ctx workflow.Context, a agentTask) (stage.Observation, error) {
-	r, err := s.observeTask(ctx, a)
+func (s *State) observeErased(ctx workflow.Context, a Task) (stage.Observation, error) {
+	r, err := s.ObserveTask(ctx, a)
 	if err != nil || !r.OK {
 		return stage.Observation{State: "not scrubbed", Note: r.Message}, err
 	}
@@ -82,21 +82,21 @@ func (s *State) observeErased(ctx workflow.Context, a agentTask) (stage.Observat
 	return stage.Observation{Done: true, State: "scrubbed", Note: "the agent has done it"}, nil
 }
 
-func (s *State) validateTask() agentTask {
+func (s *State) validateTask() Task {
 	args := spec.ValidateArgs{
 		RunID: s.Job.JobID, SKU: s.Config.SKU, Serial: s.Node.Serial, NotBootID: s.ScrubBootID, KeepUsers: s.Config.KeepUsers, KeepKeys: s.Config.KeepKeys,
 	}
-	if s.pxe() {
+	if s.IsPXE() {
 		args.Steps = liveValidate
 	}
-	return agentTask{stage: lifecycle.StageValidateClean, kind: lifecycle.TaskKindValidate, tries: &s.Tries.Validate, args: args}
+	return Task{Stage: lifecycle.StageValidateClean, Kind: lifecycle.TaskKindValidate, Tries: &s.Tries.Validate, Args: args}
 }
 
 // validate proves the node clean after another boot. When an operator retries the stage after a
 // failed validation, it scrubs the node again first, since validating alone would fail again.
 func validate(ctx workflow.Context, s *State) error {
-	if s.AgentUnreachable != "" && s.isUnmanaged() {
-		return s.certify(ctx, lifecycle.StageValidateClean) // certifies what is proven; an operator decides about the disks
+	if s.AgentUnreachable != "" && s.IsUnmanaged() {
+		return s.Certify(ctx, lifecycle.StageValidateClean) // certifies what is proven; an operator decides about the disks
 	}
 	if s.ScrubRequired && stage.Attempt(ctx) == 1 {
 		return s.scrubAgain()
@@ -105,7 +105,7 @@ func validate(ctx workflow.Context, s *State) error {
 		if err := s.ensureFreshBoot(ctx); err != nil {
 			return err
 		}
-		if _, err := s.runTask(ctx, s.validateTask()); err != nil {
+		if _, err := s.RunTask(ctx, s.validateTask()); err != nil {
 			return s.classifyValidationFailure(ctx, err)
 		}
 		s.Validated = true
@@ -113,13 +113,13 @@ func validate(ctx workflow.Context, s *State) error {
 	if s.certifiesLater() {
 		return nil
 	}
-	return s.certify(ctx, lifecycle.StageValidateClean)
+	return s.Certify(ctx, lifecycle.StageValidateClean)
 }
 
 // certifiesLater is set where the validation is not the last proof: in a full decommission the system
 // disk is proven after it, by the release, and in the release of an allocation the firmware.
 func (s *State) certifiesLater() bool {
-	return s.TenantRelease || s.isFullDecommission() && !s.isUnmanaged()
+	return s.TenantRelease || s.IsFullDecommission() && !s.IsUnmanaged()
 }
 
 // scrubAgain goes back to the first stage that erases, with new tasks. A machine
@@ -129,11 +129,11 @@ func (s *State) scrubAgain() error {
 	s.Tries.Storage.Round++
 	s.Tries.Scrub.Round++
 	s.Tries.Validate.Round++
-	if s.pxe() {
+	if s.IsPXE() {
 		return stage.GoTo(lifecycle.StageScrubGPU)
 	}
 	s.Release, s.Deploy = Release{}, Deployment{Attempt: s.Deploy.Attempt + 1}
-	if (s.TenantRelease || s.Begun != "") && s.Request.Mode == lifecycle.ModeReimage {
+	if (s.TenantRelease || s.Kind == contract.KindMachineRun) && s.Mode == lifecycle.ModeReimage {
 		return stage.GoTo(lifecycle.StageLoadSite)
 	}
 	return stage.GoTo(lifecycle.StageCleanupStorage)
@@ -171,10 +171,10 @@ func (s *State) classifyValidationFailure(ctx workflow.Context, err error) error
 // ensureFreshBoot sees to it that the node runs in another boot than the scrub did.
 func (s *State) ensureFreshBoot(ctx workflow.Context) error {
 	const at = lifecycle.StageValidateClean
-	if s.pxe() {
+	if s.IsPXE() {
 		return s.ensureLiveSystem(ctx, at, s.ScrubBootID)
 	}
-	if err := s.readNode(ctx, at); err != nil {
+	if err := s.ReadNode(ctx, at); err != nil {
 		return err
 	}
 	if s.Node.BootID != s.ScrubBootID && s.Node.Agent == contract.AgentAlive {
@@ -186,7 +186,7 @@ func (s *State) ensureFreshBoot(ctx workflow.Context) error {
 	in := nodestateact.NewBootIn{JobRef: s.Job.At(at), NotBootID: s.ScrubBootID, Poll: s.Config.Profile.PollInterval}
 	f, err := stage.Do(ctx, stage.KindPoll, "wait for the agent in a fresh boot", nodeActs.WaitForNewBoot, in)
 	if err == nil {
-		s.recordNode(f)
+		s.RecordNode(f)
 	}
 	return err
 }
@@ -199,16 +199,16 @@ func (s *State) powerCycle(ctx workflow.Context, at string) error {
 		in := bmcact.PowerIn{JobRef: s.Job.At(at), BMCID: s.Node.BMCID, CAPEM: s.Config.Site.BMCCAPEM, NotBootID: s.ScrubBootID}
 		f, err := stage.Do(ctx, stage.KindBMCCall, "power cycle at the BMC", bmc.PowerCycleByBMC, in)
 		if err == nil {
-			s.recordPower(f)
+			s.RecordPower(f)
 		}
 		return err
 	case s.Node.SystemID != "":
 		for _, act := range []powerAct{maas.PowerOffByMAAS, maas.PowerOnByMAAS} {
-			f, err := stage.Do(ctx, stage.KindBMCCall, "power cycle by MAAS", act, s.machineIn(at))
+			f, err := stage.Do(ctx, stage.KindBMCCall, "power cycle by MAAS", act, s.MachineIn(at))
 			if err != nil {
 				return err
 			}
-			if s.recordPower(f); !f.Done {
+			if s.RecordPower(f); !f.Done {
 				return stage.Fail(lifecycle.FailPowerNotConfirmed, "the node must restart and MAAS cannot restart it: %s; restart it by hand, then retry the stage", f.Note)
 			}
 		}
@@ -219,9 +219,9 @@ func (s *State) powerCycle(ctx workflow.Context, at string) error {
 
 type powerAct = func(context.Context, maasact.MachineIn) (contract.PowerFacts, error)
 
-// certify signs what was gathered and fails where it does not prove the node
+// Certify signs what was gathered and fails where it does not prove the node
 // clean.
-func (s *State) certify(ctx workflow.Context, at string) error {
+func (s *State) Certify(ctx workflow.Context, at string) error {
 	if err := s.checkTenantBMC(ctx, at); err != nil {
 		return err
 	}
@@ -238,7 +238,7 @@ func (s *State) certify(ctx workflow.Context, at string) error {
 // mark would say for ever that the node is not free. The mark of anybody else stays. An installation
 // wipes it.
 func (s *State) unmarkMachine(ctx workflow.Context, at string) error {
-	if !s.Request.Mode.KeepsSystem() || s.Node.SystemID == "" {
+	if !s.Mode.KeepsSystem() || s.Node.SystemID == "" {
 		return nil
 	}
 	if s.Node.LastTenancy == "" { // a mark is that of a tenant of whom the database does not know
@@ -250,8 +250,8 @@ func (s *State) unmarkMachine(ctx workflow.Context, at string) error {
 }
 
 func (s *State) evidence(ctx workflow.Context, at string) error {
-	in := evidenceact.CertifyIn{JobRef: s.Job.At(at), Kind: s.Kind, Mode: s.Request.Mode, StartedAt: s.StartedAt.Truncate(time.Microsecond), AgentUnreachable: s.AgentUnreachable, InitialDisks: s.InitialDisks, DisksRecorded: s.DisksRecorded, NotVerified: s.NotVerified, BMCChecked: s.BMCChecked}
-	if s.pxe() {
+	in := evidenceact.CertifyIn{JobRef: s.Job.At(at), Kind: s.Kind, Mode: s.Mode, StartedAt: s.StartedAt.Truncate(time.Microsecond), AgentUnreachable: s.AgentUnreachable, InitialDisks: s.InitialDisks, DisksRecorded: s.DisksRecorded, NotVerified: s.NotVerified, BMCChecked: s.BMCChecked}
+	if s.IsPXE() {
 		in.Netboot = &s.Netboot
 	}
 	if s.Release.Completed {
@@ -286,7 +286,7 @@ func (s *State) unprovenSummary() string {
 }
 
 func observeValidated(ctx workflow.Context, s *State) (stage.Observation, error) {
-	if !s.Validated && (s.AgentUnreachable == "" || !s.isUnmanaged()) {
+	if !s.Validated && (s.AgentUnreachable == "" || !s.IsUnmanaged()) {
 		return stage.Observation{State: "not validated"}, nil
 	}
 	if s.certifiesLater() {

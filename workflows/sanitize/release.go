@@ -1,4 +1,4 @@
-package decommission
+package sanitize
 
 import (
 	"time"
@@ -15,7 +15,7 @@ import (
 // it is still as the tenant left it: from then on the release is this job's.
 func loadSite(ctx workflow.Context, s *State) error {
 	const at = lifecycle.StageLoadSite
-	if s.Request.Mode == lifecycle.ModeReimage {
+	if s.Mode == lifecycle.ModeReimage {
 		in := maasact.LoadSiteIn{JobRef: s.Job.At(at), Series: s.Series, Request: contract.OnboardingInput{
 			SiteID: s.Job.SiteID, ProfileID: s.Config.ProfileID, SKUID: s.Config.SKUID, Hostname: s.Node.Hostname, BMCID: s.Node.BMCID,
 		}}
@@ -30,12 +30,12 @@ func loadSite(ctx workflow.Context, s *State) error {
 	if s.Release.MachineObserved {
 		return nil
 	}
-	f, err := stage.Do(ctx, stage.KindMAASCall, "look at the machine before its release", maas.ReadMachineBeforeRelease, s.machineIn(at))
+	f, err := stage.Do(ctx, stage.KindMAASCall, "look at the machine before its release", maas.ReadMachineBeforeRelease, s.MachineIn(at))
 	if err != nil {
 		return err
 	}
 	s.Release = Release{ReleaseFacts: f, MachineObserved: true}
-	s.recordMachine(f.MachineFacts)
+	s.RecordMachine(f.MachineFacts)
 	return nil
 }
 
@@ -45,12 +45,12 @@ const eraseShare = 3.0 / 4
 func (s *State) releaseIn(ctx workflow.Context) maasact.EraseAndReleaseIn {
 	left := stage.DeadlineAt(ctx).Sub(workflow.Now(ctx))
 	next := 0
-	if !s.isFullDecommission() {
+	if !s.IsFullDecommission() {
 		next = max(s.Deploy.Attempt, 1)
 	}
 	return maasact.EraseAndReleaseIn{
 		NextAttempt: next,
-		MachineIn:   s.machineIn(lifecycle.StageReleaseMAAS), AfterEvent: s.Release.LastEvent, ReleaseStarted: s.Release.Status != "Ready" && s.Release.Status != "New",
+		MachineIn:   s.MachineIn(lifecycle.StageReleaseMAAS), AfterEvent: s.Release.LastEvent, ReleaseStarted: s.Release.Status != "Ready" && s.Release.Status != "New",
 		Fallback: s.Config.Profile.ReleaseFallbackNoErase, EraseUntil: workflow.Now(ctx).Add(time.Duration(float64(left) * eraseShare)),
 	}
 }
@@ -65,10 +65,10 @@ func release(ctx workflow.Context, s *State) error {
 		}
 		s.recordRelease(f)
 	}
-	if s.isFullDecommission() {
-		return s.certify(ctx, lifecycle.StageReleaseMAAS)
+	if s.IsFullDecommission() {
+		return s.Certify(ctx, lifecycle.StageReleaseMAAS)
 	}
-	distrusted := s.distrusted()
+	distrusted := s.IsDistrusted()
 	if err := redeploy(ctx, s); err != nil || !distrusted {
 		return err
 	}
@@ -81,22 +81,22 @@ func (s *State) recordRelease(f contract.ReleaseFacts) {
 	f.Disks, f.LastEvent = s.Release.Disks, s.Release.LastEvent
 	f.Erased = f.Erased || s.Release.Erased
 	s.Release.ReleaseFacts, s.Release.Completed = f, true
-	s.recordMachine(f.MachineFacts)
+	s.RecordMachine(f.MachineFacts)
 }
 
 // observeReleased takes nothing for done but what this stage has seen through:
 // a full decommission with its certificate, a reimage with its agent.
 func observeReleased(ctx workflow.Context, s *State) (stage.Observation, error) {
-	in := s.machineIn(lifecycle.StageReleaseMAAS)
+	in := s.MachineIn(lifecycle.StageReleaseMAAS)
 	f, err := stage.Do(ctx, stage.KindMAASCall, "observe the machine", maas.ObserveMachine, in)
 	if err != nil {
 		return stage.Observation{}, err
 	}
-	s.recordMachine(f)
+	s.RecordMachine(f)
 	o := stage.Observation{State: f.Status, Note: f.Status}
 	switch {
 	case !s.Release.Completed:
-	case s.isFullDecommission():
+	case s.IsFullDecommission():
 		o.Done = s.Evidence.CertificateID != "" && len(s.Evidence.Unproven) == 0
 	default:
 		o.Done = s.Deploy.Completed && f.Status == "Deployed" && !f.Foreign

@@ -1,4 +1,4 @@
-package decommission
+package sanitize
 
 import (
 	"github.com/slipway-cloud/slipway/contract"
@@ -8,9 +8,9 @@ import (
 // unknownDrives is why a job parks that would erase drives of a node of which nothing names any.
 const unknownDrives = "no record and no report names the drives of the node, so that none may be erased: the job parks until the drives that an agent reports are accepted"
 
-// addDrives adds to a plan that would still erase or look at drives those that the node is expected
+// AddDrives adds to a plan that would still erase or look at drives those that the node is expected
 // to have, and those that are protected.
-func (p *predictor) addDrives(out contract.Plan) contract.Plan {
+func (p *Predictor) AddDrives(out contract.Plan) contract.Plan {
 	if !out.ReadsDrives() {
 		return out
 	}

@@ -1,4 +1,4 @@
-package decommission
+package sanitize
 
 import (
 	"time"
@@ -48,11 +48,11 @@ func redeploy(ctx workflow.Context, s *State) error {
 // lookAgain looks at a machine that nobody has looked at when its deployment should have ended. One that
 // is deployed by now is kept.
 func lookAgain(ctx workflow.Context, s *State) error {
-	f, err := stage.Do(ctx, stage.KindMAASCall, "observe the machine", maas.ObserveMachine, s.machineIn(lifecycle.StageReleaseMAAS))
+	f, err := stage.Do(ctx, stage.KindMAASCall, "observe the machine", maas.ObserveMachine, s.MachineIn(lifecycle.StageReleaseMAAS))
 	if err != nil {
 		return err
 	}
-	s.recordMachine(f)
+	s.RecordMachine(f)
 	s.Deploy.Unseen = false
 	if f.Status == "Deployed" {
 		s.Deploy.Outcome, s.Deploy.Until = "", time.Time{}
@@ -62,12 +62,12 @@ func lookAgain(ctx workflow.Context, s *State) error {
 
 // releaseFailedDeployment brings a machine whose deployment failed back to Ready.
 func releaseFailedDeployment(ctx workflow.Context, s *State) error {
-	in := maasact.ReleaseIn{MachineIn: s.machineIn(lifecycle.StageReleaseMAAS), OnlyOurs: true, DeployStarted: true}
+	in := maasact.ReleaseIn{MachineIn: s.MachineIn(lifecycle.StageReleaseMAAS), OnlyOurs: true, DeployStarted: true}
 	f, err := stage.Do(ctx, stage.KindPoll, "release the failed deployment", maas.ReturnToReady, in)
 	if err != nil {
 		return err
 	}
-	s.recordMachine(f)
+	s.RecordMachine(f)
 	s.Deploy = Deployment{Attempt: s.Deploy.Attempt + 1}
 	return nil
 }
@@ -75,11 +75,11 @@ func releaseFailedDeployment(ctx workflow.Context, s *State) error {
 // prepare lays out storage and links of a machine that is Ready: releasing keeps
 // most of both, and gives up addresses.
 func prepare(ctx workflow.Context, s *State) error {
-	f, err := stage.Do(ctx, stage.KindMAASCall, "observe the machine", maas.ObserveMachine, s.machineIn(lifecycle.StageReleaseMAAS))
+	f, err := stage.Do(ctx, stage.KindMAASCall, "observe the machine", maas.ObserveMachine, s.MachineIn(lifecycle.StageReleaseMAAS))
 	if err != nil {
 		return err
 	}
-	s.recordMachine(f)
+	s.RecordMachine(f)
 	if f.Status != "Ready" {
 		return nil
 	}
@@ -120,7 +120,7 @@ func deployAgain(ctx workflow.Context, s *State) error {
 	}
 	f, err := stage.Do(ctx, stage.KindMAASCall, "deploy "+s.Config.Profile.DistroSeries, maas.DeployMachine, in)
 	if err == nil {
-		s.recordMachine(f)
+		s.RecordMachine(f)
 	}
 	return err
 }
@@ -133,7 +133,7 @@ func waitInstalled(ctx workflow.Context, s *State) error {
 	if s.Deploy.Until.IsZero() {
 		s.Deploy.Until = stage.Within(ctx, deployLimit, deployMargin)
 	}
-	at := s.machineIn(lifecycle.StageReleaseMAAS)
+	at := s.MachineIn(lifecycle.StageReleaseMAAS)
 	f, err := stage.Do(ctx, stage.KindPoll, "wait for Deployed", maas.WaitForDeployed, maasact.WaitDeployedIn{MachineIn: at, Attempt: s.Deploy.Attempt, Until: s.Deploy.Until})
 	if err != nil && stage.PastDeadline(ctx) && stage.Unfinished(err) {
 		s.Deploy.Outcome, s.Deploy.Unseen = contract.DeployTimeout, true
@@ -141,7 +141,7 @@ func waitInstalled(ctx workflow.Context, s *State) error {
 	if err != nil {
 		return err
 	}
-	s.recordMachine(f.MachineFacts)
+	s.RecordMachine(f.MachineFacts)
 	if s.Deploy.Outcome = f.Outcome; f.Outcome == contract.DeployOK {
 		return nil
 	}
@@ -165,11 +165,11 @@ func logIn(ctx workflow.Context, s *State) error {
 	if s.Config.Profile.RequireHWSync {
 		act = maas.EnsureHardwareSync
 	}
-	f, err := stage.Do(ctx, stage.KindMAASCall, "read the machine, hardware sync on", act, s.machineIn(at))
+	f, err := stage.Do(ctx, stage.KindMAASCall, "read the machine, hardware sync on", act, s.MachineIn(at))
 	if err != nil {
 		return err
 	}
-	s.recordMachine(f)
+	s.RecordMachine(f)
 	if s.Config.Site.SSHKeyRef == "" {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package decommission
+package sanitize
 
 import (
 	"time"
@@ -15,7 +15,8 @@ import (
 // PXE nodes are erased from a live system that they boot from the network: no
 // disk is in its way, and nothing of the installed system is needed.
 
-func (s *State) pxe() bool { return s.mode().Lifecycle == lifecycle.NodePXE.Lifecycle }
+// IsPXE reports whether the node is installed from the network, without MAAS.
+func (s *State) IsPXE() bool { return s.ModeInfo().Lifecycle == lifecycle.NodePXE.Lifecycle }
 
 // The steps of scrub and validation in a live system. They leave out accounts, keys and files,
 // which come from the image at each boot; a tenant's are on the disks.
@@ -27,7 +28,7 @@ var (
 // verifyNodeState confirms that the node is still in the state that the request has set: an
 // admin may take it out of the job's hands at any time.
 func (s *State) verifyNodeState() error {
-	info := s.mode()
+	info := s.ModeInfo()
 	switch {
 	case s.Node.Status == info.Enters:
 		return nil
@@ -38,32 +39,12 @@ func (s *State) verifyNodeState() error {
 	return stage.Fail(lifecycle.FailStateDisagreement, "the node is %s and not %s: somebody took it out of this job's hands; cancel it", s.Node.Status, info.Enters)
 }
 
-// withoutAgentPXE stands in for a drain where no agent can be asked: the machine
-// is switched off where that is possible. Without a BMC the restart that follows
-// ends what runs.
-func (s *State) withoutAgentPXE(ctx workflow.Context, at string) (off bool, err error) {
-	why := s.unreachableReason()
-	if s.Node.BMCID == "" {
-		s.AgentUnreachable = why + "; the restart that follows ends what runs on it"
-		return false, nil
-	}
-	off, err = s.ensurePoweredOff(ctx, at, false)
-	switch {
-	case err != nil:
-		return false, err
-	case !off:
-		return false, stage.Fail(lifecycle.FailPowerNotConfirmed, "the node's agent cannot be asked to drain it (%s), and nobody confirms that the machine is off: %s", why, s.Power.TimelineNote())
-	}
-	s.AgentUnreachable = why + "; its power is confirmed off"
-	return true, nil
-}
-
 // eraser is set once the live system has been armed.
 func (s *State) eraser() bool { return s.Netboot.Purpose == lifecycle.NetbootErase }
 
-// arm makes the node boot from the network for a purpose. What the installed
+// Arm makes the node boot from the network for a purpose. What the installed
 // system said of its disks is kept from the first time.
-func (s *State) arm(ctx workflow.Context, at string, purpose lifecycle.Netboot) error {
+func (s *State) Arm(ctx workflow.Context, at string, purpose lifecycle.Netboot) error {
 	in := nodestateact.NetbootIn{JobRef: s.Job.At(at), Purpose: purpose}
 	f, err := stage.Do(ctx, stage.KindLocalWork, "arm the netboot", nodeActs.ArmNetboot, in)
 	if err != nil {
@@ -81,7 +62,7 @@ func (s *State) arm(ctx workflow.Context, at string, purpose lifecycle.Netboot) 
 // bootEraser boots the live system and waits for its agent.
 func bootEraser(ctx workflow.Context, s *State) error {
 	const at = lifecycle.StageBootEraser
-	if err := s.arm(ctx, at, lifecycle.NetbootErase); err != nil {
+	if err := s.Arm(ctx, at, lifecycle.NetbootErase); err != nil {
 		return err
 	}
 	if err := s.ensureLiveSystem(ctx, at, s.Netboot.BootID); err != nil {
@@ -91,21 +72,23 @@ func bootEraser(ctx workflow.Context, s *State) error {
 	return nil
 }
 
-// systemIn asks for the system that was armed, in another boot than the one
+// SystemIn asks for the system that was armed, in another boot than the one
 // named.
-func (s *State) systemIn(ctx workflow.Context, at, notBoot string) nodestateact.SystemIn {
+func (s *State) SystemIn(ctx workflow.Context, at, notBoot string) nodestateact.SystemIn {
 	return nodestateact.SystemIn{
 		JobRef: s.Job.At(at), Purpose: s.Netboot.Purpose, NotBootID: notBoot, SKU: s.Config.SKU, Poll: s.Config.Profile.PollInterval,
-		Until: stage.DeadlineAt(ctx).Add(-taskMargin), Class: lifecycle.FailAgentNotEnrolled,
+		Until: stage.DeadlineAt(ctx).Add(-TaskMargin), Class: lifecycle.FailAgentNotEnrolled,
 	}
 }
 
-func (s *State) lookAtSystem(ctx workflow.Context, in nodestateact.SystemIn) (contract.SystemFacts, error) {
+// LookAtSystem reports whether the system that was armed runs already.
+func (s *State) LookAtSystem(ctx workflow.Context, in nodestateact.SystemIn) (contract.SystemFacts, error) {
 	in.ObserveOnly = true
 	return stage.Do(ctx, stage.KindLocalWork, "look for the agent of the system", nodeActs.WaitForSystem, in)
 }
 
-func (s *State) waitForSystem(ctx workflow.Context, in nodestateact.SystemIn) (contract.SystemFacts, error) {
+// WaitForSystem waits for the system that was armed.
+func (s *State) WaitForSystem(ctx workflow.Context, in nodestateact.SystemIn) (contract.SystemFacts, error) {
 	return stage.Do(ctx, stage.KindPoll, "wait for the agent of the system", nodeActs.WaitForSystem, in)
 }
 
@@ -115,41 +98,41 @@ const livePatience = time.Hour
 // ensureLiveSystem ensures that the live system runs in another boot than notBoot. It restarts the
 // machine by a power cycle at the BMC, or asks an operator once and then waits.
 func (s *State) ensureLiveSystem(ctx workflow.Context, at, notBoot string) error {
-	if err := s.readNode(ctx, at); err != nil {
+	if err := s.ReadNode(ctx, at); err != nil {
 		return err
 	}
-	in := s.systemIn(ctx, at, notBoot)
+	in := s.SystemIn(ctx, at, notBoot)
 	if last := workflow.Now(ctx).Add(livePatience); in.Until.After(last) {
 		in.Until = last
 	}
-	here, err := s.lookAtSystem(ctx, in)
+	here, err := s.LookAtSystem(ctx, in)
 	if err != nil {
 		return err
 	}
 	if !here.Done {
 		if s.Node.BMCID != "" {
-			err = s.restartMachine(ctx, at)
+			err = s.RestartMachine(ctx, at)
 		} else {
 			err = s.requestManualRestart(ctx, at, &in)
 		}
 		if err != nil {
 			return err
 		}
-		if _, err := s.waitForSystem(ctx, in); err != nil {
+		if _, err := s.WaitForSystem(ctx, in); err != nil {
 			return err
 		}
 	}
 	delete(s.RestartRequested, at)
-	return s.readNode(ctx, at)
+	return s.ReadNode(ctx, at)
 }
 
-// restartMachine power cycles the machine out of the boot that its agent was last
+// RestartMachine power cycles the machine out of the boot that its agent was last
 // heard from.
-func (s *State) restartMachine(ctx workflow.Context, at string) error {
+func (s *State) RestartMachine(ctx workflow.Context, at string) error {
 	in := bmcact.PowerIn{JobRef: s.Job.At(at), BMCID: s.Node.BMCID, CAPEM: s.Config.Site.BMCCAPEM, NotBootID: s.Node.BootID}
 	f, err := stage.Do(ctx, stage.KindBMCCall, "power cycle at the BMC", bmc.PowerCycleByBMC, in)
 	if err == nil {
-		s.recordPower(f)
+		s.RecordPower(f)
 	}
 	return err
 }
@@ -161,7 +144,7 @@ const handPatience = 20 * time.Minute
 // requestManualRestart parks the job so that an operator restarts the machine. A retry waits for
 // the machine, since booting takes a while.
 func (s *State) requestManualRestart(ctx workflow.Context, at string, in *nodestateact.SystemIn) error {
-	if err := s.askForRestart(ctx, at); err != nil {
+	if err := s.AskForRestart(ctx, at); err != nil {
 		return err
 	}
 	if last := workflow.Now(ctx).Add(handPatience); in.Until.After(last) {
@@ -171,9 +154,9 @@ func (s *State) requestManualRestart(ctx workflow.Context, at string, in *nodest
 	return nil
 }
 
-// askForRestart fails the stage with what an operator has to do, and returns nil once the operator has
+// AskForRestart fails the stage with what an operator has to do, and returns nil once the operator has
 // retried it.
-func (s *State) askForRestart(ctx workflow.Context, at string) error {
+func (s *State) AskForRestart(ctx workflow.Context, at string) error {
 	if s.RestartRequested[at] && stage.Attempt(ctx) == 1 {
 		return nil
 	}
@@ -189,12 +172,12 @@ func observeEraser(ctx workflow.Context, s *State) (stage.Observation, error) {
 	if !s.eraser() {
 		return stage.Observation{State: "not armed"}, nil
 	}
-	f, err := s.lookAtSystem(ctx, s.systemIn(ctx, lifecycle.StageBootEraser, s.Netboot.BootID))
+	f, err := s.LookAtSystem(ctx, s.SystemIn(ctx, lifecycle.StageBootEraser, s.Netboot.BootID))
 	if err != nil || !f.Done {
 		return stage.Observation{State: "not booted", Note: f.Note}, err
 	}
 	s.AgentUnreachable = ""
-	return stage.Observation{Done: true, State: "live", Note: f.Note}, s.readNode(ctx, lifecycle.StageBootEraser)
+	return stage.Observation{Done: true, State: "live", Note: f.Note}, s.ReadNode(ctx, lifecycle.StageBootEraser)
 }
 
 // scrubRetries is how often a scrub whose end nobody knows is asked for once more by
@@ -202,10 +185,10 @@ func observeEraser(ctx workflow.Context, s *State) (stage.Observation, error) {
 // harms nothing.
 const scrubRetries = 3
 
-func (s *State) runScrub(ctx workflow.Context, a agentTask) (lifecycle.TaskResult, error) {
-	r, err := s.runTask(ctx, a)
-	for n := 0; s.pxe() && n < scrubRetries && stage.ClassOf(err) == lifecycle.FailNodeTaskUncertain; n++ {
-		r, err = s.runTask(ctx, a)
+func (s *State) runScrub(ctx workflow.Context, a Task) (lifecycle.TaskResult, error) {
+	r, err := s.RunTask(ctx, a)
+	for n := 0; s.IsPXE() && n < scrubRetries && stage.ClassOf(err) == lifecycle.FailNodeTaskUncertain; n++ {
+		r, err = s.RunTask(ctx, a)
 	}
 	return r, err
 }

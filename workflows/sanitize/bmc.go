@@ -1,4 +1,4 @@
-package decommission
+package sanitize
 
 import (
 	"slices"
@@ -16,7 +16,7 @@ import (
 // checksTenantBMC reports whether the job gives the node of a tenant who was root to the next one. The
 // release of an allocation has stages of its own for it.
 func (s *State) checksTenantBMC() bool {
-	return s.Request.Mode == lifecycle.ModeReimage && !s.TenantRelease && s.Node.TenantRoot && s.Node.TenantLeft != nil && s.Node.BMCID != ""
+	return s.Mode == lifecycle.ModeReimage && !s.TenantRelease && s.Node.TenantRoot && s.Node.TenantLeft != nil && s.Node.BMCID != ""
 }
 
 // checkTenantBMC compares the BMC with what it was when the last tenant came, and gives it another
@@ -105,7 +105,7 @@ func EndRotation(ctx workflow.Context, job contract.JobRef, bmcID string) error 
 
 // undoValidate withdraws what the validation asked for, and ends a rotation that it began.
 func undoValidate(ctx workflow.Context, s *State) error {
-	if err := withdrawTasks(ctx, s); err != nil || s.RotatesBMC == "" {
+	if err := WithdrawTasks(ctx, s); err != nil || s.RotatesBMC == "" {
 		return err
 	}
 	return EndRotation(ctx, s.Job.At(lifecycle.StageValidateClean), s.RotatesBMC)
