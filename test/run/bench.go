@@ -51,7 +51,9 @@ func benchAll(ctx context.Context, pattern string, record bool, stdout, stderr i
 		return err
 	}
 	return withServers(ctx, stderr, func(ctx context.Context, servers []string) error {
-		measure := func(pattern string) ([]figure, error) { return runBenchmarks(ctx, pattern, packages, servers, stdout, stderr) }
+		measure := func(pattern string) ([]figure, error) {
+			return runBenchmarks(ctx, pattern, packages, servers, stdout, stderr)
+		}
 		first, err := measure(pattern)
 		if err != nil {
 			return err

@@ -3,11 +3,7 @@ package decommission
 import (
 	"time"
 
-	"github.com/slipway-cloud/slipway/activities/agenttask"
-	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
-	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
-	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/sanitize"
@@ -16,12 +12,8 @@ import (
 
 // Nil pointers: their methods only name the activities.
 var (
-	agent    *agenttask.Activities
-	bmc      *bmcact.Activities
-	evidence *evidenceact.Activities
 	nodeActs *nodestateact.Activities
 	maas     *maasact.Activities
-	node     *nodeact.Activities
 )
 
 // stages are the thirteen, and those that only PXE nodes have; a mode chooses among them.
