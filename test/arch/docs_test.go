@@ -154,7 +154,7 @@ func anchors(page string) []string {
 // A metric that an operator is told to watch must be one that a program serves, and a role of the database one that it makes.
 func TestTheMetricsToWatchExist(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
+	page, err := os.ReadFile(filepath.Join(root, "docs", "run", "operate.md"))
 	require.NoError(t, err)
 	named := regexp.MustCompile("`(slipway_[a-z_]+)`").FindAllStringSubmatch(string(page), -1)
 	require.Greater(t, len(named), 4)
@@ -171,7 +171,7 @@ func TestTheMetricsToWatchExist(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, match := range named {
-		require.Contains(t, source.String(), `"`+match[1]+`"`, "docs/operations.md names it")
+		require.Contains(t, source.String(), `"`+match[1]+`"`, "docs/run/operate.md names it")
 	}
 }
 
