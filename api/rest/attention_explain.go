@@ -66,7 +66,9 @@ func explanations() map[string]func(*Attention) {
 
 // explainBilling says what to do about money.
 func explainBilling(next string) func(*Attention) {
-	return func(a *Attention) { a.NextAction, a.Runbook = next, "docs/customers/billing.md#what-requires-an-operator" }
+	return func(a *Attention) {
+		a.NextAction, a.Runbook = next, "docs/customers/billing.md#what-requires-an-operator"
+	}
 }
 
 func explainKeys(a *Attention) {
@@ -77,7 +79,9 @@ func explainKeys(a *Attention) {
 
 // explainInstance says what to do about an instance, or about what a provider bills.
 func explainInstance(next string) func(*Attention) {
-	return func(a *Attention) { a.NextAction, a.Runbook = next, "docs/customers/instance-providers.md#what-the-pass-does" }
+	return func(a *Attention) {
+		a.NextAction, a.Runbook = next, "docs/customers/instance-providers.md#what-the-pass-does"
+	}
 }
 
 // explainPayment says what to do about a payment.
