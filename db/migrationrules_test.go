@@ -65,7 +65,7 @@ func TestMigrations_TheBuildBeforeWorks(t *testing.T) {
 		}
 		sql, err := fs.ReadFile(db.Schema(), name)
 		require.NoError(t, err)
-		require.Empty(t, breaks(string(sql)), "%s: docs/development.md says how a schema changes; "+
+		require.Empty(t, breaks(string(sql)), "%s: docs/develop/development.md says how a schema changes; "+
 			"name the version since which nothing reads it, as in \"-- unread since: 0.3.0\"", name)
 	}
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes the passwords that docker-compose.yaml mounts, once: what is there is never overwritten. The key that seals stored credentials is not among them:
-# Slipway makes it in its volume when it first starts (docs/operations.md, "Backup").
+# Slipway makes it in its volume when it first starts (docs/run/backup.md).
 set -eu
 cd "$(dirname "$0")"
 umask 077

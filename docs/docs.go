@@ -18,7 +18,7 @@ import (
 	"github.com/yuin/goldmark/parser"
 )
 
-//go:embed *.md runbooks/*.md states/*.md adr/*.md
+//go:embed *.md api/*.md automate/*.md customers/*.md develop/*.md run/*.md try/*.md adr/*.md runbooks/*.md states/*.md
 var pages embed.FS
 
 //go:embed images/*.png images/icon.svg

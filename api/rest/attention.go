@@ -114,7 +114,7 @@ func (s *server) attentionView(r db.Attention, now time.Time) Attention {
 		ID: r.ID, Kind: r.Kind, Since: r.Since.UTC(), AgeSeconds: max(int64(now.Sub(r.Since).Seconds()), 0), SiteID: r.SiteID, NodeID: r.NodeID,
 		Hostname: r.Hostname, BMCID: r.BMCID, JobID: r.JobID, JobKind: r.JobKind, WorkflowID: r.WorkflowID, WorkflowLost: r.WorkflowGone,
 		Status: r.Status, Stage: r.Stage, FailureClass: r.FailureClass, Message: r.Message, NextAction: r.NextStep,
-		Recommended: r.RecommendedAction, AllowedActions: []string{}, Runbook: "docs/operations.md#what-requires-operator-action", Link: linkOf(r),
+		Recommended: r.RecommendedAction, AllowedActions: []string{}, Runbook: "docs/run/incidents.md#what-requires-operator-action", Link: linkOf(r),
 	}
 	if r.JobID != "" && r.Kind != db.AttentionOrphanWorkflow && r.Kind != db.AttentionTaskUncertain {
 		facts := lifecycle.JobFacts{WaitingOutside: r.WaitingOutside, WorkflowLost: r.WorkflowGone, CleanUp: r.FailureClass == string(lifecycle.FailCompensation),

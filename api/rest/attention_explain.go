@@ -66,18 +66,22 @@ func explanations() map[string]func(*Attention) {
 
 // explainBilling says what to do about money.
 func explainBilling(next string) func(*Attention) {
-	return func(a *Attention) { a.NextAction, a.Runbook = next, "docs/billing-rules.md#what-requires-an-operator" }
+	return func(a *Attention) {
+		a.NextAction, a.Runbook = next, "docs/customers/billing.md#what-requires-an-operator"
+	}
 }
 
 func explainKeys(a *Attention) {
 	a.NextAction = "Start the node or its agent if it is silent: a job tries again within ten minutes. Whoever is root on the node may keep it from refusing a key: " +
 		"tell the project's owners that only the release of the allocation ends that access."
-	a.Runbook = "docs/allocation-jobs.md#when-nothing-proves-a-key-refused"
+	a.Runbook = "docs/customers/allocations.md#when-nothing-proves-a-key-refused"
 }
 
 // explainInstance says what to do about an instance, or about what a provider bills.
 func explainInstance(next string) func(*Attention) {
-	return func(a *Attention) { a.NextAction, a.Runbook = next, "docs/instance-providers.md#what-the-pass-does" }
+	return func(a *Attention) {
+		a.NextAction, a.Runbook = next, "docs/customers/instance-providers.md#what-the-pass-does"
+	}
 }
 
 // explainPayment says what to do about a payment.
@@ -87,7 +91,7 @@ func explainPayment(next string) func(*Attention) {
 
 func explainAuditSilence(a *Attention) {
 	a.NextAction = "See in the workers' logs why the verification stops there (audit log not verified); it goes on by itself while a worker runs and the database answers."
-	a.Runbook = "docs/operations.md#verifying-the-audit-log"
+	a.Runbook = "docs/run/incidents.md#verifying-the-audit-log"
 }
 
 func explainParked(a *Attention) {
@@ -126,11 +130,11 @@ func explainEvents(a *Attention) {
 
 func explainAudit(a *Attention) {
 	a.NextAction = "Find out who had the rights of the database's owner, and compare its rows with a backup. The line stays until the chain is whole again, after a restore."
-	a.Runbook = "docs/operations.md#verifying-the-audit-log"
+	a.Runbook = "docs/run/incidents.md#verifying-the-audit-log"
 }
 
 func explainRestore(a *Attention) {
-	a.Runbook = "docs/operations.md#logins-of-bmcs-after-a-restore"
+	a.Runbook = "docs/run/backup.md#logins-of-bmcs-after-a-restore"
 	switch {
 	case strings.HasSuffix(a.ID, ":bmc"):
 		a.NextAction = "Wait until each BMC was logged in to. Where the login was rotated since the backup, Slipway looks for it in the sealed copies and in MAAS. " +
@@ -143,7 +147,7 @@ func explainRestore(a *Attention) {
 	a.Message += "; no claim takes them meanwhile"
 	a.NextAction = "Wait for the next pass over each site, which asks MAAS and the agents. A node that stays here has a silent or an old agent, or a finding of drift: " +
 		"start it, update its agent, or do what the finding says."
-	a.Runbook = "docs/allocations.md#after-a-restore"
+	a.Runbook = "docs/customers/allocations.md#after-a-restore"
 }
 
 func explainOrphan(a *Attention) {

@@ -212,10 +212,10 @@ func TestAttentionIsPagedOldestFirst(t *testing.T) {
 // TestAttentionIsExplained: the page that the API names has its section.
 func TestAttentionIsExplained(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "run", "incidents.md"))
 	require.NoError(t, err)
-	require.True(t, strings.Contains(string(page), "\n## What requires operator action\n"), "docs/operations.md has no section for it")
+	require.True(t, strings.Contains(string(page), "\n## What requires operator action\n"), "docs/run/incidents.md has no section for it")
 	for _, kind := range db.AttentionKinds() {
-		require.True(t, strings.Contains(string(page), "`"+kind+"`"), "docs/operations.md does not explain %s", kind)
+		require.True(t, strings.Contains(string(page), "`"+kind+"`"), "docs/run/incidents.md does not explain %s", kind)
 	}
 }

@@ -122,7 +122,7 @@ func accessPage(t *testing.T, api *op.API, agents chi.Router) string {
 		}
 	})
 	var b strings.Builder
-	b.WriteString("# Who may call what\n\nGenerated from the access tables and the routers. Do not edit; `make generate` writes it.\n\n" +
+	b.WriteString("# Who may call what\n\nFor everyone who asks which role a call needs. Generated from the access tables and the routers. Do not edit; `make generate` writes it.\n\n" +
 		"A role includes the lower ones: admin, operator, viewer. Operations take a bearer\n" +
 		"token or the cookie of a session of the portal. A session needs a second sign-in within the last ten\n" +
 		"minutes where the table says so; a bearer token does not. Routes below /agent are on the agent API's\n" +

@@ -18,7 +18,7 @@ func restored() *cobra.Command {
 		Use: "restored", Args: cobra.NoArgs, Short: "End the access that a restored backup brought back; shows it first",
 		Long: "A backup holds sessions, API tokens, project tokens, invitations and webhooks that were ended after it, and the database cannot\n" +
 			"tell which. So all of them end: sessions, tokens and invitations are made again, and owners enable their webhooks again.\n" +
-			"Members, their roles and SSH keys stay; docs/operations.md says how to check them.\n\n" +
+			"Members, their roles and SSH keys stay; docs/run/backup.md says how to check them.\n\n" +
 			"Run it before the first process serves the database. Without --confirm it changes nothing and prints what it would end.",
 	}
 	src := config.Flags(cmd.Flags())

@@ -82,7 +82,7 @@ func settingsPage() string {
 	config.Flags(flags)
 	var b strings.Builder
 	b.WriteString("# Settings of slipwayd\n\n" +
-		"Generated from internal/config. Do not edit; `make generate` writes it.\n\n" +
+		"For operators who configure slipwayd: every setting with its default. Generated from internal/config. Do not edit; `make generate` writes it.\n\n" +
 		"Each setting has one name in three spellings: `--api-public-url` as a flag, `SLIPWAY_API_PUBLIC_URL` in the environment, and `public_url` under `api:` in the " +
 		"YAML file that `--config` names. Flags win over the environment, the environment over the file.\n\n" +
 		"| flag | variable | default | what it is |\n|---|---|---|---|\n")
@@ -106,15 +106,8 @@ var (
 func TestLinksBetweenPagesLead(t *testing.T) {
 	t.Parallel()
 	seen := 0
-	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".md") {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		for _, match := range link.FindAllStringSubmatch(code.ReplaceAllString(string(text), ""), -1) {
+	for path, text := range sources(t, ".md") {
+		for _, match := range link.FindAllStringSubmatch(code.ReplaceAllString(text, ""), -1) {
 			if strings.Contains(match[1], "://") {
 				continue
 			}
@@ -135,9 +128,7 @@ func TestLinksBetweenPagesLead(t *testing.T) {
 				t.Errorf("%s links to %s%s; there is no such heading", path, match[1], match[2])
 			}
 		}
-		return nil
-	})
-	require.NoError(t, err)
+	}
 	require.Greater(t, seen, 10, "the walk saw the links")
 }
 
@@ -154,7 +145,7 @@ func anchors(page string) []string {
 // A metric that an operator is told to watch must be one that a program serves, and a role of the database one that it makes.
 func TestTheMetricsToWatchExist(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
+	page, err := os.ReadFile(filepath.Join(root, "docs", "run", "operate.md"))
 	require.NoError(t, err)
 	named := regexp.MustCompile("`(slipway_[a-z_]+)`").FindAllStringSubmatch(string(page), -1)
 	require.Greater(t, len(named), 4)
@@ -171,7 +162,7 @@ func TestTheMetricsToWatchExist(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, match := range named {
-		require.Contains(t, source.String(), `"`+match[1]+`"`, "docs/operations.md names it")
+		require.Contains(t, source.String(), `"`+match[1]+`"`, "docs/run/operate.md names it")
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// row is a line of the table that `make bench` prints and docs/performance.md has.
+// row is a line of the table that `make bench` prints and docs/develop/performance.md has.
 type row struct{ name, aim, limit string }
 
 // The rows of benchmarks of one row.
@@ -115,7 +115,7 @@ func (f *figures) write() error {
 }
 
 // TestTable_IsRecorded compares rows, aims and limits with the committed figures, of which
-// docs/performance.md is made.
+// docs/develop/performance.md is made.
 func TestTable_IsRecorded(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile("figures.json")

@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/test/billing/model"
 )
 
-// TestDocs_WorkedExample plays the example of docs/billing.md in the database and requires that the
+// TestDocs_WorkedExample plays the example of docs/customers/billing.md in the database and requires that the
 // page shows the numbers that come out.
 func TestDocs_WorkedExample(t *testing.T) {
 	t.Parallel()
@@ -52,9 +52,9 @@ func TestDocs_WorkedExample(t *testing.T) {
 			amount(model.Charge(s.Rate, s.To.Sub(s.From)).Int64()))
 	}
 	table += fmt.Sprintf("| | | total | %s |\n", amount(model.Cost(segments, w.clock).Int64()))
-	page, err := os.ReadFile("../../docs/billing.md")
+	page, err := os.ReadFile("../../docs/customers/billing.md")
 	require.NoError(t, err)
-	require.Contains(t, string(page), table, "docs/billing.md shows other numbers; the table is\n%s", table)
+	require.Contains(t, string(page), table, "docs/customers/billing.md shows other numbers; the table is\n%s", table)
 	require.Contains(t, string(page), "4000.00 falls to "+amount(p.Balance.Int64()))
 	require.False(t, strings.Contains(table, "| 0.00 |"))
 }

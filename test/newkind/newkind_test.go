@@ -1,4 +1,4 @@
-// Package newkind_test adds a kind of job as docs/development.md says: this package, and one line of the
+// Package newkind_test adds a kind of job as docs/develop/development.md says: this package, and one line of the
 // table of kinds. Runner, projection, sweeper and schema serve it without a change.
 package newkind_test
 

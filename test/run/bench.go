@@ -18,7 +18,7 @@ import (
 
 const (
 	figuresFile     = "test/bench/figures.json"
-	performanceFile = "docs/performance.md"
+	performanceFile = "docs/develop/performance.md"
 	// leastOfBefore is the part of its committed ratio below which a row has fallen, and benchRuns in how many
 	// runs at most it is measured. It fails when it has fallen in two of them: one run may be disturbed.
 	leastOfBefore = 0.85
@@ -40,7 +40,7 @@ type figure struct {
 func (f figure) hasFallen(committed figure) bool { return f.Ratio < leastOfBefore*committed.Ratio }
 
 // benchAll is `make bench`: it runs the benchmarks that pattern matches, and those again whose ratio has
-// fallen. With record it writes the figures to test/bench/figures.json and docs/performance.md instead.
+// fallen. With record it writes the figures to test/bench/figures.json and docs/develop/performance.md instead.
 func benchAll(ctx context.Context, pattern string, record bool, stdout, stderr io.Writer) error {
 	committed, err := readFigures(figuresFile)
 	if err != nil {
@@ -200,7 +200,7 @@ func readFigures(name string) ([]figure, error) {
 }
 
 // recordFigures replaces the committed figures of the rows that were measured, and adds rows that are new, in
-// figures.json and in the table of docs/performance.md.
+// figures.json and in the table of docs/develop/performance.md.
 func recordFigures(root string, committed, measured []figure) error {
 	for _, f := range measured {
 		if i := slices.IndexFunc(committed, func(c figure) bool { return c.Row == f.Row }); i >= 0 {

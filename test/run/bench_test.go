@@ -46,7 +46,7 @@ func TestCompareFigures_FailsWhatFallsTwice(t *testing.T) {
 	}
 }
 
-// TestFigures_AreOnThePage holds docs/performance.md to the committed figures, of which it is made.
+// TestFigures_AreOnThePage holds docs/develop/performance.md to the committed figures, of which it is made.
 func TestFigures_AreOnThePage(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")

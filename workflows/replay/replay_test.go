@@ -69,7 +69,7 @@ func TestRunningJobsSurviveThisCode(t *testing.T) {
 		t.Run(strings.TrimPrefix(file, "testdata/"), func(t *testing.T) {
 			t.Parallel()
 			h := read(t, file)
-			require.NoError(t, replay(h), "this change breaks jobs that are running when it is deployed: guard it with a version marker, as docs/development.md says")
+			require.NoError(t, replay(h), "this change breaks jobs that are running when it is deployed: guard it with a version marker, as docs/develop/development.md says")
 			require.NoError(t, noSecrets(t.Context(), h, always()))
 		})
 	}
