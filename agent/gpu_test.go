@@ -177,7 +177,8 @@ func FuzzParseNvidiaSMI(f *testing.F) {
 	})
 }
 
-// TestParseNvidiaSMI_WhatTheDriverAsksFor: current drivers name the action, older ones only a reset.
+// TestParseNvidiaSMI_WhatTheDriverAsksFor: current drivers name the action, older ones only a
+// reset.
 func TestParseNvidiaSMI_WhatTheDriverAsksFor(t *testing.T) {
 	t.Parallel()
 	reset := func(s string) string {

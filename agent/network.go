@@ -28,8 +28,8 @@ const probesAtOnce = 16
 // errItself says that an address names the node itself.
 var errItself = errors.New("the address is the node's own")
 
-// networkProber does the tasks node.probe_network and hands all others on. The process that speaks to
-// the control plane does them: the privileged half may use no network, and would find everything
+// networkProber does the tasks node.probe_network and hands all others on. The process that speaks
+// to the control plane does them: the privileged half may use no network, and would find everything
 // closed. A probe changes nothing, so it is in no journal, and its addresses are never on the disk,
 // where the next tenant would read them.
 type networkProber struct {
@@ -103,8 +103,8 @@ func (p *networkProber) probe(ctx context.Context, in spec.ProbeNetworkArgs) spe
 	return out
 }
 
-// dialer returns how this node connects. A simulated node, whose network is that of the machine which
-// simulates it, reaches no more than its file of open addresses lists.
+// dialer returns how this node connects. A simulated node, whose network is that of the machine
+// which simulates it, reaches no more than its file of open addresses lists.
 func (a *Agent) dialer() func(context.Context, string) error {
 	if filepath.Clean(a.cfg.Root) == "/" {
 		return func(ctx context.Context, address string) error { return connect(ctx, address, refuseItself) }

@@ -274,8 +274,8 @@ func TestRehearsal_WithoutTheControlPlane(t *testing.T) {
 	}
 }
 
-// The node CA is lost and replaced under a fleet. Whoever got a token and the new CA is back at once,
-// whatever the others do, and renews under the new CA as usual.
+// The node CA is lost and replaced under a fleet. Whoever got a token and the new CA is back at
+// once, whatever the others do, and renews under the new CA as usual.
 func TestRehearsal_NewNodeCA(t *testing.T) {
 	t.Parallel()
 	const fleet = 20

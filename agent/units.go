@@ -25,8 +25,8 @@ const (
 	unitUnknown = "unknown"
 )
 
-// units asks systemd for the services that watch or drive the GPUs. systemctl fails when one of them is
-// not active, and writes their states all the same.
+// units asks systemd for the services that watch or drive the GPUs. systemctl fails when one of
+// them is not active, and writes their states all the same.
 func (n nodeReader) units(ctx context.Context) []spec.UnitReport {
 	names := watchedUnits()
 	out := make([]spec.UnitReport, 0, len(names))

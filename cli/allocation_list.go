@@ -83,8 +83,8 @@ func (a *app) printAllocations(rows client.ListAllocation) error {
 // watchedRows are the allocations that a watched list follows.
 const watchedRows = 50
 
-// watchAllocations prints a line for each change of the newest allocations until none of them changes
-// by itself, and then the list.
+// watchAllocations prints a line for each change of the newest allocations until none of them
+// changes by itself, and then the list.
 func (a *app) watchAllocations(ctx context.Context, query client.ListOwnAllocationsParams, w watchFlags, reason operatorFlag) error {
 	query.Limit = new(int64(watchedRows))
 	shown := map[string]string{}

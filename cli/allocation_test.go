@@ -102,8 +102,8 @@ func TestAllocations(t *testing.T) {
 	require.Contains(t, run("allocation", "remove-assignment", id).exits(cli.ExitRefused).err, "only the assignment of one that is being released")
 }
 
-// TestAllocation_SetKeys replaces the keys of an active allocation, which shows the former one until
-// the node was seen to refuse it.
+// TestAllocation_SetKeys replaces the keys of an active allocation, which shows the former one
+// until the node was seen to refuse it.
 func TestAllocation_SetKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -57,8 +57,8 @@ var parseError = regexp.MustCompile(`strconv\.Parse[A-Za-z]+: parsing "[^"]*": `
 
 var numberError = regexp.MustCompile(`^unknown shorthand flag: '\d' in (-\d+)`)
 
-// plainFlagError takes the name of the function that could not read a flag's value out of an error, and
-// says how a number below zero is told from a flag.
+// plainFlagError takes the name of the function that could not read a flag's value out of an error,
+// and says how a number below zero is told from a flag.
 func plainFlagError(err error) error {
 	if number := numberError.FindStringSubmatch(err.Error()); number != nil {
 		return fmt.Errorf("%s is read as a flag; where a number below zero is meant, put all flags first, then --, then the arguments", number[1])

@@ -141,7 +141,8 @@ func TestCommands_RefuseWrongInput(t *testing.T) {
 	}
 }
 
-// TestCommands_RefuseHalfAnEnvironment: a server without its token does not act on the context's server.
+// TestCommands_RefuseHalfAnEnvironment: a server without its token does not act on the context's
+// server.
 func TestCommands_RefuseHalfAnEnvironment(t *testing.T) {
 	t.Parallel()
 	for _, set := range []string{"SLIPWAY_SERVER", "SLIPWAY_TOKEN"} {

@@ -72,8 +72,8 @@ func (a *app) attentionTable(got client.ListAttention) error {
 // lineWidth is the longest line of a list that has whole sentences.
 const lineWidth = 120
 
-// wrapped prints a text after a label, in lines of at most lineWidth. A line that goes on is marked,
-// so that no text can begin a line of its own.
+// wrapped prints a text after a label, in lines of at most lineWidth. A line that goes on is
+// marked, so that no text can begin a line of its own.
 func (a *app) wrapped(label, text string) {
 	const goesOn = "    | "
 	line, words := label, 0
@@ -92,8 +92,8 @@ func (a *app) wrapped(label, text string) {
 	}
 }
 
-// unbroken returns the words of a text. A command, up to the next punctuation, is one of them, so that
-// it can be copied from one line.
+// unbroken returns the words of a text. A command, up to the next punctuation, is one of them, so
+// that it can be copied from one line.
 func unbroken(text string) []string {
 	const punctuation = ".,;:)"
 	var out []string

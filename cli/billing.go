@@ -44,8 +44,8 @@ func (a *app) balanceCommand() *cobra.Command {
 	return cmd
 }
 
-// printAmounts prints a list whose amounts are in the currency of a project's balance, which says how
-// many digits its minor unit has.
+// printAmounts prints a list whose amounts are in the currency of a project's balance, which says
+// how many digits its minor unit has.
 func (a *app) printAmounts(ctx context.Context, project, reason string, raw []byte, columns []string) error {
 	b, err := client.Value(a.api.GetBalance(ctx, project, client.Because(reason)))
 	if err != nil {

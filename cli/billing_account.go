@@ -58,7 +58,8 @@ func (a *app) billingAccountCommand() *cobra.Command {
 	)
 }
 
-// accountGroupCommand is about the groups of the identity provider that belong to a billing account.
+// accountGroupCommand is about the groups of the identity provider that belong to a billing
+// account.
 func (a *app) accountGroupCommand() *cobra.Command {
 	columns := []string{"group", "created_at"}
 	return group("group", "Groups of the identity provider that belong to a billing account; its projects may give them roles",

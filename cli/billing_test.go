@@ -11,7 +11,8 @@ import (
 	"github.com/slipway-cloud/slipway/db/dbtest"
 )
 
-// TestBilling sets a price, pays in, reads what a project is told, and changes what an account may do.
+// TestBilling sets a price, pays in, reads what a project is told, and changes what an account may
+// do.
 func TestBilling(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

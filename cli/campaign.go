@@ -71,8 +71,8 @@ func watchRunsFlag(cmd *cobra.Command, watch *bool) {
 // campaignPause is the time between two looks at a campaign that is watched.
 const campaignPause = time.Second
 
-// watchCampaign prints each change of a campaign until no run is active and none is started by itself. It
-// ends in ExitJobFailed unless every run succeeded.
+// watchCampaign prints each change of a campaign until no run is active and none is started by
+// itself. It ends in ExitJobFailed unless every run succeeded.
 func (a *app) watchCampaign(ctx context.Context, as asProject, c *slipwayv1.Campaign) error {
 	last := ""
 	for {

@@ -150,8 +150,8 @@ func edited(t *testing.T, payload []byte, old, fresh string) []byte {
 
 func swap(links []evidence.Envelope, i, k int) { links[i], links[k] = links[k], links[i] }
 
-// TestCertificateVerify_ExitStatus: a script that asks whether a node is proven clean is not told yes
-// by a chain that is only genuine.
+// TestCertificateVerify_ExitStatus: a script that asks whether a node is proven clean is not told
+// yes by a chain that is only genuine.
 func TestCertificateVerify_ExitStatus(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -189,8 +189,8 @@ func (s sender) Do(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// noteServerTime compares the server's clock with this one, so that a wrong clock here does not move
-// the times in tables. A server states whole seconds.
+// noteServerTime compares the server's clock with this one, so that a wrong clock here does not
+// move the times in tables. A server states whole seconds.
 func (a *app) noteServerTime(date string) {
 	at, err := http.ParseTime(date)
 	if err != nil {

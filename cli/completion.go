@@ -97,8 +97,8 @@ func (a *app) completeProfiles(cmd *cobra.Command, word string) {
 	}
 }
 
-// namesIn lists the names of what a list holds that begin with a text. A server that cannot be asked
-// offers nothing: a shell must not print errors into the command line.
+// namesIn lists the names of what a list holds that begin with a text. A server that cannot be
+// asked offers nothing: a shell must not print errors into the command line.
 func namesIn(ctx context.Context, of lister[names], query, begun string) []string {
 	ctx, cancel := context.WithTimeout(ctx, completionLimit)
 	defer cancel()

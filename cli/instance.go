@@ -154,7 +154,8 @@ func (a *app) instanceTerminateCommand() *cobra.Command {
 	return cmd
 }
 
-// watchInstance follows an instance until it has the status that is awaited, or one that leads nowhere.
+// watchInstance follows an instance until it has the status that is awaited, or one that leads
+// nowhere.
 func (a *app) watchInstance(cmd *cobra.Command, id string, w watchFlags, awaited string) error {
 	read := func(ctx context.Context) (client.Answer[client.Instance], error) { return a.api.GetInstance(ctx, id) }
 	shown := ""

@@ -38,7 +38,8 @@ func (w *world) moveInstance(id string, m instancedb.Move) error {
 	})
 }
 
-// TestInstances makes an instance of the simulated provider, follows it until it is ready, and ends it.
+// TestInstances makes an instance of the simulated provider, follows it until it is ready, and ends
+// it.
 func TestInstances(t *testing.T) {
 	t.Parallel()
 	w := signedIn(t)

@@ -185,8 +185,8 @@ func (a *app) showTries(ctx context.Context, jobID string) error {
 	return t.flush()
 }
 
-// jobProgress says how far the job is. One that is parked has lost nothing, although the API gives 0 for
-// it; the work of one that is cleaned up or cancelled is undone.
+// jobProgress says how far the job is. One that is parked has lost nothing, although the API gives
+// 0 for it; the work of one that is cleaned up or cancelled is undone.
 func jobProgress(j client.Job) string {
 	switch {
 	case j.ReachedPercent <= j.ProgressPercent:
@@ -262,7 +262,8 @@ func (a *app) jobAction(name string, action lifecycle.Action) *cobra.Command {
 	return cmd
 }
 
-// accepted says in words what an action has begun: it is accepted, and done only when the job says so.
+// accepted says in words what an action has begun: it is accepted, and done only when the job says
+// so.
 func accepted(e lifecycle.Effect) string {
 	what := map[lifecycle.Effect]string{
 		lifecycle.EffectRetryStage: "retry requested: the failed stage runs again",

@@ -157,8 +157,8 @@ func TestARepeatedActionByItsKey(t *testing.T) {
 	}
 }
 
-// TestJobShow_EveryTry: after a stage was tried again, its first outcome with class and time is shown
-// too; a job without such a stage shows its stages only.
+// TestJobShow_EveryTry: after a stage was tried again, its first outcome with class and time is
+// shown too; a job without such a stage shows its stages only.
 func TestJobShow_EveryTry(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)

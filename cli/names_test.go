@@ -84,8 +84,8 @@ func TestCompletion_OffersNames(t *testing.T) {
 	require.Empty(t, offered("node", "show", ""))
 }
 
-// TestTimes_AreRelative checks both forms of times in tables, and that a clock that differs from the
-// server's moves none.
+// TestTimes_AreRelative checks both forms of times in tables, and that a clock that differs from
+// the server's moves none.
 func TestTimes_AreRelative(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -326,8 +326,8 @@ func writeBundle(b client.Bundle, dir string) error {
 // maxOutcome is the longest outcome that stands in a column of its own, in bytes.
 const maxOutcome = 60
 
-// timelineOutcome says in a few words how a row of the timeline ended, "" where its facts do not say.
-// The facts of other rows may have these names with other types.
+// timelineOutcome says in a few words how a row of the timeline ended, "" where its facts do not
+// say. The facts of other rows may have these names with other types.
 func timelineOutcome(facts map[string]any, outcome string) string {
 	text := func(name string) string { s, _ := facts[name].(string); return s }
 	var says []string

@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/hardware"
 )
 
-// TestNodeHardware: the worst part is shown without asking for more, and a text of a BMC cannot write to
-// the terminal.
+// TestNodeHardware: the worst part is shown without asking for more, and a text of a BMC cannot
+// write to the terminal.
 func TestNodeHardware(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

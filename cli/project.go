@@ -99,8 +99,8 @@ func (a *app) printRows(raw []byte, columns []string) error {
 	return t.flush()
 }
 
-// column returns the name and the text of a field. An amount of minor units is written in whole units
-// where the row says how many digits these have.
+// column returns the name and the text of a field. An amount of minor units is written in whole
+// units where the row says how many digits these have.
 func column(row map[string]any, name string) (title, text string) {
 	digits, known := row["exponent"].(float64)
 	minor, isAmount := row[name].(float64)

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// streamSilence is how long a stream may be silent, in which the server sends several heartbeats.
+	// streamSilence is how long a stream may be silent, in which the server sends several
+	// heartbeats.
 	streamSilence = time.Minute
 	// streamPause is the pause before a stream is opened again.
 	streamPause = time.Second
@@ -62,8 +63,9 @@ func (a *app) projectEventsCommand() *cobra.Command {
 	return cmd
 }
 
-// followEvents prints the events after the cursor last until ctx ends or the reader has no access any
-// more. It opens the stream again when it ends, unless the server was away for longer than patience.
+// followEvents prints the events after the cursor last until ctx ends or the reader has no access
+// any more. It opens the stream again when it ends, unless the server was away for longer than
+// patience.
 func (a *app) followEvents(ctx context.Context, project, last, reason string) error {
 	heard := time.Now()
 	for {

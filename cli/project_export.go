@@ -37,13 +37,14 @@ func (a *app) projectExportCommand() *cobra.Command {
 // opener opens an answer that has no bound.
 type opener func(ctx context.Context) (*http.Response, error)
 
-// writeExport writes the lines of a JSON export as they come, and fails when the last one is missing.
+// writeExport writes the lines of a JSON export as they come, and fails when the last one is
+// missing.
 func (a *app) writeExport(ctx context.Context, open opener) error {
 	return a.writeLines(ctx, open, escapeJSON, func(last string) bool { return strings.HasSuffix(last, exportEnd) })
 }
 
-// writeLines writes the lines of an answer as they come, each made fit for a terminal. It fails when
-// the last one does not end the answer.
+// writeLines writes the lines of an answer as they come, each made fit for a terminal. It fails
+// when the last one does not end the answer.
 func (a *app) writeLines(ctx context.Context, open opener, printable func(string) string, ends func(last string) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

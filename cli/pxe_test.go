@@ -152,8 +152,8 @@ func TestANodeIsDeprovisionedByTheCommandLine(t *testing.T) {
 	do("deprovision", n.Hostname).exits(cli.ExitUnauthorised)
 }
 
-// TestNodeMigrate_SameDisks erases a node and installs it again: its own hardware is planned, and no
-// other may be.
+// TestNodeMigrate_SameDisks erases a node and installs it again: its own hardware is planned, and
+// no other may be.
 func TestNodeMigrate_SameDisks(t *testing.T) {
 	t.Parallel()
 	w, n := erasable(t)

@@ -308,8 +308,8 @@ func (a *app) copyLogs(ctx context.Context, as asProject, id string, follow bool
 	})
 }
 
-// copyChunks prints chunks until the stream ends, and calls read after each. A stream that ctx has ended
-// is over.
+// copyChunks prints chunks until the stream ends, and calls read after each. A stream that ctx has
+// ended is over.
 func (a *app) copyChunks(ctx context.Context, as asProject, in *slipwayv1.StreamRunLogsRequest, read func()) (over bool, err error) {
 	s, err := a.runs().StreamRunLogs(ctx, request(as, in))
 	if err != nil {
@@ -331,9 +331,9 @@ func (a *app) copyChunks(ctx context.Context, as asProject, in *slipwayv1.Stream
 	return s.Err() == nil || ctx.Err() != nil, s.Err()
 }
 
-// reopened opens a stream again while it breaks because the server is away, or because this side read too
-// slowly, but not for longer than patience without a message. read calls heard at each message, and reports
-// that the stream is over.
+// reopened opens a stream again while it breaks because the server is away, or because this side
+// read too slowly, but not for longer than patience without a message. read calls heard at each
+// message, and reports that the stream is over.
 func (a *app) reopened(ctx context.Context, read func(ctx context.Context, heard func()) (over bool, err error)) error {
 	broken := time.Time{}
 	for {

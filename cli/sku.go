@@ -8,7 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// tenancyFlags are the fields of a SKU that say how tenants use its nodes. They are nil for other kinds.
+// tenancyFlags are the fields of a SKU that say how tenants use its nodes. They are nil for other
+// kinds.
 type tenancyFlags struct {
 	cmd      *cobra.Command
 	root     bool

@@ -16,7 +16,8 @@ import (
 	"github.com/slipway-cloud/slipway/client"
 )
 
-// What a server says becomes arguments of a program and a line of a file, so that its shape is checked.
+// What a server says becomes arguments of a program and a line of a file, so that its shape is
+// checked.
 var (
 	userShape    = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
 	hostKeyShape = regexp.MustCompile(`^(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)) [A-Za-z0-9+/]+={0,2}$`)

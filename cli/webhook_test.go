@@ -21,7 +21,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// newProject makes a project and returns its id and a function that runs commands on it as an operator.
+// newProject makes a project and returns its id and a function that runs commands on it as an
+// operator.
 func (w *world) newProject() (project string, run func(args ...string) said) {
 	w.t.Helper()
 	account := w.run("", "-o", "json", "billing-account", "create", "acme").exits(0).id()
@@ -114,8 +115,8 @@ func TestProjectEvents(t *testing.T) {
 	require.Contains(t, out.String(), "project.updated", runenv.Deadline)
 }
 
-// A stream that breaks is opened again after the last event, and one whose reader has lost its access
-// ends with an error.
+// A stream that breaks is opened again after the last event, and one whose reader has lost its
+// access ends with an error.
 func TestProjectEvents_Reconnect(t *testing.T) {
 	t.Parallel()
 	var opened atomic.Int32

@@ -48,8 +48,9 @@ type Config struct {
 	Key func() string
 }
 
-// Client calls the API: it has a method for each operation. A POST has an Idempotency-Key, and a read
-// is repeated while the server asks to come back later and the time of the request is not over.
+// Client calls the API: it has a method for each operation. A POST has an Idempotency-Key, and a
+// read is repeated while the server asks to come back later and the time of the request is not
+// over.
 type Client struct {
 	// Timeout is how long one request may take with its repetitions; it does not bound a stream.
 	Timeout time.Duration
@@ -101,7 +102,8 @@ func Value[T any](a Answer[T], err error) (T, error) {
 // Unreachable is a request of which no answer came.
 type Unreachable struct {
 	Server string
-	// Key is the Idempotency-Key of a request that changes something, with which it can be repeated.
+	// Key is the Idempotency-Key of a request that changes something, with which it can be
+	// repeated.
 	Key string
 	Err error
 }
@@ -157,7 +159,8 @@ func Because(reason string) Option { return header("Slipway-Reason", reason) }
 // WithKey sets the Idempotency-Key; "" leaves it to the client.
 func WithKey(key string) Option { return header("Idempotency-Key", key) }
 
-// After continues a stream of events after the one with this cursor; "" begins with what comes next.
+// After continues a stream of events after the one with this cursor; "" begins with what comes
+// next.
 func After(cursor string) Option { return header("Last-Event-ID", cursor) }
 
 func header(name, value string) Option {

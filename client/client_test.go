@@ -153,7 +153,8 @@ func TestClient_SaysWhichRequestWasLost(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
-// A read waits as the server asks, when the time of the request allows it. Nothing else is repeated.
+// A read waits as the server asks, when the time of the request allows it. Nothing else is
+// repeated.
 func TestClient_RepeatsReadsAlone(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32

@@ -13,18 +13,19 @@ type AllocationInput struct {
 	Reason       string `json:"reason,omitempty"`
 }
 
-// AllocationRef names an allocation in the input of an activity. The node is that of the job, "" while
-// it has none.
+// AllocationRef names an allocation in the input of an activity. The node is that of the job, ""
+// while it has none.
 type AllocationRef struct {
 	JobRef
 	AllocationID string `json:"allocation_id"`
 }
 
-// AllocationMove asks for a change of the job's allocation with the projection. To is "" for a job that
-// changes keys: its allocation stays where it is.
+// AllocationMove asks for a change of the job's allocation with the projection. To is "" for a job
+// that changes keys: its allocation stays where it is.
 type AllocationMove struct {
 	To lifecycle.AllocationStatus `json:"to"`
-	// KeysProven is set where the node was seen to accept the keys in force, and to refuse the former ones.
+	// KeysProven is set where the node was seen to accept the keys in force, and to refuse the
+	// former ones.
 	KeysProven bool `json:"keys_proven,omitempty"`
 	// FailureClass and FailureStage say where a provision failed, or a release is parked.
 	FailureClass lifecycle.FailureClass `json:"failure_class,omitempty"`
@@ -80,7 +81,8 @@ type AllocationFacts struct {
 	NodeID     string                     `json:"node_id,omitempty"`
 	SiteID     string                     `json:"site_id,omitempty"`
 	TenantRoot bool                       `json:"tenant_root,omitempty"`
-	// ReleaseRequested is set once somebody has asked for the release while it is being provisioned.
+	// ReleaseRequested is set once somebody has asked for the release while it is being
+	// provisioned.
 	ReleaseRequested bool `json:"release_requested,omitempty"`
 	// Keys are those in force, Former those that were withdrawn and may be on the node still.
 	Keys   []AllocationKey `json:"keys,omitempty"`
@@ -107,17 +109,18 @@ func (f AllocationFacts) ReleaseAsked() bool {
 
 // SettingsFacts is what a BMC's settings say beside those of the claim.
 type SettingsFacts struct {
-	// Count is how many were read. Unreadable names the parts that the BMC has and that could not be
-	// read, NotOffered what this kind of BMC never shows or was not read at the claim; Changed says what differs.
+	// Count is how many were read. Unreadable names the parts that the BMC has and that could not
+	// be read, NotOffered what this kind of BMC never shows or was not read at the claim; Changed
+	// says what differs.
 	Count      int      `json:"count,omitempty"`
 	Unreadable []string `json:"unreadable,omitempty"`
 	NotOffered []string `json:"not_offered,omitempty"`
 	Changed    []string `json:"changed,omitempty"`
-	// OtherAccounts names the enabled accounts besides Slipway's. Nothing shows whether the password of
-	// one was changed.
+	// OtherAccounts names the enabled accounts besides Slipway's. Nothing shows whether the
+	// password of one was changed.
 	OtherAccounts []string `json:"other_accounts,omitempty"`
-	// FormerNode is the record of the same machine that a tenant who was root left, and whose mark stays
-	// until the BMC has another password.
+	// FormerNode is the record of the same machine that a tenant who was root left, and whose mark
+	// stays until the BMC has another password.
 	FormerNode string `json:"former_node,omitempty"`
 	Done       bool   `json:"done,omitempty"`
 	Note       string `json:"note,omitempty"`

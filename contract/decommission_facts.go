@@ -36,7 +36,8 @@ type DecommissionFacts struct {
 	Agent         AgentLiveness `json:"agent"`
 	LastHeartbeat *time.Time    `json:"last_heartbeat,omitempty"`
 	BootID        string        `json:"boot_id,omitempty"`
-	// HeldFor is the allocation that the agent says its node holds; "" for none, and where it does not say.
+	// HeldFor is the allocation that the agent says its node holds; "" for none, and where it does
+	// not say.
 	HeldFor string `json:"held_for,omitempty"`
 	// Disks are those that the agent last reported.
 	Disks []lifecycle.DeviceResult `json:"disks,omitempty"`

@@ -31,8 +31,8 @@ type InstanceFacts struct {
 // TimelineNote is what the timeline says.
 func (f InstanceFacts) TimelineNote() string { return f.Note }
 
-// InstanceWait is the input of an activity that waits for a part of an instance. Until is when it gives
-// up.
+// InstanceWait is the input of an activity that waits for a part of an instance. Until is when it
+// gives up.
 type InstanceWait struct {
 	JobRef
 	Until time.Time `json:"until,omitzero"`

@@ -46,8 +46,8 @@ const SignalNodeFree = "node_free"
 // TaskQueue is the task queue of all job workflows and their activities.
 const TaskQueue = "slipway"
 
-// The workflows besides those of jobs, which the table Kinds names. They are registered explicitly so
-// that a Go rename cannot change them.
+// The workflows besides those of jobs, which the table Kinds names. They are registered explicitly
+// so that a Go rename cannot change them.
 const (
 	// PlanWorkflow observes what an onboarding would do; it changes nothing.
 	PlanWorkflow = "OnboardingPlan"
@@ -140,7 +140,8 @@ type ActionEntry struct {
 	// AcceptRisk and Proof are those of the request.
 	AcceptRisk bool         `json:"accept_risk,omitempty"`
 	Proof      *ActionProof `json:"proof,omitempty"`
-	// Seen says that the run has stored an action with the same proof before, so this one is a copy.
+	// Seen says that the run has stored an action with the same proof before, so this one is a
+	// copy.
 	Seen bool `json:"seen,omitempty"`
 }
 
@@ -242,8 +243,8 @@ type Snapshot struct {
 type ProjectResult struct {
 	Applied   bool  `json:"applied"`
 	StoredSeq int64 `json:"stored_seq"`
-	// Ended is the status with which the job has ended, if the projection asked for another or moved
-	// something; nothing was written then.
+	// Ended is the status with which the job has ended, if the projection asked for another or
+	// moved something; nothing was written then.
 	Ended lifecycle.JobStatus `json:"ended,omitempty"`
 	// Pass is the job's after the projection; 0 is not known.
 	Pass int `json:"pass,omitempty"`

@@ -9,17 +9,19 @@ import (
 // Kind is a row of the table of job kinds.
 type Kind struct {
 	Kind JobKind
-	// Workflow is the name of the workflow, registered explicitly so that a Go rename cannot change it.
+	// Workflow is the name of the workflow, registered explicitly so that a Go rename cannot change
+	// it.
 	Workflow string
-	// Stages lists the stages in order. It is nil for runs, whose stages are the steps of their plans.
+	// Stages lists the stages in order. It is nil for runs, whose stages are the steps of their
+	// plans.
 	Stages []string
 	// Subject is what the job is about.
 	Subject SubjectKind
-	// Plan returns the workflow that says what the job would do now, its id and its input. It is nil for a
-	// kind without plans.
+	// Plan returns the workflow that says what the job would do now, its id and its input. It is
+	// nil for a kind without plans.
 	Plan func(PlanRequest) (workflow, id string, input any)
-	// AdoptsNothing says that no stage of the job is ended by what is observed: what the job does not prove
-	// itself would reach the next tenant.
+	// AdoptsNothing says that no stage of the job is ended by what is observed: what the job does
+	// not prove itself would reach the next tenant.
 	AdoptsNothing bool
 }
 

@@ -5,8 +5,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
 )
 
-// MachineRunInput is the accepted request of a run. The parameters of the steps stay in the run's row:
-// only the activity that carries a step out reads them.
+// MachineRunInput is the accepted request of a run. The parameters of the steps stay in the run's
+// row: only the activity that carries a step out reads them.
 type MachineRunInput struct {
 	RunID     string    `json:"run_id"`
 	MachineID string    `json:"machine_id"`

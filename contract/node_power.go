@@ -1,7 +1,7 @@
 package contract
 
-// NodePowerWorkflow reads the power of the node of a live job from MAAS and from its BMC. It changes
-// nothing and returns a NodePower.
+// NodePowerWorkflow reads the power of the node of a live job from MAAS and from its BMC. It
+// changes nothing and returns a NodePower.
 const NodePowerWorkflow = "NodePower"
 
 // NodePowerInput names the machine of a job's node. SystemID and BMCID are "" where there is none.

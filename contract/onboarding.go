@@ -30,8 +30,8 @@ type JobRef struct {
 	// ObserveOnly asks only whether the outcome is already there: nothing
 	// outside is changed.
 	ObserveOnly bool `json:"observe_only,omitempty"`
-	// Pass is the job's when the activity was asked for: 1, and one more each time that the job was taken
-	// back. 0 is not known. What came late is told by it.
+	// Pass is the job's when the activity was asked for: 1, and one more each time that the job was
+	// taken back. 0 is not known. What came late is told by it.
 	Pass int `json:"pass,omitempty"`
 }
 

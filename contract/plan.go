@@ -39,8 +39,8 @@ type Plan struct {
 	Rows       []PlanRow           `json:"rows"`
 	Observed   *lifecycle.Observed `json:"observed,omitempty"`
 	ObservedAt time.Time           `json:"observed_at"`
-	// Drives are those that the node is expected to have, of a job that erases drives; DrivesFrom says
-	// who named them. ProtectSerials are never erased.
+	// Drives are those that the node is expected to have, of a job that erases drives; DrivesFrom
+	// says who named them. ProtectSerials are never erased.
 	Drives         []PlanDrive `json:"drives,omitempty"`
 	DrivesFrom     string      `json:"drives_from,omitempty"`
 	ProtectSerials []string    `json:"protect_serials,omitempty"`

@@ -16,8 +16,8 @@ const (
 	maxProof  = 64 // of the key's name and of the nonce
 )
 
-// ActionProof is the API's signature of an action: this actor asked for this action on this job, for
-// this reason, and the API let them. It is valid for one job, once, until it expires.
+// ActionProof is the API's signature of an action: this actor asked for this action on this job,
+// for this reason, and the API let them. It is valid for one job, once, until it expires.
 type ActionProof struct {
 	KeyID     string    `json:"key_id"`
 	Nonce     string    `json:"nonce"`

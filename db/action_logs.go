@@ -43,7 +43,8 @@ type ActionLogFilter struct {
 	Component     string
 }
 
-// ListActionLogs lists the tries of a job or of a node, newest first, from the one after the id given.
+// ListActionLogs lists the tries of a job or of a node, newest first, from the one after the id
+// given.
 func (s statements) ListActionLogs(ctx context.Context, f ActionLogFilter, after string, limit int) ([]ActionLog, error) {
 	rows, err := s.q.ListActionLogs(ctx, gen.ListActionLogsParams{
 		JobID: f.JobID, NodeID: f.NodeID, After: after, Status: string(f.Status), ActionType: f.ActionType, Component: f.Component, MaxRows: PageLimit(limit),

@@ -38,8 +38,8 @@ type AuditStamp struct {
 	WorkflowID  *string
 }
 
-// Stamp returns the audit columns of a change by a. It is called by the function that creates a row;
-// CommitTransition calls it for a change of state.
+// Stamp returns the audit columns of a change by a. It is called by the function that creates a
+// row; CommitTransition calls it for a change of state.
 func (a Actor) Stamp(proof lifecycle.Proof) (AuditStamp, error) {
 	meta := maps.Clone(a.Metadata)
 	if len(proof) > 0 {

@@ -21,9 +21,9 @@ const (
 )
 
 // EndAgentIdentity ends the identity of a node's agent, in the transaction that takes the node or
-// its system out of use: the identity is locked, every certificate of it is denied for good, and the
-// enrolment tokens are revoked. The cost does not depend on how many certificates there were. A later
-// enrolment makes a new identity. Repeatable, also for a node that never enrolled.
+// its system out of use: the identity is locked, every certificate of it is denied for good, and
+// the enrolment tokens are revoked. The cost does not depend on how many certificates there were. A
+// later enrolment makes a new identity. Repeatable, also for a node that never enrolled.
 func (tx *Tx) EndAgentIdentity(ctx context.Context, nodeID, reason string) error {
 	if err := tx.RevokeEnrollmentTokens(ctx, nodeID); err != nil {
 		return err
@@ -53,10 +53,10 @@ func (tx *Tx) endIdentityOf(ctx context.Context, n Node) error {
 }
 
 // AdoptAgentCertificate makes a certificate the identity of its node that the database does not
-// know, because the transaction that issued it was lost in a restore or a failover. c.Enrolment must
-// be known, and c.IssuedAt is when it was issued. A later enrolment replaces the present one: it
-// unlocks, denies the certificates of the enrolments before and revokes the tokens of before it. ErrStale:
-// the identity is not older than c, or is locked. ErrInvalid: c is too far ahead.
+// know, because the transaction that issued it was lost in a restore or a failover. c.Enrolment
+// must be known, and c.IssuedAt is when it was issued. A later enrolment replaces the present one:
+// it unlocks, denies the certificates of the enrolments before and revokes the tokens of before it.
+// ErrStale: the identity is not older than c, or is locked. ErrInvalid: c is too far ahead.
 func (tx *Tx) AdoptAgentCertificate(ctx context.Context, c AgentCertificate) (before AgentIdentity, err error) {
 	what := "agent identity of node " + c.NodeID
 	if _, err := tx.LockNode(ctx, c.NodeID); err != nil {
@@ -127,8 +127,8 @@ type IdentityStanding struct {
 	Expired    bool      // the certificate can be renewed and do nothing else
 }
 
-// AgentIdentityStanding reads whether the identity of a node's agent can still work, and if not, why.
-// ErrNotFound: there is no such node.
+// AgentIdentityStanding reads whether the identity of a node's agent can still work, and if not,
+// why. ErrNotFound: there is no such node.
 func (s statements) AgentIdentityStanding(ctx context.Context, nodeID string) (IdentityStanding, error) {
 	n, err := s.Node(ctx, nodeID)
 	if err != nil {

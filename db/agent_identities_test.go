@@ -139,8 +139,8 @@ func TestIdentityEnds_WithItsNode(t *testing.T) {
 	}
 }
 
-// Whoever has the key of an agent may have had thousands of certificates. The end of its identity costs
-// no more for them, and all of them but the newest go when their time is over.
+// Whoever has the key of an agent may have had thousands of certificates. The end of its identity
+// costs no more for them, and all of them but the newest go when their time is over.
 func TestIdentityEnds_WhateverCameBefore(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)

@@ -34,9 +34,9 @@ func (s statements) OpenTokensOfJob(ctx context.Context, jobID string) (int64, e
 // SiteAgent is a node of a site with how its agent stands.
 type SiteAgent = gen.AgentsOfSiteRow
 
-// AgentsOfSite lists the nodes of a site in these states whose agent enrolled once: those that no job
-// holds first, and the oldest certificate before newer ones. Without everyone it lists those whose agent is locked, has a
-// certificate that ended, or is silent.
+// AgentsOfSite lists the nodes of a site in these states whose agent enrolled once: those that no
+// job holds first, and the oldest certificate before newer ones. Without everyone it lists those
+// whose agent is locked, has a certificate that ended, or is silent.
 func (s statements) AgentsOfSite(ctx context.Context, siteID string, in []lifecycle.NodeStatus, everyone bool, limit int) ([]SiteAgent, error) {
 	statuses := make([]string, 0, len(in))
 	for _, s := range in {

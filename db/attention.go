@@ -102,7 +102,8 @@ type Trouble struct {
 	Sweep        SweepPass
 	Nodes        []NodesInStatus // all that are not deleted
 	Audit        AuditCheck
-	// CertificatesEnding and CertificatesEnded count agents that should be heard and have not renewed.
+	// CertificatesEnding and CertificatesEnded count agents that should be heard and have not
+	// renewed.
 	CertificatesEnding, CertificatesEnded int64
 }
 

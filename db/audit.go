@@ -57,8 +57,9 @@ func (s statements) AppendAudit(ctx context.Context, e Entry) error {
 	return MapError("audit of "+e.ResourceKind+" "+e.ResourceID, err)
 }
 
-// AppendAuditDaily is AppendAudit for what happens again and again: it writes nothing where an equal
-// row, whatever its comment, is less than a day old. Of equal calls at the same moment one writes.
+// AppendAuditDaily is AppendAudit for what happens again and again: it writes nothing where an
+// equal row, whatever its comment, is less than a day old. Of equal calls at the same moment one
+// writes.
 func (s *Store) AppendAuditDaily(ctx context.Context, e Entry) error {
 	if written, err := s.auditedWithinDay(ctx, e); err != nil || written {
 		return err
@@ -74,7 +75,8 @@ func (s *Store) AppendAuditDaily(ctx context.Context, e Entry) error {
 	})
 }
 
-// auditedWithinDay reports whether a row that equals e, whatever its comment, is less than a day old.
+// auditedWithinDay reports whether a row that equals e, whatever its comment, is less than a day
+// old.
 func (s statements) auditedWithinDay(ctx context.Context, e Entry) (bool, error) {
 	st, err := e.Actor.Stamp(nil)
 	if err != nil {
@@ -93,8 +95,8 @@ type StoredAction struct {
 	Effect lifecycle.Effect
 }
 
-// ActionOfNonce returns the last action of a job that was audited with a nonce, or nil. Lock the job
-// first: then no other transaction can use the nonce before this one ends.
+// ActionOfNonce returns the last action of a job that was audited with a nonce, or nil. Lock the
+// job first: then no other transaction can use the nonce before this one ends.
 func (s statements) ActionOfNonce(ctx context.Context, jobID, nonce string) (*StoredAction, error) {
 	row, err := s.q.ActionOfNonce(ctx, gen.ActionOfNonceParams{JobID: jobID, Nonce: nonce})
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -35,8 +35,8 @@ func (s statements) AuditCheck(ctx context.Context) (AuditCheck, error) {
 	return row, MapError("read the verification of the audit log", err)
 }
 
-// AuditStep is what one step of the background verification has done: how many chains it came to the
-// end of, which of them are broken, and whether the round goes on.
+// AuditStep is what one step of the background verification has done: how many chains it came to
+// the end of, which of them are broken, and whether the round goes on.
 type AuditStep struct {
 	Checked int
 	Broken  []ChainCheck
@@ -44,9 +44,9 @@ type AuditStep struct {
 }
 
 // CheckNextChains verifies the next chains of the round over all of them, at most limit chains and
-// about as many rows as rows says, and stores which are broken. A chain with more rows is verified in
-// parts: its place is kept, and the next step goes on there. It does nothing when another process is
-// at it, or when the last round ended less than every ago. It may be repeated.
+// about as many rows as rows says, and stores which are broken. A chain with more rows is verified
+// in parts: its place is kept, and the next step goes on there. It does nothing when another
+// process is at it, or when the last round ended less than every ago. It may be repeated.
 func (s *Store) CheckNextChains(ctx context.Context, every time.Duration, limit, rows int) (AuditStep, error) {
 	var step AuditStep
 	err := s.Tx(ctx, func(tx *Tx) error {
@@ -104,8 +104,8 @@ type auditPart struct {
 	hash []byte
 }
 
-// verifyPart verifies a chain from a place on, for at most so many rows. It returns how far it came and
-// how many of the rows it used. The check is nil when they were used up before the chain's end.
+// verifyPart verifies a chain from a place on, for at most so many rows. It returns how far it came
+// and how many of the rows it used. The check is nil when they were used up before the chain's end.
 func (tx *Tx) verifyPart(ctx context.Context, at auditPart, rows int) (auditPart, int, *ChainCheck, error) {
 	check := &ChainCheck{ResourceKind: at.ResourceKind, ResourceID: at.ResourceID}
 	if rows <= 0 {

@@ -76,8 +76,9 @@ func TestCheckNextChains_OneAtATime(t *testing.T) {
 	require.Zero(t, step.Checked)
 }
 
-// TestCheckNextChains_LongChainInParts: a chain that is too long for one step is verified part by part,
-// with its place kept; what is changed before, at or after that place is found, and so is its end.
+// TestCheckNextChains_LongChainInParts: a chain that is too long for one step is verified part by
+// part, with its place kept; what is changed before, at or after that place is found, and so is its
+// end.
 func TestCheckNextChains_LongChainInParts(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.FreshDatabase(t)
@@ -119,8 +120,8 @@ func TestCheckNextChains_LongChainInParts(t *testing.T) {
 	require.Equal(t, []int64{last}, broken, "its end is missing")
 }
 
-// TestCheckNextChains_HidesNothingAtABoundary: the last row of a part and the first one of the next are
-// removed, before a round and while its place stands between them.
+// TestCheckNextChains_HidesNothingAtABoundary: the last row of a part and the first one of the next
+// are removed, before a round and while its place stands between them.
 func TestCheckNextChains_HidesNothingAtABoundary(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.FreshDatabase(t)
@@ -186,8 +187,8 @@ func appendLooks(t *testing.T, s *db.Store, nodeID string, rows int) {
 	}))
 }
 
-// TestAuditSilent_RequiresOperator: a verification that has not come round for a day requires operator
-// action, whether or not it ever has.
+// TestAuditSilent_RequiresOperator: a verification that has not come round for a day requires
+// operator action, whether or not it ever has.
 func TestAuditSilent_RequiresOperator(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)

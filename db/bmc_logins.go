@@ -55,12 +55,11 @@ func (s statements) ReleaseBMCLogin(ctx context.Context, id, by string) error {
 	return MapError("BMC "+id, s.q.ReleaseBMCLogin(ctx, gen.ReleaseBMCLoginParams{ID: id, LoginBy: by}))
 }
 
-// CountBMCLogin counts a try that is about to be made, at the caller's time.
-// newWindow forgets the record's earlier ones; seen is how many wrong and open ones of
-// all records of the address the caller checked. ErrLoginTaken when by has the
-// right no longer, when a try under any record or an operator's block came in
-// between: then no login may be sent. audit is written with the count, so that no login is sent that
-// the audit log does not have.
+// CountBMCLogin counts a try that is about to be made, at the caller's time. newWindow forgets the
+// record's earlier ones; seen is how many wrong and open ones of all records of the address the
+// caller checked. ErrLoginTaken when by has the right no longer, when a try under any record or an
+// operator's block came in between: then no login may be sent. audit is written with the count, so
+// that no login is sent that the audit log does not have.
 func (s *Store) CountBMCLogin(ctx context.Context, id, by string, at time.Time, newWindow bool, seen int, audit Entry) error {
 	return s.Tx(ctx, func(tx *Tx) error {
 		tries, err := tx.lockBMCsAt(ctx, id, by)

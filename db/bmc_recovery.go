@@ -11,8 +11,9 @@ import (
 	"github.com/slipway-cloud/slipway/db/gen"
 )
 
-// LostLogin returns the restore that may have lost the login of a BMC, 0 for none: the stored login is
-// older than the restore, and the BMC has rejected it since. tried are the places whose login was tried since.
+// LostLogin returns the restore that may have lost the login of a BMC, 0 for none: the stored login
+// is older than the restore, and the BMC has rejected it since. tried are the places whose login
+// was tried since.
 func (s statements) LostLogin(ctx context.Context, id string) (restore int64, tried []string, err error) {
 	row, err := s.q.LostLogin(ctx, id)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -21,7 +22,8 @@ func (s statements) LostLogin(ctx context.Context, id string) (restore int64, tr
 	return row.ID, row.Tried, MapError("BMC "+id, err)
 }
 
-// Recovery is a login beside the stored one that is tried for a BMC after a restore, one from each place.
+// Recovery is a login beside the stored one that is tried for a BMC after a restore, one from each
+// place.
 type Recovery struct {
 	BMC     BMC    // as it was when the login was found
 	By      string // has the right to log in
@@ -29,8 +31,9 @@ type Recovery struct {
 	Source  string // copy or maas
 }
 
-// BeginBMCRecovery counts the login of a recovery before it is made, as CountBMCLogin does. It returns
-// ErrLoginTaken when another one came in between, the BMC's record has changed, or this place had its try.
+// BeginBMCRecovery counts the login of a recovery before it is made, as CountBMCLogin does. It
+// returns ErrLoginTaken when another one came in between, the BMC's record has changed, or this
+// place had its try.
 func (s *Store) BeginBMCRecovery(ctx context.Context, r Recovery, at time.Time, newWindow bool, seen int, audit Entry) error {
 	return s.Tx(ctx, func(tx *Tx) error {
 		tries, err := tx.lockBMCsAt(ctx, r.BMC.ID, r.By)
@@ -51,13 +54,14 @@ func (s *Store) BeginBMCRecovery(ctx context.Context, r Recovery, at time.Time, 
 	})
 }
 
-// DropBMCRecovery allows the login of a recovery again, because the password never left. Repeatable.
+// DropBMCRecovery allows the login of a recovery again, because the password never left.
+// Repeatable.
 func (s statements) DropBMCRecovery(ctx context.Context, r Recovery) error {
 	return MapError("BMC "+r.BMC.ID, s.q.DropBMCRecovery(ctx, gen.DropBMCRecoveryParams{ID: r.BMC.ID, RestoreID: r.Restore, Source: r.Source}))
 }
 
-// AdoptBMCLogin makes the login that a BMC has taken its stored login, and allows logins again. It returns
-// ErrStale when that was done, or the recovery was not begun.
+// AdoptBMCLogin makes the login that a BMC has taken its stored login, and allows logins again. It
+// returns ErrStale when that was done, or the recovery was not begun.
 func (tx *Tx) AdoptBMCLogin(ctx context.Context, r Recovery, ref string) error {
 	n, err := tx.q.AdoptBMCLogin(ctx, gen.AdoptBMCLoginParams{ID: r.BMC.ID, RestoreID: r.Restore, Source: r.Source, Ref: ref})
 	return CheckGuarded("BMC "+r.BMC.ID, n, err)

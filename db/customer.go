@@ -36,8 +36,8 @@ const projectPrefix = "prj_"
 
 // ForProject runs fn in a transaction that sees the rows of one project and commits it when fn
 // returns nil. All queries of customers run in it. Conflicts are repeated as by Tx. A project that
-// does not exist has no rows. ForProject returns ErrNotFound for a text that is no project's id, and
-// ErrLastOwner when the project would have no owner.
+// does not exist has no rows. ForProject returns ErrNotFound for a text that is no project's id,
+// and ErrLastOwner when the project would have no owner.
 func (s *Store) ForProject(ctx context.Context, project string, fn func(*ProjectTx) error) error {
 	if s.customers == nil {
 		return ErrNoCustomerLogin

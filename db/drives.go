@@ -48,9 +48,9 @@ func (d NodeDrives) Digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// ExpectedDrives returns the drives that a node's record names. Without a record it returns those of
-// the last report of its agent, which the start of a job makes the record. A job that has started
-// reads RecordedDrives: a report that came later proves nothing.
+// ExpectedDrives returns the drives that a node's record names. Without a record it returns those
+// of the last report of its agent, which the start of a job makes the record. A job that has
+// started reads RecordedDrives: a report that came later proves nothing.
 func (s statements) ExpectedDrives(ctx context.Context, nodeID string) (NodeDrives, error) {
 	out, err := s.RecordedDrives(ctx, nodeID)
 	if err == nil && out.Source == "" {
@@ -138,9 +138,9 @@ func (tx *Tx) FreezeDrives(ctx context.Context, nodeID string) error {
 	return MapError("drives of node "+nodeID, err)
 }
 
-// ProtectedSerials returns the serial numbers and WWNs of the drives that no job erases: those of the
-// node's label, its profile and its SKU. It returns *spec.InvalidError for a label that cannot be
-// read.
+// ProtectedSerials returns the serial numbers and WWNs of the drives that no job erases: those of
+// the node's label, its profile and its SKU. It returns *spec.InvalidError for a label that cannot
+// be read.
 func (s statements) ProtectedSerials(ctx context.Context, nodeID string) ([]string, error) {
 	n, err := s.Node(ctx, nodeID)
 	if err != nil {

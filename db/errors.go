@@ -71,8 +71,8 @@ func sqlState(err error) string {
 }
 
 // IsUnavailable reports whether err says that the database is unavailable, so that it is worth
-// retrying: a refused or broken connection, a server that starts, ends or fails over, or one without
-// a free connection or space. The statement may have taken effect.
+// retrying: a refused or broken connection, a server that starts, ends or fails over, or one
+// without a free connection or space. The statement may have taken effect.
 func IsUnavailable(err error) bool {
 	if err == nil {
 		return false
@@ -95,8 +95,8 @@ type unavailableError struct{ error }
 // Unwrap returns the driver's error.
 func (e *unavailableError) Unwrap() error { return e.error }
 
-// IsOutage reports whether err certainly comes from an unavailable database. IsUnavailable alone holds
-// for errors of the network to other systems, too.
+// IsOutage reports whether err certainly comes from an unavailable database. IsUnavailable alone
+// holds for errors of the network to other systems, too.
 func IsOutage(err error) bool {
 	var marked *unavailableError
 	return errors.As(err, &marked) || IsNotConnected(err) || sqlState(err) != "" && IsUnavailable(err)

@@ -16,8 +16,8 @@ const (
 	pastKinds    = 1000 // kept at a time
 )
 
-// Estimator estimates when jobs end. It keeps the past jobs of each kind, path and SKU for a minute,
-// so that a list of jobs asks for them once. The zero value is ready for use.
+// Estimator estimates when jobs end. It keeps the past jobs of each kind, path and SKU for a
+// minute, so that a list of jobs asks for them once. The zero value is ready for use.
 type Estimator struct {
 	mu   sync.Mutex
 	past map[pastKey]pastEntry

@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// TestProjectEvents_HaveListedTypes: what the database writes by itself is listed, the page lists what a
-// webhook can ask for and no more, and an event of another type is refused.
+// TestProjectEvents_HaveListedTypes: what the database writes by itself is listed, the page lists
+// what a webhook can ask for and no more, and an event of another type is refused.
 func TestProjectEvents_HaveListedTypes(t *testing.T) {
 	t.Parallel()
 	var source string

@@ -66,9 +66,9 @@ func (s statements) EventsAfter(ctx context.Context, cursor int64, f EventFilter
 	return rows, MapError("list events", err)
 }
 
-// EventCursor says which cursors were given: Last is the one given last, 0 before the first, Pruned the
-// greatest of an event that was deleted, 0 before any was. Epoch is another text after the database
-// was restored.
+// EventCursor says which cursors were given: Last is the one given last, 0 before the first, Pruned
+// the greatest of an event that was deleted, 0 before any was. Epoch is another text after the
+// database was restored.
 type EventCursor = gen.EventCursorRow
 
 // ReadEventCursor reads the cursor of all events.

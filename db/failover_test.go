@@ -73,8 +73,8 @@ func (c *cluster) write(ctx context.Context, key string) error {
 	})
 }
 
-// load writes until ctx ends, and repeats each write under its key until it is acknowledged. It returns
-// the keys.
+// load writes until ctx ends, and repeats each write under its key until it is acknowledged. It
+// returns the keys.
 func (c *cluster) load(ctx context.Context, writer int) (acknowledged []string) {
 	for n := 0; ctx.Err() == nil; n++ {
 		key := fmt.Sprintf("w%d-%d", writer, n)

@@ -24,7 +24,8 @@ const (
 	AccessFull   Access = "SELECT, INSERT, UPDATE, DELETE" // everything else
 )
 
-// auditColumns are those of audit_log that a writer sets. The trigger audit_log_chain sets the rest.
+// auditColumns are those of audit_log that a writer sets. The trigger audit_log_chain sets the
+// rest.
 const auditColumns = "id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata, " +
 	"workflow_id, version"
 
@@ -177,8 +178,8 @@ var tableAccess = map[string]Access{
 	"tenant_attention":            AccessRead,
 }
 
-// tableReads names the columns that RoleRead sees of a table that holds secrets, hashes of secrets or
-// whole answers. RoleRead sees every column of the other tables.
+// tableReads names the columns that RoleRead sees of a table that holds secrets, hashes of secrets
+// or whole answers. RoleRead sees every column of the other tables.
 var tableReads = map[string]string{
 	"api_tokens":          "id, name, roles, created_at, expires_at, revoked_at, last_used_at",
 	"enrollment_tokens":   "id, node_id, job_id, created_at, expires_at, used_generation, used_at, revoked_at",

@@ -27,8 +27,8 @@ type Heartbeat struct {
 	Report *spec.HealthReport
 	// Unhealthy lists what keeps the report from meeting the node's SKU.
 	Unhealthy []string
-	// Allocation is the allocation that the agent says its node holds, "" for none. It is nil when the
-	// agent does not say.
+	// Allocation is the allocation that the agent says its node holds, "" for none. It is nil when
+	// the agent does not say.
 	Allocation *string
 }
 

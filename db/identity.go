@@ -18,8 +18,8 @@ type AgentIdentity struct {
 	AgentCertificate
 	LockedAt     *time.Time // set: shut out until a new token is redeemed
 	LockedReason string
-	// EnrolledFrom is when the first certificate of the present enrolment begins; what is older is a
-	// former system's.
+	// EnrolledFrom is when the first certificate of the present enrolment begins; what is older is
+	// a former system's.
 	EnrolledFrom time.Time
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// TestJobEnd_ClosesTheStageThatRuns ends and parks jobs while a stage runs: by a projection that says
-// nothing of the stage, by one that still calls it running, and without a workflow.
+// TestJobEnd_ClosesTheStageThatRuns ends and parks jobs while a stage runs: by a projection that
+// says nothing of the stage, by one that still calls it running, and without a workflow.
 func TestJobEnd_ClosesTheStageThatRuns(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// TestPruneJobs deletes what ended before with its stages and tries. It keeps live jobs, the newest of
-// a kind of a node, and those that something still names; and the audit log stays whole.
+// TestPruneJobs deletes what ended before with its stages and tries. It keeps live jobs, the newest
+// of a kind of a node, and those that something still names; and the audit log stays whole.
 func TestPruneJobs(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)
@@ -54,8 +54,8 @@ func TestPruneJobs(t *testing.T) {
 	requireState(t, err, "42501")
 }
 
-// TestPruneJobs_GoesOn: jobs that stay are not looked at each time, and after the last one it starts
-// over.
+// TestPruneJobs_GoesOn: jobs that stay are not looked at each time, and after the last one it
+// starts over.
 func TestPruneJobs_GoesOn(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)
@@ -82,7 +82,8 @@ func TestPruneJobs_GoesOn(t *testing.T) {
 	require.Equal(t, []int64{100, 50, 0, 0}, []int64{prune(), prune(), prune(), prune()})
 }
 
-// TestJobs_IndexedReferences: whether a job may be deleted is asked of every table that refers to it.
+// TestJobs_IndexedReferences: whether a job may be deleted is asked of every table that refers to
+// it.
 func TestJobs_IndexedReferences(t *testing.T) {
 	t.Parallel()
 	conn := dbtest.Owner(t, dbtest.Database(t))

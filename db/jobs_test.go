@@ -389,8 +389,8 @@ func TestOneLiveJobForABMC(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestProjectJob_RefusedRowWritesNothing sends a step of which the database refuses the last row: the
-// event and the columns, which were sent before it, are not there either.
+// TestProjectJob_RefusedRowWritesNothing sends a step of which the database refuses the last row:
+// the event and the columns, which were sent before it, are not there either.
 func TestProjectJob_RefusedRowWritesNothing(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)

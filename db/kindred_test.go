@@ -69,8 +69,8 @@ func (f *fleet) conflict(n db.Node) *db.Conflict {
 	return c
 }
 
-// TestTenantLeft_WeakKeys lets a machine that a tenant left come back while another machine with a weak
-// key in common was proven clean, and lets a third one come fresh from the factory.
+// TestTenantLeft_WeakKeys lets a machine that a tenant left come back while another machine with a
+// weak key in common was proven clean, and lets a third one come fresh from the factory.
 func TestTenantLeft_WeakKeys(t *testing.T) {
 	t.Parallel()
 	for name, k := range map[string][3]db.NodeMachine{
@@ -111,8 +111,8 @@ func TestTenantLeft_WeakKeys(t *testing.T) {
 	}
 }
 
-// TestTenantLeft_RecordBeingRemoved: a machine comes back as another node before the record that a tenant left is
-// deleted, when that is tied to no machine any more.
+// TestTenantLeft_RecordBeingRemoved: a machine comes back as another node before the record that a
+// tenant left is deleted, when that is tied to no machine any more.
 func TestTenantLeft_RecordBeingRemoved(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -126,7 +126,8 @@ func TestTenantLeft_RecordBeingRemoved(t *testing.T) {
 	require.NotNil(t, f.conflict(like), "it may be that machine")
 }
 
-// TestTenantLeft_MarkDuringScrub: a certificate proves nothing of a tenant who left after its scrub had begun.
+// TestTenantLeft_MarkDuringScrub: a certificate proves nothing of a tenant who left after its scrub
+// had begun.
 func TestTenantLeft_MarkDuringScrub(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -183,9 +184,9 @@ func TestIdentityConflict_Table(t *testing.T) {
 }
 
 // TestTenantLeft_GeneratedMachines lets machines that share fillers, serial numbers, UUIDs and byte
-// orders come, be left by tenants, be proven clean and come back. Each has network cards of its own,
-// so that the test knows which is which. No node is marked for another machine's tenant, and none that
-// a tenant left is neither marked nor in conflict.
+// orders come, be left by tenants, be proven clean and come back. Each has network cards of its
+// own, so that the test knows which is which. No node is marked for another machine's tenant, and
+// none that a tenant left is neither marked nor in conflict.
 func TestTenantLeft_GeneratedMachines(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -42,10 +42,11 @@ func migrations() fs.FS {
 const auditMonthsAhead = 12
 
 // Migrate brings the database at dsn to this program's schema, makes the coming months' audit
-// partitions, and gives each role its rights. Objects belong to RoleOwner afterwards. The user of dsn
-// is a member of RoleOwner or, the first time, a superuser, who creates the roles. Several processes
-// may do it at once: one works and the others wait for it. Repeatable. A migration that does not get a
-// lock is tried again for about two minutes; the error names it and who held the lock.
+// partitions, and gives each role its rights. Objects belong to RoleOwner afterwards. The user of
+// dsn is a member of RoleOwner or, the first time, a superuser, who creates the roles. Several
+// processes may do it at once: one works and the others wait for it. Repeatable. A migration that
+// does not get a lock is tried again for about two minutes; the error names it and who held the
+// lock.
 func Migrate(ctx context.Context, dsn string) error {
 	return migrate(ctx, dsn, migrations(), lockBounds{wait: 3 * time.Second, pause: time.Second, tries: 8})
 }
@@ -72,9 +73,9 @@ func migrate(ctx context.Context, dsn string, files fs.FS, bounds lockBounds) er
 	return applyGrants(ctx, conn)
 }
 
-// lockBounds are how long a statement of a migration waits for a lock, and how often the migration is
-// tried, with a pause that doubles. Everybody who wants a table waits behind a statement that waits for
-// it, so that it gives up soon and comes back.
+// lockBounds are how long a statement of a migration waits for a lock, and how often the migration
+// is tried, with a pause that doubles. Everybody who wants a table waits behind a statement that
+// waits for it, so that it gives up soon and comes back.
 type lockBounds struct {
 	wait, pause time.Duration
 	tries       int
@@ -131,8 +132,8 @@ func (m *migrator) up(ctx context.Context, cfg pgx.ConnConfig, files fs.FS) erro
 	})
 }
 
-// retry calls do until it succeeds, fails otherwise than by a wait for a lock, or was called often enough.
-// do returns what it was doing. What was migrated before stays.
+// retry calls do until it succeeds, fails otherwise than by a wait for a lock, or was called often
+// enough. do returns what it was doing. What was migrated before stays.
 func (m *migrator) retry(ctx context.Context, do func(context.Context) (string, error)) error {
 	pause := m.bounds.pause
 	for try := 1; ; try++ {
@@ -154,7 +155,8 @@ func (m *migrator) retry(ctx context.Context, do func(context.Context) (string, 
 	}
 }
 
-// watchHolders looks who keeps the migrations waiting until ended is called, which says who it was last.
+// watchHolders looks who keeps the migrations waiting until ended is called, which says who it was
+// last.
 func (m *migrator) watchHolders(ctx context.Context) (ended func() string) {
 	ctx, cancel := context.WithCancel(ctx)
 	done, held := make(chan struct{}), "nobody was seen to hold it"

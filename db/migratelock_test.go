@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// A migration that another session keeps waiting lets others to the table, comes back, and says at last
-// who it was. It goes through when the other is done.
+// A migration that another session keeps waiting lets others to the table, comes back, and says at
+// last who it was. It goes through when the other is done.
 func TestMigrate_WaitsShortlyForALock(t *testing.T) {
 	t.Parallel()
 	ctx, dsn := t.Context(), dbtest.OwnerDSN(t, dbtest.FreshDatabase(t))

@@ -16,8 +16,8 @@ import (
 // baseline is the number of the last migration of the baseline, which no build was before.
 const baseline = 23
 
-// breaking are the statements after which the build before would fail: while a new version is rolled
-// out, both work with the new schema.
+// breaking are the statements after which the build before would fail: while a new version is
+// rolled out, both work with the new schema.
 var breaking = map[string]*regexp.Regexp{
 	"removes what the build before may use": regexp.MustCompile(`(?i)\bdrop\s+(table|column|view|function|sequence|type)\b`),
 	"renames what the build before uses":    regexp.MustCompile(`(?i)\brename\b`),

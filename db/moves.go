@@ -14,7 +14,8 @@ type nodeMove struct {
 	by   Actor
 }
 
-// logMoves logs what a transaction that is committed did to nodes. The audit has the same, with comment and metadata.
+// logMoves logs what a transaction that is committed did to nodes. The audit has the same, with
+// comment and metadata.
 func (s *Store) logMoves(ctx context.Context, moves []nodeMove) {
 	for _, m := range moves {
 		s.log.InfoContext(ctx, "node changed its state", "node", m.node.ID, "hostname", m.node.Hostname, "from", m.from, "to", m.node.Status,

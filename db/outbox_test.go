@@ -105,8 +105,8 @@ func TestPrunedCursorsAreNeverGivenAgain(t *testing.T) {
 	require.EqualValues(t, 2, n)
 }
 
-// TestPruneEvents_WaitsForTheRelay prunes while a relay gives cursors: it locks no event before it has
-// the cursor, so that neither waits for the other in a circle.
+// TestPruneEvents_WaitsForTheRelay prunes while a relay gives cursors: it locks no event before it
+// has the cursor, so that neither waits for the other in a circle.
 func TestPruneEvents_WaitsForTheRelay(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// checkLimit bounds the check of one connection. A server that does not answer a SHOW for so long
-	// counts as gone.
+	// checkLimit bounds the check of one connection. A server that does not answer a SHOW for so
+	// long counts as gone.
 	checkLimit = 2 * time.Second
 	// checkIdle is the idle time after which a connection is checked before its next use.
 	checkIdle = time.Second

@@ -15,8 +15,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// switchable is a database whose server can be made to look like a standby, for connections that are
-// opened from then on, and for open ones.
+// switchable is a database whose server can be made to look like a standby, for connections that
+// are opened from then on, and for open ones.
 type switchable struct {
 	*testing.T
 	dsn   string
@@ -76,8 +76,8 @@ func (s *switchable) fill(sql string) {
 	done.Wait()
 }
 
-// TestPool_LeavesTheFormerPrimary: connections of before answer reads and refuse writes, and new ones
-// reach the primary. At most one write fails for it.
+// TestPool_LeavesTheFormerPrimary: connections of before answer reads and refuse writes, and new
+// ones reach the primary. At most one write fails for it.
 func TestPool_LeavesTheFormerPrimary(t *testing.T) {
 	t.Parallel()
 	s := newSwitchable(t)
@@ -92,9 +92,9 @@ func TestPool_LeavesTheFormerPrimary(t *testing.T) {
 	require.LessOrEqual(t, failed, 1, "writes failed on connections of before")
 }
 
-// TestPool_ConnectsToNoStandby: while the address leads to a server that takes no writes, nothing is
-// read there, and the error says that the database is unavailable. Writes work as soon as the address
-// leads to the primary.
+// TestPool_ConnectsToNoStandby: while the address leads to a server that takes no writes, nothing
+// is read there, and the error says that the database is unavailable. Writes work as soon as the
+// address leads to the primary.
 func TestPool_ConnectsToNoStandby(t *testing.T) {
 	t.Parallel()
 	s := newSwitchable(t)
@@ -110,8 +110,8 @@ func TestPool_ConnectsToNoStandby(t *testing.T) {
 	require.NoError(t, s.write())
 }
 
-// TestPool_ChecksTheRestAfterABrokenConnection: one connection ends by 57P01, and the others, which lead
-// to a server that takes no writes, are not used any more.
+// TestPool_ChecksTheRestAfterABrokenConnection: one connection ends by 57P01, and the others, which
+// lead to a server that takes no writes, are not used any more.
 func TestPool_ChecksTheRestAfterABrokenConnection(t *testing.T) {
 	t.Parallel()
 	s := newSwitchable(t)
@@ -162,8 +162,8 @@ func TestPool_CancelledCallersCauseNoChecks(t *testing.T) {
 }
 
 // TestListen_LeavesTheFormerPrimary: a connection that listens is checked when another one of the
-// process finds that the server takes no writes, and not only when it is silent for long. It may find
-// it while nobody waits for notifications.
+// process finds that the server takes no writes, and not only when it is silent for long. It may
+// find it while nobody waits for notifications.
 func TestListen_LeavesTheFormerPrimary(t *testing.T) {
 	t.Parallel()
 	for name, busy := range map[string]bool{"while it waits": false, "while a notification is handled": true} {

@@ -65,8 +65,8 @@ type Projected struct {
 	Pass  int
 }
 
-// NodeMove moves the node of a job. Without a named transition it is the one that leads to To and that
-// the owner of Actor may make.
+// NodeMove moves the node of a job. Without a named transition it is the one that leads to To and
+// that the owner of Actor may make.
 type NodeMove struct {
 	Transition string
 	To         lifecycle.NodeStatus

@@ -11,7 +11,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// An installer names the drives of its node while its attempt runs; what is repeated later says nothing.
+// An installer names the drives of its node while its attempt runs; what is repeated later says
+// nothing.
 func TestReportInstall_Drives(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)

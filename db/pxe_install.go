@@ -50,8 +50,8 @@ func (r InstallReport) warning(t PXEToken) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// AddPXEToken stores the hash of a token for the node's running or next
-// attempt, which goes to an address. The caller holds the node's lock and knows that it may install.
+// AddPXEToken stores the hash of a token for the node's running or next attempt, which goes to an
+// address. The caller holds the node's lock and knows that it may install.
 func (tx *Tx) AddPXEToken(ctx context.Context, n Node, hash []byte, source string) (lifecycle.InstallAttempt, error) {
 	p, err := tx.PXENode(ctx, n.ID)
 	if err != nil {

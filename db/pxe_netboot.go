@@ -29,11 +29,10 @@ func Armed(p PXENode) bool {
 	return p.NetbootWorkflowID != nil && (p.NetbootDoneAt == nil || p.NetbootPurpose == lifecycle.NetbootErase)
 }
 
-// ArmNetboot makes the node boot a workflow from the network for a job, as a new
-// round: what was handed out before counts no more, enrolment tokens too. Where this job has armed the
-// same already nothing changes, unless its installer has failed for good; DisarmNetboot first begins a
-// new round.
-// *ConflictError when the node is in no state in which a job boots it.
+// ArmNetboot makes the node boot a workflow from the network for a job, as a new round: what was
+// handed out before counts no more, enrolment tokens too. Where this job has armed the same already
+// nothing changes, unless its installer has failed for good; DisarmNetboot first begins a new
+// round. *ConflictError when the node is in no state in which a job boots it.
 func (tx *Tx) ArmNetboot(ctx context.Context, nodeID string, purpose lifecycle.Netboot, workflowID, jobID string) (PXENode, error) {
 	n, err := tx.LockNode(ctx, nodeID)
 	if err != nil {
@@ -61,8 +60,8 @@ func (tx *Tx) ArmNetboot(ctx context.Context, nodeID string, purpose lifecycle.N
 	return p, MapError("netboot of node "+nodeID, err)
 }
 
-// HasInstallerFailed reports whether the installer that a job boots has reported as many failures as
-// count in its round, and never that it is complete.
+// HasInstallerFailed reports whether the installer that a job boots has reported as many failures
+// as count in its round, and never that it is complete.
 func HasInstallerFailed(p PXENode) bool {
 	return p.NetbootPurpose == lifecycle.NetbootInstall && p.NetbootDoneAt == nil && len(p.Warned) >= lifecycle.MaxWarnings
 }

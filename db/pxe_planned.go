@@ -85,10 +85,10 @@ func (tx *Tx) macFree(ctx context.Context, mac, nodeID string) error {
 	return macTaken(mac, other)
 }
 
-// BMCFree refuses a BMC that another node has which is in use: its jobs would
-// switch that node's machine. *ConflictError names that node. Two nodes may share
-// a Redfish service that has several systems, where each names another. Of two
-// transactions that ask for one BMC the second waits for the first to end. A rack device's is no node's.
+// BMCFree refuses a BMC that another node has which is in use: its jobs would switch that node's
+// machine. *ConflictError names that node. Two nodes may share a Redfish service that has several
+// systems, where each names another. Of two transactions that ask for one BMC the second waits for
+// the first to end. A rack device's is no node's.
 func (tx *Tx) BMCFree(ctx context.Context, address, protocol, systemID, nodeID string) error {
 	if err := tx.LockBMCAddress(ctx, address); err != nil {
 		return err
@@ -119,8 +119,8 @@ func (tx *Tx) BMCFree(ctx context.Context, address, protocol, systemID, nodeID s
 	return nil
 }
 
-// LockBMCAddress makes a transaction wait for another that gives the BMC at an address to a node or a rack
-// device, until that ends.
+// LockBMCAddress makes a transaction wait for another that gives the BMC at an address to a node or
+// a rack device, until that ends.
 func (tx *Tx) LockBMCAddress(ctx context.Context, address string) error {
 	return MapError("BMC at "+address, tx.q.Lock(ctx, "bmc/"+writtenAs(address)[0]))
 }
@@ -141,10 +141,11 @@ func (tx *Tx) noRackDevice(ctx context.Context, b BMC) error {
 // redfish is the protocol whose services may have several systems.
 const redfish = "redfish"
 
-// ApplyHardware puts a migrating node on its planned hardware, once for a job,
-// and returns the plan: addresses and serial number, the BMC where one is
-// planned; what the job had armed for the old hardware ends, and unless the disks move the old agent's identity is shut out with its
-// enrolment tokens; with new disks what a tenant left stays behind. ErrNotFound while nothing is planned. Repeatable.
+// ApplyHardware puts a migrating node on its planned hardware, once for a job, and returns the
+// plan: addresses and serial number, the BMC where one is planned; what the job had armed for the
+// old hardware ends, and unless the disks move the old agent's identity is shut out with its
+// enrolment tokens; with new disks what a tenant left stays behind. ErrNotFound while nothing is
+// planned. Repeatable.
 func (tx *Tx) ApplyHardware(ctx context.Context, nodeID, jobID string, a Actor) (PlannedHardware, error) {
 	n, err := tx.LockNode(ctx, nodeID)
 	if err != nil {
@@ -180,9 +181,9 @@ func (tx *Tx) ApplyHardware(ctx context.Context, nodeID, jobID string, a Actor) 
 	return h, MapError("planned hardware of node "+nodeID, tx.q.PlanHardware(ctx, gen.PlanHardwareParams{NodeID: nodeID, PlannedHardware: &h}))
 }
 
-// leaveHardware forgets how the old machine was reached and, unless its disks
-// move along, shuts out the agent that was on them. The record of drives goes with them; it stays where
-// the node keeps its hardware.
+// leaveHardware forgets how the old machine was reached and, unless its disks move along, shuts out
+// the agent that was on them. The record of drives goes with them; it stays where the node keeps
+// its hardware.
 func (tx *Tx) leaveHardware(ctx context.Context, nodeID, jobID, disks string) error {
 	if err := tx.DisarmNetboot(ctx, nodeID, jobID); err != nil {
 		return err

@@ -9,10 +9,11 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// SetPXEState moves a PXE node to a state that an operator chose (docs/pxe.md). force lets an installation that failed for good begin again,
-// with its counters at 0, and a state that a live job works towards be set
-// without it: else *ConflictError names the job. *lifecycle.IllegalTransitionError
-// says what is allowed or missing, ErrStale that the node has another version.
+// SetPXEState moves a PXE node to a state that an operator chose (docs/pxe.md). force lets an
+// installation that failed for good begin again, with its counters at 0, and a state that a live
+// job works towards be set without it: else *ConflictError names the job.
+// *lifecycle.IllegalTransitionError says what is allowed or missing, ErrStale that the node has
+// another version.
 func (tx *Tx) SetPXEState(ctx context.Context, id string, version int64, to lifecycle.NodeStatus, force bool, a Actor) (Node, error) {
 	n, err := tx.LockNode(ctx, id)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// RestoredAccess is what gives access in a database and can be made again: how many there are of each
-// kind, and a hash over all of it.
+// RestoredAccess is what gives access in a database and can be made again: how many there are of
+// each kind, and a hash over all of it.
 type RestoredAccess struct {
 	Counts map[string]int
 	Hash   string
@@ -55,8 +55,8 @@ func (s *Store) PlanEndOfAccess(ctx context.Context) (RestoredAccess, error) {
 }
 
 // EndRestoredAccess ends what gives access and can be made again: a backup holds sessions, tokens,
-// invitations and webhooks that were ended after it. No node is claimed from then on until MAAS and its
-// agent agree with the database about who is on it. hash is that of a dry run; it returns
+// invitations and webhooks that were ended after it. No node is claimed from then on until MAAS and
+// its agent agree with the database about who is on it. hash is that of a dry run; it returns
 // ErrAccessChanged when something was added or ended since. Every project gets an audit row, and so
 // does every session and API token. Repeatable: what has ended is not ended again.
 func (s *Store) EndRestoredAccess(ctx context.Context, hash string) (RestoredAccess, error) {

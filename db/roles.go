@@ -44,8 +44,8 @@ func superuserAdvice(statement string) string {
 // prepareOwner creates the roles that are missing, gives the objects of the schema public to
 // RoleOwner, and makes sure that the user of conn can act as RoleOwner. It changes nothing that is
 // right already, so that later it needs no right but the membership in RoleOwner. Processes of the
-// version before may hold tables for long, or in another order: after five seconds, or a deadlock, it
-// lets go of what it holds and tries again.
+// version before may hold tables for long, or in another order: after five seconds, or a deadlock,
+// it lets go of what it holds and tries again.
 func prepareOwner(ctx context.Context, conn *pgx.Conn) error {
 	for attempt := 1; ; attempt++ {
 		err := prepareOwnerOnce(ctx, conn)
@@ -204,8 +204,8 @@ BEGIN
     END LOOP;
 END $$`
 
-// ownedSQL lists the objects of RoleOwner in the schema public, as GRANT and REVOKE name them. What an
-// extension brought is another role's.
+// ownedSQL lists the objects of RoleOwner in the schema public, as GRANT and REVOKE name them. What
+// an extension brought is another role's.
 const ownedSQL = `
 SELECT CASE relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END AS kind, 'public.' || quote_ident(relname) AS name
     FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'S') AND relowner = '` + RoleOwner + `'::regrole

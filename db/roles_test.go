@@ -52,8 +52,9 @@ func TestGrants_NameEveryObject(t *testing.T) {
 		AND has_table_privilege($1, c.oid, 'TRUNCATE, REFERENCES, TRIGGER')`, db.RoleApp), "tables with a right that no serving process needs")
 }
 
-// TestGrants_ReadRoleSeesNoSecret requires a decision about each column that holds bytes or is named
-// like a secret. Those that slipway_read may see hold public keys, hashes of chains and signatures.
+// TestGrants_ReadRoleSeesNoSecret requires a decision about each column that holds bytes or is
+// named like a secret. Those that slipway_read may see hold public keys, hashes of chains and
+// signatures.
 func TestGrants_ReadRoleSeesNoSecret(t *testing.T) {
 	t.Parallel()
 	conn := dbtest.Owner(t, dbtest.Database(t))
@@ -75,8 +76,8 @@ func TestGrants_ReadRoleSeesNoSecret(t *testing.T) {
 	requireState(t, err, "42501")
 }
 
-// TestAuditLog_AppCannotForge tries, as a user with the rights of a serving process, everything that
-// would change the past.
+// TestAuditLog_AppCannotForge tries, as a user with the rights of a serving process, everything
+// that would change the past.
 func TestAuditLog_AppCannotForge(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.FreshDatabase(t) // temporary tables are allowed in it, which Migrate takes away elsewhere
@@ -208,8 +209,8 @@ func TestOpen_FixesTheSession(t *testing.T) {
 	require.ErrorIs(t, dbtest.Open(t, dbtest.OwnerDSN(t, dsn)).CheckUser(t.Context()), db.ErrPrivilegedUser)
 }
 
-// TestMigrate_OnAClusterOfItsOwn has two databases create the roles at once, moves the objects of an
-// earlier version to the owner, and refuses roles and users that are not as they must be.
+// TestMigrate_OnAClusterOfItsOwn has two databases create the roles at once, moves the objects of
+// an earlier version to the owner, and refuses roles and users that are not as they must be.
 func TestMigrate_OnAClusterOfItsOwn(t *testing.T) {
 	t.Parallel()
 	srv, err := pg.Start(t.Context(), pg.Options{})
@@ -230,7 +231,8 @@ func TestMigrate_OnAClusterOfItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, dbtest.Open(t, dsn).CheckUser(ctx), "GRANT slipway_app TO before")
 
-	// What a version without roles has made: one login owns everything, and the roles have no rights.
+	// What a version without roles has made: one login owns everything, and the roles have no
+	// rights.
 	exec(t, admin, "GRANT USAGE ON SCHEMA public TO PUBLIC; DROP OWNED BY slipway_app")
 	exec(t, admin, "ALTER DATABASE one OWNER TO before")
 	exec(t, admin, "REASSIGN OWNED BY slipway_owner TO before")

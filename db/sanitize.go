@@ -20,22 +20,22 @@ func (tx *Tx) MarkSanitized(ctx context.Context, nodeID string, since time.Time)
 	return MapError("node "+nodeID, err)
 }
 
-// HoldsRootTenant reports whether the tenant who is on the node, or who left it without a proof since,
-// was root there. What the node's own system says of itself proves nothing then.
+// HoldsRootTenant reports whether the tenant who is on the node, or who left it without a proof
+// since, was root there. What the node's own system says of itself proves nothing then.
 func (s statements) HoldsRootTenant(ctx context.Context, nodeID string) (bool, error) {
 	root, err := s.q.HoldsRootTenant(ctx, nodeID)
 	return root, MapError("node "+nodeID, err)
 }
 
-// RootByMachine reports whether all that may have been root on the node came through the machine of a project, and not
-// by an allocation: nothing was kept of the BMC then.
+// RootByMachine reports whether all that may have been root on the node came through the machine of
+// a project, and not by an allocation: nothing was kept of the BMC then.
 func (s statements) RootByMachine(ctx context.Context, nodeID string) (bool, error) {
 	is, err := s.q.RootByMachine(ctx, nodeID)
 	return is, MapError("node "+nodeID, err)
 }
 
-// LastTenancy returns the allocation of the tenant who is on the node, or who left it last; "" where
-// none is known.
+// LastTenancy returns the allocation of the tenant who is on the node, or who left it last; ""
+// where none is known.
 func (s statements) LastTenancy(ctx context.Context, nodeID string) (string, error) {
 	id, err := s.q.LastTenancy(ctx, &nodeID)
 	return id, MapError("node "+nodeID, err)
@@ -49,10 +49,10 @@ type FormerTenancy struct {
 	Records []string
 }
 
-// FindFormerTenancy returns the record of the same hardware, other than the node itself, that a tenant
-// who was root left last and that nothing has proven clean since, where a snapshot is kept of its BMC.
-// Where there is none it returns one with a serial number, UUID or MAC address in common. It returns
-// ErrNotFound when there is none of these.
+// FindFormerTenancy returns the record of the same hardware, other than the node itself, that a
+// tenant who was root left last and that nothing has proven clean since, where a snapshot is kept
+// of its BMC. Where there is none it returns one with a serial number, UUID or MAC address in
+// common. It returns ErrNotFound when there is none of these.
 func (s statements) FindFormerTenancy(ctx context.Context, nodeID string, h Hardware) (FormerTenancy, error) {
 	macs := make([]string, 0, len(h.MACs))
 	for _, m := range h.MACs {

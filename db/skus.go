@@ -52,9 +52,9 @@ func (s statements) UpdateSKU(ctx context.Context, id string, version int64, nam
 	return CheckUpdate("SKU "+id, row, err, s.skuExists(ctx, id))
 }
 
-// SetTenantRoot says whether the tenants of a SKU are root on their nodes. How a node is cleaned goes by
-// it, so it returns *ConflictError while a tenant of the SKU is on a node, or has left one that nothing
-// proves clean.
+// SetTenantRoot says whether the tenants of a SKU are root on their nodes. How a node is cleaned
+// goes by it, so it returns *ConflictError while a tenant of the SKU is on a node, or has left one
+// that nothing proves clean.
 func (tx *Tx) SetTenantRoot(ctx context.Context, id string, root bool) error {
 	was, err := tx.q.HoldSKU(ctx, id)
 	if err != nil || was == root {

@@ -7,8 +7,8 @@ import (
 	"github.com/slipway-cloud/slipway/db/gen"
 )
 
-// NodeCount is how many nodes of a site, lifecycle and state there are, and how many of them have an
-// agent that was heard within five minutes.
+// NodeCount is how many nodes of a site, lifecycle and state there are, and how many of them have
+// an agent that was heard within five minutes.
 type NodeCount = gen.NodeCountsRow
 
 // NodeCounts counts the nodes that are not deleted.
@@ -27,8 +27,8 @@ func (s statements) NodeStatusCounts(ctx context.Context) (map[string]int64, err
 	return out, MapError("count nodes", err)
 }
 
-// StateChange is by how much the number of nodes in a state changed within one bucket of time. Bucket is
-// the number of whole buckets since 1970.
+// StateChange is by how much the number of nodes in a state changed within one bucket of time.
+// Bucket is the number of whole buckets since 1970.
 type StateChange = gen.NodeMovesRow
 
 // NodeMoves lists the changes since a moment, oldest first.
@@ -61,8 +61,8 @@ type AuditPlace struct {
 	Pos int64
 }
 
-// SearchAudit lists rows of the audit log, newest first, from the one after the place given. The zero
-// place begins with the newest.
+// SearchAudit lists rows of the audit log, newest first, from the one after the place given. The
+// zero place begins with the newest.
 func (tx *Tx) SearchAudit(ctx context.Context, f AuditFilter, after AuditPlace, limit int) ([]AuditRow, error) {
 	// A plan that is made for every filter would read the whole log for one of them.
 	if _, err := tx.dbtx.Exec(ctx, "SET LOCAL plan_cache_mode = force_custom_plan"); err != nil {

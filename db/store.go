@@ -39,8 +39,8 @@ type Option func(*Store)
 // none is logged.
 func Log(log *slog.Logger) Option { return func(s *Store) { s.log = log } }
 
-// RenewGrace sets how long after its end an agent's certificate can still be renewed. The default is
-// DefaultRenewGrace.
+// RenewGrace sets how long after its end an agent's certificate can still be renewed. The default
+// is DefaultRenewGrace.
 func RenewGrace(d time.Duration) Option { return func(s *Store) { s.renewGrace = d } }
 
 // DBTX runs SQL. The New function of every package that sqlc generates takes it.

@@ -129,13 +129,14 @@ func (s statements) PlaceSweep(ctx context.Context, jobID string) error {
 	return MapError("note the sweeper's place", s.q.PlaceSweep(ctx, jobID))
 }
 
-// pruneJobs bounds one statement that deletes jobs: each is looked for in every table that refers to it.
+// pruneJobs bounds one statement that deletes jobs: each is looked for in every table that refers
+// to it.
 const pruneJobs = 100
 
-// PruneJobs deletes jobs that ended before, with their stages and tries, a small batch at a time, and
-// returns how many. Each call goes on where the one before ended. The newest job of each kind of a
-// node or BMC stays, and so do jobs of a batch and jobs that a task or a start still names. Audit log,
-// events and certificates stay.
+// PruneJobs deletes jobs that ended before, with their stages and tries, a small batch at a time,
+// and returns how many. Each call goes on where the one before ended. The newest job of each kind
+// of a node or BMC stays, and so do jobs of a batch and jobs that a task or a start still names.
+// Audit log, events and certificates stay.
 func (s statements) PruneJobs(ctx context.Context, before time.Time) (int64, error) {
 	n, err := s.q.PruneJobs(ctx, gen.PruneJobsParams{Before: before, MaxRows: pruneJobs})
 	return n, MapError("prune jobs", err)

@@ -40,8 +40,8 @@ type NewTask struct {
 	// UncertainCount is how often the job that waits was told that nobody knows how this
 	// task ended, and was sent on.
 	UncertainCount int
-	// Undo says that the job asks for the task to undo what it did: AwaitTask then accepts a job that
-	// is compensating, and no other.
+	// Undo says that the job asks for the task to undo what it did: AwaitTask then accepts a job
+	// that is compensating, and no other.
 	Undo bool
 	// Pass is the job's when it asked; 0 is not known. AwaitTask refuses another than the job's.
 	Pass  int

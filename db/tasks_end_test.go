@@ -31,8 +31,8 @@ func (w *tasks) count() int {
 	return len(rows)
 }
 
-// A job that is resumed keeps a task that is queued or that an agent works on. It queues one again whose
-// lease or outcome is lost, and replaces one that has expired.
+// A job that is resumed keeps a task that is queued or that an agent works on. It queues one again
+// whose lease or outcome is lost, and replaces one that has expired.
 func TestResumeTask_KeepsQueuesOrReplaces(t *testing.T) {
 	t.Parallel()
 	w := newTasks(t)
@@ -174,8 +174,8 @@ func TestAwaitTask_RefusesAJobThatDoesNotRun(t *testing.T) {
 	}
 }
 
-// TestAwaitTask_RefusesWhatAJobAskedBeforeItWasTakenBack has a job that was taken back and begun again,
-// and an execution of before that comes late.
+// TestAwaitTask_RefusesWhatAJobAskedBeforeItWasTakenBack has a job that was taken back and begun
+// again, and an execution of before that comes late.
 func TestAwaitTask_RefusesWhatAJobAskedBeforeItWasTakenBack(t *testing.T) {
 	t.Parallel()
 	w := newTasks(t)

@@ -205,8 +205,8 @@ func TestOfManyClaimsOneIsGivenTheTask(t *testing.T) {
 	require.Len(t, given, 1)
 }
 
-// A lease that expires changes no state: it must not be the reason for which a node stays in draining
-// or removing.
+// A lease that expires changes no state: it must not be the reason for which a node stays in
+// draining or removing.
 func TestTasks_ExpiredLeaseKeepsNodeState(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []lifecycle.TaskKind{lifecycle.TaskKindDrain, lifecycle.TaskKindScrub, lifecycle.TaskKindUninstall} {

@@ -12,7 +12,8 @@ import (
 // that it waits in vain.
 const agentSilence = 90 * time.Second
 
-// UndeliveredTask is a task that a running job waits for, of a node whose agent sends no heartbeats.
+// UndeliveredTask is a task that a running job waits for, of a node whose agent sends no
+// heartbeats.
 type UndeliveredTask gen.UndeliveredTasksRow
 
 // UndeliveredTasks lists them as of now, of one job or of all (""), at most 1000.

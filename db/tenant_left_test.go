@@ -86,8 +86,8 @@ func TestNoNodeGoesBackDirty(t *testing.T) {
 	}
 }
 
-// TestHoldsRootTenant_ForgottenTenant: a tenant of whom the database does not know may have been root,
-// whatever the last tenant was of whom it does.
+// TestHoldsRootTenant_ForgottenTenant: a tenant of whom the database does not know may have been
+// root, whatever the last tenant was of whom it does.
 func TestHoldsRootTenant_ForgottenTenant(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
@@ -120,7 +120,8 @@ func TestHoldsRootTenant_ForgottenTenant(t *testing.T) {
 	require.True(t, holds(), "what another one left is there beside the tenant")
 }
 
-// TestARetiredNodeThatATenantLeft may be reactivated under its identity, which leads to offline and no further. Deleted it is nobody's.
+// TestARetiredNodeThatATenantLeft may be reactivated under its identity, which leads to offline and
+// no further. Deleted it is nobody's.
 func TestARetiredNodeThatATenantLeft(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)

@@ -17,8 +17,8 @@ func (s statements) CreateAPIToken(ctx context.Context, name string, hash []byte
 	return row, MapError("API token "+name, err)
 }
 
-// APITokenByHash finds a token, also an expired or revoked one, or ErrNotFound. Requests that arrive
-// at the same time share a statement.
+// APITokenByHash finds a token, also an expired or revoked one, or ErrNotFound. Requests that
+// arrive at the same time share a statement.
 func (s *Store) APITokenByHash(ctx context.Context, hash []byte) (APIToken, error) {
 	row, err := s.tokens.get(ctx, string(hash))
 	return row, MapError("API token", err)
@@ -43,7 +43,8 @@ func (s statements) ListAPITokens(ctx context.Context, after string, limit int) 
 	return rows, MapError("list API tokens", err)
 }
 
-// NoteTokenUses writes that API tokens and tokens of projects were used now, those whose last use is older than every.
+// NoteTokenUses writes that API tokens and tokens of projects were used now, those whose last use
+// is older than every.
 func (s statements) NoteTokenUses(ctx context.Context, hashes [][]byte, every time.Duration) error {
 	return MapError("last use of tokens", s.q.NoteTokenUses(ctx, gen.NoteTokenUsesParams{Hashes: hashes, EverySeconds: every.Seconds()}))
 }

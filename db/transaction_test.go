@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// TestTx_BeginsWithItsFirstStatement runs each form of a first statement: what follows is in the same
-// transaction, and all of it is undone together.
+// TestTx_BeginsWithItsFirstStatement runs each form of a first statement: what follows is in the
+// same transaction, and all of it is undone together.
 func TestTx_BeginsWithItsFirstStatement(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)
@@ -85,8 +85,8 @@ func TestTx_BeginsWithItsFirstStatement(t *testing.T) {
 	}
 }
 
-// TestTx_FirstStatementFails: the error is that of the statement, nothing is committed, and the only
-// connection can be used again.
+// TestTx_FirstStatementFails: the error is that of the statement, nothing is committed, and the
+// only connection can be used again.
 func TestTx_FirstStatementFails(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Open(t, dbtest.Database(t)+"&pool_max_conns=1")

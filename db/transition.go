@@ -74,8 +74,8 @@ func (tx *Tx) moveNode(ctx context.Context, n Node, t lifecycle.Transition[lifec
 	if n.Status != lifecycle.NodeDeleted {
 		return n, nil
 	}
-	// The mark that a tenant left the node stays when it is deleted: the machine may come back as another
-	// node, with his disks and his BMC. A node of a cluster gets it.
+	// The mark that a tenant left the node stays when it is deleted: the machine may come back as
+	// another node, with his disks and his BMC. A node of a cluster gets it.
 	return n, MapError("node "+n.ID, tx.q.MarkClusterNode(ctx, n.ID))
 }
 

@@ -1,4 +1,5 @@
-// Package deploy holds what runs Slipway outside a checkout. There is no code in it, only this check that the files fit each other and the programs.
+// Package deploy holds what runs Slipway outside a checkout. There is no code in it, only this
+// check that the files fit each other and the programs.
 package deploy
 
 import (
@@ -129,8 +130,8 @@ func mountsTLS(s service, value string) bool {
 	})
 }
 
-// TestCompose_TemporalAsksForCertificates: without a client certificate nobody reaches a workflow, and
-// without a password nobody reaches the Web UI, which has one.
+// TestCompose_TemporalAsksForCertificates: without a client certificate nobody reaches a workflow,
+// and without a password nobody reaches the Web UI, which has one.
 func TestCompose_TemporalAsksForCertificates(t *testing.T) {
 	t.Parallel()
 	file := compose(t)
@@ -343,8 +344,8 @@ func TestShellScriptsParse(t *testing.T) {
 	}
 }
 
-// What init-secrets.sh makes, the roles script must accept on a real server, new or of an installation of before: the one connection string can migrate, the
-// other one serve.
+// What init-secrets.sh makes, the roles script must accept on a real server, new or of an
+// installation of before: the one connection string can migrate, the other one serve.
 func TestSecretsAndRolesWorkOnARealServer(t *testing.T) {
 	t.Parallel()
 	psql, err := exec.LookPath("psql")
@@ -355,7 +356,8 @@ func TestSecretsAndRolesWorkOnARealServer(t *testing.T) {
 	dir := t.TempDir()
 	script, err := os.ReadFile("init-secrets.sh")
 	require.NoError(t, err)
-	// Read by a shell rather than executed: while another test forks, a file that was just written is busy.
+	// Read by a shell rather than executed: while another test forks, a file that was just written
+	// is busy.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "init.sh"), script, 0o600))
 	run := func(cmd *exec.Cmd) string {
 		out, err := cmd.CombinedOutput()

@@ -30,8 +30,8 @@ func Image(name string) ([]byte, error) {
 	return keep(&keptImages, name, func() ([]byte, error) { return images.ReadFile(name) })
 }
 
-// keptPages and keptImages are what is sent, by its path. It is made once: anybody may ask for it, at any
-// rate, and read it slowly.
+// keptPages and keptImages are what is sent, by its path. It is made once: anybody may ask for it,
+// at any rate, and read it slowly.
 var keptPages, keptImages sync.Map
 
 // keep returns what produce returned when a path was first asked for. A failure is not kept.

@@ -87,8 +87,8 @@ type secrets interface {
 	SecretUse(ctx context.Context, name string) (use spec.SecretUse, found bool, err error)
 }
 
-// CheckSecret returns the field as wrong when ref does not name a stored secret of the kind. It does not
-// open the secret.
+// CheckSecret returns the field as wrong when ref does not name a stored secret of the kind. It
+// does not open the secret.
 func CheckSecret(ctx context.Context, store secrets, field, ref string, kind spec.SecretKind) ([]Field, error) {
 	wrong := func(message string) []Field {
 		return []Field{{Name: field, Message: message, Reason: ReasonSecretMissing}}

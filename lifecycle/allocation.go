@@ -79,8 +79,8 @@ var Allocation = Machine[AllocationStatus]{
 // Live reports whether an allocation in this state counts against a quota.
 func (s AllocationStatus) Live() bool { return Allocation.Has(s) && !Allocation.Terminal(s) }
 
-// Releasing reports whether an allocation in this state is being released, or its release failed: an
-// operator may try it again, or take the node from it.
+// Releasing reports whether an allocation in this state is being released, or its release failed:
+// an operator may try it again, or take the node from it.
 func (s AllocationStatus) Releasing() bool {
 	return s == AllocationReleasing || s == AllocationReleaseFailed
 }

@@ -21,7 +21,8 @@ const (
 	ReleaseMaxSpend        = "max_spend"
 )
 
-// FormatMinor writes an amount of minor units as a decimal number. exponent is that of its currency.
+// FormatMinor writes an amount of minor units as a decimal number. exponent is that of its
+// currency.
 func FormatMinor(minor int64, exponent int) string {
 	digits := strconv.FormatInt(minor, 10)
 	sign := ""

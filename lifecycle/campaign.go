@@ -12,8 +12,8 @@ const (
 	CampaignCanceled  CampaignState = "CANCELED"
 )
 
-// The transitions of a campaign. Operators and members of its project control it; the worker that drives
-// it stops and completes it.
+// The transitions of a campaign. Operators and members of its project control it; the worker that
+// drives it stops and completes it.
 var (
 	CampaignPause = campaignMove("pause", CampaignPaused, "no run is started; those that are active go on. After a restore of the database, and when the project takes no new work, it happens by itself",
 		[]Owner{OwnerAdmin, OwnerCustomer, OwnerSystem}, CampaignRunning)
@@ -102,8 +102,8 @@ func MemberAfterRun(p RunPhase) Transition[MemberState] {
 	return MemberFail
 }
 
-// CampaignRoom returns how many more runs a campaign may start, given how many of its machines are in each
-// state. Until one run has succeeded it runs one at a time, unless it skips that.
+// CampaignRoom returns how many more runs a campaign may start, given how many of its machines are
+// in each state. Until one run has succeeded it runs one at a time, unless it skips that.
 func CampaignRoom(maxParallel int, skipCanary bool, counts map[MemberState]int) int {
 	if !skipCanary && counts[MemberSucceeded] == 0 {
 		maxParallel = 1

@@ -165,8 +165,8 @@ func PXEModeOf(s NodeStatus) (DecommissionMode, bool) {
 	return decommissionModes[i].Mode, true
 }
 
-// DecommissionStages lists the stages: the thirteen of a full decommission in their order, then those
-// that only PXE nodes have.
+// DecommissionStages lists the stages: the thirteen of a full decommission in their order, then
+// those that only PXE nodes have.
 func DecommissionStages() []string {
 	full, _ := DecommissionModeOf(ModeFull)
 	return append(slices.Clone(full.Stages), StageBootEraser, StagePowerOff, StageReplaceHardware, StageBootHardware)

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// Estimate is the working time from now to the end of a job, in seconds. P50 and P90 are absent when
-// it is not known; then Reason says why.
+// Estimate is the working time from now to the end of a job, in seconds. P50 and P90 are absent
+// when it is not known; then Reason says why.
 type Estimate struct {
 	P50     float64 `json:"p50_seconds,omitempty" doc:"Half of such jobs end within this time"`
 	P90     float64 `json:"p90_seconds,omitempty" doc:"Nine of ten such jobs end within this time"`

@@ -81,9 +81,9 @@ func TestEstimate_WhatIsKnown(t *testing.T) {
 	require.Less(t, at(10, 90).P50, at(10, 0).P50)
 }
 
-// TestEstimate_Calibration: over generated jobs whose stages are correlated (slow machines), repeated
-// and sometimes very long, the 90th percentile holds in 85 to 95 of 100, however few past jobs there
-// are and whenever one asks.
+// TestEstimate_Calibration: over generated jobs whose stages are correlated (slow machines),
+// repeated and sometimes very long, the 90th percentile holds in 85 to 95 of 100, however few past
+// jobs there are and whenever one asks.
 func TestEstimate_Calibration(t *testing.T) {
 	t.Parallel()
 	base := []float64{5, 20, 60, 600, 10, 15, 30, 900, 5, 300, 120}

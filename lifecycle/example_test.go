@@ -7,8 +7,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// A transition names its states, its owners and the facts that must be proven. The caller passes what
-// it has established; a refusal says what is allowed instead.
+// A transition names its states, its owners and the facts that must be proven. The caller passes
+// what it has established; a refusal says what is allowed instead.
 func ExampleMachine_Check() {
 	machine := lifecycle.NodeMAAS
 	proof := lifecycle.Proof{lifecycle.NeedEnrolled, lifecycle.NeedHealthy}
@@ -24,8 +24,8 @@ func ExampleMachine_Check() {
 	// node cannot go from deleted to active: there is no such transition true
 }
 
-// A resource gets a lifecycle by declaring it. Edges are the rows of the database table that refuses
-// every other change; Reachable is what an operator is shown.
+// A resource gets a lifecycle by declaring it. Edges are the rows of the database table that
+// refuses every other change; Reachable is what an operator is shown.
 func ExampleMachine() {
 	type status string
 	const queued, sent, failed status = "queued", "sent", "failed"

@@ -22,8 +22,8 @@ const (
 	InstanceFailed             InstanceStatus = "failed"
 )
 
-// The transitions of an instance. The jobs own those that follow outside work, the intent those that a
-// request causes, and the reconciler those that follow what the provider lists.
+// The transitions of an instance. The jobs own those that follow outside work, the intent those
+// that a request causes, and the reconciler those that follow what the provider lists.
 var (
 	InstanceBoot = Transition[InstanceStatus]{
 		Name: "provisioning_to_booting", From: []InstanceStatus{InstanceProvisioning}, To: InstanceBooting,
@@ -114,7 +114,8 @@ func (s InstanceStatus) Failed() bool {
 const (
 	// InstanceStartupTimeout is the code of an instance whose worker was not ready in time.
 	InstanceStartupTimeout = "STARTUP_TIMEOUT"
-	// InstanceChecksumFailed is the code of an instance whose agent is not the one that was installed.
+	// InstanceChecksumFailed is the code of an instance whose agent is not the one that was
+	// installed.
 	InstanceChecksumFailed = "AGENT_CHECKSUM_FAILED"
 	// InstanceWaitingHeartbeat is set while an instance boots and its worker has sent no heartbeat.
 	InstanceWaitingHeartbeat = "WAITING_FOR_WORKER_HEARTBEAT"
@@ -138,17 +139,17 @@ func InstanceErrorCode(c FailureClass) string {
 // MaxInstanceRecoveries is how often a late heartbeat takes an instance back from startup_failed.
 const MaxInstanceRecoveries = 3
 
-// MayRecover reports whether a heartbeat takes an instance back to booting: one that came too late, and
-// only so often. An agent with a wrong checksum is never trusted again by itself.
+// MayRecover reports whether a heartbeat takes an instance back to booting: one that came too late,
+// and only so often. An agent with a wrong checksum is never trusted again by itself.
 func MayRecover(s InstanceStatus, errorCode string, recoveries int) bool {
 	return s == InstanceStartupFailed && errorCode == InstanceStartupTimeout && recoveries < MaxInstanceRecoveries
 }
 
-// InstanceMoveFor returns the transition of an instance that follows the state of its job; ok is false
-// where the instance stays as it is. creates tells the job that makes the instance from the one that
-// terminates it, and class says why a parked job is parked. An instance that somebody terminates while it
-// is made, and one whose failed startup is cancelled, is terminating until that job has deleted
-// everything.
+// InstanceMoveFor returns the transition of an instance that follows the state of its job; ok is
+// false where the instance stays as it is. creates tells the job that makes the instance from the
+// one that terminates it, and class says why a parked job is parked. An instance that somebody
+// terminates while it is made, and one whose failed startup is cancelled, is terminating until that
+// job has deleted everything.
 func InstanceMoveFor(creates bool, now InstanceStatus, job JobStatus, class FailureClass) (t Transition[InstanceStatus], ok bool) {
 	to := instanceStatusAfter(creates, now, job, class)
 	for _, each := range Instance.Transitions {
@@ -159,7 +160,8 @@ func InstanceMoveFor(creates bool, now InstanceStatus, job JobStatus, class Fail
 	return t, false
 }
 
-// instanceStatusAfter returns the state that an instance has when its job is in a state; "" leaves it.
+// instanceStatusAfter returns the state that an instance has when its job is in a state; "" leaves
+// it.
 func instanceStatusAfter(creates bool, now InstanceStatus, job JobStatus, class FailureClass) InstanceStatus {
 	switch job {
 	case JobCompleted, JobReconciled:
@@ -188,9 +190,9 @@ func instanceStatusAfter(creates bool, now InstanceStatus, job JobStatus, class 
 	return ""
 }
 
-// InstanceGivesUp reports whether the creation of a server ends at a failure of this class: everything
-// that was made is deleted, and the instance is provisioning_failed. At every other failure its job
-// parks.
+// InstanceGivesUp reports whether the creation of a server ends at a failure of this class:
+// everything that was made is deleted, and the instance is provisioning_failed. At every other
+// failure its job parks.
 func InstanceGivesUp(now InstanceStatus, class FailureClass) bool {
 	switch class { //nolint:exhaustive // a job parks for the others
 	case FailCloudQuota, FailCloudCapacity, FailCloudRejected, FailConfiguration, FailStageDeadline:
@@ -199,8 +201,8 @@ func InstanceGivesUp(now InstanceStatus, class FailureClass) bool {
 	return false
 }
 
-// InstancePercent returns progress_percent of an instance: what its creation shows while it is made, 100
-// while it works and 0 at its end and after a failure.
+// InstancePercent returns progress_percent of an instance: what its creation shows while it is
+// made, 100 while it works and 0 at its end and after a failure.
 func InstancePercent(s InstanceStatus, shown int) int {
 	switch s {
 	case InstanceReady, InstanceDraining:

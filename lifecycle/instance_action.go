@@ -1,7 +1,8 @@
 package lifecycle
 
-// The action types of instances, as the action log names them. Each is that of a stage of a job, but for
-// the last two, which follow a failed startup and a server that somebody deleted at the provider.
+// The action types of instances, as the action log names them. Each is that of a stage of a job,
+// but for the last two, which follow a failed startup and a server that somebody deleted at the
+// provider.
 const (
 	ActRequestCreate        = "REQUEST_CREATE"
 	ActExecuteCreate        = "EXECUTE_CREATE"
@@ -40,8 +41,8 @@ func InstanceActionTypes() []string {
 	}
 }
 
-// InstanceStep is a stage of a job of an instance: its action type, and what progress_percent of the
-// instance is when the stage is done. 0 declares none.
+// InstanceStep is a stage of a job of an instance: its action type, and what progress_percent of
+// the instance is when the stage is done. 0 declares none.
 type InstanceStep struct {
 	Stage, ActionType string
 	Percent           int
@@ -97,8 +98,9 @@ func InstanceCreateSteps() []InstanceStep {
 	}
 }
 
-// InstanceTerminateSteps lists the stages of the job that terminates an instance, in order. The volumes
-// go after the server: a provider detaches them when it deletes that, and does not delete them.
+// InstanceTerminateSteps lists the stages of the job that terminates an instance, in order. The
+// volumes go after the server: a provider detaches them when it deletes that, and does not delete
+// them.
 func InstanceTerminateSteps() []InstanceStep {
 	return []InstanceStep{
 		{StageAcceptTerminate, ActRequestTerminate, 0},

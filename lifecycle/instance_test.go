@@ -38,8 +38,8 @@ func TestInstance_Edges(t *testing.T) {
 	}
 }
 
-// TestInstance_OnlyTheProviderEndsWork: of a server that works, nothing leads to the end but a drain or a
-// server that is gone, and only the reconciler says that.
+// TestInstance_OnlyTheProviderEndsWork: of a server that works, nothing leads to the end but a
+// drain or a server that is gone, and only the reconciler says that.
 func TestInstance_OnlyTheProviderEndsWork(t *testing.T) {
 	t.Parallel()
 	for _, o := range []lifecycle.Owner{lifecycle.OwnerAdmin, lifecycle.OwnerCustomer, lifecycle.OwnerJob, lifecycle.OwnerSystem} {
@@ -49,8 +49,8 @@ func TestInstance_OnlyTheProviderEndsWork(t *testing.T) {
 	require.Error(t, lifecycle.Instance.Check(lifecycle.InstanceTerminate, lifecycle.InstanceReady, lifecycle.OwnerAdmin, nil))
 }
 
-// instancePercents is the percentage that an instance shows when an action has succeeded. The actions
-// without one are between two others.
+// instancePercents is the percentage that an instance shows when an action has succeeded. The
+// actions without one are between two others.
 var instancePercents = map[string]int{
 	"REQUEST_CREATE": 5, "PROVIDER_CREATE": 20, "PROVIDER_VOLUME_RESIZE": 25, "PROVIDER_START": 30, "PROVIDER_GET_IP": 40, "PROVIDER_SECURITY_GROUP": 45,
 	"WORKER_SSH_ACCESSIBLE": 50, "WORKER_SSH_INSTALL": 60, "WORKER_VLLM_HTTP_OK": 70, "WORKER_MODEL_LOADED": 80, "WORKER_VLLM_WARMUP": 90, "HEALTH_CHECK": 95,
@@ -89,7 +89,8 @@ func TestInstance_PercentOfEachAction(t *testing.T) {
 	for name := range instancePercents {
 		require.True(t, seen[name], "no stage has the action type %s", name)
 	}
-	// A provider that has no volume to grow: 20 when the server is there, 25 when the instance boots.
+	// A provider that has no volume to grow: 20 when the server is there, 25 when the instance
+	// boots.
 	_, created := lifecycle.Progress(lifecycle.JobRunning, 0, createShares(3))
 	_, boots := lifecycle.Progress(lifecycle.JobRunning, created, createShares(7, lifecycle.ActProviderCreateVolume, lifecycle.ActProviderVolumeResize))
 	require.Equal(t, []int{20, 25}, []int{created, boots})
@@ -183,8 +184,8 @@ func TestInstance_FollowsItsJob(t *testing.T) {
 	}
 }
 
-// TestInstance_RecoversFromATimeoutAlone: a late heartbeat helps after a timeout, three times, and never
-// after a wrong checksum.
+// TestInstance_RecoversFromATimeoutAlone: a late heartbeat helps after a timeout, three times, and
+// never after a wrong checksum.
 func TestInstance_RecoversFromATimeoutAlone(t *testing.T) {
 	t.Parallel()
 	timeout := lifecycle.InstanceErrorCode(lifecycle.FailInstanceStartup)
@@ -197,8 +198,8 @@ func TestInstance_RecoversFromATimeoutAlone(t *testing.T) {
 	require.False(t, lifecycle.MayRecover(lifecycle.InstanceTerminating, timeout, 0))
 }
 
-// TestInstance_GivesUpBeforeItBoots: what the provider refuses ends the creation, and an unknown outcome
-// never does: it must be looked at.
+// TestInstance_GivesUpBeforeItBoots: what the provider refuses ends the creation, and an unknown
+// outcome never does: it must be looked at.
 func TestInstance_GivesUpBeforeItBoots(t *testing.T) {
 	t.Parallel()
 	for _, f := range lifecycle.Failures() {

@@ -14,17 +14,20 @@ const (
 
 // ClusterFacts are what the cluster of a machine says of it.
 type ClusterFacts struct {
-	// Known says that the cluster answered. Found says that it has a Node with the system UUID of the machine.
+	// Known says that the cluster answered. Found says that it has a Node with the system UUID of
+	// the machine.
 	Known, Found bool
 	Ready        bool
 	Cordoned     bool
-	// PodsKnown says that the pods of a cordoned node were read, and Pods how many have to leave it.
+	// PodsKnown says that the pods of a cordoned node were read, and Pods how many have to leave
+	// it.
 	PodsKnown bool
 	Pods      int
 }
 
-// ObserveCluster returns the conditions of a machine after its cluster was asked. A machine whose Node is
-// not Ready is in its cluster: its pods may still run. A cluster that gives no answer changes no status.
+// ObserveCluster returns the conditions of a machine after its cluster was asked. A machine whose
+// Node is not Ready is in its cluster: its pods may still run. A cluster that gives no answer
+// changes no status.
 func (c Conditions) ObserveCluster(f ClusterFacts, now time.Time) Conditions {
 	switch {
 	case !f.Known:

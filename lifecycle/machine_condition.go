@@ -27,7 +27,8 @@ func ConditionTypes() []ConditionType {
 	}
 }
 
-// ReasonUnknown is the reason of a condition whose last probe failed. Its status is the last known one.
+// ReasonUnknown is the reason of a condition whose last probe failed. Its status is the last known
+// one.
 const ReasonUnknown = "Unknown"
 
 // Condition is one derived fact about a machine.
@@ -62,8 +63,8 @@ func (c Conditions) Known(t ConditionType) bool {
 	return ok && found.Reason != ReasonUnknown
 }
 
-// Observe returns the conditions after a probe of one type. LastTransition moves only when the status
-// does, and never back when the clock does.
+// Observe returns the conditions after a probe of one type. LastTransition moves only when the
+// status does, and never back when the clock does.
 func (c Conditions) Observe(t ConditionType, status bool, reason string, now time.Time) Conditions {
 	last, seen := c.Find(t)
 	next := Condition{Type: t, Status: status, Reason: reason, LastTransition: last.LastTransition}

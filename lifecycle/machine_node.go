@@ -23,12 +23,13 @@ type NodeFacts struct {
 	Status NodeStatus
 	// BMCKnown says that the BMC was asked lately, and BMCAnswers that it answered.
 	BMCKnown, BMCAnswers bool
-	// CriticalDrift says that a critical finding is open, and JobParked that a job waits for an operator.
+	// CriticalDrift says that a critical finding is open, and JobParked that a job waits for an
+	// operator.
 	CriticalDrift, JobParked bool
 }
 
-// ObserveNode returns the conditions of a machine after its node was read. InCustomerCluster and Drained
-// are facts of a cluster and stay as they are.
+// ObserveNode returns the conditions of a machine after its node was read. InCustomerCluster and
+// Drained are facts of a cluster and stay as they are.
 func (c Conditions) ObserveNode(f NodeFacts, now time.Time) Conditions {
 	switch f.Status {
 	case NodeActive:

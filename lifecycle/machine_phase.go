@@ -14,8 +14,8 @@ const (
 	MachineRetired      MachinePhase = "RETIRED"
 )
 
-// The transitions of a machine. A run moves it as a job; the node that it is linked to moves it as the
-// system.
+// The transitions of a machine. A run moves it as a job; the node that it is linked to moves it as
+// the system.
 var (
 	MachineStartRun = machineMove("start_run", MachineProvisioning, []Owner{OwnerJob}, "a run starts; the phase before is kept",
 		MachineFactoryReady, MachineReady, MachineInService, MachineMaintenance, MachineRMA)
@@ -70,8 +70,8 @@ var MachinePhases = Machine[MachinePhase]{
 	},
 }
 
-// MachinePhaseOfNode returns the phase of a machine that is linked to a node, while no run is active
-// on it. inCluster is the machine's condition InCustomerCluster.
+// MachinePhaseOfNode returns the phase of a machine that is linked to a node, while no run is
+// active on it. inCluster is the machine's condition InCustomerCluster.
 func MachinePhaseOfNode(node NodeStatus, inCluster bool) MachinePhase {
 	switch node {
 	case NodeBootstrapIssued, NodeEnrolling:
@@ -88,9 +88,9 @@ func MachinePhaseOfNode(node NodeStatus, inCluster bool) MachinePhase {
 	}
 }
 
-// MachinePhaseAfterRun returns the transition that ends a run in the phase end. before is the phase in
-// which the run began, and verified whether the plan has a step that proved the machine to be in its
-// cluster. It returns false when the run has not ended.
+// MachinePhaseAfterRun returns the transition that ends a run in the phase end. before is the phase
+// in which the run began, and verified whether the plan has a step that proved the machine to be in
+// its cluster. It returns false when the run has not ended.
 func MachinePhaseAfterRun(t RunType, end RunPhase, before MachinePhase, verified bool) (Transition[MachinePhase], bool) {
 	switch end {
 	case RunFailed, RunCanceled:

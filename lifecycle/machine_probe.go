@@ -2,8 +2,8 @@ package lifecycle
 
 import "time"
 
-// The reasons of conditions that follow from probes of a machine that is linked to no node. Those of its BMC
-// are ReasonBMCAnswers and ReasonBMCSilent.
+// The reasons of conditions that follow from probes of a machine that is linked to no node. Those
+// of its BMC are ReasonBMCAnswers and ReasonBMCSilent.
 const (
 	ReasonSSHAnswers     = "SSHAnswers"
 	ReasonSSHSilent      = "SSHSilent"
@@ -24,8 +24,8 @@ const (
 // ProbeFacts are what the probes of a machine that is linked to no node have found.
 type ProbeFacts struct{ SSH, BMC ProbeResult }
 
-// ObserveProbes returns the conditions of a machine after its probes. The other conditions are no facts of
-// them and stay as they are.
+// ObserveProbes returns the conditions of a machine after its probes. The other conditions are no
+// facts of them and stay as they are.
 func (c Conditions) ObserveProbes(f ProbeFacts, now time.Time) Conditions {
 	c = c.observeProbe(ReachableCondition, f.SSH, ReasonSSHAnswers, ReasonSSHSilent, now)
 	return c.observeProbe(BMCReachableCondition, f.BMC, ReasonBMCAnswers, ReasonBMCSilent, now)

@@ -28,7 +28,8 @@ func TestMachinePhases_Edges(t *testing.T) {
 	for _, s := range lifecycle.MachinePhases.States {
 		require.ElementsMatch(t, machineEdges[string(s.State)], lifecycle.MachinePhases.Reachable(s.State), "from %s", s.State)
 	}
-	// Only a run may begin and end PROVISIONING, so that no operator's call takes a machine from a run.
+	// Only a run may begin and end PROVISIONING, so that no operator's call takes a machine from a
+	// run.
 	for _, tr := range lifecycle.MachinePhases.Transitions {
 		run := tr.To == lifecycle.MachineProvisioning || slices.Contains(tr.From, lifecycle.MachineProvisioning)
 		require.Equal(t, run, slices.Equal(tr.Owners, []lifecycle.Owner{lifecycle.OwnerJob}), tr.Name)

@@ -59,7 +59,8 @@ var nodeActions = []NodeActionInfo{
 		Doc:   "use a retired node again under the identity that it kept; health must prove it active, and after a tenant a certificate that it is clean",
 	},
 	{
-		// An onboarding ends with the node active and lifts a quarantine, so it must not be under way.
+		// An onboarding ends with the node active and lifts a quarantine, so it must not be under
+		// way.
 		Action: NodeActionQuarantine, From: slices.Concat(NodeBlockOnboarding.From, NodeQuarantine.From), Move: &NodeQuarantine, Done: []NodeStatus{NodeQuarantined},
 		BesideJob: true, UnlessIn: NodeBlockOnboarding.From, Reason: true,
 		Doc: "keep the node from scheduling, whether or not it is allocated",

@@ -140,13 +140,13 @@ func IsNodeStatus(s string) bool {
 // LabelDeviceGroup is the label that puts a node into a device group.
 const LabelDeviceGroup = "device-group"
 
-// LabelProtectSerials is the label that lists drives of a node which no job erases, by serial number
-// or WWN, separated by commas.
+// LabelProtectSerials is the label that lists drives of a node which no job erases, by serial
+// number or WWN, separated by commas.
 const LabelProtectSerials = "protect-serials"
 
-// ProtectedFromRelease says why MAAS must not release the machine of a node with protected drives. What
-// keeps the installed system is named only where that may be used instead: not after a tenant who was
-// root.
+// ProtectedFromRelease says why MAAS must not release the machine of a node with protected drives.
+// What keeps the installed system is named only where that may be used instead: not after a tenant
+// who was root.
 func ProtectedFromRelease(serials []string, systemMayStay bool) string {
 	instead := "pull the drives and take them"
 	if systemMayStay {

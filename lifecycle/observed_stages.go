@@ -2,8 +2,8 @@ package lifecycle
 
 import "slices"
 
-// observedStages are the stages whose outcome can be observed outside, so that an operator may adopt
-// it. A test of each kind of job compares them with its stages.
+// observedStages are the stages whose outcome can be observed outside, so that an operator may
+// adopt it. A test of each kind of job compares them with its stages.
 func observedStages() []string {
 	return []string{
 		StageResolvePower, StageCommission, StageWaitReady, StageConfigureStorage, StageApplyRoCE, StageEnsurePXE, StageDeploy, StageWaitDeployed, StageWaitHWSync,
@@ -13,8 +13,8 @@ func observedStages() []string {
 	}
 }
 
-// UnobservedStage returns the stage where it has no outside state to observe, else "". A job that has
-// no stage yet has none.
+// UnobservedStage returns the stage where it has no outside state to observe, else "". A job that
+// has no stage yet has none.
 func UnobservedStage(stage string) string {
 	if stage == "" || slices.Contains(observedStages(), stage) {
 		return ""

@@ -1,7 +1,7 @@
 package lifecycle
 
-// PaymentStatus is the state of a payment session: of one amount that a customer wants to add to the
-// balance of a billing account.
+// PaymentStatus is the state of a payment session: of one amount that a customer wants to add to
+// the balance of a billing account.
 type PaymentStatus string
 
 // The states of a payment session.
@@ -13,8 +13,8 @@ const (
 	PaymentExpired           PaymentStatus = "expired"
 )
 
-// The transitions of a payment session. Each follows what the payment provider answers to a question
-// with the platform's own key, never what a webhook says.
+// The transitions of a payment session. Each follows what the payment provider answers to a
+// question with the platform's own key, never what a webhook says.
 var (
 	PaymentComplete = Transition[PaymentStatus]{
 		Name: "complete", From: []PaymentStatus{PaymentInitiated, PaymentExpired}, To: PaymentCheckoutCompleted,

@@ -23,8 +23,8 @@ const (
 	EventInstanceProgress  = "instance.progress"
 )
 
-// EventType is the type of the event that tells of a status. That of releasing is a request, since a job
-// acts on it.
+// EventType is the type of the event that tells of a status. That of releasing is a request, since
+// a job acts on it.
 func (s AllocationStatus) EventType() string {
 	if s == AllocationReleasing {
 		return "allocation.releasing.requested"
@@ -43,8 +43,9 @@ func NoticeEventType(kind string) string { return "notice." + kind }
 
 var projectEventTypes = listProjectEventTypes() //nolint:gochecknoglobals // constant
 
-// ProjectEventTypes lists the types of the events that members of a project can read and webhooks can ask
-// for, sorted. What a member changes of the project is an event by the trigger audit_project_event.
+// ProjectEventTypes lists the types of the events that members of a project can read and webhooks
+// can ask for, sorted. What a member changes of the project is an event by the trigger
+// audit_project_event.
 func ProjectEventTypes() []string { return slices.Clone(projectEventTypes) }
 
 func listProjectEventTypes() []string {
@@ -72,8 +73,8 @@ func listProjectEventTypes() []string {
 	return types
 }
 
-// MatchesProjectEvents reports whether asked, a type or a kind with ".*" such as member.*, matches at least
-// one type of the events of projects.
+// MatchesProjectEvents reports whether asked, a type or a kind with ".*" such as member.*, matches
+// at least one type of the events of projects.
 func MatchesProjectEvents(asked string) bool {
 	if kind, all := strings.CutSuffix(asked, ".*"); all {
 		return slices.ContainsFunc(projectEventTypes, func(t string) bool {

@@ -56,9 +56,9 @@ var Run = Machine[RunPhase]{
 }
 
 // RunPhaseOf returns the phase of the run that a job carries out. class says why a parked job is
-// parked, or which failure of a step ended a cancelled one; "" is that of a job that somebody cancelled.
-// A park that no step caused leaves the run RUNNING: it has lost its workflow or its store, an operator
-// froze it, or what it did could not be undone.
+// parked, or which failure of a step ended a cancelled one; "" is that of a job that somebody
+// cancelled. A park that no step caused leaves the run RUNNING: it has lost its workflow or its
+// store, an operator froze it, or what it did could not be undone.
 func RunPhaseOf(job JobStatus, class FailureClass) RunPhase {
 	switch job {
 	case JobPending:
@@ -81,7 +81,8 @@ func RunPhaseOf(job JobStatus, class FailureClass) RunPhase {
 	return RunRunning
 }
 
-// IsStepFailure reports whether a failure of this class is one of a step, after which its run has FAILED.
+// IsStepFailure reports whether a failure of this class is one of a step, after which its run has
+// FAILED.
 func IsStepFailure(class FailureClass) bool {
 	return class != FailWorkflowLost && class != FailFrozen && class != FailStoreUnavailable && class != FailCompensation
 }

@@ -139,8 +139,8 @@ const (
 	TaskCodeExpired     = "expired"           // its deadline passed, before it was begun or while it ran
 	TaskCodeArguments   = "invalid_arguments" // the arguments do not fit the kind
 	TaskCodeStepFailed  = "step_failed"
-	// Drives differ from those that the task names: one is there besides, and nothing was erased, or
-	// one is not there, and the others were erased.
+	// Drives differ from those that the task names: one is there besides, and nothing was erased,
+	// or one is not there, and the others were erased.
 	TaskCodeDriveUnexpected = "drive_unexpected"
 	TaskCodeDriveMissing    = "drive_missing"
 	// The agent runs on another machine than the task is for, or cannot tell. Nothing was changed.

@@ -13,9 +13,9 @@ const TenantWouldMove = "a tenant is on the node, or has left it and nothing pro
 // SystemDistrusted says why no job asks the installed system of a node for anything.
 const SystemDistrusted = "a tenant who left the node was root there, so that nothing is proven by what its system says"
 
-// TenantAccount returns the name of a tenant's account on a node: "t-" and the letters and digits of
-// the allocation's id. Of a long id it takes the last ones, since ids begin with their time and those
-// made at the same time would share a name.
+// TenantAccount returns the name of a tenant's account on a node: "t-" and the letters and digits
+// of the allocation's id. Of a long id it takes the last ones, since ids begin with their time and
+// those made at the same time would share a name.
 func TenantAccount(allocationID string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(allocationID) {

@@ -131,7 +131,8 @@ func relative(d protoreflect.Descriptor) string {
 
 func number(n int32) string { return strconv.Itoa(int(n)) }
 
-// added are the calls and messages beyond the specification. Fields beyond it have numbers from 100.
+// added are the calls and messages beyond the specification. Fields beyond it have numbers from
+// 100.
 func added() []string {
 	return []string{
 		"rpc MachineService.SetMachinePhase SetMachinePhaseRequest Machine",

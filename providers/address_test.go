@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// TestNewDialer_ChecksTheAddressThatItConnectsTo: a name that was checked before resolves to loopback
-// when the connection is made.
+// TestNewDialer_ChecksTheAddressThatItConnectsTo: a name that was checked before resolves to
+// loopback when the connection is made.
 func TestNewDialer_ChecksTheAddressThatItConnectsTo(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

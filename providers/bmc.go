@@ -98,11 +98,11 @@ type BMC interface {
 	// Inventory lists drives, media slots, sensors, logs and accounts as far
 	// as the BMC tells; partial reads are marked, never shown as empty.
 	Inventory(ctx context.Context) (BMCInventory, error)
-	// Survey reads every part with its health. Of a switch tray or a power shelf there is no host, which
-	// device says: a BMC without a system is then no error.
+	// Survey reads every part with its health. Of a switch tray or a power shelf there is no host,
+	// which device says: a BMC without a system is then no error.
 	Survey(ctx context.Context, device bool) (Survey, error)
-	// Logs reads the entries of the BMC's logs that known does not know. It asks known with Service and
-	// ID alone where an entry has to be read first. Time that runs out leaves what was read.
+	// Logs reads the entries of the BMC's logs that known does not know. It asks known with Service
+	// and ID alone where an entry has to be read first. Time that runs out leaves what was read.
 	Logs(ctx context.Context, known func(BMCLogEntry) bool) (BMCLogs, error)
 	Close(ctx context.Context) error
 }

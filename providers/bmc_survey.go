@@ -22,8 +22,8 @@ type Survey struct {
 	Probes  []BMCProbe
 	LeftOut int
 	Parts   []BMCPart
-	// Whole names the kinds of parts that were read without a gap; of another kind a part that is not
-	// listed may be there.
+	// Whole names the kinds of parts that were read without a gap; of another kind a part that is
+	// not listed may be there.
 	Whole   []PartKind
 	Partial []string // what could not be read, each with the reason
 }
@@ -36,8 +36,8 @@ type BMCLogs struct {
 	Cursors map[string]string
 }
 
-// BMCLogResumer is a BMC that reads its logs on from where the reading before has ended. A cursor that the
-// log does not know any more, since it was cleared, begins it again.
+// BMCLogResumer is a BMC that reads its logs on from where the reading before has ended. A cursor
+// that the log does not know any more, since it was cleared, begins it again.
 type BMCLogResumer interface {
 	LogsFrom(ctx context.Context, cursors map[string]string, known func(BMCLogEntry) bool) (BMCLogs, error)
 }

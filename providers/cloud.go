@@ -7,34 +7,37 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// Cloud makes servers at a cloud provider. Each call has a deadline, and may be repeated: it reads before
-// it changes anything. A read that finds nothing is KindNotFound or an empty list; KindUncertain says that
-// an order was sent and its outcome is not known.
+// Cloud makes servers at a cloud provider. Each call has a deadline, and may be repeated: it reads
+// before it changes anything. A read that finds nothing is KindNotFound or an empty list;
+// KindUncertain says that an order was sent and its outcome is not known.
 type Cloud interface {
-	// Check proves that the key is accepted and that the project is the configured one. A wrong key is
-	// KindUnauthorized, a wrong project KindForbidden.
+	// Check proves that the key is accepted and that the project is the configured one. A wrong key
+	// is KindUnauthorized, a wrong project KindForbidden.
 	Check(ctx context.Context, zone string) error
 	// Offer returns what the zone has of a type: KindInvalid where it has none.
 	Offer(ctx context.Context, zone, serverType string) (CloudOffer, error)
 
-	// Create makes the security group and the server of an instance. The server is stopped and nothing is
-	// open to it but what Sources names. It looks for no server that is there already: Find does.
-	// KindQuota and KindCapacity say that nothing was made.
+	// Create makes the security group and the server of an instance. The server is stopped and
+	// nothing is open to it but what Sources names. It looks for no server that is there already:
+	// Find does. KindQuota and KindCapacity say that nothing was made.
 	Create(ctx context.Context, in CloudCreate) (CloudServer, error)
-	// Find lists the servers that have the tag of an instance, the oldest first. It may lag behind Create.
+	// Find lists the servers that have the tag of an instance, the oldest first. It may lag behind
+	// Create.
 	Find(ctx context.Context, zone, instanceID string) ([]CloudServer, error)
 	// Server reads one server, or returns KindNotFound.
 	Server(ctx context.Context, zone, id string) (CloudServer, error)
 
-	// ClaimVolumes gives the volumes of a server the tag of its instance, and returns them. A volume that
-	// nobody has claimed cannot be told from one of somebody else once the server is gone.
+	// ClaimVolumes gives the volumes of a server the tag of its instance, and returns them. A
+	// volume that nobody has claimed cannot be told from one of somebody else once the server is
+	// gone.
 	ClaimVolumes(ctx context.Context, t CloudTarget) ([]CloudResource, error)
 	// GrowVolume asks for a size of the root volume, and reports whether it is read back.
 	GrowVolume(ctx context.Context, t CloudTarget, bytes int64) (done bool, err error)
 	// SetUserData stores what the first boot reads. It replaces what is there.
 	SetUserData(ctx context.Context, t CloudTarget, data Secret) error
-	// Start and Stop order it; Server says when it is done. A server that fell back to stopped after an
-	// accepted start has met KindCapacity: the caller decides, since only it knows that it asked.
+	// Start and Stop order it; Server says when it is done. A server that fell back to stopped
+	// after an accepted start has met KindCapacity: the caller decides, since only it knows that it
+	// asked.
 	Start(ctx context.Context, t CloudTarget) error
 	Stop(ctx context.Context, t CloudTarget) error
 	// VerifyGroup writes the rules of the security group where they differ, and reports whether the
@@ -43,25 +46,26 @@ type Cloud interface {
 
 	// DeleteServer orders the deletion, and reports whether the server is gone.
 	DeleteServer(ctx context.Context, t CloudTarget) (gone bool, err error)
-	// Delete deletes something that is billed and is no server, and reports whether it is gone. One that
-	// is in use is not deleted yet.
+	// Delete deletes something that is billed and is no server, and reports whether it is gone. One
+	// that is in use is not deleted yet.
 	Delete(ctx context.Context, r CloudResource) (gone bool, err error)
-	// List returns everything in a zone that is billed and has our tag; instanceID "" is that of all
-	// instances.
+	// List returns everything in a zone that is billed and has our tag; instanceID "" is that of
+	// all instances.
 	List(ctx context.Context, zone, instanceID string) ([]CloudResource, error)
 }
 
 // CloudTarget names the server of an instance.
 type CloudTarget struct{ Zone, InstanceID, ServerID string }
 
-// CloudCreate is a server that is to be made. Image is a label; the provider resolves it in the zone.
+// CloudCreate is a server that is to be made. Image is a label; the provider resolves it in the
+// zone.
 type CloudCreate struct {
 	Zone, InstanceID, Type, Image string
 	Sources                       CloudSources
 }
 
-// CloudSources are the networks from which a server may be reached, as prefixes: SSH from one list, the
-// worker's ports from the other. Empty lists open nothing.
+// CloudSources are the networks from which a server may be reached, as prefixes: SSH from one list,
+// the worker's ports from the other. Empty lists open nothing.
 type CloudSources struct{ SSH, Worker []string }
 
 // The ports of a worker.
@@ -106,8 +110,8 @@ const (
 	CloudKindGroup    CloudKind = "security_group"
 )
 
-// CloudResource is one thing at a provider. HourlyMicro is what it costs an hour in millionths of the
-// currency, 0 where the provider does not say it.
+// CloudResource is one thing at a provider. HourlyMicro is what it costs an hour in millionths of
+// the currency, 0 where the provider does not say it.
 type CloudResource struct {
 	Kind        CloudKind `json:"kind"`
 	ID          string    `json:"id"`
@@ -119,8 +123,8 @@ type CloudResource struct {
 	CreatedAt   time.Time `json:"created_at,omitzero"`
 }
 
-// CloudOffer is what a zone has of a type. GrowsVolume says that its root volume is made with the size of
-// the image, and is grown before the first start.
+// CloudOffer is what a zone has of a type. GrowsVolume says that its root volume is made with the
+// size of the image, and is grown before the first start.
 type CloudOffer struct {
 	HourlyMicro int64
 	Currency    string
@@ -138,19 +142,21 @@ type CloudAccount struct {
 
 // Worker reaches the worker of an instance from our side.
 type Worker interface {
-	// Install runs the installation script on the server, and returns the phases that it has ended. A
-	// repeated call takes up the run that it began.
+	// Install runs the installation script on the server, and returns the phases that it has ended.
+	// A repeated call takes up the run that it began.
 	Install(ctx context.Context, t WorkerTarget, in WorkerInstall) (WorkerPhases, error)
 	// ReachSSH reports whether the server accepts a login.
 	ReachSSH(ctx context.Context, t WorkerTarget) (bool, error)
-	// Readyz, Models, Complete and Info ask the worker. One that gives no answer is KindUnreachable.
+	// Readyz, Models, Complete and Info ask the worker. One that gives no answer is
+	// KindUnreachable.
 	Readyz(ctx context.Context, t WorkerTarget) (bool, error)
 	Models(ctx context.Context, t WorkerTarget) ([]string, error)
 	Complete(ctx context.Context, t WorkerTarget, model string) error
 	Info(ctx context.Context, t WorkerTarget) (WorkerInfo, error)
 }
 
-// WorkerTarget is how the worker of an instance is reached. CreatedAt is for workers that are simulated.
+// WorkerTarget is how the worker of an instance is reached. CreatedAt is for workers that are
+// simulated.
 type WorkerTarget struct {
 	InstanceID string
 	Address    string
@@ -171,8 +177,8 @@ type WorkerInstall struct {
 	CAPEM        string
 }
 
-// WorkerPhases are the phases that an installation has ended, in their order, with the exit status of the
-// script.
+// WorkerPhases are the phases that an installation has ended, in their order, with the exit status
+// of the script.
 type WorkerPhases struct {
 	Done       []string
 	ExitStatus string

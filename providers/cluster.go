@@ -11,7 +11,8 @@ import (
 type Cluster struct {
 	Ref string
 	URL string // https://host:port
-	// CAPins are sha256: and the hex digest of a public key. A CA without one of them is not trusted.
+	// CAPins are sha256: and the hex digest of a public key. A CA without one of them is not
+	// trusted.
 	CAPins     []string
 	Kubeconfig Secret
 	// Rule bounds the addresses that may be connected to; the zero value refuses all.
@@ -43,12 +44,13 @@ type ClusterNode struct {
 	CreatedAt      time.Time
 }
 
-// ClusterJoin is the cluster's half of a join: it makes and deletes bootstrap tokens, and reads what
-// became of the node.
+// ClusterJoin is the cluster's half of a join: it makes and deletes bootstrap tokens, and reads
+// what became of the node.
 //
 // Errors: KindUnreachable and KindUnavailable (repeat), KindUnauthorized, KindForbidden (a right is
-// missing), KindPinMismatch (another CA than the pinned ones), KindNotFound, KindStateConflict, KindInvalid
-// (the kubeconfig is not usable), KindTooBig (the cluster answers with more than a call reads).
+// missing), KindPinMismatch (another CA than the pinned ones), KindNotFound, KindStateConflict,
+// KindInvalid (the kubeconfig is not usable), KindTooBig (the cluster answers with more than a call
+// reads).
 type ClusterJoin interface {
 	// MintToken makes a token. KindStateConflict: there is one with its id.
 	MintToken(ctx context.Context, c Cluster, t BootstrapToken) error
@@ -63,7 +65,8 @@ type ClusterJoin interface {
 	// DeleteNode deletes a node that still has the UID given; absent is success, and another UID
 	// KindStateConflict.
 	DeleteNode(ctx context.Context, c Cluster, name, uid string) error
-	// Heartbeat returns what changes with each heartbeat of a node, or KindNotFound before the first.
+	// Heartbeat returns what changes with each heartbeat of a node, or KindNotFound before the
+	// first.
 	Heartbeat(ctx context.Context, c Cluster, node string) (string, error)
 	// BlockingPods returns how many pods have to leave a node before it is drained.
 	BlockingPods(ctx context.Context, c Cluster, node string) (int, error)
@@ -73,8 +76,8 @@ type ClusterJoin interface {
 type JoinFacts struct {
 	SystemUUID, BootID string
 	KubeadmVersion     string // such as v1.34.1; "" where kubeadm is missing
-	// Joined says that the machine has the files of a cluster, and JoinedBy the cluster that a run of ours
-	// had it join, "" where that was none of ours.
+	// Joined says that the machine has the files of a cluster, and JoinedBy the cluster that a run
+	// of ours had it join, "" where that was none of ours.
 	Joined   bool
 	JoinedBy string
 	// Begun says that the operation has begun, HasFile that its join file is there.
@@ -85,12 +88,13 @@ type JoinFacts struct {
 type JoinHost interface {
 	// JoinFacts reads what the machine says. It changes nothing.
 	JoinFacts(ctx context.Context, t MachineTarget, opID string) (JoinFacts, error)
-	// PutJoinFile writes the join file of an operation, with mode 0600 and in memory alone. No process list
-	// shows it. KindUnsupported: the machine has no such place.
+	// PutJoinFile writes the join file of an operation, with mode 0600 and in memory alone. No
+	// process list shows it. KindUnsupported: the machine has no such place.
 	PutJoinFile(ctx context.Context, t MachineTarget, opID string, content Secret) error
 	// RemoveJoinFile deletes what an operation has left of its token; absent is success.
 	RemoveJoinFile(ctx context.Context, t MachineTarget, opID string) error
-	// JoinScript returns the script that joins by the join file of an operation. It holds no secret.
+	// JoinScript returns the script that joins by the join file of an operation. It holds no
+	// secret.
 	JoinScript(opID, clusterRef string) string
 }
 

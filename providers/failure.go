@@ -29,8 +29,8 @@ func (e *Error) Side() Side {
 	return sideOfOp[first]
 }
 
-// FailureClass returns why a stage fails that met an error of this kind. Every kind has a class; it is
-// internal where the side is not known.
+// FailureClass returns why a stage fails that met an error of this kind. Every kind has a class; it
+// is internal where the side is not known.
 func (s Side) FailureClass(k Kind) lifecycle.FailureClass {
 	t, ok := failureTables[s]
 	if !ok {

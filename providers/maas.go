@@ -116,8 +116,9 @@ type MAAS interface {
 	// PowerLogin reads how MAAS reaches the machine's BMC, and compares it with
 	// an address and a password; the one that MAAS holds is not given out.
 	PowerLogin(ctx context.Context, systemID, bmcAddress string, password Secret) (MAASPower, error)
-	// HeldLogin gives out the login with which MAAS reaches the BMC at an address. It returns KindNotFound
-	// where MAAS holds none for it. Only the search for a login that a restore has lost asks for it.
+	// HeldLogin gives out the login with which MAAS reaches the BMC at an address. It returns
+	// KindNotFound where MAAS holds none for it. Only the search for a login that a restore has
+	// lost asks for it.
 	HeldLogin(ctx context.Context, systemID, bmcAddress string) (Login, error)
 	// SetPowerLogin gives MAAS another login for the machine's BMC and leaves
 	// every other power parameter as it is.

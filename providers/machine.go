@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
 )
 
-// MachineAdapter carries out the steps of runs on the machines of one provider. A capability that the
-// provider does not have is nil.
+// MachineAdapter carries out the steps of runs on the machines of one provider. A capability that
+// the provider does not have is nil.
 type MachineAdapter struct {
 	// Simulated says that nothing outside changes; results and certificates name it.
 	Simulated bool
@@ -104,8 +104,8 @@ type Netboot interface {
 
 // Imaging installs operating systems.
 type Imaging interface {
-	// Repave erases the machine and installs an image. It can be repeated: what the operation id has
-	// installed already is not installed again.
+	// Repave erases the machine and installs an image. It can be repeated: what the operation id
+	// has installed already is not installed again.
 	Repave(ctx context.Context, t MachineTarget, opID, image string) error
 }
 
@@ -119,7 +119,8 @@ type Return interface {
 type NetworkChange struct {
 	// OpID names one attempt of one step of one run: it is begun once.
 	OpID string
-	// Netplan is the whole of the file that Slipway keeps beside the machine's own files of netplan.
+	// Netplan is the whole of the file that Slipway keeps beside the machine's own files of
+	// netplan.
 	Netplan string
 	// Confirm is how long the machine waits for ConfirmNetwork before it restores what was there.
 	Confirm time.Duration
@@ -159,21 +160,24 @@ const (
 )
 
 // NetworkConfig changes the network of machines. The machine itself restores what was there before
-// unless a change is confirmed, also when nobody reaches it any more and when it restarts meanwhile.
+// unless a change is confirmed, also when nobody reaches it any more and when it restarts
+// meanwhile.
 type NetworkConfig interface {
 	// TryNetwork begins a change and returns its state when the machine has armed its way back. A
 	// repetition with the same OpID begins nothing and returns the state.
 	//
 	// Errors: KindInvalid for a configuration that the machine refuses, with its words; nothing was
-	// changed then. KindStateConflict while another change is pending, and where the way back cannot be
-	// armed. Those of RemoteExec.
+	// changed then. KindStateConflict while another change is pending, and where the way back
+	// cannot be armed. Those of RemoteExec.
 	TryNetwork(ctx context.Context, t MachineTarget, c NetworkChange) (NetworkState, error)
-	// ConfirmNetwork keeps a change, over new connections to t. It counts only when an answer that the
-	// machine made after it had applied the change has arrived. It returns the state: a change that was
-	// rolled back stays so. It returns NetworkPending while the machine has not applied it yet.
+	// ConfirmNetwork keeps a change, over new connections to t. It counts only when an answer that
+	// the machine made after it had applied the change has arrived. It returns the state: a change
+	// that was rolled back stays so. It returns NetworkPending while the machine has not applied it
+	// yet.
 	ConfirmNetwork(ctx context.Context, t MachineTarget, opID string) (NetworkState, error)
-	// RevertNetwork restores what was there before at once, unless the change was confirmed. It returns
-	// the state. A change that was not begun is rolled back too: a later TryNetwork begins nothing.
+	// RevertNetwork restores what was there before at once, unless the change was confirmed. It
+	// returns the state. A change that was not begun is rolled back too: a later TryNetwork begins
+	// nothing.
 	RevertNetwork(ctx context.Context, t MachineTarget, opID string) (NetworkState, error)
 }
 
@@ -203,8 +207,8 @@ type RemoteCommand struct {
 	Timeout time.Duration // ends the remote processes too; required
 	// MaxOutput bounds what is kept of each stream, in bytes; 0 is DefaultRemoteOutput.
 	MaxOutput int64
-	// From is where the output is read from: Next of the last chunk of each stream that the caller has
-	// stored.
+	// From is where the output is read from: Next of the last chunk of each stream that the caller
+	// has stored.
 	From RemoteOffsets
 }
 
@@ -235,8 +239,8 @@ const opIDRule = "a letter or digit and then at most 127 letters, digits or any 
 
 var opIDs = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$`)
 
-// ValidOpID reports whether an operation id can name a folder: it neither leaves the one it is in nor
-// hides there.
+// ValidOpID reports whether an operation id can name a folder: it neither leaves the one it is in
+// nor hides there.
 func ValidOpID(id string) bool { return opIDs.MatchString(id) }
 
 // RemoteOffsets are positions in the output of a remote command, in bytes.
@@ -267,17 +271,17 @@ type RemoteExec interface {
 	// Exec runs a script at most once, sends its output to sink while it runs, and returns how it
 	// ended. It may be repeated with the same command and a later From.
 	//
-	// Errors: KindInvalid (a bad command, or an OpID that was used for another one), KindUnreachable
-	// (repeat it), KindBusy (it runs, and the connection was lost or an earlier call waits for it:
-	// repeat), KindPinMismatch, KindUnauthorized, KindForbidden, KindTooBig (the machine sends more than it was to keep), KindUnavailable (sink
-	// failed: repeat) and KindUncertain: it was sent and what became
-	// of it is not known now. A repeated call finds out, or says KindUncertain again when the machine
-	// lost it.
+	// Errors: KindInvalid (a bad command, or an OpID that was used for another one),
+	// KindUnreachable (repeat it), KindBusy (it runs, and the connection was lost or an earlier
+	// call waits for it: repeat), KindPinMismatch, KindUnauthorized, KindForbidden, KindTooBig (the
+	// machine sends more than it was to keep), KindUnavailable (sink failed: repeat) and
+	// KindUncertain: it was sent and what became of it is not known now. A repeated call finds out,
+	// or says KindUncertain again when the machine lost it.
 	Exec(ctx context.Context, t MachineTarget, c RemoteCommand, sink OutputSink) (RemoteResult, error)
 
-	// Stop ends the script of an operation, with SIGTERM and then SIGKILL, and returns when it has ended.
-	// Exec then returns exit status 143 or 137, also for one that had not begun: it never does. Stop
-	// returns nil for one that has ended, KindUncertain for one that left no result, and KindBusy where
-	// it is not known yet: repeat.
+	// Stop ends the script of an operation, with SIGTERM and then SIGKILL, and returns when it has
+	// ended. Exec then returns exit status 143 or 137, also for one that had not begun: it never
+	// does. Stop returns nil for one that has ended, KindUncertain for one that left no result, and
+	// KindBusy where it is not known yet: repeat.
 	Stop(ctx context.Context, t MachineTarget, opID string) error
 }

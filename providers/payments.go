@@ -13,14 +13,14 @@ import (
 // of the currency; the provider's own exponents are those of ISO 4217. Each call has a deadline.
 //
 // A mutation takes a key from the caller. Sent again with the same key and parameters within
-// KeyLife, it changes nothing and returns what the first one made. Where its outcome is not known the
-// error is KindUncertain: send it again with the same key, or list what is there.
+// KeyLife, it changes nothing and returns what the first one made. Where its outcome is not known
+// the error is KindUncertain: send it again with the same key, or list what is there.
 type Payments interface {
 	// CreateSession opens a payment page. It returns KindInvalid when the provider refuses the
 	// parameters, and an error that IsKeySpent when the key will never make a session.
 	CreateSession(ctx context.Context, in SessionCreate) (PaymentSession, error)
-	// Session reads a session. It returns KindNotFound when there is none, and KindForeign when it is
-	// of the other mode.
+	// Session reads a session. It returns KindNotFound when there is none, and KindForeign when it
+	// is of the other mode.
 	Session(ctx context.Context, id string) (PaymentSession, error)
 	// ExpireSession closes an open page. It returns KindStateConflict when the session is not open:
 	// read it.
@@ -50,9 +50,9 @@ type Payments interface {
 // that the same key would make a second session, so the caller stops an hour earlier.
 const KeyLife = 23 * time.Hour
 
-// ErrKeySpent is the cause of an error after which the same key will never succeed: the provider has
-// stored a failure with it, and replays that. The mutation may have taken effect all the same: list
-// the sessions before another key is used.
+// ErrKeySpent is the cause of an error after which the same key will never succeed: the provider
+// has stored a failure with it, and replays that. The mutation may have taken effect all the same:
+// list the sessions before another key is used.
 var ErrKeySpent = errors.New("the key is spent")
 
 // IsKeySpent reports whether the key of the mutation will never succeed.
@@ -104,8 +104,8 @@ const (
 	SessionExpired  SessionStatus = "expired"
 )
 
-// PaymentSession is a payment page and what came of it. Only a session that is Paid may be credited:
-// a complete one waits for a delayed payment method.
+// PaymentSession is a payment page and what came of it. Only a session that is Paid may be
+// credited: a complete one waits for a delayed payment method.
 type PaymentSession struct {
 	ID           string
 	Status       SessionStatus
@@ -123,9 +123,11 @@ type PaymentSession struct {
 
 // PaymentQuery is one page of a list. At most one of After and Before is set.
 type PaymentQuery struct {
-	// After lists what is newer than this id, the oldest first; Before what is older, the newest first.
+	// After lists what is newer than this id, the oldest first; Before what is older, the newest
+	// first.
 	After, Before string
-	// From and Until bound the time of creation, in whole seconds; zero is no bound. Until is excluded.
+	// From and Until bound the time of creation, in whole seconds; zero is no bound. Until is
+	// excluded.
 	From, Until time.Time
 	// Limit is the most items, 1 to 100; 0 is 100.
 	Limit int
@@ -147,8 +149,8 @@ type EventQuery struct {
 	Undelivered bool
 }
 
-// PaymentEvent says that something happened to an object. It is a reason to read the object, never a
-// proof of what it says.
+// PaymentEvent says that something happened to an object. It is a reason to read the object, never
+// a proof of what it says.
 type PaymentEvent struct {
 	ID         string
 	Type       string // such as checkout.session.completed
@@ -173,7 +175,8 @@ type PaymentMovement struct {
 	Amount   int64
 	Fee      int64
 	Currency string // upper case
-	// Converted says that what was paid is of another currency than Currency, in which the provider settles.
+	// Converted says that what was paid is of another currency than Currency, in which the provider
+	// settles.
 	Converted bool
 	Created   time.Time
 }

@@ -26,9 +26,9 @@ const (
 	minLine = 16
 )
 
-// SecretForms lists the spellings in which a text may repeat a value: as it is, escaped by Go, JSON,
-// HTML or Python, in a URL, and in base64. A value of several lines adds its long lines, and what
-// stands after a colon in them.
+// SecretForms lists the spellings in which a text may repeat a value: as it is, escaped by Go,
+// JSON, HTML or Python, in a URL, and in base64. A value of several lines adds its long lines, and
+// what stands after a colon in them.
 func SecretForms(v string) []string {
 	quoted := strconv.Quote(v)
 	out := []string{
@@ -58,7 +58,8 @@ func SecretForms(v string) []string {
 	return slices.DeleteFunc(slices.Compact(out), func(form string) bool { return form == "" })
 }
 
-// Redaction hides the secrets of one call in what the other side said. The zero value hides nothing.
+// Redaction hides the secrets of one call in what the other side said. The zero value hides
+// nothing.
 type Redaction struct{ forms []string }
 
 // NewRedaction returns the redaction of the given secrets.

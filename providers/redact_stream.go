@@ -57,8 +57,8 @@ func (s *RedactedStream) Close() error {
 	return s.emit([]byte(Redaction{s.forms}.Clean(held)), s.next)
 }
 
-// scan replaces the secrets in text. It returns the rest from where a secret may begin that text does
-// not hold whole.
+// scan replaces the secrets in text. It returns the rest from where a secret may begin that text
+// does not hold whole.
 func (s *RedactedStream) scan(text []byte) (clean, rest []byte) {
 	clean = make([]byte, 0, len(text))
 	plain := 0

@@ -37,8 +37,8 @@ func TestRedactedStream_HidesASecretCutAnywhere(t *testing.T) {
 	}
 }
 
-// A reader that lost its connection goes on at an offset that it was given. It gets the rest, and no
-// secret that the offset would cut.
+// A reader that lost its connection goes on at an offset that it was given. It gets the rest, and
+// no secret that the offset would cut.
 func TestRedactedStream_CanGoOnAtEachOffset(t *testing.T) {
 	t.Parallel()
 	r := NewRedaction(NewSecret("swordfish"), NewSecret("swordfish-long"))

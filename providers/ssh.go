@@ -21,8 +21,9 @@ type SSHTarget struct {
 	PrivateKeyPEM         Secret
 	CertificateAuthorized string
 	HandshakeTimeout      time.Duration // 0 = 10 s
-	// Jump is the host through which the node is reached, with a pin and a credential of its own; nil
-	// for none. A node behind it needs an IP address: the jump host must not choose what a name means.
+	// Jump is the host through which the node is reached, with a pin and a credential of its own;
+	// nil for none. A node behind it needs an IP address: the jump host must not choose what a name
+	// means.
 	Jump *SSHTarget
 }
 
@@ -66,12 +67,12 @@ type SSHRunner interface {
 
 // HostProbe finds out from outside whether the SSH server of a node answers.
 type HostProbe interface {
-	// VerifyHost connects to t.Address, has the server prove that it has the private key of t.HostKey,
-	// and ends the connection before any login: User and credentials of t are not used.
+	// VerifyHost connects to t.Address, has the server prove that it has the private key of
+	// t.HostKey, and ends the connection before any login: User and credentials of t are not used.
 	//
-	// Errors: KindPinMismatch for another host key, KindUnreachable, KindProtocol for a server with which
-	// no connection can be made, and KindInvalid for a target with which nothing was tried: t.Rule refuses
-	// its address, its pin cannot be read, or it has a jump host.
+	// Errors: KindPinMismatch for another host key, KindUnreachable, KindProtocol for a server with
+	// which no connection can be made, and KindInvalid for a target with which nothing was tried:
+	// t.Rule refuses its address, its pin cannot be read, or it has a jump host.
 	VerifyHost(ctx context.Context, t SSHTarget) error
 }
 
@@ -80,8 +81,9 @@ type HostProbe interface {
 type KeyProbe interface {
 	// OfferKey reports whether the node would let t.User log in with this public key, one line in
 	// authorized_keys form. It needs no private key and signs nothing: the node says by itself
-	// whether it would take a signature. t.PrivateKeyPEM is not used. An error says nothing about the
-	// key: a connection that broke is no refusal. A node that would take any key is KindProtocol.
+	// whether it would take a signature. t.PrivateKeyPEM is not used. An error says nothing about
+	// the key: a connection that broke is no refusal. A node that would take any key is
+	// KindProtocol.
 	OfferKey(ctx context.Context, t SSHTarget, publicKey string) (accepted bool, err error)
 	// Login logs in as t.User with t.PrivateKeyPEM, runs `id -u` and returns the uid that it says.
 	Login(ctx context.Context, t SSHTarget) (uid int, err error)

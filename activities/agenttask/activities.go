@@ -1,5 +1,5 @@
-// Package agenttask holds the activities about tasks of a node's agent. A worker does nothing while a
-// task runs: RunTask leaves its activity open, and the relay completes it by its id when the task
+// Package agenttask holds the activities about tasks of a node's agent. A worker does nothing while
+// a task runs: RunTask leaves its activity open, and the relay completes it by its id when the task
 // has ended.
 package agenttask
 
@@ -37,8 +37,8 @@ type RunTaskIn struct {
 	contract.TaskTries
 }
 
-// key returns the same key for each repetition of a task of a job. A task that undoes what one of its own
-// kind did is another task.
+// key returns the same key for each repetition of a task of a job. A task that undoes what one of
+// its own kind did is another task.
 func (in RunTaskIn) key() string {
 	key := fmt.Sprintf("%s/%s/%s/%s/%d", in.JobID, in.Stage, in.Kind, in.Key, in.Round)
 	if in.Undo {
@@ -48,16 +48,16 @@ func (in RunTaskIn) key() string {
 }
 
 // RunTask queues a task for the node's agent and ends with its result. It fails with
-// node_task_uncertain when it is not known whether the task took effect, or when no agent finished it
-// in time. It fails with the class of Class when the agent reported a failure.
+// node_task_uncertain when it is not known whether the task took effect, or when no agent finished
+// it in time. It fails with the class of Class when the agent reported a failure.
 //
 // A repetition finds the task by its key. It returns the result of a task that has ended, and waits
-// for one that runs. A new uncertain count says that an operator has decided to do the task again: an
-// uncertain task is queued again, and an expired one is replaced by a new one. With ObserveOnly it
-// queues nothing, and the result is OK only if the task has succeeded.
+// for one that runs. A new uncertain count says that an operator has decided to do the task again:
+// an uncertain task is queued again, and an expired one is replaced by a new one. With ObserveOnly
+// it queues nothing, and the result is OK only if the task has succeeded.
 //
-// Run it with stage.KindAgentTask: it has no heartbeats, and Temporal repeats it every few minutes, in
-// case a worker died before it could queue the task.
+// Run it with stage.KindAgentTask: it has no heartbeats, and Temporal repeats it every few minutes,
+// in case a worker died before it could queue the task.
 func (a *Activities) RunTask(ctx context.Context, in RunTaskIn) (lifecycle.TaskResult, error) {
 	if in.ObserveOnly {
 		return a.observe(ctx, in)

@@ -129,8 +129,8 @@ func TestRunTask_RetryQueuesAnotherTask(t *testing.T) {
 	require.Equal(t, second.ID, w.tasks()[0].ID)
 }
 
-// TestRunTask_UndoIsAnotherTask: an undo of the same kind in the same stage asks for something else, as the
-// withdrawal of keys does.
+// TestRunTask_UndoIsAnotherTask: an undo of the same kind in the same stage asks for something
+// else, as the withdrawal of keys does.
 func TestRunTask_UndoIsAnotherTask(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, time.Minute, persists)

@@ -31,9 +31,9 @@ type WaitForTasksIn struct {
 	Poll  spec.Duration `json:"poll,omitempty"`
 }
 
-// WaitForTasks waits, at most until Until, for the end of the tasks of the job that the node's agent
-// has begun. It does not wait for tasks that erase or uninstall. Done is false when a task is still
-// open at Until. With ObserveOnly it reads once.
+// WaitForTasks waits, at most until Until, for the end of the tasks of the job that the node's
+// agent has begun. It does not wait for tasks that erase or uninstall. Done is false when a task is
+// still open at Until. With ObserveOnly it reads once.
 func (a *Activities) WaitForTasks(ctx context.Context, in WaitForTasksIn) (TasksDone, error) {
 	out := TasksDone{}
 	err := fault.PollStore(ctx, in.Poll.D(), func() (bool, error) {

@@ -25,10 +25,12 @@ type Activities struct {
 	// minutes. MaxDeliver is how often it tries what may pass by itself; zero is five.
 	RevokeDeadline time.Duration
 	MaxDeliver     int
-	// ProvisionDeadline is how long a node may be provisioned after its claim; zero is half an hour.
+	// ProvisionDeadline is how long a node may be provisioned after its claim; zero is half an
+	// hour.
 	ProvisionDeadline time.Duration
-	// Poll is how often a release looks whether its node is free of other jobs; zero is two seconds.
-	// Wait is after how long a request looks for a node again, at first; zero is five seconds.
+	// Poll is how often a release looks whether its node is free of other jobs; zero is two
+	// seconds. Wait is after how long a request looks for a node again, at first; zero is five
+	// seconds.
 	Poll, Wait time.Duration
 }
 
@@ -41,8 +43,8 @@ func (a *Activities) ReadAllocation(ctx context.Context, in contract.AllocationR
 	return a.facts(ctx, row)
 }
 
-// PlanIn is the input of PlanAllocation. The reference is a field and not embedded, so that a plan is
-// no entry on the node's timeline.
+// PlanIn is the input of PlanAllocation. The reference is a field and not embedded, so that a plan
+// is no entry on the node's timeline.
 type PlanIn struct {
 	In contract.AllocationRef `json:"in"`
 }
@@ -106,8 +108,8 @@ func actor(ctx context.Context, jobID string) db.Actor {
 }
 
 // TakeNode reads an allocation that is being released, and gives the job its node: from then on the
-// job is the node's one live job. It waits while another job has the node, for as long as a release may
-// take to end the tenant's access; then the access is unconfirmed, and it fails with
+// job is the node's one live job. It waits while another job has the node, for as long as a release
+// may take to end the tenant's access; then the access is unconfirmed, and it fails with
 // access_unconfirmed. An allocation that has ended, or let go of its node, is returned without one.
 func (a *Activities) TakeNode(ctx context.Context, in contract.AllocationRef) (contract.AllocationFacts, error) {
 	until := time.Now().Add(a.revokeDeadline())
@@ -175,9 +177,9 @@ func (a *Activities) poll() time.Duration {
 	return defaultPoll
 }
 
-// GiveAccess stores that the tenant may have access to the node from now on. Call it before his keys
-// are sent there. It can be repeated. It fails with state_disagreement when the allocation is not
-// being provisioned.
+// GiveAccess stores that the tenant may have access to the node from now on. Call it before his
+// keys are sent there. It can be repeated. It fails with state_disagreement when the allocation is
+// not being provisioned.
 func (a *Activities) GiveAccess(ctx context.Context, in contract.AllocationRef) (contract.AllocationFacts, error) {
 	err := allocationdb.GiveAccess(ctx, a.Store, in.AllocationID)
 	if errors.Is(err, db.ErrStale) {
@@ -211,8 +213,8 @@ type EndAccessIn struct {
 	Proof  string `json:"proof,omitempty"`
 }
 
-// EndAccess stores what is known of the tenant's access after a try to end it. What is revoked stays
-// so. It can be repeated.
+// EndAccess stores what is known of the tenant's access after a try to end it. What is revoked
+// stays so. It can be repeated.
 func (a *Activities) EndAccess(ctx context.Context, in EndAccessIn) (contract.AllocationFacts, error) {
 	if in.Access != lifecycle.AccessRevoked && in.Access != lifecycle.AccessUnconfirmed {
 		return contract.AllocationFacts{}, fault.New(lifecycle.FailInternal, "%q says nothing of an access", in.Access)
@@ -228,8 +230,8 @@ func (a *Activities) EndAccess(ctx context.Context, in EndAccessIn) (contract.Al
 	return contract.AllocationFacts{Access: row.Access, Done: row.Access == in.Access, Note: note}, fault.Internal(ctx, err)
 }
 
-// StopUsage confirms that what the tenant is charged has an end: the end of his access. It fails with
-// access_unconfirmed while that is not proven.
+// StopUsage confirms that what the tenant is charged has an end: the end of his access. It fails
+// with access_unconfirmed while that is not proven.
 func (a *Activities) StopUsage(ctx context.Context, in contract.AllocationRef) (contract.AllocationFacts, error) {
 	row, err := allocationdb.Get(ctx, a.Store, in.AllocationID)
 	if err != nil {

@@ -22,10 +22,10 @@ const (
 	maxWaitTimes = 12
 )
 
-// ClaimNode claims a node for a requested allocation. It looks once. While none is free it fails with
-// an error that has Temporal call it again later, so that requests which wait hold no slot of a
-// worker. After the deadline of the request it fails with capacity_unavailable. An allocation whose
-// release was asked for, or that has a node, is returned as it is.
+// ClaimNode claims a node for a requested allocation. It looks once. While none is free it fails
+// with an error that has Temporal call it again later, so that requests which wait hold no slot of
+// a worker. After the deadline of the request it fails with capacity_unavailable. An allocation
+// whose release was asked for, or that has a node, is returned as it is.
 func (a *Activities) ClaimNode(ctx context.Context, in contract.AllocationRef) (contract.AllocationFacts, error) {
 	var row allocationdb.Allocation
 	var left time.Duration
@@ -60,8 +60,8 @@ func (a *Activities) ClaimNode(ctx context.Context, in contract.AllocationRef) (
 	return contract.AllocationFacts{}, a.lookAgain(ctx, lifecycle.FailCapacity, "no node of the SKU is free yet", left)
 }
 
-// lookAgain returns the error that has Temporal call the activity again: later with each attempt, but
-// within most, and not at the same moment as all others that wait.
+// lookAgain returns the error that has Temporal call the activity again: later with each attempt,
+// but within most, and not at the same moment as all others that wait.
 func (a *Activities) lookAgain(ctx context.Context, class lifecycle.FailureClass, why string, most time.Duration) error {
 	attempt := int32(1)
 	if activity.IsActivity(ctx) {

@@ -17,8 +17,8 @@ type NetworkIn struct {
 	CIDR string `json:"cidr,omitempty"`
 }
 
-// KeepNetwork stores which network the allocation is in: that of the site, with the isolation that the
-// catalogue states, and the subnet of the node. It can be repeated.
+// KeepNetwork stores which network the allocation is in: that of the site, with the isolation that
+// the catalogue states, and the subnet of the node. It can be repeated.
 func (a *Activities) KeepNetwork(ctx context.Context, in NetworkIn) (contract.AllocationFacts, error) {
 	row, err := allocationdb.Get(ctx, a.Store, in.AllocationID)
 	if err != nil {

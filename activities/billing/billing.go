@@ -31,8 +31,8 @@ type (
 	EnforceReport = billing.Report
 )
 
-// TickIn is the input of ChargeUsage. At is the time by Temporal's clock. Before is the boundary of the
-// last tick, as Temporal knows it; the zero time when it knows none.
+// TickIn is the input of ChargeUsage. At is the time by Temporal's clock. Before is the boundary of
+// the last tick, as Temporal knows it; the zero time when it knows none.
 type TickIn struct {
 	At     time.Time `json:"at"`
 	Before time.Time `json:"before,omitzero"`

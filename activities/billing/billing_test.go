@@ -12,8 +12,8 @@ import (
 	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
 )
 
-// TestChargeUsage_ComparesThreeClocks: nothing is charged or released while one of them differs, and
-// everything once they agree.
+// TestChargeUsage_ComparesThreeClocks: nothing is charged or released while one of them differs,
+// and everything once they agree.
 func TestChargeUsage_ComparesThreeClocks(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)

@@ -1,7 +1,7 @@
 // Package bmc holds the activities that talk to a BMC. All logins go through one guard
-// (loginguard.go): one at a time for each BMC, counted before they are made. A rejected login sets a
-// stored flag that stops every further login to that BMC until an operator clears it. Nothing here
-// retries a login.
+// (loginguard.go): one at a time for each BMC, counted before they are made. A rejected login sets
+// a stored flag that stops every further login to that BMC until an operator clears it. Nothing
+// here retries a login.
 package bmc
 
 import (
@@ -23,8 +23,8 @@ type Activities struct {
 	// and comes first.
 	Opener  providers.BMCOpener
 	Openers map[string]providers.BMCOpener
-	// Copies keeps rotated logins outside of the database, and Held reads those that MAAS holds: after a
-	// restore the database may lack them. Either may be nil.
+	// Copies keeps rotated logins outside of the database, and Held reads those that MAAS holds:
+	// after a restore the database may lack them. Either may be nil.
 	Copies Copies
 	Held   HeldLogin
 	// Settle is how long a BMC may take until a changed password is in force;

@@ -13,14 +13,16 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// BootIn is the input of the activities about the next boot of a machine and about which machine it is.
+// BootIn is the input of the activities about the next boot of a machine and about which machine it
+// is.
 type BootIn struct {
 	contract.JobRef
 	BMCID string `json:"bmc_id"`
 	CAPEM string `json:"ca_pem,omitempty"`
 	// Target is the device of the next boot; providers.BootNone leaves it to the firmware.
 	Target providers.BootTarget `json:"target,omitempty"`
-	// Record is what the machine must be. One without anything compares nothing where a device is cleared.
+	// Record is what the machine must be. One without anything compares nothing where a device is
+	// cleared.
 	Record MachineRecord `json:"record,omitzero"`
 }
 
@@ -39,9 +41,9 @@ type BootFacts struct {
 	Sent bool `json:"-"`
 }
 
-// IdentifyByBMC compares the machine with its record and changes nothing. It fails with other_machine
-// where a serial number or a MAC address of the record is not that of the machine, and where the BMC
-// tells none that could be compared. Each call is one login.
+// IdentifyByBMC compares the machine with its record and changes nothing. It fails with
+// other_machine where a serial number or a MAC address of the record is not that of the machine,
+// and where the BMC tells none that could be compared. Each call is one login.
 func (a *Activities) IdentifyByBMC(ctx context.Context, in BootIn) (BootFacts, error) {
 	var out BootFacts
 	err := a.session(ctx, SettingsIn{AllocationRef: contract.AllocationRef{JobRef: in.JobRef}, BMCID: in.BMCID, CAPEM: in.CAPEM}, func(b providers.BMC) (err error) {
@@ -54,9 +56,9 @@ func (a *Activities) IdentifyByBMC(ctx context.Context, in BootIn) (BootFacts, e
 	return out, in.Record.compare(out)
 }
 
-// SetBootByBMC compares the machine with its record, sets the device of its next boot, once, and reads it
-// back. A device that is set already stays. It fails as IdentifyByBMC does, before anything is set; what is
-// cleared is cleared on whatever machine it is.
+// SetBootByBMC compares the machine with its record, sets the device of its next boot, once, and
+// reads it back. A device that is set already stays. It fails as IdentifyByBMC does, before
+// anything is set; what is cleared is cleared on whatever machine it is.
 func (a *Activities) SetBootByBMC(ctx context.Context, in BootIn) (BootFacts, error) {
 	var out BootFacts
 	var other error
@@ -122,7 +124,8 @@ func deviceOf(o providers.BootOverride) providers.BootTarget {
 	return o.Target
 }
 
-// compare refuses another machine than the record's, and one that tells nothing of what is recorded.
+// compare refuses another machine than the record's, and one that tells nothing of what is
+// recorded.
 func (r MachineRecord) compare(f BootFacts) error {
 	compared := false
 	for _, want := range r.Serials {

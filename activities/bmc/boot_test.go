@@ -37,8 +37,8 @@ func TestSetBootByBMC_OnTwoVendors(t *testing.T) {
 	}
 }
 
-// TestIdentifyByBMC_RefusesAnotherMachine: every part of the record that can be compared counts, and one
-// at least has to be.
+// TestIdentifyByBMC_RefusesAnotherMachine: every part of the record that can be compared counts,
+// and one at least has to be.
 func TestIdentifyByBMC_RefusesAnotherMachine(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "Dell", 1, nil)

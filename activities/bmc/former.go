@@ -15,17 +15,18 @@ type FormerIn struct {
 	contract.JobRef
 	CAPEM string            `json:"ca_pem,omitempty"`
 	BMC   contract.BMCFacts `json:"bmc"`
-	// Rotated says that the job has given the BMC another password, since root could have learnt it.
+	// Rotated says that the job has given the BMC another password, since root could have learnt
+	// it.
 	Rotated bool `json:"rotated,omitempty"`
 }
 
-// CompareFormerSettings compares the BMC of a machine that comes back with the snapshot of before the
-// tenant who left it last: a full_decommission compares nothing, and the machine is a new node. The
-// former record is found by serial number, hardware UUID or MAC address. A BMC that is as it was and
-// has another password ends the mark of the records of which two of them are the same, none differs, and a
-// certificate says that the disks were erased; without the password it names the record. What cannot be
-// compared, since there is no such record or the BMC shows nothing, changes nothing. It changes nothing on
-// the BMC, and can be repeated.
+// CompareFormerSettings compares the BMC of a machine that comes back with the snapshot of before
+// the tenant who left it last: a full_decommission compares nothing, and the machine is a new node.
+// The former record is found by serial number, hardware UUID or MAC address. A BMC that is as it
+// was and has another password ends the mark of the records of which two of them are the same, none
+// differs, and a certificate says that the disks were erased; without the password it names the
+// record. What cannot be compared, since there is no such record or the BMC shows nothing, changes
+// nothing. It changes nothing on the BMC, and can be repeated.
 func (a *Activities) CompareFormerSettings(ctx context.Context, in FormerIn) (contract.SettingsFacts, error) {
 	n, err := a.Store.Node(ctx, in.NodeID)
 	if err != nil {
@@ -59,8 +60,9 @@ func (a *Activities) CompareFormerSettings(ctx context.Context, in FormerIn) (co
 	return out, fault.Internal(ctx, a.Store.Tx(ctx, func(tx *db.Tx) error { return endMarks(ctx, tx, former.Records, in.NodeID) }))
 }
 
-// endMarks ends the marks of records that are one machine, whose BMC was proven. The disks of a record that was
-// removed without an erasure, or at an operator's risk, are as its tenant left them: its mark goes to the node.
+// endMarks ends the marks of records that are one machine, whose BMC was proven. The disks of a
+// record that was removed without an erasure, or at an operator's risk, are as its tenant left
+// them: its mark goes to the node.
 func endMarks(ctx context.Context, tx *db.Tx, records []string, nodeID string) error {
 	now, err := tx.Clock(ctx)
 	if err != nil {

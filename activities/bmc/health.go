@@ -16,7 +16,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// How long a reading of every part may take: less than the lease of its login, of a job and of a look.
+// How long a reading of every part may take: less than the lease of its login, of a job and of a
+// look.
 const (
 	healthLimit    = 2 * time.Minute
 	lookPartsLimit = 18 * time.Second
@@ -32,9 +33,9 @@ const (
 	healthUnknown  = "Unknown"
 )
 
-// readHealth reads the health of every part behind a BMC. A reading that takes too long, and one that
-// only the BMC's tree stands against, is Unknown and not an error: what was not read is never OK, and
-// refuses no machine by itself.
+// readHealth reads the health of every part behind a BMC. A reading that takes too long, and one
+// that only the BMC's tree stands against, is Unknown and not an error: what was not read is never
+// OK, and refuses no machine by itself.
 func readHealth(ctx context.Context, b providers.BMC, within time.Duration) (providers.BMCHealth, error) {
 	limit, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -60,7 +61,8 @@ func firstParts(parts []string) []string {
 	return append(parts[:maxProblems:maxProblems], fmt.Sprintf("and %d more", len(parts)-maxProblems))
 }
 
-// maxKept bounds the parts that are kept of a reading, so that a part which is not well is told from others.
+// maxKept bounds the parts that are kept of a reading, so that a part which is not well is told
+// from others.
 const maxKept = 100
 
 // keptProblems orders the parts that are not well, those that are critical first, and bounds them.
@@ -95,10 +97,10 @@ type PartsOut struct {
 	LogsRead bool
 }
 
-// LookAtParts logs in once and reads every part of a machine with its health, then the entries of the
-// BMC's logs that are not kept yet. It changes nothing on the BMC and approves no certificate. A
-// rejected login stops further ones. Both readings together take less than another waits for its turn
-// to log in; what they did not reach is told. A repetition is one more login.
+// LookAtParts logs in once and reads every part of a machine with its health, then the entries of
+// the BMC's logs that are not kept yet. It changes nothing on the BMC and approves no certificate.
+// A rejected login stops further ones. Both readings together take less than another waits for its
+// turn to log in; what they did not reach is told. A repetition is one more login.
 func (a *Activities) LookAtParts(ctx context.Context, in LookIn) (PartsOut, error) {
 	var out PartsOut
 	known, err := hardwaredb.KnownEntries(ctx, a.Store, in.BMCID)

@@ -14,8 +14,8 @@ import (
 
 const simulatedGPU = "/redfish/v1/Systems/HGX_Baseboard_0/Processors/GPU_SXM_2"
 
-// TestHealth_OfAMachineThatIsAccepted: a critical GPU board is behind the host's BMC as another system,
-// and the host itself says OK.
+// TestHealth_OfAMachineThatIsAccepted: a critical GPU board is behind the host's BMC as another
+// system, and the host itself says OK.
 func TestHealth_OfAMachineThatIsAccepted(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "NVIDIA", 1, nil)
@@ -37,8 +37,8 @@ func TestHealth_OfAMachineThatIsAccepted(t *testing.T) {
 	require.ErrorContains(t, err, simulatedGPU+": Critical")
 }
 
-// TestHealth_OfANodeThatIsClaimed: no tenant gets a machine with a critical part, and what cannot be
-// read is told.
+// TestHealth_OfANodeThatIsClaimed: no tenant gets a machine with a critical part, and what cannot
+// be read is told.
 func TestHealth_OfANodeThatIsClaimed(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "NVIDIA", 1, nil)

@@ -26,20 +26,20 @@ type loginRequest struct {
 	// rotation sets it.
 	slot string
 	// onRejected handles a rejected password, in the transaction that counts the rejection. Without
-	// it a rejected password stops all further logins. A rotation sets it, because a rejection tells
-	// which slot the BMC accepts.
+	// it a rejected password stops all further logins. A rotation sets it, because a rejection
+	// tells which slot the BMC accepts.
 	onRejected func(context.Context, *db.Tx) error
 }
 
-// loginSession is a BMC that we are logged in to. End it as soon as possible: nobody else can log in
-// to the BMC before.
+// loginSession is a BMC that we are logged in to. End it as soon as possible: nobody else can log
+// in to the BMC before.
 type loginSession struct {
 	rec   db.BMC
 	bmc   providers.BMC
 	login providers.Login
 	leave func() // ends the session
-	// unrecorded records a rejection that could not be recorded yet. Until it is, the lease is kept,
-	// so that nobody else logs in before the lease expires.
+	// unrecorded records a rejection that could not be recorded yet. Until it is, the lease is
+	// kept, so that nobody else logs in before the lease expires.
 	unrecorded func(context.Context) error
 }
 
@@ -54,8 +54,8 @@ const (
 	noteLimit  = 10 * time.Second // recording its outcome, also when cancelled
 )
 
-// LookLimit is how long a read that belongs to no job may take, with its wait for the login of another. It
-// ends before another may take its lease.
+// LookLimit is how long a read that belongs to no job may take, with its wait for the login of
+// another. It ends before another may take its lease.
 const LookLimit = 45 * time.Second
 
 // enter logs in to a BMC. Every activity that logs in uses it. It waits until nobody else is logged
@@ -68,8 +68,8 @@ const LookLimit = 45 * time.Second
 //   - counts the attempt, before it is made,
 //   - logs in once, and records the outcome.
 //
-// A rejected login stops every further login in the same transaction. Only where a restore of the database
-// may have lost the login is another one tried, once (recovery.go).
+// A rejected login stops every further login in the same transaction. Only where a restore of the
+// database may have lost the login is another one tried, once (recovery.go).
 func (a *Activities) enter(ctx context.Context, r loginRequest) (*loginSession, error) {
 	by, ttl := r.job.JobID, loginTTL
 	if by == "" {
@@ -182,9 +182,9 @@ func (a *Activities) stopped(ctx context.Context, rec db.BMC) error {
 }
 
 // slotRef returns the reference of a slot. "" is the login that is proven to work. From the moment
-// at which a rotation sends a new password until a login with it has succeeded, nothing is proven: a
-// BMC may say that it took a password and ignore it. A wrong guess would stop all logins, so other
-// jobs wait.
+// at which a rotation sends a new password until a login with it has succeeded, nothing is proven:
+// a BMC may say that it took a password and ignore it. A wrong guess would stop all logins, so
+// other jobs wait.
 func slotRef(rec db.BMC, slot string) (string, error) {
 	if slot == "" {
 		switch rec.RotationState {
@@ -238,8 +238,8 @@ func rejected(err error) bool {
 	}
 }
 
-// recordOutcome records the outcome of an attempt, also when the job was cancelled since. An attempt
-// without an outcome stays counted as wrong.
+// recordOutcome records the outcome of an attempt, also when the job was cancelled since. An
+// attempt without an outcome stays counted as wrong.
 func (a *Activities) recordOutcome(ctx context.Context, r loginRequest, s *loginSession, ref string, err error) error {
 	id := s.rec.ID
 	audit := func(ctx context.Context, tx *db.Tx, outcome string) error {
@@ -288,22 +288,22 @@ func (a *Activities) recordOutcome(ctx context.Context, r loginRequest, s *login
 	return fault.BMC(ctx, err)
 }
 
-// blockOnRejection stops all logins when the BMC rejects a login that it accepted before: a few more
-// attempts would lock the account.
+// blockOnRejection stops all logins when the BMC rejects a login that it accepted before: a few
+// more attempts would lock the account.
 func (a *Activities) blockOnRejection(ctx context.Context, bmcID string, err error) {
 	if rejected(err) {
 		a.note(ctx, func(ctx context.Context) error { return a.Store.BlockBMCLogin(ctx, bmcID, err.Error()) })
 	}
 }
 
-// note writes to the database even when the job was cancelled. When that fails, the count of attempts
-// still bounds what follows.
+// note writes to the database even when the job was cancelled. When that fails, the count of
+// attempts still bounds what follows.
 func (a *Activities) note(ctx context.Context, write func(context.Context) error) {
 	_ = a.mustNote(ctx, write)
 }
 
-// mustNote is note with the error. It retries, backing off, for as long as a database may take to fail
-// over.
+// mustNote is note with the error. It retries, backing off, for as long as a database may take to
+// fail over.
 func (a *Activities) mustNote(ctx context.Context, write func(context.Context) error) error {
 	whole := context.WithoutCancel(ctx)
 	ctx, cancel := context.WithTimeout(whole, noteLimit)
@@ -329,16 +329,16 @@ const (
 	notePause = 50 * time.Millisecond
 )
 
-// The limits of attempts whose outcome is wrong or unknown, and the window of a BMC that reports none.
-// The limit of a BMC that reports a threshold is two fewer than that.
+// The limits of attempts whose outcome is wrong or unknown, and the window of a BMC that reports
+// none. The limit of a BMC that reports a threshold is two fewer than that.
 const (
 	unknownLimit  = 2 // safe for every threshold from three
 	noLockout     = 5 // a BMC without a lockout may still block an address
 	unknownWindow = 15 * time.Minute
 )
 
-// attemptCounts are the attempts at a BMC's address. All of them together lock the account, under any
-// record and by any protocol.
+// attemptCounts are the attempts at a BMC's address. All of them together lock the account, under
+// any record and by any protocol.
 type attemptCounts struct {
 	seen    int       // wrong and open ones in the records
 	used    int       // those of them whose window has not passed
@@ -392,8 +392,8 @@ func lockout(known []db.BMC) (limit int, window time.Duration) {
 	return cmp.Or(limit, unknownLimit), cmp.Or(window, unknownWindow)
 }
 
-// countAttempt counts an attempt by count before it is made, so that a crash does not lose it. It fails
-// when the attempt could lock the account.
+// countAttempt counts an attempt by count before it is made, so that a crash does not lose it. It
+// fails when the attempt could lock the account.
 func (a *Activities) countAttempt(ctx context.Context, rec db.BMC, count func(now time.Time, expired bool, seen int) error) error {
 	now, err := a.now(ctx)
 	if err != nil {

@@ -7,15 +7,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLookTTL: a look has ended and noted its outcome before another may take its lease, so that two never log
-// in to a BMC at once.
+// TestLookTTL: a look has ended and noted its outcome before another may take its lease, so that
+// two never log in to a BMC at once.
 func TestLookTTL(t *testing.T) {
 	t.Parallel()
 	require.Greater(t, lookTTL, LookLimit+noteLimit)
 	require.Less(t, lookPartsLimit+lookLogsLimit, turnLimit)
 }
 
-// TestKeptProblems: the critical ones come first, in one order, and those beyond the bound are counted.
+// TestKeptProblems: the critical ones come first, in one order, and those beyond the bound are
+// counted.
 func TestKeptProblems(t *testing.T) {
 	t.Parallel()
 	var all []string

@@ -57,8 +57,8 @@ func (o withoutSettings) OpenBMC(t providers.BMCTarget) (providers.BMC, error) {
 	return struct{ providers.BMC }{b}, err
 }
 
-// TestSettings_OfABMCThatShowsNone: what its protocol never offers is named as not verified, and is no
-// difference. A BMC that showed its settings at the claim and shows none now has changed.
+// TestSettings_OfABMCThatShowsNone: what its protocol never offers is named as not verified, and is
+// no difference. A BMC that showed its settings at the claim and shows none now has changed.
 func TestSettings_OfABMCThatShowsNone(t *testing.T) {
 	t.Parallel()
 	const none = "the BMC's protocol does not show its settings"

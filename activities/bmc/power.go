@@ -18,8 +18,8 @@ type PowerIn struct {
 	contract.JobRef
 	BMCID string `json:"bmc_id"`
 	CAPEM string `json:"ca_pem,omitempty"`
-	// NotBootID is for PowerCycleByBMC, which does nothing when the agent has reported another boot:
-	// the machine has been cycled then.
+	// NotBootID is for PowerCycleByBMC, which does nothing when the agent has reported another
+	// boot: the machine has been cycled then.
 	NotBootID string `json:"not_boot_id,omitempty"`
 }
 
@@ -57,8 +57,8 @@ func (a *Activities) PowerCycleByBMC(ctx context.Context, in PowerIn) (contract.
 // cycleLimit bounds a power cycle of a caller without a deadline.
 const cycleLimit = 2 * time.Minute
 
-// PowerOnByBMC switches the machine on and reads it on. One that is on stays as it is. Repeatable; each
-// time is one login.
+// PowerOnByBMC switches the machine on and reads it on. One that is on stays as it is. Repeatable;
+// each time is one login.
 func (a *Activities) PowerOnByBMC(ctx context.Context, in PowerIn) (contract.PowerFacts, error) {
 	return a.setPower(ctx, in, providers.IntentOn)
 }
@@ -94,8 +94,8 @@ func (a *Activities) setPower(ctx context.Context, in PowerIn, intents ...provid
 	return out, nil
 }
 
-// LookIn is the input of LookAtPower and LookAtParts. CAPEM is the site's bundle for BMCs. Device says
-// that the BMC is a switch tray's or a power shelf's, which has no host.
+// LookIn is the input of LookAtPower and LookAtParts. CAPEM is the site's bundle for BMCs. Device
+// says that the BMC is a switch tray's or a power shelf's, which has no host.
 type LookIn struct {
 	BMCID  string `json:"bmc_id"`
 	CAPEM  string `json:"ca_pem,omitempty"`
@@ -107,8 +107,8 @@ type LookOut struct {
 	Power providers.PowerState `json:"power"`
 }
 
-// LookAtPower logs in once and reads the machine's power. It changes nothing on the BMC and approves
-// no certificate. A rejected login stops further ones. A repetition is one more login.
+// LookAtPower logs in once and reads the machine's power. It changes nothing on the BMC and
+// approves no certificate. A rejected login stops further ones. A repetition is one more login.
 func (a *Activities) LookAtPower(ctx context.Context, in LookIn) (LookOut, error) {
 	v, err := a.enter(ctx, loginRequest{bmcID: in.BMCID, caPEM: in.CAPEM, actor: db.Actor{Owner: lifecycle.OwnerReconciler, ID: "reconciler"}})
 	if err != nil {
@@ -134,8 +134,8 @@ type PowerOffPlan struct {
 	Failure *contract.Failure `json:"failure,omitempty"`
 }
 
-// PlanPowerOffByBMC reports whether Slipway may log in to a BMC: logins are not stopped, the login is
-// stored and the certificate approved. It sends nothing.
+// PlanPowerOffByBMC reports whether Slipway may log in to a BMC: logins are not stopped, the login
+// is stored and the certificate approved. It sends nothing.
 func (a *Activities) PlanPowerOffByBMC(ctx context.Context, l PowerOffPlanIn) (PowerOffPlan, error) {
 	rec, err := a.Store.BMC(ctx, l.BMCID)
 	if errors.Is(err, db.ErrNotFound) {

@@ -32,8 +32,8 @@ const (
 	sourceMAAS = "maas" // MAAS's power parameters
 )
 
-// loginCopy is the sealed copy of a BMC's logins. Sent may be the BMC's while it is not known what came of
-// its change.
+// loginCopy is the sealed copy of a BMC's logins. Sent may be the BMC's while it is not known what
+// came of its change.
 type loginCopy struct {
 	Current json.RawMessage `json:"current,omitempty"`
 	Sent    json.RawMessage `json:"sent,omitempty"`
@@ -93,10 +93,10 @@ func (r *rotation) settleCopy(ctx context.Context, taken bool) {
 	})
 }
 
-// recover looks for the login of a BMC that a restore of the database has lost, after the stored one was
-// rejected. It tries the ones that it finds elsewhere, one from each place and for each restore, and stores the one
-// that the BMC takes: the copy of one worker may be older than what MAAS holds. It returns the rejection when there is
-// nothing to try.
+// recover looks for the login of a BMC that a restore of the database has lost, after the stored
+// one was rejected. It tries the ones that it finds elsewhere, one from each place and for each
+// restore, and stores the one that the BMC takes: the copy of one worker may be older than what
+// MAAS holds. It returns the rejection when there is nothing to try.
 func (a *Activities) recover(ctx context.Context, q loginRequest, by string, s *loginSession, rejection error) error {
 	var failure *temporal.ApplicationError
 	if q.slot != "" || !errors.As(rejection, &failure) || failure.Type() != string(lifecycle.FailBMCAuthRejected) || s.unrecorded != nil {
@@ -126,10 +126,10 @@ func (a *Activities) recover(ctx context.Context, q loginRequest, by string, s *
 	}
 }
 
-// findLogin returns a login that is stored outside of the database, differs from the stored one, is for the same
-// BMC, and is from a place whose login was not tried. What a rotation was sending comes first, as it is sealed before
-// the BMC is told. What MAAS holds comes before a copy of a rotation that has ended: another worker may have made the
-// last one.
+// findLogin returns a login that is stored outside of the database, differs from the stored one, is
+// for the same BMC, and is from a place whose login was not tried. What a rotation was sending
+// comes first, as it is sealed before the BMC is told. What MAAS holds comes before a copy of a
+// rotation that has ended: another worker may have made the last one.
 func (a *Activities) findLogin(ctx context.Context, q loginRequest, rec db.BMC, tried []string) (found providers.Login, source string, err error) {
 	use, err := a.loginUse(ctx, rec, q.job)
 	if err != nil {
@@ -220,8 +220,8 @@ func (a *Activities) trySavedLogin(ctx context.Context, q loginRequest, s *login
 	return nil
 }
 
-// recordRecovery records that the login of a recovery did not succeed. Logins stay stopped. One that never
-// left may be made again.
+// recordRecovery records that the login of a recovery did not succeed. Logins stay stopped. One
+// that never left may be made again.
 func (a *Activities) recordRecovery(ctx context.Context, q loginRequest, s *loginSession, tried db.Recovery, cause error) error {
 	sender, knows := s.bmc.(providers.BMCLogin)
 	outcome, settled := login.Unknown, func(context.Context, *db.Tx) error { return nil }
@@ -241,8 +241,8 @@ func (a *Activities) recordRecovery(ctx context.Context, q loginRequest, s *logi
 	return fault.BMC(ctx, cause)
 }
 
-// adoptLogin stores the login that the BMC has taken, for what the one before may be used, and allows
-// logins again.
+// adoptLogin stores the login that the BMC has taken, for what the one before may be used, and
+// allows logins again.
 func (a *Activities) adoptLogin(ctx context.Context, q loginRequest, s *loginSession, tried db.Recovery, taken providers.Login) error {
 	name := candidateName(s.rec.ID, db.NewID("rec"))
 	if err := a.inheritStatedUse(ctx, s.rec, name); err != nil {

@@ -65,8 +65,8 @@ func (l *lab) onNode() {
 	require.NoError(l.t, err)
 }
 
-// TestRestore_RotatedLoginIsInACopy: the rotation seals the login before it sends it. After a restore it is
-// found, tried once and adopted, and both lines of attention tell of it.
+// TestRestore_RotatedLoginIsInACopy: the rotation seals the login before it sends it. After a
+// restore it is found, tried once and adopted, and both lines of attention tell of it.
 func TestRestore_RotatedLoginIsInACopy(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "Dell", 1, nil)
@@ -100,8 +100,8 @@ func TestRestore_RotatedLoginIsInACopy(t *testing.T) {
 	require.NotContains(t, l.restoreLines(), "adopted", "the login is another one since")
 }
 
-// TestRestore_RotatedLoginIsInMAAS: what MAAS holds is tried once, only after a restore that is younger than
-// the stored login.
+// TestRestore_RotatedLoginIsInMAAS: what MAAS holds is tried once, only after a restore that is
+// younger than the stored login.
 func TestRestore_RotatedLoginIsInMAAS(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -148,8 +148,8 @@ func TestRestore_RotatedLoginIsInMAAS(t *testing.T) {
 	}
 }
 
-// TestRestore_StaleCopy: the copy of a worker that did not make the last rotation does not use up the try of the login that
-// MAAS holds.
+// TestRestore_StaleCopy: the copy of a worker that did not make the last rotation does not use up
+// the try of the login that MAAS holds.
 func TestRestore_StaleCopy(t *testing.T) {
 	t.Parallel()
 	for name, held := range map[string]string{"MAAS holds the last one": "Changed-by-hand-1", "MAAS holds a wrong one": "Of-nobody-1"} {
@@ -180,8 +180,8 @@ func TestRestore_StaleCopy(t *testing.T) {
 	}
 }
 
-// TestRestore_CopyOfAnUnprovenLogin: a rotation that stands between sending and proof when the database is
-// lost leaves the sent login in the copy, and the proven one afterwards.
+// TestRestore_CopyOfAnUnprovenLogin: a rotation that stands between sending and proof when the
+// database is lost leaves the sent login in the copy, and the proven one afterwards.
 func TestRestore_CopyOfAnUnprovenLogin(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "Dell", 1, nil)

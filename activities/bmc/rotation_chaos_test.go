@@ -167,7 +167,8 @@ func (l *lab) in(stage string) bmcact.RotateIn {
 	return bmcact.RotateIn{JobRef: contract.JobRef{JobID: l.job, Stage: stage}, BMCID: l.bmcID}
 }
 
-// claim makes a node that a tenant has, and returns what the stages about its settings are asked with.
+// claim makes a node that a tenant has, and returns what the stages about its settings are asked
+// with.
 func (l *lab) claim() bmcact.SettingsIn {
 	l.t.Helper()
 	node := dbtest.Node(l.t, l.truth)

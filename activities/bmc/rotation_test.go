@@ -258,8 +258,8 @@ func (l *lab) patiently(step rotateStep) contract.RotationFacts {
 	return l.must(step)
 }
 
-// TestUndo_ProvesTheLoginAfterASend checks that a candidate that was sent once is not dropped unless
-// the login before is proven, whatever the BMC said of it.
+// TestUndo_ProvesTheLoginAfterASend checks that a candidate that was sent once is not dropped
+// unless the login before is proven, whatever the BMC said of it.
 func TestUndo_ProvesTheLoginAfterASend(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "Supermicro", 2, nil)

@@ -8,8 +8,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// TestChanges_UnreadablePart: a part that cannot be read counts as changed; one that the BMC never had
-// does not, and one that it had does.
+// TestChanges_UnreadablePart: a part that cannot be read counts as changed; one that the BMC never
+// had does not, and one that it had does.
 func TestChanges_UnreadablePart(t *testing.T) {
 	t.Parallel()
 	values := []providers.BMCSetting{{Name: "boot/order", Value: "Pxe"}}
@@ -20,7 +20,8 @@ func TestChanges_UnreadablePart(t *testing.T) {
 	require.Equal(t, []string{`boot/order was "Pxe" and is not shown`}, changes(before, storedSettings{NotOffered: []string{"/a"}}))
 }
 
-// TestChanges_AddedAndRemoved: an added value that is there only at the claim, or only now, has changed.
+// TestChanges_AddedAndRemoved: an added value that is there only at the claim, or only now, has
+// changed.
 func TestChanges_AddedAndRemoved(t *testing.T) {
 	t.Parallel()
 	without := storedSettings{Values: []providers.BMCSetting{{Name: "boot/order", Value: "Pxe"}}}
@@ -30,8 +31,8 @@ func TestChanges_AddedAndRemoved(t *testing.T) {
 	require.Equal(t, []string{`directory/LDAP was "enabled true" and is not shown`}, changes(with, without))
 }
 
-// TestChanges_OfAddedValues: what could not be read at the claim is named and no change, and neither is what
-// is empty now. What could be read then and cannot be read now has changed.
+// TestChanges_OfAddedValues: what could not be read at the claim is named and no change, and
+// neither is what is empty now. What could be read then and cannot be read now has changed.
 func TestChanges_OfAddedValues(t *testing.T) {
 	t.Parallel()
 	const media, key, keys = "manager/1/virtual_media/", "account/2/key/1", "account/2/key/"

@@ -16,8 +16,8 @@ import (
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 )
 
-// TestSettings_OfTheClaimAreComparedAtTheRelease: what root changed in the BMC is named, also when the
-// snapshot would be kept once more.
+// TestSettings_OfTheClaimAreComparedAtTheRelease: what root changed in the BMC is named, also when
+// the snapshot would be kept once more.
 func TestSettings_OfTheClaimAreComparedAtTheRelease(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "Dell", 1, nil)
@@ -46,8 +46,8 @@ func TestSettings_OfTheClaimAreComparedAtTheRelease(t *testing.T) {
 	require.True(t, strings.HasPrefix(changed.Changed[0], "boot/override was "), changed.Changed[0])
 }
 
-// TestCompareSettings_TenantWithoutAccess: a tenant who gave the node back before he had access changed
-// nothing, so that the missing snapshot keeps nobody from the node.
+// TestCompareSettings_TenantWithoutAccess: a tenant who gave the node back before he had access
+// changed nothing, so that the missing snapshot keeps nobody from the node.
 func TestCompareSettings_TenantWithoutAccess(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "Dell", 1, nil)

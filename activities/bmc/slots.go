@@ -153,15 +153,16 @@ func (r *rotation) draw(ctx context.Context, length int) (providers.Secret, erro
 	return loginSecret(now.Username, fresh)
 }
 
-// enterCandidate logs in with the candidate. A rejection is an answer: the rotation then goes back to
-// prepared from the state in which it stood.
+// enterCandidate logs in with the candidate. A rejection is an answer: the rotation then goes back
+// to prepared from the state in which it stood.
 func (r *rotation) enterCandidate(ctx context.Context, from lifecycle.RotationState) (*loginSession, error) {
 	return r.enter(ctx, contract.SlotCandidate, from, lifecycle.RotationRefuse)
 }
 
-// enterCurrent logs in with the current login. Where the candidate was sent, a rejection is an answer
-// too: the BMC may have taken the candidate although it said otherwise, so the rotation goes back to
-// applying, which finds out. It does so once a step; a second rejection stops further logins.
+// enterCurrent logs in with the current login. Where the candidate was sent, a rejection is an
+// answer too: the BMC may have taken the candidate although it said otherwise, so the rotation goes
+// back to applying, which finds out. It does so once a step; a second rejection stops further
+// logins.
 func (r *rotation) enterCurrent(ctx context.Context) (*loginSession, error) {
 	from := lifecycle.RotationNone
 	if r.rec.RotationState == lifecycle.RotationPrepared && slices.Contains(r.row.SentRefs, r.rec.CandidateRef) && !r.currentTried {
@@ -399,8 +400,8 @@ func (r *rotation) end(ctx context.Context) error {
 	return fault.Internal(ctx, r.a.Store.ReleaseBMCLogin(ctx, r.in.BMCID, r.in.JobID))
 }
 
-// proveCurrent logs in with the current login after a candidate was sent: a rotation never ends on a
-// guess. Where the BMC does not take it, the rotation may be applying again.
+// proveCurrent logs in with the current login after a candidate was sent: a rotation never ends on
+// a guess. Where the BMC does not take it, the rotation may be applying again.
 func (r *rotation) proveCurrent(ctx context.Context) error {
 	v, err := r.enterCurrent(ctx)
 	if err == nil {

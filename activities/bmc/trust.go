@@ -48,8 +48,9 @@ func (a *Activities) seenPin(ctx context.Context, opener providers.BMCOpener, ta
 	return id.PinSHA256, err
 }
 
-// keepSeenPin stores the pin of a BMC whose certificate is not the approved one any more, so that an
-// operator can compare and approve it. The approved pin stays until then. The job parks in any case.
+// keepSeenPin stores the pin of a BMC whose certificate is not the approved one any more, so that
+// an operator can compare and approve it. The approved pin stays until then. The job parks in any
+// case.
 func (a *Activities) keepSeenPin(ctx context.Context, s *loginSession) {
 	id, err := s.bmc.Probe(ctx)
 	if err != nil || id.PinSHA256 == "" || samePin(id.PinSHA256, s.rec.PinSHA256) {

@@ -19,8 +19,8 @@ func bootUnannounced(f Facts) Verdict {
 	return found(f.Heartbeat.BootID, "the node has booted and nobody asked for it", "boot_id", f.Heartbeat.BootID, "known_boot_id", f.Mark.BootID)
 }
 
-// agentSilent returns a finding for an agent whose last heartbeat is older than the policy allows. An
-// identity that is locked out cannot be heard and has a finding of its own.
+// agentSilent returns a finding for an agent whose last heartbeat is older than the policy allows.
+// An identity that is locked out cannot be heard and has a finding of its own.
 func agentSilent(f Facts) Verdict {
 	switch {
 	case f.Heartbeat == nil || !f.settled():

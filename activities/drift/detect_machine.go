@@ -179,7 +179,8 @@ func powerUnknown(f Facts) Verdict {
 // hwSyncStale is MAAS's own rule for a healthy sync (research, maas fact 2).
 func hwSyncStale(f Facts) Verdict {
 	return ofMachine(f, func(m Machine) Verdict {
-		// The key for MAAS is taken off the disk before a tenant comes, and hardware sync ends with it.
+		// The key for MAAS is taken off the disk before a tenant comes, and hardware sync ends with
+		// it.
 		if !m.HWSync || m.SyncInterval <= 0 || m.Status != providers.MAASDeployed || f.Node.Occupant != "" {
 			return clean()
 		}
@@ -305,8 +306,8 @@ func bmcUnreachable(f Facts) Verdict {
 		"address", f.BMC.Address, "problem", f.Look.Problem, "failures", f.Look.Failures, "last_answer", last)
 }
 
-// bmcUnhealthy is what the BMC said of the machine's parts when they were last read. What could not be
-// read neither opens nor closes a finding.
+// bmcUnhealthy is what the BMC said of the machine's parts when they were last read. What could not
+// be read neither opens nor closes a finding.
 func bmcUnhealthy(f Facts) Verdict {
 	switch l := f.Look; {
 	case f.BMC == nil:
@@ -335,7 +336,8 @@ func someProblems(problems []string) string {
 	return strings.Join(problems, "; ")
 }
 
-// problemsKey is another one when another part is not well: an operator who ignores one has not seen it.
+// problemsKey is another one when another part is not well: an operator who ignores one has not
+// seen it.
 func problemsKey(health string, problems []string) string {
 	sorted := slices.Sorted(slices.Values(problems))
 	sum := sha256.Sum256([]byte(strings.Join(sorted, "\x00")))

@@ -12,8 +12,8 @@ import (
 // maxChanges bounds the changes that a finding names.
 const maxChanges = 10
 
-// baseParts takes into a baseline what it does not have yet of the parts, of a reading since the last
-// job: what that job changed is read first.
+// baseParts takes into a baseline what it does not have yet of the parts, of a reading since the
+// last job: what that job changed is read first.
 func (f Facts) baseParts(next *Mark) {
 	p := f.Parts
 	if p == nil {
@@ -43,8 +43,8 @@ func (f Facts) baseParts(next *Mark) {
 	}
 }
 
-// partsChanged compares the parts of the machine with those that were accounted for, as the BMC and the
-// agent tell them.
+// partsChanged compares the parts of the machine with those that were accounted for, as the BMC and
+// the agent tell them.
 func partsChanged(f Facts) Verdict {
 	p, k := f.Parts, f.Mark
 	if p == nil || k == nil || f.announced() || k.BMCParts == "" && k.AgentParts == "" {
@@ -96,8 +96,8 @@ func changesSince(all []hardware.Change, since time.Time) []string {
 	return out
 }
 
-// dpuModeChanged compares the modes of the host's DPUs with those that were accounted for. A DPU that is
-// new or gone is a change of the parts.
+// dpuModeChanged compares the modes of the host's DPUs with those that were accounted for. A DPU
+// that is new or gone is a change of the parts.
 func dpuModeChanged(f Facts) Verdict {
 	p, k := f.Parts, f.Mark
 	if p == nil || k == nil || f.announced() || len(k.DPUModes) == 0 {

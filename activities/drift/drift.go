@@ -70,15 +70,16 @@ type Policy struct {
 	// many at a time.
 	Probes, Logins         int
 	ProbeEvery, LoginEvery time.Duration
-	// Every is how often a pass begins; 0 is not known, and then a pass reads the parts of Logins machines.
+	// Every is how often a pass begins; 0 is not known, and then a pass reads the parts of Logins
+	// machines.
 	Every time.Duration
-	// HealthEvery is how often the parts of a machine with their health, and the BMC's logs, are read
-	// from its BMC, with what the pass has left of its logins, and how often the parts that an agent
-	// reports are kept; 0 is never.
+	// HealthEvery is how often the parts of a machine with their health, and the BMC's logs, are
+	// read from its BMC, with what the pass has left of its logins, and how often the parts that an
+	// agent reports are kept; 0 is never.
 	HealthEvery time.Duration
 	AtOnce      int
-	// Networks is how many nodes a pass may have probe their network, NetworkEvery how often one node
-	// at most.
+	// Networks is how many nodes a pass may have probe their network, NetworkEvery how often one
+	// node at most.
 	Networks     int
 	NetworkEvery time.Duration
 }
@@ -126,8 +127,8 @@ type BeginIn struct {
 	SiteID string `json:"site_id"`
 }
 
-// BeginPass begins a pass. Of a site that is gone it ends the schedule, and so it does when there are
-// no nodes without a site.
+// BeginPass begins a pass. Of a site that is gone it ends the schedule, and so it does when there
+// are no nodes without a site.
 func (a *Activities) BeginPass(ctx context.Context, in BeginIn) (Pass, error) {
 	row, err := driftdb.BeginPass(ctx, a.Store, in.SiteID, a.Policy.Due)
 	if errors.Is(err, db.ErrNotFound) {
@@ -150,7 +151,8 @@ func (a *Activities) row(ctx context.Context, p Pass) (driftdb.Pass, error) {
 	return row, fault.Internal(ctx, err)
 }
 
-// siteOf reads the pass's site. It returns one without settings for the pass over nodes without a site.
+// siteOf reads the pass's site. It returns one without settings for the pass over nodes without a
+// site.
 func (a *Activities) siteOf(ctx context.Context, p Pass) (db.Site, error) {
 	if p.isOfNoSite() {
 		return db.Site{}, nil

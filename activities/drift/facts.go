@@ -50,7 +50,8 @@ type NodeFacts struct {
 	MACs           []string             `json:"macs"`
 	SystemID       string               `json:"system_id"`
 	StateChangedAt time.Time            `json:"state_changed_at"`
-	// Pointer is the allocation that the node names, Occupant the one that has the node; "" is none.
+	// Pointer is the allocation that the node names, Occupant the one that has the node; "" is
+	// none.
 	Pointer  string `json:"pointer"`
 	Occupant string `json:"occupant"`
 	// OccupiedSince is when that allocation was requested.
@@ -100,15 +101,15 @@ type LookFacts struct {
 	Problem    string     `json:"problem"`
 	Power      string     `json:"power"`
 	PowerAt    *time.Time `json:"power_at"`
-	// Health is the worst of every part, "" before it was read. HealthProblems names the parts that are
-	// not well.
+	// Health is the worst of every part, "" before it was read. HealthProblems names the parts that
+	// are not well.
 	Health         string     `json:"health"`
 	HealthProblems []string   `json:"health_problems"`
 	HealthAt       *time.Time `json:"health_at"`
 }
 
-// PartsFacts is what was last read of the machine's parts by its BMC and its agent. The digests are ""
-// where nothing was read.
+// PartsFacts is what was last read of the machine's parts by its BMC and its agent. The digests are
+// "" where nothing was read.
 type PartsFacts struct {
 	BMCDigest   string `json:"bmc_digest"`
 	AgentDigest string `json:"agent_digest"`
@@ -129,8 +130,8 @@ type HeartbeatFacts struct {
 	Report       *spec.HealthReport `json:"report"`
 	ReportBootID string             `json:"report_boot_id"`
 	ReportedAt   *time.Time         `json:"reported_at"`
-	// Allocation is the allocation that the agent says its node holds, "" for none. It is nil when the
-	// agent does not say.
+	// Allocation is the allocation that the agent says its node holds, "" for none. It is nil when
+	// the agent does not say.
 	Allocation *string `json:"allocation"`
 }
 

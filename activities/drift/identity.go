@@ -32,7 +32,8 @@ func (a *Activities) observeIdentities(ctx context.Context, p Pass, t *PassCount
 	}
 }
 
-// conflictsOf compares the records that share one key. A node has one finding, of the first conflict.
+// conflictsOf compares the records that share one key. A node has one finding, of the first
+// conflict.
 func (a *Activities) conflictsOf(ctx context.Context, siteID string, key driftdb.SharedKey, seen map[string]bool) ([]driftdb.Observation, error) {
 	records, err := a.recordsOf(ctx, key.Nodes)
 	if err != nil {

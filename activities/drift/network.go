@@ -15,9 +15,9 @@ type NetworkReport struct {
 	Asked int `json:"asked,omitempty"`
 }
 
-// ProbeNetworks asks agents of nodes in service to probe their network, within the pass's budget, those
-// that were asked longest ago first. It does not wait: a later pass compares what they answer.
-// Repeating it asks nobody twice in a pass.
+// ProbeNetworks asks agents of nodes in service to probe their network, within the pass's budget,
+// those that were asked longest ago first. It does not wait: a later pass compares what they
+// answer. Repeating it asks nobody twice in a pass.
 func (a *Activities) ProbeNetworks(ctx context.Context, p Pass) (NetworkReport, error) {
 	var r NetworkReport
 	// No claim gives a PXE node to a tenant, and it is on the boot network by design.
@@ -52,8 +52,8 @@ func (a *Activities) ProbeNetworks(ctx context.Context, p Pass) (NetworkReport, 
 	return r, nil
 }
 
-// networkOpen finds a node whose last probe reached what no tenant may reach. A node that was not asked
-// yet, or whose answer leaves targets out, is unknown.
+// networkOpen finds a node whose last probe reached what no tenant may reach. A node that was not
+// asked yet, or whose answer leaves targets out, is unknown.
 func networkOpen(f Facts) Verdict {
 	if f.Network == nil {
 		return unknown()

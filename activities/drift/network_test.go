@@ -24,8 +24,8 @@ func (w *world) probes(nodeID string) []db.NodeTask {
 	return all
 }
 
-// answerProbe has the node's agent do the newest probe that it was asked for, or that one once more,
-// with the targets that are open.
+// answerProbe has the node's agent do the newest probe that it was asked for, or that one once
+// more, with the targets that are open.
 func (w *world) answerProbe(open ...string) {
 	w.t.Helper()
 	asked := w.probes(w.node.ID)
@@ -64,8 +64,8 @@ func (w *world) targets(nodeID string) map[string]string {
 }
 
 // TestNetworks_WhoIsAsked: a pass has nodes in service try the control plane, MAAS, BMCs and other
-// nodes. The node of a tenant who is root is not told where they are, and a node is asked again only
-// after a while.
+// nodes. The node of a tenant who is root is not told where they are, and a node is asked again
+// only after a while.
 func TestNetworks_WhoIsAsked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -109,8 +109,8 @@ func TestNetworks_WhoIsAsked(t *testing.T) {
 	require.NotContains(t, got, "bmc "+w.rec.ID)
 }
 
-// TestNetworks_OpenNodeIsNotClaimed: whatever answers on the node's network keeps the node from tenants,
-// and names itself in the attention list, until it is closed or an operator ignores it.
+// TestNetworks_OpenNodeIsNotClaimed: whatever answers on the node's network keeps the node from
+// tenants, and names itself in the attention list, until it is closed or an operator ignores it.
 func TestNetworks_OpenNodeIsNotClaimed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -129,8 +129,8 @@ func TestNetworks_OpenNodeIsNotClaimed(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, slices.ContainsFunc(rows, func(r db.Attention) bool { return r.NodeID == w.node.ID && strings.Contains(r.Message, bmc) }), "%v", rows)
 
-	// It is tried again although the draw of the next passes may leave it out, and a node that answers
-	// for less than it was asked clears nothing.
+	// It is tried again although the draw of the next passes may leave it out, and a node that
+	// answers for less than it was asked clears nothing.
 	again()
 	require.Contains(t, w.targets(w.node.ID), bmc)
 	w.endProbe(spec.ProbeNetworkResult{Tried: 1})

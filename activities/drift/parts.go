@@ -16,7 +16,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// partsLimit is how long a pass starts to read parts. Ten at a time that take 8 s each are 150 in it.
+// partsLimit is how long a pass starts to read parts. Ten at a time that take 8 s each are 150 in
+// it.
 const partsLimit = 2 * time.Minute
 
 // inventoriesOfPass is of how many nodes a pass keeps what their agents report.
@@ -25,9 +26,9 @@ const inventoriesOfPass = 200
 // maxParts bounds how many BMCs a pass reads the parts of.
 const maxParts = 1000
 
-// partsOfPass returns how many BMCs a pass reads the parts of: so many that each of the site's is read as
-// often as HealthEvery says, with a fifth to catch up, and never fewer than Logins. What is spent on unknown
-// power takes nothing of it.
+// partsOfPass returns how many BMCs a pass reads the parts of: so many that each of the site's is
+// read as often as HealthEvery says, with a fifth to catch up, and never fewer than Logins. What is
+// spent on unknown power takes nothing of it.
 func (a *Activities) partsOfPass(ctx context.Context, p Pass) (int, error) {
 	all, err := driftdb.CountBMCs(ctx, a.Store, p.SiteID)
 	if err != nil || a.Policy.Every <= 0 {
@@ -41,8 +42,8 @@ func partsShare(all int, p Policy) int {
 	return max(p.Logins, min(int(share), maxParts))
 }
 
-// readParts reads the parts of a few machines from their BMCs, some at a time. A BMC that does not tell
-// their health is Unknown.
+// readParts reads the parts of a few machines from their BMCs, some at a time. A BMC that does not
+// tell their health is Unknown.
 func (a *Activities) readParts(ctx context.Context, p Pass, now time.Time, r *BMCReport) error {
 	if a.Logins == nil || a.Policy.HealthEvery <= 0 || a.Policy.Logins <= 0 {
 		return nil
@@ -88,7 +89,8 @@ func (a *Activities) readParts(ctx context.Context, p Pass, now time.Time, r *BM
 	})
 }
 
-// recordParts keeps what was read, or that nothing could be. It returns how many entries of logs are new.
+// recordParts keeps what was read, or that nothing could be. It returns how many entries of logs
+// are new.
 func (a *Activities) recordParts(ctx context.Context, bmcID string, got bmc.PartsOut, failed error) (int64, error) {
 	at, err := a.clock(ctx)
 	if err != nil {
@@ -122,7 +124,8 @@ func (a *Activities) recordParts(ctx context.Context, bmcID string, got bmc.Part
 	return added, fault.Internal(ctx, err)
 }
 
-// compareDevices opens, updates and closes the findings about rack devices, whose BMCs belong to no node.
+// compareDevices opens, updates and closes the findings about rack devices, whose BMCs belong to no
+// node.
 func (a *Activities) compareDevices(ctx context.Context, p Pass, t *PassCounts) error {
 	d, _ := lifecycle.DriftDetectorOf(lifecycle.DriftBMCUnhealthy)
 	for after := ""; ; {

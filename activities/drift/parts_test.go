@@ -28,7 +28,8 @@ func kinds(i hardware.Inventory) map[hardware.Kind]int {
 	return out
 }
 
-// TestParts_OfAPass: one login reads parts, health and logs, and what agents report is kept beside it.
+// TestParts_OfAPass: one login reads parts, health and logs, and what agents report is kept beside
+// it.
 func TestParts_OfAPass(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -59,8 +60,8 @@ func TestParts_OfAPass(t *testing.T) {
 	require.Len(t, survey.Inventory.Changes, 2)
 }
 
-// TestParts_LogsSurviveTheirBMC: entries are copied in each pass; clearing the BMC's log deletes none, and
-// an id that comes again is another entry.
+// TestParts_LogsSurviveTheirBMC: entries are copied in each pass; clearing the BMC's log deletes
+// none, and an id that comes again is another entry.
 func TestParts_LogsSurviveTheirBMC(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -112,8 +113,8 @@ func (w *world) rackDevice() (*redfishsim.Server, hardwaredb.RackDevice) {
 	return shelf, row
 }
 
-// TestParts_OfARackDevice: its certificate waits for approval before any login, its health is a finding
-// that closes, and it is never a node.
+// TestParts_OfARackDevice: its certificate waits for approval before any login, its health is a
+// finding that closes, and it is never a node.
 func TestParts_OfARackDevice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

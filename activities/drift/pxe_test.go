@@ -21,8 +21,8 @@ import (
 
 const pxeMAC = "52:54:00:00:62:01"
 
-// pxeWorld is a world with an active node that no MAAS manages, with an agent and a BMC of its own. It
-// belongs to no site, as each that is discovered.
+// pxeWorld is a world with an active node that no MAAS manages, with an agent and a BMC of its own.
+// It belongs to no site, as each that is discovered.
 type pxeWorld struct {
 	*world
 	node  db.Node
@@ -58,7 +58,8 @@ func newPXEWorld(t *testing.T) *pxeWorld {
 	return w
 }
 
-// recordBoot stores a heartbeat of the node from a boot, with a report that meets its SKU, changed by f.
+// recordBoot stores a heartbeat of the node from a boot, with a report that meets its SKU, changed
+// by f.
 func (w *pxeWorld) recordBoot(boot string, f func(*spec.HealthReport)) {
 	w.t.Helper()
 	w.recordHeartbeatOf(w.node.ID, boot, func(b *db.Heartbeat) {
@@ -100,9 +101,9 @@ func (w *pxeWorld) open() []string {
 	return out
 }
 
-// TestNodesWithoutSite_EachFault plants what can be wrong with a node that no MAAS manages, finds it in
-// a pass over the nodes without a site, and sees it close. No pass quarantines the node, since it has
-// no such state, and the pass over the site does not see it.
+// TestNodesWithoutSite_EachFault plants what can be wrong with a node that no MAAS manages, finds
+// it in a pass over the nodes without a site, and sees it close. No pass quarantines the node,
+// since it has no such state, and the pass over the site does not see it.
 func TestNodesWithoutSite_EachFault(t *testing.T) {
 	t.Parallel()
 	w := newPXEWorld(t)
@@ -161,8 +162,8 @@ func TestNodesWithoutSite_QuarantineIsRefused(t *testing.T) {
 	require.Contains(t, conflict.Message, "has no state quarantined")
 }
 
-// TestNodesWithoutSite_AnInstallationExplainsABoot: it is no job, and moves the state of the node. A
-// boot that is adopted is a finding no more.
+// TestNodesWithoutSite_AnInstallationExplainsABoot: it is no job, and moves the state of the node.
+// A boot that is adopted is a finding no more.
 func TestNodesWithoutSite_AnInstallationExplainsABoot(t *testing.T) {
 	t.Parallel()
 	w := newPXEWorld(t)

@@ -20,8 +20,8 @@ type QuarantineReport struct {
 	// Capped are the allocations whose charge was stopped, since MAAS says after a
 	// restore that they do not have their node.
 	Capped []string `json:"capped,omitempty"`
-	// Uncapped is how many charges are to be stopped and are not, since they are more than may be within
-	// an hour.
+	// Uncapped is how many charges are to be stopped and are not, since they are more than may be
+	// within an hour.
 	Uncapped int64 `json:"uncapped,omitempty"`
 }
 
@@ -91,14 +91,14 @@ func (a *Activities) QuarantineDrifted(ctx context.Context, p Pass) (QuarantineR
 	return r, fault.Internal(ctx, a.tellBreaker(ctx, p, r, breaker))
 }
 
-// capShare of a site's charges may be stopped within an hour, at least one; when more are to be, none is. A
-// region that marks its machines wrongly, as one that was restored from an older backup, must not end the
-// charges of a fleet, neither at once nor bit by bit.
+// capShare of a site's charges may be stopped within an hour, at least one; when more are to be,
+// none is. A region that marks its machines wrongly, as one that was restored from an older backup,
+// must not end the charges of a fleet, neither at once nor bit by bit.
 const capShare = 0.05
 
-// capCharges ends the charge of allocations that a restored database has on a node and MAAS does not:
-// their tenants have given the nodes back since the backup. The word of an agent ends no charge. It
-// opens a finding while charges wait for an operator.
+// capCharges ends the charge of allocations that a restored database has on a node and MAAS does
+// not: their tenants have given the nodes back since the backup. The word of an agent ends no
+// charge. It opens a finding while charges wait for an operator.
 func (a *Activities) capCharges(ctx context.Context, p Pass, r *QuarantineReport) error {
 	caps, err := allocationdb.CapCharges(ctx, a.Store, allocationdb.CapFinding{
 		SiteID: p.SiteID, Detector: lifecycle.DriftMAASOccupant, Confirm: lifecycle.DriftConfirm,

@@ -73,9 +73,9 @@ func (w *world) claimAll(clients int) map[string][]string {
 	return out
 }
 
-// TestRestore_YesterdaysDatabase restores a backup of before four tenants came, under their feet: the
-// database has their nodes as free. No claim takes one of them, whichever of MAAS and the agent says
-// so, and free nodes are claimed again once both have said that they are free.
+// TestRestore_YesterdaysDatabase restores a backup of before four tenants came, under their feet:
+// the database has their nodes as free. No claim takes one of them, whichever of MAAS and the agent
+// says so, and free nodes are claimed again once both have said that they are free.
 func TestRestore_YesterdaysDatabase(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -183,9 +183,9 @@ func TestRestore_YesterdaysDatabase(t *testing.T) {
 	require.True(t, unread, "nothing has looked since")
 }
 
-// TestRestore_GivenBackSince restores a backup of before a tenant gave his node back: the database has
-// him on it and charges him. The agent's word ends no charge, since a tenant who is root could say so.
-// MAAS's does, in the second pass, and an operator is told.
+// TestRestore_GivenBackSince restores a backup of before a tenant gave his node back: the database
+// has him on it and charges him. The agent's word ends no charge, since a tenant who is root could
+// say so. MAAS's does, in the second pass, and an operator is told.
 func TestRestore_GivenBackSince(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -227,8 +227,8 @@ func TestRestore_GivenBackSince(t *testing.T) {
 	require.Len(t, caps, 1, "the charge is capped once")
 }
 
-// TestRestore_BoundsChargesThatEnd: after a restore the marks of a whole fleet are gone in MAAS. No charge
-// ends before an operator has decided; few end by themselves, within each hour.
+// TestRestore_BoundsChargesThatEnd: after a restore the marks of a whole fleet are gone in MAAS. No
+// charge ends before an operator has decided; few end by themselves, within each hour.
 func TestRestore_BoundsChargesThatEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -292,7 +292,8 @@ func TestRestore_BoundsChargesThatEnd(t *testing.T) {
 	require.Empty(t, again.Capped, "four within the hour are more than three")
 	require.EqualValues(t, 2, again.Uncapped)
 
-	// The hour counts from the end of the charge, and not from what was written to the allocation since.
+	// The hour counts from the end of the charge, and not from what was written to the allocation
+	// since.
 	w.sql("SET session_replication_role = replica; UPDATE audit_log SET at = at - interval '61 minutes' WHERE name = 'cap_charge'; UPDATE allocations SET updated_at = now()")
 	again, err = w.acts.QuarantineDrifted(t.Context(), p)
 	require.NoError(t, err)

@@ -164,8 +164,8 @@ func (w *world) fleetOf(n int, gpus int) []db.Node {
 }
 
 // Of thirty nodes that fail at once, one in twenty is quarantined within the hour. The others stay
-// in service, which requires operator action.
-// TestQuarantine_AgentOfATenant changes the condition of the allocation, and the node stays in service.
+// in service, which requires operator action. TestQuarantine_AgentOfATenant changes the condition
+// of the allocation, and the node stays in service.
 func TestQuarantine_AgentOfATenant(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -193,8 +193,8 @@ func TestQuarantine_AgentOfATenant(t *testing.T) {
 	require.Equal(t, []string{w.node.ID}, w.pass().Quarantine.Nodes, "nobody is on it any more")
 }
 
-// TestConditions_WithoutQuarantines: they follow the agent's report also where nothing is quarantined
-// by itself, and where the region's list is not there.
+// TestConditions_WithoutQuarantines: they follow the agent's report also where nothing is
+// quarantined by itself, and where the region's list is not there.
 func TestConditions_WithoutQuarantines(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -271,8 +271,8 @@ func TestPower_BMCDecides(t *testing.T) {
 	require.Equal(t, 1, w.bmc.Counters().Logins)
 }
 
-// TestHealth_OneLoginWithinTheBudget: the parts of a machine are asked once in a while, with the logins
-// that the pass has left, and a BMC that refuses is Unknown.
+// TestHealth_OneLoginWithinTheBudget: the parts of a machine are asked once in a while, with the
+// logins that the pass has left, and a BMC that refuses is Unknown.
 func TestHealth_OneLoginWithinTheBudget(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -307,8 +307,8 @@ func TestHealth_HasAShareOfItsOwn(t *testing.T) {
 	require.Equal(t, []int{1, 1}, []int{r.BMCs.Logins, r.BMCs.Healths}, "one for power and one for the parts")
 }
 
-// TestHealth_AnotherProblemIsNoticed: a part that fails beside one that an operator ignores is another finding,
-// and one that stays is not.
+// TestHealth_AnotherProblemIsNoticed: a part that fails beside one that an operator ignores is
+// another finding, and one that stays is not.
 func TestHealth_AnotherProblemIsNoticed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -19,8 +19,9 @@ import (
 const maxDuplicates = 500
 
 // CompareSets finds values that several records share (MAC addresses, serial numbers, BMC
-// addresses, boots), machines of the region that have no node, and rack devices that are not well. It closes the findings that it
-// does not observe any more. It does nothing without the region's list.
+// addresses, boots), machines of the region that have no node, and rack devices that are not well.
+// It closes the findings that it does not observe any more. It does nothing without the region's
+// list.
 func (a *Activities) CompareSets(ctx context.Context, p Pass) (PassCounts, error) {
 	var t PassCounts
 	if _, err := a.row(ctx, p); err != nil || !p.Listed {

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPartsShare: every machine of a site is read within HealthEvery, whatever the size of the site.
+// TestPartsShare: every machine of a site is read within HealthEvery, whatever the size of the
+// site.
 func TestPartsShare(t *testing.T) {
 	t.Parallel()
 	p := DefaultPolicy()

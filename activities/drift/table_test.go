@@ -390,8 +390,8 @@ func agentSituations() map[string]situation {
 	}
 }
 
-// detectorsOfARun is how many detectors meet their fault in a run of `make test`: each has a region, a
-// machine and a dozen passes, under the race detector.
+// detectorsOfARun is how many detectors meet their fault in a run of `make test`: each has a
+// region, a machine and a dozen passes, under the race detector.
 const detectorsOfARun = 12
 
 // TestDetectors_OpenAndClose: a fault shows within one pass (a BMC's silence within

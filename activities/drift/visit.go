@@ -35,9 +35,10 @@ type BMCReport struct {
 
 // VisitBMCs probes the BMCs of the site's nodes without a login, within the pass's budget. The BMC
 // that was probed longest ago comes first. Then it reads the power of machines in service whose
-// power MAAS reports as off or unknown, or that no MAAS has and whose agent is silent, and the health of
-// the parts of those that were read longest ago, with the BMC's logs. Each reading takes one login through the login
-// guard, within a budget of their own. A BMC that does not answer is a fact and not a failure.
+// power MAAS reports as off or unknown, or that no MAAS has and whose agent is silent, and the
+// health of the parts of those that were read longest ago, with the BMC's logs. Each reading takes
+// one login through the login guard, within a budget of their own. A BMC that does not answer is a
+// fact and not a failure.
 func (a *Activities) VisitBMCs(ctx context.Context, p Pass) (BMCReport, error) {
 	var r BMCReport
 	if _, err := a.row(ctx, p); err != nil {

@@ -1,5 +1,5 @@
-// Package evidence holds the activity that gathers what the tasks of a job and MAAS have proven of a
-// node, and signs a certificate of it.
+// Package evidence holds the activity that gathers what the tasks of a job and MAAS have proven of
+// a node, and signs a certificate of it.
 package evidence
 
 import (
@@ -34,25 +34,25 @@ type CertifyIn struct {
 	AgentUnreachable string `json:"agent_unreachable,omitempty"`
 	// NotVerified names what of the BMC could not be compared; the certificate says so.
 	NotVerified []string `json:"not_verified,omitempty"`
-	// BMCChecked says that the BMC was compared with what it was before a root tenant, and got another
-	// password.
+	// BMCChecked says that the BMC was compared with what it was before a root tenant, and got
+	// another password.
 	BMCChecked bool `json:"bmc_checked,omitempty"`
 	// Netboot is the live system that erased the node, with the disks that the installed system had
 	// reported before. It is nil when no live system was booted.
 	Netboot *contract.NetbootFacts `json:"netboot,omitempty"`
 	// InitialDisks are the disks that the node's agent had reported when the job began. With
-	// DisksRecorded they are the drives of the node's record, without names: the agent's reports prove
-	// nothing then, and are not read.
+	// DisksRecorded they are the drives of the node's record, without names: the agent's reports
+	// prove nothing then, and are not read.
 	InitialDisks  []lifecycle.DeviceResult `json:"initial_disks,omitempty"`
 	DisksRecorded bool                     `json:"disks_recorded,omitempty"`
 }
 
-// CertifyNode gathers what the job's tasks and MAAS proved, sets the verdict, and signs the result as
-// the next link of the node's chain. A certificate that proves what its mode requires also ends that
-// the node must be sanitized, in the same transaction. It reads stored results only.
+// CertifyNode gathers what the job's tasks and MAAS proved, sets the verdict, and signs the result
+// as the next link of the node's chain. A certificate that proves what its mode requires also ends
+// that the node must be sanitized, in the same transaction. It reads stored results only.
 //
-// A repetition with the same evidence returns the existing link. Later evidence of the same job is a
-// new link.
+// A repetition with the same evidence returns the existing link. Later evidence of the same job is
+// a new link.
 func (a *Activities) CertifyNode(ctx context.Context, in CertifyIn) (contract.CertificateFacts, error) {
 	n, err := a.Store.Node(ctx, in.NodeID)
 	if err != nil {
@@ -82,7 +82,8 @@ func (a *Activities) CertifyNode(ctx context.Context, in CertifyIn) (contract.Ce
 	return out, nil
 }
 
-// serialSource returns who named a node's serial number. That of a PXE node is what its boot reported.
+// serialSource returns who named a node's serial number. That of a PXE node is what its boot
+// reported.
 func serialSource(ctx context.Context, c db.Conn, n db.Node) (string, error) {
 	if n.Serial == "" {
 		return "", nil
@@ -94,11 +95,11 @@ func serialSource(ctx context.Context, c db.Conn, n db.Node) (string, error) {
 	return source, err
 }
 
-// sanitizedSince returns the start of the scrub when everything that the mode requires is proven: no
-// data is left of a tenant whose allocation ended before. A mode that keeps the installed system is
-// never called clean, but its scrub has removed the tenant's data from that system.
-// Of the system on which a tenant was root the word proves nothing, and of his BMC neither. It returns
-// nil in every other case.
+// sanitizedSince returns the start of the scrub when everything that the mode requires is proven:
+// no data is left of a tenant whose allocation ended before. A mode that keeps the installed system
+// is never called clean, but its scrub has removed the tenant's data from that system. Of the
+// system on which a tenant was root the word proves nothing, and of his BMC neither. It returns nil
+// in every other case.
 func sanitizedSince(g *gathered, v evidence.Verdict, unproven []string) *time.Time {
 	if len(unproven) > 0 || g.scrub == nil || g.scrub.DispatchedAt == nil || g.bmcUnchecked {
 		return nil

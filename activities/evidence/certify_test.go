@@ -235,8 +235,8 @@ func requireTimes(t *testing.T, c evidence.Certificate) {
 	}
 }
 
-// TestCertifyNode_TimesOfEveryMode: no time of a signed document is missing or out of order, whatever
-// the node's clock says, in every mode, with and without MAAS and an agent.
+// TestCertifyNode_TimesOfEveryMode: no time of a signed document is missing or out of order,
+// whatever the node's clock says, in every mode, with and without MAAS and an agent.
 func TestCertifyNode_TimesOfEveryMode(t *testing.T) {
 	t.Parallel()
 	clocks := map[string]func(*lifecycle.StepResult){

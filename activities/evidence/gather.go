@@ -28,8 +28,8 @@ type gathered struct {
 	validate  *db.NodeTask
 	ended     time.Time
 	simulated bool // some of it comes from recorded tools
-	// root says that the node's last tenant was root there. bmcUnchecked says that nothing has compared
-	// his BMC since.
+	// root says that the node's last tenant was root there. bmcUnchecked says that nothing has
+	// compared his BMC since.
 	root, bmcUnchecked bool
 }
 
@@ -179,8 +179,8 @@ func (g *gathered) requireScrub() {
 	g.steps = append(g.steps, lifecycle.StepResult{Name: string(lifecycle.TaskKindScrub), Detail: "nothing is known of a scrub that was asked to erase disks"})
 }
 
-// addUnreachable adds the devices of the last report of a node whose agent could not be given a task,
-// or the drives of its record where no report counts, none of them verified.
+// addUnreachable adds the devices of the last report of a node whose agent could not be given a
+// task, or the drives of its record where no report counts, none of them verified.
 func (a *Activities) addUnreachable(ctx context.Context, g *gathered) error {
 	g.steps = append(g.steps, lifecycle.StepResult{Name: string(lifecycle.TaskKindScrub), Detail: "not done: " + g.in.AgentUnreachable})
 	if g.in.DisksRecorded {
@@ -208,8 +208,8 @@ func (a *Activities) addUnreachable(ctx context.Context, g *gathered) error {
 	return nil
 }
 
-// recordedDisks returns the drives of the node's record, none of them verified, with the names and the
-// spelling of MAAS, where it lists them: a record has no names.
+// recordedDisks returns the drives of the node's record, none of them verified, with the names and
+// the spelling of MAAS, where it lists them: a record has no names.
 func (g *gathered) recordedDisks() []lifecycle.DeviceResult {
 	var named []lifecycle.DeviceResult
 	if g.in.Release != nil {
@@ -234,10 +234,11 @@ func sameDrive(recorded lifecycle.DeviceResult) func(lifecycle.DeviceResult) boo
 // stepOfBMC names in a certificate what is known of the BMC.
 const stepOfBMC = "bmc.settings"
 
-// addTenantBMC adds a failed step where a root tenant could change the BMC and nothing has compared it
-// since: the next tenant would get it. The release of an allocation has stages of its own for it. A mode
-// after which the node is gone only says it, and so does one after a machine of a project: nothing is kept of
-// the BMC when a project gets a machine, so that nothing could ever be compared.
+// addTenantBMC adds a failed step where a root tenant could change the BMC and nothing has compared
+// it since: the next tenant would get it. The release of an allocation has stages of its own for
+// it. A mode after which the node is gone only says it, and so does one after a machine of a
+// project: nothing is kept of the BMC when a project gets a machine, so that nothing could ever be
+// compared.
 func (a *Activities) addTenantBMC(ctx context.Context, g *gathered, n db.Node) (err error) {
 	if g.root, err = a.Store.HoldsRootTenant(ctx, n.ID); err != nil {
 		return fault.Internal(ctx, err)
@@ -270,8 +271,8 @@ func (a *Activities) addTenantBMC(ctx context.Context, g *gathered, n db.Node) (
 const eraseTool = "MAAS, release with secure erase, else overwrite"
 
 // addRelease adds MAAS's erasure. It counts for disks with the same serial number that no task has
-// erased, above all the disk that the system ran from. MAAS does not say which disks it erased, so a
-// disk that only MAAS's record lists is not verified: it may be gone since.
+// erased, above all the disk that the system ran from. MAAS does not say which disks it erased, so
+// a disk that only MAAS's record lists is not verified: it may be gone since.
 func (g *gathered) addRelease(f contract.ReleaseFacts) {
 	if f.Erased {
 		g.steps = append(g.steps, lifecycle.StepResult{Name: stepOfRelease, OK: true, Detail: "MAAS: Disks erased, machine " + f.SystemID})

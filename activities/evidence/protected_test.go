@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/acttest"
 )
 
-// A certificate says that a drive was protected and not erased, and is not called clean. The agent's
-// word alone protects nothing: the signed task must name the drive.
+// A certificate says that a drive was protected and not erased, and is not called clean. The
+// agent's word alone protects nothing: the signed task must name the drive.
 func TestCertifyNode_ProtectedDrive(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -37,8 +37,8 @@ func (w *certifyFixture) marked() bool {
 	return n.TenantLeftAt != nil
 }
 
-// TestCertifyNode_TenantBMC: the node of a root tenant is not clean while nothing has compared its BMC,
-// whatever was erased. Once it was, the node may return to service.
+// TestCertifyNode_TenantBMC: the node of a root tenant is not clean while nothing has compared its
+// BMC, whatever was erased. Once it was, the node may return to service.
 func TestCertifyNode_TenantBMC(t *testing.T) {
 	t.Parallel()
 	const why = "the BMC was not compared with what it was before the tenant"
@@ -72,8 +72,8 @@ func TestCertifyNode_TenantBMC(t *testing.T) {
 	require.False(t, other.marked())
 }
 
-// TestCertifyNode_MachineOfProject: nothing is kept of the BMC when a project gets a machine. A reimage after that proves
-// the node clean, and its certificate names the BMC.
+// TestCertifyNode_MachineOfProject: nothing is kept of the BMC when a project gets a machine. A
+// reimage after that proves the node clean, and its certificate names the BMC.
 func TestCertifyNode_MachineOfProject(t *testing.T) {
 	t.Parallel()
 	w := leftNode(t, true)

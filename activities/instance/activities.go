@@ -1,6 +1,6 @@
-// Package instance acts on instances: on their servers at a cloud provider, on the workers that run on
-// these, and on what is stored of them. Every activity reads before it changes anything, and can be
-// repeated.
+// Package instance acts on instances: on their servers at a cloud provider, on the workers that run
+// on these, and on what is stored of them. Every activity reads before it changes anything, and can
+// be repeated.
 package instance
 
 import (
@@ -29,7 +29,8 @@ type Activities struct {
 	Store   *db.Store
 	Secrets providers.Secrets
 	Log     *slog.Logger
-	// Open returns a provider by its name. One that is not configured is *providers.Error of KindInvalid.
+	// Open returns a provider by its name. One that is not configured is *providers.Error of
+	// KindInvalid.
 	Open func(ctx context.Context, name string) (Provider, error)
 	// Places are the zones of the configured providers, each as provider and zone.
 	Places [][2]string
@@ -56,8 +57,8 @@ type Provider struct {
 	Cloud   providers.Cloud
 	Worker  providers.Worker
 	Sources providers.CloudSources
-	// Rule bounds the addresses at which workers are reached, SSHPort and the ports of the worker where
-	// they are not the usual ones.
+	// Rule bounds the addresses at which workers are reached, SSHPort and the ports of the worker
+	// where they are not the usual ones.
 	Rule                         spec.AddressRule
 	SSHPort, VLLMPort, AgentPort int
 	SSHUser                      string
@@ -110,8 +111,8 @@ func (a *Activities) open(ctx context.Context, ref contract.JobRef) (*target, er
 	return &target{a, i, p}, nil
 }
 
-// sameAccount refuses the settings of another account than that in which an instance was made: nothing of
-// it would be found there, and what is billed would be taken for gone.
+// sameAccount refuses the settings of another account than that in which an instance was made:
+// nothing of it would be found there, and what is billed would be taken for gone.
 func sameAccount(i instancedb.Instance, p Provider) error {
 	if i.Account == p.Account {
 		return nil
@@ -160,8 +161,8 @@ func (t *target) worker(ctx context.Context) (providers.WorkerTarget, credential
 	return w, c, nil
 }
 
-// until polls a look until it is done. A look that says that it is too early, or that the other side does
-// not answer now, is repeated; at the time given it ends with a failure of the class.
+// until polls a look until it is done. A look that says that it is too early, or that the other
+// side does not answer now, is repeated; at the time given it ends with a failure of the class.
 func (t *target) until(ctx context.Context, at time.Time, class lifecycle.FailureClass, waits string, look func() (bool, error)) error {
 	for {
 		done, err := look()

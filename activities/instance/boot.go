@@ -14,8 +14,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// StartServer starts the server, and waits until it runs. A server that is stopped again after its start
-// was accepted has met a provider without a free machine.
+// StartServer starts the server, and waits until it runs. A server that is stopped again after its
+// start was accepted has met a provider without a free machine.
 func (a *Activities) StartServer(ctx context.Context, in contract.InstanceWait) (contract.InstanceFacts, error) {
 	t, err := a.open(ctx, in.JobRef)
 	if err != nil {
@@ -80,7 +80,8 @@ func (a *Activities) VerifySecurityGroup(ctx context.Context, in contract.Instan
 	return t.facts("SSH and the ports of the worker are open to the configured networks"), err
 }
 
-// WaitForSSH waits until the server accepts a login. Its host key is pinned: another one is told at once.
+// WaitForSSH waits until the server accepts a login. Its host key is pinned: another one is told at
+// once.
 func (a *Activities) WaitForSSH(ctx context.Context, in contract.InstanceWait) (contract.InstanceFacts, error) {
 	t, err := a.open(ctx, in.JobRef)
 	if err != nil {
@@ -103,8 +104,8 @@ func (a *Activities) WaitForSSH(ctx context.Context, in contract.InstanceWait) (
 	return t.facts("the server accepts our login"), err
 }
 
-// InstallWorker installs the worker by the versioned script, and stores the checksum of its agent. The
-// script is begun once for each try of the stage, whatever becomes of the connection.
+// InstallWorker installs the worker by the versioned script, and stores the checksum of its agent.
+// The script is begun once for each try of the stage, whatever becomes of the connection.
 func (a *Activities) InstallWorker(ctx context.Context, in contract.InstanceWait) (contract.InstancePhases, error) {
 	t, err := a.open(ctx, in.JobRef)
 	if err != nil {
@@ -146,8 +147,8 @@ func (a *Activities) InstallWorker(ctx context.Context, in contract.InstanceWait
 	}, nil
 }
 
-// awaitHeartbeat says that the instance waits for the first heartbeat of its worker. A simulated worker
-// sends none.
+// awaitHeartbeat says that the instance waits for the first heartbeat of its worker. A simulated
+// worker sends none.
 func (t *target) awaitHeartbeat(ctx context.Context) error {
 	if t.p.Simulated {
 		return nil
@@ -189,8 +190,8 @@ func (a *Activities) WarmUpModel(ctx context.Context, in contract.InstanceWait) 
 	return t.facts("the model has completed one token"), err
 }
 
-// CheckHealth waits until the worker is healthy, and proves from our side that its agent is the one that
-// was installed.
+// CheckHealth waits until the worker is healthy, and proves from our side that its agent is the one
+// that was installed.
 func (a *Activities) CheckHealth(ctx context.Context, in contract.InstanceWait) (contract.InstanceFacts, error) {
 	return a.waitForWorker(ctx, in, "the worker's readiness", func(h health) bool { return h.Ready && h.Verified })
 }

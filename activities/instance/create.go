@@ -14,16 +14,16 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// maxAsks is how often a server is ordered whose order got no answer, each time after the lists had the
-// time to show it.
+// maxAsks is how often a server is ordered whose order got no answer, each time after the lists had
+// the time to show it.
 const maxAsks = 2
 
 // orderLimit is how long the requests of one order may take.
 const orderLimit = time.Minute
 
-// CreateServer makes the server of an instance, and never a second one. That it is ordered is stored
-// before it is. After an order without a known outcome the provider's lists are read until they had the
-// time to show the server.
+// CreateServer makes the server of an instance, and never a second one. That it is ordered is
+// stored before it is. After an order without a known outcome the provider's lists are read until
+// they had the time to show the server.
 func (a *Activities) CreateServer(ctx context.Context, ref contract.JobRef) (contract.InstanceFacts, error) {
 	t, err := a.open(ctx, ref)
 	if err != nil {
@@ -112,9 +112,9 @@ func (t *target) orderServer(ctx context.Context) (*providers.CloudServer, error
 	return nil, fault.Cloud(ctx, err)
 }
 
-// storeAsk stores how often a server was ordered, and that the last order is sent within the given time,
-// and reads the instance again. Where another execution of the activity has stored something since,
-// nothing is stored: the other one may have stored the same number, and orders.
+// storeAsk stores how often a server was ordered, and that the last order is sent within the given
+// time, and reads the instance again. Where another execution of the activity has stored something
+// since, nothing is stored: the other one may have stored the same number, and orders.
 func (t *target) storeAsk(ctx context.Context, asks int, within time.Duration) (stored bool, err error) {
 	err = instancedb.StoreServerAsk(ctx, t.a.Store, t.i, asks, within)
 	stored = err == nil
@@ -129,8 +129,8 @@ func (t *target) lag() time.Duration {
 	return cmp.Or(t.p.Lag, defaultLag)
 }
 
-// storeServer stores a server and its root volume, which gets our tag later. The security group has it
-// from the beginning, and is found by it: the one that a server has now may be another one.
+// storeServer stores a server and its root volume, which gets our tag later. The security group has
+// it from the beginning, and is found by it: the one that a server has now may be another one.
 func (a *Activities) storeServer(ctx context.Context, t *target, s providers.CloudServer) error {
 	all := []providers.CloudResource{{Kind: providers.CloudKindServer, ID: s.ID, Name: s.Name}}
 	for _, v := range s.Volumes {
@@ -189,7 +189,8 @@ func (a *Activities) GrowVolume(ctx context.Context, ref contract.JobRef) (contr
 	return t.facts("the root volume has 200 GB"), err
 }
 
-// BeginBoot moves an instance from provisioning to booting. One that is further, or is to end, stays.
+// BeginBoot moves an instance from provisioning to booting. One that is further, or is to end,
+// stays.
 func (a *Activities) BeginBoot(ctx context.Context, ref contract.JobRef) (contract.InstanceFacts, error) {
 	t := &target{a: a}
 	err := a.Store.Tx(ctx, func(tx *db.Tx) error {

@@ -64,8 +64,9 @@ func hash(token string) []byte {
 	return sum[:]
 }
 
-// PrepareServer makes the credentials of a server once, pins its host key and gives it to the first boot.
-// Each repetition finds what the first one made: a server that has started has its host key for good.
+// PrepareServer makes the credentials of a server once, pins its host key and gives it to the first
+// boot. Each repetition finds what the first one made: a server that has started has its host key
+// for good.
 func (a *Activities) PrepareServer(ctx context.Context, ref contract.JobRef) (contract.InstanceFacts, error) {
 	t, err := a.open(ctx, ref)
 	if err != nil {
@@ -96,8 +97,8 @@ func (a *Activities) PrepareServer(ctx context.Context, ref contract.JobRef) (co
 	return t.facts("the host key of the server is pinned"), nil
 }
 
-// userData is what the first boot of a server reads. Every process on the server can read it too, so that
-// it has no token and no key of ours.
+// userData is what the first boot of a server reads. Every process on the server can read it too,
+// so that it has no token and no key of ours.
 func userData(c credentials) string {
 	var b strings.Builder
 	b.WriteString("#cloud-config\nssh_deletekeys: true\nssh_genkeytypes: []\nssh_keys:\n  ed25519_private: |\n")

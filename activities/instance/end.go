@@ -19,9 +19,9 @@ import (
 // drainPause is how soon a drain that still waits is looked at again.
 const drainPause = 10 * time.Second
 
-// DrainInstance looks whether the worker says that it has no work, or the time that the request allows is
-// over, and then moves the instance to terminating. Before that it returns the error that has Temporal call
-// it again: a drain of a day holds no worker.
+// DrainInstance looks whether the worker says that it has no work, or the time that the request
+// allows is over, and then moves the instance to terminating. Before that it returns the error that
+// has Temporal call it again: a drain of a day holds no worker.
 func (a *Activities) DrainInstance(ctx context.Context, ref contract.JobRef) (contract.InstanceFacts, error) {
 	t := &target{a: a}
 	i, err := instancedb.Get(ctx, a.Store, ref.ResourceID)
@@ -51,8 +51,9 @@ func (a *Activities) DrainInstance(ctx context.Context, ref contract.JobRef) (co
 	return t.facts("the instance is %s", t.i.Status), fault.Internal(ctx, err)
 }
 
-// servers returns the ids of every server of an instance: the stored one, and every one that has its tag.
-// Where a server was ordered without a known outcome it looks until the lists had the time to show it.
+// servers returns the ids of every server of an instance: the stored one, and every one that has
+// its tag. Where a server was ordered without a known outcome it looks until the lists had the time
+// to show it.
 func (t *target) servers(ctx context.Context) ([]string, error) {
 	found, err := t.findServer(ctx)
 	if err != nil {
@@ -116,8 +117,8 @@ func (a *Activities) StopServer(ctx context.Context, ref contract.JobRef) (contr
 	return t.facts("the server is stopped"), err
 }
 
-// DeleteServer deletes every server of an instance. Its volumes are tagged first: without the server they
-// could not be told from anybody's.
+// DeleteServer deletes every server of an instance. Its volumes are tagged first: without the
+// server they could not be told from anybody's.
 func (a *Activities) DeleteServer(ctx context.Context, ref contract.JobRef) (contract.InstanceFacts, error) {
 	t, err := a.open(ctx, ref)
 	if err != nil {
@@ -150,7 +151,8 @@ func (t *target) left(ctx context.Context) ([]providers.CloudResource, error) {
 	return all, nil
 }
 
-// DeleteResources deletes what a provider keeps of a deleted server, and the credentials of the worker.
+// DeleteResources deletes what a provider keeps of a deleted server, and the credentials of the
+// worker.
 func (a *Activities) DeleteResources(ctx context.Context, ref contract.JobRef) (contract.InstanceFacts, error) {
 	t, err := a.open(ctx, ref)
 	if err != nil {
@@ -180,8 +182,9 @@ func (a *Activities) DeleteResources(ctx context.Context, ref contract.JobRef) (
 	return t.facts("nothing is left at the provider"), err
 }
 
-// ReadLeft names what is left of an instance at the provider. Note is "" when that is nothing. A list may
-// still show what was deleted just now: it is read again until it had the time to show the deletion.
+// ReadLeft names what is left of an instance at the provider. Note is "" when that is nothing. A
+// list may still show what was deleted just now: it is read again until it had the time to show the
+// deletion.
 func (a *Activities) ReadLeft(ctx context.Context, ref contract.JobRef) (contract.InstanceFacts, error) {
 	t, err := a.open(ctx, ref)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 // health is what one check of a worker found.
 type health struct {
 	SSH, HTTP, Model, Ready bool
-	// Verified says that the agent itself said the checksum that was installed, once for each installation.
+	// Verified says that the agent itself said the checksum that was installed, once for each
+	// installation.
 	Verified bool
 	// Heartbeat says that a heartbeat stood for the checks from our side.
 	Heartbeat bool
@@ -36,8 +37,8 @@ func (h health) String() string {
 // ok reports whether the worker serves.
 func (h health) ok() bool { return h.Ready && h.Model && h.Verified }
 
-// check looks at a worker. A heartbeat of the last 30 seconds stands for SSH, /readyz and /v1/models;
-// otherwise they are asked. What was found is logged, within the limits of the log.
+// check looks at a worker. A heartbeat of the last 30 seconds stands for SSH, /readyz and
+// /v1/models; otherwise they are asked. What was found is logged, within the limits of the log.
 func (t *target) check(ctx context.Context, now time.Time) (health, error) {
 	i, err := instancedb.Get(ctx, t.a.Store, t.i.ID)
 	if err != nil {
@@ -61,7 +62,8 @@ func (t *target) check(ctx context.Context, now time.Time) (health, error) {
 	return h, t.log(ctx, h, now)
 }
 
-// hasHeartbeat reports whether the last heartbeat of an instance still counts at a time of the database's clock.
+// hasHeartbeat reports whether the last heartbeat of an instance still counts at a time of the
+// database's clock.
 func hasHeartbeat(i instancedb.Instance, now time.Time) bool {
 	return i.HeartbeatAt != nil && now.Sub(*i.HeartbeatAt) < trusted
 }
@@ -125,8 +127,8 @@ const (
 	logFailureEvery = time.Minute
 )
 
-// ShouldLog reports whether a health check is logged: the first one, every change of the outcome, and
-// otherwise one every five minutes of success and one a minute of failure.
+// ShouldLog reports whether a health check is logged: the first one, every change of the outcome,
+// and otherwise one every five minutes of success and one a minute of failure.
 func ShouldLog(before *bool, loggedAt *time.Time, ok bool, now time.Time) bool {
 	if before == nil || loggedAt == nil || *before != ok {
 		return true

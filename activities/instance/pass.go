@@ -19,8 +19,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// The rules by which a server is called deleted by somebody else: so many looks without it, over so long,
-// and never so soon after it was made.
+// The rules by which a server is called deleted by somebody else: so many looks without it, over so
+// long, and never so soon after it was made.
 const (
 	absentLooks  = 3
 	absentFor    = 5 * time.Minute
@@ -44,9 +44,9 @@ type CompareReport struct {
 	Problems []string `json:"problems,omitempty"`
 }
 
-// CompareInstances compares the live instances with what their providers list, in every zone that is
-// configured or has one. A zone that cannot be compared decides nothing, and keeps no other one from
-// being compared.
+// CompareInstances compares the live instances with what their providers list, in every zone that
+// is configured or has one. A zone that cannot be compared decides nothing, and keeps no other one
+// from being compared.
 func (a *Activities) CompareInstances(ctx context.Context, in PassIn) (CompareReport, error) {
 	live, err := a.live(ctx)
 	if err != nil {
@@ -158,15 +158,15 @@ func told(err error) string {
 	return "internal error; the worker's log holds the detail"
 }
 
-// isSettled reports whether the absence of a server says anything: it was made long enough ago, and no
-// job deletes it.
+// isSettled reports whether the absence of a server says anything: it was made long enough ago, and
+// no job deletes it.
 func isSettled(i instancedb.Instance, now time.Time) bool {
 	works := slices.Contains([]lifecycle.InstanceStatus{lifecycle.InstanceBooting, lifecycle.InstanceReady, lifecycle.InstanceDraining}, i.Status)
 	return works && i.ServerID != "" && i.ServerCreatedAt != nil && now.Sub(*i.ServerCreatedAt) >= absentAfter
 }
 
-// isThere reports whether the provider has the server. It is absent only where the list and the server
-// itself say so.
+// isThere reports whether the provider has the server. It is absent only where the list and the
+// server itself say so.
 func isThere(ctx context.Context, p Provider, i instancedb.Instance, listed []providers.CloudResource) (bool, error) {
 	if slices.ContainsFunc(listed, func(r providers.CloudResource) bool { return r.Kind == providers.CloudKindServer && r.ID == i.ServerID }) {
 		return true, nil
@@ -234,9 +234,9 @@ func creationOf(ctx context.Context, store *db.Store, id string) (*db.Job, error
 	return creation, fault.Internal(ctx, err)
 }
 
-// storeOrphans stores what has our tag and belongs to no live instance. A second server with the tag of a
-// live instance is one too, and so is a server that shows up when no job of its instance looks for one.
-// Nothing deletes them by itself.
+// storeOrphans stores what has our tag and belongs to no live instance. A second server with the
+// tag of a live instance is one too, and so is a server that shows up when no job of its instance
+// looks for one. Nothing deletes them by itself.
 func (a *Activities) storeOrphans(ctx context.Context, place [2]string, of []instancedb.Instance, listed []providers.CloudResource, r *CompareReport) error {
 	live := map[string]instancedb.Instance{}
 	for _, i := range of {
@@ -269,9 +269,9 @@ func (a *Activities) storeOrphans(ctx context.Context, place [2]string, of []ins
 	return fault.Internal(ctx, a.Store.Tx(ctx, func(tx *db.Tx) error { return instancedb.StoreOrphans(ctx, tx, place[0], place[1], orphans) }))
 }
 
-// isAwaited reports whether a server is the one of an instance that had none when the pass read it: its
-// job has stored it since, or may still find it by its tag. A job that is parked or has ended looks for
-// none, and the server is billed.
+// isAwaited reports whether a server is the one of an instance that had none when the pass read it:
+// its job has stored it since, or may still find it by its tag. A job that is parked or has ended
+// looks for none, and the server is billed.
 func (a *Activities) isAwaited(ctx context.Context, instanceID, serverID string) (bool, error) {
 	awaited := false
 	err := a.Store.Tx(ctx, func(tx *db.Tx) error {
@@ -310,7 +310,8 @@ func (a *Activities) CheckInstances(ctx context.Context, in PassIn) (int, error)
 		return 0, err
 	}
 	live = slices.DeleteFunc(live, func(i instancedb.Instance) bool { return i.Status != lifecycle.InstanceReady })
-	// Those that waited longest come first: a pass that runs out of time leaves others to the next one.
+	// Those that waited longest come first: a pass that runs out of time leaves others to the next
+	// one.
 	slices.SortStableFunc(live, func(x, y instancedb.Instance) int { return checkedAt(x).Compare(checkedAt(y)) })
 	checked := 0
 	var errs []error
@@ -360,8 +361,9 @@ type MoveOnReport struct {
 	Archived  int      `json:"archived,omitempty"`
 }
 
-// MoveInstancesOn resumes startups whose heartbeat came late, gives instances that are to end the job that
-// they lack, asks again the jobs that did not hear of it, and archives what ended long ago.
+// MoveInstancesOn resumes startups whose heartbeat came late, gives instances that are to end the
+// job that they lack, asks again the jobs that did not hear of it, and archives what ended long
+// ago.
 func (a *Activities) MoveInstancesOn(ctx context.Context, in PassIn) (MoveOnReport, error) {
 	var r MoveOnReport
 	live, err := a.live(ctx)

@@ -1,6 +1,6 @@
 // Package isolation says what a node must not reach over its network, and holds the activity that
-// lists it for a node. The node's agent tries the list; workflows and the reconciler decide by what it
-// names.
+// lists it for a node. The node's agent tries the list; workflows and the reconciler decide by what
+// it names.
 package isolation
 
 import (
@@ -35,9 +35,9 @@ const (
 	httpsPort = 443
 )
 
-// Targets returns what a node of a site must not reach: the control plane, the site's MAAS, BMCs, its
-// own too, and the SSH of other nodes. Of BMCs and nodes it returns a part, drawn by the seed. What was
-// open at the node's last probe is tried again.
+// Targets returns what a node of a site must not reach: the control plane, the site's MAAS, BMCs,
+// its own too, and the SSH of other nodes. Of BMCs and nodes it returns a part, drawn by the seed.
+// What was open at the node's last probe is tried again.
 func (p Policy) Targets(ctx context.Context, c db.Conn, site db.Site, nodeID, seed string) (spec.ProbeNetworkArgs, error) {
 	out := spec.ProbeNetworkArgs{TimeoutMillis: int(spec.DefaultProbeTime.Milliseconds())}
 	add := func(t spec.ProbeTarget) {
@@ -81,8 +81,8 @@ func (p Policy) Targets(ctx context.Context, c db.Conn, site db.Site, nodeID, se
 	return out, nil
 }
 
-// bmcAddress returns where a BMC takes connections: the port of its URL, else that of its web pages,
-// which a BMC that speaks IPMI has too. IPMI itself is not TCP.
+// bmcAddress returns where a BMC takes connections: the port of its URL, else that of its web
+// pages, which a BMC that speaks IPMI has too. IPMI itself is not TCP.
 func bmcAddress(address string) string {
 	if u, err := url.Parse(address); err == nil && u.Host != "" {
 		return addressOf(u)

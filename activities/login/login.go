@@ -18,8 +18,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// The outcomes of a login in the audit log. A login has Started, written before it is sent, and then
-// one of the others. One that was refused before it was sent has Refused alone.
+// The outcomes of a login in the audit log. A login has Started, written before it is sent, and
+// then one of the others. One that was refused before it was sent has Refused alone.
 const (
 	Started  = "started"
 	Accepted = "accepted"
@@ -38,7 +38,8 @@ type Attempt struct {
 	Ref, Address, Protocol string
 }
 
-// Entry returns the audit row of an outcome. The caller names the resource where that is not the job.
+// Entry returns the audit row of an outcome. The caller names the resource where that is not the
+// job.
 func (l Attempt) Entry(outcome string) db.Entry {
 	actor := l.Actor
 	if actor.Owner == "" {
@@ -70,7 +71,8 @@ func (l Attempt) Record(ctx context.Context, store *db.Store, outcome string) er
 const noteLimit = 10 * time.Second
 
 // Recorder returns a function that records what came of the login, from the errors of its calls. It
-// writes each outcome once. An outcome that cannot be written is left out, as Started names the login.
+// writes each outcome once. An outcome that cannot be written is left out, as Started names the
+// login.
 func (l Attempt) Recorder(store *db.Store) func(context.Context, error) {
 	var mu sync.Mutex
 	written := map[string]bool{}
@@ -115,8 +117,8 @@ func (l Attempt) RecordRefusal(ctx context.Context, store *db.Store, refusal err
 	return fault.Internal(ctx, store.AppendAuditDaily(ctx, entry))
 }
 
-// EngineActor returns the engine, for a login that no job makes. Plans of equal questions and passes
-// over a site have the same workflow, so that they share their rows of a day.
+// EngineActor returns the engine, for a login that no job makes. Plans of equal questions and
+// passes over a site have the same workflow, so that they share their rows of a day.
 func EngineActor(ctx context.Context, comment string) db.Actor {
 	by := db.Actor{Owner: lifecycle.OwnerEngine, ID: string(lifecycle.OwnerEngine), Comment: comment}
 	if activity.IsActivity(ctx) {

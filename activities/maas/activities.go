@@ -1,5 +1,5 @@
-// Package maas holds the activities that work through a MAAS region. Each is idempotent: it reads the
-// machine first, changes what differs, and reads again where MAAS answers before the effect.
+// Package maas holds the activities that work through a MAAS region. Each is idempotent: it reads
+// the machine first, changes what differs, and reads again where MAAS answers before the effect.
 package maas
 
 import (

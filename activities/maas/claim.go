@@ -12,10 +12,10 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// findNew implements the profile's auto_claim_single_new_machine: when neither MACs nor a serial number
-// of the BMC match, the server is the one machine that has enlisted itself and is New. It returns nil
-// when there is none. It fails with conflicting_candidates when there are several, and an operator has
-// to decide.
+// findNew implements the profile's auto_claim_single_new_machine: when neither MACs nor a serial
+// number of the BMC match, the server is the one machine that has enlisted itself and is New. It
+// returns nil when there is none. It fails with conflicting_candidates when there are several, and
+// an operator has to decide.
 func (a *Activities) findNew(ctx context.Context, m providers.MAAS, in CreateIn) (*providers.MAASMachine, error) {
 	all, err := m.FindMachines(ctx, providers.MAASQuery{New: true})
 	if err != nil {
@@ -46,8 +46,8 @@ func (a *Activities) findNew(ctx context.Context, m providers.MAAS, in CreateIn)
 	return &open[0], nil
 }
 
-// unclaimed reports whether a New machine may be the server: no node has it, and no known serial number
-// or UUID differs.
+// unclaimed reports whether a New machine may be the server: no node has it, and no known serial
+// number or UUID differs.
 func (a *Activities) unclaimed(ctx context.Context, in CreateIn, c providers.MAASMachine) (bool, error) {
 	if c.Status != providers.MAASNew || c.Locked || c.Owner != "" || in.differs(c) {
 		return false, nil

@@ -33,10 +33,10 @@ const (
 	eventsRead      = 200
 )
 
-// ClassifyDeployFailure classifies a failed deployment by status, error description, DEBUG events and
-// installation results: installer, datasource, power, timeout, external release or deletion. It aborts
-// a deployment that still runs after its deadline, because MAAS or the workers were unavailable then,
-// and changes nothing else.
+// ClassifyDeployFailure classifies a failed deployment by status, error description, DEBUG events
+// and installation results: installer, datasource, power, timeout, external release or deletion. It
+// aborts a deployment that still runs after its deadline, because MAAS or the workers were
+// unavailable then, and changes nothing else.
 func (a *Activities) ClassifyDeployFailure(ctx context.Context, in ClassifyIn) (Classified, error) {
 	m, _, err := a.region(ctx, in.JobRef)
 	if err != nil {

@@ -111,8 +111,8 @@ func (a *Activities) WaitForReady(ctx context.Context, in MachineIn) (contract.M
 }
 
 // recordDrives records the drives that MAAS found, while the machine is Ready: with hardware sync,
-// what runs on a deployed machine changes MAAS's list. A list in which a drive has no serial number is
-// no record.
+// what runs on a deployed machine changes MAAS's list. A list in which a drive has no serial number
+// is no record.
 func (a *Activities) recordDrives(ctx context.Context, m providers.MAAS, in MachineIn, got providers.MAASMachine) error {
 	if _, dry := m.(*dryRunMAAS); dry || in.ObserveOnly || in.NodeID == "" || got.Status != providers.MAASReady {
 		return nil

@@ -25,8 +25,8 @@ type CreateIn struct {
 	BMC      contract.BMCFacts `json:"bmc"`
 	// KnownSystemID is the system id of an earlier step, read again rather than sought.
 	KnownSystemID string `json:"known_system_id,omitempty"`
-	// NewLogin says that the job has changed the BMC's password, so that a machine which MAAS has already
-	// needs it, whatever its state.
+	// NewLogin says that the job has changed the BMC's password, so that a machine which MAAS has
+	// already needs it, whatever its state.
 	NewLogin bool `json:"new_login,omitempty"`
 }
 
@@ -192,8 +192,9 @@ func (a *Activities) claimed(ctx context.Context, m providers.MAAS, in CreateIn,
 	return out, a.adoptPower(ctx, m, in, got)
 }
 
-// heldBy says whose a machine is that a job of another node deployed, and how it gets free: a node that
-// was removed leaves its machine deployed in MAAS. A machine of a node that lives is never to be released.
+// heldBy says whose a machine is that a job of another node deployed, and how it gets free: a node
+// that was removed leaves its machine deployed in MAAS. A machine of a node that lives is never to
+// be released.
 func (a *Activities) heldBy(ctx context.Context, got providers.MAASMachine) error {
 	id := got.Annotations[annotationJob]
 	what := fmt.Sprintf("machine %s is %s for another job, %s", got.SystemID, got.Status, id)
@@ -220,9 +221,9 @@ func (in CreateIn) keys() spec.MachineKeys {
 	return spec.MachineKeys{Serial: in.BMC.Serial, UUID: in.BMC.UUID, MACs: in.BMC.MACs}.Normal()
 }
 
-// otherMachine refuses a record of MAAS with another serial number or UUID than the BMC tells, unless
-// two keys agree. The BMC's network cards may be others than those that MAAS knows. A serial number that
-// is a chassis's, and what IPMI tells, may differ from what MAAS reads on the host.
+// otherMachine refuses a record of MAAS with another serial number or UUID than the BMC tells,
+// unless two keys agree. The BMC's network cards may be others than those that MAAS knows. A serial
+// number that is a chassis's, and what IPMI tells, may differ from what MAAS reads on the host.
 func (in CreateIn) otherMachine(got providers.MAASMachine) error {
 	bmc, rec := in.keys(), spec.MachineKeys{Serial: got.Serial, UUID: got.UUID, MACs: got.MACs}
 	like := bmc.Compare(rec)
@@ -241,7 +242,8 @@ func (in CreateIn) otherMachine(got providers.MAASMachine) error {
 	return nil
 }
 
-// recordSerialSource keeps who named the node's serial number: the BMC, or MAAS where the BMC told none.
+// recordSerialSource keeps who named the node's serial number: the BMC, or MAAS where the BMC told
+// none.
 func (a *Activities) recordSerialSource(ctx context.Context, in CreateIn, got providers.MAASMachine) error {
 	if in.BMC.Serial == "" {
 		return hardwaredb.RecordSerialSource(ctx, a.Store, in.NodeID, got.Serial, hardwaredb.SerialOfMAAS)
@@ -249,9 +251,10 @@ func (a *Activities) recordSerialSource(ctx context.Context, in CreateIn, got pr
 	return hardwaredb.RecordSerialSource(ctx, a.Store, in.NodeID, in.BMC.Serial, hardwaredb.SerialOfBMC(in.BMC.SerialSource))
 }
 
-// adoptPower gives MAAS the BMC login that Slipway has, where the one that an adopted record holds does
-// not work: each enlistment sets the password of the same BMC user, so that a second record of the
-// machine makes the first one's invalid. A login that works is left alone, and so is another BMC.
+// adoptPower gives MAAS the BMC login that Slipway has, where the one that an adopted record holds
+// does not work: each enlistment sets the password of the same BMC user, so that a second record of
+// the machine makes the first one's invalid. A login that works is left alone, and so is another
+// BMC.
 func (a *Activities) adoptPower(ctx context.Context, m providers.MAAS, in CreateIn, got providers.MAASMachine) error {
 	if got.Status != providers.MAASNew && got.Status != providers.MAASFailedCommissioning && !in.NewLogin {
 		return nil

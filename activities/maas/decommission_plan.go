@@ -21,8 +21,8 @@ type DecommissionPlanIn struct {
 	Install bool `json:"install,omitempty"`
 }
 
-// DecommissionPlan is what a plan of a decommission needs of site and region. Each failure is the one
-// that the stage would end with.
+// DecommissionPlan is what a plan of a decommission needs of site and region. Each failure is the
+// one that the stage would end with.
 type DecommissionPlan struct {
 	Config  contract.DecommissionConfig `json:"config"`
 	Machine contract.MachineFacts       `json:"machine"`

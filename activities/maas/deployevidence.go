@@ -40,8 +40,8 @@ func collectEvidence(got providers.MAASMachine, events []providers.MAASEvent, re
 	return s
 }
 
-// sinceDeploying returns the events since this deployment began, newest first: an earlier problem with
-// the BMC is not its cause.
+// sinceDeploying returns the events since this deployment began, newest first: an earlier problem
+// with the BMC is not its cause.
 func sinceDeploying(events []providers.MAASEvent) []providers.MAASEvent {
 	for i, e := range events {
 		if e.Type == "Deploying" {
@@ -88,8 +88,8 @@ func classifyEvidence(outcome contract.DeployOutcome, s deployEvidence) (lifecyc
 	return lifecycle.FailDeploy, s.verdict
 }
 
-// foundNoDatasource reports whether the search for a datasource is the last progress, on the console
-// or among the events.
+// foundNoDatasource reports whether the search for a datasource is the last progress, on the
+// console or among the events.
 func (s deployEvidence) foundNoDatasource() bool {
 	if len(containing(s.console, datasourceWords)) > 0 {
 		return true
@@ -102,8 +102,8 @@ func (s deployEvidence) foundNoDatasource() bool {
 	return false
 }
 
-// neverPowered reports whether MAAS says that powering on failed, or a power failure is the machine's
-// last event.
+// neverPowered reports whether MAAS says that powering on failed, or a power failure is the
+// machine's last event.
 func (s deployEvidence) neverPowered() bool {
 	if len(containing(s.verdict, powerWords)) > 0 {
 		return true

@@ -24,7 +24,8 @@ func TestWaitForReady_RecordsDrives(t *testing.T) {
 	}
 }
 
-// MAAS erases every disk, so that it is not asked to release a machine of which drives are protected.
+// MAAS erases every disk, so that it is not asked to release a machine of which drives are
+// protected.
 func TestEraseAndRelease_ProtectedDrives(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).deployed()

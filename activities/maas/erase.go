@@ -59,19 +59,19 @@ type EraseAndReleaseIn struct {
 	AfterEvent int `json:"after_event"`
 	// ReleaseStarted is set when this job has begun to release the machine.
 	ReleaseStarted bool `json:"release_started,omitempty"`
-	// NextAttempt is the attempt of this job's deployment that follows the release, 0 for none. A machine
-	// that is annotated with it has been released.
+	// NextAttempt is the attempt of this job's deployment that follows the release, 0 for none. A
+	// machine that is annotated with it has been released.
 	NextAttempt int `json:"next_attempt,omitempty"`
-	// Fallback releases the machine without erasing when erasing fails (release_fallback_no_erase of
-	// the profile).
+	// Fallback releases the machine without erasing when erasing fails (release_fallback_no_erase
+	// of the profile).
 	Fallback bool `json:"fallback,omitempty"`
 	// EraseUntil is when erasing is aborted: MAAS has no limit of its own.
 	EraseUntil time.Time `json:"erase_until"`
 }
 
-// EraseAndRelease releases the machine with its disks erased, and waits until it is Ready, or New when
-// MAAS never commissioned it. It succeeds when the machine is absent or released already. Only Erased
-// says whether the disks were erased. A repetition continues a release that is under way.
+// EraseAndRelease releases the machine with its disks erased, and waits until it is Ready, or New
+// when MAAS never commissioned it. It succeeds when the machine is absent or released already. Only
+// Erased says whether the disks were erased. A repetition continues a release that is under way.
 func (a *Activities) EraseAndRelease(ctx context.Context, in EraseAndReleaseIn) (contract.ReleaseFacts, error) {
 	m, found, err := a.findMachine(ctx, in.JobRef, in.SystemID)
 	if err != nil {
@@ -135,8 +135,8 @@ type eraseAndRelease struct {
 	fallback            string
 }
 
-// step sends the next request that the machine's status calls for. It returns nil when the machine is
-// released.
+// step sends the next request that the machine's status calls for. It returns nil when the machine
+// is released.
 func (r *eraseAndRelease) step(ctx context.Context, got providers.MAASMachine) error {
 	if r.erasing && (got.Status == providers.MAASReleasing || free(got.Status)) {
 		r.passed = true
@@ -181,8 +181,8 @@ func (a *Activities) checkProtected(ctx context.Context, nodeID string) error {
 	return fault.New(lifecycle.FailConfiguration, "%s", lifecycle.ProtectedFromRelease(protected, !root))
 }
 
-// checkRelease refuses to release a machine of which drives are protected where the region erases the
-// disks of every machine that it releases, or does not say whether it does.
+// checkRelease refuses to release a machine of which drives are protected where the region erases
+// the disks of every machine that it releases, or does not say whether it does.
 func (a *Activities) checkRelease(ctx context.Context, m providers.MAAS, nodeID string) error {
 	refused := a.checkProtected(ctx, nodeID)
 	if refused == nil {
@@ -229,8 +229,8 @@ func (r *eraseAndRelease) waitForErase(ctx context.Context) error {
 	return errKeepWaiting
 }
 
-// handleEraseFailure handles an erasure that failed or was aborted. Each execution tries it once more,
-// unless this one has just tried or aborted it.
+// handleEraseFailure handles an erasure that failed or was aborted. Each execution tries it once
+// more, unless this one has just tried or aborted it.
 func (r *eraseAndRelease) handleEraseFailure(ctx context.Context, got providers.MAASMachine) error {
 	why := "MAAS failed to erase the disks"
 	if r.abort.taken || !time.Now().Before(r.in.EraseUntil) {
@@ -257,8 +257,8 @@ func saying(got providers.MAASMachine) string {
 	return " (" + got.StatusMessage + ")"
 }
 
-// handlePowerOffFailure releases a machine once more that could not be powered off. It does not erase
-// disks again that are erased by then.
+// handlePowerOffFailure releases a machine once more that could not be powered off. It does not
+// erase disks again that are erased by then.
 func (r *eraseAndRelease) handlePowerOffFailure(ctx context.Context) error {
 	if r.plain.taken {
 		return fault.New(lifecycle.FailPowerNotConfirmed, "machine %s could not be powered off for its release", r.in.SystemID)
@@ -270,10 +270,10 @@ func (r *eraseAndRelease) handlePowerOffFailure(ctx context.Context) error {
 	return r.send(ctx, &r.plain, !erased)
 }
 
-// erased reads from MAAS's events whether the disks were erased in this release. Not every version of
-// MAAS writes an event of that, so that a machine which was seen to go from erasing to releasing counts
-// too, unless MAAS's history says that it did not: between two looks the erasing may have failed, and
-// another execution or an operator may have released the machine without erasing.
+// erased reads from MAAS's events whether the disks were erased in this release. Not every version
+// of MAAS writes an event of that, so that a machine which was seen to go from erasing to releasing
+// counts too, unless MAAS's history says that it did not: between two looks the erasing may have
+// failed, and another execution or an operator may have released the machine without erasing.
 func (r *eraseAndRelease) erased(ctx context.Context) (bool, error) {
 	events, err := r.events(ctx, "INFO")
 	if err != nil || slices.ContainsFunc(events, func(e providers.MAASEvent) bool { return e.Type == "Disks erased" }) {

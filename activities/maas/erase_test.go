@@ -175,7 +175,8 @@ func TestRemoveMachine_AndWhatItEnlistedAs(t *testing.T) {
 	require.True(t, must(w, w.acts.RemoveMachine, w.removal()).Done, "absent is success")
 }
 
-// Two deliveries of the activity meet: the other one deletes the record between the steps of this one.
+// Two deliveries of the activity meet: the other one deletes the record between the steps of this
+// one.
 func TestRemoveMachine_DeletedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, op := range []string{"query_power_state", "delete"} {

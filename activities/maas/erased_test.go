@@ -26,8 +26,8 @@ func (r historyRegion) Events(_ context.Context, _, level string, _ int) ([]prov
 	return out, nil
 }
 
-// TestErased_PassedWithoutEvent: a machine that was seen erasing and then releasing is erased, also in a
-// MAAS that writes no event of it, but not when MAAS says that the erasing failed in between.
+// TestErased_PassedWithoutEvent: a machine that was seen erasing and then releasing is erased, also
+// in a MAAS that writes no event of it, but not when MAAS says that the erasing failed in between.
 func TestErased_PassedWithoutEvent(t *testing.T) {
 	t.Parallel()
 	change := func(id int, from, to string) providers.MAASEvent {

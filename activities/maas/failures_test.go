@@ -88,7 +88,8 @@ func TestConflictingCandidates(t *testing.T) {
 	require.Zero(t, w.counts("creates"))
 }
 
-// TestAdopt_LoginThatNoLongerWorks: the second enlistment changed the BMC login that the first record holds.
+// TestAdopt_LoginThatNoLongerWorks: the second enlistment changed the BMC login that the first
+// record holds.
 func TestAdopt_LoginThatNoLongerWorks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, maassim.Fault{Name: "conflicting_candidates"})

@@ -8,8 +8,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// HeldLogin returns a function that reads the login which the MAAS of a node holds for the BMC at an
-// address. It is no activity, so that no login is ever in a history.
+// HeldLogin returns a function that reads the login which the MAAS of a node holds for the BMC at
+// an address. It is no activity, so that no login is ever in a history.
 func HeldLogin(a *Activities) func(ctx context.Context, node db.Node, address string) (providers.Login, error) {
 	asked := a.forPlan()
 	return func(ctx context.Context, node db.Node, address string) (providers.Login, error) {

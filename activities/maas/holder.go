@@ -15,9 +15,9 @@ type HolderIn struct {
 	AllocationID string `json:"allocation_id,omitempty"`
 }
 
-// MarkAllocation writes into MAAS which allocation has the machine, and reads it again: after a restore
-// of the database the mark says that the node is not free. It fails with state_disagreement when the
-// machine is marked for another allocation. It can be repeated.
+// MarkAllocation writes into MAAS which allocation has the machine, and reads it again: after a
+// restore of the database the mark says that the node is not free. It fails with state_disagreement
+// when the machine is marked for another allocation. It can be repeated.
 func (a *Activities) MarkAllocation(ctx context.Context, in HolderIn) (contract.MachineFacts, error) {
 	m, got, err := a.openMachine(ctx, in.JobRef, in.SystemID)
 	if err != nil {
@@ -49,8 +49,8 @@ func (a *Activities) MarkAllocation(ctx context.Context, in HolderIn) (contract.
 	return out, nil
 }
 
-// ClearAllocation removes the mark of an allocation that has let go of the machine. The mark of another
-// allocation stays. A machine that is not in MAAS has none. It can be repeated.
+// ClearAllocation removes the mark of an allocation that has let go of the machine. The mark of
+// another allocation stays. A machine that is not in MAAS has none. It can be repeated.
 func (a *Activities) ClearAllocation(ctx context.Context, in HolderIn) (contract.MachineFacts, error) {
 	m, got, err := a.findMachine(ctx, in.JobRef, in.SystemID)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 
 const fillerUUID = "03000200-0400-0500-0006-000700080009"
 
-// TestCreateOrFind_FillersOfTheBMC: what the BMC says in the place of a serial number or UUID does not
-// hide what MAAS knows.
+// TestCreateOrFind_FillersOfTheBMC: what the BMC says in the place of a serial number or UUID does
+// not hide what MAAS knows.
 func TestCreateOrFind_FillersOfTheBMC(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -26,8 +26,8 @@ func TestCreateOrFind_FillersOfTheBMC(t *testing.T) {
 	require.NotEqual(t, fillerUUID, node.HardwareUUID)
 }
 
-// TestCreateOrFind_AnotherMachine: one MAC address in common does not make a record of MAAS that of a
-// machine with another serial number.
+// TestCreateOrFind_AnotherMachine: one MAC address in common does not make a record of MAAS that of
+// a machine with another serial number.
 func TestCreateOrFind_AnotherMachine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -39,8 +39,8 @@ func TestCreateOrFind_AnotherMachine(t *testing.T) {
 	must(w, w.acts.CreateOrFindMachine, in)
 }
 
-// TestCreateOrFind_RemovedNode: a node that was removed leaves its machine deployed in MAAS. The refusal
-// names the command that releases it, and never does for the machine of a node that lives.
+// TestCreateOrFind_RemovedNode: a node that was removed leaves its machine deployed in MAAS. The
+// refusal names the command that releases it, and never does for the machine of a node that lives.
 func TestCreateOrFind_RemovedNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).deploying()

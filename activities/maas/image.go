@@ -15,10 +15,10 @@ const (
 	imageEvents = 1000
 )
 
-// ReadInstalledImage returns the system that MAAS has deployed on the machine, as MAAS's own record of
-// it says and not as it was asked for, and when its newest event says that it was. MAAS keeps no hash
-// of what it deployed, so none is told. It fails with state_disagreement when none is deployed.
-// Read-only.
+// ReadInstalledImage returns the system that MAAS has deployed on the machine, as MAAS's own record
+// of it says and not as it was asked for, and when its newest event says that it was. MAAS keeps no
+// hash of what it deployed, so none is told. It fails with state_disagreement when none is
+// deployed. Read-only.
 func (a *Activities) ReadInstalledImage(ctx context.Context, in MachineIn) (contract.AllocationImage, error) {
 	client, got, err := a.findMachine(ctx, in.JobRef, in.SystemID)
 	if err != nil {

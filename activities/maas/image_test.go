@@ -9,8 +9,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// TestReadInstalledImage reads what is deployed, with the time of MAAS's own event, and nothing of a
-// machine on which nothing is.
+// TestReadInstalledImage reads what is deployed, with the time of MAAS's own event, and nothing of
+// a machine on which nothing is.
 func TestReadInstalledImage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).deployed()

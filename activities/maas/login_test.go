@@ -38,7 +38,8 @@ func TestRegionLogin_Audited(t *testing.T) {
 	require.Equal(t, before, w.sim.Counters(), "the region was asked for nothing")
 }
 
-// TestRegionLogin_OfPlan: a plan of a job does not log in as the job, and a second one has no second row.
+// TestRegionLogin_OfPlan: a plan of a job does not log in as the job, and a second one has no
+// second row.
 func TestRegionLogin_OfPlan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

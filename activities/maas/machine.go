@@ -14,8 +14,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// openMachine opens a site's region and reads a machine. It fails with maas_machine_deleted when the
-// region has no such machine.
+// openMachine opens a site's region and reads a machine. It fails with maas_machine_deleted when
+// the region has no such machine.
 func (a *Activities) openMachine(ctx context.Context, job contract.JobRef, systemID string) (providers.MAAS, providers.MAASMachine, error) {
 	m, _, err := a.region(ctx, job)
 	if err != nil {
@@ -76,7 +76,8 @@ func facts(m providers.MAASMachine) contract.MachineFacts {
 	return f
 }
 
-// transient reports whether err may pass while a machine is polled. The stage's deadline bounds that.
+// transient reports whether err may pass while a machine is polled. The stage's deadline bounds
+// that.
 func transient(err error) bool {
 	switch providers.KindOf(err) {
 	case providers.KindUnreachable, providers.KindUnavailable, providers.KindBusy, providers.KindProtocol, providers.KindUncertain:
@@ -89,8 +90,8 @@ func transient(err error) bool {
 // errKeepWaiting makes pollMachine read again.
 var errKeepWaiting = errors.New("keep waiting")
 
-// pollMachine reads a machine until look returns nil, look fails or ctx ends. It puts the last status
-// into the heartbeat details.
+// pollMachine reads a machine until look returns nil, look fails or ctx ends. It puts the last
+// status into the heartbeat details.
 func pollMachine(ctx context.Context, m providers.MAAS, systemID string, every time.Duration, look func(providers.MAASMachine) error) (providers.MAASMachine, error) {
 	if every <= 0 {
 		every = 10 * time.Second
@@ -147,8 +148,8 @@ func abortUntil(ctx context.Context, m providers.MAAS, in MachineIn, why string,
 	})
 }
 
-// checkBelongs fails when a machine does not belong to the node any more: it is locked, annotated with
-// a job of another node, or owned by another user of MAAS.
+// checkBelongs fails when a machine does not belong to the node any more: it is locked, annotated
+// with a job of another node, or owned by another user of MAAS.
 func (a *Activities) checkBelongs(ctx context.Context, m providers.MAAS, in MachineIn, got providers.MAASMachine) error {
 	if got.Locked {
 		return fault.New(lifecycle.FailMAASRejected, "machine %s is locked in MAAS; unlock it there, then retry the stage", in.SystemID)

@@ -21,8 +21,8 @@ type NodeNetwork struct {
 	CIDR string `json:"cidr,omitempty"`
 }
 
-// ReadNetwork reads which subnet of MAAS the machine's first address is in. It returns none when the
-// address is in no subnet that MAAS has. Read-only.
+// ReadNetwork reads which subnet of MAAS the machine's first address is in. It returns none when
+// the address is in no subnet that MAAS has. Read-only.
 func (a *Activities) ReadNetwork(ctx context.Context, in MachineIn) (NodeNetwork, error) {
 	m, got, err := a.openMachine(ctx, in.JobRef, in.SystemID)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 // NodeConfigIn is the input of LoadNodeConfig.
 type NodeConfigIn struct {
 	contract.JobRef
-	// Keys also reads the accounts and keys of the platform, which a scrub must keep. They come from
-	// the region when it manages the node.
+	// Keys also reads the accounts and keys of the platform, which a scrub must keep. They come
+	// from the region when it manages the node.
 	Keys bool `json:"keys,omitempty"`
 }
 
@@ -85,8 +85,8 @@ func (a *Activities) LoadNodeConfig(ctx context.Context, in NodeConfigIn) (contr
 	return out, a.addPlatformKeys(ctx, in.JobRef, node, &out)
 }
 
-// addPlatformKeys adds the accounts and keys of the platform: the site's login and, when MAAS deployed
-// the node, the keys that MAAS gives to every machine.
+// addPlatformKeys adds the accounts and keys of the platform: the site's login and, when MAAS
+// deployed the node, the keys that MAAS gives to every machine.
 func (a *Activities) addPlatformKeys(ctx context.Context, job contract.JobRef, node db.Node, out *contract.DecommissionConfig) error {
 	user := out.Site.SSHUser
 	if user == "" {

@@ -19,9 +19,9 @@ const (
 	powerOff = "off"
 )
 
-// PowerOffByMAAS switches the machine off and confirms it by a power query of MAAS. Done is false when
-// the machine is absent or MAAS cannot control its power: then somebody else has to confirm it.
-// Repeatable.
+// PowerOffByMAAS switches the machine off and confirms it by a power query of MAAS. Done is false
+// when the machine is absent or MAAS cannot control its power: then somebody else has to confirm
+// it. Repeatable.
 func (a *Activities) PowerOffByMAAS(ctx context.Context, in MachineIn) (contract.PowerFacts, error) {
 	return a.setPower(ctx, in, powerOff)
 }

@@ -16,15 +16,17 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// annotationProof proves that this installation wrote the other annotations of a deployment. Whoever may
-// write annotations in MAAS could name any job, and after a restore the database may lack the job.
+// annotationProof proves that this installation wrote the other annotations of a deployment.
+// Whoever may write annotations in MAAS could name any job, and after a restore the database may
+// lack the job.
 const annotationProof = "slipway-proof"
 
-// markKeyName is the secret of the key. Version 1 is the key for ever: a backup that has it can check
-// whatever was signed after the backup.
+// markKeyName is the secret of the key. Version 1 is the key for ever: a backup that has it can
+// check whatever was signed after the backup.
 const markKeyName = spec.ReservedSecrets + "maas-mark-key"
 
-// proof returns the proof of a deployment of a node's machine by a job. It makes the key when there is none.
+// proof returns the proof of a deployment of a node's machine by a job. It makes the key when there
+// is none.
 func (a *Activities) proof(ctx context.Context, systemID, nodeID, jobID, attempt string) (string, error) {
 	const first = providers.SecretRef(markKeyName + "@1")
 	key, err := a.Secrets.Resolve(ctx, first, providers.OwnUse())
@@ -53,9 +55,9 @@ func (a *Activities) mark(ctx context.Context, in DeployIn, attempt string) (map
 	return kv, err
 }
 
-// adoptLost reports whether a machine was deployed for its node by a job of this installation that a
-// restore of the database has lost. It needs a restore, the proof, and that the machine belongs to
-// Slipway's own user of MAAS. The audit log tells of it once a day.
+// adoptLost reports whether a machine was deployed for its node by a job of this installation that
+// a restore of the database has lost. It needs a restore, the proof, and that the machine belongs
+// to Slipway's own user of MAAS. The audit log tells of it once a day.
 func (a *Activities) adoptLost(ctx context.Context, m providers.MAAS, in MachineIn, got providers.MAASMachine) (bool, error) {
 	restored, err := a.Store.IsRestored(ctx)
 	if err != nil || !restored || got.Annotations[annotationProof] == "" {

@@ -20,13 +20,13 @@ type RemoveMachineIn struct {
 	MACs []string `json:"macs,omitempty"`
 }
 
-// removeRounds bounds how often records of one machine are searched and deleted: a machine that is off
-// cannot enlist again.
+// removeRounds bounds how often records of one machine are searched and deleted: a machine that is
+// off cannot enlist again.
 const removeRounds = 4
 
-// RemoveMachine deletes the machine's record in MAAS when its power is confirmed off, and every record
-// under which it has enlisted itself since, found by MAC. It fails when somebody uses a record. An
-// absent machine is success.
+// RemoveMachine deletes the machine's record in MAAS when its power is confirmed off, and every
+// record under which it has enlisted itself since, found by MAC. It fails when somebody uses a
+// record. An absent machine is success.
 func (a *Activities) RemoveMachine(ctx context.Context, in RemoveMachineIn) (contract.MachineFacts, error) {
 	m, _, err := a.region(ctx, in.JobRef)
 	if err != nil {
@@ -57,8 +57,8 @@ func (a *Activities) RemoveMachine(ctx context.Context, in RemoveMachineIn) (con
 		strings.Join(in.MACs, ", "))
 }
 
-// isGone reports whether MAAS has no record of the machine: another delivery of the same activity may
-// have deleted it since it was listed.
+// isGone reports whether MAAS has no record of the machine: another delivery of the same activity
+// may have deleted it since it was listed.
 func isGone(ctx context.Context, m providers.MAAS, systemID string) bool {
 	got, err := machineOrNil(ctx, m, systemID)
 	return err == nil && got == nil
@@ -189,8 +189,8 @@ func (a *Activities) RemoveCreatedMachine(ctx context.Context, in RemoveIn) (con
 	return out, a.untie(ctx, in)
 }
 
-// untie ends that the node is the machine that this job created and has deleted. Otherwise a machine
-// that is absent as it should be would be a critical finding of drift.
+// untie ends that the node is the machine that this job created and has deleted. Otherwise a
+// machine that is absent as it should be would be a critical finding of drift.
 func (a *Activities) untie(ctx context.Context, in RemoveIn) error {
 	node, err := a.Store.Node(ctx, in.NodeID)
 	if err != nil {

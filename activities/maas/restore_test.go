@@ -21,7 +21,8 @@ func (w *world) restored() {
 	require.NoError(w.t, err)
 }
 
-// deployedByLost has the machine deployed by a job that the database does not have, and returns its id.
+// deployedByLost has the machine deployed by a job that the database does not have, and returns its
+// id.
 func (w *world) deployedByLost() string {
 	w.t.Helper()
 	kept, lost := w.ref.JobID, db.NewID("job")
@@ -32,9 +33,9 @@ func (w *world) deployedByLost() string {
 	return lost
 }
 
-// TestRestore_OwnDeploymentIsAdopted: a node that a lost job deployed is released by the decommission of
-// today, with an audit row. Before a restore, and without the proof of this node and deployment, it is left
-// alone.
+// TestRestore_OwnDeploymentIsAdopted: a node that a lost job deployed is released by the
+// decommission of today, with an audit row. Before a restore, and without the proof of this node
+// and deployment, it is left alone.
 func TestRestore_OwnDeploymentIsAdopted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// The activities here verify an undo: each reads the machine and changes nothing. Done is false when
-// something is left, and Note names it.
+// The activities here verify an undo: each reads the machine and changes nothing. Done is false
+// when something is left, and Note names it.
 
 // CheckRecordRemoved proves RemoveCreatedMachine: the record that this job made,
 // under its known id or by a create whose answer was lost, is no longer in MAAS.

@@ -53,7 +53,8 @@ type NodePower interface {
 	ReadBootByBMC(ctx context.Context, in bmcact.BootIn) (bmcact.BootFacts, error)
 }
 
-// DefaultRebootScript restarts a machine from within. Other users than root need sudo without a password.
+// DefaultRebootScript restarts a machine from within. Other users than root need sudo without a
+// password.
 const DefaultRebootScript = `if [ "$(id -u)" -eq 0 ]; then set --; else set -- sudo -n; fi
 "$@" systemctl reboot || "$@" reboot
 `
@@ -71,7 +72,8 @@ type StepIn struct {
 	// IPs are the addresses that MAAS gave the machine when the run installed it. They are empty
 	// before that.
 	IPs []string `json:"ips,omitempty"`
-	// Again says that an activity before, which no worker finished, may have done a part of the attempt.
+	// Again says that an activity before, which no worker finished, may have done a part of the
+	// attempt.
 	Again bool `json:"again,omitempty"`
 }
 
@@ -108,8 +110,8 @@ type session struct {
 	unsent     bool                         // the machine refused the login of the only call of a command
 }
 
-// open reads the step, its machine, and the SSH login of the machine. It fails where the project of the run
-// may not use the machine any more.
+// open reads the step, its machine, and the SSH login of the machine. It fails where the project of
+// the run may not use the machine any more.
 func (a *Activities) open(ctx context.Context, in StepIn) (*session, error) {
 	s, err := a.read(ctx, in)
 	if err != nil || s.adapter.Simulated {
@@ -118,8 +120,8 @@ func (a *Activities) open(ctx context.Context, in StepIn) (*session, error) {
 	return s, s.login(ctx)
 }
 
-// openToUndo is open for what undoes a step. The job of the run has the node until that is done, so that it
-// reaches no other tenant.
+// openToUndo is open for what undoes a step. The job of the run has the node until that is done, so
+// that it reaches no other tenant.
 func (a *Activities) openToUndo(ctx context.Context, in StepIn) (*session, error) {
 	s, err := a.readToUndo(ctx, in)
 	if err != nil || s.adapter.Simulated {
@@ -128,8 +130,8 @@ func (a *Activities) openToUndo(ctx context.Context, in StepIn) (*session, error
 	return s, s.login(ctx)
 }
 
-// read is readToUndo for what carries out a step. It fails where the project of the run may not use the machine
-// any more.
+// read is readToUndo for what carries out a step. It fails where the project of the run may not use
+// the machine any more.
 func (a *Activities) read(ctx context.Context, in StepIn) (*session, error) {
 	s, err := a.readToUndo(ctx, in)
 	if err != nil {
@@ -138,8 +140,8 @@ func (a *Activities) read(ctx context.Context, in StepIn) (*session, error) {
 	return s, s.checkRight(ctx)
 }
 
-// checkRight fails when the project of the run may not use the machine any more: its release of the node was
-// fenced while the run was under way, or before it began.
+// checkRight fails when the project of the run may not use the machine any more: its release of the
+// node was fenced while the run was under way, or before it began.
 func (s *session) checkRight(ctx context.Context) error {
 	if s.project == "" {
 		return nil // a run of the platform

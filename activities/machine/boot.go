@@ -42,8 +42,8 @@ func (a *Activities) ReadBootID(ctx context.Context, in StepIn) (StepFacts, erro
 	return facts, nil
 }
 
-// RebootIn is the input of Reboot. Before is the boot id of before, "" of a machine that did not answer.
-// Ordered says that a call before may have ordered the restart.
+// RebootIn is the input of Reboot. Before is the boot id of before, "" of a machine that did not
+// answer. Ordered says that a call before may have ordered the restart.
 type RebootIn struct {
 	StepIn
 	Before  string `json:"before"`
@@ -65,9 +65,9 @@ func isNoAnswer(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
-// Reboot restarts a machine and returns when it answers with another boot id than before. It asks for no
-// restart when there is another one already. A machine that gives no answer is restarted by its BMC, unless
-// a call before has ordered that: then it is switched on and nothing is cut.
+// Reboot restarts a machine and returns when it answers with another boot id than before. It asks
+// for no restart when there is another one already. A machine that gives no answer is restarted by
+// its BMC, unless a call before has ordered that: then it is switched on and nothing is cut.
 func (a *Activities) Reboot(ctx context.Context, in RebootIn) (StepFacts, error) {
 	s, err := a.open(ctx, in.StepIn)
 	if err != nil {
@@ -104,8 +104,8 @@ func (a *Activities) Reboot(ctx context.Context, in RebootIn) (StepFacts, error)
 	return facts, nil
 }
 
-// askBootID returns the boot id of the machine now. Where no restart was ordered it waits a while for an
-// answer.
+// askBootID returns the boot id of the machine now. Where no restart was ordered it waits a while
+// for an answer.
 func (s *session) askBootID(ctx context.Context, ordered bool) (string, error) {
 	if !ordered {
 		limited, cancel := context.WithTimeout(ctx, s.hungAfter())
@@ -117,8 +117,8 @@ func (s *session) askBootID(ctx context.Context, ordered bool) (string, error) {
 	return now.BootID, err
 }
 
-// restart asks for a restart. A machine that goes down before it has answered is no error: the boot id
-// decides. A simulated machine has no system that could restart it from within.
+// restart asks for a restart. A machine that goes down before it has answered is no error: the boot
+// id decides. A simulated machine has no system that could restart it from within.
 func (s *session) restart(ctx context.Context) error {
 	if err := s.checkRight(ctx); err != nil {
 		return err
@@ -151,8 +151,8 @@ func (s *session) restart(ctx context.Context) error {
 	return err
 }
 
-// hasNodePower reports whether the step goes through the BMC of the node that the machine is linked to,
-// because the adapter of the machine reaches none.
+// hasNodePower reports whether the step goes through the BMC of the node that the machine is linked
+// to, because the adapter of the machine reaches none.
 func (s *session) hasNodePower() bool {
 	return s.step.Reboot.Mode == runplan.RebootBMC && s.adapter.PowerControl == nil && s.machine.NodeID != nil && s.a.Power != nil
 }
@@ -191,7 +191,8 @@ func (s *session) awaitBootID(ctx context.Context, before string) (string, error
 	}
 }
 
-// bootFailure types the error of a restart. With the time of the attempt over it says what was awaited.
+// bootFailure types the error of a restart. With the time of the attempt over it says what was
+// awaited.
 func (s *session) bootFailure(ctx context.Context, err error, format string, timeout time.Duration) error {
 	if _, typed := fault.Failure(err); typed && ctx.Err() == nil {
 		return err // of the BMC
@@ -207,9 +208,9 @@ var devices = map[string]providers.BootTarget{
 	runplan.NetbootPXE: providers.BootPXE, runplan.NetbootUEFIHTTP: providers.BootUEFIHTTP, runplan.NetbootDisk: providers.BootHDD,
 }
 
-// SetNetboot sets the device of the next boot of a machine, and reads it back. The machine of a node has
-// to be the one of its record. A failure before anything was sent to the BMC of its node is marked
-// CommandUnsent.
+// SetNetboot sets the device of the next boot of a machine, and reads it back. The machine of a
+// node has to be the one of its record. A failure before anything was sent to the BMC of its node
+// is marked CommandUnsent.
 func (a *Activities) SetNetboot(ctx context.Context, in StepIn) (StepFacts, error) {
 	s, err := a.read(ctx, in)
 	if err != nil {

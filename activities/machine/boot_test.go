@@ -26,7 +26,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// TestReboot_ProvesAnotherBootID restarts a machine from within, twice under one number: it restarts once.
+// TestReboot_ProvesAnotherBootID restarts a machine from within, twice under one number: it
+// restarts once.
 func TestReboot_ProvesAnotherBootID(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "ssh")
@@ -56,8 +57,8 @@ func TestReboot_WithTheSameBootIDFails(t *testing.T) {
 	require.Equal(t, lifecycle.FailPowerNotConfirmed, classOf(err))
 }
 
-// A call that may have ordered the restart, of a machine whose boot id of before nobody knows, orders one: the
-// boot id that it reads now is no proof.
+// A call that may have ordered the restart, of a machine whose boot id of before nobody knows,
+// orders one: the boot id that it reads now is no proof.
 func TestReboot_OfAnUnknownBootID(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "ssh")
@@ -142,8 +143,9 @@ func (p *nodePower) PowerOnByBMC(_ context.Context, in bmcact.PowerIn) (contract
 	return contract.PowerFacts{}, nil
 }
 
-// TestReboot_ByTheBMCOfTheNode restarts a machine whose provider has no power control, but whose node has
-// a BMC. An attempt that finds the machine without an answer switches it on, and cuts nothing.
+// TestReboot_ByTheBMCOfTheNode restarts a machine whose provider has no power control, but whose
+// node has a BMC. An attempt that finds the machine without an answer switches it on, and cuts
+// nothing.
 func TestReboot_ByTheBMCOfTheNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "ssh")
@@ -183,8 +185,8 @@ func TestReboot_ByTheBMCOfTheNode(t *testing.T) {
 	require.Equal(t, []string{"cycle"}, power.calls)
 }
 
-// A machine that hangs from the beginning has no boot id that could be read. Its BMC restarts it, whether
-// the machine says nothing at all or something without a boot id.
+// A machine that hangs from the beginning has no boot id that could be read. Its BMC restarts it,
+// whether the machine says nothing at all or something without a boot id.
 func TestReboot_OfAMachineThatHangs(t *testing.T) {
 	t.Parallel()
 	for name, hang := range map[string]func(w *world, restarted func() bool){
@@ -270,8 +272,8 @@ func (w *world) linked(node db.Node) *nodePower {
 	return p
 }
 
-// TestNetboot_ByTheBMCOfTheNode sets the next boot of a machine whose provider cannot, on the BMC of its
-// node. Another machine than that of the record gets nothing set.
+// TestNetboot_ByTheBMCOfTheNode sets the next boot of a machine whose provider cannot, on the BMC
+// of its node. Another machine than that of the record gets nothing set.
 func TestNetboot_ByTheBMCOfTheNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "ssh")

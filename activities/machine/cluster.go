@@ -206,8 +206,8 @@ func randomText(n int) (string, error) {
 	return string(out), nil
 }
 
-// mint makes a token and waits until the cluster has signed it. Its row is written first, so that no token
-// is left of which nothing is known.
+// mint makes a token and waits until the cluster has signed it. Its row is written first, so that
+// no token is left of which nothing is known.
 func (m *member) mint(ctx context.Context) (providers.BootstrapToken, error) {
 	var t providers.BootstrapToken
 	err := m.again(ctx, func() error {
@@ -259,7 +259,8 @@ func (m *member) mint(ctx context.Context) (providers.BootstrapToken, error) {
 	}
 }
 
-// revoke deletes the tokens of the step. It returns when the API server takes none of them any more.
+// revoke deletes the tokens of the step. It returns when the API server takes none of them any
+// more.
 func (a *Activities) revoke(ctx context.Context, in StepIn, join providers.ClusterJoin, cluster providers.Cluster) error {
 	tokens, err := clusterdb.TokensOfStep(ctx, a.Store, in.RunID, in.Step)
 	if err != nil || len(tokens) == 0 {

@@ -26,7 +26,8 @@ const exitTimedOut = 124
 // command.
 const uncertainTries = 3
 
-// endGrace is how long a command may take to end after its timeout, and a node at full load to say so.
+// endGrace is how long a command may take to end after its timeout, and a node at full load to say
+// so.
 const endGrace = time.Minute
 
 // CommandEnd says in a failure of RunCommand how the command ended. "" means that it may still run.
@@ -185,8 +186,8 @@ func (s *session) exec(ctx context.Context, script string, endsBy time.Time) (pr
 	}
 }
 
-// stopEarlier returns when the commands of the step's earlier attempts have ended, and ends those that
-// still run: two attempts of a step never run at once.
+// stopEarlier returns when the commands of the step's earlier attempts have ended, and ends those
+// that still run: two attempts of a step never run at once.
 func (s *session) stopEarlier(ctx context.Context) error {
 	for earlier := *s; earlier.in.Attempt > 1; {
 		earlier.in.Attempt--
@@ -241,8 +242,9 @@ type StopIn struct {
 	EndsBy time.Time `json:"ends_by"`
 }
 
-// StopCommand ends the command of an attempt and of those before it, and returns when they have ended. It
-// repeats the call while the machine does not answer, until the machine itself has ended the command.
+// StopCommand ends the command of an attempt and of those before it, and returns when they have
+// ended. It repeats the call while the machine does not answer, until the machine itself has ended
+// the command.
 func (a *Activities) StopCommand(ctx context.Context, in StopIn) (StepFacts, error) {
 	s, err := a.openToUndo(ctx, in.StepIn)
 	if err != nil {

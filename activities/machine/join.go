@@ -23,9 +23,9 @@ const (
 	exitForeign    = 67
 )
 
-// JoinCluster has a machine join the cluster of a step. Each attempt has a token of its own; a repeated call
-// of an attempt that has begun makes none, and reads what became of it. The token and its file are deleted
-// at every end that is known.
+// JoinCluster has a machine join the cluster of a step. Each attempt has a token of its own; a
+// repeated call of an attempt that has begun makes none, and reads what became of it. The token and
+// its file are deleted at every end that is known.
 func (a *Activities) JoinCluster(ctx context.Context, in CommandIn) (StepFacts, error) {
 	s, err := a.open(ctx, in.StepIn)
 	if err != nil {
@@ -58,7 +58,8 @@ func (a *Activities) JoinCluster(ctx context.Context, in CommandIn) (StepFacts, 
 			return StepFacts{}, unsentFirst(ctx, in.StepIn, err)
 		}
 	}
-	// Before kubeadm begins: it may make the machine a node of the cluster and then fail, or be ended.
+	// Before kubeadm begins: it may make the machine a node of the cluster and then fail, or be
+	// ended.
 	if err := clusterdb.NoteJoined(ctx, a.Store, m.machine.ID); err != nil {
 		return StepFacts{}, unsentFirst(ctx, in.StepIn, fault.Internal(ctx, err))
 	}
@@ -120,8 +121,8 @@ func (m *member) foreignFiles() error {
 	return fault.New(lifecycle.FailStateDisagreement, "the machine has the files of a cluster that no run had it join as %s; repave it, or run kubeadm reset on it", m.row.Ref)
 }
 
-// prepare makes a token and puts the join file on the machine. It reports whether the machine is a node of
-// the cluster already, so that nothing was done.
+// prepare makes a token and puts the join file on the machine. It reports whether the machine is a
+// node of the cluster already, so that nothing was done.
 func (m *member) prepare(ctx context.Context) (is bool, err error) {
 	if m.facts.Joined && m.facts.JoinedBy != m.row.Ref {
 		return false, m.foreignFiles()
@@ -166,9 +167,9 @@ func (m *member) prepare(ctx context.Context) (is bool, err error) {
 	return false, nil
 }
 
-// clearOldNode deletes what an earlier life of the machine has left in the cluster. Only a Node with the
-// machine's own system UUID is touched, when it is not Ready any more. It reports whether the machine is a
-// Ready node by its present boot.
+// clearOldNode deletes what an earlier life of the machine has left in the cluster. Only a Node
+// with the machine's own system UUID is touched, when it is not Ready any more. It reports whether
+// the machine is a Ready node by its present boot.
 func (m *member) clearOldNode(ctx context.Context) (is bool, err error) {
 	for {
 		var nodes []providers.ClusterNode
@@ -202,8 +203,8 @@ func (m *member) clearOldNode(ctx context.Context) (is bool, err error) {
 	}
 }
 
-// ownNode returns the Node of the machine, nil for none. It refuses one of its name that is another machine,
-// or not provably this one, and one of the machine under another name.
+// ownNode returns the Node of the machine, nil for none. It refuses one of its name that is another
+// machine, or not provably this one, and one of the machine under another name.
 func (m *member) ownNode(nodes []providers.ClusterNode) (*providers.ClusterNode, error) {
 	var own *providers.ClusterNode
 	for i, n := range nodes {
@@ -229,9 +230,10 @@ func clip(text string) string {
 	return text
 }
 
-// clean deletes the join file and the token of an attempt that has ended, and reports whether the token is
-// gone. A cluster or machine that does not answer changes nothing of how the attempt ended: the pass over
-// clusters deletes the token, which expires by itself, and the file is in memory.
+// clean deletes the join file and the token of an attempt that has ended, and reports whether the
+// token is gone. A cluster or machine that does not answer changes nothing of how the attempt
+// ended: the pass over clusters deletes the token, which expires by itself, and the file is in
+// memory.
 func (m *member) clean(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, cleanLimit)
 	defer cancel()
@@ -243,9 +245,10 @@ func (m *member) clean(ctx context.Context) bool {
 // cleanLimit bounds the end of an attempt.
 const cleanLimit = time.Minute
 
-// UndoJoin deletes the tokens of a join, stops the join that may still run, and deletes its file. The node
-// stays: it is the next join that proves whose it is. The tokens come first, whatever the machine does: a file
-// of a token that is deleted is worth nothing, so it may stay on a machine that refuses the login.
+// UndoJoin deletes the tokens of a join, stops the join that may still run, and deletes its file.
+// The node stays: it is the next join that proves whose it is. The tokens come first, whatever the
+// machine does: a file of a token that is deleted is worth nothing, so it may stay on a machine
+// that refuses the login.
 func (a *Activities) UndoJoin(ctx context.Context, in StopIn) (StepFacts, error) {
 	s, err := a.readToUndo(ctx, in.StepIn)
 	if err != nil {

@@ -63,7 +63,8 @@ func (kubeconfigs) AddressRule(context.Context, providers.SecretRef, providers.U
 	return providers.SimulatedAddresses(), nil
 }
 
-// clusterWorld is a machine behind a real SSH server, with a stand-in of kubeadm, and a simulated cluster.
+// clusterWorld is a machine behind a real SSH server, with a stand-in of kubeadm, and a simulated
+// cluster.
 type clusterWorld struct {
 	*world
 	sim    *kubesim.Server
@@ -157,8 +158,9 @@ func (w *clusterWorld) putNode(name, uuid, bootID string, ready bool) {
 	}})
 }
 
-// leftNothing requires that no token and no join file is left, and that no token stands in the database, in
-// the output of runs, in files of the machine that outlive it, or in the log of its SSH server.
+// leftNothing requires that no token and no join file is left, and that no token stands in the
+// database, in the output of runs, in files of the machine that outlive it, or in the log of its
+// SSH server.
 func (w *clusterWorld) leftNothing(wantMinted int) {
 	w.t.Helper()
 	require.Empty(w.t, w.sim.Tokens(), "no token is left in the cluster")
@@ -209,8 +211,8 @@ func (w *clusterWorld) hidden(tokens ...string) {
 	}
 }
 
-// TestJoin_AMachineBecomesANode joins twice under one number, as after a worker that died: the machine joins
-// once, by one token. Then the node is proven.
+// TestJoin_AMachineBecomesANode joins twice under one number, as after a worker that died: the
+// machine joins once, by one token. Then the node is proven.
 func TestJoin_AMachineBecomesANode(t *testing.T) {
 	t.Parallel()
 	w := newClusterWorld(t)
@@ -247,8 +249,9 @@ func (w *clusterWorld) nextStep(s runplan.Step) machine.StepIn {
 	return w.step(s)
 }
 
-// TestJoin_InTheJoin loses the worker while kubeadm runs. The token is in one file alone, that root reads and
-// that is in memory. The next worker makes no other token; a cancelled run leaves nothing.
+// TestJoin_InTheJoin loses the worker while kubeadm runs. The token is in one file alone, that root
+// reads and that is in memory. The next worker makes no other token; a cancelled run leaves
+// nothing.
 func TestJoin_InTheJoin(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*clusterWorld, machine.StepIn){
@@ -295,8 +298,8 @@ func TestJoin_InTheJoin(t *testing.T) {
 	}
 }
 
-// TestUndoJoin_RefusedLogin: the machine refuses the login while kubeadm runs. Its token is deleted at once, and
-// the undo ends when the machine itself has ended the join.
+// TestUndoJoin_RefusedLogin: the machine refuses the login while kubeadm runs. Its token is deleted
+// at once, and the undo ends when the machine itself has ended the join.
 func TestUndoJoin_RefusedLogin(t *testing.T) {
 	t.Parallel()
 	w := newClusterWorld(t)
@@ -334,7 +337,8 @@ func TestUndoJoin_RefusedLogin(t *testing.T) {
 	w.leftNothing(1)
 }
 
-// inOneFile requires that the token is in the join file alone, and in no process's arguments or environment.
+// inOneFile requires that the token is in the join file alone, and in no process's arguments or
+// environment.
 func (w *clusterWorld) inOneFile(token string) {
 	w.t.Helper()
 	files, err := filepath.Glob(filepath.Join(w.run, "*", "join.yaml"))
@@ -358,7 +362,8 @@ func (w *clusterWorld) inOneFile(token string) {
 	}
 }
 
-// TestJoin_Refusals: each is refused for its reason, and leaves neither a token nor a changed cluster.
+// TestJoin_Refusals: each is refused for its reason, and leaves neither a token nor a changed
+// cluster.
 func TestJoin_Refusals(t *testing.T) {
 	t.Parallel()
 	const pin = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
@@ -409,8 +414,8 @@ func (w *clusterWorld) fault(name string) {
 	require.NoError(w.t, err)
 }
 
-// TestJoin_ReplacesItsOldNode: a machine that was installed again has an old Node, which is deleted when its
-// system UUID is the machine's, in either byte order.
+// TestJoin_ReplacesItsOldNode: a machine that was installed again has an old Node, which is deleted
+// when its system UUID is the machine's, in either byte order.
 func TestJoin_ReplacesItsOldNode(t *testing.T) {
 	t.Parallel()
 	for name, uuid := range map[string]string{"same order": ownUUID, "other order": "44454c4c-4200-1035-8054-b7c04f503033"} {
@@ -427,8 +432,8 @@ func TestJoin_ReplacesItsOldNode(t *testing.T) {
 	}
 }
 
-// A second join of a machine that is in its cluster changes nothing, and an attempt that left files of ours
-// is reset.
+// A second join of a machine that is in its cluster changes nothing, and an attempt that left files
+// of ours is reset.
 func TestJoin_Again(t *testing.T) {
 	t.Parallel()
 	w := newClusterWorld(t)

@@ -143,8 +143,8 @@ func classOf(err error) lifecycle.FailureClass {
 	return ""
 }
 
-// TestRunCommand_OnARealServer runs a command twice under one number, as a worker does that died in it:
-// the machine runs it once, and its output is stored once.
+// TestRunCommand_OnARealServer runs a command twice under one number, as a worker does that died in
+// it: the machine runs it once, and its output is stored once.
 func TestRunCommand_OnARealServer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "ssh")
@@ -261,7 +261,8 @@ func TestRunCommand_StopsEarlierAttempts(t *testing.T) {
 	require.ErrorContains(t, err, "exit status 143", "the first attempt was ended by SIGTERM")
 }
 
-// A machine that does not answer holds a cancellation only until it has ended the command by itself.
+// A machine that does not answer holds a cancellation only until it has ended the command by
+// itself.
 func TestStopCommand_OfAMachineThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "ssh")

@@ -173,11 +173,11 @@ func (t networkTry) keepEndpoint(ctx context.Context) error {
 
 // RevertNetwork lets the machine restore its network configuration from before an attempt, unless
 // the attempt was confirmed. It repeats the call while the machine does not answer, until the time
-// at which the machine has restored it by itself. A confirmed configuration stays, with the new address
-// in the record of the machine.
+// at which the machine has restored it by itself. A confirmed configuration stays, with the new
+// address in the record of the machine.
 //
-// An address that refuses the login may belong to another host by now. It is asked no more, and the other
-// address still is. After that time a refused login ends the undo with a note.
+// An address that refuses the login may belong to another host by now. It is asked no more, and the
+// other address still is. After that time a refused login ends the undo with a note.
 func (a *Activities) RevertNetwork(ctx context.Context, in StopIn) (StepFacts, error) {
 	s, err := a.openToUndo(ctx, in.StepIn)
 	t, err := openNetwork(ctx, s, err)

@@ -48,8 +48,8 @@ func newNetworkWorld(t *testing.T) *networkWorld {
 	return &networkWorld{w, s}
 }
 
-// How long a configuration is tried: 45 s of the stand-in's timer, and 3 s for a change that is taken back
-// when its time is over.
+// How long a configuration is tried: 45 s of the stand-in's timer, and 3 s for a change that is
+// taken back when its time is over.
 const (
 	longest = 30 * time.Minute
 	shortly = 2 * time.Minute
@@ -68,7 +68,8 @@ func (w *networkWorld) netFor(window time.Duration, netplan, endpoint string) ma
 	return w.step(runplan.Step{Name: "net", Net: &runplan.NetReconfig{Netplan: netplan, ConfirmSeconds: int(window.Seconds()), SSHEndpoint: endpoint}})
 }
 
-// TestTryNetwork_ConfirmsAtTheNewAddress: the machine is reached there from then on, under the same key.
+// TestTryNetwork_ConfirmsAtTheNewAddress: the machine is reached there from then on, under the same
+// key.
 func TestTryNetwork_ConfirmsAtTheNewAddress(t *testing.T) {
 	t.Parallel()
 	w := newNetworkWorld(t)
@@ -86,8 +87,8 @@ func TestTryNetwork_ConfirmsAtTheNewAddress(t *testing.T) {
 	require.Equal(t, 2, strings.Count(string(applied), "apply"), "before the test, and once by it")
 }
 
-// TestTryNetwork_CutOffRollsBack: the change cuts the machine off, or it does not come to the address that
-// the step states. The machine is as before, and the step has failed.
+// TestTryNetwork_CutOffRollsBack: the change cuts the machine off, or it does not come to the
+// address that the step states. The machine is as before, and the step has failed.
 func TestTryNetwork_CutOffRollsBack(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -111,8 +112,8 @@ func TestTryNetwork_CutOffRollsBack(t *testing.T) {
 	}
 }
 
-// TestTryNetwork_WorkerKilledBeforeTheConfirmation: the next call finds the change pending and confirms it,
-// or finds it taken back when the time is over. It is not begun again.
+// TestTryNetwork_WorkerKilledBeforeTheConfirmation: the next call finds the change pending and
+// confirms it, or finds it taken back when the time is over. It is not begun again.
 func TestTryNetwork_WorkerKilledBeforeTheConfirmation(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]bool{"in time": false, "too late": true} {
@@ -215,8 +216,8 @@ func (d diesConfirmed) ConfirmNetwork(ctx context.Context, t providers.MachineTa
 	return state, err
 }
 
-// TestRevertNetwork_KeepsWhatIsConfirmed: a run that is cancelled after the machine was confirmed keeps the
-// change, and the record says where the machine answers.
+// TestRevertNetwork_KeepsWhatIsConfirmed: a run that is cancelled after the machine was confirmed
+// keeps the change, and the record says where the machine answers.
 func TestRevertNetwork_KeepsWhatIsConfirmed(t *testing.T) {
 	t.Parallel()
 	w := newNetworkWorld(t)
@@ -249,8 +250,8 @@ func (r refuses) RevertNetwork(ctx context.Context, t providers.MachineTarget, i
 	return r.NetworkConfig.RevertNetwork(ctx, t, id)
 }
 
-// TestRevertNetwork_RefusedLogin: the machine was confirmed at its new address and its old one belongs to
-// another host, or both refuse the login.
+// TestRevertNetwork_RefusedLogin: the machine was confirmed at its new address and its old one
+// belongs to another host, or both refuse the login.
 func TestRevertNetwork_RefusedLogin(t *testing.T) {
 	t.Parallel()
 	w := newNetworkWorld(t)
@@ -287,7 +288,8 @@ func (cannotRestore) RevertNetwork(context.Context, providers.MachineTarget, str
 	return "", &providers.Error{Kind: providers.KindStateConflict, Op: "ssh.network", Message: "the machine cannot restore its network yet"}
 }
 
-// TestRevertNetwork_OfAMachineThatCannot: it is asked until its time is over, and holds up no run after that.
+// TestRevertNetwork_OfAMachineThatCannot: it is asked until its time is over, and holds up no run
+// after that.
 func TestRevertNetwork_OfAMachineThatCannot(t *testing.T) {
 	t.Parallel()
 	w := newNetworkWorld(t)
@@ -308,8 +310,8 @@ func TestTryNetwork_RefusedByNetplan(t *testing.T) {
 	require.Equal(t, machine.CommandEnded, machine.EndOf(err))
 }
 
-// TestSteps_OfASimulatedMachine: the provider fake carries out every step of the default plans that needs
-// no cluster, and says that it is simulated.
+// TestSteps_OfASimulatedMachine: the provider fake carries out every step of the default plans that
+// needs no cluster, and says that it is simulated.
 func TestSteps_OfASimulatedMachine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "fake")

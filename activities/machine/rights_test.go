@@ -66,8 +66,8 @@ func (w *world) fence(a allocationdb.Allocation) {
 	})
 }
 
-// TestReboot_OfAFormerTenant has the release of a node fenced after the tenant's reboot was accepted. Nothing is
-// done with the machine then.
+// TestReboot_OfAFormerTenant has the release of a node fenced after the tenant's reboot was
+// accepted. Nothing is done with the machine then.
 func TestReboot_OfAFormerTenant(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "fake")
@@ -85,7 +85,8 @@ func TestReboot_OfAFormerTenant(t *testing.T) {
 	require.Equal(t, before.BootID, facts.BootID, "the machine was not restarted")
 }
 
-// TestReboot_EndsWithTheRight fences the release while the tenant's reboot waits for the machine to come back.
+// TestReboot_EndsWithTheRight fences the release while the tenant's reboot waits for the machine to
+// come back.
 func TestReboot_EndsWithTheRight(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "ssh")

@@ -38,9 +38,9 @@ func (w *world) certify(node db.Node, serial string, clean bool) string {
 	return row.ID
 }
 
-// TestReturnMachine_NeedsTheCertificate: only the last certificate of this very machine counts, or an
-// operator who accepts the risk. The audit log says which of them it was.
-// joined stores that a run had the machine join a cluster at a time.
+// TestReturnMachine_NeedsTheCertificate: only the last certificate of this very machine counts, or
+// an operator who accepts the risk. The audit log says which of them it was. joined stores that a
+// run had the machine join a cluster at a time.
 func (w *world) joined(at time.Time) {
 	w.t.Helper()
 	_, err := w.store.DBTX().Exec(w.t.Context(), "INSERT INTO clusters (ref, spec) VALUES ('c-1', '{}')")

@@ -27,9 +27,9 @@ type VerifyIn struct {
 // keepAway lists the taints of a node that accepts no pods because something is missing.
 var keepAway = []string{"node.kubernetes.io/not-ready", "node.kubernetes.io/network-unavailable", "node.kubernetes.io/unreachable"}
 
-// VerifyInCluster waits until the machine is a node of its cluster: by its system UUID, by the boot that the
-// machine itself names, Ready, with a heartbeat that came since the call, of the release that is wanted, and
-// open for pods.
+// VerifyInCluster waits until the machine is a node of its cluster: by its system UUID, by the boot
+// that the machine itself names, Ready, with a heartbeat that came since the call, of the release
+// that is wanted, and open for pods.
 func (a *Activities) VerifyInCluster(ctx context.Context, in VerifyIn) (StepFacts, error) {
 	s, err := a.open(ctx, in.StepIn)
 	if err != nil {

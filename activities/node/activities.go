@@ -169,8 +169,8 @@ func (a *Activities) authorizedKeys(ctx context.Context, in RenderIn) ([]string,
 	return []string{public}, nil
 }
 
-// sshUse is what a site's SSH login is opened for: to log in at an address, or "" to derive its public
-// key. The private key is sent nowhere.
+// sshUse is what a site's SSH login is opened for: to log in at an address, or "" to derive its
+// public key. The private key is sent nowhere.
 func sshUse(siteID, nodeID, address string) providers.Use {
 	return providers.Use{Kind: spec.SecretSSHKey, Site: siteID, Node: nodeID, Address: address}
 }
@@ -225,9 +225,9 @@ func (a *Activities) LockAgentIdentity(ctx context.Context, in contract.JobRef) 
 	return contract.AgentFacts{}, fault.Internal(ctx, err)
 }
 
-// RetireCredentials ends what the node's disk may hold that is good elsewhere: every enrolment token
-// that is not used, and the documents that its installation was given. The agent's identity stays: it
-// speaks for this node alone. It can be repeated.
+// RetireCredentials ends what the node's disk may hold that is good elsewhere: every enrolment
+// token that is not used, and the documents that its installation was given. The agent's identity
+// stays: it speaks for this node alone. It can be repeated.
 func (a *Activities) RetireCredentials(ctx context.Context, in contract.JobRef) (contract.UserData, error) {
 	if err := a.Store.RevokeEnrollmentTokens(ctx, in.NodeID); err != nil {
 		return contract.UserData{}, fault.Internal(ctx, err)

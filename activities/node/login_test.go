@@ -37,7 +37,8 @@ func newLoginFixture(t *testing.T, answers map[string][]any) *nodeFixture {
 	return b
 }
 
-// TestSSHLogin_RefusedAddress: MAAS, or a record of the node, names an address that is not the node's.
+// TestSSHLogin_RefusedAddress: MAAS, or a record of the node, names an address that is not the
+// node's.
 func TestSSHLogin_RefusedAddress(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -22,8 +22,8 @@ import (
 const reissuedTokenLife = time.Hour
 
 // IssueAgentToken issues a one-time enrolment token for a node that has an agent already, and seals
-// it in the secret store. It ends every other token of the node. A repetition returns the token that
-// the job sealed before, while it can be used or was used.
+// it in the secret store. It ends every other token of the node. A repetition returns the token
+// that the job sealed before, while it can be used or was used.
 func (a *Activities) IssueAgentToken(ctx context.Context, in contract.JobRef) (contract.AgentTokenFacts, error) {
 	name := cloudinit.SecretName(in.JobID, 1)
 	now, err := a.Store.Clock(ctx)
@@ -55,8 +55,8 @@ func (a *Activities) IssueAgentToken(ctx context.Context, in contract.JobRef) (c
 	if err := a.issueAgain(ctx, in, sealed); err != nil {
 		return contract.AgentTokenFacts{}, fault.Internal(ctx, err)
 	}
-	// Another execution of this activity may have sealed its own token in between: what is sealed and
-	// what is good would be two tokens.
+	// Another execution of this activity may have sealed its own token in between: what is sealed
+	// and what is good would be two tokens.
 	stored, err := cloudinit.OpenSealed(ctx, a.Secrets, providers.SecretRef(name))
 	switch {
 	case err != nil:
@@ -82,9 +82,9 @@ type DeliverTokenIn struct {
 	IPs []string `json:"ips,omitempty"`
 }
 
-// writeToken runs as the agent's user, so that a link which that user left in its directory leads to
-// no file of another user. The token comes by stdin and is never in an argument. Each execution has a
-// file of its own, named by the shell's process: two at once would move away each other's.
+// writeToken runs as the agent's user, so that a link which that user left in its directory leads
+// to no file of another user. The token comes by stdin and is never in an argument. Each execution
+// has a file of its own, named by the shell's process: two at once would move away each other's.
 const writeToken = "umask 077 && cat > " + cloudinit.TokenPath + ".$$ && mv -f " + cloudinit.TokenPath + ".$$ " + cloudinit.TokenPath
 
 // writeCA replaces the value of ca_pem in the agent's configuration by the certificate on stdin, so
@@ -102,9 +102,9 @@ mv -f "$n" "$f"`
 const agentUser, agentUnit = "slipway-agent", "slipway-agent.service"
 
 // DeliverAgentToken writes the token and the present node CA on the node by SSH and restarts the
-// agent, which enrols with it.
-// The connection ends before a credential or the token is sent where the node does not show the host
-// key that is pinned. Repeatable: a token that the agent has used is not written again.
+// agent, which enrols with it. The connection ends before a credential or the token is sent where
+// the node does not show the host key that is pinned. Repeatable: a token that the agent has used
+// is not written again.
 func (a *Activities) DeliverAgentToken(ctx context.Context, in DeliverTokenIn) (SSHFacts, error) {
 	sealed, used, err := a.openToken(ctx, in.TokenRef)
 	if err != nil || used {
@@ -165,8 +165,8 @@ type WaitIdentityIn struct {
 
 const identityPoll = 2 * time.Second
 
-// WaitForNewIdentity waits until the agent has used the token and sent a heartbeat under the identity
-// that it got. The stage's deadline bounds it. With ObserveOnly it reads once.
+// WaitForNewIdentity waits until the agent has used the token and sent a heartbeat under the
+// identity that it got. The stage's deadline bounds it. With ObserveOnly it reads once.
 func (a *Activities) WaitForNewIdentity(ctx context.Context, in WaitIdentityIn) (contract.AgentSeen, error) {
 	out := contract.AgentSeen{}
 	sealed, _, err := a.openToken(ctx, in.TokenRef)
@@ -200,9 +200,9 @@ func pollOr(d spec.Duration, dflt time.Duration) time.Duration {
 	return dflt
 }
 
-// RevokeAgentToken is the compensation of a reissue: the token of the job that no agent has used ends,
-// and its sealed copy is deleted. An identity that the agent has got by it stays, because the one
-// before ended with that. Repeatable.
+// RevokeAgentToken is the compensation of a reissue: the token of the job that no agent has used
+// ends, and its sealed copy is deleted. An identity that the agent has got by it stays, because the
+// one before ended with that. Repeatable.
 func (a *Activities) RevokeAgentToken(ctx context.Context, in contract.JobRef) (contract.AgentTokenFacts, error) {
 	if err := a.Store.RevokeTokensOfJob(ctx, in.JobID); err != nil {
 		return contract.AgentTokenFacts{}, fault.Internal(ctx, err)
@@ -227,8 +227,8 @@ type WaitVersionIn struct {
 	Poll    spec.Duration `json:"poll,omitempty"`
 }
 
-// WaitForAgentVersion waits until a heartbeat that is not old names the version. The stage's deadline
-// bounds it. With ObserveOnly it reads once.
+// WaitForAgentVersion waits until a heartbeat that is not old names the version. The stage's
+// deadline bounds it. With ObserveOnly it reads once.
 func (a *Activities) WaitForAgentVersion(ctx context.Context, in WaitVersionIn) (contract.AgentSeen, error) {
 	out := contract.AgentSeen{}
 	err := fault.PollStore(ctx, pollOr(in.Poll, identityPoll), func() (bool, error) {

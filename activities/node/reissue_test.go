@@ -168,8 +168,8 @@ func TestWriteToken_IsWholeAndPrivate(t *testing.T) {
 	require.Len(t, entries, 1, "nothing else is left")
 }
 
-// TestWriteCA_ChangesNothingElse runs the command that is sent on configurations of both writers: that
-// of the control plane, and an operator's.
+// TestWriteCA_ChangesNothingElse runs the command that is sent on configurations of both writers:
+// that of the control plane, and an operator's.
 func TestWriteCA_ChangesNothingElse(t *testing.T) {
 	t.Parallel()
 	const before, after = "-----BEGIN CERTIFICATE-----\nb2xk\n-----END CERTIFICATE-----\n", "-----BEGIN CERTIFICATE-----\nbmV3\n-----END CERTIFICATE-----\n"
@@ -216,8 +216,8 @@ func (s *overtaken) Put(ctx context.Context, name string, value providers.Secret
 	return ref, err
 }
 
-// TestIssueAgentToken_TwiceAtOnce: after two executions at a time the token that is sealed is the one
-// that is good.
+// TestIssueAgentToken_TwiceAtOnce: after two executions at a time the token that is sealed is the
+// one that is good.
 func TestIssueAgentToken_TwiceAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newReissuing(t, nil)

@@ -71,8 +71,8 @@ func (a *Activities) ReadNodeFacts(ctx context.Context, in contract.JobRef) (con
 	return out, a.readAgent(ctx, in.NodeID, &out)
 }
 
-// occupant returns the allocation that occupies the node. A pointer that no allocation stands behind
-// counts too: until it is ended, somebody may be on the node.
+// occupant returns the allocation that occupies the node. A pointer that no allocation stands
+// behind counts too: until it is ended, somebody may be on the node.
 func (a *Activities) occupant(ctx context.Context, c allocationdb.Conn, n db.Node) (string, error) {
 	found, err := allocationdb.FindForNode(ctx, c, n.ID)
 	if errors.Is(err, db.ErrNotFound) {
@@ -81,8 +81,8 @@ func (a *Activities) occupant(ctx context.Context, c allocationdb.Conn, n db.Nod
 	return found.ID, err
 }
 
-// readDrives adds the drives that the node is expected to have, and those that are protected. What a
-// job may erase was recorded when it started; before there is a job, the last report counts too.
+// readDrives adds the drives that the node is expected to have, and those that are protected. What
+// a job may erase was recorded when it started; before there is a job, the last report counts too.
 func (a *Activities) readDrives(ctx context.Context, in contract.JobRef, out *contract.DecommissionFacts) error {
 	read := a.Store.RecordedDrives
 	if in.JobID == "" {

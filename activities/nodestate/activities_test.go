@@ -51,7 +51,8 @@ func TestMoveNode_OnceAndByItsOwner(t *testing.T) {
 }
 
 // An execution of retire_gpuaas_node was taken for lost, and continues when the job is removing the
-// node. There is an edge from removing to retired, but it is not this step's. Found by the chaos run.
+// node. There is an edge from removing to retired, but it is not this step's. Found by the chaos
+// run.
 func TestMoveNode_LateExecutionChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newNodeFixture(t)
@@ -98,8 +99,8 @@ func TestEndAllocation_OtherTenant(t *testing.T) {
 	require.Equal(t, id, acttest.Must(w, w.acts.ReadNodeFacts, w.Ref).AllocationID)
 }
 
-// TestWaitForAllocationEnd_Releasing ends when the tenant releases: the job that waits has the node,
-// so the release job cannot free it.
+// TestWaitForAllocationEnd_Releasing ends when the tenant releases: the job that waits has the
+// node, so the release job cannot free it.
 func TestWaitForAllocationEnd_Releasing(t *testing.T) {
 	t.Parallel()
 	w := newNodeFixture(t)

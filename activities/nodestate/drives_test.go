@@ -22,8 +22,9 @@ func reportOf(serials ...string) *spec.HealthReport {
 }
 
 // A plan takes the last report where there is no record; a job that has started takes the record
-// alone, since an eraser's report would name whatever is plugged in. The first that is recorded stays,
-// whatever the agent reports later, until MAAS commissions the machine or an operator accepts others.
+// alone, since an eraser's report would name whatever is plugged in. The first that is recorded
+// stays, whatever the agent reports later, until MAAS commissions the machine or an operator
+// accepts others.
 func TestReadNodeFacts_Drives(t *testing.T) {
 	t.Parallel()
 	w := newNodeFixture(t)

@@ -17,8 +17,8 @@ type NetbootIn struct {
 	Purpose lifecycle.Netboot `json:"purpose"`
 }
 
-// ArmNetboot makes the node boot its erase workflow, or its install workflow, from the network until
-// the job disarms it. It also returns what the agent of the installed system reported last.
+// ArmNetboot makes the node boot its erase workflow, or its install workflow, from the network
+// until the job disarms it. It also returns what the agent of the installed system reported last.
 // Repeating it changes nothing.
 func (a *Activities) ArmNetboot(ctx context.Context, in NetbootIn) (contract.NetbootFacts, error) {
 	out := contract.NetbootFacts{Purpose: in.Purpose, Armed: true}
@@ -79,8 +79,8 @@ type missingWorkflow struct{ why string }
 
 func (e *missingWorkflow) Error() string { return e.why }
 
-// installWorkflowFor returns the workflow that a node boots for a purpose. The workflow must install
-// an agent, because the job learns from its heartbeats that the system runs.
+// installWorkflowFor returns the workflow that a node boots for a purpose. The workflow must
+// install an agent, because the job learns from its heartbeats that the system runs.
 func installWorkflowFor(ctx context.Context, tx *db.Tx, n db.Node, purpose lifecycle.Netboot) (db.InstallWorkflow, error) {
 	var w db.InstallWorkflow
 	var err error

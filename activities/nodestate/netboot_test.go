@@ -82,8 +82,8 @@ func TestWaitForSystem_FailureSaysWhatWasSeen(t *testing.T) {
 	require.Contains(t, why, "no network")
 }
 
-// TestWaitForSystem_InstallerFails: an installer that fails again and again is not waited for until the
-// deadline. The retry arms a new round, in which its failures count from the beginning.
+// TestWaitForSystem_InstallerFails: an installer that fails again and again is not waited for until
+// the deadline. The retry arms a new round, in which its failures count from the beginning.
 func TestWaitForSystem_InstallerFails(t *testing.T) {
 	t.Parallel()
 	const mac = "52:54:00:aa:00:06"

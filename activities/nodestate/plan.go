@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// DecommissionPlanIn is the input of PlanNodeDecommission. The reference is a field and not embedded,
-// so that a plan is no entry on the node's timeline.
+// DecommissionPlanIn is the input of PlanNodeDecommission. The reference is a field and not
+// embedded, so that a plan is no entry on the node's timeline.
 type DecommissionPlanIn struct {
 	In contract.JobRef `json:"in"`
 }

@@ -18,9 +18,9 @@ import (
 const rotatedPrefix = "bmc/rotated/"
 
 // DeleteNodeSecrets deletes what only this node needed: the sealed user-data of all its jobs, its
-// MAAS token, its BMC login, its host key and addresses. It detaches the BMC, so that the server can
-// be onboarded as a new node. It keeps a login that another record refers to, and one that Slipway
-// made, because the BMC would be lost without it. Note lists what was kept. Repeatable.
+// MAAS token, its BMC login, its host key and addresses. It detaches the BMC, so that the server
+// can be onboarded as a new node. It keeps a login that another record refers to, and one that
+// Slipway made, because the BMC would be lost without it. Note lists what was kept. Repeatable.
 func (a *Activities) DeleteNodeSecrets(ctx context.Context, in contract.JobRef) (contract.DecommissionFacts, error) {
 	out := contract.DecommissionFacts{}
 	if err := a.deleteUserData(ctx, in.NodeID); err != nil {

@@ -20,8 +20,8 @@ import (
 // SystemIn is the input of WaitForSystem.
 type SystemIn struct {
 	contract.JobRef
-	// Purpose is what the system was booted for. "" waits for a system whose disks were moved, under
-	// the identity that it had.
+	// Purpose is what the system was booted for. "" waits for a system whose disks were moved,
+	// under the identity that it had.
 	Purpose lifecycle.Netboot `json:"purpose,omitempty"`
 	// NotBootID is a boot that must have ended.
 	NotBootID string `json:"not_boot_id,omitempty"`
@@ -39,9 +39,9 @@ type SystemIn struct {
 const unhealthyPolls = 30
 
 // WaitForSystem waits until the agent of the system that the job booted has enrolled and sends
-// heartbeats, or until the agent on moved disks has restarted. It fails with Class at Until and says
-// what was seen instead; at once when its installer has failed as often as counts. With ObserveOnly it
-// reads once.
+// heartbeats, or until the agent on moved disks has restarted. It fails with Class at Until and
+// says what was seen instead; at once when its installer has failed as often as counts. With
+// ObserveOnly it reads once.
 func (a *Activities) WaitForSystem(ctx context.Context, in SystemIn) (contract.SystemFacts, error) {
 	var out contract.SystemFacts
 	bad := 0
@@ -118,8 +118,8 @@ func (a *Activities) readSystem(ctx context.Context, in SystemIn) (out contract.
 	return out, nil, a.Store.Tx(ctx, func(tx *db.Tx) error { return tx.FreezeDrives(ctx, in.NodeID) })
 }
 
-// heartbeatOf reads the newest heartbeat. It returns what is missing when the heartbeat is not one of
-// the awaited system.
+// heartbeatOf reads the newest heartbeat. It returns what is missing when the heartbeat is not one
+// of the awaited system.
 func (a *Activities) heartbeatOf(ctx context.Context, in SystemIn, n db.Node, p db.PXENode) (heartbeat db.LatestHeartbeatRow, missing string, err error) {
 	heartbeat, err = a.Store.LatestHeartbeat(ctx, in.NodeID)
 	none := errors.Is(err, db.ErrNotFound)

@@ -1,5 +1,6 @@
 // Package payments compares payments with the payment provider, once a minute: it processes events,
-// looks at what is due, and compares totals. Every part reads the current state and may be repeated.
+// looks at what is due, and compares totals. Every part reads the current state and may be
+// repeated.
 package payments
 
 import (
@@ -26,7 +27,8 @@ type Plan struct {
 	Compare    bool `json:"compare,omitempty"`
 }
 
-// PlanPaymentPass decides what a pass has to do. While payments are off it ends what would wait for ever.
+// PlanPaymentPass decides what a pass has to do. While payments are off it ends what would wait for
+// ever.
 func (a *Activities) PlanPaymentPass(ctx context.Context) (Plan, error) {
 	if !a.Sync.Policy.Enabled {
 		return Plan{Off: true}, fault.Payments(ctx, a.Sync.EndWhileOff(ctx))
@@ -50,13 +52,15 @@ func (a *Activities) ProcessPaymentEvents(ctx context.Context) (int, error) {
 	return n, a.failed(ctx, "events were not processed", err)
 }
 
-// SyncPayments compares the sessions, refunds and disputes that are due, and returns how many it has.
+// SyncPayments compares the sessions, refunds and disputes that are due, and returns how many it
+// has.
 func (a *Activities) SyncPayments(ctx context.Context) (int, error) {
 	n, err := a.Sync.SyncDue(ctx)
 	return n, a.failed(ctx, "sessions, refunds or disputes were not compared", err)
 }
 
-// ListPaymentEvents stores the events that no webhook was accepted for, and returns how many were new.
+// ListPaymentEvents stores the events that no webhook was accepted for, and returns how many were
+// new.
 func (a *Activities) ListPaymentEvents(ctx context.Context) (int, error) {
 	n, err := a.Sync.ListEvents(ctx)
 	return n, a.failed(ctx, "events were not listed", err)

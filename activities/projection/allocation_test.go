@@ -66,8 +66,8 @@ func provisioned(t *testing.T) *tenancy {
 	return w
 }
 
-// TestClaimNode_HoldsNoSlot: requests that wait for a node look once each and say when they look again;
-// no attempt of theirs lasts longer than its look.
+// TestClaimNode_HoldsNoSlot: requests that wait for a node look once each and say when they look
+// again; no attempt of theirs lasts longer than its look.
 func TestClaimNode_HoldsNoSlot(t *testing.T) {
 	t.Parallel()
 	w := provisioned(t) // has the one node
@@ -258,8 +258,8 @@ func (w *tenancy) endKey() {
 	require.NoError(w.t, err)
 }
 
-// TestProvision_KeyEndsBeforeItsLastStep: the key went onto the node and ended before the allocation was
-// active, so that a job takes it off with the very step.
+// TestProvision_KeyEndsBeforeItsLastStep: the key went onto the node and ended before the
+// allocation was active, so that a job takes it off with the very step.
 func TestProvision_KeyEndsBeforeItsLastStep(t *testing.T) {
 	t.Parallel()
 	w := provisioned(t)
@@ -311,8 +311,8 @@ func TestKeys_EndOfTheJob(t *testing.T) {
 	}
 }
 
-// TestTakeNode_OfAnotherJob: the wait for the node has an end that the tenant's access shows, and a node
-// that the allocation has let go of meanwhile is not taken.
+// TestTakeNode_OfAnotherJob: the wait for the node has an end that the tenant's access shows, and a
+// node that the allocation has let go of meanwhile is not taken.
 func TestTakeNode_OfAnotherJob(t *testing.T) {
 	t.Parallel()
 	w := provisioned(t)
@@ -344,8 +344,8 @@ func TestTakeNode_OfAnotherJob(t *testing.T) {
 	require.Equal(t, lifecycle.AllocationReleased, f.Status)
 }
 
-// TestRelease_FollowsItsJob: parked is release_failed, going on is releasing, and the node is free with
-// the step that completes the job, once the access is proven to have ended.
+// TestRelease_FollowsItsJob: parked is release_failed, going on is releasing, and the node is free
+// with the step that completes the job, once the access is proven to have ended.
 func TestRelease_FollowsItsJob(t *testing.T) {
 	t.Parallel()
 	w := provisioned(t)
@@ -392,8 +392,8 @@ func TestRelease_FollowsItsJob(t *testing.T) {
 	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error { return tx.RequireNoLiveJob(t.Context(), w.node.ID) }), "the next tenant's job finds no other")
 }
 
-// TestRelease_OutOfTimeIsUnconfirmed: a release that parks because nothing proves the end of the access
-// says so of the access, although its stage had no time left to.
+// TestRelease_OutOfTimeIsUnconfirmed: a release that parks because nothing proves the end of the
+// access says so of the access, although its stage had no time left to.
 func TestRelease_OutOfTimeIsUnconfirmed(t *testing.T) {
 	t.Parallel()
 	for class, want := range map[lifecycle.FailureClass]string{lifecycle.FailAccessUnconfirmed: lifecycle.AccessUnconfirmed, lifecycle.FailMAASUnavailable: ""} {

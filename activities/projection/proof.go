@@ -11,8 +11,8 @@ import (
 )
 
 // Anybody with access to Temporal can send an action under any name. Who sent it counts as proven
-// when the API's signature says so; any other action is recorded as the engine's, with the name that
-// it claims.
+// when the API's signature says so; any other action is recorded as the engine's, with the name
+// that it claims.
 
 // VerifyAction says whether an action is proven, before it is carried out. It uses nothing up: the
 // projection that records the action does.
@@ -34,8 +34,8 @@ func (d *Database) VerifyAction(ctx context.Context, in contract.ActionCheck) (w
 // with the same effect: it has its audit row.
 const stored = "stored"
 
-// verify returns why each action of a projection is not proven, "" where it is, or stored. An action
-// of a lost task that has another effect now gets another row.
+// verify returns why each action of a projection is not proven, "" where it is, or stored. An
+// action of a lost task that has another effect now gets another row.
 func verify(ctx context.Context, tx *db.Tx, p contract.Projection) ([]string, error) {
 	if len(p.Actions) == 0 {
 		return nil, nil

@@ -159,8 +159,8 @@ func TestProjectJob_EndedKeyAndCopiesProveNothing(t *testing.T) {
 	require.Equal(t, []int{0}, res.Unproven, "the old key ended at once, the new one counts")
 }
 
-// TestProjectJob_ActionOfALostTask: a task had stored a proven action, was lost, and stores it again
-// among other steps. It is neither forged nor sent twice. What it does now has one row.
+// TestProjectJob_ActionOfALostTask: a task had stored a proven action, was lost, and stores it
+// again among other steps. It is neither forged nor sent twice. What it does now has one row.
 func TestProjectJob_ActionOfALostTask(t *testing.T) {
 	t.Parallel()
 	ring := newRing(t, dbtest.Store(t))

@@ -18,8 +18,8 @@ import (
 const allocationsBatch = 50
 
 // sweepAllocations releases allocations whose expiry is past, gives those that only a job moves on
-// the job that they lack, and starts the jobs that change keys. Each has a transaction of its own: an error about one does not stop the
-// others.
+// the job that they lack, and starts the jobs that change keys. Each has a transaction of its own:
+// an error about one does not stop the others.
 func (a *Activities) sweepAllocations(ctx context.Context, r *StartsReport) error {
 	var errs []error
 	var err error
@@ -62,8 +62,8 @@ func (a *Activities) sweepKeys(ctx context.Context, r *StartsReport) error {
 	return err
 }
 
-// parkLost parks a job whose workflow is lost, and its subject with it. It returns whether the job was
-// parked, and whether it was ended then because another one takes over.
+// parkLost parks a job whose workflow is lost, and its subject with it. It returns whether the job
+// was parked, and whether it was ended then because another one takes over.
 func (p *pass) parkLost(ctx context.Context, tx *db.Tx, j db.LiveJob, cause string) (parked, ended bool, err error) {
 	job, err := tx.Job(ctx, j.ID)
 	if err != nil {

@@ -85,8 +85,8 @@ func (w *world) sql(statement string, args ...any) {
 	require.NoError(w.t, err)
 }
 
-// TestKeys_ThatHaveEnded: a pass finds keys whose SSH key is gone, and starts the jobs that another job
-// kept from being started.
+// TestKeys_ThatHaveEnded: a pass finds keys whose SSH key is gone, and starts the jobs that another
+// job kept from being started.
 func TestKeys_ThatHaveEnded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -114,7 +114,8 @@ func TestKeys_ThatHaveEnded(t *testing.T) {
 	require.Empty(t, r.KeyJobs, "each has its job")
 }
 
-// TestAllocations_ThatAreDueOrLackAJob: an expiry ends an allocation, and one whose job was lost goes on.
+// TestAllocations_ThatAreDueOrLackAJob: an expiry ends an allocation, and one whose job was lost
+// goes on.
 func TestAllocations_ThatAreDueOrLackAJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -150,8 +151,8 @@ func TestAllocations_ThatAreDueOrLackAJob(t *testing.T) {
 	require.Equal(t, lifecycle.ReleaseExpired, w.allocation(due.ID).ReleaseReason)
 }
 
-// TestLostJobs_OfAllocations: a release has failed, and an operator resumes it. A provision ends, and its
-// node is cleaned.
+// TestLostJobs_OfAllocations: a release has failed, and an operator resumes it. A provision ends,
+// and its node is cleaned.
 func TestLostJobs_OfAllocations(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -180,8 +181,8 @@ func TestLostJobs_OfAllocations(t *testing.T) {
 	require.Equal(t, []string{db.AttentionParkedJob}, w.kinds(), "the release alone needs an operator")
 }
 
-// TestPrune_Allocations deletes what a customer wrote in an allocation that ended long ago, with its
-// keys; usage, certificate and transitions still know it.
+// TestPrune_Allocations deletes what a customer wrote in an allocation that ended long ago, with
+// its keys; usage, certificate and transitions still know it.
 func TestPrune_Allocations(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

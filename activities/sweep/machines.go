@@ -17,8 +17,9 @@ const (
 	machinesPart  = 3 * time.Second
 )
 
-// sweepMachines brings machines up to the nodes that they are linked to: conditions and phase. Each has
-// a transaction of its own and is read again under its lock. An error about one does not stop the others.
+// sweepMachines brings machines up to the nodes that they are linked to: conditions and phase. Each
+// has a transaction of its own and is read again under its lock. An error about one does not stop
+// the others.
 func (a *Activities) sweepMachines(ctx context.Context, r *StartsReport) error {
 	ctx, cancel := context.WithTimeout(ctx, machinesPart)
 	defer cancel()

@@ -55,8 +55,8 @@ func (w *world) moveNode(id string, t lifecycle.Transition[lifecycle.NodeStatus]
 	})
 }
 
-// TestMachines_FollowTheirNodes moves a node: its machine gets the phase and the conditions that follow,
-// and keeps what an operator sets until the node moves again.
+// TestMachines_FollowTheirNodes moves a node: its machine gets the phase and the conditions that
+// follow, and keeps what an operator sets until the node moves again.
 func TestMachines_FollowTheirNodes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -100,7 +100,8 @@ func TestMachines_FollowTheirNodes(t *testing.T) {
 	require.Equal(t, lifecycle.MachineRMA, m.Status, "an operator takes it out of RMA")
 }
 
-// TestMachines_KeepTheirPhaseDuringARun: the phase that the node gives comes when the run has ended.
+// TestMachines_KeepTheirPhaseDuringARun: the phase that the node gives comes when the run has
+// ended.
 func TestMachines_KeepTheirPhaseDuringARun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

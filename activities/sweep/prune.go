@@ -34,8 +34,8 @@ type Keep struct {
 	BMCLogs time.Duration // entries of BMCs' logs, since they were copied
 }
 
-// pruneLimit is the longest that pruning may take in a pass. It leaves the rest of the activity's time
-// to what is stored afterwards.
+// pruneLimit is the longest that pruning may take in a pass. It leaves the rest of the activity's
+// time to what is stored afterwards.
 const pruneLimit = 6 * time.Second
 
 // retention is one kind of rows that are deleted.
@@ -45,8 +45,8 @@ type retention struct {
 }
 
 // prune deletes at most one small batch of each kind: the next pass goes on, so that no statement
-// holds much for long. Each kind gets an equal part of the time that is left, so that one that fails
-// or is slow keeps no other from being done. The kinds that touch the most tables are last.
+// holds much for long. Each kind gets an equal part of the time that is left, so that one that
+// fails or is slow keeps no other from being done. The kinds that touch the most tables are last.
 func (a *Activities) prune(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, pruneLimit)
 	defer cancel()
@@ -63,8 +63,8 @@ func (a *Activities) prune(ctx context.Context, now time.Time) error {
 	return errors.Join(failed...)
 }
 
-// retentions returns the kinds that are deleted after a time or that end by themselves. What is old is
-// told by the clock that is behind, the database's or this process's: one that jumps ahead alone
+// retentions returns the kinds that are deleted after a time or that end by themselves. What is old
+// is told by the clock that is behind, the database's or this process's: one that jumps ahead alone
 // deletes nothing.
 func (a *Activities) retentions(now time.Time) []retention {
 	if own := time.Now(); own.Before(now) {

@@ -59,7 +59,8 @@ func TestAPassPrunesASmallBatchOfWhatIsOlderThanItsRetention(t *testing.T) {
 		COMMIT`)
 	require.NoError(t, err)
 
-	// An event of the payment provider goes whatever became of it: the comparison finds what it was about.
+	// An event of the payment provider goes whatever became of it: the comparison finds what it was
+	// about.
 	run(`INSERT INTO stripe_events (id, type, live, source, body, event_at, received_at, state, processed_at)
 		SELECT 'evt_' || n, 't', false, 'webhook', '', now(), now() - age, s, CASE WHEN s <> 'pending' THEN now() END
 		FROM (VALUES ('processed', 'processed', interval '2 hours'), ('unmatched', 'unmatched', '2 hours'), ('pending', 'pending', '2 hours'),
@@ -86,8 +87,8 @@ func TestAPassPrunesASmallBatchOfWhatIsOlderThanItsRetention(t *testing.T) {
 	require.Equal(t, []int{101, 1, 2}, []int{count("events"), count("action_logs"), count("outbox")})
 }
 
-// TestPrune_SlowKind: rows that others hold keep no other rows from being deleted, and the pass says
-// what was not done.
+// TestPrune_SlowKind: rows that others hold keep no other rows from being deleted, and the pass
+// says what was not done.
 func TestPrune_SlowKind(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)

@@ -97,8 +97,8 @@ type StartsReport struct {
 	Released int64    `json:"released,omitempty"` // claims of relays that are dead
 	Missing  []string `json:"missing,omitempty"`  // jobs without a start in the outbox
 	Overdue  int64    `json:"overdue,omitempty"`
-	// Expired and Continued are the allocations that were released because their expiry is past, and
-	// those that lacked a job.
+	// Expired and Continued are the allocations that were released because their expiry is past,
+	// and those that lacked a job.
 	Expired   int      `json:"expired,omitempty"`
 	Continued []string `json:"continued,omitempty"`
 	// KeyJobs are the allocations whose changed keys a job brings to their nodes.
@@ -108,8 +108,8 @@ type StartsReport struct {
 }
 
 // SweepStarts repairs the starts of jobs. Then it moves the allocations that are due or lack a job:
-// their jobs are started with the next pass when a relay misses them. At last it brings machines up to
-// their nodes.
+// their jobs are started with the next pass when a relay misses them. At last it brings machines up
+// to their nodes.
 func (a *Activities) SweepStarts(ctx context.Context) (StartsReport, error) {
 	r, err := a.sweepStarts(ctx)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package tenantaccess holds the activities that prove, from outside and over SSH, who may log in to
-// the account of an allocation on its node. They hold no key of a tenant: a public key is offered
-// without a signature, and the node says whether it would take one.
+// Package tenantaccess holds the activities that prove, from outside and over SSH, who may log in
+// to the account of an allocation on its node. They hold no key of a tenant: a public key is
+// offered without a signature, and the node says whether it would take one.
 package tenantaccess
 
 import (
@@ -41,7 +41,8 @@ type Activities struct {
 type Account struct {
 	AllocationID string        `json:"allocation_id"`
 	Site         spec.SiteSpec `json:"site"`
-	// IPs are the addresses of the node as MAAS names them. An address of the node's record goes first.
+	// IPs are the addresses of the node as MAAS names them. An address of the node's record goes
+	// first.
 	IPs []string `json:"ips,omitempty"`
 }
 
@@ -56,7 +57,8 @@ type Connection struct {
 // oneTime is what the audit log names instead of a stored login.
 const oneTime = "a one-time key"
 
-// target returns how the account is reached, after the address was checked. The login has no key yet.
+// target returns how the account is reached, after the address was checked. The login has no key
+// yet.
 func (a *Activities) target(ctx context.Context, ref contract.JobRef, in Account) (providers.SSHTarget, Connection, error) {
 	fail := func(err error) (providers.SSHTarget, Connection, error) {
 		return providers.SSHTarget{}, Connection{}, err
@@ -105,8 +107,8 @@ type OfferKeysIn struct {
 	Keys []string `json:"keys"`
 	// Accepted is what each key must be: accepted, or refused.
 	Accepted bool `json:"accepted"`
-	// Until is how long a node that does not answer, or answers otherwise, is asked again, every Poll;
-	// zero asks once. It comes from the workflow's clock.
+	// Until is how long a node that does not answer, or answers otherwise, is asked again, every
+	// Poll; zero asks once. It comes from the workflow's clock.
 	Until time.Time     `json:"until,omitzero"`
 	Poll  spec.Duration `json:"poll,omitempty"`
 }
@@ -131,10 +133,10 @@ func (f OfferedKeys) TimelineNote() string { return f.Note }
 const offerPoll = 2 * time.Second
 
 // OfferKeys offers each public key to the node, in a connection of its own and without a signature,
-// as the tenant's client would. It ends when the node accepts, or refuses, all of them as wanted. It
-// fails with node_task_failed when the node still says otherwise at Until, and as a login by SSH fails
-// when the node does not answer: an answer that is missing is never a refusal. With ObserveOnly it
-// asks once and returns what the node said. It changes nothing.
+// as the tenant's client would. It ends when the node accepts, or refuses, all of them as wanted.
+// It fails with node_task_failed when the node still says otherwise at Until, and as a login by SSH
+// fails when the node does not answer: an answer that is missing is never a refusal. With
+// ObserveOnly it asks once and returns what the node said. It changes nothing.
 func (a *Activities) OfferKeys(ctx context.Context, in OfferKeysIn) (OfferedKeys, error) {
 	if len(in.Keys) == 0 || len(in.Keys) > spec.MaxTenantKeys {
 		return OfferedKeys{}, fault.New(lifecycle.FailInternal, "%d keys are to be offered; it must be 1 to %d", len(in.Keys), spec.MaxTenantKeys)

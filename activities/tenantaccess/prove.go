@@ -51,8 +51,8 @@ const taskPoll = 500 * time.Millisecond
 // refuses it. The private half never leaves this process and is in no history.
 //
 // The tenant's own keys must not be on the node yet, since the account has none afterwards. A
-// repetition begins again with another key: it first withdraws, or waits for, what the job asked the
-// agent before, so that no older set of keys comes after it. The stage's deadline bounds it.
+// repetition begins again with another key: it first withdraws, or waits for, what the job asked
+// the agent before, so that no older set of keys comes after it. The stage's deadline bounds it.
 func (a *Activities) ProveLogin(ctx context.Context, in ProveLoginIn) (LoginProof, error) {
 	t, to, err := a.target(ctx, in.JobRef, in.Account)
 	if err != nil {
@@ -146,8 +146,8 @@ func newOneTimeKey() (private providers.Secret, public string, err error) {
 	return providers.NewSecret(string(pem.EncodeToMemory(block))), public, nil
 }
 
-// settleTasks withdraws what the job asked the agent before and no agent has taken, and waits for the
-// rest.
+// settleTasks withdraws what the job asked the agent before and no agent has taken, and waits for
+// the rest.
 func (a *Activities) settleTasks(ctx context.Context, in ProveLoginIn) error {
 	return fault.Internal(ctx, fault.PollStore(ctx, pollOr(in.Poll, taskPoll), func() (bool, error) {
 		var revoked db.TasksRevoked

@@ -278,8 +278,8 @@ func TestProveLogin_FailedTask(t *testing.T) {
 	require.Empty(t, dbtest.Logins(t, f.store, "job", f.job.JobID))
 }
 
-// TestProveLogin_WithdrawsOlderTasks: a set of keys that a lost execution asked for does not come after
-// this one.
+// TestProveLogin_WithdrawsOlderTasks: a set of keys that a lost execution asked for does not come
+// after this one.
 func TestProveLogin_WithdrawsOlderTasks(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -78,8 +78,9 @@ type Config struct {
 	PlatformUsers []string `yaml:"platform_users,omitempty"`
 	// TaskWait is how long a claim waits for a task; default 20s.
 	TaskWait time.Duration `yaml:"task_wait,omitempty"`
-	// MetadataListen is where a simulated node serves the metadata of its allocation, host:port of the
-	// loopback interface; "" serves none. A real node serves it on the socket that systemd passes.
+	// MetadataListen is where a simulated node serves the metadata of its allocation, host:port of
+	// the loopback interface; "" serves none. A real node serves it on the socket that systemd
+	// passes.
 	MetadataListen string `yaml:"metadata_listen,omitempty"`
 	// UpdateTrial is the time in which a heartbeat of a new version must be
 	// accepted; default 1m.

@@ -1,7 +1,7 @@
 // Package atomicfile replaces files so that a crash leaves either the old or the new file complete,
 // and so that the new one is on the disk when the call returns: the file is synced before it is
-// renamed, its directory afterwards. The library google/renameio (v2.0.0) is no replacement: it does
-// not sync the directory and does not keep the owner.
+// renamed, its directory afterwards. The library google/renameio (v2.0.0) is no replacement: it
+// does not sync the directory and does not keep the owner.
 package atomicfile
 
 import (
@@ -13,8 +13,8 @@ import (
 	"syscall"
 )
 
-// temporaryPrefix begins a file's name before the rename. Because of the dot, programs that read every
-// file of a directory, such as cron, ignore it.
+// temporaryPrefix begins a file's name before the rename. Because of the dot, programs that read
+// every file of a directory, such as cron, ignore it.
 const temporaryPrefix = ".slipway-"
 
 // Replace writes the file at path with exactly this mode. The directory must exist. A concurrent
@@ -42,9 +42,9 @@ func ReplaceLike(path string, content []byte, mode fs.FileMode) error {
 	})
 }
 
-// ReplaceIn writes the file name, which may have no directory, in an open directory, with exactly this
-// mode and, where uid is not negative, this owner. Nothing outside of the directory is touched, whatever
-// links somebody makes meanwhile.
+// ReplaceIn writes the file name, which may have no directory, in an open directory, with exactly
+// this mode and, where uid is not negative, this owner. Nothing outside of the directory is
+// touched, whatever links somebody makes meanwhile.
 func ReplaceIn(dir *os.Root, name string, content []byte, mode fs.FileMode, uid, gid int) error {
 	return replaceIn(dir, name, content, func(tmp *os.File) error {
 		var err error

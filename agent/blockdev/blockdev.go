@@ -26,8 +26,8 @@ const (
 	Local Class = "local"
 	// Foreign is storage of another machine, or storage that is not proven to be local.
 	Foreign Class = "foreign"
-	// Layer has no medium of its own: a loop device, a RAM disk, or RAID or device mapper over local
-	// drives.
+	// Layer has no medium of its own: a loop device, a RAM disk, or RAID or device mapper over
+	// local drives.
 	Layer Class = "layer"
 )
 
@@ -42,11 +42,11 @@ type Device struct {
 	Network bool
 	// Controllers are those of a local NVMe namespace.
 	Controllers []string
-	// Exception says why a foreign device can hold nothing of a tenant, in the words of docs/scrub.md. It
-	// is "" for every other device.
+	// Exception says why a foreign device can hold nothing of a tenant, in the words of
+	// docs/scrub.md. It is "" for every other device.
 	Exception string
-	// Connection names the connection that has to end for the device to go away. It is zero when the
-	// scrub cannot end it.
+	// Connection names the connection that has to end for the device to go away. It is zero when
+	// the scrub cannot end it.
 	Connection Connection
 }
 
@@ -245,8 +245,8 @@ func (s Sys) ByNumber(number string) string {
 	return ""
 }
 
-// sectors returns the size of a device in sectors of 512 bytes, and the largest number when it is not
-// known.
+// sectors returns the size of a device in sectors of 512 bytes, and the largest number when it is
+// not known.
 func (s Sys) sectors(name string) int64 {
 	n, err := strconv.ParseInt(s.text(blockClass, name, "size"), 10, 64)
 	if err != nil {

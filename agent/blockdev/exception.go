@@ -11,7 +11,8 @@ import (
 const (
 	// ExceptionFloppy is a floppy drive in which the kernel has seen no medium.
 	ExceptionFloppy = "a floppy drive without a medium"
-	// ExceptionBootArea is a boot area of an eMMC. Root can write to it, so the scrub reads all of it.
+	// ExceptionBootArea is a boot area of an eMMC. Root can write to it, so the scrub reads all of
+	// it.
 	ExceptionBootArea = "a write-protected boot area of an eMMC"
 	// ExceptionBMC is a disk that a BMC shows over USB.
 	ExceptionBMC = "a read-only disk of the BMC itself"
@@ -29,7 +30,8 @@ var (
 	bootArea    = regexp.MustCompile(`/mmc_host/mmc\d+/mmc\d+:[0-9a-f]{4}/block/(mmcblk\d+/)?mmcblk\d+boot\d$`)
 )
 
-// bmcDisk is how a maker's BMC names its own disks: the vendor of SCSI and the maker's number of USB.
+// bmcDisk is how a maker's BMC names its own disks: the vendor of SCSI and the maker's number of
+// USB.
 type bmcDisk struct{ vendor, usb string }
 
 // bmcDisks lists makers whose BMC shows a disk of its own. Source: metal3-io/baremetal-operator 596
@@ -37,9 +39,9 @@ type bmcDisk struct{ vendor, usb string }
 // November 2026. A maker that is not here has no exception.
 func bmcDisks() []bmcDisk { return []bmcDisk{{"iLO", "03f0"}, {"iDRAC", "413c"}} }
 
-// exception returns why a device with a parent can hold nothing of a tenant, "" for any other device.
-// Where the kernel puts a device decides, since no name, size or flag that a tenant can set moves a
-// drive at PCIe, ATA or SAS to one of these places.
+// exception returns why a device with a parent can hold nothing of a tenant, "" for any other
+// device. Where the kernel puts a device decides, since no name, size or flag that a tenant can set
+// moves a drive at PCIe, ATA or SAS to one of these places.
 func (s Sys) exception(name, where string) string {
 	readOnly := s.text(blockClass, name, "ro") == "1"
 	removable := s.text(blockClass, name, "removable") == "1"

@@ -49,8 +49,8 @@ func (s Sys) classifyNVMe(d *Device) {
 	}
 }
 
-// controllersOf returns all controllers of a namespace's subsystem. The parent of a namespace is its
-// only controller, or its subsystem.
+// controllersOf returns all controllers of a namespace's subsystem. The parent of a namespace is
+// its only controller, or its subsystem.
 func (s Sys) controllersOf(namespace string) []string {
 	parent := []string{blockClass, namespace, "device"}
 	var out []string
@@ -73,8 +73,8 @@ func (s Sys) controllersOf(namespace string) []string {
 	return out
 }
 
-// Connections lists the NVMe subsystems that are reached over a fabric only, and the iSCSI sessions,
-// also those that show no block device.
+// Connections lists the NVMe subsystems that are reached over a fabric only, and the iSCSI
+// sessions, also those that show no block device.
 func (s Sys) Connections() ([]Connection, error) {
 	local, remote := map[string]bool{}, map[string]bool{}
 	controllers, err := s.list(nvmeClass)

@@ -1,6 +1,6 @@
 // Package hostscan lists the accounts, processes and mounts of a node. It changes nothing. The
-// handlers that end a tenant's work and the validation that proves its end both use it, so that they
-// agree on what belongs to a tenant.
+// handlers that end a tenant's work and the validation that proves its end both use it, so that
+// they agree on what belongs to a tenant.
 package hostscan
 
 import (
@@ -19,8 +19,8 @@ type Root string
 // MaxFile is the largest file that Read accepts, in bytes.
 const MaxFile = 16 << 20
 
-// Read reads a file of the node. It returns an error for a file over MaxFile, because the rest would
-// go unchecked. It does not block on a FIFO that a tenant made.
+// Read reads a file of the node. It returns an error for a file over MaxFile, because the rest
+// would go unchecked. It does not block on a FIFO that a tenant made.
 func (r Root) Read(elem ...string) ([]byte, error) {
 	f, err := os.OpenFile(filepath.Join(append([]string{string(r)}, elem...)...), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -45,8 +45,8 @@ const (
 	lastDynamic  = 65519
 )
 
-// IsUserUID reports whether a uid is one of users: operators, tenants and the rootless containers of
-// both. It returns false for accounts of the system.
+// IsUserUID reports whether a uid is one of users: operators, tenants and the rootless containers
+// of both. It returns false for accounts of the system.
 func IsUserUID(uid int) bool {
 	return uid >= firstUser && uid != nobody && (uid < firstDynamic || uid > lastDynamic)
 }

@@ -20,8 +20,8 @@ func (p Process) String() string { return fmt.Sprintf("%d (%s)", p.PID, p.Name) 
 // Same reports whether now is still the same process, as far as /proc shows.
 func (p Process) Same(now Process) bool { return p.PID == now.PID && slices.Equal(p.UIDs, now.UIDs) }
 
-// HasUserUID reports whether mine returns true for one of the process's user uids. A process that changed
-// its other uids is found too.
+// HasUserUID reports whether mine returns true for one of the process's user uids. A process that
+// changed its other uids is found too.
 func (p Process) HasUserUID(mine func(uid int) bool) bool {
 	return slices.ContainsFunc(p.UIDs, func(uid int) bool { return IsUserUID(uid) && mine(uid) })
 }
@@ -29,8 +29,8 @@ func (p Process) HasUserUID(mine func(uid int) bool) bool {
 // maxName is more than the kernel stores of a name.
 const maxName = 40
 
-// Processes lists the running processes except this one. It omits zombies: they hold no resource, and
-// their parent ends them.
+// Processes lists the running processes except this one. It omits zombies: they hold no resource,
+// and their parent ends them.
 func (r Root) Processes() ([]Process, error) {
 	entries, err := os.ReadDir(string(r) + "/proc")
 	if err != nil {

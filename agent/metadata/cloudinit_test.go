@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cloudInitVar names a directory with the Python package cloudinit and what it imports, such as one into
-// which Debian's packages were unpacked. Nobody wants cloud-init installed on the machine of the tests:
-// it would set that up again at its next boot.
+// cloudInitVar names a directory with the Python package cloudinit and what it imports, such as one
+// into which Debian's packages were unpacked. Nobody wants cloud-init installed on the machine of
+// the tests: it would set that up again at its next boot.
 const cloudInitVar = "SLIPWAY_TEST_CLOUD_INIT"
 
-// TestHandler_IsReadByCloudInit reads the metadata with cloud-init's own code, both as EC2's and as that
-// of NoCloud. TestHandler_ServesWhatCloudInitReads asks the same paths without it.
+// TestHandler_IsReadByCloudInit reads the metadata with cloud-init's own code, both as EC2's and as
+// that of NoCloud. TestHandler_ServesWhatCloudInitReads asks the same paths without it.
 func TestHandler_IsReadByCloudInit(t *testing.T) {
 	t.Parallel()
 	path := os.Getenv(cloudInitVar)

@@ -1,7 +1,7 @@
-// Package metadata serves what a tenant's programs may read about their allocation on the node, in the
-// form of the EC2 instance metadata service and of cloud-init's NoCloud. It listens on the link-local
-// address 169.254.169.254, which only the node's loopback device has and only while a document is set.
-// What it serves holds no secret: every program on the node can read it.
+// Package metadata serves what a tenant's programs may read about their allocation on the node, in
+// the form of the EC2 instance metadata service and of cloud-init's NoCloud. It listens on the
+// link-local address 169.254.169.254, which only the node's loopback device has and only while a
+// document is set. What it serves holds no secret: every program on the node can read it.
 package metadata
 
 import (
@@ -18,21 +18,21 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// Path is where the document lies on the node. Root alone writes it; the half of the agent that has no
-// rights reads it.
+// Path is where the document lies on the node. Root alone writes it; the half of the agent that has
+// no rights reads it.
 const Path = "/etc/slipway/metadata.json"
 
 const maxDocument = 512 << 10
 
-// HolderPath is where the id of the allocation lies that the node is held for: from before its account
-// is made until after that is gone. A control plane whose database is of yesterday learns from it that
-// the node is not free. Root alone writes it.
+// HolderPath is where the id of the allocation lies that the node is held for: from before its
+// account is made until after that is gone. A control plane whose database is of yesterday learns
+// from it that the node is not free. Root alone writes it.
 const HolderPath = "/etc/slipway/allocation"
 
 const maxHolder = 128
 
-// ReadHolder reads the allocation that the node is held for. It returns "" when there is none, and an
-// error when that cannot be told.
+// ReadHolder reads the allocation that the node is held for. It returns "" when there is none, and
+// an error when that cannot be told.
 func ReadHolder(path string) (string, error) {
 	st, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -105,7 +105,8 @@ func (t *tree) list(dir, line string) {
 	}
 }
 
-// identity is the instance identity document. It is not signed, so that it proves nothing elsewhere.
+// identity is the instance identity document. It is not signed, so that it proves nothing
+// elsewhere.
 type identity struct {
 	AccountID        string `json:"accountId,omitempty"`
 	InstanceID       string `json:"instanceId"`
@@ -166,8 +167,8 @@ func noCloud(d spec.InstanceMetadata) (string, error) {
 	return string(raw) + "\n", err
 }
 
-// Handler serves the document that read returns, which it asks for with each request. Without one it
-// answers 404 to everything.
+// Handler serves the document that read returns, which it asks for with each request. Without one
+// it answers 404 to everything.
 func Handler(read func() (*spec.InstanceMetadata, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {

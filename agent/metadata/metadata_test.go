@@ -61,8 +61,8 @@ func get(t *testing.T, url string) (int, string) {
 	return res.StatusCode, string(raw)
 }
 
-// crawl reads all that a client of the service finds, as cloud-init does: a line that ends in a slash
-// is a directory.
+// crawl reads all that a client of the service finds, as cloud-init does: a line that ends in a
+// slash is a directory.
 func crawl(t *testing.T, url string, into map[string]string, path string) {
 	t.Helper()
 	status, list := get(t, url+path)
@@ -131,8 +131,8 @@ func TestHandler_ServesWhatCloudInitReads(t *testing.T) {
 	}
 }
 
-// TestServe_HeldConnections: a tenant who opens connections and sends nothing keeps the service, and the
-// agent's memory, for no more than the deadline of a request.
+// TestServe_HeldConnections: a tenant who opens connections and sends nothing keeps the service,
+// and the agent's memory, for no more than the deadline of a request.
 func TestServe_HeldConnections(t *testing.T) {
 	t.Parallel()
 	url := start(t, "127.0.0.1:0", write(t, document))
@@ -165,16 +165,18 @@ const inNamespace = "SLIPWAY_TEST_IN_NETWORK_NAMESPACE"
 // asNeighbour tells it that it runs on another machine of that network.
 const asNeighbour = "neighbour"
 
-// TestServe_LinkLocalAddress runs in a network namespace, so that the machine's own addresses stay. The
-// namespace has a pair of network cards: a neighbour sends to the link-local address through one.
+// TestServe_LinkLocalAddress runs in a network namespace, so that the machine's own addresses stay.
+// The namespace has a pair of network cards: a neighbour sends to the link-local address through
+// one.
 func TestServe_LinkLocalAddress(t *testing.T) {
 	switch os.Getenv(inNamespace) {
 	case "":
 		runInNamespace(t)
 		return
 	case asNeighbour:
-		// The kernel makes the connection and the server closes it without a word. This reads the connection
-		// itself: what an HTTP client says of one depends on which comes first, its request or the end.
+		// The kernel makes the connection and the server closes it without a word. This reads the
+		// connection itself: what an HTTP client says of one depends on which comes first, its
+		// request or the end.
 		conn, err := (&net.Dialer{Timeout: runenv.Patience(10 * time.Second)}).Dial("tcp", Address+":80")
 		require.NoError(t, err)
 		defer func() { _ = conn.Close() }()

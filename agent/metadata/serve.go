@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// Address is where the metadata is served on a real node. cloud-init, and what is made for EC2, looks there.
+// Address is where the metadata is served on a real node. cloud-init, and what is made for EC2,
+// looks there.
 const Address = "169.254.169.254"
 
 // The limits of the server. It serves the programs of a tenant, who may be hostile to the agent.
@@ -35,8 +36,8 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger
 }
 
 // localListener accepts connections of this machine alone, some at a time. The kernel takes packets
-// for an address of the loopback device from any network card, so that a neighbour could connect. One
-// connection too many is closed: it must not wait for a tenant who holds the others.
+// for an address of the loopback device from any network card, so that a neighbour could connect.
+// One connection too many is closed: it must not wait for a tenant who holds the others.
 type localListener struct {
 	net.Listener
 	slots chan struct{}
@@ -97,8 +98,8 @@ func contains(all []net.Addr, ip netip.Addr) bool {
 
 const loopback = "lo"
 
-// SetAddress gives the loopback device the address, or takes it away, and looks whether that is so. It
-// changes nothing when it is so already. run starts a program of the node.
+// SetAddress gives the loopback device the address, or takes it away, and looks whether that is so.
+// It changes nothing when it is so already. run starts a program of the node.
 func SetAddress(ctx context.Context, run func(ctx context.Context, name string, args ...string) ([]byte, error), on bool) error {
 	has, err := hasAddress()
 	if err != nil || has == on {

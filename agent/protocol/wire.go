@@ -1,5 +1,5 @@
-// Package protocol holds the wire types of the agent API: paths, bodies and problem types. It has no
-// behaviour, and agent and control plane both import it.
+// Package protocol holds the wire types of the agent API: paths, bodies and problem types. It has
+// no behaviour, and agent and control plane both import it.
 package protocol
 
 import (
@@ -21,7 +21,8 @@ const (
 type EnrollRequest struct {
 	Token  string `json:"token" maxLength:"200"`
 	CSRPEM string `json:"csr_pem" maxLength:"16384"`
-	// AfterGeneration is the generation that the node had before, 0 for none. The next one is later.
+	// AfterGeneration is the generation that the node had before, 0 for none. The next one is
+	// later.
 	AfterGeneration int64 `json:"after_generation,omitempty" minimum:"0" maximum:"1000000000000"`
 }
 
@@ -51,7 +52,8 @@ type Heartbeat struct {
 	SentAt       time.Time          `json:"sent_at"`
 	UptimeSecs   float64            `json:"uptime_seconds" minimum:"0" maximum:"1000000000"` // of the agent
 	Report       *spec.HealthReport `json:"report,omitempty"`
-	// Allocation is the allocation that the node holds, "" for none. It is nil when that cannot be read.
+	// Allocation is the allocation that the node holds, "" for none. It is nil when that cannot be
+	// read.
 	Allocation *string `json:"allocation,omitempty" maxLength:"128"`
 	// TaskKeyIDs are the keys of tasks that the agent knows.
 	TaskKeyIDs []string `json:"task_key_ids,omitempty" maxItems:"64" itemMaxLength:"128"`
@@ -115,8 +117,8 @@ const (
 	PathInstanceHeartbeat = "/agent/v1/instance/heartbeat"
 )
 
-// InstanceEnroll binds the key that a worker has made to its instance. It may be repeated with the same
-// key.
+// InstanceEnroll binds the key that a worker has made to its instance. It may be repeated with the
+// same key.
 type InstanceEnroll struct {
 	Token string `json:"token" maxLength:"200"`
 	Key   string `json:"key" maxLength:"200"`

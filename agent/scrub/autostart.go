@@ -54,7 +54,8 @@ func (r *run) autostart(ctx context.Context) (string, error) {
 		}
 		if filepath.Dir(path) == "/etc/systemd/system" && filepath.Ext(path) != "" {
 			units = true
-			// A unit that is not active answers with an error; what counts is that its file is gone.
+			// A unit that is not active answers with an error; what counts is that its file is
+			// gone.
 			_, _ = r.run(ctx, time.Minute, "systemctl", "disable", "--now", filepath.Base(path))
 		}
 		if err := os.Remove(r.path(path)); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -20,8 +20,8 @@ const (
 	// is read whole at both ends, where partition tables and volume headers lie.
 	samples = 128
 	edge    = 1 << 20
-	// labels is what gets canaries at both ends: the labels of RAIDs, volume managers and encryption, and
-	// partition tables, lie there.
+	// labels is what gets canaries at both ends: the labels of RAIDs, volume managers and
+	// encryption, and partition tables, lie there.
 	labels = 128 << 10
 	// canaryMark starts every block that a scrub writes before it erases.
 	canaryMark = "SLIPWAY-SCRUB-CANARY-V1 "
@@ -46,9 +46,9 @@ func offsets(runID, serial string, size int64) []int64 {
 	return slices.Compact(out)
 }
 
-// places are the sampled blocks of a disk and so many bytes at both ends. With canaries there, no label of a RAID, a
-// volume manager or a partition table is left by which the system would put a layer together again
-// while the drive is about to be erased.
+// places are the sampled blocks of a disk and so many bytes at both ends. With canaries there, no
+// label of a RAID, a volume manager or a partition table is left by which the system would put a
+// layer together again while the drive is about to be erased.
 func places(runID, serial string, size, ends int64) []int64 {
 	out := offsets(runID, serial, size)
 	for at := int64(0); at+blockSize <= min(ends, size); at += blockSize {

@@ -63,7 +63,8 @@ type outcome[T any] struct {
 	err   error
 }
 
-// inParallel calls do for each of in at the same time, and returns what they return in the order of in.
+// inParallel calls do for each of in at the same time, and returns what they return in the order of
+// in.
 func inParallel[I, O any](in []I, do func(I) (O, error)) []outcome[O] {
 	out := make([]outcome[O], len(in))
 	var wg sync.WaitGroup
@@ -74,9 +75,9 @@ func inParallel[I, O any](in []I, do func(I) (O, error)) []outcome[O] {
 	return out
 }
 
-// refuseAll returns an error when no disk may be touched at all: storage of another machine is there,
-// or a drive that the task does not expect. Each disk is then reported as not erased. It also returns
-// the expected drives that are not there.
+// refuseAll returns an error when no disk may be touched at all: storage of another machine is
+// there, or a drive that the task does not expect. Each disk is then reported as not erased. It
+// also returns the expected drives that are not there.
 func (r *run) refuseAll(all []drive, system map[string]bool) ([]spec.ExpectedDrive, error) {
 	missing, err := r.compare(all)
 	errs := []error{err}
@@ -287,8 +288,8 @@ func (r *run) erase(ctx context.Context, p plan) error {
 	return cmp.Or(err, r.notes.put(p.group[0].serial, note{Begun: true, Done: true, Method: p.method.Method, Tool: p.method.Tool}))
 }
 
-// exitError is what the program of a drive's own erasure said when it failed. Such programs also fail
-// after the drive has done its work, so what is on the drive decides.
+// exitError is what the program of a drive's own erasure said when it failed. Such programs also
+// fail after the drive has done its work, so what is on the drive decides.
 type exitError struct{ error }
 
 func (e *exitError) Unwrap() error { return e.error }
@@ -403,8 +404,8 @@ func (r *run) free(g []drive) error {
 	return nil
 }
 
-// begin notes that a drive is about to be told to erase, and looks a last time. Only with the context
-// that it returns do the commands run that erase the drive.
+// begin notes that a drive is about to be told to erase, and looks a last time. Only with the
+// context that it returns do the commands run that erase the drive.
 func (r *run) begin(ctx context.Context, g []drive, targets ...string) (context.Context, error) {
 	ctx, err := r.permit(ctx, g, targets...)
 	if err != nil {
@@ -413,8 +414,8 @@ func (r *run) begin(ctx context.Context, g []drive, targets ...string) (context.
 	return ctx, r.notes.put(g[0].serial, note{Begun: true})
 }
 
-// permit returns a context with which commands that destroy data on these disks run, after a last look
-// at each of them. targets are further names of them.
+// permit returns a context with which commands that destroy data on these disks run, after a last
+// look at each of them. targets are further names of them.
 func (r *run) permit(ctx context.Context, g []drive, targets ...string) (context.Context, error) {
 	for _, d := range g {
 		if err := r.guard(d); err != nil {

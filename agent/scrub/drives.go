@@ -36,8 +36,8 @@ func (h Host) scsi(d drive) bool {
 // blocks is the node's sysfs.
 func (h Host) blocks() blockdev.Sys { return blockdev.Sys(h.Root) }
 
-// drives lists the drives of this node, and the devices that are not this node's. What has no medium
-// of its own is neither.
+// drives lists the drives of this node, and the devices that are not this node's. What has no
+// medium of its own is neither.
 func (r *run) drives() ([]drive, error) {
 	devices, err := r.blocks().Devices()
 	if err != nil {
@@ -109,8 +109,9 @@ var ramRoots = regexp.MustCompile(`^(tmpfs|ramfs|rootfs|overlay|squashfs|nfs4?)$
 // systemMounts are where the running system's own file systems are mounted.
 func systemMounts() []string { return []string{"/", "/boot", "/boot/efi", "/usr", "/var"} }
 
-// deviceOf returns the name of the block device that a mount lies on. The number decides, since a name
-// below /dev can be given to anything; the name counts where the file system has a number of its own.
+// deviceOf returns the name of the block device that a mount lies on. The number decides, since a
+// name below /dev can be given to anything; the name counts where the file system has a number of
+// its own.
 func (h Host) deviceOf(m hostscan.Mount) (string, bool) {
 	if name := h.blocks().ByNumber(m.Dev); name != "" {
 		return name, true
@@ -174,8 +175,8 @@ func (h Host) addDrives(found map[string]bool, dev string, depth int) {
 	}
 }
 
-// wholeDevice returns the block device that a path below /dev is, or is a partition of. It returns ""
-// when there is none.
+// wholeDevice returns the block device that a path below /dev is, or is a partition of. It returns
+// "" when there is none.
 func (h Host) wholeDevice(dev string) string {
 	if strings.Contains(dev, "/") { // mapper/x, disk/by-uuid/x
 		target, err := filepath.EvalSymlinks(h.path("/dev", dev))

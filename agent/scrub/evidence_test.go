@@ -15,8 +15,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// formatOnly makes the NVMe drive one that can only format. done says whether a format does its work,
-// layout what the namespace's layout is afterwards.
+// formatOnly makes the NVMe drive one that can only format. done says whether a format does its
+// work, layout what the namespace's layout is afterwards.
 func (b *bench) formatOnly(done bool, layout string, said error) {
 	now := `{"flbas":1,"dps":9}`
 	b.answer["nvme"] = func(args []string) (string, error) {
@@ -36,8 +36,9 @@ func (b *bench) formatOnly(done bool, layout string, said error) {
 	}
 }
 
-// nvme-cli 816 and 2651: the format succeeds in the drive, then the program cannot read the partition
-// table again, or set the block size, and ends with an error. What is on the drive decides.
+// nvme-cli 816 and 2651: the format succeeds in the drive, then the program cannot read the
+// partition table again, or set the block size, and ends with an error. What is on the drive
+// decides.
 func TestErase_EvidenceOnTheDriveDecides(t *testing.T) {
 	t.Parallel()
 	said := errors.New("nvme failed: failed to re-read partition table")
@@ -113,8 +114,8 @@ func iLO() map[string]string {
 	return map[string]string{"size": "524288\n", "ro": "1\n", "removable": "1\n", "device/vendor": "iLO\n", "device/model": "LUN 00 Media 0\n", "device/serial": "ILO1\n"}
 }
 
-// Devices that can hold nothing of a tenant do not keep the drives from being erased, and the result
-// names them.
+// Devices that can hold nothing of a tenant do not keep the drives from being erased, and the
+// result names them.
 func TestException_IsNamedAndTheRestIsErased(t *testing.T) {
 	t.Parallel()
 	for name, lay := range map[string]func(*bench) string{

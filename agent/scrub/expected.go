@@ -11,9 +11,10 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// foreign returns why a device is not this node's, and nil for a drive of this node. The disk that the
-// system runs from is excused when it is not known to be reached over a network, such as a volume of
-// a RAID controller: it is never touched, and its certificate needs other proof in any case.
+// foreign returns why a device is not this node's, and nil for a drive of this node. The disk that
+// the system runs from is excused when it is not known to be reached over a network, such as a
+// volume of a RAID controller: it is never touched, and its certificate needs other proof in any
+// case.
 func (h Host) foreign(d drive, system map[string]bool) error {
 	if d.place.Class == blockdev.Local || system[d.name] && !d.place.Network {
 		return nil
@@ -39,8 +40,8 @@ func (r *run) sameDrives() (string, error) {
 }
 
 // compare returns the expected drives that are not there. The error names the local drives that the
-// task does not expect; one that it protects is none of them, since it is never touched. It compares
-// nothing when the task names no drives.
+// task does not expect; one that it protects is none of them, since it is never touched. It
+// compares nothing when the task names no drives.
 func (r *run) compare(all []drive) ([]spec.ExpectedDrive, error) {
 	if len(r.expected) == 0 {
 		return nil, nil

@@ -67,7 +67,8 @@ func TestExpectedDrives_Missing(t *testing.T) {
 	require.Contains(t, stepOf(validated, StepDiskBlank).Detail, "GONE")
 }
 
-// A protected drive is never touched, so it need not be expected; and MAAS may name a drive by its WWN.
+// A protected drive is never touched, so it need not be expected; and MAAS may name a drive by its
+// WWN.
 func TestExpectedDrives_ProtectedOrByWWN(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -108,8 +109,8 @@ func TestSameModel(t *testing.T) {
 	require.False(t, sameModel("SAMSUNG MZ7LH960", "SAMSUNG MZ7LH480"))
 }
 
-// The method of every drive is decided before the first canary is written, and a drive that has none
-// gets no canary.
+// The method of every drive is decided before the first canary is written, and a drive that has
+// none gets no canary.
 func TestMethodsAreDecidedBeforeAnythingIsWritten(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -51,9 +51,9 @@ func (r *run) files(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d entries of %s removed, %d files of removed accounts elsewhere", emptied, strings.Join(temporary(), ", "), taken), errors.Join(errs...)
 }
 
-// removeTenancy removes which allocation the node is held for, and its metadata, once no account of a
-// tenant is there. No other task may follow that would: the tenant's account may never be revoked on a
-// node whose agent was silent when he left.
+// removeTenancy removes which allocation the node is held for, and its metadata, once no account of
+// a tenant is there. No other task may follow that would: the tenant's account may never be revoked
+// on a node whose agent was silent when he left.
 func (r *run) removeTenancy() error {
 	left, err := r.foreignAccounts()
 	if err != nil || len(left) > 0 {

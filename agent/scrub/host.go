@@ -131,8 +131,8 @@ func (h Host) replace(path string, content []byte) error {
 	return nil
 }
 
-// run runs a program that should answer within limit. A command that destroys data needs the permit of
-// its guard in ctx.
+// run runs a program that should answer within limit. A command that destroys data needs the permit
+// of its guard in ctx.
 func (h Host) run(ctx context.Context, limit time.Duration, name string, args ...string) ([]byte, error) {
 	if err := toolrunner.Check(ctx, name, args...); err != nil {
 		return nil, err

@@ -24,14 +24,15 @@ const (
 	layerLimit  = time.Minute
 	// swapLimit is how long it may take to read a swap area back into memory.
 	swapLimit = 5 * time.Minute
-	// comebacks is how often a layer may come back: the system puts one together again that it finds.
+	// comebacks is how often a layer may come back: the system puts one together again that it
+	// finds.
 	comebacks = 3
 )
 
-// takeApart takes apart what a tenant has put over the drives of this node: swap, ZFS pools, and then
-// RAID, device mapper (LVM, LUKS, multipath) and bcache, from the top down. It addresses layers by
-// the kernel's names and numbers only, since a tenant gives them all other names. What lies over
-// anything but drives that this task erases stays as it is.
+// takeApart takes apart what a tenant has put over the drives of this node: swap, ZFS pools, and
+// then RAID, device mapper (LVM, LUKS, multipath) and bcache, from the top down. It addresses
+// layers by the kernel's names and numbers only, since a tenant gives them all other names. What
+// lies over anything but drives that this task erases stays as it is.
 func (r *run) takeApart(ctx context.Context) (string, error) {
 	system, err := r.systemNow()
 	if err != nil {
@@ -93,8 +94,8 @@ func (l layers) base(name string) []string {
 	return out
 }
 
-// over reports whether a layer lies over drives that this task erases. It returns an error when it lies
-// over anything else too.
+// over reports whether a layer lies over drives that this task erases. It returns an error when it
+// lies over anything else too.
 func (l layers) over(base []string) (ours bool, err error) {
 	var others []string
 	for _, b := range base {
@@ -111,7 +112,8 @@ func (l layers) over(base []string) (ours bool, err error) {
 	return ours, nil
 }
 
-// inMemory reports whether a device has no medium but the node's memory, or a file on its own storage.
+// inMemory reports whether a device has no medium but the node's memory, or a file on its own
+// storage.
 func (l layers) inMemory(name string) bool {
 	if l.blocks().Classify(name).Class != blockdev.Layer {
 		return false
@@ -156,8 +158,9 @@ func (h Host) label(name string) string {
 	return name
 }
 
-// stopAll stops layers in rounds, each time those at the top, until a round ends none. It returns how
-// many it stopped. Failures of an earlier round do not count: another layer may have been in the way.
+// stopAll stops layers in rounds, each time those at the top, until a round ends none. It returns
+// how many it stopped. Failures of an earlier round do not count: another layer may have been in
+// the way.
 func (l layers) stopAll(ctx context.Context) (int, error) {
 	for stopped := 0; ; {
 		tops, refused := l.tops()
@@ -266,8 +269,8 @@ func (l layers) stopRAID(ctx context.Context, name string) error {
 }
 
 // tell writes a word to a file of sysfs that the kernel takes for an order. It gives up in time: a
-// device that hangs keeps the writer. Below a made-up root the recorded program kernel does what the
-// kernel would.
+// device that hangs keeps the writer. Below a made-up root the recorded program kernel does what
+// the kernel would.
 func (h Host) tell(ctx context.Context, file, word string) error {
 	ctx, cancel := context.WithTimeout(ctx, layerLimit)
 	defer cancel()
@@ -408,8 +411,8 @@ func (l layers) exportPool(ctx context.Context, pool string) error {
 	return err
 }
 
-// stopCaches stops what bcache keeps of a drive that no cached device lies over: the kernel shows no
-// holder for it.
+// stopCaches stops what bcache keeps of a drive that no cached device lies over: the kernel shows
+// no holder for it.
 func (l layers) stopCaches(ctx context.Context) error {
 	var errs []error
 	for _, name := range l.names(blockClass) {

@@ -151,7 +151,8 @@ func TestParsePatternWantsEveryAnswer(t *testing.T) {
 	}
 }
 
-// Lines of public bug reports (gpud 1174, open-gpu-kernel-modules 1150, dcgm-exporter), and what no table knows.
+// Lines of public bug reports (gpud 1174, open-gpu-kernel-modules 1150, dcgm-exporter), and what no
+// table knows.
 func TestParseXIDs_UnknownAndFatalOnesCount(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{

@@ -12,8 +12,8 @@ import (
 )
 
 // TestScrub_LeavesWhatOnlyRootCanHide: a scrub of a system that stays takes away all that a tenant
-// without root leaves, and nothing of what one with root has hidden in the system: such a node has to be
-// installed again.
+// without root leaves, and nothing of what one with root has hidden in the system: such a node has
+// to be installed again.
 func TestScrub_LeavesWhatOnlyRootCanHide(t *testing.T) {
 	t.Parallel()
 	w := newNodeFixture(t)

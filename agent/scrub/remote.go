@@ -14,9 +14,9 @@ import (
 // disconnectLimit is how long a program may take to end one connection.
 const disconnectLimit = time.Minute
 
-// disconnect ends the connections to storage of other machines: NVMe subsystems that are reached over
-// a fabric only, and iSCSI sessions. What is on that storage is left as it is. A connection whose
-// device is in use is not ended, since its user would lose what it has not written yet.
+// disconnect ends the connections to storage of other machines: NVMe subsystems that are reached
+// over a fabric only, and iSCSI sessions. What is on that storage is left as it is. A connection
+// whose device is in use is not ended, since its user would lose what it has not written yet.
 func (r *run) disconnect(ctx context.Context) (string, error) {
 	begin, err := r.connections()
 	if err != nil {
@@ -60,7 +60,8 @@ func (r *run) disconnectOne(ctx context.Context, c blockdev.Connection, all []dr
 	return err
 }
 
-// awaitDisconnect waits until the kernel has taken away what was disconnected, and returns what stays.
+// awaitDisconnect waits until the kernel has taken away what was disconnected, and returns what
+// stays.
 func (r *run) awaitDisconnect(ctx context.Context) ([]blockdev.Connection, error) {
 	for late := time.Now().Add(min(r.Patience, disconnectLimit)); ; {
 		left, err := r.connections()

@@ -179,7 +179,8 @@ func TestAScrubbedNodeIsProvenCleanFromAFreshBoot(t *testing.T) {
 	}
 }
 
-// faultsOfARun is how many failures `make test` plants, drawn by the seed of the run; `make proof` plants all.
+// faultsOfARun is how many failures `make test` plants, drawn by the seed of the run; `make proof`
+// plants all.
 const faultsOfARun = 6
 
 func TestAPlantedFailureIsNamedByItsStep(t *testing.T) {
@@ -258,8 +259,8 @@ func eightDrives(s *simhw.Spec) {
 	s.Disks = append(s.Disks, system)
 }
 
-// A tenant's file system and swap on LVM on LUKS on a RAID 0 over eight drives end with the tenant, and
-// the node is proven clean from a fresh boot.
+// A tenant's file system and swap on LVM on LUKS on a RAID 0 over eight drives end with the tenant,
+// and the node is proven clean from a fresh boot.
 func TestScrub_TakesApartWhatLiesOverEightDrives(t *testing.T) {
 	t.Parallel()
 	w := newNodeFixture(t, eightDrives)

@@ -86,8 +86,8 @@ func (h Host) withoutLinks(p string) string {
 	return filepath.Join("/", inside, filepath.Base(p))
 }
 
-// permitStorage returns a context with which commands run that remove what lies at these paths, after
-// storageGuard.
+// permitStorage returns a context with which commands run that remove what lies at these paths,
+// after storageGuard.
 func (h Host) permitStorage(ctx context.Context, paths ...string) (context.Context, error) {
 	if err := h.storageGuard(paths...); err != nil {
 		return nil, err

@@ -11,10 +11,10 @@ import (
 	"github.com/slipway-cloud/slipway/agent/task"
 )
 
-// applicationXIDs are the errors of a GPU that a program causes by its own mistake and that end with
-// it. Every other number keeps the node from service, also one that is not known here: drivers get
-// new ones with each branch. Source: NVIDIA, "XID Errors" of the GPU deployment documents, branch
-// R580, table of immediate actions (RESTART_APP); read in November 2026.
+// applicationXIDs are the errors of a GPU that a program causes by its own mistake and that end
+// with it. Every other number keeps the node from service, also one that is not known here: drivers
+// get new ones with each branch. Source: NVIDIA, "XID Errors" of the GPU deployment documents,
+// branch R580, table of immediate actions (RESTART_APP); read in November 2026.
 func applicationXIDs() []int {
 	return []int{
 		13, // graphics engine exception
@@ -25,7 +25,8 @@ func applicationXIDs() []int {
 }
 
 var (
-	// driverLine is a line of the NVIDIA drivers in the kernel's log; other drivers have an "xid" too.
+	// driverLine is a line of the NVIDIA drivers in the kernel's log; other drivers have an "xid"
+	// too.
 	driverLine = regexp.MustCompile(`NVRM:|nvidia-nvswitch|nvidia-nvlink|\bSXid\b`)
 	xidWord    = regexp.MustCompile(`\bS?Xid\b`)
 	xidLine    = regexp.MustCompile(`\b(S?Xid)\s*\(([^)]*)\)\s*:\s*(\d+)`)

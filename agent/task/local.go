@@ -24,8 +24,8 @@ type LocalConfig struct {
 	NodeID   string
 	Journal  *Journal
 	Handlers Registry
-	// Keys are the keys that this node believes, each until it ends; OnTrust is
-	// told of keys that the other half has learnt, OnHealthy that a version is in touch with the server.
+	// Keys are the keys that this node believes, each until it ends; OnTrust is told of keys that
+	// the other half has learnt, OnHealthy that a version is in touch with the server.
 	Keys      func() ([]protocol.TaskKey, error)
 	OnTrust   func(keys []protocol.TaskKey) error
 	OnHealthy func(version string) error

@@ -17,9 +17,9 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// credentialPaths hold what an installation by MAAS was given: user-data and vendor-data as cloud-init
-// keeps them, and the key by which the machine speaks to MAAS. The installer keeps a copy of the key in
-// its own configuration and log.
+// credentialPaths hold what an installation by MAAS was given: user-data and vendor-data as
+// cloud-init keeps them, and the key by which the machine speaks to MAAS. The installer keeps a
+// copy of the key in its own configuration and log.
 var credentialPaths = []string{
 	"/var/lib/cloud", "/run/cloud-init", "/var/log/cloud-init.log", "/var/log/cloud-init-output.log", "/etc/maas", "/root/curtin-install-cfg.yaml",
 	"/root/curtin-install.log", "/var/log/installer",
@@ -35,9 +35,9 @@ const cloudInitOff = "/etc/cloud/cloud-init.disabled"
 // credentialWords stand in every file that holds a key for MAAS.
 var credentialWords = [][]byte{[]byte("token_secret"), []byte("token_key"), []byte("consumer_key")}
 
-// RetireCredentials is the handler of node.retire_credentials: it overwrites and removes what of the
-// installation is on the disk and may be good elsewhere. A tenant who is root reads every file. It can
-// be repeated.
+// RetireCredentials is the handler of node.retire_credentials: it overwrites and removes what of
+// the installation is on the disk and may be good elsewhere. A tenant who is root reads every file.
+// It can be repeated.
 func (h Host) RetireCredentials(ctx context.Context, r task.Request, steps *task.Recorder) lifecycle.TaskResult {
 	if _, ok := r.Args.(*spec.RetireCredentialsArgs); !ok {
 		return task.Fail(task.CodeInternal, "the arguments are not those of credentials to be retired")
@@ -140,8 +140,8 @@ func (h Host) wipe(path string) (int, error) {
 	return n, nil
 }
 
-// overwrite puts zeros in the place of a file's content: who reads the disk below the file system finds
-// no copy there.
+// overwrite puts zeros in the place of a file's content: who reads the disk below the file system
+// finds no copy there.
 func overwrite(path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

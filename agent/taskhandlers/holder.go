@@ -10,8 +10,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// hold writes down which allocation the node is held for. It refuses a second one: the tenant of the
-// first may be on the node, whatever the database of the control plane says.
+// hold writes down which allocation the node is held for. It refuses a second one: the tenant of
+// the first may be on the node, whatever the database of the control plane says.
 func (h Host) hold(allocationID string) (string, error) {
 	path := h.path(metadata.HolderPath)
 	held, err := metadata.ReadHolder(path)
@@ -29,8 +29,8 @@ func (h Host) hold(allocationID string) (string, error) {
 	return "held for " + allocationID, atomicfile.Replace(path, []byte(allocationID+"\n"), 0o644)
 }
 
-// letGo ends that the node is held for the allocation of an account. A node that is held for another
-// one stays so, because a task for a tenant of the past may come late.
+// letGo ends that the node is held for the allocation of an account. A node that is held for
+// another one stays so, because a task for a tenant of the past may come late.
 func (h Host) letGo(user string) (string, error) {
 	path := h.path(metadata.HolderPath)
 	held, err := metadata.ReadHolder(path)

@@ -19,8 +19,8 @@ func (b *bench) holder() string {
 	return id
 }
 
-// TestHolder_OneAllocationAtATime: the node keeps the allocation that it is held for, refuses another,
-// and forgets it only with its own account.
+// TestHolder_OneAllocationAtATime: the node keeps the allocation that it is held for, refuses
+// another, and forgets it only with its own account.
 func TestHolder_OneAllocationAtATime(t *testing.T) {
 	t.Parallel()
 	b := newTenantBench(t)
@@ -50,8 +50,8 @@ func TestHolder_OneAllocationAtATime(t *testing.T) {
 	require.False(t, res.OK)
 }
 
-// TestRetireCredentials_NothingIsLeft: every file that the installation was given is gone, and what is
-// not a credential stays.
+// TestRetireCredentials_NothingIsLeft: every file that the installation was given is gone, and what
+// is not a credential stays.
 func TestRetireCredentials_NothingIsLeft(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

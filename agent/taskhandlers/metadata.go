@@ -18,8 +18,8 @@ import (
 // metadataUnit is the unit that opens the socket for the metadata.
 const metadataUnit = "slipway-agent-metadata.socket"
 
-// SetMetadata is the handler of allocation.set_metadata: it puts the document where the other half of
-// the agent reads it, and gives the loopback device its address. Without a document both go.
+// SetMetadata is the handler of allocation.set_metadata: it puts the document where the other half
+// of the agent reads it, and gives the loopback device its address. Without a document both go.
 func (h Host) SetMetadata(ctx context.Context, r task.Request, steps *task.Recorder) lifecycle.TaskResult {
 	args, ok := r.Args.(*spec.SetMetadataArgs)
 	if !ok {
@@ -61,8 +61,8 @@ func (h Host) setMetadataAddress(ctx context.Context, on bool) (string, error) {
 	return metadata.Address + map[bool]string{true: " is on the loopback device", false: " is not on the loopback device"}[on], nil
 }
 
-// endMetadata ends the metadata of the account's allocation. That of another allocation stays, because
-// a task for a tenant of the past may come late. A document that cannot be read goes.
+// endMetadata ends the metadata of the account's allocation. That of another allocation stays,
+// because a task for a tenant of the past may come late. A document that cannot be read goes.
 func (h Host) endMetadata(ctx context.Context, user string) (string, error) {
 	path := h.path(metadata.Path)
 	d, err := metadata.Read(path)
@@ -81,8 +81,8 @@ func (h Host) endMetadata(ctx context.Context, user string) (string, error) {
 	return "nothing is served", nil
 }
 
-// RestoreMetadata gives the loopback device its address again after a boot, when there is a document,
-// and takes it away when there is none.
+// RestoreMetadata gives the loopback device its address again after a boot, when there is a
+// document, and takes it away when there is none.
 func (h Host) RestoreMetadata(ctx context.Context) error {
 	if !h.real() {
 		return nil

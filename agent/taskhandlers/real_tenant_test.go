@@ -27,8 +27,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// startSSHD runs OpenSSH's server as an image has it: it reads the keys below the homes of accounts, and
-// is strict about who owns them.
+// startSSHD runs OpenSSH's server as an image has it: it reads the keys below the homes of
+// accounts, and is strict about who owns them.
 func startSSHD(t *testing.T) providers.SSHTarget {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,8 +58,8 @@ func startSSHD(t *testing.T) providers.SSHTarget {
 	return providers.SSHTarget{Address: address, Rule: providers.SimulatedAddresses(), HostKey: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(signer.PublicKey())))}
 }
 
-// TestTenantAccount_RealHost makes a throw-away account of this machine with its own useradd. A real
-// sshd accepts and refuses keys as the tasks say.
+// TestTenantAccount_RealHost makes a throw-away account of this machine with its own useradd. A
+// real sshd accepts and refuses keys as the tasks say.
 func TestTenantAccount_RealHost(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("this needs root: it makes and removes an account of this machine")
@@ -118,7 +118,8 @@ func TestTenantAccount_RealHost(t *testing.T) {
 	require.False(t, accepts(key), "exactly the keys of the last task")
 	require.True(t, accepts(other))
 
-	// Root of a tenant gives the directory to another account: what would be written there is not theirs.
+	// Root of a tenant gives the directory to another account: what would be written there is not
+	// theirs.
 	ssh := "/home/" + name + "/.ssh"
 	require.NoError(t, os.Chown(ssh, 0, 0))
 	res := do(h.SetKeys, &spec.SetKeysArgs{AllocationID: id, User: name})

@@ -285,7 +285,8 @@ func (v victim) editAccounts() error {
 }
 
 // removeHome removes what lies at the account's home below /home. It never follows a link out of
-// the home. It leaves a home that is a mount of its own, and one on storage that is not this node's.
+// the home. It leaves a home that is a mount of its own, and one on storage that is not this
+// node's.
 func (v victim) removeHome(asked bool) (string, error) {
 	if !asked {
 		return "", task.Skip("the home is to stay")

@@ -320,7 +320,8 @@ func TestAHomeIsRemovedWithCare(t *testing.T) {
 // rootMount is the system's own file system.
 const rootMount = "/dev/sda1 / ext4 rw 0 0\n"
 
-// A home that lies on storage of another machine is left, with its keys; the account goes all the same.
+// A home that lies on storage of another machine is left, with its keys; the account goes all the
+// same.
 func TestRevokeUser_ForeignHome(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -23,9 +23,9 @@ const (
 	authorized    = "authorized_keys"
 )
 
-// CreateUser is the handler of allocation.create_user: it makes the account of an allocation, which no
-// password and no key opens, and lets it become root when the task says so. An account that is there
-// keeps its keys, because a task may be delivered again after they were set.
+// CreateUser is the handler of allocation.create_user: it makes the account of an allocation, which
+// no password and no key opens, and lets it become root when the task says so. An account that is
+// there keeps its keys, because a task may be delivered again after they were set.
 func (h Host) CreateUser(ctx context.Context, r task.Request, steps *task.Recorder) lifecycle.TaskResult {
 	args, ok := r.Args.(*spec.CreateUserArgs)
 	if !ok {
@@ -43,8 +43,8 @@ func (h Host) CreateUser(ctx context.Context, r task.Request, steps *task.Record
 
 func homeOf(user string) string { return "/home/" + user }
 
-// makeAccount makes the account, unless it is there as this makes it. It refuses what somebody may have
-// put in place for it before: a home, or keys that each new account would get.
+// makeAccount makes the account, unless it is there as this makes it. It refuses what somebody may
+// have put in place for it before: a home, or keys that each new account would get.
 func (h Host) makeAccount(ctx context.Context, args *spec.CreateUserArgs) (string, error) {
 	home := homeOf(args.User)
 	v, err := h.victim(args.User)
@@ -88,9 +88,9 @@ func (h Host) checkTenantHome(v victim) error {
 	return home.Close()
 }
 
-// openTenantHome opens the home of a tenant's account. It returns an error where the home is a link,
-// belongs to another account, or lies on storage that is not the node's: a tenant with root may have
-// put it there.
+// openTenantHome opens the home of a tenant's account. It returns an error where the home is a
+// link, belongs to another account, or lies on storage that is not the node's: a tenant with root
+// may have put it there.
 func (h Host) openTenantHome(v victim) (tenantDir, error) {
 	if err := v.guard(v.Home); err != nil {
 		return tenantDir{}, fmt.Errorf("the home %s is not used: %w", v.Home, err)
@@ -113,8 +113,8 @@ type tenantDir struct {
 	gid int
 }
 
-// openOwned opens a directory that must be one, no link, and belong to the account. What is opened is
-// compared with what was looked at, because a process of the tenant may exchange it in between.
+// openOwned opens a directory that must be one, no link, and belong to the account. What is opened
+// is compared with what was looked at, because a process of the tenant may exchange it in between.
 func (h Host) openOwned(parent *os.Root, name string, v victim) (tenantDir, error) {
 	looked, err := parent.Lstat(name)
 	if err != nil {
@@ -165,7 +165,8 @@ func (h Host) allowSudo(user string, root bool) (string, error) {
 	return "the account may become root by sudo", err
 }
 
-// SetKeys is the handler of allocation.set_keys: exactly these keys log in to the account afterwards.
+// SetKeys is the handler of allocation.set_keys: exactly these keys log in to the account
+// afterwards.
 func (h Host) SetKeys(ctx context.Context, r task.Request, steps *task.Recorder) lifecycle.TaskResult {
 	args, ok := r.Args.(*spec.SetKeysArgs)
 	if !ok {
@@ -199,7 +200,8 @@ func systemKeyFiles(user string) []string {
 	return []string{"/etc/ssh/authorized_keys.d/" + user, "/etc/ssh/authorized_keys/" + user}
 }
 
-// writeKeys replaces authorized_keys of the account as a whole. When it fails, the file is as it was.
+// writeKeys replaces authorized_keys of the account as a whole. When it fails, the file is as it
+// was.
 func (h Host) writeKeys(v victim, keys []string) (string, error) {
 	if !v.exists {
 		return "", task.Skip("there is no such account, so that no key opens it")

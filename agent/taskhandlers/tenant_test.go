@@ -125,7 +125,8 @@ func TestTenantAccount_CreateSetRevoke(t *testing.T) {
 	require.NoDirExists(t, b.path("/home/"+renter))
 }
 
-// TestTenantAccount_Refused: what somebody has put in the way stays as it is, and nothing is written where it leads.
+// TestTenantAccount_Refused: what somebody has put in the way stays as it is, and nothing is
+// written where it leads.
 func TestTenantAccount_Refused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -1,6 +1,7 @@
 // Package taskkeys decides which of the control plane's task keys a node accepts. A node gets its
 // first keys at enrolment, before any tenant used it. It accepts a later key when the key of the
-// previous generation has signed it. So a man in the middle can withhold a key, and cannot forge one.
+// previous generation has signed it. So a man in the middle can withhold a key, and cannot forge
+// one.
 package taskkeys
 
 import (

@@ -46,8 +46,8 @@ func destroys(guard Guard, what, program string, words ...string) Command {
 	return Command{Program: program, Words: words, Destroys: what, Guard: guard}
 }
 
-// Commands lists every command that the agent may run. docs/scrub.md has those that destroy data, with
-// the guard in front of each; a test compares the two.
+// Commands lists every command that the agent may run. docs/scrub.md has those that destroy data,
+// with the guard in front of each; a test compares the two.
 func Commands() []Command {
 	const (
 		drive      = "all data of the drive"
@@ -113,8 +113,8 @@ type permit struct {
 	targets []string
 }
 
-// Permit returns a context with which commands of this guard run. Only the code of the guard calls it,
-// after its check. A command of GuardDrive must have one of the targets among its arguments.
+// Permit returns a context with which commands of this guard run. Only the code of the guard calls
+// it, after its check. A command of GuardDrive must have one of the targets among its arguments.
 func Permit(ctx context.Context, g Guard, targets ...string) context.Context {
 	return context.WithValue(ctx, permitKey{}, permit{g, targets})
 }

@@ -118,9 +118,10 @@ func (s *Server) tokenReused(ctx context.Context, nodeID, address string) error 
 		"This enrolment token was used by another key. If that was not this node, its token was stolen; an operator has been alarmed.")
 }
 
-// renew issues the next generation for a new key, once renewal is due; before, it returns the present
-// certificate. It answers a repeated request with the same new key alike. Any other use of an older generation of the same enrolment means that the certificate
-// was copied. An expired certificate is accepted for this call only.
+// renew issues the next generation for a new key, once renewal is due; before, it returns the
+// present certificate. It answers a repeated request with the same new key alike. Any other use of
+// an older generation of the same enrolment means that the certificate was copied. An expired
+// certificate is accepted for this call only.
 func (s *Server) renew(r *http.Request) (any, error) {
 	c, err := s.renewer(r)
 	if err != nil {
@@ -174,8 +175,8 @@ func (s *Server) nextGeneration(r *http.Request, c caller, pub crypto.PublicKey,
 }
 
 // renewableFrom is when a certificate may be replaced: at two fifths of its life. An agent asks at
-// half of it, by its own clock. So whoever holds the key gets a few certificates a life, however often
-// he asks.
+// half of it, by its own clock. So whoever holds the key gets a few certificates a life, however
+// often he asks.
 func renewableFrom(c Issued) time.Time { return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) * 2 / 5) }
 
 // refuseCopy refuses a renewal with an older certificate of the present enrolment and another key.

@@ -35,8 +35,8 @@ type identityQuery struct {
 	err   error
 }
 
-// standing returns the standing of a node. It returns a refusal when the node is gone or its agent is
-// not served.
+// standing returns the standing of a node. It returns a refusal when the node is gone or its agent
+// is not served.
 func (s *identityBatcher) standing(ctx context.Context, nodeID string) (Standing, error) {
 	q := s.join(nodeID)
 	select {

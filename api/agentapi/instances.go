@@ -67,8 +67,9 @@ func (s *Server) enrollWorker(r *http.Request) (any, error) {
 	return protocol.InstanceAnswer{InstanceID: id}, nil
 }
 
-// limitWorker returns a refusal when a worker sends too many heartbeats. A worker whose key was accepted has a limit of
-// its own: many workers are behind one NAT. All other keys of an address share one.
+// limitWorker returns a refusal when a worker sends too many heartbeats. A worker whose key was
+// accepted has a limit of its own: many workers are behind one NAT. All other keys of an address
+// share one.
 func (s *Server) limitWorker(r *http.Request, key [sha256.Size]byte) error {
 	if s.workerKeys.has(key) {
 		if ok, wait := s.workers.AllowName(string(key[:])); !ok {
@@ -82,8 +83,8 @@ func (s *Server) limitWorker(r *http.Request, key [sha256.Size]byte) error {
 	return nil
 }
 
-// maxAcceptedKeys bounds the memory. All are forgotten when there are more: their workers share the limit of their
-// address until their next heartbeat is accepted.
+// maxAcceptedKeys bounds the memory. All are forgotten when there are more: their workers share the
+// limit of their address until their next heartbeat is accepted.
 const maxAcceptedKeys = 16384
 
 // acceptedKeys are the keys of workers whose last heartbeat at this process was accepted.
@@ -112,9 +113,9 @@ func (a *acceptedKeys) set(key [sha256.Size]byte, accepted bool) {
 	}
 }
 
-// receiveWorkerHeartbeat stores a heartbeat. A key of another instance, an older number, a checksum that
-// is not that of the installed agent, and an instance that ends are refused alike: a worker learns nothing
-// of instances that are not its own.
+// receiveWorkerHeartbeat stores a heartbeat. A key of another instance, an older number, a checksum
+// that is not that of the installed agent, and an instance that ends are refused alike: a worker
+// learns nothing of instances that are not its own.
 func (s *Server) receiveWorkerHeartbeat(r *http.Request) (any, error) {
 	key, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	hash := sha256.Sum256([]byte(key))

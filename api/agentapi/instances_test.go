@@ -101,8 +101,9 @@ func TestInstances_FloodOfHeartbeats(t *testing.T) {
 	require.Equal(t, http.StatusTooManyRequests, last)
 }
 
-// TestInstances_WorkersBehindOneAddress: an unknown machine uses up the limit of an address. A worker
-// behind the same address whose key was accepted has a limit of its own, and is still answered.
+// TestInstances_WorkersBehindOneAddress: an unknown machine uses up the limit of an address. A
+// worker behind the same address whose key was accepted has a limit of its own, and is still
+// answered.
 func TestInstances_WorkersBehindOneAddress(t *testing.T) {
 	t.Parallel()
 	now, mine := time.Now(), strings.Repeat("k", 40)

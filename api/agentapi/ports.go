@@ -38,8 +38,8 @@ type Store interface {
 	Redeem(ctx context.Context, r Redemption) (Issued, error)
 	// Identity returns the present identity of a node. It returns ErrNoNode when there is none.
 	Identity(ctx context.Context, nodeID string) (NodeIdentity, error)
-	// Standings returns what decides whether requests with these keys are accepted, with one query. The map
-	// has no entry for a node that does not exist.
+	// Standings returns what decides whether requests with these keys are accepted, with one query.
+	// The map has no entry for a node that does not exist.
 	Standings(ctx context.Context, nodeIDs []string) (map[string]Standing, error)
 	// Renew stores the certificate as the node's newest generation. It returns ErrGenerationMoved
 	// when that is not one more than the present generation, or the identity is locked.

@@ -53,8 +53,8 @@ func TestRenewal_NotDueKeepsTheCertificate(t *testing.T) {
 	require.Empty(t, b.store.Alarms())
 }
 
-// Each certificate has a bucket on each route: a former tenant's old certificate takes no place of the
-// node's own agent, and a busy route none of another route.
+// Each certificate has a bucket on each route: a former tenant's old certificate takes no place of
+// the node's own agent, and a busy route none of another route.
 func TestCertificate_HasARateOnEachRoute(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)

@@ -102,17 +102,17 @@ const (
 	reportBurst = 20
 )
 
-// The limit of heartbeats of workers of instances for each key, and for all keys of an address whose last heartbeat was
-// not accepted. A worker sends one every ten seconds.
+// The limit of heartbeats of workers of instances for each key, and for all keys of an address
+// whose last heartbeat was not accepted. A worker sends one every ten seconds.
 const (
 	workerRate  = 2
 	workerBurst = 50
 )
 
-// certificateRates bound the requests of one client certificate to each route: a rate for each second,
-// and a burst. They are ten times what an agent sends, and keep a root tenant, who has the agent's key,
-// from costing the control plane more than a few agents do. A certificate has its own bucket: an old
-// one in the hands of a former tenant cannot use up the bucket of the node's agent.
+// certificateRates bound the requests of one client certificate to each route: a rate for each
+// second, and a burst. They are ten times what an agent sends, and keep a root tenant, who has the
+// agent's key, from costing the control plane more than a few agents do. A certificate has its own
+// bucket: an old one in the hands of a former tenant cannot use up the bucket of the node's agent.
 var certificateRates = map[string]struct {
 	rate  float64
 	burst int
@@ -120,16 +120,17 @@ var certificateRates = map[string]struct {
 	"renew": {0.1, 20}, "heartbeat": {2, 100}, "task_claim": {5, 200}, "task_renew": {5, 200}, "task_result": {5, 200},
 }
 
-// addressConns is how many connections one address may have open: the agents behind one NAT have one address.
+// addressConns is how many connections one address may have open: the agents behind one NAT have
+// one address.
 const addressConns = 8192
 
-// placesOfCertificate is how many requests of one certificate are served at once. An agent sends three:
-// a claim that waits, a heartbeat, and what is due.
+// placesOfCertificate is how many requests of one certificate are served at once. An agent sends
+// three: a claim that waits, a heartbeat, and what is due.
 const placesOfCertificate = 8
 
-// certificateLimit returns what admits the requests to a route: it takes a token of the rate and a place
-// of the client certificate, which leave gives back. A request without one passes: the route itself
-// refuses it, or has a limit for each address.
+// certificateLimit returns what admits the requests to a route: it takes a token of the rate and a
+// place of the client certificate, which leave gives back. A request without one passes: the route
+// itself refuses it, or has a limit for each address.
 func (s *Server) certificateLimit(route string) func(*http.Request) (leave func(), err error) {
 	bound, limited := certificateRates[route]
 	l := ratelimit.New(bound.rate, bound.burst, s.cfg.Now)
@@ -237,8 +238,9 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	tc := &tls.Config{
 		MinVersion: tls.VersionTLS13,
-		// Enrolment comes without a certificate; every other call checks for one. One that has expired
-		// must get as far as the renewal, so VerifyConnection verifies what crypto/tls would refuse.
+		// Enrolment comes without a certificate; every other call checks for one. One that has
+		// expired must get as far as the renewal, so VerifyConnection verifies what crypto/tls
+		// would refuse.
 		ClientAuth:             tls.RequestClientCert,
 		VerifyConnection:       s.verifyConnection,
 		ClientCAs:              s.cfg.CA.Pool(),

@@ -174,8 +174,8 @@ func (s *database) Lock(ctx context.Context, nodeID, reason string, _ time.Time)
 	return err
 }
 
-// Alarm implements Store. It counts the alarm, and writes an audit row and an event when the audit log
-// has not named one of this node and kind for an hour.
+// Alarm implements Store. It counts the alarm, and writes an audit row and an event when the audit
+// log has not named one of this node and kind for an hour.
 func (s *database) Alarm(ctx context.Context, a Alarm) error {
 	return s.db.Tx(ctx, func(tx *db.Tx) error {
 		tell, err := tx.RecordAgentRefusal(ctx, db.AgentRefusal{NodeID: a.NodeID, Kind: string(a.Kind), Detail: a.Detail, Address: a.Address})

@@ -38,7 +38,8 @@ func (s *site) connect(address, text string) net.Conn {
 	return c
 }
 
-// However many senders of reports are slow, a machine boots: who has not sent his body has no place.
+// However many senders of reports are slow, a machine boots: who has not sent his body has no
+// place.
 func TestReport_SlowBodiesTakeNoPlace(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)

@@ -24,8 +24,8 @@ type Limits struct {
 	// AtOnce is how many requests may be at the database together, AtOnceOfSource how many of them
 	// may be of one source; the others wait for a moment.
 	AtOnce, AtOnceOfSource int
-	// TransfersOfNode is how many images a node may load at once. A machine that reads fewer bytes a
-	// second than TransferRate loses its place, after TransferGrace.
+	// TransfersOfNode is how many images a node may load at once. A machine that reads fewer bytes
+	// a second than TransferRate loses its place, after TransferGrace.
 	TransfersOfNode int
 	TransferRate    int64
 	TransferGrace   time.Duration
@@ -103,8 +103,9 @@ func (d *admissionControl) paced(source string) error {
 	return nil
 }
 
-// place waits for a place at the database: first among the requests of the source, so that one source
-// never has all places. The caller must call leave at its end. It returns *busyError when none is free.
+// place waits for a place at the database: first among the requests of the source, so that one
+// source never has all places. The caller must call leave at its end. It returns *busyError when
+// none is free.
 func (d *admissionControl) place(ctx context.Context, source string) (leave func(), err error) {
 	wait, cancel := context.WithTimeout(ctx, placeWait)
 	defer cancel()
@@ -123,8 +124,8 @@ func (d *admissionControl) place(ctx context.Context, source string) (leave func
 	return nil, &busyError{"too many machines report at once", placeWait}
 }
 
-// network returns the address of a source, and of an IPv6 source its /64: a machine may have any number
-// of addresses there.
+// network returns the address of a source, and of an IPv6 source its /64: a machine may have any
+// number of addresses there.
 func network(source string) string {
 	ip, err := netip.ParseAddr(source)
 	if err != nil || !ip.Is6() || ip.Is4In6() {

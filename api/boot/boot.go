@@ -211,8 +211,8 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) (leave func(), ok
 	return leave, true
 }
 
-// atPlace makes a text at a place, or answers why there is none. The text is sent without the place: a
-// machine that reads slowly keeps nobody waiting.
+// atPlace makes a text at a place, or answers why there is none. The text is sent without the
+// place: a machine that reads slowly keeps nobody waiting.
 func (s *Server) atPlace(w http.ResponseWriter, r *http.Request, do func() (string, error)) (text string, ok bool) {
 	leave, ok := s.enter(w, r)
 	if !ok {

@@ -36,8 +36,8 @@ func imageRule(address string, own []netip.AddrPort) spec.AddressRule {
 	return spec.AddressRule{Anywhere: true, PlainHTTP: true, Loopback: err == nil && ip.Unmap().IsLoopback(), Own: own}
 }
 
-// imageClient returns a client for one image. Its rule holds for each connection: those of redirects
-// and of names too. It uses no proxy, which would connect in its place.
+// imageClient returns a client for one image. Its rule holds for each connection: those of
+// redirects and of names too. It uses no proxy, which would connect in its place.
 func imageClient(rule spec.AddressRule) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // it is one, by its documentation
 	t.Proxy = nil
@@ -89,7 +89,8 @@ func (s *Server) image(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// transferPlace takes a place of a node and one of all. It returns *busyError where none is free now.
+// transferPlace takes a place of a node and one of all. It returns *busyError where none is free
+// now.
 func (s *Server) transferPlace(node string) (leave func(), err error) {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -153,8 +154,8 @@ func (s *Server) pass(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	return copyChecked(paced, res.Body, res.ContentLength, img.SHA256)
 }
 
-// pacedWriter ends a transfer whose reader is too slow. Only the time of writes counts, not that of the
-// image's server.
+// pacedWriter ends a transfer whose reader is too slow. Only the time of writes counts, not that of
+// the image's server.
 type pacedWriter struct {
 	io.Writer
 

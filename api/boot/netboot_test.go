@@ -237,7 +237,8 @@ func (s *site) fetch(url string) (node, token string, status int, body string) {
 	return node, token, status, body
 }
 
-// TestImage_AddressIsCheckedAtEachConnection: an image's server, or its name server, leads elsewhere.
+// TestImage_AddressIsCheckedAtEachConnection: an image's server, or its name server, leads
+// elsewhere.
 func TestImage_AddressIsCheckedAtEachConnection(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Int32

@@ -68,8 +68,8 @@ func (s *Server) registerReport(a *op.API) {
 	}, s.report)
 }
 
-// admitted lets a bounded number of reports through. The body is read before a place is taken: a sender
-// who is slow keeps nobody waiting.
+// admitted lets a bounded number of reports through. The body is read before a place is taken: a
+// sender who is slow keeps nobody waiting.
 func (s *Server) admitted(a *op.API, c huma.Context, next func(huma.Context)) {
 	r, w := humachi.Unwrap(c)
 	source := ratelimit.RemoteAddress(r)

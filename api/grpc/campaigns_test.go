@@ -15,8 +15,8 @@ import (
 	slipwayv1 "github.com/slipway-cloud/slipway/proto/gen/slipway/v1"
 )
 
-// TestCampaigns_StayInTheirProject has a member create a campaign: it selects the machines of the project
-// alone, and members of other projects neither see nor change it.
+// TestCampaigns_StayInTheirProject has a member create a campaign: it selects the machines of the
+// project alone, and members of other projects neither see nor change it.
 func TestCampaigns_StayInTheirProject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -35,7 +35,8 @@ type grpcurl struct {
 	program string
 }
 
-// run runs the program with the token of a role. The arguments after the address are the verb and a symbol.
+// run runs the program with the token of a role. The arguments after the address are the verb and a
+// symbol.
 func (g grpcurl) run(ctx context.Context, role, request string, args ...string) (out, said string, err error) {
 	base, err := url.Parse(g.w.url)
 	require.NoError(g.w.t, err)

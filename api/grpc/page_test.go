@@ -21,8 +21,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// reboot and withToken are the example of docs/machines.md, which TestPage_ExampleRebootsAMachine compares
-// with the page.
+// reboot and withToken are the example of docs/machines.md, which TestPage_ExampleRebootsAMachine
+// compares with the page.
 
 // reboot restarts a machine and waits for the end of the run. After any error it may be called
 // again with the same request. It then waits for the run that exists.
@@ -60,8 +60,8 @@ func withToken[T any](token string, message *T) *connect.Request[T] {
 	return r
 }
 
-// TestPage_ExampleRebootsAMachine runs the client that the page shows: it prints the output and returns with
-// the end of the run, or its failure.
+// TestPage_ExampleRebootsAMachine runs the client that the page shows: it prints the output and
+// returns with the end of the run, or its failure.
 func TestPage_ExampleRebootsAMachine(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/machines.md")

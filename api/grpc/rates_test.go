@@ -31,7 +31,8 @@ func TestRates_OfBothAPIsAreOne(t *testing.T) {
 	token, err := op.CreateToken(t.Context(), store, "viewer", []string{"viewer"}, time.Hour)
 	require.NoError(t, err)
 	w := &world{t: t, store: store, url: srv.URL}
-	// A slow machine may earn a token between two calls. A rate of its own would allow five operations.
+	// A slow machine may earn a token between two calls. A rate of its own would allow five
+	// operations.
 	for range 4 {
 		for range 100 {
 			if status, _ := w.post("/slipway.v1.MachineService/ListMachines", "{}", token); status == http.StatusTooManyRequests {

@@ -71,8 +71,8 @@ func (v tenant) attempts(ctx context.Context, request string) map[string]func() 
 	}
 }
 
-// TestFormerTenant_OfTheAPI makes every call on a machine as a tenant, during the release, on the free node and
-// under the next tenant, in each protocol.
+// TestFormerTenant_OfTheAPI makes every call on a machine as a tenant, during the release, on the
+// free node and under the next tenant, in each protocol.
 func TestFormerTenant_OfTheAPI(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string][]connect.ClientOption{"connect": nil, "grpc": {connect.WithGRPC()}, "json": {connect.WithProtoJSON()}} {

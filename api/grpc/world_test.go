@@ -131,8 +131,8 @@ func (w *world) as(role string, options ...connect.ClientOption) caller {
 	return w.with(w.tokens[role], "", options...)
 }
 
-// streamWindow is the HTTP/2 window of a client for one stream. The server blocks on a client that does
-// not read after so many bytes.
+// streamWindow is the HTTP/2 window of a client for one stream. The server blocks on a client that
+// does not read after so many bytes.
 const streamWindow = 256 << 10
 
 // with returns a client with a token that acts in a project.

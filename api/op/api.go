@@ -27,8 +27,8 @@ type Config struct {
 	Auth    AuthConfig
 	Log     *slog.Logger // nil discards the log
 	Version string       // "" is dev
-	// PublicURL is the address of the API for its users. The OpenAPI document contains it, and links to
-	// pages of docs/ begin with it.
+	// PublicURL is the address of the API for its users. The OpenAPI document contains it, and
+	// links to pages of docs/ begin with it.
 	PublicURL string
 	// StreamRecheck is the interval at which a stream checks that its reader still has access. 0
 	// selects 20 s.

@@ -144,8 +144,8 @@ func (a *API) byBearer(ctx context.Context, header string) (Principal, error) {
 	return a.oidc.verify(ctx, text)
 }
 
-// rejected returns the same problem for a text that is no token and for a token that was revoked, so
-// that a caller learns nothing from it.
+// rejected returns the same problem for a text that is no token and for a token that was revoked,
+// so that a caller learns nothing from it.
 func rejected() error {
 	return problem.New(problem.Unauthenticated, "the token is unknown, expired or revoked; sign in again or ask an admin for a new one")
 }

@@ -88,8 +88,8 @@ func TestTail_IsBounded(t *testing.T) {
 	require.False(t, tail.after(3*platformEvents+99).behind, "who has seen all is not behind")
 }
 
-// TestTail_SharesTheMemoryOfOutput: the runs that have readers share the memory for output. Each keeps
-// at least its newest chunk.
+// TestTail_SharesTheMemoryOfOutput: the runs that have readers share the memory for output. Each
+// keeps at least its newest chunk.
 func TestTail_SharesTheMemoryOfOutput(t *testing.T) {
 	t.Parallel()
 	tail := &tail{source: Source{Run: "run_a"}, changed: make(chan struct{})}

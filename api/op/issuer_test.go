@@ -18,8 +18,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// provider is an identity provider that counts the requests for its keys. The clock of the issuer is
-// the test's own.
+// provider is an identity provider that counts the requests for its keys. The clock of the issuer
+// is the test's own.
 type provider struct {
 	*testing.T
 	issuer *Issuer
@@ -104,8 +104,9 @@ func TestIssuer_ForgedTokensShareOneRequest(t *testing.T) {
 	}
 }
 
-// TestIssuer_KeyRotationWorksWithin30Seconds: a new key is known 30 seconds after the last request at
-// the latest, and a withdrawn one is refused after five minutes, though nobody sends an unknown key.
+// TestIssuer_KeyRotationWorksWithin30Seconds: a new key is known 30 seconds after the last request
+// at the latest, and a withdrawn one is refused after five minutes, though nobody sends an unknown
+// key.
 func TestIssuer_KeyRotationWorksWithin30Seconds(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)

@@ -62,7 +62,8 @@ func TestWhileAllowed_EndsWithTheAccess(t *testing.T) {
 	require.LessOrEqual(t, recheckLimit+recheckEvery/4, time.Minute)
 }
 
-// FuzzCheckName requires that an accepted name needs no quoting anywhere and is not taken for an id.
+// FuzzCheckName requires that an accepted name needs no quoting anywhere and is not taken for an
+// id.
 func FuzzCheckName(f *testing.F) {
 	for _, seed := range []string{"a", "a-b.c_d", "", "-a", "a b", "a\n", "prj_01234567-0000", "é", "$(id)"} {
 		f.Add(seed)

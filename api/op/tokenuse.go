@@ -10,14 +10,16 @@ import (
 const (
 	// useEvery is how old the stored last use of a token may be.
 	useEvery = 5 * time.Minute
-	// useTime bounds one write of last uses, maxUses the tokens that wait for one or had one lately.
+	// useTime bounds one write of last uses, maxUses the tokens that wait for one or had one
+	// lately.
 	useTime = 10 * time.Second
 	maxUses = 16384
 )
 
-// tokenUses notes when tokens were last used. A request only leaves the hash of its token here. One goroutine at a time
-// writes, and each token at most once in useEvery: neither the requests nor the database have much to do for it. Uses
-// that cannot be written are lost, since the next one is noted again.
+// tokenUses notes when tokens were last used. A request only leaves the hash of its token here. One
+// goroutine at a time writes, and each token at most once in useEvery: neither the requests nor the
+// database have much to do for it. Uses that cannot be written are lost, since the next one is
+// noted again.
 type tokenUses struct {
 	write func(ctx context.Context, hashes [][]byte, every time.Duration) error
 	log   *slog.Logger

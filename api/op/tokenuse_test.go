@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTokenUses_WritesSeldom sends many requests with few tokens while writes are slow or fail. No request waits for a
-// write, and each token is written at most once in five minutes.
+// TestTokenUses_WritesSeldom sends many requests with few tokens while writes are slow or fail. No
+// request waits for a write, and each token is written at most once in five minutes.
 func TestTokenUses_WritesSeldom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -39,8 +39,8 @@ type bound struct {
 	MaxItems  int64  `json:"maxItems,omitempty"`
 }
 
-// TestBounds_AreThoseOfTheAPI writes the bounds of the fields that the portal has forms for, so that a
-// form refuses what the API would refuse.
+// TestBounds_AreThoseOfTheAPI writes the bounds of the fields that the portal has forms for, so
+// that a form refuses what the API would refuse.
 func TestBounds_AreThoseOfTheAPI(t *testing.T) {
 	t.Parallel()
 	raw, err := newWorld(t).api.OpenAPI()

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// takesSignedToken is the one write that another site sends: the identity provider's server does, without
-// a cookie.
+// takesSignedToken is the one write that another site sends: the identity provider's server does,
+// without a cookie.
 const takesSignedToken = "POST /portal/oidc/logout"
 
 // takesSignedBody reads no session either: the signature of the payment provider is its proof.
@@ -24,8 +24,8 @@ var readsSession = []string{"GET /portal/session", "GET /portal/oidc/step-up"}
 // takesBearerToken reports whether a route is one of the gRPC API that reads no cookie.
 func takesBearerToken(path string) bool { return strings.HasPrefix(path, "/grpc.") }
 
-// Every route of the server that is no operation refuses another site too, or answers it as it answers a
-// browser without the cookie. TestCSRF_EveryRoute does the same with the operations.
+// Every route of the server that is no operation refuses another site too, or answers it as it
+// answers a browser without the cookie. TestCSRF_EveryRoute does the same with the operations.
 func TestCSRF_EveryOtherRoute(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -63,7 +63,8 @@ func TestGroups_GiveRolesToASession(t *testing.T) {
 	require.Equal(t, http.StatusOK, carol.do("GET", at, nil).StatusCode)
 }
 
-// A second sign-in that names the group no more ends the access, and the streams that began with it.
+// A second sign-in that names the group no more ends the access, and the streams that began with
+// it.
 func TestGroups_AreReadAtEachSignIn(t *testing.T) {
 	t.Parallel()
 	w, p := newIdentityWorld(t)
@@ -104,8 +105,8 @@ func TestGroups_AreBounded(t *testing.T) {
 	require.Equal(t, 1, w.count("SELECT count(*) FROM portal_sessions s, unnest(s.groups) g WHERE g = 'acme'"))
 }
 
-// The provider's answer comes without the strict cookie. The session that the browser had ends all the
-// same, and no other one.
+// The provider's answer comes without the strict cookie. The session that the browser had ends all
+// the same, and no other one.
 func TestIdentity_SignInEndsTheSessionBefore(t *testing.T) {
 	t.Parallel()
 	w, p := newIdentityWorld(t)

@@ -70,8 +70,8 @@ func (b *browser) openStream(path string, body any) *http.Response {
 	return res
 }
 
-// Every call refuses the cookie to another site, as JSON and as the request of a stream. A call that is
-// added later is among them.
+// Every call refuses the cookie to another site, as JSON and as the request of a stream. A call
+// that is added later is among them.
 func TestCSRF_EveryCallOfMachines(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -98,7 +98,8 @@ func TestCSRF_EveryCallOfMachines(t *testing.T) {
 	require.Zero(t, w.count("SELECT count(*) FROM runs"))
 }
 
-// What a session may do by its role: reads for viewers, runs for operators, and no other write for anybody.
+// What a session may do by its role: reads for viewers, runs for operators, and no other write for
+// anybody.
 func TestMachines_SessionsHaveTheirRoles(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -153,8 +154,8 @@ func TestMachines_DestructiveRunNeedsStepUp(t *testing.T) {
 	require.Equal(t, 1, w.count("SELECT count(*) FROM runs"), "the one whose steps the provider can carry out")
 }
 
-// A stream of output goes on while the session does, resumes after a position, and ends with the rights
-// of the session.
+// A stream of output goes on while the session does, resumes after a position, and ends with the
+// rights of the session.
 func TestMachines_StreamEndsWithTheSession(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(w *world, b *browser){

@@ -1,5 +1,5 @@
-// Package portal serves the operator portal: the built front end, which is embedded, and the sessions
-// of the browsers that use it. The front end calls the REST API and nothing else.
+// Package portal serves the operator portal: the built front end, which is embedded, and the
+// sessions of the browsers that use it. The front end calls the REST API and nothing else.
 package portal
 
 import (
@@ -25,7 +25,8 @@ import (
 //go:embed dist
 var built embed.FS
 
-// policy lets a page load and call this server alone, run no inline script, and be framed by nobody.
+// policy lets a page load and call this server alone, run no inline script, and be framed by
+// nobody.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; worker-src 'self'; " +
 	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 
@@ -72,8 +73,8 @@ var stylesheet = regexp.MustCompile(`<link rel="stylesheet" href="([^"]+)">`)
 // hashed matches names that hold a hash of the content: what has such a name never changes.
 var hashed = regexp.MustCompile(`-[0-9A-Za-z]{8,}\.[a-z0-9.]+$`)
 
-// kinds are the media types of files by extension. Text states its encoding: a script in another one
-// would not run.
+// kinds are the media types of files by extension. Text states its encoding: a script in another
+// one would not run.
 func kinds() map[string]string {
 	return map[string]string{
 		".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
@@ -82,8 +83,8 @@ func kinds() map[string]string {
 	}
 }
 
-// loadBuilt loads the embedded files once for each process, however many listeners serve them. Nobody
-// changes them afterwards.
+// loadBuilt loads the embedded files once for each process, however many listeners serve them.
+// Nobody changes them afterwards.
 var loadBuilt = sync.OnceValues(func() (assets, error) {
 	sub, err := fs.Sub(built, "dist")
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// TestSource_KnowsMessagesOfMachines compares the types of the portal with the messages of the gRPC API: a
-// field that was removed or renamed there fails here, and so does a call that does not exist.
+// TestSource_KnowsMessagesOfMachines compares the types of the portal with the messages of the gRPC
+// API: a field that was removed or renamed there fails here, and so does a call that does not
+// exist.
 func TestSource_KnowsMessagesOfMachines(t *testing.T) {
 	t.Parallel()
 	files := sourceFiles(t)

@@ -40,7 +40,8 @@ func sourceFiles(t *testing.T) map[string][]byte {
 	return files
 }
 
-// sourceDigest is that of build.mjs: path, length and content of each file, in the order of the paths.
+// sourceDigest is that of build.mjs: path, length and content of each file, in the order of the
+// paths.
 func sourceDigest(files map[string][]byte) string {
 	paths := make([]string, 0, len(files))
 	for path := range files {
@@ -90,7 +91,8 @@ func TestDist_NamesCarryTheirHash(t *testing.T) {
 // hashedName matches the name of a file whose content never changes.
 var hashedName = regexp.MustCompile(`[a-z]+-([0-9a-f]{16})\.[a-z]+`)
 
-// TestDist_FirstViewIsSmall counts what a browser loads before it shows the first page, as it is sent.
+// TestDist_FirstViewIsSmall counts what a browser loads before it shows the first page, as it is
+// sent.
 func TestDist_FirstViewIsSmall(t *testing.T) {
 	t.Parallel()
 	index, err := os.ReadFile("dist/index.html")
@@ -131,8 +133,8 @@ func TestDist_FirstViewIsSmall(t *testing.T) {
 	require.NotZero(t, later, "the pages of pages/more.ts are a part of their own")
 }
 
-// TestSource_LinksToPagesOfDocs fails when a page or a runbook was added or removed and the portal's
-// documentation page does not say so.
+// TestSource_LinksToPagesOfDocs fails when a page or a runbook was added or removed and the
+// portal's documentation page does not say so.
 func TestSource_LinksToPagesOfDocs(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("web/src/text.ts")

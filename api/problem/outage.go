@@ -43,7 +43,8 @@ func fromOutage(err error) *Problem {
 	return nil
 }
 
-// isStoreAway reports whether a worker, asked by the API, found the database or the secret store away.
+// isStoreAway reports whether a worker, asked by the API, found the database or the secret store
+// away.
 func isStoreAway(err error) bool {
 	var app *temporal.ApplicationError
 	for errors.As(err, &app) {

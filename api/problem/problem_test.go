@@ -66,7 +66,8 @@ func TestFrom_NamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// A document of an outside system's failure has the class with which a job parks for the same reason.
+// A document of an outside system's failure has the class with which a job parks for the same
+// reason.
 func TestFrom_ClassOfOutsideFailure(t *testing.T) {
 	t.Parallel()
 	for op, want := range map[string]map[providers.Kind]lifecycle.FailureClass{

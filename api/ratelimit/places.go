@@ -23,8 +23,8 @@ func NewPlaces(each int) *Places {
 	return &Places{each: each, of: map[string]*namedPlaces{}}
 }
 
-// Enter takes a place of a name, and waits for one until ctx ends. The caller must call leave at its
-// end, where there was a place.
+// Enter takes a place of a name, and waits for one until ctx ends. The caller must call leave at
+// its end, where there was a place.
 func (s *Places) Enter(ctx context.Context, name string) (leave func(), ok bool) {
 	s.mu.Lock()
 	p := s.of[name]

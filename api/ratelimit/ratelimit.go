@@ -56,7 +56,8 @@ func (l *Limiter) Allow(addr string) (bool, time.Duration) {
 	return l.take(key{addr: ip})
 }
 
-// AllowName takes one token of a name such as a principal's id, or says how long to wait for the next.
+// AllowName takes one token of a name such as a principal's id, or says how long to wait for the
+// next.
 func (l *Limiter) AllowName(name string) (bool, time.Duration) { return l.take(key{name: name}) }
 
 // AllowAll takes one token of the bucket that everybody shares.

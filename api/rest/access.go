@@ -63,8 +63,8 @@ func access() op.Access {
 	}
 }
 
-// stepUps lists what a session of the portal may do only after a second sign-in: what destroys data or
-// access, or takes an outcome for proven.
+// stepUps lists what a session of the portal may do only after a second sign-in: what destroys data
+// or access, or takes an outcome for proven.
 func stepUps() []op.StepUp {
 	adopt := []string{string(lifecycle.ActionAdopt)} // an outcome that nobody has proven
 	return []op.StepUp{

@@ -123,9 +123,9 @@ func (x *exchange) update(ctx context.Context) (*decided, error) {
 	return nil, x.trouble(ctx, err)
 }
 
-// signed adds the proof of who asks. Without one the job takes the action all the same, for an actor
-// that is not proven, unless it accepts a risk: so a key that cannot be read keeps nobody from
-// cancelling a job.
+// signed adds the proof of who asks. Without one the job takes the action all the same, for an
+// actor that is not proven, unless it accepts a risk: so a key that cannot be read keeps nobody
+// from cancelling a job.
 func (x *exchange) signed(ctx context.Context, ask contract.ActionRequest) (contract.ActionRequest, error) {
 	proof, err := x.s.signer.SignAction(ctx, x.job.ID, ask.Entry(x.action))
 	if err != nil && ask.AcceptRisk {

@@ -16,8 +16,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// matrix says which action is allowed in which state of a job; waiting is a running job whose stage waits on the
-// outside. "-" is refuse.
+// matrix says which action is allowed in which state of a job; waiting is a running job whose stage
+// waits on the outside. "-" is refuse.
 const matrix = `
 action                            | pending | running | waiting | failed_retryable         | failed_manual_intervention | compensating | completed | cancelled | reconciled
 retry_stage                       | -       | -       | -       | retry_stage              | retry_stage                | -            | -         | -         | -

@@ -209,7 +209,8 @@ func TestAJobIsFrozenBeforeItStarts(t *testing.T) {
 	require.Len(t, actionRows(t, w, job.ID), 1)
 }
 
-// TestMarkManual_OfARun: the run whose job is frozen before it begins says that an operator is needed.
+// TestMarkManual_OfARun: the run whose job is frozen before it begins says that an operator is
+// needed.
 func TestMarkManual_OfARun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

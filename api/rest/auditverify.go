@@ -65,8 +65,8 @@ func (s *server) verifyAudit(ctx context.Context, in *AuditVerifyQuery) (*struct
 	return out, nil
 }
 
-// verifyOneChain refuses a resource without rows, which would otherwise read as whole. A chain whose
-// end was deleted is not listed and still found broken.
+// verifyOneChain refuses a resource without rows, which would otherwise read as whole. A chain
+// whose end was deleted is not listed and still found broken.
 func (s *server) verifyOneChain(ctx context.Context, c db.Chain) ([]db.ChainCheck, error) {
 	broken, err := s.store.VerifyAudit(ctx, c.ResourceKind, c.ResourceID)
 	if err != nil {

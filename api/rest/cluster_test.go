@@ -30,8 +30,9 @@ func (w *world) putSecret(name, kind string) {
 	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": name, "value": "x", "use": map[string]any{"kind": kind, "installation": true}}).want(http.StatusOK)
 }
 
-// TestCluster_NeedsAStoredKubeconfig: a kubeconfig that is not stored, or of another kind, is refused when it is
-// named. One that was deleted since blocks neither other changes nor the answer to a repetition.
+// TestCluster_NeedsAStoredKubeconfig: a kubeconfig that is not stored, or of another kind, is
+// refused when it is named. One that was deleted since blocks neither other changes nor the answer
+// to a repetition.
 func TestCluster_NeedsAStoredKubeconfig(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -49,8 +50,8 @@ func TestCluster_NeedsAStoredKubeconfig(t *testing.T) {
 	require.Contains(t, string(change("clusters/b").want(http.StatusUnprocessableEntity).raw), "there is no secret clusters/b")
 }
 
-// TestCluster_DeletedByForce: a cluster in which a bootstrap token may be left is deleted only by an admin who
-// says why, which the audit log keeps with the ids of the tokens.
+// TestCluster_DeletedByForce: a cluster in which a bootstrap token may be left is deleted only by
+// an admin who says why, which the audit log keeps with the ids of the tokens.
 func TestCluster_DeletedByForce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

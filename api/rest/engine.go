@@ -18,8 +18,8 @@ type Engine struct{ s *server }
 // NewEngine returns the engine of an API that Register was called for with the same configuration.
 func NewEngine(api *op.API, cfg Config) *Engine { return &Engine{newServer(api, cfg)} }
 
-// AskJob asks a live job for an action, as POST jobs/{id}/actions/{action} does, and returns when it
-// has answered. It returns a *lifecycle.ActionRefusedError when the job refuses.
+// AskJob asks a live job for an action, as POST jobs/{id}/actions/{action} does, and returns when
+// it has answered. It returns a *lifecycle.ActionRefusedError when the job refuses.
 func (e *Engine) AskJob(ctx context.Context, jobID string, action lifecycle.Action, reason string) error {
 	job, err := e.s.store.Job(ctx, jobID)
 	if err != nil {

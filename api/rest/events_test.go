@@ -78,8 +78,8 @@ func (w *world) emit(kind, id string, n int) {
 	require.NoError(w.t, err)
 }
 
-// TestOpenStream_EndsAfterARestore restores the database while a reader follows: an event of the other
-// epoch is not sent, and the reader is told to begin again.
+// TestOpenStream_EndsAfterARestore restores the database while a reader follows: an event of the
+// other epoch is not sent, and the reader is told to begin again.
 func TestOpenStream_EndsAfterARestore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

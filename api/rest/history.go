@@ -12,7 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// Transition is one row of a node's history, in the documented shape of node histories (docs/pxe.md).
+// Transition is one row of a node's history, in the documented shape of node histories
+// (docs/pxe.md).
 type Transition struct {
 	ID          string          `json:"id"`
 	FromState   string          `json:"from_state" doc:"Empty for the creation"`

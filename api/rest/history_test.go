@@ -100,8 +100,8 @@ func TestLabels(t *testing.T) {
 	require.Contains(t, string(w.do("GET", path+"/timeline", nil).want(http.StatusOK).raw), "set_labels")
 }
 
-// TestOccupancies_NameTenantAndProof: between two tenants a node has rows that say what became of it, with
-// the allocation and the certificate, and nothing of what the node's BMC was at a claim.
+// TestOccupancies_NameTenantAndProof: between two tenants a node has rows that say what became of
+// it, with the allocation and the certificate, and nothing of what the node's BMC was at a claim.
 func TestOccupancies_NameTenantAndProof(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -233,8 +233,8 @@ func TestBMCPinAndLoginBlock(t *testing.T) {
 	require.Contains(t, string(w.do("GET", "/api/v1/nodes/"+node.ID+"/timeline", nil).raw), "approve_pin")
 }
 
-// TestSKU_TenancyAndReserves: what a SKU says of its tenants is set, stays when it is left out, and does
-// not change under a tenant.
+// TestSKU_TenancyAndReserves: what a SKU says of its tenants is set, stays when it is left out, and
+// does not change under a tenant.
 func TestSKU_TenancyAndReserves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

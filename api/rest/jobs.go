@@ -182,8 +182,8 @@ func (s *server) registerJobs() {
 	s.registerActionLogs(tags)
 }
 
-// registerJob registers the routes that read one job and act on it. A kind has them under its own name
-// too; "" is any kind.
+// registerJob registers the routes that read one job and act on it. A kind has them under its own
+// name too; "" is any kind.
 func (s *server) registerJob(name, one string, kind contract.JobKind) {
 	tags, at := []string{name + "s"}, "/admin/"+name+"s/{id}"
 	op.Add(s.api, huma.Operation{OperationID: "get-" + name, Method: http.MethodGet, Path: at, Tags: tags, Summary: "Read " + one + " with its stages"},
@@ -193,7 +193,8 @@ func (s *server) registerJob(name, one string, kind contract.JobKind) {
 	}, func(ctx context.Context, in *actionInput) (*actionOutput, error) { return s.act(ctx, in, kind) })
 }
 
-// registerJobsOf registers the routes of jobs under the name of one kind. article is that of the name.
+// registerJobsOf registers the routes of jobs under the name of one kind. article is that of the
+// name.
 func (s *server) registerJobsOf(kind contract.JobKind, article, listDoc string) {
 	name := string(kind)
 	op.Add(s.api, huma.Operation{

@@ -114,7 +114,8 @@ func TestNodeInventory(t *testing.T) {
 	require.Equal(t, []string{"/x: forbidden"}, got.Partial)
 }
 
-// TestRackDevices: a switch tray has a record of its own, is listed with its health, and is no node.
+// TestRackDevices: a switch tray has a record of its own, is listed with its health, and is no
+// node.
 func TestRackDevices(t *testing.T) {
 	t.Parallel()
 	w, _ := planWorld(t)

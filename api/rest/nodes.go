@@ -78,8 +78,8 @@ func nodeView(n db.Node) Node {
 	}
 }
 
-// addOccupants names the allocation that occupies each node, by the relation and not by the pointer of
-// the node.
+// addOccupants names the allocation that occupies each node, by the relation and not by the pointer
+// of the node.
 func addOccupants(ctx context.Context, c allocationdb.Conn, views ...*Node) error {
 	ids := make([]string, 0, len(views))
 	for _, v := range views {

@@ -57,9 +57,9 @@ func TestOIDCTokens(t *testing.T) {
 	away.do("GET", "/api/v1/whoami", nil).want(http.StatusOK)
 }
 
-// TestOIDC_ForgedTokensAreCountedAndLimited sends tokens of an unknown key by REST, by gRPC and as a
-// sign-out of the provider: the provider gets one request for its keys, the refusals are counted, and
-// an address that sends many is told to wait. A valid token is accepted all the same.
+// TestOIDC_ForgedTokensAreCountedAndLimited sends tokens of an unknown key by REST, by gRPC and as
+// a sign-out of the provider: the provider gets one request for its keys, the refusals are counted,
+// and an address that sends many is told to wait. A valid token is accepted all the same.
 func TestOIDC_ForgedTokensAreCountedAndLimited(t *testing.T) {
 	t.Parallel()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)

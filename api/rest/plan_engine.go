@@ -49,8 +49,8 @@ func (s *server) runPlan(ctx context.Context, id, workflow string, in any) (cont
 	return p, err
 }
 
-// look has a worker run a workflow that looks at something and changes nothing, and reads its result
-// into out.
+// look has a worker run a workflow that looks at something and changes nothing, and reads its
+// result into out.
 func (s *server) look(ctx context.Context, id, workflow string, in, out any) error {
 	if s.cfg.Plans == nil {
 		return problem.New(problem.Unavailable, "this server makes no plans; start the job, or ask another server")

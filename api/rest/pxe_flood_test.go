@@ -22,9 +22,9 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// flood reports forged machines, half of them from one address and half from
-// many, and says how often each status was answered. A machine that a busy server has refused reports up to
-// again more times.
+// flood reports forged machines, half of them from one address and half from many, and says how
+// often each status was answered. A machine that a busy server has refused reports up to again more
+// times.
 func flood(t *testing.T, server string, from, to, again int) map[int]int {
 	t.Helper()
 	const senders = 8

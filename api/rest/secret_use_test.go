@@ -64,7 +64,8 @@ func TestSecretUse_RequiredAndAudited(t *testing.T) {
 	require.JSONEq(t, `{"use": {"kind": "bmc_login", "installation": true}, "old_use": {"kind": "bmc_login", "sites": ["`+w.site.ID+`"]}}`, string(rows[0].Metadata))
 }
 
-// TestOnboarding_LoginOfAnotherTarget: an operator names a stored login and an address of his choice.
+// TestOnboarding_LoginOfAnotherTarget: an operator names a stored login and an address of his
+// choice.
 func TestOnboarding_LoginOfAnotherTarget(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).ready()

@@ -95,9 +95,9 @@ func useView(raw json.RawMessage) *spec.SecretUse {
 	return &use
 }
 
-// stateUse checks what a request says of a secret, and stores its use with the audit row. Only slipwayd
-// itself may store its own secrets: a value of another origin would stop its processes at their next
-// start, or sign and encrypt for whoever knows it.
+// stateUse checks what a request says of a secret, and stores its use with the audit row. Only
+// slipwayd itself may store its own secrets: a value of another origin would stop its processes at
+// their next start, or sign and encrypt for whoever knows it.
 func (s *server) stateUse(ctx context.Context, in SecretUseRequest) error {
 	if spec.IsInternalSecret(in.Name) || in.Name == s.cfg.NodeCARef {
 		return problem.NewInvalid(problem.Field{Location: "body.name", Message: "is a key that slipwayd makes and rotates itself, as are all names that begin with " + spec.ReservedSecrets + "; choose another name"})

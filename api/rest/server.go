@@ -1,6 +1,6 @@
 // Package rest is today's area of the HTTP API for people and programs: nodes, jobs, inventory and
-// operations, one file a resource. It writes a request, its audit row, its idempotency record and its
-// outbox row in one transaction, and workflows carry it out.
+// operations, one file a resource. It writes a request, its audit row, its idempotency record and
+// its outbox row in one transaction, and workflows carry it out.
 package rest
 
 import (

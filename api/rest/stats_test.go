@@ -56,7 +56,8 @@ func TestStats_CountNodesAndTheirHistory(t *testing.T) {
 	}
 }
 
-// The newest 500 jobs that succeeded count: their stage took 1 to 500 s, that of each older one 10000 s.
+// The newest 500 jobs that succeeded count: their stage took 1 to 500 s, that of each older one
+// 10000 s.
 func TestStats_StageDurations(t *testing.T) {
 	t.Parallel()
 	w, dsn := openWorld(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// TestTokens_ExpireByDefault: every token has an end, which is at most a year ahead. A token past its end is refused,
-// and the refusal says so.
+// TestTokens_ExpireByDefault: every token has an end, which is at most a year ahead. A token past
+// its end is refused, and the refusal says so.
 func TestTokens_ExpireByDefault(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -43,7 +43,8 @@ func TestTokens_ExpireByDefault(t *testing.T) {
 	require.NotContains(t, string(w.do("GET", "/api/v1/whoami", nil, as).want(http.StatusUnauthorized).raw), "expired at ")
 }
 
-// TestTokens_LastUse: the list says when a token was last used. Nothing is written again within minutes.
+// TestTokens_LastUse: the list says when a token was last used. Nothing is written again within
+// minutes.
 func TestTokens_LastUse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

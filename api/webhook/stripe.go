@@ -87,8 +87,8 @@ func (h *receiver) serve(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte("{}\n"))
 }
 
-// bodySize returns how much memory the body of a request may take. One that is larger than a webhook
-// is refused unread.
+// bodySize returns how much memory the body of a request may take. One that is larger than a
+// webhook is refused unread.
 func bodySize(r *http.Request) int64 {
 	if r.ContentLength < 0 || r.ContentLength > stripe.MaxWebhook {
 		return stripe.MaxWebhook
@@ -96,8 +96,8 @@ func bodySize(r *http.Request) int64 {
 	return r.ContentLength
 }
 
-// store stores an event in a transaction of its own, and nothing else. One that is known stays as it
-// is.
+// store stores an event in a transaction of its own, and nothing else. One that is known stays as
+// it is.
 func (h *receiver) store(ctx context.Context, d stripe.Delivery) error {
 	if err := h.writers.Acquire(ctx, 1); err != nil {
 		return err
@@ -127,7 +127,8 @@ func (h *receiver) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	h.api.WriteError(w, r, problem.New(kind, fmt.Sprintf("the webhook is refused: %s; send it as Stripe does, signed with the secret of this endpoint", refusal.Reason)))
 }
 
-// fail answers a webhook that was not stored. Stripe sends it again after a status of 500 and above.
+// fail answers a webhook that was not stored. Stripe sends it again after a status of 500 and
+// above.
 func (h *receiver) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, db.ErrInvalid) { // it would be refused each time
 		h.warn(r.Context(), "cannot be stored")

@@ -110,8 +110,9 @@ func (a *App) probeMAAS(ctx context.Context, siteID string, site spec.SiteSpec) 
 	return m.Probe(ctx)
 }
 
-// checkPayments returns what checks webhooks, nil when payments are off. It fails when the key is of the
-// other mode, test or live, or a secret is missing: the first payment would show it otherwise.
+// checkPayments returns what checks webhooks, nil when payments are off. It fails when the key is
+// of the other mode, test or live, or a secret is missing: the first payment would show it
+// otherwise.
 func (a *App) checkPayments(ctx context.Context) (*stripe.Verifier, error) {
 	p := a.Config.Payment
 	if !p.Enabled() {

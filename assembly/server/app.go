@@ -51,8 +51,8 @@ type App struct {
 	// Receiver may be a webhook beside public addresses. No setting sets it, and Run refuses it.
 	Receiver *LocalReceiver
 
-	// TuneInstances changes what the activities of instances use: their pauses, and the way to workers.
-	// No setting sets it, and Run refuses it.
+	// TuneInstances changes what the activities of instances use: their pauses, and the way to
+	// workers. No setting sets it, and Run refuses it.
 	TuneInstances func(*instanceact.Activities)
 
 	// Clusters speaks to Kubernetes clusters; without it no machine joins one. UseClusters sets it.
@@ -163,8 +163,8 @@ func openStore(ctx context.Context, cfg config.Config, log *slog.Logger) (*db.St
 	}
 }
 
-// checkDatabaseUser refuses to serve as a database user that could rewrite the audit log, unless the
-// configuration allows it.
+// checkDatabaseUser refuses to serve as a database user that could rewrite the audit log, unless
+// the configuration allows it.
 func checkDatabaseUser(ctx context.Context, s *db.Store, allow bool, log *slog.Logger) error {
 	if err := s.CheckCustomerUser(ctx); err != nil { // never allowed: one customer could reach another
 		return err

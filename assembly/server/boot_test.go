@@ -30,7 +30,8 @@ func newListeners(t *testing.T, cfg op.Config) (*op.API, *App) {
 	return api, &App{Config: config.Default()}
 }
 
-// Whatever a listener serves, an address has its rate: also the codec server, and what is not there.
+// Whatever a listener serves, an address has its rate: also the codec server, and what is not
+// there.
 func TestAddressRate_OnAllOfAListener(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{codecPath + "/decode", "/boot/start.ipxe", "/docs"} {

@@ -291,10 +291,10 @@ func hostileClients(t *testing.T) (pages, messages *http.Client) {
 	return &http.Client{Transport: plain, CheckRedirect: noFollow}, &http.Client{Transport: framed, CheckRedirect: noFollow}
 }
 
-// Every route and call of every listener, from the routers themselves, is sent the bodies that cost a
-// server most, by a caller without a token. Routes that take a body get them from an admin, too. The
-// heap does not grow, and each request is answered or closed. Without `make proof` the seed draws the
-// routes: the race detector makes the walk of all of them cost a minute.
+// Every route and call of every listener, from the routers themselves, is sent the bodies that cost
+// a server most, by a caller without a token. Routes that take a body get them from an admin, too.
+// The heap does not grow, and each request is answered or closed. Without `make proof` the seed
+// draws the routes: the race detector makes the walk of all of them cost a minute.
 func TestBounds_OfEveryRoute(t *testing.T) { //nolint:paralleltest // it measures the heap
 	w := newBoundedWorld(t)
 	require.Greater(t, len(w.calls), 200)
@@ -325,8 +325,8 @@ func TestBounds_NoticeOneReadWithoutThem(t *testing.T) { //nolint:paralleltest /
 	require.Greater(t, grew, int64(mostGrowth))
 }
 
-// walk sends every hostile body to each of the calls and returns by how much the heap grew meanwhile, and
-// by how much it is larger afterwards.
+// walk sends every hostile body to each of the calls and returns by how much the heap grew
+// meanwhile, and by how much it is larger afterwards.
 func walk(t *testing.T, calls []hostileCall, admin string) (grew, kept int64) {
 	t.Helper()
 	pages, messages := hostileClients(t)
@@ -366,7 +366,8 @@ func walk(t *testing.T, calls []hostileCall, admin string) (grew, kept int64) {
 	return int64(peak.Load()) - base, heapInUse() - base
 }
 
-// answeredInTime returns an error for a body that takes the server long, or with which it cannot cope.
+// answeredInTime returns an error for a body that takes the server long, or with which it cannot
+// cope.
 func (c hostileCall) answeredInTime(ctx context.Context, to *http.Client, b hostileBody) error {
 	began := time.Now()
 	res, err := c.send(ctx, to, b)
@@ -411,8 +412,8 @@ func watchHeap(peak *atomic.Uint64) (stop func()) {
 	return func() { close(done); <-ended }
 }
 
-// A caller who may not make a call is refused before anything of its message is unpacked: the answer is
-// about the role, and not about the message.
+// A caller who may not make a call is refused before anything of its message is unpacked: the
+// answer is about the role, and not about the message.
 func TestBounds_RefusedBeforeUnpacking(t *testing.T) {
 	t.Parallel()
 	w := newBoundedWorld(t)

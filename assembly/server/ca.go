@@ -51,16 +51,16 @@ func openCA(ctx context.Context, cfg config.Config, s *secrets.Secrets) (*nodeca
 type NewCA struct {
 	// Replace allows a new CA where agents may hold certificates of the one that is missing.
 	Replace bool
-	// KeeperKeyLost states that nobody has the key any more that sealed the secrets of this database.
-	// A CA that it sealed counts as missing, and so does the newest payload key.
+	// KeeperKeyLost states that nobody has the key any more that sealed the secrets of this
+	// database. A CA that it sealed counts as missing, and so does the newest payload key.
 	KeeperKeyLost bool
 }
 
 // EnsureNodeCA creates the node CA where there is none. One process at a time does it; all others
-// find the same CA. It refuses while an agent may still hold a certificate of the CA that is missing,
-// which the new one would shut out, unless o.Replace is set; then every agent's identity is locked
-// until it enrols again. It refuses a CA that is there and cannot be opened, unless o says that its
-// key is lost. Repeatable.
+// find the same CA. It refuses while an agent may still hold a certificate of the CA that is
+// missing, which the new one would shut out, unless o.Replace is set; then every agent's identity
+// is locked until it enrols again. It refuses a CA that is there and cannot be opened, unless o
+// says that its key is lost. Repeatable.
 func EnsureNodeCA(ctx context.Context, cfg config.Config, store *db.Store, s *secrets.Secrets, o NewCA) error {
 	return store.Tx(ctx, func(tx *db.Tx) error {
 		if err := tx.Lock(ctx, "slipway:node_ca"); err != nil {
@@ -142,8 +142,8 @@ func createCA(ctx context.Context, cfg config.Config, s *secrets.Secrets, lost b
 	return nil
 }
 
-// Migrate brings the database up to date and creates the node CA, if the configuration says where it
-// is kept. It returns whether it does.
+// Migrate brings the database up to date and creates the node CA, if the configuration says where
+// it is kept. It returns whether it does.
 func Migrate(ctx context.Context, cfg config.Config, o NewCA) (ca bool, err error) {
 	if err := db.Migrate(ctx, cfg.Database.MigrationURL()); err != nil {
 		return false, err

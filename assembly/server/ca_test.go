@@ -74,8 +74,9 @@ func TestNodeCA_NotReplacedUnderAgents(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestNodeCA_KeeperKeyLost has the key file replaced that sealed the CA: only the word that nobody has
-// the old key makes another CA. Every agent's identity is locked by it, and the control plane starts.
+// TestNodeCA_KeeperKeyLost has the key file replaced that sealed the CA: only the word that nobody
+// has the old key makes another CA. Every agent's identity is locked by it, and the control plane
+// starts.
 func TestNodeCA_KeeperKeyLost(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)

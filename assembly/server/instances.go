@@ -40,8 +40,8 @@ func (a *App) InstanceOffers() []instanceintent.Offer {
 	return out
 }
 
-// simulated is the provider whose servers exist in the memory of this process: the worker of the jobs and
-// that of the passes share it.
+// simulated is the provider whose servers exist in the memory of this process: the worker of the
+// jobs and that of the passes share it.
 type simulated struct {
 	once sync.Once
 	mock *mock.Provider
@@ -101,8 +101,8 @@ func (a *App) openCloud(ctx context.Context, name string) (instanceact.Provider,
 	if p.Cloud, err = scaleway.Open(account, c.Installation); err != nil {
 		return p, err
 	}
-	// A server gets its address from the provider, whose answers come over TLS, and proves itself by the
-	// pinned host key.
+	// A server gets its address from the provider, whose answers come over TLS, and proves itself
+	// by the pinned host key.
 	p.Worker, p.Rule = worker.Worker{SSH: ssh.New()}, spec.AddressRule{Anywhere: true, Public: true}
 	p.Sources.SSH, p.Sources.Worker = c.Sources()
 	return p, nil

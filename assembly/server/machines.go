@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers/ssh"
 )
 
-// The names of the providers, as machines state them. A machine of a data center is what one of ssh is: its
-// power, its next boot and its installation go through the node that it is linked to.
+// The names of the providers, as machines state them. A machine of a data center is what one of ssh
+// is: its power, its next boot and its installation go through the node that it is linked to.
 const (
 	providerSSH        = "ssh"
 	providerDatacenter = "datacenter"
@@ -46,12 +46,13 @@ func (a *App) machineOffers() func(string) []runplan.Capability {
 	}
 }
 
-// UseMachines takes other adapters for some providers of machines. Tests call it before UseClusters and before
-// a worker runs: the places on machines that an SSH server simulates are named by no setting.
+// UseMachines takes other adapters for some providers of machines. Tests call it before UseClusters
+// and before a worker runs: the places on machines that an SSH server simulates are named by no
+// setting.
 func (a *App) UseMachines(adapters providers.MachineAdapters) { maps.Copy(a.machines, adapters) }
 
-// UseClusters has machines join Kubernetes clusters. The programs call it before Run, so that this package
-// does without the client of Kubernetes.
+// UseClusters has machines join Kubernetes clusters. The programs call it before Run, so that this
+// package does without the client of Kubernetes.
 func (a *App) UseClusters(join providers.ClusterJoin) {
 	a.clusters = join
 	for name, adapter := range a.machines {

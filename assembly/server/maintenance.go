@@ -40,9 +40,9 @@ func registerPasses(r worker.WorkflowRegistry) {
 // separatesMaintenance tells whether passes have a namespace of their own.
 func (a *App) separatesMaintenance() bool { return a.Maintenance != a.Temporal }
 
-// maintain serves the passes and keeps their Schedules until ctx ends. Jobs do not wait for it: where
-// the namespace of the passes is missing and may not be registered, jobs run, and the list of what
-// requires operator action says that the sweeper does not look.
+// maintain serves the passes and keeps their Schedules until ctx ends. Jobs do not wait for it:
+// where the namespace of the passes is missing and may not be registered, jobs run, and the list of
+// what requires operator action says that the sweeper does not look.
 func (a *App) maintain(ctx context.Context, opts worker.Options) {
 	if !a.separatesMaintenance() {
 		a.keepPasses(ctx)

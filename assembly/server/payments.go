@@ -24,7 +24,8 @@ func PaymentPolicy(c config.Config) payments.Policy {
 	}
 }
 
-// clientLife is how long a client of the payment provider is used: a rotated key is used after that.
+// clientLife is how long a client of the payment provider is used: a rotated key is used after
+// that.
 const clientLife = time.Minute
 
 // paymentClient keeps a client of the payment provider for a while, with its connections.
@@ -49,8 +50,9 @@ func (p *paymentClient) get(ctx context.Context) (providers.Payments, error) {
 	return client, nil
 }
 
-// What those who wait for their payments may have the payment provider asked for, by each process: a
-// billing account once a second, and all of them ten times a second. It answers 100 requests a second.
+// What those who wait for their payments may have the payment provider asked for, by each process:
+// a billing account once a second, and all of them ten times a second. It answers 100 requests a
+// second.
 const (
 	asksOfAccount, burstOfAccount = 1, 30
 	asksOfAll, burstOfAll         = 10, 60

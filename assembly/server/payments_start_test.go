@@ -17,8 +17,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers/secrets"
 )
 
-// TestCheckPayments_RefusesToStart: a process does not start with a key or a webhook secret that cannot be
-// right, says which setting to correct, never shows a secret, and asks nobody for it.
+// TestCheckPayments_RefusesToStart: a process does not start with a key or a webhook secret that
+// cannot be right, says which setting to correct, never shows a secret, and asks nobody for it.
 func TestCheckPayments_RefusesToStart(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMayAsk_IsFairToAccounts: an account that asks for too much waits and keeps no other one from asking;
-// many accounts together ask for no more than the payment provider answers.
+// TestMayAsk_IsFairToAccounts: an account that asks for too much waits and keeps no other one from
+// asking; many accounts together ask for no more than the payment provider answers.
 func TestMayAsk_IsFairToAccounts(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -15,8 +15,8 @@ func ownSecrets(cfg config.Config) []string {
 	return []string{name}
 }
 
-// protectedServices returns the control plane's own services as host:port. No login and no request is
-// sent to them in the name of a site.
+// protectedServices returns the control plane's own services as host:port. No login and no request
+// is sent to them in the name of a site.
 func protectedServices(cfg config.Config) []string {
 	out := []string{cfg.API.Listen, cfg.Agent.Listen, cfg.Metrics.Listen, cfg.Temporal.Address}
 	if cfg.Boot.Listen != "" {

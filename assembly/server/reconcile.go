@@ -48,9 +48,9 @@ func (a *App) isolation() isolation.Policy {
 	return isolation.Policy{Known: a.Config.ProtectedTargets(), Allowed: a.Config.NetworkProbe.AllowedNames()}
 }
 
-// keepReconciles makes each site's Schedule, and that of the nodes without a site, brings it to this program's
-// settings now and then, and makes it again should somebody delete it, until
-// ctx ends.
+// keepReconciles makes each site's Schedule, and that of the nodes without a site, brings it to
+// this program's settings now and then, and makes it again should somebody delete it, until ctx
+// ends.
 func (a *App) keepReconciles(ctx context.Context) {
 	ensured := map[string]time.Time{}
 	for {
@@ -80,8 +80,8 @@ func (a *App) unschedule(ctx context.Context, siteID string) error {
 	return a.Reconcile(siteID).Remove(ctx)
 }
 
-// eachSite calls do for each site, and with "" when there are nodes without a site. It goes on after a
-// failure and returns all of them.
+// eachSite calls do for each site, and with "" when there are nodes without a site. It goes on
+// after a failure and returns all of them.
 func (a *App) eachSite(ctx context.Context, do func(siteID string) error) error {
 	has, failed := driftdb.HasNodesWithoutSite(ctx, a.Store)
 	if has {

@@ -99,7 +99,8 @@ func (a *App) customerHandler(api *op.API) http.Handler {
 	return withoutBoot(api, a.withCodecServer(api))
 }
 
-// protocols are those of every listener but the agents': gRPC needs HTTP/2, behind a proxy without TLS.
+// protocols are those of every listener but the agents': gRPC needs HTTP/2, behind a proxy without
+// TLS.
 func protocols() *http.Protocols {
 	p := new(http.Protocols)
 	p.SetHTTP1(true)
@@ -108,7 +109,8 @@ func protocols() *http.Protocols {
 	return p
 }
 
-// metricsListener is the listener of metrics and health. It has no streams: metricsTime bounds each of its requests.
+// metricsListener is the listener of metrics and health. It has no streams: metricsTime bounds each
+// of its requests.
 const (
 	metricsListener = "metrics and health"
 	metricsTime     = time.Minute

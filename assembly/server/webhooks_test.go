@@ -26,9 +26,9 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// TestWebhooks_AreDelivered sends a test event by the deliverer of a process to an HTTPS endpoint, with
-// a secret of its store. The endpoint is on this machine, which only the test allows: the process itself
-// refuses it.
+// TestWebhooks_AreDelivered sends a test event by the deliverer of a process to an HTTPS endpoint,
+// with a secret of its store. The endpoint is on this machine, which only the test allows: the
+// process itself refuses it.
 func TestWebhooks_AreDelivered(t *testing.T) {
 	t.Parallel()
 	secret := webhook.NewSecret()

@@ -154,8 +154,8 @@ func (o *operator) makeProject(ctx context.Context, out io.Writer, company, name
 	return project.ID, owner.acceptInvitation(ctx, out)
 }
 
-// writeKey makes an SSH key and returns the file of its public half. The private half is beside it, as
-// ssh-keygen leaves it.
+// writeKey makes an SSH key and returns the file of its public half. The private half is beside it,
+// as ssh-keygen leaves it.
 func (c *customer) writeKey() (string, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

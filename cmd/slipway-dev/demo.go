@@ -21,8 +21,8 @@ import (
 // demoSpeed makes a quarter of an hour of installing take some seconds.
 const demoSpeed = 120
 
-// The demo's machines: four onboarded singly, the fourth of them as a node for customers, and three in
-// a batch.
+// The demo's machines: four onboarded singly, the fourth of them as a node for customers, and three
+// in a batch.
 const (
 	demoSingles  = 4
 	demoMachines = 7

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// The demo's machine and plan of the API for automation. A script that begins with #fake says what a
-// simulated machine shows.
+// The demo's machine and plan of the API for automation. A script that begins with #fake says what
+// a simulated machine shows.
 const (
 	automatedMachine = `{"machine_id": "m-1", "labels": {"provider": "fake", "env": "demo"}}`
 	automatedPlan    = `{

@@ -16,8 +16,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// The demo's price is far above a real one, 10.00 USD a second, so that a balance runs out within the
-// minute that is charged next. Amounts are minor units.
+// The demo's price is far above a real one, 10.00 USD a second, so that a balance runs out within
+// the minute that is charged next. Amounts are minor units.
 const (
 	ratePerHour = 3_600_000
 	credited    = 4_000_000
@@ -26,9 +26,9 @@ const (
 	exponent    = 2
 )
 
-// Each minute is charged when it is over. tickMargin is how far away the next charge must be at least for
-// what has to be done before it: some calls of the slipway program, which take long on a busy machine.
-// chargeLimit is how long a charge may take.
+// Each minute is charged when it is over. tickMargin is how far away the next charge must be at
+// least for what has to be done before it: some calls of the slipway program, which take long on a
+// busy machine. chargeLimit is how long a charge may take.
 const (
 	tickMargin  = 10 * time.Second
 	callsBefore = 20
@@ -39,7 +39,8 @@ const (
 // refusedByAPI is the exit code of slipway when the API refuses a request.
 const refusedByAPI = 4
 
-// setPrice sets the first price of the SKU that is lent, after its dry run, and credits both customers.
+// setPrice sets the first price of the SKU that is lent, after its dry run, and credits both
+// customers.
 func (o *operator) setPrice(ctx context.Context, out io.Writer) error {
 	price := []string{lentSKU, strconv.Itoa(ratePerHour)}
 	var plan struct {
@@ -87,7 +88,8 @@ func (c *customer) usage(ctx context.Context) ([]segment, error) {
 	return list.Data, read(ctx, c.operator, c.home, &list, "usage", c.project)
 }
 
-// runLow takes a payment of the second customer back, so that the balance is low, and shows the notice.
+// runLow takes a payment of the second customer back, so that the balance is low, and shows the
+// notice.
 func (o *operator) runLow(ctx context.Context, out io.Writer) error {
 	fmt.Fprintln(out, "\nThe node of Carol costs 10.00 USD a second, and the bank takes her payment back. Her balance is low, of which she is told once:")
 	if err := o.awaitCharge(ctx); err != nil {
@@ -136,8 +138,8 @@ func (o *operator) billNow(ctx context.Context) error {
 	return app.Schedule(contract.BillPass).Trigger(ctx)
 }
 
-// awaitNotices waits until the second customer was told of a balance as often as wanted, by kind, and
-// fails when it was more often.
+// awaitNotices waits until the second customer was told of a balance as often as wanted, by kind,
+// and fails when it was more often.
 func (o *operator) awaitNotices(ctx context.Context, wanted map[string]int) error {
 	return await(ctx, "the notices of the balance", func() (bool, error) {
 		var list struct{ Data []struct{ Kind string } }
@@ -157,8 +159,8 @@ func (o *operator) awaitNotices(ctx context.Context, wanted map[string]int) erro
 	})
 }
 
-// runOut waits until the next charge has used the balance up, and shows what follows: the allocation is
-// released by force, its node is erased, and nothing new is granted.
+// runOut waits until the next charge has used the balance up, and shows what follows: the
+// allocation is released by force, its node is erased, and nothing new is granted.
 func (o *operator) runOut(ctx context.Context, out io.Writer, id string) error {
 	fmt.Fprintln(out, "\nThe next minute is charged, and the balance of Carol is used up. Nobody has to act: her node is taken back and erased.")
 	var a struct{ Status, Outcome, Access string }
@@ -205,8 +207,8 @@ func (c *customer) isRefusedForMoney(ctx context.Context, out io.Writer) error {
 }
 
 // checkStatement compares the statement of the second customer with the ledger, the ledger with the
-// balance, and the cost of each segment with its rate and time. The last seconds of an allocation are
-// charged with the next minute, so that all is read again when the ledger changed meanwhile.
+// balance, and the cost of each segment with its rate and time. The last seconds of an allocation
+// are charged with the next minute, so that all is read again when the ledger changed meanwhile.
 func (o *operator) checkStatement(ctx context.Context, out io.Writer) error {
 	var month string
 	var b balance
@@ -244,8 +246,8 @@ func (o *operator) checkStatement(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// agreeWith returns an error unless the sums of a ledger are those of the statement, of the balance, and
-// of what the segments cost by their rate and time.
+// agreeWith returns an error unless the sums of a ledger are those of the statement, of the
+// balance, and of what the segments cost by their rate and time.
 func (s sums) agreeWith(stated sums, b balance, segments []segment) error {
 	if !maps.Equal(s, stated) {
 		return fmt.Errorf("the statement says %v, the ledger %v: a wrong sum of money", stated, s)

@@ -131,7 +131,8 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // receiveLimit bounds the wait for an event.
 const receiveLimit = time.Minute
 
-// receiveEvents adds a webhook to the project and prints the next events as its endpoint receives them.
+// receiveEvents adds a webhook to the project and prints the next events as its endpoint receives
+// them.
 func (c *customer) receiveEvents(ctx context.Context, out io.Writer, project string) error {
 	fmt.Fprintln(out, "\nAda has events of the project sent to an HTTPS endpoint of acme. (On this machine, which only the demo allows.)")
 	args := []string{"webhook", "create", project, "acme", "https://" + c.hooks.local.Address.String() + "/slipway"}

@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers/webhook"
 )
 
-// TestReceiver_AcceptsSignedEvents sends events by the product's sender, with another secret and with
-// the one that the webhook has.
+// TestReceiver_AcceptsSignedEvents sends events by the product's sender, with another secret and
+// with the one that the webhook has.
 func TestReceiver_AcceptsSignedEvents(t *testing.T) {
 	t.Parallel()
 	r, err := startReceiver(t.Context())

@@ -257,7 +257,8 @@ func allLong(leftOut []secretscan.Secret) error {
 	return nil
 }
 
-// listed waits until Temporal lists the canary's workflow and the run of each job, and returns these.
+// listed waits until Temporal lists the canary's workflow and the run of each job, and returns
+// these.
 func (c *secretSearch) listed(ctx context.Context) ([]secretscan.Run, error) {
 	jobs, err := c.jobs(ctx)
 	if err != nil {

@@ -77,8 +77,8 @@ func (cs canaries) check(found []secretscan.Finding) (leaks []secretscan.Finding
 const canaryWorkflow = "secret-search/canary"
 
 // plantCanaries plants one canary in the input of a workflow, in base64 in base64 in JSON, one in
-// Slipway's log, and two in a row of the database, one of them as a token, through Slipway's client,
-// logger and API. Another one goes to the copy of what the demo prints, not to the screen.
+// Slipway's log, and two in a row of the database, one of them as a token, through Slipway's
+// client, logger and API. Another one goes to the copy of what the demo prints, not to the screen.
 func (c *secretSearch) plantCanaries(ctx context.Context, o *operator) (canaries, func(), error) {
 	cs := newCanaries()
 	temporal := c.stack.App.Temporal

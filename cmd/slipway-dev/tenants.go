@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// The node that the demo lends to customers has a SKU of its own, so that the second one gets the same.
+// The node that the demo lends to customers has a SKU of its own, so that the second one gets the
+// same.
 const (
 	lentNode = 3
 	lentSKU  = "h100x8-dedicated"
@@ -22,8 +23,9 @@ const (
 	leftText = "the-weights-of-acme"
 )
 
-// lendNode gives a node to a customer, who logs in and leaves a file; takes it back; and gives it to a
-// customer of another company, who finds nothing of the first. It returns the allocation of the second.
+// lendNode gives a node to a customer, who logs in and leaves a file; takes it back; and gives it
+// to a customer of another company, who finds nothing of the first. It returns the allocation of
+// the second.
 func (o *operator) lendNode(ctx context.Context, out io.Writer, w *watched) (string, error) {
 	fmt.Fprintf(out, "\nTwo customers have %s one after the other. Both are root on it.\n", w.host)
 	if err := o.offerNode(ctx, out); err != nil {
@@ -64,7 +66,8 @@ func (o *operator) lendNode(ctx context.Context, out io.Writer, w *watched) (str
 	return second, o.show(ctx, out, "allocation", "list-all", "--status", "active", "--status", "release_failed")
 }
 
-// offerNode offers the SKU of the node at a price, and lets the projects of both customers have one.
+// offerNode offers the SKU of the node at a price, and lets the projects of both customers have
+// one.
 func (o *operator) offerNode(ctx context.Context, out io.Writer) error {
 	var err error
 	if o.carol.project, err = o.makeProject(ctx, out, "globex", "inference", o.carol); err != nil {
@@ -144,8 +147,8 @@ func (c *customer) ssh(ctx context.Context, out io.Writer, id, key, command stri
 // refusedBySSH is the exit code of ssh when it could not log in.
 const refusedBySSH = 255
 
-// findsNothing fails unless the second customer has the same node and finds nothing of the first, and
-// the node refuses the first one's key.
+// findsNothing fails unless the second customer has the same node and finds nothing of the first,
+// and the node refuses the first one's key.
 func (o *operator) findsNothing(ctx context.Context, out io.Writer, first, second, host string) error {
 	if err := o.carol.connect(ctx, out, second, host, "hostname; ls -A; cd ..; ls"); err != nil {
 		return err

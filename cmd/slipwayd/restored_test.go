@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/db/dbtest"
 )
 
-// TestRestored_ShowsThenEnds runs the command of the restore runbook. It is not parallel: the command
-// reads its settings from the environment.
+// TestRestored_ShowsThenEnds runs the command of the restore runbook. It is not parallel: the
+// command reads its settings from the environment.
 func TestRestored_ShowsThenEnds(t *testing.T) {
 	dsn := dbtest.Database(t)
 	store := dbtest.Open(t, dsn)

@@ -34,7 +34,8 @@ var what = db.Named("allocation")
 // Resource is the kind of allocations in the audit log, in events and of jobs.
 var Resource = lifecycle.Allocation.Resource
 
-// PublicKey is a key of a tenant as it is installed: one line without options and without a comment.
+// PublicKey is a key of a tenant as it is installed: one line without options and without a
+// comment.
 type PublicKey struct{ Fingerprint, PublicKey string }
 
 // New is an accepted allocation.
@@ -163,8 +164,8 @@ func List(ctx context.Context, c Conn, f Filter, after string, limit int) ([]All
 	return rows, db.MapError("list allocations", err)
 }
 
-// ListDue lists allocations whose expiry is past, by the clocks of the database and of this process, and
-// that nobody has released yet.
+// ListDue lists allocations whose expiry is past, by the clocks of the database and of this
+// process, and that nobody has released yet.
 func ListDue(ctx context.Context, c Conn, now time.Time, limit int) ([]string, error) {
 	ids, err := queries(c).AllocationsDue(ctx, gen.AllocationsDueParams{WorkerNow: now, MaxRows: db.PageLimit(limit)})
 	return ids, db.MapError("list allocations that have expired", err)

@@ -94,8 +94,8 @@ func TestMachine_DatabaseAllowsExactlyItsEdges(t *testing.T) {
 	}
 }
 
-// TestMoves_WithoutAuditAreRefused requires an audit row for a status, a version for a move, and the
-// facts that may not be taken back.
+// TestMoves_WithoutAuditAreRefused requires an audit row for a status, a version for a move, and
+// the facts that may not be taken back.
 func TestMoves_WithoutAuditAreRefused(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
@@ -191,8 +191,8 @@ func TestEdges_AreTakenByTheFunctions(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestActivate_ChargesFromTheKeys: what is charged begins when the keys went in, also where the proof of
-// them was held up.
+// TestActivate_ChargesFromTheKeys: what is charged begins when the keys went in, also where the
+// proof of them was held up.
 func TestActivate_ChargesFromTheKeys(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
@@ -384,8 +384,8 @@ func TestProjects_SeeTheirOwn(t *testing.T) {
 	}), "permission denied")
 }
 
-// TestPrune_BMCSettings: what the BMC was at a claim is deleted with the allocation, unless its node is
-// still to be compared with it.
+// TestPrune_BMCSettings: what the BMC was at a claim is deleted with the allocation, unless its
+// node is still to be compared with it.
 func TestPrune_BMCSettings(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)

@@ -13,23 +13,24 @@ import (
 type Caps struct {
 	// IDs are the allocations whose charge ended now.
 	IDs []string
-	// Waiting is how many charges are to end and do not, since with the Done of the last hour they are more
-	// than Limit.
+	// Waiting is how many charges are to end and do not, since with the Done of the last hour they
+	// are more than Limit.
 	Waiting, Done, Limit int64
 }
 
-// CapFinding names the charges of a site that end by findings of a detector that as many passes have
-// seen.
+// CapFinding names the charges of a site that end by findings of a detector that as many passes
+// have seen.
 type CapFinding struct {
 	SiteID, Detector string
 	Confirm          int
 }
 
-// CapCharges ends the charge of a site's active allocations that came before the last restore of the
-// database, and of which findings say that they do not have their node. It ends with what was charged
-// already. Each is a row of the audit log. It ends none while more are to end than this share of the
-// charges of the site within an hour, and one at least: what makes so many findings may be wrong, and a
-// charge that has ended does not begin again. It can be repeated: a charge is capped once.
+// CapCharges ends the charge of a site's active allocations that came before the last restore of
+// the database, and of which findings say that they do not have their node. It ends with what was
+// charged already. Each is a row of the audit log. It ends none while more are to end than this
+// share of the charges of the site within an hour, and one at least: what makes so many findings
+// may be wrong, and a charge that has ended does not begin again. It can be repeated: a charge is
+// capped once.
 func CapCharges(ctx context.Context, store *db.Store, f CapFinding, share float64, by db.Actor) (Caps, error) {
 	var c Caps
 	err := store.Tx(ctx, func(tx *db.Tx) error {

@@ -13,13 +13,13 @@ import (
 // KeysAgain is after how long a job is created again for keys that no job could prove.
 const KeysAgain = 10 * time.Minute
 
-// MaxKeyJobs is how many jobs for the keys of an allocation may be created within KeysAgain before its
-// keys are not replaced any more: a tenant who replaces them all the time would keep the node, its
-// agent and the workers busy. A key that ends is always withdrawn.
+// MaxKeyJobs is how many jobs for the keys of an allocation may be created within KeysAgain before
+// its keys are not replaced any more: a tenant who replaces them all the time would keep the node,
+// its agent and the workers busy. A key that ends is always withdrawn.
 const MaxKeyJobs = 6
 
-// MaxKeys is how many keys an allocation may have, with the former ones of which nothing proves that
-// its node refuses them. A release offers all of them.
+// MaxKeys is how many keys an allocation may have, with the former ones of which nothing proves
+// that its node refuses them. A release offers all of them.
 const MaxKeys = 60
 
 // keptFormer is how many former keys that the node refuses stay with an allocation.
@@ -44,8 +44,8 @@ func KeysDue(ctx context.Context, c Conn, id string) (bool, error) {
 	return due, db.MapError("keys of "+what(id), err)
 }
 
-// KeyJobs counts the jobs for the keys of an allocation that were created within KeysAgain, and returns
-// for how long the first of them still counts.
+// KeyJobs counts the jobs for the keys of an allocation that were created within KeysAgain, and
+// returns for how long the first of them still counts.
 func KeyJobs(ctx context.Context, c Conn, id string) (jobs int64, wait time.Duration, err error) {
 	row, err := queries(c).CountKeyJobs(ctx, gen.CountKeyJobsParams{ID: id, WithinSeconds: KeysAgain.Seconds()})
 	return row.Jobs, time.Duration(row.WaitSeconds * float64(time.Second)), db.MapError("keys of "+what(id), err)
@@ -60,8 +60,8 @@ func ListWithKeysDue(ctx context.Context, c Conn, projectID string, limit int) (
 	return ids, db.MapError("list allocations with keys due", err)
 }
 
-// MarkKeysTried stores that a job was created for the keys that are due. One that is withdrawn or put
-// in after it is due at once.
+// MarkKeysTried stores that a job was created for the keys that are due. One that is withdrawn or
+// put in after it is due at once.
 func MarkKeysTried(ctx context.Context, tx *db.Tx, id string) error {
 	return db.MapError("keys of "+what(id), queries(tx).MarkKeysTried(ctx, id))
 }

@@ -11,8 +11,8 @@ import (
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 )
 
-// TestKeys_EndWithTheirSSHKey: every way in which an SSH key of a project ends withdraws it from the
-// project's allocations in that transaction, and from no other project's.
+// TestKeys_EndWithTheirSSHKey: every way in which an SSH key of a project ends withdraws it from
+// the project's allocations in that transaction, and from no other project's.
 func TestKeys_EndWithTheirSSHKey(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*testing.T, *db.Store, tenancydb.SSHKey) error{
@@ -67,7 +67,8 @@ func TestKeys_EndWithTheirSSHKey(t *testing.T) {
 				require.Nil(t, left[0].WithdrawnAt)
 			}
 
-			// He is invited again and adds the same key: it is not his key of this allocation any more.
+			// He is invited again and adds the same key: it is not his key of this allocation any
+			// more.
 			require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
 				_, err := tx.DBTX().Exec(t.Context(), `INSERT INTO project_ssh_keys (project_id, id, member_id, name, type, public_key, fingerprint)
 					SELECT project_id, 'key_again', id, 'again', 'ssh-ed25519', $2, $3 FROM project_members WHERE project_id = $1 AND subject = 'oidc:second'`,
@@ -107,7 +108,8 @@ func TestKeys_CustomersOnlyWithdraw(t *testing.T) {
 	}
 }
 
-// TestWithdrawEndedKeys finds a key that ended while the allocation that names it was being written.
+// TestWithdrawEndedKeys finds a key that ended while the allocation that names it was being
+// written.
 func TestWithdrawEndedKeys(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)

@@ -31,8 +31,8 @@ type Move struct {
 }
 
 // MoveTo moves an allocation, with its audit row and its event. It returns
-// *lifecycle.IllegalTransitionError when its status or the owner forbids it. Claim, Activate, Cancel,
-// Fail and Free make the moves that change more than the status; MoveTo refuses these.
+// *lifecycle.IllegalTransitionError when its status or the owner forbids it. Claim, Activate,
+// Cancel, Fail and Free make the moves that change more than the status; MoveTo refuses these.
 func MoveTo(ctx context.Context, tx *db.Tx, m Move) (Allocation, error) {
 	switch m.To.To {
 	case lifecycle.AllocationReleasing, lifecycle.AllocationReleaseFailed:
@@ -76,8 +76,9 @@ func commit(ctx context.Context, tx *db.Tx, a Allocation, m Move) (Allocation, e
 	return Get(ctx, tx, a.ID)
 }
 
-// endRights ends what the project of an allocation may do with the machine of its node. It belongs to the
-// transaction that fences the release. A run of the project that is active fails in its next activity.
+// endRights ends what the project of an allocation may do with the machine of its node. It belongs
+// to the transaction that fences the release. A run of the project that is active fails in its next
+// activity.
 func endRights(ctx context.Context, tx *db.Tx, a Allocation, actor db.Actor) error {
 	if a.NodeID == nil {
 		return nil
@@ -152,8 +153,8 @@ func GiveAccess(ctx context.Context, c Conn, id string) error {
 	return db.CheckGuarded(what(id), n, err)
 }
 
-// Activate moves an allocation whose keys the node accepts to active. Its connection is known, and its
-// time starts when the keys went in. An allocation that is active already is returned as it is.
+// Activate moves an allocation whose keys the node accepts to active. Its connection is known, and
+// its time starts when the keys went in. An allocation that is active already is returned as it is.
 func Activate(ctx context.Context, tx *db.Tx, id string, c Connection, image Image, actor db.Actor) (Allocation, error) {
 	a, err := Lock(ctx, tx, id)
 	if err != nil || a.Status == lifecycle.AllocationActive {
@@ -222,9 +223,9 @@ func SetReleaseAttempts(ctx context.Context, c Conn, id string, attempts int) er
 
 // Free ends an allocation that is being released: its node is free of it. outcome is
 // lifecycle.OutcomeReleased, which needs an access that was revoked or never given, or
-// lifecycle.OutcomeAssignmentRemoved. The node is marked as one that a tenant left, unless no tenant
-// had access or the certificate, of after the end of that access, proves it clean. An allocation that
-// is released already is returned as it is.
+// lifecycle.OutcomeAssignmentRemoved. The node is marked as one that a tenant left, unless no
+// tenant had access or the certificate, of after the end of that access, proves it clean. An
+// allocation that is released already is returned as it is.
 func Free(ctx context.Context, tx *db.Tx, id, outcome, certificateID string, actor db.Actor) (Allocation, error) {
 	a, err := Lock(ctx, tx, id)
 	if err != nil || a.Status == lifecycle.AllocationReleased {

@@ -15,9 +15,9 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// Claim takes a free node for a requested allocation and moves it to provisioning. Its live job gets
-// the node as its own. It returns false when no matching node is free, and the allocation as it is
-// when a node was claimed before.
+// Claim takes a free node for a requested allocation and moves it to provisioning. Its live job
+// gets the node as its own. It returns false when no matching node is free, and the allocation as
+// it is when a node was claimed before.
 func Claim(ctx context.Context, tx *db.Tx, id string, actor db.Actor) (Allocation, bool, error) {
 	a, err := Lock(ctx, tx, id)
 	if err != nil || a.Status == lifecycle.AllocationProvisioning {
@@ -55,8 +55,8 @@ func TakeFreeNode(ctx context.Context, tx *db.Tx, allocationID, skuID, siteID st
 	}
 	row, err := queries(tx).ClaimFreeNode(ctx, p)
 	if errors.Is(err, pgx.ErrNoRows) {
-		// It keeps the locks of nodes that others took at this moment. With these, two claims that wait
-		// would wait for each other.
+		// It keeps the locks of nodes that others took at this moment. With these, two claims that
+		// wait would wait for each other.
 		if _, err := tx.DBTX().Exec(ctx, "ROLLBACK TO SAVEPOINT claim"); err != nil {
 			return TakenNode{}, false, db.MapError("claim a node of SKU "+skuID, err)
 		}
@@ -96,8 +96,8 @@ func requireTaken(taken bool, err error) error {
 	return err
 }
 
-// reservedSites lists the sites at which every free node of a SKU is kept back. Claims of a SKU with
-// reserves run one after the other, so that two do not both take the last one that is not.
+// reservedSites lists the sites at which every free node of a SKU is kept back. Claims of a SKU
+// with reserves run one after the other, so that two do not both take the last one that is not.
 func reservedSites(ctx context.Context, tx *db.Tx, skuID, siteID string) ([]string, error) {
 	full := []string{}
 	reserves, err := queries(tx).LockReserves(ctx, skuID)
@@ -138,9 +138,10 @@ func TakeNode(ctx context.Context, tx *db.Tx, jobID, nodeID, siteID string) (boo
 	return err == nil, err
 }
 
-// HeldForAnother returns the allocation for which MAAS has the machine of the allocation's node marked,
-// where it is another one, as the reconciler found; "" where none is known. unread says that the
-// database was restored after the allocation got its node, and that the reconciler has not looked since.
+// HeldForAnother returns the allocation for which MAAS has the machine of the allocation's node
+// marked, where it is another one, as the reconciler found; "" where none is known. unread says
+// that the database was restored after the allocation got its node, and that the reconciler has not
+// looked since.
 func HeldForAnother(ctx context.Context, c Conn, a Allocation) (heldFor string, unread bool, err error) {
 	since := a.CreatedAt
 	if a.ProvisioningAt != nil {
@@ -180,8 +181,8 @@ func ClearPointer(ctx context.Context, tx *db.Tx, nodeID string) error {
 // Occupancy is one row of the history of a node.
 type Occupancy = gen.NodeOccupancy
 
-// EnterOccupancy begins a row of a node's history and ends the one before. The same row again changes
-// nothing.
+// EnterOccupancy begins a row of a node's history and ends the one before. The same row again
+// changes nothing.
 func EnterOccupancy(ctx context.Context, c Conn, nodeID string, state lifecycle.Occupancy, allocationID, certificateID string) error {
 	return db.MapError("history of node "+nodeID, queries(c).EnterOccupancy(ctx, gen.EnterOccupancyParams{
 		NodeID: nodeID, State: string(state), AllocationID: db.OrNil(allocationID), CertificateID: db.OrNil(certificateID),
@@ -250,13 +251,13 @@ func PutReserve(ctx context.Context, tx *db.Tx, skuID, siteID string, nodes int)
 	return db.MapError("reserve of SKU "+skuID, queries(tx).PutReserve(ctx, gen.PutReserveParams{SKUID: skuID, SiteID: siteID, Nodes: nodes}))
 }
 
-// wakeQuiet is how long a request that was told of a free node is not told of another one: it takes the
-// first one meanwhile.
+// wakeQuiet is how long a request that was told of a free node is not told of another one: it takes
+// the first one meanwhile.
 const wakeQuiet = 10 * time.Second
 
-// TakeWakes returns the jobs of the requests that have waited longest for the nodes that became free,
-// at most one for each node. A node is taken once: what is lost after it is made up for by the requests,
-// which look again by themselves. more reports that other nodes wait.
+// TakeWakes returns the jobs of the requests that have waited longest for the nodes that became
+// free, at most one for each node. A node is taken once: what is lost after it is made up for by
+// the requests, which look again by themselves. more reports that other nodes wait.
 func TakeWakes(ctx context.Context, store *db.Store, limit int) (jobs []string, more bool, err error) {
 	err = store.Tx(ctx, func(tx *db.Tx) error {
 		q := queries(tx)

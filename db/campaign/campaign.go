@@ -1,5 +1,5 @@
-// Package campaigndb stores campaigns: the same plan over many machines. It is a package below db. Locks are
-// taken in this order: campaign, machine, run, job, node.
+// Package campaigndb stores campaigns: the same plan over many machines. It is a package below db.
+// Locks are taken in this order: campaign, machine, run, job, node.
 package campaigndb
 
 import (
@@ -19,8 +19,8 @@ type (
 	Campaign = gen.RunCampaign
 	Member   = gen.RunCampaignMember
 	Ended    = gen.EndedMembersRow
-	// Look is a campaign whose look is due. Restored says that the database was restored since it was
-	// created or resumed, and TakesWork that its project takes new work.
+	// Look is a campaign whose look is due. Restored says that the database was restored since it
+	// was created or resumed, and TakesWork that its project takes new work.
 	Look = gen.ClaimCampaignRow
 )
 
@@ -37,8 +37,8 @@ func queries(c Conn) *gen.Queries { return gen.New(c.DBTX()) }
 
 var what = db.Named("campaign")
 
-// New is a campaign that is accepted. Messages has for each of its machines what its run would be refused
-// for now, "" for nothing.
+// New is a campaign that is accepted. Messages has for each of its machines what its run would be
+// refused for now, "" for nothing.
 type New struct {
 	Campaign
 
@@ -46,8 +46,8 @@ type New struct {
 	Actor              db.Actor
 }
 
-// Create writes a campaign with its machines, its audit row and its event. Of the campaign it takes what a
-// request states.
+// Create writes a campaign with its machines, its audit row and its event. Of the campaign it takes
+// what a request states.
 func Create(ctx context.Context, tx *db.Tx, in New) (Campaign, error) {
 	st, err := in.Actor.Stamp(nil)
 	if err != nil {
@@ -96,8 +96,8 @@ func Lock(ctx context.Context, tx *db.Tx, id string) (Campaign, error) {
 	return row, db.MapError(what(id), err)
 }
 
-// FindOfRequest returns the campaign that a request has created in a project, "" for the platform, or
-// db.ErrNotFound.
+// FindOfRequest returns the campaign that a request has created in a project, "" for the platform,
+// or db.ErrNotFound.
 func FindOfRequest(ctx context.Context, c Conn, project, requestID string) (Campaign, error) {
 	row, err := queries(c).CampaignOfRequest(ctx, gen.CampaignOfRequestParams{ProjectID: project, RequestID: requestID})
 	return row, db.MapError("campaign of the request", err)
@@ -109,7 +109,8 @@ func CountOpen(ctx context.Context, c Conn, project *string) (int64, error) {
 	return n, db.MapError("count campaigns", err)
 }
 
-// List returns campaigns, the newest first, from the one after the id given. project "" is all of them.
+// List returns campaigns, the newest first, from the one after the id given. project "" is all of
+// them.
 func List(ctx context.Context, c Conn, project, before string, limit int) ([]Campaign, error) {
 	rows, err := queries(c).ListCampaigns(ctx, gen.ListCampaignsParams{Before: before, ProjectID: project, MaxRows: int32(limit)}) //nolint:gosec // at most 1001
 	return rows, db.MapError("list campaigns", err)
@@ -151,8 +152,8 @@ func Move(ctx context.Context, tx *db.Tx, c Campaign, t lifecycle.Transition[lif
 	return tell(ctx, tx, c.ID)
 }
 
-// ClaimLook returns a campaign whose look is due, locked until the transaction ends. every is what EndLook
-// gets. found is false when none is due.
+// ClaimLook returns a campaign whose look is due, locked until the transaction ends. every is what
+// EndLook gets. found is false when none is due.
 func ClaimLook(ctx context.Context, tx *db.Tx, every time.Duration) (l Look, found bool, err error) {
 	l, err = queries(tx).ClaimCampaign(ctx, every.Seconds())
 	err = db.MapError("campaigns to look at", err)
@@ -165,8 +166,8 @@ func ClaimLook(ctx context.Context, tx *db.Tx, every time.Duration) (l Look, fou
 // never is the wait of a campaign in which nothing can happen by itself.
 const never = -1 * time.Second
 
-// EndLook counts failed runs of a locked campaign, and says when it is looked at again; open is false for
-// one in which nothing can happen by itself.
+// EndLook counts failed runs of a locked campaign, and says when it is looked at again; open is
+// false for one in which nothing can happen by itself.
 func EndLook(ctx context.Context, tx *db.Tx, id string, failed int, open bool, every time.Duration) error {
 	if !open {
 		every = never
@@ -218,8 +219,8 @@ func CancelWaiting(ctx context.Context, tx *db.Tx, id, message string) error {
 	return db.MapError(what(id), queries(tx).CancelWaitingMembers(ctx, gen.CancelWaitingMembersParams{CampaignID: id, Message: message}))
 }
 
-// Retry has machines of a locked campaign wait again: those that are named, or all whose run did not
-// succeed. It returns how many.
+// Retry has machines of a locked campaign wait again: those that are named, or all whose run did
+// not succeed. It returns how many.
 func Retry(ctx context.Context, tx *db.Tx, id string, machines []string) (int64, error) {
 	n, err := queries(tx).RetryMembers(ctx, gen.RetryMembersParams{CampaignID: id, MachineIds: db.EmptyIfNil(machines)})
 	return n, db.MapError(what(id), err)

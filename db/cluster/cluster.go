@@ -1,5 +1,5 @@
-// Package clusterdb stores the Kubernetes clusters that machines join, the bootstrap tokens that were made
-// in them, and which of their nodes a machine is. It is a package below db.
+// Package clusterdb stores the Kubernetes clusters that machines join, the bootstrap tokens that
+// were made in them, and which of their nodes a machine is. It is a package below db.
 package clusterdb
 
 import (
@@ -48,15 +48,15 @@ func List(ctx context.Context, c db.Conn, after string, limit int) ([]Cluster, e
 	return rows, db.MapError("list clusters", err)
 }
 
-// Update replaces project and specification of the version given, or db.ErrStale. The cluster is looked at
-// again at once.
+// Update replaces project and specification of the version given, or db.ErrStale. The cluster is
+// looked at again at once.
 func Update(ctx context.Context, c db.Conn, ref string, version int64, project string, s spec.ClusterSpec) (Cluster, error) {
 	row, err := queries(c).UpdateCluster(ctx, gen.UpdateClusterParams{Ref: ref, Version: version, ProjectID: db.OrNil(project), Spec: s})
 	return db.CheckUpdate(what(ref), row, err, exists(ctx, c, ref))
 }
 
-// Delete deletes the version given, or db.ErrStale. It returns a *db.ConflictError while a bootstrap token
-// may be left in the cluster.
+// Delete deletes the version given, or db.ErrStale. It returns a *db.ConflictError while a
+// bootstrap token may be left in the cluster.
 func Delete(ctx context.Context, c db.Conn, ref string, version int64) error {
 	n, err := queries(c).DeleteCluster(ctx, gen.DeleteClusterParams{Ref: ref, Version: version})
 	return db.CheckDelete(what(ref), n, err, exists(ctx, c, ref))
@@ -69,8 +69,9 @@ func exists(ctx context.Context, c db.Conn, ref string) func() error {
 	}
 }
 
-// ForceDelete deletes the version given, or returns db.ErrStale, although bootstrap tokens may be left in the
-// cluster: they expire by themselves, and nothing waits for their deletion any more. It returns their ids.
+// ForceDelete deletes the version given, or returns db.ErrStale, although bootstrap tokens may be
+// left in the cluster: they expire by themselves, and nothing waits for their deletion any more. It
+// returns their ids.
 func ForceDelete(ctx context.Context, tx *db.Tx, ref string, version int64) (tokens []string, err error) {
 	if tokens, err = queries(tx).ForgetTokens(ctx, ref); err != nil {
 		return nil, db.MapError("bootstrap tokens of "+what(ref), err)
@@ -78,8 +79,9 @@ func ForceDelete(ctx context.Context, tx *db.Tx, ref string, version int64) (tok
 	return tokens, Delete(ctx, tx, ref, version)
 }
 
-// ClaimLook returns a cluster whose look is due, and keeps others from it for a while: one that gave no answer
-// last where troubled is true, else one that gave one or was not asked yet. found is false when none is due.
+// ClaimLook returns a cluster whose look is due, and keeps others from it for a while: one that
+// gave no answer last where troubled is true, else one that gave one or was not asked yet. found is
+// false when none is due.
 func ClaimLook(ctx context.Context, c db.Conn, every time.Duration, troubled bool) (row Cluster, found bool, err error) {
 	row, err = queries(c).ClaimLook(ctx, gen.ClaimLookParams{EverySeconds: every.Seconds(), Troubled: troubled})
 	err = db.MapError("clusters to look at", err)
@@ -96,8 +98,8 @@ func StoreLook(ctx context.Context, c db.Conn, ref, problem string) error {
 	return db.MapError(what(ref), queries(c).StoreLook(ctx, gen.StoreLookParams{Ref: ref, Problem: db.ClipText(problem, maxProblem)}))
 }
 
-// AddToken writes a token that is about to be made in its cluster. ExpiresAt is ignored: it expires after
-// lifetime by the clock of the database.
+// AddToken writes a token that is about to be made in its cluster. ExpiresAt is ignored: it expires
+// after lifetime by the clock of the database.
 func AddToken(ctx context.Context, c db.Conn, t Token, lifetime time.Duration) error {
 	return db.MapError("bootstrap token of run "+t.RunID, queries(c).InsertToken(ctx, gen.InsertTokenParams{
 		ClusterRef: t.ClusterRef, ID: t.ID, RunID: t.RunID, Step: t.Step, Attempt: t.Attempt, LifetimeSeconds: lifetime.Seconds(),
@@ -110,8 +112,8 @@ func TokensOfStep(ctx context.Context, c db.Conn, runID, step string) ([]Token, 
 	return rows, db.MapError("bootstrap tokens of run "+runID, err)
 }
 
-// SpentTokens returns tokens that may be left in a cluster and that nothing needs: they have expired, or
-// their run has ended.
+// SpentTokens returns tokens that may be left in a cluster and that nothing needs: they have
+// expired, or their run has ended.
 func SpentTokens(ctx context.Context, c db.Conn, ref string, limit int) ([]Token, error) {
 	rows, err := queries(c).SpentTokens(ctx, gen.SpentTokensParams{ClusterRef: ref, MaxRows: db.PageLimit(limit)})
 	return rows, db.MapError("bootstrap tokens of "+what(ref), err)
@@ -122,8 +124,8 @@ func ForgetToken(ctx context.Context, c db.Conn, t Token) error {
 	return db.MapError("bootstrap token "+t.ID, queries(c).DeleteToken(ctx, gen.DeleteTokenParams{ClusterRef: t.ClusterRef, ID: t.ID}))
 }
 
-// PutMember writes which node of a cluster a machine is to be. It returns a *db.ConflictError when another
-// machine has the node's name or says the same system UUID.
+// PutMember writes which node of a cluster a machine is to be. It returns a *db.ConflictError when
+// another machine has the node's name or says the same system UUID.
 func PutMember(ctx context.Context, c db.Conn, m Member) error {
 	return db.MapError("node of machine "+m.MachineID, queries(c).PutMember(ctx, gen.PutMemberParams{
 		MachineID: m.MachineID, ClusterRef: m.ClusterRef, NodeName: m.NodeName, SystemUUID: m.SystemUUID,
@@ -135,7 +137,8 @@ func NoteJoined(ctx context.Context, c db.Conn, machineID string) error {
 	return db.MapError("node of machine "+machineID, queries(c).NoteJoined(ctx, machineID))
 }
 
-// IsInCluster reports whether a run had the machine join a cluster and nothing proves that it has left since.
+// IsInCluster reports whether a run had the machine join a cluster and nothing proves that it has
+// left since.
 func IsInCluster(ctx context.Context, c db.Conn, machineID string) (bool, error) {
 	is, err := queries(c).IsInCluster(ctx, machineID)
 	return is, db.MapError("node of machine "+machineID, err)
@@ -163,8 +166,8 @@ func Members(ctx context.Context, c db.Conn, ref, after string, limit int) ([]Me
 	return rows, db.MapError("machines of "+what(ref), err)
 }
 
-// ListSilent returns machines whose conditions claim to know their cluster although its last answer is older
-// than fresh, or the cluster was deleted.
+// ListSilent returns machines whose conditions claim to know their cluster although its last answer
+// is older than fresh, or the cluster was deleted.
 func ListSilent(ctx context.Context, c db.Conn, fresh time.Duration, limit int) ([]string, error) {
 	stale, err := queries(c).StaleMembers(ctx, gen.StaleMembersParams{FreshSeconds: fresh.Seconds(), MaxRows: db.PageLimit(limit)})
 	if err != nil {
@@ -174,7 +177,8 @@ func ListSilent(ctx context.Context, c db.Conn, fresh time.Duration, limit int) 
 	return append(stale, gone...), db.MapError("machines without a cluster", err)
 }
 
-// Observe changes the conditions of a machine under its lock. A change that changes nothing writes nothing.
+// Observe changes the conditions of a machine under its lock. A change that changes nothing writes
+// nothing.
 func Observe(ctx context.Context, tx *db.Tx, machineID string, change func(lifecycle.Conditions) lifecycle.Conditions) error {
 	m, err := machinesdb.Lock(ctx, tx, machineID)
 	if err != nil || m.Status == lifecycle.MachineRetired {

@@ -188,8 +188,8 @@ func FreeNode(t testing.TB, s *db.Store, opts ...Option) db.Node {
 	return n
 }
 
-// Certificate stores a certificate of a node that was issued at a moment, and returns its id. It may
-// prove that nothing of who left before another is there. Its signature is of no use.
+// Certificate stores a certificate of a node that was issued at a moment, and returns its id. It
+// may prove that nothing of who left before another is there. Its signature is of no use.
 func Certificate(t testing.TB, s *db.Store, nodeID, verdict string, at time.Time, sanitizedSince ...time.Time) string {
 	t.Helper()
 	id := db.NewID("cert")

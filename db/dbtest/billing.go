@@ -18,9 +18,9 @@ type Rate struct {
 	RateMinorPerHour int64
 }
 
-// SetPrices replaces the prices of an item in a currency, past ones too, as no operator may. An item is
-// the id of a SKU, or a type of instances as provider/type. The rates are in the order of their times.
-// dsn is that of Database.
+// SetPrices replaces the prices of an item in a currency, past ones too, as no operator may. An
+// item is the id of a SKU, or a type of instances as provider/type. The rates are in the order of
+// their times. dsn is that of Database.
 func SetPrices(t testing.TB, dsn, item, currency string, rates ...Rate) {
 	t.Helper()
 	require.NoError(t, SetPricesOf(t.Context(), Owner(t, dsn), item, currency, rates...))

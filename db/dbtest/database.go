@@ -37,8 +37,8 @@ import (
 // databases.
 const serverEnv = "TEST_DATABASE_URL"
 
-// The users that tests connect as: appLogin has the rights of a serving process, customerLogin those
-// of a customer's request.
+// The users that tests connect as: appLogin has the rights of a serving process, customerLogin
+// those of a customer's request.
 const (
 	appLogin      = "slipway_test_app"
 	customerLogin = "slipway_test_customer"
@@ -231,8 +231,8 @@ func FreshDatabase(t testing.TB) string {
 	return src.appDSN(t, name)
 }
 
-// UnmigratedDatabase makes a database without a schema for this test, and returns its DSN as OwnerDSN
-// does.
+// UnmigratedDatabase makes a database without a schema for this test, and returns its DSN as
+// OwnerDSN does.
 func UnmigratedDatabase(t testing.TB) string {
 	t.Helper()
 	src, name := newDatabase(t)

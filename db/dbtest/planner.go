@@ -9,8 +9,8 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 )
 
-// Planner runs queries and keeps the plan of the last one. A time would tell of the machine; the plan
-// does not.
+// Planner runs queries and keeps the plan of the last one. A time would tell of the machine; the
+// plan does not.
 type Planner struct {
 	db.DBTX
 	Plan string

@@ -154,8 +154,8 @@ func empty(ctx context.Context, conn *pgx.Conn, want string) error {
 	return err
 }
 
-// keepers are this process's connections to the databases that it has emptied. A new connection costs
-// the server more CPU time than the emptying, most of it to read the catalogs again.
+// keepers are this process's connections to the databases that it has emptied. A new connection
+// costs the server more CPU time than the emptying, most of it to read the catalogs again.
 type keepers struct {
 	mu    sync.Mutex
 	conns map[string]*pgx.Conn

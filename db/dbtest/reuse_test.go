@@ -29,8 +29,8 @@ func contents(t *testing.T, dsn string) map[string]int64 {
 	return out
 }
 
-// ownSource returns the source of this process with used databases of its own, so that tests of other
-// processes cannot take one in between.
+// ownSource returns the source of this process with used databases of its own, so that tests of
+// other processes cannot take one in between.
 func ownSource(t *testing.T) source {
 	t.Helper()
 	src, err := ofProcess()
@@ -71,8 +71,8 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 	return conn
 }
 
-// TestStore_ChangedSchemaIsNotReused changes the schema of a database in one way after the other. The
-// next test gets one without the change.
+// TestStore_ChangedSchemaIsNotReused changes the schema of a database in one way after the other.
+// The next test gets one without the change.
 func TestStore_ChangedSchemaIsNotReused(t *testing.T) {
 	src := ownSource(t)
 	for name, change := range map[string]string{
@@ -101,7 +101,8 @@ func TestStore_ChangedSchemaIsNotReused(t *testing.T) {
 	}
 }
 
-// TestStore_UnchangedSchemaIsReused compares the ids of a database, which a new one would not share.
+// TestStore_UnchangedSchemaIsReused compares the ids of a database, which a new one would not
+// share.
 func TestStore_UnchangedSchemaIsReused(t *testing.T) {
 	src := ownSource(t)
 	conn := connect(t, src.server.DSN("postgres"))
@@ -147,7 +148,8 @@ func TestDropOld_KeepsWhatAProcessUses(t *testing.T) {
 	require.True(t, own)
 }
 
-// TestLocks_LostLockIsAnError ends the connection that holds the lock, as a server does that restarts.
+// TestLocks_LostLockIsAnError ends the connection that holds the lock, as a server does that
+// restarts.
 func TestLocks_LostLockIsAnError(t *testing.T) {
 	src, err := ofProcess()
 	require.NoError(t, err)
@@ -167,8 +169,8 @@ func TestLocks_LostLockIsAnError(t *testing.T) {
 	}
 }
 
-// TestStore_EmptiedOnAKeptConnection: a database is emptied again on the connection that did it before. When
-// that has ended, another one does it.
+// TestStore_EmptiedOnAKeptConnection: a database is emptied again on the connection that did it
+// before. When that has ended, another one does it.
 func TestStore_EmptiedOnAKeptConnection(t *testing.T) {
 	src := ownSource(t)
 	conn := connect(t, src.server.DSN("postgres"))

@@ -13,10 +13,10 @@ import (
 
 var errChanged = errors.New("the schema has changed")
 
-// schemaSQL returns a text that changes with the schema and with the rows that emptySQL keeps. A copy
-// of a database has the ids and the transaction numbers of its template; each change of a definition
-// gives its row another one. In pg_class a restarted sequence does so too, so there it is the columns
-// that count.
+// schemaSQL returns a text that changes with the schema and with the rows that emptySQL keeps. A
+// copy of a database has the ids and the transaction numbers of its template; each change of a
+// definition gives its row another one. In pg_class a restarted sequence does so too, so there it
+// is the columns that count.
 const schemaSQL = `
 WITH rows (kind, row) AS (
     SELECT 'class', concat_ws(' ', oid, relname, relnamespace, relkind, relnatts, relchecks, relowner, relrowsecurity, relforcerowsecurity, relacl,
@@ -39,8 +39,8 @@ WITH rows (kind, row) AS (
 SELECT string_agg(line, ', ' ORDER BY line) FROM (
     SELECT concat_ws(' ', kind, count(*), sum(hashtextextended(row, 0))) AS line FROM rows GROUP BY kind) lines`
 
-// schemaOf returns the text for the connection's database. A table of schemaSQL that is missing is a
-// change too.
+// schemaOf returns the text for the connection's database. A table of schemaSQL that is missing is
+// a change too.
 func schemaOf(ctx context.Context, conn *pgx.Conn) (schema string, err error) {
 	err = conn.QueryRow(ctx, schemaSQL, pgx.QueryExecModeSimpleProtocol).Scan(&schema)
 	if err != nil && strings.Contains(err.Error(), "42P01") {

@@ -232,8 +232,8 @@ func FindingsToQuarantine(ctx context.Context, c db.Conn, siteID string, detecto
 	return rows, db.MapError("drift findings of site "+siteID, err)
 }
 
-// MarkForgottenTenants marks the nodes of a site that findings of the detectors hold for an allocation,
-// and the database for nobody, as left by a tenant. It can be repeated.
+// MarkForgottenTenants marks the nodes of a site that findings of the detectors hold for an
+// allocation, and the database for nobody, as left by a tenant. It can be repeated.
 func MarkForgottenTenants(ctx context.Context, c db.Conn, siteID string, detectors []string, begun time.Time) (int64, error) {
 	n, err := queries(c).MarkForgottenTenants(ctx, gen.MarkForgottenTenantsParams{SiteID: siteID, Detectors: db.EmptyIfNil(detectors), Confirm: lifecycle.DriftConfirm, Begun: begun})
 	return n, db.MapError("drift findings of site "+siteID, err)

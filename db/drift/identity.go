@@ -13,8 +13,8 @@ import (
 // SharedKey is a serial number, UUID or MAC address of several records.
 type SharedKey = gen.SharedKeysRow
 
-// ListSharedKeys lists what nodes of a site have in common with other records, from the key after the
-// one given.
+// ListSharedKeys lists what nodes of a site have in common with other records, from the key after
+// the one given.
 func ListSharedKeys(ctx context.Context, c db.Conn, siteID, after string, limit int) ([]SharedKey, error) {
 	rows, err := queries(c).SharedKeys(ctx, gen.SharedKeysParams{SiteID: siteID, After: after, MaxRows: db.PageLimit(limit)})
 	return rows, db.MapError("keys of several nodes of site "+siteID, err)

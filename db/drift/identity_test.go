@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// TestObserveIdentity_HoldsNode keeps a node whose serial number is that of a node in service from being
-// claimed until an operator ignores the finding. The node that came first stays free.
+// TestObserveIdentity_HoldsNode keeps a node whose serial number is that of a node in service from
+// being claimed until an operator ignores the finding. The node that came first stays free.
 func TestObserveIdentity_HoldsNode(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)

@@ -24,9 +24,9 @@ func HasNodesWithoutSite(ctx context.Context, c db.Conn) (bool, error) {
 	return has, db.MapError("nodes without a site", err)
 }
 
-// BeginPass begins a pass of a site, or with the id "" of the nodes without one. A site without a whole pass for due
-// needs an operator. db.ErrNotFound when there is no such site, or no such node. Not idempotent: a
-// repetition is another pass, and what is left of the one before comes too late.
+// BeginPass begins a pass of a site, or with the id "" of the nodes without one. A site without a
+// whole pass for due needs an operator. db.ErrNotFound when there is no such site, or no such node.
+// Not idempotent: a repetition is another pass, and what is left of the one before comes too late.
 func BeginPass(ctx context.Context, c db.Conn, siteID string, due time.Duration) (Pass, error) {
 	row, err := queries(c).BeginPass(ctx, gen.BeginPassParams{SiteID: siteID, DueSeconds: int(due.Seconds())})
 	return row, db.MapError("begin the drift pass of site "+siteID, err)
@@ -38,8 +38,8 @@ func PassOfSite(ctx context.Context, c db.Conn, siteID string) (Pass, error) {
 	return row, db.MapError("drift pass of site "+siteID, err)
 }
 
-// ListPasses lists sites that were looked at, by id, from the one after. The nodes without a site come
-// last.
+// ListPasses lists sites that were looked at, by id, from the one after. The nodes without a site
+// come last.
 func ListPasses(ctx context.Context, c db.Conn, after string, limit int) ([]SitePass, error) {
 	rows, err := queries(c).ListPasses(ctx, gen.ListPassesParams{After: after, MaxRows: db.PageLimit(limit)})
 	return rows, db.MapError("list drift passes", err)
@@ -131,8 +131,8 @@ type Mark struct {
 	Facts  json.RawMessage `json:"facts"`
 }
 
-// RecordAgreements stores that the database, MAAS and the agents of these nodes agree about who is on
-// them: claims take them again after the last restore. Repeatable.
+// RecordAgreements stores that the database, MAAS and the agents of these nodes agree about who is
+// on them: claims take them again after the last restore. Repeatable.
 func RecordAgreements(ctx context.Context, c db.Conn, nodeIDs []string) error {
 	_, err := queries(c).RecordAgreements(ctx, db.EmptyIfNil(nodeIDs))
 	return db.MapError("agreements of nodes", err)
@@ -191,20 +191,22 @@ func RecordPower(ctx context.Context, c db.Conn, bmcID, power string, at time.Ti
 // OldHealth is a BMC whose parts were not read lately. Device says that it is a rack device's.
 type OldHealth = gen.BMCsOfOldHealthRow
 
-// BMCsOfOldHealth lists BMCs of nodes in service and of rack devices whose health was not read since.
+// BMCsOfOldHealth lists BMCs of nodes in service and of rack devices whose health was not read
+// since.
 func BMCsOfOldHealth(ctx context.Context, c db.Conn, siteID string, since time.Time, limit int) ([]OldHealth, error) {
 	ids, err := queries(c).BMCsOfOldHealth(ctx, gen.BMCsOfOldHealthParams{SiteID: siteID, Before: since, MaxRows: db.PageLimit(limit)})
 	return ids, db.MapError("BMCs of site "+siteID, err)
 }
 
-// CountBMCs counts the BMCs of a site whose parts are read: of nodes in service and of rack devices.
+// CountBMCs counts the BMCs of a site whose parts are read: of nodes in service and of rack
+// devices.
 func CountBMCs(ctx context.Context, c db.Conn, siteID string) (int, error) {
 	n, err := queries(c).CountBMCs(ctx, siteID)
 	return int(n), db.MapError("BMCs of site "+siteID, err)
 }
 
-// RecordHealth stores the health that a db.BMC told, "Unknown" when it did not, and the parts that are
-// not well.
+// RecordHealth stores the health that a db.BMC told, "Unknown" when it did not, and the parts that
+// are not well.
 func RecordHealth(ctx context.Context, c db.Conn, bmcID, health string, problems []string, at time.Time) error {
 	kept := make([]string, 0, len(problems))
 	for _, p := range problems {

@@ -16,8 +16,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// NetworkProbe is the last probe of a node's network that its agent ended; Asked has no targets before
-// the first.
+// NetworkProbe is the last probe of a node's network that its agent ended; Asked has no targets
+// before the first.
 type NetworkProbe struct {
 	Asked  spec.ProbeNetworkArgs `json:"asked"`
 	Output json.RawMessage       `json:"output"`
@@ -43,8 +43,8 @@ func LastProbe(ctx context.Context, c db.Conn, nodeID string) (NetworkProbe, err
 // ProbeAddress is the address of a BMC or of another node.
 type ProbeAddress = gen.ProbeAddressesRow
 
-// ProbeAddresses lists addresses of a site's BMCs, a node's own first, and of other nodes, at most that
-// many of each, drawn by the seed.
+// ProbeAddresses lists addresses of a site's BMCs, a node's own first, and of other nodes, at most
+// that many of each, drawn by the seed.
 func ProbeAddresses(ctx context.Context, c db.Conn, siteID, nodeID, seed string, each int) ([]ProbeAddress, error) {
 	rows, err := queries(c).ProbeAddresses(ctx, gen.ProbeAddressesParams{SiteID: siteID, NodeID: nodeID, Seed: seed, MaxRows: int32(each)}) //nolint:gosec // a constant
 	bmcs := 0

@@ -30,8 +30,8 @@ var siteOfNodes = []string{
 	"VACUUM ANALYZE",
 }
 
-// TestProbeAddresses_DrawsFromTheWholeSite: each probe draws others, the node's own BMC is among them,
-// every node has its turn about as often as the others, and none reads the whole site.
+// TestProbeAddresses_DrawsFromTheWholeSite: each probe draws others, the node's own BMC is among
+// them, every node has its turn about as often as the others, and none reads the whole site.
 func TestProbeAddresses_DrawsFromTheWholeSite(t *testing.T) {
 	t.Parallel()
 	const each, probes, asked = 16, 1500, "node_00000"

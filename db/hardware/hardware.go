@@ -36,7 +36,8 @@ type Survey struct {
 	Partial   []string
 }
 
-// Reading is what a BMC told of its parts. Whole names the kinds of parts that were read without a gap.
+// Reading is what a BMC told of its parts. Whole names the kinds of parts that were read without a
+// gap.
 type Reading struct {
 	BMCID   string
 	At      time.Time
@@ -62,9 +63,9 @@ func SurveyOf(ctx context.Context, c db.Conn, bmcID string) (Survey, error) {
 	return out, nil
 }
 
-// RecordSurvey keeps a reading and what differs from the one before. An older reading than the one that
-// is kept changes nothing, so that it may be repeated. A reading without any part keeps those that are
-// known.
+// RecordSurvey keeps a reading and what differs from the one before. An older reading than the one
+// that is kept changes nothing, so that it may be repeated. A reading without any part keeps those
+// that are known.
 func RecordSurvey(ctx context.Context, s *db.Store, r Reading) error {
 	err := s.Tx(ctx, func(tx *db.Tx) error {
 		var before hardware.Inventory
@@ -132,12 +133,12 @@ func AgentInventoryOf(ctx context.Context, c db.Conn, nodeID string) (AgentInven
 	return out, nil
 }
 
-// inventoriesAtOnce bounds how many nodes' reports and inventories are in memory at a time: some 2 MiB each
-// where an agent reports as much as it may.
+// inventoriesAtOnce bounds how many nodes' reports and inventories are in memory at a time: some 2
+// MiB each where an agent reports as much as it may.
 const inventoriesAtOnce = 20
 
-// CopyAgentInventories keeps the parts that agents of a site report, of at most limit nodes whose parts
-// were copied before, longest ago first, some at a time. It returns how many. Repeatable.
+// CopyAgentInventories keeps the parts that agents of a site report, of at most limit nodes whose
+// parts were copied before, longest ago first, some at a time. It returns how many. Repeatable.
 func CopyAgentInventories(ctx context.Context, c db.Conn, siteID string, before time.Time, limit int) (int, error) {
 	total := 0
 	for total < limit {

@@ -25,8 +25,8 @@ func newBMC(t *testing.T, s *db.Store) (node db.Node, bmcID string) {
 	return node, rec.ID
 }
 
-// TestRecordSurvey_OfABMCThatLies: the row stays within its bounds, the critical part is kept, and a reading
-// that comes late changes nothing.
+// TestRecordSurvey_OfABMCThatLies: the row stays within its bounds, the critical part is kept, and
+// a reading that comes late changes nothing.
 func TestRecordSurvey_OfABMCThatLies(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
@@ -58,8 +58,8 @@ func TestRecordSurvey_OfABMCThatLies(t *testing.T) {
 	require.NoError(t, hardwaredb.RecordSurvey(t.Context(), s, hardwaredb.Reading{BMCID: "bmc_gone", At: noon, Health: "OK"}), "its BMC is gone")
 }
 
-// TestRecordLogs: repeating adds nothing, an id that comes again does, and entries are found by time and
-// severity.
+// TestRecordLogs: repeating adds nothing, an id that comes again does, and entries are found by
+// time and severity.
 func TestRecordLogs(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
@@ -101,8 +101,8 @@ func TestRecordLogs(t *testing.T) {
 	require.EqualValues(t, 3, gone)
 }
 
-// TestRecordLogs_Flood: a flood of one severity is bounded, hides none of another, and what gave way is not
-// copied again.
+// TestRecordLogs_Flood: a flood of one severity is bounded, hides none of another, and what gave
+// way is not copied again.
 func TestRecordLogs_Flood(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
@@ -149,7 +149,8 @@ func TestRecordLogs_Flood(t *testing.T) {
 	require.EqualValues(t, 2500, how.Dropped)
 }
 
-// TestRecordLogs_ClockJumps: the clock of a BMC that is years off and jumps loses no entry and doubles none.
+// TestRecordLogs_ClockJumps: the clock of a BMC that is years off and jumps loses no entry and
+// doubles none.
 func TestRecordLogs_ClockJumps(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)

@@ -40,8 +40,9 @@ type Known struct {
 	Cursors map[string]string
 }
 
-// goneSize is how much of the digest of an entry is kept that gave way, and maxGone how many of these: more
-// than one reading brings. Time tells nothing, since the clock of a BMC may be years off and jump.
+// goneSize is how much of the digest of an entry is kept that gave way, and maxGone how many of
+// these: more than one reading brings. Time tells nothing, since the clock of a BMC may be years
+// off and jump.
 const (
 	goneSize = 8
 	maxGone  = 8192
@@ -54,8 +55,8 @@ func shortDigest(digest string) (out [goneSize]byte) {
 	return out
 }
 
-// Has returns whether an entry is kept, or has given way to newer ones. Of an entry with Service and ID
-// alone it returns whether one with that id is kept.
+// Has returns whether an entry is kept, or has given way to newer ones. Of an entry with Service
+// and ID alone it returns whether one with that id is kept.
 func (k Known) Has(e hardware.LogEntry) bool {
 	e = e.Bounded()
 	if e.Message == "" && e.MessageID == "" && e.Created.IsZero() {
@@ -91,7 +92,8 @@ func KnownEntries(ctx context.Context, c db.Conn, bmcID string) (Known, error) {
 // severities are those of entries, the worst first.
 func severities() []string { return []string{"Critical", "Warning", "Unknown", "OK"} }
 
-// LogReading is what was read of a BMC's logs. Cursors is where each log is read on, by its service.
+// LogReading is what was read of a BMC's logs. Cursors is where each log is read on, by its
+// service.
 type LogReading struct {
 	BMCID   string
 	At      time.Time
@@ -100,9 +102,9 @@ type LogReading struct {
 	Cursors map[string]string
 }
 
-// RecordLogs keeps the entries of a reading, the worst first where there are more than one may add; the
-// next one brings the rest, from where this one began. Nothing that is kept goes because the BMC does not
-// list it any more. Repeatable. It returns how many are new.
+// RecordLogs keeps the entries of a reading, the worst first where there are more than one may add;
+// the next one brings the rest, from where this one began. Nothing that is kept goes because the
+// BMC does not list it any more. Repeatable. It returns how many are new.
 func RecordLogs(ctx context.Context, s *db.Store, r LogReading) (int64, error) {
 	fresh := make([]hardware.LogEntry, 0, len(r.Entries))
 	for _, e := range r.Entries {

@@ -1,5 +1,5 @@
-// Package instancedb stores instances, what is at their providers and belongs to none, and how each look
-// at a provider went. It is a package below db. Locks are taken in this order: instance, job.
+// Package instancedb stores instances, what is at their providers and belongs to none, and how each
+// look at a provider went. It is a package below db. Locks are taken in this order: instance, job.
 package instancedb
 
 import (
@@ -126,8 +126,8 @@ func ListLiveOf(ctx context.Context, c db.Conn, projectID string) ([]Instance, e
 
 const maxLiveOf = 500
 
-// ListLive returns instances that may have something at a provider, by id, from the one after the id
-// given.
+// ListLive returns instances that may have something at a provider, by id, from the one after the
+// id given.
 func ListLive(ctx context.Context, c db.Conn, after string, limit int) ([]Instance, error) {
 	rows, err := queries(c).ListLiveInstances(ctx, gen.ListLiveInstancesParams{After: after, MaxRows: db.PageLimit(limit)})
 	return rows, db.MapError("list live instances", err)
@@ -190,7 +190,8 @@ type Event struct {
 	Metadata lifecycle.ActionMetadata
 }
 
-// LogEvent writes a row of the action log of the job that made an instance. A repetition changes nothing.
+// LogEvent writes a row of the action log of the job that made an instance. A repetition changes
+// nothing.
 func LogEvent(ctx context.Context, c db.Conn, i Instance, e Event) error {
 	e.Metadata.ServerID, e.Metadata.Zone, e.Metadata.IPAddress = i.ServerID, i.Zone, i.IPAddress
 	meta, err := json.Marshal(e.Metadata)
@@ -258,8 +259,8 @@ type View struct {
 	Version         int64                    `json:"version"`
 }
 
-// tell appends an event of a change of an instance, with the instance after it, and returns that. It is
-// an event of the project too: its members and webhooks get it.
+// tell appends an event of a change of an instance, with the instance after it, and returns that.
+// It is an event of the project too: its members and webhooks get it.
 func tell(ctx context.Context, tx *db.Tx, id, eventType string) (Instance, error) {
 	i, err := Get(ctx, tx, id)
 	if err != nil {

@@ -19,15 +19,15 @@ func one(id string, n int64, err error) error {
 	return db.MapError(what(id), err)
 }
 
-// StoreServerAsk stores, before it is sent, that a server is ordered, and how often it was. asks 0 begins
-// to count again.
+// StoreServerAsk stores, before it is sent, that a server is ordered, and how often it was. asks 0
+// begins to count again.
 func StoreServerAsk(ctx context.Context, c db.Conn, i Instance, asks int, within time.Duration) error {
 	n, err := queries(c).StoreServerAsk(ctx, gen.StoreServerAskParams{ID: i.ID, Before: i.ServerAsks, ServerAsks: asks, WithinSeconds: int(within.Round(time.Second).Seconds())})
 	return one(i.ID, n, err)
 }
 
-// StoreServer stores the server of an instance. It can be repeated; another server than the stored one is
-// db.ErrNotFound.
+// StoreServer stores the server of an instance. It can be repeated; another server than the stored
+// one is db.ErrNotFound.
 func StoreServer(ctx context.Context, c db.Conn, id, serverID string, createdAt time.Time, all []record.CloudResource) error {
 	n, err := queries(c).StoreServer(ctx, gen.StoreServerParams{ID: id, ServerID: serverID, ServerCreatedAt: &createdAt, Resources: resources(all)})
 	return one(id, n, err)
@@ -64,9 +64,9 @@ func StoreAgentVerified(ctx context.Context, c db.Conn, id, checksum string) err
 	return one(id, n, err)
 }
 
-// EnrollWorker binds the key that a worker has made to its instance, by the one-time token; both come as
-// hashes. It returns the instance. A token that is unknown, or was used with another key, is
-// db.ErrNotFound.
+// EnrollWorker binds the key that a worker has made to its instance, by the one-time token; both
+// come as hashes. It returns the instance. A token that is unknown, or was used with another key,
+// is db.ErrNotFound.
 func EnrollWorker(ctx context.Context, c db.Conn, tokenHash, keyHash []byte) (string, error) {
 	id, err := queries(c).EnrollWorker(ctx, gen.EnrollWorkerParams{EnrollHash: tokenHash, WorkerHash: keyHash})
 	return id, db.MapError("enrolment of a worker", err)
@@ -75,16 +75,16 @@ func EnrollWorker(ctx context.Context, c db.Conn, tokenHash, keyHash []byte) (st
 // HeartbeatResult is the instance of a heartbeat.
 type HeartbeatResult = gen.StoreHeartbeatRow
 
-// StoreHeartbeat stores a heartbeat. It is db.ErrNotFound when the key is not that of the instance's
-// worker, the number is not higher than the last one, the checksum is not that of the installed agent, or
-// the instance takes none any more.
+// StoreHeartbeat stores a heartbeat. It is db.ErrNotFound when the key is not that of the
+// instance's worker, the number is not higher than the last one, the checksum is not that of the
+// installed agent, or the instance takes none any more.
 func StoreHeartbeat(ctx context.Context, c db.Conn, id string, keyHash []byte, seq int64, h record.WorkerHeartbeat) (HeartbeatResult, error) {
 	r, err := queries(c).StoreHeartbeat(ctx, gen.StoreHeartbeatParams{ID: id, WorkerHash: keyHash, HeartbeatSeq: seq, Heartbeat: h, AgentChecksum: h.Checksum})
 	return r, db.MapError("heartbeat of "+what(id), err)
 }
 
-// CountRecovery counts that a late heartbeat takes an instance back, and reports false when somebody else
-// has counted it.
+// CountRecovery counts that a late heartbeat takes an instance back, and reports false when
+// somebody else has counted it.
 func CountRecovery(ctx context.Context, c db.Conn, i Instance) (bool, error) {
 	n, err := queries(c).CountRecovery(ctx, gen.CountRecoveryParams{ID: i.ID, Recoveries: i.Recoveries})
 	return n > 0, db.MapError(what(i.ID), err)
@@ -136,14 +136,14 @@ func ListOrphans(ctx context.Context, c db.Conn, limit int) ([]Orphan, error) {
 	return rows, db.MapError("list orphans", err)
 }
 
-// StoreLook stores how a look at a zone of a provider went: problem says why nothing was decided, "" for
-// none.
+// StoreLook stores how a look at a zone of a provider went: problem says why nothing was decided,
+// "" for none.
 func StoreLook(ctx context.Context, c db.Conn, provider, zone, problem string) error {
 	return db.MapError("look at "+provider, queries(c).PutLook(ctx, gen.PutLookParams{Provider: provider, Zone: zone, Problem: db.ClipText(problem, db.MaxMessage)}))
 }
 
-// DropLooks drops what is stored of zones that are looked at no more: of all but the given ones, each as
-// provider and zone.
+// DropLooks drops what is stored of zones that are looked at no more: of all but the given ones,
+// each as provider and zone.
 func DropLooks(ctx context.Context, c db.Conn, visited [][2]string) error {
 	kept := []string{}
 	for _, place := range visited {

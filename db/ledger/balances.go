@@ -13,8 +13,8 @@ import (
 // has a price in force; where it has none, the state means nothing.
 type Balance struct{ gen.BalanceRow }
 
-// AvailableMinor is what a claim may still hold back. A credit line, which is a negative threshold of
-// depleted, counts to it.
+// AvailableMinor is what a claim may still hold back. A credit line, which is a negative threshold
+// of depleted, counts to it.
 func (b Balance) AvailableMinor() int64 {
 	return b.BalanceMinor - b.HeldMinor - min(b.DepletedMinor, 0)
 }
@@ -22,8 +22,8 @@ func (b Balance) AvailableMinor() int64 {
 // IsDepleted reports whether the balance is at the threshold of depleted or below.
 func (b Balance) IsDepleted() bool { return b.BalanceMinor <= b.DepletedMinor }
 
-// IsUsedUp reports whether the balance is depleted and something was posted to it. An account to which
-// nothing was posted has no balance to use up.
+// IsUsedUp reports whether the balance is depleted and something was posted to it. An account to
+// which nothing was posted has no balance to use up.
 func (b Balance) IsUsedUp() bool { return b.IsDepleted() && b.Depletions > 0 }
 
 // GraceEndsAt is when the allocations of a depleted account are released, nil when it is not
@@ -72,8 +72,8 @@ func ListDepleted(ctx context.Context, c Conn, limit int) ([]string, error) {
 	return ids, db.MapError("list allocations of depleted accounts", err)
 }
 
-// IsStillDepleted reads under its lock whether the account of an allocation is depleted and its grace
-// is over. Lock the allocation first.
+// IsStillDepleted reads under its lock whether the account of an allocation is depleted and its
+// grace is over. Lock the allocation first.
 func IsStillDepleted(ctx context.Context, tx *db.Tx, allocationID string) (bool, error) {
 	account, err := queries(tx).LockAccountOfAllocation(ctx, allocationID)
 	if err != nil {
@@ -83,8 +83,8 @@ func IsStillDepleted(ctx context.Context, tx *db.Tx, allocationID string) (bool,
 	return depleted, db.MapError("balance of the account of allocation "+allocationID, err)
 }
 
-// ListDepletedInstances lists instances that are to end since their account is depleted and its grace
-// is over: those that are charged, and do not end at once already.
+// ListDepletedInstances lists instances that are to end since their account is depleted and its
+// grace is over: those that are charged, and do not end at once already.
 func ListDepletedInstances(ctx context.Context, c Conn, limit int) ([]string, error) {
 	ids, err := queries(c).DepletedInstances(ctx, db.PageLimit(limit))
 	return ids, db.MapError("list instances of depleted accounts", err)
@@ -121,8 +121,8 @@ func ListProjects(ctx context.Context, c Conn, accountID string) ([]string, erro
 	return ids, db.MapError("projects of billing account "+accountID, err)
 }
 
-// Budget is what a project may cost in a calendar month (UTC) until it is told, with what it has cost
-// in this one.
+// Budget is what a project may cost in a calendar month (UTC) until it is told, with what it has
+// cost in this one.
 type Budget = gen.BudgetRow
 
 // ReadBudget returns the budget of a project, or db.ErrNotFound.

@@ -78,8 +78,8 @@ WHERE window_end = (SELECT max(window_end) FROM usage_windows)`)
 	require.Equal(t, int64(2), broken)
 }
 
-// TestDebit_IsTheSumOfItsWindows tries what a serving process could book wrongly: each is refused, and
-// nothing of it stays.
+// TestDebit_IsTheSumOfItsWindows tries what a serving process could book wrongly: each is refused,
+// and nothing of it stays.
 func TestDebit_IsTheSumOfItsWindows(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

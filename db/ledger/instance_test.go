@@ -98,8 +98,8 @@ func (s *shop) capOf(id string) int64 {
 	return s.count("SELECT extract(epoch FROM end_cap - now())::bigint FROM usage_records WHERE instance_id = $1", id)
 }
 
-// TestUsage_FollowsTheInstance moves an instance as the product does: it is charged from ready until it is
-// terminating, without a least time, and holds back an hour from its request on.
+// TestUsage_FollowsTheInstance moves an instance as the product does: it is charged from ready
+// until it is terminating, without a least time, and holds back an hour from its request on.
 func TestUsage_FollowsTheInstance(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -146,8 +146,8 @@ func TestUsage_InstanceThatNeverWasReady(t *testing.T) {
 	require.Zero(t, s.tick(s.now()).Windows)
 }
 
-// TestTick_ChargesInstances charges an instance and an allocation of one project: one debit a tick, which
-// names neither, and the usage, the days and the statement say what each cost.
+// TestTick_ChargesInstances charges an instance and an allocation of one project: one debit a tick,
+// which names neither, and the usage, the days and the statement say what each cost.
 func TestTick_ChargesInstances(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -192,8 +192,8 @@ func TestTick_ChargesInstances(t *testing.T) {
 	s.requireWhole()
 }
 
-// TestTick_InstancePriceChange: a lower price of a type counts at once and a higher one after a week, as
-// one of a SKU does, and the price of another type is not taken.
+// TestTick_InstancePriceChange: a lower price of a type counts at once and a higher one after a
+// week, as one of a SKU does, and the price of another type is not taken.
 func TestTick_InstancePriceChange(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -208,8 +208,8 @@ func TestTick_InstancePriceChange(t *testing.T) {
 	s.requireWhole()
 }
 
-// TestTick_InstanceThatNobodyEnds: the control plane is down after a termination was accepted, and the
-// charge ends five minutes after the drain.
+// TestTick_InstanceThatNobodyEnds: the control plane is down after a termination was accepted, and
+// the charge ends five minutes after the drain.
 func TestTick_InstanceThatNobodyEnds(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -247,8 +247,8 @@ func TestUsage_OneSubject(t *testing.T) {
 	}
 }
 
-// TestTick_FreeInstancesPayForNobody: accounts that have only instances without a price are no charged
-// ones, so that they raise no bound of how many may be depleted at once.
+// TestTick_FreeInstancesPayForNobody: accounts that have only instances without a price are no
+// charged ones, so that they raise no bound of how many may be depleted at once.
 func TestTick_FreeInstancesPayForNobody(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

@@ -85,8 +85,8 @@ func (p Posting) hash() ([]byte, error) {
 }
 
 // Post books a transaction, in the currency of the account. It returns the transaction and whether
-// it is new. A posting whose key was booked before changes nothing; it returns ErrKeyReused when its
-// contents differ.
+// it is new. A posting whose key was booked before changes nothing; it returns ErrKeyReused when
+// its contents differ.
 func Post(ctx context.Context, tx *db.Tx, p Posting) (Transaction, bool, error) {
 	hash, err := p.hash()
 	if err != nil {
@@ -150,7 +150,8 @@ func ListLines(ctx context.Context, c Conn, accountID, projectID string, before 
 type StatementPlace struct{ Subject, Kind string }
 
 // ListStatement sums what was posted for a project in a time, by subject and kind. A subject is an
-// allocation or an instance, or empty for what belongs to the project as a whole. Amounts are those of the prepaid balance: charges are negative.
+// allocation or an instance, or empty for what belongs to the project as a whole. Amounts are those
+// of the prepaid balance: charges are negative.
 func ListStatement(ctx context.Context, c Conn, projectID string, since, until time.Time, after StatementPlace, limit int) ([]StatementLine, error) {
 	rows, err := queries(c).StatementLines(ctx, gen.StatementLinesParams{
 		OfProject: projectID, Since: since, Until: until, AfterSubject: after.Subject, AfterKind: after.Kind, MaxRows: db.PageLimit(limit),
@@ -165,7 +166,8 @@ func Verify(ctx context.Context, c Conn, accountID, code string) (firstBroken in
 	return firstBroken, db.MapError("verify the ledger of billing account "+accountID, err)
 }
 
-// ListCurrencies lists the currencies that an account may have, with the digits of their minor units.
+// ListCurrencies lists the currencies that an account may have, with the digits of their minor
+// units.
 func ListCurrencies(ctx context.Context, c Conn) ([]Currency, error) {
 	rows, err := queries(c).Currencies(ctx)
 	return rows, db.MapError("list currencies", err)

@@ -147,8 +147,8 @@ SELECT t.id, c.line, a.id, 'USD', c.sign, row_number() OVER places, c.sign * row
 FROM t CROSS JOIN (VALUES (1, 'prepaid', 1), (2, 'adjustments', -1)) AS c (line, code, sign) JOIN ledger_accounts a ON a.billing_account_id = $1 AND a.code = c.code
 WINDOW places AS (PARTITION BY a.id ORDER BY t.id)`
 
-// TestLedger_IsVerifiedInParts: the background verification of the audit log goes over the ledger, ten
-// thousand entries at a time, and says which part was altered.
+// TestLedger_IsVerifiedInParts: the background verification of the audit log goes over the ledger,
+// ten thousand entries at a time, and says which part was altered.
 func TestLedger_IsVerifiedInParts(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -221,8 +221,8 @@ func TestAccount_KeepsItsCurrency(t *testing.T) {
 	require.Equal(t, "1.200", lifecycle.FormatMinor(1200, 3))
 }
 
-// TestBalance_Thresholds walks the limits: they are inclusive, each episode has one notice of a kind,
-// and a new one begins above 12.00.
+// TestBalance_Thresholds walks the limits: they are inclusive, each episode has one notice of a
+// kind, and a new one begins above 12.00.
 func TestBalance_Thresholds(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

@@ -50,10 +50,10 @@ func stopOrAgree(ctx context.Context, tx *db.Tx, in TickInput, boundary time.Tim
 	return "", db.MapError("billing control", q.CountAgreedTick(ctx))
 }
 
-// whyUncertain says why the time since the last tick may not be a plain outage, "" when it is one. On
-// one host all clocks are the same one and agree even when they are wrong. So the host's time since its
-// start must have gone on as far as its clock did. A host that was started since, or another one,
-// must follow a time server.
+// whyUncertain says why the time since the last tick may not be a plain outage, "" when it is one.
+// On one host all clocks are the same one and agree even when they are wrong. So the host's time
+// since its start must have gone on as far as its clock did. A host that was started since, or
+// another one, must follow a time server.
 func whyUncertain(in TickInput, control Control, epoch string) string {
 	switch {
 	case control.Epoch == "" || control.WorkerAt == nil:
@@ -76,7 +76,8 @@ func whyUncertain(in TickInput, control Control, epoch string) string {
 	return ""
 }
 
-// resumeAfterOutage lets the forced releases go on when enough ticks after a plain outage have agreed.
+// resumeAfterOutage lets the forced releases go on when enough ticks after a plain outage have
+// agreed.
 func resumeAfterOutage(ctx context.Context, tx *db.Tx) error {
 	control, err := ReadControl(ctx, tx)
 	if err != nil || !control.ResumesItself || control.AgreedTicks < agreeingTicks {

@@ -58,8 +58,8 @@ func (s *outageShop) stopped() string {
 	return control.EnforcementStopped
 }
 
-// TestOutage_ReleasesResumeByThemselves: after a plain outage two ticks that agree let the releases go
-// on, and an audit row says so. A tick that is repeated is none of the two.
+// TestOutage_ReleasesResumeByThemselves: after a plain outage two ticks that agree let the releases
+// go on, and an audit row says so. A tick that is repeated is none of the two.
 func TestOutage_ReleasesResumeByThemselves(t *testing.T) {
 	t.Parallel()
 	s := newOutageShop(t)
@@ -118,8 +118,8 @@ func TestOutage_OperatorHasToLook(t *testing.T) {
 	}
 }
 
-// TestOutage_HostThatWasStartedFollowsATimeServer: a host that was started in the outage is believed
-// when its clock follows a time server.
+// TestOutage_HostThatWasStartedFollowsATimeServer: a host that was started in the outage is
+// believed when its clock follows a time server.
 func TestOutage_HostThatWasStartedFollowsATimeServer(t *testing.T) {
 	t.Parallel()
 	s := newOutageShop(t)
@@ -133,8 +133,8 @@ func TestOutage_HostThatWasStartedFollowsATimeServer(t *testing.T) {
 	require.Empty(t, s.stopped())
 }
 
-// TestOutage_LaterDisagreementCallsAnOperator: a clock that is moved, clocks that disagree, and accounts
-// that are depleted in a mass while the two ticks are awaited.
+// TestOutage_LaterDisagreementCallsAnOperator: a clock that is moved, clocks that disagree, and
+// accounts that are depleted in a mass while the two ticks are awaited.
 func TestOutage_LaterDisagreementCallsAnOperator(t *testing.T) {
 	t.Parallel()
 	t.Run("a clock is moved", func(t *testing.T) {

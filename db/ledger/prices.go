@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/db/ledger/gen"
 )
 
-// Item is what has a price: a SKU, by its id, or a type of instances, as provider/type. The other one is
-// empty.
+// Item is what has a price: a SKU, by its id, or a type of instances, as provider/type. The other
+// one is empty.
 type Item struct{ SKUID, InstanceType string }
 
 // String is the item as prices and usage records name it.
@@ -24,8 +24,8 @@ func InstanceItem(provider, typeName string) Item {
 	return Item{InstanceType: provider + "/" + typeName}
 }
 
-// Price is a price of an item in a currency. It is valid from ValidFrom until ValidUntil, nil while no
-// other follows it.
+// Price is a price of an item in a currency. It is valid from ValidFrom until ValidUntil, nil while
+// no other follows it.
 type Price struct {
 	Item
 	ID, Currency     string
@@ -39,8 +39,8 @@ type Price struct {
 // RateProtection is how long what runs keeps a lower rate after its price was raised.
 const RateProtection = 168 * time.Hour
 
-// PriceLead is how far ahead a price starts at least. The first one of an item in a currency may start
-// at once.
+// PriceLead is how far ahead a price starts at least. The first one of an item in a currency may
+// start at once.
 const PriceLead = time.Hour
 
 // IsCharging reports whether anything is charged: whether any price has begun. Until then the
@@ -63,8 +63,8 @@ func priceOf(item Item, currency string) string {
 }
 
 // LockLastPrice locks the SKU and returns its last price in a currency, which may still be to come,
-// or db.ErrNotFound when it has none. A type of instances has no row: of two first prices at once, the
-// second one is a *db.ConflictError when it is set.
+// or db.ErrNotFound when it has none. A type of instances has no row: of two first prices at once,
+// the second one is a *db.ConflictError when it is set.
 func LockLastPrice(ctx context.Context, tx *db.Tx, item Item, currency string) (Price, error) {
 	if item.SKUID != "" {
 		if _, err := queries(tx).LockSKU(ctx, item.SKUID); err != nil {
@@ -115,9 +115,9 @@ func SetPrice(ctx context.Context, tx *db.Tx, n NewPrice) (Price, error) {
 // WithdrawLead is how long before its begin a price can be withdrawn at the latest.
 const WithdrawLead = 5 * time.Minute
 
-// WithdrawPrice deletes a price that has not begun. The price before it is valid without end again. It
-// returns the price, db.ErrNotFound, or a db.ConflictError when it begins too soon or another price
-// follows it.
+// WithdrawPrice deletes a price that has not begun. The price before it is valid without end again.
+// It returns the price, db.ErrNotFound, or a db.ConflictError when it begins too soon or another
+// price follows it.
 func WithdrawPrice(ctx context.Context, tx *db.Tx, id string) (Price, error) {
 	what := "price " + id
 	found, err := queries(tx).PriceByID(ctx, id)
@@ -173,11 +173,13 @@ func ListPrices(ctx context.Context, c Conn, f PriceFilter, after string, limit 
 }
 
 // Affected is an allocation or an instance that runs or waits and that a new price concerns.
-// RateMinorPerHour is its rate now, nil while it has not begun. Ends: it is an instance of an account that
-// is depleted, and is terminated once its type has a price that has begun. Those come first in lists.
+// RateMinorPerHour is its rate now, nil while it has not begun. Ends: it is an instance of an
+// account that is depleted, and is terminated once its type has a price that has begun. Those come
+// first in lists.
 type Affected = gen.AffectedByItemRow
 
-// ListAffected lists the allocations, or the instances, that a price of an item in a currency concerns.
+// ListAffected lists the allocations, or the instances, that a price of an item in a currency
+// concerns.
 func ListAffected(ctx context.Context, c Conn, item Item, currency string, limit int) ([]Affected, error) {
 	rows, err := queries(c).AffectedByItem(ctx, gen.AffectedByItemParams{Item: item.String(), Currency: currency, MaxRows: db.PageLimit(limit)})
 	return rows, db.MapError("what has the "+priceOf(item, currency), err)
@@ -195,8 +197,8 @@ type Quote struct {
 // HoldMinutes is for how long an allocation or an instance holds back its rate.
 const HoldMinutes = 60
 
-// QuoteClaim returns what one node of a SKU, or one instance of a type, costs a billing account now.
-// Lock the account first, so that two claims do not both see the same balance.
+// QuoteClaim returns what one node of a SKU, or one instance of a type, costs a billing account
+// now. Lock the account first, so that two claims do not both see the same balance.
 func QuoteClaim(ctx context.Context, tx *db.Tx, accountID string, item Item) (Quote, error) {
 	b, err := ReadBalance(ctx, tx, accountID)
 	if err != nil || !b.Charging {

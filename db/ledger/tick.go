@@ -24,15 +24,15 @@ const (
 	ClockTolerance = time.Minute
 	tickBatch      = 250
 	maxReason      = 500
-	// releaseSeconds is what an allocation runs on when its balance is used up, besides the grace: until
-	// the next tick, and until its access is revoked.
+	// releaseSeconds is what an allocation runs on when its balance is used up, besides the grace:
+	// until the next tick, and until its access is revoked.
 	releaseSeconds = 60 + 120
 	// More accounts than the larger of these, depleted in one tick, are a mistake more likely than
 	// the truth.
 	massDepleted        = 5
 	massDepletedPercent = 2
-	// A tick that charges more than this at once follows a long stop, or a clock that is ahead; on one
-	// host all clocks are the same one.
+	// A tick that charges more than this at once follows a long stop, or a clock that is ahead; on
+	// one host all clocks are the same one.
 	longestTick = time.Hour
 	// After a plain outage the releases resume by themselves when so many ticks have agreed.
 	agreeingTicks = 2
@@ -66,9 +66,9 @@ type TickReport struct {
 
 // Tick charges what runs up to a boundary, in batches of accounts. What was charged is not charged
 // again, so that a tick can be repeated, come late, twice or not at all: the next one charges the
-// whole time since the last. A batch that fails is halved until the account that fails stands alone;
-// that one is set aside, and tried again by the next tick. It charges nothing while the clocks
-// disagree or the database's time is behind the last tick.
+// whole time since the last. A batch that fails is halved until the account that fails stands
+// alone; that one is set aside, and tried again by the next tick. It charges nothing while the
+// clocks disagree or the database's time is behind the last tick.
 func Tick(ctx context.Context, store *db.Store, in TickInput) (TickReport, error) {
 	r, err := beginTick(ctx, store, in)
 	if err != nil || r.ClockDisagrees != "" {
@@ -161,10 +161,10 @@ func compareClocks(now time.Time, in TickInput, boundary time.Time, control Cont
 	return ""
 }
 
-// ReleaseStop says why nothing may be released for the time now, "" when it may: the last tick found
-// that the clocks disagree, the database's clock differs from the worker's or is behind the last tick,
-// an operator has to look first, or the last tick is so long ago that the next one may stop the
-// releases. An installation on which no tick was done yet has nothing to compare with.
+// ReleaseStop says why nothing may be released for the time now, "" when it may: the last tick
+// found that the clocks disagree, the database's clock differs from the worker's or is behind the
+// last tick, an operator has to look first, or the last tick is so long ago that the next one may
+// stop the releases. An installation on which no tick was done yet has nothing to compare with.
 func ReleaseStop(ctx context.Context, store *db.Store, worker time.Time) (string, error) {
 	control, err := ReadControl(ctx, store)
 	switch {
@@ -183,8 +183,8 @@ func ReleaseStop(ctx context.Context, store *db.Store, worker time.Time) (string
 	return compareClocks(now, TickInput{Worker: worker}, time.Time{}, control), nil
 }
 
-// billBatch charges accounts in one transaction. A batch that fails is halved; an account that fails
-// alone is set aside.
+// billBatch charges accounts in one transaction. A batch that fails is halved; an account that
+// fails alone is set aside.
 func billBatch(ctx context.Context, store *db.Store, accounts []string, r *TickReport) error {
 	if len(accounts) == 0 {
 		return nil
@@ -219,8 +219,8 @@ func billBatch(ctx context.Context, store *db.Store, accounts []string, r *TickR
 	}))
 }
 
-// finishTick looks at the accounts that are depleted since the tick before. Too many of them stop the
-// releases, until an operator has looked.
+// finishTick looks at the accounts that are depleted since the tick before. Too many of them stop
+// the releases, until an operator has looked.
 func finishTick(ctx context.Context, store *db.Store, r *TickReport) error {
 	return store.Tx(ctx, func(tx *db.Tx) error {
 		q := queries(tx)
@@ -253,10 +253,11 @@ func finishTick(ctx context.Context, store *db.Store, r *TickReport) error {
 }
 
 // ResumeEnforcement lets depleted accounts be released again after an operator has looked. It
-// returns db.ErrStale when nothing was stopped. While the boundary lies ahead of the database's clock,
-// because a clock was ahead and was set right, it sets the boundary back instead, so that ticks charge
-// again: nothing twice, since each segment knows what it is charged through. The releases stay stopped
-// then, until the operator has given back what was charged too much and resumes once more.
+// returns db.ErrStale when nothing was stopped. While the boundary lies ahead of the database's
+// clock, because a clock was ahead and was set right, it sets the boundary back instead, so that
+// ticks charge again: nothing twice, since each segment knows what it is charged through. The
+// releases stay stopped then, until the operator has given back what was charged too much and
+// resumes once more.
 func ResumeEnforcement(ctx context.Context, tx *db.Tx, actor db.Actor) error {
 	q := queries(tx)
 	control, err := q.LockControl(ctx)

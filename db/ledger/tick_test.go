@@ -96,8 +96,8 @@ func TestTick_CatchesUpInOneWindow(t *testing.T) {
 	s.requireWhole()
 }
 
-// TestTick_PriceChangeSplitsSegments cuts a price, which counts at once, and raises it, which counts
-// a week later, in one catch-up.
+// TestTick_PriceChangeSplitsSegments cuts a price, which counts at once, and raises it, which
+// counts a week later, in one catch-up.
 func TestTick_PriceChangeSplitsSegments(t *testing.T) {
 	t.Parallel()
 	for _, step := range []time.Duration{0, 24 * time.Hour} { // in one tick, and day by day
@@ -112,8 +112,8 @@ func TestTick_PriceChangeSplitsSegments(t *testing.T) {
 			s.tick(at)
 		}
 		s.tick(now)
-		// 700 was valid until day 5, so that it counts until day 12. 1501 was valid until day 6, and at day 12
-		// the lowest of the week before is 1300.
+		// 700 was valid until day 5, so that it counts until day 12. 1501 was valid until day 6,
+		// and at day 12 the lowest of the week before is 1300.
 		want := cost(1000, 48*time.Hour) + cost(700, 9*24*time.Hour) + cost(1300, 18*24*time.Hour)
 		require.Equal(t, -2*want, s.balance().BalanceMinor, step)
 		usage, err := ledgerdb.ListUsage(t.Context(), s.store, s.project.ID, "", ledgerdb.UsagePlace{}, 10)
@@ -137,8 +137,8 @@ func TestTick_UnpricedRunsFree(t *testing.T) {
 	require.Equal(t, -cost(60, 24*time.Hour), s.balance().BalanceMinor)
 }
 
-// TestTick_ClockADayAhead: nothing is charged or depleted while the clocks disagree, and all is exact
-// when they agree again.
+// TestTick_ClockADayAhead: nothing is charged or depleted while the clocks disagree, and all is
+// exact when they agree again.
 func TestTick_ClockADayAhead(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -210,8 +210,9 @@ COMMIT`, accounts, s.sku.ID, now.Add(-24*time.Hour).UTC().Format(time.RFC3339)))
 	require.ErrorIs(t, s.tx(func(tx *db.Tx) error { return ledgerdb.ResumeEnforcement(t.Context(), tx, operator) }), db.ErrStale)
 }
 
-// TestResumeEnforcement_AfterAClockAhead: a tick charged 30 days too far, and the clock is set right. The
-// first resume sets the boundary back, and nothing is charged twice. The second one lets releases go on.
+// TestResumeEnforcement_AfterAClockAhead: a tick charged 30 days too far, and the clock is set
+// right. The first resume sets the boundary back, and nothing is charged twice. The second one lets
+// releases go on.
 func TestResumeEnforcement_AfterAClockAhead(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -264,8 +265,9 @@ func TestResumeEnforcement_AfterAClockAhead(t *testing.T) {
 	s.requireWhole()
 }
 
-// TestUsage_FollowsTheAllocation moves an allocation as the product does: the record is there from the
-// request on, it is charged from active, and the charge ends with the proof that the access ended.
+// TestUsage_FollowsTheAllocation moves an allocation as the product does: the record is there from
+// the request on, it is charged from active, and the charge ends with the proof that the access
+// ended.
 func TestUsage_FollowsTheAllocation(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -330,8 +332,8 @@ func TestUsage_FollowsTheAllocation(t *testing.T) {
 	require.ErrorContains(t, err, "cannot be taken back")
 }
 
-// TestUsage_EndsOfAClockThatWasAhead: the ends that a clock a day ahead has written are charged up to
-// the next tick, and not for the day.
+// TestUsage_EndsOfAClockThatWasAhead: the ends that a clock a day ahead has written are charged up
+// to the next tick, and not for the day.
 func TestUsage_EndsOfAClockThatWasAhead(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -383,8 +385,8 @@ func TestTick_NeverRan(t *testing.T) {
 	require.Zero(t, s.count(silent))
 }
 
-// TestUsage_ReleasedBeforeTheProof: whoever asks for the release after the keys went in is charged the
-// least, also when the allocation was never active. A provision that failed by itself is free.
+// TestUsage_ReleasedBeforeTheProof: whoever asks for the release after the keys went in is charged
+// the least, also when the allocation was never active. A provision that failed by itself is free.
 func TestUsage_ReleasedBeforeTheProof(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

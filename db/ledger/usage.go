@@ -8,8 +8,8 @@ import (
 	"github.com/slipway-cloud/slipway/db/ledger/gen"
 )
 
-// Usage is one segment of a usage record: what an allocation or an instance costs at one rate. One that
-// has not begun has no StartTime, and one whose charge has not ended no EndTime.
+// Usage is one segment of a usage record: what an allocation or an instance costs at one rate. One
+// that has not begun has no StartTime, and one whose charge has not ended no EndTime.
 type Usage = gen.UsageOfRow
 
 // UsagePlace is the last row of the page before; the zero value is the beginning.
@@ -30,8 +30,8 @@ func ListUsage(ctx context.Context, c Conn, projectID, subjectID string, before 
 // DayUsage is what an allocation or an instance cost on a day (UTC).
 type DayUsage = gen.UsageByDayRow
 
-// ListDayUsage lists what the allocations and instances of a project cost on each day, by day, from a midnight (UTC)
-// to another one. The days of a segment sum to what it was charged.
+// ListDayUsage lists what the allocations and instances of a project cost on each day, by day, from
+// a midnight (UTC) to another one. The days of a segment sum to what it was charged.
 func ListDayUsage(ctx context.Context, c Conn, projectID string, since, until time.Time, limit int) ([]DayUsage, error) {
 	rows, err := queries(c).UsageByDay(ctx, gen.UsageByDayParams{ProjectID: projectID, Since: since, Until: until, MaxRows: db.PageLimit(limit)})
 	return rows, db.MapError("usage of project "+projectID, err)

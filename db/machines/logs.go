@@ -23,8 +23,8 @@ type LogPlace struct {
 }
 
 // AppendLog stores a chunk of a stream of a step, in a transaction of its own. next is where the
-// machine's stream goes on after it. A chunk that is stored already stays. Of a step that has written
-// too much the middle is dropped.
+// machine's stream goes on after it. A chunk that is stored already stays. Of a step that has
+// written too much the middle is dropped.
 func AppendLog(ctx context.Context, s *db.Store, at LogPlace, stream string, next int64, data []byte) error {
 	return s.Tx(ctx, func(tx *db.Tx) error {
 		q := queries(tx)
@@ -85,7 +85,8 @@ func ReadLogHead(ctx context.Context, c Conn, runID string) (LogHead, error) {
 	return h, db.MapError("output of "+whatRun(runID), err)
 }
 
-// PruneLogs deletes a batch of chunks that were stored before a time, and returns how many there were.
+// PruneLogs deletes a batch of chunks that were stored before a time, and returns how many there
+// were.
 func PruneLogs(ctx context.Context, c Conn, before time.Time) (int64, error) {
 	n, err := queries(c).PruneLogs(ctx, gen.PruneLogsParams{Before: before, MaxRows: db.PruneBatch})
 	return n, db.MapError("prune the output of runs", err)

@@ -1,5 +1,5 @@
-// Package machinesdb stores machines, plans and runs, with the output of runs. It is a package below
-// db. Locks are taken in this order: machine, run, job, node.
+// Package machinesdb stores machines, plans and runs, with the output of runs. It is a package
+// below db. Locks are taken in this order: machine, run, job, node.
 package machinesdb
 
 import (
@@ -27,7 +27,8 @@ type Conn interface{ DBTX() db.DBTX }
 
 func queries(c Conn) *gen.Queries { return gen.New(c.DBTX()) }
 
-// Resource and RunResource are the kinds of machines and runs in the audit log, in events and of jobs.
+// Resource and RunResource are the kinds of machines and runs in the audit log, in events and of
+// jobs.
 var (
 	Resource    = lifecycle.MachinePhases.Resource
 	RunResource = lifecycle.Run.Resource
@@ -43,8 +44,8 @@ type New struct {
 	Actor     db.Actor
 }
 
-// Create writes a machine with its MAC addresses and its audit row. It returns a *db.ConflictError when
-// another machine has its serial number or one of its MAC addresses.
+// Create writes a machine with its MAC addresses and its audit row. It returns a *db.ConflictError
+// when another machine has its serial number or one of its MAC addresses.
 func Create(ctx context.Context, tx *db.Tx, in New) (Machine, error) {
 	if in.ID == "" {
 		in.ID = db.NewID("mach")
@@ -134,8 +135,8 @@ func ListLinked(ctx context.Context, c Conn, after string, limit int) ([]Linked,
 	return rows, db.MapError("machines of nodes", err)
 }
 
-// GetLinked returns a machine with what is known of its node. It returns db.ErrNotFound for one that is
-// linked to no node, or RETIRED.
+// GetLinked returns a machine with what is known of its node. It returns db.ErrNotFound for one
+// that is linked to no node, or RETIRED.
 func GetLinked(ctx context.Context, c Conn, id string) (Linked, error) {
 	rows, err := queries(c).LinkedMachines(ctx, gen.LinkedMachinesParams{Named: id, MaxRows: 1})
 	if err == nil && len(rows) == 0 {
@@ -153,17 +154,17 @@ func SetFollowed(ctx context.Context, c Conn, id string, conditions lifecycle.Co
 	return db.MapError(what(id), err)
 }
 
-// ClaimProbes returns machines that are linked to no node and whose probe is due: of those that answered
-// last, or of those that did not. No other worker gets one of them again before every has passed, unless how it
-// is reached changes.
+// ClaimProbes returns machines that are linked to no node and whose probe is due: of those that
+// answered last, or of those that did not. No other worker gets one of them again before every has
+// passed, unless how it is reached changes.
 func ClaimProbes(ctx context.Context, c Conn, every time.Duration, silent bool, limit int) ([]Machine, error) {
 	rows, err := queries(c).ClaimProbes(ctx, gen.ClaimProbesParams{EverySeconds: every.Seconds(), Silent: silent, MaxRows: db.PageLimit(limit)})
 	return rows, db.MapError("machines that are to be probed", err)
 }
 
-// MoveTo moves a locked machine with its audit row. runID is the run that begins, "" otherwise: every
-// other move ends the active run. It returns *lifecycle.IllegalTransitionError when the phase or the
-// owner forbids it.
+// MoveTo moves a locked machine with its audit row. runID is the run that begins, "" otherwise:
+// every other move ends the active run. It returns *lifecycle.IllegalTransitionError when the phase
+// or the owner forbids it.
 func MoveTo(ctx context.Context, tx *db.Tx, m Machine, t lifecycle.Transition[lifecycle.MachinePhase], proof lifecycle.Proof, runID string, a db.Actor) (Machine, error) {
 	err := db.CommitTransition(lifecycle.MachinePhases, t, m.Status, proof, a, func(st db.AuditStamp) error {
 		_, err := queries(tx).MoveMachine(ctx, gen.MoveMachineParams{
@@ -181,8 +182,8 @@ func MoveTo(ctx context.Context, tx *db.Tx, m Machine, t lifecycle.Transition[li
 	return Get(ctx, tx, m.ID)
 }
 
-// Page is which rows of a list are read. Project "" is every project; After is the id of the last row
-// of the page before.
+// Page is which rows of a list are read. Project "" is every project; After is the id of the last
+// row of the page before.
 type Page struct {
 	Project string
 	Filter  listfilter.Filter
@@ -199,8 +200,8 @@ func (p Page) terms() (fields []string, negated []bool, wanted []string) {
 	return fields, negated, wanted
 }
 
-// Shown is a machine with its active run, as they were at one moment. Of the run it has what callers may
-// see; RunID is "" for none.
+// Shown is a machine with its active run, as they were at one moment. Of the run it has what
+// callers may see; RunID is "" for none.
 type Shown struct {
 	Machine
 
@@ -248,8 +249,8 @@ func planOf(row gen.Plan) runplan.Plan {
 // PlanSize is how long a stored plan is, in bytes.
 type PlanSize = gen.PlanSizesRow
 
-// ListPlanSizes returns the stored plans by their ids. customers leaves out those that only operators
-// start.
+// ListPlanSizes returns the stored plans by their ids. customers leaves out those that only
+// operators start.
 func ListPlanSizes(ctx context.Context, c Conn, customers bool, after string, limit int) ([]PlanSize, error) {
 	rows, err := queries(c).PlanSizes(ctx, gen.PlanSizesParams{After: after, Customers: customers, MaxRows: int32(limit)}) //nolint:gosec // at most 1001
 	return rows, db.MapError("list plans", err)

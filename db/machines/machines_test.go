@@ -65,8 +65,8 @@ func project(t *testing.T, store *db.Store, run machinesdb.Run, s machinesdb.Ste
 	}))
 }
 
-// TestEdges_AreThoseOfTheDatabase compares every pair of phases with the machine: the database itself
-// refuses what the lifecycle does not have.
+// TestEdges_AreThoseOfTheDatabase compares every pair of phases with the machine: the database
+// itself refuses what the lifecycle does not have.
 func TestEdges_AreThoseOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)
@@ -189,8 +189,8 @@ func TestGuards_WhileARunIsActive(t *testing.T) {
 	require.NoError(t, exec(`UPDATE machines SET spec = spec || '{"ssh_endpoint": "10.0.0.2:22"}'`))
 }
 
-// TestList_EffectiveStateIsThatOfLifecycle compares the filter of the database with lifecycle for every
-// phase, with and without the cluster.
+// TestList_EffectiveStateIsThatOfLifecycle compares the filter of the database with lifecycle for
+// every phase, with and without the cluster.
 func TestList_EffectiveStateIsThatOfLifecycle(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)
@@ -258,8 +258,8 @@ func TestListRuns_LeavesParametersOut(t *testing.T) {
 	require.Equal(t, machinesdb.ViewOf(one), machinesdb.ViewOf(rows[0]))
 }
 
-// TestAppendLog_KeepsBothEnds stores more output than is kept, each chunk twice, as a worker does that
-// died after it had stored one.
+// TestAppendLog_KeepsBothEnds stores more output than is kept, each chunk twice, as a worker does
+// that died after it had stored one.
 func TestAppendLog_KeepsBothEnds(t *testing.T) {
 	t.Parallel()
 	store := dbtest.Store(t)
@@ -327,7 +327,8 @@ func TestLogOffsets_OfAStreamThatWasDropped(t *testing.T) {
 	require.EqualValues(t, 56*chunk, kept+gap, "what is not there is stated")
 }
 
-// The serial number and the addresses of network cards belong to one machine, until that is retired.
+// The serial number and the addresses of network cards belong to one machine, until that is
+// retired.
 func TestMachines_IdentitiesAreUnique(t *testing.T) {
 	t.Parallel()
 	store := dbtest.Store(t)

@@ -7,10 +7,11 @@ import (
 	"github.com/slipway-cloud/slipway/db/machines/gen"
 )
 
-// CheckRight returns nil while a project may use a machine, and db.ErrNotFound otherwise. project "" is the
-// platform, which may use all. Whatever acts on a machine for a project calls it when it acts: the right ends
-// in the transaction that fences the release of the node, which may be after a request was accepted. What
-// row-level security shows a customer of machines is decided by the same function of the database.
+// CheckRight returns nil while a project may use a machine, and db.ErrNotFound otherwise. project
+// "" is the platform, which may use all. Whatever acts on a machine for a project calls it when it
+// acts: the right ends in the transaction that fences the release of the node, which may be after a
+// request was accepted. What row-level security shows a customer of machines is decided by the same
+// function of the database.
 func CheckRight(ctx context.Context, c Conn, m Machine, project string) error {
 	if project == "" {
 		return nil
@@ -28,9 +29,9 @@ func CheckRight(ctx context.Context, c Conn, m Machine, project string) error {
 	return nil
 }
 
-// KeepRight is CheckRight for a transaction that gives a project a machine, or a machine its node: a release of the
-// node is fenced after it, and ends the right that it gives. It returns db.ErrNotFound, too, while somebody else
-// changes the allocation that has the node.
+// KeepRight is CheckRight for a transaction that gives a project a machine, or a machine its node:
+// a release of the node is fenced after it, and ends the right that it gives. It returns
+// db.ErrNotFound, too, while somebody else changes the allocation that has the node.
 func KeepRight(ctx context.Context, tx *db.Tx, m Machine, project string) error {
 	if project == "" || m.NodeID == nil {
 		return CheckRight(ctx, tx, m, project)
@@ -51,8 +52,8 @@ func KeepRight(ctx context.Context, tx *db.Tx, m Machine, project string) error 
 	return CheckRight(ctx, tx, m, project)
 }
 
-// UnlinkFromNode ends the link of another machine to a node, where no project has that machine and no run is
-// active on it, and returns its id. "" is none.
+// UnlinkFromNode ends the link of another machine to a node, where no project has that machine and
+// no run is active on it, and returns its id. "" is none.
 func UnlinkFromNode(ctx context.Context, tx *db.Tx, nodeID, machineID string) (string, error) {
 	ids, err := queries(tx).UnlinkFromNode(ctx, gen.UnlinkFromNodeParams{NodeID: nodeID, ID: machineID})
 	if err != nil || len(ids) == 0 {

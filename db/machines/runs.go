@@ -66,8 +66,8 @@ func LastRun(ctx context.Context, c Conn, machineID string) (string, error) {
 	return id, db.MapError("runs of "+what(machineID), err)
 }
 
-// ListRuns returns runs, the newest first. Of their steps they have the names alone. active leaves out
-// those that have ended.
+// ListRuns returns runs, the newest first. Of their steps they have the names alone. active leaves
+// out those that have ended.
 func ListRuns(ctx context.Context, c Conn, p Page, active bool) ([]Run, error) {
 	fields, negated, wanted := p.terms()
 	rows, err := queries(c).ListRuns(ctx, gen.ListRunsParams{
@@ -112,8 +112,9 @@ type Step struct {
 	Actor          db.Actor
 }
 
-// Project brings a run up to its job: steps, phase, and with a run that ends the phase of its machine.
-// Both are locked. Each call appends an event with the run. A run that has ended stays as it is.
+// Project brings a run up to its job: steps, phase, and with a run that ends the phase of its
+// machine. Both are locked. Each call appends an event with the run. A run that has ended stays as
+// it is.
 func Project(ctx context.Context, tx *db.Tx, m Machine, r Run, s Step) error {
 	if lifecycle.Run.Terminal(r.Status) {
 		return nil

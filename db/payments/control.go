@@ -53,7 +53,8 @@ func StoreTotalsTime(ctx context.Context, c Conn) error {
 	return db.MapError("the state of payments", queries(c).StoreTotalsTime(ctx))
 }
 
-// StorePass stores that a pass has ended; problem is why it did not do all of its work, "" for nothing.
+// StorePass stores that a pass has ended; problem is why it did not do all of its work, "" for
+// nothing.
 func StorePass(ctx context.Context, c Conn, problem string) error {
 	return db.MapError("the state of payments", queries(c).StorePass(ctx, db.ClipText(problem, db.MaxMessage)))
 }
@@ -87,7 +88,8 @@ func StoreMovement(ctx context.Context, c Conn, m Movement) error {
 	return db.MapError("movement "+m.ID, err)
 }
 
-// ReadTotals returns, by currency, what moved at the payment provider and what the ledger says of it.
+// ReadTotals returns, by currency, what moved at the payment provider and what the ledger says of
+// it.
 func ReadTotals(ctx context.Context, c Conn) ([]Total, error) {
 	rows, err := queries(c).Totals(ctx)
 	return rows, db.MapError("totals of payments", err)
@@ -96,13 +98,15 @@ func ReadTotals(ctx context.Context, c Conn) ([]Total, error) {
 // TestCredit is what payments of test mode have given to a billing account.
 type TestCredit = gen.CreditedInTestModeRow
 
-// ListTestCredits returns, by billing account, what was credited by payments of test mode and not refunded.
+// ListTestCredits returns, by billing account, what was credited by payments of test mode and not
+// refunded.
 func ListTestCredits(ctx context.Context, c Conn) ([]TestCredit, error) {
 	rows, err := queries(c).CreditedInTestMode(ctx)
 	return rows, db.MapError("payments of test mode", err)
 }
 
-// PutDifference stores that both sides differ. One with the same amount that was acknowledged stays so.
+// PutDifference stores that both sides differ. One with the same amount that was acknowledged stays
+// so.
 func PutDifference(ctx context.Context, c Conn, kind, subject, message string, amountMinor int64) error {
 	return db.MapError("difference of "+subject, queries(c).PutDifference(ctx, gen.PutDifferenceParams{
 		Kind: kind, Subject: subject, Message: db.ClipText(message, db.MaxMessage), AmountMinor: amountMinor,

@@ -48,8 +48,8 @@ func StoreEvent(ctx context.Context, tx *db.Tx, e NewEvent) (bool, error) {
 	return n > 0, db.MapError("event "+e.ID, err)
 }
 
-// ClaimEvents returns events that are to be processed, and keeps them from other processes for a time:
-// one that dies leaves them to the next.
+// ClaimEvents returns events that are to be processed, and keeps them from other processes for a
+// time: one that dies leaves them to the next.
 func ClaimEvents(ctx context.Context, c Conn, limit int, lease time.Duration) ([]DueEvent, error) {
 	rows, err := queries(c).ClaimEvents(ctx, gen.ClaimEventsParams{MaxRows: db.PageLimit(limit), LeaseSeconds: lease.Seconds()})
 	return rows, db.MapError("events of the payment provider", err)

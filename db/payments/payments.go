@@ -1,6 +1,6 @@
 // Package paymentsdb stores payments: the sessions of customers, what the payment provider told of
-// them, refunds, disputes, and how far both sides were compared. It is a package below db. Locks are
-// taken in this order: payment session, refund or dispute, billing account, ledger accounts.
+// them, refunds, disputes, and how far both sides were compared. It is a package below db. Locks
+// are taken in this order: payment session, refund or dispute, billing account, ledger accounts.
 package paymentsdb
 
 import (
@@ -25,8 +25,8 @@ type (
 	DueEvent   = gen.ClaimEventsRow
 )
 
-// Conn runs queries: a *db.Store, a *db.Tx, or a *db.ProjectTx, which sees the sessions of one project
-// and nothing else of payments.
+// Conn runs queries: a *db.Store, a *db.Tx, or a *db.ProjectTx, which sees the sessions of one
+// project and nothing else of payments.
 type Conn interface{ DBTX() db.DBTX }
 
 func queries(c Conn) *gen.Queries { return gen.New(c.DBTX()) }
@@ -173,9 +173,9 @@ func FindByPayment(ctx context.Context, c Conn, paymentID string) (Session, erro
 	return row, db.MapError("payment session of payment "+paymentID, err)
 }
 
-// Filter narrows a list; empty fields match all. Stuck keeps those that an operator may have to look
-// at: initiated for over an hour, paid and not credited for over an hour, or failed_reconcile without a
-// resolution.
+// Filter narrows a list; empty fields match all. Stuck keeps those that an operator may have to
+// look at: initiated for over an hour, paid and not credited for over an hour, or failed_reconcile
+// without a resolution.
 type Filter struct {
 	ProjectID, BillingAccountID string
 	Statuses                    []lifecycle.PaymentStatus
@@ -231,8 +231,8 @@ func StoreAsyncFailed(ctx context.Context, tx *db.Tx, id string) error {
 	return db.MapError(what(id), queries(tx).StoreAsyncFailed(ctx, id))
 }
 
-// CountCreditAttempt counts a credit that failed, and returns how many have. It returns db.ErrNotFound
-// when the session is not to be credited any more.
+// CountCreditAttempt counts a credit that failed, and returns how many have. It returns
+// db.ErrNotFound when the session is not to be credited any more.
 func CountCreditAttempt(ctx context.Context, tx *db.Tx, id, problem string, nextLook time.Time) (int, error) {
 	n, err := queries(tx).CountCreditAttempt(ctx, gen.CountCreditAttemptParams{ID: id, LastError: db.ClipText(problem, db.MaxMessage), NextLookAt: nextLook})
 	return n, db.MapError(what(id), err)
@@ -267,13 +267,14 @@ func StoreResolution(ctx context.Context, tx *db.Tx, id string, r lifecycle.Reso
 	return db.CheckGuarded(what(id), n, err)
 }
 
-// AddRefunded adds to what of a session was asked back or went back; a negative amount takes from it.
+// AddRefunded adds to what of a session was asked back or went back; a negative amount takes from
+// it.
 func AddRefunded(ctx context.Context, tx *db.Tx, id string, minor int64) error {
 	return db.MapError(what(id), queries(tx).AddRefunded(ctx, gen.AddRefundedParams{ID: id, AmountMinor: minor}))
 }
 
-// TakeLook reports whether a session may be compared with the payment provider now: nobody who waits for
-// it has had that done for a time.
+// TakeLook reports whether a session may be compared with the payment provider now: nobody who
+// waits for it has had that done for a time.
 func TakeLook(ctx context.Context, c Conn, id string, every time.Duration) (bool, error) {
 	n, err := queries(c).TakeLook(ctx, gen.TakeLookParams{ID: id, EverySeconds: every.Seconds()})
 	return n > 0, db.MapError(what(id), err)

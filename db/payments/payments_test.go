@@ -32,8 +32,8 @@ func newSession(t *testing.T, store *db.Store) paymentsdb.Session {
 	return s
 }
 
-// TestEdges_AreThoseOfTheDatabase compares every pair of states with the machine: the database itself
-// refuses what the lifecycle does not have.
+// TestEdges_AreThoseOfTheDatabase compares every pair of states with the machine: the database
+// itself refuses what the lifecycle does not have.
 func TestEdges_AreThoseOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)
@@ -71,8 +71,8 @@ func TestEdges_AreThoseOfTheDatabase(t *testing.T) {
 	}
 }
 
-// TestSessions_KeepTheirFacts: what was asked for and booked cannot change, a status needs an audit row,
-// and no status says more than the columns do, whatever a program does.
+// TestSessions_KeepTheirFacts: what was asked for and booked cannot change, a status needs an audit
+// row, and no status says more than the columns do, whatever a program does.
 func TestSessions_KeepTheirFacts(t *testing.T) {
 	t.Parallel()
 	store := dbtest.Store(t)
@@ -109,8 +109,8 @@ func TestSessions_KeepTheirFacts(t *testing.T) {
 	require.ErrorAs(t, err, &conflict, "one session for a user and a key")
 }
 
-// TestSessions_AreSeenByTheirProject: a member of another project sees none of them, and nothing else of
-// payments.
+// TestSessions_AreSeenByTheirProject: a member of another project sees none of them, and nothing
+// else of payments.
 func TestSessions_AreSeenByTheirProject(t *testing.T) {
 	t.Parallel()
 	store := dbtest.Store(t)
@@ -135,8 +135,8 @@ func TestSessions_AreSeenByTheirProject(t *testing.T) {
 	}
 }
 
-// TestEvents_AreClaimedOnce: an event that one process has is not given to another until its lease ends,
-// and one that comes again is known.
+// TestEvents_AreClaimedOnce: an event that one process has is not given to another until its lease
+// ends, and one that comes again is known.
 func TestEvents_AreClaimedOnce(t *testing.T) {
 	t.Parallel()
 	store := dbtest.Store(t)

@@ -109,14 +109,14 @@ func CloseDispute(ctx context.Context, tx *db.Tx, id string, state lifecycle.Dis
 	return db.MapError("dispute "+id, queries(tx).CloseDispute(ctx, gen.CloseDisputeParams{ID: id, State: string(state)}))
 }
 
-// PostponeDispute stores that a dispute was looked at. An open one, and one for which that has failed, is
-// looked at again later; one that was decided a while ago no more.
+// PostponeDispute stores that a dispute was looked at. An open one, and one for which that has
+// failed, is looked at again later; one that was decided a while ago no more.
 func PostponeDispute(ctx context.Context, c Conn, id string, isFailed bool) error {
 	return db.MapError("dispute "+id, queries(c).PostponeDispute(ctx, gen.PostponeDisputeParams{ID: id, IsFailed: isFailed}))
 }
 
-// ClearDispute stores that an operator lets the billing account of an open or lost dispute go on. It
-// returns db.ErrStale when the dispute was won, or was cleared before.
+// ClearDispute stores that an operator lets the billing account of an open or lost dispute go on.
+// It returns db.ErrStale when the dispute was won, or was cleared before.
 func ClearDispute(ctx context.Context, tx *db.Tx, id, reason string, a db.Actor) error {
 	n, err := queries(tx).ClearDispute(ctx, gen.ClearDisputeParams{ID: id, Reason: reason, ClearedBy: ActorName(a)})
 	return db.CheckGuarded("dispute "+id, n, err)
@@ -128,8 +128,8 @@ func ListDisputesDue(ctx context.Context, c Conn, limit int) ([]string, error) {
 	return ids, db.MapError("list disputes that are due", err)
 }
 
-// IsFrozen reports whether a billing account gets no new allocation: it has a dispute that is open or
-// was lost, and that no operator has cleared.
+// IsFrozen reports whether a billing account gets no new allocation: it has a dispute that is open
+// or was lost, and that no operator has cleared.
 func IsFrozen(ctx context.Context, c Conn, accountID string) (bool, error) {
 	n, err := queries(c).FreezingDisputes(ctx, accountID)
 	return n > 0, db.MapError("disputes of billing account "+accountID, err)

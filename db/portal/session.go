@@ -1,7 +1,7 @@
-// Package portal stores the sessions of the operator portal and the sign-ins at an identity provider
-// that have begun. It holds hashes of cookies and tokens, never their text. All times are compared with
-// the clock of the database. It is a package below db, so the first argument after the context says how a
-// function commits.
+// Package portal stores the sessions of the operator portal and the sign-ins at an identity
+// provider that have begun. It holds hashes of cookies and tokens, never their text. All times are
+// compared with the clock of the database. It is a package below db, so the first argument after
+// the context says how a function commits.
 package portal
 
 import (
@@ -41,8 +41,8 @@ type Live = gen.SessionByHashRow
 // Now is who a live session speaks for.
 type Now = gen.SessionByIDRow
 
-// New is a session that begins. TokenID is of a session that an API token began; Groups, Issuer, Subject
-// and Sid are of one that an identity provider began.
+// New is a session that begins. TokenID is of a session that an API token began; Groups, Issuer,
+// Subject and Sid are of one that an identity provider began.
 type New struct {
 	Hash      []byte
 	Method    string
@@ -60,8 +60,8 @@ type New struct {
 	Max       time.Duration
 }
 
-// Begin stores a session and returns its id. It ends the oldest sessions of the principal when there
-// are too many.
+// Begin stores a session and returns its id. It ends the oldest sessions of the principal when
+// there are too many.
 func Begin(ctx context.Context, tx *db.Tx, n New) (string, error) {
 	id := db.NewID("ses")
 	now, err := tx.Clock(ctx)
@@ -142,8 +142,9 @@ func End(ctx context.Context, c db.Conn, id string) (bool, error) {
 // Ended is a session that a provider's logout ended.
 type Ended = gen.EndSessionsOfProviderRow
 
-// EndByProvider ends the sessions of a session at the provider, or without a sid all of the subject.
-// jti is the hash of the logout's own id: one that was seen before ends nothing and returns false.
+// EndByProvider ends the sessions of a session at the provider, or without a sid all of the
+// subject. jti is the hash of the logout's own id: one that was seen before ends nothing and
+// returns false.
 func EndByProvider(ctx context.Context, tx *db.Tx, issuer, subject, sid string, jti []byte, until time.Time) ([]Ended, bool, error) {
 	n, err := queries(tx).InsertLogout(ctx, gen.InsertLogoutParams{Hash: jti, ExpiresAt: until})
 	if err != nil || n == 0 {
@@ -159,8 +160,9 @@ func EndAll(ctx context.Context, tx *db.Tx) ([]gen.EndAllSessionsRow, error) {
 	return rows, db.MapError("end all sessions", err)
 }
 
-// SignIn is a sign-in at the provider that has begun. StepUp is the session that it is a second sign-in
-// of, Replaces the session that the browser had when it began; each is "" when there is none.
+// SignIn is a sign-in at the provider that has begun. StepUp is the session that it is a second
+// sign-in of, Replaces the session that the browser had when it began; each is "" when there is
+// none.
 type SignIn struct {
 	ReturnTo, StepUp, Replaces string
 }

@@ -52,8 +52,8 @@ func ChangeRole(ctx context.Context, tx *db.ProjectTx, id string, version int64,
 // RemoveMember deletes the version given with the member's keys and tokens. The commit fails with
 // db.ErrLastOwner when the project would have no owner.
 func RemoveMember(ctx context.Context, tx *db.ProjectTx, id string, version int64) error {
-	// Not by the cascade: the owner of the tables would run it, who sees no allocation from which a key
-	// could be withdrawn.
+	// Not by the cascade: the owner of the tables would run it, who sees no allocation from which a
+	// key could be withdrawn.
 	if err := queries(tx).DeleteMemberKeys(ctx, gen.DeleteMemberKeysParams{ProjectID: tx.Project(), MemberID: id}); err != nil {
 		return db.MapError("delete SSH keys of member "+id, err)
 	}
@@ -130,8 +130,9 @@ func RevokeInvitation(ctx context.Context, tx *db.ProjectTx, id string) error {
 	return db.CheckGuarded("invitation "+id, n, err)
 }
 
-// RevokeInvitationsOf ends the pending invitations that an identity has made or could accept, so that
-// one who is removed does not come back by them. email is the identity's verified address, or "".
+// RevokeInvitationsOf ends the pending invitations that an identity has made or could accept, so
+// that one who is removed does not come back by them. email is the identity's verified address, or
+// "".
 func RevokeInvitationsOf(ctx context.Context, tx *db.ProjectTx, subject, email string) error {
 	return db.MapError("revoke invitations", queries(tx).RevokeInvitationsOf(ctx, gen.RevokeInvitationsOfParams{
 		ProjectID: tx.Project(), Subject: subject, Email: email,
@@ -276,8 +277,8 @@ func DeleteToken(ctx context.Context, tx *db.ProjectTx, id string) error {
 // TokenHolder is a token with the member that it belongs to.
 type TokenHolder = gen.TokenByHashRow
 
-// TokenByHash finds a token, also one that has expired, or db.ErrNotFound. It is how a request proves who it is, so it
-// runs for the platform.
+// TokenByHash finds a token, also one that has expired, or db.ErrNotFound. It is how a request
+// proves who it is, so it runs for the platform.
 func TokenByHash(ctx context.Context, c Conn, hash []byte) (TokenHolder, error) {
 	row, err := queries(c).TokenByHash(ctx, hash)
 	return row, db.MapError("token", err)

@@ -1,7 +1,7 @@
-// Package tenancydb stores billing accounts, projects and what belongs to a project. It is a package
-// below db. A function that takes a *db.ProjectTx runs for a customer: row-level security binds it
-// to one project. A function that takes a *db.Tx or a *db.Store runs for the platform and sees every
-// project; it finds out who asks, or is for operators.
+// Package tenancydb stores billing accounts, projects and what belongs to a project. It is a
+// package below db. A function that takes a *db.ProjectTx runs for a customer: row-level security
+// binds it to one project. A function that takes a *db.Tx or a *db.Store runs for the platform and
+// sees every project; it finds out who asks, or is for operators.
 package tenancydb
 
 import (
@@ -191,8 +191,8 @@ func ListContents(ctx context.Context, tx *db.Tx, id string) ([]Content, error) 
 	return rows, db.MapError("contents of project "+id, err)
 }
 
-// DeleteProject deletes the version given with its members, quotas and ended invitations. It returns
-// a *db.ConflictError while something else refers to the project.
+// DeleteProject deletes the version given with its members, quotas and ended invitations. It
+// returns a *db.ConflictError while something else refers to the project.
 func DeleteProject(ctx context.Context, tx *db.Tx, id string, version int64) error {
 	n, err := queries(tx).DeleteProject(ctx, gen.DeleteProjectParams{ID: id, Version: version})
 	return db.CheckDelete("project "+id, n, err, func() error { _, err := ReadProject(ctx, tx, id); return err })

@@ -80,8 +80,8 @@ func ReadOffer(ctx context.Context, c Conn, skuID string) (Offer, error) {
 	return row, db.MapError("catalogue item "+skuID, err)
 }
 
-// PutOffer offers a SKU, or changes how it is offered. It returns db.ErrNotFound when SKU or profile
-// are not there.
+// PutOffer offers a SKU, or changes how it is offered. It returns db.ErrNotFound when SKU or
+// profile are not there.
 func PutOffer(ctx context.Context, tx *db.Tx, o Offer) (Offer, error) {
 	row, err := queries(tx).PutCatalogueItem(ctx, gen.PutCatalogueItemParams{
 		SKUID: o.SKUID, ProfileID: o.ProfileID, Title: o.Title, Description: o.Description, Isolation: o.Isolation,

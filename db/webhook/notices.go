@@ -22,8 +22,8 @@ type Notice = gen.Notice
 // Email is a notice on its way to one recipient.
 type Email = gen.ClaimEmailsRow
 
-// AddNotice writes a notice with its event and a row for each recipient of e-mail, unless its episode
-// has one already. It reports whether it was written. domain ends the fixed Message-ID.
+// AddNotice writes a notice with its event and a row for each recipient of e-mail, unless its
+// episode has one already. It reports whether it was written. domain ends the fixed Message-ID.
 func AddNotice(ctx context.Context, tx *db.Tx, n Notice, domain string) (bool, error) {
 	q := queries(tx)
 	n.ID = db.NewID("ntc")
@@ -119,8 +119,8 @@ func ListNoticeDeliveries(ctx context.Context, tx *db.ProjectTx, ids []string) (
 	return out, db.MapError("list webhooks of notices", err)
 }
 
-// PruneNotices deletes notices older than keep by the clock of the database with their deliveries, a
-// batch at a time.
+// PruneNotices deletes notices older than keep by the clock of the database with their deliveries,
+// a batch at a time.
 func PruneNotices(ctx context.Context, c db.Conn, keep time.Duration) (int64, error) {
 	n, err := queries(c).PruneNotices(ctx, gen.PruneNoticesParams{KeepSeconds: keep.Seconds(), MaxRows: db.PruneBatch})
 	return n, db.MapError("prune notices", err)

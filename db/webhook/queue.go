@@ -1,5 +1,6 @@
-// Package webhook stores the webhooks of projects, the queue of what they receive, and notices. It is
-// a package below db. What a customer asks for runs in a db.ProjectTx; the queue is the platform's.
+// Package webhook stores the webhooks of projects, the queue of what they receive, and notices. It
+// is a package below db. What a customer asks for runs in a db.ProjectTx; the queue is the
+// platform's.
 package webhook
 
 import (
@@ -48,24 +49,24 @@ func FanOut(ctx context.Context, s *db.Store, limit int) (int, error) {
 // Lane is what is known of the speed of a webhook. Each lane has workers of its own.
 type Lane string
 
-// The lanes: a webhook begins in LaneNew. LaneFast is for those that answered quickly the last time,
-// and LaneSlow for all others.
+// The lanes: a webhook begins in LaneNew. LaneFast is for those that answered quickly the last
+// time, and LaneSlow for all others.
 const (
 	LaneNew  Lane = "new"
 	LaneFast Lane = "fast"
 	LaneSlow Lane = "slow"
 )
 
-// Wanted is what a claimer asks for: webhooks of one lane, as many as Free at most. The last Reserve of
-// them are only for billing accounts that have fewer than Share claims under way.
+// Wanted is what a claimer asks for: webhooks of one lane, as many as Free at most. The last
+// Reserve of them are only for billing accounts that have fewer than Share claims under way.
 type Wanted struct {
 	Lane                 Lane
 	Free, Reserve, Share int
 }
 
-// Claim gives webhooks that are due to one claimer until the lease ends. Accounts take turns. Each call
-// has a name of its own, since an edit of a webhook ends its claim, and the same process may claim it
-// again while the attempt from before is under way.
+// Claim gives webhooks that are due to one claimer until the lease ends. Accounts take turns. Each
+// call has a name of its own, since an edit of a webhook ends its claim, and the same process may
+// claim it again while the attempt from before is under way.
 func Claim(ctx context.Context, c db.Conn, claimer string, want Wanted, lease time.Duration) ([]Claimed, error) {
 	if want.Free <= 0 {
 		return nil, nil
@@ -149,8 +150,8 @@ func Expire(ctx context.Context, c db.Conn, retry time.Duration) (int64, error) 
 	return n, db.MapError("expire deliveries", err)
 }
 
-// PruneDeliveries deletes deliveries that ended longer than keep ago by the clock of the database, a
-// batch at a time. Those of notices are deleted with them.
+// PruneDeliveries deletes deliveries that ended longer than keep ago by the clock of the database,
+// a batch at a time. Those of notices are deleted with them.
 func PruneDeliveries(ctx context.Context, c db.Conn, keep time.Duration) (int64, error) {
 	n, err := queries(c).PruneDeliveries(ctx, gen.PruneDeliveriesParams{KeepSeconds: keep.Seconds(), MaxRows: db.PruneBatch})
 	return n, db.MapError("prune deliveries", err)

@@ -65,7 +65,8 @@ func List(ctx context.Context, tx *db.ProjectTx, after string, limit int) ([]Web
 	return rows, db.MapError("list webhooks", err)
 }
 
-// Update stores name, URL, event types and status of the version that w has. The queue is tried again at once.
+// Update stores name, URL, event types and status of the version that w has. The queue is tried
+// again at once.
 func Update(ctx context.Context, tx *db.ProjectTx, w Webhook) (Webhook, error) {
 	row, err := queries(tx).UpdateWebhook(ctx, gen.UpdateWebhookParams{
 		ProjectID: tx.Project(), ID: w.ID, Name: w.Name, URL: w.URL, EventTypes: db.EmptyIfNil(w.EventTypes), Status: w.Status,

@@ -174,7 +174,8 @@ func (s *site) run(script string, args ...string) (string, error) {
 }
 
 // writeProgram writes a program that can be run at once. No other test may fork while the file is
-// open: its child would hold the file open for writing, and running it would fail ("text file busy").
+// open: its child would hold the file open for writing, and running it would fail ("text file
+// busy").
 func writeProgram(path, text string) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/slipway-cloud/slipway/intent/onboarding"
 )
 
-// BundleFor is a node that gets a new bootstrap bundle. JobID is the job that waits for its agent; ""
-// for a node in service, whose bundle only an administrator may have.
+// BundleFor is a node that gets a new bootstrap bundle. JobID is the job that waits for its agent;
+// "" for a node in service, whose bundle only an administrator may have.
 type BundleFor struct {
 	Node    db.Node
 	Profile db.Profile

@@ -1,5 +1,5 @@
-// Package agentjob accepts the jobs of a node's agent: a new identity for one node or for a site, and
-// a new version.
+// Package agentjob accepts the jobs of a node's agent: a new identity for one node or for a site,
+// and a new version.
 package agentjob
 
 import (
@@ -139,7 +139,8 @@ const MaxSiteNodes = 500
 type SiteRequest struct {
 	SiteID, Reason string
 	MaxParallel    int
-	// All takes every agent; otherwise those that are locked, silent or have a certificate that ended.
+	// All takes every agent; otherwise those that are locked, silent or have a certificate that
+	// ended.
 	All bool
 }
 

@@ -37,8 +37,8 @@ func AddRelease(ctx context.Context, tx *db.Tx, r Release, actor db.Actor) (db.A
 	return stored, tx.AppendAudit(ctx, db.Entry{ResourceKind: "agent_release", ResourceID: r.Version, Kind: db.EntryAction, Name: "add", Actor: actor})
 }
 
-// Update writes the job that installs a stored release on the node. It refuses what the node's agent
-// would refuse, as far as that is known here, and an agent that cannot be asked.
+// Update writes the job that installs a stored release on the node. It refuses what the node's
+// agent would refuse, as far as that is known here, and an agent that cannot be asked.
 func Update(ctx context.Context, tx *db.Tx, nodeID, version, reason string, actor db.Actor) (db.Job, db.Node, error) {
 	if err := CheckReason(reason); err != nil {
 		return db.Job{}, db.Node{}, err

@@ -258,9 +258,9 @@ func TestCreate_Limits(t *testing.T) {
 	m.refused(intent.Conflict, "has no SSH key", r)
 }
 
-// TestCreate_StopsUnpaidNodes: who gives nodes back before they are active, or stops the proof of his
-// keys from inside, pays nothing and takes a node out of service each time. It does not count what
-// failed by itself, what was paid, or what was given back before it had a node.
+// TestCreate_StopsUnpaidNodes: who gives nodes back before they are active, or stops the proof of
+// his keys from inside, pays nothing and takes a node out of service each time. It does not count
+// what failed by itself, what was paid, or what was given back before it had a node.
 func TestCreate_StopsUnpaidNodes(t *testing.T) {
 	t.Parallel()
 	m := newMarket(t)

@@ -35,8 +35,8 @@ type Policy struct {
 	// requested.
 	MaxReleasing int
 	// MaxUnpaid is how many nodes may have been provisioned for nothing within the last hour: given
-	// back before they were active, or failed after the keys were installed. Each was out of service
-	// for a while, and who wants that pays nothing otherwise.
+	// back before they were active, or failed after the keys were installed. Each was out of
+	// service for a while, and who wants that pays nothing otherwise.
 	MaxUnpaid int
 }
 
@@ -157,8 +157,9 @@ func check(r Request) error {
 }
 
 // Admit decides in the transaction of a claim whether the project may have one more node: the rates
-// of its billing account, its quota, and its balance. It locks them, so that requests of one account
-// decide one after the other. It returns what is to be held back of the balance, nil for nothing.
+// of its billing account, its quota, and its balance. It locks them, so that requests of one
+// account decide one after the other. It returns what is to be held back of the balance, nil for
+// nothing.
 func Admit(ctx context.Context, tx *db.Tx, r Request) (*int64, error) {
 	p, err := tenancydb.ReadProject(ctx, tx, r.ProjectID)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// PowerProof is the power of a node as the control plane has read it itself, just now: "off", "on" or
-// anything else that says nothing.
+// PowerProof is the power of a node as the control plane has read it itself, just now: "off", "on"
+// or anything else that says nothing.
 type PowerProof struct{ BMC, MAAS string }
 
 // IsOff reports whether both say that the node is off.

@@ -244,8 +244,8 @@ func TestEndings_ByExpiryAndByTheProject(t *testing.T) {
 	require.Equal(t, lifecycle.ProjectClosed, closeProject().Status)
 }
 
-// TestEndForNode_PointerThatDiffers: an allocation whose node points to nobody, or to somebody else,
-// can be ended, and the node counts as one that a tenant left, whatever is proven.
+// TestEndForNode_PointerThatDiffers: an allocation whose node points to nobody, or to somebody
+// else, can be ended, and the node counts as one that a tenant left, whatever is proven.
 func TestEndForNode_PointerThatDiffers(t *testing.T) {
 	t.Parallel()
 	m := newMarket(t)

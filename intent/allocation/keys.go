@@ -14,8 +14,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// KeysSet is an allocation whose keys were replaced. Job is the job that brings them to the node; nil
-// when nothing has to be done, or while another job has the node: the sweeper starts it then.
+// KeysSet is an allocation whose keys were replaced. Job is the job that brings them to the node;
+// nil when nothing has to be done, or while another job has the node: the sweeper starts it then.
 type KeysSet struct {
 	Allocation allocationdb.Allocation
 	Job        *db.Job
@@ -23,7 +23,8 @@ type KeysSet struct {
 }
 
 // SetKeys replaces the keys of an active allocation by these SSH keys of its project. It can be
-// repeated. A job takes the others off the node; the last set that was asked for is the one that stays.
+// repeated. A job takes the others off the node; the last set that was asked for is the one that
+// stays.
 func SetKeys(ctx context.Context, tx *db.Tx, id string, keyIDs []string, actor db.Actor) (KeysSet, error) {
 	if len(keyIDs) == 0 {
 		return KeysSet{}, invalid("ssh_key_ids", "must name at least one of the project's SSH keys; release the allocation to end all access")
@@ -62,8 +63,8 @@ func SetKeys(ctx context.Context, tx *db.Tx, id string, keyIDs []string, actor d
 	return KeysSet{Allocation: a, Job: job, Changed: changed > 0}, err
 }
 
-// boundKeyJobs refuses to replace keys that jobs were created for too often. The deletion of an SSH key
-// still withdraws it at once.
+// boundKeyJobs refuses to replace keys that jobs were created for too often. The deletion of an SSH
+// key still withdraws it at once.
 func boundKeyJobs(ctx context.Context, tx *db.Tx, a allocationdb.Allocation) error {
 	jobs, wait, err := allocationdb.KeyJobs(ctx, tx, a.ID)
 	if err != nil || jobs < allocationdb.MaxKeyJobs {
@@ -74,9 +75,10 @@ func boundKeyJobs(ctx context.Context, tx *db.Tx, a allocationdb.Allocation) err
 		jobs, allocationdb.KeysAgain, max(wait, time.Second).Round(time.Second))}
 }
 
-// startKeys writes the job that brings the keys of an active allocation to its node, where something
-// is due and neither the allocation nor the node has a live job. It returns nil otherwise: the job
-// that is there ends first, and what is due is looked at again with its end, and by the sweeper.
+// startKeys writes the job that brings the keys of an active allocation to its node, where
+// something is due and neither the allocation nor the node has a live job. It returns nil
+// otherwise: the job that is there ends first, and what is due is looked at again with its end, and
+// by the sweeper.
 func startKeys(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, actor db.Actor) (*db.Job, error) {
 	if a.Status != lifecycle.AllocationActive {
 		return nil, nil
@@ -102,9 +104,9 @@ func startKeys(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, actor 
 	return &job, allocationdb.MarkKeysTried(ctx, tx, a.ID)
 }
 
-// StartKeyJobs writes the jobs that are due of the allocations of a project, or of all projects (""),
-// each in a transaction of its own, and returns the allocations. One that cannot be started does not
-// stop the others.
+// StartKeyJobs writes the jobs that are due of the allocations of a project, or of all projects
+// (""), each in a transaction of its own, and returns the allocations. One that cannot be started
+// does not stop the others.
 func StartKeyJobs(ctx context.Context, store *db.Store, projectID string, actor db.Actor, limit int) ([]string, error) {
 	ids, err := allocationdb.ListWithKeysDue(ctx, store, projectID, limit)
 	if err != nil {

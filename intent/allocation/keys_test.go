@@ -70,8 +70,8 @@ func (m *market) keysOf(id string) (inForce, former []string) {
 	return inForce, former
 }
 
-// TestStartKeyJobs_OneAtATime: a key that ends gets one job, and one that ends meanwhile waits for the
-// end of it. A key that the node refuses is due no more.
+// TestStartKeyJobs_OneAtATime: a key that ends gets one job, and one that ends meanwhile waits for
+// the end of it. A key that the node refuses is due no more.
 func TestStartKeyJobs_OneAtATime(t *testing.T) {
 	t.Parallel()
 	m := newMarket(t)
@@ -149,7 +149,8 @@ func TestRelease_WhileKeysChange(t *testing.T) {
 	})
 }
 
-// TestLoseJob_OfAChangeOfKeys: a job whose workflow is lost ends, so that it keeps nobody from the node.
+// TestLoseJob_OfAChangeOfKeys: a job whose workflow is lost ends, so that it keeps nobody from the
+// node.
 func TestLoseJob_OfAChangeOfKeys(t *testing.T) {
 	t.Parallel()
 	m := newMarket(t)
@@ -244,8 +245,8 @@ func TestSetKeys_BoundsFormerKeys(t *testing.T) {
 	require.Len(t, former, 22, "the newest that are refused, and the two that are not proven")
 }
 
-// TestSetKeys_BoundsJobs: a tenant who replaces the keys all the time is told when he may again. What
-// changes nothing is never refused, and the deletion of an SSH key still starts a job.
+// TestSetKeys_BoundsJobs: a tenant who replaces the keys all the time is told when he may again.
+// What changes nothing is never refused, and the deletion of an SSH key still starts a job.
 func TestSetKeys_BoundsJobs(t *testing.T) {
 	t.Parallel()
 	m := newMarket(t)

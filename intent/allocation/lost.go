@@ -10,8 +10,8 @@ import (
 )
 
 // LoseJob moves the allocation of a job that was parked because its workflow is lost. A release has
-// failed then; resuming its job goes on with it. A provision, and a job that changes keys, never wait
-// for an operator: the job ends, which LoseJob reports, and what Continue does follows.
+// failed then; resuming its job goes on with it. A provision, and a job that changes keys, never
+// wait for an operator: the job ends, which LoseJob reports, and what Continue does follows.
 func LoseJob(ctx context.Context, tx *db.Tx, job db.Job) (ended bool, err error) {
 	actor := db.Actor{Owner: lifecycle.OwnerSystem, Comment: "the workflow of its job was lost", WorkflowID: job.WorkflowID}
 	a, err := allocationdb.Lock(ctx, tx, job.ResourceID)

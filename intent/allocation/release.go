@@ -19,10 +19,11 @@ type Released struct {
 	Allocation allocationdb.Allocation
 	// Job is the live job of the allocation; nil when there is none.
 	Job *db.Job
-	// Action is what the job is asked to do, "" for nothing: to cancel itself at the next safe point
-	// while it provisions, to try again after a release that failed. The API sends it as an Update
-	// after the commit. The row says the first too, so that a lost Update loses nothing; after a lost
-	// Update of the second the allocation is still release_failed, and its job still parked.
+	// Action is what the job is asked to do, "" for nothing: to cancel itself at the next safe
+	// point while it provisions, to try again after a release that failed. The API sends it as an
+	// Update after the commit. The row says the first too, so that a lost Update loses nothing;
+	// after a lost Update of the second the allocation is still release_failed, and its job still
+	// parked.
 	Action lifecycle.Action
 }
 
@@ -53,8 +54,8 @@ func Release(ctx context.Context, tx *db.Tx, id, reason string, actor db.Actor) 
 	case lifecycle.AllocationActive:
 		a, err = allocationdb.MoveTo(ctx, tx, allocationdb.Move{ID: id, To: lifecycle.AllocationRelease, Reason: reason, Actor: actor})
 	case lifecycle.AllocationReleaseFailed:
-		// The job moves it with the step by which it goes on. Until then its release has failed, and is
-		// listed as that also when the job is not reached.
+		// The job moves it with the step by which it goes on. Until then its release has failed,
+		// and is listed as that also when the job is not reached.
 		r, err := withJob(ctx, tx, a, lifecycle.ActionRetryStage, nil)
 		if err != nil || r.Job != nil {
 			return r, err
@@ -111,10 +112,11 @@ func ForceRelease(ctx context.Context, tx *db.Tx, id, reason string, actor db.Ac
 	return Release(ctx, tx, id, reason, actor)
 }
 
-// Continue gives an allocation that only a job moves on the job that it lacks. A request whose job has
-// ended is failed. A provision whose job has ended is released: nobody knows how far its account was
-// made, so that its node is cleaned. An active one gets the job that changes its keys when that is due.
-// It returns the allocation as it is when it has a job or has ended. The sweeper calls it.
+// Continue gives an allocation that only a job moves on the job that it lacks. A request whose job
+// has ended is failed. A provision whose job has ended is released: nobody knows how far its
+// account was made, so that its node is cleaned. An active one gets the job that changes its keys
+// when that is due. It returns the allocation as it is when it has a job or has ended. The sweeper
+// calls it.
 func Continue(ctx context.Context, tx *db.Tx, id string) (Released, error) {
 	actor := db.Actor{Owner: lifecycle.OwnerSystem, Comment: "no job moved the allocation on"}
 	a, err := allocationdb.Lock(ctx, tx, id)
@@ -183,10 +185,10 @@ func liveStatuses() []lifecycle.AllocationStatus {
 }
 
 // ReleaseExpired releases allocations whose expiry is past, each in a transaction of its own, and
-// returns how many. now is the time of this process: an expiry is past when the database's clock says
-// so too. None is while billing says that the clocks disagree, that an operator has to look first, or
-// that its last tick is long ago: a clock that is ahead must not erase a tenant's node. One that cannot
-// be released does not stop the others.
+// returns how many. now is the time of this process: an expiry is past when the database's clock
+// says so too. None is while billing says that the clocks disagree, that an operator has to look
+// first, or that its last tick is long ago: a clock that is ahead must not erase a tenant's node.
+// One that cannot be released does not stop the others.
 func ReleaseExpired(ctx context.Context, store *db.Store, now time.Time, limit int) (int, error) {
 	if why, err := ledgerdb.ReleaseStop(ctx, store, now); err != nil || why != "" {
 		return 0, err

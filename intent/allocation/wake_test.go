@@ -11,8 +11,8 @@ import (
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 )
 
-// TestWakes_OneRequestForEachNode: of the requests that wait, the oldest is told of a node that became
-// free, and no other: not one of another site, and not the same one twice.
+// TestWakes_OneRequestForEachNode: of the requests that wait, the oldest is told of a node that
+// became free, and no other: not one of another site, and not the same one twice.
 func TestWakes_OneRequestForEachNode(t *testing.T) {
 	t.Parallel()
 	m := newMarket(t)

@@ -18,9 +18,9 @@ const (
 	MaxAdjustKey    = 200
 )
 
-// Adjustment gives to a balance, or takes from it when the amount is negative. It is a transaction of
-// its own with a reason: what was booked before stays as it is. Key tells a repetition from another
-// adjustment.
+// Adjustment gives to a balance, or takes from it when the amount is negative. It is a transaction
+// of its own with a reason: what was booked before stays as it is. Key tells a repetition from
+// another adjustment.
 type Adjustment struct {
 	BillingAccountID string
 	ProjectID        string // on whose statement it stands; "" for none

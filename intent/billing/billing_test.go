@@ -127,7 +127,8 @@ func (s *shop) runSince(projectID string, start time.Time) string {
 	return dbtest.RunOn(s.T, s.dsn, projectID, s.sku.ID, node.ID, start)
 }
 
-// TestCreate_ParallelWithMoneyForThree requests 40 nodes at once, of which the balance covers three.
+// TestCreate_ParallelWithMoneyForThree requests 40 nodes at once, of which the balance covers
+// three.
 func TestCreate_ParallelWithMoneyForThree(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -245,8 +246,9 @@ func TestEnforce_ReleasesWhatIsDepleted(t *testing.T) {
 	s.requireRefusal(err, intent.Conflict, "the available balance does not cover it")
 }
 
-// TestEnforce_TypoReleasesNobody raises a price a hundred times. An operator is asked; who runs keeps
-// the old rate for a week; and if all of it fails, too many depleted accounts stop the releases.
+// TestEnforce_TypoReleasesNobody raises a price a hundred times. An operator is asked; who runs
+// keeps the old rate for a week; and if all of it fails, too many depleted accounts stop the
+// releases.
 func TestEnforce_TypoReleasesNobody(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -304,8 +306,8 @@ func TestEnforce_TypoReleasesNobody(t *testing.T) {
 	require.Equal(t, 5, r.Told, "and is not told that it has none")
 }
 
-// TestEnforce_MaxSpendAndBudget releases an allocation that costs what it may, and tells its project
-// of the budget.
+// TestEnforce_MaxSpendAndBudget releases an allocation that costs what it may, and tells its
+// project of the budget.
 func TestEnforce_MaxSpendAndBudget(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -351,8 +353,8 @@ func TestEnforce_WaitsAfterARestore(t *testing.T) {
 	require.Equal(t, []string{id}, s.enforce().Released)
 }
 
-// TestTick_TellsWhoseBalanceIsShort: an account is told once when the hour that is held back is all that
-// is left, and again after it had more.
+// TestTick_TellsWhoseBalanceIsShort: an account is told once when the hour that is held back is all
+// that is left, and again after it had more.
 func TestTick_TellsWhoseBalanceIsShort(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

@@ -58,7 +58,8 @@ func TestCreate_CreditLine(t *testing.T) {
 	s.requireRefusal(err, intent.Conflict, "the available balance does not cover it")
 }
 
-// TestCreate_ReserveIsNotSpent: a threshold of depleted above zero does not refuse what is above it.
+// TestCreate_ReserveIsNotSpent: a threshold of depleted above zero does not refuse what is above
+// it.
 func TestCreate_ReserveIsNotSpent(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -93,8 +94,8 @@ func TestCreate_FreeNodeOfADepletedAccount(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestCreate_PriceOfLater: a price that begins later refuses nobody now, and asks for a confirmation
-// when it is far ahead.
+// TestCreate_PriceOfLater: a price that begins later refuses nobody now, and asks for a
+// confirmation when it is far ahead.
 func TestCreate_PriceOfLater(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -125,8 +126,8 @@ func TestCreate_PriceOfLater(t *testing.T) {
 	s.requireRefusal(err, intent.Conflict, "has no price in USD")
 }
 
-// TestEnforce_AJumpReleasesNobody: a clock that is a day ahead on one host differs from no other. What
-// it charges is charged, and nothing is released until an operator has looked.
+// TestEnforce_AJumpReleasesNobody: a clock that is a day ahead on one host differs from no other.
+// What it charges is charged, and nothing is released until an operator has looked.
 func TestEnforce_AJumpReleasesNobody(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -150,8 +151,9 @@ func TestEnforce_AJumpReleasesNobody(t *testing.T) {
 	require.Equal(t, []string{id}, s.enforce().Released)
 }
 
-// TestReleaseExpired_AfterAJump: all clocks are ten hours ahead, and an allocation expires in that time. It
-// is not released before the tick, nor after it, until an operator has looked at the clocks.
+// TestReleaseExpired_AfterAJump: all clocks are ten hours ahead, and an allocation expires in that
+// time. It is not released before the tick, nor after it, until an operator has looked at the
+// clocks.
 func TestReleaseExpired_AfterAJump(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -173,9 +175,9 @@ func TestReleaseExpired_AfterAJump(t *testing.T) {
 	require.Equal(t, 1, expired())
 }
 
-// TestEnforce_WhileClocksDisagree: the database's clock is a day ahead of the worker's for a minute, of an
-// account that was used up before. Nothing is charged, released or told, no expiry is past, and all is
-// exact when the clocks agree again.
+// TestEnforce_WhileClocksDisagree: the database's clock is a day ahead of the worker's for a
+// minute, of an account that was used up before. Nothing is charged, released or told, no expiry is
+// past, and all is exact when the clocks agree again.
 func TestEnforce_WhileClocksDisagree(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -207,8 +209,8 @@ func TestEnforce_WhileClocksDisagree(t *testing.T) {
 	require.Equal(t, []string{id}, s.enforce().Released)
 }
 
-// TestTick_StopsAfterOverAnHour: an hour is caught up without an operator, and so is any time in which
-// nothing ran.
+// TestTick_StopsAfterOverAnHour: an hour is caught up without an operator, and so is any time in
+// which nothing ran.
 func TestTick_StopsAfterOverAnHour(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

@@ -32,11 +32,11 @@ var system = db.Actor{Owner: lifecycle.OwnerSystem, ID: "billing"}
 
 // Enforce does what follows from balances. It looks at the state as it is and not at what has
 // changed, so that it can be repeated and misses nothing: it releases the allocations and ends the
-// charged instances of accounts that are depleted and whose grace is over, and releases the allocations
-// that cost what they may; it passes the notices of balances on to their projects, and tells projects of
-// their budgets. While the clocks disagree or an
-// operator has to look first, nothing is released and nobody is told that it will be. domain ends the Message-ID of e-mails. An error
-// about one row does not stop the others.
+// charged instances of accounts that are depleted and whose grace is over, and releases the
+// allocations that cost what they may; it passes the notices of balances on to their projects, and
+// tells projects of their budgets. While the clocks disagree or an operator has to look first,
+// nothing is released and nobody is told that it will be. domain ends the Message-ID of e-mails. An
+// error about one row does not stop the others.
 func Enforce(ctx context.Context, store *db.Store, domain string) (Report, error) {
 	var r Report
 	errs := []error{tellBudgets(ctx, store, domain, &r)}
@@ -68,8 +68,8 @@ func Enforce(ctx context.Context, store *db.Store, domain string) (Report, error
 	return r, errors.Join(errs...)
 }
 
-// endEach ends what is listed, each in a transaction of its own, and returns the ids of what it has ended.
-// end locks it, asks again whether it is due, and reports that.
+// endEach ends what is listed, each in a transaction of its own, and returns the ids of what it has
+// ended. end locks it, asks again whether it is due, and reports that.
 func endEach(ctx context.Context, store *db.Store, what string, ids []string, end func(context.Context, *db.Tx, string) (bool, error)) ([]string, error) {
 	var ended []string
 	var errs []error
@@ -88,8 +88,8 @@ func endEach(ctx context.Context, store *db.Store, what string, ids []string, en
 	return ended, errors.Join(errs...)
 }
 
-// release returns what releases an allocation for a reason. still, where there is one, is asked under the
-// lock of the allocation.
+// release returns what releases an allocation for a reason. still, where there is one, is asked
+// under the lock of the allocation.
 func release(reason string, still func(context.Context, *db.Tx, string) (bool, error)) func(context.Context, *db.Tx, string) (bool, error) {
 	return func(ctx context.Context, tx *db.Tx, id string) (bool, error) {
 		if _, err := allocationdb.Lock(ctx, tx, id); err != nil {
@@ -107,8 +107,8 @@ func release(reason string, still func(context.Context, *db.Tx, string) (bool, e
 	}
 }
 
-// terminate ends an instance of a depleted account without waiting for its work. A job that makes it hears
-// of that from the next pass over the instances.
+// terminate ends an instance of a depleted account without waiting for its work. A job that makes
+// it hears of that from the next pass over the instances.
 func terminate(ctx context.Context, tx *db.Tx, id string) (bool, error) {
 	if _, err := instancedb.Lock(ctx, tx, id); err != nil {
 		return false, err

@@ -50,8 +50,8 @@ func (s *shop) along(i instancedb.Instance, all ...lifecycle.Transition[lifecycl
 	return i
 }
 
-// TestInstance_NeedsMoney: one of a type with a price holds back an hour, and is refused to members and
-// operators alike when that is not there. One of a type without a price asks for nothing.
+// TestInstance_NeedsMoney: one of a type with a price holds back an hour, and is refused to members
+// and operators alike when that is not there. One of a type without a price asks for nothing.
 func TestInstance_NeedsMoney(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -131,8 +131,8 @@ func TestEnforce_EndsChargedInstances(t *testing.T) {
 	s.requireRefusal(err, intent.Conflict, "available")
 }
 
-// TestEnforce_UnpricedInstancesStay: an account whose balance is used up by nodes keeps the instances that
-// cost its project nothing, and a payment in time keeps the others.
+// TestEnforce_UnpricedInstancesStay: an account whose balance is used up by nodes keeps the
+// instances that cost its project nothing, and a payment in time keeps the others.
 func TestEnforce_UnpricedInstancesStay(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -204,8 +204,8 @@ func TestSetPrice_OfInstanceTypes(t *testing.T) {
 	require.Nil(t, all[0].ValidUntil, "the one before goes on")
 }
 
-// TestSetPrice_EndsFreeInstances: the dry run of a first price names the instances that it would end, since
-// their account is depleted, and such a price needs a confirmation.
+// TestSetPrice_EndsFreeInstances: the dry run of a first price names the instances that it would
+// end, since their account is depleted, and such a price needs a confirmation.
 func TestSetPrice_EndsFreeInstances(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

@@ -24,7 +24,8 @@ const (
 	MaxPriceAhead = 2 * 365 * 24 * time.Hour
 	farAhead      = 31 * 24 * time.Hour // a price that begins later needs a confirmation
 	maxAffected   = 500
-	// A new price outside of these factors of the last one needs a confirmation, as one of zero does.
+	// A new price outside of these factors of the last one needs a confirmation, as one of zero
+	// does.
 	leastFactor, mostFactor = 0.5, 2.0
 )
 
@@ -218,8 +219,8 @@ func SetPrice(ctx context.Context, tx *db.Tx, r PriceRequest) (ledgerdb.Price, e
 	return price, tx.AppendAudit(ctx, db.Entry{ResourceKind: "price", ResourceID: price.ID, Kind: db.EntryAction, Name: "set_price", Actor: actor})
 }
 
-// WithdrawPrice takes back a price that has not begun, for the reason that the actor gives. The price
-// before it goes on, so nothing changes for what runs.
+// WithdrawPrice takes back a price that has not begun, for the reason that the actor gives. The
+// price before it goes on, so nothing changes for what runs.
 func WithdrawPrice(ctx context.Context, tx *db.Tx, id string, actor db.Actor) (ledgerdb.Price, error) {
 	price, err := ledgerdb.WithdrawPrice(ctx, tx, id)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package campaign accepts campaigns, the same plan over many machines, and what operators do with them. The
-// machines are selected once. loops/campaigns starts the runs.
+// Package campaign accepts campaigns, the same plan over many machines, and what operators do with
+// them. The machines are selected once. loops/campaigns starts the runs.
 package campaign
 
 import (
@@ -46,8 +46,8 @@ type Request struct {
 	Offers func(provider string) []runplan.Capability
 }
 
-// Selected is a machine of a campaign. Refused says why its run would be refused now, and Busy why it would
-// wait; both are "" for one that can begin.
+// Selected is a machine of a campaign. Refused says why its run would be refused now, and Busy why
+// it would wait; both are "" for one that can begin.
 type Selected struct{ MachineID, Refused, Busy string }
 
 // Selection is what a request selects, in the order of the runs.
@@ -103,7 +103,8 @@ func (r Request) start(machine string) machines.Start {
 	return machines.Start{MachineID: machine, Type: r.Type, PlanID: r.PlanID, AcceptRisk: r.AcceptRisk, Project: r.Project, Offers: r.Offers}
 }
 
-// check refuses what is wrong with a request by itself, fills in what it leaves out, and returns its filter.
+// check refuses what is wrong with a request by itself, fills in what it leaves out, and returns
+// its filter.
 func check(in *Request) (listfilter.Filter, error) {
 	var bad []intent.Field
 	wrong := func(field, format string, args ...any) {
@@ -151,8 +152,9 @@ func invalid(field, message string) error {
 	return &intent.Refusal{Kind: intent.Invalid, Fields: []intent.Field{{Name: field, Message: message}}}
 }
 
-// Create writes a campaign with its machines. A repeated request returns the campaign that it has created.
-// It is refused where no machine could begin, and where the selection is not the one that was shown.
+// Create writes a campaign with its machines. A repeated request returns the campaign that it has
+// created. It is refused where no machine could begin, and where the selection is not the one that
+// was shown.
 func Create(ctx context.Context, tx *db.Tx, in Request, actor db.Actor) (campaigndb.Campaign, error) {
 	var c campaigndb.Campaign
 	if err := tx.Lock(ctx, "slipway:campaigns:"+in.Project); err != nil {
@@ -200,7 +202,8 @@ func Create(ctx context.Context, tx *db.Tx, in Request, actor db.Actor) (campaig
 	})
 }
 
-// Change is what is done with a campaign. Project is that of a customer who asks; "" is an operator.
+// Change is what is done with a campaign. Project is that of a customer who asks; "" is an
+// operator.
 type Change struct{ ID, Project, Reason string }
 
 // lock locks the campaign of a change. To a customer those of other projects do not exist.
@@ -260,8 +263,9 @@ func Cancel(ctx context.Context, tx *db.Tx, h Change, actor db.Actor) (campaignd
 	return c, err
 }
 
-// Retry gives machines whose run did not succeed another one: those that are named, or all. A campaign that
-// was completed goes on with them; one that is paused or stopped does when it is resumed.
+// Retry gives machines whose run did not succeed another one: those that are named, or all. A
+// campaign that was completed goes on with them; one that is paused or stopped does when it is
+// resumed.
 func Retry(ctx context.Context, tx *db.Tx, h Change, ids []string, actor db.Actor) (campaigndb.Campaign, error) {
 	c, err := h.lock(ctx, tx)
 	if err != nil {

@@ -24,8 +24,8 @@ const (
 	Busy                // something else runs on the machine
 )
 
-// Outcome returns what the error of a start means for the machine, with the text that its campaign shows.
-// A run never fails for what else runs on the machine.
+// Outcome returns what the error of a start means for the machine, with the text that its campaign
+// shows. A run never fails for what else runs on the machine.
 func Outcome(err error) (Kind, string) {
 	var start *runplan.StartRefusal
 	var conflict *db.ConflictError
@@ -166,7 +166,8 @@ func SkipMember(ctx context.Context, tx *db.Tx, m campaigndb.Member, why string)
 	return campaigndb.MoveMember(ctx, tx, now, lifecycle.MemberSkip, "", why)
 }
 
-// stillWaits reads a machine of a campaign that is locked. It waits unless another worker was faster.
+// stillWaits reads a machine of a campaign that is locked. It waits unless another worker was
+// faster.
 func stillWaits(ctx context.Context, tx *db.Tx, m campaigndb.Member) (now campaigndb.Member, waits bool, err error) {
 	now, err = campaigndb.GetMember(ctx, tx, m.CampaignID, m.Ordinal)
 	return now, err == nil && now.Status == lifecycle.MemberWaiting && now.Attempt == m.Attempt, err

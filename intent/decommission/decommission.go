@@ -80,8 +80,8 @@ func startable(ctx context.Context, store *db.Store, n db.Node, mode lifecycle.D
 		Detail: fmt.Sprintf("node %s is %s, and %s is for a node that is %s", n.Hostname, n.Status, mode, lifecycle.OneOf(info.From))}
 }
 
-// refuseRootTenant refuses what goes by the word of a system on which a tenant was root: a mode that
-// keeps that system, and a reimage, which is asked of its agent, while the tenant is there.
+// refuseRootTenant refuses what goes by the word of a system on which a tenant was root: a mode
+// that keeps that system, and a reimage, which is asked of its agent, while the tenant is there.
 func refuseRootTenant(ctx context.Context, store *db.Store, n db.Node, mode lifecycle.DecommissionMode) error {
 	if !mode.KeepsSystem() && mode != lifecycle.ModeReimage {
 		return nil

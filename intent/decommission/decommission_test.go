@@ -61,8 +61,8 @@ func TestCheckPlan_SaysWhatChanged(t *testing.T) {
 	}
 }
 
-// TestAccept_WritesWhatThePlanSays starts from a check before a tenant took the node, and from a new
-// one.
+// TestAccept_WritesWhatThePlanSays starts from a check before a tenant took the node, and from a
+// new one.
 func TestAccept_WritesWhatThePlanSays(t *testing.T) {
 	t.Parallel()
 	store := dbtest.Store(t)
@@ -156,8 +156,9 @@ func TestCheck_RootTenantsSystem(t *testing.T) {
 	}
 }
 
-// TestCheck_RestoredDatabase: until the reconciler has asked MAAS and the agent, a database that was restored
-// does not know whose a node is, and no mode starts that a root tenant's node must not get.
+// TestCheck_RestoredDatabase: until the reconciler has asked MAAS and the agent, a database that
+// was restored does not know whose a node is, and no mode starts that a root tenant's node must not
+// get.
 func TestCheck_RestoredDatabase(t *testing.T) {
 	t.Parallel()
 	store := dbtest.Store(t)

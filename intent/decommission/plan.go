@@ -60,8 +60,9 @@ func CheckPlan(ctx context.Context, store *db.Store, c Checked, plan contract.Pl
 	return r
 }
 
-// checkDrives refuses a start when the drives of the node, or those that are protected, are not those
-// of the plan any more. Start has recorded them, so that they stay what they are from here on.
+// checkDrives refuses a start when the drives of the node, or those that are protected, are not
+// those of the plan any more. Start has recorded them, so that they stay what they are from here
+// on.
 func checkDrives(ctx context.Context, tx *db.Tx, nodeID string, plan contract.Plan) error {
 	if !plan.ReadsDrives() {
 		return nil

@@ -1,5 +1,5 @@
-// Package instance is what is asked of instances: it checks, decides and writes in the transaction that it
-// is given.
+// Package instance is what is asked of instances: it checks, decides and writes in the transaction
+// that it is given.
 package instance
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// Offer is what a provider is configured to make: in which account, in which zones, and of which image
-// where a request names none.
+// Offer is what a provider is configured to make: in which account, in which zones, and of which
+// image where a request names none.
 type Offer struct {
 	Provider string
 	Account  string
@@ -36,8 +36,8 @@ type Create struct {
 	ProjectID string
 	// Offers are the providers that are configured.
 	Offers []Offer
-	// Limit is how many live instances the project may have, for a request of one of its members; nil is
-	// none, for operators.
+	// Limit is how many live instances the project may have, for a request of one of its members;
+	// nil is none, for operators.
 	Limit *int
 }
 
@@ -89,8 +89,9 @@ func Make(ctx context.Context, tx *db.Tx, in Create, actor db.Actor) (instancedb
 	return made, job, err
 }
 
-// admitMember refuses what a member of a project asks for beyond its limit, or when its billing account
-// is depleted or has a disputed payment: whoever operates Slipway pays the provider for each instance.
+// admitMember refuses what a member of a project asks for beyond its limit, or when its billing
+// account is depleted or has a disputed payment: whoever operates Slipway pays the provider for
+// each instance.
 func admitMember(ctx context.Context, tx *db.Tx, p tenancydb.Project, limit *int) error {
 	if limit == nil {
 		return nil
@@ -129,8 +130,8 @@ func End(ctx context.Context, tx *db.Tx, id, reason string, actor db.Actor) erro
 	return instancedb.EndDrain(ctx, tx, id)
 }
 
-// EndProject returns what terminates the instances of a project and counts those that have not ended. The
-// jobs that make one hear of it from the next pass.
+// EndProject returns what terminates the instances of a project and counts those that have not
+// ended. The jobs that make one hear of it from the next pass.
 func EndProject(actor db.Actor) func(context.Context, *db.Tx, string) (int, error) {
 	return func(ctx context.Context, tx *db.Tx, projectID string) (int, error) {
 		live, err := instancedb.ListLiveOf(ctx, tx, projectID)
@@ -167,14 +168,14 @@ type Terminated struct {
 	// Job is the live job of the instance; nil when there is none.
 	Job *db.Job
 	// Action is what that job is asked to do, "" for nothing: to cancel itself, where it makes the
-	// instance, or to try again. The API sends it after the commit; the pass sends it again where it was
-	// lost, since the row says that the instance is terminating.
+	// instance, or to try again. The API sends it after the commit; the pass sends it again where
+	// it was lost, since the row says that the instance is terminating.
 	Action lifecycle.Action
 }
 
-// Terminate ends an instance. It can be repeated: an instance that is ending or has ended is returned as
-// it is. One that is being made ends with the job that makes it, which deletes everything that it has
-// made; for any other a job is written.
+// Terminate ends an instance. It can be repeated: an instance that is ending or has ended is
+// returned as it is. One that is being made ends with the job that makes it, which deletes
+// everything that it has made; for any other a job is written.
 func Terminate(ctx context.Context, tx *db.Tx, id, reason string, actor db.Actor) (Terminated, error) {
 	i, err := instancedb.Lock(ctx, tx, id)
 	if err != nil {
@@ -230,7 +231,8 @@ func withJob(ctx context.Context, tx *db.Tx, i instancedb.Instance) (Terminated,
 	return r, nil
 }
 
-// Continue gives an instance that is to end the job that it lacks. One that has a live job keeps it.
+// Continue gives an instance that is to end the job that it lacks. One that has a live job keeps
+// it.
 func Continue(ctx context.Context, tx *db.Tx, i instancedb.Instance, actor db.Actor) (Terminated, error) {
 	r, err := withJob(ctx, tx, i)
 	if err != nil || r.Job != nil || i.Status != lifecycle.InstanceTerminating && i.Status != lifecycle.InstanceDraining {
@@ -253,9 +255,9 @@ func EndUnstarted(ctx context.Context, tx *db.Tx, job db.Job, actor db.Actor) er
 	return err
 }
 
-// Archive archives instances that ended before, each in a transaction of its own, and returns how many.
-// forget deletes the credentials of one, and may be repeated: the worker that ended the instance may have
-// died before it did.
+// Archive archives instances that ended before, each in a transaction of its own, and returns how
+// many. forget deletes the credentials of one, and may be repeated: the worker that ended the
+// instance may have died before it did.
 func Archive(ctx context.Context, store *db.Store, before time.Time, limit int, forget func(context.Context, string) error) (int, error) {
 	ids, err := instancedb.ListEnded(ctx, store, before, limit)
 	if err != nil {

@@ -48,8 +48,8 @@ func TestStartRun_NeedsTheClusterOfItsProject(t *testing.T) {
 	require.Equal(t, len(details["theirs"])-len("theirs"), len(details["none"])-len("none"))
 }
 
-// TestRegister_ChangeOfProject: a machine that a run had join a cluster changes its project only when something
-// proves that it has left, and then nothing of the cluster goes with it.
+// TestRegister_ChangeOfProject: a machine that a run had join a cluster changes its project only
+// when something proves that it has left, and then nothing of the cluster goes with it.
 func TestRegister_ChangeOfProject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

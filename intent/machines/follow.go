@@ -13,8 +13,8 @@ import (
 // bmcFresh is how old the last question to a BMC may be for its answer to count.
 const bmcFresh = 2 * time.Hour
 
-// followed returns the conditions of a machine after its node was read, and the phase that follows from
-// the node.
+// followed returns the conditions of a machine after its node was read, and the phase that follows
+// from the node.
 func followed(l machinesdb.Linked, now time.Time) (lifecycle.Conditions, lifecycle.MachinePhase) {
 	c := l.Machine.Conditions.ObserveNode(lifecycle.NodeFacts{
 		Status:   l.NodeStatus,
@@ -30,10 +30,10 @@ func IsBehindNode(l machinesdb.Linked, now time.Time) bool {
 	return !slices.Equal(conditions, l.Machine.Conditions) || phase != l.Machine.NodePhase && l.Machine.ActiveRunID == nil
 }
 
-// FollowNode brings the conditions of a machine up to its node, and its phase when the node gives another
-// one than before: what an operator or a run has set since then stays. The first look after the link only
-// notes the phase, unless the node was deleted. While a run is active the phase
-// waits for its end. RMA is left for RETIRED alone, since an operator set it.
+// FollowNode brings the conditions of a machine up to its node, and its phase when the node gives
+// another one than before: what an operator or a run has set since then stays. The first look after
+// the link only notes the phase, unless the node was deleted. While a run is active the phase waits
+// for its end. RMA is left for RETIRED alone, since an operator set it.
 func FollowNode(ctx context.Context, tx *db.Tx, id string, now time.Time, actor db.Actor) error {
 	if _, err := machinesdb.Lock(ctx, tx, id); err != nil {
 		return err
@@ -46,8 +46,8 @@ func FollowNode(ctx context.Context, tx *db.Tx, id string, now time.Time, actor 
 	conditions, phase := followed(l, now)
 	given := m.NodePhase
 	if m.ActiveRunID == nil && phase != given {
-		// The first look at a node notes what it gives: the phase of the machine was set by an operator or
-		// a run until then.
+		// The first look at a node notes what it gives: the phase of the machine was set by an
+		// operator or a run until then.
 		follows := given != "" || phase == lifecycle.MachineRetired
 		given = phase
 		if follows && m.Status != phase && (m.Status != lifecycle.MachineRMA || phase == lifecycle.MachineRetired) {

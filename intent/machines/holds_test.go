@@ -71,8 +71,9 @@ func (w *world) freeMetal() db.Node {
 	return n
 }
 
-// TestHold_KeepsNodeFromClaims: nobody is given a node whose hardware a project has as a machine. It can be claimed
-// again when the project has lost the machine, if no run has changed it; otherwise it has to be sanitized first.
+// TestHold_KeepsNodeFromClaims: nobody is given a node whose hardware a project has as a machine.
+// It can be claimed again when the project has lost the machine, if no run has changed it;
+// otherwise it has to be sanitized first.
 func TestHold_KeepsNodeFromClaims(t *testing.T) {
 	t.Parallel()
 	for name, h := range holds {
@@ -109,8 +110,8 @@ func TestHold_KeepsNodeFromClaims(t *testing.T) {
 	}
 }
 
-// TestHold_CleanProof: a node that was proven clean after the last run on its machine is not marked when the project
-// loses the machine.
+// TestHold_CleanProof: a node that was proven clean after the last run on its machine is not marked
+// when the project loses the machine.
 func TestHold_CleanProof(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -127,7 +128,8 @@ func TestHold_CleanProof(t *testing.T) {
 	require.True(t, w.claimable(n.ID))
 }
 
-// TestHoldsRootTenant_ClusterNode: pods of a cluster may be root on the node whose machine joined it.
+// TestHoldsRootTenant_ClusterNode: pods of a cluster may be root on the node whose machine joined
+// it.
 func TestHoldsRootTenant_ClusterNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

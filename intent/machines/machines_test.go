@@ -111,8 +111,8 @@ func TestRegister_KeepsTheProject(t *testing.T) {
 	require.Equal(t, p, *again.ProjectID)
 }
 
-// TestStartRun_OneOperationForAMachineAndItsNode: whoever comes second is refused, by the machine or by
-// the node.
+// TestStartRun_OneOperationForAMachineAndItsNode: whoever comes second is refused, by the machine
+// or by the node.
 func TestStartRun_OneOperationForAMachineAndItsNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -140,8 +140,8 @@ func TestStartRun_OneOperationForAMachineAndItsNode(t *testing.T) {
 	require.Equal(t, intent.Conflict, intent.AsRefusal(w.access("m-1", machines.Access{})).Kind)
 }
 
-// TestStartRun_ProtectsTenants: nobody but its tenant touches the node of a tenant, and the tenant only
-// reboots it.
+// TestStartRun_ProtectsTenants: nobody but its tenant touches the node of a tenant, and the tenant
+// only reboots it.
 func TestStartRun_ProtectsTenants(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -209,8 +209,8 @@ func TestEndUnstarted(t *testing.T) {
 	require.Equal(t, lifecycle.MachineMaintenance, m.Status)
 }
 
-// TestCreatePlan_NeverChangesAPlan refuses a used id, that of a default plan too, and stores nothing when
-// the plan is only to be checked.
+// TestCreatePlan_NeverChangesAPlan refuses a used id, that of a default plan too, and stores
+// nothing when the plan is only to be checked.
 func TestCreatePlan_NeverChangesAPlan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -14,9 +14,9 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
 )
 
-// addNode returns the capabilities that a run on a machine has: those of its provider, and those of the
-// node that it is linked to. Power, next boot and return need the BMC of the node, an installation its
-// machine in MAAS too, and what MAAS installs it by.
+// addNode returns the capabilities that a run on a machine has: those of its provider, and those of
+// the node that it is linked to. Power, next boot and return need the BMC of the node, an
+// installation its machine in MAAS too, and what MAAS installs it by.
 func addNode(ctx context.Context, tx *db.Tx, own []runplan.Capability, m machinesdb.Machine) ([]runplan.Capability, error) {
 	offered := slices.Clone(own)
 	if m.NodeID == nil || len(own) == 0 {
@@ -41,16 +41,16 @@ func addNode(ctx context.Context, tx *db.Tx, own []runplan.Capability, m machine
 	return offered, nil
 }
 
-// takesNode reports whether a plan takes the node of its machine out of service: it is installed again, or
-// leaves, and the provider does not do that by itself.
+// takesNode reports whether a plan takes the node of its machine out of service: it is installed
+// again, or leaves, and the provider does not do that by itself.
 func takesNode(p runplan.Plan, own []runplan.Capability) bool {
 	return slices.ContainsFunc(p.Steps, func(s runplan.Step) bool {
 		return (s.Repave != nil || s.RMA != nil) && !slices.Contains(own, s.Needs())
 	})
 }
 
-// takenFrom returns the state that a plan takes a node from. A node that is retired already stays so: it
-// may leave, and is not installed again. "" is that.
+// takenFrom returns the state that a plan takes a node from. A node that is retired already stays
+// so: it may leave, and is not installed again. "" is that.
 func takenFrom(ctx context.Context, tx *db.Tx, nodeID string, p runplan.Plan) (lifecycle.NodeStatus, error) {
 	n, err := tx.LockNode(ctx, nodeID)
 	if err != nil {

@@ -59,8 +59,8 @@ func TestStartRun_CapabilitiesOfTheNode(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestStartRun_TakesTheNode: a run that has the machine leave takes the node out of service with its start,
-// and a run that ends before it began gives it back.
+// TestStartRun_TakesTheNode: a run that has the machine leave takes the node out of service with
+// its start, and a run that ends before it began gives it back.
 func TestStartRun_TakesTheNode(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

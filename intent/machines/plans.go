@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
 )
 
-// CreatePlan checks a plan and stores it, unless it is only to be checked. It returns the plan as it is
-// stored.
+// CreatePlan checks a plan and stores it, unless it is only to be checked. It returns the plan as
+// it is stored.
 func CreatePlan(ctx context.Context, tx *db.Tx, p runplan.Plan, validateOnly bool, actor db.Actor) (runplan.Plan, error) {
 	p.ID = cmp.Or(p.ID, db.NewID("plan"))
 	p.StartableBy = cmp.Or(p.StartableBy, runplan.StartableByOperator)
@@ -56,8 +56,8 @@ func FindPlan(ctx context.Context, c db.Conn, id string) (runplan.Plan, error) {
 	return machinesdb.GetPlan(ctx, c, id)
 }
 
-// FindPlanOf is FindPlan for a project, whose members see only the plans that they may start. Project "" is
-// an operator.
+// FindPlanOf is FindPlan for a project, whose members see only the plans that they may start.
+// Project "" is an operator.
 func FindPlanOf(ctx context.Context, c db.Conn, project, id string) (runplan.Plan, error) {
 	plan, err := FindPlan(ctx, c, id)
 	if err == nil && project != "" && plan.StartableBy != runplan.StartableByCustomer {
@@ -66,11 +66,12 @@ func FindPlanOf(ctx context.Context, c db.Conn, project, id string) (runplan.Pla
 	return plan, err
 }
 
-// maxPlansPage bounds one page of plans, in bytes: the largest answer that clients of gRPC take is 4 MiB.
+// maxPlansPage bounds one page of plans, in bytes: the largest answer that clients of gRPC take is
+// 4 MiB.
 const maxPlansPage = 3 << 20
 
-// ListPlans returns one page of the plans by their ids, those that the program brings among them, and
-// whether there are more. customers leaves out those that only operators start.
+// ListPlans returns one page of the plans by their ids, those that the program brings among them,
+// and whether there are more. customers leaves out those that only operators start.
 func ListPlans(ctx context.Context, c db.Conn, customers bool, after string, limit int) (page []runplan.Plan, more bool, err error) {
 	sizes, err := machinesdb.ListPlanSizes(ctx, c, customers, after, limit+1)
 	if err != nil {

@@ -10,9 +10,10 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// StoreProbes brings the conditions of a machine up to what its probes have found. probed is the machine as it
-// was claimed for them. What was found is dropped when the machine has been claimed again since, when how it is
-// reached has changed, and when it is linked to a node by now or RETIRED.
+// StoreProbes brings the conditions of a machine up to what its probes have found. probed is the
+// machine as it was claimed for them. What was found is dropped when the machine has been claimed
+// again since, when how it is reached has changed, and when it is linked to a node by now or
+// RETIRED.
 func StoreProbes(ctx context.Context, tx *db.Tx, probed machinesdb.Machine, facts lifecycle.ProbeFacts, now time.Time) error {
 	m, err := machinesdb.Lock(ctx, tx, probed.ID)
 	if err != nil || m.NodeID != nil || m.Status == lifecycle.MachineRetired || !m.NextProbeAt.Equal(probed.NextProbeAt) {

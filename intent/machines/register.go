@@ -1,5 +1,5 @@
-// Package machines is what is asked of machines, plans and runs: it checks, decides and writes in the
-// transaction that it is given.
+// Package machines is what is asked of machines, plans and runs: it checks, decides and writes in
+// the transaction that it is given.
 package machines
 
 import (
@@ -26,8 +26,8 @@ type Registration struct {
 	Spec      spec.MachineSpec
 }
 
-// Register writes a machine that there is not yet, and updates it otherwise. A machine is found by its
-// id, or without one by its MAC addresses.
+// Register writes a machine that there is not yet, and updates it otherwise. A machine is found by
+// its id, or without one by its MAC addresses.
 func Register(ctx context.Context, tx *db.Tx, in Registration, actor db.Actor) (machinesdb.Machine, error) {
 	if in.ID != "" && !spec.ValidMachineID(in.ID) {
 		return machinesdb.Machine{}, invalid("machine.machine_id", "must be 1 to 128 of A-Z, a-z, 0-9, '.', '_' and '-'")
@@ -71,8 +71,8 @@ func Update(ctx context.Context, tx *db.Tx, in Registration, actor db.Actor) (ma
 	return update(ctx, tx, m, in, "update_machine", actor)
 }
 
-// update writes a locked machine. How it is reached does not change while a run is active, and a new
-// SSH endpoint drops the pinned host key: another machine may answer there.
+// update writes a locked machine. How it is reached does not change while a run is active, and a
+// new SSH endpoint drops the pinned host key: another machine may answer there.
 func update(ctx context.Context, tx *db.Tx, m machinesdb.Machine, in Registration, name string, actor db.Actor) (machinesdb.Machine, error) {
 	if m.Status == lifecycle.MachineRetired {
 		return m, &intent.Refusal{Kind: intent.IllegalTransition, Existing: m.ID, Detail: "the machine is RETIRED and does not change; register it under another id"}
@@ -116,8 +116,9 @@ func checkProject(ctx context.Context, tx *db.Tx, m machinesdb.Machine) error {
 	return err
 }
 
-// leaveCluster forgets which node a machine was in a cluster of the project that it leaves. It refuses that while
-// nothing proves that the machine has left the cluster: it may hold what that project runs and knows.
+// leaveCluster forgets which node a machine was in a cluster of the project that it leaves. It
+// refuses that while nothing proves that the machine has left the cluster: it may hold what that
+// project runs and knows.
 func leaveCluster(ctx context.Context, tx *db.Tx, id string) error {
 	is, err := clusterdb.IsInCluster(ctx, tx, id)
 	if err != nil {
@@ -130,9 +131,9 @@ func leaveCluster(ctx context.Context, tx *db.Tx, id string) error {
 	return clusterdb.ForgetMember(ctx, tx, id)
 }
 
-// leaveNode refuses to end the link of a machine to its node while nothing proves that the machine has left the
-// cluster that a run had it join. The link alone says what may be on the disks of the node, so that no other
-// tenant gets it.
+// leaveNode refuses to end the link of a machine to its node while nothing proves that the machine
+// has left the cluster that a run had it join. The link alone says what may be on the disks of the
+// node, so that no other tenant gets it.
 func leaveNode(ctx context.Context, tx *db.Tx, m machinesdb.Machine) error {
 	is, err := clusterdb.IsInCluster(ctx, tx, m.ID)
 	if err == nil && is {
@@ -142,8 +143,8 @@ func leaveNode(ctx context.Context, tx *db.Tx, m machinesdb.Machine) error {
 	return err
 }
 
-// Access is how a machine is reached besides its endpoints. A machine of a node has the site and the
-// pinned host key of the node.
+// Access is how a machine is reached besides its endpoints. A machine of a node has the site and
+// the pinned host key of the node.
 type Access struct {
 	NodeID, SiteID, HostKey string // "" for none
 }
@@ -185,8 +186,8 @@ func SetAccess(ctx context.Context, tx *db.Tx, id string, in Access, actor db.Ac
 	return m, audit(ctx, tx, m, "set_machine_access", actor, map[string]any{"node_id": in.NodeID, "site_id": in.SiteID, "host_key": in.HostKey})
 }
 
-// makeWay checks that the project of a machine may have its node, and ends the link of a machine that no project
-// has any more: the former link of a node does not block the next one.
+// makeWay checks that the project of a machine may have its node, and ends the link of a machine
+// that no project has any more: the former link of a node does not block the next one.
 func makeWay(ctx context.Context, tx *db.Tx, m machinesdb.Machine, actor db.Actor) error {
 	if m.NodeID == nil || m.ProjectID == nil {
 		return nil
@@ -207,8 +208,8 @@ var phases = map[lifecycle.MachinePhase]lifecycle.Transition[lifecycle.MachinePh
 	lifecycle.MachineInService: lifecycle.MachineSetInService, lifecycle.MachineRMA: lifecycle.MachineSetRMA, lifecycle.MachineRetired: lifecycle.MachineRetire,
 }
 
-// SetPhase sets the phase of a machine on which no run is active. The phase that it has already is no
-// change.
+// SetPhase sets the phase of a machine on which no run is active. The phase that it has already is
+// no change.
 func SetPhase(ctx context.Context, tx *db.Tx, id string, to lifecycle.MachinePhase, reason string, actor db.Actor) (machinesdb.Machine, error) {
 	t, ok := phases[to]
 	if !ok {

@@ -25,11 +25,11 @@ type Retry struct {
 
 const maxReason = 500
 
-// RetryRun writes a run in the place of one that FAILED, with its job. ActionRetryStage and ActionResume
-// carry out the steps from the first one that has not succeeded; they are refused when the machine had
-// another run since, which may have undone what those before it did. ActionRerun and ActionRestartClean
-// carry out all steps. The steps are those that the failed run stored. A repeated request returns the run
-// that it has made.
+// RetryRun writes a run in the place of one that FAILED, with its job. ActionRetryStage and
+// ActionResume carry out the steps from the first one that has not succeeded; they are refused when
+// the machine had another run since, which may have undone what those before it did. ActionRerun
+// and ActionRestartClean carry out all steps. The steps are those that the failed run stored. A
+// repeated request returns the run that it has made.
 func RetryRun(ctx context.Context, tx *db.Tx, in Retry, actor db.Actor) (machinesdb.Run, error) {
 	failed, err := machinesdb.GetRun(ctx, tx, in.RunID)
 	if err != nil {

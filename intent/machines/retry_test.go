@@ -15,8 +15,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// end ends a run as its job does: with the states of its steps, and the class of the step that failed, ""
-// for a cancellation.
+// end ends a run as its job does: with the states of its steps, and the class of the step that
+// failed, "" for a cancellation.
 func (w *world) end(run machinesdb.Run, class lifecycle.FailureClass, states ...lifecycle.StageState) {
 	w.t.Helper()
 	var rows []lifecycle.StageRow
@@ -76,8 +76,8 @@ func names(steps []runplan.Step) (out []string) {
 	return out
 }
 
-// TestRetryRun: each action of an operator starts a run in the place of the failed one, from the first step
-// that has not succeeded or from the beginning.
+// TestRetryRun: each action of an operator starts a run in the place of the failed one, from the
+// first step that has not succeeded or from the beginning.
 func TestRetryRun(t *testing.T) {
 	t.Parallel()
 	const done, failed, undone, waits = lifecycle.StageSucceeded, lifecycle.StageFailed, lifecycle.StageCompensated, lifecycle.StagePending
@@ -113,7 +113,8 @@ func TestRetryRun(t *testing.T) {
 	}
 }
 
-// TestRetryRun_Refuses what would repeat steps that another run has changed, and what is no failure.
+// TestRetryRun_Refuses what would repeat steps that another run has changed, and what is no
+// failure.
 func TestRetryRun_Refuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

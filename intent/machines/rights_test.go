@@ -61,8 +61,8 @@ func (w *world) seenBy(project string) (byID, listed bool) {
 	return byID, listed
 }
 
-// TestFormerTenant_HasNoRight follows a node from one tenant to the next. The former tenant neither starts a run
-// nor sees the machine from the fence of the release on.
+// TestFormerTenant_HasNoRight follows a node from one tenant to the next. The former tenant neither
+// starts a run nor sees the machine from the fence of the release on.
 func TestFormerTenant_HasNoRight(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -118,8 +118,8 @@ func TestFormerTenant_HasNoRight(t *testing.T) {
 	require.Equal(t, node.ID, *m.NodeID, "the machine stays that of the node")
 }
 
-// TestRight_EndsWithTheFence: where the machine is given to a project before another one claims the node, the
-// right rests while that is there and ends with it.
+// TestRight_EndsWithTheFence: where the machine is given to a project before another one claims the
+// node, the right rests while that is there and ends with it.
 func TestRight_EndsWithTheFence(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -173,8 +173,8 @@ func TestRight_EndsWithARequestedRelease(t *testing.T) {
 	require.False(t, byID || listed)
 }
 
-// TestSetAccess_FormerLinkMakesWay links the machine of the next tenant to a node that another record, of the
-// former tenant, is linked to.
+// TestSetAccess_FormerLinkMakesWay links the machine of the next tenant to a node that another
+// record, of the former tenant, is linked to.
 func TestSetAccess_FormerLinkMakesWay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -205,8 +205,8 @@ func TestSetAccess_FormerLinkMakesWay(t *testing.T) {
 	require.Empty(t, old.Conditions)
 }
 
-// TestStartRun_RestoredTenancy: in a restored database a node is still that of a tenant who has given it back. He
-// reboots it when the reconciler has found that MAAS names nobody else.
+// TestStartRun_RestoredTenancy: in a restored database a node is still that of a tenant who has
+// given it back. He reboots it when the reconciler has found that MAAS names nobody else.
 func TestStartRun_RestoredTenancy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -251,8 +251,8 @@ func (w *world) joined(project string) {
 	require.NoError(w.t, clusterdb.NoteJoined(w.t.Context(), w.store, "m-1"))
 }
 
-// TestSetAccess_ClusterStaysWithItsNode: the link of a machine that joined a cluster is all that says what lies on
-// the disks of its node. It ends when the node was proven clean.
+// TestSetAccess_ClusterStaysWithItsNode: the link of a machine that joined a cluster is all that
+// says what lies on the disks of its node. It ends when the node was proven clean.
 func TestSetAccess_ClusterStaysWithItsNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -282,8 +282,8 @@ func TestSetAccess_ClusterStaysWithItsNode(t *testing.T) {
 	require.NoError(t, w.access("m-1", machines.Access{NodeID: other.ID}))
 }
 
-// TestRemoval_OfAClusterMember: a node that is removed while nothing proves that its machine has left a cluster is
-// dirty, also as the node that its machine becomes next.
+// TestRemoval_OfAClusterMember: a node that is removed while nothing proves that its machine has
+// left a cluster is dirty, also as the node that its machine becomes next.
 func TestRemoval_OfAClusterMember(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -315,8 +315,8 @@ func TestRemoval_OfAClusterMember(t *testing.T) {
 	require.Nil(t, unused.TenantLeftAt)
 }
 
-// TestRight_GivenAsTheNodeIsReleased: a machine is given to the project of a tenant while the release of its node is
-// being fenced. The one waits for the other, so that the right ends.
+// TestRight_GivenAsTheNodeIsReleased: a machine is given to the project of a tenant while the
+// release of its node is being fenced. The one waits for the other, so that the right ends.
 func TestRight_GivenAsTheNodeIsReleased(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -29,7 +29,8 @@ type Start struct {
 	Project string
 	// Offers returns the capabilities of a provider, nothing of one that does not exist.
 	Offers func(provider string) []runplan.Capability
-	// Campaign is the campaign that starts the run, "" for none. Its requests have ids that no other may use.
+	// Campaign is the campaign that starts the run, "" for none. Its requests have ids that no
+	// other may use.
 	Campaign string
 	// retryOf is the failed run that this one is started for, "" for none.
 	retryOf string
@@ -40,9 +41,10 @@ const maxRequestID = 128
 // CampaignPrefix begins the ids of campaigns and of their requests.
 const CampaignPrefix = "campaign_"
 
-// StartRun writes a run with its job, and has the machine PROVISIONING. A request that has made a run
-// before returns that run, also one that has ended. It refuses in this order: the machine, the request,
-// the plan, what the provider can, the phase, an active run, the cluster of the machine, its node.
+// StartRun writes a run with its job, and has the machine PROVISIONING. A request that has made a
+// run before returns that run, also one that has ended. It refuses in this order: the machine, the
+// request, the plan, what the provider can, the phase, an active run, the cluster of the machine,
+// its node.
 func StartRun(ctx context.Context, tx *db.Tx, in Start, actor db.Actor) (machinesdb.Run, error) {
 	m, err := machinesdb.Lock(ctx, tx, in.MachineID)
 	if err == nil {
@@ -81,9 +83,9 @@ func checkRequestID(id, campaign string) error {
 	return nil
 }
 
-// CheckRun returns why StartRun would refuse a run now, nil where it would not. It writes nothing and takes
-// no lock. A machine on which something else runs returns a *runplan.StartRefusal or a *db.ConflictError,
-// as StartRun does.
+// CheckRun returns why StartRun would refuse a run now, nil where it would not. It writes nothing
+// and takes no lock. A machine on which something else runs returns a *runplan.StartRefusal or a
+// *db.ConflictError, as StartRun does.
 func CheckRun(ctx context.Context, tx *db.Tx, in Start) error {
 	m, err := machinesdb.Get(ctx, tx, in.MachineID)
 	if err == nil {
@@ -111,11 +113,12 @@ func begin(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan 
 	return write(ctx, tx, in, m, plan, site, takes, actor)
 }
 
-// stepOf is the kind of step that a run of a type carries out, where its end says that this was done.
+// stepOf is the kind of step that a run of a type carries out, where its end says that this was
+// done.
 var stepOf = map[lifecycle.RunType]runplan.Kind{lifecycle.RunTypeRepave: runplan.KindRepave, lifecycle.RunTypeRMA: runplan.KindRMA}
 
-// check refuses a plan that must not be started on a machine now. It returns the site of the machine, and
-// whether the plan takes the node of the machine out of service.
+// check refuses a plan that must not be started on a machine now. It returns the site of the
+// machine, and whether the plan takes the node of the machine out of service.
 func check(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan runplan.Plan) (site *string, takes bool, err error) {
 	own := in.Offers(m.Spec.Provider)
 	offered, err := addNode(ctx, tx, own, m)
@@ -164,8 +167,8 @@ func planFor(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine) (ru
 	return plan.For(m.Spec.TargetClusterRef).WithNetplan(m.Spec.Netplan), err
 }
 
-// checkClusters refuses a plan for a cluster that is not there, or that is not for machines of this project.
-// The two are told in the same words.
+// checkClusters refuses a plan for a cluster that is not there, or that is not for machines of this
+// project. The two are told in the same words.
 func checkClusters(ctx context.Context, tx *db.Tx, m machinesdb.Machine, plan runplan.Plan) error {
 	for _, s := range plan.Steps {
 		ref := ""
@@ -192,8 +195,8 @@ func checkClusters(ctx context.Context, tx *db.Tx, m machinesdb.Machine, plan ru
 	return nil
 }
 
-// checkNode refuses what must not be done to the node of a machine, and returns its site. A tenant's node
-// is touched by nobody but the tenant, and one that must be sanitized by nobody.
+// checkNode refuses what must not be done to the node of a machine, and returns its site. A
+// tenant's node is touched by nobody but the tenant, and one that must be sanitized by nobody.
 func checkNode(ctx context.Context, tx *db.Tx, m machinesdb.Machine, plan runplan.Plan, project string) (*string, error) {
 	if m.NodeID == nil {
 		return m.SiteID, nil
@@ -227,8 +230,8 @@ func checkNode(ctx context.Context, tx *db.Tx, m machinesdb.Machine, plan runpla
 	return node.SiteRef, err
 }
 
-// write stores the run, its job and the phase of the machine. takes says that the node of the machine is
-// taken out of service with it.
+// write stores the run, its job and the phase of the machine. takes says that the node of the
+// machine is taken out of service with it.
 func write(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan runplan.Plan, site *string, takes bool, actor db.Actor) (machinesdb.Run, error) {
 	runID, jobID := db.NewID("run"), db.NewID("job")
 	run, err := machinesdb.CreateRun(ctx, tx, machinesdb.NewRun{

@@ -1,7 +1,7 @@
-// Package payments decides about payments of customers within the transaction that it is given: which
-// payment sessions are accepted, what is credited, booked to suspense, refunded or held for a dispute.
-// It knows no payment provider: what one answered is given to it as an Observed, an ObservedRefund or
-// an ObservedDispute. loops/paymentsync asks the provider.
+// Package payments decides about payments of customers within the transaction that it is given:
+// which payment sessions are accepted, what is credited, booked to suspense, refunded or held for a
+// dispute. It knows no payment provider: what one answered is given to it as an Observed, an
+// ObservedRefund or an ObservedDispute. loops/paymentsync asks the provider.
 package payments
 
 import (
@@ -30,8 +30,8 @@ const (
 	MaxURL    = 2000
 	MaxReason = 500
 
-	// The payment provider keeps a page open for 30 minutes to 24 hours by its own clock. A minute is
-	// left for clocks that differ.
+	// The payment provider keeps a page open for 30 minutes to 24 hours by its own clock. A minute
+	// is left for clocks that differ.
 	minOpen = 31 * time.Minute
 	maxOpen = 24*time.Hour - time.Minute
 
@@ -47,7 +47,8 @@ type Policy struct {
 	Live bool
 	// SessionTTL is how long a page may be paid.
 	SessionTTL time.Duration
-	// CreditMaxAttempts is how often a credit that fails is tried again before an operator has to look.
+	// CreditMaxAttempts is how often a credit that fails is tried again before an operator has to
+	// look.
 	CreditMaxAttempts int
 	// MinAmount and MaxAmount bound an amount, in whole units of its currency.
 	MinAmount, MaxAmount int64
@@ -64,7 +65,8 @@ type Request struct {
 	ProjectID             string // the project whose billing account gets the amount
 	AmountMinor           int64
 	SuccessURL, CancelURL string
-	// Key makes the request repeatable: the same user with the same key gets the same session, always.
+	// Key makes the request repeatable: the same user with the same key gets the same session,
+	// always.
 	Key   string
 	Actor db.Actor // its ID is the user
 }
@@ -128,7 +130,8 @@ func Begin(ctx context.Context, tx *db.Tx, p Policy, r Request) (paymentsdb.Sess
 	return s, err == nil, err
 }
 
-// checkRate refuses a session of a user, or of a billing account, that has asked for too many since a time.
+// checkRate refuses a session of a user, or of a billing account, that has asked for too many since
+// a time.
 func checkRate(ctx context.Context, tx *db.Tx, p Policy, user, accountID string, since time.Time) error {
 	asked, err := paymentsdb.CountRequested(ctx, tx, user, since)
 	if err != nil {
@@ -178,8 +181,8 @@ func checkRequest(p Policy, r Request, exponent int, currency string) error {
 	return intent.InvalidIf(bad)
 }
 
-// checkRedirect returns why a payer's browser is not sent to an address, "" when it may be. The page
-// of the payment provider would otherwise lend its good name to any address.
+// checkRedirect returns why a payer's browser is not sent to an address, "" when it may be. The
+// page of the payment provider would otherwise lend its good name to any address.
 func checkRedirect(text string, hosts []string) string {
 	if len(text) > MaxURL {
 		return fmt.Sprintf("must be at most %d bytes", MaxURL)
@@ -210,9 +213,9 @@ func EventTypes() []string {
 }
 
 // ReceiveEvent stores what the payment provider told, as it came, and nothing else: it is processed
-// later. It returns false when the event was stored before. One of the other mode is kept and ignored.
-// One of another type is kept without its body, which nothing reads: whoever knows the secret of the
-// webhook could fill the database with them.
+// later. It returns false when the event was stored before. One of the other mode is kept and
+// ignored. One of another type is kept without its body, which nothing reads: whoever knows the
+// secret of the webhook could fill the database with them.
 func ReceiveEvent(ctx context.Context, tx *db.Tx, e paymentsdb.NewEvent, otherMode bool) (bool, error) {
 	if !slices.Contains(EventTypes(), e.Type) {
 		e.Body = []byte{}

@@ -45,9 +45,9 @@ func checkIdentity(s paymentsdb.Session, o Observed, installation string) error 
 	return nil
 }
 
-// Follow stores what is known of a payment page: that it exists, that the payer has finished it, that
-// it is paid, that it has expired. It credits nothing. It can be repeated and called in any order:
-// what is known already stays.
+// Follow stores what is known of a payment page: that it exists, that the payer has finished it,
+// that it is paid, that it has expired. It credits nothing. It can be repeated and called in any
+// order: what is known already stays.
 func Follow(ctx context.Context, tx *db.Tx, id string, o Observed, installation string, actor db.Actor) (paymentsdb.Session, error) {
 	s, err := paymentsdb.Lock(ctx, tx, id)
 	if err != nil {
@@ -121,8 +121,8 @@ func Credit(ctx context.Context, tx *db.Tx, id string, actor db.Actor) (payments
 	return paymentsdb.MoveTo(ctx, tx, s, paymentsdb.Move{To: lifecycle.PaymentCredit, LedgerEntry: &entry, CreditedMinor: s.ReceivedMinor, Actor: actor})
 }
 
-// post moves an amount in the ledger of the billing account of a session, from one account to another.
-// It returns the id of the transaction. The key names the fact, so that it is booked once.
+// post moves an amount in the ledger of the billing account of a session, from one account to
+// another. It returns the id of the transaction. The key names the fact, so that it is booked once.
 func post(ctx context.Context, tx *db.Tx, s paymentsdb.Session, actor db.Actor, key, kind, to, from string, minor int64, reason string) (int64, error) {
 	t, _, err := ledgerdb.Post(ctx, tx, ledgerdb.Posting{
 		Key: key, Kind: kind, BillingAccountID: s.BillingAccountID, Reason: reason, Actor: paymentsdb.ActorName(actor),
@@ -167,7 +167,8 @@ const (
 	creditRetryMax = time.Hour
 )
 
-// The members of a project read why a payment failed. What the error was is in last_error, for operators.
+// The members of a project read why a payment failed. What the error was is in last_error, for
+// operators.
 const (
 	creditFailed = "The payment arrived and could not be credited; operators were told."
 	// Refused says that the payment provider refuses a payment.
@@ -201,8 +202,8 @@ func FailCredit(ctx context.Context, tx *db.Tx, p Policy, id, problem string, ac
 	})
 }
 
-// Expire ends a session that the payment provider knows no page of, or none that counts, with a code
-// that says why.
+// Expire ends a session that the payment provider knows no page of, or none that counts, with a
+// code that says why.
 func Expire(ctx context.Context, tx *db.Tx, id, code, message string, actor db.Actor) (paymentsdb.Session, error) {
 	s, err := paymentsdb.Lock(ctx, tx, id)
 	if err != nil || s.Status != lifecycle.PaymentInitiated {

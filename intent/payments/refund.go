@@ -27,8 +27,8 @@ type RefundRequest struct {
 }
 
 // RequestRefund takes the amount from the balance and stores the refund; loops/paymentsync sends
-// it. It returns false with the refund that is there when its key was used before. What is held back
-// for allocations, or was spent, is not refunded, and nothing of a payment of the other mode.
+// it. It returns false with the refund that is there when its key was used before. What is held
+// back for allocations, or was spent, is not refunded, and nothing of a payment of the other mode.
 func RequestRefund(ctx context.Context, tx *db.Tx, p Policy, r RefundRequest) (paymentsdb.Refund, bool, error) {
 	var bad []intent.Field
 	if r.AmountMinor < 1 {
@@ -78,8 +78,8 @@ func RequestRefund(ctx context.Context, tx *db.Tx, p Policy, r RefundRequest) (p
 	return refund, err == nil, err
 }
 
-// checkMode refuses a refund of a payment that was made in the other mode: the payment provider does not
-// know it, so that the amount would be held for ever.
+// checkMode refuses a refund of a payment that was made in the other mode: the payment provider
+// does not know it, so that the amount would be held for ever.
 func checkMode(s paymentsdb.Session, p Policy) error {
 	mode := map[bool]string{true: "live", false: "test"}
 	if s.Live == p.Live {
@@ -125,8 +125,8 @@ type ObservedRefund struct {
 }
 
 // FollowRefund books what became of a refund of a session. One that was made in the provider's
-// dashboard is booked as it is, also when the balance does not cover it: the money has gone. It can be
-// repeated and called in any order. It returns false when the session is not booked yet, so that
+// dashboard is booked as it is, also when the balance does not cover it: the money has gone. It can
+// be repeated and called in any order. It returns false when the session is not booked yet, so that
 // nothing can be taken from it: credit it first.
 func FollowRefund(ctx context.Context, tx *db.Tx, sessionID string, o ObservedRefund, actor db.Actor) (bool, error) {
 	s, err := paymentsdb.Lock(ctx, tx, sessionID)
@@ -178,8 +178,8 @@ func IsRefund(r paymentsdb.Refund, o ObservedRefund) bool {
 	return r.ID == o.Reference || r.StripeRefundID != nil && *r.StripeRefundID == o.ID
 }
 
-// isInNoLedger reports whether a session ended without anything in the ledger: it was paid in another
-// currency than that of the billing account, or with nothing.
+// isInNoLedger reports whether a session ended without anything in the ledger: it was paid in
+// another currency than that of the billing account, or with nothing.
 func isInNoLedger(s paymentsdb.Session) bool {
 	return s.Status == lifecycle.PaymentFailedReconcile && !isOurs(s)
 }
@@ -200,9 +200,9 @@ func sourceOf(s paymentsdb.Session) string {
 	return ""
 }
 
-// placeOf returns the account in which money of a session is now that was taken from another one. What an
-// operator has credited or written off meanwhile is not in suspense any more, and what comes back follows
-// it: nobody would look there.
+// placeOf returns the account in which money of a session is now that was taken from another one.
+// What an operator has credited or written off meanwhile is not in suspense any more, and what
+// comes back follows it: nobody would look there.
 func placeOf(s paymentsdb.Session, source string) string {
 	switch {
 	case source != ledgerdb.CodeSuspense:
@@ -215,9 +215,9 @@ func placeOf(s paymentsdb.Session, source string) string {
 	return source
 }
 
-// followKnown moves a refund that is stored. Once it is accepted the money has left the account at the
-// payment provider; one that fails, before or after that, is in its source again. One that was given back
-// as never made, and was made all the same, is taken again.
+// followKnown moves a refund that is stored. Once it is accepted the money has left the account at
+// the payment provider; one that fails, before or after that, is in its source again. One that was
+// given back as never made, and was made all the same, is taken again.
 func followKnown(ctx context.Context, tx *db.Tx, s paymentsdb.Session, id string, o ObservedRefund, actor db.Actor) error {
 	r, err := paymentsdb.LockRefund(ctx, tx, id)
 	if err != nil || r.State == lifecycle.RefundFailed && (r.StripeRefundID != nil || o.Failed) {
@@ -246,8 +246,8 @@ func followKnown(ctx context.Context, tx *db.Tx, s paymentsdb.Session, id string
 
 func ptr[T any](v T) *T { return &v }
 
-// reportOtherAmount tells of a refund that has another amount at the payment provider. It is looked at
-// again, and not before the others.
+// reportOtherAmount tells of a refund that has another amount at the payment provider. It is looked
+// at again, and not before the others.
 func reportOtherAmount(ctx context.Context, tx *db.Tx, s paymentsdb.Session, r paymentsdb.Refund, o ObservedRefund) error {
 	why := fmt.Sprintf("refund %s of session %s is %d %s here and %d %s at the payment provider", r.ID, s.ID, r.AmountMinor, r.Currency, o.AmountMinor, o.Currency)
 	if r.State == lifecycle.RefundRequested || r.State == lifecycle.RefundPending {
@@ -290,8 +290,8 @@ func reverseRefund(ctx context.Context, tx *db.Tx, s paymentsdb.Session, r payme
 	return paymentsdb.MoveRefund(ctx, tx, r.ID, lifecycle.RefundFailed, providerID, why, nil)
 }
 
-// RejectRefund gives the amount of a refund back that was not sent, or that the payment provider has
-// refused and never made. It can be repeated; one that was accepted meanwhile stays.
+// RejectRefund gives the amount of a refund back that was not sent, or that the payment provider
+// has refused and never made. It can be repeated; one that was accepted meanwhile stays.
 func RejectRefund(ctx context.Context, tx *db.Tx, id, why string, actor db.Actor) error {
 	r, err := paymentsdb.GetRefund(ctx, tx, id)
 	if err != nil {
@@ -316,10 +316,10 @@ type ObservedDispute struct {
 	Currency    string
 }
 
-// FollowDispute books what became of a dispute of a session. While it is open its amount is held, and
-// the billing account gets no new allocation; the balance may become negative. It can be repeated and
-// called in any order. A warning holds nothing: it only ends a dispute that is held. It returns false
-// when the session is not booked yet: credit it first.
+// FollowDispute books what became of a dispute of a session. While it is open its amount is held,
+// and the billing account gets no new allocation; the balance may become negative. It can be
+// repeated and called in any order. A warning holds nothing: it only ends a dispute that is held.
+// It returns false when the session is not booked yet: credit it first.
 func FollowDispute(ctx context.Context, tx *db.Tx, sessionID string, o ObservedDispute, actor db.Actor) (bool, error) {
 	s, err := paymentsdb.Lock(ctx, tx, sessionID)
 	if err != nil {
@@ -366,8 +366,8 @@ func FollowDispute(ctx context.Context, tx *db.Tx, sessionID string, o ObservedD
 	return true, closeDispute(ctx, tx, s, d, o, actor)
 }
 
-// closeDispute books how a dispute was decided. The bank may decide again: then the amount comes from where
-// the decision before has left it.
+// closeDispute books how a dispute was decided. The bank may decide again: then the amount comes
+// from where the decision before has left it.
 func closeDispute(ctx context.Context, tx *db.Tx, s paymentsdb.Session, d paymentsdb.Dispute, o ObservedDispute, actor db.Actor) error {
 	from := map[lifecycle.DisputeState]string{
 		lifecycle.DisputeOpen: ledgerdb.CodeDisputeHold, lifecycle.DisputeWon: placeOf(s, d.Source), lifecycle.DisputeLost: ledgerdb.CodeClearing,
@@ -389,7 +389,8 @@ func closeDispute(ctx context.Context, tx *db.Tx, s paymentsdb.Session, d paymen
 	return audit(ctx, tx, s.ID, "close_dispute_"+string(state), actor)
 }
 
-// ClearDispute lets the billing account of a dispute that is open, or was lost, have allocations again.
+// ClearDispute lets the billing account of a dispute that is open, or was lost, have allocations
+// again.
 func ClearDispute(ctx context.Context, tx *db.Tx, disputeID, reason string, actor db.Actor) error {
 	if n := len([]rune(reason)); n == 0 || n > MaxReason {
 		return intent.InvalidIf([]intent.Field{{Name: "reason", Message: fmt.Sprintf("must say why, in at most %d characters", MaxReason)}})

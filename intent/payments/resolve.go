@@ -20,9 +20,9 @@ type Decision struct {
 	Actor      db.Actor
 }
 
-// Resolve carries a decision out, once, unless it is a refund that failed. Credit gives what was paid to the balance. Refund takes it
-// from suspense and stores a refund that loops/paymentsync sends. Write-off books it away. The
-// session stays failed_reconcile after the last two.
+// Resolve carries a decision out, once, unless it is a refund that failed. Credit gives what was
+// paid to the balance. Refund takes it from suspense and stores a refund that loops/paymentsync
+// sends. Write-off books it away. The session stays failed_reconcile after the last two.
 func Resolve(ctx context.Context, tx *db.Tx, p Policy, d Decision) (paymentsdb.Session, error) {
 	if err := CheckDecision(d); err != nil {
 		return paymentsdb.Session{}, err
@@ -68,8 +68,8 @@ func Resolve(ctx context.Context, tx *db.Tx, p Policy, d Decision) (paymentsdb.S
 	return resolveInPlace(ctx, tx, s, d)
 }
 
-// hasFailedRefund reports whether a session was resolved by a refund and has money in suspense all the
-// same: the refund failed, or a dispute was won after it. It may be resolved once more.
+// hasFailedRefund reports whether a session was resolved by a refund and has money in suspense all
+// the same: the refund failed, or a dispute was won after it. It may be resolved once more.
 func hasFailedRefund(ctx context.Context, tx *db.Tx, s paymentsdb.Session) (bool, error) {
 	if s.Status != lifecycle.PaymentFailedReconcile || s.Resolution != lifecycle.ResolveRefund {
 		return false, nil
@@ -90,7 +90,8 @@ func CheckDecision(d Decision) error {
 	return intent.InvalidIf(bad)
 }
 
-// RecordLook stores that an operator had a session compared with the payment provider, which credited it.
+// RecordLook stores that an operator had a session compared with the payment provider, which
+// credited it.
 func RecordLook(ctx context.Context, tx *db.Tx, d Decision) error {
 	actor := d.Actor
 	actor.Comment = d.Reason
@@ -118,8 +119,8 @@ func resolveByCredit(ctx context.Context, tx *db.Tx, s paymentsdb.Session, d Dec
 	})
 }
 
-// leftInSuspense returns what of a session is in suspense: not what went back to the payer, nor what the
-// payer's bank has taken by a dispute.
+// leftInSuspense returns what of a session is in suspense: not what went back to the payer, nor
+// what the payer's bank has taken by a dispute.
 func leftInSuspense(ctx context.Context, tx *db.Tx, s paymentsdb.Session) (int64, error) {
 	if !isOurs(s) {
 		return 0, nil

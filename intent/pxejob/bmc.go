@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// NodeBMC is the BMC that a request gives a PXE node. Its NodeID names the node. PinSHA256 is the pin
-// of its certificate that an operator has compared; "" approves none.
+// NodeBMC is the BMC that a request gives a PXE node. Its NodeID names the node. PinSHA256 is the
+// pin of its certificate that an operator has compared; "" approves none.
 type NodeBMC struct {
 	intent.BMC
 	PinSHA256 string
@@ -31,8 +31,9 @@ func CheckNodeBMC(ctx context.Context, store *db.Store, b NodeBMC) error {
 }
 
 // PutNodeBMC gives a PXE node its BMC and approves the pin. The same once more changes nothing. It
-// refuses a node that MAAS provisions, a retired node, and another BMC while a rotation works on the
-// one that the node has. The last is found out after a write, so the caller rolls back on any error.
+// refuses a node that MAAS provisions, a retired node, and another BMC while a rotation works on
+// the one that the node has. The last is found out after a write, so the caller rolls back on any
+// error.
 func PutNodeBMC(ctx context.Context, tx *db.Tx, b NodeBMC, actor db.Actor) (db.BMC, error) {
 	n, err := tx.LockNode(ctx, b.NodeID)
 	if err != nil {

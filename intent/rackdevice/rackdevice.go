@@ -1,5 +1,5 @@
-// Package rackdevice accepts switch trays and power shelves of a rack: records of a BMC with health and
-// firmware. They are no nodes, so that nothing can claim them.
+// Package rackdevice accepts switch trays and power shelves of a rack: records of a BMC with health
+// and firmware. They are no nodes, so that nothing can claim them.
 package rackdevice
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/intent"
 )
 
-// Request is a rack device with its BMC. PinSHA256 is the pin of its certificate that an operator has
-// compared; "" approves none.
+// Request is a rack device with its BMC. PinSHA256 is the pin of its certificate that an operator
+// has compared; "" approves none.
 type Request struct {
 	SiteID, Kind, Name, Rack string
 	BMC                      intent.BMC
@@ -40,8 +40,8 @@ func Check(ctx context.Context, store *db.Store, r Request) error {
 	return intent.InvalidIf(bad)
 }
 
-// Create adds a rack device and the record of its BMC. A BMC that has a record is refused: one login is
-// stopped for all records of a BMC, and a machine's BMC is no rack device's.
+// Create adds a rack device and the record of its BMC. A BMC that has a record is refused: one
+// login is stopped for all records of a BMC, and a machine's BMC is no rack device's.
 func Create(ctx context.Context, tx *db.Tx, r Request) (hardwaredb.RackDevice, error) {
 	if err := tx.LockBMCAddress(ctx, r.BMC.Address); err != nil {
 		return hardwaredb.RackDevice{}, err

@@ -30,9 +30,9 @@ var allocations = Subject{
 	EndUnstarted: func(context.Context, *db.Tx, db.Job, db.Actor) error { return nil },
 }
 
-// moveAllocation moves the allocation of a job. What is stored of the tenant's access decides where a
-// provision that ends early leads, not what the job believes. An allocation that has ended meanwhile
-// stays as it is.
+// moveAllocation moves the allocation of a job. What is stored of the tenant's access decides where
+// a provision that ends early leads, not what the job believes. An allocation that has ended
+// meanwhile stays as it is.
 func moveAllocation(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, p contract.Projection, data json.RawMessage) error {
 	m, err := decode[contract.AllocationMove](data)
 	if err != nil || lifecycle.Allocation.Terminal(a.Status) {
@@ -77,8 +77,8 @@ func moveAllocation(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, p
 	return err
 }
 
-// endKeys tells the project of keys that were proven. Then it starts what the job was in the way of: a
-// release, or another change of keys.
+// endKeys tells the project of keys that were proven. Then it starts what the job was in the way
+// of: a release, or another change of keys.
 func endKeys(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, m contract.AllocationMove) error {
 	if m.KeysProven {
 		if err := allocationdb.TellKeysChanged(ctx, tx, a); err != nil {
@@ -97,9 +97,9 @@ func failureText(m contract.AllocationMove) string {
 	return fmt.Sprintf("%s at %s", m.FailureClass, m.FailureStage)
 }
 
-// endProvision ends an allocation whose provision has stopped. One whose node may hold something of the
-// tenant is released by a job of its own. Of the others, one that its tenant gave back is released at
-// once, since nothing has to be cleaned, and every other one has failed.
+// endProvision ends an allocation whose provision has stopped. One whose node may hold something of
+// the tenant is released by a job of its own. Of the others, one that its tenant gave back is
+// released at once, since nothing has to be cleaned, and every other one has failed.
 func endProvision(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, m contract.AllocationMove, by db.Actor) error {
 	code := lifecycle.FailureProvision
 	if m.FailureClass == lifecycle.FailCapacity {

@@ -26,9 +26,9 @@ var nodes = Subject{
 	EndUnstarted: decommission.EndUnstarted,
 }
 
-// moveNode drops a soft move that the node's present state has no edge for, or none that such a job may
-// take: a quarantined node that is onboarded again is not moved to enrolling, and one that somebody else
-// has put to use meanwhile does not keep a job from ending.
+// moveNode drops a soft move that the node's present state has no edge for, or none that such a job
+// may take: a quarantined node that is onboarded again is not moved to enrolling, and one that
+// somebody else has put to use meanwhile does not keep a job from ending.
 func moveNode(ctx context.Context, tx *db.Tx, node db.Node, p contract.Projection, data json.RawMessage) error {
 	m, err := decode[contract.NodeMove](data)
 	if err != nil {

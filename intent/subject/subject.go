@@ -1,5 +1,5 @@
-// Package subject has what the jobs are about: nodes, allocations, instances and runs. Projections, the
-// sweeper and the actions of operators change a subject through this table alone.
+// Package subject has what the jobs are about: nodes, allocations, instances and runs. Projections,
+// the sweeper and the actions of operators change a subject through this table alone.
 package subject
 
 import (
@@ -17,11 +17,11 @@ import (
 // Subject is one kind of subject. Its functions run in the transaction of the caller.
 type Subject struct {
 	Kind contract.SubjectKind
-	// Lock locks the rows that a move of the job changes, before the job is locked. It returns what makes
-	// the move.
+	// Lock locks the rows that a move of the job changes, before the job is locked. It returns what
+	// makes the move.
 	Lock func(ctx context.Context, tx *db.Tx, ref Ref) (Apply, error)
-	// Park shows that the job was parked while no workflow ran it. It reports whether it has ended the job,
-	// because nobody has to decide anything.
+	// Park shows that the job was parked while no workflow ran it. It reports whether it has ended
+	// the job, because nobody has to decide anything.
 	Park func(ctx context.Context, tx *db.Tx, job db.Job, class lifecycle.FailureClass, actor db.Actor) (ended bool, err error)
 	// EndUnstarted takes back what was written with a job that was cancelled before it began.
 	EndUnstarted func(ctx context.Context, tx *db.Tx, job db.Job, actor db.Actor) error
@@ -33,8 +33,8 @@ type Ref struct{ JobID, NodeID, ID string }
 // Apply makes a move for a step of the job that is stored. data is what the move carries.
 type Apply func(ctx context.Context, tx *db.Tx, p contract.Projection, data json.RawMessage) error
 
-// all is the table of subjects, in the order in which they are locked. Moves are made in the opposite
-// order: what becomes of an allocation may depend on where its node is.
+// all is the table of subjects, in the order in which they are locked. Moves are made in the
+// opposite order: what becomes of an allocation may depend on where its node is.
 var all = []Subject{allocations, instances, runs, nodes}
 
 // Of returns the subject of a kind of job. That of an unknown kind is a node.

@@ -36,7 +36,8 @@ var lockOrder = []contract.Move{
 
 var errUndo = errors.New("undo")
 
-// hold locks the subjects of moves in a transaction of its own, tells locked, and keeps them until release.
+// hold locks the subjects of moves in a transaction of its own, tells locked, and keeps them until
+// release.
 func hold(ctx context.Context, s *db.Store, nodeID string, wait string, moves []contract.Move, locked chan<- error, release <-chan struct{}) {
 	told := false
 	err := s.Tx(ctx, func(tx *db.Tx) error {
@@ -59,9 +60,9 @@ func hold(ctx context.Context, s *db.Store, nodeID string, wait string, moves []
 	}
 }
 
-// Two projections that name the same two subjects in opposite orders lock them in one order, whichever
-// pair of subjects it is: while the first of a pair is held, a projection of both waits for it, and has
-// not locked the second one.
+// Two projections that name the same two subjects in opposite orders lock them in one order,
+// whichever pair of subjects it is: while the first of a pair is held, a projection of both waits
+// for it, and has not locked the second one.
 func TestLock_EveryPairInOneOrder(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.FreshDatabase(t)

@@ -1,5 +1,6 @@
 // Package tenancy decides what happens to billing accounts, projects and their members: it checks
-// keys, tags and identities, and accepts, closes and deletes within the transaction that it is given.
+// keys, tags and identities, and accepts, closes and deletes within the transaction that it is
+// given.
 package tenancy
 
 import (
@@ -36,8 +37,9 @@ var keyTypes = []string{
 	ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoSKED25519, ssh.KeyAlgoSKECDSA256, ssh.KeyAlgoRSA,
 }
 
-// ParseSSHKey reads one line of an authorized_keys file and writes the key again, without its comment. It
-// returns an error that says what to do when the line has options, or a key that is not accepted.
+// ParseSSHKey reads one line of an authorized_keys file and writes the key again, without its
+// comment. It returns an error that says what to do when the line has options, or a key that is not
+// accepted.
 func ParseSSHKey(text string) (SSHKey, error) {
 	text = strings.TrimSpace(text)
 	if len(text) > maxKeyText || strings.ContainsAny(text, "\r\n\x00") {
@@ -66,8 +68,8 @@ var (
 	tagValue = regexp.MustCompile(`^[\p{L}\p{N} ._:/@+=-]{0,200}$`)
 )
 
-// CheckTags returns what is wrong with tags, "" when they are accepted. Tags hold no character that a
-// shell or a YAML document would read.
+// CheckTags returns what is wrong with tags, "" when they are accepted. Tags hold no character that
+// a shell or a YAML document would read.
 func CheckTags(tags map[string]string) string {
 	if len(tags) > MaxTags {
 		return fmt.Sprintf("must be at most %d tags", MaxTags)

@@ -21,11 +21,12 @@ func RequireUndisputed(ctx context.Context, tx *db.Tx, accountID, noun string) e
 		" until that is settled: ask the operators"}
 }
 
-// AdmitMoney decides in the transaction of a claim whether an account may have one more item, a node of a
-// SKU or an instance of a type. It refuses one that the balance, or the limit of the request, does not cover
-// for an hour, and a SKU without a price. An account that is depleted gets none that is free either: all
-// that it has is ended. It returns what is to be held back of the balance, nil for nothing: where nothing is
-// charged, and for a type without a price. Lock the account first, so that claims decide one after the other.
+// AdmitMoney decides in the transaction of a claim whether an account may have one more item, a
+// node of a SKU or an instance of a type. It refuses one that the balance, or the limit of the
+// request, does not cover for an hour, and a SKU without a price. An account that is depleted gets
+// none that is free either: all that it has is ended. It returns what is to be held back of the
+// balance, nil for nothing: where nothing is charged, and for a type without a price. Lock the
+// account first, so that claims decide one after the other.
 func AdmitMoney(ctx context.Context, tx *db.Tx, accountID string, item ledgerdb.Item, maxSpendMinor *int64) (*int64, error) {
 	q, err := ledgerdb.QuoteClaim(ctx, tx, accountID, item)
 	if err != nil || !q.Charging {

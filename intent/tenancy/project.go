@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// Identity is who signed in. Email is "" unless it is a plain address that the identity provider has
-// verified: notices are sent to it.
+// Identity is who signed in. Email is "" unless it is a plain address that the identity provider
+// has verified: notices are sent to it.
 type Identity struct {
 	Subject, Name, Email string
 	Groups               []string
@@ -29,8 +29,8 @@ type NewProject struct {
 	Tags            map[string]string
 }
 
-// CreateProject accepts a project of an operator. It refuses an account that has as many projects as
-// it may have.
+// CreateProject accepts a project of an operator. It refuses an account that has as many projects
+// as it may have.
 func CreateProject(ctx context.Context, tx *db.Tx, p NewProject, a db.Actor) (tenancydb.Project, error) {
 	if why := CheckTags(p.Tags); why != "" {
 		return tenancydb.Project{}, &intent.Refusal{Kind: intent.Invalid, Fields: []intent.Field{{Name: "tags", Message: why}}}

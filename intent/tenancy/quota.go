@@ -42,8 +42,8 @@ func CheckQuota(limits tenancydb.Limits, inUse, want map[string]int) error {
 }
 
 // AdmitNodes decides in the transaction of a claim whether a project may have more nodes. It locks
-// the project first, so that claims of one project decide one after the other; count is called under
-// the lock and returns the nodes in use by the id of their SKU.
+// the project first, so that claims of one project decide one after the other; count is called
+// under the lock and returns the nodes in use by the id of their SKU.
 func AdmitNodes(ctx context.Context, tx *db.Tx, projectID string, want map[string]int, count func(context.Context) (map[string]int, error)) error {
 	project, limits, err := tenancydb.LockLimits(ctx, tx, projectID)
 	if err != nil {

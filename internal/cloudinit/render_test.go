@@ -184,8 +184,8 @@ func tryInstall(t *testing.T, p readPart, env []string) (root, calls string, err
 	dir := t.TempDir()
 	root = filepath.Join(dir, "root")
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "bin"), 0o755))
-	// No process is forked while a program is open for writing: one that holds it open would keep it
-	// from being run ("text file busy").
+	// No process is forked while a program is open for writing: one that holds it open would keep
+	// it from being run ("text file busy").
 	syscall.ForkLock.RLock()
 	note := "#!/bin/sh\necho \"${0##*/} $*\" >>'" + dir + "/calls'\n"
 	for name, then := range map[string]string{"systemctl": "", "useradd": "touch '" + dir + "/account'\n", "getent": "test -e '" + dir + "/account'\n"} {

@@ -106,8 +106,8 @@ type Database struct {
 type Temporal struct {
 	Address   string `yaml:"address"`
 	Namespace string `yaml:"namespace"`
-	// MaintenanceNamespace is where Schedules and their passes are, so that Namespace lists jobs; see
-	// PassNamespace.
+	// MaintenanceNamespace is where Schedules and their passes are, so that Namespace lists jobs;
+	// see PassNamespace.
 	MaintenanceNamespace string `yaml:"maintenance_namespace"`
 
 	TaskQueue      string      `yaml:"task_queue"`
@@ -118,8 +118,8 @@ type Temporal struct {
 	TLS            TemporalTLS `yaml:"tls"`
 }
 
-// PassNamespace returns MaintenanceNamespace, or its default: installations that namespaces keep apart
-// share neither.
+// PassNamespace returns MaintenanceNamespace, or its default: installations that namespaces keep
+// apart share neither.
 func (t Temporal) PassNamespace() string {
 	if t.MaintenanceNamespace != "" {
 		return t.MaintenanceNamespace
@@ -150,12 +150,12 @@ type API struct {
 	PublicURL string `yaml:"public_url"`
 	// CodecOrigins are the origins of Temporal Web UIs, separated by commas.
 	CodecOrigins string `yaml:"codec_origins"`
-	// PrincipalRate and AddressRate are how many requests of one principal and one address a process
-	// serves in a second.
+	// PrincipalRate and AddressRate are how many requests of one principal and one address a
+	// process serves in a second.
 	PrincipalRate int `yaml:"principal_rate"`
 	AddressRate   int `yaml:"address_rate"`
-	// TrustedProxies are the networks of the reverse proxies whose X-Forwarded-For names the client, separated
-	// by commas.
+	// TrustedProxies are the networks of the reverse proxies whose X-Forwarded-For names the
+	// client, separated by commas.
 	TrustedProxies string `yaml:"trusted_proxies"`
 }
 
@@ -217,8 +217,8 @@ type OIDC struct {
 	RolesClaim string `yaml:"roles_claim"`
 	// GroupsClaim holds the groups that projects may give roles to.
 	GroupsClaim string `yaml:"groups_claim"`
-	// ClientID and the secret in ClientSecretFile are the portal's as a client of the issuer. Without a
-	// ClientID browsers sign in with API tokens only.
+	// ClientID and the secret in ClientSecretFile are the portal's as a client of the issuer.
+	// Without a ClientID browsers sign in with API tokens only.
 	ClientID         string `yaml:"client_id"`
 	ClientSecretFile string `yaml:"client_secret_file"`
 	RedirectURL      string `yaml:"redirect_url"`
@@ -256,14 +256,15 @@ type Worker struct {
 
 // Allocation limits how nodes are given to tenants.
 type Allocation struct {
-	// MaxLaunches is how many allocations a billing account may request in LaunchWindow, MaxReleasing how
-	// many of its nodes may be in releasing or release_failed while it requests one, MaxUnpaid how many it
-	// may have had within an hour without paying.
+	// MaxLaunches is how many allocations a billing account may request in LaunchWindow,
+	// MaxReleasing how many of its nodes may be in releasing or release_failed while it requests
+	// one, MaxUnpaid how many it may have had within an hour without paying.
 	MaxLaunches  int           `yaml:"max_launches"`
 	LaunchWindow time.Duration `yaml:"launch_window"`
 	MaxReleasing int           `yaml:"max_releasing"`
 	MaxUnpaid    int           `yaml:"max_unpaid"`
-	// ProvisionDeadline is how long a node may be provisioned after its claim before it is taken back.
+	// ProvisionDeadline is how long a node may be provisioned after its claim before it is taken
+	// back.
 	ProvisionDeadline time.Duration `yaml:"provision_deadline"`
 }
 
@@ -277,8 +278,9 @@ type Machine struct {
 
 // Release is how hard the release of an allocation tries.
 type Release struct {
-	// RevokeDeadline is how long a proof of the end of the tenant's access may take before the node's
-	// power is cut. MaxDeliver is how often a stage tries what may pass by itself before it parks.
+	// RevokeDeadline is how long a proof of the end of the tenant's access may take before the
+	// node's power is cut. MaxDeliver is how often a stage tries what may pass by itself before it
+	// parks.
 	RevokeDeadline time.Duration `yaml:"revoke_deadline"`
 	MaxDeliver     int           `yaml:"max_deliver"`
 }

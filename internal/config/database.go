@@ -106,8 +106,8 @@ func (d Database) Hosts() []string {
 	return out
 }
 
-// parsePostgres parses a URL of PostgreSQL, and returns its hosts as they are written. net/url refuses
-// several hosts with ports, so that the returned URL has the first one alone.
+// parsePostgres parses a URL of PostgreSQL, and returns its hosts as they are written. net/url
+// refuses several hosts with ports, so that the returned URL has the first one alone.
 func parsePostgres(raw string) (u *url.URL, hosts []string, err error) {
 	scheme, rest, _ := strings.Cut(raw, "://")
 	end := strings.IndexAny(rest, "/?#")

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDatabase_SeveralHosts reads URLs with several hosts, which net/url refuses, and demands a server
-// that takes writes.
+// TestDatabase_SeveralHosts reads URLs with several hosts, which net/url refuses, and demands a
+// server that takes writes.
 func TestDatabase_SeveralHosts(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]struct {

@@ -10,8 +10,8 @@ import (
 
 // Instance is where instances are made. Without a provider none can be.
 type Instance struct {
-	// MockDuration is how long a simulated instance takes to become ready; 0 turns the simulated provider
-	// off.
+	// MockDuration is how long a simulated instance takes to become ready; 0 turns the simulated
+	// provider off.
 	MockDuration time.Duration `yaml:"mock_duration"`
 	// ScalewayProjectID turns Scaleway on.
 	ScalewayProjectID string `yaml:"scaleway_project_id"`
@@ -24,11 +24,12 @@ type Instance struct {
 	ScalewayImage string `yaml:"scaleway_image"`
 	SSHSources    string `yaml:"ssh_sources"`
 	WorkerSources string `yaml:"worker_sources"`
-	// Installation tells the servers of this installation from those of another one in the same project.
+	// Installation tells the servers of this installation from those of another one in the same
+	// project.
 	Installation string        `yaml:"installation"`
 	ArchiveAfter time.Duration `yaml:"archive_after"`
-	// CustomerLimit is how many live instances each project may have by requests of its members; 0 leaves
-	// them to operators.
+	// CustomerLimit is how many live instances each project may have by requests of its members; 0
+	// leaves them to operators.
 	CustomerLimit int `yaml:"customer_limit"`
 }
 
@@ -41,7 +42,8 @@ func (i Instance) Enabled() bool { return i.ScalewayEnabled() || i.MockDuration 
 // Zones returns the members of ScalewayZones.
 func (i Instance) Zones() []string { return splitList(i.ScalewayZones) }
 
-// Sources returns the networks from which SSH, and those from which the worker's ports, may be reached.
+// Sources returns the networks from which SSH, and those from which the worker's ports, may be
+// reached.
 func (i Instance) Sources() (ssh, worker []string) {
 	return splitList(i.SSHSources), splitList(i.WorkerSources)
 }

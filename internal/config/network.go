@@ -15,7 +15,8 @@ import (
 
 // NetworkProbe says what nodes of tenants must not reach, besides what Slipway knows itself.
 type NetworkProbe struct {
-	// Targets are NAME=HOST:PORT, separated by commas. Allowed are names of targets that nodes may reach.
+	// Targets are NAME=HOST:PORT, separated by commas. Allowed are names of targets that nodes may
+	// reach.
 	Targets string `yaml:"targets"`
 	Allowed string `yaml:"allowed"`
 }
@@ -48,10 +49,10 @@ func (n NetworkProbe) validate(v *validator) {
 	}
 }
 
-// ProtectedTargets returns where the control plane listens as far as the settings say it, for nodes to
-// try: PostgreSQL, Temporal and its pages, the API and the metrics of this process where they listen on
-// one address, and what network_probe.targets names. The API's public URL is for everybody, so the API is
-// left out where it may listen there.
+// ProtectedTargets returns where the control plane listens as far as the settings say it, for nodes
+// to try: PostgreSQL, Temporal and its pages, the API and the metrics of this process where they
+// listen on one address, and what network_probe.targets names. The API's public URL is for
+// everybody, so the API is left out where it may listen there.
 func (c Config) ProtectedTargets() []spec.ProbeTarget {
 	out := c.NetworkProbe.targets()
 	add := func(name, address string) {
@@ -98,8 +99,8 @@ func (d Database) addresses() []string {
 	return out
 }
 
-// mayBeSame tells whether two addresses may name one socket: those of the same port and host, and those
-// of the same port where a host is a name or stands for all addresses.
+// mayBeSame tells whether two addresses may name one socket: those of the same port and host, and
+// those of the same port where a host is a name or stands for all addresses.
 func mayBeSame(a, b string) bool {
 	aHost, aPort, aErr := net.SplitHostPort(a)
 	bHost, bPort, bErr := net.SplitHostPort(b)

@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// TestProtectedTargets lists where the control plane listens, without the public URL and without what
-// listens on all addresses.
+// TestProtectedTargets lists where the control plane listens, without the public URL and without
+// what listens on all addresses.
 func TestProtectedTargets(t *testing.T) {
 	t.Parallel()
 	c := config.Default()
@@ -95,7 +95,8 @@ func TestBoot_Validate(t *testing.T) {
 	}
 }
 
-// TestTrustedProxies_Validate: a network that holds everybody would let everybody write the address that is limited.
+// TestTrustedProxies_Validate: a network that holds everybody would let everybody write the address
+// that is limited.
 func TestTrustedProxies_Validate(t *testing.T) {
 	t.Parallel()
 	for networks, good := range map[string]bool{

@@ -13,8 +13,8 @@ type Payment struct {
 	StripeKeyRef string `yaml:"stripe_key_ref"`
 	// StripeLive says that real money moves.
 	StripeLive bool `yaml:"stripe_live"`
-	// WebhookSecretRefs name the secrets that sign webhooks, separated by commas: one, or two while one
-	// is rolled.
+	// WebhookSecretRefs name the secrets that sign webhooks, separated by commas: one, or two while
+	// one is rolled.
 	WebhookSecretRefs string `yaml:"webhook_secret_refs"`
 	SessionTTLSeconds int    `yaml:"session_ttl_seconds"`
 	CreditMaxAttempts int    `yaml:"credit_max_attempts"`

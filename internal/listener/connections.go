@@ -11,8 +11,8 @@ import (
 // warnEvery is how often refused connections are logged at most.
 const warnEvery = time.Minute
 
-// connections is a net.Listener that bounds the open connections of each address. It closes a connection
-// over the bound at once. An IPv6 address counts as its /64.
+// connections is a net.Listener that bounds the open connections of each address. It closes a
+// connection over the bound at once. An IPv6 address counts as its /64.
 type connections struct {
 	net.Listener
 
@@ -25,8 +25,8 @@ type connections struct {
 	warned time.Time
 }
 
-// Bound bounds the connections that l accepts of one address. Trusted proxies are not bounded: each of them
-// carries the connections of many clients.
+// Bound bounds the connections that l accepts of one address. Trusted proxies are not bounded: each
+// of them carries the connections of many clients.
 func (b Bounds) Bound(l net.Listener, log *slog.Logger) net.Listener {
 	b = b.withDefaults()
 	return &connections{Listener: l, each: b.AddressConns, proxies: b.Proxies, log: log, open: map[netip.Addr]int{}}
@@ -50,8 +50,8 @@ func (c *connections) Accept() (net.Conn, error) {
 	}
 }
 
-// boundedAddress returns the address that a connection counts for. It returns false for a trusted proxy, and
-// for what has no IP address.
+// boundedAddress returns the address that a connection counts for. It returns false for a trusted
+// proxy, and for what has no IP address.
 func (c *connections) boundedAddress(conn net.Conn) (netip.Addr, bool) {
 	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	addr := plain(at.Addr())

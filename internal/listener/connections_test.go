@@ -60,8 +60,8 @@ func (q *queue) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// TestBound_ConnectionsOfOneAddress: one address has a number of connections, also by many addresses of its /64. Other
-// addresses have theirs, and a trusted proxy is not bounded.
+// TestBound_ConnectionsOfOneAddress: one address has a number of connections, also by many
+// addresses of its /64. Other addresses have theirs, and a trusted proxy is not bounded.
 func TestBound_ConnectionsOfOneAddress(t *testing.T) {
 	t.Parallel()
 	const each = 100
@@ -164,7 +164,8 @@ func TestBounds_HTTP2Settings(t *testing.T) {
 	require.LessOrEqual(t, header, uint32(25<<10))
 }
 
-// TestBounds_EndAnAnswerThatIsNotRead: a client that reads nothing does not hold a request of a server with a bound.
+// TestBounds_EndAnAnswerThatIsNotRead: a client that reads nothing does not hold a request of a
+// server with a bound.
 func TestBounds_EndAnAnswerThatIsNotRead(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 1)

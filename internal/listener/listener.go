@@ -19,27 +19,28 @@ type Bounds struct {
 	BodyBytes int64
 	// BodyTime is how long the body may take in all; default 25 s.
 	BodyTime time.Duration
-	// BodyRate is the least speed of a body in bytes a second; default 4 KiB. A body may be behind it
-	// by BodyGrace; default 8 s.
+	// BodyRate is the least speed of a body in bytes a second; default 4 KiB. A body may be behind
+	// it by BodyGrace; default 8 s.
 	BodyRate  int64
 	BodyGrace time.Duration
-	// WriteTime is how long a request may take from its header to the end of its answer; 0 has no bound, for
-	// servers with streams.
+	// WriteTime is how long a request may take from its header to the end of its answer; 0 has no
+	// bound, for servers with streams.
 	WriteTime time.Duration
 	// Streams is how many requests one HTTP/2 connection may have at once; default 128.
 	Streams int
-	// AddressConns is how many connections one address may have open; default 1024. An IPv6 address counts
-	// as its /64.
+	// AddressConns is how many connections one address may have open; default 1024. An IPv6 address
+	// counts as its /64.
 	AddressConns int
-	// Proxies are trusted to name the addresses of their clients, and may have any number of connections.
+	// Proxies are trusted to name the addresses of their clients, and may have any number of
+	// connections.
 	Proxies Proxies
 }
 
 // idleTime is how long a connection without a request stays open.
 const idleTime = 2 * time.Minute
 
-// An HTTP/2 connection that is silent for pingAfter is asked whether it is there, and is closed after
-// pingTime without an answer, or when it takes no byte of what is written for stallTime.
+// An HTTP/2 connection that is silent for pingAfter is asked whether it is there, and is closed
+// after pingTime without an answer, or when it takes no byte of what is written for stallTime.
 const (
 	pingAfter = 30 * time.Second
 	pingTime  = 15 * time.Second
@@ -105,15 +106,15 @@ func (t *timedBody) Read(p []byte) (int, error) {
 	n, err := t.ReadCloser.Read(p)
 	t.read += int64(n)
 	if err == io.EOF { //nolint:errorlint // readers return it unwrapped
-		// From now on the server reads only to notice that the client has gone: a deadline would end
-		// the request. After another error it stays, since the server may read on.
+		// From now on the server reads only to notice that the client has gone: a deadline would
+		// end the request. After another error it stays, since the server may read on.
 		_ = t.control.SetReadDeadline(time.Time{}) // a writer without deadlines has none to take back
 	}
 	return n, err
 }
 
-// setDeadline moves the deadline by what was read. It leaves out small moves, since HTTP/2 passes each
-// one to the goroutine of the connection.
+// setDeadline moves the deadline by what was read. It leaves out small moves, since HTTP/2 passes
+// each one to the goroutine of the connection.
 func (t *timedBody) setDeadline() {
 	allowed := t.bounds.BodyGrace + time.Duration(float64(t.read)/float64(t.bounds.BodyRate)*float64(time.Second))
 	deadline := t.began.Add(min(allowed, t.bounds.BodyTime))

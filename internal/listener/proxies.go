@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// Proxies are the networks of the reverse proxies that a server trusts. The header X-Forwarded-For of a
-// request counts only when the connection comes from one of them.
+// Proxies are the networks of the reverse proxies that a server trusts. The header X-Forwarded-For
+// of a request counts only when the connection comes from one of them.
 type Proxies []netip.Prefix
 
-// forwardedFor is the header in which a proxy appends the address that it was called from. Other headers
-// for it, such as Forwarded and X-Real-IP, are ignored.
+// forwardedFor is the header in which a proxy appends the address that it was called from. Other
+// headers for it, such as Forwarded and X-Real-IP, are ignored.
 const forwardedFor = "X-Forwarded-For"
 
 // maxHops bounds the addresses of the header that are read, from its end.
@@ -24,8 +24,8 @@ func (p Proxies) Trusts(addr netip.Addr) bool {
 	return slices.ContainsFunc(p, func(n netip.Prefix) bool { return n.Contains(addr) })
 }
 
-// Handler serves next with the address of the client as the RemoteAddr of the request, so that rate limits,
-// allowed networks and the audit log see the client and not the proxy.
+// Handler serves next with the address of the client as the RemoteAddr of the request, so that rate
+// limits, allowed networks and the audit log see the client and not the proxy.
 func (p Proxies) Handler(next http.Handler) http.Handler {
 	if len(p) == 0 {
 		return next
@@ -38,9 +38,10 @@ func (p Proxies) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// client returns the address of the client of a request that came through a trusted proxy: the right-most
-// address of X-Forwarded-For that is no trusted proxy. A client can write what it likes to the left of that.
-// It returns false when the request did not come through a trusted proxy, or the proxy names no client.
+// client returns the address of the client of a request that came through a trusted proxy: the
+// right-most address of X-Forwarded-For that is no trusted proxy. A client can write what it likes
+// to the left of that. It returns false when the request did not come through a trusted proxy, or
+// the proxy names no client.
 func (p Proxies) client(r *http.Request) (netip.Addr, bool) {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !p.Trusts(plain(peer.Addr())) {

@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/internal/listener"
 )
 
-// TestProxies_Client: only a trusted proxy says who its client is, and of a chain the right-most address that is
-// no trusted proxy counts.
+// TestProxies_Client: only a trusted proxy says who its client is, and of a chain the right-most
+// address that is no trusted proxy counts.
 func TestProxies_Client(t *testing.T) {
 	t.Parallel()
 	trusted := listener.Proxies{netip.MustParsePrefix("10.30.0.0/28"), netip.MustParsePrefix("2001:db8:30::/64")}

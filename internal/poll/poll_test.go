@@ -29,7 +29,8 @@ func TestSleep_EndsWithTimeOrContext(t *testing.T) {
 	})
 }
 
-// TestRepeat_LogsAndGoesOn: an error is logged and ends nothing; after the end of ctx none is logged.
+// TestRepeat_LogsAndGoesOn: an error is logged and ends nothing; after the end of ctx none is
+// logged.
 func TestRepeat_LogsAndGoesOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -16,9 +16,10 @@ import (
 // Actions is the purpose of the key with which the API signs actions on jobs.
 const Actions Purpose = "action"
 
-// ActionProofTTL is how long the proof of an action counts: longer than an action waits for its turn
-// in a job, or for a database that is away. Both ends of it are times of the database's clock, so the
-// clocks of hosts do not matter, and after a jump of the database's own the next proof is valid again.
+// ActionProofTTL is how long the proof of an action counts: longer than an action waits for its
+// turn in a job, or for a database that is away. Both ends of it are times of the database's clock,
+// so the clocks of hosts do not matter, and after a jump of the database's own the next proof is
+// valid again.
 const ActionProofTTL = 24 * time.Hour
 
 // SignAction returns the proof of an action on a job. The texts of the request must fit.
@@ -49,10 +50,10 @@ const (
 	unprovenUsed     = "its signature was used before"
 )
 
-// VerifyAction returns why an action on a job is not proven, "" when it is. A proof counts once. One
-// that the given workflow run has used, in an action that it does not remember, is no copy: a workflow
-// task that was lost stored it, with the effect that is returned. recorded leaves this question out, for
-// an action that is stored.
+// VerifyAction returns why an action on a job is not proven, "" when it is. A proof counts once.
+// One that the given workflow run has used, in an action that it does not remember, is no copy: a
+// workflow task that was lost stored it, with the effect that is returned. recorded leaves this
+// question out, for an action that is stored.
 func VerifyAction(ctx context.Context, tx *db.Tx, jobID, runID string, e contract.ActionEntry, recorded bool) (why string, lost lifecycle.Effect, err error) {
 	p := e.Proof
 	if p == nil {

@@ -13,9 +13,9 @@ import (
 )
 
 // Certify completes a certificate, signs it and stores it as the last one of its node's chain. It
-// sets identity, sequence, previous hash, verdict and time. It returns the last certificate when that
-// is of the same run, and is clean or has the same content. The functions in follows run in the
-// transaction that stores the certificate, and must not call the outside.
+// sets identity, sequence, previous hash, verdict and time. It returns the last certificate when
+// that is of the same run, and is clean or has the same content. The functions in follows run in
+// the transaction that stores the certificate, and must not call the outside.
 func (r *Ring) Certify(ctx context.Context, c evidence.Certificate, follows ...func(*db.Tx) error) (evidencedb.Certificate, error) {
 	c.SetVerdict()
 	// The key is fetched first: no transaction is open across a call.

@@ -11,8 +11,8 @@ import (
 const outageQuiet = 30 * time.Second
 
 // CountOutages returns a logger that writes the first line of an outage and counts the others. When
-// none has come for 30 seconds, it writes how many it left out. nameOf names the system that err says
-// is away, "" for every other error; it is asked about each error attribute of a line.
+// none has come for 30 seconds, it writes how many it left out. nameOf names the system that err
+// says is away, "" for every other error; it is asked about each error attribute of a line.
 func CountOutages(log *slog.Logger, nameOf func(err error) string) *slog.Logger {
 	return slog.New(&outageHandler{log.Handler(), &outages{next: log.Handler(), nameOf: nameOf, open: map[string]*outage{}}})
 }

@@ -52,7 +52,8 @@ func TestCountOutages_OneLineAtEachEnd(t *testing.T) {
 	})
 }
 
-// lockedBuffer is read while the end of an outage may be written: Sleep orders nothing for the race detector.
+// lockedBuffer is read while the end of an outage may be written: Sleep orders nothing for the race
+// detector.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

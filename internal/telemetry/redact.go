@@ -38,8 +38,8 @@ type usedValue struct {
 }
 
 // Use makes a value known until ctx, the context of the call that uses it, has ended. Temporal ends
-// the context of an activity, and net/http that of a request, when its handler returns. A value that
-// is a JSON object, as a BMC login is, also makes known the values of its secret keys.
+// the context of an activity, and net/http that of a request, when its handler returns. A value
+// that is a JSON object, as a BMC login is, also makes known the values of its secret keys.
 func (r *Redactor) Use(ctx context.Context, value string) {
 	release := r.hold(value)
 	if ctx.Done() == nil {

@@ -16,8 +16,8 @@ type ClientOptions struct {
 }
 
 // Client returns the configuration of a client. It reads the client certificate again for each
-// connection, so that a renewed one is used without a restart; while the files cannot be read the one
-// before stays in use.
+// connection, so that a renewed one is used without a restart; while the files cannot be read the
+// one before stays in use.
 func Client(o ClientOptions) (*tls.Config, error) {
 	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.ServerName}
 	if o.CAFile != "" {

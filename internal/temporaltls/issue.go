@@ -42,11 +42,11 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// Ensure makes what is missing below dir, and replaces certificates of which less than a year is left
-// or which the authority did not sign: ca holds the authority, server the certificate of Temporal for
-// the given names, client that of its clients. It is safe to repeat. The authority is never replaced.
-// The keys in server and client can be read by every user, because containers run as users of their
-// own: mount each folder only where it belongs.
+// Ensure makes what is missing below dir, and replaces certificates of which less than a year is
+// left or which the authority did not sign: ca holds the authority, server the certificate of
+// Temporal for the given names, client that of its clients. It is safe to repeat. The authority is
+// never replaced. The keys in server and client can be read by every user, because containers run
+// as users of their own: mount each folder only where it belongs.
 func Ensure(dir string, names []string, now time.Time) error {
 	a, err := openAuthority(filepath.Join(dir, "ca"), now)
 	if err != nil {
@@ -131,8 +131,8 @@ func covers(leaf *x509.Certificate, names []string) bool {
 	return true
 }
 
-// write stores a certificate and its key. The key comes first: a certificate without its key is made
-// again by the next run.
+// write stores a certificate and its key. The key comes first: a certificate without its key is
+// made again by the next run.
 func write(dir string, keyMode fs.FileMode, der []byte, key *ecdsa.PrivateKey, certFile, keyFile string) error {
 	encoded, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {

@@ -90,9 +90,9 @@ func (j Jobs) StartJob(ctx context.Context, in contract.JobInput, summary string
 	return run.GetRunID(), nil
 }
 
-// AskInstance sends an action to the job that makes an instance, in the name of the system. key makes a
-// repetition the same request. A job that does not run is told nothing, and that is no error: what it
-// missed stands in the database, and the next pass says it again.
+// AskInstance sends an action to the job that makes an instance, in the name of the system. key
+// makes a repetition the same request. A job that does not run is told nothing, and that is no
+// error: what it missed stands in the database, and the next pass says it again.
 func (j Jobs) AskInstance(ctx context.Context, jobID string, action lifecycle.Action, reason, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

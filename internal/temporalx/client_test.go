@@ -33,8 +33,8 @@ func (n *knownAttributes) ExecuteWorkflow(_ context.Context, o client.StartWorkf
 	return startedRun{}, nil
 }
 
-// TestStartJob_NamesHost: a job is found by the name of its node. A namespace that lacks an attribute
-// refuses the start.
+// TestStartJob_NamesHost: a job is found by the name of its node. A namespace that lacks an
+// attribute refuses the start.
 func TestStartJob_NamesHost(t *testing.T) {
 	t.Parallel()
 	in := contract.JobInput{JobID: "job_1", Kind: contract.KindOnboarding, NodeID: "node_1", SiteID: "site_1", Hostname: "gpu-7"}

@@ -78,9 +78,9 @@ func (d *dataConverter) FromPayloads(p *commonpb.Payloads, values ...any) error 
 	return d.checked(d.DataConverter.FromPayloads(p, values...))
 }
 
-// checked panics in a workflow when a payload cannot be decrypted. An error would fail the workflow,
-// or would look like a failed stage; a panic fails the workflow task alone, and Temporal repeats
-// it until the key can be read.
+// checked panics in a workflow when a payload cannot be decrypted. An error would fail the
+// workflow, or would look like a failed stage; a panic fails the workflow task alone, and Temporal
+// repeats it until the key can be read.
 func (d *dataConverter) checked(err error) error {
 	if d.inWorkflow && errors.Is(err, payloadcodec.ErrCannotDecrypt) {
 		panic(err)

@@ -18,10 +18,10 @@ import (
 // startRetry is the time between two tries to start a worker.
 const startRetry = 2 * time.Second
 
-// StartWorker starts what build returns and repeats that until it succeeds or ctx ends: a worker that
-// gave up would have to be started again by hand after an outage. Each try takes a new worker, since
-// the SDK answers every later Start of a worker with the error of the first. It tells failed of each
-// failure.
+// StartWorker starts what build returns and repeats that until it succeeds or ctx ends: a worker
+// that gave up would have to be started again by hand after an outage. Each try takes a new worker,
+// since the SDK answers every later Start of a worker with the error of the first. It tells failed
+// of each failure.
 func StartWorker(ctx context.Context, build func() worker.Worker, failed func(error)) (worker.Worker, error) {
 	for {
 		w := build()
@@ -36,9 +36,9 @@ func StartWorker(ctx context.Context, build func() worker.Worker, failed func(er
 	}
 }
 
-// KeepWorker starts what build returns and calls serve until ctx ends. When the server turns the worker
-// away, which the worker tells ended, the context of serve ends, and after a pause another worker is
-// started. It tells failed of each failure.
+// KeepWorker starts what build returns and calls serve until ctx ends. When the server turns the
+// worker away, which the worker tells ended, the context of serve ends, and after a pause another
+// worker is started. It tells failed of each failure.
 func KeepWorker(ctx context.Context, pause time.Duration, build func(ended func(error)) worker.Worker, failed func(error), serve func(context.Context)) {
 	for ctx.Err() == nil {
 		if err := keepOnce(ctx, build, failed, serve); err != nil && ctx.Err() == nil {

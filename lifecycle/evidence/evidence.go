@@ -35,8 +35,8 @@ type Subject struct {
 	SiteID   string `json:"site_id"`
 	Hostname string `json:"hostname"`
 	Serial   string `json:"serial,omitempty"`
-	// SerialSource names who told the serial number: "BMC: system System_0", "MAAS", or the firmware. "" is
-	// not known.
+	// SerialSource names who told the serial number: "BMC: system System_0", "MAAS", or the
+	// firmware. "" is not known.
 	SerialSource string `json:"serial_source,omitempty"`
 }
 
@@ -63,8 +63,8 @@ type Certificate struct {
 	Steps     []lifecycle.StepResult   `json:"steps"`
 	Devices   []lifecycle.DeviceResult `json:"devices"`
 	Simulated bool                     `json:"simulated"`
-	// SanitizedSince says that nothing of a tenant who left before is on the node. A run that keeps the
-	// installed system proves that without a verdict of clean.
+	// SanitizedSince says that nothing of a tenant who left before is on the node. A run that keeps
+	// the installed system proves that without a verdict of clean.
 	SanitizedSince *time.Time `json:"sanitized_since,omitempty"`
 	IssuedAt       time.Time  `json:"issued_at"`
 	Sequence       int64      `json:"sequence"`

@@ -27,8 +27,8 @@ func AgentParts(r spec.HealthReport) []Part {
 	return out
 }
 
-// AgentProbes returns what an agent's report says of its node's health, measured by the SKU where the
-// node has one. A report that is not of now, or not there, makes everything unknown.
+// AgentProbes returns what an agent's report says of its node's health, measured by the SKU where
+// the node has one. A report that is not of now, or not there, makes everything unknown.
 func AgentProbes(r *spec.HealthReport, sku *spec.SKUSpec, at *time.Time, current bool) []Probe {
 	if r == nil {
 		return []Probe{NewProbe(SourceAgent, CategoryDevice, "", ClassUnknown, "the agent has sent no report", at)}

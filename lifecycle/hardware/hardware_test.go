@@ -25,8 +25,8 @@ func what(changes []hardware.Change) (out []string) {
 	return out
 }
 
-// TestMerge_Changes: the first reading is no change, a part that is not told of stays, and a part is gone
-// only where its whole kind was read.
+// TestMerge_Changes: the first reading is no change, a part that is not told of stays, and a part
+// is gone only where its whole kind was read.
 func TestMerge_Changes(t *testing.T) {
 	t.Parallel()
 	whole := []hardware.Kind{hardware.GPU}
@@ -59,7 +59,8 @@ func TestMerge_Changes(t *testing.T) {
 	require.Empty(t, more.Changes, "a kind that was never read whole may have been there")
 }
 
-// TestMerge_Identity: two parts with one serial number, and those without any, have an id of their place.
+// TestMerge_Identity: two parts with one serial number, and those without any, have an id of their
+// place.
 func TestMerge_Identity(t *testing.T) {
 	t.Parallel()
 	cpld := func(uri string) hardware.Part {
@@ -76,8 +77,8 @@ func TestMerge_Identity(t *testing.T) {
 	require.Len(t, ids, 4)
 }
 
-// TestMerge_OfABMCThatLies: a million parts, endless texts and other serial numbers in every reading stay
-// within the bounds, and the GPUs are kept.
+// TestMerge_OfABMCThatLies: a million parts, endless texts and other serial numbers in every
+// reading stay within the bounds, and the GPUs are kept.
 func TestMerge_OfABMCThatLies(t *testing.T) {
 	t.Parallel()
 	var now hardware.Inventory
@@ -99,8 +100,8 @@ func TestMerge_OfABMCThatLies(t *testing.T) {
 	}
 }
 
-// TestCombine: the worst decides, a category that nothing tells is unknown, and nothing is ok where nothing
-// was read.
+// TestCombine: the worst decides, a category that nothing tells is unknown, and nothing is ok where
+// nothing was read.
 func TestCombine(t *testing.T) {
 	t.Parallel()
 	at := noon
@@ -125,7 +126,8 @@ func TestCombine(t *testing.T) {
 	require.Equal(t, bad.ID, again.ID, "the id is of the part, not of how it is")
 }
 
-// TestAgentProbes: what the agent does not tell, and what it told before it fell silent, is never ok.
+// TestAgentProbes: what the agent does not tell, and what it told before it fell silent, is never
+// ok.
 func TestAgentProbes(t *testing.T) {
 	t.Parallel()
 	yes, no, none, some, mib := true, false, 0, 3, int64(4096)
@@ -156,8 +158,8 @@ func TestAgentProbes(t *testing.T) {
 	require.Equal(t, hardware.ClassUnknown, hardware.AgentProbes(nil, nil, nil, false)[0].Class)
 }
 
-// TestLogEntry: a text has a bound, a clock that cannot be right is not believed, and an id that comes
-// again is another entry.
+// TestLogEntry: a text has a bound, a clock that cannot be right is not believed, and an id that
+// comes again is another entry.
 func TestLogEntry(t *testing.T) {
 	t.Parallel()
 	e := hardware.LogEntry{Service: "/sel", ID: "1", Severity: "Doom", Message: strings.Repeat("é", 2000) + "\n"}.Bounded()

@@ -37,7 +37,8 @@ func (e LogEntry) Digest() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// At is when the entry was made: by the BMC's clock where that can be right, or else when it was read.
+// At is when the entry was made: by the BMC's clock where that can be right, or else when it was
+// read.
 func (e LogEntry) At(read time.Time) time.Time {
 	if e.Created.Year() < 2010 || e.Created.After(read.Add(24*time.Hour)) {
 		return read

@@ -1,6 +1,6 @@
-// Package hardware holds the values that are known of a machine's parts: what they are, how well they
-// are, and what their BMC logged of them. It compares readings and decides what of them is kept, so that
-// a BMC or an agent that lies fills no table. It is pure.
+// Package hardware holds the values that are known of a machine's parts: what they are, how well
+// they are, and what their BMC logged of them. It compares readings and decides what of them is
+// kept, so that a BMC or an agent that lies fills no table. It is pure.
 package hardware
 
 import (
@@ -35,7 +35,8 @@ func Kinds() []Kind {
 	return []Kind{GPU, DPU, CPU, Chassis, Board, BMC, Drive, PSU, NIC, Memory, Firmware}
 }
 
-// The modes of a DPU: a network card of its host, or a computer of its own before the host's network.
+// The modes of a DPU: a network card of its host, or a computer of its own before the host's
+// network.
 const (
 	ModeNIC = "NIC"
 	ModeDPU = "DPU"
@@ -56,8 +57,8 @@ type Part struct {
 	Mode         string `json:"mode,omitempty"` // of a DPU: ModeNIC, ModeDPU or ""
 }
 
-// Kept is a part as it is kept. ID is its serial number, MAC address or UUID; Derived says that it has
-// none and ID stands for its place.
+// Kept is a part as it is kept. ID is its serial number, MAC address or UUID; Derived says that it
+// has none and ID stands for its place.
 type Kept struct {
 	ID      string `json:"id"`
 	Derived bool   `json:"derived,omitempty"`
@@ -93,8 +94,8 @@ type Inventory struct {
 	Changes []Change `json:"changes"` // newest first
 	// LeftOut is how many parts of the last reading were not kept.
 	LeftOut int `json:"left_out,omitempty"`
-	// Whole are the kinds that were read without a gap at least once. A part of another kind may have
-	// been there before it was listed.
+	// Whole are the kinds that were read without a gap at least once. A part of another kind may
+	// have been there before it was listed.
 	Whole []Kind `json:"whole,omitempty"`
 }
 
@@ -152,9 +153,9 @@ func identify(seen []Part) []Kept {
 	return out
 }
 
-// Merge returns the inventory after another reading, at a time. whole names the kinds that were read
-// without a gap: of another kind a part that was not listed stays. The first such reading of a kind is no
-// change.
+// Merge returns the inventory after another reading, at a time. whole names the kinds that were
+// read without a gap: of another kind a part that was not listed stays. The first such reading of a
+// kind is no change.
 func Merge(before Inventory, seen []Part, whole []Kind, at time.Time) Inventory {
 	var out Inventory
 	parts := make([]Part, 0, min(len(seen), 2*MaxParts))
@@ -229,8 +230,8 @@ func filled(p, old Part) Part {
 	return p
 }
 
-// Digest identifies what the machine consists of: its parts that are there, with their fields. It is ""
-// for an inventory without a part.
+// Digest identifies what the machine consists of: its parts that are there, with their fields. It
+// is "" for an inventory without a part.
 func (i Inventory) Digest() string {
 	var lines []string
 	for _, k := range i.Parts {

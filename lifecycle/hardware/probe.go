@@ -103,9 +103,9 @@ func NewProbe(source Source, category Category, target string, class Class, note
 	return Probe{ID: probeID(source, category, target), Source: source, Category: category, Target: clip(target), Class: class, Note: clip(note), ObservedAt: at}
 }
 
-// Combine returns all probes, the worst first, and how the whole is: as its worst, and unknown where a
-// category was told by nobody. Such a category has a probe that says so. It is never ok for a node of
-// which nothing was read.
+// Combine returns all probes, the worst first, and how the whole is: as its worst, and unknown
+// where a category was told by nobody. Such a category has a probe that says so. It is never ok for
+// a node of which nothing was read.
 func Combine(all []Probe) ([]Probe, Class) {
 	told := map[Category]bool{}
 	for _, p := range all {

@@ -38,8 +38,8 @@ type Field struct {
 	Values []string // that it may be compared with; nil for any
 }
 
-// MachineFields returns the fields of machines. The types of conditions are fields with the values true
-// and false.
+// MachineFields returns the fields of machines. The types of conditions are fields with the values
+// true and false.
 func MachineFields() []Field {
 	var phases []string
 	for _, s := range lifecycle.MachinePhases.States {
@@ -74,7 +74,8 @@ func (e *Error) Error() string { return e.Problem }
 
 func refuse(format string, args ...any) error { return &Error{fmt.Sprintf(format, args...)} }
 
-// Parse reads a filter whose terms name the given fields. The error is an *Error; it repeats no value.
+// Parse reads a filter whose terms name the given fields. The error is an *Error; it repeats no
+// value.
 func Parse(text string, fields []Field) (Filter, error) {
 	if len(text) > MaxBytes {
 		return nil, refuse("the filter is longer than %d bytes", MaxBytes)
@@ -212,7 +213,8 @@ func names(fields []Field) string {
 // Label returns the name of the label that a term compares, and whether it compares one.
 func (t Term) Label() (string, bool) { return strings.CutPrefix(t.Field, labelPrefix) }
 
-// Match reports whether every term holds for the values of a resource. A field without a value is "".
+// Match reports whether every term holds for the values of a resource. A field without a value is
+// "".
 func (f Filter) Match(value func(field string) string) bool {
 	for _, t := range f {
 		if (value(t.Field) == t.Value) == t.Negated {
@@ -222,8 +224,8 @@ func (f Filter) Match(value func(field string) string) bool {
 	return true
 }
 
-// String returns the filter in one spelling, so that two texts of the same filter compare equal: the
-// token of a page holds for one filter.
+// String returns the filter in one spelling, so that two texts of the same filter compare equal:
+// the token of a page holds for one filter.
 func (f Filter) String() string {
 	parts := make([]string, len(f))
 	for i, t := range f {

@@ -106,7 +106,8 @@ func TestMatch(t *testing.T) {
 	require.Equal(t, "env", name)
 }
 
-// Whatever is read keeps its meaning in its one spelling, and nothing else than the fields is named.
+// Whatever is read keeps its meaning in its one spelling, and nothing else than the fields is
+// named.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"phase=READY", `provider="a \" AND b" AND Drained!=true`, `labels.x="\\"`} {
 		f.Add(seed)

@@ -21,8 +21,8 @@ const (
 
 	minConfirmSeconds, maxConfirmSeconds = 120, 1800
 	defaultConfirm                       = 3 * time.Minute
-	// confirmSlack is how much longer than the time for the confirmation a step takes that finds out what
-	// became of the change.
+	// confirmSlack is how much longer than the time for the confirmation a step takes that finds
+	// out what became of the change.
 	confirmSlack = 4 * time.Minute
 
 	maxPlanBytes = 1 << 20

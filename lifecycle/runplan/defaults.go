@@ -28,9 +28,9 @@ func Defaults() (map[lifecycle.RunType]Plan, error) {
 	return plans, nil
 }
 
-// For returns the plan as a run of a machine carries it out: the run keeps its own copy of the steps.
-// Steps without a cluster take that of the machine, and are left out where it has none; an explicit
-// cluster is kept. No step may be left.
+// For returns the plan as a run of a machine carries it out: the run keeps its own copy of the
+// steps. Steps without a cluster take that of the machine, and are left out where it has none; an
+// explicit cluster is kept. No step may be left.
 func (p Plan) For(targetCluster string) Plan {
 	out := p
 	out.Steps = nil
@@ -56,8 +56,8 @@ func (p Plan) For(targetCluster string) Plan {
 	return out
 }
 
-// WithNetplan returns the plan with the network configuration that is kept for a machine in the steps
-// that state none.
+// WithNetplan returns the plan with the network configuration that is kept for a machine in the
+// steps that state none.
 func (p Plan) WithNetplan(netplan string) Plan {
 	out := p
 	out.Steps = slices.Clone(p.Steps)

@@ -12,7 +12,8 @@ type Plan struct {
 	ID          string `json:"plan_id"`
 	DisplayName string `json:"display_name"`
 	Steps       []Step `json:"steps"`
-	// StartableBy says who may start it: StartableByOperator or StartableByCustomer; "" is operator.
+	// StartableBy says who may start it: StartableByOperator or StartableByCustomer; "" is
+	// operator.
 	StartableBy string `json:"startable_by,omitempty"`
 }
 
@@ -27,8 +28,8 @@ type Step struct {
 	Name string `json:"name"`
 	// TimeoutSeconds bounds one attempt; nil takes the default of the kind.
 	TimeoutSeconds *int `json:"timeout_seconds,omitempty"`
-	// MaxRetries is how often a failed attempt is repeated, 0 is never; nil takes the default of the
-	// kind.
+	// MaxRetries is how often a failed attempt is repeated, 0 is never; nil takes the default of
+	// the kind.
 	MaxRetries *int `json:"max_retries,omitempty"`
 
 	SSH     *SSHCommand      `json:"ssh,omitempty"`
@@ -82,8 +83,8 @@ func ubuntuSeries() map[string]string {
 	return map[string]string{"ubuntu-20.04": "focal", "ubuntu-22.04": "jammy", "ubuntu-24.04": "noble"}
 }
 
-// SeriesOf returns the name that MAAS has for an image. Any other image than a release of Ubuntu is named
-// as MAAS names it, such as custom/rocky9.
+// SeriesOf returns the name that MAAS has for an image. Any other image than a release of Ubuntu is
+// named as MAAS names it, such as custom/rocky9.
 func SeriesOf(image string) string {
 	if series, ok := ubuntuSeries()[image]; ok {
 		return series
@@ -107,7 +108,8 @@ type VerifyInCluster struct {
 type NetReconfig struct {
 	Netplan        string `json:"netplan,omitempty"`         // "" is the one that is kept for the machine
 	ConfirmSeconds int    `json:"confirm_seconds,omitempty"` // 0 is 180
-	// SSHEndpoint is where the machine answers after the change, host:port; "" is where it answers before.
+	// SSHEndpoint is where the machine answers after the change, host:port; "" is where it answers
+	// before.
 	SSHEndpoint string `json:"ssh_endpoint,omitempty"`
 }
 

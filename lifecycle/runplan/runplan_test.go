@@ -245,7 +245,8 @@ func TestCheckStart(t *testing.T) {
 	}
 }
 
-// A change of the network needs a configuration, and somebody who can restart a machine that is cut off.
+// A change of the network needs a configuration, and somebody who can restart a machine that is cut
+// off.
 func TestCheckStart_OfANetworkChange(t *testing.T) {
 	t.Parallel()
 	plan := runplan.Plan{ID: "p", Steps: []runplan.Step{{Name: "net", Net: &runplan.NetReconfig{}}}}

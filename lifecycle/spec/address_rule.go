@@ -18,8 +18,8 @@ type AddressRule struct {
 	Loopback bool
 	// PlainHTTP allows addresses that begin with http://.
 	PlainHTTP bool
-	// Own are the control plane's own listeners, its database and its Temporal server. Port 0 stands for
-	// every port of the address.
+	// Own are the control plane's own listeners, its database and its Temporal server. Port 0
+	// stands for every port of the address.
 	Own []netip.AddrPort
 	// Public allows only addresses that anybody on the Internet may use, with Anywhere, and refuses
 	// those of Own on every port: for addresses that a tenant names.
@@ -28,7 +28,8 @@ type AddressRule struct {
 	Refused []netip.Prefix
 	// Ports are the ports that are allowed; none allows every port.
 	Ports []uint16
-	// Also are addresses that are allowed whatever the other fields say: for the receiver of a demo.
+	// Also are addresses that are allowed whatever the other fields say: for the receiver of a
+	// demo.
 	Also []netip.AddrPort
 	// Where names the networks in errors, such as "bmc_networks of site ber1".
 	Where string

@@ -9,7 +9,8 @@ import (
 // ClusterSpec is what administrators state about a Kubernetes cluster that machines join.
 type ClusterSpec struct {
 	APIURL string `json:"api_url" required:"true" maxLength:"255" doc:"Of the API server as machines reach it: https://host:port, without a path"`
-	// CAPins are pins of public keys, as kubeadm takes them. One of them must be that of a CA of the cluster.
+	// CAPins are pins of public keys, as kubeadm takes them. One of them must be that of a CA of
+	// the cluster.
 	CAPins            []string `json:"ca_pins" required:"true" minItems:"1" maxItems:"8" itemMaxLength:"71" doc:"sha256: and 64 hex digits, as kubeadm prints them; several while a CA is replaced"`
 	KubeconfigRef     string   `json:"kubeconfig_ref" required:"true" maxLength:"220" doc:"The secret of kind kubeconfig that Slipway uses"`
 	KubernetesVersion string   `json:"kubernetes_version" required:"true" maxLength:"32" doc:"Of kubeadm and kubelet on the machines, such as v1.34.1"`
@@ -50,7 +51,8 @@ func (s ClusterSpec) Validate() error {
 	return p.err()
 }
 
-// Endpoint returns host:port of the API server. It returns false when the URL is not one of an API server.
+// Endpoint returns host:port of the API server. It returns false when the URL is not one of an API
+// server.
 func (s ClusterSpec) Endpoint() (string, bool) {
 	u, err := url.Parse(s.APIURL)
 	if err != nil || u.Scheme != "https" || u.User != nil || u.Port() == "" || !validEndpoint(u.Host, true) || s.APIURL != "https://"+u.Host {
@@ -59,8 +61,8 @@ func (s ClusterSpec) Endpoint() (string, bool) {
 	return u.Host, true
 }
 
-// NodeName returns the name that a machine has as a node of a cluster. It returns false for an id of which
-// no such name can be made.
+// NodeName returns the name that a machine has as a node of a cluster. It returns false for an id
+// of which no such name can be made.
 func NodeName(machineID string) (string, bool) {
 	name := strings.ReplaceAll(strings.ToLower(machineID), "_", "-")
 	return name, len(name) <= maxNodeName && kubernetesNode.MatchString(name)

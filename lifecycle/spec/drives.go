@@ -15,8 +15,8 @@ const (
 	maxProtectSerials = 64
 )
 
-// serialPattern is what a serial number or WWN of a drive looks like. A comma separates several in a
-// label, so that none may hold one.
+// serialPattern is what a serial number or WWN of a drive looks like. A comma separates several in
+// a label, so that none may hold one.
 var serialPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9 ._:/+=-]{2,126}[A-Za-z0-9]$`)
 
 // DriveKey is the form in which serial numbers of drives are compared.
@@ -71,7 +71,8 @@ func CheckProtectSerials(serials []string) string {
 }
 
 // ParseProtectLabel returns the serial numbers of the label protect-serials, which are separated by
-// commas. It returns an error for an empty entry, so that a mistyped label protects nothing silently.
+// commas. It returns an error for an empty entry, so that a mistyped label protects nothing
+// silently.
 func ParseProtectLabel(value string) ([]string, error) {
 	parts := strings.Split(value, ",")
 	for i := range parts {

@@ -67,8 +67,8 @@ func noSerials() []marker {
 	}
 }
 
-// noUUIDs returns the UUIDs that stand for none, in small letters and in one of the two byte orders.
-// NormalUUID has a rule for rows of one byte.
+// noUUIDs returns the UUIDs that stand for none, in small letters and in one of the two byte
+// orders. NormalUUID has a rule for rows of one byte.
 func noUUIDs() []marker {
 	return []marker{
 		{"03000200-0400-0500-0006-000700080009", fromOSQuery, "2026-11-30"},
@@ -82,8 +82,8 @@ func noUUIDs() []marker {
 	}
 }
 
-// NormalSerial returns a serial number as it is kept and compared, whoever names it: cleaned, and ""
-// for what firmware says of a machine that was given none.
+// NormalSerial returns a serial number as it is kept and compared, whoever names it: cleaned, and
+// "" for what firmware says of a machine that was given none.
 func NormalSerial(text string) string {
 	s := CleanText(text, MaxFact)
 	bare := bareText(s)
@@ -160,8 +160,8 @@ func SameUUID(a, b string) bool {
 	return okA && okB && (a == b || swapped(a) == b)
 }
 
-// SwappedUUID returns a system UUID as firmware gives it that has the first three fields in the other
-// byte order. It returns false for what is no UUID, and where both are the same.
+// SwappedUUID returns a system UUID as firmware gives it that has the first three fields in the
+// other byte order. It returns false for what is no UUID, and where both are the same.
 func SwappedUUID(u string) (string, bool) {
 	u, ok := NormalUUID(u)
 	if !ok || swapped(u) == u {
@@ -204,8 +204,8 @@ func (k MachineKeys) Normal() MachineKeys {
 // does not tell is in neither list.
 type Likeness struct{ Same, Differ []string }
 
-// Compare returns which keys two machines have in common. Sets of MAC addresses are the same when they
-// share one.
+// Compare returns which keys two machines have in common. Sets of MAC addresses are the same when
+// they share one.
 func (k MachineKeys) Compare(o MachineKeys) Likeness {
 	k, o = k.Normal(), o.Normal()
 	var l Likeness

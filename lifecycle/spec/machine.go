@@ -22,8 +22,8 @@ type MachineSpec struct {
 	Location         string   `json:"location,omitempty"`
 	Rack             string   `json:"rack,omitempty"`
 	Serial           string   `json:"serial,omitempty"`
-	// Netplan is the network configuration that is kept for the machine, for the steps of a run that state
-	// none.
+	// Netplan is the network configuration that is kept for the machine, for the steps of a run
+	// that state none.
 	Netplan string `json:"netplan,omitempty"`
 }
 
@@ -61,8 +61,8 @@ func NetplanSecret(text string) string {
 	return ""
 }
 
-// NormalMachine returns the machine as it is kept: MAC addresses and serial in their usual form, and
-// the provider from the label of that name where the specification states none. It returns an
+// NormalMachine returns the machine as it is kept: MAC addresses and serial in their usual form,
+// and the provider from the label of that name where the specification states none. It returns an
 // *InvalidError that lists everything that is wrong.
 func NormalMachine(s MachineSpec, labels map[string]string) (MachineSpec, error) {
 	var bad problems
@@ -174,9 +174,9 @@ func validBMCEndpoint(text string) bool {
 		validEndpoint(strings.TrimRight(rest, "/"), false)
 }
 
-// ChangedAccess lists the fields that say which machine it is and how it is reached, where they differ.
-// Only an operator may change them, and not while a run is active; a changed SSH endpoint drops the
-// pinned host key.
+// ChangedAccess lists the fields that say which machine it is and how it is reached, where they
+// differ. Only an operator may change them, and not while a run is active; a changed SSH endpoint
+// drops the pinned host key.
 func (s MachineSpec) ChangedAccess(next MachineSpec) []string {
 	var out []string
 	for _, f := range []struct {
@@ -194,8 +194,8 @@ func (s MachineSpec) ChangedAccess(next MachineSpec) []string {
 	return out
 }
 
-// NormalHostKey returns a pinned host key as it is kept: its type and the key, without a comment. An
-// empty one stays empty.
+// NormalHostKey returns a pinned host key as it is kept: its type and the key, without a comment.
+// An empty one stays empty.
 func NormalHostKey(line string) (string, error) {
 	if strings.TrimSpace(line) == "" {
 		return "", nil

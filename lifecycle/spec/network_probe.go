@@ -20,29 +20,30 @@ const (
 	DefaultProbeTime = 2 * time.Second
 )
 
-// ProbeTarget is a TCP address that a node must not reach. Its name stands for it in results, which a
-// tenant may read.
+// ProbeTarget is a TCP address that a node must not reach. Its name stands for it in results, which
+// a tenant may read.
 type ProbeTarget struct {
 	Name    string `json:"name"`
 	Address string `json:"address"` // host:port
 }
 
-// ProbeNetworkArgs are the arguments of node.probe_network. Each target has TimeoutMillis to answer.
+// ProbeNetworkArgs are the arguments of node.probe_network. Each target has TimeoutMillis to
+// answer.
 type ProbeNetworkArgs struct {
 	Targets       []ProbeTarget `json:"targets"`
 	TimeoutMillis int           `json:"timeout_millis"`
 }
 
-// ProbeNetworkResult is the output of node.probe_network, by names of targets. Open are those that took
-// a connection. NotTried are those that the node refused to try: they name the node itself.
+// ProbeNetworkResult is the output of node.probe_network, by names of targets. Open are those that
+// took a connection. NotTried are those that the node refused to try: they name the node itself.
 type ProbeNetworkResult struct {
 	Tried    int      `json:"tried"`
 	Open     []string `json:"open,omitempty"`
 	NotTried []string `json:"not_tried,omitempty"`
 }
 
-// OpenTargets returns the targets that are open. It returns an error when the result does not answer for all
-// targets of the arguments: what was not tried is not closed.
+// OpenTargets returns the targets that are open. It returns an error when the result does not
+// answer for all targets of the arguments: what was not tried is not closed.
 func (a ProbeNetworkArgs) OpenTargets(output json.RawMessage) ([]string, error) {
 	var r ProbeNetworkResult
 	if err := json.Unmarshal(output, &r); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// TestProbeNetworkArgs_Check: what the agent would try is bounded in number and time, and is a host with
-// a port.
+// TestProbeNetworkArgs_Check: what the agent would try is bounded in number and time, and is a host
+// with a port.
 func TestProbeNetworkArgs_Check(t *testing.T) {
 	t.Parallel()
 	many := spec.ProbeNetworkArgs{TimeoutMillis: 2000}
@@ -43,8 +43,8 @@ func TestProbeNetworkArgs_Check(t *testing.T) {
 	}
 }
 
-// TestProbeNetworkArgs_OpenTargets: a result that leaves a target out proves nothing, and one that names a
-// target of its own is not believed.
+// TestProbeNetworkArgs_OpenTargets: a result that leaves a target out proves nothing, and one that
+// names a target of its own is not believed.
 func TestProbeNetworkArgs_OpenTargets(t *testing.T) {
 	t.Parallel()
 	args := spec.ProbeNetworkArgs{Targets: []spec.ProbeTarget{{Name: "a"}, {Name: "b"}, {Name: "c"}}}

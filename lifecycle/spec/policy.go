@@ -88,11 +88,11 @@ type SiteSpec struct {
 	// TrustFirstBMCPin approves the certificate that a BMC shows first; without
 	// it an operator approves each pin.
 	TrustFirstBMCPin bool `json:"trust_first_bmc_pin,omitempty"`
-	// BMCNetworks are the networks of the site's BMCs. No other address of a BMC is accepted, and no
-	// login is sent to one.
+	// BMCNetworks are the networks of the site's BMCs. No other address of a BMC is accepted, and
+	// no login is sent to one.
 	BMCNetworks []string `json:"bmc_networks,omitempty" maxItems:"100" itemMaxLength:"64"`
-	// NodeNetworks are the networks of the site's nodes. Slipway logs in by SSH to no other address.
-	// None allows every address that is not refused anyway.
+	// NodeNetworks are the networks of the site's nodes. Slipway logs in by SSH to no other
+	// address. None allows every address that is not refused anyway.
 	NodeNetworks []string `json:"node_networks,omitempty" maxItems:"100" itemMaxLength:"64"`
 	// MAASPlainHTTP accepts a region over http, which shows the API key to the network.
 	MAASPlainHTTP bool `json:"maas_plain_http,omitempty"`
@@ -142,8 +142,8 @@ func (s SiteSpec) Validate() error {
 
 var refPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9/_.-]{0,199}(@[0-9]{1,9})?$`)
 
-// ReservedSecrets begins the names of the secrets that slipwayd makes for itself, such as its keys and
-// the node CA: nobody stores one over the API, reads about one, or refers to one.
+// ReservedSecrets begins the names of the secrets that slipwayd makes for itself, such as its keys
+// and the node CA: nobody stores one over the API, reads about one, or refers to one.
 const ReservedSecrets = "slipway/"
 
 // ValidRef reports whether s is a secret reference, name or name@version, that is not reserved.
@@ -327,8 +327,8 @@ type HealthReport struct {
 }
 
 // UnitReport is a service of the node that watches or drives its GPUs. State is systemd's active,
-// inactive, failed, activating, deactivating or reloading, absent where it is not installed, and unknown
-// where it could not be read.
+// inactive, failed, activating, deactivating or reloading, absent where it is not installed, and
+// unknown where it could not be read.
 type UnitReport struct {
 	Name  string `json:"name" maxLength:"200" text:"clean"`
 	State string `json:"state" maxLength:"40" text:"clean"`
@@ -346,7 +346,8 @@ type GPUReport struct {
 	RemapPending   *bool  `json:"remap_pending,omitempty"`
 	RemapFailed    *bool  `json:"remap_failed,omitempty"`
 	Processes      int    `json:"processes" minimum:"0" maximum:"4194304"`
-	// RecoveryAction is what the driver asks for, such as Reset or Reboot, or its error where it cannot ask the GPU; "" for nothing, or where it does not tell.
+	// RecoveryAction is what the driver asks for, such as Reset or Reboot, or its error where it
+	// cannot ask the GPU; "" for nothing, or where it does not tell.
 	RecoveryAction string `json:"recovery_action,omitempty" maxLength:"200" text:"clean"`
 }
 

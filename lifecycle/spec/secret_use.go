@@ -9,8 +9,8 @@ import (
 // SecretKind says what a secret is good for.
 type SecretKind string
 
-// The kinds of secrets. Slipway itself stores and reads those of SecretInternal: its own keys, sealed
-// user-data and the MAAS token of a machine.
+// The kinds of secrets. Slipway itself stores and reads those of SecretInternal: its own keys,
+// sealed user-data and the MAAS token of a machine.
 const (
 	SecretBMCLogin  SecretKind = "bmc_login"
 	SecretMAASKey   SecretKind = "maas_key"
@@ -20,7 +20,8 @@ const (
 
 	SecretSMTPPassword SecretKind = "smtp_password"
 
-	// SecretStripeKey is a key of Stripe's API, SecretStripeWebhook one that signs Stripe's webhooks.
+	// SecretStripeKey is a key of Stripe's API, SecretStripeWebhook one that signs Stripe's
+	// webhooks.
 	SecretStripeKey     SecretKind = "stripe_key"
 	SecretStripeWebhook SecretKind = "stripe_webhook"
 
@@ -36,8 +37,8 @@ func SecretKinds() []SecretKind {
 	return []SecretKind{SecretBMCLogin, SecretMAASKey, SecretSSHKey, SecretBootstrap, SecretSMTPPassword, SecretStripeKey, SecretStripeWebhook, SecretCloudKey, SecretKubeconfig}
 }
 
-// SecretUse is what a stored secret may be used for: its kind, and the targets that may receive it. A
-// target is allowed when one of the lists has it. Sites and nodes are named by their ids.
+// SecretUse is what a stored secret may be used for: its kind, and the targets that may receive it.
+// A target is allowed when one of the lists has it. Sites and nodes are named by their ids.
 type SecretUse struct {
 	Kind     SecretKind `json:"kind" enum:"bmc_login,maas_key,ssh_key,bootstrap_bundle,smtp_password,stripe_key,stripe_webhook,cloud_key,kubeconfig" doc:"What the value is"`
 	Sites    []string   `json:"sites,omitempty" maxItems:"100" itemMaxLength:"64" doc:"Sites whose targets may receive it, by id"`
@@ -52,9 +53,9 @@ func (u SecretUse) Allows(siteID, nodeID string) bool {
 	return u.Installation || siteID != "" && slices.Contains(u.Sites, siteID) || nodeID != "" && slices.Contains(u.Nodes, nodeID)
 }
 
-// RuleWithoutSite returns the rule for the address of a target that no site bounds: the networks of the
-// use do. Loopback networks allow loopback addresses, and loopback networks alone allow plain HTTP,
-// because no site says that the target is simulated.
+// RuleWithoutSite returns the rule for the address of a target that no site bounds: the networks of
+// the use do. Loopback networks allow loopback addresses, and loopback networks alone allow plain
+// HTTP, because no site says that the target is simulated.
 func (u SecretUse) RuleWithoutSite() AddressRule {
 	networks := ParseNetworks(u.Networks)
 	loopback := func(n netip.Prefix) bool { return n.Addr().IsLoopback() }

@@ -38,8 +38,8 @@ type SetKeysArgs struct {
 	Keys         []string `json:"keys"`
 }
 
-// SetMetadataArgs are the arguments of allocation.set_metadata. Without a document nothing is served
-// any more.
+// SetMetadataArgs are the arguments of allocation.set_metadata. Without a document nothing is
+// served any more.
 type SetMetadataArgs struct {
 	AllocationID string            `json:"allocation_id"`
 	Document     *InstanceMetadata `json:"document,omitempty"`
@@ -154,9 +154,10 @@ var tenantKeyTypes = []string{
 
 const keyTypeRSA = "ssh-rsa"
 
-// CheckTenantKey returns an error unless the line is exactly "type base64" of a key that may log in:
-// without options, which run commands, and without a comment. It is the last check before a key goes
-// into an authorized_keys file; whoever takes a key from a customer parses it and writes it again.
+// CheckTenantKey returns an error unless the line is exactly "type base64" of a key that may log
+// in: without options, which run commands, and without a comment. It is the last check before a key
+// goes into an authorized_keys file; whoever takes a key from a customer parses it and writes it
+// again.
 func CheckTenantKey(line string) error {
 	kind, text, ok := strings.Cut(line, " ")
 	if !ok || len(line) > maxTenantKey || !slices.Contains(tenantKeyTypes, kind) {

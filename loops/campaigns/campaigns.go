@@ -1,6 +1,6 @@
-// Package campaigns drives campaigns: it starts the runs of their machines, as many at a time as each allows,
-// and notes how they end. It decides from the rows alone, so any number of workers run it, and one that dies
-// leaves nothing half done.
+// Package campaigns drives campaigns: it starts the runs of their machines, as many at a time as
+// each allows, and notes how they end. It decides from the rows alone, so any number of workers run
+// it, and one that dies leaves nothing half done.
 package campaigns
 
 import (
@@ -56,7 +56,8 @@ func (d *Driver) Run(ctx context.Context) {
 	}
 }
 
-// Look looks once at each campaign that is due. One that cannot be driven keeps no other from its look.
+// Look looks once at each campaign that is due. One that cannot be driven keeps no other from its
+// look.
 func (d *Driver) Look(ctx context.Context) error {
 	var errs []error
 	for until := time.Now().Add(d.every()); ctx.Err() == nil; {
@@ -103,7 +104,8 @@ func (d *Driver) start(ctx context.Context, due []campaigndb.Member) error {
 	return errors.Join(errs...)
 }
 
-// note writes down why a machine got no run, and returns the error where that is none of the machine.
+// note writes down why a machine got no run, and returns the error where that is none of the
+// machine.
 func (d *Driver) note(ctx context.Context, m campaigndb.Member, cause error) error {
 	outcome, text := campaign.Outcome(cause)
 	if outcome == campaign.Refused {

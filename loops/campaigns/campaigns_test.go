@@ -36,7 +36,8 @@ func offers(provider string) []runplan.Capability {
 	return fake.New().Adapter().Offers()
 }
 
-// world is machines with their campaigns. The test stands for the workers of the runs: it ends them.
+// world is machines with their campaigns. The test stands for the workers of the runs: it ends
+// them.
 type world struct {
 	t      *testing.T
 	store  *db.Store
@@ -173,7 +174,8 @@ func (w *world) runsOf(machine string) int {
 	return len(runs)
 }
 
-// TestCampaign_RunsAtMostMaxParallel takes twenty machines through, four at a time, after a first one.
+// TestCampaign_RunsAtMostMaxParallel takes twenty machines through, four at a time, after a first
+// one.
 func TestCampaign_RunsAtMostMaxParallel(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 20)
@@ -205,8 +207,8 @@ func TestCampaign_RunsAtMostMaxParallel(t *testing.T) {
 	require.Equal(t, 2, events, "it began and it ended")
 }
 
-// TestCampaign_StopsAtItsFailures stops at two failures, is in the attention list, goes on when it is
-// resumed, and gives the failed ones another run.
+// TestCampaign_StopsAtItsFailures stops at two failures, is in the attention list, goes on when it
+// is resumed, and gives the failed ones another run.
 func TestCampaign_StopsAtItsFailures(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 6)
@@ -299,8 +301,8 @@ func TestCampaign_PauseResumeCancel(t *testing.T) {
 	}
 }
 
-// TestCampaign_BusyAndLostMachines: one with a live operation waits and gets its run later, ones that cannot
-// have it are skipped and say why.
+// TestCampaign_BusyAndLostMachines: one with a live operation waits and gets its run later, ones
+// that cannot have it are skipped and say why.
 func TestCampaign_BusyAndLostMachines(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 3)
@@ -338,7 +340,8 @@ func TestCampaign_BusyAndLostMachines(t *testing.T) {
 	require.Len(t, w.active(), 2)
 }
 
-// TestCampaign_AfterTheClockWasSetBack drives a campaign whose looks and tries a clock two days ahead has set.
+// TestCampaign_AfterTheClockWasSetBack drives a campaign whose looks and tries a clock two days
+// ahead has set.
 func TestCampaign_AfterTheClockWasSetBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1)
@@ -349,8 +352,8 @@ func TestCampaign_AfterTheClockWasSetBack(t *testing.T) {
 	require.Len(t, w.active(), 1)
 }
 
-// TestCampaign_KilledDriver has a worker die after the run was started and before the campaign says so: the
-// transaction has neither. The next worker starts one run.
+// TestCampaign_KilledDriver has a worker die after the run was started and before the campaign says
+// so: the transaction has neither. The next worker starts one run.
 func TestCampaign_KilledDriver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1)
@@ -380,8 +383,8 @@ func TestCampaign_KilledDriver(t *testing.T) {
 	require.Equal(t, 1, w.runsOf("m-01"))
 }
 
-// TestCampaign_ManyDrivers drives one campaign by several workers at once: no machine gets two runs, and no
-// more are active than may be.
+// TestCampaign_ManyDrivers drives one campaign by several workers at once: no machine gets two
+// runs, and no more are active than may be.
 func TestCampaign_ManyDrivers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 8)
@@ -424,8 +427,8 @@ func TestCampaign_ManyDrivers(t *testing.T) {
 	}
 }
 
-// TestCampaign_AfterARestore starts nothing by itself in a database that was restored: runs that the backup
-// does not have may have taken place.
+// TestCampaign_AfterARestore starts nothing by itself in a database that was restored: runs that
+// the backup does not have may have taken place.
 func TestCampaign_AfterARestore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2)

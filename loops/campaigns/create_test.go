@@ -16,8 +16,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
 )
 
-// TestCampaign_Project selects only machines of the project, and starts none that has left it meanwhile, nor
-// any while the project takes no new work.
+// TestCampaign_Project selects only machines of the project, and starts none that has left it
+// meanwhile, nor any while the project takes no new work.
 func TestCampaign_Project(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1)

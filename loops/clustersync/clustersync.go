@@ -1,6 +1,6 @@
-// Package clustersync looks at Kubernetes clusters now and then: it deletes the bootstrap tokens that nothing
-// needs any more, and brings the conditions of machines up to their nodes. Any number of workers run it; a
-// cluster has one look at a time.
+// Package clustersync looks at Kubernetes clusters now and then: it deletes the bootstrap tokens
+// that nothing needs any more, and brings the conditions of machines up to their nodes. Any number
+// of workers run it; a cluster has one look at a time.
 package clustersync
 
 import (
@@ -24,8 +24,8 @@ const (
 	longestLook  = 25 * time.Second
 	// storeLimit bounds the storing of what one machine was found to be.
 	storeLimit = 25 * time.Second
-	// loopsOfAKind is how many clusters of those that answered last, and of the others, one worker looks at
-	// at a time.
+	// loopsOfAKind is how many clusters of those that answered last, and of the others, one worker
+	// looks at at a time.
 	loopsOfAKind = 4
 	// freshFor is how long the answer of a cluster counts.
 	freshFor  = 2 * time.Minute
@@ -52,8 +52,8 @@ func (p *Passes) every() time.Duration {
 // lookLimit bounds one look. It is less than the time for which a look is claimed.
 func (p *Passes) lookLimit() time.Duration { return min(longestLook, p.every()*5/6) }
 
-// Run looks at the clusters until ctx ends. Clusters that gave no answer last have loops of their own, so that
-// however many hang, the others have their look when it is due.
+// Run looks at the clusters until ctx ends. Clusters that gave no answer last have loops of their
+// own, so that however many hang, the others have their look when it is due.
 func (p *Passes) Run(ctx context.Context) {
 	var loops sync.WaitGroup
 	for i := range 2 * loopsOfAKind {
@@ -67,14 +67,15 @@ func (p *Passes) Run(ctx context.Context) {
 	loops.Wait()
 }
 
-// Look looks at each cluster that is due, one after the other, and lets go of what no cluster has said lately.
-// A cluster that does not answer keeps no other from its look: those that answered last come first.
+// Look looks at each cluster that is due, one after the other, and lets go of what no cluster has
+// said lately. A cluster that does not answer keeps no other from its look: those that answered
+// last come first.
 func (p *Passes) Look(ctx context.Context) error {
 	return errors.Join(p.lookAtDue(ctx, false), p.lookAtDue(ctx, true), p.letGo(ctx))
 }
 
-// lookAtDue looks at each cluster that is due, of those that answered last or of those that did not. Each look
-// has a deadline.
+// lookAtDue looks at each cluster that is due, of those that answered last or of those that did
+// not. Each look has a deadline.
 func (p *Passes) lookAtDue(ctx context.Context, troubled bool) error {
 	var errs []error
 	for ctx.Err() == nil {
@@ -108,8 +109,8 @@ func told(err error) string {
 	return "internal error; the worker's log holds the detail"
 }
 
-// lookAt deletes spent tokens of a cluster and reads its nodes. When it fails, the conditions of its machines
-// are not known.
+// lookAt deletes spent tokens of a cluster and reads its nodes. When it fails, the conditions of
+// its machines are not known.
 func (p *Passes) lookAt(ctx context.Context, row clusterdb.Cluster) error {
 	cluster, err := providers.OpenCluster(ctx, p.Secrets, row.Ref, row.Spec)
 	var nodes []providers.ClusterNode
@@ -161,8 +162,8 @@ func (p *Passes) deleteTokens(ctx context.Context, cluster providers.Cluster) er
 	return err
 }
 
-// factsOf returns what the cluster says of a machine. It is known by its system UUID, whatever the name of
-// its node is; of two nodes with one UUID, none is believed.
+// factsOf returns what the cluster says of a machine. It is known by its system UUID, whatever the
+// name of its node is; of two nodes with one UUID, none is believed.
 func (p *Passes) factsOf(ctx context.Context, cluster providers.Cluster, m clusterdb.Member, byUUID map[string][]providers.ClusterNode) (lifecycle.ClusterFacts, error) {
 	found := byUUID[m.SystemUUID]
 	if other, ok := spec.SwappedUUID(m.SystemUUID); ok {
@@ -193,8 +194,8 @@ func (p *Passes) observe(ctx context.Context, machineID string, facts lifecycle.
 	})
 }
 
-// letGo has the conditions of machines say that nothing is known, where their cluster has said nothing for
-// too long: no worker looked, or the cluster was deleted.
+// letGo has the conditions of machines say that nothing is known, where their cluster has said
+// nothing for too long: no worker looked, or the cluster was deleted.
 func (p *Passes) letGo(ctx context.Context) error {
 	ids, err := clusterdb.ListSilent(ctx, p.Store, freshFor, batchSize)
 	errs := []error{err}

@@ -95,7 +95,8 @@ func (w *world) look() error {
 	return w.passes.Look(w.t.Context())
 }
 
-// state returns reasons of InCustomerCluster and Drained, with a ! where the condition does not hold.
+// state returns reasons of InCustomerCluster and Drained, with a ! where the condition does not
+// hold.
 func (w *world) state() [2]string {
 	w.t.Helper()
 	m, err := machinesdb.Get(w.t.Context(), w.store, "m-1")
@@ -144,7 +145,8 @@ func (w *world) pod(name string, meta object, phase string) {
 	w.sim.Put("pods", "default", name, object{"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": object{"nodeName": "m-1"}, "status": object{"phase": phase}})
 }
 
-// TestLook_Conditions follows a machine through its cluster, and asks at each point for a disruptive run.
+// TestLook_Conditions follows a machine through its cluster, and asks at each point for a
+// disruptive run.
 func TestLook_Conditions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -204,8 +206,8 @@ func TestLook_Conditions(t *testing.T) {
 	require.Equal(t, [2]string{"NodeReady", "CordonedWithoutPods"}, w.state())
 }
 
-// TestLook_LetsGo: what a cluster said counts no more when nobody has asked it for a while, and when it was
-// deleted.
+// TestLook_LetsGo: what a cluster said counts no more when nobody has asked it for a while, and
+// when it was deleted.
 func TestLook_LetsGo(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]string{
@@ -236,8 +238,8 @@ func TestLook_TwoNodesWithOneUUID(t *testing.T) {
 	require.Equal(t, "Unknown", w.state()[0])
 }
 
-// TestPutMember_UUIDOfAnotherCluster: a machine that lies about its system UUID is in nobody's way but in its own
-// cluster.
+// TestPutMember_UUIDOfAnotherCluster: a machine that lies about its system UUID is in nobody's way
+// but in its own cluster.
 func TestPutMember_UUIDOfAnotherCluster(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -258,8 +260,8 @@ func TestPutMember_UUIDOfAnotherCluster(t *testing.T) {
 	require.ErrorContains(t, put("a"), "another machine of the cluster says that it has this system UUID")
 }
 
-// TestLook_DeletesSpentTokens deletes those that have expired and those of runs that have ended, and no
-// other; a cluster in which one is left is not deleted.
+// TestLook_DeletesSpentTokens deletes those that have expired and those of runs that have ended,
+// and no other; a cluster in which one is left is not deleted.
 func TestLook_DeletesSpentTokens(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -336,8 +338,8 @@ func (w *world) silent(ref string) {
 	require.NoError(w.t, err)
 }
 
-// TestRun_SilentClustersKeepNoOtherWaiting: more clusters hang than there are loops, all of them due before the
-// one that answers, which is looked at again and again all the same.
+// TestRun_SilentClustersKeepNoOtherWaiting: more clusters hang than there are loops, all of them
+// due before the one that answers, which is looked at again and again all the same.
 func TestRun_SilentClustersKeepNoOtherWaiting(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -375,8 +377,9 @@ func TestRun_SilentClustersKeepNoOtherWaiting(t *testing.T) {
 	}
 }
 
-// TestForceDelete: a cluster whose API server is gone for good is deleted with the tokens that may be left in it.
-// The run that waited for their deletion has nothing left to delete, and the machine's last node is known on.
+// TestForceDelete: a cluster whose API server is gone for good is deleted with the tokens that may
+// be left in it. The run that waited for their deletion has nothing left to delete, and the
+// machine's last node is known on.
 func TestForceDelete(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

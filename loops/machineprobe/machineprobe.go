@@ -1,6 +1,6 @@
-// Package machineprobe asks machines that are linked to no node whether their SSH server and their BMC answer,
-// for the conditions Reachable and BMCReachable. It logs in nowhere. Any number of workers run it; a machine is
-// probed by one of them at a time.
+// Package machineprobe asks machines that are linked to no node whether their SSH server and their
+// BMC answer, for the conditions Reachable and BMCReachable. It logs in nowhere. Any number of
+// workers run it; a machine is probed by one of them at a time.
 package machineprobe
 
 import (
@@ -29,7 +29,8 @@ const (
 	defaultLimit = 10 * time.Second
 	// pause is how long a worker waits after it has found too few machines that are due.
 	pause = 5 * time.Second
-	// atOnce is how many machines of those that answered last, and of the others, one worker probes at a time.
+	// atOnce is how many machines of those that answered last, and of the others, one worker probes
+	// at a time.
 	atOnce = 16
 	// storeLimit bounds each question to the database and the secret store.
 	storeLimit = 10 * time.Second
@@ -51,8 +52,8 @@ type Passes struct {
 	Limit time.Duration
 }
 
-// Run probes machines until ctx ends. Those that gave no answer last are probed apart from the others, which
-// they do not delay.
+// Run probes machines until ctx ends. Those that gave no answer last are probed apart from the
+// others, which they do not delay.
 func (p *Passes) Run(ctx context.Context) {
 	var kinds sync.WaitGroup
 	for _, silent := range []bool{false, true} {
@@ -68,8 +69,9 @@ func (p *Passes) Look(ctx context.Context) error {
 	return errors.Join(p.probeDue(ctx, false), p.probeDue(ctx, true))
 }
 
-// probeDue probes each machine that is due, of those that answered last or of those that did not. Its error
-// says of how many nothing is known for a reason of our own, with the reason of the first.
+// probeDue probes each machine that is due, of those that answered last or of those that did not.
+// Its error says of how many nothing is known for a reason of our own, with the reason of the
+// first.
 func (p *Passes) probeDue(ctx context.Context, silent bool) error {
 	failed, total := error(nil), 0
 	for ctx.Err() == nil {
@@ -101,7 +103,8 @@ func (p *Passes) probeDue(ctx context.Context, silent bool) error {
 	return nil
 }
 
-// probe probes a machine and stores what was found. What the process that ends has not found is not stored.
+// probe probes a machine and stores what was found. What the process that ends has not found is not
+// stored.
 func (p *Passes) probe(ctx context.Context, m machinesdb.Machine) error {
 	var facts lifecycle.ProbeFacts
 	var sshErr, bmcErr error
@@ -122,8 +125,8 @@ func (p *Passes) probe(ctx context.Context, m machinesdb.Machine) error {
 	}))
 }
 
-// probeSSH verifies the host key of a machine. Without a pinned key nobody knows which machine answers, and no
-// run logs in to it.
+// probeSSH verifies the host key of a machine. Without a pinned key nobody knows which machine
+// answers, and no run logs in to it.
 func (p *Passes) probeSSH(ctx context.Context, host providers.HostProbe, m machinesdb.Machine) (lifecycle.ProbeResult, error) {
 	if host == nil || m.Spec.SSHEndpoint == "" || m.HostKey == "" {
 		return lifecycle.ProbeUnknown, nil
@@ -168,7 +171,8 @@ func (p *Passes) ask(ctx context.Context, kind spec.SecretKind, m machinesdb.Mac
 	return resultOf(probe(pctx, rule))
 }
 
-// resultOf returns what the error of a probe says of the machine. An error is returned where it says nothing.
+// resultOf returns what the error of a probe says of the machine. An error is returned where it
+// says nothing.
 func resultOf(err error) (lifecycle.ProbeResult, error) {
 	switch kind := providers.KindOf(err); {
 	case err == nil:

@@ -96,7 +96,8 @@ func (w *world) machine() machinesdb.Machine {
 	return m
 }
 
-// state returns the reasons of Reachable and BMCReachable, with a ! where the condition does not hold.
+// state returns the reasons of Reachable and BMCReachable, with a ! where the condition does not
+// hold.
 func (w *world) state() [2]string {
 	w.t.Helper()
 	m := w.machine()
@@ -264,8 +265,8 @@ func TestLook_LinkedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestLook_ProbedOnce has two workers look at the same time, again before the probe is due, and after the clock
-// of the database was set back.
+// TestLook_ProbedOnce has two workers look at the same time, again before the probe is due, and
+// after the clock of the database was set back.
 func TestLook_ProbedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -334,8 +334,8 @@ func (y *Syncer) compareTotal(ctx context.Context, t paymentsdb.Total) error {
 	return paymentsdb.PutDifference(ctx, y.Store, paymentsdb.DifferenceTotal, t.Currency, why, differs)
 }
 
-// reportTestCredits tells operators of balances that payments of test mode have credited: in live mode
-// they buy what nobody has paid for.
+// reportTestCredits tells operators of balances that payments of test mode have credited: in live
+// mode they buy what nobody has paid for.
 func (y *Syncer) reportTestCredits(ctx context.Context) error {
 	credits, err := paymentsdb.ListTestCredits(ctx, y.Store)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// narrow is a payment provider that lists one session at a time and keeps the cursors it was asked with.
+// narrow is a payment provider that lists one session at a time and keeps the cursors it was asked
+// with.
 type narrow struct {
 	providers.Payments
 	asked   []string
@@ -36,8 +37,8 @@ func (c *narrow) Refunds(ctx context.Context, payment string, q providers.Paymen
 	return c.Payments.Refunds(ctx, payment, q)
 }
 
-// TestCompare_GoesOnWhereItStopped: a comparison whose time is over, or that fails at a page, keeps its
-// place, so that a list of any length comes to its end.
+// TestCompare_GoesOnWhereItStopped: a comparison whose time is over, or that fails at a page, keeps
+// its place, so that a list of any length comes to its end.
 func TestCompare_GoesOnWhereItStopped(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(c *narrow, cancel func()){
@@ -85,8 +86,8 @@ func TestCompare_GoesOnWhereItStopped(t *testing.T) {
 	}
 }
 
-// TestCompare_StopsBeforeItsDeadline: a pass that has little time left takes nothing more, does not fail,
-// and is due again.
+// TestCompare_StopsBeforeItsDeadline: a pass that has little time left takes nothing more, does not
+// fail, and is due again.
 func TestCompare_StopsBeforeItsDeadline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -118,9 +119,9 @@ func (c moved) Movements(ctx context.Context, q providers.PaymentQuery) (provide
 	return page, err
 }
 
-// TestCompare_OfOtherCurrencies: where Stripe settles in another currency than that of the accounts, its
-// amounts and those of the ledger are never taken for a difference: an operator is told once that they
-// cannot be compared.
+// TestCompare_OfOtherCurrencies: where Stripe settles in another currency than that of the
+// accounts, its amounts and those of the ledger are never taken for a difference: an operator is
+// told once that they cannot be compared.
 func TestCompare_OfOtherCurrencies(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -147,8 +148,8 @@ func TestCompare_OfOtherCurrencies(t *testing.T) {
 	require.Zero(t, r.count(raised), "more payments are no reason to tell it again")
 }
 
-// TestCompare_OfWhatNobodyKnows: a refund or dispute that has moved money, and whose session never comes, is
-// told of; one of a session that is not ours is in no total.
+// TestCompare_OfWhatNobodyKnows: a refund or dispute that has moved money, and whose session never
+// comes, is told of; one of a session that is not ours is in no total.
 func TestCompare_OfWhatNobodyKnows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -186,8 +187,8 @@ func TestCompare_OfWhatNobodyKnows(t *testing.T) {
 	require.Equal(t, int64(1800), r.balances()["prepaid"])
 }
 
-// TestCompare_OfASessionThatIsNotBooked: a refund of a payment that could not be credited yet is told of,
-// until the payment is credited and the refund is booked.
+// TestCompare_OfASessionThatIsNotBooked: a refund of a payment that could not be credited yet is
+// told of, until the payment is credited and the refund is booked.
 func TestCompare_OfASessionThatIsNotBooked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -16,8 +16,8 @@ import (
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
 )
 
-// TestEdges_AreTaken walks every edge of a payment session by what customers, Stripe and operators do, and
-// compares what the audit log has with the machine.
+// TestEdges_AreTaken walks every edge of a payment session by what customers, Stripe and operators
+// do, and compares what the audit log has with the machine.
 func TestEdges_AreTaken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -51,9 +51,9 @@ func TestEdges_AreTaken(t *testing.T) {
 	require.ElementsMatch(t, all, walked)
 }
 
-// TestCheckout_OtherCurrencies tops up accounts whose minor unit is a whole yen and a thousandth of a
-// dinar: the limits are of whole units, Stripe has the same amount, and each currency has a total of its
-// own. An amount that banks would round is refused.
+// TestCheckout_OtherCurrencies tops up accounts whose minor unit is a whole yen and a thousandth of
+// a dinar: the limits are of whole units, Stripe has the same amount, and each currency has a total
+// of its own. An amount that banks would round is refused.
 func TestCheckout_OtherCurrencies(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -21,7 +21,8 @@ func (hidden) Session(context.Context, string) (providers.PaymentSession, error)
 	return providers.PaymentSession{}, &providers.Error{Kind: providers.KindNotFound, Op: "stripe.session", Message: "not found"}
 }
 
-// TestEvents_BehindAProxy: an answer of a proxy does not end an event; the payment is credited later.
+// TestEvents_BehindAProxy: an answer of a proxy does not end an event; the payment is credited
+// later.
 func TestEvents_BehindAProxy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -59,8 +60,8 @@ func TestCheckout_Refused(t *testing.T) {
 	require.Contains(t, s.LastError, "acct_1")
 }
 
-// TestCompare_ADifferenceThatGrows: a total that differs by another amount each time is told of, at the
-// second comparison at the latest.
+// TestCompare_ADifferenceThatGrows: a total that differs by another amount each time is told of, at
+// the second comparison at the latest.
 func TestCompare_ADifferenceThatGrows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

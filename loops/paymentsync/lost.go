@@ -13,9 +13,9 @@ import (
 // maxNamed bounds how many refunds and disputes a line names; their amounts count all the same.
 const maxNamed = 10
 
-// reportLost stores a difference for a paid page of this installation that has no payment session. It
-// names what of the payment went back to the payer, so that nobody credits that, and its amount is what
-// is left: a refund that is made later opens an acknowledged line again.
+// reportLost stores a difference for a paid page of this installation that has no payment session.
+// It names what of the payment went back to the payer, so that nobody credits that, and its amount
+// is what is left: a refund that is made later opens an acknowledged line again.
 func (y *Syncer) reportLost(ctx context.Context, client providers.Payments, page providers.PaymentSession) error {
 	gone, named, err := readReversals(ctx, client, page.PaymentID)
 	if err != nil {
@@ -34,8 +34,8 @@ func (y *Syncer) reportLost(ctx context.Context, client providers.Payments, page
 		page.ID, page.Reference, page.Amount, page.Currency, page.PaymentID, next), left)
 }
 
-// readReversals returns how much of a payment went back to the payer, or is held back by a dispute, and
-// one text for each refund and dispute.
+// readReversals returns how much of a payment went back to the payer, or is held back by a dispute,
+// and one text for each refund and dispute.
 func readReversals(ctx context.Context, client providers.Payments, paymentID string) (gone int64, named []string, err error) {
 	if paymentID == "" {
 		return 0, nil, nil

@@ -10,9 +10,9 @@ import (
 	"github.com/slipway-cloud/slipway/intent/payments"
 )
 
-// TestRestore_LostPaymentsNameWhatWentBack: the line of a page that a restore has lost names its refunds
-// and disputes with their amounts, and how much is left to credit. One that is made later opens the line
-// again after it was acknowledged.
+// TestRestore_LostPaymentsNameWhatWentBack: the line of a page that a restore has lost names its
+// refunds and disputes with their amounts, and how much is left to credit. One that is made later
+// opens the line again after it was acknowledged.
 func TestRestore_LostPaymentsNameWhatWentBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

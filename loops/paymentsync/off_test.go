@@ -12,8 +12,9 @@ import (
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
 )
 
-// TestOff_LeavesNothingForEver: while payments are off a page that closed long ago ends, operators are told
-// of what waits for Stripe and only then, and what was paid is credited once they are on again.
+// TestOff_LeavesNothingForEver: while payments are off a page that closed long ago ends, operators
+// are told of what waits for Stripe and only then, and what was paid is credited once they are on
+// again.
 func TestOff_LeavesNothingForEver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -49,7 +49,8 @@ var steps = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
 	}
 }), 8, 30)
 
-// beginnings are what each session of a walk begins with, so that most walks have something to lose.
+// beginnings are what each session of a walk begins with, so that most walks have something to
+// lose.
 var beginnings = rapid.SliceOfN(rapid.SampledFrom([]string{"", "", "pay", "pay", "pay", "pay_later"}), sessionsInWalk, sessionsInWalk)
 
 // walk is a rig with what a walk has made.
@@ -60,9 +61,10 @@ type walk struct {
 	seen     map[string]int
 }
 
-// TestPayments_AnyOrderEndsTheSame runs generated walks: events in any order, lost, repeated, tampered
-// with and never made, calls that fail or are killed, refunds and disputes from both sides. After it,
-// with nothing but the comparisons, each session has what Stripe says of it. I10 to I12.
+// TestPayments_AnyOrderEndsTheSame runs generated walks: events in any order, lost, repeated,
+// tampered with and never made, calls that fail or are killed, refunds and disputes from both
+// sides. After it, with nothing but the comparisons, each session has what Stripe says of it. I10
+// to I12.
 func TestPayments_AnyOrderEndsTheSame(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)
@@ -114,8 +116,8 @@ func (w *walk) page(i int) string {
 	return *s.StripeCheckoutSessionID
 }
 
-// do carries a step out. What has no effect at this point is refused by the simulator, and no error of a
-// step matters: the end does.
+// do carries a step out. What has no effect at this point is refused by the simulator, and no error
+// of a step matters: the end does.
 func (w *walk) do(s step) {
 	page := w.page(s.Session)
 	ctx, cancel := w.ctx, context.CancelFunc(func() {})

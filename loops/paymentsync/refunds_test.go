@@ -12,8 +12,8 @@ import (
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
 )
 
-// TestRefund_KilledBeforeItWasStored: a refund that Stripe has made, and whose sender died before it
-// stored that it had tried, is not made again, although Stripe has forgotten the key.
+// TestRefund_KilledBeforeItWasStored: a refund that Stripe has made, and whose sender died before
+// it stored that it had tried, is not made again, although Stripe has forgotten the key.
 func TestRefund_KilledBeforeItWasStored(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -30,8 +30,8 @@ func TestRefund_KilledBeforeItWasStored(t *testing.T) {
 	require.Empty(t, r.compare())
 }
 
-// TestRefund_AfterARestore: a refund of which a restored backup has no row is booked, and the same request
-// again does not send the money twice; an operator who means another one asks again.
+// TestRefund_AfterARestore: a refund of which a restored backup has no row is booked, and the same
+// request again does not send the money twice; an operator who means another one asks again.
 func TestRefund_AfterARestore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -52,8 +52,8 @@ func TestRefund_AfterARestore(t *testing.T) {
 	require.Empty(t, r.compare())
 }
 
-// refusingRefunds is a payment provider behind a proxy that refuses a refund which the provider has made, and
-// hides it.
+// refusingRefunds is a payment provider behind a proxy that refuses a refund which the provider has
+// made, and hides it.
 type refusingRefunds struct{ providers.Payments }
 
 func (c refusingRefunds) CreateRefund(ctx context.Context, in providers.RefundCreate) (providers.PaymentRefund, error) {
@@ -67,8 +67,8 @@ func (refusingRefunds) Refunds(context.Context, string, providers.PaymentQuery) 
 	return providers.PaymentPage[providers.PaymentRefund]{}, nil
 }
 
-// TestRefund_FoundAfterItWasGivenBack: a refund that was given back to the balance as refused, and that
-// Stripe has all the same, is taken again; when it fails later it is in the balance again.
+// TestRefund_FoundAfterItWasGivenBack: a refund that was given back to the balance as refused, and
+// that Stripe has all the same, is taken again; when it fails later it is in the balance again.
 func TestRefund_FoundAfterItWasGivenBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -95,8 +95,8 @@ func TestRefund_FoundAfterItWasGivenBack(t *testing.T) {
 	require.Empty(t, r.compare())
 }
 
-// TestRefund_AskedForAgain: a refund that was given back as refused, and that Stripe has all the same, is
-// booked when it is asked for again. The payer does not get the money twice.
+// TestRefund_AskedForAgain: a refund that was given back as refused, and that Stripe has all the
+// same, is booked when it is asked for again. The payer does not get the money twice.
 func TestRefund_AskedForAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -126,8 +126,8 @@ func (c otherAmounts) Refunds(ctx context.Context, payment string, q providers.P
 	return page, err
 }
 
-// TestRefund_OfAnotherAmount: a refund that has another amount at Stripe is told of, and is not asked for
-// in each pass.
+// TestRefund_OfAnotherAmount: a refund that has another amount at Stripe is told of, and is not
+// asked for in each pass.
 func TestRefund_OfAnotherAmount(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -28,8 +28,8 @@ func (r *rig) refund(s paymentsdb.Session, key string, minor int64) (paymentsdb.
 	return r.sync.RequestRefund(r.ctx, payments.RefundRequest{SessionID: s.ID, AmountMinor: minor, Reason: "asked for by the customer", Key: key, Actor: operator})
 }
 
-// TestRefund_OfABalance: a refund is taken from the balance before Stripe is asked, once, and never more
-// than is there; one that fails days later is in the balance again.
+// TestRefund_OfABalance: a refund is taken from the balance before Stripe is asked, once, and never
+// more than is there; one that fails days later is in the balance again.
 func TestRefund_OfABalance(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -64,8 +64,8 @@ func TestRefund_OfABalance(t *testing.T) {
 	require.Empty(t, r.compare())
 }
 
-// TestLive_AfterTestMode: what was paid in test mode is no money. In live mode it is not refunded, and
-// operators are told of the balance that it has given.
+// TestLive_AfterTestMode: what was paid in test mode is no money. In live mode it is not refunded,
+// and operators are told of the balance that it has given.
 func TestLive_AfterTestMode(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -96,8 +96,8 @@ func TestRefund_OfWhatWasSpent(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestRefund_AgainstCreate: refunds and requests for nodes want the same balance at once. As many get it as
-// it covers, whoever they are, and it is never given twice.
+// TestRefund_AgainstCreate: refunds and requests for nodes want the same balance at once. As many
+// get it as it covers, whoever they are, and it is never given twice.
 func TestRefund_AgainstCreate(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)
@@ -151,8 +151,8 @@ func TestRefund_AgainstCreate(t *testing.T) {
 	t.Logf("%v", won)
 }
 
-// TestRefund_LostAnswers: whatever becomes of the answer, one refund is made; one that Stripe refuses is
-// in the balance again.
+// TestRefund_LostAnswers: whatever becomes of the answer, one refund is made; one that Stripe
+// refuses is in the balance again.
 func TestRefund_LostAnswers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -175,8 +175,9 @@ func TestRefund_LostAnswers(t *testing.T) {
 	require.Equal(t, map[string]int64{"prepaid": 1500, "clearing": -1500}, r.balances())
 }
 
-// TestRefund_InTheDashboard: two partial refunds that somebody made at Stripe are booked as they are, in
-// any order, also those that came before the credit, and when the balance does not cover them.
+// TestRefund_InTheDashboard: two partial refunds that somebody made at Stripe are booked as they
+// are, in any order, also those that came before the credit, and when the balance does not cover
+// them.
 func TestRefund_InTheDashboard(t *testing.T) {
 	t.Parallel()
 	for _, isCredited := range []bool{false, true} {
@@ -212,8 +213,8 @@ func TestRefund_InTheDashboard(t *testing.T) {
 	}
 }
 
-// TestDispute_FreezesTheAccount: its amount is held while it is open; won, it is in the balance again;
-// lost, the account stays frozen until an operator clears it.
+// TestDispute_FreezesTheAccount: its amount is held while it is open; won, it is in the balance
+// again; lost, the account stays frozen until an operator clears it.
 func TestDispute_FreezesTheAccount(t *testing.T) {
 	t.Parallel()
 	for _, won := range []bool{false, true} {
@@ -252,8 +253,8 @@ func TestDispute_FreezesTheAccount(t *testing.T) {
 	}
 }
 
-// TestDispute_ThatIsAWarning: an inquiry takes no money, so that nothing is held and nobody is frozen; one
-// that ends so releases what is held.
+// TestDispute_ThatIsAWarning: an inquiry takes no money, so that nothing is held and nobody is
+// frozen; one that ends so releases what is held.
 func TestDispute_ThatIsAWarning(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -307,8 +308,8 @@ func (r *rig) isFrozen() bool {
 	return frozen
 }
 
-// TestEvents_AProviderThatIsAway: nothing is lost while Stripe does not answer; what failed is tried
-// again later and the rest of the batch is not asked for.
+// TestEvents_AProviderThatIsAway: nothing is lost while Stripe does not answer; what failed is
+// tried again later and the rest of the batch is not asked for.
 func TestEvents_AProviderThatIsAway(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

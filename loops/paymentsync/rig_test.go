@@ -119,7 +119,8 @@ func (r *rig) get(id string) paymentsdb.Session {
 	return s
 }
 
-// balances returns the balances of the ledger accounts of the billing account, without those of zero.
+// balances returns the balances of the ledger accounts of the billing account, without those of
+// zero.
 func (r *rig) balances() map[string]int64 {
 	r.Helper()
 	accounts, err := ledgerdb.ListAccounts(r.ctx, r.store, r.project.BillingAccountID)

@@ -15,7 +15,8 @@ import (
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
 )
 
-// inEuros is a payment provider that says of everything that it is in another currency than was asked for.
+// inEuros is a payment provider that says of everything that it is in another currency than was
+// asked for.
 type inEuros struct{ providers.Payments }
 
 func (c inEuros) Session(ctx context.Context, id string) (providers.PaymentSession, error) {
@@ -36,8 +37,9 @@ func (c inEuros) Dispute(ctx context.Context, id string) (providers.PaymentDispu
 	return d, err
 }
 
-// TestReversal_InAnotherCurrency: what was paid in another currency is in no ledger, so that nothing is
-// booked when an operator refunds it at Stripe, and no event waits for it; a dispute of it is told of.
+// TestReversal_InAnotherCurrency: what was paid in another currency is in no ledger, so that
+// nothing is booked when an operator refunds it at Stripe, and no event waits for it; a dispute of
+// it is told of.
 func TestReversal_InAnotherCurrency(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -78,8 +80,9 @@ func (r *rig) resolve(s paymentsdb.Session, d lifecycle.Resolution) error {
 	return err
 }
 
-// TestReversal_AfterAWriteOff: what was written off goes back to the payer from there, and what comes back
-// is written off again: nothing is taken from, or left in, suspense, where nobody would look.
+// TestReversal_AfterAWriteOff: what was written off goes back to the payer from there, and what
+// comes back is written off again: nothing is taken from, or left in, suspense, where nobody would
+// look.
 func TestReversal_AfterAWriteOff(t *testing.T) {
 	t.Parallel()
 	const all = paid + 7
@@ -112,8 +115,8 @@ func TestReversal_AfterAWriteOff(t *testing.T) {
 	require.Equal(t, map[string]int64{"write_off": all, "clearing": -all}, r.balances())
 }
 
-// TestResolve_WhileDisputed: only what is in suspense is written off, not what a dispute has taken, and
-// nothing of that is refunded.
+// TestResolve_WhileDisputed: only what is in suspense is written off, not what a dispute has taken,
+// and nothing of that is refunded.
 func TestResolve_WhileDisputed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -134,8 +137,8 @@ func TestResolve_WhileDisputed(t *testing.T) {
 	require.Equal(t, map[string]int64{"write_off": paid + 7, "clearing": -paid - 7}, r.balances())
 }
 
-// TestDispute_DecidedAgain: a bank that decides again moves the amount again, and a loss freezes the
-// account also when an operator had cleared the dispute before it was known.
+// TestDispute_DecidedAgain: a bank that decides again moves the amount again, and a loss freezes
+// the account also when an operator had cleared the dispute before it was known.
 func TestDispute_DecidedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -29,8 +29,8 @@ func TestShow_CreditsForWhoWaits(t *testing.T) {
 	require.Equal(t, lifecycle.PaymentCredited, shown.Status)
 }
 
-// TestShow_IsBoundedByAccount: an account that asks for too much is shown what is stored, and has no page
-// made again and again; the passes credit it all the same.
+// TestShow_IsBoundedByAccount: an account that asks for too much is shown what is stored, and has
+// no page made again and again; the passes credit it all the same.
 func TestShow_IsBoundedByAccount(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -21,8 +21,8 @@ import (
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
 )
 
-// TestCheckout_CreditsOnce: whoever looks first, and however often, there is one page, one payment and
-// one credit, and the same request gets the same session afterwards too.
+// TestCheckout_CreditsOnce: whoever looks first, and however often, there is one page, one payment
+// and one credit, and the same request gets the same session afterwards too.
 func TestCheckout_CreditsOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -142,8 +142,8 @@ func TestCheckout_LostAnswers(t *testing.T) {
 	}
 }
 
-// TestCheckout_NeverMade: a session whose page Stripe does not know ends at its time, and one whose page
-// it has all the same is adopted, and credited when it was paid.
+// TestCheckout_NeverMade: a session whose page Stripe does not know ends at its time, and one whose
+// page it has all the same is adopted, and credited when it was paid.
 func TestCheckout_NeverMade(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -163,7 +163,8 @@ func TestCheckout_NeverMade(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, lifecycle.PaymentExpired, same.Status, "an expired session is returned as expired")
 
-	// The page exists, and no answer said so: an expired row is completed and credited all the same.
+	// The page exists, and no answer said so: an expired row is completed and credited all the
+	// same.
 	r.fault(stripesim.Fault{Name: stripesim.FaultTruncated, Op: "create_session", Count: 3})
 	_, err = r.sync.CreateCheckout(t.Context(), r.request("lost"))
 	require.Error(t, err)
@@ -213,7 +214,8 @@ func TestSession_Expires(t *testing.T) {
 	require.Equal(t, int64(0), r.count("SELECT count(*) FROM payment_sessions WHERE next_look_at IS NOT NULL"))
 }
 
-// TestSession_DelayedMethods: a page that is complete and unpaid rests until the money comes, or does not.
+// TestSession_DelayedMethods: a page that is complete and unpaid rests until the money comes, or
+// does not.
 func TestSession_DelayedMethods(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -237,8 +239,8 @@ func TestSession_DelayedMethods(t *testing.T) {
 	require.Equal(t, map[string]int64{"prepaid": paid, "clearing": -paid}, r.balances())
 }
 
-// TestWebhook_ProvesNothing: who has the signing secret can make us ask Stripe, and nothing else. An
-// event of the other mode, of another release or of an unknown type is kept.
+// TestWebhook_ProvesNothing: who has the signing secret can make us ask Stripe, and nothing else.
+// An event of the other mode, of another release or of an unknown type is kept.
 func TestWebhook_ProvesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -342,8 +344,8 @@ func TestSession_Mismatch(t *testing.T) {
 	}
 }
 
-// TestSession_CreditFails: a credit that fails as often as the policy allows is left to an operator, and
-// what came can be refunded from suspense.
+// TestSession_CreditFails: a credit that fails as often as the policy allows is left to an
+// operator, and what came can be refunded from suspense.
 func TestSession_CreditFails(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -405,8 +407,8 @@ func TestResolve_UnpaidSession(t *testing.T) {
 	require.Equal(t, lifecycle.PaymentCredited, s.Status, "a stuck session that is paid")
 }
 
-// TestLists_FindWhatNoWebhookTold: with all webhooks dropped the list of events has them, and what is
-// in no list either is found by comparing the sessions.
+// TestLists_FindWhatNoWebhookTold: with all webhooks dropped the list of events has them, and what
+// is in no list either is found by comparing the sessions.
 func TestLists_FindWhatNoWebhookTold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -432,8 +434,9 @@ func TestLists_FindWhatNoWebhookTold(t *testing.T) {
 	require.Zero(t, n, "what is known is not stored again")
 }
 
-// TestCompare_ReportsWhatDiffers: a page of somebody else is listed and in no total; one of ours without
-// a row, as after a restore, and a charge that is in no ledger, are told until an operator knows.
+// TestCompare_ReportsWhatDiffers: a page of somebody else is listed and in no total; one of ours
+// without a row, as after a restore, and a charge that is in no ledger, are told until an operator
+// knows.
 func TestCompare_ReportsWhatDiffers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

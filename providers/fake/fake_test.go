@@ -108,7 +108,8 @@ func TestProvider_MachinesAreApart(t *testing.T) {
 	require.Equal(t, one, after)
 }
 
-// The provider is chosen by its name, and a plan that it cannot carry out is refused before it starts.
+// The provider is chosen by its name, and a plan that it cannot carry out is refused before it
+// starts.
 func TestAdapters_RefuseWhatTheProviderLacks(t *testing.T) {
 	t.Parallel()
 	adapters := providers.MachineAdapters{"fake": fake.New().Adapter(), "command-only": {RemoteExec: fake.New()}}

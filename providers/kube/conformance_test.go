@@ -70,7 +70,8 @@ func tokensConform(t *testing.T, c cluster) {
 		runenv.Patience(20*time.Second), 100*time.Millisecond, "a token that is deleted is taken for 10 s more")
 }
 
-// statusFor returns how the cluster answers somebody who reads the configuration of kubeadm by a token.
+// statusFor returns how the cluster answers somebody who reads the configuration of kubeadm by a
+// token.
 func (c cluster) statusFor(t *testing.T, token string) int {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.URL+"/api/v1/namespaces/kube-system/configmaps/kubeadm-config", nil)

@@ -149,8 +149,8 @@ func (Provider) Nodes(ctx context.Context, c providers.Cluster) ([]providers.Clu
 	return nil, failure(providers.KindInvalid, "nodes", 0, "the cluster lists more than %d nodes", maxPages*pageSize)
 }
 
-// clip keeps the beginning of a text of the cluster, in memory of its own: a page of a list is let go with
-// everything else that stood in it.
+// clip keeps the beginning of a text of the cluster, in memory of its own: a page of a list is let
+// go with everything else that stood in it.
 func clip(text string) string { return strings.Clone(text[:min(len(text), maxText)]) }
 
 // viewOf returns what is read of a Node object.
@@ -190,7 +190,8 @@ func (Provider) DeleteNode(ctx context.Context, c providers.Cluster, name, uid s
 	return ignoreAbsent(cl.failed("delete_node", err))
 }
 
-// Heartbeat implements providers.ClusterJoin. The node's clock is in it: it is compared with itself alone.
+// Heartbeat implements providers.ClusterJoin. The node's clock is in it: it is compared with itself
+// alone.
 func (Provider) Heartbeat(ctx context.Context, c providers.Cluster, node string) (string, error) {
 	cl, err := open(c)
 	if err != nil {
@@ -206,8 +207,8 @@ func (Provider) Heartbeat(ctx context.Context, c providers.Cluster, node string)
 	return lease.Spec.RenewTime.UTC().Format(time.RFC3339Nano), nil
 }
 
-// BlockingPods implements providers.ClusterJoin. A pod blocks unless it has ended, is one of the kubelet's
-// own, or belongs to a DaemonSet that exists.
+// BlockingPods implements providers.ClusterJoin. A pod blocks unless it has ended, is one of the
+// kubelet's own, or belongs to a DaemonSet that exists.
 func (Provider) BlockingPods(ctx context.Context, c providers.Cluster, node string) (int, error) {
 	cl, err := open(c)
 	if err != nil {

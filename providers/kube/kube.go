@@ -1,5 +1,6 @@
-// Package kube speaks to Kubernetes clusters over client-go: bootstrap tokens, nodes, heartbeats and pods.
-// It is linked by the programs alone, so that what runs under the race detector does without client-go.
+// Package kube speaks to Kubernetes clusters over client-go: bootstrap tokens, nodes, heartbeats
+// and pods. It is linked by the programs alone, so that what runs under the race detector does
+// without client-go.
 package kube
 
 import (
@@ -50,8 +51,8 @@ type client struct {
 	known providers.Redaction
 }
 
-// open returns a client that trusts the pinned CAs alone, follows no redirect and takes no proxy from the
-// environment.
+// open returns a client that trusts the pinned CAs alone, follows no redirect and takes no proxy
+// from the environment.
 func open(c providers.Cluster, secrets ...providers.Secret) (*client, error) {
 	login, err := readKubeconfig(c.Kubeconfig)
 	if err != nil {
@@ -71,7 +72,8 @@ func open(c providers.Cluster, secrets ...providers.Secret) (*client, error) {
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
-	// The transport is ours: that of client-go takes a proxy from the environment and keeps connections.
+	// The transport is ours: that of client-go takes a proxy from the environment and keeps
+	// connections.
 	hc := &http.Client{
 		Timeout:       callTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -154,7 +156,8 @@ func failure(kind providers.Kind, op string, status int, format string, args ...
 	return &providers.Error{Kind: kind, Op: "kube." + op, Status: status, Message: fmt.Sprintf(format, args...)}
 }
 
-// failed types an error of a call. What the cluster says is bounded, and repeats none of our secrets.
+// failed types an error of a call. What the cluster says is bounded, and repeats none of our
+// secrets.
 func (c *client) failed(op string, err error) error {
 	if err == nil {
 		return nil

@@ -95,7 +95,8 @@ func TestManifest_EachRightIsNeeded(t *testing.T) {
 	}
 }
 
-// TestKubeconfig_Refused: what would run a program, read a file, weaken TLS or speak for somebody else.
+// TestKubeconfig_Refused: what would run a program, read a file, weaken TLS or speak for somebody
+// else.
 func TestKubeconfig_Refused(t *testing.T) {
 	t.Parallel()
 	sim, c := newCluster(t, kubesim.Options{})
@@ -202,8 +203,8 @@ func TestNodes_Pages(t *testing.T) {
 	require.Len(t, nodes, 1201)
 }
 
-// TestAnswers_WithTooManyElements: an API server that sends more than it is asked for is refused, before its
-// answer becomes objects.
+// TestAnswers_WithTooManyElements: an API server that sends more than it is asked for is refused,
+// before its answer becomes objects.
 func TestAnswers_WithTooManyElements(t *testing.T) {
 	t.Parallel()
 	var answer string

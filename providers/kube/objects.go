@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The objects of Kubernetes with only the fields that are read. An answer of a few bytes for each object
-// would take a hundred times its size in memory as the full types.
+// The objects of Kubernetes with only the fields that are read. An answer of a few bytes for each
+// object would take a hundred times its size in memory as the full types.
 
 // object is what is read of every object.
 type object struct {
@@ -66,13 +66,14 @@ type page[T any] struct {
 	Items list[T] `json:"items"`
 }
 
-// list is a list of at most pageSize elements. The number that a request asks for binds no API server, and
-// the size of an answer does not bound what its elements take in memory.
+// list is a list of at most pageSize elements. The number that a request asks for binds no API
+// server, and the size of an answer does not bound what its elements take in memory.
 type list[T any] []T
 
 var errTooMany = fmt.Errorf("more than %d elements", pageSize)
 
-// UnmarshalJSON implements json.Unmarshaler. It reads one element after the other, and none above the bound.
+// UnmarshalJSON implements json.Unmarshaler. It reads one element after the other, and none above
+// the bound.
 func (l *list[T]) UnmarshalJSON(raw []byte) error {
 	*l = nil
 	if string(raw) == "null" {

@@ -14,9 +14,9 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// TestConformance_RealServer runs the suite on a real API server, with the rights of the shipped manifest alone.
-// Without these each call is forbidden, and the admission policy lets bootstrap tokens through that expire, and
-// no other secret.
+// TestConformance_RealServer runs the suite on a real API server, with the rights of the shipped
+// manifest alone. Without these each call is forbidden, and the admission policy lets bootstrap
+// tokens through that expire, and no other secret.
 func TestConformance_RealServer(t *testing.T) {
 	runenv.ProofOnly(t, "kube")
 	t.Parallel()

@@ -26,8 +26,9 @@ type sealedCopy struct {
 	Sealed json.RawMessage `json:"sealed"`
 }
 
-// KeepCopy seals a value in a file beside the key file, so that it outlives a restore of the database. It
-// replaces an earlier copy of the same name. It does nothing with a keeper that has no key file.
+// KeepCopy seals a value in a file beside the key file, so that it outlives a restore of the
+// database. It replaces an earlier copy of the same name. It does nothing with a keeper that has no
+// key file.
 func (s *Secrets) KeepCopy(ctx context.Context, name string, value providers.Secret) error {
 	if err := checkName(opCopy, name); err != nil || s.copies == "" {
 		return err
@@ -81,7 +82,8 @@ func (s *Secrets) ReadCopy(ctx context.Context, name string) (providers.Secret, 
 
 func (s *Secrets) copyFile(name string) string { return filepath.Join(s.copies, url.PathEscape(name)) }
 
-// writeCopy writes a file whole or not at all, readable by its owner alone, and outlives a power cut.
+// writeCopy writes a file whole or not at all, readable by its owner alone, and outlives a power
+// cut.
 func writeCopy(path string, text []byte) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, copiesDirMode); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// TestCopies_OutliveTheDatabase: a copy is sealed, readable by its owner alone, bound to its name, and is
-// opened with the key file alone, over another database.
+// TestCopies_OutliveTheDatabase: a copy is sealed, readable by its owner alone, bound to its name,
+// and is opened with the key file alone, over another database.
 func TestCopies_OutliveTheDatabase(t *testing.T) {
 	t.Parallel()
 	key := filepath.Join(t.TempDir(), "key")

@@ -24,8 +24,8 @@ type lookup struct {
 	asked time.Time
 }
 
-// lookup returns the addresses of a name. A lookup that fails leaves those of the last good answer for
-// another lookupTTL. Where there is none, the next call asks again.
+// lookup returns the addresses of a name. A lookup that fails leaves those of the last good answer
+// for another lookupTTL. Where there is none, the next call asks again.
 func (l *lookups) lookup(ctx context.Context, resolver providers.Resolver, host string) []netip.Addr {
 	now := time.Now
 	if l.now != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// IsLost reports whether the newest version of name is there and cannot be opened with the keepers of
-// the configuration. It returns an error where that is not known: the store or a keeper is away, or
-// does not let this process use its key.
+// IsLost reports whether the newest version of name is there and cannot be opened with the keepers
+// of the configuration. It returns an error where that is not known: the store or a keeper is away,
+// or does not let this process use its key.
 func (s *Secrets) IsLost(ctx context.Context, name string) (bool, error) {
 	if err := checkName(opResolve, name); err != nil {
 		return false, err
@@ -30,9 +30,9 @@ func (s *Secrets) findLost(ctx context.Context, name string) (lost bool, newest 
 	return false, newest, err
 }
 
-// ReplaceLost stores value as the next version of name where the newest one is lost, as IsLost says.
-// It reports whether it did. It replaces the store's own key too, without which nothing can be put.
-// One caller at a time: of two, both may store a version.
+// ReplaceLost stores value as the next version of name where the newest one is lost, as IsLost
+// says. It reports whether it did. It replaces the store's own key too, without which nothing can
+// be put. One caller at a time: of two, both may store a version.
 func (s *Secrets) ReplaceLost(ctx context.Context, name string, value providers.Secret) (bool, error) {
 	if err := checkName(opPut, name); err != nil {
 		return false, err

@@ -48,8 +48,8 @@ type Options struct {
 	OnReveal func(ctx context.Context, value string)
 	// Own are names beside the reserved ones that only Slipway itself reads.
 	Own []string
-	// Protected are the control plane's own services as host:port, to which nothing is ever sent. An
-	// empty host stands for every address of this machine.
+	// Protected are the control plane's own services as host:port, to which nothing is ever sent.
+	// An empty host stands for every address of this machine.
 	Protected []string
 	// Resolver resolves the names in addresses; nil is the system's.
 	Resolver providers.Resolver
@@ -93,10 +93,10 @@ func (s *Secrets) Close() error {
 	return errors.Join(errs...)
 }
 
-// Resolve implements providers.Secrets. It is the one place where a reference becomes a value. Errors
-// beside KindNotFound: KindInvalid (the reference, the use, the address, or a keeper that is not
-// configured), KindUnreachable (a name that does not resolve), KindUnavailable (store or keeper),
-// KindForbidden (keeper), KindProtocol (the stored row was altered).
+// Resolve implements providers.Secrets. It is the one place where a reference becomes a value.
+// Errors beside KindNotFound: KindInvalid (the reference, the use, the address, or a keeper that is
+// not configured), KindUnreachable (a name that does not resolve), KindUnavailable (store or
+// keeper), KindForbidden (keeper), KindProtocol (the stored row was altered).
 func (s *Secrets) Resolve(ctx context.Context, ref providers.SecretRef, use providers.Use) (providers.Secret, error) {
 	name, version, err := parseRef(opResolve, ref)
 	if err != nil {

@@ -77,13 +77,14 @@ func (s *Secrets) statedUse(ctx context.Context, name string, kind spec.SecretKi
 		"nobody has stated what secret %s may be used for; an administrator has to state its use, as %s and for which sites, nodes or networks", name, kind)
 }
 
-// isBMCWithoutSite reports whether no site bounds the address of a BMC: the networks of its login do.
+// isBMCWithoutSite reports whether no site bounds the address of a BMC: the networks of its login
+// do.
 func isBMCWithoutSite(use providers.Use) bool {
 	return use.Site == "" && use.Kind == spec.SecretBMCLogin
 }
 
-// narrow returns the rule for a use that the stated one allows. Where only the networks of the stated
-// use allow it, no other address is allowed.
+// narrow returns the rule for a use that the stated one allows. Where only the networks of the
+// stated use allow it, no other address is allowed.
 func narrow(ref providers.SecretRef, stated spec.SecretUse, use providers.Use, rule spec.AddressRule) (spec.AddressRule, error) {
 	if stated.Allows(use.Site, use.Node) && !isBMCWithoutSite(use) {
 		return rule, nil
@@ -142,7 +143,8 @@ func (s *Secrets) siteRule(ctx context.Context, use providers.Use) (spec.Address
 	return rule, nil
 }
 
-// OwnAddresses resolves the control plane's own services. It leaves out what has never been resolved.
+// OwnAddresses resolves the control plane's own services. It leaves out what has never been
+// resolved.
 func (s *Secrets) OwnAddresses(ctx context.Context) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, service := range s.protected {

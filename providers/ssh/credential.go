@@ -17,27 +17,27 @@ import (
 const opCredential = "ssh.credential"
 
 const (
-	// certificateLife is how long a certificate that is signed for one login is valid. It bounds the
-	// login, not what runs in it.
+	// certificateLife is how long a certificate that is signed for one login is valid. It bounds
+	// the login, not what runs in it.
 	certificateLife = 15 * time.Minute
 	// clockSkew is how far the machine's clock may be behind.
 	clockSkew = time.Minute
 )
 
-// credential is a secret of the kind ssh_key in its JSON form. Without braces the secret is a private
-// key in PEM form.
+// credential is a secret of the kind ssh_key in its JSON form. Without braces the secret is a
+// private key in PEM form.
 type credential struct {
 	// PrivateKey in PEM form, and optionally its user certificate in authorized_keys form.
 	PrivateKey  string `json:"private_key"`
 	Certificate string `json:"certificate"`
-	// UserCAKey is the private key of a CA whose user certificates the machines accept. A key is made
-	// and signed for each login; it is instead of the other two.
+	// UserCAKey is the private key of a CA whose user certificates the machines accept. A key is
+	// made and signed for each login; it is instead of the other two.
 	UserCAKey string `json:"user_ca_key"`
 }
 
-// ResolveLogin returns the target with the address rule and the credential that ref names, for a login
-// to t.Address as t.User. keyID appears in the machine's log where a certificate is signed: it names
-// the run. The caller audits the login.
+// ResolveLogin returns the target with the address rule and the credential that ref names, for a
+// login to t.Address as t.User. keyID appears in the machine's log where a certificate is signed:
+// it names the run. The caller audits the login.
 func ResolveLogin(ctx context.Context, s providers.Secrets, ref providers.SecretRef, use providers.Use, t providers.SSHTarget, keyID string) (providers.SSHTarget, error) {
 	use.Address = t.Address
 	rule, err := s.AddressRule(ctx, ref, use)

@@ -88,8 +88,8 @@ func openConn(ctx context.Context, t providers.SSHTarget, timeout time.Duration)
 	return conn, nil
 }
 
-// openJumped connects to the node from its jump host. The agent is not forwarded: the jump host sees
-// only the encrypted connection.
+// openJumped connects to the node from its jump host. The agent is not forwarded: the jump host
+// sees only the encrypted connection.
 func openJumped(ctx context.Context, t providers.SSHTarget) (net.Conn, error) {
 	if t.Jump.Jump != nil {
 		return nil, failure(providers.KindInvalid, opDial, nil, "a jump host cannot have a jump host")

@@ -22,14 +22,14 @@ const (
 	drainLimit = 10 * time.Minute
 	// chunkSize bounds one chunk of output.
 	chunkSize = 64 << 10
-	// smallChunk is less output than one chunk is made of at once: the next one waits for gatherPause, so
-	// that a machine that sends single bytes does not make a row of each.
+	// smallChunk is less output than one chunk is made of at once: the next one waits for
+	// gatherPause, so that a machine that sends single bytes does not make a row of each.
 	smallChunk  = 4 << 10
 	gatherPause = 200 * time.Millisecond
 )
 
-// scriptArgv runs a script that comes on standard input. sh opens it by its name, so that a command of
-// the script that reads standard input finds nothing there, and not the rest of the script.
+// scriptArgv runs a script that comes on standard input. sh opens it by its name, so that a command
+// of the script that reads standard input finds nothing there, and not the rest of the script.
 func scriptArgv() []string { return []string{"sh", "-c", "exec 3<&0 </dev/null; exec sh /dev/fd/3"} }
 
 // errSink is the cause of an error of the caller's own sink.
@@ -93,8 +93,8 @@ func (r *Runner) prepareRemote(c providers.RemoteCommand) (command, error) {
 	return r.prepareShown(cmd, providers.SSHCommand{Argv: scriptArgv(), Stdin: cmd.stdin, OpID: c.OpID}, 0)
 }
 
-// await runs the operation, or waits for the run of an earlier call, and returns how it ended. The loss of
-// the connection says nothing about the operation, which goes on: it is KindBusy.
+// await runs the operation, or waits for the run of an earlier call, and returns how it ended. The
+// loss of the connection says nothing about the operation, which goes on: it is KindBusy.
 func (r *Runner) await(caller context.Context, client *ssh.Client, cmd command) (answer, error) {
 	ctx, cancel := context.WithTimeout(caller, cmd.timeout+killAfter+answerSlack)
 	defer cancel()
@@ -151,9 +151,9 @@ func (f *follower) follow(ctx context.Context, client *ssh.Client) error {
 	go func() { ends <- f.read(ctx, ch, providers.StreamStdout, f.from.Stdout) }()
 	go func() { ends <- f.read(ctx, ch.Stderr(), providers.StreamStderr, f.from.Stderr) }()
 	for range 2 {
-		// Both have ended before this returns: the sink is not called afterwards. A closed session alone
-		// would wait for the machine; without the connection the wait for the command ends too, and the
-		// command goes on.
+		// Both have ended before this returns: the sink is not called afterwards. A closed session
+		// alone would wait for the machine; without the connection the wait for the command ends
+		// too, and the command goes on.
 		if end := <-ends; end != nil && err == nil {
 			err = end
 			cancel()

@@ -83,8 +83,8 @@ echo end`), func(_ context.Context, c providers.OutputChunk) error { got += stri
 	require.NoFileExists(t, filepath.Join(n.stateDir, "op", "in"))
 }
 
-// The connection is cut while a script runs, at each of several places of its output. It runs once, and
-// the reader gets every byte once.
+// The connection is cut while a script runs, at each of several places of its output. It runs once,
+// and the reader gets every byte once.
 func TestExec_ACutConnectionLosesNothing(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -120,8 +120,8 @@ func TestExec_ACutConnectionLosesNothing(t *testing.T) {
 	require.Equal(t, 1, runs(t, file))
 }
 
-// A reader that is gone leaves no follower on the machine, also where the script writes nothing that
-// would tell it so; the script goes on.
+// A reader that is gone leaves no follower on the machine, also where the script writes nothing
+// that would tell it so; the script goes on.
 func TestExec_FollowersEndWithTheirReader(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -228,8 +228,8 @@ func TestFollow_StopsAtTheBound(t *testing.T) {
 	require.Equal(t, providers.KindUnreachable, providers.KindOf(err), "%v", err)
 }
 
-// TestFollow_GathersSmallOutput: single bytes come in chunks that are some time apart, however fast the
-// machine sends them. The first one is not held back.
+// TestFollow_GathersSmallOutput: single bytes come in chunks that are some time apart, however fast
+// the machine sends them. The first one is not held back.
 func TestFollow_GathersSmallOutput(t *testing.T) {
 	t.Parallel()
 	var at []time.Time

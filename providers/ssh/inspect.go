@@ -30,8 +30,8 @@ func (r *Runner) Adapter() providers.MachineAdapter {
 	return providers.MachineAdapter{Inspect: r, RemoteExec: r, Network: r, JoinHost: r, HostProbe: r}
 }
 
-// inspectScript prints the boot id, the serial number where root may read it, and the addresses of the
-// network cards. It is given the name of the boot id's file.
+// inspectScript prints the boot id, the serial number where root may read it, and the addresses of
+// the network cards. It is given the name of the boot id's file.
 const inspectScript = `cat -- "$0" && { cat /sys/class/dmi/id/product_serial 2>/dev/null || echo; } && cat /sys/class/net/*/address 2>/dev/null; true`
 
 // Inspect implements providers.Inspect. The serial number is "" where the account may not read it.

@@ -14,7 +14,8 @@ import (
 
 const opJoin = "ssh.join"
 
-// JoinPaths are the places on a machine that a join reads and writes. An empty one is the usual place.
+// JoinPaths are the places on a machine that a join reads and writes. An empty one is the usual
+// place.
 type JoinPaths struct {
 	Run        string // in memory, for join files; /run/slipway
 	Kubernetes string // /etc/kubernetes
@@ -98,8 +99,8 @@ func (r *Runner) JoinFacts(ctx context.Context, t providers.MachineTarget, opID 
 	return f, nil
 }
 
-// PutJoinFile implements providers.JoinHost. The content goes over standard input into a folder in memory,
-// and counts when all of it has arrived.
+// PutJoinFile implements providers.JoinHost. The content goes over standard input into a folder in
+// memory, and counts when all of it has arrived.
 func (r *Runner) PutJoinFile(ctx context.Context, t providers.MachineTarget, opID string, content providers.Secret) error {
 	if !providers.ValidOpID(opID) {
 		return failure(providers.KindInvalid, opJoin, nil, "the operation id is not valid")

@@ -59,8 +59,8 @@ func (r *killRig) repeat(id string) string {
 	return state
 }
 
-// run runs the operation, which is killed at the call with the number at; 0 is never. It returns the
-// state that the wrapper answered, "" for none, and the number of calls.
+// run runs the operation, which is killed at the call with the number at; 0 is never. It returns
+// the state that the wrapper answered, "" for none, and the number of calls.
 func (r *killRig) run(id, when string, at int) (state string, calls int) {
 	r.t.Helper()
 	return r.start(id, `echo $$ >"$KILL_DIR/pid"; PATH=`+r.shims+`:$PATH; exec sh -c "$@"`, when, at)
@@ -94,8 +94,8 @@ func (r *killRig) counted(id string) int {
 }
 
 // The wrapper is killed before and after each program that it starts, from before it claims the
-// operation to after it has answered. The command never runs twice, and when a repeated call reports a
-// result, it ran once, and each later call reports it.
+// operation to after it has answered. The command never runs twice, and when a repeated call
+// reports a result, it ran once, and each later call reports it.
 //
 // `make test` draws some of the programs by the seed of the run; `make proof` takes all.
 func TestOperation_KilledAtEachBoundaryRunsOnce(t *testing.T) {

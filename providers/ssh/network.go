@@ -21,7 +21,8 @@ const networkLimit = 4 * time.Minute
 //go:embed net.sh
 var netText string
 
-// asRoot runs the program that follows as root. A folder that stands for / belongs to the login itself.
+// asRoot runs the program that follows as root. A folder that stands for / belongs to the login
+// itself.
 const asRoot = `if [ "$(id -u)" -eq 0 ] || [ -n "$5" ]; then exec sh -c "$0" "$@"; else exec sudo -n sh -c "$0" "$@"; fi`
 
 var (
@@ -30,8 +31,8 @@ var (
 	networkAnswer = regexp.MustCompile(`(?m)^slipway-net (unknown|pending|confirmed|rolled_back)(?: ([0-9a-f-]{36}))?$`)
 )
 
-// WithSystemRoot names the folder that stands for / of machines that are simulated by an SSH server: their
-// netplan, their systemd and the programs of both, in bin.
+// WithSystemRoot names the folder that stands for / of machines that are simulated by an SSH
+// server: their netplan, their systemd and the programs of both, in bin.
 func WithSystemRoot(dir string) Option { return func(r *Runner) { r.systemRoot = dir } }
 
 // The exit statuses of net.sh.
@@ -43,8 +44,9 @@ const (
 	maxSaidBytes = 2000
 )
 
-// TryNetwork implements providers.NetworkConfig. The file of Slipway stands beside the machine's own files
-// of netplan, and after them. The machine needs netplan and systemd, and root or sudo without a password.
+// TryNetwork implements providers.NetworkConfig. The file of Slipway stands beside the machine's
+// own files of netplan, and after them. The machine needs netplan and systemd, and root or sudo
+// without a password.
 func (r *Runner) TryNetwork(ctx context.Context, t providers.MachineTarget, c providers.NetworkChange) (providers.NetworkState, error) {
 	if err := c.Check(); err != nil {
 		return "", err
@@ -53,8 +55,9 @@ func (r *Runner) TryNetwork(ctx context.Context, t providers.MachineTarget, c pr
 	return state, err
 }
 
-// ConfirmNetwork implements providers.NetworkConfig. It reads a proof that the machine makes after the change,
-// and brings it back over a second connection. So the network of after the change has carried both.
+// ConfirmNetwork implements providers.NetworkConfig. It reads a proof that the machine makes after
+// the change, and brings it back over a second connection. So the network of after the change has
+// carried both.
 func (r *Runner) ConfirmNetwork(ctx context.Context, t providers.MachineTarget, opID string) (providers.NetworkState, error) {
 	state, proof, err := r.network(ctx, t, netCall{verb: "confirm", opID: opID})
 	if err != nil || state != providers.NetworkPending || proof == "" {
@@ -78,7 +81,8 @@ type netCall struct {
 	proof      string // of a confirmation
 }
 
-// network calls net.sh over a connection of its own. It returns the proof that a confirmation has to bring.
+// network calls net.sh over a connection of its own. It returns the proof that a confirmation has
+// to bring.
 func (r *Runner) network(ctx context.Context, t providers.MachineTarget, c netCall) (state providers.NetworkState, proof string, err error) {
 	if !providers.ValidOpID(c.opID) {
 		return "", "", failure(providers.KindInvalid, opNetwork, nil, "a change of the network needs an operation id")

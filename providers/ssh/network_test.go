@@ -103,7 +103,8 @@ func TestNetwork_ARestartInTheWindowRollsBack(t *testing.T) {
 	require.False(t, n.Armed())
 }
 
-// TestNetwork_RefusedChangesNothing asks for what netplan, systemd or another change does not allow.
+// TestNetwork_RefusedChangesNothing asks for what netplan, systemd or another change does not
+// allow.
 func TestNetwork_RefusedChangesNothing(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -144,7 +145,8 @@ func TestNetwork_OneChangeAtATime(t *testing.T) {
 	require.Equal(t, before, n.Files(t))
 }
 
-// The confirmation needs the pinned host key: who answers at the new address otherwise confirms nothing.
+// The confirmation needs the pinned host key: who answers at the new address otherwise confirms
+// nothing.
 func TestNetwork_AnotherHostConfirmsNothing(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -157,8 +159,8 @@ func TestNetwork_AnotherHostConfirmsNothing(t *testing.T) {
 	n.until(providers.NetworkRolledBack, n.confirm(n.before, "op-1"))
 }
 
-// holdProgram is a flock that has a confirmation ask before the change is applied and go on after it, as one
-// does whose sudo hangs meanwhile.
+// holdProgram is a flock that has a confirmation ask before the change is applied and go on after
+// it, as one does whose sudo hangs meanwhile.
 const holdProgram = `#!/bin/sh
 root=$(dirname "$(dirname "$0")")
 op=$root/var/lib/slipway/net/op-1
@@ -174,8 +176,8 @@ PATH=${PATH#*:}
 exec flock "$@"
 `
 
-// A confirmation that came over the network of before, and that the machine reads when the change has cut it
-// off, confirms nothing.
+// A confirmation that came over the network of before, and that the machine reads when the change
+// has cut it off, confirms nothing.
 func TestNetwork_ARequestOfBeforeConfirmsNothing(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -220,8 +222,8 @@ fi
 exec "$root/bin/netplan.real" "$@"
 `
 
-// A change that is taken back while the machine checks its configuration is not left to begin, and neither is
-// one that the machine has not got yet.
+// A change that is taken back while the machine checks its configuration is not left to begin, and
+// neither is one that the machine has not got yet.
 func TestNetwork_RevertedBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)

@@ -29,8 +29,8 @@ var (
 // errVerified ends a connection whose server has proven that it has the pinned host key.
 var errVerified = errors.New("the host key is verified; nothing else is asked")
 
-// VerifyHost implements providers.HostProbe. The key exchange, which the server has signed with its host key,
-// comes before the client names a user.
+// VerifyHost implements providers.HostProbe. The key exchange, which the server has signed with its
+// host key, comes before the client names a user.
 func (r *Runner) VerifyHost(ctx context.Context, t providers.SSHTarget) error {
 	if t.Jump != nil {
 		return failure(providers.KindInvalid, opVerify, nil, "a node behind a jump host is not probed: what fails there may be the jump host")
@@ -62,8 +62,8 @@ func (r *Runner) VerifyHost(ctx context.Context, t providers.SSHTarget) error {
 var errNothingSigned = errors.New("the key is offered only; nothing is signed")
 
 // offeredKey is a public key without a private one. RFC 4252 section 7 lets a client ask whether a
-// key would be accepted before it signs. A key that is asked for its signature was accepted; the next
-// one in the list is asked for its public key only after the node has refused this one.
+// key would be accepted before it signs. A key that is asked for its signature was accepted; the
+// next one in the list is asked for its public key only after the node has refused this one.
 type offeredKey struct {
 	public          ssh.PublicKey
 	asked, accepted bool
@@ -83,10 +83,10 @@ func (k *offeredKey) SignWithAlgorithm(r io.Reader, data []byte, _ string) (*ssh
 	return k.Sign(r, data)
 }
 
-// OfferKey implements providers.KeyProbe. Three keys are offered: a random one, which nobody could have
-// authorized, the key in question, and the random one again. A node that accepts the random one
-// accepts anything, and what it says of the other is worth nothing. Only a node that goes on to the
-// third has refused the second, so that a connection that breaks is no refusal.
+// OfferKey implements providers.KeyProbe. Three keys are offered: a random one, which nobody could
+// have authorized, the key in question, and the random one again. A node that accepts the random
+// one accepts anything, and what it says of the other is worth nothing. Only a node that goes on to
+// the third has refused the second, so that a connection that breaks is no refusal.
 func (r *Runner) OfferKey(ctx context.Context, t providers.SSHTarget, publicKey string) (bool, error) {
 	key, _, options, rest, err := ssh.ParseAuthorizedKey([]byte(publicKey))
 	if err != nil || len(options) > 0 || len(strings.TrimSpace(string(rest))) > 0 {

@@ -113,8 +113,8 @@ func TestOfferKey_OpenSSH(t *testing.T) {
 	}
 }
 
-// securityKey returns a public key as ssh-keygen -t ed25519-sk makes it; the private half would be in
-// a device.
+// securityKey returns a public key as ssh-keygen -t ed25519-sk makes it; the private half would be
+// in a device.
 func securityKey(t *testing.T) ssh.PublicKey {
 	t.Helper()
 	_, signer := newKey(t)

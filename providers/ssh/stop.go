@@ -11,7 +11,8 @@ import (
 
 const opStop = "ssh.stop"
 
-// stopLimit bounds the wait for the end of a command that is stopped. SIGKILL comes after killAfter.
+// stopLimit bounds the wait for the end of a command that is stopped. SIGKILL comes after
+// killAfter.
 const stopLimit = 30 * time.Second
 
 // stopText is what ends an operation on the node.

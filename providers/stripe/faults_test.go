@@ -78,7 +78,8 @@ func TestFaultsOfCreate(t *testing.T) {
 	}
 }
 
-// A lost answer whose key is spent: the session is found by its reference, and no second one is made.
+// A lost answer whose key is spent: the session is found by its reference, and no second one is
+// made.
 func TestSpentKey_SessionIsFound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, stripesim.Options{})
@@ -335,8 +336,8 @@ func TestLists_CheckTheirQuery(t *testing.T) {
 	require.Empty(t, r.sent())
 }
 
-// The account may have sessions that others made, in modes and states that are none of ours. They are
-// listed, without an installation, and count as paid only for a payment.
+// The account may have sessions that others made, in modes and states that are none of ours. They
+// are listed, without an installation, and count as paid only for a payment.
 func TestSessions_ListsThoseOfOthers(t *testing.T) {
 	t.Parallel()
 	const page = `{"object":"list","has_more":false,"data":[

@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers/stripe"
 )
 
-// TestMovements_SayWhatWasConverted: a movement in the currency in which Stripe settles is told from one in
-// the currency that was paid.
+// TestMovements_SayWhatWasConverted: a movement in the currency in which Stripe settles is told
+// from one in the currency that was paid.
 func TestMovements_SayWhatWasConverted(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -102,7 +102,8 @@ type Settings struct {
 	Live   bool
 }
 
-// Connect resolves the key and opens a client. The secret's use has to allow the address of the URL.
+// Connect resolves the key and opens a client. The secret's use has to allow the address of the
+// URL.
 func (o Opener) Connect(ctx context.Context, secrets providers.Secrets, s Settings) (providers.Payments, error) {
 	if s.URL == "" {
 		s.URL = DefaultURL

@@ -42,8 +42,8 @@ func (c *client) CreateSession(ctx context.Context, in providers.SessionCreate) 
 	return out, err
 }
 
-// sessionParams says explicitly what would otherwise follow the settings of the dashboard, and could
-// change the amount or the currency.
+// sessionParams says explicitly what would otherwise follow the settings of the dashboard, and
+// could change the amount or the currency.
 func sessionParams(in providers.SessionCreate) *stripego.CheckoutSessionCreateParams {
 	no := stripego.Bool(false)
 	meta := map[string]string{metaInstallation: in.Installation, metaReference: in.Reference}
@@ -98,8 +98,8 @@ func isKey(key string) bool {
 }
 
 // checkCurrency refuses currencies whose minor unit at Stripe is another one than that of ISO 4217:
-// the payer would pay a hundredth, or a hundredfold. Amounts with three decimals are rounded by banks
-// to ten of the minor unit.
+// the payer would pay a hundredth, or a hundredfold. Amounts with three decimals are rounded by
+// banks to ten of the minor unit.
 func checkCurrency(op, currency string, amount int64) error {
 	code := strings.ToUpper(currency)
 	switch {
@@ -181,8 +181,8 @@ func (c *client) session(s shape, in *stripego.CheckoutSession) (providers.Payme
 	return out, nil
 }
 
-// checkStatus refuses a session whose state has no name here. A list keeps such ones: the account may
-// have sessions that others made.
+// checkStatus refuses a session whose state has no name here. A list keeps such ones: the account
+// may have sessions that others made.
 func checkStatus(s shape, in providers.PaymentSession) error {
 	switch in.Status {
 	case providers.SessionOpen, providers.SessionComplete, providers.SessionExpired:

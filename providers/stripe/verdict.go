@@ -82,8 +82,8 @@ func uncertainOr(s shape, otherwise providers.Kind) providers.Kind {
 	return otherwise
 }
 
-// classifyRefusal fills in what an answer in Stripe's error form means. The cause holds no object of Stripe,
-// which may carry secrets of a payment.
+// classifyRefusal fills in what an answer in Stripe's error form means. The cause holds no object
+// of Stripe, which may carry secrets of a payment.
 func classifyRefusal(out *providers.Error, s shape, w *wire, e *stripego.Error) {
 	text := e.Msg
 	if len(text) > maxMessage {
@@ -107,8 +107,8 @@ func classifyRefusal(out *providers.Error, s shape, w *wire, e *stripego.Error) 
 	}
 }
 
-// unfinished are the statuses of a client's error by which a server or a proxy says that it did not see
-// a request to its end: the effect may have taken place.
+// unfinished are the statuses of a client's error by which a server or a proxy says that it did not
+// see a request to its end: the effect may have taken place.
 var unfinished = []int{http.StatusRequestTimeout, http.StatusFailedDependency, http.StatusTooEarly, 499}
 
 // fromStatus fills in what a status alone means.

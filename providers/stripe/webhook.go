@@ -91,8 +91,8 @@ type VerifierOptions struct {
 	Now func() time.Time
 }
 
-// NewVerifier returns a verifier. Without a secret there is none: an empty one would accept whatever
-// anybody signs with nothing.
+// NewVerifier returns a verifier. Without a secret there is none: an empty one would accept
+// whatever anybody signs with nothing.
 func NewVerifier(o VerifierOptions) (*Verifier, error) {
 	v := &Verifier{live: o.Live, now: o.Now}
 	if v.now == nil {

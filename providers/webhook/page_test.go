@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// receive is the example of docs/webhooks.md, which TestPage_ExampleVerifies compares with the page.
+// receive is the example of docs/webhooks.md, which TestPage_ExampleVerifies compares with the
+// page.
 func receive(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 	if err != nil {
@@ -37,8 +38,8 @@ func receive(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// TestPage_ExampleVerifies sends to the receiver that the page shows: it accepts what its secret has
-// signed, and nothing else.
+// TestPage_ExampleVerifies sends to the receiver that the page shows: it accepts what its secret
+// has signed, and nothing else.
 func TestPage_ExampleVerifies(t *testing.T) {
 	page, err := os.ReadFile("../../docs/webhooks.md")
 	require.NoError(t, err)

@@ -53,8 +53,8 @@ type Message struct {
 type Result struct {
 	// Status is that of the answer, 0 without one.
 	Status int
-	// Reason says why the delivery failed, fit for the tenant; "" for a success. It holds nothing of
-	// the answer and no address.
+	// Reason says why the delivery failed, fit for the tenant; "" for a success. It holds nothing
+	// of the answer and no address.
 	Reason string
 	// RetryAfter is how long the endpoint asks to wait, at most an hour.
 	RetryAfter time.Duration
@@ -103,7 +103,8 @@ func (s *Session) Close() { s.transport.CloseIdleConnections() }
 var errNotPublic = errors.New("the address is not allowed")
 
 // Send signs and posts one message and waits for the answer's header, for Options.Limit at most.
-// The Result says what came of it; an error means that nothing could be sent for a reason of our own.
+// The Result says what came of it; an error means that nothing could be sent for a reason of our
+// own.
 func (s *Session) Send(ctx context.Context, m Message) (Result, error) {
 	if err := s.options.Rule.CheckWebhookURL(m.URL); err != nil {
 		return Result{Reason: "the URL is not allowed: it " + err.Error()}, nil

@@ -94,8 +94,8 @@ func isFor(f *Fault, r *request) bool {
 	return (f.Op == "" || f.Op == r.op) && (f.Tag == "" || slices.Contains(r.about, f.Tag))
 }
 
-// tagsOf returns the tags of what a request is about: those that it gives or filters by, and those of the
-// thing that its path names, with those of the server that a volume is attached to.
+// tagsOf returns the tags of what a request is about: those that it gives or filters by, and those
+// of the thing that its path names, with those of the server that a volume is attached to.
 func (s *Server) tagsOf(r *request) []string {
 	out := r.texts("tags")
 	for _, filter := range r.URL.Query()["tags"] {
@@ -158,8 +158,9 @@ func quotaExceeded(f *Fault, resource string) error {
 	}}
 }
 
-// Act is something that happens at the provider without us: delete_server takes a server away, lock keeps
-// it from being changed, unlock ends that, attach_volume gives it a volume of somebody else, orphan makes a server with the tags given that nobody asked for.
+// Act is something that happens at the provider without us: delete_server takes a server away, lock
+// keeps it from being changed, unlock ends that, attach_volume gives it a volume of somebody else,
+// orphan makes a server with the tags given that nobody asked for.
 type Act struct {
 	Act  string   `json:"act"`
 	ID   string   `json:"id,omitempty"`

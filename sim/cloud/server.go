@@ -79,8 +79,8 @@ type Addresses struct{ API, Admin string }
 // URL is the base that clients take.
 func (a Addresses) URL() string { return "http://" + a.API }
 
-// Start listens on both addresses (":0" picks a port; an empty admin address leaves scenario control
-// out) until stop is called or ctx ends. stop may be called again.
+// Start listens on both addresses (":0" picks a port; an empty admin address leaves scenario
+// control out) until stop is called or ctx ends. stop may be called again.
 func (s *Server) Start(ctx context.Context, listenAPI, listenAdmin string) (Addresses, func(), error) {
 	listener, at, err := simcontrol.Listen(ctx, "cloud", func() {},
 		simcontrol.Port{Address: listenAPI, Handler: s.API()}, simcontrol.Port{Address: listenAdmin, Handler: s.AdminAPI()})
@@ -226,7 +226,8 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request, rt route) {
 	}
 }
 
-// page returns the part of a list that a request asks for, under a name, as the instance API answers.
+// page returns the part of a list that a request asks for, under a name, as the instance API
+// answers.
 func page[T any](r *request, name string, all []T) answer {
 	some := part(r, "per_page", 50, all)
 	return answer{status: http.StatusOK, body: object{name: some}, total: len(all)}
@@ -266,8 +267,8 @@ type Billed struct {
 	ServerID string `json:"server_id,omitempty"`
 }
 
-// Billed lists what is billed now. Security groups cost nothing and are listed too: they are left behind
-// as easily.
+// Billed lists what is billed now. Security groups cost nothing and are listed too: they are left
+// behind as easily.
 func (s *Server) Billed() []Billed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -305,8 +306,8 @@ func (s *Server) ServersMade(tag string) int {
 	return s.made[tag]
 }
 
-// hasTag reports whether tags hold the one that a request filters by; the instance API joins several by
-// commas and wants all of them.
+// hasTag reports whether tags hold the one that a request filters by; the instance API joins
+// several by commas and wants all of them.
 func hasTags(tags []string, filter string) bool {
 	if filter == "" {
 		return true

@@ -1,5 +1,5 @@
-// Package simcontrol is what simulators share that have a control port: how they listen, how the control
-// port reads and answers, and the script of faults. It knows no protocol that is simulated.
+// Package simcontrol is what simulators share that have a control port: how they listen, how the
+// control port reads and answers, and the script of faults. It knows no protocol that is simulated.
 package simcontrol
 
 import (
@@ -65,8 +65,8 @@ type Listener struct {
 	servers []*http.Server
 }
 
-// Listen opens all ports and serves them. It returns the addresses in the order of the ports, "" for
-// one that is left out. name is that of the simulator, for errors; failed is called when a port
+// Listen opens all ports and serves them. It returns the addresses in the order of the ports, ""
+// for one that is left out. name is that of the simulator, for errors; failed is called when a port
 // stops by itself.
 func Listen(ctx context.Context, name string, failed func(), ports ...Port) (*Listener, []string, error) {
 	l, addresses := &Listener{}, make([]string, len(ports))

@@ -27,13 +27,13 @@ type FaultSpec struct {
 type Fault struct {
 	ID   int    `json:"id"`   // given by AddFault
 	Name string `json:"name"` // one of FaultNames
-	// Op narrows the fault to a call, such as create_session, or to a stage or an event that the simulator
-	// names. "" takes the default of the fault, mostly any.
+	// Op narrows the fault to a call, such as create_session, or to a stage or an event that the
+	// simulator names. "" takes the default of the fault, mostly any.
 	Op string `json:"op,omitempty"`
 	// Machine narrows it to a machine of MAAS, by system_id, hostname or MAC; "" is any.
 	Machine string `json:"machine,omitempty"`
-	// Tag narrows it to calls about what has this tag at the cloud, or is asked to get it; "" is any. A call
-	// that names nothing with a tag, such as one for the types, never has it.
+	// Tag narrows it to calls about what has this tag at the cloud, or is asked to get it; "" is
+	// any. A call that names nothing with a tag, such as one for the types, never has it.
 	Tag string `json:"tag,omitempty"`
 	// Count is how often it is applied; 0 is once, a negative number until it is cleared.
 	Count int `json:"count,omitempty"`
@@ -63,8 +63,8 @@ func (f *Fault) Number(name string, fallback int64) int64 {
 	return fallback
 }
 
-// Script is the fault script of a simulator. AddFault, Faults and ClearFaults take Lock. The other methods
-// are called while it is held.
+// Script is the fault script of a simulator. AddFault, Faults and ClearFaults take Lock. The other
+// methods are called while it is held.
 type Script struct {
 	Lock  sync.Locker
 	Specs map[string]FaultSpec
@@ -135,8 +135,8 @@ func (s *Script) ClearFaults(id int) {
 // Added is how many lines were added so far.
 func (s *Script) Added() int { return s.last }
 
-// Each calls apply with each line that is not spent, in order, and counts those that it applied. apply may
-// use the script.
+// Each calls apply with each line that is not spent, in order, and counts those that it applied.
+// apply may use the script.
 func (s *Script) Each(apply func(f *Fault, spec FaultSpec) bool) {
 	for _, f := range slices.Clone(s.lines) {
 		if !f.isSpent() && apply(f, s.Specs[f.Name]) {
@@ -145,7 +145,8 @@ func (s *Script) Each(apply func(f *Fault, spec FaultSpec) bool) {
 	}
 }
 
-// Take returns the first line that is not spent and that is due, and counts it as applied; nil for none.
+// Take returns the first line that is not spent and that is due, and counts it as applied; nil for
+// none.
 func (s *Script) Take(due func(f *Fault, spec FaultSpec) bool) *Fault {
 	f := s.Peek(due)
 	if f != nil {
@@ -164,7 +165,8 @@ func (s *Script) Peek(due func(f *Fault, spec FaultSpec) bool) *Fault {
 	return nil
 }
 
-// On returns the first line of a fault that is a state: it is on until it is cleared, whatever its count.
+// On returns the first line of a fault that is a state: it is on until it is cleared, whatever its
+// count.
 func (s *Script) On(name string) *Fault {
 	for _, f := range s.lines {
 		if f.Name == name {

@@ -177,7 +177,8 @@ func (m *Machine) SetBMC(address, user, password string) {
 	m.spec.BMCAddress, m.spec.BMCUser, m.spec.BMCPassword = address, user, password
 }
 
-// AddBMCLogin sets a further login, as software on the host makes one in-band. The first login stays.
+// AddBMCLogin sets a further login, as software on the host makes one in-band. The first login
+// stays.
 func (m *Machine) AddBMCLogin(user, password string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -16,8 +16,8 @@ const notSet = 0xffffffff
 // lastEvent is the record id after the last one, and asks for the last one.
 const lastEvent = 0xffff
 
-// eventLog is a system event log (IPMI 2.0, section 31) whose oldest records give way to new ones. A log
-// that was cleared begins with the first id again.
+// eventLog is a system event log (IPMI 2.0, section 31) whose oldest records give way to new ones.
+// A log that was cleared begins with the first id again.
 type eventLog struct {
 	mu            sync.Mutex
 	capacity      int
@@ -110,7 +110,8 @@ func (l *eventLog) erase() {
 	l.records, l.next, l.erased = nil, 1, uint32(time.Now().Unix()) //nolint:gosec // until 2106
 }
 
-// AddEvent writes a record: a discrete sensor of that type has asserted the state. The time is the BMC's.
+// AddEvent writes a record: a discrete sensor of that type has asserted the state. The time is the
+// BMC's.
 func (r *Reference) AddEvent(at time.Time, sensorType, sensor, state byte) {
 	record := make([]byte, 16)
 	record[2], record[7], record[9] = 0x02, 0x20, 0x04           // system event of the BMC, by the revision of IPMI 2.0

@@ -58,7 +58,8 @@ func StartOpenIPMI(ctx context.Context, o OpenIPMIOptions) (*OpenIPMI, error) {
 		return nil, err
 	}
 	defer func() { _ = log.Close() }()
-	// Not bound to ctx: a test's context ends before its clean-up, which still talks to the BMC. Stop ends it.
+	// Not bound to ctx: a test's context ends before its clean-up, which still talks to the BMC.
+	// Stop ends it.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, "-c", filepath.Join(o.Dir, "lan.conf"), "-f", filepath.Join(o.Dir, "sim.emu"), "-s", filepath.Join(o.Dir, "state"), "-n")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = o.Dir, log, log
 	if err := cmd.Start(); err != nil {

@@ -51,7 +51,8 @@ func selector(c *call) func(object) bool {
 	}
 }
 
-// control does what the controllers of a cluster do: it approves and signs the requests of kubelets.
+// control does what the controllers of a cluster do: it approves and signs the requests of
+// kubelets.
 func (s *Server) control() {
 	for place, k := range s.objects["certificatesigningrequests"] {
 		_, name, _ := strings.Cut(place, "/")
@@ -81,7 +82,8 @@ const (
 	watchLimit = 5 * time.Minute
 )
 
-// watch sends the objects of a collection as they change, until the client goes or the time is over.
+// watch sends the objects of a collection as they change, until the client goes or the time is
+// over.
 func (s *Server) watch(w http.ResponseWriter, c *call) {
 	flusher, ok := w.(http.Flusher)
 	if !ok || c.resource != "certificatesigningrequests" {

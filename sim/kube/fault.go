@@ -6,7 +6,8 @@ import (
 	simcontrol "github.com/slipway-cloud/slipway/sim/control"
 )
 
-// The faults. Those of requests replace an answer; the others are a state of the cluster while they are on.
+// The faults. Those of requests replace an answer; the others are a state of the cluster while they
+// are on.
 const (
 	FaultInternalError = "internal_error"
 	FaultUnavailable   = "unavailable"
@@ -46,8 +47,8 @@ func faultTable() map[string]simcontrol.FaultSpec {
 	}
 }
 
-// Fault is one line of the script. Op is a verb and a resource, such as "create secrets". Faults of the
-// cluster's state are on until they are cleared.
+// Fault is one line of the script. Op is a verb and a resource, such as "create secrets". Faults of
+// the cluster's state are on until they are cleared.
 type Fault = simcontrol.Fault
 
 // take applies the first fault of a request that is due in this phase, once.

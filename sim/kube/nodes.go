@@ -102,8 +102,8 @@ func (s *Server) seenAs(node object) object {
 	return out
 }
 
-// leases serves the heartbeats of nodes. The kubelet that made one renews it, unless the fault kubelet_silent
-// is on.
+// leases serves the heartbeats of nodes. The kubelet that made one renews it, unless the fault
+// kubelet_silent is on.
 func (s *Server) leases(c *call) (int, any, error) {
 	if c.who.in(nodesGroup) && c.verb != "create" && c.who.name != "system:node:"+c.name {
 		return 0, nil, refuse(http.StatusForbidden, "Forbidden", "leases %q is forbidden", c.name)
@@ -163,8 +163,8 @@ func (s *Server) pods(c *call) (int, any, error) {
 	return 0, nil, notSimulated(c)
 }
 
-// Put stores an object without asking anybody, as somebody else does who has the rights. collection is such
-// as nodes or pods.
+// Put stores an object without asking anybody, as somebody else does who has the rights. collection
+// is such as nodes or pods.
 func (s *Server) Put(collection, namespace, name string, o map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

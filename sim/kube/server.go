@@ -20,7 +20,8 @@ import (
 
 // Options configure a simulated cluster.
 type Options struct {
-	// Manifest has the RBAC objects of the client, as YAML; its first ServiceAccount is the client's.
+	// Manifest has the RBAC objects of the client, as YAML; its first ServiceAccount is the
+	// client's.
 	Manifest []byte
 	// Version is that of the API server; "" is v1.34.1.
 	Version string
@@ -81,8 +82,8 @@ func New(opt Options) (*Server, error) {
 	return s, nil
 }
 
-// Start serves the API on an address of its own until stop is called or ctx ends. An empty admin address
-// leaves scenario control out.
+// Start serves the API on an address of its own until stop is called or ctx ends. An empty admin
+// address leaves scenario control out.
 func (s *Server) Start(ctx context.Context, listenAPI, listenAdmin string) (admin string, stop func(), err error) {
 	var lc net.ListenConfig
 	on, err := lc.Listen(ctx, "tcp", listenAPI)
@@ -136,7 +137,8 @@ type call struct {
 	*http.Request
 	who  identity
 	verb string
-	// resource, namespace, name and sub are parts of the path; resource is "" outside of the resources.
+	// resource, namespace, name and sub are parts of the path; resource is "" outside of the
+	// resources.
 	group, resource, namespace, name, sub string
 	body                                  object
 }

@@ -1,7 +1,7 @@
 package maassim
 
-// PutStatus gives a machine a status past every rule, as if it had come there: with the default links
-// and no timer of another status.
+// PutStatus gives a machine a status past every rule, as if it had come there: with the default
+// links and no timer of another status.
 func (s *Server) PutStatus(id string, status Status, owner string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,10 +19,10 @@ var ErrNoEffect = simcontrol.ErrNoEffect
 // Acts lists what External can do.
 var actNames = [...]string{"release", "deploy", "delete", "lock", "unlock", "allocate", "mark_broken", "mark_fixed", "enlist"}
 
-// External does what another operator would do: release, deploy, delete, lock,
-// unlock, allocate (as user "other"), mark_broken, mark_fixed or enlist. sel is a system_id, hostname or
-// MAC; for enlist the MAC or fleet id of a machine that MAAS does not know. lock
-// works in any state, unlike the API's.
+// External does what another operator would do: release, deploy, delete, lock, unlock, allocate (as
+// user "other"), mark_broken, mark_fixed or enlist. sel is a system_id, hostname or MAC; for enlist
+// the MAC or fleet id of a machine that MAAS does not know. lock works in any state, unlike the
+// API's.
 func (s *Server) External(act, sel string) error {
 	if !slices.Contains(actNames[:], act) {
 		return fmt.Errorf("act %q is unknown: use one of %s", act, strings.Join(actNames[:], ", "))
@@ -99,8 +99,8 @@ func (s *Server) external(t *tx, act string, m *machine, selectors []string) boo
 	}
 }
 
-// markBroken releases what can be released first. A machine that was deployed keeps its image, to which
-// mark_fixed returns it.
+// markBroken releases what can be released first. A machine that was deployed keeps its image, to
+// which mark_fixed returns it.
 func (s *Server) markBroken(t *tx, m *machine) bool {
 	if m.status == Broken || !Allowed(m.status, Broken) {
 		return false

@@ -14,11 +14,12 @@ const (
 	After  = simcontrol.After
 )
 
-// Fault is one line of a fault script. Op is an API operation ("deploy", "link_subnet", "read"; ops are
-// listed in /_sim/counters as requests) or, for what others do to a machine, a stage: stage:commissioning,
-// stage:testing, stage:installing, stage:first_boot, stage:releasing, stage:erasing. The phase of BMC,
-// lost-answer and IP faults is after_commit, that of the others before_commit. Params are variant, value,
-// delay (wall, e.g. "50ms"), after (number of hardware syncs before they stop).
+// Fault is one line of a fault script. Op is an API operation ("deploy", "link_subnet", "read"; ops
+// are listed in /_sim/counters as requests) or, for what others do to a machine, a stage:
+// stage:commissioning, stage:testing, stage:installing, stage:first_boot, stage:releasing,
+// stage:erasing. The phase of BMC, lost-answer and IP faults is after_commit, that of the others
+// before_commit. Params are variant, value, delay (wall, e.g. "50ms"), after (number of hardware
+// syncs before they stop).
 type Fault = simcontrol.Fault
 
 // The kinds of faults name where a fault is applied.

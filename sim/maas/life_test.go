@@ -173,7 +173,8 @@ func TestPower(t *testing.T) {
 	require.Equal(t, "unknown", state())
 }
 
-// TestCommissioningMakesALogin of its own on the BMC unless skip_bmc_config=1, and leaves the others.
+// TestCommissioningMakesALogin of its own on the BMC unless skip_bmc_config=1, and leaves the
+// others.
 func TestCommissioningMakesALogin(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -60,8 +60,8 @@ func (c *call) filtered(m *machine) (bool, *reply) {
 
 func (c *call) readMachine() *reply { return jsonReply(c.s.machineJSON(c.rec)) }
 
-// releaseMany answers with the ids that were released; one that cannot be refuses all. Ready is left
-// alone. Unlike the release of one machine, it refuses a machine that is Releasing.
+// releaseMany answers with the ids that were released; one that cannot be refuses all. Ready is
+// left alone. Unlike the release of one machine, it refuses a machine that is Releasing.
 func (c *call) releaseMany() *reply {
 	var chosen []*machine
 	var unknown, failed []string

@@ -190,8 +190,8 @@ func (c *call) updateInterface() *reply {
 	return jsonReply(c.s.nicJSON(c.rec, n))
 }
 
-// applyDeployedNIC takes the name and the MAC address only, as the form for a Deployed machine does;
-// it passes over the rest.
+// applyDeployedNIC takes the name and the MAC address only, as the form for a Deployed machine
+// does; it passes over the rest.
 func (c *call) applyDeployedNIC(n *nic) *reply {
 	for key := range c.form {
 		if key != "name" && key != "mac_address" {

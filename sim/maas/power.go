@@ -84,8 +84,8 @@ func (t *tx) stopQuietly(m *machine, op string) {
 	t.stop(m, hw, true)
 }
 
-// powerOn is for a machine that somebody has; one that is Allocated starts to deploy, with the site's
-// default image.
+// powerOn is for a machine that somebody has; one that is Allocated starts to deploy, with the
+// site's default image.
 func (c *call) powerOn() *reply {
 	m := c.rec
 	if m.owner == "" {

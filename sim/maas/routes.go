@@ -63,8 +63,8 @@ func admin(name string, f func(*call) *reply) operation {
 	return operation{name: name, run: f, mutating: true, edit: true, admin: true}
 }
 
-// routes is the endpoint table: the operations that Slipway calls, and what juju's gomaasapi needs for
-// an allocation. unsimulated.go has the others.
+// routes is the endpoint table: the operations that Slipway calls, and what juju's gomaasapi needs
+// for an allocation. unsimulated.go has the others.
 func (s *Server) routes() []route {
 	all := [][]route{s.machineRoutes(), s.nodeRoutes(), s.siteRoutes()}
 	return slices.Concat(all...)

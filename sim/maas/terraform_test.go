@@ -59,9 +59,9 @@ func (tf *terraform) run(t *testing.T, args ...string) {
 	require.NoError(t, err, "terraform %v:\n%s", args, out)
 }
 
-// TestTerraform lets Canonical's provider for Terraform enlist a machine, deploy it, find nothing to
-// change, release it, and delete it. The provider waits ten seconds before it first reads a status,
-// and its build takes minutes, so this belongs to the long form.
+// TestTerraform lets Canonical's provider for Terraform enlist a machine, deploy it, find nothing
+// to change, release it, and delete it. The provider waits ten seconds before it first reads a
+// status, and its build takes minutes, so this belongs to the long form.
 func TestTerraform(t *testing.T) {
 	t.Parallel()
 	runenv.ProofOnly(t, "peers")

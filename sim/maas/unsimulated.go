@@ -2,21 +2,21 @@ package maassim
 
 import "strings"
 
-// notSimulated is the answer to what MAAS has and this region does not. A wrong answer would teach a
-// client something that no MAAS does.
+// notSimulated is the answer to what MAAS has and this region does not. A wrong answer would teach
+// a client something that no MAAS does.
 func notSimulated(what string) *reply {
 	return text(501, "not simulated: %s. This region simulates what Slipway calls; see sim/maas/routes.go.", what)
 }
 
-// unsimulatedPaths are the first words of addresses of MAAS 3.4 to 3.7 of which nothing, or not all, is
-// simulated.
+// unsimulatedPaths are the first words of addresses of MAAS 3.4 to 3.7 of which nothing, or not
+// all, is simulated.
 const unsimulatedPaths = ` account boot-resources boot-sources commissioning-scripts devices dhcp-snippets discovery dnsresourcerecords dnsresources domains
  events fabrics files installation-results ipaddresses ipranges license-key license-keys machines maas networks nodes notifications
  package-repositories pods rackcontrollers raid regioncontrollers reservedips resourcepool resourcepools scripts space spaces static-routes subnets tags
  users vlans vm-hosts zones `
 
-// unsimulatedOps are the further operations of the addresses that are simulated, by the pattern of the
-// address.
+// unsimulatedOps are the further operations of the addresses that are simulated, by the pattern of
+// the address.
 var unsimulatedOps = map[string]string{
 	"machines": " is_registered list_allocated accept accept_all add_chassis clone set_zone ",
 	"machines/{id}": " details get_curtin_config lock unlock mark_broken mark_fixed rescue_mode exit_rescue_mode test restore_default_configuration" +

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// account is a line of the node's passwd. The zero uid of an account without a line is that of a login
-// of user-data, which has none.
+// account is a line of the node's passwd. The zero uid of an account without a line is that of a
+// login of user-data, which has none.
 type account struct {
 	name, home string
 	uid        int
@@ -107,8 +107,8 @@ func (a account) apply(root string, c *exec.Cmd) {
 }
 
 // logIn stands for the process that a real sshd has for each login: it ends when somebody ends that
-// process on the node, and with it the connection and all commands of it. A login of user-data, which
-// has no account, has none; its commands end with the system.
+// process on the node, and with it the connection and all commands of it. A login of user-data,
+// which has no account, has none; its commands end with the system.
 func (s *sshServer) logIn(conn *ssh.ServerConn) (account, context.Context, func()) {
 	who, ok := s.n.accountOf(conn.User())
 	if !ok {

@@ -8,10 +8,10 @@
 // end. So the agent, its parsers, enrolment, heartbeats and ssh are the real
 // ones; the hardware below them is made up.
 //
-// What the agent makes on those files counts as on a real node: sshd takes the keys of accounts of its
-// passwd, and a login ends with the process that stands for it. The programs that a tenant looks
-// around with (os-release, uname, uptime, dmesg, lscpu, lspci, nvidia-smi and others) describe this
-// machine and this installation, not the machine that runs the simulation.
+// What the agent makes on those files counts as on a real node: sshd takes the keys of accounts of
+// its passwd, and a login ends with the process that stands for it. The programs that a tenant
+// looks around with (os-release, uname, uptime, dmesg, lscpu, lspci, nvidia-smi and others)
+// describe this machine and this installation, not the machine that runs the simulation.
 //
 // It reads user-data on its own and shares no code with internal/cloudinit,
 // which writes it.

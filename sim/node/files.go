@@ -126,8 +126,8 @@ func (t *tree) system(s simhw.Spec, ev simhw.Event) error {
 	return errors.Join(t.dir("/tmp"), t.dir("/var/lib"), t.dir("/etc/systemd/system"), t.dir("/lib/systemd/system"))
 }
 
-// blockDevice lays out a drive as the kernel does: /sys/block/NAME is a link into the tree of devices,
-// whose path shows the bus.
+// blockDevice lays out a drive as the kernel does: /sys/block/NAME is a link into the tree of
+// devices, whose path shows the bus.
 func (t *tree) blockDevice(d simhw.Disk, i int) error {
 	if !d.NVMe {
 		parent := fmt.Sprintf("/sys/devices/pci0000:00/0000:00:17.0/ata%d/host%[2]d/target%[2]d:0:0/%[2]d:0:0:0", i+1, i)

@@ -32,13 +32,14 @@ type Layer struct {
 }
 
 const (
-	// layerLabel is where each disk below a layer holds a record of all of them, until it is erased.
+	// layerLabel is where each disk below a layer holds a record of all of them, until it is
+	// erased.
 	layerLabel = 12288
 	layerMark  = "SIMULATED-LAYERS "
 )
 
-// Stack makes layers over the node's disks and mounts the last one at a directory; "" mounts none. The
-// system puts them together again at each boot, but what lies over a crypt layer.
+// Stack makes layers over the node's disks and mounts the last one at a directory; "" mounts none.
+// The system puts them together again at each boot, but what lies over a crypt layer.
 func (n *Node) Stack(mount string, layers ...Layer) error {
 	t, err := openTree(n.root)
 	if err != nil {

@@ -56,9 +56,9 @@ type Faults struct {
 	ECCUnknown bool
 	// SSHRefusesKeys makes sshd accept no key.
 	SSHRefusesKeys bool
-	// SSHKeepsAccess makes sshd go on with the accounts and keys of tenants that are there when it is
-	// set, whatever is done with the files, until the system goes down. From outside this is an agent
-	// that answers that it removed an account, and did not.
+	// SSHKeepsAccess makes sshd go on with the accounts and keys of tenants that are there when it
+	// is set, whatever is done with the files, until the system goes down. From outside this is an
+	// agent that answers that it removed an account, and did not.
 	SSHKeepsAccess bool
 	// SSHLosesAnswerTo breaks the connection of every command whose line holds
 	// this text, after it has run and before its status is sent.
@@ -208,8 +208,8 @@ func (n *Node) Close() {
 // each boot.
 func (n *Node) SSHAddress() string { return n.sshAddr }
 
-// MetadataAddress is host:port where the node's agent serves the metadata of its allocation. A command on
-// the node reaches it at http://169.254.169.254.
+// MetadataAddress is host:port where the node's agent serves the metadata of its allocation. A
+// command on the node reaches it at http://169.254.169.254.
 func (n *Node) MetadataAddress() string { return n.metadataAddr }
 
 // Root is the directory that stands for the node's "/".

@@ -98,7 +98,8 @@ func (p *agentProcess) kill() {
 	})
 }
 
-// StopAgent stops the agent's process, which stays there and does nothing until the system goes down.
+// StopAgent stops the agent's process, which stays there and does nothing until the system goes
+// down.
 func (n *Node) StopAgent() error {
 	pid := n.AgentPID()
 	if pid == 0 {

@@ -57,7 +57,8 @@ func newTenantKey(t *testing.T) tenantKey {
 	return tenantKey{strings.TrimSpace(string(ssh.MarshalAuthorizedKey(signer.PublicKey()))), file, providers.NewSecret(string(raw))}
 }
 
-// handlers are those of the agent, on the node's files and with its programs, as the agent's process has them.
+// handlers are those of the agent, on the node's files and with its programs, as the agent's
+// process has them.
 func (s *site) handlers() task.Registry {
 	tools := toolrunner.ForTasks(s.node.Root(), filepath.Join(filepath.Dir(s.node.Root()), "tools")+":/usr/bin:/bin")
 	tools.Path = tools.Tools
@@ -82,7 +83,8 @@ func (s *site) accepts(key tenantKey) bool {
 	return ok
 }
 
-// openSSH runs a command, or a shell that reads input, with a real OpenSSH client and the pinned host key.
+// openSSH runs a command, or a shell that reads input, with a real OpenSSH client and the pinned
+// host key.
 func (s *site) openSSH(key tenantKey, input string, command ...string) (string, error) {
 	s.Helper()
 	client, err := exec.LookPath("ssh")
@@ -192,7 +194,8 @@ func TestTroubles_OfARevocation(t *testing.T) {
 	require.True(t, s.accepts(key), "the agent says that the account is gone")
 }
 
-// TestNode_DescribesItself: what its programs and files say is of the simulated machine, and agrees.
+// TestNode_DescribesItself: what its programs and files say is of the simulated machine, and
+// agrees.
 func TestNode_DescribesItself(t *testing.T) {
 	t.Parallel()
 	s := newRunningSite(t)
@@ -278,7 +281,8 @@ func TestNode_DescribesItself(t *testing.T) {
 	})
 }
 
-// TestMetadata_OnANode: the agent's process serves what a task has set, until the account is revoked.
+// TestMetadata_OnANode: the agent's process serves what a task has set, until the account is
+// revoked.
 func TestMetadata_OnANode(t *testing.T) {
 	t.Parallel()
 	s := newRunningSite(t)

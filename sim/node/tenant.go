@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// TenantMark begins the mark in everything that Occupy leaves on disks. The name of the tenant follows
-// in brackets where SetTenant has set one.
+// TenantMark begins the mark in everything that Occupy leaves on disks. The name of the tenant
+// follows in brackets where SetTenant has set one.
 const TenantMark = "SIMULATED-TENANT-DATA"
 
 // TenantKey is the public key that Occupy leaves in the files of accounts.
@@ -33,8 +33,8 @@ func (n *Node) tenantMark() string {
 
 var markOfTenant = regexp.MustCompile(TenantMark + `(?:\[([^\]\n]*)\])?`)
 
-// Trace is a place on a node that holds a tenant's data: the path of a file, a disk as /dev/NAME, or an
-// entry of the boot menu. Tenant is the name that SetTenant set, or "" for none.
+// Trace is a place on a node that holds a tenant's data: the path of a file, a disk as /dev/NAME,
+// or an entry of the boot menu. Tenant is the name that SetTenant set, or "" for none.
 type Trace struct{ At, Tenant string }
 
 func (t Trace) String() string {
@@ -44,10 +44,10 @@ func (t Trace) String() string {
 	return t.At + " (of " + t.Tenant + ")"
 }
 
-// Occupy leaves on the node what a tenant leaves: an account with a key, a key
-// of root, a process, containers of Docker and of containerd, things that start by themselves, a mount,
-// files in the temporary directories, MIG on, and data on every disk but the system's. It also leaves
-// what only root can, and what no scrub of an installed system finds: see Plant. The system must be up.
+// Occupy leaves on the node what a tenant leaves: an account with a key, a key of root, a process,
+// containers of Docker and of containerd, things that start by themselves, a mount, files in the
+// temporary directories, MIG on, and data on every disk but the system's. It also leaves what only
+// root can, and what no scrub of an installed system finds: see Plant. The system must be up.
 func (n *Node) Occupy() error {
 	t, err := openTree(n.root)
 	if err != nil {
@@ -145,8 +145,8 @@ func Places() []string {
 }
 
 // Plant hides what a tenant with root leaves for the next one, in one of Places. Only another
-// installation takes it away, and for an entry of the firmware's boot menu an operator who looks from
-// outside. The agent still runs.
+// installation takes it away, and for an entry of the firmware's boot menu an operator who looks
+// from outside. The agent still runs.
 func (n *Node) Plant(place string) error {
 	t, err := openTree(n.root)
 	if err != nil {
@@ -185,7 +185,8 @@ func (n *Node) addBootEntry(t *tree, entry string) error {
 	return t.put(efiVariable(entry), []byte(n.tenantMark()+"\n"), 0o644, false)
 }
 
-// TenantTraces lists where the mark of a tenant's data is on the node, as Traces does, without names.
+// TenantTraces lists where the mark of a tenant's data is on the node, as Traces does, without
+// names.
 func (n *Node) TenantTraces() ([]string, error) {
 	traces, err := n.Traces()
 	var out []string
@@ -195,8 +196,8 @@ func (n *Node) TenantTraces() ([]string, error) {
 	return out, err
 }
 
-// Traces lists where the mark of a tenant's data is on the node. A restored node has none. A file that
-// a running system takes away meanwhile holds nothing more.
+// Traces lists where the mark of a tenant's data is on the node. A restored node has none. A file
+// that a running system takes away meanwhile holds nothing more.
 func (n *Node) Traces() ([]Trace, error) {
 	var out []Trace
 	err := filepath.WalkDir(n.root, func(path string, d fs.DirEntry, err error) error {

@@ -63,7 +63,8 @@ type cloudFile struct {
 	Append      bool   `yaml:"append"`
 }
 
-// HostKey returns the SSH host key, in PEM, that a system has by its user-data; nil for one that makes its own.
+// HostKey returns the SSH host key, in PEM, that a system has by its user-data; nil for one that
+// makes its own.
 func HostKey(userData []byte) ([]byte, error) {
 	b, err := parseBoot(userData)
 	return b.hostKey, err

@@ -35,8 +35,8 @@ func (s *Server) firstAccounts() []*account {
 	return list
 }
 
-// takeInBand shows the logins that software on the host made since: each in the slot of its name, in
-// a free one, or in a new one where slots are not fixed.
+// takeInBand shows the logins that software on the host made since: each in the slot of its name,
+// in a free one, or in a new one where slots are not fixed.
 func (s *Server) takeInBand() {
 	logins := s.m.BMCLogins()
 	s.mu.Lock()

@@ -111,7 +111,8 @@ func (s *Server) boardChassis(t map[string]*node, id string) {
 	})
 }
 
-// cartridge is a cable cartridge, which says that it belongs to the system; the system does not link it.
+// cartridge is a cable cartridge, which says that it belongs to the system; the system does not
+// link it.
 func (s *Server) cartridge(t map[string]*node, id string) {
 	path := root + "/Chassis/" + id
 	add(t, path, func() obj {

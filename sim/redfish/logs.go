@@ -28,8 +28,8 @@ func (s *Server) log(severity, text string) {
 // Severity is OK, Warning or Critical.
 func (s *Server) AddLogEntry(severity, text string) { s.log(severity, text) }
 
-// ClearLog empties every log, as an operator of the BMC or root on the machine does. The next entry has
-// the first id again.
+// ClearLog empties every log, as an operator of the BMC or root on the machine does. The next entry
+// has the first id again.
 func (s *Server) ClearLog() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,8 +14,8 @@ const (
 // dpuID names one of the DPUs in the host.
 func dpuID(i int) string { return fmt.Sprintf("BlueField_%d", i) }
 
-// dpuNodes are the DPUs in the host: a card in a chassis of its own, and the system on the card, which
-// cannot be reset from here and tells its mode.
+// dpuNodes are the DPUs in the host: a card in a chassis of its own, and the system on the card,
+// which cannot be reset from here and tells its mode.
 func (s *Server) dpuNodes(t map[string]*node) (systems, chassis []string) {
 	for i := range s.p.HostDPUs {
 		id, card := dpuID(i), fmt.Sprintf("BlueField_Card_%d", i)
@@ -70,7 +70,8 @@ func (s *Server) SetDPUMode(i int, mode string) error {
 	return nil
 }
 
-// SetField gives a resource another value of a property that it has, as another part in its place would.
+// SetField gives a resource another value of a property that it has, as another part in its place
+// would.
 func (s *Server) SetField(path, property string, value any) error {
 	n := s.lookup(path)
 	if n == nil || n.get == nil {

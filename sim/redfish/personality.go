@@ -112,11 +112,12 @@ type Personality struct {
 func Names() []string { return []string{"Dell", "Supermicro", "HPE", "Lenovo", "NVIDIA"} }
 
 // Variants lists the personalities of further machines of those vendors: a rack node with two
-// systems, DPUs, cable cartridges, leak detectors and hidden counts; a DPU; and a board of before boot modes. The vendor
-// stands before the hyphen.
+// systems, DPUs, cable cartridges, leak detectors and hidden counts; a DPU; and a board of before
+// boot modes. The vendor stands before the hyphen.
 func Variants() []string { return []string{"NVIDIA-GB200", "NVIDIA-BlueField", "Supermicro-X11"} }
 
-// RackDevices lists the personalities of what stands in a rack beside its machines: a BMC without a host.
+// RackDevices lists the personalities of what stands in a rack beside its machines: a BMC without a
+// host.
 func RackDevices() []string { return []string{"NVIDIA-SwitchTray", "NVIDIA-PowerShelf"} }
 
 // PersonalityOf returns a personality by name, in any case.

@@ -60,8 +60,8 @@ type Server struct {
 	conns     map[net.Conn]http.ConnState
 }
 
-// New builds a BMC that does not listen yet; ServeHTTP answers at once. A machine without a BMC user gets "root" with a
-// password drawn from Seed.
+// New builds a BMC that does not listen yet; ServeHTTP answers at once. A machine without a BMC
+// user gets "root" with a password drawn from Seed.
 func New(o Options) (*Server, error) {
 	if o.Machine == nil {
 		return nil, errors.New("bmcsim: Options.Machine is needed")

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// settingsNodes are what root on the machine could change in the BMC, or through it: Secure Boot, and
-// the interface between the machine's own system and the BMC.
+// settingsNodes are what root on the machine could change in the BMC, or through it: Secure Boot,
+// and the interface between the machine's own system and the BMC.
 func (s *Server) settingsNodes(t map[string]*node) {
 	secure := s.systemPath() + "/SecureBoot"
 	add(t, secure, func() obj {

@@ -52,8 +52,8 @@ type Act struct {
 }
 
 // Do carries out an act: pay, pay_later, settle, settle_failed, decline, expire, refund,
-// refund_succeeded, refund_failed, dispute, dispute_won or dispute_lost. It returns the id of what it
-// made.
+// refund_succeeded, refund_failed, dispute, dispute_won or dispute_lost. It returns the id of what
+// it made.
 func (s *Server) Do(a Act) (string, error) {
 	switch a.Act {
 	case "pay":

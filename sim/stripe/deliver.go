@@ -100,8 +100,8 @@ func backOff() []time.Duration {
 	}
 }
 
-// schedule puts a delivery into its endpoint's queue, unless a fault keeps it from there. It is called
-// under the lock.
+// schedule puts a delivery into its endpoint's queue, unless a fault keeps it from there. It is
+// called under the lock.
 func (s *Server) schedule(d *delivery) {
 	f := s.take(ofDelivery, d.event.kind, "")
 	switch {
@@ -234,8 +234,8 @@ func (s *Server) post(d try, body []byte, at time.Time, secrets []string) Attemp
 	return a
 }
 
-// SignatureHeader signs a body as Stripe does: one signature a secret in the scheme v1, and one in the
-// scheme v0 of test deliveries, which receivers have to ignore.
+// SignatureHeader signs a body as Stripe does: one signature a secret in the scheme v1, and one in
+// the scheme v0 of test deliveries, which receivers have to ignore.
 func SignatureHeader(at time.Time, body []byte, secrets ...string) string {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	parts := []string{"t=" + stamp}

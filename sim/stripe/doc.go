@@ -6,11 +6,11 @@
 // with any client of Stripe. It is faithful to: form bodies with nested keys; Stripe's error form,
 // also for what is not simulated, which is refused and never ignored; ids and prefixes; lists with
 // starting_after, ending_before and has_more, newest first; idempotency keys that live 24 hours,
-// check the parameters, and replay the first result, errors after the beginning of the execution and
-// status 500 included, while errors of validation are not stored; sessions that complete unpaid when
-// the payment method is a delayed one; refunds that fail later; disputes; a balance transaction for
-// each movement of money; events that are kept for 30 days; deliveries that are repeated for three
-// days, may come twice and in another order; signatures with several schemes.
+// check the parameters, and replay the first result, errors after the beginning of the execution
+// and status 500 included, while errors of validation are not stored; sessions that complete unpaid
+// when the payment method is a delayed one; refunds that fail later; disputes; a balance
+// transaction for each movement of money; events that are kept for 30 days; deliveries that are
+// repeated for three days, may come twice and in another order; signatures with several schemes.
 //
 // The fees, the times between two deliveries and the length of an identifier are demo choices, not
 // measurements. Whether Stripe behaves so in all cases has to be checked once in its test mode.
@@ -25,6 +25,6 @@
 // The clock is the simulator's own (sim/hw): a step of it expires sessions, keys and events, and
 // repeats deliveries.
 //
-// Faults are scripts: AddFault or POST /_sim/faults/ on the admin port, which is never the API port.
-// FaultNames lists them.
+// Faults are scripts: AddFault or POST /_sim/faults/ on the admin port, which is never the API
+// port. FaultNames lists them.
 package stripesim

@@ -9,8 +9,8 @@ import (
 // eventLife is how long an event is kept.
 const eventLife = 30 * 24 * time.Hour
 
-// emit makes an event of the object as it is, and delivers it to the endpoints that want its type. c
-// is the request that caused it; nil for the payer, the bank or the dashboard.
+// emit makes an event of the object as it is, and delivers it to the endpoints that want its type.
+// c is the request that caused it; nil for the payer, the bank or the dashboard.
 func (s *Server) emit(kind string, data object, c *call) {
 	e := &event{id: s.newID("evt_"), kind: kind, version: APIVersion, created: s.now(), data: data}
 	if c != nil {

@@ -80,8 +80,8 @@ func faultTable() map[string]simcontrol.FaultSpec {
 	}
 }
 
-// Fault is one line of the script. Op is an endpoint such as create_session, or a type of event. Faults of
-// requests alone have a phase.
+// Fault is one line of the script. Op is an endpoint such as create_session, or a type of event.
+// Faults of requests alone have a phase.
 type Fault = simcontrol.Fault
 
 func checkFaultParam(fault, name, value string) error {

@@ -71,8 +71,8 @@ func TestSession_ExpiresByItself(t *testing.T) {
 	require.Equal(t, "complete", l.status3(other)[0])
 }
 
-// The balance is what was paid, less what went back. A refund that fails, and a dispute that is won,
-// bring the money back.
+// The balance is what was paid, less what went back. A refund that fails, and a dispute that is
+// won, bring the money back.
 func TestMoney_AddsUp(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

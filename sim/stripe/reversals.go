@@ -77,8 +77,8 @@ func (s *Server) refund(of *charge, amount int64, reason string, metadata map[st
 	return r, nil
 }
 
-// RefundInDashboard refunds a part of what a session, payment intent or charge has paid, as somebody
-// does in Stripe's dashboard. It returns the id of the refund.
+// RefundInDashboard refunds a part of what a session, payment intent or charge has paid, as
+// somebody does in Stripe's dashboard. It returns the id of the refund.
 func (s *Server) RefundInDashboard(id string, amount int64) (made string, err error) {
 	err = s.commit(func() error {
 		of := s.chargeOf(id)

@@ -55,7 +55,8 @@ func copyCounts(m map[string]int) map[string]int {
 	return out
 }
 
-// Totals are the movements of money in one currency, in minor units: what a ledger has to agree with.
+// Totals are the movements of money in one currency, in minor units: what a ledger has to agree
+// with.
 type Totals struct {
 	Paid     int64 `json:"paid"`     // of charges that succeeded
 	Refunded int64 `json:"refunded"` // of refunds that have not failed

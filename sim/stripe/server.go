@@ -108,9 +108,9 @@ type Addresses struct{ API, Admin string }
 // URL is the base that clients of Stripe take.
 func (a Addresses) URL() string { return "http://" + a.API }
 
-// Start listens on both addresses (":0" picks a port; an empty admin address leaves scenario control
-// out) until stop is called or ctx ends. stop waits at most five seconds for open requests, ends
-// timers and deliveries, and may be called again.
+// Start listens on both addresses (":0" picks a port; an empty admin address leaves scenario
+// control out) until stop is called or ctx ends. stop waits at most five seconds for open requests,
+// ends timers and deliveries, and may be called again.
 func (s *Server) Start(ctx context.Context, listenAPI, listenAdmin string) (Addresses, func(), error) {
 	listener, at, err := simcontrol.Listen(ctx, "Stripe", s.Close,
 		simcontrol.Port{Address: listenAPI, Handler: s.API()}, simcontrol.Port{Address: listenAdmin, Handler: s.AdminAPI()})

@@ -135,7 +135,8 @@ func TestHeaders_AreChecked(t *testing.T) {
 	}
 }
 
-// A key makes one session: it replays the first answer, checks the parameters, and ends after a day.
+// A key makes one session: it replays the first answer, checks the parameters, and ends after a
+// day.
 func TestIdempotency_KeyMakesOneSession(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -22,7 +22,8 @@ import (
 
 var update = flag.Bool("update", false, "write the generated page")
 
-// An operator who sees a failure class must find its page, and the page must say what lifecycle does with the class.
+// An operator who sees a failure class must find its page, and the page must say what lifecycle
+// does with the class.
 func TestEveryFailureClassHasItsRunbook(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "runbooks", "*.md"))
@@ -65,7 +66,8 @@ func headings(page string) []string {
 	return found
 }
 
-// The table of settings comes from internal/config, so that it cannot say something else than the program.
+// The table of settings comes from internal/config, so that it cannot say something else than the
+// program.
 func TestTheSettingsPageIsCurrent(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(root, "docs", "settings.md")

@@ -95,8 +95,8 @@ func TestPages_FirstSentenceSaysForWhom(t *testing.T) {
 	require.Greater(t, checked, 25, "the walk saw the pages")
 }
 
-// firstSentence returns what is wrong with the begin of a page: a title, an empty line, and a sentence
-// that begins with "For " and its readers.
+// firstSentence returns what is wrong with the begin of a page: a title, an empty line, and a
+// sentence that begins with "For " and its readers.
 func firstSentence(page string) string {
 	title, rest, _ := strings.Cut(page, "\n")
 	if !strings.HasPrefix(title, "# ") {

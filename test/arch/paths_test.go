@@ -12,11 +12,12 @@ import (
 )
 
 // namedPath is a path of the checkout as a script or page writes it: a top-level folder and what
-// follows. A path that goes on from another one ("/srv/db/x", "api.db/x") is none of the checkout's.
+// follows. A path that goes on from another one ("/srv/db/x", "api.db/x") is none of the
+// checkout's.
 var namedPath = regexp.MustCompile(`(^|[^\w/.$}@-])(?:\./)?((?:\.ci|activities|agent|api|assembly|cli|client|cmd|contract|db|deploy|dev|docs|internal|intent|lifecycle|loops|providers|scripts|sim|test|tools|workflows)/[\w.-]+(?:/[\w.-]+)*)([/*{<$]?)`)
 
-// missingPaths returns the paths that the text names and that exists does not know. A path that ends
-// in a pattern or a placeholder counts up to the folder before it.
+// missingPaths returns the paths that the text names and that exists does not know. A path that
+// ends in a pattern or a placeholder counts up to the folder before it.
 func missingPaths(text string, exists func(string) bool) []string {
 	var missing []string
 	for _, match := range namedPath.FindAllStringSubmatch(text, -1) {
@@ -32,8 +33,8 @@ func missingPaths(text string, exists func(string) bool) []string {
 	return missing
 }
 
-// madeByRuns are paths that are named and not committed: a program, an operator or a package manager
-// makes them.
+// madeByRuns are paths that are named and not committed: a program, an operator or a package
+// manager makes them.
 var madeByRuns = []string{
 	"deploy/secrets", "scripts/hydrate-symlinks.js", "test/run/flakes.json", "tools/pg/node_modules", "api/portal/web/node_modules",
 }

@@ -20,8 +20,9 @@ type pkg struct {
 	Deps       []string // direct and indirect
 }
 
-// rule is one line of the import table. Patterns are relative to the module, or whole import paths when their first element has a dot: "db/..." is db and
-// all below it, "..." is every package of the module, "*" stands for one path element or a part of one, and "std" for the standard library.
+// rule is one line of the import table. Patterns are relative to the module, or whole import paths
+// when their first element has a dot: "db/..." is db and all below it, "..." is every package of
+// the module, "*" stands for one path element or a part of one, and "std" for the standard library.
 type rule struct {
 	of     []string // the packages it holds for
 	not    []string // but not for these
@@ -37,8 +38,8 @@ func agentLeaves() []string {
 	return []string{"agent/protocol", "agent/taskkeys", "agent/agentconfig"}
 }
 
-// rules is the import table. Where a rule is not deep, the way round through an allowed package is intended: workflows name activity methods through nil
-// pointers, and activities import db.
+// rules is the import table. Where a rule is not deep, the way round through an allowed package is
+// intended: workflows name activity methods through nil pointers, and activities import db.
 func rules() []rule {
 	return []rule{
 		{of: []string{"lifecycle/..."}, only: []string{"std", "lifecycle/..."}, deep: true, why: "lifecycle decides on values alone"},
@@ -131,7 +132,8 @@ func rules() []rule {
 	}
 }
 
-// providerSeparation refuses one provider implementation importing another: providers/X may use X's own packages, and the secrets it is given a reference to.
+// providerSeparation refuses one provider implementation importing another: providers/X may use X's
+// own packages, and the secrets it is given a reference to.
 func providerSeparation(p pkg) []string {
 	own := implementation(p.ImportPath)
 	if own == "" {

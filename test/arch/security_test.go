@@ -15,8 +15,9 @@ var testFunc = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 // skipCall is a skip that no condition is before: it stands in the test's own block.
 var skipCall = regexp.MustCompile(`(?m)^\tt\.Skip(f|Now)?\(`)
 
-// A control without a test is a promise: each row of docs/security.md names a test of the tree, which
-// make test runs: it is in the module, no build tag leaves it out, and it does not skip itself.
+// A control without a test is a promise: each row of docs/security.md names a test of the tree,
+// which make test runs: it is in the module, no build tag leaves it out, and it does not skip
+// itself.
 func TestSecurityPage_NamesTests(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))

@@ -10,8 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSubjects_CoreNamesNone checks that the runner, projections and the actions of operators know the
-// subjects of jobs through package intent/subject alone, so that a new kind of job touches none of them.
+// TestSubjects_CoreNamesNone checks that the runner, projections and the actions of operators know
+// the subjects of jobs through package intent/subject alone, so that a new kind of job touches none
+// of them.
 func TestSubjects_CoreNamesNone(t *testing.T) {
 	t.Parallel()
 	named := regexp.MustCompile(`\b(allocationdb|instancedb|machinesdb|NodeMove|AllocationMove|InstanceProgress|RunProgress|contract\.Kind(?:[A-NP-Z]\w*|On\w+))\b`)

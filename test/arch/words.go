@@ -50,8 +50,8 @@ func privateReferences() []string {
 	}
 }
 
-// nextWord returns the bounds of the first word of the text, at or after from: letters of one word of
-// a name in camel case. It returns -1 when there is none.
+// nextWord returns the bounds of the first word of the text, at or after from: letters of one word
+// of a name in camel case. It returns -1 when there is none.
 func nextWord(text string, from int) (start, end int) {
 	start = -1
 	lower := false

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// countWords counts the private words and references of a text, and names up to ten of the words with
-// what to write instead.
+// countWords counts the private words and references of a text, and names up to ten of the words
+// with what to write instead.
 func countWords(words map[string]string, path, text string) (count int, found []string) {
 	text = keptName.ReplaceAllStringFunc(text, func(name string) string { return strings.Repeat("_", len(name)) })
 	for start, end := nextWord(text, 0); start >= 0; start, end = nextWord(text, end) {
@@ -43,8 +43,8 @@ func wordFolder(path string) string {
 	return strings.Join(elements, "/")
 }
 
-// The count of private words in a folder may only fall. When it has fallen, `go test ./test/arch -run
-// TestWords -update` writes the new count, which no later change may exceed.
+// The count of private words in a folder may only fall. When it has fallen, `go test ./test/arch
+// -run TestWords -update` writes the new count, which no later change may exceed.
 func TestWords_OnlyFall(t *testing.T) {
 	t.Parallel()
 	words := privateWords()

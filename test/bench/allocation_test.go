@@ -34,8 +34,8 @@ const (
 var tenant = db.Actor{Owner: lifecycle.OwnerCustomer, ID: "oidc:bench"}
 
 // BenchmarkAllocation measures allocations over providers that answer at once, from the accepted
-// request over an active allocation to the node that is free again, against two workflows that run as
-// many activities and nothing else.
+// request over an active allocation to the node that is free again, against two workflows that run
+// as many activities and nothing else.
 func BenchmarkAllocation(b *testing.B) {
 	m := newMarket(b)
 	first, err := m.allocate(b.Context(), 0)
@@ -236,8 +236,8 @@ func nodeOf(in []any) string {
 	return ""
 }
 
-// allocate takes a node from the request over an active allocation to its end. It returns the ids of
-// the two workflows.
+// allocate takes a node from the request over an active allocation to its end. It returns the ids
+// of the two workflows.
 func (m *allocationMarket) allocate(ctx context.Context, i int) (workflows [2]string, err error) {
 	policy := allocation.Policy{MaxLaunches: 1 << 20, LaunchWindow: time.Minute, MaxReleasing: 1 << 20, MaxUnpaid: 1 << 20}
 	var made allocation.Accepted

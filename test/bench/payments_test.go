@@ -71,8 +71,8 @@ func (f *hookFlood) send(ctx context.Context) error {
 	return errors.New("a webhook was never accepted")
 }
 
-// BenchmarkStripeWebhooks sends signed webhooks to the route, and requires that each that was accepted
-// is stored once.
+// BenchmarkStripeWebhooks sends signed webhooks to the route, and requires that each that was
+// accepted is stored once.
 func BenchmarkStripeWebhooks(b *testing.B) {
 	dsn := dbtest.Database(b)
 	store := dbtest.Open(b, dsn)

@@ -126,7 +126,8 @@ func startOf(machine string) *connect.Request[slipwayv1.StartRunRequest] {
 	return connect.NewRequest(&slipwayv1.StartRunRequest{RequestId: "a", MachineId: machine, Type: "REBOOT"})
 }
 
-// bareRuns makes the statements of the API, and nothing else: no sign-in, role, rate or audit of the caller.
+// bareRuns makes the statements of the API, and nothing else: no sign-in, role, rate or audit of
+// the caller.
 type bareRuns struct {
 	slipwayv1connect.UnimplementedRunServiceHandler
 	store *db.Store
@@ -167,7 +168,8 @@ func bareRun(run machinesdb.Run) *slipwayv1.Run {
 	return out
 }
 
-// BenchmarkRuns measures GetRun and StartRun against a bare connect handler that makes the same statements.
+// BenchmarkRuns measures GetRun and StartRun against a bare connect handler that makes the same
+// statements.
 func BenchmarkRuns(b *testing.B) {
 	r := newRunsRig(b)
 	ours := r.client(0)
@@ -220,8 +222,8 @@ func until(b *testing.B, what string, ok func() bool) {
 	require.Eventually(b, ok, 3*time.Minute, time.Millisecond, what)
 }
 
-// watch opens streams of WatchRuns, which count the events of runs that they get, until stop is called. after
-// is the cursor that they resume from.
+// watch opens streams of WatchRuns, which count the events of runs that they get, until stop is
+// called. after is the cursor that they resume from.
 func (r *runsRig) watch(n int, after int64, heard *atomic.Int64) (stop func()) {
 	r.b.Helper()
 	ctx, cancel := context.WithCancel(r.b.Context())
@@ -254,8 +256,8 @@ func (r *runsRig) watch(n int, after int64, heard *atomic.Int64) (stop func()) {
 	}
 }
 
-// BenchmarkWatchers opens 1,000 streams of WatchRuns and measures their memory, the client's side included,
-// and how long an event takes to reach all of them.
+// BenchmarkWatchers opens 1,000 streams of WatchRuns and measures their memory, the client's side
+// included, and how long an event takes to reach all of them.
 func BenchmarkWatchers(b *testing.B) {
 	r := newRunsRig(b)
 	ids := r.machines(watchedEvents * 50)
@@ -283,8 +285,9 @@ func BenchmarkWatchers(b *testing.B) {
 	b.ReportMetric(median(took), "ms/event")
 }
 
-// BenchmarkReaders measures StartRun while 200 readers follow every run, and without them. Events are
-// relayed as they come. The rounds take turns, so that a disturbance of the machine falls on both.
+// BenchmarkReaders measures StartRun while 200 readers follow every run, and without them. Events
+// are relayed as they come. The rounds take turns, so that a disturbance of the machine falls on
+// both.
 func BenchmarkReaders(b *testing.B) {
 	r := newRunsRig(b)
 	ctx, cancel := context.WithCancel(b.Context())

@@ -79,8 +79,8 @@ var measured = figures{of: map[string]figure{}}
 // noRatio is the ratio of a row without a bare engine.
 const noRatio = 0
 
-// measure records the figure of a row, and the ratio of Slipway's speed to the bare engine's: 0.5 is half as
-// fast. A row that is not in the table ends the benchmark.
+// measure records the figure of a row, and the ratio of Slipway's speed to the bare engine's: 0.5
+// is half as fast. A row that is not in the table ends the benchmark.
 func measure(b *testing.B, name string, ratio float64, format string, args ...any) {
 	b.Helper()
 	for _, r := range table() {
@@ -94,7 +94,8 @@ func measure(b *testing.B, name string, ratio float64, format string, args ...an
 	b.Fatalf("the table has no row %q", name)
 }
 
-// write appends the rows that were measured to the file that `make bench` names, a JSON object a line.
+// write appends the rows that were measured to the file that `make bench` names, a JSON object a
+// line.
 func (f *figures) write() error {
 	path := os.Getenv(runenv.FiguresVar)
 	if path == "" {

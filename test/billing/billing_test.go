@@ -12,11 +12,13 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// TestLedger_EqualsTheModel runs generated walks: ticks that are late, repeated, missing, at once or
-// killed, price changes, adjustments and releases. After each step balances, states and notices are
-// the model's; at the end each segment and each window is. I1 to I9, I13 and the usage part of I17.
+// TestLedger_EqualsTheModel runs generated walks: ticks that are late, repeated, missing, at once
+// or killed, price changes, adjustments and releases. After each step balances, states and notices
+// are the model's; at the end each segment and each window is. I1 to I9, I13 and the usage part of
+// I17.
 //
-// A walk waits for the database most of the time, so that many steps are walked in markets side by side.
+// A walk waits for the database most of the time, so that many steps are walked in markets side by
+// side.
 func TestLedger_EqualsTheModel(t *testing.T) {
 	t.Parallel()
 	want := runenv.Scale(t, "SLIPWAY_BILLING_STEPS", 5_000, 200_000)

@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/billing/model"
 )
 
-// TestDocs_WorkedExample plays the example of docs/customers/billing.md in the database and requires that the
-// page shows the numbers that come out.
+// TestDocs_WorkedExample plays the example of docs/customers/billing.md in the database and
+// requires that the page shows the numbers that come out.
 func TestDocs_WorkedExample(t *testing.T) {
 	t.Parallel()
 	w, err := newMarket(t).newWalk(t.Context())

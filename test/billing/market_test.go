@@ -80,8 +80,8 @@ func (m *market) connect(ctx context.Context) *pgx.Conn {
 	return conn
 }
 
-// allocation is an allocation, or an instance, with the times that end its charge. An instance has no node;
-// cap is when its charge ends at the latest.
+// allocation is an allocation, or an instance, with the times that end its charge. An instance has
+// no node; cap is when its charge ends at the latest.
 type allocation struct {
 	id, node                                    string
 	account, sku                                int

@@ -59,7 +59,8 @@ func microseconds(r *rapid.T, name string, most time.Duration) time.Duration {
 	return time.Duration(rapid.Int64Range(1, most.Microseconds()).Draw(r, name)) * time.Microsecond
 }
 
-// steps generates one step. Ticks, time, allocations and instances are frequent; the rest is there in each plan.
+// steps generates one step. Ticks, time, allocations and instances are frequent; the rest is there
+// in each plan.
 var steps = rapid.Custom(func(r *rapid.T) step {
 	s := step{
 		Kind: rapid.SampledFrom([]string{

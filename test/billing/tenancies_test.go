@@ -33,8 +33,8 @@ const hourly = 600
 // nodesLet is how many nodes a walk has for its tenants.
 const nodesLet = 4
 
-// letting is an installation whose nodes are let and taken back by the product's own functions: those of
-// the API, of the jobs, of the sweeper and of the pass that enforces balances.
+// letting is an installation whose nodes are let and taken back by the product's own functions:
+// those of the API, of the jobs, of the sweeper and of the pass that enforces balances.
 type letting struct {
 	t       testing.TB
 	store   *db.Store
@@ -56,7 +56,8 @@ var ruleNames = []string{
 	"ended_jobs_have_an_end",
 }
 
-// moving says that an allocation is on its way and no job moves it. The sweeper has to know of each.
+// moving says that an allocation is on its way and no job moves it. The sweeper has to know of
+// each.
 const moving = "moving_allocations_have_a_job"
 
 func newLetting(t testing.TB) *letting {
@@ -76,10 +77,11 @@ func newLetting(t testing.TB) *letting {
 	return l
 }
 
-// TestTenancies_KeepTheirRules runs generated walks of tenants who take and give back nodes while their
-// balances rise and fall: requests at once, jobs that succeed, fail, park and are lost, sweepers and
-// enforcers side by side, and backends that are killed. After each turn the rules of the chaos harness
-// hold; at the end nobody whose balance is used up has a node. I14 to I17 and I19.
+// TestTenancies_KeepTheirRules runs generated walks of tenants who take and give back nodes while
+// their balances rise and fall: requests at once, jobs that succeed, fail, park and are lost,
+// sweepers and enforcers side by side, and backends that are killed. After each turn the rules of
+// the chaos harness hold; at the end nobody whose balance is used up has a node. I14 to I17 and
+// I19.
 func TestTenancies_KeepTheirRules(t *testing.T) {
 	t.Parallel()
 	want := runenv.Scale(t, "SLIPWAY_TENANCY_TURNS", 200, 6_000)
@@ -137,8 +139,8 @@ func (l *letting) run(ctx context.Context, plan []turn, seen map[string]int) (in
 	return len(plan), nil
 }
 
-// begin makes two billing accounts, of which the first has two projects, and free nodes of a SKU of their
-// own.
+// begin makes two billing accounts, of which the first has two projects, and free nodes of a SKU of
+// their own.
 func (w *tenants) begin() error {
 	err := w.store.Tx(w.ctx, func(tx *db.Tx) error {
 		sku, err := tx.CreateSKU(w.ctx, db.NewID("sku"), spec.SKUSpec{})
@@ -246,8 +248,8 @@ func (w *tenants) finish() error {
 	return errors.Join(w.requireNothingHeld(), w.check(true))
 }
 
-// requireNothingHeld: every allocation has ended, with its charge and what it held back, and every node
-// is free.
+// requireNothingHeld: every allocation has ended, with its charge and what it held back, and every
+// node is free.
 func (w *tenants) requireNothingHeld() error {
 	for _, id := range w.ids {
 		a, err := allocationdb.Get(w.ctx, w.store, id)
@@ -279,7 +281,8 @@ func (w *tenants) requireNothingHeld() error {
 	return nil
 }
 
-// allocations returns those of the walk that have one of the states, in the order of their requests.
+// allocations returns those of the walk that have one of the states, in the order of their
+// requests.
 func (w *tenants) allocations(in ...lifecycle.AllocationStatus) ([]allocationdb.Allocation, error) {
 	var out []allocationdb.Allocation
 	for _, id := range w.ids {
@@ -389,7 +392,8 @@ func (w *tenants) completeRelease(job db.Job, a allocationdb.Allocation, certifi
 	return w.steps(job, lifecycle.JobCompleted, &contract.AllocationMove{To: lifecycle.AllocationReleased, CertificateID: certificate})
 }
 
-// request asks for a node. Right after an accepted request no more is held back than there is (I15).
+// request asks for a node. Right after an accepted request no more is held back than there is
+// (I15).
 func (w *tenants) request(ctx context.Context, project string, wait int, killed bool) error {
 	return w.store.Tx(ctx, func(tx *db.Tx) error {
 		_, err := allocationintent.Create(ctx, tx, allocationintent.Request{

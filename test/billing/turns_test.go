@@ -86,7 +86,8 @@ func (w *tenants) do(s turn) error {
 	return w.act(s)
 }
 
-// requests asks for nodes at once, from all projects. A killed one is rolled back, or its answer is lost.
+// requests asks for nodes at once, from all projects. A killed one is rolled back, or its answer is
+// lost.
 func (w *tenants) requests(s turn) error {
 	var mu sync.Mutex
 	err := w.atOnce(s.AtOnce, s.Kill, func(ctx context.Context, i int) error {
@@ -210,7 +211,8 @@ func (w *tenants) actOfJob(s turn, a allocationdb.Allocation, job db.Job) error 
 	return nil
 }
 
-// remove takes the node from an allocation, as an operator may who has read it off. Its job is cancelled.
+// remove takes the node from an allocation, as an operator may who has read it off. Its job is
+// cancelled.
 func (w *tenants) remove(a allocationdb.Allocation, job db.Job, hasJob bool) error {
 	err := w.tx(func(tx *db.Tx) error {
 		_, err := allocationintent.RemoveAssignment(w.ctx, tx, a.ID, "the node burned", a.Version, allocationintent.PowerProof{BMC: "off", MAAS: "off"}, operator)
@@ -316,8 +318,8 @@ var errKilled = errors.New("the backend was killed")
 const killSQL = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = 'slipway' AND state <> 'idle' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1`
 
-// atOnce runs what several processes do at once; kill ends some of their backends. Then every error but a
-// broken rule may come.
+// atOnce runs what several processes do at once; kill ends some of their backends. Then every error
+// but a broken rule may come.
 func (w *tenants) atOnce(n int, kill bool, do func(context.Context, int) error) error {
 	var wg sync.WaitGroup
 	failed := make([]error, n)
@@ -351,8 +353,8 @@ JOIN projects p ON p.billing_account_id = a.billing_account_id JOIN allocations 
 WHERE a.billing_account_id = ANY ($1) AND a.state = 'depleted' AND a.depletions > 0 AND a.grace_seconds = 0
     AND (l.status IN ('requested', 'active') OR l.status = 'provisioning' AND l.release_requested_at IS NULL)`
 
-// requireEnforced: after a pass, whoever has used his balance up is left nothing, however often it was
-// used up before (I13).
+// requireEnforced: after a pass, whoever has used his balance up is left nothing, however often it
+// was used up before (I13).
 func (w *tenants) requireEnforced() error {
 	left, err := rows[struct{ Text string }](w.ctx, w.owner, unenforcedSQL, w.accounts)
 	if err == nil && len(left) > 0 {

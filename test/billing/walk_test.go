@@ -125,7 +125,8 @@ type move struct {
 	note func(*allocation, time.Time)
 }
 
-// moves are the steps of an allocation: which may take it, what it changes, and what the model notes.
+// moves are the steps of an allocation: which may take it, what it changes, and what the model
+// notes.
 var moves = map[string]move{
 	stepActivate: {
 		func(a *allocation) bool { return a.start.IsZero() && a.released.IsZero() },

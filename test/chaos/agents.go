@@ -123,12 +123,12 @@ func (t *Target) shortenLease(ctx context.Context) error {
 	return err
 }
 
-// retries does what the runbook of node_task_uncertain asks of an operator, and
-// reports that it did. An agent that is killed between the moment when a task is
-// handed out and the moment when its journal holds it knows nothing of the task.
-// What bears no repetition the server does not hand out again by itself: it is right that an operator decides, once for each such kill. On a
-// busy machine the kill may come when the agent already has the task of the next
-// stage. What the task does is counted as in any other case.
+// retries does what the runbook of node_task_uncertain asks of an operator, and reports that it
+// did. An agent that is killed between the moment when a task is handed out and the moment when its
+// journal holds it knows nothing of the task. What bears no repetition the server does not hand out
+// again by itself: it is right that an operator decides, once for each such kill. On a busy machine
+// the kill may come when the agent already has the task of the next stage. What the task does is
+// counted as in any other case.
 func (t *Target) retries(ctx context.Context, job db.Job) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// AllocationJobs are the sets of the jobs of an allocation, for tenants who are root on their nodes and
-// for tenants who are not.
+// AllocationJobs are the sets of the jobs of an allocation, for tenants who are root on their nodes
+// and for tenants who are not.
 func AllocationJobs() []*ScenarioSet {
 	return []*ScenarioSet{allocationProvision(), allocationRelease(), allocationKeys()}
 }
@@ -101,7 +101,8 @@ func powerPoints() []Point {
 	return remote(lifecycle.StageRevokeAccess, "ReadNodeFacts", lifecycle.StageRevokeAccess, "PowerOffByBMC", lifecycle.StageRevokeAccess, "EndAccess")
 }
 
-// unconfirmedPoints are those that a release meets before it finds that nothing proves the end of the access.
+// unconfirmedPoints are those that a release meets before it finds that nothing proves the end of
+// the access.
 func unconfirmedPoints() []Point {
 	return remote(lifecycle.StageCloseTerminals, "TakeNode", lifecycle.StageCloseTerminals, "ReadNodeFacts",
 		lifecycle.StageRevokeAccess, "PowerOffByMAAS", lifecycle.StageRevokeAccess, "EndAccess")

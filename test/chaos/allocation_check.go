@@ -16,8 +16,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/secretscan"
 )
 
-// checkProvision compares a provision that ended with what it may come to: the tenant has the node, or
-// the node is free and nothing of him is left on it.
+// checkProvision compares a provision that ended with what it may come to: the tenant has the node,
+// or the node is free and nothing of him is left on it.
 func (l letting) checkProvision(ctx context.Context, t *Target, end lifecycle.JobStatus) []Finding {
 	f := &findings{}
 	now, err := t.effects(ctx)
@@ -59,9 +59,9 @@ func (l letting) checkProvision(ctx context.Context, t *Target, end lifecycle.Jo
 	return f.list
 }
 
-// mayGiveUp reports whether a provision of the case may end without its tenant having the node: he, or
-// an operator, did not want it any more, an agent did not do what it was asked, or a worker died in the
-// midst of a login to a BMC that locks its account.
+// mayGiveUp reports whether a provision of the case may end without its tenant having the node: he,
+// or an operator, did not want it any more, an agent did not do what it was asked, or a worker died
+// in the midst of a login to a BMC that locks its account.
 func (t *Target) mayGiveUp() bool {
 	return t.Case.Has(Cancel, ReleaseAsked, AgentKilled, WorkerKilled, PostgresKilled)
 }
@@ -112,8 +112,8 @@ func (t *Target) markOf(systemID string) string {
 	return v.OwnerData[lifecycle.MAASAllocationMark]
 }
 
-// returned: an allocation that ended has no node, and its node is free and holds nothing of the tenant,
-// or is quarantined.
+// returned: an allocation that ended has no node, and its node is free and holds nothing of the
+// tenant, or is quarantined.
 func (t *Target) returned(ctx context.Context, f *findings, a allocationdb.Allocation) {
 	n, err := t.Store.Node(ctx, t.NodeID)
 	if err != nil {
@@ -152,8 +152,8 @@ func (t *Target) returned(ctx context.Context, f *findings, a allocationdb.Alloc
 	f.noTraces(ctx, t, "the node is free, and", traces, err)
 }
 
-// checkRelease compares a release that ended with what it should come to: the tenant is out and the node
-// clean, or an operator removed the assignment of a node that nobody gets.
+// checkRelease compares a release that ended with what it should come to: the tenant is out and the
+// node clean, or an operator removed the assignment of a node that nobody gets.
 func (l letting) checkRelease(ctx context.Context, t *Target, end lifecycle.JobStatus) []Finding {
 	f := &findings{}
 	t.watched.end()
@@ -234,8 +234,8 @@ func (l letting) released(ctx context.Context, f *findings, t *Target, a allocat
 	f.certificatesOfRun(ctx, t, 1)
 }
 
-// assignmentRemoved: nothing proves that the tenant is out, nobody says that it does, and nobody gets
-// the node.
+// assignmentRemoved: nothing proves that the tenant is out, nobody says that it does, and nobody
+// gets the node.
 func (l letting) assignmentRemoved(ctx context.Context, f *findings, t *Target, a allocationdb.Allocation) {
 	if a.Status != lifecycle.AllocationReleased || a.Outcome != lifecycle.OutcomeAssignmentRemoved || a.Access != lifecycle.AccessUnconfirmed {
 		f.add(WrongEnd, "the allocation is %s, %s, access %q; should be released as assignment_removed, unconfirmed", a.Status, a.Outcome, a.Access)

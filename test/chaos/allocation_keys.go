@@ -16,7 +16,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
-// allocationKeys is the change of keys that takes one member's key off a node and leaves the other's.
+// allocationKeys is the change of keys that takes one member's key off a node and leaves the
+// other's.
 func allocationKeys() *ScenarioSet {
 	kind := contract.KindAllocationKeys
 	const set, prove, record = lifecycle.StageSetKeys, lifecycle.StageProveKeys, lifecycle.StageRecordKeys
@@ -70,8 +71,8 @@ func startKeys(ctx context.Context, tx *db.Tx, t *Target) (db.Job, error) {
 // keysSettle is how long the sweeper and the job that it starts may take.
 const keysSettle = 3 * time.Minute
 
-// checkKeys: the node refuses the former key in the end, and takes the other. A job that ended without
-// the proof is followed by another one, for which the check does not wait ten minutes.
+// checkKeys: the node refuses the former key in the end, and takes the other. A job that ended
+// without the proof is followed by another one, for which the check does not wait ten minutes.
 func checkKeys(ctx context.Context, t *Target, end lifecycle.JobStatus) []Finding {
 	f := &findings{}
 	now, err := t.effects(ctx)
@@ -118,8 +119,8 @@ func checkKeys(ctx context.Context, t *Target, end lifecycle.JobStatus) []Findin
 	return f.list
 }
 
-// givenBackMeanwhile: the release that was asked for while the keys changed has begun with the end of
-// that job, and ends as any other.
+// givenBackMeanwhile: the release that was asked for while the keys changed has begun with the end
+// of that job, and ends as any other.
 func (t *Target) givenBackMeanwhile(ctx context.Context, f *findings) {
 	a, err := t.allocationEnds(ctx)
 	if err == nil && a.Status == lifecycle.AllocationReleaseFailed && t.Case.Has(SiteCut) {

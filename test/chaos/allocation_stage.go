@@ -19,7 +19,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
-// setTenantRoot gives the target's node the SKU whose tenants are root there, or the one whose are not.
+// setTenantRoot gives the target's node the SKU whose tenants are root there, or the one whose are
+// not.
 func (t *Target) setTenantRoot(ctx context.Context, root bool) error {
 	sku := t.shared
 	if root {
@@ -45,8 +46,8 @@ func (l letting) offer(ctx context.Context, t *Target) error {
 	return countEffects(ctx, t)
 }
 
-// occupy puts a tenant on the node, as if a provision had done so. He can pay, since the billing pass
-// would end his allocation otherwise.
+// occupy puts a tenant on the node, as if a provision had done so. He can pay, since the billing
+// pass would end his allocation otherwise.
 func (t *Target) occupy(ctx context.Context) (allocationdb.Allocation, error) {
 	a, err := dbtest.OccupyNode(ctx, t.Store, t.NodeID)
 	if err != nil {
@@ -107,9 +108,9 @@ func (t *Target) leaveData(tenant, how string, leave func() error) error {
 	return leave()
 }
 
-// useAsRoot leaves what a tenant who is root leaves, but for an entry of the firmware's boot menu: no
-// release takes that away, which TestAllocation_OneTenantAfterAnother plays, and a later case on the
-// same machine would find it.
+// useAsRoot leaves what a tenant who is root leaves, but for an entry of the firmware's boot menu:
+// no release takes that away, which TestAllocation_OneTenantAfterAnother plays, and a later case on
+// the same machine would find it.
 func (t *Target) useAsRoot(tenant string) error {
 	menu := t.Machine.BootEntries()
 	err := t.leaveData(tenant, "as root", t.node().Occupy)
@@ -141,11 +142,12 @@ func (t *Target) returnToService(ctx context.Context) error {
 	return err
 }
 
-// allocationSettles is how long an allocation may take to end after its provision did: the release may
-// have to install its node again.
+// allocationSettles is how long an allocation may take to end after its provision did: the release
+// may have to install its node again.
 const allocationSettles = 4 * time.Minute
 
-// allocationEnds waits until the target's allocation is in a state that no job moves on, and returns it.
+// allocationEnds waits until the target's allocation is in a state that no job moves on, and
+// returns it.
 func (t *Target) allocationEnds(ctx context.Context) (allocationdb.Allocation, error) {
 	var a allocationdb.Allocation
 	var err error
@@ -157,8 +159,8 @@ func (t *Target) allocationEnds(ctx context.Context) (allocationdb.Allocation, e
 	return a, err
 }
 
-// retryRelease does what an operator does once a site is back: the release that followed a provision met
-// neither the BMC nor MAAS, and waits for him.
+// retryRelease does what an operator does once a site is back: the release that followed a
+// provision met neither the BMC nor MAAS, and waits for him.
 func (t *Target) retryRelease(ctx context.Context) (allocationdb.Allocation, error) {
 	var a allocationdb.Allocation
 	for range mostRetries {
@@ -186,7 +188,8 @@ const (
 
 // The troubles of a release.
 
-// agentLies makes the agent answer that it has removed the account, while the node still lets the tenant in.
+// agentLies makes the agent answer that it has removed the account, while the node still lets the
+// tenant in.
 func agentLies(_ context.Context, t *Target) error {
 	f := t.node().Faults()
 	f.SSHKeepsAccess = true
@@ -218,8 +221,8 @@ func (t *Target) giveBack(ctx context.Context, tx *db.Tx) (allocation.Released, 
 	return allocation.Release(ctx, tx, t.allocation, "done", db.Actor{Owner: lifecycle.OwnerAdmin, ID: "chaos"})
 }
 
-// askRelease gives the node back in the midst of its provision, as the API does: after the commit the
-// job is told, which may not reach it.
+// askRelease gives the node back in the midst of its provision, as the API does: after the commit
+// the job is told, which may not reach it.
 func (t *Target) askRelease(ctx context.Context) error {
 	t.mu.Lock()
 	t.givenBack = true
@@ -247,8 +250,8 @@ func (t *Target) end(ctx context.Context, change func(context.Context, *db.Tx) (
 	return err
 }
 
-// endRelease does what ends a release that has failed because nothing proves the end of the access. It
-// does so once for each time that the job parked.
+// endRelease does what ends a release that has failed because nothing proves the end of the access.
+// It does so once for each time that the job parked.
 func (l letting) endRelease(ctx context.Context, t *Target, job db.Job) bool {
 	t.mu.Lock()
 	done := t.operated[job.Seq]

@@ -16,8 +16,8 @@ import (
 	"github.com/slipway-cloud/slipway/contract"
 )
 
-// decommissionBreaker puts wrong activities in the place of right ones, in jobs that take a node out of
-// service and in jobs of allocations.
+// decommissionBreaker puts wrong activities in the place of right ones, in jobs that take a node
+// out of service and in jobs of allocations.
 type decommissionBreaker struct {
 	interceptor.WorkerInterceptorBase
 	asked sync.Map // from job and stage to the number of tasks

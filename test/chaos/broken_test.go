@@ -57,8 +57,8 @@ func TestRun_CatchesBrokenActivities(t *testing.T) {
 	}
 	o := chaos.Options{
 		Sets: slices.Concat(onboarding(), chaos.DecommissionJobs(), chaos.AllocationJobs(), chaos.InstanceJobs()), Progress: &progress{}, Break: breakStages,
-		// The second deployment of DeployMachine=crash_after.silent may come when the agent of the first
-		// has used the enrollment token; then no agent can enroll, and the job is also stuck.
+		// The second deployment of DeployMachine=crash_after.silent may come when the agent of the
+		// first has used the enrollment token; then no agent can enroll, and the job is also stuck.
 		Patience: runenv.Patience(75 * time.Second),
 	}
 	for _, text := range slices.Sorted(maps.Keys(want)) {
@@ -76,8 +76,8 @@ func TestRun_CatchesBrokenActivities(t *testing.T) {
 		verdict := want[r.Case.String()]
 		return verdict == "" && len(r.Findings) == 0 || slices.ContainsFunc(r.Findings, func(f chaos.Finding) bool { return f.Verdict == verdict })
 	}
-	// On a slow machine an activity is tried twice in a sound case too, and a wrong one may be ended before
-	// it does harm. Such cases are played alone.
+	// On a slow machine an activity is tried twice in a sound case too, and a wrong one may be
+	// ended before it does harm. Such cases are played alone.
 	again := o
 	again.Cases = nil
 	for _, r := range report.Results {

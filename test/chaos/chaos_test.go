@@ -69,8 +69,9 @@ func TestRun_AllScenarioSets(t *testing.T) {
 	require.Contains(t, report.Table(), "1 cases were parked so that a BMC locks no account")
 }
 
-// someOfEach takes up to n stratum cases of each scenario set that kill no worker process, and one of
-// booted nodes, which take longest, and of each job of an agent. Which ones follows from the seed.
+// someOfEach takes up to n stratum cases of each scenario set that kill no worker process, and one
+// of booted nodes, which take longest, and of each job of an agent. Which ones follows from the
+// seed.
 func someOfEach(sets []*chaos.ScenarioSet, seed uint64, n int) []chaos.Case {
 	cases := slices.DeleteFunc(chaos.StratumCases(sets, seed), func(c chaos.Case) bool {
 		return c.Has(chaos.WorkerKilled, chaos.PostgresKilled)

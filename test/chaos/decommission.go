@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// DecommissionJobs returns the sets of the jobs that take a node out of service: the four modes of a
-// decommission, and the operations drain, retire and remove. Their stages come from the table of
+// DecommissionJobs returns the sets of the jobs that take a node out of service: the four modes of
+// a decommission, and the operations drain, retire and remove. Their stages come from the table of
 // modes (lifecycle.DecommissionModes). Booted returns the sets of PXE nodes.
 func DecommissionJobs() []*ScenarioSet {
 	return []*ScenarioSet{decommission(), nodeOperation(), rootDecommission()}
@@ -50,9 +50,10 @@ func decommission() *ScenarioSet {
 	}
 }
 
-// rootDecommission returns the set of a full decommission whose tenant is root on the node. Switching
-// the machine off ends the tenant's access, and MAAS alone cleans the node. Stages lists
-// only the stages that do something else for such a tenant; the other sets require faults in the rest.
+// rootDecommission returns the set of a full decommission whose tenant is root on the node.
+// Switching the machine off ends the tenant's access, and MAAS alone cleans the node. Stages lists
+// only the stages that do something else for such a tenant; the other sets require faults in the
+// rest.
 func rootDecommission() *ScenarioSet {
 	full := mode(lifecycle.ModeFull)
 	full.name, full.root = "full_of_root", true
@@ -120,7 +121,8 @@ func withdrawn() []string { return []string{"job", "RevokeTasks", "job", "WaitFo
 // stopped returns the activities of a clean-up after the job may have ended the tenant's access.
 func stopped() []string { return append(withdrawn(), "job", "ReadNodeFacts") }
 
-// observes returns the activities by which a workflow run that continues a job reads the outside world.
+// observes returns the activities by which a workflow run that continues a job reads the outside
+// world.
 func observes(stages []string) []Point {
 	var out []Point
 	for _, s := range stages {
@@ -209,8 +211,8 @@ func (s modeScenario) activities(stage string) []string {
 	return nil
 }
 
-// rootActivities returns those of a full decommission whose tenant is root. The machine is off, so no
-// stage asks its agent.
+// rootActivities returns those of a full decommission whose tenant is root. The machine is off, so
+// no stage asks its agent.
 func (s modeScenario) rootActivities(stage string) []string {
 	switch stage {
 	case lifecycle.StageDisableNode:
@@ -233,8 +235,8 @@ func (s modeScenario) rootActivities(stage string) []string {
 	return nil
 }
 
-// projections returns the local activities of a job that meets no fault. A skipped stage is projected
-// together with the next one.
+// projections returns the local activities of a job that meets no fault. A skipped stage is
+// projected together with the next one.
 func (s modeScenario) projections() []Point {
 	out := []Point{{Stage: "load", Activity: "TakeJob", Local: true}}
 	for _, stage := range s.Stages {
@@ -292,8 +294,8 @@ func (s modeScenario) occupy(ctx context.Context, t *Target) error {
 	return err
 }
 
-// startDecommission accepts a job of a mode as the API does. An empty mode stands for the mode of the
-// target's path.
+// startDecommission accepts a job of a mode as the API does. An empty mode stands for the mode of
+// the target's path.
 func startDecommission(m lifecycle.DecommissionMode) func(context.Context, *db.Tx, *Target) (db.Job, error) {
 	return func(ctx context.Context, tx *db.Tx, t *Target) (db.Job, error) {
 		use := m

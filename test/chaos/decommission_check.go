@@ -16,8 +16,8 @@ import (
 	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 )
 
-// effects counts what was done outside so far. A case compares the counts at its end with those at its
-// begin.
+// effects counts what was done outside so far. A case compares the counts at its end with those at
+// its begin.
 type effects struct {
 	systemID   string
 	maas       map[string]int
@@ -109,15 +109,15 @@ func (s modeScenario) bounds(f *findings, t *Target, did effects) {
 		f.atMost("MAAS "+what, most, did.maas[what])
 	}
 	f.atMost("installations", reimage, did.machine.Installs)
-	// A power cycle whose answer was lost is made again, unless the agent has reported a new boot by
-	// then. The node is drained, erased and not yet proven clean, so one more cold start does no harm.
-	// One too few would leave the node without a proven boot.
+	// A power cycle whose answer was lost is made again, unless the agent has reported a new boot
+	// by then. The node is drained, erased and not yet proven clean, so one more cold start does no
+	// harm. One too few would leave the node without a proven boot.
 	cycles := t.Executions("PowerCycleByBMC")
 	f.atMost("BMC switched off", cycles+full*one(t.Executions("PowerOffByBMC") > 0), did.bmc.Resets["ForceOff"])
 	f.atMost("BMC switched on", cycles, did.bmc.Resets["On"])
 	f.atMost("BMC resets", did.bmc.Resets["ForceOff"]+did.bmc.Resets["On"], sum(did.bmc.Resets))
-	// An agent that is killed while a tool erases a disk finds the disk in its journal. It erases the
-	// disk again where the tool cannot say how the first erasure ended.
+	// An agent that is killed while a tool erases a disk finds the disk in its journal. It erases
+	// the disk again where the tool cannot say how the first erasure ended.
 	for disk, n := range did.erased {
 		f.atMost("erasures of "+disk, 1+t.kills(), n)
 	}
@@ -203,7 +203,8 @@ func (s modeScenario) asks() []string {
 	return out
 }
 
-// tasksOnce checks that a stage gives the agent at most one task of a kind, whatever the end of the job.
+// tasksOnce checks that a stage gives the agent at most one task of a kind, whatever the end of the
+// job.
 func (f *findings) tasksOnce(ctx context.Context, t *Target) {
 	rows, err := t.Store.ListTasks(ctx, db.TaskFilter{JobID: t.jobID()}, "", pageOfTasks)
 	if err != nil {
@@ -221,7 +222,8 @@ func (f *findings) tasksOnce(ctx context.Context, t *Target) {
 	}
 }
 
-// tasks checks that the agent got each task of the mode once, under one key, and that each succeeded.
+// tasks checks that the agent got each task of the mode once, under one key, and that each
+// succeeded.
 func (s modeScenario) tasks(ctx context.Context, f *findings, t *Target) {
 	rows, err := t.Store.ListTasks(ctx, db.TaskFilter{JobID: t.jobID()}, "", pageOfTasks)
 	if err != nil {
@@ -256,8 +258,8 @@ func (f *findings) certificatesOfRun(ctx context.Context, t *Target, want int) {
 	f.exactly("certificates of the run", want, got)
 }
 
-// clean checks that the scrub erased every disk but the system's, and that none of them holds data of
-// the tenant.
+// clean checks that the scrub erased every disk but the system's, and that none of them holds data
+// of the tenant.
 func (s modeScenario) clean(ctx context.Context, f *findings, t *Target, did effects) {
 	if s.Operation || s.root {
 		return
@@ -273,15 +275,15 @@ func (s modeScenario) clean(ctx context.Context, f *findings, t *Target, did eff
 	f.noTraces(ctx, t, "the node", slices.DeleteFunc(traces, func(one simnode.Trace) bool { return one.At == system }), err)
 }
 
-// tenantGone checks that MAAS has erased every disk. The agent of a node with a root tenant is not asked
-// to erase any.
+// tenantGone checks that MAAS has erased every disk. The agent of a node with a root tenant is not
+// asked to erase any.
 func (s modeScenario) tenantGone(ctx context.Context, f *findings, t *Target) {
 	traces, err := t.diskTraces()
 	f.noTraces(ctx, t, "the node", traces, err)
 }
 
-// cancelled checks that the node is not left between two states, that no task is open, and that a node
-// that is in service again is clean.
+// cancelled checks that the node is not left between two states, that no task is open, and that a
+// node that is in service again is clean.
 func (s modeScenario) cancelled(ctx context.Context, f *findings, t *Target) {
 	n, err := t.Store.Node(ctx, t.NodeID)
 	may := []lifecycle.NodeStatus{lifecycle.NodeOffline, lifecycle.NodeActive, lifecycle.NodeQuarantined, lifecycle.NodeRetired}
@@ -306,9 +308,9 @@ func (s modeScenario) cancelled(ctx context.Context, f *findings, t *Target) {
 	}
 }
 
-// requireClean checks a node whose tenant is gone. If it is active, it became active before the tenant
-// left, or no disk holds a tenant's data. A cancelled job that has ended a tenant's access leaves the
-// node quarantined or retired, and not offline.
+// requireClean checks a node whose tenant is gone. If it is active, it became active before the
+// tenant left, or no disk holds a tenant's data. A cancelled job that has ended a tenant's access
+// leaves the node quarantined or retired, and not offline.
 func (s modeScenario) requireClean(ctx context.Context, f *findings, t *Target, n db.Node) {
 	if n.AllocationID != nil || !s.occupied {
 		return // the tenant was not ended

@@ -16,18 +16,18 @@ import (
 // ElasticOptions say what an elastic run plays and for how long.
 type ElasticOptions struct {
 	Options
-	// For is how long the run may take, from its start. Known cases come first, then strata, then random
-	// cases. None begins that is not expected to end in time. A case that is open at the end is watched
-	// for as long as a job may stand still: one that stands still all the time is a finding, and one that
-	// goes on is abandoned.
+	// For is how long the run may take, from its start. Known cases come first, then strata, then
+	// random cases. None begins that is not expected to end in time. A case that is open at the end
+	// is watched for as long as a job may stand still: one that stands still all the time is a
+	// finding, and one that goes on is abandoned.
 	For time.Duration
-	// Limit makes the run complete: it plays all known cases and strata whatever For is, and fails when
-	// they have not ended after Limit.
+	// Limit makes the run complete: it plays all known cases and strata whatever For is, and fails
+	// when they have not ended after Limit.
 	Limit time.Duration
 	Seed  uint64
 	Known []KnownCase
-	// First are the names of strata that are played before the others, in this order: those which an earlier run
-	// left out.
+	// First are the names of strata that are played before the others, in this order: those which
+	// an earlier run left out.
 	First []string
 }
 
@@ -40,8 +40,9 @@ const (
 	replaysEnd   = 3 * time.Minute
 )
 
-// standsStill is how long a job of an elastic run may stand still. The longest wait without incident
-// is over a minute: for the lease of a killed agent's task, or for a BMC that does not answer.
+// standsStill is how long a job of an elastic run may stand still. The longest wait without
+// incident is over a minute: for the lease of a killed agent's task, or for a BMC that does not
+// answer.
 const standsStill = 150 * time.Second
 
 // errFailed ends a run whose report says why.
@@ -158,8 +159,8 @@ func (l *elasticLane) playCases(ctx context.Context, play func(planned) (Result,
 	}
 }
 
-// unfinished reports whether all that was found is that the time for the case ended. A job that stood still
-// for longer than it may, a duplicate effect and a wrong end are none of that.
+// unfinished reports whether all that was found is that the time for the case ended. A job that
+// stood still for longer than it may, a duplicate effect and a wrong end are none of that.
 func (r Result) unfinished(until, now time.Time) bool {
 	return len(r.Findings) > 0 && r.late() && r.Replayed == 0 && !until.IsZero() && !now.Before(until)
 }
@@ -172,8 +173,9 @@ func (r Result) failsRun() bool {
 	return r.has(Duplicate) || r.has(Invariant)
 }
 
-// playAgain plays each random case that has a finding again, alone. The first repetition of each has all the time
-// that it needs. Those that begin later end at until, and do not count when they are open then.
+// playAgain plays each random case that has a finding again, alone. The first repetition of each
+// has all the time that it needs. Those that begin later end at until, and do not count when they
+// are open then.
 func (r *run) playAgain(ctx context.Context, report Report, until time.Time, play func(context.Context, Case, time.Time) (Result, error)) (Report, error) {
 	doubtful := 0
 	for i := range report.Results {
@@ -272,7 +274,8 @@ type schedule struct {
 	took     map[string][]time.Duration // by scenario set and lane
 }
 
-// Coverage is how many strata a run has played, and which it has left out, those first that came first.
+// Coverage is how many strata a run has played, and which it has left out, those first that came
+// first.
 type Coverage struct {
 	Played, All int
 	Left        []string
@@ -306,9 +309,9 @@ func newSchedule(o ElasticOptions, began time.Time) *schedule {
 	return s
 }
 
-// rank orders the strata that are played at about the same time, two for each slot: what takes longest begins
-// first, and onboarding begins before the cases that take over its nodes. Which strata these are is decided by
-// strataOrder.
+// rank orders the strata that are played at about the same time, two for each slot: what takes
+// longest begins first, and onboarding begins before the cases that take over its nodes. Which
+// strata these are is decided by strataOrder.
 func (s *schedule) rank(c Case) int {
 	if c.Has(AgentKilled, Timeout) {
 		return 0
@@ -327,8 +330,8 @@ func (s *schedule) require(p planned) {
 	s.under[p.c.String()]++
 }
 
-// abandonsAt is when a case that goes on is abandoned. A job that stood still when the time was over has stood
-// still for longer than it may by then, and is found.
+// abandonsAt is when a case that goes on is abandoned. A job that stood still when the time was
+// over has stood still for longer than it may by then, and is found.
 func (s *schedule) abandonsAt() time.Time { return s.end.Add(s.o.Patience) }
 
 // slots is how many cases a lane plays at a time.
@@ -353,8 +356,8 @@ func (s *schedule) machines(l lane) int {
 // mostDraws bounds the search for a random case that ends in time.
 const mostDraws = 40
 
-// next hands out a case: a known one, one of a stratum, or a random one. A case of a stratum or a random one is
-// expected to end before the time is over, unless the run must be complete.
+// next hands out a case: a known one, one of a stratum, or a random one. A case of a stratum or a
+// random one is expected to end before the time is over, unless the run must be complete.
 func (s *schedule) next(l lane, now time.Time) (planned, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// TestSchedule_Order: known cases are handed out first, whatever the time, then the strata and then random cases, for
-// as long as they are expected to end in time. What does not fit is left out.
+// TestSchedule_Order: known cases are handed out first, whatever the time, then the strata and then
+// random cases, for as long as they are expected to end in time. What does not fit is left out.
 func TestSchedule_Order(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
@@ -52,7 +52,8 @@ func TestSchedule_Order(t *testing.T) {
 	}
 }
 
-// TestSchedule_Complete: a run that must be complete hands out every stratum, whatever the time, and abandons none.
+// TestSchedule_Complete: a run that must be complete hands out every stratum, whatever the time,
+// and abandons none.
 func TestSchedule_Complete(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
@@ -67,8 +68,9 @@ func TestSchedule_Complete(t *testing.T) {
 	require.Equal(t, len(Strata(allSets())), handed)
 }
 
-// TestSchedule_LeftOutComeNext: a run that has time for a third of the strata leaves out the others, which come first in
-// the next run, whatever its seed. After four runs each was played. Without the list no stratum is left out by every seed.
+// TestSchedule_LeftOutComeNext: a run that has time for a third of the strata leaves out the
+// others, which come first in the next run, whatever its seed. After four runs each was played.
+// Without the list no stratum is left out by every seed.
 func TestSchedule_LeftOutComeNext(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
@@ -100,7 +102,8 @@ func TestSchedule_LeftOutComeNext(t *testing.T) {
 	require.Empty(t, always, "each stratum has its chance")
 }
 
-// TestSchedule_Open: a required case is open until it has ended. One that was abandoned is not played.
+// TestSchedule_Open: a required case is open until it has ended. One that was abandoned is not
+// played.
 func TestSchedule_Open(t *testing.T) {
 	t.Parallel()
 	s := newSchedule(ElasticOptions{Options: Options{Sets: allSets(), AtOnce: 4}, For: time.Minute, Seed: 7}, time.Now())
@@ -113,8 +116,9 @@ func TestSchedule_Open(t *testing.T) {
 	require.Equal(t, 1, s.coverage().Unfinished)
 }
 
-// TestPlayCases_StopsAtOnce: a finding of a required case ends the run, and so does a duplicate effect
-// or a broken invariant of a random case. Any other finding of a random case is left for later.
+// TestPlayCases_StopsAtOnce: a finding of a required case ends the run, and so does a duplicate
+// effect or a broken invariant of a random case. Any other finding of a random case is left for
+// later.
 func TestPlayCases_StopsAtOnce(t *testing.T) {
 	t.Parallel()
 	const seed = 7
@@ -179,8 +183,9 @@ func TestRunElastic_MissedDeadline(t *testing.T) {
 	require.Empty(t, report.Results)
 }
 
-// TestPlayCases_TimeIsNoFinding: a case of any class that was open when its time ended is told and not counted against
-// the run. A job that stood still for too long, a duplicate effect and a wrong end fail the run at any time.
+// TestPlayCases_TimeIsNoFinding: a case of any class that was open when its time ended is told and
+// not counted against the run. A job that stood still for too long, a duplicate effect and a wrong
+// end fail the run at any time.
 func TestPlayCases_TimeIsNoFinding(t *testing.T) {
 	t.Parallel()
 	late := Finding{Stuck, runenv.Deadline + "the job is running"}
@@ -223,8 +228,9 @@ func TestPlayCases_TimeIsNoFinding(t *testing.T) {
 	}
 }
 
-// TestPlayCase_EndsAtItsTime: a case whose time is over is a missed deadline and not an error. It is watched for as long
-// as a job may stand still, so that one that hung when the time ended is found.
+// TestPlayCase_EndsAtItsTime: a case whose time is over is a missed deadline and not an error. It
+// is watched for as long as a job may stand still, so that one that hung when the time ended is
+// found.
 func TestPlayCase_EndsAtItsTime(t *testing.T) {
 	t.Parallel()
 	s := newSchedule(ElasticOptions{Options: Options{Sets: allSets(), AtOnce: 4, Patience: 150 * time.Second}, For: time.Minute, Seed: 7}, time.Now())
@@ -245,8 +251,8 @@ func TestPlayCase_EndsAtItsTime(t *testing.T) {
 	require.False(t, res.unfinished(time.Time{}, time.Now()), "outside elastic runs it is a finding")
 }
 
-// TestPlayAgain_TimeIsNoVerdict: the first repetition has all the time that it needs, so that there is a verdict. Those
-// that begin later do not count when they are open at the end.
+// TestPlayAgain_TimeIsNoVerdict: the first repetition has all the time that it needs, so that there
+// is a verdict. Those that begin later do not count when they are open at the end.
 func TestPlayAgain_TimeIsNoVerdict(t *testing.T) {
 	t.Parallel()
 	late := Result{Findings: []Finding{{Stuck, runenv.Deadline + "open"}}, open: true}
@@ -286,7 +292,8 @@ func TestPlayAgain_TimeIsNoVerdict(t *testing.T) {
 	}
 }
 
-// TestEventually_StretchesWithTheMachine: a wait that began while the machine was fast gets longer when it becomes slow.
+// TestEventually_StretchesWithTheMachine: a wait that began while the machine was fast gets longer
+// when it becomes slow.
 func TestEventually_StretchesWithTheMachine(t *testing.T) {
 	t.Parallel()
 	factor := time.Duration(2)
@@ -298,8 +305,8 @@ func TestEventually_StretchesWithTheMachine(t *testing.T) {
 	require.Equal(t, time.Minute, stretchingBy(time.Minute, patience)(), "a wait that begins now has its patience already")
 }
 
-// TestDuplicates_WithoutExpectedEnd: a job that is stuck is checked for effects made too often, and for
-// nothing else.
+// TestDuplicates_WithoutExpectedEnd: a job that is stuck is checked for effects made too often, and
+// for nothing else.
 func TestDuplicates_WithoutExpectedEnd(t *testing.T) {
 	t.Parallel()
 	path := &Path{Check: func(_ context.Context, _ *Target, end lifecycle.JobStatus) []Finding {

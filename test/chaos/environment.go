@@ -75,13 +75,13 @@ type environmentOptions struct {
 // speed is virtual seconds a second of the simulated site.
 const speed = 300
 
-// regionLimits are longer than those of a real region. At this speed its own limits would be seconds,
-// and a busy machine must not look like broken hardware. For example, a release that the region gives
-// up is sent again, and the harness counts it.
+// regionLimits are longer than those of a real region. At this speed its own limits would be
+// seconds, and a busy machine must not look like broken hardware. For example, a release that the
+// region gives up is sent again, and the harness counts it.
 var regionLimits = maassim.Durations{DeployTimeout: 90 * time.Minute, NodeTimeout: 5 * time.Hour, ReleaseExpiry: 10 * time.Hour}
 
-// revokeLimit is how long a release waits for a proof before it cuts the power. An agent that is asked
-// has half of it.
+// revokeLimit is how long a release waits for a proof before it cuts the power. An agent that is
+// asked has half of it.
 const revokeLimit = 30 * time.Second
 
 // ratePerHour is what a node costs, and credit what a tenant has, in minor units.

@@ -24,8 +24,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
-// machineLog is what happened to a simulated machine that the database does not say. The targets of all
-// cases on the machine share it.
+// machineLog is what happened to a simulated machine that the database does not say. The targets of
+// all cases on the machine share it.
 type machineLog struct {
 	mu    sync.Mutex
 	lines []happened
@@ -114,8 +114,8 @@ func errOrNone(err error) string {
 	return err.Error()
 }
 
-// traces lists the data of tenants in files and on disks. The firmware's boot menu is not among them:
-// no release takes an entry of it away.
+// traces lists the data of tenants in files and on disks. The firmware's boot menu is not among
+// them: no release takes an entry of it away.
 func (t *Target) traces() ([]simnode.Trace, error) {
 	all, err := t.node().Traces()
 	return slices.DeleteFunc(all, func(one simnode.Trace) bool { return !strings.HasPrefix(one.At, "/") }), err
@@ -130,15 +130,16 @@ func (t *Target) diskTraces() ([]simnode.Trace, error) {
 	}), err
 }
 
-// noTraces finds traces where none should be. It names their tenants and tells the machine's history.
+// noTraces finds traces where none should be. It names their tenants and tells the machine's
+// history.
 func (f *findings) noTraces(ctx context.Context, t *Target, where string, traces []simnode.Trace, err error) {
 	if err != nil || len(traces) > 0 {
 		f.add(WrongEnd, "%s holds a tenant's data in %v (%v)%s", where, traces, errOrNone(err), t.story(ctx))
 	}
 }
 
-// keyFiles lists the files of the node that an sshd may read and that hold a key of a tenant who had
-// the machine. only names the tenants who count; none stands for all.
+// keyFiles lists the files of the node that an sshd may read and that hold a key of a tenant who
+// had the machine. only names the tenants who count; none stands for all.
 func (t *Target) keyFiles(only ...*stack.Tenant) ([]simnode.Trace, error) {
 	t.log.mu.Lock()
 	keys := maps.Clone(t.log.keys) // the machine's events do not wait for the walk
@@ -161,8 +162,8 @@ func (t *Target) keyFiles(only ...*stack.Tenant) ([]simnode.Trace, error) {
 	return out, err
 }
 
-// unclean lists why the target's node is not one that a case may begin with. It asks everybody who can
-// tell: the database, MAAS, and the simulated disks.
+// unclean lists why the target's node is not one that a case may begin with. It asks everybody who
+// can tell: the database, MAAS, and the simulated disks.
 func (t *Target) unclean(ctx context.Context) ([]string, error) {
 	n, err := t.Store.Node(ctx, t.nodeID())
 	if err != nil {
@@ -219,8 +220,8 @@ func (t *Target) uncleanText(ctx context.Context, why []string) string {
 	return fmt.Sprintf("free_nodes_are_clean: node %s is not clean: %s%s", t.nodeID(), strings.Join(why, "; "), t.story(ctx))
 }
 
-// freeUnclean finds nodes that are free at the end of a run and not clean. Those that were found when
-// they were handed out are among what it returns.
+// freeUnclean finds nodes that are free at the end of a run and not clean. Those that were found
+// when they were handed out are among what it returns.
 func (t *environment) freeUnclean(ctx context.Context) ([]violation, error) {
 	last := map[*simhw.Machine]*Target{}
 	t.targets.Range(func(_, v any) bool {

@@ -35,8 +35,8 @@ func keptNode(t *testing.T, s *db.Store, sims *stack.Sims, name string) *Target 
 	return target
 }
 
-// TestTakeClean_BlamesTheCaseThatLeftTheNode: no case gets a node with anything of a former tenant, and
-// what is found names the tenant, and the job of the case that left it.
+// TestTakeClean_BlamesTheCaseThatLeftTheNode: no case gets a node with anything of a former tenant,
+// and what is found names the tenant, and the job of the case that left it.
 func TestTakeClean_BlamesTheCaseThatLeftTheNode(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
@@ -75,8 +75,8 @@ func TestTakeClean_BlamesTheCaseThatLeftTheNode(t *testing.T) {
 	}
 }
 
-// TestFreeUnclean_FindsFreeNodesAtTheEnd: a node that is free when a run ends holds nothing either. One
-// that nobody gets may.
+// TestFreeUnclean_FindsFreeNodesAtTheEnd: a node that is free when a run ends holds nothing either.
+// One that nobody gets may.
 func TestFreeUnclean_FindsFreeNodesAtTheEnd(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)

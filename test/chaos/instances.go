@@ -22,8 +22,8 @@ import (
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 )
 
-// InstanceJobs are the sets of the jobs of instances: one that makes a server at a cloud provider, and one
-// that deletes it with all that is billed.
+// InstanceJobs are the sets of the jobs of instances: one that makes a server at a cloud provider,
+// and one that deletes it with all that is billed.
 func InstanceJobs() []*ScenarioSet { return []*ScenarioSet{instanceCreate(), instanceTerminate()} }
 
 // instanceStages are the activities of the stages of a creation, in pairs.
@@ -94,7 +94,8 @@ const (
 	cloudType    = "L4-1-24G"
 )
 
-// clouds is the simulated account of an environment, with the project that all its instances are of.
+// clouds is the simulated account of an environment, with the project that all its instances are
+// of.
 type clouds struct {
 	sim     *cloudsim.Server
 	url     string
@@ -129,8 +130,8 @@ func (c *clouds) misbehaves(instance string, f cloudsim.Fault) (end func(), err 
 	return func() { c.sim.ClearFaults(id) }, err
 }
 
-// cut has calls about one instance get no answer for a while: refused, nothing comes of them; else what
-// they ask for is done.
+// cut has calls about one instance get no answer for a while: refused, nothing comes of them; else
+// what they ask for is done.
 func (c *clouds) cut(instance string, refuse bool, d time.Duration) {
 	phase := "after_commit"
 	if refuse {
@@ -178,8 +179,8 @@ const (
 	cloudLag  = 4 * time.Second
 )
 
-// tuneInstances has a worker's activities look more often, and reach workers that serve at once: no server
-// of the simulated account can be logged in to.
+// tuneInstances has a worker's activities look more often, and reach workers that serve at once: no
+// server of the simulated account can be logged in to.
 func tuneInstances(a *instanceact.Activities) {
 	open := a.Open
 	a.Poll = cloudPoll

@@ -14,8 +14,9 @@ import (
 // instanceTag is what the servers of an instance have at the account.
 const instanceTag = "slipway-instance="
 
-// checkInstance compares what the account has of an instance with the end of the job that makes it: one
-// server in all, whatever happened; all of it after the end, or nothing where the job was undone.
+// checkInstance compares what the account has of an instance with the end of the job that makes it:
+// one server in all, whatever happened; all of it after the end, or nothing where the job was
+// undone.
 func checkInstance(ctx context.Context, t *Target, end lifecycle.JobStatus) []Finding {
 	f := &findings{}
 	f.atMost("servers that were made for the instance", 1, t.clouds.sim.ServersMade(instanceTag+t.instance))
@@ -52,7 +53,8 @@ func checkInstance(ctx context.Context, t *Target, end lifecycle.JobStatus) []Fi
 	return f.list
 }
 
-// checkTerminated: nothing of the instance is billed, its server was one, and its worker counts no more.
+// checkTerminated: nothing of the instance is billed, its server was one, and its worker counts no
+// more.
 func checkTerminated(ctx context.Context, t *Target, end lifecycle.JobStatus) []Finding {
 	f := &findings{}
 	f.atMost("servers that were made for the instance", 1, t.clouds.sim.ServersMade(instanceTag+t.instance))
@@ -81,8 +83,9 @@ func countKind(all []cloudsim.Billed, kind string) int {
 	return n
 }
 
-// billedWithoutRow are the things of the account that no live instance has: each is billed for nobody.
-// Volumes that the provider made with a server get their tag later; until then they belong to the server.
+// billedWithoutRow are the things of the account that no live instance has: each is billed for
+// nobody. Volumes that the provider made with a server get their tag later; until then they belong
+// to the server.
 func (t *environment) billedWithoutRow(ctx context.Context) ([]violation, error) {
 	var out []violation
 	for _, b := range t.clouds.sim.Billed() {
@@ -105,8 +108,8 @@ func (t *environment) billedWithoutRow(ctx context.Context) ([]violation, error)
 	return out, nil
 }
 
-// actionsOnce: each action of the job has succeeded once in the action log. Health checks are logged by
-// rules of their own.
+// actionsOnce: each action of the job has succeeded once in the action log. Health checks are
+// logged by rules of their own.
 func (f *findings) actionsOnce(ctx context.Context, t *Target, steps []lifecycle.InstanceStep) {
 	rows, err := instancedb.ListActions(ctx, t.Store, t.instance, "", mostActions)
 	if err != nil {

@@ -39,8 +39,9 @@ type violation struct{ whose, text string }
 // away is due again after its lease.
 const settle = 90 * time.Second
 
-// violations asks every invariant of an environment: those of the database, the audit
-// chains, what is billed at the cloud, that free nodes are clean, and that jobs and workflows know of each other.
+// violations asks every invariant of an environment: those of the database, the audit chains, what
+// is billed at the cloud, that free nodes are clean, and that jobs and workflows know of each
+// other.
 func (t *environment) violations(ctx context.Context) ([]violation, error) {
 	c, err := pgx.Connect(ctx, t.dsn)
 	if err != nil {
@@ -132,8 +133,9 @@ func (t *environment) lostWorkflows(ctx context.Context, c *pgx.Conn) ([]violati
 		ended := lifecycle.Job.Terminal(lifecycle.JobStatus(j.Status))
 		var state enums.WorkflowExecutionStatus
 		runs := func() bool { return state == enums.WORKFLOW_EXECUTION_STATUS_RUNNING }
-		// The last projection comes before the workflow's own end. When its worker was killed between the
-		// two, the workflow task times out after ten seconds and goes to another worker.
+		// The last projection comes before the workflow's own end. When its worker was killed
+		// between the two, the workflow task times out after ten seconds and goes to another
+		// worker.
 		eventually(ctx, 30*time.Second, func() bool {
 			state, err = t.workflowState(ctx, j.WorkflowID)
 			return err == nil && runs() != ended

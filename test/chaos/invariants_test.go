@@ -63,7 +63,8 @@ func TestInvariants_FindBrokenRows(t *testing.T) {
 	}
 }
 
-// TestInvariants_FindBrokenRowsAllocations plants what must not be of an allocation, past the triggers.
+// TestInvariants_FindBrokenRowsAllocations plants what must not be of an allocation, past the
+// triggers.
 func TestInvariants_FindBrokenRowsAllocations(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)

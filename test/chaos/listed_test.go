@@ -39,9 +39,9 @@ var unlistedActivities = map[string]string{
 	"CommissionAgain":    "comes only after an operator's retry of configure_storage; activities/maas repeats and overlaps it, and the row boot_disk_not_found of TestClasses runs it",
 }
 
-// TestEveryActivityOfTheseJobsIsListed: what the workflows of onboarding,
-// decommission, node_operation, of agents, of allocations and of instances call is a point of some scenario set, so that no activity
-// is forgotten that a new stage brings; unlisted(), in a run, sees only what
+// TestEveryActivityOfTheseJobsIsListed: what the workflows of onboarding, decommission,
+// node_operation, of agents, of allocations and of instances call is a point of some scenario set,
+// so that no activity is forgotten that a new stage brings; unlisted(), in a run, sees only what
 // happened to be met.
 func TestEveryActivityOfTheseJobsIsListed(t *testing.T) {
 	t.Parallel()

@@ -62,7 +62,8 @@ func (t *Target) requireClean(ctx context.Context) error {
 	return err
 }
 
-// through takes the target through a job to which nothing is done, but the faults of its neighbours.
+// through takes the target through a job to which nothing is done, but the faults of its
+// neighbours.
 func (t *Target) through(ctx context.Context, kind contract.JobKind, start func(context.Context, *db.Tx, *Target) (db.Job, error)) error {
 	t.accept(db.Job{ID: db.NewID("job")})
 	var job db.Job

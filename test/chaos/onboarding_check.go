@@ -177,7 +177,8 @@ func (f *findings) bmc(t *Target, end lifecycle.JobStatus) {
 	f.atMost("BMC sessions left open", 3*len(t.Case.Faults), c.Sessions)
 }
 
-// eventually polls until ok, for at most d, and for longer when the machine becomes slower meanwhile.
+// eventually polls until ok, for at most d, and for longer when the machine becomes slower
+// meanwhile.
 func eventually(ctx context.Context, d time.Duration, ok func() bool) bool {
 	began, limit := time.Now(), stretching(d)
 	for !ok() {
@@ -189,7 +190,8 @@ func eventually(ctx context.Context, d time.Duration, ok func() bool) bool {
 	return true
 }
 
-// stretching returns a function that returns d, or longer by as much as the machine has become slower since.
+// stretching returns a function that returns d, or longer by as much as the machine has become
+// slower since.
 func stretching(d time.Duration) func() time.Duration { return stretchingBy(d, runenv.Patience) }
 
 func stretchingBy(d time.Duration, patience func(time.Duration) time.Duration) func() time.Duration {

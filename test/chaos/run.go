@@ -412,8 +412,9 @@ func waitAll(ctx context.Context, wg *sync.WaitGroup) bool {
 const longest = 5
 
 // attribute adds each violation to the findings of the case whose job or node it names, and the
-// others to the first case. A case that was ended while its job made progress gets none, because the
-// invariants describe jobs at rest. After such a case nobody gets those that no other case owns.
+// others to the first case. A case that was ended while its job made progress gets none, because
+// the invariants describe jobs at rest. After such a case nobody gets those that no other case
+// owns.
 func (r *run) attribute(t *environment, found []violation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,8 +25,8 @@ const (
 	stepLast    = "last"
 )
 
-// MachineRuns is the set of runs on machines that are linked to a node in service: a command, a restart by
-// the BMC of the node, and another command. No command may run twice.
+// MachineRuns is the set of runs on machines that are linked to a node in service: a command, a
+// restart by the BMC of the node, and another command. No command may run twice.
 func MachineRuns() []*ScenarioSet {
 	kind := contract.KindMachineRun
 	first, last := Point{Stage: stepFirst, Activity: "RunCommand"}, Point{Stage: stepLast, Activity: "RunCommand"}
@@ -76,8 +76,8 @@ func (p Path) thatFails() Path {
 	return p
 }
 
-// thatRestarts is a path whose run may fail where a killed worker left a login to the BMC open: another one
-// would lock its account.
+// thatRestarts is a path whose run may fail where a killed worker left a login to the BMC open:
+// another one would lock its account.
 func (p Path) thatRestarts() Path {
 	p.Ends = []lifecycle.JobStatus{lifecycle.JobCompleted, lifecycle.JobCancelled}
 	return p
@@ -98,8 +98,8 @@ type runOf struct {
 
 func (t *Target) machineID() string { return "m-" + t.Machine.Spec().ID }
 
-// prepareRun registers the machine of the node, and makes the plan of the case. Each command counts in a
-// file of the machine that it has run.
+// prepareRun registers the machine of the node, and makes the plan of the case. Each command counts
+// in a file of the machine that it has run.
 func (t *Target) prepareRun(ctx context.Context, steps runSteps) error {
 	node := t.node()
 	t.run = runOf{request: db.NewID("case"), plan: runplan.Plan{ID: db.NewID("plan")}}
@@ -162,8 +162,8 @@ func (t *Target) counted() (map[string]int, error) {
 	return out, nil
 }
 
-// checkRun compares a run that ended with what it may do: each command at most once, the phase of the
-// machine, and a state that its steps can have.
+// checkRun compares a run that ended with what it may do: each command at most once, the phase of
+// the machine, and a state that its steps can have.
 func checkRun(steps runSteps) func(context.Context, *Target, lifecycle.JobStatus) []Finding {
 	return func(ctx context.Context, t *Target, end lifecycle.JobStatus) []Finding {
 		f := &findings{}
@@ -221,8 +221,8 @@ func (f *findings) runEnded(ctx context.Context, t *Target, run machinesdb.Run, 
 	}
 }
 
-// stepsAgree: steps succeed in their order, at most one failed, and the others wait. A command has run
-// where its step succeeded.
+// stepsAgree: steps succeed in their order, at most one failed, and the others wait. A command has
+// run where its step succeeded.
 func (f *findings) stepsAgree(run machinesdb.Run, steps runSteps, counted map[string]int) {
 	before := lifecycle.StepSucceeded
 	for i, row := range machinesdb.ViewOf(run).Steps {

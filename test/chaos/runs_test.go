@@ -10,8 +10,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
 )
 
-// TestStepsAgree_FindsImpossibleRuns: states that no run may end with, and commands that ran otherwise than
-// their step says, are found.
+// TestStepsAgree_FindsImpossibleRuns: states that no run may end with, and commands that ran
+// otherwise than their step says, are found.
 func TestStepsAgree_FindsImpossibleRuns(t *testing.T) {
 	t.Parallel()
 	const done, failed, waits, runs = lifecycle.StageSucceeded, lifecycle.StageFailed, lifecycle.StagePending, lifecycle.StageRunning

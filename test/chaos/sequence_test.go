@@ -12,9 +12,10 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// TestRun_DirtyNodeBlamesTheCaseThatLeftIt plays the sequence in which a case once found the data of
-// an earlier case's tenant on a free node. The first case leaves what only root can hide on a node that
-// it keeps installed. It gets the finding, with the tenant's name; the last case gets a clean node.
+// TestRun_DirtyNodeBlamesTheCaseThatLeftIt plays the sequence in which a case once found the data
+// of an earlier case's tenant on a free node. The first case leaves what only root can hide on a
+// node that it keeps installed. It gets the finding, with the tenant's name; the last case gets a
+// clean node.
 func TestRun_DirtyNodeBlamesTheCaseThatLeftIt(t *testing.T) {
 	runenv.ProofOnly(t, "kills")
 	const dirty, last = "decommission/soft_reset:", "allocation_keys/one_key_ends:prove_keys.ProjectJob=release_asked.before"

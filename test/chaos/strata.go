@@ -15,8 +15,8 @@ const (
 	ClassExploring Class = "exploring" // random, by the seed
 )
 
-// Stratum is a kind of fault that jobs of a scenario set can meet. An elastic run plays one case of each
-// stratum for which there is time.
+// Stratum is a kind of fault that jobs of a scenario set can meet. An elastic run plays one case of
+// each stratum for which there is time.
 type Stratum struct {
 	ScenarioSet *ScenarioSet
 	Kind        Kind
@@ -37,9 +37,9 @@ func Strata(sets []*ScenarioSet) []Stratum {
 	return out
 }
 
-// strataOrder returns the order in which strata are played, as indices: first those that an earlier run left
-// out, in its order, then the others in an order that the seed draws. So each stratum has the same chance where
-// not all can be played, and what was left out longest comes first.
+// strataOrder returns the order in which strata are played, as indices: first those that an earlier
+// run left out, in its order, then the others in an order that the seed draws. So each stratum has
+// the same chance where not all can be played, and what was left out longest comes first.
 func strataOrder(strata []Stratum, first []string, seed uint64) []int {
 	order := rand.New(rand.NewPCG(seed, 0x04de4)).Perm(len(strata)) //nolint:gosec // chance, not secrecy
 	place := func(i int) int {

@@ -216,8 +216,8 @@ func (t *Target) cancel(ctx context.Context) {
 	pause(ctx, cancelHead)
 }
 
-// retryStage asks for another try of a parked job's stage, and waits until the workflow has come as far
-// as until says.
+// retryStage asks for another try of a parked job's stage, and waits until the workflow has come as
+// far as until says.
 func (t *Target) retryStage(ctx context.Context, job db.Job, reason string, until client.WorkflowUpdateStage) error {
 	_, err := t.Stack.App.Temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
 		WorkflowID: contract.JobWorkflowID(contract.JobKind(job.Kind), job.ID), UpdateName: string(lifecycle.ActionRetryStage),

@@ -40,8 +40,8 @@ type hand struct {
 	cut    bool // its connections to the database were terminated
 }
 
-// failed reports whether a process that ended should not have. One that loses its connections before it
-// has begun may end: who supervises it starts it again.
+// failed reports whether a process that ended should not have. One that loses its connections
+// before it has begun may end: who supervises it starts it again.
 func (h *hand) failed(begun bool) bool { return !h.killed && (begun || !h.cut) }
 
 // startWorkers starts the worker processes of an environment. They are this

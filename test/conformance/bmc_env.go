@@ -7,8 +7,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// RealBMC reads a real BMC for ExerciseBMC from the environment. It returns false when none is given.
-// The suite only reads the machine unless a variable allows more.
+// RealBMC reads a real BMC for ExerciseBMC from the environment. It returns false when none is
+// given. The suite only reads the machine unless a variable allows more.
 //
 //	SLIPWAY_TEST_BMC_ADDRESS         host:port or https URL
 //	SLIPWAY_TEST_BMC_USER, _PASSWORD its login

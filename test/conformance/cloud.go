@@ -23,8 +23,8 @@ type CloudFixture struct {
 
 const grownSize = 200_000_000_000
 
-// ExerciseCloud takes a server through its life, through providers.Cloud only. open is called once a
-// test.
+// ExerciseCloud takes a server through its life, through providers.Cloud only. open is called once
+// a test.
 func ExerciseCloud(t *testing.T, open func(t *testing.T) CloudFixture) {
 	t.Helper()
 	t.Run("life", func(t *testing.T) { cloudRun{t, open(t)}.life() })
@@ -150,7 +150,8 @@ func (r cloudRun) delete(t providers.CloudTarget) {
 	require.Empty(r, rest)
 }
 
-// deletedStopped: a server that never started is deleted as it is, without the machine that a start takes.
+// deletedStopped: a server that never started is deleted as it is, without the machine that a start
+// takes.
 func (r cloudRun) deletedStopped() {
 	_, t := r.create()
 	_, err := r.f.Cloud.ClaimVolumes(r.ctx(), t)

@@ -36,8 +36,8 @@ type MachineFixture struct {
 	Release func()
 }
 
-// ExerciseMachine takes a machine through the capabilities that its adapter has. open is called once a
-// test.
+// ExerciseMachine takes a machine through the capabilities that its adapter has. open is called
+// once a test.
 func ExerciseMachine(t *testing.T, open func(t *testing.T) MachineFixture) {
 	t.Helper()
 	for name, test := range map[string]func(machineRun){
@@ -91,8 +91,8 @@ func (r machineRun) command(id string, b Behaviour) providers.RemoteCommand {
 	return providers.RemoteCommand{OpID: id, Script: r.Script(b), Timeout: runenv.Patience(time.Minute)}
 }
 
-// exec runs a command that must end. A call that cannot answer in time, on a loaded machine, is repeated as
-// its error says.
+// exec runs a command that must end. A call that cannot answer in time, on a loaded machine, is
+// repeated as its error says.
 func (r machineRun) exec(c providers.RemoteCommand) (providers.RemoteResult, *output) {
 	r.t.Helper()
 	o := &output{next: c.From}
@@ -162,8 +162,8 @@ func (r machineRun) live() {
 	require.Equal(r.t, "early late", stdout)
 }
 
-// lostSink: a store that fails ends the reading. The script goes on, and the reader continues where it
-// was.
+// lostSink: a store that fails ends the reading. The script goes on, and the reader continues where
+// it was.
 func (r machineRun) lostSink() {
 	o := &output{}
 	c := r.command("op", Behaviour{Count: true, Stdout: "early ", Wait: true, Exit: 5})
@@ -245,7 +245,8 @@ func (r machineRun) timeout() {
 	require.Equal(r.t, 1, r.Runs())
 }
 
-// stop: a script is ended before its timeout, also one that does not take SIGTERM, and is not run again.
+// stop: a script is ended before its timeout, also one that does not take SIGTERM, and is not run
+// again.
 func (r machineRun) stop() {
 	end := func(id string) { require.NoError(r.t, r.Adapter.RemoteExec.Stop(r.t.Context(), r.Target, id)) }
 	end("never-began")
@@ -364,8 +365,8 @@ func (r machineRun) repave() {
 	require.Error(r.t, r.Adapter.Imaging.Repave(r.t.Context(), r.Target, "../op", "ubuntu-22.04"))
 }
 
-// network: a change is kept when it is confirmed, and taken back otherwise. One waits at a time. An adapter
-// that needs a system of its own for it is exercised in its own package.
+// network: a change is kept when it is confirmed, and taken back otherwise. One waits at a time. An
+// adapter that needs a system of its own for it is exercised in its own package.
 func (r machineRun) network() {
 	if r.Adapter.Network == nil || !r.Adapter.Simulated {
 		r.t.Log("this adapter changes no network here")

@@ -28,8 +28,8 @@ type PaymentsFixture struct {
 }
 
 // ExercisePayments takes sessions through their life at a payment provider, through
-// providers.Payments only. It holds for the simulator, and for Stripe's test mode as far as nobody has
-// to use a page. open is called once a test.
+// providers.Payments only. It holds for the simulator, and for Stripe's test mode as far as nobody
+// has to use a page. open is called once a test.
 func ExercisePayments(t *testing.T, open func(t *testing.T) PaymentsFixture) {
 	t.Helper()
 	t.Run("session", func(t *testing.T) { newPaymentsRun(t, open(t)).session() })

@@ -253,9 +253,9 @@ func withoutWorkflow(t *testing.T, w *world, m *simhw.Machine) {
 	require.Len(t, w.actionRows(t, j.ID), 3)
 }
 
-// adoptsWhatWasDone: commissioning fails until the job parks, an operator commissions the machine in
-// MAAS itself and adopts that. The job commissions no more, goes on to an active node and ends as
-// reconciled.
+// adoptsWhatWasDone: commissioning fails until the job parks, an operator commissions the machine
+// in MAAS itself and adopts that. The job commissions no more, goes on to an active node and ends
+// as reconciled.
 func adoptsWhatWasDone(t *testing.T, w *world, m *simhw.Machine) {
 	w.failNext(t, m, maassim.Fault{Name: "commission_fail", Count: lifecycle.Failure(lifecycle.FailCommissioning).AutoAttempts})
 	j := w.onboard(t, m)

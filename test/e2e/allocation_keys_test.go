@@ -32,9 +32,9 @@ func (w *world) keyOf(t *testing.T, id string, m *stack.Tenant) allocationdb.Key
 	return allocationdb.Key{}
 }
 
-// TestAllocation_RemovedMember removes a member whose key is on a node: the node refuses it from then
-// on, and takes the others'. An agent that answers OK and does nothing is found out, and a key that is
-// put in by a member is accepted.
+// TestAllocation_RemovedMember removes a member whose key is on a node: the node refuses it from
+// then on, and takes the others'. An agent that answers OK and does nothing is found out, and a key
+// that is put in by a member is accepted.
 func TestAllocation_RemovedMember(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, stack.Options{Count: 1})

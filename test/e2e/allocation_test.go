@@ -113,8 +113,8 @@ func TestAllocation_OneTenantAfterAnother(t *testing.T) {
 
 	released := first.release(t, active.ID)
 	require.Equal(t, lifecycle.AllocationReleasing, released.Allocation.Status)
-	// Root has left an entry in the firmware's boot menu, which no installation removes: the node is
-	// nobody's until an operator has put that back.
+	// Root has left an entry in the firmware's boot menu, which no installation removes: the node
+	// is nobody's until an operator has put that back.
 	failed := w.becomes(t, active.ID, released.Job.ID, lifecycle.AllocationReleaseFailed)
 	require.Equal(t, lifecycle.AccessRevoked, failed.Access)
 	parked := w.job(t, released.Job.ID)

@@ -59,9 +59,10 @@ func (l *lent) admitted(t *testing.T) bool {
 	return err == nil && in
 }
 
-// TestAllocation_AccessEndsOrIsUnconfirmed lets what ends a tenant's access fail, singly and together. The
-// access is proven to have ended, or the release has failed, the access is unconfirmed and the node
-// quarantined. No release is called revoked while the tenant's key opens the node.
+// TestAllocation_AccessEndsOrIsUnconfirmed lets what ends a tenant's access fail, singly and
+// together. The access is proven to have ended, or the release has failed, the access is
+// unconfirmed and the node quarantined. No release is called revoked while the tenant's key opens
+// the node.
 func TestAllocation_AccessEndsOrIsUnconfirmed(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -166,8 +167,8 @@ func (l *lent) ended(t *testing.T) {
 	require.Nil(t, n.AllocationID, "%s", l)
 }
 
-// failed: nothing proves that the tenant is out, unless his keys were refused before somebody missed
-// the BMC. He is not charged, and nobody else gets the node.
+// failed: nothing proves that the tenant is out, unless his keys were refused before somebody
+// missed the BMC. He is not charged, and nobody else gets the node.
 func (l *lent) failed(t *testing.T) {
 	t.Helper()
 	a := l.becomes(t, l.id, l.job, lifecycle.AllocationReleaseFailed)
@@ -220,7 +221,8 @@ func (l *lent) goesOn(t *testing.T) {
 	}, runenv.Patience(time.Minute), 50*time.Millisecond, "%s", l)
 }
 
-// removed: the node is taken from the allocation, the access stays unconfirmed, and nobody gets the node.
+// removed: the node is taken from the allocation, the access stays unconfirmed, and nobody gets the
+// node.
 func (l *lent) removed(t *testing.T) {
 	t.Helper()
 	l.operate(t, "remove-assignment")

@@ -211,7 +211,8 @@ func (c *classCase) failToErase() {
 	c.status(maassim.DiskErasing)
 	region := c.region()
 	c.eventually("the job is parked or has ended", func() bool {
-		// An attempt that does not know of its release, as its answer was late, releases the machine once more.
+		// An attempt that does not know of its release, as its answer was late, releases the
+		// machine once more.
 		if v, ok := c.Sims.MAAS.Machine(c.mac()); ok && v.Status == maassim.DiskErasing {
 			assert.NoError(c.t, region.Abort(c.t.Context(), c.id(), "the wrong machine"))
 		}
@@ -253,8 +254,8 @@ func (c *classCase) drainWithBlockedMarker() {
 	c.startJob(lifecycle.ModeDrain, nil)
 }
 
-// cleanStorageWithRecord waits for the onboarding's end, changes the record of the node's drives, and
-// cleans its storage.
+// cleanStorageWithRecord waits for the onboarding's end, changes the record of the node's drives,
+// and cleans its storage.
 func cleanStorageWithRecord(change func([]spec.ExpectedDrive) []spec.ExpectedDrive) func(*classCase) {
 	return func(c *classCase) { c.startJob(lifecycle.ModeStorageCleanup, change) }
 }

@@ -124,7 +124,8 @@ func siteClassRows() []classRow {
 		{class: lifecycle.FailInternal, stage: lifecycle.StageCreateOrFind, says: `internal error; the worker's log holds the detail`,
 			fault: breakDatabase("XX000"), repair: repairDatabase("XX000")}, // a bug of the server
 		{class: lifecycle.FailStoreUnavailable, stage: lifecycle.StageCreateOrFind, says: `Slipway's database did not answer`,
-			// No room on its disk. The stage is tried up to 24 s, and then not before 28 s: a slow try is not cut off by the deadline.
+			// No room on its disk. The stage is tried up to 24 s, and then not before 28 s: a slow
+			// try is not cut off by the deadline.
 			tune: within(lifecycle.StageCreateOrFind, 27*time.Second), fault: breakDatabase("53100"), repair: repairDatabase("53100")},
 	}
 }
@@ -136,7 +137,8 @@ func machineClassRows() []classRow {
 		{class: lifecycle.FailCommissioning, stage: lifecycle.StageWaitReady, says: `Failed commissioning: failed scripts: `,
 			fault: withMAASFault(maassim.Fault{Name: "commission_fail", Count: 2})},
 		{class: lifecycle.FailStageDeadline, stage: lifecycle.StageWaitReady, says: `wait_for_ready did not end within 1s`,
-			// Commissioning takes some seconds, of which a busy machine uses up a part before the stage.
+			// Commissioning takes some seconds, of which a busy machine uses up a part before the
+			// stage.
 			tune: within(lifecycle.StageWaitReady, time.Second), repair: func(c *classCase) { c.status(maassim.Ready) }},
 		{class: lifecycle.FailBootDiskNotFound, stage: lifecycle.StageConfigureStorage, says: `no disk matches the boot disk rule \(model contains "BOSS"\)`,
 			fault: withMAASFault(maassim.Fault{Name: "no_boss_disk"})},

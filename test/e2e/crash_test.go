@@ -44,8 +44,8 @@ func (s *supervisor) kill(t *testing.T) {
 	require.NoError(t, p.Kill())
 }
 
-// terminate ends the worker that runs with SIGTERM, as a service manager does, and waits until another one
-// has taken its place.
+// terminate ends the worker that runs with SIGTERM, as a service manager does, and waits until
+// another one has taken its place.
 func (s *supervisor) terminate(t *testing.T) {
 	t.Helper()
 	p := s.now.Load()

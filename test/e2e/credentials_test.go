@@ -72,8 +72,8 @@ func filesWith(t *testing.T, root string, texts []string) []string {
 	return out
 }
 
-// requireWorthless looks for the credentials of the installation where root of the node would, and tries
-// the key for MAAS.
+// requireWorthless looks for the credentials of the installation where root of the node would, and
+// tries the key for MAAS.
 func (w *world) requireWorthless(t *testing.T, m *simhw.Machine, c credentials) {
 	t.Helper()
 	require.Empty(t, filesWith(t, w.Sims.Nodes[m.Spec().ID].Root(), c.texts), "nothing of it is on the disk any more")

@@ -60,8 +60,8 @@ func (w *world) decommission(t *testing.T, nodeID string, mode lifecycle.Decommi
 	return job
 }
 
-// askAgain repeats a request as long as the API answers that the workers are too busy for its plan and
-// that nothing was changed, as an operator does on a busy machine.
+// askAgain repeats a request as long as the API answers that the workers are too busy for its plan
+// and that nothing was changed, as an operator does on a busy machine.
 func askAgain[T any](ask func() (client.Answer[T], error)) (client.Answer[T], error) {
 	for ends := time.Now().Add(runenv.Patience(2 * time.Minute)); ; {
 		got, err := ask()

@@ -58,10 +58,10 @@ func outsides() map[string]outside {
 	}
 }
 
-// TestAllocation_HiddenTenant has a tenant who is root try everything against who comes after him, and
-// against all others meanwhile: a network that is open ends the provision before he comes; nothing that
-// he finds on the disk works anywhere else; and what he hides is gone after the release, or the node is
-// nobody's until an operator has removed it.
+// TestAllocation_HiddenTenant has a tenant who is root try everything against who comes after him,
+// and against all others meanwhile: a network that is open ends the provision before he comes;
+// nothing that he finds on the disk works anywhere else; and what he hides is gone after the
+// release, or the node is nobody's until an operator has removed it.
 func TestAllocation_HiddenTenant(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, stack.Options{Count: 2})
@@ -211,8 +211,8 @@ func (w *world) enrolmentToken(t *testing.T, m *simhw.Machine, nodeID string) st
 	return ""
 }
 
-// requireUseless tries what root of a node finds on its disk, or has copied before, as another node and
-// as anybody else: the agent's identity, the enrolment token, and every private key.
+// requireUseless tries what root of a node finds on its disk, or has copied before, as another node
+// and as anybody else: the agent's identity, the enrolment token, and every private key.
 func (w *world) requireUseless(t *testing.T, m, other *simhw.Machine, otherID, token string) {
 	t.Helper()
 	root := w.Sims.Nodes[m.Spec().ID].Root()

@@ -71,8 +71,9 @@ func (w *world) untilInstance(t *testing.T, id, what string, ok func(instancedb.
 	return i
 }
 
-// TestInstance_WorkerKilled kills the worker after the effect of stages of creations and before their
-// answer, has each instance terminated while it boots, and finds one server for each and nothing left.
+// TestInstance_WorkerKilled kills the worker after the effect of stages of creations and before
+// their answer, has each instance terminated while it boots, and finds one server for each and
+// nothing left.
 func TestInstance_WorkerKilled(t *testing.T) {
 	t.Parallel()
 	stages := []string{lifecycle.StageCreateServer} // with more of them one dies in another's order, whose end waits for the lists

@@ -112,8 +112,8 @@ func (h *commandHost) ranOnce(t *testing.T, run machinesdb.Run, names ...string)
 	require.Nil(t, m.ActiveRunID)
 }
 
-// TestMachineRun_WorkerKilledInEachStep kills the worker after the effect of each step and before its
-// answer. No command runs twice.
+// TestMachineRun_WorkerKilledInEachStep kills the worker after the effect of each step and before
+// its answer. No command runs twice.
 func TestMachineRun_WorkerKilledInEachStep(t *testing.T) {
 	runenv.ProofOnly(t, "kills")
 	t.Parallel()
@@ -138,8 +138,8 @@ func TestMachineRun_WorkerKilledInEachStep(t *testing.T) {
 	}
 }
 
-// TestMachineRun_WorkerKilledInACommand kills the worker while a command runs. The command goes on, and
-// the next worker reads its output on from what is stored.
+// TestMachineRun_WorkerKilledInACommand kills the worker while a command runs. The command goes on,
+// and the next worker reads its output on from what is stored.
 func TestMachineRun_WorkerKilledInACommand(t *testing.T) {
 	runenv.ProofOnly(t, "kills")
 	t.Parallel()
@@ -157,9 +157,9 @@ func TestMachineRun_WorkerKilledInACommand(t *testing.T) {
 	h.ranOnce(t, run, "one", "two")
 }
 
-// TestMachineRun_SIGTERMOfTheWorkerInEachStep stops the worker with SIGTERM while the command of each step
-// runs. A process that stops ends its own attempts, never a run: the commands go on, and the next worker reads
-// what they say.
+// TestMachineRun_SIGTERMOfTheWorkerInEachStep stops the worker with SIGTERM while the command of
+// each step runs. A process that stops ends its own attempts, never a run: the commands go on, and
+// the next worker reads what they say.
 func TestMachineRun_SIGTERMOfTheWorkerInEachStep(t *testing.T) {
 	runenv.ProofOnly(t, "kills")
 	t.Parallel()
@@ -183,8 +183,8 @@ func TestMachineRun_SIGTERMOfTheWorkerInEachStep(t *testing.T) {
 	h.ranOnce(t, run, names...)
 }
 
-// TestMachineRun_CancelInTheMiddle cancels a run whose command ignores SIGTERM: the process is gone before the
-// run is CANCELED, and what comes after it never runs.
+// TestMachineRun_CancelInTheMiddle cancels a run whose command ignores SIGTERM: the process is gone
+// before the run is CANCELED, and what comes after it never runs.
 func TestMachineRun_CancelInTheMiddle(t *testing.T) {
 	runenv.ProofOnly(t, "kills")
 	t.Parallel()
@@ -213,8 +213,8 @@ func TestMachineRun_CancelInTheMiddle(t *testing.T) {
 	require.Equal(t, []string{"one", "two"}, strings.Fields(string(counted)))
 }
 
-// isRunning reports whether a process runs. One that has ended is there until its parent has asked for its
-// end, which for an orphan is process 1.
+// isRunning reports whether a process runs. One that has ended is there until its parent has asked
+// for its end, which for an orphan is process 1.
 func isRunning(pid int) bool {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, after, _ := strings.Cut(string(raw), ") ")

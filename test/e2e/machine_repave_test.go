@@ -43,7 +43,8 @@ func (w *world) startRun(t *testing.T, machine, request, plan string, kind lifec
 	return run, err
 }
 
-// registered is a machine of the data center that is linked to a node, with a plan that installs it again.
+// registered is a machine of the data center that is linked to a node, with a plan that installs it
+// again.
 func (w *world) registered(t *testing.T, id, nodeID string, s spec.MachineSpec) (plan string) {
 	t.Helper()
 	s.Provider = "datacenter"
@@ -76,8 +77,9 @@ func (w *world) whyRun(t *testing.T, id string) string {
 	return run.CurrentStep + ": " + string(run.FailureClass) + ": " + run.Message
 }
 
-// TestMachineRun_Repave installs a machine again through the BMC and the MAAS of its node, and restarts it.
-// The node is proven clean, returns to service, and its machine may then leave for its vendor.
+// TestMachineRun_Repave installs a machine again through the BMC and the MAAS of its node, and
+// restarts it. The node is proven clean, returns to service, and its machine may then leave for its
+// vendor.
 func TestMachineRun_Repave(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, stack.Options{Count: 1})
@@ -107,8 +109,8 @@ func TestMachineRun_Repave(t *testing.T) {
 	}
 }
 
-// TestMachineRun_OfAnotherMachine: where the BMC says that another machine than the recorded one is there,
-// nothing is set and nothing erased, and the node goes on as before.
+// TestMachineRun_OfAnotherMachine: where the BMC says that another machine than the recorded one is
+// there, nothing is set and nothing erased, and the node goes on as before.
 func TestMachineRun_OfAnotherMachine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, stack.Options{Count: 1})

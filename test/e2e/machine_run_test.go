@@ -16,9 +16,10 @@ import (
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
-// TestCLI_MachineRuns takes a simulated machine through runs from the command line: API, relay, workflow,
-// provider and the streams of output. One succeeds, one restarts the machine, one fails at a command, one is
-// cancelled in the middle, and the default plans install it again, change its network and have it leave.
+// TestCLI_MachineRuns takes a simulated machine through runs from the command line: API, relay,
+// workflow, provider and the streams of output. One succeeds, one restarts the machine, one fails
+// at a command, one is cancelled in the middle, and the default plans install it again, change its
+// network and have it leave.
 func TestCLI_MachineRuns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, stack.Options{Count: 1})

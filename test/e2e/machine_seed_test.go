@@ -45,9 +45,9 @@ import (
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
-// seedWorld is a machine of a data center before the default plan of a repave: its MAAS and its BMC are
-// simulated, and so is the cluster that it is to join. Its SSH server is a real one, which has the host key of
-// the system that is installed. kubeadm is a stand-in.
+// seedWorld is a machine of a data center before the default plan of a repave: its MAAS and its BMC
+// are simulated, and so is the cluster that it is to join. Its SSH server is a real one, which has
+// the host key of the system that is installed. kubeadm is a stand-in.
 type seedWorld struct {
 	*world
 	m      *simhw.Machine
@@ -71,8 +71,8 @@ type seedCluster interface {
 	Minted() []string // that there were
 }
 
-// newSeedWorld starts all of it, and takes the node into service by a worker of the test's own process, which
-// runs on when keep is set.
+// newSeedWorld starts all of it, and takes the node into service by a worker of the test's own
+// process, which runs on when keep is set.
 func newSeedWorld(t *testing.T, cluster seedCluster, keep bool) *seedWorld {
 	t.Helper()
 	me, err := user.Current()
@@ -139,8 +139,8 @@ func (w *seedWorld) heartbeats(t *testing.T, c *kubeserver.Server) {
 	t.Cleanup(func() { cancel(); all.Wait() })
 }
 
-// findPlaces says where the machine has what joins read and write: on its disk, which a repave erases, and in
-// memory.
+// findPlaces says where the machine has what joins read and write: on its disk, which a repave
+// erases, and in memory.
 func (w *seedWorld) findPlaces(t *testing.T) {
 	t.Helper()
 	root, dir := w.Sims.Nodes[w.m.Spec().ID].Root(), t.TempDir()
@@ -241,8 +241,8 @@ func (w *seedWorld) inService(t *testing.T, run machinesdb.Run, installs int) {
 	w.hides(t, run)
 }
 
-// hides requires that no bootstrap token stands in a history, in a row of the database or in a log, and that
-// no join file is left.
+// hides requires that no bootstrap token stands in a history, in a row of the database or in a log,
+// and that no join file is left.
 func (w *seedWorld) hides(t *testing.T, run machinesdb.Run) {
 	t.Helper()
 	var secrets []secretscan.Secret
@@ -268,7 +268,8 @@ func (w *seedWorld) hides(t *testing.T, run machinesdb.Run) {
 	require.Empty(t, files)
 }
 
-// follow runs `slipway run logs --follow`, and returns what it has written so far and its exit status.
+// follow runs `slipway run logs --follow`, and returns what it has written so far and its exit
+// status.
 func (w *seedWorld) follow(t *testing.T, run machinesdb.Run) (*safeBuffer, <-chan int) {
 	t.Helper()
 	out, ended := &safeBuffer{}, make(chan int, 1)
@@ -285,9 +286,9 @@ func (w *seedWorld) follow(t *testing.T, run machinesdb.Run) (*safeBuffer, <-cha
 
 const joinWaits = "[kubelet-start] waiting for the TLS bootstrap"
 
-// TestMachineRun_SeedPlan takes a machine by the default plan of a repave from service into a cluster: the next
-// boot is set through the BMC, MAAS installs the image, the BMC restarts the machine, kubeadm joins, and the
-// node is verified. Its output is read while the join runs.
+// TestMachineRun_SeedPlan takes a machine by the default plan of a repave from service into a
+// cluster: the next boot is set through the BMC, MAAS installs the image, the BMC restarts the
+// machine, kubeadm joins, and the node is verified. Its output is read while the join runs.
 func TestMachineRun_SeedPlan(t *testing.T) {
 	runenv.ProofOnly(t, "kills")
 	t.Parallel()
@@ -312,8 +313,8 @@ func TestMachineRun_SeedPlan(t *testing.T) {
 	require.Contains(t, out.String(), "This node has joined the cluster.")
 }
 
-// TestMachineRun_SeedPlanWorkerKilledInEachStep kills the worker in each step of the default plan of a repave,
-// after an effect and before its answer. No effect comes twice.
+// TestMachineRun_SeedPlanWorkerKilledInEachStep kills the worker in each step of the default plan
+// of a repave, after an effect and before its answer. No effect comes twice.
 func TestMachineRun_SeedPlanWorkerKilledInEachStep(t *testing.T) {
 	runenv.ProofOnly(t, "kills")
 	t.Parallel()
@@ -339,8 +340,8 @@ func TestMachineRun_SeedPlanWorkerKilledInEachStep(t *testing.T) {
 	require.Equal(t, 1, strings.Count(said.String(), joinWaits), "the output is stored once")
 }
 
-// TestMachineRun_SeedPlanRealServer takes a machine into the cluster of a real API server, whose controllers
-// sign cluster-info, issue the certificate and open the node for pods.
+// TestMachineRun_SeedPlanRealServer takes a machine into the cluster of a real API server, whose
+// controllers sign cluster-info, issue the certificate and open the node for pods.
 func TestMachineRun_SeedPlanRealServer(t *testing.T) {
 	runenv.ProofOnly(t, "kube")
 	t.Parallel()
@@ -352,8 +353,9 @@ func TestMachineRun_SeedPlanRealServer(t *testing.T) {
 	require.Len(t, c.Minted(), 1)
 }
 
-// TestMachineRun_SeedPlanCancelInTheMiddle cancels the default plan of a repave while kubeadm joins: the join
-// is ended and its token is gone before the run is CANCELED. The run that takes its place joins.
+// TestMachineRun_SeedPlanCancelInTheMiddle cancels the default plan of a repave while kubeadm
+// joins: the join is ended and its token is gone before the run is CANCELED. The run that takes its
+// place joins.
 func TestMachineRun_SeedPlanCancelInTheMiddle(t *testing.T) {
 	runenv.ProofOnly(t, "kills")
 	t.Parallel()

@@ -79,7 +79,8 @@ func TestSecrets_NotInHistoryOrLog(t *testing.T) {
 	w.listsOnlyJobs(t, "leaks")
 }
 
-// listsOnlyJobs checks that the namespace's list shows jobs alone, after the sweeper has made a pass.
+// listsOnlyJobs checks that the namespace's list shows jobs alone, after the sweeper has made a
+// pass.
 func (w *world) listsOnlyJobs(t *testing.T, namespace string) {
 	t.Helper()
 	list := func(c client.Client, namespace, query string) []string {

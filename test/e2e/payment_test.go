@@ -25,8 +25,8 @@ type payer struct {
 	project string
 }
 
-// TestPayments_ThroughTheStack pays on the hosted page twice and reads no payment afterwards: the first
-// is credited after its webhook, the second, of which no webhook comes, by a pass.
+// TestPayments_ThroughTheStack pays on the hosted page twice and reads no payment afterwards: the
+// first is credited after its webhook, the second, of which no webhook comes, by a pass.
 func TestPayments_ThroughTheStack(t *testing.T) {
 	t.Parallel()
 	w := newPrivateWorld(t, stack.Options{Count: 1, DatabaseEnv: databaseVar, WithPayments: true})

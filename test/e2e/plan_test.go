@@ -243,7 +243,8 @@ func (p *planner) planOf(t *testing.T, jobID string) planned {
 	return readPlan(t)(askAgain(func() (client.Answer[client.Plan], error) { return p.api.PlanOnboarding(t.Context(), jobID, nil) }))
 }
 
-// ranOutOfTime reports whether a plan has a row that asks to plan again, since no time was left to look.
+// ranOutOfTime reports whether a plan has a row that asks to plan again, since no time was left to
+// look.
 func ranOutOfTime(raw []byte) bool {
 	return bytes.Contains(raw, []byte("there was no time left to look"))
 }

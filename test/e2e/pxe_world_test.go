@@ -174,8 +174,9 @@ func (w *pxeWorld) begin(t *testing.T, id string, body client.StateTransition) s
 	return v.Pxe.JobID
 }
 
-// completes waits until the job has completed. A worker that is killed before it has asked the agent is
-// noticed only when the two minutes of its activity are over, and each kill may meet other jobs, too.
+// completes waits until the job has completed. A worker that is killed before it has asked the
+// agent is noticed only when the two minutes of its activity are over, and each kill may meet other
+// jobs, too.
 func (w *pxeWorld) completes(t *testing.T, job string, words ...any) {
 	t.Helper()
 	j := w.ends(t, job, 3*pxePatience)

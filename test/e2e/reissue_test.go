@@ -22,9 +22,9 @@ import (
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
-// TestReissueAgent_BringsAnAgentBack locks the identity of a real agent, and replaces it by one that
-// ended long ago. Each time the agent comes back under a new generation; before, a machine that shows
-// another host key gets nothing.
+// TestReissueAgent_BringsAnAgentBack locks the identity of a real agent, and replaces it by one
+// that ended long ago. Each time the agent comes back under a new generation; before, a machine
+// that shows another host key gets nothing.
 func TestReissueAgent_BringsAnAgentBack(t *testing.T) {
 	t.Parallel()
 	r := newRotator(t, newWorld(t, stack.Options{Count: 1}))

@@ -91,8 +91,8 @@ func (u *updating) runs(t *testing.T, version string, program []byte) {
 }
 
 // TestUpdateAgent_InstallsOrGoesBack updates the real agent of a node twice. A program that is not
-// the manifest's, and one that answers for its version and dies when it is started, leave the version
-// before in service. The identity is the same all the time.
+// the manifest's, and one that answers for its version and dies when it is started, leave the
+// version before in service. The identity is the same all the time.
 func TestUpdateAgent_InstallsOrGoesBack(t *testing.T) {
 	t.Parallel()
 	u := newUpdating(t)

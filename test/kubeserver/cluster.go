@@ -15,7 +15,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// auditPolicy logs the secrets that are made, so that a test knows each bootstrap token that there was.
+// auditPolicy logs the secrets that are made, so that a test knows each bootstrap token that there
+// was.
 const auditPolicy = `{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
 {"level": "Request", "verbs": ["create"], "resources": [{"group": "", "resources": ["secrets"]}]}, {"level": "None"}]}`
 
@@ -67,8 +68,8 @@ func (c *Server) config(user Object) string {
 	return string(raw)
 }
 
-// StartControllers makes what kubeadm init makes, and starts the controllers that sign cluster-info, issue
-// certificates to kubelets and open nodes that are ready for pods.
+// StartControllers makes what kubeadm init makes, and starts the controllers that sign
+// cluster-info, issue certificates to kubelets and open nodes that are ready for pods.
 func (c *Server) StartControllers() {
 	c.t.Helper()
 	c.Apply(bootstrap, func(string) bool { return true })

@@ -38,8 +38,8 @@ import (
 // Object is one of Kubernetes.
 type Object = map[string]any
 
-// Server is a real API server with its etcd. It has controllers after StartControllers; without them nothing
-// signs cluster-info or issues certificates.
+// Server is a real API server with its etcd. It has controllers after StartControllers; without
+// them nothing signs cluster-info or issues certificates.
 type Server struct {
 	Admin *http.Client
 
@@ -129,7 +129,8 @@ func (c *Server) run(name string, args ...string) {
 	})
 }
 
-// writeKeys makes a CA, the certificates of the server and of an administrator, and the key of service accounts.
+// writeKeys makes a CA, the certificates of the server and of an administrator, and the key of
+// service accounts.
 func (c *Server) writeKeys() {
 	c.t.Helper()
 	key := func() *ecdsa.PrivateKey {
@@ -187,7 +188,8 @@ func (c *Server) Call(method, path string, body any) (int, Object) {
 	return c.CallAs(c.Admin, "", method, path, body)
 }
 
-// CallAs asks by a client, with a token or "" for none. It returns the status, 0 for no answer, and the body.
+// CallAs asks by a client, with a token or "" for none. It returns the status, 0 for no answer, and
+// the body.
 func (c *Server) CallAs(who *http.Client, token, method, path string, body any) (int, Object) {
 	c.t.Helper()
 	raw, err := json.Marshal(body)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// NewResolver returns a resolver for which every name has the IPv4 address that next returns. Its name
-// server ends with the test.
+// NewResolver returns a resolver for which every name has the IPv4 address that next returns. Its
+// name server ends with the test.
 func NewResolver(t testing.TB, next func() netip.Addr) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0") //nolint:noctx // a test's socket

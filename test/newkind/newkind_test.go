@@ -1,5 +1,5 @@
-// Package newkind_test adds a kind of job as docs/develop/development.md says: this package, and one line of the
-// table of kinds. Runner, projection, sweeper and schema serve it without a change.
+// Package newkind_test adds a kind of job as docs/develop/development.md says: this package, and
+// one line of the table of kinds. Runner, projection, sweeper and schema serve it without a change.
 package newkind_test
 
 import (

@@ -1,5 +1,5 @@
-// Package pagecommands finds the command lines that pages name, so that a test can compare them with
-// the program: a command that was renamed must not stay in a page that an operator follows.
+// Package pagecommands finds the command lines that pages name, so that a test can compare them
+// with the program: a command that was renamed must not stay in a page that an operator follows.
 package pagecommands
 
 import (
@@ -20,8 +20,8 @@ type Line struct {
 	Args []string
 }
 
-// Find returns the lines by which the pages of a checkout call a program: README.md, AGENTS.md and all
-// pages below docs, in code blocks and in code between backquotes.
+// Find returns the lines by which the pages of a checkout call a program: README.md, AGENTS.md and
+// all pages below docs, in code blocks and in code between backquotes.
 func Find(checkout, program string) ([]Line, error) {
 	var lines []Line
 	add := func(path string) error {

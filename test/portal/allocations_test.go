@@ -16,9 +16,9 @@ import (
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
-// An operator follows an allocation from its request to its end on one page that is never reloaded: the
-// node's agent is held up, and its BMC is dead when the tenant gives the node back. The release that
-// failed is in the list of these, and is tried again from there.
+// An operator follows an allocation from its request to its end on one page that is never reloaded:
+// the node's agent is held up, and its BMC is dead when the tenant gives the node back. The release
+// that failed is in the list of these, and is tried again from there.
 func TestPortal_FollowsAnAllocation(t *testing.T) {
 	runenv.ProofOnly(t, "portal")
 	t.Parallel()

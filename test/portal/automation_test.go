@@ -17,7 +17,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
-// The plans of the test, and what their steps write. The last one writes far more than a page keeps.
+// The plans of the test, and what their steps write. The last one writes far more than a page
+// keeps.
 const (
 	quickPlan, longPlan, floodPlan = "aa-quick", "bb-long", "cc-flood"
 	firstLine, lastLine            = "the first line", "the last line"
@@ -29,7 +30,8 @@ const (
 // mostShown is how many characters of output a page may hold: what it keeps, and one part more.
 const mostShown = 400_000
 
-// fillAutomation makes a machine, a plan and a run that has succeeded, and an instance that is ready.
+// fillAutomation makes a machine, a plan and a run that has succeeded, and an instance that is
+// ready.
 func (w *world) fillAutomation(t *testing.T, project string) {
 	t.Helper()
 	w.registerMachine(t, "m-1")
@@ -66,8 +68,8 @@ func (w *world) createPlan(t *testing.T, id, script string) {
 	}}})
 }
 
-// plantHostileAutomation writes the texts where a machine, a provider or an administrator could have
-// brought them.
+// plantHostileAutomation writes the texts where a machine, a provider or an administrator could
+// have brought them.
 func (w *world) plantHostileAutomation(t *testing.T, whole, short string) {
 	t.Helper()
 	conn := w.owner(t)
@@ -118,7 +120,8 @@ func setHidden(p *browser.Page, hidden bool) {
 	p.Evaluate(`Object.defineProperty(document, "hidden", { configurable: true, get: () => `+value+` }); document.dispatchEvent(new Event("visibilitychange"))`, nil)
 }
 
-// An operator starts runs from the page of a machine and follows their output; a viewer may only read.
+// An operator starts runs from the page of a machine and follows their output; a viewer may only
+// read.
 func TestPortal_FollowsRuns(t *testing.T) {
 	runenv.ProofOnly(t, "portal")
 	t.Parallel()
@@ -189,8 +192,8 @@ func (w *world) readAsViewer(t *testing.T, chromium *browser.Browser) {
 	p.Faults() // the refused request is what this is about
 }
 
-// An instance is made from its page; the column of its progress moves without a reload, and its action
-// log is there.
+// An instance is made from its page; the column of its progress moves without a reload, and its
+// action log is there.
 func TestPortal_FollowsInstance(t *testing.T) {
 	runenv.ProofOnly(t, "portal")
 	t.Parallel()

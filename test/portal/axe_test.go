@@ -10,7 +10,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
-// Each page in each theme, with data of every kind, a dialog that asks for a reason and the sign-in.
+// Each page in each theme, with data of every kind, a dialog that asks for a reason and the
+// sign-in.
 func TestPortal_IsAccessible(t *testing.T) {
 	runenv.ProofOnly(t, "portal")
 	t.Parallel()

@@ -65,10 +65,10 @@ func (w *world) owner(t *testing.T) *pgx.Conn {
 	return conn
 }
 
-// fill gives the portal one of each thing that it has a page for: a batch of three onboardings, one of
-// which has failed and one whose node was decommissioned since, a finding of drift, a node that boots
-// from the network, an install workflow, and a project. It returns the paths of further pages, which
-// show what the first of their kind does not.
+// fill gives the portal one of each thing that it has a page for: a batch of three onboardings, one
+// of which has failed and one whose node was decommissioned since, a finding of drift, a node that
+// boots from the network, an install workflow, and a project. It returns the paths of further
+// pages, which show what the first of their kind does not.
 func (w *world) fill(t *testing.T) []string {
 	t.Helper()
 	machines := w.Sims.Fleet.All()
@@ -123,8 +123,8 @@ func (w *world) certify(t *testing.T, host string) string {
 	return node
 }
 
-// fillPXE makes an install workflow, and a node that has shown itself on the boot network. It returns
-// the node's id.
+// fillPXE makes an install workflow, and a node that has shown itself on the boot network. It
+// returns the node's id.
 func (w *world) fillPXE(t *testing.T) string {
 	t.Helper()
 	w.mustCall(t, http.MethodPost, "/api/v1/admin/install-workflows", object{"name": "ubuntu", "spec": object{
@@ -213,8 +213,8 @@ func (w *world) fillUsage(t *testing.T, project string) {
 const adjusted = 5000
 
 // plantProjectParts gives each project that has none a member, and what only members and deliveries
-// make: a key, a token, a notice with its e-mail, and a delivery for each webhook. Each gets a line in
-// the ledger.
+// make: a key, a token, a notice with its e-mail, and a delivery for each webhook. Each gets a line
+// in the ledger.
 func (w *world) plantProjectParts(t *testing.T) {
 	t.Helper()
 	conn := w.owner(t)

@@ -19,8 +19,8 @@ const (
 	pageRounds  = 21
 )
 
-// The last page of an inventory of 100,000 nodes takes at most twice as long as the first. The calls
-// are those of the portal, in the same browser, in turns.
+// The last page of an inventory of 100,000 nodes takes at most twice as long as the first. The
+// calls are those of the portal, in the same browser, in turns.
 func TestPortal_PagesOfLargeFleet(t *testing.T) {
 	runenv.ProofOnly(t, "portal")
 	t.Parallel()
@@ -63,8 +63,8 @@ func TestPortal_PagesOfLargeFleet(t *testing.T) {
 	require.Less(t, took.Last, 2*took.First)
 }
 
-// listCall returns the call by which the portal has read the page of the inventory that it shows. The
-// calls with ids read shown rows again after an event.
+// listCall returns the call by which the portal has read the page of the inventory that it shows.
+// The calls with ids read shown rows again after an event.
 func listCall(t *testing.T, p *browser.Page) string {
 	t.Helper()
 	var call string

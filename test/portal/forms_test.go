@@ -20,8 +20,8 @@ const (
 	maasURL      = "https://maas.example:5240/MAAS"
 )
 
-// An administrator without a mouse creates what an onboarding needs and changes it, on a page that is
-// as narrow as a telephone. What the API refuses is said at the field that it concerns.
+// An administrator without a mouse creates what an onboarding needs and changes it, on a page that
+// is as narrow as a telephone. What the API refuses is said at the field that it concerns.
 func TestPortal_CreatesWhatIsConfigured(t *testing.T) {
 	runenv.ProofOnly(t, "portal")
 	t.Parallel()

@@ -17,15 +17,16 @@ import (
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
-// numbersAlone are the parts of a project that hold ids, kinds, times and amounts and no text of others.
+// numbersAlone are the parts of a project that hold ids, kinds, times and amounts and no text of
+// others.
 var numbersAlone = []string{"balance", "payments", "usage", "statement"}
 
 // image is the hostile text that pages are searched for.
 const image = `<img src=x onerror="window.hostileRan=1">`
 
 // Texts that the API and the database take are shown as they are on every page, and none is run or
-// taken for markup: the page reports a script that runs, a dialog, a request elsewhere and a violated
-// policy.
+// taken for markup: the page reports a script that runs, a dialog, a request elsewhere and a
+// violated policy.
 func TestPortal_ShowsHostileTexts(t *testing.T) {
 	runenv.ProofOnly(t, "portal")
 	t.Parallel()

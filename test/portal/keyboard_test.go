@@ -82,8 +82,8 @@ func (w *world) decommissionByKeyboard(t *testing.T, p *browser.Page, host strin
 	p.AwaitTextWithin("completed", jobEnd)
 }
 
-// requireNarrow fails where the page must be moved sideways to be read. Tables may move in their own
-// frame.
+// requireNarrow fails where the page must be moved sideways to be read. Tables may move in their
+// own frame.
 func requireNarrow(t *testing.T, p *browser.Page) {
 	t.Helper()
 	var width int

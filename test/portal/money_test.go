@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
-// An administrator sets a price after its dry run and books on a balance, and reads what a project was
-// charged. A project has cost 39.86 USD of 50.00.
+// An administrator sets a price after its dry run and books on a balance, and reads what a project
+// was charged. A project has cost 39.86 USD of 50.00.
 func TestPortal_ShowsMoney(t *testing.T) {
 	runenv.ProofOnly(t, "portal")
 	t.Parallel()
@@ -41,7 +41,8 @@ func TestPortal_ShowsMoney(t *testing.T) {
 	p.RequireNoFaults()
 }
 
-// setPrice sets a price that is far from the one before, and needs a confirmation and a second sign-in.
+// setPrice sets a price that is far from the one before, and needs a confirmation and a second
+// sign-in.
 func (w *world) setPrice(t *testing.T, p *browser.Page) {
 	t.Helper()
 	p.AwaitText("19.93 USD")
@@ -67,8 +68,8 @@ func (w *world) setPrice(t *testing.T, p *browser.Page) {
 	require.Len(t, prices, 2)
 }
 
-// adjust books an adjustment on the account of the project. An amount with too many digits is refused
-// in the form.
+// adjust books an adjustment on the account of the project. An amount with too many digits is
+// refused in the form.
 func (w *world) adjust(t *testing.T, p *browser.Page) {
 	t.Helper()
 	account, _ := w.mustCall(t, http.MethodGet, "/api/v1/projects/"+w.project, nil)["billing_account_id"].(string)
@@ -94,8 +95,8 @@ func (w *world) adjust(t *testing.T, p *browser.Page) {
 	p.AwaitText("must be at least depleted_minor")
 }
 
-// saveStatement saves the statement of the month as CSV. The file is not written: the page's click on
-// the link that would do so is kept.
+// saveStatement saves the statement of the month as CSV. The file is not written: the page's click
+// on the link that would do so is kept.
 func (w *world) saveStatement(t *testing.T, p *browser.Page, project string) {
 	t.Helper()
 	openPage(p, project+"/statement")

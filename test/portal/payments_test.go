@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
-// An operator tops up the balance of a project, comes back from the payment page, and decides about a
-// payment of which another amount came than was asked for.
+// An operator tops up the balance of a project, comes back from the payment page, and decides about
+// a payment of which another amount came than was asked for.
 func TestPortal_TopsUpAndDecides(t *testing.T) {
 	runenv.ProofOnly(t, "portal")
 	t.Parallel()
@@ -42,8 +42,8 @@ func TestPortal_TopsUpAndDecides(t *testing.T) {
 	p.RequireNoFaults()
 }
 
-// decide has another amount paid than was asked for, finds the payment in the list of stuck ones, and
-// credits it after a second sign-in and a refund that fails.
+// decide has another amount paid than was asked for, finds the payment in the list of stuck ones,
+// and credits it after a second sign-in and a refund that fails.
 func (w *world) decide(t *testing.T, p *browser.Page) {
 	t.Helper()
 	made := w.topUp(t, 3000)

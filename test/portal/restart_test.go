@@ -19,8 +19,9 @@ import (
 // reconnectLimit is more than the longest pause between two tries to follow the event stream again.
 const reconnectLimit = 90 * time.Second
 
-// The server goes away and comes back at the same address. The page says so, follows the event stream again with the same
-// session, and shows without a reload what happened in between and what happens afterwards.
+// The server goes away and comes back at the same address. The page says so, follows the event
+// stream again with the same session, and shows without a reload what happened in between and what
+// happens afterwards.
 func TestPortal_FollowsAgainAfterRestart(t *testing.T) {
 	runenv.ProofOnly(t, "portal")
 	t.Parallel()

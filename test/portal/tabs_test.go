@@ -65,8 +65,8 @@ func (c *streamCounter) serve(t *testing.T, api string) string {
 	return srv.URL
 }
 
-// Eight tabs beside a busy fleet share one event stream, draw at most once a second, stay small, and
-// answer to a click.
+// Eight tabs beside a busy fleet share one event stream, draw at most once a second, stay small,
+// and answer to a click.
 func TestPortal_ManyTabsWithEvents(t *testing.T) {
 	runenv.ProofOnly(t, "portal")
 	t.Parallel()
@@ -154,7 +154,8 @@ func (w *world) keepBusy(t *testing.T, meanwhile func()) (told int, took time.Du
 	return told, took
 }
 
-// changeNodes changes the planted nodes and tells of it, eventsSecond times a second, until ctx ends.
+// changeNodes changes the planted nodes and tells of it, eventsSecond times a second, until ctx
+// ends.
 func changeNodes(ctx context.Context, conn *pgx.Conn) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -79,8 +79,8 @@ func visitPages(t *testing.T, p *browser.Page, further []string, look func(patte
 	}
 	seen := map[string]bool{}
 	for len(open) > 0 && len(missing) > 0 && len(seen) < mostVisits {
-		// Another node, say, is opened for its links alone, when nothing else is left: it may offer what
-		// the first did not.
+		// Another node, say, is opened for its links alone, when nothing else is left: it may offer
+		// what the first did not.
 		next := max(0, slices.IndexFunc(open, func(path string) bool { return matchPage(missing, path) != "" }))
 		path := open[next]
 		open = slices.Delete(open, next, next+1)

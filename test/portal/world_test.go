@@ -122,8 +122,8 @@ func (w *world) nodeID(t *testing.T, host string) string {
 	return nodes[0].ID
 }
 
-// decommissionInForm takes the node of the page out of service for good: it reads the plan, types the
-// name, and signs in again as it is asked to.
+// decommissionInForm takes the node of the page out of service for good: it reads the plan, types
+// the name, and signs in again as it is asked to.
 func (w *world) decommissionInForm(t *testing.T, p *browser.Page, host string) {
 	t.Helper()
 	p.Allow(403, "/api/v1/admin/decommissions")

@@ -29,7 +29,8 @@ const probeLimit = 20 * time.Second
 
 // Decide returns whether the tests run on this machine, with a sentence for the operator. It
 // returns an error where they must run and cannot: when SLIPWAY_REQUIRE_PEERS is 1 and something is
-// missing, unless SLIPWAY_TEST_REAL_HOST is 0. A caller that gets true sets SLIPWAY_TEST_REAL_HOST=1 for the tests.
+// missing, unless SLIPWAY_TEST_REAL_HOST is 0. A caller that gets true sets
+// SLIPWAY_TEST_REAL_HOST=1 for the tests.
 func Decide(getenv func(string) string) (run bool, line string, err error) {
 	return decide(getenv, inContainer, Check)
 }

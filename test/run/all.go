@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// aim is how long the tests take with warm caches, from their first step on. Chaos takes what the
-	// others leave of it.
+	// aim is how long the tests take with warm caches, from their first step on. Chaos takes what
+	// the others leave of it.
 	aim                = 17 * time.Minute
 	minChaos, maxChaos = 60 * time.Second, 180 * time.Second
 	// demoHangs is many times what the demo takes: a detector of hangs.
@@ -158,7 +158,8 @@ func (s *session) suite(ctx context.Context, o suite, servers []string) {
 }
 
 // runLateAgain runs every test whose only failures are missed deadlines once more, alone, with the
-// same seed and more patience. When another test failed in another way, the run fails whatever they do.
+// same seed and more patience. When another test failed in another way, the run fails whatever they
+// do.
 func (s *session) runLateAgain(ctx context.Context, servers []string) {
 	r, err := s.results()
 	if err != nil {

@@ -19,8 +19,9 @@ import (
 const (
 	figuresFile     = "test/bench/figures.json"
 	performanceFile = "docs/develop/performance.md"
-	// leastOfBefore is the part of its committed ratio below which a row has fallen, and benchRuns in how many
-	// runs at most it is measured. It fails when it has fallen in two of them: one run may be disturbed.
+	// leastOfBefore is the part of its committed ratio below which a row has fallen, and benchRuns
+	// in how many runs at most it is measured. It fails when it has fallen in two of them: one run
+	// may be disturbed.
 	leastOfBefore = 0.85
 	benchRuns     = 3
 	fallsThatFail = 2
@@ -39,8 +40,9 @@ type figure struct {
 // hasFallen reports that a figure is clearly slower than the committed one.
 func (f figure) hasFallen(committed figure) bool { return f.Ratio < leastOfBefore*committed.Ratio }
 
-// benchAll is `make bench`: it runs the benchmarks that pattern matches, and those again whose ratio has
-// fallen. With record it writes the figures to test/bench/figures.json and docs/develop/performance.md instead.
+// benchAll is `make bench`: it runs the benchmarks that pattern matches, and those again whose
+// ratio has fallen. With record it writes the figures to test/bench/figures.json and
+// docs/develop/performance.md instead.
 func benchAll(ctx context.Context, pattern string, record bool, stdout, stderr io.Writer) error {
 	committed, err := readFigures(figuresFile)
 	if err != nil {
@@ -114,8 +116,8 @@ func runBenchmarks(ctx context.Context, pattern string, packages, servers []stri
 	}
 }
 
-// compareFigures prints each figure beside the committed ratio, measures again what has fallen, and returns an
-// error that names the rows that have fallen in two runs.
+// compareFigures prints each figure beside the committed ratio, measures again what has fallen, and
+// returns an error that names the rows that have fallen in two runs.
 func compareFigures(out io.Writer, committed, first []figure, measure func(pattern string) ([]figure, error)) error {
 	before := map[string]figure{}
 	for _, f := range committed {
@@ -170,7 +172,8 @@ func patternOf(list []figure) string {
 	return "^(" + strings.Join(slices.Compact(names), "|") + ")$"
 }
 
-// comparison is a table of figures, each with its ratio, the committed ratio, and the first to the second.
+// comparison is a table of figures, each with its ratio, the committed ratio, and the first to the
+// second.
 func comparison(before map[string]figure, list []figure) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-90s %7s %9s %6s  %s\n", "row", "ratio", "committed", "of it", "figure")
@@ -199,8 +202,8 @@ func readFigures(name string) ([]figure, error) {
 	return list, nil
 }
 
-// recordFigures replaces the committed figures of the rows that were measured, and adds rows that are new, in
-// figures.json and in the table of docs/develop/performance.md.
+// recordFigures replaces the committed figures of the rows that were measured, and adds rows that
+// are new, in figures.json and in the table of docs/develop/performance.md.
 func recordFigures(root string, committed, measured []figure) error {
 	for _, f := range measured {
 		if i := slices.IndexFunc(committed, func(c figure) bool { return c.Row == f.Row }); i >= 0 {

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCompareFigures_FailsWhatFallsTwice plays runs in which the ratio of a row is that of before or has fallen.
+// TestCompareFigures_FailsWhatFallsTwice plays runs in which the ratio of a row is that of before
+// or has fallen.
 func TestCompareFigures_FailsWhatFallsTwice(t *testing.T) {
 	t.Parallel()
 	const good, bad = 0.44, 0.42 // of 0.5: 0.85 of it are 0.425
@@ -46,7 +47,8 @@ func TestCompareFigures_FailsWhatFallsTwice(t *testing.T) {
 	}
 }
 
-// TestFigures_AreOnThePage holds docs/develop/performance.md to the committed figures, of which it is made.
+// TestFigures_AreOnThePage holds docs/develop/performance.md to the committed figures, of which it
+// is made.
 func TestFigures_AreOnThePage(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")

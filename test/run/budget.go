@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// The budget of `make test`: for each step the CPU seconds of the reference machine that its test binaries
-// may use with their children, and the demo. Shared servers and compilers are not in it. The first row is
-// what was there when steps got budgets: with the tolerance, one and a half times what a whole run used on two
-// cores whose factor was between 1 and 4. A new capability gets a row of its own, of at most maxCapability
-// in all steps together.
+// The budget of `make test`: for each step the CPU seconds of the reference machine that its test
+// binaries may use with their children, and the demo. Shared servers and compilers are not in it.
+// The first row is what was there when steps got budgets: with the tolerance, one and a half times
+// what a whole run used on two cores whose factor was between 1 and 4. A new capability gets a row
+// of its own, of at most maxCapability in all steps together.
 const (
 	budgetFile    = "test/run/budget.json"
 	maxCapability = 50
@@ -64,8 +64,8 @@ func readBudget(root string) ([]budgetRow, error) {
 	return rows, nil
 }
 
-// checkBudget compares what each step used with the sum of its rows. It returns the lines of the report,
-// and an error that names each step over budget with its costliest packages.
+// checkBudget compares what each step used with the sum of its rows. It returns the lines of the
+// report, and an error that names each step over budget with its costliest packages.
 func checkBudget(rows []budgetRow, usage []binaryCost, demo time.Duration, factor float64) (string, error) {
 	allowed, used := map[string]float64{}, map[string]float64{demoStep: demo.Seconds()}
 	for _, row := range rows {

@@ -21,26 +21,28 @@ type speed struct {
 
 const (
 	maxFactor = 4
-	// The calibration writes and reads calibrationRounds documents on each of two threads: it allocates,
-	// branches and misses caches as tests do. A checksum would not: processors have instructions for it.
-	// The reference machine takes referenceCPU of CPU time for all of it, and half of that as wall time.
+	// The calibration writes and reads calibrationRounds documents on each of two threads: it
+	// allocates, branches and misses caches as tests do. A checksum would not: processors have
+	// instructions for it. The reference machine takes referenceCPU of CPU time for all of it, and
+	// half of that as wall time.
 	calibrationRounds = 1000
 	referenceCPU      = 1400 * time.Millisecond
-	// Then it starts calibrationStarts programs on each thread: tests start thousands, and on some virtual
-	// machines the kernel's part of that, above all new pages of memory, takes many times as long while
-	// calculations do not.
+	// Then it starts calibrationStarts programs on each thread: tests start thousands, and on some
+	// virtual machines the kernel's part of that, above all new pages of memory, takes many times
+	// as long while calculations do not.
 	calibrationStarts = 100
 	referenceStarts   = 300 * time.Millisecond
 )
 
-// calibrate measures for about a second. The kind of work that this machine is slower at counts: where the
-// kernel was four times as slow, the tests took almost three times the CPU time.
+// calibrate measures for about a second. The kind of work that this machine is slower at counts:
+// where the kernel was four times as slow, the tests took almost three times the CPU time.
 func calibrate() speed {
 	return measure(func() { writeAndRead(calibrationRounds) }, referenceCPU).
 		slower(measure(func() { startPrograms(calibrationStarts) }, referenceStarts))
 }
 
-// measure compares what work takes on two threads with the CPU time that it takes on the reference machine.
+// measure compares what work takes on two threads with the CPU time that it takes on the reference
+// machine.
 func measure(work func(), reference time.Duration) speed {
 	const threads = 2
 	before, began := usedCPU(), time.Now()
@@ -90,7 +92,8 @@ func factor(measured, reference time.Duration) float64 {
 	return min(max(float64(measured)/float64(reference), 1), maxFactor)
 }
 
-// usedCPU returns the CPU time of this process and of the programs that it has started and that have ended.
+// usedCPU returns the CPU time of this process and of the programs that it has started and that
+// have ended.
 func usedCPU() (sum time.Duration) {
 	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
 		var used syscall.Rusage

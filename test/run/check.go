@@ -90,8 +90,8 @@ func (s *session) checks(ctx context.Context) {
 	s.board.step(ctx, "dev module", s.vetDevModule)
 }
 
-// checkBudget fails when the tests of this tree took more CPU time than their steps may, on a machine that
-// was quiet meanwhile.
+// checkBudget fails when the tests of this tree took more CPU time than their steps may, on a
+// machine that was quiet meanwhile.
 func (s *session) checkBudget() error {
 	r, found, err := readRecord(s.root, s.tree)
 	if err != nil {
@@ -116,8 +116,8 @@ func (s *session) checkBudget() error {
 	return over
 }
 
-// finishCheck prints the table and the verdict. Its last line is that of the tests of this tree, where they
-// have run: a failed check counts in it as one that failed.
+// finishCheck prints the table and the verdict. Its last line is that of the tests of this tree,
+// where they have run: a failed check counts in it as one that failed.
 func (s *session) finishCheck(err error) error {
 	failed := s.board.failed()
 	if len(failed) > 0 {
@@ -155,7 +155,8 @@ func (s *session) checkProto(ctx context.Context) (cost, error) {
 	}, "proto", "buf.yaml", "scripts/proto.sh", "tools/proto")
 }
 
-// verifyGenerated generates all code and pages again, unless that changed nothing before in the same tree.
+// verifyGenerated generates all code and pages again, unless that changed nothing before in the
+// same tree.
 func (s *session) verifyGenerated(ctx context.Context) (cost, error) {
 	return s.checkedHash("generated code", hashOf("generated code", s.tree), func() (cost, error) {
 		return s.child(ctx, "generated code", []string{"scripts/verify.sh"}, nil)

@@ -26,8 +26,8 @@ func newCheckFixture(t *testing.T, out *bytes.Buffer, r record) *session {
 	return s
 }
 
-// TestCheckBudget_FailsOnlyAQuietMachine: a step over budget is named with its packages. It fails the check when the
-// run was whole, of the same tree, and on a quiet machine.
+// TestCheckBudget_FailsOnlyAQuietMachine: a step over budget is named with its packages. It fails
+// the check when the run was whole, of the same tree, and on a quiet machine.
 func TestCheckBudget_FailsOnlyAQuietMachine(t *testing.T) {
 	t.Parallel()
 	quiet := quietness{Others: 0.02, Factor: 1.1}
@@ -63,8 +63,8 @@ func TestCheckBudget_FailsOnlyAQuietMachine(t *testing.T) {
 	}
 }
 
-// TestFinishCheck_EndsWithTheCounts: the last line holds the counts of the tests, and a failed check is one that
-// failed.
+// TestFinishCheck_EndsWithTheCounts: the last line holds the counts of the tests, and a failed
+// check is one that failed.
 func TestFinishCheck_EndsWithTheCounts(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

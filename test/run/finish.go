@@ -12,8 +12,8 @@ import (
 
 const shownSlowest = 12
 
-// finish prints the tables, the flakes, the budget and the counts, and returns the verdict. All that the
-// run started has ended.
+// finish prints the tables, the flakes, the budget and the counts, and returns the verdict. All
+// that the run started has ended.
 func (s *session) finish(err error) error {
 	r, rerr := s.results()
 	err = errors.Join(err, rerr)
@@ -61,8 +61,8 @@ func (s *session) finish(err error) error {
 	return err
 }
 
-// tellFlakes names the tests that passed only when they ran again, and keeps them. Too many of them fail
-// the run only on a machine that was quiet.
+// tellFlakes names the tests that passed only when they ran again, and keeps them. Too many of them
+// fail the run only on a machine that was quiet.
 func (s *session) tellFlakes(r *results, q quietness) error {
 	f, err := readFlakes(s.root)
 	if err != nil {
@@ -84,8 +84,8 @@ func (s *session) tellFlakes(r *results, q quietness) error {
 	return errors.Join(f.save(), verdict)
 }
 
-// tellBudget prints what each step used and may use. It returns an error for the steps over budget, and one
-// when the budget cannot be read.
+// tellBudget prints what each step used and may use. It returns an error for the steps over budget,
+// and one when the budget cannot be read.
 func (s *session) tellBudget(usage []binaryCost, r record) (over, err error) {
 	rows, err := readBudget(s.root)
 	if err != nil {
@@ -120,8 +120,8 @@ func costliestPackages(usage []binaryCost) string {
 	return b.String() + longPackages(usage)
 }
 
-// longTests is how long a test binary should take at most, on a quiet machine. A longer one is named, and
-// fails nothing.
+// longTests is how long a test binary should take at most, on a quiet machine. A longer one is
+// named, and fails nothing.
 const longTests = 90 * time.Second
 
 func longPackages(usage []binaryCost) string {

@@ -70,8 +70,8 @@ func TestFinish_FailsTheRun(t *testing.T) {
 	}
 }
 
-// TestFinish_SaysWhatFailed checks that the end of the output, which may be all that is kept of a run, has
-// a failed test's report, and of a long one its last part.
+// TestFinish_SaysWhatFailed checks that the end of the output, which may be all that is kept of a
+// run, has a failed test's report, and of a long one its last part.
 func TestFinish_SaysWhatFailed(t *testing.T) {
 	t.Parallel()
 	report := "noise\n    x_test.go:7: \n\tError: " + strings.Repeat("long ", 1000) + "\n\tMessages: the disk is not erased\n"
@@ -83,7 +83,8 @@ func TestFinish_SaysWhatFailed(t *testing.T) {
 	require.NotContains(t, out.String(), "noise")
 }
 
-// TestFinish_SaysWhyAStepFailed: of a program that failed, its last lines stand at the end of the output too.
+// TestFinish_SaysWhyAStepFailed: of a program that failed, its last lines stand at the end of the
+// output too.
 func TestFinish_SaysWhyAStepFailed(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -97,8 +98,8 @@ func TestFinish_SaysWhyAStepFailed(t *testing.T) {
 	require.Contains(t, end, "\n    line 20\n    carol was told twice\n\nFAILED")
 }
 
-// TestWatch_EndsAStalledRun: a run in which nothing says anything any more is ended, and the table says where.
-// While it waits, the watch says what runs.
+// TestWatch_EndsAStalledRun: a run in which nothing says anything any more is ended, and the table
+// says where. While it waits, the watch says what runs.
 func TestWatch_EndsAStalledRun(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -154,8 +155,8 @@ func TestWatch_LetsASlowRunGoOn(t *testing.T) {
 	})
 }
 
-// TestFlakes_FailOnlyAQuietMachine: a test that missed its deadline for the third time is told, and fails the run
-// on a quiet machine only.
+// TestFlakes_FailOnlyAQuietMachine: a test that missed its deadline for the third time is told, and
+// fails the run on a quiet machine only.
 func TestFlakes_FailOnlyAQuietMachine(t *testing.T) {
 	t.Parallel()
 	busy, quiet := quietness{Others: 0.5, Factor: 1}, quietness{Others: 0.01, Factor: 1.1}

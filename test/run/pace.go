@@ -15,15 +15,16 @@ import (
 
 const (
 	paceFile = workFolder + "/pace"
-	// A sample is a little of the work of the calibration, every paceEvery: less than a hundredth of one
-	// core. The mean of the last paceKept samples is the present factor. A mean, because a machine that
-	// is throttled stands still in some samples and runs at full speed in the others.
+	// A sample is a little of the work of the calibration, every paceEvery: less than a hundredth
+	// of one core. The mean of the last paceKept samples is the present factor. A mean, because a
+	// machine that is throttled stands still in some samples and runs at full speed in the others.
 	paceEvery  = 5 * time.Second
 	paceKept   = 6
 	paceRounds = 10
 	paceStarts = 4
-	// The run's own load makes a sample longer too. Deadlines that are right on the reference machine allow for
-	// that, so a sample that takes ownLoad times as long as without load counts as 1.
+	// The run's own load makes a sample longer too. Deadlines that are right on the reference
+	// machine allow for that, so a sample that takes ownLoad times as long as without load counts
+	// as 1.
 	ownLoad = 1.5
 
 	paceWork     = referenceCPU / (2 * calibrationRounds) * paceRounds
@@ -66,8 +67,8 @@ func (p *pace) measure(ctx context.Context) {
 	}
 }
 
-// add keeps a sample, and replaces the file. A file that cannot be written leaves the tests with the
-// factor of the start.
+// add keeps a sample, and replaces the file. A file that cannot be written leaves the tests with
+// the factor of the start.
 func (p *pace) add(sample float64) {
 	p.mu.Lock()
 	p.samples = append(p.samples, sample)
@@ -127,9 +128,9 @@ func (s *session) paceEnv() string {
 	return runenv.PaceFileVar + "=" + filepath.Join(s.root, paceFile)
 }
 
-// A machine was quiet during a run when other programs, and other virtual machines of the same host, had
-// at most quietShare of its processors, and its measured slowness at start and end was at most
-// quietFactor. On any other machine a run gives no verdict on time.
+// A machine was quiet during a run when other programs, and other virtual machines of the same
+// host, had at most quietShare of its processors, and its measured slowness at start and end was at
+// most quietFactor. On any other machine a run gives no verdict on time.
 const (
 	quietShare  = 0.1
 	quietFactor = 1.5
@@ -174,8 +175,8 @@ func readBusyness() busyness {
 	return b
 }
 
-// busyTime adds up what /proc/stat says of all processors: user, nice, system, irq, softirq and steal.
-// A container may see more processors there than it may use; then nothing is known.
+// busyTime adds up what /proc/stat says of all processors: user, nice, system, irq, softirq and
+// steal. A container may see more processors there than it may use; then nothing is known.
 func busyTime(stat string, processors int) (time.Duration, bool) {
 	const tick = 10 * time.Millisecond // USER_HZ is 100 on every Linux
 	var total time.Duration
@@ -205,8 +206,8 @@ func (b busyness) others(before busyness, processors int) float64 {
 	return max(0, float64(others)/float64(span))
 }
 
-// measuredQuietness says how quiet the machine was since the start of the run, and how fast it is now. All
-// that the run started has ended: what of it still runs counts as other programs.
+// measuredQuietness says how quiet the machine was since the start of the run, and how fast it is
+// now. All that the run started has ended: what of it still runs counts as other programs.
 func (s *session) measuredQuietness() (quietness, speed) {
 	others := readBusyness().others(s.before, runtime.NumCPU())
 	now := s.speed.slower(calibrate())

@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// TestPace_PublishesTheMean: the tests get the mean of the last samples. One slow sample does not make the machine slow,
-// half a minute of them does, and it ends when they end.
+// TestPace_PublishesTheMean: the tests get the mean of the last samples. One slow sample does not
+// make the machine slow, half a minute of them does, and it ends when they end.
 func TestPace_PublishesTheMean(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pace")
 	t.Setenv(runenv.PatienceVar, "1")
@@ -37,7 +37,8 @@ func TestPace_PublishesTheMean(t *testing.T) {
 	require.NoFileExists(t, path+".new", "the file is replaced as a whole")
 }
 
-// TestPace_MeasuresAndEnds: a sample takes less than a hundredth of a core, and the end removes the file.
+// TestPace_MeasuresAndEnds: a sample takes less than a hundredth of a core, and the end removes the
+// file.
 func TestPace_MeasuresAndEnds(t *testing.T) {
 	t.Parallel()
 	require.Less(t, paceWork+paceStarting, paceEvery/100)

@@ -16,16 +16,16 @@ import (
 const (
 	// progressEvery is how long the run may be silent before it says what it does.
 	progressEvery = 20 * time.Second
-	// stalledAfter ends a run that shows no sign of life: no step, no line of a program. It is a detector
-	// of hangs and no verdict on speed, so it is longer than hangLimit, after which go test prints what
-	// its goroutines wait for.
+	// stalledAfter ends a run that shows no sign of life: no step, no line of a program. It is a
+	// detector of hangs and no verdict on speed, so it is longer than hangLimit, after which go
+	// test prints what its goroutines wait for.
 	stalledAfter = 45 * time.Minute
 )
 
 var errStalled = fmt.Errorf("the run showed no sign of life for %s; the table says which steps were running", stalledAfter)
 
-// watch says what the run does where it would be silent, and ends it when it has stalled. It returns when
-// ctx ends.
+// watch says what the run does where it would be silent, and ends it when it has stalled. It
+// returns when ctx ends.
 func (b *board) watch(ctx context.Context, every, stalled time.Duration, end context.CancelCauseFunc) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -96,8 +96,8 @@ func endsPackage(line string) bool {
 	return strings.HasPrefix(line, "✓") || strings.HasPrefix(line, "✖") || strings.HasPrefix(line, "∅")
 }
 
-// isPackage reports whether a line of `go build -v` is the path of a package that is compiled. What goes
-// wrong is said in lines with spaces.
+// isPackage reports whether a line of `go build -v` is the path of a package that is compiled. What
+// goes wrong is said in lines with spaces.
 func isPackage(line string) bool { return line != "" && !strings.ContainsAny(line, " \t") }
 
 // build compiles packages of the checkout. It counts them instead of printing them.
@@ -136,7 +136,8 @@ func compiling(proc string, below int) []string {
 		if err != nil {
 			continue // it has ended
 		}
-		// The name of the program stands in brackets and may hold anything; state and parent follow it.
+		// The name of the program stands in brackets and may hold anything; state and parent follow
+		// it.
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		if len(fields) < 2 {
 			continue

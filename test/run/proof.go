@@ -21,7 +21,8 @@ import (
 const (
 	areasFile  = "test/proof/areas.json"
 	stampsFile = "test/proof/stamps.json"
-	// areaAim is how long an area should take on the reference machine. One that takes longer is told.
+	// areaAim is how long an area should take on the reference machine. One that takes longer is
+	// told.
 	areaAim = 20 * time.Minute
 	// areaHangs is a detector of hangs.
 	areaHangs = time.Hour

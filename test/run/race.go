@@ -3,8 +3,8 @@ package main
 import "slices"
 
 // raced lists the folders whose tests `make test` runs under the race detector: packages that start
-// goroutines or share values between them. `make proof AREA=race` and AREA=race-e2e race everything.
-// A test compares this list with the sources.
+// goroutines or share values between them. `make proof AREA=race` and AREA=race-e2e race
+// everything. A test compares this list with the sources.
 func raced() []string {
 	return []string{
 		"activities/agenttask", "activities/billing", "activities/bmc", "activities/drift", "activities/projection",

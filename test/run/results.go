@@ -219,8 +219,8 @@ var (
 	block = regexp.MustCompile(`(?m)^\s+\w+\.go:\d+: `)
 )
 
-// missedDeadline reports whether the whole failure of a test is that it waited in vain: every failed
-// assertion of testify is a missed deadline, or the last thing that it reported is one.
+// missedDeadline reports whether the whole failure of a test is that it waited in vain: every
+// failed assertion of testify is a missed deadline, or the last thing that it reported is one.
 func missedDeadline(output string) bool {
 	if neverAgain.MatchString(output) {
 		return false

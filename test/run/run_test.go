@@ -164,7 +164,8 @@ func isConcurrent(t *testing.T, folder string) bool {
 				found = true
 			case *ast.CallExpr:
 				if method, ok := n.Fun.(*ast.SelectorExpr); ok && method.Sel.Name == "Go" {
-					// workflow.Go and others with a context start coroutines of a workflow, which run in turns.
+					// workflow.Go and others with a context start coroutines of a workflow, which
+					// run in turns.
 					found = found || len(n.Args) == 1
 				}
 			}

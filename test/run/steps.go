@@ -139,8 +139,8 @@ type prefixed struct {
 	last   []string               // the last lines that are not empty, at most keptLines
 }
 
-// What is kept of a program's output, to be said again at the end of the run when the program failed. Some
-// machines keep only the end of a run.
+// What is kept of a program's output, to be said again at the end of the run when the program
+// failed. Some machines keep only the end of a run.
 const (
 	keptLines = 8
 	keptWidth = 240

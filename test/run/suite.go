@@ -53,8 +53,8 @@ type suite struct {
 	parallel string // tests of a package at a time; empty is 4
 }
 
-// hangLimit is after how long go test ends a test binary and prints what its goroutines wait for. It is
-// many times what the slowest takes: a detector of hangs, and no verdict on speed.
+// hangLimit is after how long go test ends a test binary and prints what its goroutines wait for.
+// It is many times what the slowest takes: a detector of hangs, and no verdict on speed.
 const hangLimit = 30 * time.Minute
 
 // newSession finds the checkout and measures the machine. The caller ends the session with close.
@@ -86,8 +86,8 @@ func newSession(ctx context.Context, out io.Writer) (*session, error) {
 	}
 	s.before, s.speed = readBusyness(), calibrate()
 	s.env = []string{
-		// A machine that stood still for a second is no deadlock in a workflow: the SDK would let go
-		// of a coroutine that still runs, which is a data race.
+		// A machine that stood still for a second is no deadlock in a workflow: the SDK would let
+		// go of a coroutine that still runs, which is a data race.
 		"TEMPORAL_DEBUG=1",
 		fmt.Sprintf("%s=%d", runenv.SeedVar, s.seed), patienceEnv(s.speed.Wall), s.paceEnv(),
 		usageVar + "=" + filepath.Join(root, usageFile),
@@ -96,7 +96,8 @@ func newSession(ctx context.Context, out io.Writer) (*session, error) {
 	return s, nil
 }
 
-// newTestSession is a session that runs tests: it empties the work folder of the results of former runs.
+// newTestSession is a session that runs tests: it empties the work folder of the results of former
+// runs.
 func newTestSession(ctx context.Context, out io.Writer) (*session, error) {
 	s, err := newSession(ctx, out)
 	if err != nil {

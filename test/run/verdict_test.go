@@ -54,8 +54,8 @@ func TestMissedDeadline(t *testing.T) {
 	}
 }
 
-// TestRead_KeepsWhatNoLaterRunTakesBack plays a package that ends in the middle of its tests, and then
-// a second run in which its late test passes.
+// TestRead_KeepsWhatNoLaterRunTakesBack plays a package that ends in the middle of its tests, and
+// then a second run in which its late test passes.
 func TestRead_KeepsWhatNoLaterRunTakesBack(t *testing.T) {
 	t.Parallel()
 	late := line(t, "run", "Late", "") + line(t, "output", "Late", "    x_test.go:3: "+runenv.Deadline+"x\n") + line(t, "fail", "Late", "")
@@ -160,7 +160,8 @@ func TestFlakes_AreKeptInTheTree(t *testing.T) {
 	require.Equal(t, uint64(7), f.known[0].Seed)
 }
 
-// TestCostliestPackages_NamesLongOnes: a test binary that waits long is named, however little CPU time it uses.
+// TestCostliestPackages_NamesLongOnes: a test binary that waits long is named, however little CPU
+// time it uses.
 func TestCostliestPackages_NamesLongOnes(t *testing.T) {
 	t.Parallel()
 	usage := []binaryCost{

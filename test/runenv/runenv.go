@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// PatienceVar names the factor by which deadlines of tests are multiplied at least. It is 1 or more.
+	// PatienceVar names the factor by which deadlines of tests are multiplied at least. It is 1 or
+	// more.
 	PatienceVar = "SLIPWAY_TEST_PATIENCE"
 	// PaceFileVar names the file that holds the factor which the run measures at present.
 	PaceFileVar = "SLIPWAY_TEST_PACE_FILE"
@@ -30,11 +31,11 @@ const (
 	defaultSeed = 20260
 )
 
-// Patience returns d multiplied by the factor that the run has measured for this machine: the one of
-// its start, or the present one where that is larger. It never returns less than d. Within a process the
-// factor never falls, so that a wait is not shorter than a setting that was made before with Patience
-// too. Use it for every deadline at which a test gives up, and for nothing else. A wait that polls asks
-// again while it waits, because the machine may become busier.
+// Patience returns d multiplied by the factor that the run has measured for this machine: the one
+// of its start, or the present one where that is larger. It never returns less than d. Within a
+// process the factor never falls, so that a wait is not shorter than a setting that was made before
+// with Patience too. Use it for every deadline at which a test gives up, and for nothing else. A
+// wait that polls asks again while it waits, because the machine may become busier.
 func Patience(d time.Duration) time.Duration {
 	factor := max(1, number(os.Getenv(PatienceVar)))
 	if path := os.Getenv(PaceFileVar); path != "" {

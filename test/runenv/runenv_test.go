@@ -11,8 +11,9 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// TestPatience_FollowsTheMachine: the larger of the factor of the start and the present one counts, and it is read again
-// each time. Within a process no wait gets shorter than one before, and none is endless.
+// TestPatience_FollowsTheMachine: the larger of the factor of the start and the present one counts,
+// and it is read again each time. Within a process no wait gets shorter than one before, and none
+// is endless.
 func TestPatience_FollowsTheMachine(t *testing.T) {
 	pace := filepath.Join(t.TempDir(), "pace")
 	for _, step := range []struct {

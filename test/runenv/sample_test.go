@@ -9,8 +9,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// TestSample_FollowsTheSeed: a seed chooses the same rows each time, every row has its turn with some
-// seed, and a proof has them all.
+// TestSample_FollowsTheSeed: a seed chooses the same rows each time, every row has its turn with
+// some seed, and a proof has them all.
 func TestSample_FollowsTheSeed(t *testing.T) {
 	rows := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}
 	t.Setenv(runenv.ProofVar, "")

@@ -51,8 +51,8 @@ type Searcher struct {
 	Searched Runs // whose histories were searched to their end
 	// Payloads decrypts payloads before they are searched. Nil when they are plain.
 	Payloads converter.PayloadCodec
-	// LeftOut are the secrets that are not searched for, because they are shorter than minPattern. The
-	// caller decides whether that is an error.
+	// LeftOut are the secrets that are not searched for, because they are shorter than minPattern.
+	// The caller decides whether that is an error.
 	LeftOut []Secret
 
 	patterns patterns

@@ -82,8 +82,8 @@ func eachExecution(ctx context.Context, c client.Client, namespace string, do fu
 	return nil
 }
 
-// Execution searches each event of the history of a workflow; without a run id, of its latest run. It
-// notes it in Searched.
+// Execution searches each event of the history of a workflow; without a run id, of its latest run.
+// It notes it in Searched.
 func (s *Searcher) Execution(ctx context.Context, c client.Client, e *commonpb.WorkflowExecution) error {
 	s.Counts.Histories++
 	events := c.GetWorkflowHistory(ctx, e.GetWorkflowId(), e.GetRunId(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)

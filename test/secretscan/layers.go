@@ -11,8 +11,8 @@ import (
 const (
 	// maxLayers bounds how often an encoding may be inside another one.
 	maxLayers = 6
-	// minEncoded is the least length of base64 that is decoded. The forms of a secret find a shorter
-	// one.
+	// minEncoded is the least length of base64 that is decoded. The forms of a secret find a
+	// shorter one.
 	minEncoded = 16
 	// minWrapped is the least length of a line of base64 that goes on in the next line.
 	minWrapped = 40

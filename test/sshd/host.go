@@ -14,8 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Host is the SSH server of a machine that restarts and is installed again: it answers while the system of the
-// machine is up, under the host key of that system. Its methods may be called by any goroutine.
+// Host is the SSH server of a machine that restarts and is installed again: it answers while the
+// system of the machine is up, under the host key of that system. Its methods may be called by any
+// goroutine.
 type Host struct {
 	Address string
 	program string
@@ -27,8 +28,8 @@ type Host struct {
 	cmd *exec.Cmd // nil while the machine is down
 }
 
-// NewHost returns the server of a machine that is down, at a free port of an address of the loopback
-// interface. It accepts one login key, and skips the test when OpenSSH is not installed.
+// NewHost returns the server of a machine that is down, at a free port of an address of the
+// loopback interface. It accepts one login key, and skips the test when OpenSSH is not installed.
 func NewHost(t *testing.T, ip string, authorized []byte) *Host {
 	t.Helper()
 	h := &Host{program: findSSHD(t)}

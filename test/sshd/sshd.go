@@ -28,8 +28,8 @@ type Server struct {
 	LogFile  string
 }
 
-// Start runs an sshd that takes the user certificates of ca too. It skips the test when OpenSSH is not
-// installed.
+// Start runs an sshd that takes the user certificates of ca too. It skips the test when OpenSSH is
+// not installed.
 func Start(t *testing.T, ca ssh.Signer) *Server {
 	t.Helper()
 	hostPEM, host := NewKey(t)
@@ -39,8 +39,8 @@ func Start(t *testing.T, ca ssh.Signer) *Server {
 	return s
 }
 
-// StartAt runs an sshd at an address, with a host key and the login key that it accepts, both as files.
-// The target that it returns has no keys.
+// StartAt runs an sshd at an address, with a host key and the login key that it accepts, both as
+// files. The target that it returns has no keys.
 func StartAt(t *testing.T, ca ssh.Signer, addr string, hostPEM, authorized []byte) *Server {
 	t.Helper()
 	sshd := findSSHD(t)
@@ -94,8 +94,8 @@ func StartAt(t *testing.T, ca ssh.Signer, addr string, hostPEM, authorized []byt
 	}
 }
 
-// config is a configuration of sshd with some lines of its own. The home directory is none: a login shell
-// would read the files of whoever runs the tests, which may take seconds for each command.
+// config is a configuration of sshd with some lines of its own. The home directory is none: a login
+// shell would read the files of whoever runs the tests, which may take seconds for each command.
 func config(listen, port string, lines ...string) []byte {
 	return []byte(strings.Join(append(lines,
 		"Port "+port, "ListenAddress "+listen, "PidFile none", "UsePAM no", "StrictModes no", "PasswordAuthentication no",

@@ -24,10 +24,10 @@ const (
 	Invalid = "# invalid" // netplan refuses the file
 )
 
-// System is a folder that stands for / of a machine behind an SSH server. Its netplan, systemctl and
-// systemd-run are stand-ins: they keep the files, the timer and what runs at a boot, and know no network.
-// What the files of netplan say decides at which of two addresses the server is reached. A second of its
-// timer and of its sleep is 1/Speed seconds.
+// System is a folder that stands for / of a machine behind an SSH server. Its netplan, systemctl
+// and systemd-run are stand-ins: they keep the files, the timer and what runs at a boot, and know
+// no network. What the files of netplan say decides at which of two addresses the server is
+// reached. A second of its timer and of its sleep is 1/Speed seconds.
 type System struct {
 	Root          string
 	Before, After string // the addresses
@@ -97,8 +97,8 @@ const sleepProgram = `#!/bin/sh
 exec /bin/sleep "$(awk "BEGIN { print $1 / 40 }")"
 `
 
-// syncProgram waits without end for all file systems, as sync does where one of them is on a server that
-// nobody reaches. It flushes nothing, so that no test waits for the disk.
+// syncProgram waits without end for all file systems, as sync does where one of them is on a server
+// that nobody reaches. It flushes nothing, so that no test waits for the disk.
 const syncProgram = `#!/bin/sh
 [ $# -gt 0 ] || exec /bin/sleep 100
 for path; do [ -e "$path" ] || exit 1; done

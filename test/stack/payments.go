@@ -19,8 +19,8 @@ const (
 // account is what Slipway needs to use the simulated account at Stripe.
 type account struct{ key, webhookSecret string }
 
-// startPayments starts a simulated account at Stripe, which sends its webhooks to the API, and makes
-// Slipway use it.
+// startPayments starts a simulated account at Stripe, which sends its webhooks to the API, and
+// makes Slipway use it.
 func (s *Stack) startPayments(cfg *config.Config) error {
 	s.stripe = account{key: "sk_test_sim" + randomHex(16), webhookSecret: "whsec_" + randomHex(16)}
 	var err error

@@ -8,8 +8,8 @@ import (
 	"github.com/slipway-cloud/slipway/internal/config"
 )
 
-// Restart ends all of Slipway's processes, calls maintain, and starts them again. The machines, with
-// their agents, run on. maintain gets the configuration of migrations.
+// Restart ends all of Slipway's processes, calls maintain, and starts them again. The machines,
+// with their agents, run on. maintain gets the configuration of migrations.
 func (s *Stack) Restart(ctx context.Context, maintain func(config.Config) error) error {
 	if err := errors.Join(s.StopRole("api"), s.StopRole("worker")); err != nil {
 		return err

@@ -53,7 +53,8 @@ type Options struct {
 	Durations maassim.Durations
 	// Ports on 127.0.0.1; 0 picks free ones. TemporalUI below 0 is without UI.
 	APIPort, AgentPort, TemporalPort, TemporalUI int
-	// WithIdentity starts an identity provider, which users sign in at, on IdentityPort of 127.0.0.1.
+	// WithIdentity starts an identity provider, which users sign in at, on IdentityPort of
+	// 127.0.0.1.
 	WithIdentity bool
 	IdentityPort int
 	// WithPayments starts a simulated account at Stripe, on PaymentPort of 127.0.0.1.

@@ -137,8 +137,8 @@ func (t *Tenant) Run(ctx context.Context, c *allocationdb.Connection, command st
 	return strings.TrimSpace(string(out)), err
 }
 
-// IsAdmitted reports whether a node lets the tenant in with his own key, whatever host key it has. It
-// returns an error when the node says neither.
+// IsAdmitted reports whether a node lets the tenant in with his own key, whatever host key it has.
+// It returns an error when the node says neither.
 func (t *Tenant) IsAdmitted(ctx context.Context, address, user string) (bool, error) {
 	client, err := t.dial(ctx, address, user, ssh.InsecureIgnoreHostKey()) //nolint:gosec // to be let in by anybody is what is asked for
 	switch {

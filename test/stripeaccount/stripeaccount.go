@@ -1,5 +1,5 @@
-// Package stripeaccount opens simulated accounts at Stripe for tests of what customers and operators
-// see of payments.
+// Package stripeaccount opens simulated accounts at Stripe for tests of what customers and
+// operators see of payments.
 package stripeaccount
 
 import (

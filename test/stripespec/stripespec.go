@@ -1,6 +1,6 @@
-// Package stripespec checks what the payment simulator says and what our client asks, by Stripe's own
-// OpenAPI description, which the module of stripe-mock carries. It proves the form of requests and
-// objects, not how Stripe behaves.
+// Package stripespec checks what the payment simulator says and what our client asks, by Stripe's
+// own OpenAPI description, which the module of stripe-mock carries. It proves the form of requests
+// and objects, not how Stripe behaves.
 package stripespec
 
 import (
@@ -34,8 +34,8 @@ var schemas = sync.OnceValues(func() (openapi3.Schemas, error) {
 	return loaded.Components.Schemas, nil
 })
 
-// CheckObject returns an error unless the JSON object is one that Stripe's description calls by this
-// name, such as checkout.session.
+// CheckObject returns an error unless the JSON object is one that Stripe's description calls by
+// this name, such as checkout.session.
 func CheckObject(name string, object []byte) error {
 	all, err := schemas()
 	if err != nil {
@@ -72,8 +72,8 @@ func FixtureFields(name string) ([]string, error) {
 	return fields, nil
 }
 
-// Mock is stripe-mock: it accepts each request whose path and parameters Stripe's description has, and
-// refuses any other. It keeps no state.
+// Mock is stripe-mock: it accepts each request whose path and parameters Stripe's description has,
+// and refuses any other. It keeps no state.
 var Mock = sync.OnceValues(func() (http.Handler, error) {
 	spec, err := server.LoadSpec(embedded.OpenAPISpec, "")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package workerhost is what the server of an instance has besides SSH, for tests: scripts in the place of
-// Docker and systemd, and a simulated vLLM.
+// Package workerhost is what the server of an instance has besides SSH, for tests: scripts in the
+// place of Docker and systemd, and a simulated vLLM.
 package workerhost
 
 import (
@@ -38,8 +38,8 @@ type Host struct {
 	loaded bool
 }
 
-// New makes a server whose vLLM has not loaded its model yet. It skips the test when a program is not
-// installed that every server has.
+// New makes a server whose vLLM has not loaded its model yet. It skips the test when a program is
+// not installed that every server has.
 func New(t *testing.T, model string) *Host {
 	t.Helper()
 	for _, program := range []string{"python3", "curl"} {

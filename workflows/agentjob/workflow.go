@@ -1,5 +1,6 @@
-// Package agentjob has the jobs of a node's agent: one gives it a new identity by an enrolment token
-// that is delivered over SSH, the other installs a signed release. Neither changes the node's state.
+// Package agentjob has the jobs of a node's agent: one gives it a new identity by an enrolment
+// token that is delivered over SSH, the other installs a signed release. Neither changes the node's
+// state.
 package agentjob
 
 import (

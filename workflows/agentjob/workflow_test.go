@@ -75,8 +75,8 @@ func TestAgentJobs(t *testing.T) {
 	require.Equal(t, contract.Stages(contract.KindAgentUpdate), names)
 }
 
-// TestAgentJobs_ParkAndGoOn lets each activity fail once: the job parks with the class and ends well
-// when the stage is retried.
+// TestAgentJobs_ParkAndGoOn lets each activity fail once: the job parks with the class and ends
+// well when the stage is retried.
 func TestAgentJobs_ParkAndGoOn(t *testing.T) {
 	t.Parallel()
 	for _, c := range agentCases() {
@@ -101,8 +101,8 @@ func TestAgentJobs_ParkAndGoOn(t *testing.T) {
 	}
 }
 
-// TestReissue_DeletesItsTokenOnASecondTry: a token that could not be deleted is deleted by the retry,
-// also where the identity was seen before.
+// TestReissue_DeletesItsTokenOnASecondTry: a token that could not be deleted is deleted by the
+// retry, also where the identity was seen before.
 func TestReissue_DeletesItsTokenOnASecondTry(t *testing.T) {
 	t.Parallel()
 	f := agentCases()[0].fixture(t)

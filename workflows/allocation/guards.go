@@ -17,8 +17,8 @@ func (s *ProvisionState) holderIn(at string) maasact.HolderIn {
 	return maasact.HolderIn{MachineIn: maasact.MachineIn{JobRef: s.Job.At(at), SystemID: s.Node.SystemID}, AllocationID: s.Request.AllocationID}
 }
 
-// heldElsewhere returns why the node is not free, "" where nobody says so: MAAS and the agent know of
-// tenants that a restored database has forgotten.
+// heldElsewhere returns why the node is not free, "" where nobody says so: MAAS and the agent know
+// of tenants that a restored database has forgotten.
 func (s *ProvisionState) heldElsewhere() string {
 	switch id := s.Request.AllocationID; {
 	case s.Machine.Allocation != "" && s.Machine.Allocation != id:
@@ -68,8 +68,8 @@ func (s *ProvisionState) retireOnNode(ctx workflow.Context) error {
 		args: spec.RetireCredentialsArgs{}})
 }
 
-// probeNetwork has the node try to reach what no tenant may reach, before anything of the tenant is on
-// it: until then its word counts. Nothing but a closed network lets the provision go on.
+// probeNetwork has the node try to reach what no tenant may reach, before anything of the tenant is
+// on it: until then its word counts. Nothing but a closed network lets the provision go on.
 func probeNetwork(ctx workflow.Context, s *ProvisionState) error {
 	const at = lifecycle.StageProbeNetwork
 	if s.Probe == nil {
@@ -112,8 +112,8 @@ func rotateLogin(ctx workflow.Context, s *ReleaseState) (err error) {
 	return err
 }
 
-// undoLogin ends a rotation that the release does not finish, since the allocation has lost its node:
-// no other job could rotate the BMC's password, and MAAS might have the other one.
+// undoLogin ends a rotation that the release does not finish, since the allocation has lost its
+// node: no other job could rotate the BMC's password, and MAAS might have the other one.
 func undoLogin(ctx workflow.Context, s *ReleaseState) error {
 	if s.Cleaning.Node.BMCID == "" {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
-// TestProvision_NodeHeldElsewhere: MAAS or the agent knows of a tenant of whom the database does not.
-// Nothing is sent to the node, which is taken out of service.
+// TestProvision_NodeHeldElsewhere: MAAS or the agent knows of a tenant of whom the database does
+// not. Nothing is sent to the node, which is taken out of service.
 func TestProvision_NodeHeldElsewhere(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*fixture){
@@ -35,8 +35,8 @@ func TestProvision_NodeHeldElsewhere(t *testing.T) {
 	}
 }
 
-// TestProvision_MarksBeforeTheTenant: MAAS names the allocation, and the disk holds no credential any
-// more, before an account is there. A provision that is taken back removes its mark.
+// TestProvision_MarksBeforeTheTenant: MAAS names the allocation, and the disk holds no credential
+// any more, before an account is there. A provision that is taken back removes its mark.
 func TestProvision_MarksBeforeTheTenant(t *testing.T) {
 	t.Parallel()
 	f := provision(t, true)
@@ -59,8 +59,8 @@ func TestProvision_MarksBeforeTheTenant(t *testing.T) {
 	require.False(t, stuck.allocationMoves()[0].Clean, "a node that MAAS has as held is not free")
 }
 
-// TestRelease_RotatesBeforeTheCertificate: no certificate is signed while a BMC that root could reach
-// has the password of before.
+// TestRelease_RotatesBeforeTheCertificate: no certificate is signed while a BMC that root could
+// reach has the password of before.
 func TestRelease_RotatesBeforeTheCertificate(t *testing.T) {
 	t.Parallel()
 	f := release(t, true)
@@ -91,8 +91,9 @@ func TestRelease_RotatesBeforeTheCertificate(t *testing.T) {
 	require.Zero(t, other.count("PrepareRotation"), "the tenant was not root")
 }
 
-// TestRelease_EndsItsRotation: a release that ends in the middle of a rotation, since the assignment was
-// removed, leaves none that keeps others from rotating, and MAAS has the login that the BMC takes.
+// TestRelease_EndsItsRotation: a release that ends in the middle of a rotation, since the
+// assignment was removed, leaves none that keeps others from rotating, and MAAS has the login that
+// the BMC takes.
 func TestRelease_EndsItsRotation(t *testing.T) {
 	t.Parallel()
 	f := release(t, true)

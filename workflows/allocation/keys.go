@@ -26,8 +26,9 @@ type KeysState struct {
 	Machine contract.MachineFacts       `json:"machine,omitzero"`
 	Tries   KeysTries                   `json:"tries,omitzero"`
 
-	// Read is set once the keys were read: each try of the job sends and proves the same ones, so that
-	// no older set comes after a newer one. Keys that change meanwhile are those of another job.
+	// Read is set once the keys were read: each try of the job sends and proves the same ones, so
+	// that no older set comes after a newer one. Keys that change meanwhile are those of another
+	// job.
 	Read    bool              `json:"read,omitempty"`
 	Failure *contract.Failure `json:"failure,omitempty"`
 }
@@ -43,9 +44,9 @@ func Keys(ctx workflow.Context, in contract.JobInput) (contract.JobResult, error
 	return stage.Run(ctx, KeysJob(in), in)
 }
 
-// KeysJob is the change of keys for one input. It never parks: a parked job would keep the node from
-// every other job, and the allocation from its release. One that fails ends, and the sweeper starts
-// another while anything is unproven.
+// KeysJob is the change of keys for one input. It never parks: a parked job would keep the node
+// from every other job, and the allocation from its release. One that fails ends, and the sweeper
+// starts another while anything is unproven.
 func KeysJob(in contract.JobInput) stage.Job[KeysState] {
 	return stage.Job[KeysState]{
 		Kind:   contract.KindAllocationKeys,
@@ -101,11 +102,12 @@ func (s *KeysState) ref(at string) contract.AllocationRef {
 	return contract.AllocationRef{JobRef: s.Job.At(at), AllocationID: s.Request.AllocationID}
 }
 
-// keysLimit is how long the agent may take to set the keys, and the node to refuse, or accept, them.
-// A release that is asked for meanwhile waits as long at most.
+// keysLimit is how long the agent may take to set the keys, and the node to refuse, or accept,
+// them. A release that is asked for meanwhile waits as long at most.
 const keysLimit = time.Minute
 
-// keysTries is how often a stage is tried at least: a former member may be able to log in until then.
+// keysTries is how often a stage is tried at least: a former member may be able to log in until
+// then.
 const keysTries = 2
 
 func keysStages() []stage.Stage[KeysState] {
@@ -159,8 +161,8 @@ func undoSetKeys(ctx workflow.Context, s *KeysState) error {
 	return err
 }
 
-// proveChangedKeys has the node refuse the former keys first, and stores that at once: a node that does
-// not accept a key in force says nothing of them.
+// proveChangedKeys has the node refuse the former keys first, and stores that at once: a node that
+// does not accept a key in force says nothing of them.
 func proveChangedKeys(ctx workflow.Context, s *KeysState) error {
 	const at = lifecycle.StageProveKeys
 	if s.Node.SystemID != "" {
@@ -210,7 +212,8 @@ func (s *KeysState) record(ctx workflow.Context, at string, keys []contract.Allo
 	return err
 }
 
-// recordKeys gives the node's metadata the keys as well, since programs of the tenant read them there.
+// recordKeys gives the node's metadata the keys as well, since programs of the tenant read them
+// there.
 func recordKeys(ctx workflow.Context, s *KeysState) error {
 	const at = lifecycle.StageRecordKeys
 	if err := s.record(ctx, at, s.Facts.Keys, true); err != nil {

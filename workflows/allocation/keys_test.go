@@ -102,8 +102,9 @@ func TestKeys_OffersAllFormerKeys(t *testing.T) {
 	require.Len(t, k.recorded[0].Fingerprints, 45)
 }
 
-// TestKeys_NotProven: an agent that answers OK and does nothing, one that is silent, and a node that
-// does not answer. The job ends and keeps nobody from the node; nothing is recorded as refused.
+// TestKeys_NotProven: an agent that answers OK and does nothing, one that is silent, and a node
+// that does not answer. The job ends and keeps nobody from the node; nothing is recorded as
+// refused.
 func TestKeys_NotProven(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -136,8 +137,8 @@ func TestKeys_NotProven(t *testing.T) {
 	}
 }
 
-// TestKeys_RecordsTheFormerOnesFirst: a node that does not accept a key in force says nothing of those
-// that it refuses.
+// TestKeys_RecordsTheFormerOnesFirst: a node that does not accept a key in force says nothing of
+// those that it refuses.
 func TestKeys_RecordsTheFormerOnesFirst(t *testing.T) {
 	t.Parallel()
 	k := changeKeys(t)
@@ -155,8 +156,8 @@ func TestKeys_RecordsTheFormerOnesFirst(t *testing.T) {
 	}
 }
 
-// TestKeys_SendsOneSet: keys that change while the job runs are those of the next one, so that a try
-// of this one never sends an older set after a newer one.
+// TestKeys_SendsOneSet: keys that change while the job runs are those of the next one, so that a
+// try of this one never sends an older set after a newer one.
 func TestKeys_SendsOneSet(t *testing.T) {
 	t.Parallel()
 	k := changeKeys(t)
@@ -189,7 +190,8 @@ func TestKeys_AllocationIsReleased(t *testing.T) {
 	require.Empty(t, k.allocationMoves()[0].FailureClass)
 }
 
-// TestKeys_Cancelled: a release cancels a job that waits for a silent agent, and nothing else stops it.
+// TestKeys_Cancelled: a release cancels a job that waits for a silent agent, and nothing else stops
+// it.
 func TestKeys_Cancelled(t *testing.T) {
 	t.Parallel()
 	k := changeKeys(t)
@@ -219,7 +221,8 @@ func TestPlan_Keys(t *testing.T) {
 	require.Equal(t, contract.PlannedSkip, rows[lifecycle.StageSetKeys].Planned)
 }
 
-// TestRelease_ProvesFormerKeys: a key that was withdrawn while the allocation was active is refused too.
+// TestRelease_ProvesFormerKeys: a key that was withdrawn while the allocation was active is refused
+// too.
 func TestRelease_ProvesFormerKeys(t *testing.T) {
 	t.Parallel()
 	f := setup(t, allocation.Release, contract.KindAllocationRelease, lifecycle.AllocationReleasing, false)
@@ -235,7 +238,8 @@ func TestRelease_ProvesFormerKeys(t *testing.T) {
 	require.Equal(t, []string{"ssh-ed25519 FORMER"}, offered)
 }
 
-// TestProvision_EveryKeyHasEnded: nobody could log in, and nothing was on the node: it is free at once.
+// TestProvision_EveryKeyHasEnded: nobody could log in, and nothing was on the node: it is free at
+// once.
 func TestProvision_EveryKeyHasEnded(t *testing.T) {
 	t.Parallel()
 	f := provision(t, false)

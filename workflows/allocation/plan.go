@@ -14,8 +14,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/stage/plan"
 )
 
-// Plan is the workflow that says what a job of an allocation would do, stage by stage, given what is
-// observed now. It reads the database and the region, and sends nothing to a BMC or a node.
+// Plan is the workflow that says what a job of an allocation would do, stage by stage, given what
+// is observed now. It reads the database and the region, and sends nothing to a BMC or a node.
 func Plan(ctx workflow.Context, in contract.AllocationPlanInput) (contract.Plan, error) {
 	if in.Job.Kind == contract.KindAllocationRelease {
 		p := &releasePredictor{Planner: plan.New[ReleaseState](ctx)}

@@ -14,8 +14,8 @@ import (
 // powerLimit bounds each reading: an operator waits for the answer.
 const powerLimit = 12 * time.Second
 
-// ReadPower is the workflow that reads the power of a job's node from MAAS and from its BMC, both at
-// once and each at most once. Who does not answer has said nothing.
+// ReadPower is the workflow that reads the power of a job's node from MAAS and from its BMC, both
+// at once and each at most once. Who does not answer has said nothing.
 func ReadPower(ctx workflow.Context, in contract.NodePowerInput) (contract.NodePower, error) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: powerLimit, ScheduleToCloseTimeout: powerLimit, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},

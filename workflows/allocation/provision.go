@@ -1,5 +1,6 @@
-// Package allocation has the jobs of an allocation: one gives a tenant a node, one changes the keys that
-// may log in, and one takes the node back. The release cleans the node with the stages of a decommission.
+// Package allocation has the jobs of an allocation: one gives a tenant a node, one changes the keys
+// that may log in, and one takes the node back. The release cleans the node with the stages of a
+// decommission.
 package allocation
 
 import (
@@ -107,8 +108,8 @@ func givesUp(s *ProvisionState, f contract.Failure) bool {
 	return true
 }
 
-// provisionRefuses keeps a provision from standing still with the tenant's keys on the node, where he
-// would use it and pay nothing, and from being adopted past a proof.
+// provisionRefuses keeps a provision from standing still with the tenant's keys on the node, where
+// he would use it and pay nothing, and from being adopted past a proof.
 func provisionRefuses(_ workflow.Context, _ *ProvisionState, a lifecycle.Action) string {
 	switch a { //nolint:exhaustive // the others are what the matrix says
 	case lifecycle.ActionMarkManual:
@@ -141,9 +142,9 @@ func provisionMove(s *ProvisionState, at contract.Step) *contract.Move {
 }
 
 // provisionCancelled takes a node out of service on which a provision failed: it would be claimed
-// again at once, and fail every tenant. What failed elsewhere says nothing of the node, and neither does
-// what failed once the tenant's keys were sent: he may be on the node, as root, and make it fail. The
-// release cleans and proves it then, as after any tenant.
+// again at once, and fail every tenant. What failed elsewhere says nothing of the node, and neither
+// does what failed once the tenant's keys were sent: he may be on the node, as root, and make it
+// fail. The release cleans and proves it then, as after any tenant.
 func provisionCancelled(s *ProvisionState) *contract.Move {
 	if s.Job.NodeID == "" || s.Failure == nil || s.KeysSent {
 		return nil

@@ -53,8 +53,9 @@ func claim(ctx workflow.Context, s *ProvisionState) error {
 	return nil
 }
 
-// claimWhenFree has Temporal look for a node later and later, and looks at once when the job is told
-// that one became free. A try that is called off may have taken the node: the next one finds that.
+// claimWhenFree has Temporal look for a node later and later, and looks at once when the job is
+// told that one became free. A try that is called off may have taken the node: the next one finds
+// that.
 func (s *ProvisionState) claimWhenFree(ctx workflow.Context) (contract.AllocationFacts, error) {
 	free := workflow.GetSignalChannel(ctx, contract.SignalNodeFree)
 	for {
@@ -73,15 +74,16 @@ func (s *ProvisionState) claimWhenFree(ctx workflow.Context) (contract.Allocatio
 		}
 		for free.ReceiveAsync(nil) { // what was told of other nodes meanwhile is one look
 		}
-		// A node that becomes free again and again, and that others are faster to take, wakes without bound.
+		// A node that becomes free again and again, and that others are faster to take, wakes
+		// without bound.
 		if err := stage.CheckHistory(ctx); err != nil {
 			return f, err
 		}
 	}
 }
 
-// unlessReleased runs a stage unless the release of the allocation has been asked for: between any two
-// stages is a point at which a provision stops.
+// unlessReleased runs a stage unless the release of the allocation has been asked for: between any
+// two stages is a point at which a provision stops.
 func unlessReleased(run func(workflow.Context, *ProvisionState) error) func(workflow.Context, *ProvisionState) error {
 	return func(ctx workflow.Context, s *ProvisionState) error {
 		f, err := stage.Do(ctx, stage.KindLocalWork, "is the allocation still wanted", allocs.ReadAllocation, s.ref(""))
@@ -305,8 +307,8 @@ func proveKeys(ctx workflow.Context, s *ProvisionState) error {
 	return err
 }
 
-// activate changes nothing: the allocation becomes active with the projection that completes the job,
-// so that no job holds the node any more when the tenant has it.
+// activate changes nothing: the allocation becomes active with the projection that completes the
+// job, so that no job holds the node any more when the tenant has it.
 func activate(_ workflow.Context, s *ProvisionState) error {
 	if s.Connection == nil {
 		return stage.Fail(lifecycle.FailInternal, "the node has not accepted the tenant's keys")
@@ -318,8 +320,8 @@ func activate(_ workflow.Context, s *ProvisionState) error {
 // node to the release, which needs no agent.
 const undoLimit = 3 * time.Minute
 
-// undoKeys withdraws the tenant's keys and has the node refuse them. The tenant may have been on the
-// node, and root: the release cleans it, whatever this comes to.
+// undoKeys withdraws the tenant's keys and has the node refuse them. The tenant may have been on
+// the node, and root: the release cleans it, whatever this comes to.
 func undoKeys(ctx workflow.Context, s *ProvisionState) error {
 	const at = lifecycle.StageInstallKeys
 	if len(s.Facts.Keys) == 0 && !s.KeysSent {

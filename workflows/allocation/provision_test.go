@@ -39,8 +39,8 @@ func TestProvision(t *testing.T) {
 	require.Empty(t, f.Store.Moves(), "the node stays as it is")
 }
 
-// TestProvision_FailsAtEachStage: a provision never parks. Before the keys may be on the node it goes
-// back at once; from then on the release job cleans it, whatever the agent says.
+// TestProvision_FailsAtEachStage: a provision never parks. Before the keys may be on the node it
+// goes back at once; from then on the release job cleans it, whatever the agent says.
 func TestProvision_FailsAtEachStage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -80,8 +80,8 @@ func TestProvision_FailsAtEachStage(t *testing.T) {
 	}
 }
 
-// TestProvision_HeldForAnHour holds a stage for an hour, at the login and once the keys are in: the node is
-// taken back, and keys that went in are withdrawn and refused.
+// TestProvision_HeldForAnHour holds a stage for an hour, at the login and once the keys are in: the
+// node is taken back, and keys that went in are withdrawn and refused.
 func TestProvision_HeldForAnHour(t *testing.T) {
 	t.Parallel()
 	for _, held := range []string{"ProveLogin", "OfferKeys", "RecordKeys"} {
@@ -107,7 +107,8 @@ func TestProvision_HeldForAnHour(t *testing.T) {
 			require.Equal(t, !keysIn, moves[0].Clean)
 			require.Equal(t, keysIn, f.count("GiveAccess") > 0)
 			if keysIn {
-				// What is held until the deadline never answers; the last answer is that the keys are refused.
+				// What is held until the deadline never answers; the last answer is that the keys
+				// are refused.
 				require.Equal(t, map[string]int{"OfferKeys": 1, "RecordKeys": 2}[held], f.count("OfferKeys"))
 			}
 		})
@@ -141,8 +142,8 @@ func TestProvision_NoCapacity(t *testing.T) {
 	require.Empty(t, f.Store.Moves())
 }
 
-// TestProvision_WaitsForANode: the wait of a day is no attempt of the stage and no step of the job. The
-// claim is called again when its error says so.
+// TestProvision_WaitsForANode: the wait of a day is no attempt of the stage and no step of the job.
+// The claim is called again when its error says so.
 func TestProvision_WaitsForANode(t *testing.T) {
 	t.Parallel()
 	f := provision(t, true)
@@ -159,8 +160,8 @@ func TestProvision_WaitsForANode(t *testing.T) {
 	require.Equal(t, 1, f.Store.Last().Stages[0].Attempts)
 }
 
-// TestProvision_HostileRoot: a tenant who keeps the node from taking or proving his keys has no node
-// taken out of service: the release cleans it.
+// TestProvision_HostileRoot: a tenant who keeps the node from taking or proving his keys has no
+// node taken out of service: the release cleans it.
 func TestProvision_HostileRoot(t *testing.T) {
 	t.Parallel()
 	f := provision(t, true)
@@ -204,8 +205,8 @@ func TestProvision_ReleasedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestProvision_IsNotHeldWithKeys: no operator's action keeps a provision standing, or takes it past a
-// proof.
+// TestProvision_IsNotHeldWithKeys: no operator's action keeps a provision standing, or takes it
+// past a proof.
 func TestProvision_IsNotHeldWithKeys(t *testing.T) {
 	t.Parallel()
 	for _, a := range []lifecycle.Action{lifecycle.ActionMarkManual, lifecycle.ActionAdopt} {

@@ -31,9 +31,9 @@ func (s *ReleaseState) restsOnPower() bool {
 	return s.OffAt != nil && !s.Cleaning.Release.Completed
 }
 
-// whileOff runs a stage for which the tenant has to stay out. A machine that was switched on while the
-// job was parked is switched off again first, and its tenant may have been in. A failure says that
-// only the power keeps him out.
+// whileOff runs a stage for which the tenant has to stay out. A machine that was switched on while
+// the job was parked is switched off again first, and its tenant may have been in. A failure says
+// that only the power keeps him out.
 func whileOff(at string, run func(workflow.Context, *ReleaseState) error) func(workflow.Context, *ReleaseState) error {
 	return func(ctx workflow.Context, s *ReleaseState) error {
 		if err := s.recheckPower(ctx, at); err != nil {
@@ -47,9 +47,9 @@ func whileOff(at string, run func(workflow.Context, *ReleaseState) error) func(w
 	}
 }
 
-// leaveOff switches the machine off after a failure, where MAAS had switched it on to erase its disks:
-// it may have started the tenant's system. It returns what an operator has to know when nothing reads it
-// off, "" otherwise.
+// leaveOff switches the machine off after a failure, where MAAS had switched it on to erase its
+// disks: it may have started the tenant's system. It returns what an operator has to know when
+// nothing reads it off, "" otherwise.
 func (s *ReleaseState) leaveOff(ctx workflow.Context, at string, failure error) string {
 	if failure == nil || stage.Unfinished(failure) || !s.EraseAsked || s.isMAASErasing(ctx, at) {
 		return ""
@@ -86,8 +86,8 @@ func (s *ReleaseState) recheckPower(ctx workflow.Context, at string) error {
 	return s.endAccess(ctx, at, lifecycle.AccessRevoked, "switched off again, since nothing had read the machine off since "+since+": "+proof)
 }
 
-// isMAASErasing reports whether the power of the machine is MAAS's: it has it boot to erase its disks.
-// A region that does not answer is asked by the stage itself.
+// isMAASErasing reports whether the power of the machine is MAAS's: it has it boot to erase its
+// disks. A region that does not answer is asked by the stage itself.
 func (s *ReleaseState) isMAASErasing(ctx workflow.Context, at string) bool {
 	if !s.EraseAsked || s.Cleaning.Node.SystemID == "" {
 		return false

@@ -10,8 +10,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// TestRelease_SwitchedOnWhileParked: somebody switches the machine on while the release waits for an
-// operator. The job reads that before it goes on, and switches the machine off again.
+// TestRelease_SwitchedOnWhileParked: somebody switches the machine on while the release waits for
+// an operator. The job reads that before it goes on, and switches the machine off again.
 func TestRelease_SwitchedOnWhileParked(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

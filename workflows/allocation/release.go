@@ -20,7 +20,8 @@ type ReleaseState struct {
 	Begun    bool               `json:"begun,omitempty"`
 	Cleaning sanitize.State     `json:"cleaning,omitzero"`
 	Revoke   contract.TaskTries `json:"revoke,omitzero"`
-	// Access is lifecycle.AccessRevoked once the tenant's access is proven to have ended, by AccessProof.
+	// Access is lifecycle.AccessRevoked once the tenant's access is proven to have ended, by
+	// AccessProof.
 	Access      string `json:"access,omitempty"`
 	AccessProof string `json:"access_proof,omitempty"`
 	// OffAt is when the machine was last read off, where that alone is the proof.
@@ -37,8 +38,8 @@ func Release(ctx workflow.Context, in contract.JobInput) (contract.JobResult, er
 	return stage.Run(ctx, ReleaseJob(in), in)
 }
 
-// ReleaseJob is the release for one input. It only goes forward: it parks where a stage has spent its
-// tries, with the allocation in release_failed, and goes on from there.
+// ReleaseJob is the release for one input. It only goes forward: it parks where a stage has spent
+// its tries, with the allocation in release_failed, and goes on from there.
 func ReleaseJob(in contract.JobInput) stage.Job[ReleaseState] {
 	return stage.Job[ReleaseState]{
 		Kind:   contract.KindAllocationRelease,
@@ -68,8 +69,8 @@ func releaseObserved(s *ReleaseState) lifecycle.Observed {
 	return o
 }
 
-// releaseRefuses keeps a release going forward: its tenant is out, and nothing of it can be taken back
-// or taken on trust. It ends early only once the allocation has lost its node.
+// releaseRefuses keeps a release going forward: its tenant is out, and nothing of it can be taken
+// back or taken on trust. It ends early only once the allocation has lost its node.
 func releaseRefuses(ctx workflow.Context, s *ReleaseState, a lifecycle.Action) string {
 	switch a { //nolint:exhaustive // the others are what the matrix says
 	case lifecycle.ActionCancel:
@@ -94,8 +95,8 @@ func releaseAttempts(s *ReleaseState, class lifecycle.FailureClass, dflt int) in
 	return max(dflt, s.Facts.MaxDeliver)
 }
 
-// releaseMove is what happens to the allocation with the job. A parked job is a failed release, a job
-// that goes on is another attempt.
+// releaseMove is what happens to the allocation with the job. A parked job is a failed release, a
+// job that goes on is another attempt.
 func releaseMove(s *ReleaseState, at contract.Step) *contract.Move {
 	var m contract.AllocationMove
 	switch at.Entered { //nolint:exhaustive // the others leave it where it is
@@ -119,8 +120,8 @@ func (s *ReleaseState) proven() bool {
 	return s.Cleaning.IsProven()
 }
 
-// releaseParked keeps a node from everybody else that may not be clean, or that its tenant may still
-// use. While another job has the node, that one keeps it.
+// releaseParked keeps a node from everybody else that may not be clean, or that its tenant may
+// still use. While another job has the node, that one keeps it.
 func releaseParked(s *ReleaseState, f contract.Failure) *contract.Move {
 	if !lifecycle.Failure(f.Class).NodeUnsafe || s.Job.NodeID == "" {
 		return nil
@@ -159,10 +160,10 @@ func releaseStages() []stage.Stage[ReleaseState] {
 	)
 }
 
-// cleaning takes a stage that makes the node clean, unless skip has a reason to leave it out. A node whose
-// tenant was root, or whose access was ended by power alone, is installed again, and cleaned by its new
-// system: what the tenant left running is not asked. On any other node the installed system cleans itself.
-// A release is never taken back, so that no stage has an Undo.
+// cleaning takes a stage that makes the node clean, unless skip has a reason to leave it out. A
+// node whose tenant was root, or whose access was ended by power alone, is installed again, and
+// cleaned by its new system: what the tenant left running is not asked. On any other node the
+// installed system cleans itself. A release is never taken back, so that no stage has an Undo.
 func cleaning(st stage.Stage[sanitize.State], skip func(*ReleaseState) string) stage.Stage[ReleaseState] {
 	out := stage.Lift(st, func(s *ReleaseState) *sanitize.State { return &s.Cleaning })
 	out.Undo, out.VerifyUndo = nil, nil

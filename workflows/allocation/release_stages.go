@@ -50,9 +50,9 @@ func closeTerminals(ctx workflow.Context, s *ReleaseState) error {
 // defaultRevokeLimit is for a policy that says nothing.
 const defaultRevokeLimit = 2 * time.Minute
 
-// revokeAccess ends the tenant's access. The agent is asked first, so that processes end in order. On
-// a node whose tenant is root its answer proves nothing, and neither does sshd's: there the power is
-// always cut. On any other node the keys have to be refused from outside.
+// revokeAccess ends the tenant's access. The agent is asked first, so that processes end in order.
+// On a node whose tenant is root its answer proves nothing, and neither does sshd's: there the
+// power is always cut. On any other node the keys have to be refused from outside.
 func revokeAccess(ctx workflow.Context, s *ReleaseState) error {
 	const at = lifecycle.StageRevokeAccess
 	if s.Access == lifecycle.AccessRevoked {
@@ -94,8 +94,8 @@ func join(parts ...string) string {
 	return strings.Join(out, "; ")
 }
 
-// revokeByAgent has the agent end the tenant's processes and remove his account. It returns why that
-// did not happen, "" where the agent says that it did.
+// revokeByAgent has the agent end the tenant's processes and remove his account. It returns why
+// that did not happen, "" where the agent says that it did.
 func (s *ReleaseState) revokeByAgent(ctx workflow.Context, until time.Time) string {
 	const at = lifecycle.StageRevokeAccess
 	f, err := stage.Do(ctx, stage.KindLocalWork, "look at the node", nodeActs.ReadNodeFacts, s.Job.At(at))
@@ -140,9 +140,9 @@ func (s *ReleaseState) proveRefused(ctx workflow.Context, until time.Time) strin
 	return ""
 }
 
-// cutPower switches the machine off. It returns who reads it off, or why nobody does. The BMC is asked
-// first: MAAS asks the same BMC, and has limit to read it off. Until the access is called unconfirmed
-// nobody looks at the node.
+// cutPower switches the machine off. It returns who reads it off, or why nobody does. The BMC is
+// asked first: MAAS asks the same BMC, and has limit to read it off. Until the access is called
+// unconfirmed nobody looks at the node.
 func (s *ReleaseState) cutPower(ctx workflow.Context, at string, limit time.Duration) (proof, why string) {
 	if id := s.Cleaning.Node.BMCID; id != "" {
 		in := bmcact.PowerIn{JobRef: s.Job.At(at), BMCID: id, CAPEM: s.Cleaning.Config.Site.BMCCAPEM}

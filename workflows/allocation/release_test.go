@@ -68,8 +68,8 @@ func TestRelease_OtherTenantWithoutAgent(t *testing.T) {
 	require.Equal(t, 1, f.count("EraseAndRelease"))
 }
 
-// TestRelease_DisksOfTheRecord: where the power had to end the access, what the agent reported proves
-// nothing, and the certificate is about the drives of the node's record.
+// TestRelease_DisksOfTheRecord: where the power had to end the access, what the agent reported
+// proves nothing, and the certificate is about the drives of the node's record.
 func TestRelease_DisksOfTheRecord(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -104,8 +104,8 @@ func TestRelease_DisksOfTheRecord(t *testing.T) {
 	}
 }
 
-// TestRelease_AccessIsNeverCalledRevokedUnproven plays an agent that does nothing or is silent, a dead
-// BMC and a dead MAAS, singly and together.
+// TestRelease_AccessIsNeverCalledRevokedUnproven plays an agent that does nothing or is silent, a
+// dead BMC and a dead MAAS, singly and together.
 func TestRelease_AccessIsNeverCalledRevokedUnproven(t *testing.T) {
 	t.Parallel()
 	for _, root := range []bool{true, false} {
@@ -147,8 +147,8 @@ func TestRelease_AccessIsNeverCalledRevokedUnproven(t *testing.T) {
 	}
 }
 
-// TestRelease_ParksAndGoesOn lets each proof fail: the release has failed then, and a retry is one more
-// attempt of the same job.
+// TestRelease_ParksAndGoesOn lets each proof fail: the release has failed then, and a retry is one
+// more attempt of the same job.
 func TestRelease_ParksAndGoesOn(t *testing.T) {
 	t.Parallel()
 	for activity, class := range map[string]lifecycle.FailureClass{
@@ -230,8 +230,8 @@ func TestRelease_NoEndWithoutProof(t *testing.T) {
 	require.Equal(t, "cert_2", moves[len(moves)-1].CertificateID)
 }
 
-// TestRelease_OnlyGoesForward: nobody cancels it, begins it clean again or takes it on trust, until the
-// allocation has lost its node another way.
+// TestRelease_OnlyGoesForward: nobody cancels it, begins it clean again or takes it on trust, until
+// the allocation has lost its node another way.
 func TestRelease_OnlyGoesForward(t *testing.T) {
 	t.Parallel()
 	for a, says := range map[lifecycle.Action]string{
@@ -256,8 +256,8 @@ func TestRelease_OnlyGoesForward(t *testing.T) {
 	require.NoError(t, cancelled.Err)
 }
 
-// TestRelease_NodeOfSomebodyElse: a node that the allocation has let go of is not touched, and one that
-// another job has is not waited for without an end.
+// TestRelease_NodeOfSomebodyElse: a node that the allocation has let go of is not touched, and one
+// that another job has is not waited for without an end.
 func TestRelease_NodeOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	f := release(t, true)
@@ -276,8 +276,8 @@ func TestRelease_NodeOfSomebodyElse(t *testing.T) {
 	require.Nil(t, stagetest.NodeMove(*parked), "the other job keeps the node")
 }
 
-// TestRelease_ProtectedDrives: a machine that MAAS must not release is not released; the way on is to
-// remove the assignment, which cancels the job.
+// TestRelease_ProtectedDrives: a machine that MAAS must not release is not released; the way on is
+// to remove the assignment, which cancels the job.
 func TestRelease_ProtectedDrives(t *testing.T) {
 	t.Parallel()
 	f := release(t, true)

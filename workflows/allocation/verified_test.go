@@ -9,8 +9,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/sanitize"
 )
 
-// TestRelease_NamesWhatIsNotVerified: the certificate names each part of the BMC of which nothing was
-// compared, and does not call a node verified that has no BMC.
+// TestRelease_NamesWhatIsNotVerified: the certificate names each part of the BMC of which nothing
+// was compared, and does not call a node verified that has no BMC.
 func TestRelease_NamesWhatIsNotVerified(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

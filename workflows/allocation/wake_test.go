@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// TestProvision_LooksWhenANodeBecomesFree: a request that would look again in a minute looks at once
-// when it is told that a node became free, and goes on waiting when another one was faster.
+// TestProvision_LooksWhenANodeBecomesFree: a request that would look again in a minute looks at
+// once when it is told that a node became free, and goes on waiting when another one was faster.
 func TestProvision_LooksWhenANodeBecomesFree(t *testing.T) {
 	t.Parallel()
 	f := provision(t, true)
@@ -39,8 +39,9 @@ func TestProvision_LooksWhenANodeBecomesFree(t *testing.T) {
 	require.Less(t, looked[2].Sub(began), time.Minute)
 }
 
-// TestProvision_WakesFillNoHistory: a request that is woken again and again continues in a new run before
-// Temporal ends it for the length of its history; the new run waits on within the same deadline.
+// TestProvision_WakesFillNoHistory: a request that is woken again and again continues in a new run
+// before Temporal ends it for the length of its history; the new run waits on within the same
+// deadline.
 func TestProvision_WakesFillNoHistory(t *testing.T) {
 	t.Parallel()
 	f := provision(t, true)

@@ -21,8 +21,8 @@ type Report struct {
 	Released       int    `json:"released,omitempty"`
 	ClockDisagrees string `json:"clock_disagrees,omitempty"`
 	Problem        string `json:"problem,omitempty"`
-	// Boundary is the time up to which the last tick has charged. The next pass compares it with the
-	// database's, which is older when an older copy of the database runs.
+	// Boundary is the time up to which the last tick has charged. The next pass compares it with
+	// the database's, which is older when an older copy of the database runs.
 	Boundary time.Time `json:"boundary,omitzero"`
 }
 

@@ -190,9 +190,9 @@ func TestReimage_FailedDeployment(t *testing.T) {
 	}
 }
 
-// TestReimage_DeadlineThatNobodyWasThereFor: MAAS, or every worker, was away when the deployment should
-// have been aborted. The retry releases the machine that hangs and installs it once; it does not wait
-// for the same deployment again.
+// TestReimage_DeadlineThatNobodyWasThereFor: MAAS, or every worker, was away when the deployment
+// should have been aborted. The retry releases the machine that hangs and installs it once; it does
+// not wait for the same deployment again.
 func TestReimage_DeadlineThatNobodyWasThereFor(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeReimage)
@@ -207,7 +207,8 @@ func TestReimage_DeadlineThatNobodyWasThereFor(t *testing.T) {
 	require.Regexp(t, "deploy ready .*deploy deployed", b.calls())
 }
 
-// TestReimage_DeployedWhenNobodyLooked: a machine that is deployed by the time of the retry is kept.
+// TestReimage_DeployedWhenNobodyLooked: a machine that is deployed by the time of the retry is
+// kept.
 func TestReimage_DeployedWhenNobodyLooked(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeReimage)

@@ -59,8 +59,8 @@ func leftByRoot(t *testing.T) *fixture {
 	return b
 }
 
-// TestReimage_ChangedBMC: no certificate is signed, and the node stays out of service, while the BMC
-// shows what it did not show before a root tenant. It goes on once the BMC is as it was.
+// TestReimage_ChangedBMC: no certificate is signed, and the node stays out of service, while the
+// BMC shows what it did not show before a root tenant. It goes on once the BMC is as it was.
 func TestReimage_ChangedBMC(t *testing.T) {
 	t.Parallel()
 	b := leftByRoot(t)
@@ -79,8 +79,8 @@ func TestReimage_ChangedBMC(t *testing.T) {
 	require.Equal(t, 1, b.count("commit"))
 }
 
-// TestReimage_UnknownTenant: where nobody knows what the BMC was, the certificate is not told that it
-// was compared.
+// TestReimage_UnknownTenant: where nobody knows what the BMC was, the certificate is not told that
+// it was compared.
 func TestReimage_UnknownTenant(t *testing.T) {
 	t.Parallel()
 	b := leftByRoot(t)
@@ -91,8 +91,8 @@ func TestReimage_UnknownTenant(t *testing.T) {
 	require.Zero(t, b.count("prepare"))
 }
 
-// TestReimage_GoesOnWithItsRotation: a retry ends a rotation that was interrupted before it asks the BMC
-// anything, since no login is proven until then.
+// TestReimage_GoesOnWithItsRotation: a retry ends a rotation that was interrupted before it asks
+// the BMC anything, since no login is proven until then.
 func TestReimage_GoesOnWithItsRotation(t *testing.T) {
 	t.Parallel()
 	b := leftByRoot(t)

@@ -11,8 +11,8 @@ import (
 // What each stage's Undo does, and beside it the proof that reads the outside again. All are
 // repeatable.
 
-// withdrawDrain is sanitize.WithdrawTasks for the stages that end an allocation. It reads again whether one
-// was ended, as the answer that said so may have been lost.
+// withdrawDrain is sanitize.WithdrawTasks for the stages that end an allocation. It reads again
+// whether one was ended, as the answer that said so may have been lost.
 func withdrawDrain(ctx workflow.Context, s *State) error {
 	if err := sanitize.WithdrawTasks(ctx, &s.State); err != nil || s.IsPXE() {
 		return err

@@ -42,8 +42,8 @@ func TestUnexpectedDrive_ParksUntilAccepted(t *testing.T) {
 	}
 }
 
-// An agent that answers from another machine has its node quarantined, not left draining. A retry asks
-// again, once the disks are back; what was erased before the validation is erased once more.
+// An agent that answers from another machine has its node quarantined, not left draining. A retry
+// asks again, once the disks are back; what was erased before the validation is erased once more.
 func TestOtherMachine_QuarantinesUntilDecided(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -96,7 +96,8 @@ func TestDrivesDiffer_AtTheValidation(t *testing.T) {
 	require.Len(t, b.site.scrubs, 5, "the mounts twice, all once, and both once more after the validation")
 }
 
-// What was protected when the job began stays protected, whoever takes the protection away meanwhile.
+// What was protected when the job began stays protected, whoever takes the protection away
+// meanwhile.
 func TestProtectSerials_StayForTheJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeSoftReset)

@@ -93,8 +93,8 @@ func bootHardware(ctx workflow.Context, s *State) error {
 	return s.ReadNode(ctx, at)
 }
 
-// startHardware starts the machine that the node is on. Without a BMC somebody does: whoever puts new
-// hardware in place, and for a node that keeps its own an operator, who is asked.
+// startHardware starts the machine that the node is on. Without a BMC somebody does: whoever puts
+// new hardware in place, and for a node that keeps its own an operator, who is asked.
 func (s *State) startHardware(ctx workflow.Context, at string) error {
 	switch {
 	case s.Node.BMCID != "":

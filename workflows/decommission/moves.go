@@ -57,7 +57,8 @@ func resumed(s *State) *contract.Move {
 	}.Move()
 }
 
-// cancelled is the move of a node whose job was cancelled. A PXE node stays in the state that the job works in.
+// cancelled is the move of a node whose job was cancelled. A PXE node stays in the state that the
+// job works in.
 func cancelled(s *State) *contract.Move {
 	if s.IsPXE() {
 		return nil // there is no way back: asking for the state again begins the next job

@@ -67,8 +67,8 @@ func (p *predictor) bootHardware() contract.PlanRow {
 	return row
 }
 
-// diskMoved and diskSame are contract.DecommissionInput.Disks of a migration that keeps the disks, and
-// of one that keeps the hardware and erases it.
+// diskMoved and diskSame are contract.DecommissionInput.Disks of a migration that keeps the disks,
+// and of one that keeps the hardware and erases it.
 const (
 	diskMoved = "moved"
 	diskSame  = "same"

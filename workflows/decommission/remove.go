@@ -98,9 +98,10 @@ func removeNode(ctx workflow.Context, s *State) error {
 	return nil
 }
 
-// uninstall asks the agent to remove itself. It asks nothing where MAAS has erased the disks, where the
-// machine is confirmed off, and where the agent is silent: the identity is revoked in each case, and an
-// agent that starts again is refused (docs/adr/0017-where-node-states-leave-the-requirements.md).
+// uninstall asks the agent to remove itself. It asks nothing where MAAS has erased the disks, where
+// the machine is confirmed off, and where the agent is silent: the identity is revoked in each
+// case, and an agent that starts again is refused
+// (docs/adr/0017-where-node-states-leave-the-requirements.md).
 func (s *State) uninstall(ctx workflow.Context) error {
 	switch {
 	case s.Release.Erased, s.IsFullDecommission() && s.Power.Done && s.Power.State == "off", s.Node.Agent != contract.AgentAlive:

@@ -55,7 +55,8 @@ func cleaning(st stage.Stage[sanitize.State]) stage.Stage[State] {
 	return stage.Lift(st, func(s *State) *sanitize.State { return &s.State })
 }
 
-// ofOldHardware leaves a stage out once the node is on other hardware, or where the old one is kept as it is.
+// ofOldHardware leaves a stage out once the node is on other hardware, or where the old one is kept
+// as it is.
 func ofOldHardware(st stage.Stage[State]) stage.Stage[State] {
 	skip := st.Skip
 	st.Skip = func(s *State) string {

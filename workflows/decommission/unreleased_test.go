@@ -78,8 +78,8 @@ func TestCertificate_ListsInitialDisks(t *testing.T) {
 	require.Len(t, b.site.known, 2)
 }
 
-// TestCertificate_ListsRecordedDisks: a disk that the agent of a root tenant made up is not required,
-// and each drive of the node's record is.
+// TestCertificate_ListsRecordedDisks: a disk that the agent of a root tenant made up is not
+// required, and each drive of the node's record is.
 func TestCertificate_ListsRecordedDisks(t *testing.T) {
 	t.Parallel()
 	b := leftByRoot(t)

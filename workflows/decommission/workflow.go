@@ -22,7 +22,8 @@ type State struct {
 	sanitize.State
 	Request contract.DecommissionInput `json:"request"`
 	Drains  Tries                      `json:"drains"`
-	// RootTenantOff is set once the machine was switched off to end the access of a tenant who was root.
+	// RootTenantOff is set once the machine was switched off to end the access of a tenant who was
+	// root.
 	RootTenantOff bool `json:"root_tenant_off,omitempty"`
 	// Hardware is the machine that replaces the node's hardware.
 	Hardware contract.HardwareFacts `json:"hardware,omitzero"`

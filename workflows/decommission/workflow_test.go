@@ -100,8 +100,8 @@ func TestOccupiedNode_TenantReleases(t *testing.T) {
 	require.Equal(t, "config allocation.wait allocation.revoke_user free node.drain move:retired", b.calls())
 }
 
-// TestOccupiedNode_RootTenant ends the access of a tenant who is root by the power alone, whatever the
-// agent on his system would say.
+// TestOccupiedNode_RootTenant ends the access of a tenant who is root by the power alone, whatever
+// the agent on his system would say.
 func TestOccupiedNode_RootTenant(t *testing.T) {
 	t.Parallel()
 	for mode, first := range map[lifecycle.DecommissionMode]string{
@@ -135,8 +135,8 @@ func TestOccupiedNode_RootTenant(t *testing.T) {
 	require.Empty(t, b.site.ended.AllocationID)
 }
 
-// TestDirtyNode_RootTenantsSystemIsNotAsked cleans a node that a root tenant left, whatever the agent
-// on his system would say: it is switched off, and only the next system is asked for a scrub.
+// TestDirtyNode_RootTenantsSystemIsNotAsked cleans a node that a root tenant left, whatever the
+// agent on his system would say: it is switched off, and only the next system is asked for a scrub.
 func TestDirtyNode_RootTenantsSystemIsNotAsked(t *testing.T) {
 	t.Parallel()
 	left := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -155,8 +155,8 @@ func TestDirtyNode_RootTenantsSystemIsNotAsked(t *testing.T) {
 	require.Equal(t, stories[lifecycle.ModeReimage].calls, b.calls(), "he was not root")
 }
 
-// TestSoftReset_TakesOffTheMarkOfItsTenantAlone: MAAS forgets the tenant of whom the database knows that he has
-// left. A mark of anybody else is that of a tenant whom the database has forgotten.
+// TestSoftReset_TakesOffTheMarkOfItsTenantAlone: MAAS forgets the tenant of whom the database knows
+// that he has left. A mark of anybody else is that of a tenant whom the database has forgotten.
 func TestSoftReset_TakesOffTheMarkOfItsTenantAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeSoftReset)
@@ -169,8 +169,8 @@ func TestSoftReset_TakesOffTheMarkOfItsTenantAlone(t *testing.T) {
 	require.Equal(t, []string{"alc_9"}, b.site.unmarked)
 }
 
-// TestRestartClean_TellsLateTasks: what is asked of the agent carries the job's pass, which is another
-// after the job was taken back.
+// TestRestartClean_TellsLateTasks: what is asked of the agent carries the job's pass, which is
+// another after the job was taken back.
 func TestRestartClean_TellsLateTasks(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeSoftReset)

@@ -16,8 +16,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// refusals are the faults of a call that do not pass: the provider refuses us until somebody has repaired
-// it. The short form has some calls, and one way to refuse them.
+// refusals are the faults of a call that do not pass: the provider refuses us until somebody has
+// repaired it. The short form has some calls, and one way to refuse them.
 func refusals(short []string, call string) []string {
 	switch {
 	case runenv.Proof():
@@ -28,8 +28,8 @@ func refusals(short []string, call string) []string {
 	return nil
 }
 
-// TestInstance_EachCallIsRefused refuses each call of a creation. Before the instance boots nothing is left;
-// later it keeps its one server, and goes on when the call is answered again.
+// TestInstance_EachCallIsRefused refuses each call of a creation. Before the instance boots nothing
+// is left; later it keeps its one server, and goes on when the call is answered again.
 func TestInstance_EachCallIsRefused(t *testing.T) {
 	t.Parallel()
 	provisioning, booting := lifecycle.InstanceProvisioningFailed, lifecycle.InstanceReady
@@ -72,8 +72,8 @@ func TestInstance_EachCallIsRefused(t *testing.T) {
 	}
 }
 
-// TestTerminate_EachCallIsRefused refuses each call of a termination: the instance is failed, says why, and
-// ends with each action logged once when the call is answered again.
+// TestTerminate_EachCallIsRefused refuses each call of a termination: the instance is failed, says
+// why, and ends with each action logged once when the call is answered again.
 func TestTerminate_EachCallIsRefused(t *testing.T) {
 	t.Parallel()
 	short := []string{"server_action", "delete_server", "delete_volume"}
@@ -109,8 +109,8 @@ func TestTerminate_EachCallIsRefused(t *testing.T) {
 	}
 }
 
-// TestInstance_StartupTimeout: whatever does not come in time is STARTUP_TIMEOUT at its stage, with the
-// server that is billed; a late heartbeat takes the instance back, and it becomes ready.
+// TestInstance_StartupTimeout: whatever does not come in time is STARTUP_TIMEOUT at its stage, with
+// the server that is billed; a late heartbeat takes the instance back, and it becomes ready.
 func TestInstance_StartupTimeout(t *testing.T) {
 	t.Parallel()
 	for stage, hold := range map[string]func(*simRig) (release func()){

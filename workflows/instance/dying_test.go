@@ -17,8 +17,8 @@ import (
 // errDied is what the engine sees of a worker that died: an activity that gave no answer.
 var errDied = errors.New("the worker died")
 
-// dying is a cloud whose worker dies once in each kind of order: after it took effect, and before its
-// answer was read.
+// dying is a cloud whose worker dies once in each kind of order: after it took effect, and before
+// its answer was read.
 type dying struct {
 	providers.Cloud
 
@@ -88,8 +88,9 @@ func (d *dying) Delete(ctx context.Context, r providers.CloudResource) (bool, er
 	return gone, err
 }
 
-// TestInstance_WorkerDiesInEachOrder: with a list that lags a minute and an answer to the order of the
-// server that nobody read, there is one server, the instance becomes ready, and its end leaves nothing.
+// TestInstance_WorkerDiesInEachOrder: with a list that lags a minute and an answer to the order of
+// the server that nobody read, there is one server, the instance becomes ready, and its end leaves
+// nothing.
 func TestInstance_WorkerDiesInEachOrder(t *testing.T) {
 	t.Parallel()
 	d := &dying{died: map[string]bool{}}

@@ -31,8 +31,8 @@ func (r *simRig) repaired(a lifecycle.Action) func(*testsuite.TestWorkflowEnviro
 	}
 }
 
-// TestInstance_QuotaAndCapacity: both forms of a used-up quota, and a provider without a free machine, at
-// the order of the server and at its start.
+// TestInstance_QuotaAndCapacity: both forms of a used-up quota, and a provider without a free
+// machine, at the order of the server and at its start.
 func TestInstance_QuotaAndCapacity(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -77,8 +77,9 @@ func (r *simRig) moveOn() {
 	require.NoError(r, err)
 }
 
-// TestInstance_WrongAgentIsNeverTrusted: a worker that claims the right checksum in fresh heartbeats, and
-// whose agent says another one to us, fails the startup, and no heartbeat takes it back.
+// TestInstance_WrongAgentIsNeverTrusted: a worker that claims the right checksum in fresh
+// heartbeats, and whose agent says another one to us, fails the startup, and no heartbeat takes it
+// back.
 func TestInstance_WrongAgentIsNeverTrusted(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)

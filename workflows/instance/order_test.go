@@ -42,8 +42,8 @@ func (d *deadlines) Create(ctx context.Context, in providers.CloudCreate) (provi
 	return d.Cloud.Create(ctx, in)
 }
 
-// TestOrder_EndsInItsTime: an order is sent no later than the time that is stored of it, however slow the
-// worker is between the two: the lists are read for a set time from then on.
+// TestOrder_EndsInItsTime: an order is sent no later than the time that is stored of it, however
+// slow the worker is between the two: the lists are read for a set time from then on.
 func TestOrder_EndsInItsTime(t *testing.T) {
 	t.Parallel()
 	d := &deadlines{}
@@ -70,7 +70,8 @@ func (c *together) Find(ctx context.Context, zone, id string) ([]providers.Cloud
 	return c.Cloud.Find(ctx, zone, id)
 }
 
-// TestOrder_OnlyOneOfTwoOrders: of two executions at once that have both found no server, one orders it.
+// TestOrder_OnlyOneOfTwoOrders: of two executions at once that have both found no server, one
+// orders it.
 func TestOrder_OnlyOneOfTwoOrders(t *testing.T) {
 	t.Parallel()
 	c := &together{}

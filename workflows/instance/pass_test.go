@@ -27,8 +27,8 @@ func (r *simRig) heartbeat(key string, seq int64, checksum string) error {
 	return err
 }
 
-// TestHeartbeat_WhoCounts: the key of the instance, a higher number than the last and the checksum of the
-// installed agent; never of an instance that ends.
+// TestHeartbeat_WhoCounts: the key of the instance, a higher number than the last and the checksum
+// of the installed agent; never of an instance that ends.
 func TestHeartbeat_WhoCounts(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)
@@ -48,8 +48,8 @@ func TestHeartbeat_WhoCounts(t *testing.T) {
 	require.ErrorIs(t, r.heartbeat("key", 7, mock.Checksum), db.ErrNotFound, "the instance has ended")
 }
 
-// TestHealth_TrustsAFreshHeartbeat: one of the last 30 seconds stands for the checks from our side, and an
-// older one does not.
+// TestHealth_TrustsAFreshHeartbeat: one of the last 30 seconds stands for the checks from our side,
+// and an older one does not.
 func TestHealth_TrustsAFreshHeartbeat(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)
@@ -70,8 +70,8 @@ func TestHealth_TrustsAFreshHeartbeat(t *testing.T) {
 	require.Equal(t, before+3, asked(), "SSH, /readyz and /v1/models are asked")
 }
 
-// TestHealth_LogLimits has the limits of the log under a virtual clock: five minutes of success, one of
-// failure, and every change of the outcome.
+// TestHealth_LogLimits has the limits of the log under a virtual clock: five minutes of success,
+// one of failure, and every change of the outcome.
 func TestHealth_LogLimits(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
@@ -100,8 +100,8 @@ func (r *simRig) pass(at time.Time) instanceact.CompareReport {
 	return report
 }
 
-// TestPass_DeletedByProvider: it takes three looks over five minutes, never soon after the creation, and
-// nothing moves while the provider lists nothing of ours at all.
+// TestPass_DeletedByProvider: it takes three looks over five minutes, never soon after the
+// creation, and nothing moves while the provider lists nothing of ours at all.
 func TestPass_DeletedByProvider(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)
@@ -126,8 +126,8 @@ func TestPass_DeletedByProvider(t *testing.T) {
 	require.Equal(t, providers.KindNotFound, providers.KindOf(err), "its credentials end with it")
 }
 
-// TestPass_NothingMovesOnAWrongKey: a provider that lists nothing of ours, or refuses us, decides nothing,
-// and the attention list says it.
+// TestPass_NothingMovesOnAWrongKey: a provider that lists nothing of ours, or refuses us, decides
+// nothing, and the attention list says it.
 func TestPass_NothingMovesOnAWrongKey(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)
@@ -150,7 +150,8 @@ func TestPass_NothingMovesOnAWrongKey(t *testing.T) {
 	require.Zero(t, left)
 }
 
-// TestPass_Orphans: a second server with the tag of a live instance is listed with its price, and stays.
+// TestPass_Orphans: a second server with the tag of a live instance is listed with its price, and
+// stays.
 func TestPass_Orphans(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)
@@ -165,8 +166,8 @@ func TestPass_Orphans(t *testing.T) {
 	require.Len(t, r.sim.Billed(), 5, "nothing deletes them by itself")
 }
 
-// TestPass_LateServerIsAnOrphan: a server that the provider lists only after the job has given up or has
-// parked is listed, since nothing looks for it; one that a job looks for is not.
+// TestPass_LateServerIsAnOrphan: a server that the provider lists only after the job has given up
+// or has parked is listed, since nothing looks for it; one that a job looks for is not.
 func TestPass_LateServerIsAnOrphan(t *testing.T) {
 	t.Parallel()
 	appears := func(r *simRig) int {
@@ -196,8 +197,8 @@ func TestPass_LateServerIsAnOrphan(t *testing.T) {
 	})
 }
 
-// TestPass_RecoversLateStartups: a heartbeat after the timeout resumes the startup, three times; one after
-// a wrong checksum never does, and neither does one after an operator froze the job.
+// TestPass_RecoversLateStartups: a heartbeat after the timeout resumes the startup, three times;
+// one after a wrong checksum never does, and neither does one after an operator froze the job.
 func TestPass_RecoversLateStartups(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)
@@ -229,7 +230,8 @@ func TestPass_RecoversLateStartups(t *testing.T) {
 	})
 }
 
-// TestPass_DeletedWhileBooting: the job that makes the instance is asked to end, which deletes the rest.
+// TestPass_DeletedWhileBooting: the job that makes the instance is asked to end, which deletes the
+// rest.
 func TestPass_DeletedWhileBooting(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)
@@ -247,8 +249,8 @@ func TestPass_DeletedWhileBooting(t *testing.T) {
 	require.Equal(t, []string{r.job.ID}, r.cancelled)
 }
 
-// TestPass_NewInstanceIsNoOrphan: what an instance is given that was made after the pass has begun is not
-// called an orphan, which somebody might delete.
+// TestPass_NewInstanceIsNoOrphan: what an instance is given that was made after the pass has begun
+// is not called an orphan, which somebody might delete.
 func TestPass_NewInstanceIsNoOrphan(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)
@@ -263,8 +265,8 @@ func TestPass_NewInstanceIsNoOrphan(t *testing.T) {
 	require.Zero(t, r.pass(time.Now()).Orphans)
 }
 
-// TestPass_LeavesAVolumeOfSomebodyElse: a volume that somebody attached by hand is not tagged, and stays
-// when the server is deleted.
+// TestPass_LeavesAVolumeOfSomebodyElse: a volume that somebody attached by hand is not tagged, and
+// stays when the server is deleted.
 func TestPass_LeavesAVolumeOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)
@@ -280,8 +282,8 @@ func TestPass_LeavesAVolumeOfSomebodyElse(t *testing.T) {
 	require.Empty(t, left[0].Tags)
 }
 
-// TestDrain_EndsWhenAnOperatorAsksAgain: a worker that claims to have work holds its server a day at most,
-// and an operator waits for it no longer than wanted.
+// TestDrain_EndsWhenAnOperatorAsksAgain: a worker that claims to have work holds its server a day
+// at most, and an operator waits for it no longer than wanted.
 func TestDrain_EndsWhenAnOperatorAsksAgain(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)
@@ -299,8 +301,8 @@ func TestDrain_EndsWhenAnOperatorAsksAgain(t *testing.T) {
 	require.Equal(t, lifecycle.InstanceTerminating, f.Status)
 }
 
-// TestHealth_FailedCheckIsStored: a worker that answers with another host key is unhealthy, says the row
-// and the log, and the others are still checked.
+// TestHealth_FailedCheckIsStored: a worker that answers with another host key is unhealthy, says
+// the row and the log, and the others are still checked.
 func TestHealth_FailedCheckIsStored(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)
@@ -318,8 +320,8 @@ func TestHealth_FailedCheckIsStored(t *testing.T) {
 	require.Equal(t, before, r.logged()[lifecycle.ActHealthCheck], "it is no success")
 }
 
-// TestPass_AnotherAccountDecidesNothing: settings that name another account find nothing of an instance.
-// It is neither called deleted, nor terminated while its server is billed.
+// TestPass_AnotherAccountDecidesNothing: settings that name another account find nothing of an
+// instance. It is neither called deleted, nor terminated while its server is billed.
 func TestPass_AnotherAccountDecidesNothing(t *testing.T) {
 	t.Parallel()
 	account := ""
@@ -339,7 +341,8 @@ func TestPass_AnotherAccountDecidesNothing(t *testing.T) {
 	require.ErrorContains(t, err, "set them back")
 }
 
-// TestPass_OneThatRefusesHoldsUpNoOther: the jobs of two instances are asked to end, and both refuse.
+// TestPass_OneThatRefusesHoldsUpNoOther: the jobs of two instances are asked to end, and both
+// refuse.
 func TestPass_OneThatRefusesHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)
@@ -354,8 +357,8 @@ func TestPass_OneThatRefusesHoldsUpNoOther(t *testing.T) {
 	require.Equal(t, []string{first, r.job.ID}, asked)
 }
 
-// TestHealth_LogUnderAVirtualClock checks an instance for 25 minutes: 20 of success, every 30 seconds, and
-// five of failure, every ten.
+// TestHealth_LogUnderAVirtualClock checks an instance for 25 minutes: 20 of success, every 30
+// seconds, and five of failure, every ten.
 func TestHealth_LogUnderAVirtualClock(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)

@@ -49,8 +49,8 @@ func answers(faults []cloudsim.Fault) int {
 	return n
 }
 
-// TestInstance_RandomFaults: whatever fails, and however often an operator tries again or cancels, an
-// instance never has two servers, and its end leaves nothing that is billed.
+// TestInstance_RandomFaults: whatever fails, and however often an operator tries again or cancels,
+// an instance never has two servers, and its end leaves nothing that is billed.
 func TestInstance_RandomFaults(t *testing.T) {
 	t.Parallel()
 	seed := runenv.Seed(t)

@@ -32,8 +32,9 @@ type firstBoot struct {
 	Authorized []string `yaml:"ssh_authorized_keys"`
 }
 
-// TestInstance_RealServer takes an instance to ready and to its end with a real SSH server, which starts
-// with what the user data gives it, the real installation, and heartbeats to the real agents' API.
+// TestInstance_RealServer takes an instance to ready and to its end with a real SSH server, which
+// starts with what the user data gives it, the real installation, and heartbeats to the real
+// agents' API.
 func TestInstance_RealServer(t *testing.T) {
 	t.Parallel()
 	host := workerhost.New(t, "acme/small")

@@ -40,15 +40,16 @@ func (emptyLists) Find(context.Context, string, string) ([]providers.CloudServer
 	return nil, nil
 }
 
-// notFound is a provider that has no server of ours at all, as one answers to the key of another project.
+// notFound is a provider that has no server of ours at all, as one answers to the key of another
+// project.
 type notFound struct{ emptyLists }
 
 func (notFound) Server(context.Context, string, string) (providers.CloudServer, error) {
 	return providers.CloudServer{}, &providers.Error{Kind: providers.KindNotFound, Op: "cloud.server", Message: "resource is not found"}
 }
 
-// TestPass_NothingMoves: with the wrong project, with an expired key, and with lists that are empty, no
-// instance moves however often the pass looks, and the attention list says why.
+// TestPass_NothingMoves: with the wrong project, with an expired key, and with lists that are
+// empty, no instance moves however often the pass looks, and the attention list says why.
 func TestPass_NothingMoves(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -100,8 +101,9 @@ func TestPass_NothingMoves(t *testing.T) {
 	}
 }
 
-// TestPass_DeletedBehindOurBack: a server that somebody deletes while its instance is ready, or drains, ends
-// the instance, and what is left of it is listed with what it costs until somebody deletes it.
+// TestPass_DeletedBehindOurBack: a server that somebody deletes while its instance is ready, or
+// drains, ends the instance, and what is left of it is listed with what it costs until somebody
+// deletes it.
 func TestPass_DeletedBehindOurBack(t *testing.T) {
 	t.Parallel()
 	for _, drains := range []bool{false, true} {
@@ -130,7 +132,8 @@ func TestPass_DeletedBehindOurBack(t *testing.T) {
 	}
 }
 
-// brokenZones is a provider that lists, in the first zone, what cannot be stored, and refuses the others.
+// brokenZones is a provider that lists, in the first zone, what cannot be stored, and refuses the
+// others.
 type brokenZones struct{ providers.Cloud }
 
 func (brokenZones) List(_ context.Context, zone, _ string) ([]providers.CloudResource, error) {
@@ -140,8 +143,8 @@ func (brokenZones) List(_ context.Context, zone, _ string) ([]providers.CloudRes
 	return nil, &providers.Error{Kind: providers.KindForbidden, Op: "cloud.list", Message: "no access to the zone"}
 }
 
-// TestPass_OneZoneHoldsUpNoOther: an error of our own in one zone is told as its problem, and the other
-// zones are compared. A zone that is neither configured nor has an instance is told no more.
+// TestPass_OneZoneHoldsUpNoOther: an error of our own in one zone is told as its problem, and the
+// other zones are compared. A zone that is neither configured nor has an instance is told no more.
 func TestPass_OneZoneHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	r := newSimRigWith(t, cloudsim.Options{}, func(p *instanceact.Provider) { p.Cloud = brokenZones{p.Cloud} })
@@ -180,8 +183,8 @@ func (l *laggingLists) List(_ context.Context, zone, instanceID string) ([]provi
 	return []providers.CloudResource{{Kind: providers.CloudKindVolume, ID: "vol-gone", Zone: zone, InstanceID: instanceID}}, nil
 }
 
-// TestProveDeleted_ListLags: a list that still shows what was deleted just now is read again, as long as
-// the provider's lists may lag and no longer.
+// TestProveDeleted_ListLags: a list that still shows what was deleted just now is read again, as
+// long as the provider's lists may lag and no longer.
 func TestProveDeleted_ListLags(t *testing.T) {
 	t.Parallel()
 	lists := &laggingLists{}
@@ -195,8 +198,8 @@ func TestProveDeleted_ListLags(t *testing.T) {
 	require.ErrorContains(t, err, "the provider still has volume vol-gone")
 }
 
-// TestDrain_HoldsNoWorker: an instance that has work is looked at again later, and ends when its time is
-// over.
+// TestDrain_HoldsNoWorker: an instance that has work is looked at again later, and ends when its
+// time is over.
 func TestDrain_HoldsNoWorker(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)
@@ -240,8 +243,8 @@ func hashOf(text string) []byte {
 	return sum[:]
 }
 
-// TestWorkers_OfTwoInstances: over the agents' API, the token and the key of one instance count for no
-// other one, a checksum that was not installed never, and nothing after the end.
+// TestWorkers_OfTwoInstances: over the agents' API, the token and the key of one instance count for
+// no other one, a checksum that was not installed never, and nothing after the end.
 func TestWorkers_OfTwoInstances(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)

@@ -116,8 +116,8 @@ func (w *fakeWorker) Info(context.Context, providers.WorkerTarget) (providers.Wo
 	return providers.WorkerInfo{Version: "1", Checksum: w.checksum}, nil
 }
 
-// simRig is an instance of a project, with the activities of the product, a real database and a simulated
-// provider.
+// simRig is an instance of a project, with the activities of the product, a real database and a
+// simulated provider.
 type simRig struct {
 	*testing.T
 	store  *db.Store
@@ -132,8 +132,8 @@ type simRig struct {
 	clock     *lookClock
 }
 
-// lookClock is a clock that each look at what is not there yet moves on by half a minute, so that a startup
-// takes too long without anybody waiting for it.
+// lookClock is a clock that each look at what is not there yet moves on by half a minute, so that a
+// startup takes too long without anybody waiting for it.
 type lookClock struct {
 	mu sync.Mutex
 	at time.Time
@@ -209,8 +209,8 @@ func (r *simRig) fault(f cloudsim.Fault) {
 	require.NoError(r, err)
 }
 
-// run runs a job of the instance. signals are sent, one after the other, ten hours apart: to a job that is
-// parked.
+// run runs a job of the instance. signals are sent, one after the other, ten hours apart: to a job
+// that is parked.
 func (r *simRig) run(job db.Job, signals ...lifecycle.Action) instancedb.Instance {
 	r.Helper()
 	var later []func(*testsuite.TestWorkflowEnvironment)
@@ -229,7 +229,8 @@ func (r *simRig) runAnd(job db.Job, later ...func(*testsuite.TestWorkflowEnviron
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(2 * time.Minute)
-	// The activities are real ones on a real database: without heartbeats the environment ends one after ten seconds.
+	// The activities are real ones on a real database: without heartbeats the environment ends one
+	// after ten seconds.
 	env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute, Interceptors: []interceptor.WorkerInterceptor{&temporalx.Heartbeats{}}})
 	env.RegisterActivity(&projection.Activities{Store: projection.NewDatabase(r.store), PublicURL: "https://slipway.example"})
 	env.RegisterActivity(r.acts)
@@ -301,8 +302,8 @@ func (r *simRig) moves() []string {
 	return out
 }
 
-// TestInstance_ToReadyAndGone takes an instance through its life at the simulated provider: each action is
-// logged once, and nothing is billed at its end.
+// TestInstance_ToReadyAndGone takes an instance through its life at the simulated provider: each
+// action is logged once, and nothing is billed at its end.
 func TestInstance_ToReadyAndGone(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)
@@ -343,7 +344,8 @@ func TestInstance_ToReadyAndGone(t *testing.T) {
 	require.Equal(t, providers.KindNotFound, providers.KindOf(err), "the credentials end with the instance")
 }
 
-// TestInstance_OneServer: an order whose answer is lost, with a list that lags a minute, gives one server.
+// TestInstance_OneServer: an order whose answer is lost, with a list that lags a minute, gives one
+// server.
 func TestInstance_OneServer(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{cloudsim.FaultReset, cloudsim.FaultInternalError} {
@@ -367,7 +369,8 @@ func TestInstance_OneServer(t *testing.T) {
 	})
 }
 
-// TestInstance_ProvisioningFails: what the provider refuses leaves nothing that is billed, and its code.
+// TestInstance_ProvisioningFails: what the provider refuses leaves nothing that is billed, and its
+// code.
 func TestInstance_ProvisioningFails(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -441,8 +444,8 @@ func TestInstance_StartupFails(t *testing.T) {
 	})
 }
 
-// TestInstance_TerminatedWhileItIsMade: the creation ends, deletes everything and leaves the instance
-// terminated, without a second job.
+// TestInstance_TerminatedWhileItIsMade: the creation ends, deletes everything and leaves the
+// instance terminated, without a second job.
 func TestInstance_TerminatedWhileItIsMade(t *testing.T) {
 	t.Parallel()
 	r := newSimRig(t)

@@ -18,7 +18,8 @@ var acts *instanceact.Activities
 const (
 	shortDeadline  = 5 * time.Minute
 	createDeadline = 15 * time.Minute
-	// bootDeadline bounds a stage of the startup, whose own time ends earlier: that of the whole startup.
+	// bootDeadline bounds a stage of the startup, whose own time ends earlier: that of the whole
+	// startup.
 	bootDeadline = 3 * time.Hour
 	// SSHLimit is how long a server that runs may take to accept a login.
 	SSHLimit = 3 * time.Minute
@@ -123,8 +124,8 @@ func beginBoot(ctx workflow.Context, s *State) error {
 	return err
 }
 
-// until returns when the startup has taken too long. It begins with the first stage that asks, and again
-// after it has failed.
+// until returns when the startup has taken too long. It begins with the first stage that asks, and
+// again after it has failed.
 func (s *State) until(ctx workflow.Context) time.Time {
 	if s.ReadyBy.IsZero() {
 		limit := defaultStartup

@@ -1,5 +1,5 @@
-// Package instance is the two jobs of an instance at a cloud provider: one makes it, and one deletes it
-// with everything that is billed.
+// Package instance is the two jobs of an instance at a cloud provider: one makes it, and one
+// deletes it with everything that is billed.
 package instance
 
 import (
@@ -23,7 +23,8 @@ type State struct {
 	Worker  contract.InstancePhases `json:"worker,omitzero"`
 	// Boots is set once the instance is booting.
 	Boots bool `json:"boots,omitempty"`
-	// ReadyBy is when the startup has taken too long; zero before it begins, and after it has failed.
+	// ReadyBy is when the startup has taken too long; zero before it begins, and after it has
+	// failed.
 	ReadyBy time.Time `json:"ready_by,omitzero"`
 	// GaveUp is the failure at which the creation ended.
 	GaveUp *contract.Failure `json:"gave_up,omitempty"`
@@ -65,8 +66,9 @@ func (s *State) metadata() lifecycle.ActionMetadata {
 	return m
 }
 
-// CreateJob is the creation for one input. Before the instance boots, what the provider refuses ends it:
-// everything that was made is deleted. Later it parks, with its server, and goes on from there.
+// CreateJob is the creation for one input. Before the instance boots, what the provider refuses
+// ends it: everything that was made is deleted. Later it parks, with its server, and goes on from
+// there.
 func CreateJob(in contract.JobInput) stage.Job[State] {
 	return stage.Job[State]{
 		Kind:     contract.KindInstanceCreate,
@@ -89,8 +91,8 @@ func CreateJob(in contract.JobInput) stage.Job[State] {
 	}
 }
 
-// refusalOfCreate returns why a creation never takes an action; "" for those that it takes. An instance
-// that boots has one server, and would get no other.
+// refusalOfCreate returns why a creation never takes an action; "" for those that it takes. An
+// instance that boots has one server, and would get no other.
 func refusalOfCreate(s *State, a lifecycle.Action) string {
 	switch a {
 	case lifecycle.ActionAdopt:

@@ -49,8 +49,8 @@ func (f *fixture) fails(name string, class lifecycle.FailureClass, times int) {
 	})
 }
 
-// TestCreate_ToReady: each action is begun once, in order, and what the projections say of progress never
-// goes back.
+// TestCreate_ToReady: each action is begun once, in order, and what the projections say of progress
+// never goes back.
 func TestCreate_ToReady(t *testing.T) {
 	t.Parallel()
 	f := create(t)
@@ -81,8 +81,8 @@ func TestCreate_ToReady(t *testing.T) {
 // provisioning are the activities before the instance boots, with a failure of each that ends it.
 var provisioning = []string{"CheckCloud", "CreateServer", "PersistServer", "ClaimVolumes", "GrowVolume"}
 
-// TestCreate_GivesUp: what the provider refuses before the instance boots deletes everything that may have
-// been made, and ends the job with its failure.
+// TestCreate_GivesUp: what the provider refuses before the instance boots deletes everything that
+// may have been made, and ends the job with its failure.
 func TestCreate_GivesUp(t *testing.T) {
 	t.Parallel()
 	for _, class := range []lifecycle.FailureClass{lifecycle.FailCloudQuota, lifecycle.FailCloudCapacity, lifecycle.FailCloudRejected} {
@@ -112,8 +112,8 @@ var booting = []string{
 	"PrepareServer", "StartServer", "WaitForAddress", "VerifySecurityGroup", "WaitForSSH", "InstallWorker", "WaitForVLLM", "WaitForModel", "WarmUpModel", "CheckHealth",
 }
 
-// TestCreate_ParksWhileBooting: each failure at each stage of the startup keeps the server, and the job goes
-// on from there when an operator retries it.
+// TestCreate_ParksWhileBooting: each failure at each stage of the startup keeps the server, and the
+// job goes on from there when an operator retries it.
 func TestCreate_ParksWhileBooting(t *testing.T) {
 	t.Parallel()
 	for _, class := range []lifecycle.FailureClass{
@@ -160,8 +160,8 @@ func TestCreate_Uncertain(t *testing.T) {
 	require.Nil(t, stagetest.MoveOf[contract.InstanceProgress](f.Store.Last(), contract.SubjectInstance).GaveUp)
 }
 
-// TestCreate_CancelDeletesEverything: a cancellation while the instance boots leaves nothing, and what
-// cannot be deleted parks it.
+// TestCreate_CancelDeletesEverything: a cancellation while the instance boots leaves nothing, and
+// what cannot be deleted parks it.
 func TestCreate_CancelDeletesEverything(t *testing.T) {
 	t.Parallel()
 	f := create(t)
@@ -229,7 +229,8 @@ func TestTerminate_EndsWithItsInstance(t *testing.T) {
 	require.Equal(t, lifecycle.JobCancelled, f.Run().Status)
 }
 
-// TestTerminate_OnlyGoesForward: it parks at every stage that fails, is not taken back, and goes on.
+// TestTerminate_OnlyGoesForward: it parks at every stage that fails, is not taken back, and goes
+// on.
 func TestTerminate_OnlyGoesForward(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"StopServer", "DeleteServer", "DeleteResources", "ProveDeleted"} {

@@ -1,6 +1,6 @@
-// Package instancepass is the workflow that a Schedule starts to compare instances with their providers,
-// to check the health of those that work, and to move on what waits for nobody. It only sequences;
-// activities/instance says what is done.
+// Package instancepass is the workflow that a Schedule starts to compare instances with their
+// providers, to check the health of those that work, and to move on what waits for nobody. It only
+// sequences; activities/instance says what is done.
 package instancepass
 
 import (

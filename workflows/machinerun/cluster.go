@@ -36,8 +36,8 @@ func bootIDs(s *State) []string {
 	return out
 }
 
-// verifyInCluster waits until the machine is a ready node by a boot that none of the run's restarts has
-// ended.
+// verifyInCluster waits until the machine is a ready node by a boot that none of the run's restarts
+// has ended.
 func verifyInCluster(step contract.RunStep) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
 		_, err := do(ctx, step, "wait for the node in its cluster", machine.VerifyInCluster, func(again bool) machineact.VerifyIn {

@@ -12,16 +12,17 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
-// mayRun reports whether the command of a step may still run on the machine: what became of it is not
-// known, however its stage ended. A workflow that was lost took with it what it had sent.
+// mayRun reports whether the command of a step may still run on the machine: what became of it is
+// not known, however its stage ended. A workflow that was lost took with it what it had sent.
 func mayRun(step contract.RunStep) func(*State, lifecycle.StageRow) bool {
 	return func(s *State, row lifecycle.StageRow) bool {
 		return s.of(step.Name).Running != nil || row.State == lifecycle.StagePending || row.State == lifecycle.StageRunning || row.FailureClass == lifecycle.FailWorkflowLost
 	}
 }
 
-// stopCommand ends a command that may still run. The machine itself ends it when its timeout has passed,
-// so that a machine that does not answer holds the run no longer. That moment is the same at every try.
+// stopCommand ends a command that may still run. The machine itself ends it when its timeout has
+// passed, so that a machine that does not answer holds the run no longer. That moment is the same
+// at every try.
 func stopCommand(step contract.RunStep) func(workflow.Context, *State) error {
 	return stop(step, "stop the command of "+step.Name, machine.StopCommand)
 }
@@ -43,8 +44,9 @@ func stop(step contract.RunStep, summary string, act func(context.Context, machi
 	}
 }
 
-// isNetbootSet reports whether the next boot may come from the device that the step has set. After attempts
-// that all failed before they sent anything it may not: a BMC that does not answer keeps no run from its end.
+// isNetbootSet reports whether the next boot may come from the device that the step has set. After
+// attempts that all failed before they sent anything it may not: a BMC that does not answer keeps
+// no run from its end.
 func isNetbootSet(step contract.RunStep) func(*State, lifecycle.StageRow) bool {
 	return func(s *State, row lifecycle.StageRow) bool {
 		return s.Netboot == step.Name || row.State != lifecycle.StageSucceeded && s.of(step.Name).NetbootUnsent < row.Attempts

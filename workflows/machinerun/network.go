@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
-// tryNetwork has the machine try a network configuration and confirms it where the machine answers with
-// it. The machine restores what was there before by itself otherwise.
+// tryNetwork has the machine try a network configuration and confirms it where the machine answers
+// with it. The machine restores what was there before by itself otherwise.
 func tryNetwork(step contract.RunStep) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
 		of := s.of(step.Name)
@@ -46,8 +46,8 @@ func isNetworkPending(step contract.RunStep) func(*State, lifecycle.StageRow) bo
 	}
 }
 
-// revertNetwork has the machine restore what was there before. One that does not answer does so by itself
-// when the time for the confirmation has passed.
+// revertNetwork has the machine restore what was there before. One that does not answer does so by
+// itself when the time for the confirmation has passed.
 func revertNetwork(step contract.RunStep) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
 		sent := s.of(step.Name).Network

@@ -10,8 +10,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
-// repave installs the machine again: by its provider, or through the node that it is linked to, with the
-// stages of a reimage. A device of the next boot counted for this installation.
+// repave installs the machine again: by its provider, or through the node that it is linked to,
+// with the stages of a reimage. A device of the next boot counted for this installation.
 func repave(step contract.RunStep) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
 		facts, err := do(ctx, step, "compare the machine with its record", machine.CheckMachine, s.inOf(step))
@@ -74,8 +74,9 @@ func (s *State) lastRepave() *sanitize.Repave {
 	return sanitize.NewRepave(s.Job, s.Request.NodeFrom, "")
 }
 
-// installedAt returns the addresses of the machine that the run has installed through its node. It returns
-// none where a later step has changed the network: then the record of the machine says where it answers.
+// installedAt returns the addresses of the machine that the run has installed through its node. It
+// returns none where a later step has changed the network: then the record of the machine says
+// where it answers.
 func (s *State) installedAt() []string {
 	if s.Moved {
 		return nil
@@ -96,8 +97,9 @@ func finished(s *State) *contract.Move {
 	return s.lastRepave().Repaved()
 }
 
-// unfinished is the move of the node of a run that has failed or was cancelled, nil where the run has not
-// taken it. A node that the run has installed and proven clean returns to service all the same.
+// unfinished is the move of the node of a run that has failed or was cancelled, nil where the run
+// has not taken it. A node that the run has installed and proven clean returns to service all the
+// same.
 func unfinished(s *State) *contract.Move {
 	if s.Request.NodeFrom == "" {
 		return nil

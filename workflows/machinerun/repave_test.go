@@ -71,8 +71,8 @@ func (f *fixture) count(name string) int {
 	return n
 }
 
-// TestRun_RepavesThroughTheNode: the stages of a reimage run as one step, and the node is given back to
-// service with the run.
+// TestRun_RepavesThroughTheNode: the stages of a reimage run as one step, and the node is given
+// back to service with the run.
 func TestRun_RepavesThroughTheNode(t *testing.T) {
 	t.Parallel()
 	f := repaveFixture(t, step("net-boot", runplan.KindNetboot, 0), step("repave-os", runplan.KindRepave, 1))
@@ -88,8 +88,8 @@ func TestRun_RepavesThroughTheNode(t *testing.T) {
 	require.Equal(t, lifecycle.NodeOffline, stagetest.NodeMove(f.Store.Last()).To, "a healthy heartbeat makes it active")
 }
 
-// What was erased is not called clean: a repave that fails, or is cancelled, leaves its node quarantined
-// once the erasure has begun, and where it was before that.
+// What was erased is not called clean: a repave that fails, or is cancelled, leaves its node
+// quarantined once the erasure has begun, and where it was before that.
 func TestRun_RepaveThatFails(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -135,7 +135,8 @@ func TestRun_ALaterAttemptKeepsWhatWasBegun(t *testing.T) {
 	require.Contains(t, f.Calls(), "ReturnToReady", "what the first attempt deployed is taken back")
 }
 
-// A step that fails behind a repave that ended well leaves the machine installed, and its node in service.
+// A step that fails behind a repave that ended well leaves the machine installed, and its node in
+// service.
 func TestRun_KeepsARepaveThatEndedWell(t *testing.T) {
 	t.Parallel()
 	f := repaveFixture(t, step("repave-os", runplan.KindRepave, 0), step("check", runplan.KindSSH, 0))
@@ -162,8 +163,8 @@ func TestRun_ARetryOfARepaveErasesOnce(t *testing.T) {
 	require.Equal(t, []int{1, 2, 2}, []int{f.count("EraseAndRelease"), f.count("CheckMachine"), f.count("WaitForAgent")})
 }
 
-// TestRun_ALostRepaveGoesOn loses the workflow while the machine is deployed. The next one erases nothing
-// again that is known to be erased.
+// TestRun_ALostRepaveGoesOn loses the workflow while the machine is deployed. The next one erases
+// nothing again that is known to be erased.
 func TestRun_ALostRepaveGoesOn(t *testing.T) {
 	t.Parallel()
 	f := repaveFixture(t, step("repave-os", runplan.KindRepave, 0))
@@ -193,8 +194,8 @@ func TestRun_AMachineThatLeavesHasItsNodeQuarantined(t *testing.T) {
 	require.Equal(t, lifecycle.NodeQuarantined, stagetest.NodeMove(f.Store.Last()).To)
 }
 
-// TestRun_TakesANetworkChangeBack: a change that the machine may be trying when the run ends is taken back,
-// and one whose end is known is not.
+// TestRun_TakesANetworkChangeBack: a change that the machine may be trying when the run ends is
+// taken back, and one whose end is known is not.
 func TestRun_TakesANetworkChangeBack(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -222,8 +223,8 @@ func TestRun_TakesANetworkChangeBack(t *testing.T) {
 	require.Equal(t, []string{"RevertNetwork"}, f.Calls(), "the call never answered")
 }
 
-// TestRun_ANetworkChangeCountsAfterARepave: a later step reaches the machine where MAAS has installed it, until
-// a change of the network that the machine has confirmed says otherwise.
+// TestRun_ANetworkChangeCountsAfterARepave: a later step reaches the machine where MAAS has
+// installed it, until a change of the network that the machine has confirmed says otherwise.
 func TestRun_ANetworkChangeCountsAfterARepave(t *testing.T) {
 	t.Parallel()
 	f := repaveFixture(t, step("install", runplan.KindRepave, 0), step("one", runplan.KindSSH, 0), step("net", runplan.KindNet, 0), step("two", runplan.KindSSH, 0))

@@ -21,14 +21,16 @@ import (
 var machine *machineact.Activities
 
 const (
-	// attemptSlack is how much longer than its timeout an attempt may take: for the login, and for the
-	// end of a command that ignores SIGTERM.
+	// attemptSlack is how much longer than its timeout an attempt may take: for the login, and for
+	// the end of a command that ignores SIGTERM.
 	attemptSlack = 2 * time.Minute
 	// pauseLimit is the longest pause before a retry.
 	pauseLimit = time.Minute
-	// startSlack is how much later than it is asked for an attempt may begin and still has its timeout.
+	// startSlack is how much later than it is asked for an attempt may begin and still has its
+	// timeout.
 	startSlack = time.Minute
-	// outageLimit is how long workers may be away before the step fails: the machine goes on meanwhile.
+	// outageLimit is how long workers may be away before the step fails: the machine goes on
+	// meanwhile.
 	outageLimit = 2 * time.Hour
 )
 
@@ -68,7 +70,8 @@ func buildStages(steps []contract.RunStep) ([]stage.Stage[State], error) {
 	return out, nil
 }
 
-// clearedAtEnd has the last step leave no device of the next boot behind: it counts for this run alone.
+// clearedAtEnd has the last step leave no device of the next boot behind: it counts for this run
+// alone.
 func clearedAtEnd(run func(workflow.Context, *State) error) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
 		if err := run(ctx, s); err != nil || s.Netboot == "" {
@@ -95,8 +98,8 @@ func (s *State) inOf(step contract.RunStep) func(again bool) machineact.StepIn {
 func (s *State) attempt(step contract.RunStep) int { return max(s.of(step.Name).Attempts, 1) }
 
 // endAttempt counts an attempt that has failed for good. One that was interrupted, that no worker
-// finished or whose output could not be stored goes on under its number: the machine does not begin it
-// again.
+// finished or whose output could not be stored goes on under its number: the machine does not begin
+// it again.
 func (s *State) endAttempt(step contract.RunStep, err error) error {
 	if err == nil || stage.Unfinished(err) || !lifecycle.IsStepFailure(stage.ClassOf(err)) {
 		return err
@@ -105,9 +108,9 @@ func (s *State) endAttempt(step contract.RunStep, err error) error {
 	return err
 }
 
-// do carries out an attempt, again under its number while no worker has finished it: what the machine did
-// meanwhile counts. An activity that no worker begins within startSlack is asked for again, with new times. in
-// is told whether a worker may have begun one before.
+// do carries out an attempt, again under its number while no worker has finished it: what the
+// machine did meanwhile counts. An activity that no worker begins within startSlack is asked for
+// again, with new times. in is told whether a worker may have begun one before.
 func do[I, O any](ctx workflow.Context, step contract.RunStep, summary string, act func(context.Context, I) (O, error), in func(again bool) I) (O, error) {
 	for begun := false; ; {
 		limited := stage.StartWithin(stage.Limit(ctx, timeoutOf(step)+attemptSlack), startSlack)
@@ -119,8 +122,8 @@ func do[I, O any](ctx workflow.Context, step contract.RunStep, summary string, a
 	}
 }
 
-// mayHaveBegun reports whether a worker may have begun an activity that none has finished. The cause of a
-// timeout is what became of the try before.
+// mayHaveBegun reports whether a worker may have begun an activity that none has finished. The
+// cause of a timeout is what became of the try before.
 func mayHaveBegun(err error) bool {
 	var timeout *temporal.TimeoutError
 	return !errors.As(err, &timeout) || timeout.TimeoutType() != enums.TIMEOUT_TYPE_SCHEDULE_TO_START || timeout.Unwrap() != nil
@@ -159,8 +162,8 @@ func send(step contract.RunStep, summary string, act func(context.Context, machi
 	}
 }
 
-// reboot reads the boot id before it asks for a restart. An attempt that comes after a restart that was
-// asked for compares with the boot id of before; so does the workflow after one that was lost.
+// reboot reads the boot id before it asks for a restart. An attempt that comes after a restart that
+// was asked for compares with the boot id of before; so does the workflow after one that was lost.
 func reboot(step contract.RunStep) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
 		of := s.of(step.Name)
@@ -184,8 +187,9 @@ func reboot(step contract.RunStep) func(workflow.Context, *State) error {
 	}
 }
 
-// noteOrder notes that a restart may be ordered from now on, with the boot id of before. Without one the
-// note is not stored yet: after a workflow that is lost now nothing would prove that the machine restarted.
+// noteOrder notes that a restart may be ordered from now on, with the boot id of before. Without
+// one the note is not stored yet: after a workflow that is lost now nothing would prove that the
+// machine restarted.
 func (s *State) noteOrder(ctx workflow.Context, step contract.RunStep, before string) error {
 	if err := ctx.Err(); err != nil {
 		return err // nothing is ordered

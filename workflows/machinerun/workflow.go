@@ -1,5 +1,5 @@
-// Package machinerun is the job that carries out a run on a machine: the steps of a plan, strictly in
-// order. A step that fails after its retries ends the run.
+// Package machinerun is the job that carries out a run on a machine: the steps of a plan, strictly
+// in order. A step that fails after its retries ends the run.
 package machinerun
 
 import (
@@ -24,7 +24,8 @@ type State struct {
 	Steps map[string]*StepState `json:"steps,omitempty"`
 	// Netboot is the step that set the device of the next boot, "" when no boot is to come from it.
 	Netboot string `json:"netboot,omitempty"`
-	// Moved says that a confirmed change of the network counts, and not the addresses of the last installation.
+	// Moved says that a confirmed change of the network counts, and not the addresses of the last
+	// installation.
 	Moved bool `json:"moved,omitempty"`
 	// Failed is the failure of the step that ended the run.
 	Failed *contract.Failure `json:"failed,omitempty"`
@@ -35,15 +36,16 @@ type StepState struct {
 	// Attempts is the number of the attempt that the machine is told, 0 for the first. One that was
 	// interrupted is taken up again, and keeps its number.
 	Attempts int `json:"attempts,omitempty"`
-	// BootID is that of the machine before the reboot of the step, and Ordered says that this restart may
-	// have been ordered.
+	// BootID is that of the machine before the reboot of the step, and Ordered says that this
+	// restart may have been ordered.
 	BootID  string `json:"boot_id,omitempty"`
 	Ordered bool   `json:"ordered,omitempty"`
 	// Running is the command that may run on the machine.
 	Running *Sent `json:"running,omitempty"`
 	// Network is the change of the network that the machine may be trying.
 	Network *Sent `json:"network,omitempty"`
-	// NetbootUnsent counts the attempts whose order to set the device of the next boot was never sent.
+	// NetbootUnsent counts the attempts whose order to set the device of the next boot was never
+	// sent.
 	NetbootUnsent int `json:"netboot_unsent,omitempty"`
 	// Repave is what is known of the repave that the step has begun.
 	Repave *sanitize.Repave `json:"repave,omitempty"`

@@ -89,8 +89,8 @@ func TestRun_ClearsANetbootThatNoBootUsed(t *testing.T) {
 	require.Equal(t, []string{"SetNetboot", "RunCommand", "ClearNetboot"}, f.Calls())
 }
 
-// TestRun_AnUnsentNetbootIsNotCleared: a BMC that never answers does not keep the run from its end. One that
-// may have got one of the orders is cleared.
+// TestRun_AnUnsentNetbootIsNotCleared: a BMC that never answers does not keep the run from its end.
+// One that may have got one of the orders is cleared.
 func TestRun_AnUnsentNetbootIsNotCleared(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -117,8 +117,9 @@ func TestRun_AnUnsentNetbootIsNotCleared(t *testing.T) {
 	}
 }
 
-// TestRun_StopsAtTheFirstFailedStep: a step is repeated as often as it says, whatever its failures are
-// classed as. Then the run has failed, later steps wait for ever, and nothing is left for the next boot.
+// TestRun_StopsAtTheFirstFailedStep: a step is repeated as often as it says, whatever its failures
+// are classed as. Then the run has failed, later steps wait for ever, and nothing is left for the
+// next boot.
 func TestRun_StopsAtTheFirstFailedStep(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -164,8 +165,8 @@ func TestRun_StopsAtTheFirstFailedStep(t *testing.T) {
 	}
 }
 
-// TestRun_CancelStopsTheCommand: the step that runs is interrupted, its command is ended on the machine,
-// and what came before stays as it ended.
+// TestRun_CancelStopsTheCommand: the step that runs is interrupted, its command is ended on the
+// machine, and what came before stays as it ended.
 func TestRun_CancelStopsTheCommand(t *testing.T) {
 	t.Parallel()
 	f := setup(t, step("first", runplan.KindSSH, 0), step("second", runplan.KindSSH, 0), step("third", runplan.KindSSH, 0))
@@ -246,8 +247,8 @@ func TestRun_ALostRunGoesOnAtItsStep(t *testing.T) {
 	}
 }
 
-// TestRun_ALostRunOrdersNoOtherRestart loses the workflow while the machine restarts. The next one knows the
-// boot id of before, and that a restart was ordered.
+// TestRun_ALostRunOrdersNoOtherRestart loses the workflow while the machine restarts. The next one
+// knows the boot id of before, and that a restart was ordered.
 func TestRun_ALostRunOrdersNoOtherRestart(t *testing.T) {
 	t.Parallel()
 	f := setup(t, step("restart", runplan.KindReboot, 0))
@@ -299,7 +300,8 @@ func TestJob_BuildsEveryKindOfStep(t *testing.T) {
 	require.ErrorContains(t, build("teleport"), "teleport")
 }
 
-// TestRun_StopsACommandThatMayStillRun: its stage has failed, and what became of the command is not known.
+// TestRun_StopsACommandThatMayStillRun: its stage has failed, and what became of the command is not
+// known.
 func TestRun_StopsACommandThatMayStillRun(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -324,8 +326,8 @@ func TestRun_StopsACommandThatMayStillRun(t *testing.T) {
 	}
 }
 
-// A run that is parked because its store is away, or whose workflow was lost, is cancelled: the command is
-// stopped.
+// A run that is parked because its store is away, or whose workflow was lost, is cancelled: the
+// command is stopped.
 func TestRun_CancelOfAParkedRunStopsTheCommand(t *testing.T) {
 	t.Parallel()
 	f := setup(t, step("first", runplan.KindSSH, 0))
@@ -382,8 +384,8 @@ func (o *outage) RunCommand(_ context.Context, in machineact.CommandIn) (machine
 	return machineact.StepFacts{}, nil
 }
 
-// Workers that are away for longer than an attempt may take fail no step: the same attempt is taken up again
-// with its whole time. It knows whether it may have begun before.
+// Workers that are away for longer than an attempt may take fail no step: the same attempt is taken
+// up again with its whole time. It knows whether it may have begun before.
 func TestRun_AnOutageOfWorkersFailsNoStep(t *testing.T) {
 	t.Parallel()
 	died := temporal.NewTimeoutError(enums.TIMEOUT_TYPE_HEARTBEAT, nil)

@@ -23,8 +23,8 @@ func (s *State) removeIn() maasact.RemoveIn {
 	}
 }
 
-// recordUndo keeps what an undo left of the machine, so that the job does not show what it has itself
-// ended as observed.
+// recordUndo keeps what an undo left of the machine, so that the job does not show what it has
+// itself ended as observed.
 func (s *State) recordUndo(f contract.MachineFacts, err error) error {
 	if err != nil {
 		return err

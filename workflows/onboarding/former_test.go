@@ -58,7 +58,8 @@ func TestFormerTenant_AcceptedByRiskOnly(t *testing.T) {
 	}
 }
 
-// comesBack is an onboarding of a machine that a root tenant has left, with a BMC that is as it was.
+// comesBack is an onboarding of a machine that a root tenant has left, with a BMC that is as it
+// was.
 func comesBack(t *testing.T) *parkedJob {
 	t.Helper()
 	p := parkedAt(t, lifecycle.StageResolvePower, State{})
@@ -74,8 +75,9 @@ func comesBack(t *testing.T) *parkedJob {
 	return p
 }
 
-// TestFormerTenant_NewPassword: the BMC of a machine that a root tenant has left gets another password,
-// and is compared again with it, which ends the mark, before anything is done with the machine.
+// TestFormerTenant_NewPassword: the BMC of a machine that a root tenant has left gets another
+// password, and is compared again with it, which ends the mark, before anything is done with the
+// machine.
 func TestFormerTenant_NewPassword(t *testing.T) {
 	t.Parallel()
 	p := comesBack(t)
@@ -88,8 +90,8 @@ func TestFormerTenant_NewPassword(t *testing.T) {
 	require.NotContains(t, calls, "UndoRotation", "nothing of it is open")
 }
 
-// TestFormerTenant_RotationGoesOn: a retry ends the change of the password first, since no login of the BMC is
-// proven before, and does not change it once more.
+// TestFormerTenant_RotationGoesOn: a retry ends the change of the password first, since no login of
+// the BMC is proven before, and does not change it once more.
 func TestFormerTenant_RotationGoesOn(t *testing.T) {
 	t.Parallel()
 	p := comesBack(t)
@@ -108,8 +110,8 @@ func TestFormerTenant_RotationGoesOn(t *testing.T) {
 		"ResolvePowerCredentials", "CompareFormerSettings", "CreateOrFindMachine"}, calls[at:at+9])
 }
 
-// TestFormerTenant_PasswordThatCannotBeChanged: the change is ended at once, and an operator may accept the
-// BMC at a risk.
+// TestFormerTenant_PasswordThatCannotBeChanged: the change is ended at once, and an operator may
+// accept the BMC at a risk.
 func TestFormerTenant_PasswordThatCannotBeChanged(t *testing.T) {
 	t.Parallel()
 	p := comesBack(t)
@@ -142,8 +144,8 @@ func TestFormerTenant_RotationIsEnded(t *testing.T) {
 	require.Equal(t, lifecycle.JobCancelled, p.Store.Last().Status)
 }
 
-// TestFormerTenant_ResumedBeforeIdentified: a job that goes on after its workflow was lost looks at each
-// stage first, and a BMC that was not identified yet is no failure.
+// TestFormerTenant_ResumedBeforeIdentified: a job that goes on after its workflow was lost looks at
+// each stage first, and a BMC that was not identified yet is no failure.
 func TestFormerTenant_ResumedBeforeIdentified(t *testing.T) {
 	t.Parallel()
 	p := parkedAt(t, lifecycle.StageResolvePower, State{})

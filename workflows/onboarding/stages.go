@@ -156,8 +156,8 @@ func resolvePower(ctx workflow.Context, s *State) error {
 }
 
 // compareFormerTenant fails with firmware_changed where the BMC is another one than before the last
-// tenant of the machine's former record. Else it gives the BMC another password, since that tenant was
-// root and could have learnt it, and ends the mark of the record.
+// tenant of the machine's former record. Else it gives the BMC another password, since that tenant
+// was root and could have learnt it, and ends the mark of the record.
 func compareFormerTenant(ctx workflow.Context, s *State) error {
 	in := bmcact.FormerIn{JobRef: s.Job.At(lifecycle.StageResolvePower), CAPEM: s.Site.Site.BMCCAPEM, BMC: s.BMC, Rotated: s.NewLogin}
 	f, err := compareFormer(ctx, in)
@@ -176,8 +176,8 @@ func compareFormerTenant(ctx workflow.Context, s *State) error {
 	return err
 }
 
-// rotateLogin gives the BMC another password, or goes on with that. A BMC whose password cannot be changed
-// keeps its own: then an operator may accept it at a risk.
+// rotateLogin gives the BMC another password, or goes on with that. A BMC whose password cannot be
+// changed keeps its own: then an operator may accept it at a risk.
 func rotateLogin(ctx workflow.Context, s *State) error {
 	job := s.Job.At(lifecycle.StageResolvePower)
 	done, err := sanitize.RotateLogin(ctx, job, s.RotatesBMC)

@@ -33,8 +33,8 @@ type State struct {
 	// SyncRepaired is set once the hardware sync timer was repaired over SSH.
 	SyncRepaired bool                `json:"sync_repaired,omitempty"`
 	Agent        contract.AgentFacts `json:"agent"`
-	// RotatesBMC is the BMC whose password the job began to change, "" once that is done. NewLogin is set
-	// then.
+	// RotatesBMC is the BMC whose password the job began to change, "" once that is done. NewLogin
+	// is set then.
 	RotatesBMC string `json:"rotates_bmc,omitempty"`
 	NewLogin   bool   `json:"new_login,omitempty"`
 }

@@ -187,8 +187,8 @@ func TestAnOutsideThatCannotBeSeenIsNotAdopted(t *testing.T) {
 	require.ErrorContains(t, err, "the outside could not be observed: MAAS is away")
 }
 
-// TestSSHLogin_IsProvenWithoutHardwareSync checks that the login is proven wherever the site has a key
-// for it, and skipped where nothing is to be proven.
+// TestSSHLogin_IsProvenWithoutHardwareSync checks that the login is proven wherever the site has a
+// key for it, and skipped where nothing is to be proven.
 func TestSSHLogin_IsProvenWithoutHardwareSync(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

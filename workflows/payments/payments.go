@@ -1,5 +1,5 @@
-// Package payments is the workflow that a Schedule starts once a minute to compare payments with the
-// payment provider. It only sequences; activities/payments says what is done.
+// Package payments is the workflow that a Schedule starts once a minute to compare payments with
+// the payment provider. It only sequences; activities/payments says what is done.
 package payments
 
 import (

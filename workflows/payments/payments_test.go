@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/payments"
 )
 
-// TestPass_OnePartThatFailsKeepsNoOther: every part that is due is done, whatever another one says, and
-// what was not done is stored with the pass.
+// TestPass_OnePartThatFailsKeepsNoOther: every part that is due is done, whatever another one says,
+// and what was not done is stored with the pass.
 func TestPass_OnePartThatFailsKeepsNoOther(t *testing.T) {
 	t.Parallel()
 	away := errors.New("the provider is away")

@@ -26,7 +26,8 @@ type stand struct {
 	node string
 	// lastScrub is the number of the scrub after which the node boots again.
 	lastScrub int
-	// bootDisk is set where the node's system runs from a disk, which the agent sees and leaves to MAAS.
+	// bootDisk is set where the node's system runs from a disk, which the agent sees and leaves to
+	// MAAS.
 	bootDisk bool
 
 	mu         sync.Mutex
@@ -127,8 +128,8 @@ func byHand(t *testing.T, p *play) {
 	}
 }
 
-// ontoOtherHardware is an operator who names the machine that the disks have moved into, and switches
-// it on.
+// ontoOtherHardware is an operator who names the machine that the disks have moved into, and
+// switches it on.
 func ontoOtherHardware(t *testing.T, p *play) {
 	t.Helper()
 	p.at(t, lifecycle.StageReplaceHardware, "ReplaceHardware")

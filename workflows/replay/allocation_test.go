@@ -45,8 +45,8 @@ func keysAnswers() answers {
 	}
 }
 
-// startKeys ends the key of the allocation that occupies a node, and tells the activities of another
-// one that is in force.
+// startKeys ends the key of the allocation that occupies a node, and tells the activities of
+// another one that is in force.
 func startKeys(t *testing.T, p *play, a answers) {
 	t.Helper()
 	n := inService(t, p.rig)
@@ -143,8 +143,8 @@ func releaseAnswers() answers {
 	}
 }
 
-// startRelease releases the allocation that occupies a node. Its access has ended before the job runs,
-// since the activity that ends it is played.
+// startRelease releases the allocation that occupies a node. Its access has ended before the job
+// runs, since the activity that ends it is played.
 func startRelease(t *testing.T, p *play, a answers) {
 	t.Helper()
 	n := inService(t, p.rig)

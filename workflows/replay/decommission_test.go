@@ -142,8 +142,8 @@ func decommissionNode(t *testing.T, s decommissionScenario) *play {
 	return p
 }
 
-// boot starts the agent of a machine that was deployed: for the first time while it is onboarded, and
-// then in a system of its own with an identity of its own.
+// boot starts the agent of a machine that was deployed: for the first time while it is onboarded,
+// and then in a system of its own with an identity of its own.
 func (p *play) boot(ctx context.Context, host string, _ []byte) error {
 	if p.agent == nil {
 		return p.rig.RecordHeartbeat(ctx, host)

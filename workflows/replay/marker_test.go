@@ -20,8 +20,8 @@ const changeWaitsTwice = "v0.2.0-waits-twice"
 
 func wait(ctx workflow.Context) error { return workflow.Sleep(ctx, time.Millisecond) }
 
-// The workflow of the test as one release has it, as the next one changes it behind a marker, and as a
-// later one has it, which deleted the marker.
+// The workflow of the test as one release has it, as the next one changes it behind a marker, and
+// as a later one has it, which deleted the marker.
 func waitsOnce(ctx workflow.Context) error { return wait(ctx) }
 
 func waitsTwiceIfNew(ctx workflow.Context) error {
@@ -38,8 +38,8 @@ func waitsTwice(ctx workflow.Context) error {
 	return wait(ctx)
 }
 
-// TestMarker_GuardsOneRelease runs the workflow of each release and replays its history on the others: a
-// marker has runs of the release before go on, and may be deleted once there are none.
+// TestMarker_GuardsOneRelease runs the workflow of each release and replays its history on the
+// others: a marker has runs of the release before go on, and may be deleted once there are none.
 func TestMarker_GuardsOneRelease(t *testing.T) {
 	t.Parallel()
 	c := rig.Temporal(t, nil)

@@ -56,8 +56,9 @@ func perform(t *testing.T, s scenario) *play {
 	return p
 }
 
-// ends waits until the workflow has ended, and returns its error. Where it does not end in time the test
-// fails with what it waits for: an activity that the rig does not register is repeated without end.
+// ends waits until the workflow has ended, and returns its error. Where it does not end in time the
+// test fails with what it waits for: an activity that the rig does not register is repeated without
+// end.
 func (p *play) ends(t *testing.T) error {
 	t.Helper()
 	limited, cancel := context.WithTimeout(t.Context(), runenv.Patience(2*patience))

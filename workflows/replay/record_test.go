@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// release is the one whose histories `make histories` records. docs/develop/development.md says when it is
-// raised, and when the folders of earlier ones are deleted.
+// release is the one whose histories `make histories` records. docs/develop/development.md says
+// when it is raised, and when the folders of earlier ones are deleted.
 const release = "v0.1.0"
 
 // recordEnv asks for the histories to be written.

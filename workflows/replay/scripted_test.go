@@ -33,7 +33,8 @@ import (
 type answers map[string]any
 
 // script answers every activity but projections: with what the table says, or with nothing. The
-// first execution of the activity that is named refuse fails, and so do the others where it is said.
+// first execution of the activity that is named refuse fails, and so do the others where it is
+// said.
 func (a answers) script(refuse string, failure error, always bool) rig.Script {
 	var mu sync.Mutex
 	refused := false
@@ -59,8 +60,8 @@ type scriptedJob struct {
 	last    string // the activity that fails where an operator is needed
 	// asks are what each end asks of the engine: completed, parked and cancelled.
 	asks [3]counts
-	// start accepts the job where it is about more than a node. givesUp marks a kind that never parks:
-	// it has no such end, and is cancelled by its own failure.
+	// start accepts the job where it is about more than a node. givesUp marks a kind that never
+	// parks: it has no such end, and is cancelled by its own failure.
 	start   func(t *testing.T, p *play, a answers)
 	givesUp bool
 	// prefix tells the histories of one table from those of another of the same kind.
@@ -252,7 +253,8 @@ func releasePlan(*testing.T, *rig.Rig) any {
 	}
 }
 
-// TestPassesDoWhatTheyDid runs the workflows that are no jobs: plans, sweeps and passes over a site.
+// TestPassesDoWhatTheyDid runs the workflows that are no jobs: plans, sweeps and passes over a
+// site.
 func TestPassesDoWhatTheyDid(t *testing.T) {
 	t.Parallel()
 	for _, s := range sample(t, passes()) {

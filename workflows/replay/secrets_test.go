@@ -38,8 +38,8 @@ func leaked(t *testing.T, r *rig.Rig, some bool) []string {
 	return slices.Concat(values, tokens, always())
 }
 
-// noSecrets searches every event of a history for secrets, in all encodings. It returns an error for
-// one that is too short to be searched for.
+// noSecrets searches every event of a history for secrets, in all encodings. It returns an error
+// for one that is too short to be searched for.
 func noSecrets(_ context.Context, h *historypb.History, values []string) error {
 	var secrets []secretscan.Secret
 	for _, v := range values {

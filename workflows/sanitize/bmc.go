@@ -13,15 +13,15 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
-// checksTenantBMC reports whether the job gives the node of a tenant who was root to the next one. The
-// release of an allocation has stages of its own for it.
+// checksTenantBMC reports whether the job gives the node of a tenant who was root to the next one.
+// The release of an allocation has stages of its own for it.
 func (s *State) checksTenantBMC() bool {
 	return s.Mode == lifecycle.ModeReimage && !s.TenantRelease && s.Node.TenantRoot && s.Node.TenantLeft != nil && s.Node.BMCID != ""
 }
 
 // checkTenantBMC compares the BMC with what it was when the last tenant came, and gives it another
-// password. It fails with firmware_changed where it is another one. Where no tenant is known there is
-// nothing to compare with: the certificate says so.
+// password. It fails with firmware_changed where it is another one. Where no tenant is known there
+// is nothing to compare with: the certificate says so.
 func (s *State) checkTenantBMC(ctx workflow.Context, at string) error {
 	if s.BMCChecked || !s.checksTenantBMC() {
 		return nil
@@ -67,8 +67,8 @@ func NotVerified(f contract.SettingsFacts) []string {
 	return out
 }
 
-// RotateLogin gives the BMC another password, since root could have learnt it, and reports whether it
-// is in force. It can be repeated from the top: what is committed is found so.
+// RotateLogin gives the BMC another password, since root could have learnt it, and reports whether
+// it is in force. It can be repeated from the top: what is committed is found so.
 func RotateLogin(ctx workflow.Context, job contract.JobRef, bmcID string) (bool, error) {
 	in := bmcact.RotateIn{JobRef: job, BMCID: bmcID}
 	f, err := stage.Do(ctx, stage.KindLocalWork, "make and store the new password", bmc.PrepareRotation, in)

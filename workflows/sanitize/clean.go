@@ -116,8 +116,8 @@ func validate(ctx workflow.Context, s *State) error {
 	return s.Certify(ctx, lifecycle.StageValidateClean)
 }
 
-// certifiesLater is set where the validation is not the last proof: in a full decommission the system
-// disk is proven after it, by the release, and in the release of an allocation the firmware.
+// certifiesLater is set where the validation is not the last proof: in a full decommission the
+// system disk is proven after it, by the release, and in the release of an allocation the firmware.
 func (s *State) certifiesLater() bool {
 	return s.TenantRelease || s.IsFullDecommission() && !s.IsUnmanaged()
 }
@@ -235,8 +235,8 @@ func (s *State) Certify(ctx workflow.Context, at string) error {
 }
 
 // unmarkMachine has MAAS forget the tenant of a node that is proven clean and keeps its system: the
-// mark would say for ever that the node is not free. The mark of anybody else stays. An installation
-// wipes it.
+// mark would say for ever that the node is not free. The mark of anybody else stays. An
+// installation wipes it.
 func (s *State) unmarkMachine(ctx workflow.Context, at string) error {
 	if !s.Mode.KeepsSystem() || s.Node.SystemID == "" {
 		return nil

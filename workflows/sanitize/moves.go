@@ -10,8 +10,8 @@ import (
 // Note begins the note of a move with the mode of the job.
 func (s *State) Note(what string) string { return fmt.Sprintf("%s %s", s.Mode, what) }
 
-// Quarantine returns the move of a node that may not be clean or sound: from draining there is no edge to
-// quarantined, so that it passes offline in the same step.
+// Quarantine returns the move of a node that may not be clean or sound: from draining there is no
+// edge to quarantined, so that it passes offline in the same step.
 func Quarantine(note string) *contract.Move {
 	return contract.NodeMove{
 		To: lifecycle.NodeQuarantined, Via: []lifecycle.NodeStatus{lifecycle.NodeOffline}, Owner: lifecycle.OwnerDecommission, Note: note, Soft: true,
@@ -27,9 +27,10 @@ func (s *State) Ended() *contract.Move {
 	return contract.NodeMove{To: lifecycle.NodeOffline, Owner: lifecycle.OwnerDecommission, Note: s.Note(note)}.Move()
 }
 
-// Cancelled returns the move of a node whose job was cancelled before the node retired: back to offline, or
-// to quarantine where it came from, where a tenant has left it and nothing proves it clean, or where
-// something was done that nobody can take back. from is the state of the node before the job.
+// Cancelled returns the move of a node whose job was cancelled before the node retired: back to
+// offline, or to quarantine where it came from, where a tenant has left it and nothing proves it
+// clean, or where something was done that nobody can take back. from is the state of the node
+// before the job.
 func (s *State) Cancelled(from lifecycle.NodeStatus) *contract.Move {
 	switch {
 	case s.IrreversibleStage != "":

@@ -154,8 +154,8 @@ func (s *State) requestManualRestart(ctx workflow.Context, at string, in *nodest
 	return nil
 }
 
-// AskForRestart fails the stage with what an operator has to do, and returns nil once the operator has
-// retried it.
+// AskForRestart fails the stage with what an operator has to do, and returns nil once the operator
+// has retried it.
 func (s *State) AskForRestart(ctx workflow.Context, at string) error {
 	if s.RestartRequested[at] && stage.Attempt(ctx) == 1 {
 		return nil

@@ -127,8 +127,8 @@ func (p *Predictor) erasures() []string {
 	return out
 }
 
-// failsWithoutDrives returns the row of a stage that erases drives of a node of which nothing names any, nil where
-// they are known.
+// failsWithoutDrives returns the row of a stage that erases drives of a node of which nothing names
+// any, nil where they are known.
 func (p *Predictor) failsWithoutDrives() *contract.PlanRow {
 	if len(p.State.Node.Drives) > 0 || p.AgentUnreachable && !p.State.IsPXE() {
 		return nil

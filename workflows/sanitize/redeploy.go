@@ -45,8 +45,8 @@ func redeploy(ctx workflow.Context, s *State) error {
 	return nil
 }
 
-// lookAgain looks at a machine that nobody has looked at when its deployment should have ended. One that
-// is deployed by now is kept.
+// lookAgain looks at a machine that nobody has looked at when its deployment should have ended. One
+// that is deployed by now is kept.
 func lookAgain(ctx workflow.Context, s *State) error {
 	f, err := stage.Do(ctx, stage.KindMAASCall, "observe the machine", maas.ObserveMachine, s.MachineIn(lifecycle.StageReleaseMAAS))
 	if err != nil {
@@ -125,10 +125,10 @@ func deployAgain(ctx workflow.Context, s *State) error {
 	return err
 }
 
-// waitInstalled gives up a deployment that hangs; why one failed is asked of
-// MAAS, as in an onboarding. A try after one that failed goes on within the time of the first. Where
-// MAAS or the workers were away when the stage ended, the deployment hangs on in MAAS: the next try
-// releases the machine first, and does not wait for it again.
+// waitInstalled gives up a deployment that hangs; why one failed is asked of MAAS, as in an
+// onboarding. A try after one that failed goes on within the time of the first. Where MAAS or the
+// workers were away when the stage ended, the deployment hangs on in MAAS: the next try releases
+// the machine first, and does not wait for it again.
 func waitInstalled(ctx workflow.Context, s *State) error {
 	if s.Deploy.Until.IsZero() {
 		s.Deploy.Until = stage.Within(ctx, deployLimit, deployMargin)

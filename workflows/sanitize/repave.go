@@ -12,21 +12,22 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
-// Repave is what a run knows that installs its machine again, as one step of its plan. No tenant is on
-// the node, and its installed system is not asked for anything: MAAS erases the disks and installs the
-// machine, and the new system scrubs and validates it.
+// Repave is what a run knows that installs its machine again, as one step of its plan. No tenant is
+// on the node, and its installed system is not asked for anything: MAAS erases the disks and
+// installs the machine, and the new system scrubs and validates it.
 type Repave struct {
 	State
 	// From is the state of the node before the run.
 	From lifecycle.NodeStatus `json:"from,omitempty"`
 	// Begun is how many stages any attempt has come to, in their order.
 	Begun int `json:"begun,omitempty"`
-	// Undone is set once the stages were undone: what a certificate said of the installation is void then.
+	// Undone is set once the stages were undone: what a certificate said of the installation is
+	// void then.
 	Undone bool `json:"undone,omitempty"`
 }
 
-// NewRepave returns the state in which a run installs its machine again. from is the state of the node
-// before the run, series the system that MAAS is to install.
+// NewRepave returns the state in which a run installs its machine again. from is the state of the
+// node before the run, series the system that MAAS is to install.
 func NewRepave(job contract.JobRef, from lifecycle.NodeStatus, series string) *Repave {
 	return &Repave{State: State{Job: job, Kind: contract.KindMachineRun, Mode: lifecycle.ModeReimage, Series: series}, From: from}
 }
@@ -54,13 +55,13 @@ func beginRepave(ctx workflow.Context, s *State) error {
 	return nil
 }
 
-// Repave carries the stages out, from the first one on, and returns when the node is proven clean. What is
-// done already is found so. saved is called when a stage has ended.
+// Repave carries the stages out, from the first one on, and returns when the node is proven clean.
+// What is done already is found so. saved is called when a stage has ended.
 func (r *Repave) Repave(ctx workflow.Context, saved func(workflow.Context) error) error {
 	stages := repaveStages()
 	for i := 0; i < len(stages); i++ {
-		// An attempt that comes after an erasure begins at the first stage again, and fails there perhaps:
-		// what was begun before stays begun.
+		// An attempt that comes after an erasure begins at the first stage again, and fails there
+		// perhaps: what was begun before stays begun.
 		r.Begun = max(r.Begun, i+1)
 		err := stages[i].Run(ctx, &r.State)
 		if to, ok := stage.GoesTo(err); ok {
@@ -118,8 +119,8 @@ func (r *Repave) VerifyRepaveUndone(ctx workflow.Context) (string, error) {
 // Repaved returns the move of a node that is proven clean: a healthy heartbeat makes it active.
 func (r *Repave) Repaved() *contract.Move { return r.Ended() }
 
-// Unrepaved returns the move of a node that a run leaves without a proof: back to where it was, or to
-// quarantine where something was done that nobody can take back.
+// Unrepaved returns the move of a node that a run leaves without a proof: back to where it was, or
+// to quarantine where something was done that nobody can take back.
 func (r *Repave) Unrepaved() *contract.Move { return r.Cancelled(r.From) }
 
 // IsClean reports whether the certificate of the repave proves the node clean.

@@ -1,6 +1,6 @@
-// Package sanitize makes a node clean and proves it: its stages, what they know, and the certificate. A
-// decommission, the release of an allocation and a run that installs its machine again take the stages
-// that they need, over a State of their own.
+// Package sanitize makes a node clean and proves it: its stages, what they know, and the
+// certificate. A decommission, the release of an allocation and a run that installs its machine
+// again take the stages that they need, over a State of their own.
 package sanitize
 
 import (
@@ -26,21 +26,25 @@ var (
 	node     *nodeact.Activities
 )
 
-// The stages. Those that erase or release mark, in their Undo, that nothing of it can be taken back.
+// The stages. Those that erase or release mark, in their Undo, that nothing of it can be taken
+// back.
 
-// CleanupStorage has the agent unmount what tenants mounted; in a storage cleanup it erases all of it.
+// CleanupStorage has the agent unmount what tenants mounted; in a storage cleanup it erases all of
+// it.
 func CleanupStorage() stage.Stage[State] {
 	return stage.Stage[State]{Name: lifecycle.StageCleanupStorage, Weight: 5, Deadline: 13 * time.Hour, Waits: true, Skip: skipCleanupStorage, Run: cleanStorage,
 		Observe: observeStorage, Undo: markIrreversible(lifecycle.StageCleanupStorage), Doc: "take away what tenants mounted or left in storage"}
 }
 
-// ScrubGPU has the agent erase the disks, the memory of the GPUs, and what tenants left in the system.
+// ScrubGPU has the agent erase the disks, the memory of the GPUs, and what tenants left in the
+// system.
 func ScrubGPU() stage.Stage[State] {
 	return stage.Stage[State]{Name: lifecycle.StageScrubGPU, Weight: 30, Deadline: 13 * time.Hour, Waits: true, Skip: skipScrubGPU, Run: scrub,
 		Observe: observeScrubbed, Undo: markIrreversible(lifecycle.StageScrubGPU), Doc: "erase what tenants may have left, device by device"}
 }
 
-// ValidateClean proves the node clean in another boot, and signs the certificate where no proof follows.
+// ValidateClean proves the node clean in another boot, and signs the certificate where no proof
+// follows.
 func ValidateClean() stage.Stage[State] {
 	return stage.Stage[State]{Name: lifecycle.StageValidateClean, Weight: 10, Deadline: 4 * time.Hour, Waits: true, Skip: skipValidateClean, Run: validate,
 		Observe: observeValidated, Undo: undoValidate, Doc: "restart the node, prove it clean, and sign the certificate"}

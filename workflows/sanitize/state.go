@@ -9,7 +9,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// State is what making a node clean knows. The state of each kind of job that makes a node clean has one.
+// State is what making a node clean knows. The state of each kind of job that makes a node clean
+// has one.
 type State struct {
 	Job  contract.JobRef  `json:"job"`
 	Kind contract.JobKind `json:"kind"`
@@ -30,12 +31,12 @@ type State struct {
 	Tries   Tries                      `json:"tries"`
 
 	// InitialDisks are the disks that the agent had listed when the job began: each has to be among
-	// those that were erased. DisksRecorded says that they are those of the node's record, since the
-	// agent's word proves nothing.
+	// those that were erased. DisksRecorded says that they are those of the node's record, since
+	// the agent's word proves nothing.
 	InitialDisks  []lifecycle.DeviceResult `json:"initial_disks,omitempty"`
 	DisksRecorded bool                     `json:"disks_recorded,omitempty"`
-	// AgentUnreachable says why the agent could not be asked, once the node was drained by switching
-	// it off instead.
+	// AgentUnreachable says why the agent could not be asked, once the node was drained by
+	// switching it off instead.
 	AgentUnreachable string `json:"agent_unreachable,omitempty"`
 	// ScrubBootID is the boot that the last scrub ran in. ScrubRequired is set when the validation
 	// found what a scrub should have removed: an operator's retry scrubs again.
@@ -55,18 +56,19 @@ type State struct {
 	// LastPower is the machine's power as it was read last, from MAAS or the BMC.
 	LastPower string `json:"last_power,omitempty"`
 
-	// BMCChecked is set once the BMC of a root tenant was compared and has another password. RotatesBMC
-	// is the BMC whose password the job began to change.
+	// BMCChecked is set once the BMC of a root tenant was compared and has another password.
+	// RotatesBMC is the BMC whose password the job began to change.
 	BMCChecked bool   `json:"bmc_checked,omitempty"`
 	RotatesBMC string `json:"rotates_bmc,omitempty"`
 
-	// Netboot is the system that this job has the node boot from the network, and what was known of its
-	// disks before. RestartRequested has the stages at which an operator was asked to restart the machine.
+	// Netboot is the system that this job has the node boot from the network, and what was known of
+	// its disks before. RestartRequested has the stages at which an operator was asked to restart
+	// the machine.
 	Netboot          contract.NetbootFacts `json:"netboot,omitzero"`
 	RestartRequested map[string]bool       `json:"restart_requested,omitempty"`
 
-	// Retired is set once the job has retired the node, or found it retired. IrreversibleStage is the
-	// stage that cannot be undone; a compensation sets it.
+	// Retired is set once the job has retired the node, or found it retired. IrreversibleStage is
+	// the stage that cannot be undone; a compensation sets it.
 	Retired           bool   `json:"retired,omitempty"`
 	IrreversibleStage string `json:"irreversible_stage,omitempty"`
 }
@@ -86,8 +88,8 @@ func (t Tries) next() Tries {
 	return t
 }
 
-// Reset returns the state of a job that begins again from its first stage. It keeps what cannot be taken
-// back: evidence, and what is gone.
+// Reset returns the state of a job that begins again from its first stage. It keeps what cannot be
+// taken back: evidence, and what is gone.
 func (s *State) Reset() State {
 	return State{
 		Job: s.Job, Kind: s.Kind, Mode: s.Mode, Release: s.Release, Deploy: Deployment{Attempt: s.Deploy.Attempt},
@@ -139,16 +141,18 @@ func NewTenantRelease(job contract.JobRef, kind contract.JobKind, root bool) Sta
 	return State{Job: job, Kind: kind, TenantRelease: true, Mode: mode}
 }
 
-// IsDistrusted reports that the node's system is that of a tenant who was root and has left. It is not
-// asked for anything: the machine is switched off, and what is installed next proves the node clean.
-// An operation erases nothing, and the release of an allocation goes by what it knows of its tenant.
+// IsDistrusted reports that the node's system is that of a tenant who was root and has left. It is
+// not asked for anything: the machine is switched off, and what is installed next proves the node
+// clean. An operation erases nothing, and the release of an allocation goes by what it knows of its
+// tenant.
 func (s *State) IsDistrusted() bool {
 	erases := s.IsFullDecommission() || s.Mode == lifecycle.ModeReimage
 	return erases && !s.TenantRelease && s.Node.TenantRoot && s.Node.AllocationID == "" && s.Node.TenantLeft != nil && !s.Deploy.Completed
 }
 
-// distrustsReport reports that what the node's agent has reported proves nothing: the node's tenant is
-// or was root, or only the power ended his access. One disk that he made up could never be erased.
+// distrustsReport reports that what the node's agent has reported proves nothing: the node's tenant
+// is or was root, or only the power ended his access. One disk that he made up could never be
+// erased.
 func (s *State) distrustsReport() bool {
 	return s.Node.TenantRoot || s.TenantRelease && s.Mode == lifecycle.ModeReimage
 }

@@ -41,8 +41,8 @@ func (s *State) taskIn(ctx workflow.Context, a Task) (agenttask.RunTaskIn, error
 	return agenttask.RunTaskIn{JobRef: s.Job.At(a.Stage), Kind: a.Kind, Args: args, Deadline: until, TaskTries: *a.Tries}, nil
 }
 
-// withDrives adds to the arguments of a scrub or a validation the drives that the node was last read
-// to have, and those that are protected.
+// withDrives adds to the arguments of a scrub or a validation the drives that the node was last
+// read to have, and those that are protected.
 func (s *State) withDrives(args any) any {
 	switch v := args.(type) {
 	case spec.ScrubArgs:

@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
-// WithdrawTasks withdraws the tasks that no agent has begun, and waits for the end of the others: an
-// agent does not stop what it has begun.
+// WithdrawTasks withdraws the tasks that no agent has begun, and waits for the end of the others:
+// an agent does not stop what it has begun.
 func WithdrawTasks(ctx workflow.Context, s *State) error {
 	in := agenttask.RevokeTasksIn{JobRef: s.Job}
 	if _, err := stage.Do(ctx, stage.KindLocalWork, "withdraw tasks", agent.RevokeTasks, in); err != nil {

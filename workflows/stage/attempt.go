@@ -218,8 +218,8 @@ func failureOf(err error) contract.Failure {
 	return f
 }
 
-// Explain adds a text to the message of a failure, for operators. An error that ends a stage without a
-// failure stays as it is.
+// Explain adds a text to the message of a failure, for operators. An error that ends a stage
+// without a failure stays as it is.
 func Explain(err error, text string) error {
 	var b *goToStage
 	var c *cancelJob

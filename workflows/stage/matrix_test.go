@@ -15,7 +15,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
-// matrix is written down apart from what lifecycle.Decide reads. waiting is a running job whose stage waits on the outside. "-" is refuse.
+// matrix is written down apart from what lifecycle.Decide reads. waiting is a running job whose
+// stage waits on the outside. "-" is refuse.
 const matrix = `
 action                            | pending | running | waiting | failed_retryable         | failed_manual_intervention | compensating | completed | cancelled | reconciled
 retry_stage                       | -       | -       | -       | retry_stage              | retry_stage                | -            | -         | -         | -

@@ -28,9 +28,9 @@ const (
 	// KindAgentTask waits for a task that the node's agent does (RunTask). It is
 	// ended from outside; while it waits it holds no worker and has no heartbeat.
 	KindAgentTask
-	// KindQueue looks once whether what the stage waits for is there, and is called again by Temporal for
-	// as long as the stage's deadline allows: a wait of a day holds no worker and no history. The
-	// activity says when, in its error.
+	// KindQueue looks once whether what the stage waits for is there, and is called again by
+	// Temporal for as long as the stage's deadline allows: a wait of a day holds no worker and no
+	// history. The activity says when, in its error.
 	KindQueue
 	// KindLocalWork renders or decides in the worker and touches the database.
 	KindLocalWork
@@ -57,7 +57,8 @@ func options(k Kind, summary string, left time.Duration) workflow.ActivityOption
 	case KindPoll:
 		o.StartToCloseTimeout = left
 	case KindQueue:
-		// The deadline ends the attempts, not their number. The SDK would take zero for ten in tests.
+		// The deadline ends the attempts, not their number. The SDK would take zero for ten in
+		// tests.
 		o.StartToCloseTimeout, o.RetryPolicy.MaximumAttempts = 2*time.Minute, math.MaxInt32
 	case KindAgentTask:
 		// Each repetition takes the same wait up again, which makes up for a worker
@@ -91,15 +92,16 @@ func Within(ctx workflow.Context, d, margin time.Duration) time.Time {
 	return until
 }
 
-// Limit returns a context whose activities end within d, where the deadline of the stage is not earlier.
+// Limit returns a context whose activities end within d, where the deadline of the stage is not
+// earlier.
 func Limit(ctx workflow.Context, d time.Duration) workflow.Context {
 	return workflow.WithValue(ctx, deadlineKey, Within(ctx, d, 0))
 }
 
 const startKey ctxKey = "slipway-activity-start"
 
-// StartWithin returns a context whose activities fail when no worker begins them within d. That counts as
-// Unfinished.
+// StartWithin returns a context whose activities fail when no worker begins them within d. That
+// counts as Unfinished.
 func StartWithin(ctx workflow.Context, d time.Duration) workflow.Context {
 	return workflow.WithValue(ctx, startKey, d)
 }

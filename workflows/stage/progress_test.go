@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
-// TestReachedPercent_Attempts: a retry goes on from what was reached; a job that begins from the top
-// begins at 0.
+// TestReachedPercent_Attempts: a retry goes on from what was reached; a job that begins from the
+// top begins at 0.
 func TestReachedPercent_Attempts(t *testing.T) {
 	t.Parallel()
 	for action, want := range map[lifecycle.Action]int{

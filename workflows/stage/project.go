@@ -93,8 +93,8 @@ func (r *runner[S]) projectLocked(c workflow.Context) error {
 	return nil
 }
 
-// giveUp keeps the audit rows of a projection that was not stored for the next one. Once the job has
-// ended, an action with an effect has none, and is decided again.
+// giveUp keeps the audit rows of a projection that was not stored for the next one. Once the job
+// has ended, an action with an effect has none, and is decided again.
 func (r *runner[S]) giveUp(entries []contract.ActionEntry, err error) error {
 	r.unstored.entries = append(entries, r.unstored.entries...)
 	if errors.Is(err, errEnded) {
@@ -117,8 +117,8 @@ func (r *runner[S]) knows(p *contract.ActionProof) bool {
 	return p != nil && slices.Contains(r.stored.nonces, p.Nonce)
 }
 
-// moves returns the moves of a projection: that of the state that the runner has entered, and that of
-// the job's subject.
+// moves returns the moves of a projection: that of the state that the runner has entered, and that
+// of the job's subject.
 func (r *runner[S]) moves(p contract.Projection, move *contract.Move, entered bool) []contract.Move {
 	var out []contract.Move
 	if move != nil {

@@ -207,7 +207,8 @@ func TestLostWorkflowContinues(t *testing.T) {
 	require.Greater(t, b.Store.Last().Seq, int64(41))
 }
 
-// TestObserved_TimeOutlivesTheRun: a run that takes over has looked at nothing, and does not say that it has.
+// TestObserved_TimeOutlivesTheRun: a run that takes over has looked at nothing, and does not say
+// that it has.
 func TestObserved_TimeOutlivesTheRun(t *testing.T) {
 	t.Parallel()
 	out := &outside{fail: map[string][]error{}, found: map[string]string{}, block: map[string]bool{}, left: map[string][]string{}}
@@ -294,8 +295,9 @@ func TestAJobThatHasEndedTakesNoOtherWay(t *testing.T) {
 	}
 }
 
-// TestAnActionFindsTheEndFirst: the run waits in a stage when a refused action finds that the job has
-// ended. The caller gets the refusal, it has one audit row, and the run ends without waiting longer.
+// TestAnActionFindsTheEndFirst: the run waits in a stage when a refused action finds that the job
+// has ended. The caller gets the refusal, it has one audit row, and the run ends without waiting
+// longer.
 func TestAnActionFindsTheEndFirst(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -36,8 +36,8 @@ type Job[S any] struct {
 	Observed func(s *S) lifecycle.Observed
 	// Metadata returns what the action log stores of a try, without secrets. Nil stores nothing.
 	Metadata func(s *S) lifecycle.ActionMetadata
-	// Started, Succeeded, Blocked and Cancelled return the move that is made with that change of the
-	// job's status. Nil moves nothing.
+	// Started, Succeeded, Blocked and Cancelled return the move that is made with that change of
+	// the job's status. Nil moves nothing.
 	Started, Succeeded, Blocked, Cancelled func(s *S) *contract.Move
 	// Parked replaces Blocked where it is set, and is called for every failure class. Resumed
 	// returns the move when an operator resumes a parked job.
@@ -62,7 +62,8 @@ type Job[S any] struct {
 	Refuses func(ctx workflow.Context, s *S, a lifecycle.Action) string
 }
 
-// Chosen returns the stages of a job in their order: those that Build makes or Choose names, or all.
+// Chosen returns the stages of a job in their order: those that Build makes or Choose names, or
+// all.
 func (j Job[S]) Chosen(s *S) ([]Stage[S], error) {
 	if j.Build != nil {
 		built, err := j.Build(s)

@@ -33,7 +33,8 @@ const (
 	doneLimit       = 8 * time.Second
 )
 
-// Sweep is one pass. After a part that fails the others and the note of the pass follow all the same.
+// Sweep is one pass. After a part that fails the others and the note of the pass follow all the
+// same.
 func Sweep(ctx workflow.Context) (Report, error) {
 	var r Report
 	var problems pass.Problems

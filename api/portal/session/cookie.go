@@ -82,8 +82,8 @@ func (m *Manager) setSession(w http.ResponseWriter, r *http.Request, text string
 	})
 }
 
-// setSignIn sets the cookie of a sign-in at the provider. The provider's answer is a navigation from
-// another site, which a strict cookie would not come with.
+// setSignIn sets the cookie of a sign-in at the provider. The provider's answer is a navigation
+// from another site, which a strict cookie would not come with.
 func (m *Manager) setSignIn(w http.ResponseWriter, r *http.Request, text string, age time.Duration) {
 	seconds := int(age / time.Second)
 	if seconds == 0 {

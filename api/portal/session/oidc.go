@@ -40,8 +40,8 @@ const CallbackPath = "/portal/oidc/callback"
 const (
 	signInLasts = 10 * time.Minute
 	exchange    = 15 * time.Second
-	// freshness is how old the second sign-in may be that the provider tells of: the user has just come
-	// back, and clocks differ.
+	// freshness is how old the second sign-in may be that the provider tells of: the user has just
+	// come back, and clocks differ.
 	freshness = time.Minute
 	maxReturn = 2000
 	home      = "/portal/"
@@ -81,8 +81,8 @@ func derive(cookie, purpose string) string {
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
 }
 
-// beginOIDC begins a sign-in, and notes the session that the browser has: the provider's answer will
-// come without its cookie. Each sign-in that begins writes a row, so they are limited.
+// beginOIDC begins a sign-in, and notes the session that the browser has: the provider's answer
+// will come without its cookie. Each sign-in that begins writes a row, so they are limited.
 func (m *Manager) beginOIDC(w http.ResponseWriter, r *http.Request) error {
 	addr := ratelimit.RemoteAddress(r)
 	if ok, wait := m.begun.Allow(addr); !ok {

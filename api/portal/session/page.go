@@ -8,8 +8,8 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 )
 
-// refusal is what a browser shows that came by a link or from the provider: there a problem document
-// would be the page, and the front end does not run.
+// refusal is what a browser shows that came by a link or from the provider: there a problem
+// document would be the page, and the front end does not run.
 var refusal = template.Must(template.New("refusal").Parse(`<!doctype html>
 <html lang="en">
 <head>
@@ -32,7 +32,8 @@ var refusal = template.Must(template.New("refusal").Parse(`<!doctype html>
 
 const refusalPolicy = "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// writePage answers a navigation with a problem. It returns false when the request asks for no page.
+// writePage answers a navigation with a problem. It returns false when the request asks for no
+// page.
 func (m *Manager) writePage(w http.ResponseWriter, r *http.Request, p *problem.Problem) bool {
 	if !op.AcceptsHTML(r) {
 		return false

@@ -1,6 +1,6 @@
-// Package session signs browsers in: with an API token that is exchanged once for a cookie, or at an
-// OpenID Connect provider. A session is a row of the database; the browser holds a random text of
-// which only the hash is stored, and which changes with each sign-in and each change of roles. A
+// Package session signs browsers in: with an API token that is exchanged once for a cookie, or at
+// an OpenID Connect provider. A session is a row of the database; the browser holds a random text
+// of which only the hash is stored, and which changes with each sign-in and each change of roles. A
 // session ends when nobody uses it, after its absolute time, at sign-out, and with its token.
 package session
 
@@ -24,8 +24,8 @@ import (
 type Config struct {
 	// PublicURL is where browsers reach the server.
 	PublicURL string
-	// Idle is how long a session lasts that nobody uses, and Max how long it lasts at most; defaults
-	// 30 minutes and 12 hours.
+	// Idle is how long a session lasts that nobody uses, and Max how long it lasts at most;
+	// defaults 30 minutes and 12 hours.
 	Idle, Max time.Duration
 	// OIDC is the provider; one without a ClientID lets nobody sign in.
 	OIDC OIDC
@@ -46,8 +46,8 @@ const (
 	refusedRate, refusedBurst = 0.5, 10
 	auditRate, auditBurst     = 1.0 / 60, 30
 	beginRate, beginBurst     = 1, 30
-	// A good sign-in or second sign-in writes to the audit log too. A sign-out is never refused: there
-	// are no more of them than sign-ins.
+	// A good sign-in or second sign-in writes to the audit log too. A sign-out is never refused:
+	// there are no more of them than sign-ins.
 	signInRate, signInBurst = 1.0 / 10, 20
 )
 
@@ -162,8 +162,8 @@ func (m *Manager) rotate(w http.ResponseWriter, r *http.Request, live portaldb.L
 }
 
 // begin starts a session with a cookie of its own, so that nobody can plant one that is signed in
-// later, and sets it. It ends the session that the request's cookie names, and the one that the sign-in
-// replaces: the provider's answer comes from another site, without the strict cookie.
+// later, and sets it. It ends the session that the request's cookie names, and the one that the
+// sign-in replaces: the provider's answer comes from another site, without the strict cookie.
 func (m *Manager) begin(w http.ResponseWriter, r *http.Request, n portaldb.New, replaces string) (*portaldb.Live, error) {
 	if err := m.limitSignIns(n.Principal); err != nil {
 		return nil, err
@@ -250,8 +250,8 @@ func (m *Manager) end(r *http.Request, s portaldb.Session) error {
 	})
 }
 
-// EndAll ends the sessions of all browsers and returns how many. A restored backup has sessions that
-// were ended after it was made.
+// EndAll ends the sessions of all browsers and returns how many. A restored backup has sessions
+// that were ended after it was made.
 func EndAll(ctx context.Context, store *db.Store) (int, error) {
 	ended := 0
 	err := store.Tx(ctx, func(tx *db.Tx) error {

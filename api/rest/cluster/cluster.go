@@ -126,7 +126,8 @@ func (s *server) create(ctx context.Context, in *struct {
 	})
 }
 
-// audit writes what an administrator stated of a cluster: where its kubeconfig is sent is worth knowing.
+// audit writes what an administrator stated of a cluster: where its kubeconfig is sent is worth
+// knowing.
 func audit(ctx context.Context, tx *db.Tx, row clusterdb.Cluster, name string) error {
 	return op.Audit(ctx, tx, clusterdb.Resource, row.Ref, nil, name, map[string]any{"api_url": row.Spec.APIURL, "ca_pins": row.Spec.CAPins, "kubeconfig_ref": row.Spec.KubeconfigRef, "project": row.ProjectID})
 }

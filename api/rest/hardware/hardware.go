@@ -1,5 +1,6 @@
-// Package hardware is the area of the HTTP API for the parts of machines: their health, an inventory, and
-// the entries of BMCs' logs. It reads what the reconciler has kept and asks no machine.
+// Package hardware is the area of the HTTP API for the parts of machines: their health, an
+// inventory, and the entries of BMCs' logs. It reads what the reconciler has kept and asks no
+// machine.
 package hardware
 
 import (
@@ -128,8 +129,8 @@ func probeView(p hardware.Probe) HealthProbe {
 	}
 }
 
-// bmcProbes are what the BMC told last. One that has not answered since is unknown as a whole beside it,
-// and what was ok in a reading of long ago is unknown.
+// bmcProbes are what the BMC told last. One that has not answered since is unknown as a whole
+// beside it, and what was ok in a reading of long ago is unknown.
 func bmcProbes(ctx context.Context, tx *db.Tx, node hardwaredb.NodeState, now time.Time) (*hardwaredb.Survey, []hardware.Probe, error) {
 	whole := func(note string, at *time.Time) []hardware.Probe {
 		return []hardware.Probe{hardware.NewProbe(hardware.SourceBMC, hardware.CategoryDevice, "", hardware.ClassUnknown, note, at)}
@@ -278,7 +279,8 @@ type BMCLogEntry struct {
 	RecordedAt time.Time `json:"recorded_at"`
 }
 
-// BMCLogPage is a page of a log. NextCursor is where the next entries come, also after the last page.
+// BMCLogPage is a page of a log. NextCursor is where the next entries come, also after the last
+// page.
 type BMCLogPage struct {
 	Data       []BMCLogEntry `json:"data" nullable:"false"`
 	NextCursor string        `json:"next_cursor,omitempty"`

@@ -46,7 +46,8 @@ type OwnInstancePath struct {
 	InstancePath
 }
 
-// ProjectInstance is an instance as the members of its project see it: nothing of the provider's account.
+// ProjectInstance is an instance as the members of its project see it: nothing of the provider's
+// account.
 type ProjectInstance struct {
 	ID              string                   `json:"id"`
 	ProjectID       string                   `json:"project_id"`
@@ -71,7 +72,8 @@ func ownView(i instancedb.Own) ProjectInstance {
 	}
 }
 
-// ProjectInstanceRequest asks for an instance for the project in the path. Its image is the configured one.
+// ProjectInstanceRequest asks for an instance for the project in the path. Its image is the
+// configured one.
 type ProjectInstanceRequest struct {
 	Name         string `json:"name" required:"true" minLength:"1" maxLength:"63"`
 	Provider     string `json:"provider" required:"true" maxLength:"63" doc:"Of the list of offered types"`
@@ -155,7 +157,8 @@ func (s *server) createOwn(ctx context.Context, in *struct {
 	})
 }
 
-// auditInstance writes what a member did, or an operator for the project, into the log of the project.
+// auditInstance writes what a member did, or an operator for the project, into the log of the
+// project.
 func (s *server) auditInstance(ctx context.Context, tx *db.Tx, project, name string, meta map[string]any) error {
 	a := op.ProjectActor(ctx)
 	a.Metadata = meta
@@ -183,8 +186,8 @@ func (s *server) terminateOwn(ctx context.Context, in *struct {
 	return s.getOwn(ctx, &in.OwnInstancePath)
 }
 
-// ProjectInstanceAction is a row of the action log of an instance as members see it: errors and metadata
-// tell of the provider's account.
+// ProjectInstanceAction is a row of the action log of an instance as members see it: errors and
+// metadata tell of the provider's account.
 type ProjectInstanceAction struct {
 	ID         string                 `json:"id"`
 	ActionType string                 `json:"action_type"`

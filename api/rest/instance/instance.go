@@ -1,5 +1,5 @@
-// Package instance is the area of instances: servers at cloud providers that projects have. Members of a
-// project have the routes below it, operators those below /admin.
+// Package instance is the area of instances: servers at cloud providers that projects have. Members
+// of a project have the routes below it, operators those below /admin.
 package instance
 
 import (
@@ -253,8 +253,8 @@ func (s *server) terminate(ctx context.Context, in *struct {
 	return s.get(ctx, &in.InstancePath)
 }
 
-// end terminates an instance. The job that makes it, or that ends it, is asked after the commit: one that
-// is not reached is asked again by the next pass.
+// end terminates an instance. The job that makes it, or that ends it, is asked after the commit:
+// one that is not reached is asked again by the next pass.
 func (s *server) end(ctx context.Context, id, reason string, actor db.Actor, audit func(*db.Tx) error) error {
 	var out instance.Terminated
 	err := s.api.Store().Tx(ctx, func(tx *db.Tx) error {

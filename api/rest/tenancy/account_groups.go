@@ -81,8 +81,8 @@ func (s *server) removeAccountGroup(ctx context.Context, in *AccountGroupPath) (
 	})
 }
 
-// requireGroupOfAccount refuses a role for a group that does not belong to the billing account of the project:
-// nobody of the group has consented. Whose group it is else is not said.
+// requireGroupOfAccount refuses a role for a group that does not belong to the billing account of
+// the project: nobody of the group has consented. Whose group it is else is not said.
 func (s *server) requireGroupOfAccount(ctx context.Context, projectID, group string) error {
 	p, err := tenancydb.ReadProject(ctx, s.api.Store(), projectID)
 	if err != nil {

@@ -183,7 +183,8 @@ func (s *allocationServer) liveJobs(ctx context.Context, r reader, rows []alloca
 	return out, err
 }
 
-// views shows allocations with the names of their SKUs, where their nodes are, and how far their jobs.
+// views shows allocations with the names of their SKUs, where their nodes are, and how far their
+// jobs.
 func (s *allocationServer) views(ctx context.Context, r reader, rows []allocationdb.Allocation) ([]Allocation, error) {
 	n := newNames(r)
 	if err := n.readNodes(ctx, rows); err != nil {
@@ -272,8 +273,8 @@ func (n *names) topology(ctx context.Context, a allocationdb.Allocation) (Alloca
 	return out, nil
 }
 
-// network returns the network of an allocation. Where it has none of its own it is that of its site,
-// with the isolation that the catalogue states.
+// network returns the network of an allocation. Where it has none of its own it is that of its
+// site, with the isolation that the catalogue states.
 func (n *names) network(ctx context.Context, a allocationdb.Allocation) (AllocationNetwork, error) {
 	if a.Network != nil {
 		return AllocationNetwork(*a.Network), nil

@@ -15,9 +15,9 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// TestAllocation_ShowsWhereAndWhat reads what large tenants ask of each allocation: where it is, its
-// network, which is never empty, what is installed, and, after its end, when that was and by which
-// certificate, in the list as in the answer for one.
+// TestAllocation_ShowsWhereAndWhat reads what large tenants ask of each allocation: where it is,
+// its network, which is never empty, what is installed, and, after its end, when that was and by
+// which certificate, in the list as in the answer for one.
 func TestAllocation_ShowsWhereAndWhat(t *testing.T) {
 	t.Parallel()
 	m := newMarket(t)
@@ -82,8 +82,8 @@ func TestAllocation_ShowsWhereAndWhat(t *testing.T) {
 	require.Equal(t, tenancy.AllocationNetwork(network), got.Network)
 }
 
-// TestAllocation_Tags: 50 at most, at the request and afterwards; keys keep their case, and lists find by
-// any of them.
+// TestAllocation_Tags: 50 at most, at the request and afterwards; keys keep their case, and lists
+// find by any of them.
 func TestAllocation_Tags(t *testing.T) {
 	t.Parallel()
 	m := newMarket(t)

@@ -26,7 +26,8 @@ type AllocationsConfig struct {
 	AskJob func(ctx context.Context, jobID string, action lifecycle.Action, reason string) error
 	// ReadPower reads the power of a node from its BMC and from MAAS now.
 	ReadPower func(ctx context.Context, nodeID string) (allocation.PowerProof, error)
-	// Policy limits how fast a billing account takes and gives back nodes; the zero value is the default.
+	// Policy limits how fast a billing account takes and gives back nodes; the zero value is the
+	// default.
 	Policy allocation.Policy
 }
 
@@ -121,7 +122,8 @@ const (
 		"point; one whose release has failed is tried once more. No new access is given from the answer on."
 )
 
-// allocationRoute declares one operation. What changes an allocation answers 202: a job does the work.
+// allocationRoute declares one operation. What changes an allocation answers 202: a job does the
+// work.
 func allocationRoute[I, O any](s *allocationServer, id, method, path, summary, description string, handler func(context.Context, *I) (*O, error)) {
 	status := 0
 	if method == http.MethodPost || method == http.MethodPut {
@@ -243,8 +245,8 @@ func (s *allocationServer) auditAllocation(ctx context.Context, tx *db.Tx, proje
 	return tx.AppendAudit(ctx, db.Entry{ResourceKind: lifecycle.Project.Resource, ResourceID: project, Kind: db.EntryAction, Name: name, Actor: a})
 }
 
-// find reads an allocation of the project of the request. To everybody else, and once it is pruned, it
-// does not exist.
+// find reads an allocation of the project of the request. To everybody else, and once it is pruned,
+// it does not exist.
 func (s *allocationServer) find(ctx context.Context, id string) (a allocationdb.Allocation, err error) {
 	err = op.InProject(ctx, s.api, func(tx *db.ProjectTx) error {
 		if a, err = allocationdb.Get(ctx, tx, id); err == nil && a.PrunedAt != nil {

@@ -166,8 +166,8 @@ func (n *names) adminView(ctx context.Context, a allocationdb.Allocation) (Admin
 	return out, nil
 }
 
-// changeAllocation runs an operator's change of an allocation under the lock of its project, with a row in
-// the project's log, and tells the job.
+// changeAllocation runs an operator's change of an allocation under the lock of its project, with a
+// row in the project's log, and tells the job.
 func (s *allocationServer) changeAllocation(
 	ctx context.Context, a allocationdb.Allocation, name, reason string, do func(*db.Tx, db.Actor) (allocation.Released, error),
 ) (*op.Versioned[AdminAllocation], error) {
@@ -230,8 +230,8 @@ func (s *allocationServer) removeAssignment(ctx context.Context, in *struct {
 	})
 }
 
-// readPower reads the power of the node of an allocation, before the transaction. A quarantined node
-// needs no reading, and neither does an allocation that is refused anyway.
+// readPower reads the power of the node of an allocation, before the transaction. A quarantined
+// node needs no reading, and neither does an allocation that is refused anyway.
 func (s *allocationServer) readPower(ctx context.Context, a allocationdb.Allocation) (allocation.PowerProof, error) {
 	if a.NodeID == nil || !a.Status.Releasing() {
 		return allocation.PowerProof{}, nil

@@ -46,7 +46,8 @@ func (s *allocationServer) registerOwn() {
 const maxNamed = 20
 
 // enter returns the context of a request in the project that it names, or in the only one that the
-// caller is a member of. guessed says the second. A role of a group is not enough for that: others gave it.
+// caller is a member of. guessed says the second. A role of a group is not enough for that: others
+// gave it.
 func (s *allocationServer) enter(ctx context.Context, p OwnProject, role op.Role) (in context.Context, guessed bool, err error) {
 	id, who := cmp.Or(p.ProjectID, op.PrincipalOf(ctx).Project), op.PrincipalOf(ctx)
 	if id == "" && who.Identity.Subject != "" {

@@ -291,7 +291,8 @@ func TestAllocation_CancelOfRequested(t *testing.T) {
 	require.Equal(t, []string{"cancel", "cancel"}, m.engine.taken())
 }
 
-// TestAllocation_RetryOfAFailedRelease asks the job that stands still, and again when it was not reached.
+// TestAllocation_RetryOfAFailedRelease asks the job that stands still, and again when it was not
+// reached.
 func TestAllocation_RetryOfAFailedRelease(t *testing.T) {
 	t.Parallel()
 	m := newMarket(t)
@@ -395,8 +396,8 @@ func TestAllocations_WithoutAProjectInThePath(t *testing.T) {
 	m.do(m.token, "POST", one+"/release", nil).want(http.StatusAccepted)
 }
 
-// TestAllocation_AfterItsRetention reads an allocation that has ended: customers until it is pruned,
-// operators also later, without what was the customer's.
+// TestAllocation_AfterItsRetention reads an allocation that has ended: customers until it is
+// pruned, operators also later, without what was the customer's.
 func TestAllocation_AfterItsRetention(t *testing.T) {
 	t.Parallel()
 	m := newMarket(t)

@@ -38,8 +38,8 @@ func auditArgument() map[string]int {
 	return map[string]int{"AuditProject": 2, "changeQuota": 2, "queueOnce": 5, "auditAllocation": 3, "auditInstance": 3, "changeAllocation": 2}
 }
 
-// TestAuditNames_AreEvents finds every name that an audit row of a project can have, in the source and
-// in the lifecycle, and appends a row with it. A name without an event needs its reason above.
+// TestAuditNames_AreEvents finds every name that an audit row of a project can have, in the source
+// and in the lifecycle, and appends a row with it. A name without an event needs its reason above.
 func TestAuditNames_AreEvents(t *testing.T) {
 	t.Parallel()
 	names := map[string]string{"create": "lifecycle"}

@@ -125,8 +125,8 @@ func TestBilling_AnswersAgree(t *testing.T) {
 	require.Contains(t, string(empty.raw), `"lines":[]`)
 }
 
-// TestStatement_IsFinalAfterItsLastTransaction: what began in a month and is committed in the next one has a
-// time in the first.
+// TestStatement_IsFinalAfterItsLastTransaction: what began in a month and is committed in the next
+// one has a time in the first.
 func TestStatement_IsFinalAfterItsLastTransaction(t *testing.T) {
 	t.Parallel()
 	end := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)

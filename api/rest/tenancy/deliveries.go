@@ -57,8 +57,8 @@ type Queued struct {
 // maxPending is how many deliveries of a webhook may wait before no more can be asked for.
 const maxPending = 100_000
 
-// queueOnce runs a change of the queue of a webhook that is there, once for each idempotency key. do
-// returns the answer, and what the audit row holds beside the webhook.
+// queueOnce runs a change of the queue of a webhook that is there, once for each idempotency key.
+// do returns the answer, and what the audit row holds beside the webhook.
 func queueOnce[T any](
 	ctx context.Context, s *eventServer, in WebhookPath, key op.Key, body any, audit string, do func(*db.ProjectTx) (T, map[string]any, error),
 ) (*op.Created[T], error) {

@@ -18,7 +18,8 @@ import (
 )
 
 // ProjectExport is everything that is stored of a project. Tokens are without their text, which is
-// not stored, and webhooks without their secrets. Parts that need role owner are left out for others.
+// not stored, and webhooks without their secrets. Parts that need role owner are left out for
+// others.
 type ProjectExport struct {
 	ExportedAt     time.Time      `json:"exported_at" doc:"When the export began"`
 	Project        Project        `json:"project"`
@@ -146,8 +147,8 @@ func (s *server) exportProject(ctx context.Context, in *ProjectPath) (*huma.Stre
 	}}, nil
 }
 
-// writeExport writes what the role of the reader includes. Each page is read in a transaction of its
-// own, so that a slow reader holds none.
+// writeExport writes what the role of the reader includes. Each page is read in a transaction of
+// its own, so that a slow reader holds none.
 func (s *server) writeExport(ctx context.Context, d *op.Document, account ProjectAccount) error {
 	access := op.ProjectAccessOf(ctx)
 	var project tenancydb.Project

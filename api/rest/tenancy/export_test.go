@@ -26,7 +26,8 @@ func (w *world) addEvents(project string, n, size int) {
 		FROM generate_series(1, $2::int) i`, project, n, size)
 }
 
-// TestExport_HasNoEnd exports more than a list of any size was cut at before, in order and once each.
+// TestExport_HasNoEnd exports more than a list of any size was cut at before, in order and once
+// each.
 func TestExport_HasNoEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGroupRole_NeedsTheGroupsAccount has the owner of a project give a role to another customer's group.
+// TestGroupRole_NeedsTheGroupsAccount has the owner of a project give a role to another customer's
+// group.
 func TestGroupRole_NeedsTheGroupsAccount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -32,7 +33,8 @@ func TestGroupRole_NeedsTheGroupsAccount(t *testing.T) {
 	require.Equal(t, []struct{ Group string }{{"beta-group"}, {"beta-staff"}}, list.Data)
 }
 
-// TestGroupRole_OfBefore has a role of a group in the database that was given before groups belonged to accounts.
+// TestGroupRole_OfBefore has a role of a group in the database that was given before groups
+// belonged to accounts.
 func TestGroupRole_OfBefore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

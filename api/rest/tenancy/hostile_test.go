@@ -112,8 +112,8 @@ func TestOperators_BlankReasonIsNone(t *testing.T) {
 	}
 }
 
-// TestOperators_FailedAccessIsAudited has an operator look for what is not there, and change what may not
-// be changed. The owners see that too.
+// TestOperators_FailedAccessIsAudited has an operator look for what is not there, and change what
+// may not be changed. The owners see that too.
 func TestOperators_FailedAccessIsAudited(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -55,8 +55,8 @@ func TestInstances_OfAProject(t *testing.T) {
 	require.Equal(t, 1, strings.Count(string(w.do(w.admin, "GET", "/admin/instances?status=terminating", nil).want(http.StatusOK).raw), second))
 }
 
-// TestInstances_EndWithTheirProject: a project that is closed ends its instances and is closing until they
-// have ended, and one that has any is not deleted.
+// TestInstances_EndWithTheirProject: a project that is closed ends its instances and is closing
+// until they have ended, and one that has any is not deleted.
 func TestInstances_EndWithTheirProject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -83,8 +83,8 @@ func TestInstances_NoneForDepletedAccounts(t *testing.T) {
 	w.do(w.admin, "POST", "/admin/instances", func() map[string]any { b := instanceBody("by-an-operator"); b["project_id"] = v.project; return b }()).want(http.StatusAccepted)
 }
 
-// TestInstances_ProgressIsFollowed: a member follows the stream of the project and sees each state and each
-// step of an instance with its percentage, and nobody sees that of another project.
+// TestInstances_ProgressIsFollowed: a member follows the stream of the project and sees each state
+// and each step of an instance with its percentage, and nobody sees that of another project.
 func TestInstances_ProgressIsFollowed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -144,8 +144,8 @@ func TestInstances_ProgressIsFollowed(t *testing.T) {
 	}, seen[:min(len(seen), 6)])
 }
 
-// TestInstances_AreCharged: a type gets a price by its dry run, an instance holds back an hour and is
-// refused without it, and usage, days and statement name it.
+// TestInstances_AreCharged: a type gets a price by its dry run, an instance holds back an hour and
+// is refused without it, and usage, days and statement name it.
 func TestInstances_AreCharged(t *testing.T) {
 	t.Parallel()
 	m := &priced{market: newMarket(t)}

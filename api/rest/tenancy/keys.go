@@ -183,8 +183,8 @@ func (s *server) listTokens(ctx context.Context, in *struct {
 	return listIn(ctx, s, in.Page, list, tokenID, tokenView)
 }
 
-// ownTokensOf returns the member whose tokens alone the caller sees: whoever may not use the project's
-// nodes sees nothing of the others' automation. It returns nil for those who see all.
+// ownTokensOf returns the member whose tokens alone the caller sees: whoever may not use the
+// project's nodes sees nothing of the others' automation. It returns nil for those who see all.
 func ownTokensOf(ctx context.Context) *string {
 	access := op.ProjectAccessOf(ctx)
 	if access.Allows(lifecycle.RoleProjectViewer) {

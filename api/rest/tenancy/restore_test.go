@@ -10,9 +10,9 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 )
 
-// TestRestore_EndsAccess ends what a backup brought back, with the rights of a serving process: tokens,
-// invitations and webhooks of it are of no use afterwards, streams of events do not continue, and
-// members stay.
+// TestRestore_EndsAccess ends what a backup brought back, with the rights of a serving process:
+// tokens, invitations and webhooks of it are of no use afterwards, streams of events do not
+// continue, and members stay.
 func TestRestore_EndsAccess(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -24,7 +24,8 @@ func TestRestore_EndsAccess(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"api_token": 1, "project_token": 2, "invitation": 2, "webhook": 2}, planned.Counts)
 	w.do(a.token, "GET", at, nil).want(http.StatusOK)
-	// A process that still serves the database gives new access: what was shown is not all any more.
+	// A process that still serves the database gives new access: what was shown is not all any
+	// more.
 	fresh := w.do(b.owner, "POST", "/projects/"+b.project+"/tokens", map[string]any{"name": "fresh", "role": "viewer"}).want(http.StatusCreated).field("token")
 	_, err = w.store.EndRestoredAccess(t.Context(), planned.Hash)
 	require.ErrorIs(t, err, db.ErrAccessChanged)

@@ -16,8 +16,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// Statement is what was posted for a project in a month, by allocation or instance and kind. It is summed from the
-// ledger and from nothing else.
+// Statement is what was posted for a project in a month, by allocation or instance and kind. It is
+// summed from the ledger and from nothing else.
 type Statement struct {
 	ProjectID        string          `json:"project_id"`
 	BillingAccountID string          `json:"billing_account_id"`
@@ -82,11 +82,12 @@ func (s *server) registerStatements() {
 	}, s.getStatement)
 }
 
-// finalAfter is how long after its month a statement may still change: what is posted has the time at
-// which its transaction began, and no transaction takes that long.
+// finalAfter is how long after its month a statement may still change: what is posted has the time
+// at which its transaction began, and no transaction takes that long.
 const finalAfter = 10 * time.Minute
 
-// isFinal reports whether nothing is added any more to the statement of a month that ends at a time.
+// isFinal reports whether nothing is added any more to the statement of a month that ends at a
+// time.
 func isFinal(end, now time.Time) bool { return !now.Before(end.Add(finalAfter)) }
 
 func (s *server) getStatement(ctx context.Context, in *StatementPath) (*huma.StreamResponse, error) {
@@ -144,8 +145,9 @@ func (s *server) writeStatement(ctx context.Context, d *op.Document, head Statem
 	return d.Member("total_minor", total)
 }
 
-// writeStatementCSV writes a header, the lines and a row with the total. All its texts are ids, kinds,
-// times and numbers: none of them is one that a customer chose, which a spreadsheet might run.
+// writeStatementCSV writes a header, the lines and a row with the total. All its texts are ids,
+// kinds, times and numbers: none of them is one that a customer chose, which a spreadsheet might
+// run.
 func (s *server) writeStatementCSV(ctx context.Context, rows *csv.Writer, head Statement) error {
 	if err := rows.Write([]string{"allocation_id", "kind", "first_at", "last_at", "transactions", "amount", "currency", "instance_id"}); err != nil {
 		return err
@@ -168,8 +170,8 @@ func (s *server) writeStatementCSV(ctx context.Context, rows *csv.Writer, head S
 	})
 }
 
-// statementLines reads the lines page by page, and before each page whether the reader still has the
-// role: a statement may be read slowly.
+// statementLines reads the lines page by page, and before each page whether the reader still has
+// the role: a statement may be read slowly.
 func (s *server) statementLines(ctx context.Context, head Statement, write func(ledgerdb.StatementLine) error) error {
 	for place := (ledgerdb.StatementPlace{}); ; {
 		ctx, access, err := op.AccessAgain(ctx)

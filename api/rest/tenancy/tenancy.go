@@ -65,9 +65,9 @@ func Register(api *op.API) {
 	s.registerCatalogue()
 }
 
-// stepUps lists what a session may do only after a second sign-in: the end of a project, with its keys
-// and tokens, cannot be undone, a token outlives the session that made it, and what bounds customers
-// is not deleted by a browser that was left open.
+// stepUps lists what a session may do only after a second sign-in: the end of a project, with its
+// keys and tokens, cannot be undone, a token outlives the session that made it, and what bounds
+// customers is not deleted by a browser that was left open.
 func stepUps() []op.StepUp {
 	return []op.StepUp{
 		{Route: "POST /admin/projects/{id}/close"}, {Route: "POST /projects/{id}/close"}, {Route: "DELETE /projects/{id}"},
@@ -160,8 +160,8 @@ func requireMember(ctx context.Context) (string, error) {
 	return "", problem.New(problem.Forbidden, "keys and tokens belong to a member, and you act by a group or as an operator; accept an invitation of your own first")
 }
 
-// requireMemberRole refuses a key for a member whose own role does not allow keys. It is called under
-// the lock of the project, so that no key is added after the member has lost the role.
+// requireMemberRole refuses a key for a member whose own role does not allow keys. It is called
+// under the lock of the project, so that no key is added after the member has lost the role.
 func requireMemberRole(ctx context.Context, tx *db.ProjectTx, memberID string) error {
 	m, err := tenancydb.ReadMember(ctx, tx, memberID)
 	if err != nil || m.Role.Includes(lifecycle.RoleProjectMember) {
@@ -170,8 +170,8 @@ func requireMemberRole(ctx context.Context, tx *db.ProjectTx, memberID string) e
 	return problem.New(problem.Forbidden, "SSH keys need role member of your own, and you have "+string(m.Role)+"; ask an owner of the project for that role")
 }
 
-// requireOwn refuses a change of what belongs to another member, unless by an owner who signed in. A
-// token changes only what belongs to its member.
+// requireOwn refuses a change of what belongs to another member, unless by an owner who signed in.
+// A token changes only what belongs to its member.
 func requireOwn(ctx context.Context, memberID string) error {
 	access := op.ProjectAccessOf(ctx)
 	byToken := op.PrincipalOf(ctx).Project != ""

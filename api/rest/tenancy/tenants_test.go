@@ -55,7 +55,8 @@ func requestBody(method, path string) any {
 	return map[string]any{"role": "viewer"}
 }
 
-// withoutIDs returns an answer with the ids of its request put aside, since a refusal says them again.
+// withoutIDs returns an answer with the ids of its request put aside, since a refusal says them
+// again.
 func withoutIDs(raw []byte, ids map[string]string) string {
 	text := string(raw)
 	for _, id := range ids {
@@ -140,8 +141,8 @@ func TestTwoTenants_ListsHoldNothingOfOthers(t *testing.T) {
 	require.NotContains(t, seen, "slpp_", "no token is shown again")
 }
 
-// TestIdempotency_KeysBelongToAProject repeats another tenant's request, key and body, and one's own in
-// another project.
+// TestIdempotency_KeysBelongToAProject repeats another tenant's request, key and body, and one's
+// own in another project.
 func TestIdempotency_KeysBelongToAProject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -130,9 +130,10 @@ func secretName(ref string) string {
 // dropLimit bounds the deletion of secrets after a request.
 const dropLimit = 10 * time.Second
 
-// dropUnused deletes those of the secrets that the webhook does not use. It is called after a change,
-// however that ended: an error does not tell that nothing was committed, so the row is read again
-// under the lock of its project, which a commit under way holds. What stays after a crash opens nothing.
+// dropUnused deletes those of the secrets that the webhook does not use. It is called after a
+// change, however that ended: an error does not tell that nothing was committed, so the row is read
+// again under the lock of its project, which a commit under way holds. What stays after a crash
+// opens nothing.
 func (s *eventServer) dropUnused(ctx context.Context, webhookID string, refs ...string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropLimit)
 	defer cancel()
@@ -210,7 +211,8 @@ func (s *eventServer) changeWebhook(ctx context.Context, in WebhookPath, match o
 	return s.withWebhook(ctx, in, match, lockActive, do)
 }
 
-// endWebhook is changeWebhook in a project of any status: what is left of a closed one can be deleted.
+// endWebhook is changeWebhook in a project of any status: what is left of a closed one can be
+// deleted.
 func (s *eventServer) endWebhook(ctx context.Context, in WebhookPath, match op.Match, do func(*db.ProjectTx, webhookdb.Webhook) error) error {
 	lock := func(ctx context.Context, tx *db.ProjectTx) error {
 		_, err := tenancydb.LockProject(ctx, tx, tx.Project())

@@ -208,7 +208,8 @@ func TestWebhook_KeepsNoUnusedSecret(t *testing.T) {
 	require.Zero(t, w.secretCount())
 }
 
-// A repeated request for a test, a redelivery or a replay queues nothing more, and each is audited once.
+// A repeated request for a test, a redelivery or a replay queues nothing more, and each is audited
+// once.
 func TestWebhook_QueueIsIdempotentAndAudited(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -232,7 +233,8 @@ func TestWebhook_QueueIsIdempotentAndAudited(t *testing.T) {
 	w.do(a.owner, "POST", one+"/replay", map[string]any{"after_cursor": 5}, header{"Idempotency-Key": "the-key"}).want(http.StatusUnprocessableEntity)
 }
 
-// TestProjectEvents_EndWithTheAccess removes a member and deletes a token while each reads a stream.
+// TestProjectEvents_EndWithTheAccess removes a member and deletes a token while each reads a
+// stream.
 func TestProjectEvents_EndWithTheAccess(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -280,8 +282,8 @@ func TestNotices_ShowRecipientsToOwners(t *testing.T) {
 	}
 }
 
-// The rule for addresses asks name servers, so no lock is held meanwhile: another change is made at once,
-// and the one that it overtook is refused.
+// The rule for addresses asks name servers, so no lock is held meanwhile: another change is made at
+// once, and the one that it overtook is refused.
 func TestWebhook_RuleIsAskedWithoutALock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -296,7 +298,8 @@ func TestWebhook_RuleIsAskedWithoutALock(t *testing.T) {
 	w.do(a.owner, "PATCH", one, map[string]any{"url": "https://new.example.com/"}).want(http.StatusOK)
 }
 
-// Nothing can be queued for a disabled webhook: it would wait, and be sent long after it was asked for.
+// Nothing can be queued for a disabled webhook: it would wait, and be sent long after it was asked
+// for.
 func TestWebhook_DisabledQueuesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -19,8 +19,8 @@ const (
 	tries   = 100
 )
 
-// Find returns a port of 127.0.0.1 on which nothing listens, outside of the range from which the system
-// takes ports by itself. It returns an error when it finds none in 100 tries.
+// Find returns a port of 127.0.0.1 on which nothing listens, outside of the range from which the
+// system takes ports by itself. It returns an error when it finds none in 100 tries.
 func Find(ctx context.Context) (int, error) {
 	for range tries {
 		port := lowest + rand.IntN(highest-lowest) //nolint:gosec // not a secret

@@ -10,7 +10,8 @@ import (
 	"github.com/slipway-cloud/slipway/assembly/devserver/freeport"
 )
 
-// TestFind: a server may listen on the port, and the system gives it to nobody who asks for any port.
+// TestFind: a server may listen on the port, and the system gives it to nobody who asks for any
+// port.
 func TestFind(t *testing.T) {
 	t.Parallel()
 	port, err := freeport.Find(t.Context())

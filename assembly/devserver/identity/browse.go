@@ -37,8 +37,8 @@ var hiddenID = regexp.MustCompile(`name="id" value="([^"]+)"`)
 // maxSteps bounds the pages of one sign-in.
 const maxSteps = 10
 
-// Authorize opens the address that a client sends browsers to, fills in the form where there is one,
-// and returns where the provider sends the browser back to.
+// Authorize opens the address that a client sends browsers to, fills in the form where there is
+// one, and returns where the provider sends the browser back to.
 func (b *Browser) Authorize(ctx context.Context, address string, as User) (*url.URL, error) {
 	at, err := url.Parse(address)
 	if err != nil {
@@ -86,7 +86,8 @@ func (b *Browser) SignOut(ctx context.Context) error {
 
 const maxPage = 64 << 10
 
-// open reads a page, or posts a form. It returns the status, the address of a redirect, and the page.
+// open reads a page, or posts a form. It returns the status, the address of a redirect, and the
+// page.
 func (b *Browser) open(ctx context.Context, at *url.URL, form url.Values) (status int, location, body string, err error) {
 	method := http.MethodGet
 	if form != nil {

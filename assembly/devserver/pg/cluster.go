@@ -35,8 +35,8 @@ func (c *cluster) data() string         { return filepath.Join(c.root, "data") }
 func (c *cluster) passwordFile() string { return filepath.Join(c.root, "password") }
 func (c *cluster) logFile() string      { return filepath.Join(c.root, "postgres.log") }
 
-// ensure makes the cluster unless it is there. An initdb that was killed half-way is started over: PG_VERSION alone does not count, the
-// marker file does.
+// ensure makes the cluster unless it is there. An initdb that was killed half-way is started over:
+// PG_VERSION alone does not count, the marker file does.
 func (c *cluster) ensure(ctx context.Context, bin Binaries, durable bool, say func(string, ...any)) error {
 	if err := os.MkdirAll(c.root, 0o700); err != nil {
 		return fmt.Errorf("make the PostgreSQL folder: %w", err)
@@ -102,7 +102,8 @@ func (c *cluster) initdb(ctx context.Context, bin Binaries, durable bool) error 
 	return nil
 }
 
-// command lets cmd run as the chosen user, from a folder which that user can enter, in a language we can match in errors.
+// command lets cmd run as the chosen user, from a folder which that user can enter, in a language
+// we can match in errors.
 func (c *cluster) command(cmd *exec.Cmd) *exec.Cmd {
 	cmd.Dir = c.root
 	cmd.Env = []string{"LC_ALL=C", "TZ=UTC", "HOME=" + c.root, "PATH=/usr/local/bin:/usr/bin:/bin"}
@@ -147,8 +148,9 @@ func settings(opts Options) []string {
 	if opts.Durable {
 		return append(common, "shared_buffers=256MB", "fsync=on", "synchronous_commit=on")
 	}
-	// synchronous_commit stays on: with it off a killed server loses its last commits, and tests kill it on purpose. Without fsync it costs nothing.
-	// A worker of autovacuum starts for each database in each period; databases of tests are emptied often, and are small.
+	// synchronous_commit stays on: with it off a killed server loses its last commits, and tests
+	// kill it on purpose. Without fsync it costs nothing. A worker of autovacuum starts for each
+	// database in each period; databases of tests are emptied often, and are small.
 	common = append(common, "shared_buffers=128MB", "fsync=off", "synchronous_commit=on", "max_wal_size=2GB", "autovacuum_naptime=10min")
 	if opts.Replicated {
 		return append(common, "wal_level=replica", "hot_standby=on")

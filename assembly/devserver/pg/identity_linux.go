@@ -14,15 +14,17 @@ import (
 	"time"
 )
 
-// identity is who the server runs as. PostgreSQL refuses to run as root, so root has to become somebody else.
+// identity is who the server runs as. PostgreSQL refuses to run as root, so root has to become
+// somebody else.
 type identity struct {
 	name       string
 	credential *syscall.Credential // run as this user, who then owns the folder
 	namespace  bool                // run as uid 1000 of a user namespace that is root outside: no other user needed, files stay root's
 }
 
-// chooseIdentity returns us for an ordinary user. For root: user postgres, else nobody, if that user can reach the binaries and the folder; else a user
-// namespace, if this kernel and container allow one. Data that is there already keeps its owner, which PostgreSQL insists on.
+// chooseIdentity returns us for an ordinary user. For root: user postgres, else nobody, if that
+// user can reach the binaries and the folder; else a user namespace, if this kernel and container
+// allow one. Data that is there already keeps its owner, which PostgreSQL insists on.
 func chooseIdentity(ctx context.Context, binDir, root string) (identity, error) {
 	if os.Geteuid() != 0 {
 		return identity{name: "the current user"}, nil
@@ -79,7 +81,8 @@ func credentialOf(account *user.User) (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 }
 
-// reachable tells whether uid may walk down to dir. Folders that do not exist yet are made by us later, and do not count.
+// reachable tells whether uid may walk down to dir. Folders that do not exist yet are made by us
+// later, and do not count.
 func reachable(dir string, uid uint32) error {
 	for {
 		info, err := os.Stat(dir)

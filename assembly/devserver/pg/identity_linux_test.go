@@ -29,7 +29,8 @@ func TestRootRunsTheServerAsSomebodyElse(t *testing.T) {
 	}
 }
 
-// In a checkout under /root no other user can reach the data: then only a user namespace helps, where the machine allows one.
+// In a checkout under /root no other user can reach the data: then only a user namespace helps,
+// where the machine allows one.
 func TestAClosedFolderNeedsAUserNamespace(t *testing.T) {
 	t.Parallel()
 	closed := filepath.Join(t.TempDir(), "closed")

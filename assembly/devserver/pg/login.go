@@ -14,9 +14,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// EnsureLogin makes the user name, who may log in and is a member of role, unless it is there. It is
-// safe to call from several processes at once. Every process that knows the server's own password
-// computes the same password for the user; where the server asks for none, the user has none.
+// EnsureLogin makes the user name, who may log in and is a member of role, unless it is there. It
+// is safe to call from several processes at once. Every process that knows the server's own
+// password computes the same password for the user; where the server asks for none, the user has
+// none.
 func (s *Server) EnsureLogin(ctx context.Context, name, role string) error {
 	conn, err := pgx.Connect(ctx, s.adminDSN())
 	if err != nil {

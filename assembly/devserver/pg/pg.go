@@ -1,4 +1,5 @@
-// Package pg gives development and tests a PostgreSQL of their own, whoever runs them: an ordinary user, or root in a container.
+// Package pg gives development and tests a PostgreSQL of their own, whoever runs them: an ordinary
+// user, or root in a container.
 //
 // Where the server comes from, first match wins (see Acquire and FindBinaries):
 //
@@ -7,7 +8,8 @@
 //  3. the binaries of the npm package that `make pg` installs into tools/pg/node_modules;
 //  4. an error of one line that says what to install.
 //
-// A private server listens on 127.0.0.1 only, has no Unix socket, asks for a random password, and dies with the process that started it.
+// A private server listens on 127.0.0.1 only, has no Unix socket, asks for a random password, and
+// dies with the process that started it.
 package pg
 
 import (
@@ -44,11 +46,13 @@ var ErrExternal = errors.New("this PostgreSQL was named by the environment and i
 
 // Options says what private server to start.
 type Options struct {
-	// Dir holds the data, the password and the log (postgres.log), and survives Stop. Empty: a temporary folder that Stop removes.
+	// Dir holds the data, the password and the log (postgres.log), and survives Stop. Empty: a
+	// temporary folder that Stop removes.
 	Dir string
 	// Port on 127.0.0.1; 0 picks a free one.
 	Port int
-	// Durable keeps what a power cut would lose, as production does. Tests leave it off: commits still survive a killed server process.
+	// Durable keeps what a power cut would lose, as production does. Tests leave it off: commits
+	// still survive a killed server process.
 	Durable bool
 	// Replicated lets the server have a Standby.
 	Replicated bool
@@ -56,7 +60,8 @@ type Options struct {
 	Log io.Writer
 }
 
-// Server is a running PostgreSQL: a private one (Start), or one named by the environment (Acquire). Its methods may be called from any goroutine.
+// Server is a running PostgreSQL: a private one (Start), or one named by the environment (Acquire).
+// Its methods may be called from any goroutine.
 type Server struct {
 	external string // DSN when not ours
 	opts     Options
@@ -68,8 +73,9 @@ type Server struct {
 	proc *process // nil while paused or stopped
 }
 
-// Acquire returns the server that the environment variable env names (a URL or a key=value string), after one successful connection,
-// or starts a private one when it is empty. Tests pass TEST_DATABASE_URL, `slipway-dev up` passes DATABASE_URL.
+// Acquire returns the server that the environment variable env names (a URL or a key=value string),
+// after one successful connection, or starts a private one when it is empty. Tests pass
+// TEST_DATABASE_URL, `slipway-dev up` passes DATABASE_URL.
 func Acquire(ctx context.Context, env string, opts Options) (*Server, error) {
 	dsn := os.Getenv(env)
 	if dsn == "" {
@@ -84,8 +90,9 @@ func Acquire(ctx context.Context, env string, opts Options) (*Server, error) {
 	return &Server{external: dsn}, nil
 }
 
-// Start runs a private server and returns when it accepts connections. On an existing Dir it continues with that data; the server must not
-// be running there already. It works as root too: the server then runs as user postgres or nobody, or in a user namespace.
+// Start runs a private server and returns when it accepts connections. On an existing Dir it
+// continues with that data; the server must not be running there already. It works as root too: the
+// server then runs as user postgres or nobody, or in a user namespace.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	bin, err := FindBinaries(ctx)
 	if err != nil {
@@ -101,7 +108,8 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	return s, nil
 }
 
-// DSN returns the connection URL of the named database on this server; it holds the password. The database need not exist: see CreateDatabase.
+// DSN returns the connection URL of the named database on this server; it holds the password. The
+// database need not exist: see CreateDatabase.
 func (s *Server) DSN(database string) string {
 	if s.external == "" {
 		u := url.URL{
@@ -131,7 +139,8 @@ func (s *Server) Dir() string { return s.cluster.root }
 // Version is PostgreSQL's own version line; empty for an external server.
 func (s *Server) Version() string { return s.binaries.Version }
 
-// CreateDatabase creates the database unless it is there. It is safe to call from several processes at once.
+// CreateDatabase creates the database unless it is there. It is safe to call from several processes
+// at once.
 func (s *Server) CreateDatabase(ctx context.Context, name string) error {
 	conn, err := pgx.Connect(ctx, s.adminDSN())
 	if err != nil {
@@ -156,8 +165,8 @@ func (s *Server) CreateDatabase(ctx context.Context, name string) error {
 	return fmt.Errorf("create database %s: %w", name, createErr)
 }
 
-// Pause stops a private server at once, as a crash of it would (immediate mode): open connections break, committed data stays. Resume brings
-// it back. Pausing twice is no error.
+// Pause stops a private server at once, as a crash of it would (immediate mode): open connections
+// break, committed data stays. Resume brings it back. Pausing twice is no error.
 func (s *Server) Pause(ctx context.Context) error {
 	if s.External() {
 		return ErrExternal
@@ -167,8 +176,8 @@ func (s *Server) Pause(ctx context.Context) error {
 	return s.halt(ctx, immediately)
 }
 
-// Resume starts a paused or stopped server again on the same data and the same port, and returns when it accepts connections. On a running
-// server it does nothing.
+// Resume starts a paused or stopped server again on the same data and the same port, and returns
+// when it accepts connections. On a running server it does nothing.
 func (s *Server) Resume(ctx context.Context) error {
 	if s.External() {
 		return ErrExternal
@@ -181,8 +190,8 @@ func (s *Server) Resume(ctx context.Context) error {
 	return s.run(ctx)
 }
 
-// Stop ends a private server in an orderly way, rolling back open transactions, and removes a temporary folder. On an external server it does
-// nothing. It may be repeated.
+// Stop ends a private server in an orderly way, rolling back open transactions, and removes a
+// temporary folder. On an external server it does nothing. It may be repeated.
 func (s *Server) Stop() error {
 	if s.External() {
 		return nil
@@ -217,7 +226,8 @@ func (s *Server) cleanUp() error {
 	return nil
 }
 
-// launch starts the server; when the port was ours to choose and somebody took it in between, it chooses again.
+// launch starts the server; when the port was ours to choose and somebody took it in between, it
+// chooses again.
 func (s *Server) launch(ctx context.Context) error {
 	chosen := s.opts.Port != 0
 	for try := 1; ; try++ {
@@ -286,7 +296,8 @@ func ping(ctx context.Context, dsn string) error {
 
 const loopback = "127.0.0.1"
 
-// prepare settles the folder and the user that the server runs as, and makes the cluster if there is none.
+// prepare settles the folder and the user that the server runs as, and makes the cluster if there
+// is none.
 func (s *Server) prepare(ctx context.Context) error {
 	if err := s.prepareRoot(ctx); err != nil {
 		return err

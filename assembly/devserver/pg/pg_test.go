@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// childVar makes this test binary start a server and then wait to be killed; see TestADeadParentLeavesNothingBehind.
+// childVar makes this test binary start a server and then wait to be killed; see
+// TestADeadParentLeavesNothingBehind.
 const childVar = "SLIPWAY_PG_TEST_CHILD"
 
 func TestMain(m *testing.M) {

@@ -26,8 +26,8 @@ type process struct {
 	guard *guard
 }
 
-// startProcess runs cmd in a process group of its own, so that Ctrl-C in a terminal reaches us first and we stop it in order. doomed is removed by
-// the guard if we die; empty for nothing.
+// startProcess runs cmd in a process group of its own, so that Ctrl-C in a terminal reaches us
+// first and we stop it in order. doomed is removed by the guard if we die; empty for nothing.
 func startProcess(cmd *exec.Cmd, doomed string) (*process, error) {
 	cmd.SysProcAttr.Setpgid = true
 	if err := cmd.Start(); err != nil {
@@ -81,8 +81,9 @@ func (p *process) stop(ctx context.Context, how stopMode) error {
 	return fmt.Errorf("PostgreSQL did not stop in time and was killed")
 }
 
-// guard is a shell that waits for us to die (its standard input closes) and then ends the server and removes its temporary folder. A test binary that
-// panics or is killed runs no deferred call; without the guard each would leave a server behind.
+// guard is a shell that waits for us to die (its standard input closes) and then ends the server
+// and removes its temporary folder. A test binary that panics or is killed runs no deferred call;
+// without the guard each would leave a server behind.
 type guard struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -108,7 +109,8 @@ func startGuard(pid int, doomed string) (*guard, error) {
 	return &guard{cmd: cmd, in: in}, nil
 }
 
-// dismiss ends the guard before it can act: first the kill, then the pipe. The whole group goes, cat included.
+// dismiss ends the guard before it can act: first the kill, then the pipe. The whole group goes,
+// cat included.
 func (g *guard) dismiss() {
 	_ = syscall.Kill(-g.cmd.Process.Pid, syscall.SIGKILL)
 	_ = g.in.Close()

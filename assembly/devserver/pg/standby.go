@@ -20,8 +20,9 @@ const standbyName = "standby"
 // ErrNoReplicas answers Standby on a server that was started without Options.Replicated.
 var ErrNoReplicas = errors.New("this PostgreSQL was started without Options.Replicated and has no standby")
 
-// Standby starts a second private server that follows this one, by pg_basebackup and streaming replication. From then on a commit of this server
-// waits until the standby has written it, so that nothing is lost when the standby is promoted. Stop ends it like any server.
+// Standby starts a second private server that follows this one, by pg_basebackup and streaming
+// replication. From then on a commit of this server waits until the standby has written it, so that
+// nothing is lost when the standby is promoted. Stop ends it like any server.
 func (s *Server) Standby(ctx context.Context) (*Server, error) {
 	if s.External() || !s.opts.Replicated {
 		return nil, ErrNoReplicas

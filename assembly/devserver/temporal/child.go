@@ -32,7 +32,8 @@ type readiness struct {
 	UI       string `json:"ui"`
 }
 
-// child is one run of the program. cmd holds the writing end of its standard input: when we die the kernel closes it, and the program ends.
+// child is one run of the program. cmd holds the writing end of its standard input: when we die the
+// kernel closes it, and the program ends.
 type child struct {
 	cmd  *exec.Cmd
 	done chan struct{}

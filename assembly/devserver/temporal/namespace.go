@@ -21,9 +21,10 @@ const (
 	retention     = 24 * time.Hour
 )
 
-// EnsureNamespace registers the namespace and Options' search attributes in it unless they are there, and returns when both are usable, which can take a
-// few seconds (the server caches namespaces). A test package that lists workflows takes one of its own; others share Namespace and differ by task queue.
-// It may be repeated and raced.
+// EnsureNamespace registers the namespace and Options' search attributes in it unless they are
+// there, and returns when both are usable, which can take a few seconds (the server caches
+// namespaces). A test package that lists workflows takes one of its own; others share Namespace and
+// differ by task queue. It may be repeated and raced.
 func (s *Server) EnsureNamespace(ctx context.Context, name string) error {
 	c, err := s.Dial(ctx, name)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package temporal gives development and tests a Temporal server of their own: it builds the program of the dev module when needed and runs it as a
-// child process that dies with its parent.
+// Package temporal gives development and tests a Temporal server of their own: it builds the
+// program of the dev module when needed and runs it as a child process that dies with its parent.
 package temporal
 
 import (
@@ -53,7 +53,8 @@ type Options struct {
 	Progress io.Writer
 }
 
-// SearchAttributes are what Slipway's workflows set, and what an operator filters by in the Web UI: name to type.
+// SearchAttributes are what Slipway's workflows set, and what an operator filters by in the Web UI:
+// name to type.
 func SearchAttributes() map[string]string {
 	attributes := map[string]string{}
 	for _, key := range []sdk.SearchAttributeKey{
@@ -65,7 +66,8 @@ func SearchAttributes() map[string]string {
 	return attributes
 }
 
-// Server is a running Temporal server: a private one (Start), or one named by the environment (Acquire). Its methods may be called from any goroutine.
+// Server is a running Temporal server: a private one (Start), or one named by the environment
+// (Acquire). Its methods may be called from any goroutine.
 type Server struct {
 	opts     Options
 	external string
@@ -75,8 +77,9 @@ type Server struct {
 	ready readiness
 }
 
-// Acquire returns the server that the environment variable env names (host:port), after a successful health check, with Options' namespaces and search
-// attributes registered; or starts a private one when the variable is empty. Tests pass SLIPWAY_TEMPORAL_ADDRESS.
+// Acquire returns the server that the environment variable env names (host:port), after a
+// successful health check, with Options' namespaces and search attributes registered; or starts a
+// private one when the variable is empty. Tests pass SLIPWAY_TEMPORAL_ADDRESS.
 func Acquire(ctx context.Context, env string, opts Options) (*Server, error) {
 	address := os.Getenv(env)
 	if address == "" {
@@ -93,7 +96,8 @@ func Acquire(ctx context.Context, env string, opts Options) (*Server, error) {
 	return s, nil
 }
 
-// Start runs a private server and returns when it serves, with every namespace and search attribute usable.
+// Start runs a private server and returns when it serves, with every namespace and search attribute
+// usable.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	opts = opts.withDefaults()
 	if opts.Binary == "" {
@@ -109,7 +113,8 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 		if err == nil {
 			return s, nil
 		}
-		// The server picks its inner ports by asking the kernel; on a busy machine another process may take one before it binds.
+		// The server picks its inner ports by asking the kernel; on a busy machine another process
+		// may take one before it binds.
 		if try == startTries || ctx.Err() != nil || !errors.Is(err, errEndedEarly) {
 			return nil, err
 		}
@@ -158,7 +163,8 @@ func (s *Server) Dial(ctx context.Context, namespace string) (client.Client, err
 	return c, nil
 }
 
-// Pause kills a private server, as a crash would. It needs a database file, without which Resume would bring back an empty server.
+// Pause kills a private server, as a crash would. It needs a database file, without which Resume
+// would bring back an empty server.
 func (s *Server) Pause(ctx context.Context) error {
 	if s.External() {
 		return ErrExternal
@@ -176,7 +182,8 @@ func (s *Server) Pause(ctx context.Context) error {
 	return err
 }
 
-// Resume starts a paused server again on the same ports and the same database file, and returns when it serves. On a running server it does nothing.
+// Resume starts a paused server again on the same ports and the same database file, and returns
+// when it serves. On a running server it does nothing.
 func (s *Server) Resume(ctx context.Context) error {
 	if s.External() {
 		return ErrExternal
@@ -197,7 +204,8 @@ func (s *Server) Restart(ctx context.Context) error {
 	return s.Resume(ctx)
 }
 
-// Stop ends a private server in an orderly way. On an external server it does nothing. It may be repeated.
+// Stop ends a private server in an orderly way. On an external server it does nothing. It may be
+// repeated.
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,7 +23,8 @@ import (
 	"github.com/slipway-cloud/slipway/assembly/devserver/freeport"
 )
 
-// childVar makes this test binary start a server and then wait to be killed; see TestADeadParentLeavesNoServer.
+// childVar makes this test binary start a server and then wait to be killed; see
+// TestADeadParentLeavesNoServer.
 const childVar = "SLIPWAY_TEMPORAL_TEST_CHILD"
 
 func TestMain(m *testing.M) {

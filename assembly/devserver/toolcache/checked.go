@@ -11,8 +11,8 @@ import (
 // keptChecks bounds how many hashes MarkChecked remembers.
 const keptChecks = 100
 
-// Checked reports whether MarkChecked was called with the hash, which is one that Hash returned, by a
-// program of the same Go version. Without a usable cache nothing is checked.
+// Checked reports whether MarkChecked was called with the hash, which is one that Hash returned, by
+// a program of the same Go version. Without a usable cache nothing is checked.
 func Checked(hash string) bool {
 	cache, err := checks()
 	if err != nil {

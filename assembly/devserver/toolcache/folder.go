@@ -21,9 +21,9 @@ type folders struct {
 	fallback error
 }
 
-// findFolders returns the folders of the cache by their name. When the user's cache folder cannot be
-// used for writing, new entries go to bin/cache-UID of the checkout: what root has left there does
-// not stop the user. A folder that SLIPWAY_CACHE_DIR names is not replaced in this way.
+// findFolders returns the folders of the cache by their name. When the user's cache folder cannot
+// be used for writing, new entries go to bin/cache-UID of the checkout: what root has left there
+// does not stop the user. A folder that SLIPWAY_CACHE_DIR names is not replaced in this way.
 func findFolders(root, name string) (folders, error) {
 	if dir := os.Getenv(DirVar); dir != "" {
 		if !filepath.IsAbs(dir) {
@@ -102,9 +102,9 @@ func prepare(dir string) (string, error) {
 	return there, nil
 }
 
-// trust returns an error when another user can change the folder, or can replace it or a folder above
-// it. In a sticky folder, as /tmp is, other users cannot replace what is not theirs; so one above the
-// folder may be sticky, and with above the folder itself too.
+// trust returns an error when another user can change the folder, or can replace it or a folder
+// above it. In a sticky folder, as /tmp is, other users cannot replace what is not theirs; so one
+// above the folder may be sticky, and with above the folder itself too.
 func trust(dir string, above bool) error {
 	for at := dir; ; at = filepath.Dir(at) {
 		var sticky fs.FileMode

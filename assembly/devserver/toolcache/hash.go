@@ -89,8 +89,8 @@ func replacements(root, module string) (folders []string, err error) {
 	return folders, nil
 }
 
-// settings returns what the environment changes in a program. `go env -w` can change the same, and is
-// not asked: that needs the Go toolchain, and a program that is in the cache does not.
+// settings returns what the environment changes in a program. `go env -w` can change the same, and
+// is not asked: that needs the Go toolchain, and a program that is in the cache does not.
 func settings(getenv func(string) string) (out []string) {
 	for _, name := range []string{"CGO_ENABLED", "GOEXPERIMENT", "GOAMD64", "GOARM64", "GOTOOLCHAIN"} {
 		out = append(out, name+"="+getenv(name))

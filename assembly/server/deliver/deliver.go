@@ -1,7 +1,7 @@
-// Package deliver sends the events of projects to their webhooks and their notices by e-mail. Any number
-// of deliverers may run; a webhook's queue belongs to one of them at a time, and what a crash leaves is
-// sent again with the same id. New webhooks, and those that are slow or fail, have workers of their own,
-// so that they delay no other.
+// Package deliver sends the events of projects to their webhooks and their notices by e-mail. Any
+// number of deliverers may run; a webhook's queue belongs to one of them at a time, and what a
+// crash leaves is sent again with the same id. New webhooks, and those that are slow or fail, have
+// workers of their own, so that they delay no other.
 package deliver
 
 import (
@@ -35,7 +35,8 @@ type Deliverer struct {
 	Domain string
 	// Poll is how long a deliverer sleeps when nobody wakes it; 0 is 2 s.
 	Poll time.Duration
-	// Fast, New and Slow are how many webhooks of each lane are worked on at a time; 0 is 24, 8 and 8.
+	// Fast, New and Slow are how many webhooks of each lane are worked on at a time; 0 is 24, 8 and
+	// 8.
 	Fast, New, Slow int
 	// Backoff is the pause after the first failure; 0 is 5 s.
 	Backoff time.Duration
@@ -75,8 +76,8 @@ func (w wakers) wake(lanes ...webhookdb.Lane) {
 	}
 }
 
-// Run works until ctx ends. Then no attempt begins, and it waits for those under way, for StopFor at
-// most, and stores what came of them. What was cut is sent again by another deliverer.
+// Run works until ctx ends. Then no attempt begins, and it waits for those under way, for StopFor
+// at most, and stores what came of them. What was cut is sent again by another deliverer.
 func (d *Deliverer) Run(ctx context.Context) {
 	fan := make(chan struct{}, 1)
 	lanes := map[webhookdb.Lane]int{
@@ -164,8 +165,8 @@ func (d *Deliverer) pool(ctx context.Context, lane webhookdb.Lane, size int, poo
 			return
 		}
 		want := webhookdb.Wanted{Lane: lane, Free: size - len(busy), Reserve: size / reservePart, Share: share}
-		// A stop does not cut it: what the database has claimed, and nobody here knows of, would wait for
-		// the end of its lease. What was claimed is given back without an attempt.
+		// A stop does not cut it: what the database has claimed, and nobody here knows of, would
+		// wait for the end of its lease. What was claimed is given back without an attempt.
 		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishFor)
 		claimed, err := webhookdb.Claim(whole, d.Store, d.Name, want, lease)
 		cancel()
@@ -184,8 +185,8 @@ func (d *Deliverer) pool(ctx context.Context, lane webhookdb.Lane, size int, poo
 	})
 }
 
-// deliver sends what is due for one webhook and gives it back. It returns the lane in which the webhook
-// is now.
+// deliver sends what is due for one webhook and gives it back. It returns the lane in which the
+// webhook is now.
 func (d *Deliverer) deliver(ctx context.Context, w webhookdb.Claimed, lane webhookdb.Lane) webhookdb.Lane {
 	limit := batchSize
 	switch {
@@ -236,8 +237,8 @@ func (d *Deliverer) finish(ctx context.Context, tx *db.Tx, w webhookdb.Claimed, 
 	return err
 }
 
-// send makes at most one attempt for each delivery, two at a time, until the webhook fails too often or
-// answers slowly.
+// send makes at most one attempt for each delivery, two at a time, until the webhook fails too
+// often or answers slowly.
 func (d *Deliverer) send(ctx context.Context, w webhookdb.Claimed, due []webhookdb.Due, f *webhookdb.Finished) error {
 	if len(due) == 0 {
 		return nil

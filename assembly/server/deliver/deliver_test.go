@@ -134,7 +134,8 @@ func (f *fixture) wait(sql string, want int, within time.Duration) {
 	require.Eventually(f.t, func() bool { return f.count(sql) == want }, runenv.Patience(within), 20*time.Millisecond, sql)
 }
 
-// A webhook that fails keeps its events, tells the owners once, and gets everything when it is back.
+// A webhook that fails keeps its events, tells the owners once, and gets everything when it is
+// back.
 func TestDeliver_BreakerOpensAndCloses(t *testing.T) {
 	t.Parallel()
 	var up atomic.Bool
@@ -200,8 +201,8 @@ func TestDeliver_GoneIsOfTheURLThatAnswered(t *testing.T) {
 	require.Zero(t, f.count("SELECT count(*) FROM notices"))
 }
 
-// An edit ends a claim. The same process may claim the webhook again while its attempt from before is
-// under way: what that attempt brings ends no other claim, and disables nothing.
+// An edit ends a claim. The same process may claim the webhook again while its attempt from before
+// is under way: what that attempt brings ends no other claim, and disables nothing.
 func TestDeliver_AttemptFromBeforeAnEdit(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(http.ResponseWriter, *http.Request) {})

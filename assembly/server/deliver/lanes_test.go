@@ -36,8 +36,8 @@ func (f *fixture) putInto(project string, webhooks ...string) {
 	f.exec("RESET session_replication_role")
 }
 
-// A project that has a claim under way, or one in the same batch, comes after one that has none, though
-// its webhooks have waited longer. So does an account with many projects.
+// A project that has a claim under way, or one in the same batch, comes after one that has none,
+// though its webhooks have waited longer. So does an account with many projects.
 func TestClaim_AccountsAndProjectsTakeTurns(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -45,7 +45,8 @@ func TestClaim_AccountsAndProjectsTakeTurns(t *testing.T) {
 	f.exec("INSERT INTO billing_accounts (id, name) VALUES ('acc_b', 'b')")
 	f.exec("UPDATE projects SET billing_account_id = 'acc_b' WHERE id = 'prj_6'")
 	f.putInto("prj_1", "whk_2", "whk_3")
-	// Account a has prj_1 with whk_1, 2 and 3, prj_4 and prj_5. Account b has prj_6, which came last.
+	// Account a has prj_1 with whk_1, 2 and 3, prj_4 and prj_5. Account b has prj_6, which came
+	// last.
 	f.exec("UPDATE webhooks SET due_at = now() - make_interval(hours => 10 - right(id, 1)::int)")
 	require.ElementsMatch(t, []string{"whk_1", "whk_6"}, f.claim(webhookdb.Wanted{Lane: webhookdb.LaneNew, Free: 2}), "accounts take turns in one batch")
 	require.Equal(t, []string{"whk_4"}, f.claim(one), "projects take turns over batches")
@@ -54,7 +55,8 @@ func TestClaim_AccountsAndProjectsTakeTurns(t *testing.T) {
 	require.Equal(t, []string{"whk_3"}, f.claim(webhookdb.Wanted{Lane: webhookdb.LaneNew, Free: 9}))
 }
 
-// The last workers are kept for an account that has few claims, however many webhooks of another wait.
+// The last workers are kept for an account that has few claims, however many webhooks of another
+// wait.
 func TestClaim_KeepsAReserveForOthers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -86,8 +88,8 @@ func silentServer(release <-chan struct{}, asked *atomic.Int32) http.HandlerFunc
 	}
 }
 
-// A silent webhook that has the only worker of its lane delays neither new webhooks nor those that have
-// answered quickly.
+// A silent webhook that has the only worker of its lane delays neither new webhooks nor those that
+// have answered quickly.
 func TestDeliver_LanesHaveWorkersOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -111,7 +113,8 @@ func TestDeliver_LanesHaveWorkersOfTheirOwn(t *testing.T) {
 	f.wait("SELECT count(*) FROM webhooks WHERE lane = 'fast' AND claimed_until IS NULL", 2, 20*time.Second)
 }
 
-// A webhook that was quick and answers slowly gives its worker back after the attempts that it has begun.
+// A webhook that was quick and answers slowly gives its worker back after the attempts that it has
+// begun.
 func TestDeliver_SlowAnswerEndsTheBatch(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -128,7 +131,8 @@ func TestDeliver_SlowAnswerEndsTheBatch(t *testing.T) {
 	require.LessOrEqual(t, asked.Load(), int32(4), "two in the fast lane, and two that the other lane may have begun")
 }
 
-// A disabled webhook gets no rows for events. What waited when it was disabled is sent when it is enabled.
+// A disabled webhook gets no rows for events. What waited when it was disabled is sent when it is
+// enabled.
 func TestFanOut_QueuesNothingForADisabledWebhook(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })

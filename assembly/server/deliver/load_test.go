@@ -21,11 +21,11 @@ import (
 
 const healthyWebhooks, badWebhooks, loadRounds = 40, 10, 10
 
-// TestDeliver_HealthyAreNotDelayed sends events to 40 healthy webhooks, alone and beside ten that are
-// down, slow or hostile, by two deliverers. Every event of a healthy one arrives, none of the others is
-// lost, and nothing is sent three times at once to one endpoint. The events come in rounds, alone and
-// beside the others in turn, so that both meet the same load of the machine. In each round the ten were
-// healthy until then.
+// TestDeliver_HealthyAreNotDelayed sends events to 40 healthy webhooks, alone and beside ten that
+// are down, slow or hostile, by two deliverers. Every event of a healthy one arrives, none of the
+// others is lost, and nothing is sent three times at once to one endpoint. The events come in
+// rounds, alone and beside the others in turn, so that both meet the same load of the machine. In
+// each round the ten were healthy until then.
 func TestDeliver_HealthyAreNotDelayed(t *testing.T) {
 	rounds := loadRounds
 	events := runenv.Scale(t, "SLIPWAY_WEBHOOK_EVENTS", 1000, 100_000) / (healthyWebhooks + badWebhooks)
@@ -98,8 +98,8 @@ func (l *load) serve(w http.ResponseWriter, r *http.Request) {
 	misbehave(w, r, n)
 }
 
-// misbehave answers as webhook n does: the first ten are down, slow or hostile. The ninth and tenth are
-// never reached.
+// misbehave answers as webhook n does: the first ten are down, slow or hostile. The ninth and tenth
+// are never reached.
 func misbehave(w http.ResponseWriter, r *http.Request, n int) {
 	switch {
 	case n > badWebhooks:
@@ -148,7 +148,8 @@ func (l *load) run(round, events int) time.Duration {
 	return time.Since(began)
 }
 
-// check requires that nothing was lost, and that each healthy endpoint was asked as often as allowed.
+// check requires that nothing was lost, and that each healthy endpoint was asked as often as
+// allowed.
 func (l *load) check(events int) {
 	l.t.Helper()
 	want := healthyWebhooks * events

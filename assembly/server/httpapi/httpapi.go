@@ -37,7 +37,8 @@ type Config struct {
 	Instances []instanceintent.Offer
 	// InstanceLimit is how many live instances each project may have by requests of its members.
 	InstanceLimit int
-	// Payments asks the payment provider, and Webhooks checks what it tells. nil: there are no payments.
+	// Payments asks the payment provider, and Webhooks checks what it tells. nil: there are no
+	// payments.
 	Payments *paymentsync.Syncer
 	// Machines serves the gRPC API. Its engine is the one of the REST API.
 	Machines grpc.Config

@@ -6,8 +6,8 @@ import (
 )
 
 // The verification of the audit log: how many chains one statement verifies, how often verification
-// goes on and for how long at a time, and how long after the end of a round the next begins. A statement
-// ends after a minute: a chain of more than auditRows is verified in parts.
+// goes on and for how long at a time, and how long after the end of a round the next begins. A
+// statement ends after a minute: a chain of more than auditRows is verified in parts.
 const (
 	auditChains = 20
 	auditRows   = 10_000

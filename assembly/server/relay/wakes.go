@@ -7,9 +7,9 @@ import (
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 )
 
-// wakes tells the requests that have waited longest of the nodes that became free, one for each node:
-// all that wait would ask for the same node at once. A signal that is lost is not sent again, since
-// each request also looks by itself.
+// wakes tells the requests that have waited longest of the nodes that became free, one for each
+// node: all that wait would ask for the same node at once. A signal that is lost is not sent again,
+// since each request also looks by itself.
 func (r *Relay) wakes(ctx context.Context) (int, error) {
 	jobs, more, err := allocationdb.TakeWakes(ctx, r.Store, claimSize)
 	if err != nil {

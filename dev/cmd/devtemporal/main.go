@@ -1,14 +1,16 @@
-// Command devtemporal is a complete Temporal server in one process, for development and tests: all four services, the Web UI, and SQLite
-// (in memory or in a file) underneath. It exists so that nobody has to install anything to run Slipway or its tests, and it is
-// a Go module of its own so that the server's dependencies stay out of the product's go.mod.
+// Command devtemporal is a complete Temporal server in one process, for development and tests: all
+// four services, the Web UI, and SQLite (in memory or in a file) underneath. It exists so that
+// nobody has to install anything to run Slipway or its tests, and it is a Go module of its own so
+// that the server's dependencies stay out of the product's go.mod.
 //
-// It listens on 127.0.0.1 only. When the frontend serves, every namespace is registered and every search attribute is usable, it prints one line
-// on standard output:
+// It listens on 127.0.0.1 only. When the frontend serves, every namespace is registered and every
+// search attribute is usable, it prints one line on standard output:
 //
 //	ready {"frontend":"127.0.0.1:7233","ui":"127.0.0.1:8233","namespaces":["default"],"pid":4711}
 //
-// and nothing else there, ever; the log goes to standard error. It ends on SIGTERM or SIGINT, and, with --exit-on-stdin-close, when
-// whoever holds the other end of its standard input is gone, so that a killed parent never leaves a server behind.
+// and nothing else there, ever; the log goes to standard error. It ends on SIGTERM or SIGINT, and,
+// with --exit-on-stdin-close, when whoever holds the other end of its standard input is gone, so
+// that a killed parent never leaves a server behind.
 package main
 
 import (
@@ -28,8 +30,9 @@ import (
 	"go.temporal.io/server/temporal"
 )
 
-// stopLimit bounds a graceful stop. The server's own limit is five minutes a service, which is far more than a developer or a
-// test will wait; what is cut short is recovered from SQLite at the next start like after any crash.
+// stopLimit bounds a graceful stop. The server's own limit is five minutes a service, which is far
+// more than a developer or a test will wait; what is cut short is recovered from SQLite at the next
+// start like after any crash.
 const stopLimit = 10 * time.Second
 
 func main() {
@@ -88,7 +91,8 @@ func run(args []string, stdin io.Reader, stdout io.Writer) error {
 	return errors.Join(err, stopWithin(srv, stopLimit))
 }
 
-// serve announces readiness and waits until ctx ends. A stop that arrives while still starting is not an error.
+// serve announces readiness and waits until ctx ends. A stop that arrives while still starting is
+// not an error.
 func serve(ctx context.Context, opts options, stdout io.Writer) error {
 	front := address(opts.frontendPort)
 	if err := awaitReady(ctx, front, opts); err != nil {

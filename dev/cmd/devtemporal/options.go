@@ -27,7 +27,8 @@ type options struct {
 	readyWithin      time.Duration
 }
 
-// parseFlags reads the command line. A frontend port of 0 is replaced by a free one; the ready line tells which.
+// parseFlags reads the command line. A frontend port of 0 is replaced by a free one; the ready line
+// tells which.
 func parseFlags(args []string) (options, error) {
 	opts := options{searchAttributes: map[string]enumspb.IndexedValueType{}}
 	fs := flag.NewFlagSet("devtemporal", flag.ContinueOnError)
@@ -93,7 +94,8 @@ func searchAttributeTypes() map[string]enumspb.IndexedValueType {
 
 func attributeTypes() []string { return slices.Sorted(maps.Keys(searchAttributeTypes())) }
 
-// freePorts asks the kernel for n distinct free ports. They are held together until all are known, so none is given twice.
+// freePorts asks the kernel for n distinct free ports. They are held together until all are known,
+// so none is given twice.
 func freePorts(n int) ([]int, error) {
 	ports := make([]int, 0, n)
 	for range n {
@@ -107,7 +109,8 @@ func freePorts(n int) ([]int, error) {
 	return ports, nil
 }
 
-// requireFree says in one line what the server would say in a hundred. A port of 0 is not asked for.
+// requireFree says in one line what the server would say in a hundred. A port of 0 is not asked
+// for.
 func requireFree(ctx context.Context, ports ...int) error {
 	for _, port := range ports {
 		if port == 0 {

@@ -24,8 +24,8 @@ const (
 	frontHealth = "temporal.api.workflowservice.v1.WorkflowService"
 )
 
-// awaitReady returns once the frontend serves, each namespace answers, and each search attribute is registered in it (adding
-// those that a kept database file lacks).
+// awaitReady returns once the frontend serves, each namespace answers, and each search attribute is
+// registered in it (adding those that a kept database file lacks).
 func awaitReady(ctx context.Context, front string, opts options) error {
 	ctx, cancel := context.WithTimeout(ctx, opts.readyWithin)
 	defer cancel()
@@ -60,8 +60,8 @@ func awaitReady(ctx context.Context, front string, opts options) error {
 	return nil
 }
 
-// ensureSearchAttributes succeeds when all wanted attributes are there with the wanted type; it adds what is missing and then reports
-// that once as an error, so that the caller looks again.
+// ensureSearchAttributes succeeds when all wanted attributes are there with the wanted type; it
+// adds what is missing and then reports that once as an error, so that the caller looks again.
 func ensureSearchAttributes(ctx context.Context, operator operatorservice.OperatorServiceClient, namespace string, want map[string]enumspb.IndexedValueType) error {
 	have, err := operator.ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: namespace})
 	if err != nil {

@@ -23,14 +23,15 @@ import (
 
 const (
 	clusterName = "active"
-	// retention keeps closed workflows long enough for a developer to come back to them after a weekend.
+	// retention keeps closed workflows long enough for a developer to come back to them after a
+	// weekend.
 	retention = 7 * 24 * time.Hour
 )
 
 type staticHosts map[primitives.ServiceName]static.Hosts
 
-// serverConfig lays out one process with all four services. Membership is static: with gossip, a restart on the same
-// database file would first look for the dead process's addresses.
+// serverConfig lays out one process with all four services. Membership is static: with gossip, a
+// restart on the same database file would first look for the dead process's addresses.
 func serverConfig(opts options) (*config.Config, staticHosts, error) {
 	free, err := freePorts(3)
 	if err != nil {
@@ -78,7 +79,8 @@ func serverConfig(opts options) (*config.Config, staticHosts, error) {
 	}, hosts, nil
 }
 
-// sqliteStore: in a file, write-ahead logging with synchronous=normal is measured to be as fast as memory and survives a kill.
+// sqliteStore: in a file, write-ahead logging with synchronous=normal is measured to be as fast as
+// memory and survives a kill.
 func sqliteStore(file string) *config.SQL {
 	store := &config.SQL{PluginName: sqliteplugin.PluginName, ConnectAttributes: map[string]string{}}
 	if file == "" {
@@ -94,7 +96,8 @@ func sqliteStore(file string) *config.SQL {
 	return store
 }
 
-// prepareStore creates the schema of a new database file and registers the namespaces that are not there yet. It is safe to repeat.
+// prepareStore creates the schema of a new database file and registers the namespaces that are not
+// there yet. It is safe to repeat.
 func prepareStore(opts options, cfg *config.Config) error {
 	if opts.dbFile != "" {
 		if err := createSchema(opts.dbFile); err != nil {
@@ -116,7 +119,8 @@ func prepareStore(opts options, cfg *config.Config) error {
 	return nil
 }
 
-// createSchema builds a new database beside its place and renames it, so that a kill in between never leaves half a schema.
+// createSchema builds a new database beside its place and renames it, so that a kill in between
+// never leaves half a schema.
 func createSchema(file string) error {
 	switch _, err := os.Stat(file); {
 	case err == nil:
@@ -156,7 +160,8 @@ func newServer(opts options, cfg *config.Config, hosts staticHosts) (temporal.Se
 	return srv, nil
 }
 
-// dynamicConfig states what Slipway relies on even where it is the server's default today, and turns off what would leave this machine.
+// dynamicConfig states what Slipway relies on even where it is the server's default today, and
+// turns off what would leave this machine.
 func dynamicConfig() dynamicconfig.StaticClient {
 	return dynamicconfig.StaticClient{
 		dynamicconfig.EnableDeploymentVersions.Key():                           true, // Worker Versioning

@@ -3,9 +3,9 @@
 //
 // A payload is encrypted with AES-256-GCM and a fresh random nonce. The key is a version of the
 // secret KeyName, which providers/secrets seals; its id is NAME@VERSION and stands in the payload.
-// All processes of an installation share the keys through the database. The newest version encrypts,
-// every version decrypts. A payload that is not encrypted is decoded as it is, so that an operator
-// can pass plain JSON with Temporal's own tools.
+// All processes of an installation share the keys through the database. The newest version
+// encrypts, every version decrypts. A payload that is not encrypted is decoded as it is, so that an
+// operator can pass plain JSON with Temporal's own tools.
 package payloadcodec
 
 import (

@@ -81,9 +81,9 @@ func Open(ctx context.Context, store Store, log *slog.Logger, decodeOnly bool) (
 }
 
 // Rotate stores a new key and returns its id. Running processes encrypt with it within a minute,
-// and decrypt what others encrypted with it at once. Older keys stay. It refuses when the newest key
-// cannot be opened: this keeper is then not the one of the running processes, and none of them could
-// start again with a key that it seals.
+// and decrypt what others encrypted with it at once. Older keys stay. It refuses when the newest
+// key cannot be opened: this keeper is then not the one of the running processes, and none of them
+// could start again with a key that it seals.
 func Rotate(ctx context.Context, store Store) (id string, err error) {
 	newest, err := store.Newest(ctx, KeyName)
 	if err != nil {
@@ -98,8 +98,8 @@ func Rotate(ctx context.Context, store Store) (id string, err error) {
 	return string(ref), err
 }
 
-// ReplaceLost stores a new key where the newest one cannot be opened, because the key that sealed it is
-// lost. What was encrypted with a lost key stays unreadable. It reports whether it did.
+// ReplaceLost stores a new key where the newest one cannot be opened, because the key that sealed
+// it is lost. What was encrypted with a lost key stays unreadable. It reports whether it did.
 func ReplaceLost(ctx context.Context, store interface {
 	ReplaceLost(ctx context.Context, name string, value providers.Secret) (bool, error)
 }) (bool, error) {

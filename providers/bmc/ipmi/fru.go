@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// fru is what an inventory record says of the machine. Of a record with a part that is blank or whose
-// checksum is wrong the part is damaged, and does not count.
+// fru is what an inventory record says of the machine. Of a record with a part that is blank or
+// whose checksum is wrong the part is damaged, and does not count.
 type fru struct {
 	manufacturer, model, serial string
 	damaged                     bool

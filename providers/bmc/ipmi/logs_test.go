@@ -18,8 +18,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// selReader reads a log as passes do: what it was told is known, and each reading begins at the cursor of
-// the one before.
+// selReader reads a log as passes do: what it was told is known, and each reading begins at the
+// cursor of the one before.
 type selReader struct {
 	t       *testing.T
 	bmc     *ipmi.BMC
@@ -85,7 +85,8 @@ func oneTo(n int) (out []int) {
 	return out
 }
 
-// TestLogsFrom_LosesAndRepeatsNothing: each case changes the log between two readings, or within one.
+// TestLogsFrom_LosesAndRepeatsNothing: each case changes the log between two readings, or within
+// one.
 func TestLogsFrom_LosesAndRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -153,7 +154,8 @@ func TestLogsFrom_ReadsOn(t *testing.T) {
 	require.Equal(t, oneTo(10), s.seconds())
 }
 
-// TestLogsFrom_OfALogLongerThanAReading: readings that are cut off after some entries come to the end.
+// TestLogsFrom_OfALogLongerThanAReading: readings that are cut off after some entries come to the
+// end.
 func TestLogsFrom_OfALogLongerThanAReading(t *testing.T) {
 	t.Parallel()
 	s, r := newSELReader(t)
@@ -196,8 +198,8 @@ func TestLogsFrom_OfARecordThatIsNone(t *testing.T) {
 	require.Equal(t, providers.BMCLogEntry{Service: "SEL", ID: "2", Severity: "Unknown", Message: "record that cannot be decoded: 02000201020304"}, s.told[1])
 }
 
-// TestLogsFrom_OnOpenIPMI reads the log of a BMC that shares nothing with us, which another client fills and
-// clears.
+// TestLogsFrom_OnOpenIPMI reads the log of a BMC that shares nothing with us, which another client
+// fills and clears.
 func TestLogsFrom_OnOpenIPMI(t *testing.T) {
 	t.Parallel()
 	sim := newOpenIPMI(t)

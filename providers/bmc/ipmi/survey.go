@@ -18,8 +18,8 @@ import (
 // maxProbes bounds the probes of a survey.
 const maxProbes = 512
 
-// Survey reads the sensors and the inventory record (FRU 0), whose parts are one board: IPMI lists no
-// others, and no kind of part whole.
+// Survey reads the sensors and the inventory record (FRU 0), whose parts are one board: IPMI lists
+// no others, and no kind of part whole.
 func (b *BMC) Survey(ctx context.Context, _ bool) (providers.Survey, error) {
 	r, err := b.readHealth(ctx, "ipmi.survey")
 	if err != nil {
@@ -53,7 +53,8 @@ func (b *BMC) Survey(ctx context.Context, _ bool) (providers.Survey, error) {
 	return out, nil
 }
 
-// probe keeps what a report was told of one part. Parts that are well give way to those that are not.
+// probe keeps what a report was told of one part. Parts that are well give way to those that are
+// not.
 func (r *report) probe(target string, kind byte, health string) {
 	p := providers.BMCProbe{Target: target, Category: categoryOf(target, kind), Health: health}
 	if len(r.probes) < maxProbes {
@@ -72,7 +73,8 @@ func (r *report) probe(target string, kind byte, health string) {
 	}
 }
 
-// categoryOf tells the category of a sensor by its type (table 42-3), and of a fault of the chassis by its name.
+// categoryOf tells the category of a sensor by its type (table 42-3), and of a fault of the chassis
+// by its name.
 func categoryOf(target string, kind byte) providers.ProbeCategory {
 	switch kind {
 	case 0x01, 0x04, 0x0a:
@@ -108,9 +110,10 @@ func (b *BMC) Logs(ctx context.Context, known func(providers.BMCLogEntry) bool) 
 	return b.LogsFrom(ctx, nil, known)
 }
 
-// LogsFrom reads the system event log on from the record that was read last, and whole where the log does not
-// have that record any more: it was cleared, or its oldest records gave way. A reading that is cut off is read
-// on by the next, so that a log which takes longer than one reading shows its newest records too.
+// LogsFrom reads the system event log on from the record that was read last, and whole where the
+// log does not have that record any more: it was cleared, or its oldest records gave way. A reading
+// that is cut off is read on by the next, so that a log which takes longer than one reading shows
+// its newest records too.
 func (b *BMC) LogsFrom(ctx context.Context, cursors map[string]string, known func(providers.BMCLogEntry) bool) (providers.BMCLogs, error) {
 	const op = "ipmi.logs"
 	cursor := cursors[selService]
@@ -166,7 +169,8 @@ func cutOff(ctx context.Context, out providers.BMCLogs, err error) (providers.BM
 	return out, nil
 }
 
-// lastErase returns when the log was last cleared, by the BMC's clock; "-" where the BMC does not say.
+// lastErase returns when the log was last cleared, by the BMC's clock; "-" where the BMC does not
+// say.
 func (b *BMC) lastErase(ctx context.Context, op string) (string, error) {
 	var info storage.GetSELInfoResponse
 	switch err := b.ask(ctx, op, &storage.GetSELInfoRequest{}, &info, reads); {
@@ -187,8 +191,9 @@ func recordID(raw []byte) uint16 {
 	return uint16(raw[0]) | uint16(raw[1])<<8
 }
 
-// selCursor names a record so that another one which has its id after the log was cleared is told from it.
-// A log that is cleared while it is read shows no other id; when it was last cleared tells.
+// selCursor names a record so that another one which has its id after the log was cleared is told
+// from it. A log that is cleared while it is read shows no other id; when it was last cleared
+// tells.
 func selCursor(id uint16, raw []byte, erased string) string {
 	return strconv.Itoa(int(id)) + " " + hex.EncodeToString(raw[:min(len(raw), 16)]) + " " + erased
 }

@@ -20,8 +20,8 @@ const (
 
 const damagedInventory = "inventory record: a part of it is blank, or its checksum is wrong"
 
-// TestSurvey_NamesWhatItDidNotRead: a part that does not answer is named with a reason. It is neither OK nor
-// left out, and nothing that was read beside it is lost.
+// TestSurvey_NamesWhatItDidNotRead: a part that does not answer is named with a reason. It is
+// neither OK nor left out, and nothing that was read beside it is lost.
 func TestSurvey_NamesWhatItDidNotRead(t *testing.T) {
 	t.Parallel()
 	const inlet, supply = "sensor Inlet Temp (0x10)", "sensor PSU1 Status (0x20)"

@@ -144,8 +144,8 @@ func TestSettingsObjectWithEmptyOverride(t *testing.T) {
 	}
 }
 
-// The mode is the system's where the settings object has none, and what was asked for is compared with
-// it: a boot in Legacy mode is not the UEFI boot that was wanted.
+// The mode is the system's where the settings object has none, and what was asked for is compared
+// with it: a boot in Legacy mode is not the UEFI boot that was wanted.
 func TestModeOfTheSystemWhereTheCarrierHasNone(t *testing.T) {
 	t.Parallel()
 	s := newStub(t)

@@ -12,9 +12,9 @@ import (
 	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 )
 
-// A provider implements a capability interface of package providers, here providers.BMC. Whatever it
-// speaks, it keeps to three rules that the suites of test/conformance hold: nothing is sent to an
-// address or a certificate that the target does not allow, a change that is already there is no
+// A provider implements a capability interface of package providers, here providers.BMC. Whatever
+// it speaks, it keeps to three rules that the suites of test/conformance hold: nothing is sent to
+// an address or a certificate that the target does not allow, a change that is already there is no
 // change, and an error has a kind by which activities/fault classifies it.
 func ExampleOpener() {
 	if err := askSimulatedBMC(); err != nil {

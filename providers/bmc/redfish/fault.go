@@ -72,8 +72,8 @@ func (r *redactor) text(s string) string {
 	return s
 }
 
-// cause keeps the kind of an error for errors.Is, that of the operating system too, and drops its text
-// when the text may quote the BMC.
+// cause keeps the kind of an error for errors.Is, that of the operating system too, and drops its
+// text when the text may quote the BMC.
 func (r *redactor) cause(err error) error {
 	for _, known := range []error{context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, known) {

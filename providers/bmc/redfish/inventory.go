@@ -161,7 +161,8 @@ func (l *lister) drives(ctx context.Context, system doc, chassis []doc) error {
 	return nil
 }
 
-// isInserted reports whether a slot has a medium. Some makes have no Inserted: an image then means the same.
+// isInserted reports whether a slot has a medium. Some makes have no Inserted: an image then means
+// the same.
 func isInserted(slot doc) bool {
 	return slot.flag("Inserted") || (slot["Inserted"] == nil && slot.text("Image") != "")
 }

@@ -3,8 +3,8 @@ package redfish
 // maxKept bounds the bytes of the answers that one operation keeps.
 const maxKept = 8 << 20
 
-// keptDocs are the resources that one operation has read, so that it reads none of them again. It is
-// used by one goroutine. A nil pointer keeps nothing.
+// keptDocs are the resources that one operation has read, so that it reads none of them again. It
+// is used by one goroutine. A nil pointer keeps nothing.
 type keptDocs struct {
 	docs  map[string]doc
 	bytes int

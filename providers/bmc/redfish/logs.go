@@ -136,9 +136,9 @@ func (l *logReader) each(ctx context.Context, link string, f func(doc) error) er
 	return nil
 }
 
-// service reads the entries of one log, page by page. Entries that the list only links are read one by
-// one: those first that known does not know, then the last of those it knows, since a log that was
-// cleared gives their ids again.
+// service reads the entries of one log, page by page. Entries that the list only links are read one
+// by one: those first that known does not know, then the last of those it knows, since a log that
+// was cleared gives their ids again.
 func (l *logReader) service(ctx context.Context, uri string) error {
 	d, err := l.b.conn.get(ctx, l.op, uri)
 	if err != nil {

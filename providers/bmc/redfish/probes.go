@@ -10,8 +10,8 @@ import (
 // maxProbes bounds the probes of a survey.
 const maxProbes = 512
 
-// probes gathers the health of parts, as many of each health as a survey keeps: thousands of parts that
-// are well hide none that is not.
+// probes gathers the health of parts, as many of each health as a survey keeps: thousands of parts
+// that are well hide none that is not.
 type probes struct {
 	by      map[string][]providers.BMCProbe
 	dropped int

@@ -72,8 +72,8 @@ func (r *settingsReader) notRead(what string) {
 	}
 }
 
-// addEach reads every member of a collection into an added value, whose name is that of the member behind a
-// prefix.
+// addEach reads every member of a collection into an added value, whose name is that of the member
+// behind a prefix.
 func (r *settingsReader) addEach(ctx context.Context, prefix, link string, read func(name string, d doc)) error {
 	if link == "" {
 		return nil
@@ -206,8 +206,8 @@ func (r *settingsReader) secureBoot(ctx context.Context, system doc) error {
 	return err
 }
 
-// accounts reads every account that has a name, with its keys, and the directories that others come from.
-// A locked account is not another one.
+// accounts reads every account that has a name, with its keys, and the directories that others come
+// from. A locked account is not another one.
 func (r *settingsReader) accounts(ctx context.Context) error {
 	service, err := r.get(ctx, r.b.accountService())
 	if err != nil || service == nil {
@@ -285,7 +285,8 @@ func (r *settingsReader) managers(ctx context.Context) error {
 	})
 }
 
-// network is what of an interface's settings somebody decides. An address that DHCP gives may change.
+// network is what of an interface's settings somebody decides. An address that DHCP gives may
+// change.
 func network(d doc) string {
 	var static []string
 	for _, key := range []string{"IPv4StaticAddresses", "IPv6StaticAddresses"} {

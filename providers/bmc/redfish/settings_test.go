@@ -50,8 +50,8 @@ func TestReadSettings_ShowsWhatATenantChanges(t *testing.T) {
 	}
 }
 
-// TestReadSettings_OtherAccounts: an enabled account besides our own is named, since its password can
-// change without a trace.
+// TestReadSettings_OtherAccounts: an enabled account besides our own is named, since its password
+// can change without a trace.
 func TestReadSettings_OtherAccounts(t *testing.T) {
 	t.Parallel()
 	s := newSim(t, "Dell")
@@ -65,8 +65,8 @@ func TestReadSettings_OtherAccounts(t *testing.T) {
 	require.Equal(t, []string{"ADMIN"}, r.OtherAccounts)
 }
 
-// TestReadSettings_KeysOfAccounts: the keys that an account takes are read where the BMC shows them, and are
-// named where it does not. No text that may hold a secret is kept.
+// TestReadSettings_KeysOfAccounts: the keys that an account takes are read where the BMC shows
+// them, and are named where it does not. No text that may hold a secret is kept.
 func TestReadSettings_KeysOfAccounts(t *testing.T) {
 	t.Parallel()
 	const service, account = "/redfish/v1/AccountService", "/redfish/v1/AccountService/Accounts/1"

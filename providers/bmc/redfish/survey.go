@@ -25,8 +25,8 @@ type parts struct {
 	partial []string
 }
 
-// Survey reads every part of the machine with its health, each resource once. What could not be read
-// is named, and its kinds of parts are not in Whole.
+// Survey reads every part of the machine with its health, each resource once. What could not be
+// read is named, and its kinds of parts are not in Whole.
 func (b *BMC) Survey(ctx context.Context, device bool) (providers.Survey, error) {
 	op := newOperation("survey", b.opts.MaxListRequests)
 	op.kept = newKeptDocs()
@@ -51,8 +51,8 @@ func (b *BMC) Survey(ctx context.Context, device bool) (providers.Survey, error)
 	return out, nil
 }
 
-// gather walks systems, chassis, managers and firmware. A host that is off hides parts on some makes, so
-// that those it lists are not all there are.
+// gather walks systems, chassis, managers and firmware. A host that is off hides parts on some
+// makes, so that those it lists are not all there are.
 func (p *parts) gather(ctx context.Context) error {
 	root := func(name string, kinds ...providers.PartKind) string {
 		link := p.b.conn.root.link(name)
@@ -100,7 +100,8 @@ func (p *parts) miss(ctx context.Context, link string, err error, kinds ...provi
 	return nil
 }
 
-// each hands on the members of a collection that are there. What cannot be read leaves a gap in kinds.
+// each hands on the members of a collection that are there. What cannot be read leaves a gap in
+// kinds.
 func (p *parts) each(ctx context.Context, link string, kinds []providers.PartKind, f func(context.Context, string, doc) error) error {
 	if link == "" {
 		return nil
@@ -234,8 +235,8 @@ func (p *parts) drive(_ context.Context, uri string, d doc) error {
 	return nil
 }
 
-// dpu lists a DPU with its mode, which NVIDIA's firmware tells in its own section of the system, in a
-// resource that the section links, or among the settings of its BIOS.
+// dpu lists a DPU with its mode, which NVIDIA's firmware tells in its own section of the system, in
+// a resource that the section links, or among the settings of its BIOS.
 func (p *parts) dpu(ctx context.Context, uri string, d doc) error {
 	own := d.sub("Oem", "Nvidia")
 	mode := own.text("Mode")

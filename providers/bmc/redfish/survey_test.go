@@ -121,7 +121,8 @@ func personality(t *testing.T, name string) (*BMC, *redfishsim.Server) {
 	return b, sim
 }
 
-// TestSurvey_OfEachPersonality: identity, health with a planted critical part, parts with ids, and logs.
+// TestSurvey_OfEachPersonality: identity, health with a planted critical part, parts with ids, and
+// logs.
 func TestSurvey_OfEachPersonality(t *testing.T) {
 	t.Parallel()
 	for _, name := range append(redfishsim.Names(), redfishsim.Variants()...) {
@@ -162,7 +163,8 @@ func TestSurvey_OfEachPersonality(t *testing.T) {
 	}
 }
 
-// TestSurvey_DPUsAndLeaks of a node of a rack: DPUs in the host have a mode, and a leak is critical.
+// TestSurvey_DPUsAndLeaks of a node of a rack: DPUs in the host have a mode, and a leak is
+// critical.
 func TestSurvey_DPUsAndLeaks(t *testing.T) {
 	t.Parallel()
 	b, sim := personality(t, "NVIDIA-GB200")
@@ -188,7 +190,8 @@ func TestSurvey_DPUsAndLeaks(t *testing.T) {
 	require.Equal(t, "Critical", health.Overall, "who accepts a machine asks the same")
 }
 
-// TestSurvey_OfAnEndlessTree: requests end, what was read stays, and kinds with a gap are not whole.
+// TestSurvey_OfAnEndlessTree: requests end, what was read stays, and kinds with a gap are not
+// whole.
 func TestSurvey_OfAnEndlessTree(t *testing.T) {
 	t.Parallel()
 	b, sim := personality(t, "Dell")
@@ -239,8 +242,8 @@ func TestLogs_OfABMCThatLies(t *testing.T) {
 	}
 }
 
-// TestSurvey_OfRackDevices: what has no host is read all the same, and its critical part is found; a
-// machine's BMC without a host is an error.
+// TestSurvey_OfRackDevices: what has no host is read all the same, and its critical part is found;
+// a machine's BMC without a host is an error.
 func TestSurvey_OfRackDevices(t *testing.T) {
 	t.Parallel()
 	for _, name := range redfishsim.RackDevices() {

@@ -284,8 +284,8 @@ func (b *BMC) fillFromChassis(ctx context.Context, op *operation, s *providers.B
 	return nil
 }
 
-// serial returns the serial number of a resource. A secret in it is hidden first: NormalSerial changes
-// characters of it, and no later look would know it.
+// serial returns the serial number of a resource. A secret in it is hidden first: NormalSerial
+// changes characters of it, and no later look would know it.
 func (b *BMC) serial(d doc) string {
 	text := d.text("SerialNumber")
 	if b.conn.secrets.secretIn(text) {

@@ -1,6 +1,6 @@
-// Package mock is a cloud provider whose servers and workers exist only in the memory of a process. What
-// a server has reached follows the time since it was made, so that the API, the command line and the
-// portal can be tried without anything.
+// Package mock is a cloud provider whose servers and workers exist only in the memory of a process.
+// What a server has reached follows the time since it was made, so that the API, the command line
+// and the portal can be tried without anything.
 package mock
 
 import (
@@ -46,8 +46,8 @@ var (
 	_ providers.Worker = (*Provider)(nil)
 )
 
-// New returns a provider without servers. duration 0 is DefaultDuration, and now nil the time of the
-// process.
+// New returns a provider without servers. duration 0 is DefaultDuration, and now nil the time of
+// the process.
 func New(duration time.Duration, now func() time.Time) *Provider {
 	if now == nil {
 		now = time.Now

@@ -27,8 +27,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestProvider_FollowsElapsedTime: each part of an instance is reached at its percentage of the duration,
-// and not before.
+// TestProvider_FollowsElapsedTime: each part of an instance is reached at its percentage of the
+// duration, and not before.
 func TestProvider_FollowsElapsedTime(t *testing.T) {
 	t.Parallel()
 	c := newClock()

@@ -56,7 +56,8 @@ func (c *client) types(ctx context.Context, zone string) (map[string]*instance.S
 	return res.Servers, nil
 }
 
-// micros returns a price in millionths. The shortest text of a 32-bit float is the text of the answer.
+// micros returns a price in millionths. The shortest text of a 32-bit float is the text of the
+// answer.
 func micros(price float32) int64 {
 	v, err := strconv.ParseFloat(strconv.FormatFloat(float64(price), 'f', -1, 32), 64)
 	if err != nil {
@@ -109,7 +110,8 @@ func (c *client) Create(ctx context.Context, in providers.CloudCreate) (provider
 
 func name(instanceID string) string { return "slipway-" + instanceID }
 
-// notOfServer types a failure before the order for a server: whatever became of it, there is no server.
+// notOfServer types a failure before the order for a server: whatever became of it, there is no
+// server.
 func notOfServer(err error) error {
 	var pe *providers.Error
 	if errors.As(err, &pe) && pe.Kind == providers.KindUncertain {

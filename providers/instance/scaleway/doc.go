@@ -1,5 +1,5 @@
-// Package scaleway makes servers at Scaleway (providers.Cloud). It uses Scaleway's own Go SDK for three
-// of its APIs: instances, block storage and the marketplace.
+// Package scaleway makes servers at Scaleway (providers.Cloud). It uses Scaleway's own Go SDK for
+// three of its APIs: instances, block storage and the marketplace.
 //
 // What a caller can rely on:
 //

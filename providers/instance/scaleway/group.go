@@ -12,7 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// ensureGroup returns the security group of an instance with its rules, and makes it where there is none.
+// ensureGroup returns the security group of an instance with its rules, and makes it where there is
+// none.
 func (c *client) ensureGroup(ctx context.Context, in providers.CloudCreate) (string, error) {
 	groups, err := c.listGroups(ctx, in.Zone, instanceTag(in.InstanceID))
 	if err != nil {
@@ -72,7 +73,8 @@ func wantedRules(zone string, s providers.CloudSources) ([]*instance.SetSecurity
 	return out, add(s.Worker, providers.WorkerVLLMPort, providers.WorkerAgentPort)
 }
 
-// writeRules writes the rules of a group where they differ, and reports whether they were as wanted.
+// writeRules writes the rules of a group where they differ, and reports whether they were as
+// wanted.
 func (c *client) writeRules(ctx context.Context, zone, id string, s providers.CloudSources) (bool, error) {
 	wanted, err := wantedRules(zone, s)
 	if err != nil {

@@ -28,8 +28,8 @@ const (
 	perSecond   = 5       // requests
 )
 
-// client implements providers.Cloud. The SDK stores what it has learned of the API without a lock, so
-// that one call is made at a time.
+// client implements providers.Cloud. The SDK stores what it has learned of the API without a lock,
+// so that one call is made at a time.
 type client struct {
 	mu           sync.Mutex
 	sdk          *scw.Client
@@ -44,9 +44,9 @@ type client struct {
 
 var _ providers.Cloud = (*client)(nil)
 
-// Open checks the settings of an account and returns a client for it. It sends nothing. installation
-// tells the servers of this installation from those of another one in the same project. A wrong setting
-// is KindInvalid.
+// Open checks the settings of an account and returns a client for it. It sends nothing.
+// installation tells the servers of this installation from those of another one in the same
+// project. A wrong setting is KindInvalid.
 func Open(account providers.CloudAccount, installation string) (providers.Cloud, error) {
 	invalid := func(message string) error {
 		return &providers.Error{Kind: providers.KindInvalid, Op: "cloud.open", Message: message}
@@ -86,8 +86,8 @@ var (
 	errRedirect = errors.New("the answer redirects to another address")
 )
 
-// wire is the transport below the SDK. It records what became of the last request: the SDK's own errors
-// do not say it.
+// wire is the transport below the SDK. It records what became of the last request: the SDK's own
+// errors do not say it.
 type wire struct {
 	next  http.RoundTripper
 	host  string

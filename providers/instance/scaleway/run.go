@@ -22,7 +22,8 @@ func (c *client) ClaimVolumes(ctx context.Context, t providers.CloudTarget) ([]p
 		return nil, err
 	}
 	out := []providers.CloudResource{}
-	// The server was made with a root volume alone: any other one was attached by somebody else, and stays.
+	// The server was made with a root volume alone: any other one was attached by somebody else,
+	// and stays.
 	if root, ok := s.Volumes["0"]; ok {
 		id := root.ID
 		v, err := c.volume(ctx, t.Zone, id)
@@ -56,8 +57,8 @@ func (c *client) volume(ctx context.Context, zone, id string) (*block.Volume, er
 	})
 }
 
-// GrowVolume implements providers.Cloud. The answer to the order still has the old size: only a later
-// look counts.
+// GrowVolume implements providers.Cloud. The answer to the order still has the old size: only a
+// later look counts.
 func (c *client) GrowVolume(ctx context.Context, t providers.CloudTarget, bytes int64) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -237,8 +238,8 @@ func (c *client) List(ctx context.Context, zone, instanceID string) ([]providers
 	return slices.Concat(out, storage, network), err
 }
 
-// listStorage lists volumes and snapshots. The block API finds what has any of the tags, so that one tag
-// is asked for at a time.
+// listStorage lists volumes and snapshots. The block API finds what has any of the tags, so that
+// one tag is asked for at a time.
 func (c *client) listStorage(ctx context.Context, zone, tag string) ([]providers.CloudResource, error) {
 	out := []providers.CloudResource{}
 	volumes, err := call(ctx, c, "list_volumes", false, func(opts ...scw.RequestOption) (*block.ListVolumesResponse, error) {
@@ -278,8 +279,8 @@ func (c *client) listStorage(ctx context.Context, zone, tag string) ([]providers
 // storagePrice is what a GB costs an hour.
 type storagePrice struct{ volume, snapshot *scw.Money }
 
-// storagePrices returns the prices of storage by the type of the volume. Where they cannot be read it
-// returns none: what is billed is listed all the same.
+// storagePrices returns the prices of storage by the type of the volume. Where they cannot be read
+// it returns none: what is billed is listed all the same.
 func (c *client) storagePrices(ctx context.Context, zone string) map[string]storagePrice {
 	types, err := call(ctx, c, "list_volume_types", false, func(opts ...scw.RequestOption) (*block.ListVolumeTypesResponse, error) {
 		return c.volumes.ListVolumeTypes(&block.ListVolumeTypesRequest{Zone: scw.Zone(zone)}, append(opts, scw.WithAllPages())...)

@@ -84,8 +84,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestCreate_LostAnswer: an order whose answer is lost is uncertain, and the server is found by its tag
-// when the lists show it. Nothing that failed before the order is uncertain.
+// TestCreate_LostAnswer: an order whose answer is lost is uncertain, and the server is found by its
+// tag when the lists show it. Nothing that failed before the order is uncertain.
 func TestCreate_LostAnswer(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{cloudsim.FaultReset, cloudsim.FaultInternalError} {
@@ -118,8 +118,8 @@ func TestCreate_LostAnswer(t *testing.T) {
 	})
 }
 
-// TestCreate_ProxyGivesUp: a status by which a proxy says that it waited no longer is no refusal: the order
-// may have reached the provider.
+// TestCreate_ProxyGivesUp: a status by which a proxy says that it waited no longer is no refusal:
+// the order may have reached the provider.
 func TestCreate_ProxyGivesUp(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusRequestTimeout, http.StatusTooEarly, 499} {
@@ -204,8 +204,8 @@ func TestStart_Capacity(t *testing.T) {
 	require.Equal(t, providers.CloudStopped, now.State, "the provider took the order and let the server fall back")
 }
 
-// TestVerifyGroup_Tampered: a group that somebody opened is written again, and a server in another group
-// is told.
+// TestVerifyGroup_Tampered: a group that somebody opened is written again, and a server in another
+// group is told.
 func TestVerifyGroup_Tampered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -243,7 +243,8 @@ func TestGrowVolume_Failures(t *testing.T) {
 	require.True(t, done)
 }
 
-// TestList_OtherInstallation: what another installation has in the same project is nobody's orphan here.
+// TestList_OtherInstallation: what another installation has in the same project is nobody's orphan
+// here.
 func TestList_OtherInstallation(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -11,11 +11,12 @@ import (
 
 const maxMessage = 500
 
-// statusClientClosed is what a proxy answers when it gave up on a request that it may have passed on.
+// statusClientClosed is what a proxy answers when it gave up on a request that it may have passed
+// on.
 const statusClientClosed = 499
 
-// verdict turns an error of the SDK into one of the providers. The type of an error decides where it has
-// one, and otherwise the status of the last answer.
+// verdict turns an error of the SDK into one of the providers. The type of an error decides where
+// it has one, and otherwise the status of the last answer.
 func (c *client) verdict(op string, mutates bool, err error) error {
 	if err == nil {
 		return nil
@@ -72,8 +73,8 @@ func typedKind(err error) providers.Kind {
 	return ""
 }
 
-// statusKind returns the kind of an error that has no type. An order that was sent and got no answer, or
-// one that says nothing of the order, may have taken effect.
+// statusKind returns the kind of an error that has no type. An order that was sent and got no
+// answer, or one that says nothing of the order, may have taken effect.
 func (c *client) statusKind(mutates bool) providers.Kind {
 	status, unknown := c.wire.status, providers.KindUnavailable
 	if mutates {

@@ -1,6 +1,6 @@
-// Package worker reaches the worker of an instance over SSH (providers.Worker): it installs it by a script,
-// and asks it by requests that the server sends to itself. The host key is pinned, so that the answers are
-// those of the server, and no key of vLLM crosses the network in the open.
+// Package worker reaches the worker of an instance over SSH (providers.Worker): it installs it by a
+// script, and asks it by requests that the server sends to itself. The host key is pinned, so that
+// the answers are those of the server, and no key of vLLM crosses the network in the open.
 package worker
 
 import (

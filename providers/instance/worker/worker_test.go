@@ -86,8 +86,9 @@ func (s *server) until(what string, f func() bool) {
 	require.Eventually(s, f, runenv.Patience(time.Minute), 100*time.Millisecond, what)
 }
 
-// TestInstall_ToReady installs the worker over a real SSH server: the phases in order, the agent that was
-// sent and no other, its heartbeats, and the way from a model that loads to one that completes.
+// TestInstall_ToReady installs the worker over a real SSH server: the phases in order, the agent
+// that was sent and no other, its heartbeats, and the way from a model that loads to one that
+// completes.
 func TestInstall_ToReady(t *testing.T) {
 	t.Parallel()
 	s, ctx := newServer(t), t.Context()
@@ -140,8 +141,8 @@ func TestInstall_ToReady(t *testing.T) {
 	require.EqualValues(t, 3, last["active"])
 }
 
-// TestAgent_ActiveIsUnknown: while vLLM does not say how many requests it works on, the agent says the last
-// number. A drain would end at a 0.
+// TestAgent_ActiveIsUnknown: while vLLM does not say how many requests it works on, the agent says
+// the last number. A drain would end at a 0.
 func TestAgent_ActiveIsUnknown(t *testing.T) {
 	t.Parallel()
 	workerhost.New(t, model) // it skips the test where Python is not installed
@@ -169,7 +170,8 @@ print(w.active(), w.active(), w.active())
 	require.Equal(t, "3 3 0\n", string(out))
 }
 
-// TestInstall_Fails says after which phase the script ended, and what it wrote, without the secrets.
+// TestInstall_Fails says after which phase the script ended, and what it wrote, without the
+// secrets.
 func TestInstall_Fails(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

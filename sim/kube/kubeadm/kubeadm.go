@@ -37,7 +37,8 @@ const (
 	RootEnv = "KUBEADM_SIM_ROOT"
 	// VersionEnv is the version; "" is v1.34.1+simulated.
 	VersionEnv = "KUBEADM_SIM_VERSION"
-	// WaitEnv names a file: a join waits before its request for a certificate until the file is there.
+	// WaitEnv names a file: a join waits before its request for a certificate until the file is
+	// there.
 	WaitEnv = "KUBEADM_SIM_WAIT"
 )
 
@@ -188,7 +189,8 @@ func (m machine) bootstrap(ctx context.Context, api client, ca []byte, name stri
 	return m.register(ctx, client{api.base, "", newHTTP(ca, &pair)}, name)
 }
 
-// register makes the Node of the machine, or takes the one of its name over, and sends the first heartbeat.
+// register makes the Node of the machine, or takes the one of its name over, and sends the first
+// heartbeat.
 func (m machine) register(ctx context.Context, api client, name string) error {
 	read := func(path string) string {
 		raw, _ := os.ReadFile(m.path(path)) // a machine may lack it
@@ -221,8 +223,8 @@ func (m machine) register(ctx context.Context, api client, name string) error {
 	return err
 }
 
-// discover finds the cluster as kubeadm does: without trust, by the signature of the token, and again with
-// the CA that a pin names.
+// discover finds the cluster as kubeadm does: without trust, by the signature of the token, and
+// again with the CA that a pin names.
 func discover(ctx context.Context, base, token string, pins []string) (url string, ca []byte, err error) {
 	id, secret, ok := strings.Cut(token, ".")
 	if !ok {

@@ -142,8 +142,8 @@ func (r *Region) MachineToken(context.Context, string) (providers.Secret, error)
 	return providers.NewSecret(MachineToken), nil
 }
 
-// Events tells of releases that erased the disks, newest first, and of a search for a datasource where
-// a deployment has failed.
+// Events tells of releases that erased the disks, newest first, and of a search for a datasource
+// where a deployment has failed.
 func (r *Region) Events(_ context.Context, systemID, _ string, _ int) (events []providers.MAASEvent, err error) {
 	err = r.with(systemID, func(m *machine) {
 		events = slices.Clone(m.erased)

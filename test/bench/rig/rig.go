@@ -185,8 +185,8 @@ func (r *Rig) started(jobID string) chan string {
 	return ch.(chan string)
 }
 
-// Await returns the workflow's run of a job that was accepted, once the relay has started it. It can be
-// called once for each job.
+// Await returns the workflow's run of a job that was accepted, once the relay has started it. It
+// can be called once for each job.
 func (r *Rig) Await(ctx context.Context, kind contract.JobKind, jobID string) (client.WorkflowRun, error) {
 	defer r.runs.Delete(jobID)
 	wait, cancel := context.WithTimeout(ctx, startLimit)

@@ -26,7 +26,8 @@ type Account struct {
 	warned              bool
 }
 
-// NewAccount returns an account without money that nobody has charged yet. Its state is not assessed.
+// NewAccount returns an account without money that nobody has charged yet. Its state is not
+// assessed.
 func NewAccount(t Thresholds) *Account {
 	return &Account{Thresholds: t, Balance: new(big.Int), state: Healthy}
 }

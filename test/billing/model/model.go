@@ -91,7 +91,8 @@ func Segments(prices []Price, start, end time.Time, keep time.Duration) ([]Segme
 	return out, nil
 }
 
-// rateAt returns the lowest rate that was valid between max(start, at-keep) and at. prices is sorted.
+// rateAt returns the lowest rate that was valid between max(start, at-keep) and at. prices is
+// sorted.
 func rateAt(prices []Price, start, at time.Time, keep time.Duration) *big.Int {
 	since := at.Add(-keep)
 	if since.Before(start) {
@@ -116,9 +117,9 @@ func NotBefore(start, end time.Time) time.Time {
 	return end
 }
 
-// End returns when the charge of an allocation ends: at the earliest of the times that end it, and at
-// most limit after an accepted release. A zero time has not happened. It returns false while nothing
-// ends the charge.
+// End returns when the charge of an allocation ends: at the earliest of the times that end it, and
+// at most limit after an accepted release. A zero time has not happened. It returns false while
+// nothing ends the charge.
 func End(released time.Time, limit time.Duration, ends ...time.Time) (time.Time, bool) {
 	if !released.IsZero() {
 		ends = append(slices.Clone(ends), released.Add(limit))

@@ -88,8 +88,8 @@ func TestSegments_PriceChanges(t *testing.T) {
 	require.ErrorIs(t, err, model.ErrNoPrice)
 }
 
-// Segments cover the time once and in order, and the cost grows with it. Rounding loses less than one
-// minor unit a segment.
+// Segments cover the time once and in order, and the cost grows with it. Rounding loses less than
+// one minor unit a segment.
 func TestSegments_CoverTheTime(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		prices := []model.Price{{From: start.Add(-time.Hour), Rate: minor(rapid.Int64Range(0, 1e6).Draw(r, "first"))}}

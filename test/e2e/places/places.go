@@ -1,6 +1,6 @@
-// Package places says where a machine that an SSH server simulates keeps what the steps of runs read and
-// write. No setting names these places: a test hands them to the worker of its own process, or to that of
-// another one as a file.
+// Package places says where a machine that an SSH server simulates keeps what the steps of runs
+// read and write. No setting names these places: a test hands them to the worker of its own
+// process, or to that of another one as a file.
 package places
 
 import (

@@ -71,7 +71,8 @@ func toElement(n axNode) Element {
 func (p *Page) Elements(role string) []Element {
 	var out []Element
 	_ = p.look(func(ctx context.Context) error {
-		// Accessibility.queryAXTree would send less, but the page crashes when it is left meanwhile.
+		// Accessibility.queryAXTree would send less, but the page crashes when it is left
+		// meanwhile.
 		var tree axNodes
 		err := cdp.Execute(ctx, accessibility.CommandGetFullAXTree, nil, &tree)
 		for _, n := range tree.Nodes {
@@ -87,8 +88,8 @@ func (p *Page) Elements(role string) []Element {
 // firstLook is how long the browser may take to answer before it is asked again.
 const firstLook = 500 * time.Millisecond
 
-// look asks the browser about the page. Chromium never answers a question about a page that is being
-// left, so that look asks again, and each time has twice the patience.
+// look asks the browser about the page. Chromium never answers a question about a page that is
+// being left, so that look asks again, and each time has twice the patience.
 func (p *Page) look(question chromedp.ActionFunc) error {
 	ctx, cancel := context.WithTimeout(p.ctx, runenv.Patience(patience))
 	defer cancel()
@@ -146,8 +147,8 @@ func (p *Page) Click(role, name string) {
 			return err
 		}) == nil
 	})
-	// The answer to a click that leads to another page may be lost. A second click would act on that
-	// page, so the test sees by what follows whether the click was one.
+	// The answer to a click that leads to another page may be lost. A second click would act on
+	// that page, so the test sees by what follows whether the click was one.
 	if err := p.run(chromedp.MouseClickXY(x, y)); err != nil {
 		require.ErrorIs(p.t, err, context.DeadlineExceeded, "click %s %q", role, name)
 	}
@@ -249,8 +250,8 @@ func (p *Page) Focused() Element {
 	return out
 }
 
-// AwaitFocus waits until the element with this role and name has the focus. A page moves the focus after it
-// has shown what it moves it to.
+// AwaitFocus waits until the element with this role and name has the focus. A page moves the focus
+// after it has shown what it moves it to.
 func (p *Page) AwaitFocus(role, name string) {
 	p.t.Helper()
 	p.Await(fmt.Sprintf("the focus on the %s named %q", role, name), patience, func() bool {
@@ -286,8 +287,8 @@ func (p *Page) Type(label, text string) {
 	p.write(text)
 }
 
-// typeAgain is after how many looks Pick types again. A browser forgets what was typed after a second without a key, so
-// that one that is slow takes the middle of a word for its beginning.
+// typeAgain is after how many looks Pick types again. A browser forgets what was typed after a
+// second without a key, so that one that is slow takes the middle of a word for its beginning.
 const typeAgain = 30
 
 // Pick goes to a list with the tab key and chooses an option by typing how it begins.

@@ -19,7 +19,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// patience is how long a page may take to show what a test waits for, on a machine that is not busy.
+// patience is how long a page may take to show what a test waits for, on a machine that is not
+// busy.
 const patience = 15 * time.Second
 
 // Page is one tab. Its methods end the test when they cannot do what they are asked.

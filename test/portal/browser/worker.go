@@ -16,9 +16,9 @@ import (
 // attachLimit is how long the browser may take to let the watch see a worker.
 const attachLimit = 30 * time.Second
 
-// WatchWorkers makes the watch of p note what the shared workers of its profile do from now on, whose
-// requests no page sees. Call it when they run: Chromium 156 does not start a worker that is watched
-// too early. A page that is left ends its worker, so call it again for another one.
+// WatchWorkers makes the watch of p note what the shared workers of its profile do from now on,
+// whose requests no page sees. Call it when they run: Chromium 156 does not start a worker that is
+// watched too early. A page that is left ends its worker, so call it again for another one.
 func (p *Page) WatchWorkers() {
 	p.t.Helper()
 	var infos []*target.Info
@@ -40,8 +40,8 @@ func (p *Page) watchWorker(id target.ID, script string) error {
 	ctx, cancel := chromedp.NewContext(p.browser.ctx, chromedp.WithTargetID(id))
 	p.t.Cleanup(cancel)
 	chromedp.ListenTarget(ctx, func(event any) {
-		// The watch begins when the worker runs, so its first requests may be under way, such as the
-		// event stream of the portal.
+		// The watch begins when the worker runs, so its first requests may be under way, such as
+		// the event stream of the portal.
 		if failed, ok := event.(*network.EventLoadingFailed); ok {
 			p.watch.attributeRequest(failed.RequestID, script)
 		}

@@ -143,7 +143,8 @@ func Sign() *contract.ActionProof {
 // Unsigned is the idempotency key of a request that Send leaves without a proof.
 const Unsigned = "unsigned"
 
-// Send sends an action now. The actor is "ops" where the request names none, and accept_risk is signed.
+// Send sends an action now. The actor is "ops" where the request names none, and accept_risk is
+// signed.
 func (h *Harness) Send(a lifecycle.Action, req contract.ActionRequest, got *Answer) {
 	if req.Actor == "" {
 		req.Actor = "ops"

@@ -1,6 +1,6 @@
 // Command chaos injects generated faults into the jobs of a whole simulated system and reports what
-// went wrong: see package chaos. With the argument "worker" it is a worker process, which such a run
-// starts and kills.
+// went wrong: see package chaos. With the argument "worker" it is a worker process, which such a
+// run starts and kills.
 package main
 
 import (

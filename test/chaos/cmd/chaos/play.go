@@ -159,7 +159,8 @@ func (f *flags) tellLeft(c chaos.Coverage) error {
 	return errors.Join(err, fresh.Close(), os.Rename(fresh.Name(), f.left))
 }
 
-// readLeft reads the strata that an earlier run left out. Without that list the seed alone decides the order.
+// readLeft reads the strata that an earlier run left out. Without that list the seed alone decides
+// the order.
 func readLeft(path string) []string {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -29,7 +29,8 @@ func TestParse_Seed(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestTellLeft_KeepsThemForTheNextRun: the strata that were left out are named, and read again by the next run.
+// TestTellLeft_KeepsThemForTheNextRun: the strata that were left out are named, and read again by
+// the next run.
 func TestTellLeft_KeepsThemForTheNextRun(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -46,7 +47,8 @@ func TestTellLeft_KeepsThemForTheNextRun(t *testing.T) {
 	require.Len(t, left, 1, "nothing else stays there")
 }
 
-// TestProof_PlaysEveryStratum: the cases of the areas of proof hold every stratum of every set, whatever the seed.
+// TestProof_PlaysEveryStratum: the cases of the areas of proof hold every stratum of every set,
+// whatever the seed.
 func TestProof_PlaysEveryStratum(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../proof/areas.json")
