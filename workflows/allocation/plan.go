@@ -191,7 +191,10 @@ func (p *releasePredictor) predict(_ workflow.Context, st stage.Stage[ReleaseSta
 	if why := s.Cleaning.ReleaseForbidden(); why != "" {
 		return plan.Fails(contract.Failure{Class: lifecycle.FailConfiguration, Message: why + "; remove the assignment, and decommission the node"})
 	}
-	row, _ := p.cleaning.Predict(st.Name)
+	row, ok := p.cleaning.Predict(st.Name)
+	if !ok {
+		return plan.Unknown("nothing predicts the stage " + st.Name)
+	}
 	if st.Name == lifecycle.StageReleaseMAAS && row.Why == "" {
 		row.Why = "the tenant was root, or only the power proves that the access has ended: nothing on the disks is trusted"
 	}

@@ -26,7 +26,7 @@ func succeeded(s *State) *contract.Move {
 		}
 		return move.Move()
 	default:
-		return s.Ended()
+		return s.EndedMove()
 	}
 }
 
@@ -63,5 +63,5 @@ func cancelled(s *State) *contract.Move {
 	if s.IsPXE() {
 		return nil // there is no way back: asking for the state again begins the next job
 	}
-	return s.Cancelled(s.Request.From)
+	return s.CancelledMove(s.Request.From)
 }

@@ -21,7 +21,7 @@ import (
 type State struct {
 	sanitize.State
 	Request contract.DecommissionInput `json:"request"`
-	Drains  Tries                      `json:"drains"`
+	Drains  DrainTries                 `json:"drains"`
 	// RootTenantOff is set once the machine was switched off to end the access of a tenant who was
 	// root.
 	RootTenantOff bool `json:"root_tenant_off,omitempty"`
@@ -31,8 +31,9 @@ type State struct {
 	Uninstalled bool `json:"uninstalled,omitempty"`
 }
 
-// Tries are those of each task that sanitizing does not have.
-type Tries struct {
+// DrainTries are those of each task that sanitizing does not have: the end of a tenant, the drain, and the
+// end of the agent.
+type DrainTries struct {
 	Revoke    contract.TaskTries `json:"revoke"`
 	Drain     contract.TaskTries `json:"drain"`
 	Uninstall contract.TaskTries `json:"uninstall"`
@@ -87,11 +88,11 @@ func initialise(s *State, in contract.JobInput, input []byte) error {
 
 // reset keeps what cannot be taken back: evidence, and what is gone.
 func reset(s *State) {
-	*s = State{State: s.Reset(), Request: s.Request, Drains: s.Drains.next(), Hardware: s.Hardware, Uninstalled: s.Uninstalled}
+	*s = State{State: s.Restarted(), Request: s.Request, Drains: s.Drains.next(), Hardware: s.Hardware, Uninstalled: s.Uninstalled}
 }
 
 // next asks the agent for new tasks.
-func (t Tries) next() Tries {
+func (t DrainTries) next() DrainTries {
 	for _, one := range []*contract.TaskTries{&t.Revoke, &t.Drain, &t.Uninstall} {
 		one.Round++
 	}

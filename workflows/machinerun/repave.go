@@ -67,8 +67,8 @@ func returnMachine(step contract.RunStep) func(workflow.Context, *State) error {
 // lastRepave returns the repave of the run that began last; one that has not begun where none has.
 func (s *State) lastRepave() *sanitize.Repave {
 	for i := len(s.Request.Steps) - 1; i >= 0; i-- {
-		if r := s.of(s.Request.Steps[i].Name).Repave; r != nil {
-			return r
+		if of := s.Steps[s.Request.Steps[i].Name]; of != nil && of.Repave != nil {
+			return of.Repave
 		}
 	}
 	return sanitize.NewRepave(s.Job, s.Request.NodeFrom, "")

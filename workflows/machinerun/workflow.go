@@ -51,7 +51,7 @@ type StepState struct {
 	Repave *sanitize.Repave `json:"repave,omitempty"`
 }
 
-// of returns the state of a step.
+// of returns the state of a step, a new one for a step that has none yet.
 func (s *State) of(step string) *StepState {
 	if s.Steps == nil {
 		s.Steps = map[string]*StepState{}

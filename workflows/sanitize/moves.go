@@ -18,8 +18,8 @@ func Quarantine(note string) *contract.Move {
 	}.Move()
 }
 
-// Ended returns the move of a node that stays in service: a healthy heartbeat makes it active.
-func (s *State) Ended() *contract.Move {
+// EndedMove returns the move of a node that stays in service: a healthy heartbeat makes it active.
+func (s *State) EndedMove() *contract.Move {
 	note := "proved clean; a healthy heartbeat makes it active"
 	if len(s.Evidence.Unproven) > 0 {
 		note = "ended at an operator's risk, and has not proved the node clean"
@@ -27,11 +27,11 @@ func (s *State) Ended() *contract.Move {
 	return contract.NodeMove{To: lifecycle.NodeOffline, Owner: lifecycle.OwnerDecommission, Note: s.Note(note)}.Move()
 }
 
-// Cancelled returns the move of a node whose job was cancelled before the node retired: back to
+// CancelledMove returns the move of a node whose job was cancelled before the node retired: back to
 // offline, or to quarantine where it came from, where a tenant has left it and nothing proves it
 // clean, or where something was done that nobody can take back. from is the state of the node
 // before the job.
-func (s *State) Cancelled(from lifecycle.NodeStatus) *contract.Move {
+func (s *State) CancelledMove(from lifecycle.NodeStatus) *contract.Move {
 	switch {
 	case s.IrreversibleStage != "":
 		return Quarantine(fmt.Sprintf("%s was cancelled after %s had begun, which cannot be taken back: nothing proves the node clean", s.Mode, s.IrreversibleStage))

@@ -19,8 +19,8 @@ type Repave struct {
 	State
 	// From is the state of the node before the run.
 	From lifecycle.NodeStatus `json:"from,omitempty"`
-	// Begun is how many stages any attempt has come to, in their order.
-	Begun int `json:"begun,omitempty"`
+	// Begun is the last of the stages, in their order, that any attempt has come to.
+	Begun string `json:"begun,omitempty"`
 	// Undone is set once the stages were undone: what a certificate said of the installation is
 	// void then.
 	Undone bool `json:"undone,omitempty"`
@@ -44,7 +44,7 @@ func beginRepave(ctx workflow.Context, s *State) error {
 		return err
 	}
 	if s.Node.Status != lifecycle.NodeDraining {
-		return stage.Fail(lifecycle.FailStateDisagreement, "the node is %s and not draining: somebody took it out of this run's hands; cancel the run", s.Node.Status)
+		return stage.Fail(lifecycle.FailStateDisagreement, "the node is %s and not draining: somebody took it out of this run's hands; cancel the run, or resume it to go on", s.Node.Status)
 	}
 	if why := s.ProtectedFromRelease(); why != "" {
 		return stage.Fail(lifecycle.FailConfiguration, "%s", why)
@@ -62,10 +62,12 @@ func (r *Repave) Repave(ctx workflow.Context, saved func(workflow.Context) error
 	for i := 0; i < len(stages); i++ {
 		// An attempt that comes after an erasure begins at the first stage again, and fails there
 		// perhaps: what was begun before stays begun.
-		r.Begun = max(r.Begun, i+1)
+		if i > indexOf(stages, r.Begun) {
+			r.Begun = stages[i].Name
+		}
 		err := stages[i].Run(ctx, &r.State)
 		if to, ok := stage.GoesTo(err); ok {
-			next := slices.IndexFunc(stages, func(st stage.Stage[State]) bool { return st.Name == to })
+			next := indexOf(stages, to)
 			if next < 0 {
 				return fmt.Errorf("stage %s is none of a repave", to)
 			}
@@ -83,9 +85,15 @@ func (r *Repave) Repave(ctx workflow.Context, saved func(workflow.Context) error
 
 // begun returns the stages that were begun, the newest first.
 func (r *Repave) begun() []stage.Stage[State] {
-	out := repaveStages()[:r.Begun]
+	out := repaveStages()
+	out = out[:indexOf(out, r.Begun)+1]
 	slices.Reverse(out)
 	return out
+}
+
+// indexOf returns the place of the stage with the name, -1 for none.
+func indexOf(stages []stage.Stage[State], name string) int {
+	return slices.IndexFunc(stages, func(st stage.Stage[State]) bool { return st.Name == name })
 }
 
 // UndoRepave undoes the stages that were begun, the newest first.
@@ -98,7 +106,7 @@ func (r *Repave) UndoRepave(ctx workflow.Context) error {
 			return err
 		}
 	}
-	r.Undone = r.Begun > 0
+	r.Undone = r.Begun != ""
 	return nil
 }
 
@@ -117,11 +125,11 @@ func (r *Repave) VerifyRepaveUndone(ctx workflow.Context) (string, error) {
 }
 
 // Repaved returns the move of a node that is proven clean: a healthy heartbeat makes it active.
-func (r *Repave) Repaved() *contract.Move { return r.Ended() }
+func (r *Repave) Repaved() *contract.Move { return r.EndedMove() }
 
 // Unrepaved returns the move of a node that a run leaves without a proof: back to where it was, or
 // to quarantine where something was done that nobody can take back.
-func (r *Repave) Unrepaved() *contract.Move { return r.Cancelled(r.From) }
+func (r *Repave) Unrepaved() *contract.Move { return r.CancelledMove(r.From) }
 
 // IsClean reports whether the certificate of the repave proves the node clean.
 func (r *Repave) IsClean() bool { return r.IsProven() && !r.Undone }

@@ -37,9 +37,8 @@ func SkipWithoutMAAS(s *State) string {
 // and certified, before it is retired.
 func (s *State) IsUnmanaged() bool { return s.IsFullDecommission() && SkipWithoutMAAS(s) != "" }
 
-// DisksErasedByMAAS returns why the old system is not asked: it is set in a reimage whose disks
-// MAAS has erased, and whose new system is not there yet: a deployment that failed is begun again
-// from here.
+// DisksErasedByMAAS returns why no system of the node is asked: MAAS has erased the disks in a
+// reimage, and the new system is not there yet. A deployment that failed is begun again from here.
 func DisksErasedByMAAS(s *State) string {
 	if s.Mode == lifecycle.ModeReimage && s.Release.Completed && s.Release.Erased && !s.Deploy.Completed {
 		return "MAAS has erased the disks; there is no system to ask"

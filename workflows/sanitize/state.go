@@ -1,6 +1,7 @@
 package sanitize
 
 import (
+	"fmt"
 	"time"
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
@@ -14,7 +15,8 @@ import (
 type State struct {
 	Job  contract.JobRef  `json:"job"`
 	Kind contract.JobKind `json:"kind"`
-	// Mode says how the node is made clean, and for what.
+	// Mode is the mode of the decommission or node operation. The release of an allocation and a run have
+	// the one whose stages they carry out: reimage or soft_reset.
 	Mode lifecycle.DecommissionMode `json:"mode"`
 	// TenantRelease is set where the release of an allocation makes the node clean.
 	TenantRelease bool `json:"tenant_release,omitempty"`
@@ -88,9 +90,9 @@ func (t Tries) next() Tries {
 	return t
 }
 
-// Reset returns the state of a job that begins again from its first stage. It keeps what cannot be
+// Restarted returns the state of a job that begins again from its first stage. It keeps what cannot be
 // taken back: evidence, and what is gone.
-func (s *State) Reset() State {
+func (s *State) Restarted() State {
 	return State{
 		Job: s.Job, Kind: s.Kind, Mode: s.Mode, Release: s.Release, Deploy: Deployment{Attempt: s.Deploy.Attempt},
 		ScrubBootID: s.ScrubBootID, Retired: s.Retired, Tries: s.Tries.next(),
@@ -168,6 +170,9 @@ func recordedDisks(drives []spec.ExpectedDrive) []lifecycle.DeviceResult {
 
 // ReleaseForbidden returns why MAAS must not release the machine, "" where it may.
 func (s *State) ReleaseForbidden() string {
+	if !s.Mode.KeepsSystem() && s.Mode != lifecycle.ModeReimage { // a state that another build has written
+		return fmt.Sprintf("nothing says whether the node has to be installed again (mode %q)", s.Mode)
+	}
 	if s.Mode == lifecycle.ModeReimage && s.Node.SystemID == "" {
 		return "the tenant was root, so that the node has to be installed again, and MAAS does not manage it"
 	}

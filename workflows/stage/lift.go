@@ -1,13 +1,17 @@
 package stage
 
-import "go.temporal.io/sdk/workflow"
+import (
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
 
 // Lift returns a stage of one kind of job as a stage of another, whose state holds the first one's.
 // The stage does and observes the same there.
 func Lift[S, T any](st Stage[T], part func(*S) *T) Stage[S] {
 	out := Stage[S]{
 		Name: st.Name, Doc: st.Doc, Weight: st.Weight, Percent: st.Percent, ActionType: st.ActionType, Deadline: st.Deadline,
-		DeadlineClass: st.DeadlineClass, Waits: st.Waits, Adoptable: st.Adoptable,
+		DeadlineClass: st.DeadlineClass, Waits: st.Waits, Adoptable: st.Adoptable, Retries: st.Retries,
 		Run: func(ctx workflow.Context, s *S) error { return st.Run(ctx, part(s)) },
 	}
 	if st.Skip != nil {
@@ -18,6 +22,9 @@ func Lift[S, T any](st Stage[T], part func(*S) *T) Stage[S] {
 	}
 	if st.Undo != nil {
 		out.Undo = func(ctx workflow.Context, s *S) error { return st.Undo(ctx, part(s)) }
+	}
+	if st.HasUndo != nil {
+		out.HasUndo = func(s *S, row lifecycle.StageRow) bool { return st.HasUndo(part(s), row) }
 	}
 	if st.VerifyUndo != nil {
 		out.VerifyUndo = func(ctx workflow.Context, s *S) (string, error) { return st.VerifyUndo(ctx, part(s)) }
