@@ -69,9 +69,9 @@ func (n nodeReader) gpus(ctx context.Context) ([]spec.GPUReport, string, error) 
 	return nil, n.kernelDriver(), err
 }
 
-// ParseNvidiaSMI reads the XML of `nvidia-smi -q -x`, schemas v11 to v13. What
-// reads N/A, or is not there, is nil: unknown, not fine. It is an error when
-// fewer GPUs are described than are attached.
+// ParseNvidiaSMI reads the XML of `nvidia-smi -q -x`, schemas v11 to v13. A
+// value that reads N/A, or is not there, is nil: unknown, not fine. It is an
+// error when fewer GPUs are described than are attached.
 func ParseNvidiaSMI(raw []byte) ([]spec.GPUReport, string, error) {
 	var log smiLog
 	if err := smi.Decode(raw, &log); err != nil {

@@ -171,9 +171,9 @@ func (a *Agent) dropMark(ctx context.Context, exec task.Executor) {
 	}
 }
 
-// Helper is the privileged half of the agent. It does the tasks that the other half passes on,
-// until ctx ends, and sends nothing over a network. Besides root, the users in uids may connect.
-// handlers are added to its own. It returns the same errors as Agent.Run.
+// Helper is the privileged half of the agent. It does the tasks that the other half forwards, until
+// ctx ends, and sends nothing over a network. Besides root, the users in uids may connect. handlers
+// are added to its own. It returns the same errors as Agent.Run.
 func Helper(ctx context.Context, c agentconfig.Config, version string, log *slog.Logger, l net.Listener, uids []int, handlers ...task.Registry) error {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {

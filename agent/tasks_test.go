@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 }
 
 // deadly are handlers whose process kills itself where the file kill-at says.
-// What they do is lines of the file effects.
+// Their effects are lines of the file effects.
 func deadly(root string) task.Registry {
 	die := func(point string) {
 		at := filepath.Join(root, "kill-at")

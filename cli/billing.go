@@ -241,7 +241,8 @@ func (a *app) adjustmentCommand() *cobra.Command {
 	return group("adjustment", "Adjustments of balances", create)
 }
 
-// thresholdsCommand sets the thresholds of a billing account. What no flag names stays as it is.
+// thresholdsCommand sets the thresholds of a billing account. A value that no flag names stays as
+// it is.
 func (a *app) thresholdsCommand() *cobra.Command {
 	amounts := map[string]*int64{"low": new(int64), "depleted": new(int64), "rearm": new(int64)}
 	var grace time.Duration

@@ -185,8 +185,8 @@ func (a *app) showTries(ctx context.Context, jobID string) error {
 	return t.flush()
 }
 
-// jobProgress says how far the job is. One that is parked has lost nothing, although the API gives
-// 0 for it; the work of one that is cleaned up or cancelled is undone.
+// jobProgress says how far the job is. A job that is parked has lost nothing, although the API
+// gives 0 for it; the work of one that is cleaned up or cancelled is undone.
 func jobProgress(j client.Job) string {
 	switch {
 	case j.ReachedPercent <= j.ProgressPercent:

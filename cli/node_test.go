@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// What is gone is listed for those who ask for it.
+// Deleted nodes are listed for those who ask for them.
 func TestDeletedNodesAreNotInTheWay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

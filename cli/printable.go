@@ -10,8 +10,8 @@ import (
 )
 
 // textWriter replaces each character that a terminal would act on or not show, and that a node, a
-// BMC or another user may have put into a text. Everything that a run prints passes it. With raw
-// it changes nothing.
+// BMC or another user may have put into a text. Everything that a run prints goes through it. With
+// raw it changes nothing.
 type textWriter struct {
 	w    io.Writer
 	raw  *bool

@@ -20,7 +20,7 @@ func named[T any](of lister[T]) lister[names] {
 	}
 }
 
-// byName finds the id of the one resource of a list with this name. What has the prefix is an id
+// byName finds the id of the one resource of a list with this name. A name with the prefix is an id
 // already.
 func byName[T any](ctx context.Context, prefix, kind string, of lister[T], name string) (string, error) {
 	if id, err := isID(prefix, kind, name); id || err != nil {
@@ -55,8 +55,7 @@ func (a *app) skuOf(ctx context.Context, name string) (string, error) {
 	return byName(ctx, "sku_", "SKU", list(a.api.ListSkus, nil), name)
 }
 
-// nodeOf finds a node by hostname. Deleted ones are passed over while another
-// has the name.
+// nodeOf finds a node by hostname. Deleted nodes are ignored while another has the name.
 func (a *app) nodeOf(ctx context.Context, name string) (string, error) {
 	if id, err := isID("node_", "node", name); id || err != nil {
 		return name, err

@@ -16,7 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/client"
 )
 
-// What a server says becomes arguments of a program and a line of a file, so that its shape is
+// The answer of a server becomes arguments of a program and a line of a file, so its shape is
 // checked.
 var (
 	userShape    = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)

@@ -31,7 +31,7 @@ type JobRef struct {
 	// outside is changed.
 	ObserveOnly bool `json:"observe_only,omitempty"`
 	// Pass is the job's when the activity was asked for: 1, and one more each time that the job was
-	// taken back. 0 is not known. What came late is told by it.
+	// taken back. 0 is not known. It tells which activities came late.
 	Pass int `json:"pass,omitempty"`
 }
 

@@ -174,8 +174,8 @@ func EndedPlan(kind JobKind, subject PlanSubject, status lifecycle.JobStatus, st
 	return p.Hashed()
 }
 
-// Concluded writes the summary from the rows and computes the hash. What comes
-// first decides: a stage that would park, or one that waits for an operator.
+// Concluded writes the summary from the rows and computes the hash. The first stage that would park
+// or wait for an operator decides.
 func (p Plan) Concluded() Plan {
 	p.Summary, p.NeedsHuman = "The job would run to its end.", p.Status.Parked()
 	if p.Status.Parked() {

@@ -1,6 +1,6 @@
 package contract
 
-// ReconcileInput starts a pass over a site.
+// ReconcileInput starts a pass of a site.
 type ReconcileInput struct {
 	SiteID string `json:"site_id"`
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/slipway-cloud/slipway/db/gen"
 )
 
-// Attention is one thing that needs an operator, computed from the rows that are the truth.
-// What does not apply is empty.
+// Attention is one thing that needs an operator, computed from the rows that are the truth. A field
+// that does not apply is empty.
 type Attention = gen.AttentionRow
 
 // The kinds of attention, in the order of their views.

@@ -141,8 +141,8 @@ func (s statements) NodeHistory(ctx context.Context, nodeID string, limit, offse
 	return out, total, nil
 }
 
-// userOf returns who did it where that is a user: an admin, an operator or a
-// customer. What a job, a sweeper or a node did has no user.
+// userOf returns who did it where that is a user: an admin, an operator or a customer. An action of
+// a job, a sweeper or a node has no user.
 func userOf(owner string, actorID *string) *string {
 	switch lifecycle.Owner(owner) {
 	case lifecycle.OwnerAdmin, lifecycle.OwnerCustomer:

@@ -87,9 +87,9 @@ const (
 	LoginUnsent // the password never left: the BMC cannot have counted it
 )
 
-// SettleBMCLogin notes what became of a try. A BMC that accepts a login forgets
-// the wrong ones, but those that it rejected stay counted here until its window
-// has passed: not every make forgets.
+// SettleBMCLogin stores the outcome of a login. A BMC that accepts a login forgets the rejected
+// logins before it, but they stay counted here until the end of the BMC's window: not every make
+// forgets them.
 func (s statements) SettleBMCLogin(ctx context.Context, id string, o LoginOutcome) error {
 	var err error
 	switch o {

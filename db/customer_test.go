@@ -153,10 +153,10 @@ func TestTenantTables_AreIsolated(t *testing.T) {
 		require.NotEmpty(t, texts(t, conn, leads, table, key), "%s: an index that begins with %s", table, key)
 		const reaching = `SELECT indexrelid::regclass::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
 			WHERE i.indrelid = $1::text::regclass AND i.indisunique AND a.attname <> $2 AND indexrelid::regclass::text <> ALL ($3)`
-		// What nobody chooses: hashes of random bits, ids, the cursor of events, the node that a
-		// claim took, and what the payment provider, a cloud provider and the ledger name; a user
-		// with a key of this user's own; machines and clusters, which operators name; and what runs
-		// on one machine, which belongs to the project.
+		// Values that nobody chooses: hashes of random bits, ids, the cursor of events, the node
+		// that a claim took, and the names that the payment provider, a cloud provider and the
+		// ledger give; a user with a key of this user's own; machines and clusters, which operators
+		// name; and what runs on one machine, which belongs to the project.
 		require.Empty(t, texts(t, conn, reaching, table, key, []string{
 			"project_tokens_hash_unique", "project_invitations_id_unique", "events_pkey", "allocations_pkey", "allocations_one_occupant", "payment_sessions_pkey",
 			"payment_sessions_stripe_unique", "payment_sessions_intent_unique", "payment_sessions_credit_unique", "payment_sessions_suspense_unique",

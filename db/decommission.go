@@ -51,7 +51,7 @@ func (tx *Tx) StartNodeJob(ctx context.Context, in NodeJob) (Job, Node, error) {
 		return job, n, err
 	}
 	if mode.Lifecycle == lifecycle.NodePXE.Lifecycle {
-		// What an earlier job was told counts for that one only.
+		// The hardware planned for an earlier job counts for that job only.
 		if err := tx.q.PlanHardware(ctx, gen.PlanHardwareParams{NodeID: n.ID}); err != nil {
 			return job, n, MapError("planned hardware of node "+n.ID, err)
 		}

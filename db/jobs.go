@@ -104,9 +104,9 @@ func (s statements) Job(ctx context.Context, id string) (Job, error) {
 	return j, MapError("job "+id, err)
 }
 
-// TakeJob reads a job for the run that takes it up, and raises its sequence
-// number with that: who has seen the job unstarted and is about to change it
-// finds, under the lock, that it is not any more. One that has ended is only read.
+// TakeJob reads a job for the run that takes it up, and raises its sequence number: a request that
+// has seen the job unstarted and is about to change it finds, under the lock, that the job has
+// started. A job that has ended is only read.
 func (s statements) TakeJob(ctx context.Context, id string) (Job, error) {
 	j, err := s.q.TakeJob(ctx, id)
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -133,7 +133,7 @@ func (m *migrator) up(ctx context.Context, cfg pgx.ConnConfig, files fs.FS) erro
 }
 
 // retry calls do until it succeeds, fails otherwise than by a wait for a lock, or was called often
-// enough. do returns what it was doing. What was migrated before stays.
+// enough. do returns what it was doing. Migrations that were applied before stay.
 func (m *migrator) retry(ctx context.Context, do func(context.Context) (string, error)) error {
 	pause := m.bounds.pause
 	for try := 1; ; try++ {
@@ -170,7 +170,8 @@ func (m *migrator) watchHolders(ctx context.Context) (ended func() string) {
 			const holders = `SELECT coalesce(string_agg(DISTINCT format('process %s of user %s, application "%s", holds it', h.pid, h.usename, h.application_name), '; '), '')
 				FROM pg_stat_activity h WHERE h.pid IN (SELECT unnest(pg_blocking_pids(w)) FROM unnest($1::int[]) w)`
 			var now string
-			// What can be said of it is lost when the connection is; the migration has its own.
+			// When this connection is lost, only the names of the holders are lost: the migration
+			// has a connection of its own.
 			if err := m.watch.QueryRow(context.WithoutCancel(ctx), holders, pids).Scan(&now); err == nil && now != "" {
 				held = now
 			}

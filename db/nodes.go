@@ -181,9 +181,9 @@ type NodeMachine struct {
 	MACs                           []string
 }
 
-// SetNodeMachine ties a node to its MAAS machine; an empty system id unties
-// it. *ConflictError when another live node of the site is that machine. What a tenant left on the
-// machine when it was another node is on this one. Repeatable.
+// SetNodeMachine ties a node to its MAAS machine; an empty system id unties it. *ConflictError when
+// another live node of the site is that machine. Data that a tenant left on the machine when it was
+// another node is on this node. Repeatable.
 func (s statements) SetNodeMachine(ctx context.Context, id string, m NodeMachine) error {
 	macs := m.MACs
 	if macs == nil {

@@ -70,7 +70,7 @@ type Projected struct {
 type NodeMove struct {
 	Transition string
 	To         lifecycle.NodeStatus
-	// Via lists the states that the node passes on the way. Each gets an audit row of its own in
+	// Via lists the states between the node's state and To. Each gets an audit row of its own in
 	// this transaction.
 	Via   []lifecycle.NodeStatus
 	Proof lifecycle.Proof

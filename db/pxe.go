@@ -216,9 +216,9 @@ func (tx *Tx) settlePXE(ctx context.Context, n Node) error {
 // purgeBatch is how many nodes one transaction deletes.
 const purgeBatch = 200
 
-// Purge deletes nodes that were only ever discovered and have not shown
-// themselves for unseen, of one source where that is named, at most
-// MaxDiscovered. What stays of one is its audit, with who purged it. Repeatable.
+// Purge deletes nodes that were only ever discovered and have not shown themselves for unseen, of
+// one source where that is named, at most MaxDiscovered. The audit of a purged node stays, and
+// names the actor of the purge. Repeatable.
 func (s *Store) Purge(ctx context.Context, source string, unseen time.Duration, a Actor) (int, error) {
 	purged := 0
 	for purged < MaxDiscovered {

@@ -39,8 +39,8 @@ func TestAttention_SilentMAASNode(t *testing.T) {
 	require.Equal(t, ids[:1], silent(), "one that is locked out has its own line")
 }
 
-// TestASilentAgentOfAnActivePXENodeNeedsAPerson: no state of such a node says so.
-// One that never had an agent, is not in service or was heard does not.
+// TestASilentAgentOfAnActivePXENodeNeedsAPerson: no state of such a node says so. A node that never
+// had an agent, is not in service or was heard requires no operator action.
 func TestASilentAgentOfAnActivePXENodeNeedsAPerson(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)

@@ -48,8 +48,8 @@ func (tx *Tx) ArmNetboot(ctx context.Context, nodeID string, purpose lifecycle.N
 	if p.NetbootPurpose == purpose && is(p.NetbootJobID, jobID) && is(p.NetbootWorkflowID, workflowID) && !HasInstallerFailed(p) {
 		return p, nil
 	}
-	// What is still to enrol is the system that the netboot replaces, and what
-	// the last installer said is not about this one.
+	// The netboot replaces the system that is still to enrol, and the last installer's message is
+	// not about the new system.
 	if err := tx.RevokeEnrollmentTokens(ctx, nodeID); err != nil {
 		return PXENode{}, err
 	}

@@ -23,7 +23,7 @@ type installModel struct {
 	progress int
 	started  bool
 	moves    int // transitions, the creation and the approval included
-	// What a job boots: "", install or erase, and whether the installer is done.
+	// netboot is what a job boots: "", install or erase. done says whether the installer is done.
 	netboot lifecycle.Netboot
 	done    bool
 	failure string // the last error

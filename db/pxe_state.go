@@ -63,7 +63,7 @@ func (tx *Tx) SetPXEState(ctx context.Context, id string, version int64, to life
 	return tx.moveNode(ctx, n, t, only(proof, t.Needs), a)
 }
 
-// noOperation refuses to pass by a job that works on the node.
+// noOperation returns a *ConflictError when a job works on the node, unless force is set.
 func (tx *Tx) noOperation(ctx context.Context, nodeID string, force bool) error {
 	j, err := tx.LiveOperation(ctx, nodeID)
 	switch {

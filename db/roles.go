@@ -156,9 +156,9 @@ func joinOwner(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// foreignSQL lists what in the schema public does not belong to RoleOwner, as statements that give
-// it to RoleOwner. What goes with its table, such as the sequence of an identity column, and what
-// an extension brought is left out.
+// foreignSQL lists the objects in the schema public that do not belong to RoleOwner, as statements
+// that give them to RoleOwner. Objects that follow their table, such as the sequence of an identity
+// column, and objects of an extension are left out.
 const foreignSQL = `
 SELECT format('ALTER SCHEMA public OWNER TO %I', $1::text) FROM pg_namespace
     WHERE nspname = 'public' AND NOT pg_has_role($1::text::name, nspowner, 'USAGE')
@@ -204,8 +204,8 @@ BEGIN
     END LOOP;
 END $$`
 
-// ownedSQL lists the objects of RoleOwner in the schema public, as GRANT and REVOKE name them. What
-// an extension brought is another role's.
+// ownedSQL lists the objects of RoleOwner in the schema public, as GRANT and REVOKE name them. The
+// objects of an extension belong to another role.
 const ownedSQL = `
 SELECT CASE relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END AS kind, 'public.' || quote_ident(relname) AS name
     FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'S') AND relowner = '` + RoleOwner + `'::regrole

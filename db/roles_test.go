@@ -231,8 +231,8 @@ func TestMigrate_OnAClusterOfItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, dbtest.Open(t, dsn).CheckUser(ctx), "GRANT slipway_app TO before")
 
-	// What a version without roles has made: one login owns everything, and the roles have no
-	// rights.
+	// The state that a version without roles has left: one login owns everything, and the roles
+	// have no rights.
 	exec(t, admin, "GRANT USAGE ON SCHEMA public TO PUBLIC; DROP OWNED BY slipway_app")
 	exec(t, admin, "ALTER DATABASE one OWNER TO before")
 	exec(t, admin, "REASSIGN OWNED BY slipway_owner TO before")

@@ -21,7 +21,7 @@ func (tx *Tx) MarkSanitized(ctx context.Context, nodeID string, since time.Time)
 }
 
 // HoldsRootTenant reports whether the tenant who is on the node, or who left it without a proof
-// since, was root there. What the node's own system says of itself proves nothing then.
+// since, was root there. If so, the answers of the node's own system prove nothing.
 func (s statements) HoldsRootTenant(ctx context.Context, nodeID string) (bool, error) {
 	root, err := s.q.HoldsRootTenant(ctx, nodeID)
 	return root, MapError("node "+nodeID, err)

@@ -192,9 +192,9 @@ func (s statements) ListTaskLines(ctx context.Context, f TaskFilter, after strin
 	return out, MapError("list tasks", err)
 }
 
-// PruneTasks deletes tasks that ended before and that nobody needs any more, a
-// batch at a time, and says how many. What is open or uncertain, what a live job
-// made, and each node's last task of a kind stay.
+// PruneTasks deletes tasks that ended before and that nobody needs any more, a batch at a time, and
+// says how many. Open and uncertain tasks, the tasks of a live job, and each node's last task of a
+// kind stay.
 func (s statements) PruneTasks(ctx context.Context, before time.Time) (int64, error) {
 	n, err := s.q.PruneTasks(ctx, gen.PruneTasksParams{Before: before, MaxRows: PruneBatch})
 	return n, MapError("prune tasks", err)

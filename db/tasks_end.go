@@ -10,7 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// TasksSettled is what a pass over tasks came to.
+// TasksSettled counts the tasks that SettleTasks moved, by their new state.
 type TasksSettled struct{ Requeued, Uncertain, Expired int }
 
 // SettleTasks ends tasks whose lease ended, whose node was started again or
@@ -97,7 +97,7 @@ func (tx *Tx) requeue(ctx context.Context, t NodeTask, a Actor) (NodeTask, error
 // Resumed says what ResumeTask did.
 type Resumed string
 
-// What it can be.
+// The values of Resumed.
 const (
 	ResumedNothing   Resumed = "under_way" // queued, held under a live lease, or done: nothing to do
 	ResumedRequeued  Resumed = "requeued"

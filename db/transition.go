@@ -11,7 +11,7 @@ import (
 )
 
 // CommitTransition is the commit point of every state change that has an audit row. The caller
-// holds the lock of the row and passes the state that it found there. CommitTransition returns
+// holds the lock of the row and supplies the state that it found there. CommitTransition returns
 // *lifecycle.IllegalTransitionError when lifecycle refuses t. Otherwise it calls commit, which
 // writes the guarded update, the audit row and the event in one statement.
 func CommitTransition[S lifecycle.State](

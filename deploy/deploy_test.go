@@ -138,7 +138,7 @@ func TestCompose_TemporalAsksForCertificates(t *testing.T) {
 	server := file.Services["temporal"].Environment
 	require.Equal(t, "true", server["TEMPORAL_TLS_REQUIRE_CLIENT_AUTH"])
 
-	// What the one-shot service makes is what the others name.
+	// The files that the one-shot service makes are those that the others name.
 	made := filepath.Join(t.TempDir(), "tls")
 	for _, folder := range []string{"ca", "server", "client"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(made, folder), 0o755))
@@ -344,8 +344,8 @@ func TestShellScriptsParse(t *testing.T) {
 	}
 }
 
-// What init-secrets.sh makes, the roles script must accept on a real server, new or of an
-// installation of before: the one connection string can migrate, the other one serve.
+// The roles script must accept the secrets that init-secrets.sh makes on a real server, new or of
+// an earlier installation: one connection string can migrate, and the other can serve.
 func TestSecretsAndRolesWorkOnARealServer(t *testing.T) {
 	t.Parallel()
 	psql, err := exec.LookPath("psql")

@@ -60,8 +60,8 @@ func interpolate(t *testing.T, value string, env map[string]string) string {
 	return value
 }
 
-// What compose passes must be the whole configuration that each service needs, and nothing that
-// slipwayd does not read: a misspelt variable would silently leave its default.
+// Compose must set the whole configuration that each service needs, and nothing that slipwayd does
+// not read: a misspelt variable would silently leave its default.
 func TestEveryServiceIsConfiguredByWhatComposePasses(t *testing.T) {
 	t.Parallel()
 	dotenv := map[string]string{"SLIPWAY_AGENT_PUBLIC_URL": "https://slipway.example.com:8443", "SLIPWAY_VERSION": "1.2.3", "SLIPWAY_PREVIOUS_VERSION": "1.2.2"}

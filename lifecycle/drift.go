@@ -43,8 +43,8 @@ const (
 // DriftActions lists every action.
 func DriftActions() []DriftAction { return []DriftAction{DriftAdopt, DriftQuarantine, DriftIgnore} }
 
-// DriftDetector is one named comparison, as data. What it looks at is a pure
-// function of the same name in activities/drift.
+// DriftDetector is one named comparison, as data. The comparison itself is a pure function of the
+// same name in activities/drift.
 type DriftDetector struct {
 	Name     string
 	Scope    DriftScope

@@ -2,7 +2,7 @@ package lifecycle
 
 import "slices"
 
-// What the detectors compare.
+// The sources that the detectors compare.
 const (
 	sourcePostgres = "postgres"
 	sourceMAAS     = "maas"

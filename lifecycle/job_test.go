@@ -39,8 +39,8 @@ func TestEveryRefusalHasAReason(t *testing.T) {
 	require.False(t, lifecycle.Decide(lifecycle.ActionCancel, "molten", lifecycle.JobFacts{}).Allowed)
 }
 
-// What is listed can be done, and what can be done is listed, but for a job that
-// has ended: it has none.
+// A listed action is allowed, and an allowed action is listed, except for a job that has ended: it
+// lists none.
 func TestWhatIsListedIsAllowed(t *testing.T) {
 	t.Parallel()
 	for _, s := range lifecycle.Job.States {

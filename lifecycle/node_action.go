@@ -106,8 +106,8 @@ func (a NodeActionInfo) MoveFrom(s NodeStatus) Transition[NodeStatus] {
 }
 
 // AllowedNodeActions returns the actions that a node's state allows now. Set busy when a live job
-// holds the node. What an action needs beyond the state, such as proof of health, is checked when
-// the action is requested (NodeActionNeeds).
+// holds the node. Further needs of an action, such as proof of health, are checked when the action
+// is requested (NodeActionNeeds).
 func AllowedNodeActions(s NodeStatus, busy bool) []NodeAction {
 	out := []NodeAction{}
 	for _, a := range nodeActions {

@@ -145,8 +145,8 @@ const LabelDeviceGroup = "device-group"
 const LabelProtectSerials = "protect-serials"
 
 // ProtectedFromRelease says why MAAS must not release the machine of a node with protected drives.
-// What keeps the installed system is named only where that may be used instead: not after a tenant
-// who was root.
+// It names the modes that keep the installed system only where they may be used instead: not after
+// a tenant who was root.
 func ProtectedFromRelease(serials []string, systemMayStay bool) string {
 	instead := "pull the drives and take them"
 	if systemMayStay {

@@ -65,8 +65,8 @@ type InstallAttempt struct {
 	Attempt int
 }
 
-// InstallAttempt returns the attempt that runs, or the next one when none runs. What a job boots is
-// one attempt, however often it boots: the job counts its own tries.
+// InstallAttempt returns the attempt that runs, or the next one when none runs. A netboot of a job
+// is one attempt, however often the node boots: the job counts its own tries.
 func (f InstallFacts) InstallAttempt() InstallAttempt {
 	if f.Netboot != "" {
 		return InstallAttempt{f.Round, 1}

@@ -101,8 +101,8 @@ func TestTheReportTableWhileAJobBootsTheNode(t *testing.T) {
 	}
 }
 
-// What a job boots may boot more than once in a round: what is late or repeated
-// counts for nothing, and neither does a machine that fails over and over.
+// A machine that a job boots may boot more than once in a round: late and repeated reports count
+// for nothing, and neither do those of a machine that fails over and over.
 func TestReportsOfWhatAJobBootsCountOnce(t *testing.T) {
 	t.Parallel()
 	at := func(f lifecycle.InstallFacts, r lifecycle.Report) lifecycle.ReportEffect {

@@ -52,7 +52,7 @@ var Payment = Machine[PaymentStatus]{
 	Transitions: []Transition[PaymentStatus]{PaymentComplete, PaymentCredit, PaymentFail, PaymentResolve, PaymentExpire},
 }
 
-// What is known of the money of a payment session.
+// The values of the payment status of a session.
 const (
 	PaidNot    = "unpaid"       // nothing, or a delayed method has not paid yet
 	PaidFull   = "paid"         // the payment provider has it
@@ -84,7 +84,7 @@ var Resolutions = []Resolution{ResolveCredit, ResolveRefund, ResolveWriteOff}
 // RefundState is the state of a refund.
 type RefundState string
 
-// The states of a refund. One that has succeeded can still fail days later.
+// The states of a refund. A refund that has succeeded can still fail days later.
 const (
 	RefundRequested RefundState = "requested" // held back of the balance; the payment provider was not asked, or did not answer
 	RefundPending   RefundState = "pending"   // the payment provider has accepted it

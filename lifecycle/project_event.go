@@ -44,8 +44,8 @@ func NoticeEventType(kind string) string { return "notice." + kind }
 var projectEventTypes = listProjectEventTypes() //nolint:gochecknoglobals // constant
 
 // ProjectEventTypes lists the types of the events that members of a project can read and webhooks
-// can ask for, sorted. What a member changes of the project is an event by the trigger
-// audit_project_event.
+// can ask for, sorted. The trigger audit_project_event makes the events of changes that a member
+// makes to the project.
 func ProjectEventTypes() []string { return slices.Clone(projectEventTypes) }
 
 func listProjectEventTypes() []string {

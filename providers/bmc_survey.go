@@ -6,7 +6,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/hardware"
 )
 
-// What a BMC tells of parts is a value that others keep and compare.
+// The facts that a BMC tells of parts are values that others keep and compare.
 type (
 	BMCPart       = hardware.Part
 	PartKind      = hardware.Kind

@@ -46,8 +46,8 @@ type Cloud interface {
 
 	// DeleteServer orders the deletion, and reports whether the server is gone.
 	DeleteServer(ctx context.Context, t CloudTarget) (gone bool, err error)
-	// Delete deletes something that is billed and is no server, and reports whether it is gone. One
-	// that is in use is not deleted yet.
+	// Delete deletes a billed resource that is no server, and reports whether it is gone. A
+	// resource that is in use is not deleted yet.
 	Delete(ctx context.Context, r CloudResource) (gone bool, err error)
 	// List returns everything in a zone that is billed and has our tag; instanceID "" is that of
 	// all instances.
@@ -77,7 +77,7 @@ const (
 // CloudState is the state of a server.
 type CloudState string
 
-// The states of servers. One that is stopped in place keeps its machine, and is billed.
+// The states of servers. A server that is stopped in place keeps its machine, and is billed.
 const (
 	CloudStopped  CloudState = "stopped"
 	CloudStarting CloudState = "starting"
@@ -147,8 +147,7 @@ type Worker interface {
 	Install(ctx context.Context, t WorkerTarget, in WorkerInstall) (WorkerPhases, error)
 	// ReachSSH reports whether the server accepts a login.
 	ReachSSH(ctx context.Context, t WorkerTarget) (bool, error)
-	// Readyz, Models, Complete and Info ask the worker. One that gives no answer is
-	// KindUnreachable.
+	// Readyz, Models, Complete and Info ask the worker. A missing answer is KindUnreachable.
 	Readyz(ctx context.Context, t WorkerTarget) (bool, error)
 	Models(ctx context.Context, t WorkerTarget) ([]string, error)
 	Complete(ctx context.Context, t WorkerTarget, model string) error

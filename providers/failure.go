@@ -98,7 +98,7 @@ var failureTables = map[Side]failureTable{
 		KindCapacity:  lifecycle.FailCloudCapacity,
 		KindNotFound:  lifecycle.FailStateDisagreement,
 	}},
-	// What is missing or wrong there is stated: the kubeconfig, its rights, the pins.
+	// These failures come from the configuration: the kubeconfig, its rights, the pins.
 	SideCluster: {lifecycle.FailClusterJoin, map[Kind]lifecycle.FailureClass{
 		KindUnauthorized: lifecycle.FailConfiguration,
 		KindForbidden:    lifecycle.FailConfiguration,

@@ -22,7 +22,8 @@ import (
 type Activities struct {
 	Store *db.Store
 	// RevokeDeadline is how long a release waits for a proof before it cuts the power; zero is two
-	// minutes. MaxDeliver is how often it tries what may pass by itself; zero is five.
+	// minutes. MaxDeliver is how often it tries where the failure may go away by itself; zero is
+	// five.
 	RevokeDeadline time.Duration
 	MaxDeliver     int
 	// ProvisionDeadline is how long a node may be provisioned after its claim; zero is half an
@@ -213,8 +214,8 @@ type EndAccessIn struct {
 	Proof  string `json:"proof,omitempty"`
 }
 
-// EndAccess stores what is known of the tenant's access after a try to end it. What is revoked
-// stays so. It can be repeated.
+// EndAccess stores what is known of the tenant's access after a try to end it. Access that is
+// revoked stays revoked. It can be repeated.
 func (a *Activities) EndAccess(ctx context.Context, in EndAccessIn) (contract.AllocationFacts, error) {
 	if in.Access != lifecycle.AccessRevoked && in.Access != lifecycle.AccessUnconfirmed {
 		return contract.AllocationFacts{}, fault.New(lifecycle.FailInternal, "%q says nothing of an access", in.Access)

@@ -10,8 +10,8 @@ import (
 	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
 )
 
-// ReadHostClock reads what the host knows of its own clock. What cannot be read stays zero, so that
-// a tick after an outage finds no proof in it.
+// ReadHostClock reads what the host knows of its own clock. A value that cannot be read stays zero,
+// so that a tick after an outage finds no proof in it.
 func ReadHostClock() ledgerdb.HostClock {
 	var c ledgerdb.HostClock
 	var up unix.Timespec

@@ -25,8 +25,8 @@ type FormerIn struct {
 // The former record is found by serial number, hardware UUID or MAC address. A BMC that is as it
 // was and has another password ends the mark of the records of which two of them are the same, none
 // differs, and a certificate says that the disks were erased; without the password it names the
-// record. What cannot be compared, since there is no such record or the BMC shows nothing, changes
-// nothing. It changes nothing on the BMC, and can be repeated.
+// record. Where nothing can be compared, since there is no such record or the BMC shows nothing, no
+// mark changes. It changes nothing on the BMC, and can be repeated.
 func (a *Activities) CompareFormerSettings(ctx context.Context, in FormerIn) (contract.SettingsFacts, error) {
 	n, err := a.Store.Node(ctx, in.NodeID)
 	if err != nil {

@@ -27,7 +27,7 @@ const (
 // maxProblems bounds the parts that a message or a fact names.
 const maxProblems = 10
 
-// What BMCHealth.Overall says of a machine.
+// The values of BMCHealth.Overall.
 const (
 	healthCritical = "Critical"
 	healthUnknown  = "Unknown"
@@ -135,7 +135,8 @@ func (a *Activities) LookAtParts(ctx context.Context, in LookIn) (PartsOut, erro
 	return out, nil
 }
 
-// readParts reads the parts. What only the BMC's tree stands against is Unknown and not an error.
+// readParts reads the parts. A reading that only the BMC's tree stands against is Unknown and not
+// an error.
 func readParts(ctx context.Context, b providers.BMC, device bool) (providers.Survey, error) {
 	limit, cancel := context.WithTimeout(ctx, lookPartsLimit)
 	defer cancel()

@@ -344,7 +344,7 @@ type attemptCounts struct {
 	used    int       // those of them whose window has not passed
 	limit   int       // the most that are allowed
 	freeAt  time.Time // when the last window passes
-	expired bool      // the window of the record that is used has passed
+	expired bool      // the window of the record that is used is over
 }
 
 func (a *Activities) countAttempts(ctx context.Context, rec db.BMC, now time.Time) (attemptCounts, error) {

@@ -142,8 +142,8 @@ func (a *Activities) look(ctx context.Context, in PlanIn, rec db.BMC, out *Power
 	return a.tryLogin(ctx, in, rec, opener, target, settled, out)
 }
 
-// tryLogin makes the one login: through the login guard where the BMC has a record, by
-// itself where there is none. What would have to be stored first is not tried.
+// tryLogin makes the one login: through the login guard where the BMC has a record, by itself where
+// there is none. A login that requires something to be stored first is not tried.
 func (a *Activities) tryLogin(ctx context.Context, in PlanIn, rec db.BMC, opener providers.BMCOpener, target providers.BMCTarget, settled bool, out *PowerPlan) error {
 	stored, there, err := a.recordOf(ctx, rec)
 	switch {

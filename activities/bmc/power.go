@@ -57,8 +57,8 @@ func (a *Activities) PowerCycleByBMC(ctx context.Context, in PowerIn) (contract.
 // cycleLimit bounds a power cycle of a caller without a deadline.
 const cycleLimit = 2 * time.Minute
 
-// PowerOnByBMC switches the machine on and reads it on. One that is on stays as it is. Repeatable;
-// each time is one login.
+// PowerOnByBMC switches the machine on and reads it on. A machine that is on stays as it is.
+// Repeatable; each time is one login.
 func (a *Activities) PowerOnByBMC(ctx context.Context, in PowerIn) (contract.PowerFacts, error) {
 	return a.setPower(ctx, in, providers.IntentOn)
 }

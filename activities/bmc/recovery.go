@@ -53,7 +53,7 @@ func (a *Activities) readCopy(ctx context.Context, bmcID string) (c loginCopy, e
 	return c, err
 }
 
-// keepCopy changes the copy of a BMC's logins. Who calls it has the right to log in to the BMC.
+// keepCopy changes the copy of a BMC's logins. Its callers have the right to log in to the BMC.
 func (a *Activities) keepCopy(ctx context.Context, bmcID string, change func(*loginCopy) error) error {
 	if a.Copies == nil {
 		return nil
@@ -127,9 +127,9 @@ func (a *Activities) recover(ctx context.Context, q loginRequest, by string, s *
 }
 
 // findLogin returns a login that is stored outside of the database, differs from the stored one, is
-// for the same BMC, and is from a place whose login was not tried. What a rotation was sending
-// comes first, as it is sealed before the BMC is told. What MAAS holds comes before a copy of a
-// rotation that has ended: another worker may have made the last one.
+// for the same BMC, and is from a place whose login was not tried. The login that a rotation was
+// sending comes first, as it is sealed before the BMC is told. The login that MAAS holds comes
+// before a copy of a rotation that has ended: another worker may have made the last one.
 func (a *Activities) findLogin(ctx context.Context, q loginRequest, rec db.BMC, tried []string) (found providers.Login, source string, err error) {
 	use, err := a.loginUse(ctx, rec, q.job)
 	if err != nil {
@@ -220,8 +220,8 @@ func (a *Activities) trySavedLogin(ctx context.Context, q loginRequest, s *login
 	return nil
 }
 
-// recordRecovery records that the login of a recovery did not succeed. Logins stay stopped. One
-// that never left may be made again.
+// recordRecovery records that the login of a recovery did not succeed. Logins stay stopped. A login
+// that was never sent may be made again.
 func (a *Activities) recordRecovery(ctx context.Context, q loginRequest, s *loginSession, tried db.Recovery, cause error) error {
 	sender, knows := s.bmc.(providers.BMCLogin)
 	outcome, settled := login.Unknown, func(context.Context, *db.Tx) error { return nil }

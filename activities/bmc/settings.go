@@ -46,7 +46,7 @@ func (a *Activities) session(ctx context.Context, in SettingsIn, f func(provider
 }
 
 // DisableHostInterfaces switches off the ways from the machine's own system to its BMC, where the
-// BMC allows it. One that stays on is named, and is no failure. It can be repeated.
+// BMC allows it. An interface that stays on is named, and is no failure. It can be repeated.
 func (a *Activities) DisableHostInterfaces(ctx context.Context, in SettingsIn) (contract.SettingsFacts, error) {
 	out := contract.SettingsFacts{Done: true}
 	err := a.settings(ctx, in, func(b providers.BMCSettings) error {
@@ -66,9 +66,9 @@ func (a *Activities) DisableHostInterfaces(ctx context.Context, in SettingsIn) (
 }
 
 // KeepSettings reads what the BMC says of itself and stores it with the node's history, before a
-// tenant has access. What is stored already stays. It changes nothing on the BMC. It fails with
-// firmware_changed when a part of the BMC cannot be read, and with node_unhealthy when a part of
-// the machine is critical: no tenant gets such a machine.
+// tenant has access. A snapshot that is stored already stays. It changes nothing on the BMC. It
+// fails with firmware_changed when a part of the BMC cannot be read, and with node_unhealthy when a
+// part of the machine is critical: no tenant gets such a machine.
 func (a *Activities) KeepSettings(ctx context.Context, in SettingsIn) (contract.SettingsFacts, error) {
 	if _, err := allocationdb.FirmwareSnapshot(ctx, a.Store, in.AllocationID); err == nil {
 		return contract.SettingsFacts{Done: true, Note: "kept before"}, nil
@@ -153,9 +153,9 @@ const maxChanges = 20
 // CompareSettings reads what the BMC says of itself and names what differs from the snapshot of the
 // claim. A value that was read then and is not there now has changed, and a part that cannot be
 // read counts as changed, unless it is one of the added values and could not be read then either.
-// What this kind of BMC never shows is named. Nothing read is nothing verified: then Done is not
-// set. It changes nothing on the BMC. It fails with firmware_changed when there is no snapshot,
-// unless the tenant never had access: then there is nothing that he can have changed.
+// Settings that this kind of BMC never shows are named. Nothing read is nothing verified: then Done
+// is not set. It changes nothing on the BMC. It fails with firmware_changed when there is no
+// snapshot, unless the tenant never had access: then there is nothing that he can have changed.
 func (a *Activities) CompareSettings(ctx context.Context, in SettingsIn) (contract.SettingsFacts, error) {
 	raw, err := allocationdb.FirmwareSnapshot(ctx, a.Store, in.AllocationID)
 	if errors.Is(err, db.ErrNotFound) {

@@ -31,8 +31,9 @@ func TestChanges_AddedAndRemoved(t *testing.T) {
 	require.Equal(t, []string{`directory/LDAP was "enabled true" and is not shown`}, changes(with, without))
 }
 
-// TestChanges_OfAddedValues: what could not be read at the claim is named and no change, and
-// neither is what is empty now. What could be read then and cannot be read now has changed.
+// TestChanges_OfAddedValues: a value that could not be read at the claim is named and is no change,
+// and neither is a value that is empty now. A value that could be read then and cannot be read now
+// has changed.
 func TestChanges_OfAddedValues(t *testing.T) {
 	t.Parallel()
 	const media, key, keys = "manager/1/virtual_media/", "account/2/key/1", "account/2/key/"

@@ -79,9 +79,9 @@ func (r *rotation) outcome(ctx context.Context, err error) (contract.RotationFac
 	return r.facts(), nil
 }
 
-// newCandidate makes a password, stores it and records it, in that order. One
-// that a crash left unrecorded is found and taken; insteadOf names one that was
-// never sent, or that the BMC refused.
+// newCandidate makes a password, stores it and records it, in that order. A password that a crash
+// left unrecorded is found and taken; insteadOf names one that was never sent, or that the BMC
+// refused.
 func (r *rotation) newCandidate(ctx context.Context, insteadOf string, length int) error {
 	a, name := r.a, candidateName(r.in.BMCID, r.row.ID)
 	use, err := r.inheritUse(ctx, name)

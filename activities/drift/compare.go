@@ -30,8 +30,8 @@ type PageOut struct {
 // ComparePage compares a page of nodes by every detector of nodes and BMCs. It
 // opens and updates findings, closes those whose fault is gone, and accounts
 // for boots and machines that are new after a job. Nodes that a live job owns
-// are passed over: nothing about them opens or closes. Without the region's
-// list nothing closes.
+// are skipped: nothing about them opens or closes. Without the region's list
+// nothing closes.
 func (a *Activities) ComparePage(ctx context.Context, in PageIn) (PageOut, error) {
 	var out PageOut
 	row, err := a.row(ctx, in.Pass)

@@ -306,8 +306,8 @@ func bmcUnreachable(f Facts) Verdict {
 		"address", f.BMC.Address, "problem", f.Look.Problem, "failures", f.Look.Failures, "last_answer", last)
 }
 
-// bmcUnhealthy is what the BMC said of the machine's parts when they were last read. What could not
-// be read neither opens nor closes a finding.
+// bmcUnhealthy is what the BMC said of the machine's parts when they were last read. Parts that
+// could not be read neither open nor close a finding.
 func bmcUnhealthy(f Facts) Verdict {
 	switch l := f.Look; {
 	case f.BMC == nil:

@@ -107,7 +107,7 @@ func (a *Activities) clock(ctx context.Context) (time.Time, error) {
 	return now, fault.Internal(ctx, err)
 }
 
-// Pass is one pass over a site, as its activities are told.
+// Pass is one pass of a site, as its activities are told.
 type Pass struct {
 	SiteID    string    `json:"site_id"` // "" is that over the nodes without a site
 	Number    int64     `json:"number"`
@@ -151,7 +151,7 @@ func (a *Activities) row(ctx context.Context, p Pass) (driftdb.Pass, error) {
 	return row, fault.Internal(ctx, err)
 }
 
-// siteOf reads the pass's site. It returns one without settings for the pass over nodes without a
+// siteOf reads the pass's site. It returns one without settings for the pass of the nodes without a
 // site.
 func (a *Activities) siteOf(ctx context.Context, p Pass) (db.Site, error) {
 	if p.isOfNoSite() {

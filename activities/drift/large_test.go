@@ -42,10 +42,9 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// TestPass_LargeSite prints what a pass over many nodes costs: 200, and 10,000 in
-// `make proof AREA=fleet`. The region's list is the simulator's machine many
-// times over, the BMCs are one simulated BMC that answers at as many addresses;
-// what is read, stored and compared is real.
+// TestPass_LargeSite prints what a pass of many nodes costs: 200, and 10,000 in `make proof
+// AREA=fleet`. The region's list is the simulator's machine many times over, the BMCs are one
+// simulated BMC that answers at as many addresses; what is read, stored and compared is real.
 func TestPass_LargeSite(t *testing.T) {
 	nodes := runenv.Scale(t, "SLIPWAY_DRIFT_NODES", 200, 10_000)
 	requireOpenFiles(t, nodes)

@@ -27,8 +27,8 @@ const inventoriesOfPass = 200
 const maxParts = 1000
 
 // partsOfPass returns how many BMCs a pass reads the parts of: so many that each of the site's is
-// read as often as HealthEvery says, with a fifth to catch up, and never fewer than Logins. What is
-// spent on unknown power takes nothing of it.
+// read as often as HealthEvery says, with a fifth to catch up, and never fewer than Logins. Logins
+// for unknown power take nothing of it.
 func (a *Activities) partsOfPass(ctx context.Context, p Pass) (int, error) {
 	all, err := driftdb.CountBMCs(ctx, a.Store, p.SiteID)
 	if err != nil || a.Policy.Every <= 0 {

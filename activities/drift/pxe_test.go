@@ -82,7 +82,7 @@ func (w *pxeWorld) silence() {
 	w.sql("UPDATE heartbeats SET received_at = $2 WHERE node_id = $1", w.node.ID, w.now().Add(-11*time.Minute))
 }
 
-// pass makes one whole pass over the nodes without a site.
+// pass makes one whole pass of the nodes without a site.
 func (w *pxeWorld) pass() drift.Report {
 	w.t.Helper()
 	return onePass(w.t, w.acts, "", &w.last)
@@ -102,8 +102,8 @@ func (w *pxeWorld) open() []string {
 }
 
 // TestNodesWithoutSite_EachFault plants what can be wrong with a node that no MAAS manages, finds
-// it in a pass over the nodes without a site, and sees it close. No pass quarantines the node,
-// since it has no such state, and the pass over the site does not see it.
+// it in a pass of the nodes without a site, and sees it close. No pass quarantines the node, since
+// it has no such state, and the pass of the site does not see it.
 func TestNodesWithoutSite_EachFault(t *testing.T) {
 	t.Parallel()
 	w := newPXEWorld(t)
@@ -184,7 +184,7 @@ func TestNodesWithoutSite_AnInstallationExplainsABoot(t *testing.T) {
 	require.Empty(t, w.open())
 }
 
-// TestNodesWithoutSite_Duplicates: two of them report one boot. One that is retired has given its
+// TestNodesWithoutSite_Duplicates: two nodes report one boot. A node that is retired has given its
 // hardware back.
 func TestNodesWithoutSite_Duplicates(t *testing.T) {
 	t.Parallel()

@@ -29,8 +29,8 @@ type Activities struct {
 	Store   *db.Store
 	Secrets providers.Secrets
 	Log     *slog.Logger
-	// Open returns a provider by its name. One that is not configured is *providers.Error of
-	// KindInvalid.
+	// Open returns a provider by its name. The error for a provider that is not configured is
+	// *providers.Error of KindInvalid.
 	Open func(ctx context.Context, name string) (Provider, error)
 	// Places are the zones of the configured providers, each as provider and zone.
 	Places [][2]string
@@ -197,7 +197,8 @@ func passes(err error) bool {
 	return false
 }
 
-// cloud types an error of a look at the provider; what passes by itself is left for the next look.
+// cloud types an error of a look at the provider; an error that may go away by itself is returned
+// as it is, for the next look.
 func cloud(ctx context.Context, err error) error {
 	if err == nil || passes(err) {
 		return err

@@ -189,8 +189,8 @@ func (a *Activities) GrowVolume(ctx context.Context, ref contract.JobRef) (contr
 	return t.facts("the root volume has 200 GB"), err
 }
 
-// BeginBoot moves an instance from provisioning to booting. One that is further, or is to end,
-// stays.
+// BeginBoot moves an instance from provisioning to booting. An instance that is further, or is to
+// end, stays.
 func (a *Activities) BeginBoot(ctx context.Context, ref contract.JobRef) (contract.InstanceFacts, error) {
 	t := &target{a: a}
 	err := a.Store.Tx(ctx, func(tx *db.Tx) error {

@@ -98,7 +98,8 @@ func (t *target) eachServer(ctx context.Context, what string, look func(provider
 	return nil
 }
 
-// StopServer stops every server of an instance. One that is gone, or was never made, is stopped.
+// StopServer stops every server of an instance. A server that is gone, or was never made, counts as
+// stopped.
 func (a *Activities) StopServer(ctx context.Context, ref contract.JobRef) (contract.InstanceFacts, error) {
 	t, err := a.open(ctx, ref)
 	if err != nil {

@@ -38,7 +38,7 @@ func (h health) String() string {
 func (h health) ok() bool { return h.Ready && h.Model && h.Verified }
 
 // check looks at a worker. A heartbeat of the last 30 seconds stands for SSH, /readyz and
-// /v1/models; otherwise they are asked. What was found is logged, within the limits of the log.
+// /v1/models; otherwise they are asked. The result is logged, within the limits of the log.
 func (t *target) check(ctx context.Context, now time.Time) (health, error) {
 	i, err := instancedb.Get(ctx, t.a.Store, t.i.ID)
 	if err != nil {
@@ -110,7 +110,8 @@ func (t *target) checkActively(ctx context.Context, h *health) error {
 	return nil
 }
 
-// workerFailure types an error of the way to a worker. One that gives no answer may give one later.
+// workerFailure types an error of the way to a worker. A worker that gives no answer may give one
+// later.
 func workerFailure(ctx context.Context, err error) error {
 	if err == nil || passes(err) {
 		return err

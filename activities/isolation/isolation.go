@@ -37,7 +37,7 @@ const (
 
 // Targets returns what a node of a site must not reach: the control plane, the site's MAAS, BMCs,
 // its own too, and the SSH of other nodes. Of BMCs and nodes it returns a part, drawn by the seed.
-// What was open at the node's last probe is tried again.
+// Targets that were open at the node's last probe are tried again.
 func (p Policy) Targets(ctx context.Context, c db.Conn, site db.Site, nodeID, seed string) (spec.ProbeNetworkArgs, error) {
 	out := spec.ProbeNetworkArgs{TimeoutMillis: int(spec.DefaultProbeTime.Milliseconds())}
 	add := func(t spec.ProbeTarget) {

@@ -19,7 +19,7 @@ import (
 )
 
 // The outcomes of a login in the audit log. A login has Started, written before it is sent, and
-// then one of the others. One that was refused before it was sent has Refused alone.
+// then one of the others. A login that was refused before it was sent has Refused alone.
 const (
 	Started  = "started"
 	Accepted = "accepted"
@@ -117,8 +117,8 @@ func (l Attempt) RecordRefusal(ctx context.Context, store *db.Store, refusal err
 	return fault.Internal(ctx, store.AppendAuditDaily(ctx, entry))
 }
 
-// EngineActor returns the engine, for a login that no job makes. Plans of equal questions and
-// passes over a site have the same workflow, so that they share their rows of a day.
+// EngineActor returns the engine, for a login that no job makes. Plans of equal questions and the
+// passes of a site have the same workflow, so that they share their rows of a day.
 func EngineActor(ctx context.Context, comment string) db.Actor {
 	by := db.Actor{Owner: lifecycle.OwnerEngine, ID: string(lifecycle.OwnerEngine), Comment: comment}
 	if activity.IsActivity(ctx) {

@@ -52,7 +52,7 @@ func (a *Activities) unclaimed(ctx context.Context, in CreateIn, c providers.MAA
 	if c.Status != providers.MAASNew || c.Locked || c.Owner != "" || in.differs(c) {
 		return false, nil
 	}
-	// What another onboarding is just creating is New for a moment as well.
+	// A machine that another onboarding is just creating is New for a moment as well.
 	for _, taken := range []func() (db.Node, error){
 		func() (db.Node, error) { return a.Store.LiveNodeOfMachine(ctx, in.SiteID, c.SystemID) },
 		func() (db.Node, error) { return a.Store.LiveNodeOfHost(ctx, in.SiteID, c.Hostname) },

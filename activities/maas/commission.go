@@ -26,10 +26,10 @@ func (a *Activities) CommissionMachine(ctx context.Context, in MachineIn) (contr
 	return a.commission(ctx, in, false)
 }
 
-// CommissionAgain also commissions a machine that is Ready: what was changed in
-// the server since is known to MAAS only then. One that is on its way is left
-// alone, and so is one whose last commissioning is not the one that the job
-// knows: it has been commissioned again, by an execution whose answer was lost.
+// CommissionAgain also commissions a machine that is Ready: what was changed in the server since is
+// known to MAAS only then. A machine whose commissioning, test or release is under way is left
+// alone, and so is one whose last commissioning is not the one that the job knows: it has been
+// commissioned again, by an execution whose answer was lost.
 func (a *Activities) CommissionAgain(ctx context.Context, in MachineIn) (contract.MachineFacts, error) {
 	return a.commission(ctx, in, true)
 }
@@ -140,7 +140,7 @@ func (a *Activities) recordDrives(ctx context.Context, m providers.MAAS, in Mach
 	return fault.Internal(ctx, err)
 }
 
-// What MAAS calls the end of a script that did not do its work (ScriptStatus).
+// The statuses in MAAS of a script that did not do its work (ScriptStatus).
 const (
 	scriptFailed           = 3
 	scriptTimedOut         = 4

@@ -55,9 +55,9 @@ type NetworkIn struct {
 	Strict bool `json:"strict,omitempty"`
 }
 
-// ApplyRoCE gives the RoCE ports the MTU, tags and addresses of the records kept
-// for this site and hostname. No record is a configuration error, since the
-// profile asks for RoCE. What is so already is left alone.
+// ApplyRoCE gives the RoCE ports the MTU, tags and addresses of the records kept for this site and
+// hostname. No record is a configuration error, since the profile asks for RoCE. A port that is
+// right already is left alone.
 func (a *Activities) ApplyRoCE(ctx context.Context, in NetworkIn) (contract.MachineFacts, error) {
 	m, _, err := a.region(ctx, in.JobRef)
 	if err != nil {

@@ -119,10 +119,11 @@ func chooseBootDisk(rule spec.BootDiskRule, disks []providers.MAASBlockDevice) (
 	}), nil
 }
 
-// laidOut reports whether the root file system is where the layout puts it: with
-// lvm and bcache that is a virtual device on top of the boot disk, with blank it
-// is nowhere. What the firmware and the boot loader read must be on the boot
-// disk: a layout that was applied before the boot disk was chosen is not the one.
+// laidOut reports whether the root file system is where the layout puts it:
+// with lvm and bcache that is a virtual device on top of the boot disk, with
+// blank it is nowhere. The files that the firmware and the boot loader read
+// must be on the boot disk: a layout that was applied before the boot disk was
+// chosen is not the one.
 func laidOut(layout string, disks []providers.MAASBlockDevice, bootDisk int) bool {
 	if bootsFromAnother(disks, bootDisk) {
 		return false

@@ -19,7 +19,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// exitTimedOut is the exit status of a command whose timeout has passed.
+// exitTimedOut is the exit status of a command that ran past its timeout.
 const exitTimedOut = 124
 
 // uncertainTries is how often a machine is asked again when it does not know the outcome of a
@@ -221,8 +221,8 @@ func mayAnswerLater(kind providers.Kind) bool {
 	return kind == providers.KindUnreachable || kind == providers.KindBusy || kind == providers.KindUnavailable
 }
 
-// outOfTime returns the failure of a command whose attempt has used up its time. One that was sent
-// may have run.
+// outOfTime returns the failure of a command whose attempt has used up its time. A command that was
+// sent may have run.
 func outOfTime(last error, sent bool) error {
 	kind, why := providers.KindUnreachable, "the machine was not reached in time"
 	if sent {

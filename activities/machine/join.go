@@ -141,7 +141,7 @@ func (m *member) prepare(ctx context.Context) (is bool, err error) {
 	if is, err := m.clearOldNode(ctx); err != nil || is {
 		return is, err
 	}
-	// What an earlier worker made for this attempt and did not deliver.
+	// A token that an earlier worker made for this attempt and did not deliver is revoked.
 	if err := m.a.revoke(ctx, m.in, m.adapter.ClusterJoin, m.cluster); err != nil {
 		return false, err
 	}
@@ -232,7 +232,7 @@ func clip(text string) string {
 
 // clean deletes the join file and the token of an attempt that has ended, and reports whether the
 // token is gone. A cluster or machine that does not answer changes nothing of how the attempt
-// ended: the pass over clusters deletes the token, which expires by itself, and the file is in
+// ended: the pass of the clusters deletes the token, which expires by itself, and the file is in
 // memory.
 func (m *member) clean(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, cleanLimit)

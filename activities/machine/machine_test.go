@@ -328,7 +328,7 @@ func TestRunCommand_SentLateEndsWithItsAttempt(t *testing.T) {
 	require.Equal(t, time.Second, e.seen[0].Timeout, "what became of it is read all the same")
 }
 
-// What the machine did not keep of the output is stated once, however often the end is read.
+// Output that the machine did not keep is reported once, however often the end is read.
 func TestRunCommand_StatesWhatWasNotKept(t *testing.T) {
 	t.Parallel()
 	w := withExecs(t, &execs{answer: func(int) (providers.RemoteResult, error) {

@@ -97,8 +97,8 @@ func (t networkTry) try(ctx context.Context) (providers.NetworkState, error) {
 			state, err = t.adapter.Network.ConfirmNetwork(ctx, t.after.target, change.OpID)
 			t.after.record(ctx, err)
 			if err != nil && t.after.target.SSH.Address != t.target.SSH.Address {
-				// The machine may have restored its network already. What was begun is not begun
-				// again.
+				// The machine may have restored its network already. A change that was begun is not
+				// begun again.
 				state, err = t.adapter.Network.TryNetwork(ctx, t.target, change)
 				t.record(ctx, err)
 			}

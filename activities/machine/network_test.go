@@ -300,7 +300,8 @@ func TestRevertNetwork_OfAMachineThatCannot(t *testing.T) {
 	require.Contains(t, facts.Note, "cannot restore its network yet")
 }
 
-// What netplan refuses fails the step with netplan's words, and nothing is taken back.
+// A configuration that netplan refuses fails the step with netplan's words, and nothing is taken
+// back.
 func TestTryNetwork_RefusedByNetplan(t *testing.T) {
 	t.Parallel()
 	w := newNetworkWorld(t)

@@ -140,8 +140,8 @@ func (a *Activities) CheckSSHSeed(ctx context.Context, in SSHIn) (SSHFacts, erro
 // (providers.SSHResult).
 const exitTimeout = 124
 
-// patiently repeats a read on the node until it is answered, or fails for a
-// reason that waiting does not change, or in.Until has passed.
+// patiently repeats a read on the node until it is answered, until it fails for a reason that
+// waiting does not change, or until in.Until.
 func (in SSHIn) patiently(ctx context.Context, read func() error) error {
 	every := in.Poll.D()
 	if every <= 0 {

@@ -81,8 +81,9 @@ func (a *Activities) occupant(ctx context.Context, c allocationdb.Conn, n db.Nod
 	return found.ID, err
 }
 
-// readDrives adds the drives that the node is expected to have, and those that are protected. What
-// a job may erase was recorded when it started; before there is a job, the last report counts too.
+// readDrives adds the drives that the node is expected to have, and those that are protected. The
+// drives that a job may erase were recorded when it started; before there is a job, the last report
+// counts too.
 func (a *Activities) readDrives(ctx context.Context, in contract.JobRef, out *contract.DecommissionFacts) error {
 	read := a.Store.RecordedDrives
 	if in.JobID == "" {

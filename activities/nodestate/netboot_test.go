@@ -142,7 +142,7 @@ func TestArmNetboot_WorkflowMustInstallAgent(t *testing.T) {
 	})
 	in.Purpose = lifecycle.NetbootInstall
 	require.Contains(t, acttest.Fails(w, lifecycle.FailStateDisagreement, w.acts.ArmNetboot, in), "retired")
-	// What waits is told, too: nobody works on a node that an admin took away.
+	// A stage that waits fails, too: nobody works on a node that an admin took away.
 	require.Contains(t, acttest.Fails(w, lifecycle.FailStateDisagreement, w.acts.WaitForSystem, nodestate.SystemIn{
 		JobRef: w.Ref, Purpose: lifecycle.NetbootInstall, Until: time.Now().Add(time.Hour), Class: lifecycle.FailAgentNotEnrolled,
 	}), "cancel it")

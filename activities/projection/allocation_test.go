@@ -269,8 +269,8 @@ func TestProvision_KeyEndsBeforeItsLastStep(t *testing.T) {
 	require.Equal(t, w.node.ID, *w.job.NodeID)
 }
 
-// TestKeys_EndOfTheJob: the project is told what was proven, once. What the job was in the way of
-// begins with its last step: a release, or another change of keys.
+// TestKeys_EndOfTheJob: the project is told what was proven, once. The work that the job kept
+// waiting begins with its last step: a release, or another change of keys.
 func TestKeys_EndOfTheJob(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

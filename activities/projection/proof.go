@@ -10,7 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// Anybody with access to Temporal can send an action under any name. Who sent it counts as proven
+// Anybody with access to Temporal can send an action under any name. The sender counts as proven
 // when the API's signature says so; any other action is recorded as the engine's, with the name
 // that it claims.
 

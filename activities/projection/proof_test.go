@@ -160,7 +160,7 @@ func TestProjectJob_EndedKeyAndCopiesProveNothing(t *testing.T) {
 }
 
 // TestProjectJob_ActionOfALostTask: a task had stored a proven action, was lost, and stores it
-// again among other steps. It is neither forged nor sent twice. What it does now has one row.
+// again among other steps. It is neither forged nor sent twice. Its present effect has one row.
 func TestProjectJob_ActionOfALostTask(t *testing.T) {
 	t.Parallel()
 	ring := newRing(t, dbtest.Store(t))

@@ -9,7 +9,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// What bounds one look at installations; the next pass goes on.
+// The limits of one look at installations; the next pass goes on.
 const (
 	installsBatch = 200
 	installsPart  = 3 * time.Second

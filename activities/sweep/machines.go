@@ -11,7 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/intent/machines"
 )
 
-// What bounds one look at machines.
+// The limits of one look at machines.
 const (
 	machinesBatch = 500
 	machinesPart  = 3 * time.Second

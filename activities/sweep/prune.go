@@ -63,9 +63,9 @@ func (a *Activities) prune(ctx context.Context, now time.Time) error {
 	return errors.Join(failed...)
 }
 
-// retentions returns the kinds that are deleted after a time or that end by themselves. What is old
-// is told by the clock that is behind, the database's or this process's: one that jumps ahead alone
-// deletes nothing.
+// retentions returns the kinds that are deleted after a time or that end by themselves. Age is
+// measured by the clock that is behind, the database's or this process's: a clock that jumps ahead
+// alone deletes nothing.
 func (a *Activities) retentions(now time.Time) []retention {
 	if own := time.Now(); own.Before(now) {
 		now = own

@@ -163,7 +163,7 @@ func (a *Activities) OfferKeys(ctx context.Context, in OfferKeysIn) (OfferedKeys
 	}
 }
 
-// passes reports whether an error of a node may pass by itself, such as a restart of its sshd.
+// passes reports whether an error of a node may go away by itself, such as a restart of its sshd.
 func passes(err error) bool {
 	kind := providers.KindOf(err)
 	return kind == providers.KindUnreachable || kind == providers.KindProtocol

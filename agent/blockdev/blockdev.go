@@ -131,8 +131,8 @@ var (
 	virtioDevice = regexp.MustCompile(`/virtio\d+/`)
 )
 
-// classifyBus classifies a device with a parent by the path of its parents. What makes a device
-// foreign counts before what makes it local.
+// classifyBus classifies a device with a parent by the path of its parents. The signs of a foreign
+// device count before those of a local one.
 func (s Sys) classifyBus(d *Device, where string) {
 	host := ""
 	if m := scsiHost.FindStringSubmatch(where); m != nil {

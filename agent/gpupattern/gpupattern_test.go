@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bench is a driver whose GPUs are memory of this process. What is given back
-// keeps its content, as on a GPU whose driver clears nothing.
+// bench is a driver whose GPUs are memory of this process. Memory that is given
+// back keeps its content, as on a GPU whose driver clears nothing.
 type bench struct{ gpus []*board }
 
 type board struct {

@@ -1,7 +1,7 @@
 // Package metadata serves what a tenant's programs may read about their allocation on the node, in
 // the form of the EC2 instance metadata service and of cloud-init's NoCloud. It listens on the
 // link-local address 169.254.169.254, which only the node's loopback device has and only while a
-// document is set. What it serves holds no secret: every program on the node can read it.
+// document is set. The document holds no secret: every program on the node can read it.
 package metadata
 
 import (

@@ -52,8 +52,8 @@ func (k *KeyFile) Load() ([]protocol.TaskKey, error) {
 
 // Adopt takes the first keys that are offered, which is at enrolment, before
 // any tenant was on the node, and later those that follow from them by
-// signature: who offers them may be the one who was taken over. What it believes
-// is on the disk when it returns, also beside an error.
+// signature: the process that offers them may have been taken over. The keys
+// that it accepts are on the disk when it returns, also when it refuses others.
 func (k *KeyFile) Adopt(offered []protocol.TaskKey) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

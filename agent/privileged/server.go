@@ -33,8 +33,8 @@ type Server struct {
 	RequestTime time.Duration
 }
 
-// Listen makes the socket: 0660, of group gid where that is not negative. One
-// that a dead process left is replaced.
+// Listen makes the socket: 0660, of group gid where that is not negative. A
+// socket that a dead process left is replaced.
 func Listen(path string, gid int) (net.Listener, error) {
 	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		_ = c.Close()

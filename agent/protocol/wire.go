@@ -62,8 +62,8 @@ type Heartbeat struct {
 // Action is something that the server wants of the agent.
 type Action string
 
-// SendReportNow asks for a fresh health report at once. An agent passes over
-// actions that it does not know.
+// SendReportNow asks for a fresh health report at once. An agent ignores actions that it does not
+// know.
 const SendReportNow Action = "send_report_now"
 
 // HeartbeatResponse answers a heartbeat. An interval of 0 leaves the agent's

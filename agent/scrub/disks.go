@@ -188,9 +188,8 @@ type method struct {
 	do   func(context.Context) error
 }
 
-// plan decides how disks that go together are erased. What the notes say was
-// done is looked at, and done again only when the disk does not bear it out: a
-// note is never believed over the disk.
+// plan decides how disks that go together are erased. Disks that the notes call erased are checked,
+// and erased again only when the disk does not bear it out: a note is never believed over the disk.
 func (r *run) plan(ctx context.Context, g, all []drive) (plan, error) {
 	key := g[0].serial
 	err := r.free(g)

@@ -1,10 +1,10 @@
 // Package scrub erases what tenants may have left on a node, and proves from a
 // fresh boot that it is gone (research 5.1 and 5.2; docs: the page on the scrub).
 //
-// It fails closed. What reads N/A, what a program does not tell and what has no
-// program to tell it is unknown, and unknown is never verified. A step or a
-// device that fails does not keep the others from being done, but the whole is
-// then not OK.
+// It fails closed. A value is unknown when it reads N/A, when a program does
+// not tell it, or when no program can tell it, and unknown is never verified. A
+// step or a device that fails does not keep the others from being done, but the
+// whole is then not OK.
 //
 // Nothing here proves that a hostile tenant left nothing on the disk that the
 // agent runs from; only installing that disk again does. Disks are erased only

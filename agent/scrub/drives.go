@@ -36,8 +36,8 @@ func (h Host) scsi(d drive) bool {
 // blocks is the node's sysfs.
 func (h Host) blocks() blockdev.Sys { return blockdev.Sys(h.Root) }
 
-// drives lists the drives of this node, and the devices that are not this node's. What has no
-// medium of its own is neither.
+// drives lists the drives of this node, and the devices that are not this node's. A device that has
+// no medium of its own is neither.
 func (r *run) drives() ([]drive, error) {
 	devices, err := r.blocks().Devices()
 	if err != nil {

@@ -37,7 +37,7 @@ func (b *bench) formatOnly(done bool, layout string, said error) {
 }
 
 // nvme-cli 816 and 2651: the format succeeds in the drive, then the program cannot read the
-// partition table again, or set the block size, and ends with an error. What is on the drive
+// partition table again, or set the block size, and ends with an error. The evidence on the drive
 // decides.
 func TestErase_EvidenceOnTheDriveDecides(t *testing.T) {
 	t.Parallel()
@@ -195,8 +195,8 @@ func TestException_IsNoWayToKeepADrive(t *testing.T) {
 	}
 }
 
-// Root can write to a boot area and protect it again. What it holds decides; its serial number in
-// protect_serials is the way on.
+// Root can write to a boot area and protect it again. Its content decides; its serial number in
+// protect_serials lets the scrub go on.
 func TestException_BootAreaThatHoldsSomething(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -181,8 +181,8 @@ func (t *tree) private(p string, st fs.FileInfo) bool {
 	return boot != "" && st.IsDir() && strings.HasPrefix(path.Base(p), "systemd-private-"+boot+"-") && t.uidOf(p, st) == 0
 }
 
-// directory says whether a directory is there. One that is a link or a file is an
-// error: a tenant may have put what was in it elsewhere.
+// directory says whether a directory is there. A link or a file in its place is an error: a tenant
+// may have put the content elsewhere.
 func (t *tree) directory(dir string) (bool, error) {
 	st, err := t.root.Lstat(in(dir))
 	switch {
@@ -256,8 +256,8 @@ func (t *tree) remove(ctx context.Context, p string) error {
 	return nil
 }
 
-// walk goes through a directory, not into links nor into what is mounted below.
-// What goes away meanwhile is left out.
+// walk goes through a directory, not into links nor into what is mounted below. Files that go away
+// meanwhile are left out.
 func (t *tree) walk(ctx context.Context, dir string, see func(p string, st fs.FileInfo) error) error {
 	if ok, err := t.directory(dir); !ok {
 		return err

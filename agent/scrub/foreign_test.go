@@ -276,7 +276,8 @@ func TestRemoteDevices_ThatStayFailTheDisks(t *testing.T) {
 	}
 }
 
-// What was decided of a device is asked again right before the command: it may have changed.
+// The decision about a device is checked again right before the command: the device may have
+// changed.
 func TestDeviceThatBecomesForeign_IsNotWritten(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -294,7 +295,8 @@ func TestDeviceThatBecomesForeign_IsNotWritten(t *testing.T) {
 	require.False(t, b.ran("nvme sanitize /dev"))
 }
 
-// What removed accounts left, and what starts by itself, may lie on a LUN of another machine.
+// Files that removed accounts left, and files that start programs, may lie on a LUN of another
+// machine.
 func TestForeignMount_OfOtherPlaces(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -154,7 +154,7 @@ func (h Host) kill(ctx context.Context, pid int, sig syscall.Signal) error {
 	return nil
 }
 
-// wait passes the time until the next look.
+// wait waits until the next look.
 func (h Host) wait(ctx context.Context, d time.Duration) error { return poll.Sleep(ctx, d) }
 
 // list names some of many.

@@ -31,8 +31,8 @@ const (
 
 // takeApart takes apart what a tenant has put over the drives of this node: swap, ZFS pools, and
 // then RAID, device mapper (LVM, LUKS, multipath) and bcache, from the top down. It addresses
-// layers by the kernel's names and numbers only, since a tenant gives them all other names. What
-// lies over anything but drives that this task erases stays as it is.
+// layers by the kernel's names and numbers only, since a tenant gives them all other names. A layer
+// over anything but drives that this task erases stays as it is.
 func (r *run) takeApart(ctx context.Context) (string, error) {
 	system, err := r.systemNow()
 	if err != nil {

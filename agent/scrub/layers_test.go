@@ -124,7 +124,7 @@ func TestLayers_WithoutMdadmTheKernelIsTold(t *testing.T) {
 	require.Equal(t, []string{"kernel /sys/block/md0/md/sync_action frozen", "mdadm --stop /dev/md0", "kernel /sys/block/md0/md/array_state clear"}, b.said)
 }
 
-// What does not lie over this task's drives alone stays as it is.
+// A layer that does not lie over this task's drives alone stays as it is.
 func TestLayers_OverOtherDrivesStay(t *testing.T) {
 	t.Parallel()
 	only := func(serials ...string) func(*spec.ScrubArgs) {

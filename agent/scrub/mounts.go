@@ -71,11 +71,12 @@ func (r *run) foreignMounts() ([]hostscan.Mount, error) {
 	return out, nil
 }
 
-// unmount ends the tenants' mounts. One that is busy is reported with who holds
-// it. It is detached lazily only when nobody is left who holds it, and never
-// when it lies on a block device, which would then be erased or disconnected in
-// use. A file system on a device that is not this node's stays mounted, unless the
-// next step disconnects that device: then unmounting is what leaves it whole.
+// unmount ends the tenants' mounts. A mount that is busy is reported with the
+// processes that hold it. It is detached lazily only when nobody is left who
+// holds it, and never when it lies on a block device, which would then be
+// erased or disconnected in use. A file system on a device that is not this
+// node's stays mounted, unless the next step disconnects that device: then
+// unmounting is what leaves it whole.
 func (r *run) unmount(ctx context.Context) (string, error) {
 	found, err := r.foreignMounts()
 	if err != nil {

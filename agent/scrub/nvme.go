@@ -256,9 +256,9 @@ func (l nvmeLayout) args() []string {
 	return []string{fmt.Sprintf("--lbaf=%d", f&15|f>>1&0x30), fmt.Sprintf("--ms=%d", f>>4&1), fmt.Sprintf("--pi=%d", p&7), fmt.Sprintf("--pil=%d", p>>3&1)}
 }
 
-// format erases each namespace and looks that its layout is as before. What the program says of
-// itself is an exitError: it fails, too, when only the kernel's look at the drive did not go well
-// afterwards.
+// format erases each namespace and looks that its layout is as before. An error of the program
+// itself is an exitError: the program fails, too, when only the kernel's look at the drive did not
+// go well afterwards.
 func (r *run) format(ctx context.Context, g []drive, layouts []nvmeLayout, ses string) error {
 	ctx, err := r.begin(ctx, g)
 	if err != nil {

@@ -226,7 +226,7 @@ func TestOffsetsAreSpreadAndStayTheSame(t *testing.T) {
 	require.Empty(t, offsets("j", "s", 100))
 }
 
-// What the program writes is what the scrub reads.
+// The scrub reads the report as the program writes it.
 func TestParsePatternReadsTheProgram(t *testing.T) {
 	t.Parallel()
 	yes, no := true, false

@@ -15,7 +15,7 @@ import (
 const disconnectLimit = time.Minute
 
 // disconnect ends the connections to storage of other machines: NVMe subsystems that are reached
-// over a fabric only, and iSCSI sessions. What is on that storage is left as it is. A connection
+// over a fabric only, and iSCSI sessions. The data on that storage is left as it is. A connection
 // whose device is in use is not ended, since its user would lose what it has not written yet.
 func (r *run) disconnect(ctx context.Context) (string, error) {
 	begin, err := r.connections()

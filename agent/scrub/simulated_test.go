@@ -458,8 +458,8 @@ func TestAValidationMayBeAskedForSomeSteps(t *testing.T) {
 	require.Equal(t, scrub.ValidateSteps(), names(scrub.Validate(t.Context(), w.host, spec.ValidateArgs{RunID: w.run}, nil)))
 }
 
-// A retry of the stage comes under the same run id. What did not prove blank is
-// erased again; what did is only looked at.
+// A retry of the stage comes under the same run id. A drive that did not prove blank is erased
+// again; one that did is only looked at.
 func TestARetryErasesWhatDidNotProveBlank(t *testing.T) {
 	t.Parallel()
 	w := newNodeFixture(t)

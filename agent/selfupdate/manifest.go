@@ -64,7 +64,7 @@ type version [3]int
 
 var versionForm = regexp.MustCompile(`^v(\d{1,6})\.(\d{1,6})\.(\d{1,6})(.*)$`)
 
-// parseVersion reads v1.2.3. What follows is passed over, but then it is not
+// parseVersion reads v1.2.3. A suffix is ignored, but then the version is not
 // plain; anything else is v0.0.0.
 func parseVersion(s string) (v version, plain bool) {
 	f := versionForm.FindStringSubmatch(s)

@@ -225,7 +225,7 @@ func TestProgramsThatAreNotTaken(t *testing.T) {
 		require.Contains(t, res.Message, says)
 		require.Equal(t, "a", b.link())
 	}
-	// What the other half staged may be a trap: a link, a device, a pipe.
+	// The file that the other half staged may be a trap: a link, a device, a pipe.
 	path := filepath.Join(t.TempDir(), "link")
 	require.NoError(t, os.Symlink("/etc/shadow", path))
 	req := b.request(b.manifest(good, nil), good)

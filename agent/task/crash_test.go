@@ -51,7 +51,7 @@ func (w *world) crash(point string) {
 	}
 	w.crashes[point]++
 	if now, err := os.ReadFile(path); err == nil && len(now) > len(w.synced) && (point == "torn" || point == "before sync") {
-		// What was not synced is on disk, or not, or in part.
+		// Data that was not synced is on disk, or not, or in part.
 		keep := len(w.synced) + w.rng.IntN(len(now)-len(w.synced)+1)
 		if err := os.WriteFile(path, now[:keep], 0o600); err != nil {
 			w.t.Error(err)

@@ -10,7 +10,7 @@
 // trusts nothing but the signature; a loop that was taken over can invent no
 // work.
 //
-// What an effect is worth: a handler checks before it acts, so that it may run
-// twice. What may not be run twice without looking has a Resume of its own or
-// ends as "uncertain".
+// A handler checks before it acts, so that it may run twice. A handler that may
+// not run twice without a check has a Resume of its own, or its task ends as
+// "uncertain".
 package task

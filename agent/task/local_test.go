@@ -114,7 +114,7 @@ func TestACopyOfATaskIsNotDoneAgain(t *testing.T) {
 	require.Equal(t, res.Steps[0].StartedAt, s.do(t, p.sign(second)).Steps[0].StartedAt)
 	require.Equal(t, 1, h.count())
 
-	// What was dropped is refused, but for a new order.
+	// A dropped task is refused, but a new attempt of it is not.
 	require.NoError(t, s.Journal.Put(Entry{TaskID: "t2", Kind: lifecycle.TaskKindDrain, Attempt: 1, Phase: Begun, Deadline: time.Now().Add(time.Hour)}))
 	require.NoError(t, s.Drop(t.Context(), "t2"))
 	require.Equal(t, CodeRefused, s.do(t, p.sign(someTask("t2", lifecycle.TaskKindDrain))).Code)

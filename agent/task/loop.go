@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// What a Server's errors are, by errors.Is.
+// The errors of a Server, by errors.Is.
 var (
 	ErrLeaseLost = errors.New("the lease is lost")
 	ErrTaskEnded = errors.New("the task has ended")
@@ -103,8 +103,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	return nil
 }
 
-// pause grows from Backoff to MaxBackoff, with full jitter above a quarter. What the server asks
-// for is kept.
+// pause grows from Backoff to MaxBackoff, with full jitter above a quarter. A wait that the server
+// asks for is kept.
 func (l *Loop) pause(err error) time.Duration {
 	var asked interface{ RetryAfter() time.Duration }
 	if errors.As(err, &asked) && asked.RetryAfter() > 0 {

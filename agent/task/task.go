@@ -13,7 +13,7 @@ import (
 const (
 	CodeUnsupported = lifecycle.TaskCodeUnsupported // the kind or its version is not known here
 	CodeRefused     = lifecycle.TaskCodeRefused     // signature, fence or target is not right
-	CodeExpired     = lifecycle.TaskCodeExpired     // its deadline has passed
+	CodeExpired     = lifecycle.TaskCodeExpired     // its deadline is over
 	CodeStepFailed  = lifecycle.TaskCodeStepFailed  // a step failed; the steps say which
 	CodeUncertain   = lifecycle.TaskCodeUncertain   // begun, and nobody knows how far it came
 	CodeArguments   = "invalid_arguments"           // the arguments do not fit the kind
@@ -48,8 +48,8 @@ type Request struct {
 	// Args is what lifecycle.TaskKind.CheckArgs made of the arguments: a pointer
 	// such as *lifecycle.DrainArgs.
 	Args any
-	// Resumed is true when the journal says that it was begun before. Rebooted
-	// is true when that was in another boot, Expired when its deadline has passed.
+	// Resumed is true when the journal says that it was begun before. Rebooted is true when that
+	// was in another boot, Expired when its deadline is over.
 	Resumed, Rebooted, Expired bool
 	// Fetch downloads a file and gives the path where it lies. Whoever fetched it
 	// is not trusted: check what lies there. It is nil when nobody can.

@@ -11,8 +11,8 @@ import (
 
 func (h Host) scan() hostscan.Root { return hostscan.Root(h.Root) }
 
-// accounts are those of the node. Lines that are none are no accounts that could
-// be ended or kept; the scrub refuses to pass them over.
+// accounts are those of the node. A line that is no account cannot be ended or
+// kept; the scrub does not ignore it.
 func (h Host) accounts() ([]hostscan.Account, error) {
 	all, _, err := h.scan().Accounts()
 	if errors.Is(err, fs.ErrNotExist) {

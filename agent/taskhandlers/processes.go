@@ -56,8 +56,8 @@ func (h Host) signal(ctx context.Context, p hostscan.Process, s syscall.Signal) 
 // driver does not.
 const killWait = 10 * time.Second
 
-// end ends processes with TERM, and with KILL those that are there when grace is
-// over, and answers what it did. One that will not go is an error.
+// end ends processes with TERM, and with KILL those that are there when grace
+// is over, and answers what it did. A process that does not end is an error.
 func (h Host) end(ctx context.Context, steps *task.Recorder, grace time.Duration, mine func(uid int) bool) (string, error) {
 	var left []hostscan.Process
 	look := func() (bool, error) {

@@ -113,8 +113,9 @@ type tenantDir struct {
 	gid int
 }
 
-// openOwned opens a directory that must be one, no link, and belong to the account. What is opened
-// is compared with what was looked at, because a process of the tenant may exchange it in between.
+// openOwned opens a directory that must be one, no link, and belong to the account. The directory
+// that is opened is compared with the one that was looked at, because a process of the tenant may
+// exchange it in between.
 func (h Host) openOwned(parent *os.Root, name string, v victim) (tenantDir, error) {
 	looked, err := parent.Lstat(name)
 	if err != nil {

@@ -27,8 +27,8 @@ const (
 	maxErrorOut = 4096
 )
 
-// killDelay is how long a program may take to end once it was killed. One that hangs in the kernel
-// does not end before its device answers; it is left alone then, so that the agent goes on.
+// killDelay is how long a program may take to end once it was killed. A program that hangs in the
+// kernel does not end before its device answers; it is left alone then, so that the agent goes on.
 const killDelay = 5 * time.Second
 
 // pipeDelay is how long a program that has ended may leave its output open in a child.

@@ -19,10 +19,10 @@ const (
 	clockSlack = time.Second      // a slower reading is too inexact
 )
 
-// dbClock returns the database's time without a query for each heartbeat. It adds the time that has
-// passed on this process's monotonic clock to the last reading. The machine's own clock dates
-// nothing, since it may differ from the sweeper's. The time never goes back, so the later of two
-// heartbeats of a node has the later time.
+// dbClock returns the database's time without a query for each heartbeat. It adds the time since
+// the last reading, by this process's monotonic clock, to that reading. The machine's own clock
+// dates nothing, since it may differ from the sweeper's. The time never goes back, so the later of
+// two heartbeats of a node has the later time.
 type dbClock struct {
 	source Clock
 

@@ -15,7 +15,8 @@ import (
 	"github.com/slipway-cloud/slipway/db/record"
 )
 
-// InstanceStore stores what the workers of instances say. What is not known is db.ErrNotFound.
+// InstanceStore stores what the workers of instances say. The error for an unknown token, instance
+// or key is db.ErrNotFound.
 type InstanceStore interface {
 	EnrollWorker(ctx context.Context, tokenHash, keyHash []byte) (instanceID string, err error)
 	StoreHeartbeat(ctx context.Context, instanceID string, keyHash []byte, seq int64, h record.WorkerHeartbeat) error

@@ -70,8 +70,8 @@ func (s *Server) serve(name string, e endpoint) http.HandlerFunc {
 	}
 }
 
-// failed turns an error that is no refusal into one. What does not answer now is 503, whatever the
-// agent asked for: each of its calls may be repeated.
+// failed turns an error that is no refusal into one. An outage is 503, whatever the agent asked
+// for: each of its calls may be repeated.
 func (s *Server) failed(r *http.Request, name string, err error) *refusal {
 	if r.Context().Err() == nil {
 		s.cfg.Log.ErrorContext(r.Context(), "agent request failed", "endpoint", name, "error", err)
@@ -104,8 +104,8 @@ func writeJSON(w http.ResponseWriter, status int, kind string, body any) {
 // smallBody is the largest body of a request that holds no report and no result, in bytes.
 const smallBody = 64 << 10
 
-// decode reads one JSON value and nothing after it. What an agent reports is cleaned, and refused
-// where it is out of bounds.
+// decode reads one JSON value and nothing after it. The value is cleaned, and refused where it is
+// out of bounds.
 func decode(r *http.Request, into any) error {
 	body := bounds.NewBody(r.Body)
 	raw, err := io.ReadAll(body)

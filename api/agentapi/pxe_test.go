@@ -105,8 +105,8 @@ func TestPXEAgent_EnrolsAndClaims(t *testing.T) {
 	require.EqualValues(t, 6, total, "from discovered to deprovisioning, and nothing since")
 }
 
-// Who revokes a node's tokens and who redeems one take the node and the token in
-// the same order.
+// The revocation of a node's tokens and the redemption of one lock the node and the token in the
+// same order.
 func TestToken_RedeemedWhileOthersAreIssued(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Store(t)

@@ -238,8 +238,8 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	tc := &tls.Config{
 		MinVersion: tls.VersionTLS13,
-		// Enrolment comes without a certificate; every other call checks for one. One that has
-		// expired must get as far as the renewal, so VerifyConnection verifies what crypto/tls
+		// Enrolment comes without a certificate; every other call checks for one. An expired
+		// certificate must get as far as the renewal, so VerifyConnection verifies what crypto/tls
 		// would refuse.
 		ClientAuth:             tls.RequestClientCert,
 		VerifyConnection:       s.verifyConnection,

@@ -126,7 +126,7 @@ func TestTheAgentIsHandedOutWithItsOwnToken(t *testing.T) {
 	}
 }
 
-// What is not configured makes no token, and ends none.
+// Where the agent is not configured, no token is made and none is ended.
 func TestAnAgentThatCannotBeHandedOut(t *testing.T) {
 	t.Parallel()
 	for says, c := range map[string]struct {

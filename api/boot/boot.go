@@ -128,10 +128,10 @@ func tokenHash(token string) ([]byte, bool) {
 // errManaged: the address belongs to a node of another lifecycle.
 var errManaged = errors.New("the MAC address belongs to a node that is not installed over PXE by Slipway")
 
-// seen notes that a machine showed itself and returns its node, which is made,
-// in `discovered`, when no node has the address. What a machine without a token
-// says of itself is kept while it awaits approval; afterwards nothing is written.
-// *busyError, errManaged and db.ErrDiscoveryFull say why nothing was made.
+// seen notes that a machine showed itself and returns its node, which is made, in `discovered`,
+// when no node has the address. The facts that a machine without a token reports are stored while
+// it awaits approval; afterwards nothing is written. *busyError, errManaged and db.ErrDiscoveryFull
+// say why nothing was made.
 func (s *Server) seen(ctx context.Context, d db.Discovery) (db.Node, error) {
 	n, err := s.cfg.Store.NodeOfMAC(ctx, d.MAC)
 	if err == nil && n.Status != lifecycle.NodeDiscovered {

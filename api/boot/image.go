@@ -19,7 +19,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// What bounds the transfer of an image that is checked.
+// The limits of the transfer of an image that is checked.
 const (
 	maxImage      = 4 << 30 // bytes
 	maxTransfers  = 32      // at once, for each process
@@ -54,9 +54,9 @@ func imageClient(rule spec.AddressRule) *http.Client {
 
 var errNoImage = errors.New("no image that is checked")
 
-// image passes an image on while its bytes are hashed, and keeps the last of
-// them back until the hash is known to be right. Firmware knows the length and
-// refuses what ended short: wrong bytes are never booted.
+// image forwards an image while its bytes are hashed, and keeps the last of them back until the
+// hash is known to be right. Firmware knows the length and refuses what ended short: wrong bytes
+// are never booted.
 func (s *Server) image(w http.ResponseWriter, r *http.Request) {
 	var img spec.BootImage
 	var id string
@@ -125,8 +125,8 @@ func imageOf(w spec.InstallWorkflowSpec, number string) (spec.BootImage, bool) {
 	return img, img.SHA256 != ""
 }
 
-// pass fetches an image and passes it on. What cannot be fetched is answered, and
-// the log says why; an error is of a transfer that has begun.
+// pass fetches an image and forwards it. When the image cannot be fetched, it answers so and the
+// log says why; an error is of a transfer that has begun.
 func (s *Server) pass(ctx context.Context, w http.ResponseWriter, r *http.Request, img spec.BootImage, node string) error {
 	req, err := http.NewRequestWithContext(ctx, r.Method, img.URL, nil)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// What firmware is told to wait, in seconds.
+// The times that firmware is told to wait, in seconds.
 const (
 	retryWaiting = 30
 	retryFailed  = 60

@@ -10,8 +10,9 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// What the firmware says of its machine, by the state of the node: it is the
-// machine until somebody approves it, and evidence of one while it migrates.
+// The facts that the firmware reports count by the state of the node: they
+// describe the machine until somebody approves it, and are evidence of one
+// while it migrates.
 func TestWhatFirmwareSaysCountsByState(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)

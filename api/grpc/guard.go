@@ -127,7 +127,7 @@ func (s *server) paced(ctx context.Context, _ string, _ http.Header) (context.Co
 }
 
 // allow applies the limits of the principal and admits the call, before the message is read. It
-// passes an unknown call to the handler, which returns the error.
+// leaves an unknown call to the handler, which returns the error.
 func (s *server) allow(ctx context.Context, procedure string, header http.Header) (context.Context, error) {
 	ctx, err := s.paced(ctx, procedure, header)
 	if _, known := access()[procedure]; err != nil || !known {

@@ -98,8 +98,8 @@ func TestCSRF_EveryCallOfMachines(t *testing.T) {
 	require.Zero(t, w.count("SELECT count(*) FROM runs"))
 }
 
-// What a session may do by its role: reads for viewers, runs for operators, and no other write for
-// anybody.
+// The calls that a session may make by its role: reads for viewers, runs for operators, and no
+// other write for anybody.
 func TestMachines_SessionsHaveTheirRoles(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

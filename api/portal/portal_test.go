@@ -41,7 +41,7 @@ func TestPages_HaveTheirHeaders(t *testing.T) {
 	require.Equal(t, "/docs", b.do("GET", "/", nil).Header.Get("Location"))
 }
 
-// What the first page names stays small, and every file of the build can be served.
+// The files that the first page names stay small, and every file of the build can be served.
 func TestPages_StayWithinBudget(t *testing.T) {
 	t.Parallel()
 	const budget = 200 << 10

@@ -150,7 +150,7 @@ func TestSession_BoundsForEachPrincipal(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, first.status())
 }
 
-// Who guesses is slowed down, and keeps nobody out who has a good token.
+// A client that guesses is slowed down, and keeps nobody with a good token out.
 func TestSession_RefusalsAreLimited(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -53,7 +53,7 @@ func TestCode_OfEveryKind(t *testing.T) {
 	}
 }
 
-// What the API of machines, plans and runs says of its errors, by the error that is met.
+// The codes of the API of machines, plans and runs, by the error that is met.
 func TestCode_OfMachinesPlansAndRuns(t *testing.T) {
 	t.Parallel()
 	reboot := runplan.Plan{ID: "p", Steps: []runplan.Step{{Name: "a", Reboot: &runplan.Reboot{Mode: runplan.RebootBMC}}}}

@@ -21,7 +21,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// What does not answer is 503 with a time to come back, and says what is known of a change.
+// An outage is 503 with a time to come back, and the problem says what is known of a change.
 func TestFrom_OutageIs503(t *testing.T) {
 	t.Parallel()
 	store, cut := dbtest.Cuttable(t)

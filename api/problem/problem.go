@@ -1,7 +1,6 @@
-// Package problem is the one place where an error becomes a status and a
-// problem document (RFC 9457). Every kind has a stable type, and every document
-// a sentence that says what to do. What is not known here is "internal error"
-// outside and has its detail in the log alone.
+// Package problem is the one place where an error becomes a status and a problem document (RFC
+// 9457). Every kind has a stable type, and every document a sentence that says what to do. An error
+// that is not known here is "internal error" outside and has its detail in the log alone.
 package problem
 
 import (

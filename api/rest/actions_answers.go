@@ -12,9 +12,9 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// An action with an Idempotency-Key has its answer kept, whoever decided it: the
-// workflow, which knows the key too as long as it lives, or the database when
-// there is no workflow. What is only a trouble on the way is not an answer.
+// An action with an Idempotency-Key has its answer kept, whoever decided it:
+// the workflow, which knows the key too as long as it lives, or the database
+// when there is no workflow. A mere failure on the way is not an answer.
 
 // begin takes the key within tx; the first answer, if there was one, comes back.
 func (x *exchange) begin(ctx context.Context, tx *db.Tx) (*decided, error) {

@@ -175,9 +175,10 @@ func (x *exchange) effectOf() (lifecycle.Effect, *lifecycle.ActionRefusedError) 
 	}
 }
 
-// withoutWorkflow decides for a live job that no workflow runs for: it was not
-// started yet, or its workflow was lost. What the matrix refuses in its state is
-// refused; everything else waits for the workflow, which is started again.
+// withoutWorkflow decides for a live job that no workflow runs for: it was not started yet, or its
+// workflow was lost. An action that the matrix refuses in its state is refused. Any other is
+// carried out here where the job was not started; otherwise it waits for the workflow, which is
+// started again.
 func (x *exchange) withoutWorkflow(ctx context.Context) (*decided, error) {
 	_, refused := x.effectOf()
 	unstarted := x.job.Status == lifecycle.JobPending && x.job.Seq == 0
@@ -230,8 +231,8 @@ func (x *exchange) unstarted(ctx context.Context, tx *db.Tx) (*decided, error) {
 	}
 }
 
-// deliver has a lost workflow started again and passes the action on when it
-// runs; the workflow decides and notes it. A parked job stays parked until then.
+// deliver has a lost workflow started again and forwards the action when it runs; the workflow
+// decides and notes it. A parked job stays parked until then.
 func (x *exchange) deliver(ctx context.Context) (*decided, error) {
 	if err := x.s.store.EnqueueStart(ctx, x.job.ID); err != nil {
 		return nil, err

@@ -134,8 +134,8 @@ func (w *world) openStarts(t *testing.T) int64 {
 	return b.Open
 }
 
-// TestALostWorkflowIsStartedAgain: whatever the matrix allows in the job's state
-// starts it, waits for it, and is then passed on.
+// TestALostWorkflowIsStartedAgain: an action that the matrix allows in the job's state starts it,
+// waits for it, and is then forwarded.
 func TestALostWorkflowIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -31,8 +31,8 @@ func (w *world) putSecret(name, kind string) {
 }
 
 // TestCluster_NeedsAStoredKubeconfig: a kubeconfig that is not stored, or of another kind, is
-// refused when it is named. One that was deleted since blocks neither other changes nor the answer
-// to a repetition.
+// refused when it is named. A kubeconfig that was deleted since blocks neither other changes nor
+// the answer to a repetition.
 func TestCluster_NeedsAStoredKubeconfig(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

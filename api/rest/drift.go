@@ -62,7 +62,7 @@ type DriftQuery struct {
 	NodeID   string                  `query:"node_id" maxLength:"200"`
 }
 
-// DriftPass is how the last pass over a site went.
+// DriftPass is how the last pass of a site went.
 type DriftPass struct {
 	SiteID     string          `json:"site_id" doc:"Empty for the pass over the nodes that boot from the network"`
 	Site       string          `json:"site" doc:"Its name; empty for the pass over the nodes that boot from the network"`

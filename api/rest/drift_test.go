@@ -159,8 +159,8 @@ func TestAdoptClosesAFinding(t *testing.T) {
 	w.do("POST", "/api/v1/admin/drift/"+f.ID+"/actions/ignore", map[string]any{"reason": "late"}).refused(problem.Conflict)
 }
 
-// TestDrift_OfNodesWithoutSite shows the pass over them last, on any page, and offers no quarantine
-// of a node that has no such state.
+// TestDrift_OfNodesWithoutSite shows their pass last, on any page, and offers no quarantine of a
+// node that has no such state.
 func TestDrift_OfNodesWithoutSite(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -38,8 +38,8 @@ func (e *Engine) AskJob(ctx context.Context, jobID string, action lifecycle.Acti
 	return nil
 }
 
-// ReadPower has a worker read the power of the node of an allocation that is being released. Who
-// does not answer has said nothing.
+// ReadPower has a worker read the power of the node of an allocation that is being released. A BMC
+// or MAAS that does not answer has said nothing.
 func (e *Engine) ReadPower(ctx context.Context, nodeID string) (allocation.PowerProof, error) {
 	var out allocation.PowerProof
 	node, err := e.s.store.Node(ctx, nodeID)

@@ -208,7 +208,7 @@ func TestQuarantineNeedsAReasonAndTakesOccupiedAndBusyNodes(t *testing.T) {
 	require.Equal(t, []string{"quarantine", "admin", "because"}, []string{history[0].Name, history[0].Owner, *history[0].Comment})
 }
 
-// What is missing is said, one after the other, until nothing is.
+// Each missing proof is named, one after the other, until none is missing.
 func TestUnquarantineProvesEnrolmentAndHealth(t *testing.T) {
 	t.Parallel()
 	w, dsn := openWorld(t)
@@ -263,8 +263,8 @@ func TestUnquarantineProvesEnrolmentAndHealth(t *testing.T) {
 	require.JSONEq(t, `{"proof": ["agent_enrolled", "health_proven"]}`, string(history[0].Metadata))
 }
 
-// What a clean-up did not prove is over when a later one came to its good end,
-// or when the node has been in service since.
+// A clean-up without a proof no longer counts when a later one has ended well, or when the node has
+// been in service since.
 func TestWhatWasNotProvenIsOverOnce(t *testing.T) {
 	t.Parallel()
 	w, dsn := openWorld(t)

@@ -189,7 +189,7 @@ func (s *server) getNode(ctx context.Context, in *NodePath) (*op.Versioned[Node]
 	if row.Node.Lifecycle != lifecycle.NodePXE.Lifecycle {
 		return op.WithVersion(view.Version, view), nil
 	}
-	// What a PXE node has besides is of the same moment.
+	// The node is read again, so that the facts of a PXE node are of the same moment.
 	err = s.store.ReadTx(ctx, func(tx *db.Tx) error {
 		if row, err = tx.NodeOverview(ctx, in.ID); err != nil {
 			return err

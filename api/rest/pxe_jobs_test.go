@@ -340,7 +340,7 @@ func TestPXEHardwareIsPlannedForAMigration(t *testing.T) {
 	require.Equal(t, &rest.Netboot{Purpose: "install", WorkflowID: w.workflow, JobID: id}, got.PXE.Netboot)
 }
 
-// What is asked of the nodes of MAAS is refused with the way that there is.
+// A request that is meant for nodes of MAAS is refused, and the answer names the way that there is.
 func TestPXENodesAreNotAskedLikeThoseOfMAAS(t *testing.T) {
 	t.Parallel()
 	w := newPXEWorld(t)

@@ -106,7 +106,7 @@ func (s *server) registerPXENodes() {
 }
 
 // assignEraser says from which live system a PXE node is erased; "" takes that
-// of its device group. What is armed already stays.
+// of its device group. A boot that is armed already stays.
 func (s *server) assignEraser(ctx context.Context, tx *db.Tx, n db.Node, version int64, id string) (db.Node, error) {
 	if !op.PrincipalOf(ctx).May(op.RoleAdmin) {
 		return n, problem.New(problem.Forbidden, "what a machine boots is an admin's to say; ask one to assign the erase workflow")

@@ -10,8 +10,8 @@ import (
 	pxesim "github.com/slipway-cloud/slipway/sim/pxe"
 )
 
-// What is no address purges nothing, and says so; an address is one however it
-// is written.
+// A text that is no address purges nothing, and the answer says so; an address
+// is one however it is written.
 func TestAPurgeIsOfAnAddress(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

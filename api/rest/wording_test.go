@@ -13,9 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the API refuses is read by people at the command line as well as by those
-// who speak HTTP: who is told to send a request is told the command too, and no
-// list is printed as Go prints it.
+// Refusals of the API are read by people at the command line as well as by those who speak HTTP: a
+// text that names a request names the command too, and no list is printed as Go prints it.
 func TestRefusalsFitTheCommandLineToo(t *testing.T) {
 	t.Parallel()
 	verb := regexp.MustCompile(`\b(POST|PUT|PATCH|DELETE) |force: true`)

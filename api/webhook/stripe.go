@@ -87,7 +87,7 @@ func (h *receiver) serve(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte("{}\n"))
 }
 
-// bodySize returns how much memory the body of a request may take. One that is larger than a
+// bodySize returns how much memory the body of a request may take. A body that is larger than a
 // webhook is refused unread.
 func bodySize(r *http.Request) int64 {
 	if r.ContentLength < 0 || r.ContentLength > stripe.MaxWebhook {
@@ -96,8 +96,8 @@ func bodySize(r *http.Request) int64 {
 	return r.ContentLength
 }
 
-// store stores an event in a transaction of its own, and nothing else. One that is known stays as
-// it is.
+// store stores an event in a transaction of its own, and nothing else. An event that is known stays
+// as it is.
 func (h *receiver) store(ctx context.Context, d stripe.Delivery) error {
 	if err := h.writers.Acquire(ctx, 1); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
 )
 
-// driftGauges tells Prometheus what the passes over sites found, by the same
+// driftGauges tells Prometheus what the passes of the sites found, by the same
 // rules as gauges: read now and then, the same in every process.
 type driftGauges struct {
 	store *db.Store
@@ -43,7 +43,7 @@ func (g *driftGauges) Describe(ch chan<- *prometheus.Desc) {
 	ch <- g.late
 }
 
-// Collect implements prometheus.Collector. What cannot be read is missing.
+// Collect implements prometheus.Collector. Values that cannot be read are missing.
 func (g *driftGauges) Collect(ch chan<- prometheus.Metric) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

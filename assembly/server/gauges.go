@@ -95,8 +95,8 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(g.passes, prometheus.CounterValue, float64(t.Sweep.Passes))
 }
 
-// trouble is read at most every few seconds, however many scrape. What cannot
-// be read is not told from memory: an old number looks like a good one.
+// trouble is read at most every few seconds, however many scrape. A number that cannot be read is
+// not told from memory: an old number looks like a good one.
 func (g *gauges) trouble() (db.Trouble, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -50,9 +50,9 @@ func (p *paymentClient) get(ctx context.Context) (providers.Payments, error) {
 	return client, nil
 }
 
-// What those who wait for their payments may have the payment provider asked for, by each process:
-// a billing account once a second, and all of them ten times a second. It answers 100 requests a
-// second.
+// The limits, in each process, of questions to the payment provider for those who wait for their
+// payments: a billing account once a second, and all of them ten times a second. The provider
+// answers 100 requests a second.
 const (
 	asksOfAccount, burstOfAccount = 1, 30
 	asksOfAll, burstOfAll         = 10, 60

@@ -19,7 +19,7 @@ import (
 // withoutSite stands in an id for the nodes that belong to no site. No site's id is like it.
 const withoutSite = "nodes-without-site"
 
-// Reconcile returns the Schedule of the passes over a site. The site "" is the nodes without one.
+// Reconcile returns the Schedule of the passes of a site. The site "" is the nodes without one.
 func (a *App) Reconcile(siteID string) temporalx.Schedule {
 	s := a.Schedule(contract.ReconcilePass)
 	s.Of, s.Input = cmp.Or(siteID, withoutSite), contract.ReconcileInput{SiteID: siteID}

@@ -195,7 +195,7 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 		rest.Go(func() { a.ClusterPasses().Run(ctx) })
 	}
 	r.Run(ctx)
-	// What the deliverer has sent is stored before the process ends, or it would be sent again.
+	// The deliverer stores what it has sent before the process ends, or it would be sent again.
 	// Each of its steps has a deadline, and a worker that stops has one too.
 	rest.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {

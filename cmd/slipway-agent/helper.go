@@ -75,7 +75,7 @@ func agentAccount() (uids []int, gid int) {
 // firstPassed is the number of the first descriptor that systemd passes.
 const firstPassed = 3
 
-// passedSocket takes the socket of systemd's unit. It returns nil when none was passed.
+// passedSocket takes the socket of systemd's unit. It returns nil when systemd passes none.
 func passedSocket() (net.Listener, error) {
 	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) || os.Getenv("LISTEN_FDS") != "1" {
 		return nil, nil

@@ -174,8 +174,8 @@ func (o *operator) skus() registry {
 	}
 }
 
-// ensure finds a named resource or creates it, and returns its id. One that is
-// there gets the present spec: the simulated site's ports change at each start.
+// ensure finds a named resource or creates it, and returns its id. A resource that is there gets
+// the present spec: the simulated site's ports change at each start.
 func (r registry) ensure(ctx context.Context, name string, spec any) (string, error) {
 	type named struct{ ID, Name string }
 	var list struct{ Data []named }

@@ -17,7 +17,7 @@ const (
 	lentSKU  = "h100x8-dedicated"
 )
 
-// What the first customer leaves on the node.
+// The file that the first customer leaves on the node.
 const (
 	leftFile = "model.txt"
 	leftText = "the-weights-of-acme"

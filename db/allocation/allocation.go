@@ -191,8 +191,8 @@ func RecordKey(ctx context.Context, c Conn, id, fingerprint string, accepted boo
 	return db.CheckRepeatable("key of "+what(id), n, err, func() error { return db.NotFound("key of " + what(id)) })
 }
 
-// SetCondition stores how an allocation does. One that has ended keeps its condition. It can be
-// repeated.
+// SetCondition stores the condition of an allocation. An allocation that has ended keeps its
+// condition. It can be repeated.
 func SetCondition(ctx context.Context, c Conn, id string, condition lifecycle.AllocationCondition, reason string) error {
 	n, err := queries(c).SetCondition(ctx, gen.SetConditionParams{ID: id, Condition: condition, Reason: db.ClipText(reason, maxReason)})
 	return db.CheckRepeatable(what(id), n, err, exists(ctx, c, id))

@@ -60,8 +60,8 @@ func ListWithKeysDue(ctx context.Context, c Conn, projectID string, limit int) (
 	return ids, db.MapError("list allocations with keys due", err)
 }
 
-// MarkKeysTried stores that a job was created for the keys that are due. One that is withdrawn or
-// put in after it is due at once.
+// MarkKeysTried stores that a job was created for the keys that are due. A key that is withdrawn or
+// added later is due at once.
 func MarkKeysTried(ctx context.Context, tx *db.Tx, id string) error {
 	return db.MapError("keys of "+what(id), queries(tx).MarkKeysTried(ctx, id))
 }

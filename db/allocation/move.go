@@ -208,8 +208,8 @@ func RequestRelease(ctx context.Context, tx *db.Tx, id, reason string) error {
 }
 
 // EndAccess stores what is known of the tenant's access after a try to end it: revoked or
-// unconfirmed. What was revoked stays revoked. It returns db.ErrStale when the allocation is not
-// being released.
+// unconfirmed. An access that was revoked stays revoked. It returns db.ErrStale when the allocation
+// is not being released.
 func EndAccess(ctx context.Context, c Conn, id, access string) error {
 	n, err := queries(c).EndAccess(ctx, gen.EndAccessParams{ID: id, Access: access})
 	return db.CheckGuarded(what(id), n, err)

@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// Params is what a builder makes; options set it. What an option leaves empty
-// is made up: a node without a site gets one of its own.
+// Params is what a builder makes; options set it. A value that the options leave empty is made up:
+// a node without a site gets a site of its own.
 type Params struct {
 	Name       string
 	SiteID     string
@@ -113,8 +113,8 @@ func SKU(t testing.TB, s *db.Store, opts ...Option) db.SKU {
 	return row
 }
 
-// Node makes a node, and a site unless At is given. One that is draining or
-// being removed had the job that must own it, and lost it: it was cancelled.
+// Node makes a node, and a site unless At is given. A node that is draining or being removed had
+// the job that must own it, and lost it: the job was cancelled.
 func Node(t testing.TB, s *db.Store, opts ...Option) db.Node {
 	t.Helper()
 	p := params(opts)

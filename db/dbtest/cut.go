@@ -90,7 +90,7 @@ func pipe(to, from net.Conn) {
 	_ = to.Close()
 }
 
-// passStatements passes the messages of a client on. Each simple query and each execution of a
+// passStatements forwards the messages of a client. Each simple query and each execution of a
 // prepared statement counts. The first messages have no type: a question about TLS, and the
 // parameters.
 func (p *proxy) passStatements(to io.Writer, from io.Reader) {

@@ -9,8 +9,8 @@
 // each test gets a copy. It may be one that an ended test has used, and that was
 // emptied: making a copy costs the server several tenths of a second of CPU time.
 //
-// Tests connect as a user with the rights of a serving process. What that user may not do, a test
-// does on the connection of Owner.
+// Tests connect as a user with the rights of a serving process. For everything that this user may
+// not do, a test uses the connection of Owner.
 package dbtest
 
 import (

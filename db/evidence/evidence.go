@@ -49,8 +49,8 @@ func SigningKeys(ctx context.Context, c db.Conn, purpose string) ([]SigningKey, 
 	return rows, db.MapError("signing keys for "+purpose, err)
 }
 
-// RetireSigningKey takes a key out of use: the next signature makes a new one.
-// What it signed stays valid. Repeatable.
+// RetireSigningKey takes a key out of use: the next signature makes a new one. The signatures of
+// the retired key stay valid. Repeatable.
 func RetireSigningKey(ctx context.Context, c db.Conn, id string) error {
 	_, err := queries(c).RetireSigningKey(ctx, id)
 	return db.MapError("retire signing key "+id, err)

@@ -46,7 +46,7 @@ func StoreAddress(ctx context.Context, c db.Conn, id, address string) error {
 }
 
 // StoreCredentials stores the pinned host key and the hash of the one-time token of a new set of
-// credentials. What an earlier worker had ends with it.
+// credentials. The stored state of an earlier worker is cleared.
 func StoreCredentials(ctx context.Context, c db.Conn, id, hostKey string, tokenHash []byte) error {
 	n, err := queries(c).StoreCredentials(ctx, gen.StoreCredentialsParams{ID: id, HostKey: hostKey, EnrollHash: tokenHash})
 	return one(id, n, err)

@@ -103,13 +103,13 @@ func IsInstanceStillDue(ctx context.Context, tx *db.Tx, instanceID string) (bool
 // Notice is a notice of a balance that its projects were not told of yet.
 type Notice = gen.UntoldNoticesRow
 
-// ListUntold lists notices of balances that are still to be passed on, oldest first.
+// ListUntold lists notices of balances that were not sent to their projects yet, oldest first.
 func ListUntold(ctx context.Context, c Conn, limit int) ([]Notice, error) {
 	rows, err := queries(c).UntoldNotices(ctx, db.PageLimit(limit))
 	return rows, db.MapError("list notices of balances", err)
 }
 
-// MarkTold stores that a notice was passed on. It can be repeated.
+// MarkTold stores that a notice was sent to its projects. It can be repeated.
 func MarkTold(ctx context.Context, tx *db.Tx, n Notice) error {
 	err := queries(tx).NoticeTold(ctx, gen.NoticeToldParams{BillingAccountID: n.BillingAccountID, Episode: n.Episode, Kind: n.Kind})
 	return db.MapError("notice of billing account "+n.BillingAccountID, err)

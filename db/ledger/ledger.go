@@ -1,6 +1,6 @@
 // Package ledgerdb stores money: the ledger, prices, usage, balances, holds and budgets. It is a
-// package below db. Amounts are whole minor units of the currency of the billing account. What is
-// posted to an account is posted under the lock of its row in billing_accounts. Locks are taken in
+// package below db. Amounts are whole minor units of the currency of the billing account. Each
+// posting to an account is made under the lock of its row in billing_accounts. Locks are taken in
 // this order: billing accounts by id, usage records by id, ledger accounts.
 package ledgerdb
 
@@ -26,8 +26,8 @@ type (
 	Currency      = gen.Currency
 )
 
-// Conn runs queries: a *db.Store, a *db.Tx or a *db.ProjectTx. What a project may not see of its
-// billing account is read with one of the first two.
+// Conn runs queries: a *db.Store, a *db.Tx or a *db.ProjectTx. Data of a billing account that its
+// project may not see is read with one of the first two.
 type Conn interface{ DBTX() db.DBTX }
 
 func queries(c Conn) *gen.Queries { return gen.New(c.DBTX()) }

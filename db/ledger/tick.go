@@ -64,11 +64,11 @@ type TickReport struct {
 	EnforcementStopped string `json:"enforcement_stopped,omitempty"`
 }
 
-// Tick charges what runs up to a boundary, in batches of accounts. What was charged is not charged
-// again, so that a tick can be repeated, come late, twice or not at all: the next one charges the
-// whole time since the last. A batch that fails is halved until the account that fails stands
-// alone; that one is set aside, and tried again by the next tick. It charges nothing while the
-// clocks disagree or the database's time is behind the last tick.
+// Tick charges what runs up to a boundary, in batches of accounts. Usage that was charged is not
+// charged again, so that a tick can be repeated, come late, twice or not at all: the next one
+// charges the whole time since the last. A batch that fails is halved until the account that fails
+// stands alone; that one is set aside, and tried again by the next tick. It charges nothing while
+// the clocks disagree or the database's time is behind the last tick.
 func Tick(ctx context.Context, store *db.Store, in TickInput) (TickReport, error) {
 	r, err := beginTick(ctx, store, in)
 	if err != nil || r.ClockDisagrees != "" {

@@ -8,8 +8,9 @@ import (
 	"github.com/slipway-cloud/slipway/db/ledger/gen"
 )
 
-// Usage is one segment of a usage record: what an allocation or an instance costs at one rate. One
-// that has not begun has no StartTime, and one whose charge has not ended no EndTime.
+// Usage is one segment of a usage record: what an allocation or an instance costs at one rate. A
+// record that has not begun has no StartTime, and a record whose charge has not ended has no
+// EndTime.
 type Usage = gen.UsageOfRow
 
 // UsagePlace is the last row of the page before; the zero value is the beginning.

@@ -155,8 +155,8 @@ func SetFollowed(ctx context.Context, c Conn, id string, conditions lifecycle.Co
 }
 
 // ClaimProbes returns machines that are linked to no node and whose probe is due: of those that
-// answered last, or of those that did not. No other worker gets one of them again before every has
-// passed, unless how it is reached changes.
+// answered last, or of those that did not. No other worker gets one of them again within the time
+// every, unless the way to reach it changes.
 func ClaimProbes(ctx context.Context, c Conn, every time.Duration, silent bool, limit int) ([]Machine, error) {
 	rows, err := queries(c).ClaimProbes(ctx, gen.ClaimProbesParams{EverySeconds: every.Seconds(), Silent: silent, MaxRows: db.PageLimit(limit)})
 	return rows, db.MapError("machines that are to be probed", err)

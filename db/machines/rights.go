@@ -10,8 +10,8 @@ import (
 // CheckRight returns nil while a project may use a machine, and db.ErrNotFound otherwise. project
 // "" is the platform, which may use all. Whatever acts on a machine for a project calls it when it
 // acts: the right ends in the transaction that fences the release of the node, which may be after a
-// request was accepted. What row-level security shows a customer of machines is decided by the same
-// function of the database.
+// request was accepted. The same function of the database decides which machines row-level security
+// shows to a customer.
 func CheckRight(ctx context.Context, c Conn, m Machine, project string) error {
 	if project == "" {
 		return nil

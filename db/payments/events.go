@@ -11,7 +11,7 @@ import (
 // EventState is what became of an event.
 type EventState string
 
-// The states of an event. One that is unmatched is about a session of ours that is in no row: the
+// The states of an event. An unmatched event is about a session of ours that is in no row: the
 // database was restored, or somebody has our key.
 const (
 	EventPending   EventState = "pending"

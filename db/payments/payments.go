@@ -84,8 +84,8 @@ func eventPayload(s Session, from, to lifecycle.PaymentStatus) (json.RawMessage,
 // Transition is a transition of a session.
 type Transition = lifecycle.Transition[lifecycle.PaymentStatus]
 
-// Move is one change of the status of a session. What is empty keeps what is stored; NextLook nil
-// ends the looks.
+// Move is one change of the status of a session. An empty field keeps the stored value; after a nil
+// NextLook the session is not polled again.
 type Move struct {
 	To                          Transition
 	PaymentStatus               string

@@ -104,7 +104,7 @@ func ListDisputes(ctx context.Context, c Conn, sessionID string) ([]Dispute, err
 	return rows, db.MapError("disputes of "+what(sessionID), err)
 }
 
-// CloseDispute stores how a dispute was decided. One that is lost was cleared by nobody.
+// CloseDispute stores how a dispute was decided. The loss of a dispute removes its clearance.
 func CloseDispute(ctx context.Context, tx *db.Tx, id string, state lifecycle.DisputeState) error {
 	return db.MapError("dispute "+id, queries(tx).CloseDispute(ctx, gen.CloseDisputeParams{ID: id, State: string(state)}))
 }

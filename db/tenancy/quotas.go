@@ -40,8 +40,8 @@ type Limits struct {
 	PerSKU map[string]int
 }
 
-// LockLimits locks a project until the transaction ends and returns its limits. What is counted
-// after it cannot be exceeded by another claim that locks the same project.
+// LockLimits locks a project until the transaction ends and returns its limits. A claim that counts
+// after it cannot exceed a limit together with another claim that locks the same project.
 func LockLimits(ctx context.Context, tx *db.Tx, projectID string) (Project, Limits, error) {
 	p, err := LockProject(ctx, tx, projectID)
 	if err != nil {

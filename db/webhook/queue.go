@@ -1,6 +1,6 @@
 // Package webhook stores the webhooks of projects, the queue of what they receive, and notices. It
-// is a package below db. What a customer asks for runs in a db.ProjectTx; the queue is the
-// platform's.
+// is a package below db. Requests of a customer run in a db.ProjectTx; the queue belongs to the
+// platform.
 package webhook
 
 import (

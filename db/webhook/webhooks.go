@@ -122,7 +122,7 @@ func ListDeliveries(ctx context.Context, tx *db.ProjectTx, webhookID, status, be
 	return rows, db.MapError("list deliveries", err)
 }
 
-// Redeliver queues an ended delivery again. One that is pending already stays as it is.
+// Redeliver queues an ended delivery again. A delivery that is pending already stays as it is.
 func Redeliver(ctx context.Context, tx *db.ProjectTx, webhookID, eventID string) error {
 	q := queries(tx)
 	n, err := q.Redeliver(ctx, gen.RedeliverParams{ProjectID: tx.Project(), WebhookID: webhookID, EventID: eventID})

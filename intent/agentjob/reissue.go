@@ -55,7 +55,7 @@ func Reissue(ctx context.Context, tx *db.Tx, nodeID, reason string, batchID *str
 	return job, n, err
 }
 
-// What is asked for, in the words of a refusal.
+// The names of the requests, in the words of a refusal.
 const reissue, update = "reissue-agent", "update-agent"
 
 // free locks the node and refuses one that a job holds or that has no agent of its own.

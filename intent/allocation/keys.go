@@ -105,7 +105,7 @@ func startKeys(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, actor 
 }
 
 // StartKeyJobs writes the jobs that are due of the allocations of a project, or of all projects
-// (""), each in a transaction of its own, and returns the allocations. One that cannot be started
+// (""), each in a transaction of its own, and returns the allocations. A job that cannot be started
 // does not stop the others.
 func StartKeyJobs(ctx context.Context, store *db.Store, projectID string, actor db.Actor, limit int) ([]string, error) {
 	ids, err := allocationdb.ListWithKeysDue(ctx, store, projectID, limit)

@@ -245,8 +245,8 @@ func TestSetKeys_BoundsFormerKeys(t *testing.T) {
 	require.Len(t, former, 22, "the newest that are refused, and the two that are not proven")
 }
 
-// TestSetKeys_BoundsJobs: a tenant who replaces the keys all the time is told when he may again.
-// What changes nothing is never refused, and the deletion of an SSH key still starts a job.
+// TestSetKeys_BoundsJobs: a tenant who replaces the keys all the time is told when he may again. A
+// request that changes nothing is never refused, and the deletion of an SSH key still starts a job.
 func TestSetKeys_BoundsJobs(t *testing.T) {
 	t.Parallel()
 	m := newMarket(t)

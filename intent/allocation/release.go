@@ -27,7 +27,7 @@ type Released struct {
 	Action lifecycle.Action
 }
 
-// Release ends an allocation. What is fenced is fenced when the transaction commits. It can be
+// Release ends an allocation. The fence takes effect when the transaction commits. It can be
 // repeated: an allocation that is ending or has ended is returned as it is. From release_failed it
 // asks the same job for one more attempt, which moves it to releasing, and writes a job only when
 // there is none.
@@ -186,9 +186,9 @@ func liveStatuses() []lifecycle.AllocationStatus {
 
 // ReleaseExpired releases allocations whose expiry is past, each in a transaction of its own, and
 // returns how many. now is the time of this process: an expiry is past when the database's clock
-// says so too. None is while billing says that the clocks disagree, that an operator has to look
-// first, or that its last tick is long ago: a clock that is ahead must not erase a tenant's node.
-// One that cannot be released does not stop the others.
+// says so too. None is released while billing says that the clocks disagree, that an operator has
+// to look first, or that its last tick is long ago: a clock that is ahead must not erase a tenant's
+// node. An allocation that cannot be released does not stop the others.
 func ReleaseExpired(ctx context.Context, store *db.Store, now time.Time, limit int) (int, error) {
 	if why, err := ledgerdb.ReleaseStop(ctx, store, now); err != nil || why != "" {
 		return 0, err

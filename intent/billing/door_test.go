@@ -127,7 +127,7 @@ func TestCreate_PriceOfLater(t *testing.T) {
 }
 
 // TestEnforce_AJumpReleasesNobody: a clock that is a day ahead on one host differs from no other.
-// What it charges is charged, and nothing is released until an operator has looked.
+// Its charges stay, and nothing is released until an operator has looked.
 func TestEnforce_AJumpReleasesNobody(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

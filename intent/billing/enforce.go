@@ -33,7 +33,7 @@ var system = db.Actor{Owner: lifecycle.OwnerSystem, ID: "billing"}
 // Enforce does what follows from balances. It looks at the state as it is and not at what has
 // changed, so that it can be repeated and misses nothing: it releases the allocations and ends the
 // charged instances of accounts that are depleted and whose grace is over, and releases the
-// allocations that cost what they may; it passes the notices of balances on to their projects, and
+// allocations that cost what they may; it sends the notices of balances to their projects, and
 // tells projects of their budgets. While the clocks disagree or an operator has to look first,
 // nothing is released and nobody is told that it will be. domain ends the Message-ID of e-mails. An
 // error about one row does not stop the others.
@@ -107,8 +107,8 @@ func release(reason string, still func(context.Context, *db.Tx, string) (bool, e
 	}
 }
 
-// terminate ends an instance of a depleted account without waiting for its work. A job that makes
-// it hears of that from the next pass over the instances.
+// terminate ends an instance of a depleted account without waiting for its work. A job that is
+// making the instance is told by the next instance pass.
 func terminate(ctx context.Context, tx *db.Tx, id string) (bool, error) {
 	if _, err := instancedb.Lock(ctx, tx, id); err != nil {
 		return false, err

@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/intent/billing"
 )
 
-// TestWithdrawPrice: the last price goes while it is to come, and the one before it goes on. What
-// has begun stays, whatever tries to delete it.
+// TestWithdrawPrice: the last price can be deleted before it begins, and the price before it goes
+// on. A price that has begun stays, whatever tries to delete it.
 func TestWithdrawPrice(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

@@ -174,8 +174,8 @@ type Terminated struct {
 }
 
 // Terminate ends an instance. It can be repeated: an instance that is ending or has ended is
-// returned as it is. One that is being made ends with the job that makes it, which deletes
-// everything that it has made; for any other a job is written.
+// returned as it is. An instance that is being made ends with the job that makes it, which deletes
+// everything that it has made; for any other instance a job is written.
 func Terminate(ctx context.Context, tx *db.Tx, id, reason string, actor db.Actor) (Terminated, error) {
 	i, err := instancedb.Lock(ctx, tx, id)
 	if err != nil {
@@ -231,8 +231,8 @@ func withJob(ctx context.Context, tx *db.Tx, i instancedb.Instance) (Terminated,
 	return r, nil
 }
 
-// Continue gives an instance that is to end the job that it lacks. One that has a live job keeps
-// it.
+// Continue gives an instance that is to end the job that it lacks. An instance that has a live job
+// keeps it.
 func Continue(ctx context.Context, tx *db.Tx, i instancedb.Instance, actor db.Actor) (Terminated, error) {
 	r, err := withJob(ctx, tx, i)
 	if err != nil || r.Job != nil || i.Status != lifecycle.InstanceTerminating && i.Status != lifecycle.InstanceDraining {

@@ -160,7 +160,7 @@ func TestRetryRun_Refuses(t *testing.T) {
 	require.Equal(t, intent.Invalid, intent.AsRefusal(err).Kind, "the request made a retry")
 }
 
-// What a project had done on a machine is not repeated in another one.
+// A run that one project had on a machine is not repeated in another project.
 func TestRetryRun_StaysInItsProject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

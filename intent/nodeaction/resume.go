@@ -64,8 +64,8 @@ func (r Resumption) Result(resumed bool) Result {
 	return out
 }
 
-// adopt creates the smallest job that leads to where the node was going. What else a lost
-// decommission was to do is planned again when the node has come to rest.
+// adopt creates the smallest job that leads to where the node was going. The rest of a lost
+// decommission is planned again when the node has come to rest.
 func (d decision) adopt(ctx context.Context, tx *db.Tx, actor db.Actor) (*Result, error) {
 	from, err := tx.CameFrom(ctx, d.node.ID)
 	if err != nil {

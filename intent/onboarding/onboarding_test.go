@@ -97,7 +97,7 @@ func TestStartEnrolled_StartsOneManualJob(t *testing.T) {
 }
 
 // TestAccept_AnotherBMCAddress: a node that is onboarded again at another BMC address gets another
-// record. What belongs to the BMC before stays with it: its login, its pin and what stops logins to
+// record. The data of the earlier BMC stays with it: its login, its pin and the stop of logins to
 // it.
 func TestAccept_AnotherBMCAddress(t *testing.T) {
 	t.Parallel()

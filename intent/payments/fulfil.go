@@ -104,8 +104,8 @@ func complete(ctx context.Context, tx *db.Tx, s paymentsdb.Session, o Observed, 
 	return s, nil
 }
 
-// Credit posts what was paid, once: to the balance when it is what was asked for, else to suspense,
-// where an operator decides. What is not paid, or is credited, stays as it is.
+// Credit posts the paid amount, once: to the balance when it is the requested amount, else to
+// suspense, where an operator decides. A session that is not paid, or is credited, stays as it is.
 func Credit(ctx context.Context, tx *db.Tx, id string, actor db.Actor) (paymentsdb.Session, error) {
 	s, err := paymentsdb.Lock(ctx, tx, id)
 	if err != nil || s.Status != lifecycle.PaymentCheckoutCompleted || s.PaymentStatus != lifecycle.PaidFull || s.ReceivedMinor == nil {
@@ -131,8 +131,8 @@ func post(ctx context.Context, tx *db.Tx, s paymentsdb.Session, actor db.Actor, 
 	return t.ID, err
 }
 
-// failMismatch books what came to suspense and leaves the rest to an operator. What came in another
-// currency than that of the billing account is in no ledger.
+// failMismatch books the received amount to suspense and leaves the rest to an operator. An amount
+// in another currency than that of the billing account is in no ledger.
 func failMismatch(ctx context.Context, tx *db.Tx, s paymentsdb.Session, actor db.Actor) (paymentsdb.Session, error) {
 	balance, err := ledgerdb.ReadBalance(ctx, tx, s.BillingAccountID)
 	if err != nil {
@@ -167,7 +167,7 @@ const (
 	creditRetryMax = time.Hour
 )
 
-// The members of a project read why a payment failed. What the error was is in last_error, for
+// The members of a project read why a payment failed. The error itself is in last_error, for
 // operators.
 const (
 	creditFailed = "The payment arrived and could not be credited; operators were told."

@@ -27,8 +27,9 @@ type RefundRequest struct {
 }
 
 // RequestRefund takes the amount from the balance and stores the refund; loops/paymentsync sends
-// it. It returns false with the refund that is there when its key was used before. What is held
-// back for allocations, or was spent, is not refunded, and nothing of a payment of the other mode.
+// it. It returns false with the refund that is there when its key was used before. Money that is
+// held back for allocations, or was spent, is not refunded, and neither is a payment of the other
+// mode.
 func RequestRefund(ctx context.Context, tx *db.Tx, p Policy, r RefundRequest) (paymentsdb.Refund, bool, error) {
 	var bad []intent.Field
 	if r.AmountMinor < 1 {
@@ -124,7 +125,7 @@ type ObservedRefund struct {
 	Reference   string // the id of our own refund, "" for one of the provider's dashboard
 }
 
-// FollowRefund books what became of a refund of a session. One that was made in the provider's
+// FollowRefund books what became of a refund of a session. A refund that was made in the provider's
 // dashboard is booked as it is, also when the balance does not cover it: the money has gone. It can
 // be repeated and called in any order. It returns false when the session is not booked yet, so that
 // nothing can be taken from it: credit it first.
@@ -200,9 +201,9 @@ func sourceOf(s paymentsdb.Session) string {
 	return ""
 }
 
-// placeOf returns the account in which money of a session is now that was taken from another one.
-// What an operator has credited or written off meanwhile is not in suspense any more, and what
-// comes back follows it: nobody would look there.
+// placeOf returns the account that now has the money of a session that was taken from source. Money
+// that an operator has credited or written off meanwhile is not in suspense any more, and money
+// that comes back follows it: nobody would look in suspense.
 func placeOf(s paymentsdb.Session, source string) string {
 	switch {
 	case source != ledgerdb.CodeSuspense:
@@ -216,8 +217,8 @@ func placeOf(s paymentsdb.Session, source string) string {
 }
 
 // followKnown moves a refund that is stored. Once it is accepted the money has left the account at
-// the payment provider; one that fails, before or after that, is in its source again. One that was
-// given back as never made, and was made all the same, is taken again.
+// the payment provider; a refund that fails, before or after that, is in its source again. A refund
+// that was given back as never made, and was made all the same, is taken again.
 func followKnown(ctx context.Context, tx *db.Tx, s paymentsdb.Session, id string, o ObservedRefund, actor db.Actor) error {
 	r, err := paymentsdb.LockRefund(ctx, tx, id)
 	if err != nil || r.State == lifecycle.RefundFailed && (r.StripeRefundID != nil || o.Failed) {

@@ -30,8 +30,8 @@ var allocations = Subject{
 	EndUnstarted: func(context.Context, *db.Tx, db.Job, db.Actor) error { return nil },
 }
 
-// moveAllocation moves the allocation of a job. What is stored of the tenant's access decides where
-// a provision that ends early leads, not what the job believes. An allocation that has ended
+// moveAllocation moves the allocation of a job. The stored state of the tenant's access, not the
+// job's view of it, decides where a provision that ends early leads. An allocation that has ended
 // meanwhile stays as it is.
 func moveAllocation(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, p contract.Projection, data json.RawMessage) error {
 	m, err := decode[contract.AllocationMove](data)

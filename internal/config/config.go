@@ -279,8 +279,8 @@ type Machine struct {
 // Release is how hard the release of an allocation tries.
 type Release struct {
 	// RevokeDeadline is how long a proof of the end of the tenant's access may take before the
-	// node's power is cut. MaxDeliver is how often a stage tries what may pass by itself before it
-	// parks.
+	// node's power is cut. MaxDeliver is how often a stage is tried before it parks when its
+	// failure may end by itself.
 	RevokeDeadline time.Duration `yaml:"revoke_deadline"`
 	MaxDeliver     int           `yaml:"max_deliver"`
 }

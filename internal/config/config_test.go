@@ -123,7 +123,7 @@ func TestEverySettingHasAFlagOfItsName(t *testing.T) {
 	require.Empty(t, flags, "flags without a field")
 }
 
-// A flag bound to the wrong field would pass the test above.
+// The test above would not find a flag that is bound to the wrong field.
 func TestEveryFlagReachesItsOwnField(t *testing.T) {
 	t.Parallel()
 	var names []string

@@ -177,8 +177,8 @@ func readBounded(path string) ([]byte, error) {
 	return raw, err
 }
 
-// hasPassword says whether a PostgreSQL URL (or key=value string) carries one. What cannot
-// be read counts as if it did.
+// hasPassword says whether a PostgreSQL URL (or key=value string) contains a password. A value that
+// cannot be read counts as if it did.
 func hasPassword(dsn string) bool {
 	if dsn == "" {
 		return false

@@ -14,8 +14,8 @@ type Bounds struct {
 	HeaderTime time.Duration
 	// HeaderBytes is the largest header; default 24 KiB, which has room for the longest token.
 	HeaderBytes int
-	// BodyBytes is the largest body as it is sent; default 8 MiB. What a compressed body becomes is
-	// bounded where it is unpacked: the gRPC API is the only place that unpacks one.
+	// BodyBytes is the largest body as it is sent; default 8 MiB. The unpacked size of a compressed
+	// body is bounded where it is unpacked: the gRPC API is the only place that unpacks one.
 	BodyBytes int64
 	// BodyTime is how long the body may take in all; default 25 s.
 	BodyTime time.Duration

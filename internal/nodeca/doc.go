@@ -3,6 +3,6 @@
 // names the node as spiffe://slipway/node/<node id> and carries the generation
 // of that identity, and the server certificate of the agent API.
 //
-// Who a certificate names is decided by the caller from its own records; of a
-// certificate request only the public key is used (research bmc_agent 6.2).
+// The caller decides from its own records whom a certificate names; of a certificate request only
+// the public key is used.
 package nodeca

@@ -9,8 +9,8 @@ import (
 	"text/template/parse"
 )
 
-// What text/template says of a template is for programmers: it names types and
-// calls. What an admin reads names the line and the value.
+// The messages of text/template are for programmers: they name types and calls. The messages for an
+// admin name the line and the value.
 var (
 	placed     = regexp.MustCompile(`^template: template:(\d+)(?::\d+)?: (?s:(.*))$`)
 	executing  = regexp.MustCompile(`^executing "template" at <((?s:.*?))>: (?s:(.*))$`)

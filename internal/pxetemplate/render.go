@@ -179,12 +179,11 @@ func (d UserData) report(status string, percent ...int) (quotedCommand, error) {
 		"-H 'Authorization: Bearer %s' -d '%s' '%s' || true", d.Token, b, d.ReportURL)), nil
 }
 
-// installAgent is the command that installs the node's agent, as a
-// double-quoted YAML scalar. It asks until it gets an answer, for minutes, and
-// fails when the agent is not installed. What it fetches holds a token and lies
-// in a file that root alone may read, until it has run. wget tries once, since
-// what it adds to half an answer is no script, and has its time from outside:
-// the busybox of Debian's installer breaks at -T.
+// installAgent is the command that installs the node's agent, as a double-quoted YAML scalar. It
+// asks until it gets an answer, for minutes, and fails when the agent is not installed. The script
+// that it fetches holds a token and lies in a file that root alone may read, until the script has
+// run. wget tries once, since what it adds to half an answer is no script, and has its time from
+// outside: the busybox of Debian's installer breaks at -T.
 func (d UserData) installAgent() quotedCommand {
 	const script = `umask 077; f=$(mktemp) || exit 1; n=0; ` +
 		`until if command -v curl >/dev/null; then curl -fsS --max-time 30 -o "$f" "$1"; else timeout 60 wget -q -t 1 -O "$f" "$1"; fi; ` +
@@ -223,8 +222,8 @@ func parseClosed(text string, funcs template.FuncMap) (*template.Template, error
 	return t, closed(t.Root, text)
 }
 
-// closed walks the parse tree: only text, values, conditions and the functions
-// allowed. What remains runs once through the text.
+// closed walks the parse tree: only text, values, conditions and the allowed functions. Such a
+// template runs once through the text.
 func closed(n parse.Node, text string) error {
 	inner, known := inside(n)
 	if !known {

@@ -50,8 +50,8 @@ const (
 	unprovenUsed     = "its signature was used before"
 )
 
-// VerifyAction returns why an action on a job is not proven, "" when it is. A proof counts once.
-// One that the given workflow run has used, in an action that it does not remember, is no copy: a
+// VerifyAction returns why an action on a job is not proven, "" when it is. A proof counts once. A
+// proof that the given workflow run has used, in an action that it does not remember, is no copy: a
 // workflow task that was lost stored it, with the effect that is returned. recorded leaves this
 // question out, for an action that is stored.
 func VerifyAction(ctx context.Context, tx *db.Tx, jobID, runID string, e contract.ActionEntry, recorded bool) (why string, lost lifecycle.Effect, err error) {

@@ -122,9 +122,9 @@ func cleanPlain(v any) any {
 	return v
 }
 
-// secretKey says whether a key names a secret, whatever its spelling: api_key,
-// API-Key, apiKey, x-auth-token. What only refers to one, by its last word, is
-// none: token_id, password_file, secret_ref.
+// secretKey says whether a key names a secret, whatever its spelling: api_key, API-Key, apiKey,
+// x-auth-token. A key that only refers to a secret, by its last word, names none: token_id,
+// password_file, secret_ref.
 func secretKey(key string) bool {
 	words := wordsOf(key)
 	if len(words) == 0 {

@@ -10,9 +10,8 @@ import (
 	"go.temporal.io/sdk/log"
 )
 
-// NewLogger returns a logger that writes to w at level (debug, info, warn,
-// error) and above, as json or text. What r knows is replaced in every line; r
-// must not be nil.
+// NewLogger returns a logger that writes to w at level (debug, info, warn, error) and above, as
+// json or text. The values that r knows are replaced in every line; r must not be nil.
 func NewLogger(w io.Writer, level, format string, r *Redactor) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {

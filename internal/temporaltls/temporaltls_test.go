@@ -77,7 +77,7 @@ func TestClient_RefusesHalfAConfiguration(t *testing.T) {
 	}
 }
 
-// front ends mutual TLS with the server's certificate in dir and passes on to address.
+// front ends mutual TLS with the server's certificate in dir and forwards to address.
 func front(t *testing.T, dir, address string) string {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "server", CertFile), filepath.Join(dir, "server", KeyFile))

@@ -66,9 +66,9 @@ func (j Jobs) WakeClaim(ctx context.Context, jobID string) error {
 
 const startTimeout = 10 * time.Second
 
-// StartJob starts a job's workflow under its deterministic id. One that runs
-// already is success: the call may be repeated. A run that has ended is
-// followed by a new one, which continues from the projected state.
+// StartJob starts a job's workflow under its deterministic id. A workflow that runs already is
+// success: the call may be repeated. A run that has ended is followed by a new one, which continues
+// from the projected state.
 func (j Jobs) StartJob(ctx context.Context, in contract.JobInput, summary string) (runID string, err error) {
 	wf := contract.WorkflowOf(in.Kind)
 	if wf == "" {

@@ -16,9 +16,9 @@ import (
 // NewDataConverter returns the data converter of every client and worker. A nil codec encrypts and
 // decrypts nothing.
 //
-// What an operator reads in Temporal's own tools stays readable without the codec server: the
-// summaries and details that a program sets on workflows, activities and timers, and the current
-// details. They hold no secret. All other payloads are encrypted.
+// The texts that an operator reads in Temporal's own tools stay readable without the codec server:
+// the summaries and details that a program sets on workflows, activities and timers, and the
+// current details. They hold no secret. All other payloads are encrypted.
 func NewDataConverter(codec *payloadcodec.Codec) converter.DataConverter {
 	if codec == nil {
 		return converter.GetDefaultDataConverter()
@@ -51,7 +51,8 @@ func (d *dataConverter) ToPayload(value any) (*commonpb.Payload, error) {
 	return d.DataConverter.ToPayload(value)
 }
 
-// ToPayloads implements converter.DataConverter. The SDK passes the current details as a raw value.
+// ToPayloads implements converter.DataConverter. The SDK supplies the current details as a raw
+// value.
 func (d *dataConverter) ToPayloads(values ...any) (*commonpb.Payloads, error) {
 	if len(values) == 1 && isWorkflowMetadata(values[0]) {
 		return converter.GetDefaultDataConverter().ToPayloads(values...)

@@ -65,7 +65,7 @@ func keepOnce(ctx context.Context, build func(ended func(error)) worker.Worker, 
 // namespaceRetention is how long a namespace that RegisterNamespace makes keeps what has ended.
 const namespaceRetention = 3 * 24 * time.Hour
 
-// RegisterNamespace registers a namespace. One that is there already is no error.
+// RegisterNamespace registers a namespace. A namespace that exists already is no error.
 func RegisterNamespace(ctx context.Context, c client.Client, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, scheduleMethod)
 	defer cancel()

@@ -267,14 +267,14 @@ func (w Watch) TaskFailure(ctx context.Context, workflowID, runID string) (strin
 	return "", nil
 }
 
-// Cancel asks a run to end by itself. One that has ended is no error.
+// Cancel asks a run to end by itself. A run that has ended is no error.
 func (w Watch) Cancel(ctx context.Context, workflowID, runID string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	return ended(w.Client.CancelWorkflow(ctx, workflowID, runID))
 }
 
-// Terminate ends a run at once. One that has ended is no error.
+// Terminate ends a run at once. A run that has ended is no error.
 func (w Watch) Terminate(ctx context.Context, workflowID, runID, reason string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

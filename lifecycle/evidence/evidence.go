@@ -134,8 +134,8 @@ type Key struct {
 	Public []byte `json:"public"`
 }
 
-// What is signed begins with one of these, so that a signature for one thing is
-// never one for another.
+// Every signed message begins with one of these, so that a signature for one thing is never one for
+// another.
 const (
 	CertificateContext = "slipway-certificate-v1\n"
 	HeadContext        = "slipway-certificate-head-v1\n"

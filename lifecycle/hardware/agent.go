@@ -103,7 +103,8 @@ func gpuClass(g spec.GPUReport) (Class, string) {
 	return ClassOK, ""
 }
 
-// unitClass rates the state of a service of the node. One that is not installed is not asked for.
+// unitClass rates the state of a service of the node. A service that is not installed is not asked
+// for.
 func unitClass(state string) Class {
 	switch state {
 	case "active":

@@ -28,7 +28,7 @@ func Categories() []Category {
 	return []Category{CategoryGPU, CategoryThermal, CategoryMemory, CategoryPower, CategoryDrive, CategoryNetwork, CategoryLeak, CategoryDevice}
 }
 
-// Class says how well something is. What was not read is ClassUnknown, never ClassOK.
+// Class says how well something is. A value that was not read is ClassUnknown, never ClassOK.
 type Class string
 
 // The classes.

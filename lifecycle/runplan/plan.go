@@ -17,7 +17,7 @@ type Plan struct {
 	StartableBy string `json:"startable_by,omitempty"`
 }
 
-// Who may start a plan.
+// The users who may start a plan.
 const (
 	StartableByOperator = "operator"
 	StartableByCustomer = "customer"

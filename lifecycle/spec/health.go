@@ -114,8 +114,8 @@ func part(p []string, i int) int {
 	return n
 }
 
-// OlderVersion says whether version a is older than b. What is no version of
-// dotted numbers, such as dev, is neither older nor newer.
+// OlderVersion says whether version a is older than b. A text that is no version of dotted numbers,
+// such as dev, is neither older nor newer.
 func OlderVersion(a, b string) bool {
 	a, b = strings.TrimPrefix(a, "v"), strings.TrimPrefix(b, "v")
 	if part(strings.Split(a, "."), 0) < 0 || part(strings.Split(b, "."), 0) < 0 {

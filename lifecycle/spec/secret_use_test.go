@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What goes to no address could never be used in a network.
+// A secret that is sent to no address could never be used in a network.
 func TestSecretUse_NetworksNeedAnAddress(t *testing.T) {
 	t.Parallel()
 	for _, kind := range SecretKinds() {

@@ -56,8 +56,8 @@ func (d *Driver) Run(ctx context.Context) {
 	}
 }
 
-// Look looks once at each campaign that is due. One that cannot be driven keeps no other from its
-// look.
+// Look looks once at each campaign that is due. A campaign that cannot be driven keeps no other
+// from its look.
 func (d *Driver) Look(ctx context.Context) error {
 	var errs []error
 	for until := time.Now().Add(d.every()); ctx.Err() == nil; {

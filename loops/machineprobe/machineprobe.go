@@ -103,7 +103,7 @@ func (p *Passes) probeDue(ctx context.Context, silent bool) error {
 	return nil
 }
 
-// probe probes a machine and stores what was found. What the process that ends has not found is not
+// probe probes a machine and stores what was found. When the process ends meanwhile, nothing is
 // stored.
 func (p *Passes) probe(ctx context.Context, m machinesdb.Machine) error {
 	var facts lifecycle.ProbeFacts

@@ -11,8 +11,8 @@ import (
 )
 
 // TestRestore_LostPaymentsNameWhatWentBack: the line of a page that a restore has lost names its
-// refunds and disputes with their amounts, and how much is left to credit. One that is made later
-// opens the line again after it was acknowledged.
+// refunds and disputes with their amounts, and how much is left to credit. A refund or dispute that
+// is made later opens the line again after it was acknowledged.
 func TestRestore_LostPaymentsNameWhatWentBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -116,8 +116,8 @@ func (w *walk) page(i int) string {
 	return *s.StripeCheckoutSessionID
 }
 
-// do carries a step out. What has no effect at this point is refused by the simulator, and no error
-// of a step matters: the end does.
+// do carries a step out. A step that has no effect at this point is refused by the simulator, and
+// no error of a step matters: the end does.
 func (w *walk) do(s step) {
 	page := w.page(s.Session)
 	ctx, cancel := w.ctx, context.CancelFunc(func() {})

@@ -184,7 +184,7 @@ func TestCheckout_NeverMade(t *testing.T) {
 	require.Equal(t, int64(paid), r.balances()["prepaid"])
 }
 
-// age moves a session into the past, as if time had passed.
+// age moves a session into the past, as if it were older.
 func (r *rig) age(id string, by time.Duration) {
 	r.Helper()
 	r.alter("ALTER TABLE payment_sessions DISABLE TRIGGER payment_sessions_edge_update")

@@ -150,8 +150,8 @@ func (r *reader) send(ctx context.Context, ended bool) error {
 	return nil
 }
 
-// after returns a channel that closes when the timeout of an operation has passed, and what stops
-// it.
+// after returns a channel that closes after the timeout of an operation, and a function that stops
+// the timer.
 func after(d time.Duration) (<-chan struct{}, func() bool) {
 	passed := make(chan struct{})
 	return passed, time.AfterFunc(d, func() { close(passed) }).Stop

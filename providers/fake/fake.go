@@ -83,7 +83,7 @@ func (p *Provider) Inspect(ctx context.Context, t providers.MachineTarget) (prov
 	}, nil
 }
 
-// Reboot implements providers.PowerControl. What runs on the machine is lost.
+// Reboot implements providers.PowerControl. Everything that runs on the machine is lost.
 func (p *Provider) Reboot(ctx context.Context, t providers.MachineTarget) error {
 	if err := ctx.Err(); err != nil {
 		return unreachable("fake.reboot", err)

@@ -68,7 +68,7 @@ func TestExec_SaysThatNothingWasRun(t *testing.T) {
 	require.Equal(t, "line 2 is not known\n", out)
 }
 
-// What runs while the machine restarts is lost, and not run again.
+// A command that runs while the machine restarts is lost, and not run again.
 func TestReboot_LosesWhatRuns(t *testing.T) {
 	t.Parallel()
 	p := fake.New()

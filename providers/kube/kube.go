@@ -156,7 +156,7 @@ func failure(kind providers.Kind, op string, status int, format string, args ...
 	return &providers.Error{Kind: kind, Op: "kube." + op, Status: status, Message: fmt.Sprintf(format, args...)}
 }
 
-// failed types an error of a call. What the cluster says is bounded, and repeats none of our
+// failed types an error of a call. The message of the cluster is bounded, and repeats none of our
 // secrets.
 func (c *client) failed(op string, err error) error {
 	if err == nil {

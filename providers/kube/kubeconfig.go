@@ -16,8 +16,8 @@ type login struct {
 	cert, key []byte
 }
 
-// readKubeconfig reads the current context of a kubeconfig. What would run a program, read a file,
-// weaken TLS or speak for somebody else is refused. The address in it is not used.
+// readKubeconfig reads the current context of a kubeconfig. A kubeconfig that would run a program,
+// read a file, weaken TLS or speak for somebody else is refused. The address in it is not used.
 func readKubeconfig(secret providers.Secret) (login, error) {
 	refuse := func(why string) (login, error) {
 		return login{}, failure(providers.KindInvalid, "kubeconfig", 0, "the kubeconfig %s", why)

@@ -98,9 +98,8 @@ func (c *client) powerOf(ctx context.Context, op, systemID string) (providers.MA
 	return m, params, err
 }
 
-// values are the parameters as a form takes them. What is neither a text, a
-// number, a truth value nor a list of texts is left out: no driver of MAAS has
-// such a parameter.
+// values are the parameters as a form takes them. A value that is neither a text, a number, a truth
+// value nor a list of texts is left out: no driver of MAAS has such a parameter.
 func (p powerParams) values() url.Values {
 	v := url.Values{}
 	for name, raw := range p {

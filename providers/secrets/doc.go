@@ -5,11 +5,11 @@
 // or Google Cloud KMS) encrypts that key. So a value may be larger than what a
 // KMS takes, and the database alone reveals nothing.
 //
-// What binds a sealed value to its place: the name is associated data of the
-// encryption, so a row copied to another name does not open; the newest version
-// at the time of sealing is stored inside, so a value does not open as that
-// version or an older one. What it cannot prove: somebody who may write to the
-// database can still delete a newer version or put an older one in its place.
+// A sealed value is bound to its place: the name is associated data of the encryption, so a row
+// copied to another name does not open; the newest version at the time of sealing is stored inside,
+// so a value does not open as that version or an older one. This does not prevent a rollback:
+// somebody who may write to the database can still delete a newer version or put an older one in
+// its place.
 //
 // Which keepers may open a value is configuration, never the row: only the
 // current keeper and the previous ones named at Open are used, since a row that

@@ -2,7 +2,7 @@
 // It serves bootstrap, break-glass and the steps of runs; daily work on a node
 // goes through its agent.
 //
-// What a caller can rely on:
+// A caller can rely on these points:
 //
 //   - The host key is pinned. Only algorithms of the pinned key are negotiated,
 //     so a server that also has a host certificate still proves the pinned key,

@@ -212,8 +212,8 @@ func (f *follower) lost(cause error) error {
 		"the output of operation %s was not read to its end; repeat it with the same id to get the rest", f.cmd.op.id)
 }
 
-// skipTo reads up to the mark, one byte at a time so that nothing after it is lost. What a login
-// script writes before it is bounded.
+// skipTo reads up to the mark, one byte at a time so that nothing after it is lost. The output of a
+// login script before the mark is bounded.
 func skipTo(from io.Reader, mark string) error {
 	var seen []byte
 	one := make([]byte, 1)

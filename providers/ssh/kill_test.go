@@ -115,7 +115,8 @@ func TestOperation_KilledAtEachBoundaryRunsOnce(t *testing.T) {
 			r.run(id, when, at)
 			again := r.repeat(id)
 			require.Contains(t, []string{"done", "lost"}, again, id)
-			// What a killed wrapper has started goes on, so that a result may still come: it stays.
+			// A command that a killed wrapper has started goes on, so that a result may still come:
+			// it stays.
 			then := r.repeat(id)
 			require.Contains(t, []string{again, "done"}, then, id)
 			if then == "done" {

@@ -149,7 +149,8 @@ func TestDeadline_EndsTheRepetitions(t *testing.T) {
 	require.Equal(t, 1, r.Counters().Requests["get_session"], "the next try would come after the deadline")
 }
 
-// What Stripe changes in a dashboard, or an attacker on the way, is not taken for what was asked.
+// An object that was changed in Stripe's dashboard, or by an attacker on the way, is not taken for
+// the requested one.
 func TestAnswers_OtherThanAskedAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

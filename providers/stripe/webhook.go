@@ -136,7 +136,7 @@ func (v *Verifier) Receive(w http.ResponseWriter, r *http.Request) (Delivery, er
 	case r.ContentLength > MaxWebhook:
 		return Delivery{}, refuse(http.StatusRequestEntityTooLarge, RefusedTooLarge)
 	}
-	// What the header alone refuses is not read.
+	// A body whose header is refused is not read.
 	signed, err := v.parse(headers[0])
 	if err != nil {
 		return Delivery{}, err

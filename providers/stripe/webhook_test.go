@@ -123,8 +123,8 @@ func TestVerify_RolledSecretIsRefused(t *testing.T) {
 	require.Equal(t, stripe.RefusedSignature, reason(err))
 }
 
-// What this build cannot use is kept: an event of another release, of the other mode, of an unknown
-// type, without an object, and of Stripe's second API.
+// An event that this build cannot use is kept: an event of another release, of the other mode, of
+// an unknown type, without an object, and of Stripe's second API.
 func TestVerify_KeepsWhatItCannotUse(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -67,7 +67,8 @@ func (s *Server) script() simcontrol.Script {
 	}}
 }
 
-// ClearFaults removes one line, or all when id is 0. What a cleared fault holds back goes on.
+// ClearFaults removes one line, or all when id is 0. An action that a cleared fault holds back goes
+// on.
 func (s *Server) ClearFaults(id int) {
 	s.Script.ClearFaults(id)
 	s.mu.Lock()

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// What firmware and installers do belongs to one boot. Each of these names the
-// boot that it is for, and reports false, having done nothing, when the machine
-// has been switched off or restarted since.
+// An action of firmware or an installer belongs to one boot. Each of these methods names the boot
+// that it is for, and reports false, having done nothing, when the machine has been switched off or
+// restarted since.
 
 // StartLive starts a system that was loaded over the network and runs from
 // memory: it is on no disk, and each start is its first boot.

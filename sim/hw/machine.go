@@ -68,8 +68,8 @@ type OS struct {
 	Live                     bool   // runs from memory and is on no disk; see StartLive
 }
 
-// What OS.CloudInit says beyond "" (it works): with either, no key and no agent
-// of the user-data ever reaches the machine.
+// The values of OS.CloudInit beyond "" (it works): with either, no key and no agent of the
+// user-data ever reaches the machine.
 const (
 	CloudInitNoDatasource = "no_datasource" // finds no datasource, asks nobody for user-data
 	CloudInitFails        = "fails"         // asks for user-data, then fails

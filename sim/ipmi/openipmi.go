@@ -27,8 +27,8 @@ type OpenIPMIOptions struct {
 	Commands []string
 }
 
-// OpenIPMI is a running ipmi_sim. What its chassis program is told lies in
-// files, so that power and boot device can be seen and set from outside.
+// OpenIPMI is a running ipmi_sim. The settings of its chassis program lie in files, so that power
+// and boot device can be seen and set from outside.
 type OpenIPMI struct {
 	address string
 	dir     string

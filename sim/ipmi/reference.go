@@ -177,8 +177,8 @@ type machineHAL struct {
 
 func (h *machineHAL) Chassis() hal.ChassisHAL { return h.chassis }
 
-// machineChassis is the chassis of a simulated machine. What it does not
-// define is the mock's.
+// machineChassis is the chassis of a simulated machine. The methods that it does not define are the
+// mock's.
 type machineChassis struct {
 	*mock.Chassis
 	machine  *simhw.Machine

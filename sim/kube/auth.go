@@ -118,8 +118,8 @@ func (s *Server) identify(r *http.Request) (identity, error) {
 	return identity{}, refuse(http.StatusUnauthorized, "Unauthorized", "Unauthorized")
 }
 
-// bootstrapper returns who a bootstrap token speaks for. One that was taken lately is taken again,
-// whatever became of it.
+// bootstrapper returns who a bootstrap token speaks for. A token that was accepted lately is
+// accepted again, whatever became of it.
 func (s *Server) bootstrapper(token string) (id string, groups []string, ok bool) {
 	id, secret, _ := strings.Cut(token, ".")
 	groups = []string{"system:authenticated", bootstrappers, joiners}

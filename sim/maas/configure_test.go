@@ -85,7 +85,7 @@ func TestInterfaces(t *testing.T) {
 	}
 	require.Equal(t, 400, l.post(base+a+"/", "add_tag", nil).code)
 
-	// A Deployed machine takes its form's fields and passes over the rest.
+	// A Deployed machine takes its form's fields and ignores the rest.
 	l.srv.PutStatus(id, maassim.Deployed, "admin")
 	out = put(url.Values{"name": {"fast0"}, "mtu": {"1500"}}).object(t)
 	require.Equal(t, "fast0", out["name"])

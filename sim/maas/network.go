@@ -191,7 +191,7 @@ func (c *call) updateInterface() *reply {
 }
 
 // applyDeployedNIC takes the name and the MAC address only, as the form for a Deployed machine
-// does; it passes over the rest.
+// does; it ignores the rest.
 func (c *call) applyDeployedNIC(n *nic) *reply {
 	for key := range c.form {
 		if key != "name" && key != "mac_address" {

@@ -104,8 +104,7 @@ func (n *Node) start(ctx context.Context, ev simhw.Event) error {
 	return err
 }
 
-// apply does what one document asks for. What fails does not keep the rest from
-// being done.
+// apply does what one document asks for. A step that fails does not keep the rest from being done.
 func (n *Node) apply(ctx context.Context, t *tree, b firstBoot) error {
 	var errs []error
 	if b.hostname != "" {

@@ -11,8 +11,8 @@ import (
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 )
 
-// What the programs of a simulated node say of it is made here of the machine and of what is
-// installed on it, so that they agree with each other, and with the files of the kernel in system.
+// The answers of a simulated node's programs are made here from the machine and its installed
+// system, so that they agree with each other, and with the files of the kernel in system.
 
 const kernelRelease = "6.8.0-45-generic"
 

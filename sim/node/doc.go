@@ -8,7 +8,7 @@
 // end. So the agent, its parsers, enrolment, heartbeats and ssh are the real
 // ones; the hardware below them is made up.
 //
-// What the agent makes on those files counts as on a real node: sshd takes the keys of accounts of
+// The agent's changes to those files count as on a real node: sshd takes the keys of accounts of
 // its passwd, and a login ends with the process that stands for it. The programs that a tenant
 // looks around with (os-release, uname, uptime, dmesg, lscpu, lspci, nvidia-smi and others)
 // describe this machine and this installation, not the machine that runs the simulation.

@@ -143,7 +143,8 @@ func (t *tree) controller(namespace, dir, transport, nqn string) error {
 		t.link("/sys/class/nvme/"+filepath.Base(dir), dir), t.link("/sys/block/"+namespace, dir+"/"+namespace), t.link("/sys/block/"+namespace+"/device", dir))
 }
 
-// link makes a relative link to a directory, which it makes too. One that is there already stays.
+// link makes a relative link to a directory, which it makes too. A link that is there already
+// stays.
 func (t *tree) link(path, target string) error {
 	parent := filepath.Dir(path)
 	if err := errors.Join(t.dir(target), t.dir(parent)); err != nil {

@@ -142,8 +142,8 @@ func choosePort(addr string) (string, error) {
 	return ln.Addr().String(), ln.Close()
 }
 
-// heard takes an event of the machine. What runs in a boot ends at once when
-// the system goes down; the rest follows in order.
+// heard takes an event of the machine. Everything that runs in a boot ends at once when the system
+// goes down; the rest follows in order.
 func (n *Node) heard(ev simhw.Event) {
 	if ev.Kind == simhw.EventErased {
 		if err := n.eraseDisks(); err != nil {

@@ -241,7 +241,8 @@ var owned = regexp.MustCompile(`(^|[\s'"=])(/var/lib/slipway|/etc/slipway|/etc/m
 	`|/etc/os-release|/usr/lib/os-release|/etc/passwd|/etc/ssh|/etc/sudoers\.d|/etc/ld\.so\.preload|/home|/root|/boot|/var/log|/var/tmp|/var/spool/cron|/sys/firmware|/sys/class|/sys/block` +
 	`|/proc/uptime|/proc/meminfo|/proc/cpuinfo|/proc/mounts|/proc/driver)\b`)
 
-// localise leads a command below the node's root. What names the root already stays as it is.
+// localise leads a command below the node's root. A path that names the root already stays as it
+// is.
 func (n *Node) localise(line string) string {
 	line = strings.ReplaceAll(line, "http://169.254.169.254", "http://"+n.metadataAddr)
 	parts := strings.Split(line, n.root)

@@ -22,13 +22,13 @@ type Machine struct {
 	// Server is where the DHCP server sends it, such as http://127.0.0.1:8080.
 	Server string
 	MAC    string // 52:54:00:12:34:56
-	// What SMBIOS says of it, by iPXE's names: manufacturer, product, serial,
-	// uuid; and ip.
+	// SMBIOS has the values of the machine's SMBIOS, by iPXE's names: manufacturer, product,
+	// serial, uuid; and ip.
 	SMBIOS map[string]string
 	Client *http.Client // nil: one with a deadline
 }
 
-// What bounds what a machine takes from a server.
+// The bounds of what a machine takes from a server.
 const (
 	maxScript   = 64 << 10
 	maxLoad     = 64 << 20

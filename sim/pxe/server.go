@@ -35,11 +35,10 @@ type Options struct {
 	Client      *http.Client // nil: one with a deadline
 }
 
-// Server is a whole SIMULATED server that boots from the network. At each
-// network boot its firmware follows the script that it is given: it waits, runs
-// an installer, starts a system from memory, or starts its disk. What was
-// written to its disks stays until it is erased. All methods are safe for
-// concurrent use.
+// Server is a whole SIMULATED server that boots from the network. At each network boot its firmware
+// follows the script that it is given: it waits, runs an installer, starts a system from memory, or
+// starts its disk. Data that was written to its disks stays until it is erased. All methods are
+// safe for concurrent use.
 type Server struct {
 	Hardware *simhw.Machine
 	Disk     *simnode.Node // what is installed
@@ -57,7 +56,7 @@ type Server struct {
 	userData string   // of the last installation
 }
 
-// What takes how long, on the machine's clock.
+// The durations of the steps, on the machine's clock.
 const (
 	askAgain    = 30 * time.Second
 	loadTime    = 20 * time.Second

@@ -125,7 +125,7 @@ func (s *Server) AddFault(f Fault) error {
 	return nil
 }
 
-// ClearFaults disarms all faults. What a fault did stays done.
+// ClearFaults disarms all faults. The effects of a fault stay.
 func (s *Server) ClearFaults() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -96,8 +96,8 @@ func prefixed(base string, ids []string) []string {
 	return out
 }
 
-// page applies $skip, $top and $expand to a collection. What cannot be parsed
-// is ignored, as BMCs do.
+// page applies $skip, $top and $expand to a collection. An option that cannot be parsed is ignored,
+// as BMCs do.
 func (s *Server) page(c *call, o obj) {
 	q := c.r.URL.Query()
 	members, _ := o["Members"].([]any)

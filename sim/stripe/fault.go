@@ -101,7 +101,8 @@ func checkFaultParam(fault, name, value string) error {
 	return nil
 }
 
-// ClearFaults removes one line, or all when id is 0. What a fault holds back is delivered.
+// ClearFaults removes one line, or all when id is 0. The events that a fault holds back are
+// delivered.
 func (s *Server) ClearFaults(id int) {
 	s.Script.ClearFaults(id)
 	s.mu.Lock()

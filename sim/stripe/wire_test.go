@@ -12,7 +12,8 @@ import (
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
 )
 
-// What is not simulated, or wrong, is refused in Stripe's error form, and nothing is made.
+// A request that is not simulated, or wrong, is refused in Stripe's error form, and nothing is
+// made.
 func TestCreate_RefusesInStripesForm(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

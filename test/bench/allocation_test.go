@@ -181,7 +181,7 @@ func (m *allocationMarket) heartbeats(b *testing.B) {
 	require.NoError(b, m.rig.Store.RecordHeartbeats(b.Context(), list))
 }
 
-// answer answers for what is outside. What the control plane stores of an allocation is stored.
+// answer answers for the outside. The activities that store the state of an allocation really run.
 func (m *allocationMarket) answer(ctx context.Context, activity string, in []any) (any, bool, error) {
 	deployed := contract.MachineFacts{SystemID: "abc", Status: "Deployed", IPs: []string{"127.0.0.1"}}
 	ready := contract.MachineFacts{SystemID: "abc", Status: "Ready"}

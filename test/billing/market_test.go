@@ -41,8 +41,8 @@ type market struct {
 	nodes []string
 }
 
-// clockSQL gives the functions that read the time a clock that the test sets. What they do with the
-// time is unchanged.
+// clockSQL gives the functions that read the time a clock that the test sets. Their use of the time
+// is unchanged.
 const clockSQL = `
 CREATE TABLE public.test_clock (at timestamptz NOT NULL);
 INSERT INTO public.test_clock VALUES (pg_catalog.now());

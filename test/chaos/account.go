@@ -58,9 +58,8 @@ func (t *Target) waits() int { t.mu.Lock(); defer t.mu.Unlock(); return len(t.wa
 // longestWindow bounds what a simulated BMC says of its window.
 const longestWindow = time.Hour
 
-// passWindow waits until the window has passed at the BMC, whose time is the
-// simulated one, and moves the last try back by as much in the database, whose
-// time is not.
+// passWindow waits until the window has ended at the BMC, whose time is the simulated one, and
+// moves the last try back by as much in the database, whose time is not.
 func (t *Target) passWindow(ctx context.Context, job db.Job) error {
 	rec, err := t.Store.BMCOfNode(ctx, *job.NodeID)
 	if err != nil {

@@ -125,10 +125,10 @@ func (t *Target) shortenLease(ctx context.Context) error {
 
 // retries does what the runbook of node_task_uncertain asks of an operator, and reports that it
 // did. An agent that is killed between the moment when a task is handed out and the moment when its
-// journal holds it knows nothing of the task. What bears no repetition the server does not hand out
-// again by itself: it is right that an operator decides, once for each such kill. On a busy machine
-// the kill may come when the agent already has the task of the next stage. What the task does is
-// counted as in any other case.
+// journal holds it knows nothing of the task. The server does not hand out a task again by itself
+// when the task must not be repeated: it is right that an operator decides, once for each such
+// kill. On a busy machine the kill may come when the agent already has the task of the next stage.
+// The effects of the task are counted as in any other case.
 func (t *Target) retries(ctx context.Context, job db.Job) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -4,7 +4,7 @@
 // in pairs. After each case the job's end, the effects counted outside and the invariants of the
 // database are compared with those of a run without faults.
 //
-// What is generated follows from a seed; a case is one line of text that plays it again alone. A
+// The generated cases follow from a seed; a case is one line of text that plays it again alone. A
 // ScenarioSet describes a job kind: its points, how a job of it starts, and what must hold
 // afterwards. An elastic run (RunElastic) plays all job kinds for a given time. Nothing in the
 // product knows of this package: faults come in through worker interceptors, real processes that

@@ -14,7 +14,8 @@ import (
 )
 
 // TestSchedule_Order: known cases are handed out first, whatever the time, then the strata and then
-// random cases, for as long as they are expected to end in time. What does not fit is left out.
+// random cases, for as long as they are expected to end in time. A case that does not fit is left
+// out.
 func TestSchedule_Order(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
@@ -102,8 +103,8 @@ func TestSchedule_LeftOutComeNext(t *testing.T) {
 	require.Empty(t, always, "each stratum has its chance")
 }
 
-// TestSchedule_Open: a required case is open until it has ended. One that was abandoned is not
-// played.
+// TestSchedule_Open: a required case is open until it has ended. A case that was abandoned does not
+// count as played.
 func TestSchedule_Open(t *testing.T) {
 	t.Parallel()
 	s := newSchedule(ElasticOptions{Options: Options{Sets: allSets(), AtOnce: 4}, For: time.Minute, Seed: 7}, time.Now())

@@ -76,7 +76,7 @@ func TestTakeClean_BlamesTheCaseThatLeftTheNode(t *testing.T) {
 }
 
 // TestFreeUnclean_FindsFreeNodesAtTheEnd: a node that is free when a run ends holds nothing either.
-// One that nobody gets may.
+// A node that nobody gets may hold something.
 func TestFreeUnclean_FindsFreeNodesAtTheEnd(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)

@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// logCapture passes the product's log on and keeps, by job, the last lines that tell
-// of problems: a finding is worth little without what the product said then. The
-// workers' processes write into it too.
+// logCapture forwards the product's log and keeps, by job, the last lines that tell of problems: a
+// finding is worth little without what the product said then. The workers' processes write into it
+// too.
 type logCapture struct {
 	to io.Writer // nil drops
 

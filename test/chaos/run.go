@@ -56,8 +56,8 @@ type Result struct {
 	// the job and its checks took.
 	Prepared, Took time.Duration
 	Findings       []Finding
-	// Waits is how often it was parked until a BMC's window of wrong logins had
-	// passed, and was sent on by an operator.
+	// Waits is how often it was parked until a BMC's window of wrong logins had ended, and was sent
+	// on by an operator.
 	Waits int
 	// Said is what the product logged of a job with findings, the last lines.
 	Said []string

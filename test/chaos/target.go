@@ -64,7 +64,7 @@ type Target struct {
 	injected  sync.WaitGroup // faults of the agent on their way
 	late      []string       // those that never came
 	retried   map[int64]bool // parked steps that an operator sent on
-	waited    map[int64]bool // those that were sent on when a BMC's window had passed
+	waited    map[int64]bool // those that were sent on when a BMC's window had ended
 
 	givenBack  bool           // the tenant gave the node back in the midst of its provision
 	operated   map[int64]bool // releases that had failed, and that an operator ended

@@ -40,8 +40,8 @@ type hand struct {
 	cut    bool // its connections to the database were terminated
 }
 
-// failed reports whether a process that ended should not have. One that loses its connections
-// before it has begun may end: who supervises it starts it again.
+// failed reports whether a process that ended should not have. A process that loses its connections
+// before it has begun may end: its supervisor starts it again.
 func (h *hand) failed(begun bool) bool { return !h.killed && (begun || !h.cut) }
 
 // startWorkers starts the worker processes of an environment. They are this
@@ -79,8 +79,8 @@ func workerEnv(c config.Config) []string {
 	)
 }
 
-// keepOne runs a worker, and another when it has died, until ctx ends. One that
-// ends by itself fails the run.
+// keepOne runs a worker, and another when it has died, until ctx ends. A worker that ends by itself
+// fails the run.
 func (w *workers) keepOne(ctx context.Context) {
 	defer w.wg.Done()
 	for ctx.Err() == nil {

@@ -1,6 +1,6 @@
-// Package conformance holds one conformance suite a capability. The simulator
-// and the real thing pass the same suite, which is what keeps the simulator
-// honest; it knows neither, only the interfaces of package providers.
+// Package conformance holds one conformance suite for each capability. The same suite must succeed
+// on the simulator and on the real system, which keeps the simulator honest; the suite knows
+// neither, only the interfaces of package providers.
 package conformance
 
 import (

@@ -23,8 +23,8 @@ type commandLine struct {
 	token string
 }
 
-// run runs a command. One that got no plan, since the workers of a loaded machine are busy, is
-// repeated, as its error says.
+// run runs a command. A command that got no plan, since the workers of a loaded machine are busy,
+// is repeated, as its error says.
 func (c commandLine) run(t *testing.T, want int, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer

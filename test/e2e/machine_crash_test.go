@@ -213,8 +213,8 @@ func TestMachineRun_CancelInTheMiddle(t *testing.T) {
 	require.Equal(t, []string{"one", "two"}, strings.Fields(string(counted)))
 }
 
-// isRunning reports whether a process runs. One that has ended is there until its parent has asked
-// for its end, which for an orphan is process 1.
+// isRunning reports whether a process runs. A process that has ended is there until its parent has
+// asked for its end, which for an orphan is process 1.
 func isRunning(pid int) bool {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, after, _ := strings.Cut(string(raw), ") ")

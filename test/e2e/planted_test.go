@@ -276,7 +276,7 @@ func (w *world) runRow(t *testing.T, h *faultNode, nodeID string, p planted) db.
 	require.Equal(t, lifecycle.JobFailedManual, j.Status, name)
 	require.Equal(t, lifecycle.NodeQuarantined, w.node(t, nodeID).Status, name)
 	if p.says == "ANOTHER" {
-		// What another machine shows is no evidence of this node, and no certificate is written.
+		// The data of another machine is no evidence of this node, and no certificate is written.
 		require.Equal(t, lifecycle.FailOtherMachine, j.FailureClass, name)
 		rows, err := evidencedb.CertificatesOfNode(t.Context(), w.App.Store, nodeID)
 		require.NoError(t, err)

@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
-// An administrator deletes what was configured. What something refers to stays, and the page says
-// so.
+// An administrator deletes what was configured. A resource that something refers to stays, and the
+// page says so.
 func TestPortal_DeletesWhatNothingRefersTo(t *testing.T) {
 	runenv.ProofOnly(t, "portal")
 	t.Parallel()

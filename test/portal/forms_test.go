@@ -21,7 +21,7 @@ const (
 )
 
 // An administrator without a mouse creates what an onboarding needs and changes it, on a page that
-// is as narrow as a telephone. What the API refuses is said at the field that it concerns.
+// is as narrow as a telephone. A refusal of the API is shown at the field that it concerns.
 func TestPortal_CreatesWhatIsConfigured(t *testing.T) {
 	runenv.ProofOnly(t, "portal")
 	t.Parallel()

@@ -55,7 +55,7 @@ func TestPortal_FollowsAgainAfterRestart(t *testing.T) {
 	p.AwaitText("afterwards")
 	require.Equal(t, "yes", p.String(`window.sameDocument`), "the page was loaded again")
 	for _, fault := range p.Faults() {
-		// What was open when the server ended, and each try to reach it.
+		// The requests that were open when the server ended, and each try to reach it.
 		require.Contains(t, fault, "request failed: "+w.url+"/", "the page has a fault that a restart does not explain")
 	}
 }

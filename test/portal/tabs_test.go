@@ -166,7 +166,7 @@ func changeNodes(ctx context.Context, conn *pgx.Conn) error {
 			return nil
 		case <-tick.C:
 		}
-		// What has begun is ended, so that the connection can be used again.
+		// A write that has begun is completed, so that the connection can be used again.
 		write := context.WithoutCancel(ctx)
 		_, err := conn.Exec(write, `UPDATE nodes SET serial = 'serial-' || $1::int, version = version + 1 WHERE id LIKE 'node\_fleet-%'`, n)
 		if err != nil {

@@ -96,8 +96,8 @@ func endsPackage(line string) bool {
 	return strings.HasPrefix(line, "✓") || strings.HasPrefix(line, "✖") || strings.HasPrefix(line, "∅")
 }
 
-// isPackage reports whether a line of `go build -v` is the path of a package that is compiled. What
-// goes wrong is said in lines with spaces.
+// isPackage reports whether a line of `go build -v` is the path of a package that is compiled.
+// Lines that report errors have spaces.
 func isPackage(line string) bool { return line != "" && !strings.ContainsAny(line, " \t") }
 
 // build compiles packages of the checkout. It counts them instead of printing them.

@@ -21,8 +21,8 @@ import (
 const (
 	areasFile  = "test/proof/areas.json"
 	stampsFile = "test/proof/stamps.json"
-	// areaAim is how long an area should take on the reference machine. One that takes longer is
-	// told.
+	// areaAim is how long an area should take on the reference machine. An area that takes longer
+	// is reported.
 	areaAim = 20 * time.Minute
 	// areaHangs is a detector of hangs.
 	areaHangs = time.Hour
@@ -46,7 +46,7 @@ type area struct {
 	Command  []string `json:"command,omitempty"`
 }
 
-// stamp says that an area passed on a tree.
+// stamp says that an area succeeded on a tree.
 type stamp struct {
 	Tree       string  `json:"tree"` // hash of what the area covers
 	Date       string  `json:"date"`

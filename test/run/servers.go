@@ -53,7 +53,7 @@ func command(ctx context.Context, args, env []string, stdout, stderr io.Writer) 
 	return cmd
 }
 
-// runCommand runs the command. What is left of its process group is killed when ctx has ended.
+// runCommand runs the command. The rest of its process group is killed when ctx has ended.
 func runCommand(ctx context.Context, cmd *exec.Cmd) error {
 	err := cmd.Run()
 	if ctx.Err() != nil && cmd.Process != nil {

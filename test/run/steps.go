@@ -47,8 +47,8 @@ func (b *board) printf(format string, args ...any) {
 	fmt.Fprintf(b.out, format, args...)
 }
 
-// step runs one step, prints its start and end, and reports whether it succeeded. What do returns
-// as cost is the step's, where it knows; the wall time is measured here.
+// step runs one step, prints its start and end, and reports whether it succeeded. The cost that do
+// returns is the step's, where do knows it; the wall time is measured here.
 func (b *board) step(ctx context.Context, name string, do func(context.Context) (cost, error)) bool {
 	s := &step{Name: name, Outcome: "running", began: time.Now()}
 	b.mu.Lock()
@@ -139,8 +139,8 @@ type prefixed struct {
 	last   []string               // the last lines that are not empty, at most keptLines
 }
 
-// What is kept of a program's output, to be said again at the end of the run when the program
-// failed. Some machines keep only the end of a run.
+// The part of a program's output that is kept, to be printed again at the end of the run when the
+// program failed. Some machines keep only the end of a run.
 const (
 	keptLines = 8
 	keptWidth = 240

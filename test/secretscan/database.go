@@ -31,8 +31,8 @@ type table struct {
 	Columns, Types, Key []string
 }
 
-// Database searches every column of every table of the database's own schemas, in one snapshot.
-// What is no text is searched as Postgres writes it, and bytea as its bytes.
+// Database searches every column of every table of the database's own schemas, in one snapshot. A
+// value that is no text is searched as Postgres writes it, and bytea as its bytes.
 func (s *Searcher) Database(ctx context.Context, conn *pgx.Conn) error {
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 	if err != nil {

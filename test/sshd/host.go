@@ -51,7 +51,8 @@ func NewHost(t *testing.T, ip string, authorized []byte) *Host {
 	return h
 }
 
-// Up starts the server of a system that has this host key, in PEM. What ran before is ended.
+// Up starts the server of a system that has this host key, in PEM. A server that ran before is
+// ended.
 func (h *Host) Up(hostPEM []byte) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

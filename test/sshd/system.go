@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a netplan file of a System says of its network.
+// The texts in a netplan file of a System that decide about its network.
 const (
 	CutOff  = "# cut off" // nobody reaches the system
 	Moved   = "# moved"   // it answers at After alone
@@ -26,7 +26,7 @@ const (
 
 // System is a folder that stands for / of a machine behind an SSH server. Its netplan, systemctl
 // and systemd-run are stand-ins: they keep the files, the timer and what runs at a boot, and know
-// no network. What the files of netplan say decides at which of two addresses the server is
+// no network. The text of the netplan files decides at which of two addresses the server is
 // reached. A second of its timer and of its sleep is 1/Speed seconds.
 type System struct {
 	Root          string

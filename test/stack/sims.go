@@ -130,8 +130,8 @@ func (s *Sims) addMachine(ctx context.Context, o SimOptions, spec simhw.Spec) er
 
 func startBMC(ctx context.Context, m *simhw.Machine, speed float64, tls bool) (*redfishsim.Server, func(), error) {
 	b, err := redfishsim.New(redfishsim.Options{Machine: m, TLS: tls, Adjust: func(p *redfishsim.Personality) {
-		// Who uses a session asks in real seconds: at full speed it would count as
-		// idle between two requests.
+		// A client of a session asks in real seconds: at full speed the session would count as idle
+		// between two requests.
 		p.SessionTimeout = time.Duration(float64(p.SessionTimeout) * max(speed, 1))
 	}})
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 
 const publicKey = "ssh-ed25519 AAAA"
 
-// fixture is a job of an allocation. What its activities answer can be changed.
+// fixture is a job of an allocation. The answers of its activities can be changed.
 type fixture struct {
 	*stagetest.Harness
 	stagetest.Activities

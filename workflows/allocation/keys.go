@@ -45,7 +45,7 @@ func Keys(ctx workflow.Context, in contract.JobInput) (contract.JobResult, error
 }
 
 // KeysJob is the change of keys for one input. It never parks: a parked job would keep the node
-// from every other job, and the allocation from its release. One that fails ends, and the sweeper
+// from every other job, and the allocation from its release. A job that fails ends, and the sweeper
 // starts another while anything is unproven.
 func KeysJob(in contract.JobInput) stage.Job[KeysState] {
 	return stage.Job[KeysState]{

@@ -15,7 +15,7 @@ import (
 const powerLimit = 12 * time.Second
 
 // ReadPower is the workflow that reads the power of a job's node from MAAS and from its BMC, both
-// at once and each at most once. Who does not answer has said nothing.
+// at once and each at most once. A system that does not answer has said nothing.
 func ReadPower(ctx workflow.Context, in contract.NodePowerInput) (contract.NodePower, error) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: powerLimit, ScheduleToCloseTimeout: powerLimit, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},

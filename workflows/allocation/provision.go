@@ -60,7 +60,8 @@ func Provision(ctx workflow.Context, in contract.JobInput) (contract.JobResult, 
 }
 
 // ProvisionJob is the provision for one input. It never parks at a failure: the tenant waits for a
-// node, and no operator makes this one his. What was begun is taken back, and the allocation fails.
+// node, and no operator makes this one his. Everything that was begun is undone, and the allocation
+// fails.
 func ProvisionJob(in contract.JobInput) stage.Job[ProvisionState] {
 	return stage.Job[ProvisionState]{
 		Kind:   contract.KindAllocationProvision,
@@ -142,9 +143,9 @@ func provisionMove(s *ProvisionState, at contract.Step) *contract.Move {
 }
 
 // provisionCancelled takes a node out of service on which a provision failed: it would be claimed
-// again at once, and fail every tenant. What failed elsewhere says nothing of the node, and neither
-// does what failed once the tenant's keys were sent: he may be on the node, as root, and make it
-// fail. The release cleans and proves it then, as after any tenant.
+// again at once, and fail every tenant. A failure elsewhere says nothing of the node, and neither
+// does a failure after the tenant's keys were sent: the tenant may be on the node, as root, and
+// make it fail. The release cleans and proves it then, as after any tenant.
 func provisionCancelled(s *ProvisionState) *contract.Move {
 	if s.Job.NodeID == "" || s.Failure == nil || s.KeysSent {
 		return nil

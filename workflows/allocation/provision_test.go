@@ -107,8 +107,8 @@ func TestProvision_HeldForAnHour(t *testing.T) {
 			require.Equal(t, !keysIn, moves[0].Clean)
 			require.Equal(t, keysIn, f.count("GiveAccess") > 0)
 			if keysIn {
-				// What is held until the deadline never answers; the last answer is that the keys
-				// are refused.
+				// The activity that is held until the deadline never answers; the last answer is
+				// that the keys are refused.
 				require.Equal(t, map[string]int{"OfferKeys": 1, "RecordKeys": 2}[held], f.count("OfferKeys"))
 			}
 		})

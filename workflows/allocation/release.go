@@ -87,7 +87,8 @@ func releaseRefuses(ctx workflow.Context, s *ReleaseState, a lifecycle.Action) s
 	return ""
 }
 
-// releaseAttempts tries what may pass by itself as often as the policy says.
+// releaseAttempts returns how often a stage is tried: at least as often as the policy says when its
+// failure may end by itself.
 func releaseAttempts(s *ReleaseState, class lifecycle.FailureClass, dflt int) int {
 	if lifecycle.Failure(class).Manual {
 		return dflt

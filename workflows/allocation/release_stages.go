@@ -185,8 +185,8 @@ func stopUsage(ctx workflow.Context, s *ReleaseState) error {
 	return err
 }
 
-// detachStorage is the place where the tenant's storage is detached. What the node's own system has
-// mounted, the scrub unmounts.
+// detachStorage is the place where the tenant's storage is detached. The scrub unmounts the mounts
+// of the node's own system.
 func detachStorage(ctx workflow.Context, s *ReleaseState) error {
 	return s.Cleaning.Load(ctx, lifecycle.StageDetachStorage)
 }

@@ -80,9 +80,9 @@ func TestEachStage_Cancel(t *testing.T) {
 	}
 }
 
-// TestCancel_AfterTenantEndedQuarantines, also where the answer that said so was
-// lost: cancelled, every mode and operation leaves the node quarantined. One that
-// nobody was on goes back to offline.
+// TestCancel_AfterTenantEndedQuarantines, also where the answer that said so was lost: cancelled,
+// every mode and operation leaves the node quarantined. A node that nobody was on goes back to
+// offline.
 func TestCancel_AfterTenantEndedQuarantines(t *testing.T) {
 	t.Parallel()
 	for mode, call := range map[lifecycle.DecommissionMode]string{

@@ -8,8 +8,7 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
-// What each stage's Undo does, and beside it the proof that reads the outside again. All are
-// repeatable.
+// The Undo of each stage, and beside it the proof that reads the outside again. All are repeatable.
 
 // withdrawDrain is sanitize.WithdrawTasks for the stages that end an allocation. It reads again
 // whether one was ended, as the answer that said so may have been lost.

@@ -78,8 +78,8 @@ func TestOtherMachine_QuarantinesUntilDecided(t *testing.T) {
 	}
 }
 
-// A drive that shows up only when the node is looked at is erased before it is looked at again. One
-// that is missing fails with a certificate that says so.
+// A drive that shows up only when the node is looked at is erased before it is looked at again. A
+// drive that is missing fails with a certificate that says so.
 func TestDrivesDiffer_AtTheValidation(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeSoftReset)
@@ -96,7 +96,7 @@ func TestDrivesDiffer_AtTheValidation(t *testing.T) {
 	require.Len(t, b.site.scrubs, 5, "the mounts twice, all once, and both once more after the validation")
 }
 
-// What was protected when the job began stays protected, whoever takes the protection away
+// A drive that was protected when the job began stays protected, whoever takes the protection away
 // meanwhile.
 func TestProtectSerials_StayForTheJob(t *testing.T) {
 	t.Parallel()

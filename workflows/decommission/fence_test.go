@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// What erases, and what proves that it is erased, names the machine that it was
-// decided for.
+// A task that erases, and a task that proves the erasure, names the machine that it was decided
+// for.
 func TestErase_OnlyTheRecordedMachine(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []lifecycle.DecommissionMode{lifecycle.ModeSoftReset, lifecycle.ModeReimage, lifecycle.ModeFull, lifecycle.ModeStorageCleanup, lifecycle.ModeDeprovision} {

@@ -8,8 +8,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/sanitize"
 )
 
-// How the node's coarse state moves with the job's. What moves in the middle of
-// a job is moved by its stages.
+// How the node's coarse state moves with the job's. Moves in the middle of a job are made by its
+// stages.
 
 // succeeded ends a mode where it is to end. A node is deleted with the very step
 // that completes its job, so that no stage can fail behind it.

@@ -31,8 +31,8 @@ type State struct {
 	Uninstalled bool `json:"uninstalled,omitempty"`
 }
 
-// DrainTries are those of each task that sanitizing does not have: the end of a tenant, the drain, and the
-// end of the agent.
+// DrainTries are those of each task that sanitizing does not have: the end of a tenant, the drain,
+// and the end of the agent.
 type DrainTries struct {
 	Revoke    contract.TaskTries `json:"revoke"`
 	Drain     contract.TaskTries `json:"drain"`
@@ -115,7 +115,7 @@ func deadline(s *State, name string, dflt time.Duration) time.Duration {
 	return s.Config.Profile.StageDeadline(name, dflt)
 }
 
-// observed is what of the outside was read last. What the job itself has ended since is not there.
+// observed returns the last reading of the outside, without what the job itself has ended since.
 func observed(s *State) lifecycle.Observed {
 	o := lifecycle.Observed{MAAS: s.Machine.Status, Power: s.LastPower, Agent: "none"}
 	switch {

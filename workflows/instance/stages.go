@@ -52,7 +52,7 @@ func do(kind stage.Kind, at, summary string, act activity) func(workflow.Context
 	}
 }
 
-// keep stores what an activity found of the instance. One that says nothing of a thing leaves it.
+// keep stores what an activity found of the instance. An empty fact leaves the stored one.
 func (s *State) keep(f contract.InstanceFacts, err error) {
 	if err != nil {
 		return

@@ -20,9 +20,9 @@ func mayRun(step contract.RunStep) func(*State, lifecycle.StageRow) bool {
 	}
 }
 
-// stopCommand ends a command that may still run. The machine itself ends it when its timeout has
-// passed, so that a machine that does not answer holds the run no longer. That moment is the same
-// at every try.
+// stopCommand ends a command that may still run. The machine itself ends it after its timeout, so
+// that a machine that does not answer holds the run no longer. That moment is the same at every
+// try.
 func stopCommand(step contract.RunStep) func(workflow.Context, *State) error {
 	return stop(step, "stop the command of "+step.Name, machine.StopCommand)
 }

@@ -46,8 +46,8 @@ func isNetworkPending(step contract.RunStep) func(*State, lifecycle.StageRow) bo
 	}
 }
 
-// revertNetwork has the machine restore what was there before. One that does not answer does so by
-// itself when the time for the confirmation has passed.
+// revertNetwork has the machine restore what was there before. A machine that does not answer does
+// so by itself after the time for the confirmation.
 func revertNetwork(step contract.RunStep) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
 		sent := s.of(step.Name).Network

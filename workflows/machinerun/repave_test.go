@@ -88,8 +88,8 @@ func TestRun_RepavesThroughTheNode(t *testing.T) {
 	require.Equal(t, lifecycle.NodeOffline, stagetest.NodeMove(f.Store.Last()).To, "a healthy heartbeat makes it active")
 }
 
-// What was erased is not called clean: a repave that fails, or is cancelled, leaves its node
-// quarantined once the erasure has begun, and where it was before that.
+// A machine that was erased is not called clean: a repave that fails, or is cancelled, leaves its
+// node quarantined once the erasure has begun, and where it was before that.
 func TestRun_RepaveThatFails(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -85,7 +85,7 @@ func (s *State) stepIn(step contract.RunStep) machineact.StepIn {
 	return machineact.StepIn{JobRef: s.Job.At(step.Name), RunID: s.Request.RunID, Step: step.Name, Attempt: s.attempt(step), IPs: s.installedAt()}
 }
 
-// inOf returns what do passes on for a step that needs nothing else.
+// inOf returns the function that makes the input of a step that needs nothing else.
 func (s *State) inOf(step contract.RunStep) func(again bool) machineact.StepIn {
 	return func(again bool) machineact.StepIn {
 		in := s.stepIn(step)
@@ -97,9 +97,9 @@ func (s *State) inOf(step contract.RunStep) func(again bool) machineact.StepIn {
 // attempt returns the number of the attempt that the machine is told.
 func (s *State) attempt(step contract.RunStep) int { return max(s.of(step.Name).Attempts, 1) }
 
-// endAttempt counts an attempt that has failed for good. One that was interrupted, that no worker
-// finished or whose output could not be stored goes on under its number: the machine does not begin
-// it again.
+// endAttempt counts an attempt that has failed for good. An attempt that was interrupted, that no
+// worker finished or whose output could not be stored goes on under its number: the machine does
+// not begin it again.
 func (s *State) endAttempt(step contract.RunStep, err error) error {
 	if err == nil || stage.Unfinished(err) || !lifecycle.IsStepFailure(stage.ClassOf(err)) {
 		return err

@@ -33,8 +33,8 @@ type State struct {
 
 // StepState is what is known of a step.
 type StepState struct {
-	// Attempts is the number of the attempt that the machine is told, 0 for the first. One that was
-	// interrupted is taken up again, and keeps its number.
+	// Attempts is the number of the attempt that the machine is told, 0 for the first. An attempt
+	// that was interrupted is taken up again, and keeps its number.
 	Attempts int `json:"attempts,omitempty"`
 	// BootID is that of the machine before the reboot of the step, and Ordered says that this
 	// restart may have been ordered.

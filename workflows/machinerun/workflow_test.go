@@ -90,7 +90,7 @@ func TestRun_ClearsANetbootThatNoBootUsed(t *testing.T) {
 }
 
 // TestRun_AnUnsentNetbootIsNotCleared: a BMC that never answers does not keep the run from its end.
-// One that may have got one of the orders is cleared.
+// The netboot of a BMC that may have got one of the orders is cleared.
 func TestRun_AnUnsentNetbootIsNotCleared(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

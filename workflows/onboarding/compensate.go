@@ -13,9 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
-// What each stage's Undo does. All are repeatable: absent or released already
-// is success. Beside each stands its proof, which reads the outside again and
-// names what is left.
+// The Undo of each stage. All are repeatable: absent or released already is success. Beside each
+// stands its proof, which reads the outside again and names what is left.
 
 func (s *State) removeIn() maasact.RemoveIn {
 	return maasact.RemoveIn{
@@ -128,7 +127,7 @@ func verifyIdentityLocked(ctx workflow.Context, s *State) (string, error) {
 	return left.Note, err
 }
 
-// What each stage's Observe looks at. Nothing outside is changed.
+// The Observe of each stage. Nothing outside is changed.
 
 func observeMachine(done ...string) func(workflow.Context, *State) (stage.Observation, error) {
 	return func(ctx workflow.Context, s *State) (stage.Observation, error) {

@@ -127,8 +127,7 @@ func (p *predictor) fails(row contract.PlanRow, f contract.Failure) contract.Pla
 	return row
 }
 
-// What each stage would do. None decides by itself what the stage's own
-// activity can decide.
+// The prediction of each stage. None decides by itself what the stage's own activity can decide.
 
 func (p *predictor) loadSiteConfig(ctx workflow.Context, st stage.Stage[State]) contract.PlanRow {
 	in := maasact.LoadSiteIn{JobRef: p.State.Job.At(st.Name), Request: p.State.Request}

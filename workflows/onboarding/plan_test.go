@@ -142,7 +142,7 @@ func TestPlan_LogsInWithoutHardwareSync(t *testing.T) {
 	}
 }
 
-// What cannot be observed any more is unknown. The rest of the plan is still complete.
+// A stage that cannot be observed any more is unknown. The rest of the plan is still complete.
 func TestPlan_UnobservableIsUnknown(t *testing.T) {
 	t.Parallel()
 	failed := func(c lifecycle.FailureClass) *contract.Failure { return &contract.Failure{Class: c, Message: "why"} }

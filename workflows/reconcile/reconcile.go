@@ -32,7 +32,7 @@ type Input struct {
 	Carried *State `json:"carried,omitempty"`
 }
 
-// Pass is one pass over a site, or the part of it that fits a run.
+// Pass runs one pass for a site, or the part of it that fits a run.
 func Pass(ctx workflow.Context, in Input) (drift.Report, error) {
 	w := run{ctx: ctx}
 	if in.Carried != nil {

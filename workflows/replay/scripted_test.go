@@ -253,7 +253,7 @@ func releasePlan(*testing.T, *rig.Rig) any {
 	}
 }
 
-// TestPassesDoWhatTheyDid runs the workflows that are no jobs: plans, sweeps and passes over a
+// TestPassesDoWhatTheyDid runs the workflows that are no jobs: plans, sweeps and the passes for a
 // site.
 func TestPassesDoWhatTheyDid(t *testing.T) {
 	t.Parallel()

@@ -18,9 +18,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
-// What cleanup_storage asks of the scrub: the mounts only where a whole scrub
-// follows, which would fail on what they hold busy; everything that is storage
-// where none does.
+// The steps that cleanup_storage asks of the scrub: the mounts only where a whole scrub follows,
+// which would fail on what they hold busy; everything that is storage where none does.
 var (
 	mountSteps   = []string{"mounts"}
 	storageSteps = []string{"containers", "processes", "users", "keys", "autostart", "mounts", "files", "disks"}

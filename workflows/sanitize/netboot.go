@@ -42,8 +42,8 @@ func (s *State) verifyNodeState() error {
 // eraser is set once the live system has been armed.
 func (s *State) eraser() bool { return s.Netboot.Purpose == lifecycle.NetbootErase }
 
-// Arm makes the node boot from the network for a purpose. What the installed
-// system said of its disks is kept from the first time.
+// Arm makes the node boot from the network for a purpose. The installed system's report of its
+// disks is kept from the first time.
 func (s *State) Arm(ctx workflow.Context, at string, purpose lifecycle.Netboot) error {
 	in := nodestateact.NetbootIn{JobRef: s.Job.At(at), Purpose: purpose}
 	f, err := stage.Do(ctx, stage.KindLocalWork, "arm the netboot", nodeActs.ArmNetboot, in)

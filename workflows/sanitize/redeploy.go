@@ -45,8 +45,8 @@ func redeploy(ctx workflow.Context, s *State) error {
 	return nil
 }
 
-// lookAgain looks at a machine that nobody has looked at when its deployment should have ended. One
-// that is deployed by now is kept.
+// lookAgain looks at a machine that nobody has looked at when its deployment should have ended. A
+// machine that is deployed by now is kept.
 func lookAgain(ctx workflow.Context, s *State) error {
 	f, err := stage.Do(ctx, stage.KindMAASCall, "observe the machine", maas.ObserveMachine, s.MachineIn(lifecycle.StageReleaseMAAS))
 	if err != nil {

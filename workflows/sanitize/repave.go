@@ -56,7 +56,7 @@ func beginRepave(ctx workflow.Context, s *State) error {
 }
 
 // Repave carries the stages out, from the first one on, and returns when the node is proven clean.
-// What is done already is found so. saved is called when a stage has ended.
+// A stage finds work that is done already. saved is called when a stage has ended.
 func (r *Repave) Repave(ctx workflow.Context, saved func(workflow.Context) error) error {
 	stages := repaveStages()
 	for i := 0; i < len(stages); i++ {

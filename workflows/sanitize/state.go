@@ -15,8 +15,8 @@ import (
 type State struct {
 	Job  contract.JobRef  `json:"job"`
 	Kind contract.JobKind `json:"kind"`
-	// Mode is the mode of the decommission or node operation. The release of an allocation and a run have
-	// the one whose stages they carry out: reimage or soft_reset.
+	// Mode is the mode of the decommission or node operation. The release of an allocation and a
+	// run have the one whose stages they carry out: reimage or soft_reset.
 	Mode lifecycle.DecommissionMode `json:"mode"`
 	// TenantRelease is set where the release of an allocation makes the node clean.
 	TenantRelease bool `json:"tenant_release,omitempty"`
@@ -90,8 +90,8 @@ func (t Tries) next() Tries {
 	return t
 }
 
-// Restarted returns the state of a job that begins again from its first stage. It keeps what cannot be
-// taken back: evidence, and what is gone.
+// Restarted returns the state of a job that begins again from its first stage. It keeps what cannot
+// be taken back: evidence, and what is gone.
 func (s *State) Restarted() State {
 	return State{
 		Job: s.Job, Kind: s.Kind, Mode: s.Mode, Release: s.Release, Deploy: Deployment{Attempt: s.Deploy.Attempt},

@@ -9,8 +9,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// TestReleaseForbidden_UnknownModeEndsNothing: a state without a mode does not say whether the node has to be
-// installed again, so that a release goes no further with it.
+// TestReleaseForbidden_UnknownModeEndsNothing: a state without a mode does not say whether the node
+// has to be installed again, so that a release goes no further with it.
 func TestReleaseForbidden_UnknownModeEndsNothing(t *testing.T) {
 	t.Parallel()
 	node := contract.DecommissionFacts{SystemID: "abc"}

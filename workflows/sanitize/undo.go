@@ -66,9 +66,8 @@ func undoRelease(ctx workflow.Context, s *State) error {
 	return undoDeployment(ctx, s)
 }
 
-// undoDeployment releases the machine where this job has deployed it, and
-// shuts out the agent that it installed. What carries no mark of this job is
-// left alone.
+// undoDeployment releases the machine where this job has deployed it, and shuts out the agent that
+// it installed. A machine that carries no mark of this job is left alone.
 func undoDeployment(ctx workflow.Context, s *State) error {
 	const at = lifecycle.StageReleaseMAAS
 	f, err := stage.Do(ctx, stage.KindMAASCall, "observe the machine", maas.ObserveMachine, s.MachineIn(at))

@@ -61,9 +61,9 @@ func options(k Kind, summary string, left time.Duration) workflow.ActivityOption
 		// tests.
 		o.StartToCloseTimeout, o.RetryPolicy.MaximumAttempts = 2*time.Minute, math.MaxInt32
 	case KindAgentTask:
-		// Each repetition takes the same wait up again, which makes up for a worker
-		// that died before it had asked. What the agent does goes on when the job
-		// turns elsewhere; RevokeTasks says so.
+		// Each repetition takes the same wait up again, which makes up for a worker that died
+		// before it had asked. The agent's work goes on when the job turns elsewhere; RevokeTasks
+		// names that work.
 		o.StartToCloseTimeout, o.HeartbeatTimeout, o.WaitForCancellation = 2*time.Minute, 0, false
 		o.RetryPolicy.MaximumAttempts = 0
 	}

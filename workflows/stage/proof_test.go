@@ -39,8 +39,8 @@ func TestAdopt_RiskNeedsProof(t *testing.T) {
 	require.Equal(t, lifecycle.EffectRefuse, b.Store.Audit()[0].Effect)
 }
 
-// TestHarmlessActionsNeedNoProof: they are a feature of the Temporal Web UI. Who froze a job is
-// named as far as it is proven.
+// TestHarmlessActionsNeedNoProof: they are a feature of the Temporal Web UI. The operator who froze
+// a job is named as far as the name is proven.
 func TestHarmlessActionsNeedNoProof(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -225,8 +225,8 @@ func (r *runner[S]) load() error {
 		return fmt.Errorf("job %s: %w", r.in.JobID, err)
 	}
 	r.purpose, r.wait.stage, r.deadline = cp.Purpose, cp.InterruptedStage, cp.Deadline
-	// Answers that are not stored belong to a way that the job did not take. What was refused stays
-	// so.
+	// Answers that are not stored belong to a way that the job did not take. Refused actions stay
+	// refused.
 	given := slices.DeleteFunc(r.answers, func(a answer) bool { return a.Refused == nil && a.Result.Effect != lifecycle.EffectNoop })
 	r.answers = append(cp.Answers, given...)
 	if o := cp.Observed; o != nil {

@@ -369,8 +369,8 @@ func TestParkingAfterALostTakeOver(t *testing.T) {
 }
 
 // TestAnActionDoesNotWriteWhileTheRunLeaves: a refused signal waits to be written when the runner
-// finds that the job has ended by another way. What is stored of the job stays, and the refusal has
-// its row.
+// finds that the job has ended by another way. The stored state of the job stays, and the refusal
+// has its row.
 func TestAnActionDoesNotWriteWhileTheRunLeaves(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -84,7 +84,7 @@ func (t *Tree) device(name, dir string) {
 	t.link("block/"+name, dir)
 }
 
-// link makes a relative link, as the kernel does. One that is there already stays.
+// link makes a relative link, as the kernel does. A link that is there already stays.
 func (t *Tree) link(name, target string) {
 	t.tb.Helper()
 	at, err := t.realDir(filepath.Join(t.Root, "sys", filepath.Dir(name)))

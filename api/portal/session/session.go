@@ -283,8 +283,8 @@ func audit(ctx context.Context, tx db.Conn, principal, id, name string, meta map
 	})
 }
 
-// refuse counts and audits a refused sign-in, and returns what to answer. Who has a good token is
-// never kept out by the refusals of others.
+// refuse counts and audits a refused sign-in, and returns what to answer. A client with a good
+// token is never kept out by the refusals of others.
 func (m *Manager) refuse(r *http.Request, method, why string) error {
 	addr := ratelimit.RemoteAddress(r)
 	allowed, wait := m.refused.Allow(addr)

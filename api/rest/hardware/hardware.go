@@ -129,8 +129,8 @@ func probeView(p hardware.Probe) HealthProbe {
 	}
 }
 
-// bmcProbes are what the BMC told last. One that has not answered since is unknown as a whole
-// beside it, and what was ok in a reading of long ago is unknown.
+// bmcProbes are what the BMC told last. A BMC that has not answered since gets a probe of the whole
+// beside them, which is unknown. A part that was ok in a reading of long ago is unknown.
 func bmcProbes(ctx context.Context, tx *db.Tx, node hardwaredb.NodeState, now time.Time) (*hardwaredb.Survey, []hardware.Probe, error) {
 	whole := func(note string, at *time.Time) []hardware.Probe {
 		return []hardware.Probe{hardware.NewProbe(hardware.SourceBMC, hardware.CategoryDevice, "", hardware.ClassUnknown, note, at)}
@@ -172,7 +172,7 @@ func classOf(health string, at, now time.Time) hardware.Class {
 	return class
 }
 
-// driftProbe is a finding that lasts. What an operator ignores is still as bad as it is.
+// driftProbe is a finding that lasts. A finding that an operator ignores is still as bad as it is.
 func driftProbe(f hardwaredb.Finding) hardware.Probe {
 	class := hardware.ClassWarning
 	if f.Severity == string(hardware.ClassCritical) {

@@ -16,8 +16,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// TestRoles_AllowWhatTheAccessTableSays calls each route with each role. What fails for another
-// reason than the role is counted as allowed.
+// TestRoles_AllowWhatTheAccessTableSays calls each route with each role. A call that fails for
+// another reason than the role is counted as allowed.
 func TestRoles_AllowWhatTheAccessTableSays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

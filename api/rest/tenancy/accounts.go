@@ -26,8 +26,8 @@ func accountView(r tenancydb.Account) BillingAccount {
 	return BillingAccount{r.ID, r.Name, r.MaxProjects, r.Currency, r.Version, r.CreatedAt.UTC(), r.UpdatedAt.UTC()}
 }
 
-// ProjectAccount is the billing account as those who pay for one of its projects see it. What it
-// has besides would tell of other projects.
+// ProjectAccount is the billing account as those who pay for one of its projects see it. The other
+// fields of the account would tell of other projects.
 type ProjectAccount struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`

@@ -122,8 +122,8 @@ const (
 		"point; one whose release has failed is tried once more. No new access is given from the answer on."
 )
 
-// allocationRoute declares one operation. What changes an allocation answers 202: a job does the
-// work.
+// allocationRoute declares one operation. An operation that changes an allocation answers 202: a
+// job does the work.
 func allocationRoute[I, O any](s *allocationServer, id, method, path, summary, description string, handler func(context.Context, *I) (*O, error)) {
 	status := 0
 	if method == http.MethodPost || method == http.MethodPut {

@@ -228,8 +228,8 @@ func (s *server) setThresholds(ctx context.Context, in *struct {
 	return op.WithVersion(after.Version, balanceView(after)), nil
 }
 
-// isOrdered reports whether two thresholds are in order. One that is left out is compared when the
-// policy's value is known.
+// isOrdered reports whether two thresholds are in order. A threshold that is left out is compared
+// when the policy's value is known.
 func isOrdered(less, more *int64) bool { return less == nil || more == nil || *less <= *more }
 
 func errThresholds() error {

@@ -240,7 +240,7 @@ func TestThresholds_NeedAnOrderAndTheVersion(t *testing.T) {
 	w.do(w.admin, "POST", "/admin/billing/resume", map[string]any{"reason": "prices are right"}).want(http.StatusPreconditionFailed)
 }
 
-// TestBudget_CountsTheMonth sets, reads and removes a budget. What was spent is of this month.
+// TestBudget_CountsTheMonth sets, reads and removes a budget. The amount spent is of this month.
 func TestBudget_CountsTheMonth(t *testing.T) {
 	t.Parallel()
 	m := newPriced(t)

@@ -43,8 +43,8 @@ func TestNotices_ReachTheCreator(t *testing.T) {
 	require.Equal(t, []string{"alpha-owner@example.com"}, w.notify(own, "2"), "an address that is not verified replaces none")
 }
 
-// Who is removed and invited again at another address gets notices there, and nowhere else. A
-// member whose address changes gets them at the new one after the next request.
+// A member who is removed and invited again at another address gets notices there, and nowhere
+// else. A member whose address changes gets them at the new one after the next request.
 func TestNotices_FollowTheAddress(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -141,7 +141,7 @@ func (s *paymentServer) createCheckout(ctx context.Context, in *struct {
 // retrySeconds is when to ask again for what Stripe has not answered.
 const retrySeconds = 5
 
-// refusePayment returns what a payer is told of an error. What Stripe said is for operators.
+// refusePayment returns what a payer is told of an error. Stripe's own words are for operators.
 func (s *paymentServer) refusePayment(ctx context.Context, err error) error {
 	var away *providers.Error
 	switch {

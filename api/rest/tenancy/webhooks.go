@@ -132,8 +132,8 @@ const dropLimit = 10 * time.Second
 
 // dropUnused deletes those of the secrets that the webhook does not use. It is called after a
 // change, however that ended: an error does not tell that nothing was committed, so the row is read
-// again under the lock of its project, which a commit under way holds. What stays after a crash
-// opens nothing.
+// again under the lock of its project, which a commit under way holds. A secret that stays after a
+// crash opens nothing.
 func (s *eventServer) dropUnused(ctx context.Context, webhookID string, refs ...string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropLimit)
 	defer cancel()

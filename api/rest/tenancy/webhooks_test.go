@@ -262,7 +262,7 @@ func TestProjectEvents_EndWithTheAccess(t *testing.T) {
 	}
 }
 
-// Who may only read a project learns of its notices, and not to whom they went.
+// A member who may only read a project learns of its notices, and not to whom they went.
 func TestNotices_ShowRecipientsToOwners(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

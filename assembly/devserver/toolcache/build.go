@@ -115,7 +115,8 @@ func used(path string) bool {
 func (b builder) build(ctx context.Context, path string) error {
 	entry, dir := filepath.Dir(path), filepath.Dir(filepath.Dir(path))
 	unfinished := b.Name + ".new-"
-	// What a killed build left. The names are never used again: its compiler may still run.
+	// Folders that killed builds left are removed. Their names are never used again: a compiler may
+	// still run.
 	if err := removeOld(dir, 0, func(name string) bool { return strings.HasPrefix(name, unfinished) }); err != nil {
 		return fmt.Errorf("remove an unfinished build: %w", err)
 	}

@@ -77,7 +77,8 @@ func (w wakers) wake(lanes ...webhookdb.Lane) {
 }
 
 // Run works until ctx ends. Then no attempt begins, and it waits for those under way, for StopFor
-// at most, and stores what came of them. What was cut is sent again by another deliverer.
+// at most, and stores what came of them. An attempt that was cut is made again by another
+// deliverer.
 func (d *Deliverer) Run(ctx context.Context) {
 	fan := make(chan struct{}, 1)
 	lanes := map[webhookdb.Lane]int{
@@ -165,8 +166,9 @@ func (d *Deliverer) pool(ctx context.Context, lane webhookdb.Lane, size int, poo
 			return
 		}
 		want := webhookdb.Wanted{Lane: lane, Free: size - len(busy), Reserve: size / reservePart, Share: share}
-		// A stop does not cut it: what the database has claimed, and nobody here knows of, would
-		// wait for the end of its lease. What was claimed is given back without an attempt.
+		// A stop does not cut the claim: a webhook that the database has claimed, and nobody here
+		// knows of, would wait for the end of its lease. A claimed webhook is then given back
+		// without an attempt.
 		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishFor)
 		claimed, err := webhookdb.Claim(whole, d.Store, d.Name, want, lease)
 		cancel()

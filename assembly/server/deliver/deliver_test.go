@@ -248,7 +248,7 @@ func TestDeliver_LeaseEnds(t *testing.T) {
 	f.exec("UPDATE webhooks SET claimed_until = now() - interval '1 second'")
 	f.run(f.deliverer("one"))
 	f.wait("SELECT count(*) FROM webhook_deliveries WHERE status = 'delivered'", 1, 30*time.Second)
-	// What the late process stores changes nothing that is done.
+	// The outcome that the late process stores changes nothing that is done.
 	require.NoError(t, f.store.Tx(t.Context(), func(tx *db.Tx) error {
 		_, err := webhookdb.Finish(t.Context(), tx, dead[0], webhookdb.Finished{
 			Outcomes: []webhookdb.Outcome{{EventID: "evt_1_1", Status: webhookdb.Pending, Reason: "late"}}, Failures: 9, LastReason: "late",

@@ -131,8 +131,8 @@ func TestDeliver_SlowAnswerEndsTheBatch(t *testing.T) {
 	require.LessOrEqual(t, asked.Load(), int32(4), "two in the fast lane, and two that the other lane may have begun")
 }
 
-// A disabled webhook gets no rows for events. What waited when it was disabled is sent when it is
-// enabled.
+// A disabled webhook gets no rows for events. A delivery that waited when it was disabled is sent
+// when it is enabled.
 func TestFanOut_QueuesNothingForADisabledWebhook(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })

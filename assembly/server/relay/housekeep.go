@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// How far ahead the audit log has its partitions, and how often that is seen to.
-// What nobody needs any more is pruned by the sweeper.
+// How far ahead the audit log has its partitions, and how often that is seen
+// to. The sweeper prunes what nobody needs any more.
 const (
 	monthsAhead     = 3
 	housekeepEvery  = time.Hour

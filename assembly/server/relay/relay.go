@@ -173,7 +173,7 @@ func (r *Relay) start(ctx context.Context, row db.Start) error {
 		about = in.JobID // of a job about a BMC that no node has
 	}
 	_, err := r.Starter.StartJob(ctx, in, row.Kind+" of "+about)
-	// What came of it is written even when the pass is over.
+	// The outcome is written even when the pass is over.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.noteLimit())
 	defer cancel()
 	if err != nil {

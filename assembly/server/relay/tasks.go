@@ -45,7 +45,7 @@ func (r *Relay) tell(ctx context.Context, t db.NodeTask) error {
 	if err != nil {
 		return err // told again when the claim is over
 	}
-	// What came of it is written even when the pass is over.
+	// The outcome is written even when the pass is over.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.noteLimit())
 	defer cancel()
 	if gone {

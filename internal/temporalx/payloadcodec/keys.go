@@ -99,7 +99,8 @@ func Rotate(ctx context.Context, store Store) (id string, err error) {
 }
 
 // ReplaceLost stores a new key where the newest one cannot be opened, because the key that sealed
-// it is lost. What was encrypted with a lost key stays unreadable. It reports whether it did.
+// it is lost. Payloads that were encrypted with a lost key stay unreadable. It reports whether it
+// did.
 func ReplaceLost(ctx context.Context, store interface {
 	ReplaceLost(ctx context.Context, name string, value providers.Secret) (bool, error)
 }) (bool, error) {
@@ -153,7 +154,7 @@ func (c *Codec) key(id string) (*key, error) {
 	return c.open(ctx, version)
 }
 
-// open returns a key and keeps it. One that is newer than the key that encrypts replaces it.
+// open returns a key and keeps it. A key that is newer than the key that encrypts replaces it.
 func (c *Codec) open(ctx context.Context, version int) (*key, error) {
 	c.lookup.Lock()
 	defer c.lookup.Unlock()

@@ -40,9 +40,9 @@ func targetOf(device types.BootDeviceSelector) providers.BootTarget {
 // bootSource names where an override was read.
 const bootSource = "ipmi:boot-flags"
 
-// SetBootOnce sets and verifies a one-time override. What is set already is
-// not sent again. Before it, the BMC is asked not to drop the flags after a
-// minute, as the specification lets it when no power command follows.
+// SetBootOnce sets and verifies a one-time override. An override that is set already is not sent
+// again. Before the override, the BMC is asked not to drop the flags after a minute, as the
+// specification lets it when no power command follows.
 //
 // Errors: KindUnsupported for a target that IPMI has no device for,
 // KindUncertain after a lost answer that a re-read did not settle,

@@ -116,7 +116,7 @@ func TestReference_PassesIpmitool(t *testing.T) {
 	require.Empty(t, r.bmc.Events())
 }
 
-// What ipmi_sim was told must be what it kept.
+// ipmi_sim must have kept the settings that it was given.
 func TestOpenIPMISeesWhatWasAsked(t *testing.T) {
 	t.Parallel()
 	s := newOpenIPMI(t,

@@ -18,6 +18,6 @@
 // a new session sequence number; an NMI and a graceful shutdown are sent once.
 // A power cycle is off and on, never the IPMI command of that name.
 //
-// What IPMI cannot tell stays empty or Unknown: network addresses, media,
-// drives, lockout and a certificate pin. See docs/ipmi.md.
+// Values that IPMI cannot tell stay empty or Unknown: network addresses, media, drives, lockout and
+// a certificate pin. See docs/ipmi.md.
 package ipmi

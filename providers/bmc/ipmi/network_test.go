@@ -202,8 +202,8 @@ func TestAWrongPasswordIsNotProven(t *testing.T) {
 	requireKind(t, err, providers.KindUnauthorized)
 }
 
-// A RAKP 1 that the network doubles makes the BMC change its random number, so
-// that it refuses a right proof. That is no rejected login.
+// A RAKP 1 that the network doubles makes the BMC change its random number, so that it refuses a
+// right proof. Such a refusal is no rejected login.
 func TestADoubledDatagramIsNoRejectedLogin(t *testing.T) {
 	t.Parallel()
 	const rakp1 = 0x12

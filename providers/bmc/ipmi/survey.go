@@ -160,7 +160,8 @@ func (b *BMC) LogsFrom(ctx context.Context, cursors map[string]string, known fun
 	return out, nil
 }
 
-// cutOff ends a reading at err. What was read before counts, unless err concerns the whole BMC.
+// cutOff ends a reading at err. The entries that were read before count, unless err concerns the
+// whole BMC.
 func cutOff(ctx context.Context, out providers.BMCLogs, err error) (providers.BMCLogs, error) {
 	if !tolerable(err) && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return out, err
@@ -211,7 +212,7 @@ func selStart(cursor, erased string) uint16 {
 	return uint16(n)
 }
 
-// logEntry decodes a record of the log. One that is not as IPMI says is an entry too.
+// logEntry decodes a record of the log. A record that is not as IPMI says is an entry too.
 func (b *BMC) logEntry(id uint16, raw []byte) (e providers.BMCLogEntry) {
 	if own := recordID(raw); own != 0 {
 		id = own

@@ -59,7 +59,7 @@ func TestIdentityFallsBackToTheChassis(t *testing.T) {
 	require.Equal(t, "CH9", got.Serial)
 	require.Equal(t, "chassis 1", got.SerialSource)
 
-	// What the system does not link is another part, whatever its number.
+	// A chassis that the system does not link is another part, whatever its number.
 	s.put("/redfish/v1/Chassis", collection("/redfish/v1/Chassis/CBC_0", chassisURI))
 	s.put("/redfish/v1/Chassis/CBC_0", obj{"SerialNumber": "1780924000006", "Model": "Cable cartridge"})
 	s.set(chassisURI, "SerialNumber", nil)

@@ -25,8 +25,8 @@ type parts struct {
 	partial []string
 }
 
-// Survey reads every part of the machine with its health, each resource once. What could not be
-// read is named, and its kinds of parts are not in Whole.
+// Survey reads every part of the machine with its health, each resource once. A resource that could
+// not be read is named, and its kinds of parts are not in Whole.
 func (b *BMC) Survey(ctx context.Context, device bool) (providers.Survey, error) {
 	op := newOperation("survey", b.opts.MaxListRequests)
 	op.kept = newKeptDocs()
@@ -100,8 +100,8 @@ func (p *parts) miss(ctx context.Context, link string, err error, kinds ...provi
 	return nil
 }
 
-// each hands on the members of a collection that are there. What cannot be read leaves a gap in
-// kinds.
+// each calls f for the members of a collection that are there. A member that cannot be read leaves
+// a gap in kinds.
 func (p *parts) each(ctx context.Context, link string, kinds []providers.PartKind, f func(context.Context, string, doc) error) error {
 	if link == "" {
 		return nil

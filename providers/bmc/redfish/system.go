@@ -143,10 +143,9 @@ func powerOf(system doc) providers.PowerState {
 	}
 }
 
-// Identify reads the system's identity, power and health. What the system
-// leaves empty is taken from the chassis that it links, and else stays empty:
-// another chassis is another part (a cable cartridge, a GPU board, a power
-// shelf), and its serial number is not the machine's.
+// Identify reads the system's identity, power and health. A value that the system leaves empty is
+// taken from the chassis that it links, and else stays empty: another chassis is another part (a
+// cable cartridge, a GPU board, a power shelf), and its serial number is not the machine's.
 func (b *BMC) Identify(ctx context.Context) (providers.BMCSystem, error) {
 	op := newOperation("identify", b.opts.MaxRequests)
 	d, uri, err := b.system(ctx, op)

@@ -1,6 +1,6 @@
 // Package mock is a cloud provider whose servers and workers exist only in the memory of a process.
-// What a server has reached follows the time since it was made, so that the API, the command line
-// and the portal can be tried without anything.
+// The state of a server follows the time since it was made, so that the API, the command line and
+// the portal can be tried without anything.
 package mock
 
 import (

@@ -1,7 +1,7 @@
 // Package scaleway makes servers at Scaleway (providers.Cloud). It uses Scaleway's own Go SDK for
 // three of its APIs: instances, block storage and the marketplace.
 //
-// What a caller can rely on:
+// A caller can rely on these points:
 //
 //   - The SDK's waiters are not used: they ignore the end of a context, and a server that fell back to
 //     stopped is a success to them. Every call is one look or one order.

@@ -11,8 +11,7 @@ import (
 
 const maxMessage = 500
 
-// statusClientClosed is what a proxy answers when it gave up on a request that it may have passed
-// on.
+// statusClientClosed is the answer of a proxy that gave up on a request that it may have forwarded.
 const statusClientClosed = 499
 
 // verdict turns an error of the SDK into one of the providers. The type of an error decides where

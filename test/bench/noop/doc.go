@@ -5,8 +5,8 @@
 // under providers/ do that.
 package noop
 
-// What the noop world would have to keep secret: distinctive, so that a test
-// can look for them where they must not be.
+// The secrets of the noop world: distinctive, so that a test can look for them where they must not
+// be.
 const (
 	APIKey       = "noop-consumer:noop-token:noop-maas-key-secret"
 	BMCUser      = "slipway"

@@ -1,7 +1,7 @@
-// Package rig runs Slipway's worker and outbox relay over the noop providers, on
-// a real Temporal server and a real PostgreSQL, for the benchmarks and for
-// recording the histories of workflows/replay. What is registered and how the
-// worker is set up is what package server does; only the providers differ.
+// Package rig runs Slipway's worker and outbox relay over the noop providers, on a real Temporal
+// server and a real PostgreSQL, for the benchmarks and for recording the histories of
+// workflows/replay. The registrations and the setup of the worker are those of package server; only
+// the providers differ.
 package rig
 
 import (

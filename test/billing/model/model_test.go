@@ -37,7 +37,7 @@ func TestCharge_WorkedExamples(t *testing.T) {
 			require.Zero(t, model.Charge(minor(c.rate), c.time).Cmp(minor(c.want)), model.Charge(minor(c.rate), c.time))
 		})
 	}
-	// What rounding each minute of that month would lose: 93.60 down, and 338.40 too much up.
+	// Rounding each minute of that month down would lose 93.60; rounding it up would add 338.40.
 	minutes := int64(month / time.Minute)
 	exact := model.Charge(minor(1993), month).Int64()
 	require.Equal(t, int64(9360), exact-minutes*model.Charge(minor(1993), time.Minute).Int64())

@@ -26,7 +26,8 @@ const (
 	loadLimit = 5 * time.Second
 )
 
-// Planner is one plan in the making. What a prediction learns it keeps in State for the next.
+// Planner is one plan in the making. A prediction keeps what it learns in State for the next
+// prediction.
 type Planner[S any] struct {
 	State S
 	// Planned are the actions of the stages so far.

@@ -118,7 +118,7 @@ func (h *Harness) Plan(workflow, in any) contract.Plan {
 	return p
 }
 
-// After calls f when d of virtual time has passed.
+// After calls f after d of virtual time.
 func (h *Harness) After(d time.Duration, f func()) { h.Env.RegisterDelayedCallback(f, d) }
 
 // Answer is what the sender of an action was told. Rejected is the validator's refusal, Err the
