@@ -8,7 +8,7 @@ import (
 )
 
 // MAASStatus is MAAS's numeric node status. Switch on the number, never on the
-// name (research, maas section 1).
+// name.
 type MAASStatus int
 
 // The 23 statuses of MAAS 2.0.

@@ -176,7 +176,7 @@ func powerUnknown(f Facts) Verdict {
 	})
 }
 
-// hwSyncStale is MAAS's own rule for a healthy sync (research, maas fact 2).
+// hwSyncStale is MAAS's own rule for a healthy sync.
 func hwSyncStale(f Facts) Verdict {
 	return ofMachine(f, func(m Machine) Verdict {
 		// The key for MAAS is taken off the disk before a tenant comes, and hardware sync ends with

@@ -38,7 +38,7 @@ const (
 )
 
 // TestSignsOfADeployment tells the causes apart in what MAAS 3.4 to 3.7 leaves
-// behind (research, maas section 3).
+// behind.
 func TestSignsOfADeployment(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

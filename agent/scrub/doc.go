@@ -1,5 +1,5 @@
 // Package scrub erases what tenants may have left on a node, and proves from a
-// fresh boot that it is gone (research 5.1 and 5.2; docs: the page on the scrub).
+// fresh boot that it is gone (docs/scrub.md).
 //
 // It fails closed. A value is unknown when it reads N/A, when a program does
 // not tell it, or when no program can tell it, and unknown is never verified. A

@@ -1,6 +1,6 @@
 // Package evidence is what Slipway says, and signs, about a node that was taken
 // back: which device was erased how, what was checked, and what could not be
-// verified (research on NIST SP 800-88 Rev. 2: method, tool, serial, verification).
+// verified (NIST SP 800-88 Rev. 2: method, tool, serial, verification).
 // The certificates of a node are a chain, so that neither a change nor a missing
 // link goes unseen. All of it can be checked offline with a public key.
 package evidence

@@ -1,5 +1,4 @@
-// Package maas talks to a MAAS 2.0 region controller (research, maas sections
-// 1 to 4) and implements providers.MAAS.
+// Package maas talks to a MAAS 2.0 region controller and implements providers.MAAS.
 //
 // github.com/canonical/gomaasclient signs and shapes the requests. It knows no context, no timeout
 // and no limit, follows redirects, and sleeps through Retry-After where nobody can wake it. So each

@@ -93,7 +93,7 @@ func (c *client) SetWorkloadAnnotations(ctx context.Context, systemID string, kv
 
 // Deploy starts an installation on a Ready or Allocated machine; from Ready
 // MAAS allocates by itself. Deployed later means that cloud-init asked for its
-// user data, not that it ran (research, maas fact 1).
+// user data, not that it ran.
 func (c *client) Deploy(ctx context.Context, systemID string, in providers.MAASDeploy) (providers.MAASMachine, error) {
 	const op = "deploy"
 	if len(in.UserData) > maxUserData {
@@ -190,9 +190,8 @@ func (c *client) QueryPower(ctx context.Context, systemID string) (string, error
 	return state, err
 }
 
-// SetHardwareSync sets the flag by a PUT that MAAS takes but does not document.
-// It installs no agent on a machine that is already deployed (research, maas
-// section 3). A MAAS that ignores it is KindUnsupported.
+// SetHardwareSync sets the flag by a PUT that MAAS takes but does not document. It installs no
+// agent on a machine that is already deployed. A MAAS that ignores it is KindUnsupported.
 func (c *client) SetHardwareSync(ctx context.Context, systemID string, on bool) error {
 	if err := checkID("set_hardware_sync", systemID); err != nil {
 		return err

@@ -17,8 +17,7 @@ import (
 
 func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
 
-// TestStatusMapping walks through what MAAS answers (research, maas sections 2
-// and 3), for a read and for a mutation.
+// TestStatusMapping walks through what MAAS answers, for a read and for a mutation.
 func TestStatusMapping(t *testing.T) {
 	t.Parallel()
 	const page = "<html><body>Conflict</body></html>"

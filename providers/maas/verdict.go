@@ -135,7 +135,7 @@ func (x *exchange) transportVerdict(e *providers.Error, mutates bool) {
 	}
 }
 
-// statusVerdict maps an error status (research, maas section 2).
+// statusVerdict maps an error status.
 func (x *exchange) statusVerdict(e *providers.Error, mutates bool, scrub scrubber) {
 	text := scrub.clean(refusalText(x.body, x.header.Get("Content-Type")))
 	e.Err = x.cause(bounded(text, 2000))

@@ -36,8 +36,7 @@ type MAASFixture struct {
 
 // ExerciseMAAS takes a machine through its whole life in MAAS, through
 // providers.MAAS only, and checks on the way what each operation answers in the
-// wrong state. It holds for the simulator and for a real region (research, maas
-// section 3). open is called once a test.
+// wrong state. It holds for the simulator and for a real region. open is called once a test.
 func ExerciseMAAS(t *testing.T, open func(t *testing.T) MAASFixture) {
 	t.Helper()
 	t.Run("life", func(t *testing.T) { newMAASLife(t, open(t)).run() })
