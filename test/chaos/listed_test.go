@@ -56,7 +56,7 @@ func TestEveryActivityOfTheseJobsIsListed(t *testing.T) {
 		}
 	}
 	called := map[string]bool{}
-	for _, dir := range []string{"onboarding", "decommission", "agentjob", "allocation", "machinerun", "instance"} {
+	for _, dir := range []string{"onboarding", "decommission", "sanitize", "agentjob", "allocation", "machinerun", "instance"} {
 		for name := range calls(t, filepath.Join("..", "..", "workflows", dir), known) {
 			called[name] = true
 		}

@@ -70,7 +70,7 @@ func pinOf(t *testing.T, certificate []byte) string {
 // a busy test machine.
 func simOptions() Options {
 	o := fast()
-	o.RequestTimeout = runenv.Patience(5 * time.Second)
+	o.ConnectTimeout, o.RequestTimeout = runenv.Patience(5*time.Second), runenv.Patience(5*time.Second)
 	o.PowerTimeout, o.GracefulTimeout = 5*time.Second, 5*time.Second
 	o.ConflictWait, o.ConflictRetries = 10*time.Millisecond, 40
 	o.LostAnswerWait = 2 * time.Second
