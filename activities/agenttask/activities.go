@@ -52,9 +52,9 @@ func (in RunTaskIn) key() string {
 // it in time. It fails with the class of Class when the agent reported a failure.
 //
 // A repetition finds the task by its key. It returns the result of a task that has ended, and waits
-// for one that runs. A new uncertain count says that an operator has decided to do the task again:
-// an uncertain task is queued again, and an expired one is replaced by a new one. With ObserveOnly
-// it queues nothing, and the result is OK only if the task has succeeded.
+// for a task that runs. A new uncertain count says that an operator has decided to do the task
+// again: an uncertain task is queued again, and an expired one is replaced by a new one. With
+// ObserveOnly it queues nothing, and the result is OK only if the task has succeeded.
 //
 // Run it with stage.KindAgentTask: it has no heartbeats, and Temporal repeats it every few minutes,
 // in case a worker died before it could queue the task.

@@ -104,7 +104,7 @@ func TestLanguage_OnlyGetsPlainer(t *testing.T) {
 	for what, aim := range aims() {
 		switch n := counts[what]; {
 		case n > allowed[what]:
-			t.Errorf("%d %s; %d are allowed (test/arch/language.json), and the aim is %d: docs/develop/development.md says how to write", n, what, allowed[what], aim)
+			t.Errorf("%d %s; %d are allowed (test/arch/language.json), and the aim is %d: put the nouns in, name a function for its effect, and wrap", n, what, allowed[what], aim)
 		case n < allowed[what]:
 			t.Errorf("only %d %s now; run `go test ./test/arch -run TestLanguage -update`, so that the number stays (%d)", n, what, allowed[what])
 		}
