@@ -168,18 +168,7 @@ func releaseStages() []stage.Stage[ReleaseState] {
 func cleaning(st stage.Stage[sanitize.State], skip func(*ReleaseState) string) stage.Stage[ReleaseState] {
 	out := stage.Lift(st, func(s *ReleaseState) *sanitize.State { return &s.Cleaning })
 	out.Undo, out.VerifyUndo = nil, nil
-	needless := out.Skip
-	out.Skip = func(s *ReleaseState) string {
-		if skip != nil {
-			if why := skip(s); why != "" {
-				return why
-			}
-		}
-		if needless == nil {
-			return ""
-		}
-		return needless(s)
-	}
+	out.Skip = stage.FirstReason(skip, out.Skip)
 	run := out.Run
 	out.Run = whileOff(st.Name, func(ctx workflow.Context, s *ReleaseState) error {
 		if why := s.Cleaning.ReleaseForbidden(); why != "" {

@@ -58,15 +58,7 @@ func cleaning(st stage.Stage[sanitize.State]) stage.Stage[State] {
 // ofOldHardware leaves a stage out once the node is on other hardware, or where the old one is kept
 // as it is.
 func ofOldHardware(st stage.Stage[State]) stage.Stage[State] {
-	skip := st.Skip
-	st.Skip = func(s *State) string {
-		if skip != nil {
-			if why := skip(s); why != "" {
-				return why
-			}
-		}
-		return oldHardwareKept(s)
-	}
+	st.Skip = stage.FirstReason(st.Skip, oldHardwareKept)
 	return st
 }
 

@@ -97,7 +97,7 @@ func observeReleased(ctx workflow.Context, s *State) (stage.Observation, error) 
 	switch {
 	case !s.Release.Completed:
 	case s.IsFullDecommission():
-		o.Done = s.Evidence.CertificateID != "" && len(s.Evidence.Unproven) == 0
+		o.Done = s.IsProven()
 	default:
 		o.Done = s.Deploy.Completed && f.Status == "Deployed" && !f.Foreign
 	}

@@ -31,3 +31,19 @@ func Lift[S, T any](st Stage[T], part func(*S) *T) Stage[S] {
 	}
 	return out
 }
+
+// FirstReason returns a Skip that gives the first reason of the others, in their order. A nil Skip
+// has no reason.
+func FirstReason[S any](skips ...func(*S) string) func(*S) string {
+	return func(s *S) string {
+		for _, skip := range skips {
+			if skip == nil {
+				continue
+			}
+			if why := skip(s); why != "" {
+				return why
+			}
+		}
+		return ""
+	}
+}
