@@ -43,7 +43,7 @@ func (s *Store) RelayEvents(ctx context.Context, limit int) (int, error) {
 		if err != nil || !locked {
 			return MapError("lock the relay", err)
 		}
-		if err := tx.q.LockEventCursor(ctx); err != nil {
+		if _, err := tx.q.LockEventCursor(ctx); err != nil {
 			return MapError("lock the event cursor", err)
 		}
 		n, err := tx.q.RelayEvents(ctx, PageLimit(limit))
@@ -82,7 +82,7 @@ func (s statements) ReadEventCursor(ctx context.Context) (EventCursor, error) {
 func (s *Store) PruneEvents(ctx context.Context, before time.Time) (int64, error) {
 	var n int64
 	err := s.Tx(ctx, func(tx *Tx) error {
-		if err := tx.q.LockEventCursor(ctx); err != nil {
+		if _, err := tx.q.LockEventCursor(ctx); err != nil {
 			return MapError("lock the event cursor", err)
 		}
 		var err error

@@ -38,8 +38,9 @@ func migrations() fs.FS {
 	return files
 }
 
-// auditMonthsAhead is how far ahead Migrate makes audit partitions.
-const auditMonthsAhead = 12
+// AuditMonthsAhead is how far ahead Migrate and the relay make audit partitions. Each partition is
+// one more table that a query without a bound in time plans and opens.
+const AuditMonthsAhead = 3
 
 // Migrate brings the database at dsn to this program's schema, makes the coming months' audit
 // partitions, and gives each role its rights. Objects belong to RoleOwner afterwards. The user of
@@ -127,7 +128,7 @@ func (m *migrator) up(ctx context.Context, cfg pgx.ConnConfig, files fs.FS) erro
 		if doing, err := replaceCode(ctx, conn, p); err != nil {
 			return doing, err
 		}
-		_, err := conn.ExecContext(ctx, "SELECT audit_ensure_partitions($1)", auditMonthsAhead)
+		_, err := conn.ExecContext(ctx, "SELECT audit_ensure_partitions($1)", AuditMonthsAhead)
 		return "make the audit partitions", err
 	})
 }

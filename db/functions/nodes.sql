@@ -81,6 +81,10 @@ $$;
 CREATE OR REPLACE FUNCTION note_free_node() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN
+    -- No request waits for a node without a SKU; asked with a null, the query below is planned each time.
+    IF NEW.sku_id IS NULL THEN
+        RETURN NULL;
+    END IF;
     IF EXISTS (SELECT FROM allocations a WHERE a.status = 'requested' AND a.sku_id = NEW.sku_id) THEN
         INSERT INTO claim_wakes (node_id) VALUES (NEW.id)
         ON CONFLICT (node_id) DO UPDATE SET freed_at = clock_timestamp(), allocation_id = NULL, woken_at = NULL;

@@ -246,9 +246,12 @@ BEGIN
     s := was;
     balance := t.balance_minor;
     next_state := CASE WHEN balance <= t.depleted_minor THEN 'depleted' WHEN balance <= t.low_minor THEN 'low_balance' ELSE 'healthy' END;
-    IF balance > t.rearm_minor AND EXISTS (SELECT FROM balance_notices n
-        WHERE n.billing_account_id = s.billing_account_id AND n.episode = s.episode AND n.kind <> 'balance_short') THEN
-        s.episode := s.episode + 1;
+    -- Two conditions, since one that is false before its query is planned each time.
+    IF balance > t.rearm_minor THEN
+        IF EXISTS (SELECT FROM balance_notices n
+            WHERE n.billing_account_id = s.billing_account_id AND n.episode = s.episode AND n.kind <> 'balance_short') THEN
+            s.episode := s.episode + 1;
+        END IF;
     END IF;
     IF next_state <> 'healthy' AND NOT EXISTS (SELECT FROM balance_notices n
         WHERE n.billing_account_id = s.billing_account_id AND n.episode = s.episode AND n.kind = next_state) THEN

@@ -179,7 +179,7 @@ const auditedWithinDay = `-- name: AuditedWithinDay :one
 SELECT EXISTS (
     SELECT FROM audit_log WHERE resource_kind = $1 AND resource_id = $2 AND kind = $3 AND name = $4 AND to_state = $5
     AND owner = $6 AND actor_id IS NOT DISTINCT FROM $7 AND workflow_id IS NOT DISTINCT FROM $8
-    AND metadata @> $9 AND at > now() - interval '1 day'
+    AND metadata @> $9 AND at > now() - interval '1 day' AND at < now() + interval '1 day'
 )::boolean
 `
 

@@ -230,14 +230,16 @@ func (q *Queries) HasOpenEvents(ctx context.Context) (bool, error) {
 	return exists, err
 }
 
-const lockEventCursor = `-- name: LockEventCursor :exec
+const lockEventCursor = `-- name: LockEventCursor :one
 SELECT last FROM event_cursor FOR UPDATE
 `
 
 // Taken before any other row by what gives cursors and by what prunes, so that neither waits for the other in a circle.
-func (q *Queries) LockEventCursor(ctx context.Context) error {
-	_, err := q.db.Exec(ctx, lockEventCursor)
-	return err
+func (q *Queries) LockEventCursor(ctx context.Context) (int64, error) {
+	row := q.db.QueryRow(ctx, lockEventCursor)
+	var last int64
+	err := row.Scan(&last)
+	return last, err
 }
 
 const openBatches = `-- name: OpenBatches :many

@@ -10,7 +10,7 @@ RETURNING pos;
 SELECT EXISTS (
     SELECT FROM audit_log WHERE resource_kind = @resource_kind AND resource_id = @resource_id AND kind = @kind AND name = @name AND to_state = @to_state
     AND owner = @owner AND actor_id IS NOT DISTINCT FROM @actor_id AND workflow_id IS NOT DISTINCT FROM @workflow_id
-    AND metadata @> @metadata AND at > now() - interval '1 day'
+    AND metadata @> @metadata AND at > now() - interval '1 day' AND at < now() + interval '1 day'
 )::boolean;
 
 -- name: ActionOfNonce :one

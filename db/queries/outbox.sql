@@ -42,7 +42,7 @@ UPDATE outbox SET done_at = now(), claimed_until = NULL, last_error = '' WHERE i
 -- name: FailOutbox :execrows
 UPDATE outbox SET claimed_until = NULL, next_at = now() + make_interval(secs => @wait_seconds::double precision), last_error = @last_error WHERE id = @id AND done_at IS NULL;
 
--- name: LockEventCursor :exec
+-- name: LockEventCursor :one
 -- Taken before any other row by what gives cursors and by what prunes, so that neither waits for the other in a circle.
 SELECT last FROM event_cursor FOR UPDATE;
 

@@ -3,12 +3,13 @@ package relay
 import (
 	"context"
 	"time"
+
+	"github.com/slipway-cloud/slipway/db"
 )
 
-// How far ahead the audit log has its partitions, and how often that is seen
-// to. The sweeper prunes what nobody needs any more.
+// How often the relay makes the audit log's next partitions, and how long that may take. The
+// sweeper prunes what nobody needs any more.
 const (
-	monthsAhead     = 3
 	housekeepEvery  = time.Hour
 	housekeepWithin = 5 * time.Minute
 )
@@ -31,7 +32,7 @@ func (r *Relay) Housekeep(ctx context.Context) {
 func (r *Relay) partitions(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, housekeepWithin)
 	defer cancel()
-	if _, err := r.Store.EnsureAuditPartitions(ctx, monthsAhead); err != nil {
+	if _, err := r.Store.EnsureAuditPartitions(ctx, db.AuditMonthsAhead); err != nil {
 		r.complain(ctx, "audit partitions not made", err)
 	}
 }
