@@ -45,6 +45,9 @@ type Env struct {
 	ConfigPath string
 	Client     *http.Client // nil: one that follows no redirect
 	Version    string
+	// OpenBrowser opens an address in a browser; nil opens that of this machine, from a terminal
+	// only.
+	OpenBrowser func(address string)
 	// RunSSH runs ssh with arguments; nil runs the one of this machine.
 	RunSSH func(ctx context.Context, args []string) error
 }
@@ -136,7 +139,7 @@ func configPath(getenv func(string) string) string {
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use: "slipway", Short: "The command line of Slipway, the control plane of a GPU cloud",
-		Long: "Begin with: slipway login --server URL --token-stdin\n\nWherever an id is taken, a name is too: a site, profile or SKU by name, a node by hostname,\n" +
+		Long: "Begin with: slipway login --server URL\n\nWherever an id is taken, a name is too: a site, profile or SKU by name, a node by hostname,\n" +
 			"a job by the hostname of its node, a batch by name, a finding of drift by NODE or NODE/DETECTOR.\n" +
 			"slipway completion --help tells how a shell completes them.\n\n" + exitHelp,
 		SilenceUsage: true, SilenceErrors: true, Version: a.Version,
@@ -160,7 +163,7 @@ func (a *app) root() *cobra.Command {
 		return nil
 	}
 	root.AddCommand(
-		a.loginCommand(), a.contextCommand(), a.secretCommand(), a.siteCommand(), a.profileCommand(), a.skuCommand(), a.roceCommand(),
+		a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.contextCommand(), a.secretCommand(), a.siteCommand(), a.profileCommand(), a.skuCommand(), a.roceCommand(),
 		a.nodeCommand(), a.batchCommand(), a.jobCommand(), a.bmcCommand(), a.rackDeviceCommand(), a.tokenCommand(), a.attentionCommand(), a.certificateCommand(), a.auditCommand(), a.taskCommand(), a.driftCommand(), a.agentReleaseCommand(),
 		a.decommissionCommand(), a.installWorkflowCommand(), a.deviceGroupCommand(),
 		a.billingAccountCommand(), a.projectCommand(), a.memberCommand(), a.invitationCommand(), a.keyCommand(), a.projectTokenCommand(), a.quotaCommand(), a.catalogueCommand(),

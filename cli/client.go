@@ -176,7 +176,9 @@ func (s sender) Do(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	out.Host = out.URL.Host
-	out.Header.Set("Authorization", "Bearer "+acc.Token)
+	if acc.Token != "" {
+		out.Header.Set("Authorization", "Bearer "+acc.Token)
+	}
 	transport, err := s.a.transport(acc)
 	if err != nil {
 		return nil, err

@@ -3,15 +3,11 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"net"
-	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
@@ -29,6 +25,10 @@ type account struct {
 	Server string `yaml:"server"`
 	Token  string `yaml:"token"`
 	CAFile string `yaml:"ca_file,omitempty"`
+	// User names who signed in, so that a login of another user does not replace it.
+	User string `yaml:"user,omitempty"`
+	// Session is the sign-in at the identity provider; nil for an API token.
+	Session *session `yaml:"session,omitempty"`
 }
 
 func (a *app) readContexts() (contexts, error) {
@@ -58,8 +58,7 @@ func (a *app) writeContexts(c contexts) error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Dir(a.ConfigPath)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := a.makeConfigDir(); err != nil {
 		return err
 	}
 	return renameio.WriteFile(a.ConfigPath, raw, 0o600, renameio.WithStaticPermissions(0o600))
@@ -88,96 +87,20 @@ func (a *app) account() (account, error) {
 	got, ok := c.Contexts[name]
 	if !ok {
 		if name == "" {
-			return account{}, fail(ExitUnauthorised, "not signed in; run slipway login --server URL --token-stdin")
+			return account{}, fail(ExitUnauthorised, "not signed in; run slipway login --server URL")
 		}
 		return account{}, noContext(ExitUsage, name)
 	}
-	return got, nil
+	return a.current(name, got)
 }
 
 func noContext(code int, name string) error {
 	return fail(code, "there is no context %q; slipway context list shows what there is", name)
 }
 
-const maxTokenText = 16 << 10
-
-func (a *app) loginCommand() *cobra.Command {
-	var server, file, name, ca string
-	var stdin bool
-	cmd := &cobra.Command{
-		Use: "login --server URL (--token-stdin | --token-file FILE)", Short: "Keep a server and a token as a context", Args: cobra.NoArgs,
-		Long: "The token never stands on the command line, where others can see it. The context is kept in " +
-			"~/.config/slipway/config.yaml (SLIPWAY_CONFIG), readable by you only. SLIPWAY_SERVER and SLIPWAY_TOKEN go before it.",
-	}
-	f := cmd.Flags()
-	f.StringVar(&server, "server", "", "URL of the API, such as https://slipway.example.com")
-	f.StringVar(&file, "token-file", "", "file that holds the token")
-	f.BoolVar(&stdin, "token-stdin", false, "read the token from standard input")
-	f.StringVar(&name, "name", "", "name of the context (default: the server's host)")
-	f.StringVar(&ca, "ca-file", "", "certificates that the server's is checked against (default: the system's)")
-	_ = cmd.MarkFlagRequired("server")
-	cmd.MarkFlagsMutuallyExclusive("token-file", "token-stdin")
-	cmd.MarkFlagsOneRequired("token-file", "token-stdin")
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		u, err := url.Parse(server)
-		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
-			return fail(ExitUsage, "--server must be a URL such as https://slipway.example.com")
-		}
-		if u.Scheme == "http" && !isLoopback(u.Hostname()) {
-			fmt.Fprintln(a.Err, "slipway: the token will travel unencrypted; use https")
-		}
-		token, err := a.readToken(file)
-		if err != nil {
-			return err
-		}
-		if name == "" {
-			name = u.Host
-		}
-		acc := account{Server: strings.TrimRight(server, "/"), Token: token, CAFile: ca}
-		a.signing = &acc
-		r, err := a.api.Whoami(cmd.Context())
-		if err != nil {
-			return err
-		}
-		who, err := r.Decode()
-		if err != nil {
-			return err
-		}
-		c, err := a.readContexts()
-		if err != nil {
-			return err
-		}
-		c.Contexts[name], c.Current = acc, name
-		if err := a.writeContexts(c); err != nil {
-			return err
-		}
-		fmt.Fprintf(a.Out, "signed in to %s as %s (%s); context %s\n", acc.Server, oneLine(who.Name), oneLine(strings.Join(who.Roles, ", ")), name)
-		return nil
-	})
-	return cmd
-}
-
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-func (a *app) readToken(file string) (string, error) {
-	in := a.In
-	if file != "" {
-		f, err := openNamed(file)
-		if err != nil {
-			return "", err
-		}
-		defer func() { _ = f.Close() }()
-		in = f
-	}
-	raw, err := io.ReadAll(io.LimitReader(in, maxTokenText))
-	token := strings.TrimSpace(string(raw))
-	if err == nil && token == "" {
-		err = fail(ExitUsage, "the token is empty")
-	}
-	return token, err
 }
 
 func (a *app) contextCommand() *cobra.Command {
@@ -186,13 +109,13 @@ func (a *app) contextCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		t := a.table("", "NAME", "SERVER")
+		t := a.table("", "NAME", "SERVER", "USER")
 		for _, name := range slices.Sorted(maps.Keys(c.Contexts)) {
 			mark := ""
 			if name == c.Current {
 				mark = "*"
 			}
-			t.row(mark, name, c.Contexts[name].Server)
+			t.row(mark, name, c.Contexts[name].Server, oneLine(c.Contexts[name].User))
 		}
 		return t.flush()
 	})}

@@ -455,6 +455,12 @@ const (
 	SecretUseKindStripeWebhook   SecretUseKind = "stripe_webhook"
 )
 
+// Defines values for SignInToken.
+const (
+	SignInTokenAccessToken SignInToken = "access_token"
+	SignInTokenIDToken     SignInToken = "id_token"
+)
+
 // Defines values for StateTransitionDisks.
 const (
 	StateTransitionDisksMoved StateTransitionDisks = "moved"
@@ -4348,6 +4354,21 @@ type SetBmcCredentialRequest struct {
 	Reason        string `json:"reason,omitempty"`
 }
 
+// SignIn defines model for SignIn.
+type SignIn struct {
+	// ClientID Public client of the issuer that programs are
+	ClientID string `json:"client_id,omitempty"`
+
+	// Issuer URL of the OpenID Connect issuer, whose configuration is read below it
+	Issuer string `json:"issuer,omitempty"`
+
+	// Token Token of the issuer's answer that this API accepts as bearer
+	Token SignInToken `json:"token,omitempty"`
+}
+
+// SignInToken Token of the issuer's answer that this API accepts as bearer
+type SignInToken string
+
 // Site defines model for Site.
 type Site struct {
 	CreatedAt time.Time `json:"created_at,omitempty"`
@@ -6813,6 +6834,11 @@ func (c *Client) TestWebhook(ctx context.Context, id string, webhookID string, o
 // Report is POST /api/v1/report: A node reports itself or its installation.
 func (c *Client) Report(ctx context.Context, body NodeReport, options ...Option) (Answer[ReportAnswer], error) {
 	return ask[ReportAnswer](ctx, c, call{"POST", "/api/v1/report", nil, nil, body, options})
+}
+
+// SignIn is GET /api/v1/sign-in: How programs sign their users in.
+func (c *Client) SignIn(ctx context.Context, options ...Option) (Answer[SignIn], error) {
+	return ask[SignIn](ctx, c, call{"GET", "/api/v1/sign-in", nil, nil, nil, options})
 }
 
 // FleetHistory is GET /api/v1/stats/fleet: How many nodes were in each state over time.

@@ -44,6 +44,8 @@ type Config struct {
 	// ActionTimeout bounds the wait for a workflow's answer to an action; default
 	// 20 s.
 	ActionTimeout time.Duration
+	// SignIn is how programs on users' machines sign in. Without a ClientID they need API tokens.
+	SignIn SignIn
 }
 
 // server holds what the handlers share.
@@ -79,6 +81,7 @@ func newServer(api *op.API, cfg Config) *server {
 
 func (s *server) register() {
 	s.registerVersion()
+	s.registerSignIn()
 	s.registerSites()
 	s.registerProfiles()
 	s.registerRoCE()

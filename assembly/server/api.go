@@ -55,6 +55,7 @@ func (a *App) httpAPI(ctx context.Context) (*op.API, error) {
 		REST: rest.Config{
 			Temporal: a.Temporal, Secrets: a.Secrets, MAASProbe: a.probeMAAS, Plans: a.Temporal, TaskQueue: c.Temporal.TaskQueue,
 			AgentURL: c.Agent.PublicURL, AgentCAPEM: string(a.CA.CertPEM()), NodeCARef: c.Agent.CARef,
+			SignIn: rest.SignIn{Issuer: c.OIDC.Issuer, ClientID: c.OIDC.CLIClientID, Token: c.OIDC.CLIToken()},
 		},
 		Boot:   boot.Config{Own: a.Secrets.OwnAddresses},
 		Portal: browsers,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -13,7 +14,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 
@@ -28,13 +31,15 @@ func (o *operator) signIns(out io.Writer) {
 		fmt.Fprintf(out, "  %-9s %s  %s\n", u.Name, u.Password, describe(u))
 	}
 	fmt.Fprintln(out, "or with an API token, which `slipway token create NAME` prints.")
+	fmt.Fprintf(out, "Sign in from the command line as any of them, as an operator or a customer:\n  bin/slipway login --server %s\n"+
+		"and on a machine without a browser:\n  bin/slipway login --server %s --device\n", o.stack.Config.API.PublicURL, o.stack.Config.API.PublicURL)
 }
 
 func describe(u identity.User) string {
 	if len(u.Roles) > 0 {
 		return "role " + strings.Join(u.Roles, ", ")
 	}
-	return "a customer without a role: the portal shows nothing, the API the projects of " + u.Email
+	return "a customer without a role: the portal shows nothing, slipway and the API the projects of " + u.Email
 }
 
 // customer is somebody of another company with the slipway program.
@@ -46,7 +51,8 @@ type customer struct {
 	key         string // the file of the private half of the SSH key
 }
 
-// signInCustomer signs a customer in at the identity provider and gives the token to the program.
+// signInCustomer signs a customer in at the identity provider: for the API, and with the program as
+// on a machine without a browser.
 func (o *operator) signInCustomer(ctx context.Context, name string) (*customer, error) {
 	self, err := o.stack.Identity.User(name)
 	if err != nil {
@@ -58,7 +64,52 @@ func (o *operator) signInCustomer(ctx context.Context, name string) (*customer, 
 	}
 	o.customerTokens = append(o.customerTokens, token)
 	c := &customer{operator: o, User: self, home: filepath.Join(o.stack.Dir, "cli-"+name), token: token}
-	return c, o.login(ctx, c.home, token)
+	return c, c.loginByDevice(ctx)
+}
+
+var (
+	deviceAddress = regexp.MustCompile(`http://\S+user_code=\S+`)
+	keptToken     = regexp.MustCompile(`(?m)^\s*(?:refresh_)?token: (\S+)$`)
+)
+
+const deviceLimit = time.Minute
+
+// loginByDevice runs slipway login --device and confirms the code that it prints, as the customer
+// does on another machine.
+func (c *customer) loginByDevice(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, deviceLimit)
+	defer cancel()
+	if err := os.MkdirAll(c.home, 0o700); err != nil {
+		return err
+	}
+	cmd := c.commandOf(ctx, c.home, "login", "--server", c.stack.Config.API.PublicURL, "--device")
+	said, err := cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	var heard strings.Builder
+	lines := bufio.NewScanner(said)
+	for confirmed := false; lines.Scan(); {
+		heard.WriteString(lines.Text() + "\n")
+		if address := deviceAddress.FindString(lines.Text()); address != "" && !confirmed {
+			confirmed = true
+			if _, err := c.stack.Identity.NewBrowser().AnswerDevice(ctx, address, c.User, true); err != nil {
+				cancel()
+				return errors.Join(err, cmd.Wait())
+			}
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("slipway login --device: %w: %s", err, heard.String())
+	}
+	kept, err := os.ReadFile(filepath.Join(c.home, "slipway", "config.yaml"))
+	for _, found := range keptToken.FindAllStringSubmatch(string(kept), -1) {
+		c.customerTokens = append(c.customerTokens, found[1])
+	}
+	return err
 }
 
 // show prints a command and runs it as the customer.
@@ -100,7 +151,7 @@ func (c *customer) acceptInvitation(ctx context.Context, out io.Writer) error {
 // takeOnCustomers makes a project with two members and an SSH key, and shows that another customer
 // sees nothing of it.
 func (o *operator) takeOnCustomers(ctx context.Context, out io.Writer) error {
-	fmt.Fprintln(out, "\nA customer is taken on. Ada and Bob of acme and Carol of globex have signed in with the identity provider.")
+	fmt.Fprintln(out, "\nA customer is taken on. Ada and Bob of acme and Carol of globex have signed in: each ran slipway login --device and confirmed its code in a browser.")
 	var people []*customer
 	for _, name := range []string{identity.Ada, identity.Bob, identity.Carol} {
 		c, err := o.signInCustomer(ctx, name)

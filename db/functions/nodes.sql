@@ -81,7 +81,7 @@ $$;
 CREATE OR REPLACE FUNCTION note_free_node() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN
-    -- No request waits for a node without a SKU; asked with a null, the query below is planned each time.
+    -- No request waits for a node without a SKU. With a null, the query would be planned each time.
     IF NEW.sku_id IS NULL THEN
         RETURN NULL;
     END IF;

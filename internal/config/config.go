@@ -222,6 +222,18 @@ type OIDC struct {
 	ClientID         string `yaml:"client_id"`
 	ClientSecretFile string `yaml:"client_secret_file"`
 	RedirectURL      string `yaml:"redirect_url"`
+	// CLIClientID is the client that programs on users' machines are. Without it slipway login
+	// takes API tokens only.
+	CLIClientID string `yaml:"cli_client_id"`
+}
+
+// CLIToken is the token of a program's sign-in that the API accepts: the ID token if the audience
+// is the client of programs itself, else the access token.
+func (o OIDC) CLIToken() string {
+	if o.Audience == o.CLIClientID {
+		return "id_token"
+	}
+	return "access_token"
 }
 
 // Portal is the operator portal and the sessions of its browsers.

@@ -181,6 +181,9 @@ func (o OIDC) validate(v *validator) {
 		if o.ClientID != "" {
 			v.add("oidc.issuer", "is missing while oidc.client_id is set; set both or neither")
 		}
+		if o.CLIClientID != "" {
+			v.add("oidc.issuer", "is missing while oidc.cli_client_id is set; set both or neither")
+		}
 		return
 	}
 	v.url("oidc.issuer", o.Issuer, "https", "http")

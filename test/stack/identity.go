@@ -18,6 +18,7 @@ func (s *Stack) startIdentity(ctx context.Context, cfg *config.Config) error {
 	}
 	s.onClose(func() { _ = s.Identity.Close() })
 	cfg.OIDC.Issuer, cfg.OIDC.Audience, cfg.OIDC.ClientID = s.Identity.Issuer, identity.Audience, identity.PortalClient
+	cfg.OIDC.CLIClientID = identity.ProgramClient
 	cfg.OIDC.ClientSecretFile = filepath.Join(s.Dir, "oidc-client-secret")
 	return os.WriteFile(cfg.OIDC.ClientSecretFile, []byte(s.Identity.Secret), 0o600)
 }

@@ -71,6 +71,29 @@ func (b *Browser) Authorize(ctx context.Context, address string, as User) (*url.
 	return nil, errors.New("the provider does not come to an end with the sign-in")
 }
 
+// AnswerDevice opens the address that a program without a browser shows, and confirms or denies its
+// sign-in. It returns the page that shows which program asks.
+func (b *Browser) AnswerDevice(ctx context.Context, address string, as User, confirm bool) (shown string, err error) {
+	at, err := url.Parse(address)
+	if err != nil {
+		return "", err
+	}
+	status, _, shown, err := b.open(ctx, at, nil)
+	if err != nil || status != http.StatusOK {
+		return shown, errors.Join(err, fmt.Errorf("the provider answers a device's address with status %d", status))
+	}
+	form := url.Values{"user_code": {at.Query().Get("user_code")}, "user": {as.Name}, "password": {as.Password}, "answer": {"deny"}}
+	if confirm {
+		form.Set("answer", "confirm")
+	}
+	b.Forms++
+	status, _, said, err := b.open(ctx, &url.URL{Scheme: at.Scheme, Host: at.Host, Path: devicePath}, form)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("the provider answers a confirmation with status %d: %s", status, said)
+	}
+	return shown, err
+}
+
 // SignOut ends the browser's login at the provider.
 func (b *Browser) SignOut(ctx context.Context) error {
 	at, err := url.Parse(b.provider.Issuer + "/end_session")

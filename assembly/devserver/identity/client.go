@@ -13,24 +13,37 @@ type client struct {
 	id, redirect string
 	method       oidc.AuthMethod
 	token        op.AccessTokenType
+	native       bool // a program on the user's machine: any loopback port, device grant, refresh
 }
 
 var _ op.Client = client{}
 
 const idTokenLasts = 10 * time.Minute
 
-func (c client) GetID() string                       { return c.id }
-func (c client) RedirectURIs() []string              { return []string{c.redirect} }
-func (c client) PostLogoutRedirectURIs() []string    { return nil }
-func (c client) ApplicationType() op.ApplicationType { return op.ApplicationTypeWeb }
-func (c client) AuthMethod() oidc.AuthMethod         { return c.method }
+func (c client) GetID() string                    { return c.id }
+func (c client) RedirectURIs() []string           { return []string{c.redirect} }
+func (c client) PostLogoutRedirectURIs() []string { return nil }
+func (c client) AuthMethod() oidc.AuthMethod      { return c.method }
 func (c client) ResponseTypes() []oidc.ResponseType {
 	return []oidc.ResponseType{oidc.ResponseTypeCode}
 }
-func (c client) GrantTypes() []oidc.GrantType        { return []oidc.GrantType{oidc.GrantTypeCode} }
 func (c client) LoginURL(id string) string           { return loginPath + "?" + url.Values{"id": {id}}.Encode() }
 func (c client) AccessTokenType() op.AccessTokenType { return c.token }
 func (c client) IDTokenLifetime() time.Duration      { return idTokenLasts }
+
+func (c client) ApplicationType() op.ApplicationType {
+	if c.native {
+		return op.ApplicationTypeNative
+	}
+	return op.ApplicationTypeWeb
+}
+
+func (c client) GrantTypes() []oidc.GrantType {
+	if c.native {
+		return []oidc.GrantType{oidc.GrantTypeCode, oidc.GrantTypeDeviceCode, oidc.GrantTypeRefreshToken}
+	}
+	return []oidc.GrantType{oidc.GrantTypeCode}
+}
 
 // DevMode allows redirects to a server without TLS.
 func (c client) DevMode() bool { return true }

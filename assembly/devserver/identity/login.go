@@ -68,11 +68,15 @@ var page = template.Must(template.New("page").Parse(`<!doctype html>
 
 type pageData struct{ Heading, Problem, ID, Action string }
 
-func show(w http.ResponseWriter, status int, d pageData) {
+func pageHeaders(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Security-Policy", "default-src 'none'; img-src data:; base-uri 'none'; frame-ancestors 'none'")
+}
+
+func show(w http.ResponseWriter, status int, d pageData) {
+	pageHeaders(w)
 	w.WriteHeader(status)
 	d.Action = loginPath
 	_ = page.Execute(w, d) // the status is out; a broken connection is the browser's to notice

@@ -26,8 +26,8 @@ const (
 	Audience      = "slipway"
 )
 
-// programRedirect is where a program would listen for its code. Nobody does: BearerToken reads the
-// code from the redirect.
+// programRedirect is where a program listens for its code, on a port of its choice (RFC 8252).
+// Nobody listens on this one: BearerToken reads the code from the redirect.
 const programRedirect = "http://127.0.0.1:1/callback"
 
 // The users. The last three are customers, who have no role of the platform.
@@ -84,6 +84,9 @@ type Provider struct {
 	requests map[string]*request // by id
 	codes    map[string]string   // id of a request by code
 	logins   map[string]login    // by cookie
+	devices  map[string]*device  // by device code
+	// refreshes are the refresh tokens that count.
+	refreshes map[string]*refresh
 }
 
 const callTimeout = 10 * time.Second
@@ -98,6 +101,7 @@ func Start(ctx context.Context, o Options) (*Provider, error) {
 	p := &Provider{
 		Issuer: "http://" + l.Addr().String(), Secret: rand.Text(), Users: newUsers(), portalURL: o.PortalURL, http: &http.Client{Timeout: callTimeout},
 		requests: map[string]*request{}, codes: map[string]string{}, logins: map[string]login{},
+		devices: map[string]*device{}, refreshes: map[string]*refresh{},
 	}
 	handler, err := p.handler()
 	if err != nil {
@@ -117,7 +121,9 @@ func (p *Provider) handler() (http.Handler, error) {
 		return nil, err
 	}
 	cfg := &op.Config{
-		CodeMethodS256: true, DefaultLogoutRedirectURI: p.Issuer + signedOutPath,
+		CodeMethodS256: true, GrantTypeRefreshToken: true,
+		DeviceAuthorization:        op.DeviceAuthorizationConfig{Lifetime: deviceLasts, PollInterval: devicePoll, UserFormPath: devicePath, UserCode: op.UserCodeBase20},
+		DefaultLogoutRedirectURI:   p.Issuer + signedOutPath,
 		BackChannelLogoutSupported: true, BackChannelLogoutSessionSupported: true,
 		SupportedClaims: []string{"sub", "aud", "exp", "iat", "iss", "auth_time", "nonce", "sid", "name", "preferred_username", "email", "email_verified", "roles", "groups"},
 	}
@@ -130,9 +136,11 @@ func (p *Provider) handler() (http.Handler, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+loginPath, p.showLogin)
 	mux.HandleFunc("POST "+loginPath, p.takeLogin)
+	mux.HandleFunc("GET "+devicePath, p.showDevice)
+	mux.HandleFunc("POST "+devicePath, p.takeDevice)
 	mux.HandleFunc("GET "+signedOutPath, p.showSignedOut)
 	mux.Handle("/", p.engine)
-	return p.withLogin(mux), nil
+	return withAddress(p.withLogin(mux)), nil
 }
 
 // User returns a user by name.

@@ -139,27 +139,12 @@ func (s storage) DeleteAuthRequest(_ context.Context, id string) error {
 	return nil
 }
 
-// tokenLasts is how long a program's token counts: a demo, or a day's work.
+// tokenLasts is how long the token of a program counts that cannot refresh it: a demo, or a day's
+// work.
 const tokenLasts = 12 * time.Hour
 
 func (s storage) CreateAccessToken(context.Context, op.TokenRequest) (string, time.Time, error) {
 	return rand.Text(), time.Now().Add(tokenLasts), nil
-}
-
-func (s storage) CreateAccessAndRefreshTokens(context.Context, op.TokenRequest, string) (string, string, time.Time, error) {
-	return "", "", time.Time{}, errUnsupported
-}
-
-func (s storage) TokenRequestByRefreshToken(context.Context, string) (op.RefreshTokenRequest, error) {
-	return nil, op.ErrInvalidRefreshToken
-}
-
-func (s storage) GetRefreshTokenInfo(context.Context, string, string) (string, string, error) {
-	return "", "", op.ErrInvalidRefreshToken
-}
-
-func (s storage) RevokeToken(context.Context, string, string, string) *oidc.Error {
-	return oidc.ErrInvalidRequest().WithDescription("the provider revokes no tokens")
 }
 
 func (s storage) TerminateSession(ctx context.Context, subject, _ string) error {
@@ -188,7 +173,7 @@ func (s storage) GetClientByClientID(_ context.Context, id string) (op.Client, e
 	case PortalClient:
 		return client{id: id, redirect: s.portalURL + "/portal/oidc/callback", method: oidc.AuthMethodBasic, token: op.AccessTokenTypeBearer}, nil
 	case ProgramClient:
-		return client{id: id, redirect: programRedirect, method: oidc.AuthMethodNone, token: op.AccessTokenTypeJWT}, nil
+		return client{id: id, redirect: programRedirect, method: oidc.AuthMethodNone, token: op.AccessTokenTypeJWT, native: true}, nil
 	}
 	return nil, errors.New("the client is unknown")
 }

@@ -127,7 +127,8 @@ func (c *cluster) start(ctx context.Context, bin Binaries, opts Options, temp bo
 	}
 	cmd := c.command(exec.Command(filepath.Join(bin.Dir, "postgres"), args...)) //nolint:forbidigo // outlives this call; process.stop or the guard ends it
 	// A backend keeps the memory of a statement for the next one. By its defaults, glibc gives it
-	// back to the kernel after each statement: 5 % of the processor time of PostgreSQL in the tests.
+	// back to the kernel after each statement: 5 % of the processor time of PostgreSQL in the
+	// tests.
 	cmd.Env = append(cmd.Environ(), "MALLOC_TOP_PAD_=4194304", "MALLOC_TRIM_THRESHOLD_=8388608")
 	cmd.Stdout, cmd.Stderr = log, log
 	doomed := ""

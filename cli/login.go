@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/gofrs/flock"
+	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/client"
+)
+
+const maxTokenText = 16 << 10
+
+// loginFlags are the flags of slipway login.
+type loginFlags struct {
+	server, file, name, ca string
+	stdin, device          bool
+}
+
+func (a *app) loginCommand() *cobra.Command {
+	var l loginFlags
+	cmd := &cobra.Command{
+		Use: "login --server URL [--device | --token-stdin | --token-file FILE]", Short: "Sign in to a server and keep it as a context", Args: cobra.NoArgs,
+		Long: "Without a token it opens the page of the server's identity provider in a browser of this machine, and prints its address. " +
+			"--device is for a machine without a browser: it prints an address and a code to confirm in a browser elsewhere. " +
+			"An API token never stands on the command line, where others can see it. The context is kept in " +
+			"~/.config/slipway/config.yaml (SLIPWAY_CONFIG), readable by you only. SLIPWAY_SERVER and SLIPWAY_TOKEN go before it.",
+	}
+	f := cmd.Flags()
+	f.StringVar(&l.server, "server", "", "URL of the API, such as https://slipway.example.com")
+	f.StringVar(&l.file, "token-file", "", "file that holds an API token")
+	f.BoolVar(&l.stdin, "token-stdin", false, "read an API token from standard input")
+	f.BoolVar(&l.device, "device", false, "confirm the sign-in in a browser of another machine")
+	f.StringVar(&l.name, "name", "", "name of the context (default: the server's host, with the user behind it where another user has that)")
+	f.StringVar(&l.ca, "ca-file", "", "certificates that the server's is checked against (default: the system's)")
+	_ = cmd.MarkFlagRequired("server")
+	cmd.MarkFlagsMutuallyExclusive("token-file", "token-stdin", "device")
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error { return a.signInTo(cmd.Context(), l) })
+	return cmd
+}
+
+func (a *app) signInTo(ctx context.Context, l loginFlags) error {
+	u, err := url.Parse(l.server)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
+		return fail(ExitUsage, "--server must be a URL such as https://slipway.example.com")
+	}
+	if u.Scheme == "http" && !isLoopback(u.Hostname()) {
+		fmt.Fprintln(a.Err, "slipway: the token will travel unencrypted; use https")
+	}
+	acc := account{Server: strings.TrimRight(l.server, "/"), CAFile: l.ca}
+	if l.stdin || l.file != "" {
+		acc.Token, err = a.readToken(l.file)
+	} else {
+		acc.Token, acc.Session, err = a.signIn(ctx, acc, l.device)
+	}
+	if err != nil {
+		return err
+	}
+	a.signing = &acc
+	who, err := client.Value(a.api.Whoami(ctx))
+	if err != nil {
+		return err
+	}
+	acc.User = who.Name
+	name, err := a.keepAccount(l.name, u.Host, acc)
+	if err != nil {
+		return err
+	}
+	roles := strings.Join(who.Roles, ", ")
+	if roles == "" {
+		roles = "no role of the platform"
+	}
+	fmt.Fprintf(a.Out, "signed in to %s as %s (%s); context %s\n", acc.Server, oneLine(who.Name), oneLine(roles), name)
+	return nil
+}
+
+// keepAccount keeps an account as the current context and returns the context's name. It never
+// replaces the account of another user or server.
+func (a *app) keepAccount(name, host string, acc account) (string, error) {
+	err := a.changeContexts(func(c *contexts) error {
+		free := func(name string) bool {
+			old, taken := c.Contexts[name]
+			return !taken || old.Server == acc.Server && (old.User == acc.User || old.User == "")
+		}
+		switch {
+		case name == "" && free(host):
+			name = host
+		case name == "":
+			name = host + "/" + acc.User
+		}
+		if !free(name) {
+			old := c.Contexts[name]
+			return fail(ExitRefused, "the context %q is of %s at %s; choose another --name, or run slipway logout %s first", name, oneLine(old.User), old.Server, name)
+		}
+		c.Contexts[name], c.Current = acc, name
+		return nil
+	})
+	return name, err
+}
+
+// changeContexts changes the configuration file while no other slipway of the user does.
+func (a *app) changeContexts(change func(*contexts) error) error {
+	unlock, err := a.lockContexts()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	c, err := a.readContexts()
+	if err != nil {
+		return err
+	}
+	if err := change(&c); err != nil {
+		return err
+	}
+	return a.writeContexts(c)
+}
+
+// lockContexts waits until no other slipway of the user changes the configuration file.
+func (a *app) lockContexts() (unlock func(), err error) {
+	if err := a.makeConfigDir(); err != nil {
+		return nil, err
+	}
+	lock := flock.New(a.ConfigPath+".lock", flock.SetPermissions(0o600))
+	ctx, cancel := context.WithTimeout(context.Background(), lockLimit)
+	defer cancel()
+	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
+		return nil, fmt.Errorf("another slipway holds %s.lock: %w", a.ConfigPath, err)
+	}
+	return func() { _ = lock.Unlock() }, nil
+}
+
+func (a *app) readToken(file string) (string, error) {
+	in := a.In
+	if file != "" {
+		f, err := openNamed(file)
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	raw, err := io.ReadAll(io.LimitReader(in, maxTokenText))
+	token := strings.TrimSpace(string(raw))
+	if err == nil && token == "" {
+		err = fail(ExitUsage, "the token is empty")
+	}
+	return token, err
+}
+
+func (a *app) logoutCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "logout [CONTEXT]", Short: "End a sign-in and forget its context; the current one without a name", Args: cobra.MaximumNArgs(1),
+		Long: "The identity provider is asked to end the sign-in of this machine. An API token is only forgotten: slipway token revoke ends it.",
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			var name string
+			var ended account
+			err := a.changeContexts(func(c *contexts) error {
+				name = c.Current
+				if len(args) == 1 {
+					name = args[0]
+				} else if a.context != "" {
+					name = a.context
+				}
+				if name == "" {
+					return fail(ExitUsage, "you are not signed in, so there is nothing to end; slipway context list shows the contexts")
+				}
+				found := false
+				if ended, found = c.Contexts[name]; !found {
+					return noContext(ExitNotFound, name)
+				}
+				delete(c.Contexts, name)
+				if c.Current == name {
+					c.Current = ""
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(a.Out, "signed out of %s; context %s is forgotten\n", ended.Server, name)
+			if ended.Session == nil {
+				fmt.Fprintln(a.Err, "slipway: the API token stays valid until it ends; slipway token revoke ends it now")
+				return nil
+			}
+			return a.revoke(cmd.Context(), ended)
+		}),
+	}
+}
+
+func (a *app) whoamiCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "whoami", Short: "Show who is signed in, and where", Args: cobra.NoArgs,
+		RunE: does(func(cmd *cobra.Command, _ []string) error {
+			acc, err := a.account()
+			if err != nil {
+				return err
+			}
+			r, err := a.api.Whoami(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return show(a, r, func(p client.Principal) error {
+				return a.fields("name", p.Name, "id", p.ID, "roles", strings.Join(p.Roles, ", "), "project", p.Project, "server", acc.Server)
+			})
+		}),
+	}
+}
+
+// clientOf returns an HTTP client for the identity provider of an account. It follows no redirects.
+func (a *app) clientOf(acc account) (*http.Client, error) {
+	c, err := a.transport(acc)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: c.Transport, CheckRedirect: c.CheckRedirect, Timeout: providerLimit}, nil
+}
