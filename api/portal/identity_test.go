@@ -67,7 +67,7 @@ func TestIdentity_SignsEachUserIn(t *testing.T) {
 	} {
 		u := w.user(p, name)
 		u.signIn()
-		require.Contains(t, string(u.do("GET", "/portal/session", nil).raw), `"id":"oidc:user-`+name+`","name":"`+name+`"`)
+		require.Contains(t, string(u.do("GET", "/portal/session", nil).raw), `"id":"oidc:user-`+name+`","name":"`+u.self.Email+`"`)
 		require.Equal(t, may.nodes, u.do("GET", "/api/v1/nodes", nil).StatusCode, name)
 		require.Equal(t, may.tokens, u.do("GET", "/api/v1/admin/api-tokens", nil).StatusCode, name)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/portal"
 	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/assembly/devserver/identity"
 	"github.com/slipway-cloud/slipway/assembly/server/httpapi"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
@@ -57,6 +58,9 @@ func newWorld(t *testing.T, tune ...func(*portal.Config)) *world {
 	cfg.Portal.TemporalUI, cfg.Portal.PublicURL = "https://temporal.example", w.url
 	for _, f := range tune {
 		f(&cfg.Portal)
+	}
+	if cfg.Portal.OIDC.Issuer != "" {
+		cfg.API.Auth = op.AuthConfig{Issuer: cfg.Portal.OIDC.Issuer, Audience: identity.Audience}
 	}
 	w.api, err = httpapi.New(cfg)
 	require.NoError(t, err)

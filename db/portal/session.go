@@ -41,8 +41,8 @@ type Live = gen.SessionByHashRow
 // Now is who a live session speaks for.
 type Now = gen.SessionByIDRow
 
-// New is a session that begins. TokenID is of a session that an API token began; Groups, Issuer,
-// Subject and Sid are of one that an identity provider began.
+// New is a session that begins. TokenID is of a session that an API token began; Groups, Email,
+// Issuer, Subject and Sid are of one that an identity provider began.
 type New struct {
 	Hash      []byte
 	Method    string
@@ -50,6 +50,7 @@ type New struct {
 	Name      string
 	Roles     []string
 	Groups    []string
+	Email     string // "" unless the identity provider has verified it
 	TokenID   string
 	Issuer    string
 	Subject   string
@@ -69,7 +70,7 @@ func Begin(ctx context.Context, tx *db.Tx, n New) (string, error) {
 		return "", err
 	}
 	p := gen.InsertSessionParams{
-		ID: id, Hash: n.Hash, Method: n.Method, Principal: n.Principal, Name: n.Name, Roles: db.EmptyIfNil(n.Roles), Groups: db.EmptyIfNil(n.Groups),
+		ID: id, Hash: n.Hash, Method: n.Method, Principal: n.Principal, Name: n.Name, Roles: db.EmptyIfNil(n.Roles), Groups: db.EmptyIfNil(n.Groups), Email: n.Email,
 		Issuer: n.Issuer, Subject: n.Subject, Sid: n.Sid, IdleSeconds: min(n.Idle, n.Max).Seconds(), MaxSeconds: n.Max.Seconds(),
 		AuthTime: earlier(n.AuthTime, now), UserAgent: db.ClipText(n.UserAgent, maxAgent-1),
 	}
@@ -124,7 +125,7 @@ func StepUp(ctx context.Context, tx *db.Tx, id string, by New) error {
 		return err
 	}
 	n, err := queries(tx).StepUpSession(ctx, gen.StepUpSessionParams{
-		ID: id, Principal: by.Principal, NewHash: by.Hash, Roles: db.EmptyIfNil(by.Roles), Groups: db.EmptyIfNil(by.Groups),
+		ID: id, Principal: by.Principal, NewHash: by.Hash, Roles: db.EmptyIfNil(by.Roles), Groups: db.EmptyIfNil(by.Groups), Email: by.Email,
 		AuthTime: earlier(by.AuthTime, now), StepUpSeconds: StepUpFor.Seconds(), Sid: by.Sid,
 	})
 	if err == nil && n == 0 {

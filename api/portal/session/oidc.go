@@ -30,7 +30,7 @@ type OIDC struct {
 	RedirectURL  string // "" means CallbackPath below the public URL
 	RolesClaim   string
 	GroupsClaim  string
-	Scopes       []string // besides openid; nil means profile
+	Scopes       []string // besides openid; nil means profile and email
 	Client       *http.Client
 }
 
@@ -58,7 +58,7 @@ func newProvider(api *op.API, cfg OIDC, publicURL string) *provider {
 		cfg.RedirectURL = strings.TrimSuffix(publicURL, "/") + CallbackPath
 	}
 	if cfg.Scopes == nil {
-		cfg.Scopes = []string{"profile"}
+		cfg.Scopes = []string{"profile", "email"}
 	}
 	return &provider{cfg: cfg, issuer: api.Issuer(cfg.Issuer, cfg.Client)}
 }
@@ -235,7 +235,7 @@ func (m *Manager) identify(r *http.Request, cookie string, again bool) (portaldb
 		at = time.Time{}
 	}
 	return portaldb.New{
-		Method: portaldb.MethodOIDC, Principal: who.ID, Name: who.Name, Roles: who.Roles, Groups: who.Identity.Groups,
+		Method: portaldb.MethodOIDC, Principal: who.ID, Name: who.Name, Roles: who.Roles, Groups: who.Identity.Groups, Email: who.Identity.Email,
 		Issuer: id.Issuer, Subject: id.Subject, Sid: claims.Sid, AuthTime: at,
 	}, nil
 }

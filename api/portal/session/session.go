@@ -96,14 +96,15 @@ func (m *Manager) Session(w http.ResponseWriter, r *http.Request) (*op.Session, 
 		return nil, err
 	}
 	s := live.PortalSession
-	return &op.Session{ID: s.ID, SteppedUp: live.SteppedUp, Principal: principal(s.Method, s.Principal, s.Name, live.RolesNow, s.Groups)}, nil
+	return &op.Session{ID: s.ID, SteppedUp: live.SteppedUp, Principal: principal(s.Method, s.Name, live.RolesNow, op.Identity{Subject: s.Principal, Email: s.Email, Groups: s.Groups})}, nil
 }
 
-// principal is who a session speaks for. Groups are those of the last sign-in at the provider.
-func principal(method, id, name string, roles, groups []string) op.Principal {
-	who := op.Principal{ID: id, Name: name, Roles: roles}
+// principal is who a session speaks for. Email and groups are those of the last sign-in at the
+// provider.
+func principal(method, name string, roles []string, as op.Identity) op.Principal {
+	who := op.Principal{ID: as.Subject, Name: name, Roles: roles}
 	if method == portaldb.MethodOIDC {
-		who.Identity = op.Identity{Subject: id, Groups: groups}
+		who.Identity = as
 	}
 	return who
 }
@@ -114,7 +115,7 @@ func (m *Manager) Principal(ctx context.Context, id string) (op.Principal, error
 	if errors.Is(err, db.ErrNotFound) {
 		return op.Principal{}, signedOut()
 	}
-	return principal(s.Method, s.Principal, s.Name, s.RolesNow, s.Groups), err
+	return principal(s.Method, s.Name, s.RolesNow, op.Identity{Subject: s.Principal, Email: s.Email, Groups: s.Groups}), err
 }
 
 func signedOut() *problem.Problem {

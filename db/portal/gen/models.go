@@ -29,4 +29,5 @@ type PortalSession struct {
 	StepUpUntil   *time.Time
 	UserAgent     string
 	Groups        []string
+	Email         string
 }

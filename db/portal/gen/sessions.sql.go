@@ -110,10 +110,10 @@ func (q *Queries) InsertLogout(ctx context.Context, arg InsertLogoutParams) (int
 }
 
 const insertSession = `-- name: InsertSession :exec
-INSERT INTO portal_sessions (id, hash, method, principal, name, roles, groups, token_id, issuer, subject, sid, idle_until, ends_at, auth_time, user_agent)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
-    now() + make_interval(secs => $12),
-    now() + make_interval(secs => $13), $14, $15)
+INSERT INTO portal_sessions (id, hash, method, principal, name, roles, groups, email, token_id, issuer, subject, sid, idle_until, ends_at, auth_time, user_agent)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
+    now() + make_interval(secs => $13),
+    now() + make_interval(secs => $14), $15, $16)
 `
 
 type InsertSessionParams struct {
@@ -124,6 +124,7 @@ type InsertSessionParams struct {
 	Name        string
 	Roles       []string
 	Groups      []string
+	Email       string
 	TokenID     *string
 	Issuer      string
 	Subject     string
@@ -143,6 +144,7 @@ func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) er
 		arg.Name,
 		arg.Roles,
 		arg.Groups,
+		arg.Email,
 		arg.TokenID,
 		arg.Issuer,
 		arg.Subject,
@@ -242,7 +244,7 @@ func (q *Queries) RotateSession(ctx context.Context, arg RotateSessionParams) (i
 }
 
 const sessionByHash = `-- name: SessionByHash :one
-SELECT s.id, s.hash, s.previous_hash, s.previous_until, s.method, s.principal, s.name, s.roles, s.token_id, s.issuer, s.subject, s.sid, s.created_at, s.seen_at, s.idle_until, s.ends_at, s.auth_time, s.step_up_until, s.user_agent, s.groups, coalesce(t.roles, s.roles)::text[] AS roles_now, (s.hash <> $1::bytea)::boolean AS is_previous,
+SELECT s.id, s.hash, s.previous_hash, s.previous_until, s.method, s.principal, s.name, s.roles, s.token_id, s.issuer, s.subject, s.sid, s.created_at, s.seen_at, s.idle_until, s.ends_at, s.auth_time, s.step_up_until, s.user_agent, s.groups, s.email, coalesce(t.roles, s.roles)::text[] AS roles_now, (s.hash <> $1::bytea)::boolean AS is_previous,
     (s.seen_at < now() - interval '1 minute')::boolean AS is_stale,
     (s.hash = $1::bytea AND s.step_up_until IS NOT NULL AND s.step_up_until > now() AND s.step_up_until <= now() + make_interval(secs => $2))::boolean AS stepped_up
 FROM portal_sessions s LEFT JOIN api_tokens t ON t.id = s.token_id
@@ -290,6 +292,7 @@ func (q *Queries) SessionByHash(ctx context.Context, arg SessionByHashParams) (S
 		&i.PortalSession.StepUpUntil,
 		&i.PortalSession.UserAgent,
 		&i.PortalSession.Groups,
+		&i.PortalSession.Email,
 		&i.RolesNow,
 		&i.IsPrevious,
 		&i.IsStale,
@@ -299,7 +302,7 @@ func (q *Queries) SessionByHash(ctx context.Context, arg SessionByHashParams) (S
 }
 
 const sessionByID = `-- name: SessionByID :one
-SELECT s.principal, s.name, s.method, s.groups, coalesce(t.roles, s.roles)::text[] AS roles_now
+SELECT s.principal, s.name, s.method, s.groups, s.email, coalesce(t.roles, s.roles)::text[] AS roles_now
 FROM portal_sessions s LEFT JOIN api_tokens t ON t.id = s.token_id
 WHERE s.id = $1 AND s.idle_until > now() AND s.ends_at > now() AND s.seen_at <= now() + interval '1 minute'
   AND (t.id IS NULL OR t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > now()))
@@ -310,6 +313,7 @@ type SessionByIDRow struct {
 	Name      string
 	Method    string
 	Groups    []string
+	Email     string
 	RolesNow  []string
 }
 
@@ -322,22 +326,24 @@ func (q *Queries) SessionByID(ctx context.Context, id string) (SessionByIDRow, e
 		&i.Name,
 		&i.Method,
 		&i.Groups,
+		&i.Email,
 		&i.RolesNow,
 	)
 	return i, err
 }
 
 const stepUpSession = `-- name: StepUpSession :execrows
-UPDATE portal_sessions SET previous_hash = hash, previous_until = now() + interval '30 seconds', hash = $1, roles = $2, groups = $3,
-    auth_time = $4, step_up_until = now() + make_interval(secs => $5),
-    sid = CASE WHEN $6::text = '' THEN sid ELSE $6::text END
-WHERE id = $7 AND principal = $8 AND idle_until > now() AND ends_at > now()
+UPDATE portal_sessions SET previous_hash = hash, previous_until = now() + interval '30 seconds', hash = $1, roles = $2, groups = $3, email = $4,
+    auth_time = $5, step_up_until = now() + make_interval(secs => $6),
+    sid = CASE WHEN $7::text = '' THEN sid ELSE $7::text END
+WHERE id = $8 AND principal = $9 AND idle_until > now() AND ends_at > now()
 `
 
 type StepUpSessionParams struct {
 	NewHash       []byte
 	Roles         []string
 	Groups        []string
+	Email         string
 	AuthTime      time.Time
 	StepUpSeconds float64
 	Sid           string
@@ -350,6 +356,7 @@ func (q *Queries) StepUpSession(ctx context.Context, arg StepUpSessionParams) (i
 		arg.NewHash,
 		arg.Roles,
 		arg.Groups,
+		arg.Email,
 		arg.AuthTime,
 		arg.StepUpSeconds,
 		arg.Sid,

@@ -1,6 +1,6 @@
 -- name: InsertSession :exec
-INSERT INTO portal_sessions (id, hash, method, principal, name, roles, groups, token_id, issuer, subject, sid, idle_until, ends_at, auth_time, user_agent)
-VALUES (@id, @hash, @method, @principal, @name, @roles, @groups, @token_id, @issuer, @subject, @sid,
+INSERT INTO portal_sessions (id, hash, method, principal, name, roles, groups, email, token_id, issuer, subject, sid, idle_until, ends_at, auth_time, user_agent)
+VALUES (@id, @hash, @method, @principal, @name, @roles, @groups, @email, @token_id, @issuer, @subject, @sid,
     now() + make_interval(secs => @idle_seconds),
     now() + make_interval(secs => @max_seconds), @auth_time, @user_agent);
 
@@ -23,7 +23,7 @@ WHERE (s.hash = @hash::bytea OR s.previous_hash = @hash::bytea AND s.previous_un
 
 -- name: SessionByID :one
 -- The same for a stream that began with a session.
-SELECT s.principal, s.name, s.method, s.groups, coalesce(t.roles, s.roles)::text[] AS roles_now
+SELECT s.principal, s.name, s.method, s.groups, s.email, coalesce(t.roles, s.roles)::text[] AS roles_now
 FROM portal_sessions s LEFT JOIN api_tokens t ON t.id = s.token_id
 WHERE s.id = @id AND s.idle_until > now() AND s.ends_at > now() AND s.seen_at <= now() + interval '1 minute'
   AND (t.id IS NULL OR t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > now()));
@@ -38,7 +38,7 @@ UPDATE portal_sessions SET previous_hash = hash, previous_until = now() + interv
 WHERE id = @id AND hash = @old_hash;
 
 -- name: StepUpSession :execrows
-UPDATE portal_sessions SET previous_hash = hash, previous_until = now() + interval '30 seconds', hash = @new_hash, roles = @roles, groups = @groups,
+UPDATE portal_sessions SET previous_hash = hash, previous_until = now() + interval '30 seconds', hash = @new_hash, roles = @roles, groups = @groups, email = @email,
     auth_time = @auth_time, step_up_until = now() + make_interval(secs => @step_up_seconds),
     sid = CASE WHEN @sid::text = '' THEN sid ELSE @sid::text END
 WHERE id = @id AND principal = @principal AND idle_until > now() AND ends_at > now();
