@@ -102,6 +102,9 @@ func (a *Activities) EraseAndRelease(ctx context.Context, in EraseAndReleaseIn) 
 	}
 	got, err = pollMachine(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error { return r.step(ctx, got) })
 	out := contract.ReleaseFacts{MachineFacts: facts(got), Fallback: r.fallback}
+	if err == nil {
+		err = a.recordAddresses(ctx, in.JobRef, got)
+	}
 	if err != nil {
 		return out, err
 	}

@@ -72,6 +72,9 @@ func (a *Activities) ReturnToReady(ctx context.Context, in ReleaseIn) (contract.
 		return in.look(ctx, a, m, got, &release)
 	})
 	out = facts(got)
+	if err == nil {
+		err = a.recordAddresses(ctx, in.JobRef, got)
+	}
 	out.Done = err == nil
 	return out, err
 }
