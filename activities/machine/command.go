@@ -98,13 +98,18 @@ func (a *Activities) RunCommand(ctx context.Context, in CommandIn) (StepFacts, e
 	case ctx.Err() != nil:
 		return StepFacts{}, ctx.Err()
 	case err != nil:
-		return StepFacts{}, s.commandFailure(ctx, err)
+		return StepFacts{}, fault.WithDid(s.commandFailure(ctx, err), s.did())
 	case res.ExitCode == exitTimedOut:
-		return StepFacts{}, MarkEnd(fault.New(lifecycle.FailCommand, "the command did not end within %s, and was ended", timeout), CommandEnded)
+		err = MarkEnd(fault.New(lifecycle.FailCommand, "the command did not end within %s, and was ended", timeout), CommandEnded)
 	case res.ExitCode != 0:
-		return StepFacts{}, MarkEnd(fault.New(lifecycle.FailCommand, "the command ended with exit status %d; the output of the run says why", res.ExitCode), CommandEnded)
+		err = MarkEnd(fault.New(lifecycle.FailCommand, "the command ended with exit status %d; the output of the run says why", res.ExitCode), CommandEnded)
 	}
-	return s.facts("the command ended"), nil
+	if err != nil {
+		return StepFacts{}, fault.WithDid(err, s.ended(res.ExitCode))
+	}
+	out := s.facts("the command ended")
+	out.Did = s.ended(res.ExitCode)
+	return out, nil
 }
 
 // commandFailure turns the error of a command into a typed failure. A command with an unknown
