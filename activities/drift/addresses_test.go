@@ -52,8 +52,8 @@ func TestAddresses_OfMAAS(t *testing.T) {
 	require.Equal(t, []string{""}, w.addresses(w.node.ID), "MAAS has given them to nobody, or to another machine")
 }
 
-// TestAddresses_OfTheAgent: a node that is in no MAAS has the address that its agent reports, unless
-// a tenant has it, who may be root.
+// TestAddresses_OfTheAgent: a node that is in no MAAS has the address that its agent reports,
+// unless a tenant has it, who may be root.
 func TestAddresses_OfTheAgent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -54,8 +54,8 @@ type sshLogin struct {
 	record func(context.Context, error) // writes what came of the login into the audit log
 }
 
-// SSHAddress returns host:port of a node's sshd: that of its record, or the one that the site has at
-// these addresses. It returns "" when there is neither.
+// SSHAddress returns host:port of a node's sshd: that of its record, or the one that the site has
+// at these addresses. It returns "" when there is neither.
 func SSHAddress(node db.Node, site spec.SiteSpec, ips []string) string {
 	return cmp.Or(node.SSHAddress, site.SSHAddress(ips))
 }

@@ -120,8 +120,9 @@ func (s SiteSpec) AddressRule(kind SecretKind, name string) AddressRule {
 	return rule
 }
 
-// SSHAddress returns host:port of the sshd of a node with these addresses: at the first of them that
-// the site allows a login to, or else at the first. It returns "" for a node without an address.
+// SSHAddress returns host:port of the sshd of a node with these addresses: at the first of them
+// that the site allows a login to, or else at the first. It returns "" for a node without an
+// address.
 func (s SiteSpec) SSHAddress(addresses []string) string {
 	if len(addresses) == 0 {
 		return ""
