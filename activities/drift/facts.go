@@ -280,8 +280,8 @@ func (f Facts) nextAddresses() (next db.NodeAddresses, changed bool) {
 		switch {
 		case !f.settled():
 			return next, false
-		case inMAAS && len(m.Addresses) == 0 && (m.Status == providers.MAASReady || m.Status == providers.MAASNew):
-			return next, true
+		case m.Status == providers.MAASReady || m.Status == providers.MAASNew:
+			return next, inMAAS
 		case m.Status != providers.MAASDeployed || len(m.Addresses) == 0 || inMAAS && slices.Equal(m.Addresses, f.Node.Addresses):
 			return next, false
 		case !inMAAS || f.Mark == nil || sameSet(m.Addresses, f.Mark.Addresses):

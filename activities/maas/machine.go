@@ -172,11 +172,20 @@ func (a *Activities) checkBelongs(ctx context.Context, m providers.MAAS, in Mach
 }
 
 // recordAddresses stores the addresses that a deployed machine has in MAAS as those of the job's
-// node. A machine that was released has none any more. A plan stores nothing.
+// node. A plan stores nothing.
 func (a *Activities) recordAddresses(ctx context.Context, job contract.JobRef, got providers.MAASMachine) error {
-	if a.plan || len(got.IPAddresses) == 0 && !free(got.Status) {
+	if a.plan || len(got.IPAddresses) == 0 {
 		return nil
 	}
 	now := db.NodeAddresses{Source: lifecycle.AddressesOfMAAS, IPs: got.IPAddresses}
 	return fault.Internal(ctx, a.Store.SetNodeAddresses(ctx, job.NodeID, now))
+}
+
+// forgetAddresses stores that the job's node has no address any more: its machine is released, or
+// is not in MAAS. A plan stores nothing.
+func (a *Activities) forgetAddresses(ctx context.Context, job contract.JobRef) error {
+	if a.plan {
+		return nil
+	}
+	return fault.Internal(ctx, a.Store.SetNodeAddresses(ctx, job.NodeID, db.NodeAddresses{}))
 }

@@ -53,11 +53,17 @@ func MarkEnd(err error, end CommandEnd) error {
 // EndOf returns how the command of a failure of RunCommand ended.
 func EndOf(err error) CommandEnd {
 	var app *temporal.ApplicationError
-	var end CommandEnd
-	if errors.As(err, &app) && app.HasDetails() && app.Details(&end) != nil {
+	var end any
+	if !errors.As(err, &app) || !app.HasDetails() || app.Details(&end) != nil {
 		return ""
 	}
-	return end
+	switch v := end.(type) {
+	case CommandEnd: // in this process
+		return v
+	case string:
+		return CommandEnd(v)
+	}
+	return ""
 }
 
 // isRepeated reports whether an earlier worker may have done a part of the attempt.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	machineact "github.com/slipway-cloud/slipway/activities/machine"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	accessact "github.com/slipway-cloud/slipway/activities/tenantaccess"
@@ -38,12 +39,12 @@ func actionsOf() map[contract.JobKind]struct {
 		answers answers
 		did     did
 	}{
-		contract.KindBMCRotation:         {answers{"UpdatePowerLogin": machine}, did{lifecycle.StageUpdateMAASPower: inMAAS}},
+		contract.KindBMCRotation:         {answers{"UpdatePowerLogin": contract.MachineFacts{SystemID: "abc", Status: "current", Power: "on", Done: true, IPs: machine.IPs}}, did{lifecycle.StageUpdateMAASPower: inMAAS}},
 		contract.KindAgentReissue:        {answers{"DeliverAgentToken": nodeact.SSHFacts{Address: "127.0.0.1:22"}}, did{lifecycle.StageDeliverAgentToken: inMAAS, lifecycle.StageWaitNewIdentity: agent}},
 		contract.KindAgentUpdate:         {nil, did{lifecycle.StageUpdateAgent: agent, lifecycle.StageWaitAgentVersion: agent}},
 		contract.KindAllocationProvision: {answers{"ProveLogin": accessact.LoginProof{Connection: at}}, did{lifecycle.StageProveLogin: inMAAS}},
-		contract.KindAllocationRelease:   {answers{"ObserveMachine": machine}, did{lifecycle.StageRevokeAccess: inMAAS}},
-		contract.KindAllocationKeys:      {nil, did{lifecycle.StageSetKeys: inMAAS}},
+		contract.KindAllocationRelease:   {answers{"WaitForDeployed": maasact.DeployedFacts{MachineFacts: machine, Outcome: contract.DeployOK}}, did{lifecycle.StageReleaseMAAS: inMAAS}},
+		contract.KindAllocationKeys:      {nil, did{lifecycle.StageProveKeys: inMAAS}},
 		contract.KindMachineRun:          {answers{"RunCommand": machineact.StepFacts{Did: ended}}, did{"check": ended}},
 		contract.KindInstanceCreate: {answers{"CreateServer": made, "WaitForAddress": reached, "InstallWorker": installed}, did{
 			lifecycle.StageCreateServer: made.ActionMetadata(), lifecycle.StageGetAddress: reached.ActionMetadata(),
