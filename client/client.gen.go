@@ -2944,7 +2944,7 @@ type Node struct {
 	// IPAddressesAt Since when the source names these addresses
 	IPAddressesAt time.Time `json:"ip_addresses_at,omitempty"`
 
-	// IPAddressesSource Who named the addresses: MAAS of a deployed machine, else the node's agent, or the installer of a node that boots from the network
+	// IPAddressesSource The system that names the addresses
 	IPAddressesSource NodeIPAddressesSource `json:"ip_addresses_source,omitempty"`
 	Labels            map[string]string     `json:"labels,omitempty"`
 	LastInstallError  string                `json:"last_install_error,omitempty"`
@@ -2971,7 +2971,7 @@ type Node struct {
 	Version      int64     `json:"version,omitempty"`
 }
 
-// NodeIPAddressesSource Who named the addresses: MAAS of a deployed machine, else the node's agent, or the installer of a node that boots from the network
+// NodeIPAddressesSource The system that names the addresses
 type NodeIPAddressesSource string
 
 // NodeActionAnswer defines model for NodeActionAnswer.

@@ -221,9 +221,9 @@ type NodeAddresses struct {
 // maxNodeAddresses bounds how many addresses a node has.
 const maxNodeAddresses = 64
 
-// SetNodeAddresses stores a node's addresses with their source and the present time. What is no IP
-// address is left out. It changes nothing when they are stored already, or when the agent names
-// other addresses than MAAS or the installer did.
+// SetNodeAddresses stores a node's addresses with their source and the present time. Texts that are
+// no IP address are left out. It changes nothing when they are stored already, or when the agent
+// names other addresses than MAAS or the installer did.
 func (s statements) SetNodeAddresses(ctx context.Context, id string, a NodeAddresses) error {
 	ips := make([]string, 0, len(a.IPs))
 	for _, text := range a.IPs {

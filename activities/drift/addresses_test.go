@@ -20,8 +20,8 @@ func (w *world) addresses(nodeID string) []string {
 	return append([]string{string(n.IPAddressesSource)}, n.IPAddresses...)
 }
 
-// shows has the region show these addresses of the machine.
-func (w *world) shows(addresses ...any) {
+// showAddresses has the region show these addresses of the machine.
+func (w *world) showAddresses(addresses ...any) {
 	w.front.says(each(func(m map[string]any) { m["ip_addresses"] = addresses }))
 }
 
@@ -36,7 +36,7 @@ func TestAddresses_OfMAAS(t *testing.T) {
 	require.NotEmpty(t, shown.IPAddresses)
 	require.Equal(t, append([]string{"maas"}, shown.IPAddresses...), w.addresses(w.node.ID), "the passes of the fixture have found them")
 
-	w.shows("10.10.9.9", "fd00::9")
+	w.showAddresses("10.10.9.9", "fd00::9")
 	w.recordHeartbeat(nil)
 	w.pass()
 	require.Equal(t, []string{lifecycle.DriftAddressesChanged}, w.open())

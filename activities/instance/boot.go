@@ -139,20 +139,20 @@ func (a *Activities) InstallWorker(ctx context.Context, in contract.InstanceWait
 		Phases: done.Done, ExitStatus: done.ExitStatus, Version: done.Info.Version, BuildDate: done.Info.BuildDate, Checksum: done.Info.Checksum,
 	}
 	if err != nil {
-		return out, fault.WithDid(err, t.did(out))
+		return out, fault.WithDid(err, t.installMetadata(out))
 	}
 	if err := instancedb.StoreInstalledAgent(ctx, a.Store, t.i.ID, done.Info.Checksum); err != nil {
-		return out, fault.WithDid(fault.Internal(ctx, err), t.did(out))
+		return out, fault.WithDid(fault.Internal(ctx, err), t.installMetadata(out))
 	}
 	if err := t.awaitHeartbeat(ctx); err != nil {
-		return out, fault.WithDid(err, t.did(out))
+		return out, fault.WithDid(err, t.installMetadata(out))
 	}
 	out.Done = true
 	return out, nil
 }
 
-// did returns what the action log says of an installation on the server.
-func (t *target) did(p contract.InstancePhases) lifecycle.ActionMetadata {
+// installMetadata returns what the action log says of an installation on the server.
+func (t *target) installMetadata(p contract.InstancePhases) lifecycle.ActionMetadata {
 	return t.facts("").ActionMetadata().With(p.ActionMetadata())
 }
 

@@ -257,18 +257,18 @@ func (s *session) lacks(c runplan.Capability) error {
 
 // facts returns the result of a step.
 func (s *session) facts(format string, args ...any) StepFacts {
-	return StepFacts{Note: fmt.Sprintf(format, args...), Simulated: s.adapter.Simulated, Did: s.did()}
+	return StepFacts{Note: fmt.Sprintf(format, args...), Simulated: s.adapter.Simulated, Did: s.actionMetadata()}
 }
 
-// did returns which machine the step was carried out on, and where it was reached.
-func (s *session) did() lifecycle.ActionMetadata {
+// actionMetadata returns which machine the step was carried out on, and where it was reached.
+func (s *session) actionMetadata() lifecycle.ActionMetadata {
 	host, _, _ := net.SplitHostPort(s.target.SSH.Address)
 	return lifecycle.ActionMetadata{ServerID: text(s.node.MAASSystemID), IPAddress: host}
 }
 
-// ended returns what the action log says of a command that ended with a status.
-func (s *session) ended(status int) lifecycle.ActionMetadata {
-	did := s.did()
+// exitMetadata returns what the action log says of a command that ended with a status.
+func (s *session) exitMetadata(status int) lifecycle.ActionMetadata {
+	did := s.actionMetadata()
 	did.SSHExitStatus = strconv.Itoa(status)
 	return did
 }

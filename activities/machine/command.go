@@ -104,17 +104,17 @@ func (a *Activities) RunCommand(ctx context.Context, in CommandIn) (StepFacts, e
 	case ctx.Err() != nil:
 		return StepFacts{}, ctx.Err()
 	case err != nil:
-		return StepFacts{}, fault.WithDid(s.commandFailure(ctx, err), s.did())
+		return StepFacts{}, fault.WithDid(s.commandFailure(ctx, err), s.actionMetadata())
 	case res.ExitCode == exitTimedOut:
 		err = MarkEnd(fault.New(lifecycle.FailCommand, "the command did not end within %s, and was ended", timeout), CommandEnded)
 	case res.ExitCode != 0:
 		err = MarkEnd(fault.New(lifecycle.FailCommand, "the command ended with exit status %d; the output of the run says why", res.ExitCode), CommandEnded)
 	}
 	if err != nil {
-		return StepFacts{}, fault.WithDid(err, s.ended(res.ExitCode))
+		return StepFacts{}, fault.WithDid(err, s.exitMetadata(res.ExitCode))
 	}
 	out := s.facts("the command ended")
-	out.Did = s.ended(res.ExitCode)
+	out.Did = s.exitMetadata(res.ExitCode)
 	return out, nil
 }
 

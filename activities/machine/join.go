@@ -71,7 +71,7 @@ func (a *Activities) JoinCluster(ctx context.Context, in CommandIn) (StepFacts, 
 		return StepFacts{}, m.failureOf(ctx, err) // it may run: its undo deletes the token
 	case res.ExitCode != 0:
 		m.clean(ctx)
-		return StepFacts{}, fault.WithDid(MarkEnd(m.refused(res.ExitCode), CommandEnded), m.ended(res.ExitCode))
+		return StepFacts{}, fault.WithDid(MarkEnd(m.refused(res.ExitCode), CommandEnded), m.exitMetadata(res.ExitCode))
 	}
 	deleted := m.clean(ctx)
 	if err := clusterdb.NoteJoined(ctx, a.Store, m.machine.ID); err != nil {
@@ -82,7 +82,7 @@ func (a *Activities) JoinCluster(ctx context.Context, in CommandIn) (StepFacts, 
 		left = "its bootstrap token could not be deleted yet"
 	}
 	out, err := m.joined("the machine joined cluster %s as node %s; %s", m.row.Ref, m.node, left)
-	out.Did = m.ended(res.ExitCode)
+	out.Did = m.exitMetadata(res.ExitCode)
 	return out, err
 }
 

@@ -35,7 +35,7 @@ type Node struct {
 	MACs              []string                `json:"macs" nullable:"false"`
 	MAASSystemID      string                  `json:"maas_system_id,omitempty"`
 	IPAddresses       []string                `json:"ip_addresses" nullable:"false"`
-	IPAddressesSource lifecycle.AddressSource `json:"ip_addresses_source,omitempty" enum:"maas,agent,installer" doc:"Who named the addresses: MAAS of a deployed machine, else the node's agent, or the installer of a node that boots from the network"`
+	IPAddressesSource lifecycle.AddressSource `json:"ip_addresses_source,omitempty" enum:"maas,agent,installer" doc:"The system that names the addresses"`
 	IPAddressesAt     *time.Time              `json:"ip_addresses_at,omitempty" doc:"Since when the source names these addresses"`
 	Simulated         bool                    `json:"simulated" doc:"The machine is made up: results on it prove nothing about hardware"`
 	Labels            map[string]string       `json:"labels"`

@@ -1,5 +1,5 @@
--- Who named the addresses of a node, and since when. The build before stores addresses without
--- either, so nothing demands them.
+-- The source of the addresses of a node, and since when it names them. The build before stores
+-- addresses without either, so nothing demands them.
 
 -- +goose Up
 ALTER TABLE nodes

@@ -77,7 +77,7 @@ func TestActionLog_OfEveryKind(t *testing.T) {
 				p.startJob(t, j.kind, j.request)
 			}
 			require.NoError(t, p.ends(t))
-			p.said(t, want.did)
+			p.requireActions(t, want.did)
 		})
 	}
 	t.Run("onboarding and decommission", func(t *testing.T) {
@@ -85,11 +85,11 @@ func TestActionLog_OfEveryKind(t *testing.T) {
 		p := perform(t, scenarios()[0])
 		id := *p.machineID(t)
 		at := lifecycle.ActionMetadata{ServerID: id, IPAddress: "127.0.0.1"}
-		p.said(t, did{lifecycle.StageCreateOrFind: {ServerID: id}, lifecycle.StageWaitDeployed: at})
+		p.requireActions(t, did{lifecycle.StageCreateOrFind: {ServerID: id}, lifecycle.StageWaitDeployed: at})
 		for _, s := range decommissionScenarios() {
 			if s.name == "reimage" {
 				p = decommissionNode(t, s)
-				p.said(t, did{lifecycle.StageReleaseMAAS: {ServerID: *p.machineID(t), IPAddress: "127.0.0.1"}})
+				p.requireActions(t, did{lifecycle.StageReleaseMAAS: {ServerID: *p.machineID(t), IPAddress: "127.0.0.1"}})
 			}
 		}
 	})
@@ -107,8 +107,8 @@ func (p *play) machineID(t *testing.T) *string {
 	return n.MAASSystemID
 }
 
-// said compares the action log of the job, which has ended, with what its stages did.
-func (p *play) said(t *testing.T, want did) {
+// requireActions compares the action log of the job, which has ended, with what its stages did.
+func (p *play) requireActions(t *testing.T, want did) {
 	t.Helper()
 	rows, err := p.rig.Store.ListActionLogs(t.Context(), db.ActionLogFilter{JobID: p.job}, "", 500)
 	require.NoError(t, err)
