@@ -22,11 +22,12 @@ const maxFile = 1 << 20
 type nodeReader struct {
 	root      string // the directory that stands for the node's "/"
 	simulated bool
+	serverURL string // of the control plane
 	tools     toolrunner.Runner
 }
 
 func newNodeReader(c agentconfig.Config) nodeReader {
-	return nodeReader{root: c.Root, simulated: c.Simulated, tools: toolrunner.Runner{Root: c.Root, Tools: c.ToolsPath, Timeout: c.ToolTimeout}}
+	return nodeReader{root: c.Root, simulated: c.Simulated, serverURL: c.ServerURL, tools: toolrunner.Runner{Root: c.Root, Tools: c.ToolsPath, Timeout: c.ToolTimeout}}
 }
 
 func (n nodeReader) path(p string) string { return filepath.Join(n.root, p) }

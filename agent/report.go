@@ -1,7 +1,12 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"net"
+	"net/netip"
+	"net/url"
+	"time"
 
 	"github.com/slipway-cloud/slipway/agent/agentconfig"
 	"github.com/slipway-cloud/slipway/agent/privileged"
@@ -19,7 +24,7 @@ func Report(ctx context.Context, c agentconfig.Config) spec.HealthReport {
 // report returns a report with the mounts that the function mounts lists. If that fails, the mounts
 // are unknown. The mounts that this process sees itself then only show which disk holds the system.
 func (n nodeReader) report(ctx context.Context, mounts func(context.Context) ([]spec.MountReport, error)) spec.HealthReport {
-	r := spec.HealthReport{Simulated: n.simulated, CPUs: n.cpus(), MemoryMiB: n.memory(), NICs: n.nics(), DiskFreeMB: n.diskFree()}
+	r := spec.HealthReport{Simulated: n.simulated, Address: ownAddress(ctx, n.serverURL), CPUs: n.cpus(), MemoryMiB: n.memory(), NICs: n.nics(), DiskFreeMB: n.diskFree()}
 	seen, err := mounts(ctx)
 	if err == nil {
 		r.Mounts = seen
@@ -51,3 +56,25 @@ func (a *Agent) report(ctx context.Context) spec.HealthReport {
 		return seen, err
 	})
 }
+
+// ownAddress returns the address from which this node reaches the control plane, "" where there is
+// no way, or only the loopback device. Nothing is sent.
+func ownAddress(ctx context.Context, serverURL string) string {
+	u, err := url.Parse(serverURL)
+	if err != nil {
+		return ""
+	}
+	conn, err := (&net.Dialer{Timeout: addressTimeout}).DialContext(ctx, "udp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")))
+	if err != nil {
+		return ""
+	}
+	defer conn.Close() //nolint:errcheck // nothing was sent
+	at, err := netip.ParseAddrPort(conn.LocalAddr().String())
+	if err != nil || at.Addr().Unmap().IsLoopback() {
+		return ""
+	}
+	return at.Addr().Unmap().WithZone("").String()
+}
+
+// addressTimeout bounds the look-up of the control plane's name.
+const addressTimeout = 5 * time.Second

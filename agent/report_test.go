@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -146,4 +147,22 @@ func TestReport_EndsAToolThatHangs(t *testing.T) {
 	c.ToolTimeout = 300 * time.Millisecond
 	r := agent.Report(t.Context(), c)
 	require.Contains(t, r.GPUError, "did not end in time: the limit is 300ms")
+}
+
+// TestReport_OwnAddress: a node whose only way to the control plane is the loopback device, or that
+// knows none, names no address.
+func TestReport_OwnAddress(t *testing.T) {
+	t.Parallel()
+	for _, server := range []string{"https://127.0.0.1:9443", "https://[::1]:9443", "none", "\x00"} {
+		c := config(t.TempDir(), "/bin")
+		c.ServerURL = server
+		require.Empty(t, agent.Report(t.Context(), c).Address, server)
+	}
+	c := config(t.TempDir(), "/bin")
+	c.ServerURL = "https://192.0.2.1:9443"
+	if address := agent.Report(t.Context(), c).Address; address != "" { // a machine without a network has none
+		ip, err := netip.ParseAddr(address)
+		require.NoError(t, err)
+		require.False(t, ip.IsLoopback() || ip.IsUnspecified())
+	}
 }

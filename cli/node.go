@@ -103,7 +103,7 @@ func (a *app) nodeShow() *cobra.Command {
 			siteName, profileName, skuName := a.namesOf(cmd.Context(), n)
 			pairs := []any{
 				"hostname", n.Hostname, "id", n.ID, "status", n.Status + ", " + a.when(n.StateChangedAt), "simulated", simulatedText(n), "site", siteName,
-				"profile", profileName, "sku", skuName, "serial", n.Serial, "maas system", n.MaasSystemID, "addresses", strings.Join(n.IPAddresses, ", "),
+				"profile", profileName, "sku", skuName, "serial", n.Serial, "maas system", n.MaasSystemID, "addresses", a.addressesOf(n),
 				"labels", labelsOf(n), "bmc", n.BmcID, "live job", n.LiveJobID,
 				"allowed now", allowedActions(n), "decommission modes", strings.Join(n.AllowedDecommissions, ", "),
 			}
@@ -120,6 +120,15 @@ func (a *app) nodeShow() *cobra.Command {
 			return a.fields(pairs...)
 		})
 	})}
+}
+
+// addressesOf returns the addresses of a node, who named them, and since when.
+func (a *app) addressesOf(n client.Node) string {
+	text := strings.Join(n.IPAddresses, ", ")
+	if n.IPAddressesSource != "" {
+		text += fmt.Sprintf(" (%s, %s)", n.IPAddressesSource, a.when(n.IPAddressesAt))
+	}
+	return text
 }
 
 // namesOf returns the names and ids of what a node belongs to.

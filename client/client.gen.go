@@ -249,6 +249,13 @@ const (
 	NetbootPurposeInstall NetbootPurpose = "install"
 )
 
+// Defines values for NodeIPAddressesSource.
+const (
+	NodeIPAddressesSourceAgent     NodeIPAddressesSource = "agent"
+	NodeIPAddressesSourceInstaller NodeIPAddressesSource = "installer"
+	NodeIPAddressesSourceMaas      NodeIPAddressesSource = "maas"
+)
+
 // Defines values for NodeActionAnswerEffect.
 const (
 	NodeActionAnswerEffectMoved   NodeActionAnswerEffect = "moved"
@@ -2046,6 +2053,7 @@ type HealthProbeSource string
 
 // HealthReport defines model for HealthReport.
 type HealthReport struct {
+	Address    string        `json:"address,omitempty"`
 	Cpus       int64         `json:"cpus,omitempty"`
 	DiskFreeMb int64         `json:"disk_free_mb,omitempty"`
 	Disks      []DiskReport  `json:"disks,omitempty"`
@@ -2171,6 +2179,7 @@ type InstanceAction struct {
 	Component    string         `json:"component,omitempty"`
 	DurationMs   int64          `json:"duration_ms,omitempty"`
 	ErrorMessage string         `json:"error_message,omitempty"`
+	FailureClass string         `json:"failure_class,omitempty"`
 	FinishedAt   time.Time      `json:"finished_at,omitempty"`
 	ID           string         `json:"id,omitempty"`
 	JobID        string         `json:"job_id,omitempty"`
@@ -2935,11 +2944,17 @@ type Node struct {
 	ID            string    `json:"id,omitempty"`
 
 	// InstallAttempts Failed attempts of a PXE node's installation
-	InstallAttempts  int64             `json:"install_attempts,omitempty"`
-	IPAddresses      []string          `json:"ip_addresses,omitempty"`
-	Labels           map[string]string `json:"labels,omitempty"`
-	LastInstallError string            `json:"last_install_error,omitempty"`
-	Lifecycle        string            `json:"lifecycle,omitempty"`
+	InstallAttempts int64    `json:"install_attempts,omitempty"`
+	IPAddresses     []string `json:"ip_addresses,omitempty"`
+
+	// IPAddressesAt Since when the source names these addresses
+	IPAddressesAt time.Time `json:"ip_addresses_at,omitempty"`
+
+	// IPAddressesSource The system that names the addresses
+	IPAddressesSource NodeIPAddressesSource `json:"ip_addresses_source,omitempty"`
+	Labels            map[string]string     `json:"labels,omitempty"`
+	LastInstallError  string                `json:"last_install_error,omitempty"`
+	Lifecycle         string                `json:"lifecycle,omitempty"`
 
 	// LiveJobID The job that holds the node
 	LiveJobID    string   `json:"live_job_id,omitempty"`
@@ -2961,6 +2976,9 @@ type Node struct {
 	UpdatedAt    time.Time `json:"updated_at,omitempty"`
 	Version      int64     `json:"version,omitempty"`
 }
+
+// NodeIPAddressesSource The system that names the addresses
+type NodeIPAddressesSource string
 
 // NodeActionAnswer defines model for NodeActionAnswer.
 type NodeActionAnswer struct {

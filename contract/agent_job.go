@@ -1,6 +1,10 @@
 package contract
 
-import "time"
+import (
+	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
 
 // AgentReissueInput is the accepted request to give a node's agent a new identity. SystemID is the
 // node's machine in MAAS, "" for none.
@@ -44,3 +48,6 @@ type AgentSeen struct {
 
 // TimelineNote is what the node's timeline says of the agent.
 func (f AgentSeen) TimelineNote() string { return f.Note }
+
+// ActionMetadata is what the action log says of the agent.
+func (f AgentSeen) ActionMetadata() lifecycle.ActionMetadata { return agentVersion(f.Version) }

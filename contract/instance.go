@@ -31,6 +31,11 @@ type InstanceFacts struct {
 // TimelineNote is what the timeline says.
 func (f InstanceFacts) TimelineNote() string { return f.Note }
 
+// ActionMetadata is what the action log says of the instance.
+func (f InstanceFacts) ActionMetadata() lifecycle.ActionMetadata {
+	return lifecycle.ActionMetadata{ServerID: f.ServerID, Zone: f.Zone, IPAddress: f.IPAddress}
+}
+
 // InstanceWait is the input of an activity that waits for a part of an instance. Until is when it
 // gives up.
 type InstanceWait struct {
@@ -46,6 +51,18 @@ type InstancePhases struct {
 	Version    string   `json:"version,omitempty"`
 	BuildDate  string   `json:"build_date,omitempty"`
 	Checksum   string   `json:"checksum,omitempty"`
+}
+
+// ActionMetadata is what the action log says of the installation.
+func (p InstancePhases) ActionMetadata() lifecycle.ActionMetadata {
+	m := lifecycle.ActionMetadata{Phases: p.Phases, SSHExitStatus: p.ExitStatus}
+	if n := len(p.Phases); n > 0 {
+		m.LastPhase = p.Phases[n-1]
+	}
+	if p.Checksum != "" {
+		m.AgentInfo = &lifecycle.AgentInfo{Version: p.Version, BuildDate: p.BuildDate, Checksum: p.Checksum}
+	}
+	return m
 }
 
 // InstanceProgress is what a projection says of an instance besides its job.

@@ -192,6 +192,8 @@ type Projection struct {
 	At         *time.Time               `json:"at,omitempty"`
 	ActionType string                   `json:"action_type,omitempty"`
 	Metadata   lifecycle.ActionMetadata `json:"metadata,omitzero"`
+	// Did is what the try that the step ends has done. It completes the metadata of that try.
+	Did lifecycle.ActionMetadata `json:"did,omitzero"`
 }
 
 // Fingerprint is equal for two executions of the same step, and differs when the job took another

@@ -131,6 +131,16 @@ type AgentFacts struct {
 	Problems  []string `json:"problems,omitempty"`
 }
 
+// ActionMetadata is what the action log says of the agent.
+func (f AgentFacts) ActionMetadata() lifecycle.ActionMetadata { return agentVersion(f.Version) }
+
+func agentVersion(version string) (m lifecycle.ActionMetadata) {
+	if version != "" {
+		m.AgentInfo = &lifecycle.AgentInfo{Version: version}
+	}
+	return m
+}
+
 // TimelineNote is what the node's timeline says of the facts.
 func (f MachineFacts) TimelineNote() string {
 	if f.Note != "" {

@@ -24,6 +24,10 @@ func stageParams(p Projection, rows []lifecycle.StageRow) (gen.ProjectStagesPara
 	if err != nil {
 		return gen.ProjectStagesParams{}, err
 	}
+	did, err := json.Marshal(p.Did)
+	if err != nil {
+		return gen.ProjectStagesParams{}, err
+	}
 	at := time.Now()
 	if p.At != nil {
 		at = *p.At
@@ -31,7 +35,7 @@ func stageParams(p Projection, rows []lifecycle.StageRow) (gen.ProjectStagesPara
 	action := cmp.Or(p.ActionType, p.Stage)
 	return gen.ProjectStagesParams{
 		JobID: p.JobID, Stages: stages, Running: p.Status == lifecycle.JobRunning, At: at, ActionID: NewID("act"), Seq: p.Seq,
-		ActionType: action, Component: lifecycle.ActionComponent(action), Metadata: CleanJSON(metadata), StageOrdinal: p.StageOrdinal,
+		ActionType: action, Component: lifecycle.ActionComponent(action), Metadata: CleanJSON(metadata), Did: CleanJSON(did), StageOrdinal: p.StageOrdinal,
 	}, nil
 }
 

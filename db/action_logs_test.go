@@ -127,6 +127,37 @@ func TestActionLog_LostRuns(t *testing.T) {
 	require.Regexp(t, `^a failed .* workflow_lost the workflow is gone$`, log[2])
 }
 
+// TestActionLog_SaysWhatWasDone: the end of a try completes what its begin said, and what one try
+// has done is not said of another.
+func TestActionLog_SaysWhatWasDone(t *testing.T) {
+	t.Parallel()
+	p := newSteps(t, dbtest.Store(t))
+	step := func(did lifecycle.ActionMetadata, rows ...lifecycle.StageRow) {
+		p.seq++
+		_, err := project(t, p.s, db.Projection{
+			JobID: p.job.ID, Seq: p.seq, RunID: "run-1", Status: lifecycle.JobRunning, Stage: rows[len(rows)-1].Name, StageOrdinal: len(rows), Stages: rows, At: p.at(int(p.seq)),
+			Metadata: lifecycle.ActionMetadata{CorrelationID: "run-1", ServerID: "s-0"}, Did: did,
+		})
+		require.NoError(t, err)
+	}
+	step(lifecycle.ActionMetadata{}, p.row("a", running, 1, 0, -1, ""))
+	step(lifecycle.ActionMetadata{SSHExitStatus: "7"}, p.row("a", running, 2, 0, -1, lifecycle.FailWorkerInstall))
+	done := p.row("a", succeeded, 2, 0, 3, "")
+	step(lifecycle.ActionMetadata{ServerID: "s-1", LastPhase: "done", SSHExitStatus: "0"}, done, p.row("b", running, 1, 3, -1, ""))
+	step(lifecycle.ActionMetadata{LastPhase: strings.Repeat("x", 17<<10)}, done, p.row("b", running, 2, 3, -1, lifecycle.FailInternal))
+	rows, err := p.s.ListActionLogs(t.Context(), db.ActionLogFilter{JobID: p.job.ID}, "", 9)
+	require.NoError(t, err)
+	var got []string
+	for _, r := range rows {
+		got = append([]string{string(r.Metadata)}, got...)
+	}
+	require.Len(t, got, 4)
+	require.JSONEq(t, `{"correlation_id": "run-1", "server_id": "s-0", "ssh_exit_status": "7"}`, got[0])
+	require.JSONEq(t, `{"correlation_id": "run-1", "server_id": "s-1", "last_phase": "done", "ssh_exit_status": "0"}`, got[1])
+	require.JSONEq(t, `{"correlation_id": "run-1", "server_id": "s-0"}`, got[2], "more than fits is left out")
+	require.JSONEq(t, `{"correlation_id": "run-1", "server_id": "s-0"}`, got[3])
+}
+
 func TestActionLog_Bounds(t *testing.T) {
 	t.Parallel()
 	p := newSteps(t, dbtest.Store(t))

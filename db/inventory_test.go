@@ -214,7 +214,7 @@ func TestANodeIsChangedByVersion(t *testing.T) {
 
 	for range 2 {
 		require.NoError(t, s.SetNodeHostKey(t.Context(), n.ID, "ssh-ed25519 AAAA"))
-		require.NoError(t, s.SetNodeAddresses(t.Context(), n.ID, []string{"10.0.0.5"}, "10.0.0.5:22"))
+		require.NoError(t, s.SetNodeAddresses(t.Context(), n.ID, db.NodeAddresses{Source: lifecycle.AddressesOfMAAS, IPs: []string{"10.0.0.5"}, SSH: "10.0.0.5:22"}))
 		require.NoError(t, s.SetMAASCreateIntent(t.Context(), n.ID, "job_1"))
 	}
 	now, err := s.Node(t.Context(), n.ID)

@@ -3,6 +3,8 @@ package db
 import (
 	"context"
 	"errors"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -207,12 +209,32 @@ func (s statements) SetMAASCreateIntent(ctx context.Context, id, jobID string) e
 	return CheckRepeatable("node "+id, rows, err, s.nodeExists(ctx, id))
 }
 
-// SetNodeAddresses stores a node's addresses and where its sshd answers.
-func (s statements) SetNodeAddresses(ctx context.Context, id string, ips []string, sshAddress string) error {
-	if ips == nil {
-		ips = []string{}
+// NodeAddresses are the addresses of a node, and who named them.
+type NodeAddresses struct {
+	Source lifecycle.AddressSource
+	IPs    []string
+	// SSH is where the node's sshd answers, host:port. "" keeps what is stored; where nothing is,
+	// that is the port of the site at an address of the node.
+	SSH string
+}
+
+// maxNodeAddresses bounds how many addresses a node has.
+const maxNodeAddresses = 64
+
+// SetNodeAddresses stores a node's addresses with their source and the present time. Texts that are
+// no IP address are left out. It changes nothing when they are stored already, or when the agent
+// names other addresses than MAAS or the installer did.
+func (s statements) SetNodeAddresses(ctx context.Context, id string, a NodeAddresses) error {
+	ips := make([]string, 0, len(a.IPs))
+	for _, text := range a.IPs {
+		if ip, err := netip.ParseAddr(text); err == nil && len(ips) < maxNodeAddresses && !slices.Contains(ips, ip.WithZone("").String()) {
+			ips = append(ips, ip.WithZone("").String())
+		}
 	}
-	rows, err := s.q.SetNodeAddresses(ctx, gen.SetNodeAddressesParams{ID: id, IPAddresses: ips, SSHAddress: sshAddress})
+	if len(ips) == 0 {
+		a.Source = ""
+	}
+	rows, err := s.q.SetNodeAddresses(ctx, gen.SetNodeAddressesParams{ID: id, IPAddresses: ips, Source: a.Source, SSHAddress: a.SSH})
 	return CheckRepeatable("node "+id, rows, err, s.nodeExists(ctx, id))
 }
 

@@ -42,6 +42,8 @@ type Projection struct {
 	At         *time.Time
 	ActionType string
 	Metadata   lifecycle.ActionMetadata
+	// Did completes the metadata of the try that ends with the step.
+	Did lifecycle.ActionMetadata
 	// Entries are further audit rows, such as those of actions. An empty resource stands for the
 	// job.
 	Entries []Entry

@@ -146,7 +146,7 @@ func (tx *Tx) noteReport(ctx context.Context, n Node, r InstallReport) error {
 	if r.Facts.IPAddress == "" {
 		return nil
 	}
-	return tx.SetNodeAddresses(ctx, n.ID, []string{r.Facts.IPAddress}, n.SSHAddress)
+	return tx.SetNodeAddresses(ctx, n.ID, NodeAddresses{Source: lifecycle.AddressesOfInstaller, IPs: []string{r.Facts.IPAddress}})
 }
 
 func (tx *Tx) applyReport(ctx context.Context, n Node, p PXENode, token PXEToken, r InstallReport, effect lifecycle.ReportEffect) (Node, error) {

@@ -1,6 +1,9 @@
 package lifecycle
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // ActionStatus is the state of one row of the action log.
 type ActionStatus string
@@ -27,7 +30,8 @@ func ActionComponent(actionType string) string {
 	return ComponentOrchestrator
 }
 
-// ActionMetadata is what an action was about, without secrets. Its JSON is at most 16 KiB.
+// ActionMetadata is what an action was about and what it did, without secrets. Its JSON is at most
+// 16 KiB.
 type ActionMetadata struct {
 	// CorrelationID is the run id of the workflow.
 	CorrelationID string     `json:"correlation_id,omitempty"`
@@ -38,6 +42,21 @@ type ActionMetadata struct {
 	LastPhase     string     `json:"last_phase,omitempty"`
 	SSHExitStatus string     `json:"ssh_exit_status,omitempty"`
 	AgentInfo     *AgentInfo `json:"agent_info,omitempty"`
+}
+
+// With returns the metadata with what more is known now. An empty field of more leaves the field.
+func (m ActionMetadata) With(more ActionMetadata) ActionMetadata {
+	m.CorrelationID = cmp.Or(more.CorrelationID, m.CorrelationID)
+	m.IPAddress = cmp.Or(more.IPAddress, m.IPAddress)
+	m.ServerID = cmp.Or(more.ServerID, m.ServerID)
+	m.Zone = cmp.Or(more.Zone, m.Zone)
+	m.LastPhase = cmp.Or(more.LastPhase, m.LastPhase)
+	m.SSHExitStatus = cmp.Or(more.SSHExitStatus, m.SSHExitStatus)
+	m.AgentInfo = cmp.Or(more.AgentInfo, m.AgentInfo)
+	if len(more.Phases) > 0 {
+		m.Phases = more.Phases
+	}
+	return m
 }
 
 // AgentInfo is what an agent says of its program.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -88,11 +89,12 @@ type comparison struct {
 	gone      []driftdb.Ref
 	baselines []driftdb.Mark
 	agreed    []string // nodes whose occupant nobody disputes since the restore
+	addresses map[string]db.NodeAddresses
 	owned     int
 }
 
 func (a *Activities) compare(ctx context.Context, p Pass, all []Facts) (comparison, error) {
-	var c comparison
+	c := comparison{addresses: map[string]db.NodeAddresses{}}
 	subjects := make([]string, 0, 2*len(all))
 	for _, f := range all {
 		subjects = append(subjects, f.Node.ID)
@@ -121,6 +123,9 @@ func (a *Activities) compare(ctx context.Context, p Pass, all []Facts) (comparis
 		}
 		if f.agrees() {
 			c.agreed = append(c.agreed, f.Node.ID)
+		}
+		if next, changed := f.nextAddresses(); changed {
+			c.addresses[f.Node.ID] = next
 		}
 		if next, changed := f.nextBaseline(); changed {
 			c.baselines = append(c.baselines, driftdb.Mark{NodeID: f.Node.ID, Facts: encode(next)})
@@ -160,6 +165,11 @@ func (a *Activities) store(ctx context.Context, p Pass, c comparison) (PassCount
 	}
 	if p.Listed {
 		if t.Closed, err = driftdb.CloseFindings(ctx, a.Store, p.SiteID, c.gone); err != nil {
+			return t, err
+		}
+	}
+	for id, addresses := range c.addresses {
+		if err = a.Store.SetNodeAddresses(ctx, id, addresses); err != nil {
 			return t, err
 		}
 	}

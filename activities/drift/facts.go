@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/db"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/hardware"
@@ -43,13 +44,16 @@ type Facts struct {
 
 // NodeFacts is the node's row.
 type NodeFacts struct {
-	ID             string               `json:"id"`
-	Lifecycle      string               `json:"lifecycle"`
-	Status         lifecycle.NodeStatus `json:"status"`
-	Hostname       string               `json:"hostname"`
-	MACs           []string             `json:"macs"`
-	SystemID       string               `json:"system_id"`
-	StateChangedAt time.Time            `json:"state_changed_at"`
+	ID        string               `json:"id"`
+	Lifecycle string               `json:"lifecycle"`
+	Status    lifecycle.NodeStatus `json:"status"`
+	Hostname  string               `json:"hostname"`
+	MACs      []string             `json:"macs"`
+	SystemID  string               `json:"system_id"`
+	// Addresses are those of the record, and AddressSource is who named them.
+	Addresses      []string                `json:"ip_addresses"`
+	AddressSource  lifecycle.AddressSource `json:"ip_addresses_source"`
+	StateChangedAt time.Time               `json:"state_changed_at"`
 	// Pointer is the allocation that the node names, Occupant the one that has the node; "" is
 	// none.
 	Pointer  string `json:"pointer"`
@@ -264,4 +268,33 @@ func encode(v any) json.RawMessage {
 		return json.RawMessage("{}")
 	}
 	return doc
+}
+
+// nextAddresses returns the addresses that the node's record is to have: those that MAAS gives its
+// deployed machine, or else the one that its agent reports. changed is false where the record is
+// right. Where MAAS shows others than the baseline has, the record waits until an operator has
+// adopted them. The agent of a tenant's node names no address, since the tenant may be root there.
+func (f Facts) nextAddresses() (next db.NodeAddresses, changed bool) {
+	if m := f.Machine; m != nil && !f.Listed.IsZero() && !f.isPXE() {
+		inMAAS := f.Node.AddressSource == lifecycle.AddressesOfMAAS
+		switch {
+		case !f.settled():
+			return next, false
+		case m.Status == providers.MAASReady || m.Status == providers.MAASNew:
+			return next, inMAAS
+		case m.Status != providers.MAASDeployed || len(m.Addresses) == 0 || inMAAS && slices.Equal(m.Addresses, f.Node.Addresses):
+			return next, false
+		case !inMAAS || f.Mark == nil || sameSet(m.Addresses, f.Mark.Addresses):
+			return db.NodeAddresses{Source: lifecycle.AddressesOfMAAS, IPs: m.Addresses}, true
+		}
+		return next, false
+	}
+	r := f.report()
+	if r == nil || r.Address == "" || f.Node.Pointer != "" || f.Node.Occupant != "" || slices.Equal(f.Node.Addresses, []string{r.Address}) {
+		return next, false
+	}
+	if s := f.Node.AddressSource; s != "" && s != lifecycle.AddressesOfAgent {
+		return next, false
+	}
+	return db.NodeAddresses{Source: lifecycle.AddressesOfAgent, IPs: []string{r.Address}}, true
 }

@@ -22,3 +22,31 @@ func Failure(err error) (f contract.Failure, ok bool) {
 	}
 	return contract.Failure{Class: class, Message: app.Message()}, true
 }
+
+// WithDid adds to a failure what was done before it, for the action log. The first detail of the
+// failure stays, and nil stays nil.
+func WithDid(err error, did lifecycle.ActionMetadata) error {
+	var app *temporal.ApplicationError
+	if !errors.As(err, &app) {
+		return err
+	}
+	var first any = ""
+	if app.HasDetails() {
+		if derr := app.Details(&first); derr != nil {
+			return err
+		}
+	}
+	return temporal.NewApplicationErrorWithOptions(app.Message(), app.Type(), temporal.ApplicationErrorOptions{
+		NonRetryable: app.NonRetryable(), Category: app.Category(), Cause: app.Unwrap(), NextRetryDelay: app.NextRetryDelay(), Details: []any{first, did},
+	})
+}
+
+// DidOf returns what an activity did before it failed, as far as its failure says.
+func DidOf(err error) (did lifecycle.ActionMetadata) {
+	var app *temporal.ApplicationError
+	var first any
+	if errors.As(err, &app) && app.HasDetails() && app.Details(&first, &did) != nil {
+		return lifecycle.ActionMetadata{}
+	}
+	return did
+}

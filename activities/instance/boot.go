@@ -122,6 +122,9 @@ func (a *Activities) InstallWorker(ctx context.Context, in contract.InstanceWait
 	var done providers.WorkerPhases
 	err = t.until(ctx, in.Until, lifecycle.FailInstanceStartup, "the end of the installation", func() (bool, error) {
 		got, err := t.p.Worker.Install(ctx, w, opts)
+		if got.ExitStatus != "" {
+			done = got
+		}
 		switch {
 		case err != nil && passes(err):
 			return false, err
@@ -130,21 +133,27 @@ func (a *Activities) InstallWorker(ctx context.Context, in contract.InstanceWait
 		case err != nil:
 			return false, fault.SSH(ctx, err)
 		}
-		done = got
 		return true, nil
 	})
+	out := contract.InstancePhases{
+		Phases: done.Done, ExitStatus: done.ExitStatus, Version: done.Info.Version, BuildDate: done.Info.BuildDate, Checksum: done.Info.Checksum,
+	}
 	if err != nil {
-		return contract.InstancePhases{}, err
+		return out, fault.WithDid(err, t.installMetadata(out))
 	}
 	if err := instancedb.StoreInstalledAgent(ctx, a.Store, t.i.ID, done.Info.Checksum); err != nil {
-		return contract.InstancePhases{}, fault.Internal(ctx, err)
+		return out, fault.WithDid(fault.Internal(ctx, err), t.installMetadata(out))
 	}
 	if err := t.awaitHeartbeat(ctx); err != nil {
-		return contract.InstancePhases{}, err
+		return out, fault.WithDid(err, t.installMetadata(out))
 	}
-	return contract.InstancePhases{
-		Done: true, Phases: done.Done, ExitStatus: done.ExitStatus, Version: done.Info.Version, BuildDate: done.Info.BuildDate, Checksum: done.Info.Checksum,
-	}, nil
+	out.Done = true
+	return out, nil
+}
+
+// installMetadata returns what the action log says of an installation on the server.
+func (t *target) installMetadata(p contract.InstancePhases) lifecycle.ActionMetadata {
+	return t.facts("").ActionMetadata().With(p.ActionMetadata())
 }
 
 // awaitHeartbeat says that the instance waits for the first heartbeat of its worker. A simulated

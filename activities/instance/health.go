@@ -45,7 +45,7 @@ func (t *target) check(ctx context.Context, now time.Time) (health, error) {
 		return health{}, fault.Internal(ctx, err)
 	}
 	t.i = i
-	h := health{Verified: i.AgentVerifiedAt != nil}
+	began, h := time.Now(), health{Verified: i.AgentVerifiedAt != nil}
 	clock, err := t.a.Store.Clock(ctx) // the database's, as the time of a heartbeat is
 	if err != nil {
 		return h, fault.Internal(ctx, err)
@@ -59,7 +59,7 @@ func (t *target) check(ctx context.Context, now time.Time) (health, error) {
 			return h, err
 		}
 	}
-	return h, t.log(ctx, h, now)
+	return h, t.log(ctx, h, now, time.Since(began))
 }
 
 // hasHeartbeat reports whether the last heartbeat of an instance still counts at a time of the
@@ -141,11 +141,15 @@ func ShouldLog(before *bool, loggedAt *time.Time, ok bool, now time.Time) bool {
 	return now.Sub(*loggedAt) >= every
 }
 
-// log stores what a health check found, and writes it to the action log where its limits allow.
-func (t *target) log(ctx context.Context, h health, now time.Time) error {
+// log stores what a health check found, and how long it took, and writes it to the action log where
+// its limits allow.
+func (t *target) log(ctx context.Context, h health, now time.Time, took time.Duration) error {
 	logs := ShouldLog(t.i.HealthOk, t.i.HealthLoggedAt, h.ok(), now)
 	if logs {
-		e := instancedb.Event{Stage: "health_check", Type: lifecycle.ActHealthCheck, Failed: !h.ok(), Message: h.String(), At: now, Seq: -now.UnixMicro()}
+		e := instancedb.Event{Stage: "health_check", Type: lifecycle.ActHealthCheck, Message: h.String(), Began: now, At: now.Add(took), Seq: -now.UnixMicro()}
+		if !h.ok() {
+			e.Class = lifecycle.FailNodeUnhealthy
+		}
 		if err := instancedb.LogEvent(ctx, t.a.Store, t.i, e); err != nil {
 			return fault.Internal(ctx, err)
 		}

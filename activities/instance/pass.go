@@ -326,11 +326,12 @@ func (a *Activities) CheckInstances(ctx context.Context, in PassIn) (int, error)
 			continue
 		}
 		t := &target{a, i, p}
+		began := time.Now()
 		if _, err := t.check(ctx, in.At); err != nil {
 			if ctx.Err() != nil {
 				return checked, err
 			}
-			errs = append(errs, err, t.log(ctx, health{Problem: problemOf(err)}, in.At))
+			errs = append(errs, err, t.log(ctx, health{Problem: problemOf(err)}, in.At, time.Since(began)))
 			continue
 		}
 		checked++

@@ -85,7 +85,8 @@ type MachineIn struct {
 	Within time.Duration `json:"within,omitempty"`
 }
 
-// ObserveMachine reads the machine and changes nothing.
+// ObserveMachine reads the machine and changes nothing outside. The addresses of one that this job
+// has deployed are stored.
 func (a *Activities) ObserveMachine(ctx context.Context, in MachineIn) (contract.MachineFacts, error) {
 	_, got, err := a.findMachine(ctx, in.JobRef, in.SystemID)
 	if err != nil {
@@ -96,5 +97,8 @@ func (a *Activities) ObserveMachine(ctx context.Context, in MachineIn) (contract
 	}
 	out := facts(*got)
 	out.Foreign = got.Annotations[annotationJob] != in.JobID
+	if !out.Foreign && got.Status == providers.MAASDeployed {
+		return out, a.recordAddresses(ctx, in.JobRef, *got)
+	}
 	return out, nil
 }

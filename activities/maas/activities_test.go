@@ -59,6 +59,8 @@ func TestEveryActivityTwice(t *testing.T) {
 		deployed = must(w, w.acts.WaitForDeployed, w.waitIn(time.Minute))
 		require.Equal(t, contract.DeployOK, deployed.Outcome)
 	}
+	require.NotEmpty(t, deployed.IPs)
+	require.Equal(t, append([]string{"maas"}, deployed.IPs...), w.addresses())
 	w.sim.SetHWSyncAgent(w.id, true) // what the vendor data installs on the node
 	for range 2 {
 		must(w, w.acts.EnsureHardwareSync, w.machine())
@@ -71,6 +73,7 @@ func TestEveryActivityTwice(t *testing.T) {
 	for range 2 {
 		require.Contains(t, []string{"Ready", "absent"}, must(w, w.acts.ReturnToReady, w.releaseIn()).Status)
 	}
+	require.Equal(t, []string{""}, w.addresses(), "a machine that was released has none")
 	for range 2 {
 		require.Equal(t, "absent", must(w, w.acts.RemoveCreatedMachine, w.removeIn(true)).Status)
 	}

@@ -168,6 +168,11 @@ func (a *Activities) WaitForDeployed(ctx context.Context, in WaitDeployedIn) (De
 	if out.Outcome == contract.DeployTimeout {
 		return out, abortDeploy(ctx, m, in.MachineIn)
 	}
+	if out.Outcome == contract.DeployOK {
+		if err := a.recordAddresses(ctx, in.JobRef, got); err != nil {
+			return out, err
+		}
+	}
 	out.Done = true
 	return out, nil
 }

@@ -78,7 +78,7 @@ func (a *Activities) EraseAndRelease(ctx context.Context, in EraseAndReleaseIn) 
 		return contract.ReleaseFacts{}, err
 	}
 	if found == nil {
-		return contract.ReleaseFacts{MachineFacts: absentFacts(in.SystemID, notInMAAS)}, nil
+		return contract.ReleaseFacts{MachineFacts: absentFacts(in.SystemID, notInMAAS)}, a.forgetAddresses(ctx, in.JobRef)
 	}
 	got := *found
 	if free(got.Status) && !in.ReleaseStarted {
@@ -102,6 +102,9 @@ func (a *Activities) EraseAndRelease(ctx context.Context, in EraseAndReleaseIn) 
 	}
 	got, err = pollMachine(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error { return r.step(ctx, got) })
 	out := contract.ReleaseFacts{MachineFacts: facts(got), Fallback: r.fallback}
+	if err == nil {
+		err = a.forgetAddresses(ctx, in.JobRef)
+	}
 	if err != nil {
 		return out, err
 	}

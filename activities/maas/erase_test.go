@@ -40,6 +40,7 @@ func (w *world) removal() maasact.RemoveMachineIn {
 func TestEraseAndRelease_Repeated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).deployed()
+	require.Equal(t, "maas", w.addresses()[0])
 	look := must(w, w.acts.ReadMachineBeforeRelease, w.machine())
 	require.Len(t, look.Disks, len(w.hw.Spec().Disks))
 	in := w.eraseIn()
@@ -47,6 +48,7 @@ func TestEraseAndRelease_Repeated(t *testing.T) {
 	require.True(t, f.Erased)
 	require.Equal(t, "Ready", f.Status)
 	require.Nil(t, w.hw.InstalledOS())
+	require.Equal(t, []string{""}, w.addresses())
 	require.Equal(t, 1, w.counts("releases"))
 	again := must(w, w.acts.EraseAndRelease, in)
 	require.True(t, again.Erased, "the proof is in MAAS's events, not in this execution")

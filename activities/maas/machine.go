@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/contract"
+	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
@@ -168,4 +169,23 @@ func (a *Activities) checkBelongs(ctx context.Context, m providers.MAAS, in Mach
 		return fault.New(lifecycle.FailStateDisagreement, "machine %s is %s and belongs to the MAAS user %q; it is left alone", in.SystemID, got.Status, got.Owner)
 	}
 	return nil
+}
+
+// recordAddresses stores the addresses that a deployed machine has in MAAS as those of the job's
+// node. A plan stores nothing.
+func (a *Activities) recordAddresses(ctx context.Context, job contract.JobRef, got providers.MAASMachine) error {
+	if a.plan || len(got.IPAddresses) == 0 {
+		return nil
+	}
+	now := db.NodeAddresses{Source: lifecycle.AddressesOfMAAS, IPs: got.IPAddresses}
+	return fault.Internal(ctx, a.Store.SetNodeAddresses(ctx, job.NodeID, now))
+}
+
+// forgetAddresses stores that the job's node has no address any more: its machine is released, or
+// is not in MAAS. A plan stores nothing.
+func (a *Activities) forgetAddresses(ctx context.Context, job contract.JobRef) error {
+	if a.plan {
+		return nil
+	}
+	return fault.Internal(ctx, a.Store.SetNodeAddresses(ctx, job.NodeID, db.NodeAddresses{}))
 }

@@ -58,7 +58,7 @@ func (a *Activities) ReturnToReady(ctx context.Context, in ReleaseIn) (contract.
 		return contract.MachineFacts{}, err
 	}
 	if found == nil {
-		return absentFacts(in.SystemID, ""), nil
+		return absentFacts(in.SystemID, ""), a.forgetAddresses(ctx, in.JobRef)
 	}
 	out := facts(*found)
 	if ours, err := in.ours(ctx, m, *found); err != nil {
@@ -72,6 +72,9 @@ func (a *Activities) ReturnToReady(ctx context.Context, in ReleaseIn) (contract.
 		return in.look(ctx, a, m, got, &release)
 	})
 	out = facts(got)
+	if err == nil {
+		err = a.forgetAddresses(ctx, in.JobRef)
+	}
 	out.Done = err == nil
 	return out, err
 }

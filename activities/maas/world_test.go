@@ -268,3 +268,11 @@ func addressIn(w *world, vlan int) string {
 	}
 	return a.String()
 }
+
+// addresses returns the addresses of the node's record, after who named them.
+func (w *world) addresses() []string {
+	w.t.Helper()
+	n, err := w.store.Node(w.t.Context(), w.ref.NodeID)
+	require.NoError(w.t, err)
+	return append([]string{string(n.IPAddressesSource)}, n.IPAddresses...)
+}

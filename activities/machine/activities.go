@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"time"
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
@@ -89,7 +90,12 @@ type StepFacts struct {
 	Series string `json:"series,omitempty"`
 	// Moved says that the machine answers at the ssh_endpoint of its record since the step.
 	Moved bool `json:"moved,omitempty"`
+	// Did is what the action log says of the step.
+	Did lifecycle.ActionMetadata `json:"did,omitzero"`
 }
+
+// ActionMetadata returns what the action log says of the step.
+func (f StepFacts) ActionMetadata() lifecycle.ActionMetadata { return f.Did }
 
 // TimelineNote returns the text for the timeline.
 func (f StepFacts) TimelineNote() string { return f.Note }
@@ -251,7 +257,20 @@ func (s *session) lacks(c runplan.Capability) error {
 
 // facts returns the result of a step.
 func (s *session) facts(format string, args ...any) StepFacts {
-	return StepFacts{Note: fmt.Sprintf(format, args...), Simulated: s.adapter.Simulated}
+	return StepFacts{Note: fmt.Sprintf(format, args...), Simulated: s.adapter.Simulated, Did: s.actionMetadata()}
+}
+
+// actionMetadata returns which machine the step was carried out on, and where it was reached.
+func (s *session) actionMetadata() lifecycle.ActionMetadata {
+	host, _, _ := net.SplitHostPort(s.target.SSH.Address)
+	return lifecycle.ActionMetadata{ServerID: text(s.node.MAASSystemID), IPAddress: host}
+}
+
+// exitMetadata returns what the action log says of a command that ended with a status.
+func (s *session) exitMetadata(status int) lifecycle.ActionMetadata {
+	did := s.actionMetadata()
+	did.SSHExitStatus = strconv.Itoa(status)
+	return did
 }
 
 // failureOf turns an error of an adapter into a typed failure. When the machine is not reached

@@ -53,11 +53,17 @@ func MarkEnd(err error, end CommandEnd) error {
 // EndOf returns how the command of a failure of RunCommand ended.
 func EndOf(err error) CommandEnd {
 	var app *temporal.ApplicationError
-	var end CommandEnd
-	if errors.As(err, &app) && app.HasDetails() && app.Details(&end) != nil {
+	var end any
+	if !errors.As(err, &app) || !app.HasDetails() || app.Details(&end) != nil {
 		return ""
 	}
-	return end
+	switch v := end.(type) {
+	case CommandEnd: // in this process
+		return v
+	case string:
+		return CommandEnd(v)
+	}
+	return ""
 }
 
 // isRepeated reports whether an earlier worker may have done a part of the attempt.
@@ -98,13 +104,18 @@ func (a *Activities) RunCommand(ctx context.Context, in CommandIn) (StepFacts, e
 	case ctx.Err() != nil:
 		return StepFacts{}, ctx.Err()
 	case err != nil:
-		return StepFacts{}, s.commandFailure(ctx, err)
+		return StepFacts{}, fault.WithDid(s.commandFailure(ctx, err), s.actionMetadata())
 	case res.ExitCode == exitTimedOut:
-		return StepFacts{}, MarkEnd(fault.New(lifecycle.FailCommand, "the command did not end within %s, and was ended", timeout), CommandEnded)
+		err = MarkEnd(fault.New(lifecycle.FailCommand, "the command did not end within %s, and was ended", timeout), CommandEnded)
 	case res.ExitCode != 0:
-		return StepFacts{}, MarkEnd(fault.New(lifecycle.FailCommand, "the command ended with exit status %d; the output of the run says why", res.ExitCode), CommandEnded)
+		err = MarkEnd(fault.New(lifecycle.FailCommand, "the command ended with exit status %d; the output of the run says why", res.ExitCode), CommandEnded)
 	}
-	return s.facts("the command ended"), nil
+	if err != nil {
+		return StepFacts{}, fault.WithDid(err, s.exitMetadata(res.ExitCode))
+	}
+	out := s.facts("the command ended")
+	out.Did = s.exitMetadata(res.ExitCode)
+	return out, nil
 }
 
 // commandFailure turns the error of a command into a typed failure. A command with an unknown

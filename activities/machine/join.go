@@ -71,7 +71,7 @@ func (a *Activities) JoinCluster(ctx context.Context, in CommandIn) (StepFacts, 
 		return StepFacts{}, m.failureOf(ctx, err) // it may run: its undo deletes the token
 	case res.ExitCode != 0:
 		m.clean(ctx)
-		return StepFacts{}, MarkEnd(m.refused(res.ExitCode), CommandEnded)
+		return StepFacts{}, fault.WithDid(MarkEnd(m.refused(res.ExitCode), CommandEnded), m.exitMetadata(res.ExitCode))
 	}
 	deleted := m.clean(ctx)
 	if err := clusterdb.NoteJoined(ctx, a.Store, m.machine.ID); err != nil {
@@ -81,7 +81,9 @@ func (a *Activities) JoinCluster(ctx context.Context, in CommandIn) (StepFacts, 
 	if !deleted {
 		left = "its bootstrap token could not be deleted yet"
 	}
-	return m.joined("the machine joined cluster %s as node %s; %s", m.row.Ref, m.node, left)
+	out, err := m.joined("the machine joined cluster %s as node %s; %s", m.row.Ref, m.node, left)
+	out.Did = m.exitMetadata(res.ExitCode)
+	return out, err
 }
 
 // unsentFirst marks the failure of a call before which nothing was sent.

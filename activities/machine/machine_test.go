@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/activities/machine"
 	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
@@ -154,6 +155,7 @@ func TestRunCommand_OnARealServer(t *testing.T) {
 		facts, err := w.acts.RunCommand(t.Context(), machine.CommandIn{StepIn: in})
 		require.NoError(t, err)
 		require.False(t, facts.Simulated)
+		require.Equal(t, lifecycle.ActionMetadata{IPAddress: "127.0.0.1", SSHExitStatus: "0"}, facts.ActionMetadata())
 	}
 	ran, err := os.ReadFile(counter)
 	require.NoError(t, err)
@@ -171,6 +173,8 @@ func TestRunCommand_Failures(t *testing.T) {
 	_, err := w.acts.RunCommand(t.Context(), machine.CommandIn{StepIn: w.endRun(w.step(command("echo why; exit 7")))})
 	require.Equal(t, lifecycle.FailCommand, classOf(err))
 	require.ErrorContains(t, err, "exit status 7")
+	require.Equal(t, lifecycle.ActionMetadata{IPAddress: "127.0.0.1", SSHExitStatus: "7"}, fault.DidOf(err))
+	require.Equal(t, machine.CommandEnded, machine.EndOf(err))
 	short := command("sleep 300")
 	one := 1
 	short.TimeoutSeconds = &one

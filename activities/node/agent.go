@@ -57,7 +57,7 @@ func (a *Activities) WaitForAgent(ctx context.Context, in WaitAgentIn) (contract
 			return facts, fault.Internal(ctx, err)
 		} // a database that is away is borne: the stage's deadline bounds it
 		if facts.Healthy && !in.ObserveOnly {
-			return facts, fault.Internal(ctx, a.Store.Tx(ctx, func(tx *db.Tx) error { return tx.FreezeDrives(ctx, in.NodeID) }))
+			return facts, fault.Internal(ctx, a.Store.Tx(ctx, func(tx *db.Tx) error { return acceptReport(ctx, tx, in.NodeID) }))
 		}
 		if in.ObserveOnly {
 			return facts, nil
@@ -72,6 +72,22 @@ func (a *Activities) WaitForAgent(ctx context.Context, in WaitAgentIn) (contract
 			return facts, err
 		}
 	}
+}
+
+// acceptReport keeps what the report of a healthy node says of its drives, and of its address where
+// MAAS knows none.
+func acceptReport(ctx context.Context, tx *db.Tx, nodeID string) error {
+	heartbeat, err := tx.LatestHeartbeat(ctx, nodeID)
+	if err != nil {
+		return err
+	}
+	if heartbeat.Report != nil && heartbeat.Report.Address != "" {
+		now := db.NodeAddresses{Source: lifecycle.AddressesOfAgent, IPs: []string{heartbeat.Report.Address}}
+		if err := tx.SetNodeAddresses(ctx, nodeID, now); err != nil {
+			return err
+		}
+	}
+	return tx.FreezeDrives(ctx, nodeID)
 }
 
 // keepToken lets the node's unused token live for as long as this wait: it was

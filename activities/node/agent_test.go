@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
@@ -59,4 +60,25 @@ func TestUserDataOfADeployment(t *testing.T) {
 	second := render()
 	require.NotEqual(t, first.SHA256, second.SHA256, "its token was used up")
 	require.WithinDuration(t, time.Now(), *second.IssuedAt, time.Minute)
+}
+
+// TestWaitForAgent_KeepsTheAddress: a node that MAAS gives no address has the one that its agent
+// reports.
+func TestWaitForAgent_KeepsTheAddress(t *testing.T) {
+	t.Parallel()
+	store := dbtest.Store(t)
+	acts := &nodeact.Activities{Store: store}
+	for want, before := range map[string]db.NodeAddresses{"10.0.0.7": {}, "10.0.0.5": {Source: lifecycle.AddressesOfMAAS, IPs: []string{"10.0.0.5"}}} {
+		node := dbtest.Node(t, store)
+		require.NoError(t, store.SetNodeAddresses(t.Context(), node.ID, before))
+		require.NoError(t, store.RecordHeartbeats(t.Context(), []db.Heartbeat{
+			{NodeID: node.ID, BootID: "b", Generation: 1, ReceivedAt: time.Now(), Report: &spec.HealthReport{Address: "10.0.0.7"}},
+		}))
+		f, err := acts.WaitForAgent(t.Context(), nodeact.WaitAgentIn{JobRef: contract.JobRef{NodeID: node.ID}})
+		require.NoError(t, err)
+		require.True(t, f.Healthy)
+		now, err := store.Node(t.Context(), node.ID)
+		require.NoError(t, err)
+		require.Equal(t, []string{want}, now.IPAddresses)
+	}
 }

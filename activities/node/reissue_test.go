@@ -50,7 +50,7 @@ func newReissuing(t *testing.T, answers map[string][]any) *reissuing {
 	job := dbtest.Job(t, store, dbtest.On(b.in.NodeID), dbtest.Kind("agent_reissue"))
 	r := &reissuing{nodeFixture: b, shell: &stdinShell{shell: b.shell}, job: contract.JobRef{JobID: job.ID, NodeID: b.in.NodeID, SiteID: site.ID}}
 	b.acts.SSH, b.acts.AgentCAPEM = r.shell, "the CA"
-	require.NoError(t, store.SetNodeAddresses(t.Context(), r.job.NodeID, nil, "127.0.0.1:22"))
+	require.NoError(t, store.SetNodeAddresses(t.Context(), r.job.NodeID, db.NodeAddresses{Source: lifecycle.AddressesOfMAAS, IPs: nil, SSH: "127.0.0.1:22"}))
 	return r
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"time"
 
@@ -43,19 +42,22 @@ type SSHFacts struct {
 // TimelineNote is what the node's timeline says.
 func (f SSHFacts) TimelineNote() string { return f.Note }
 
+// ActionMetadata is what the action log says of the login.
+func (f SSHFacts) ActionMetadata() lifecycle.ActionMetadata {
+	host, _, _ := net.SplitHostPort(f.Address)
+	return lifecycle.ActionMetadata{IPAddress: host}
+}
+
 // sshLogin is a node to log in to by SSH.
 type sshLogin struct {
 	providers.SSHTarget
 	record func(context.Context, error) // writes what came of the login into the audit log
 }
 
-// SSHAddress returns host:port of a node's sshd: that of its record, or the first address that MAAS
-// names. It returns "" when there is neither.
+// SSHAddress returns host:port of a node's sshd: that of its record, or the one that the site has
+// at these addresses. It returns "" when there is neither.
 func SSHAddress(node db.Node, site spec.SiteSpec, ips []string) string {
-	if node.SSHAddress == "" && len(ips) > 0 {
-		return net.JoinHostPort(ips[0], strconv.Itoa(cmp.Or(site.SSHPort, 22)))
-	}
-	return node.SSHAddress
+	return cmp.Or(node.SSHAddress, site.SSHAddress(ips))
 }
 
 // target opens the login of a node, after its address was checked. The audit log names the login

@@ -81,7 +81,7 @@ func rowOf(p contract.Projection) db.Projection {
 		JobID: p.JobID, Seq: p.Seq, RunID: p.RunID, Status: p.Status, Stage: p.Stage, StageOrdinal: p.StageOrdinal, Attempt: p.Attempt,
 		WaitingOutside: p.WaitingOut, Frozen: p.Frozen, Adopted: p.Adopted, ProgressPercent: p.Progress, ReachedPercent: p.Reached,
 		StageDeadline: p.StageDeadline, Observed: p.Observed, Stages: p.Stages, Checkpoint: p.Checkpoint, Actor: db.Actor{Owner: lifecycle.OwnerJob, ID: p.By},
-		At: p.At, ActionType: p.ActionType, Metadata: p.Metadata, Fingerprint: p.Fingerprint(),
+		At: p.At, ActionType: p.ActionType, Metadata: p.Metadata, Did: p.Did, Fingerprint: p.Fingerprint(),
 		MovesOnce: p.MovesOnce(),
 	}
 	if f := p.Failure; f != nil {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -43,6 +44,12 @@ type LoginProof struct {
 
 // TimelineNote returns what the node's timeline says of the proof.
 func (f LoginProof) TimelineNote() string { return f.Note }
+
+// ActionMetadata returns what the action log says of the proof.
+func (f LoginProof) ActionMetadata() lifecycle.ActionMetadata {
+	host, _, _ := net.SplitHostPort(f.Connection.Address)
+	return lifecycle.ActionMetadata{IPAddress: host}
+}
 
 const taskPoll = 500 * time.Millisecond
 

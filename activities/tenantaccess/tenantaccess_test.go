@@ -81,7 +81,7 @@ func newFixture(t *testing.T) *fixture {
 	job := dbtest.Job(t, f.store, dbtest.On(row.ID), dbtest.JobStatus(lifecycle.JobRunning))
 	f.job = contract.JobRef{JobID: job.ID, NodeID: row.ID, SiteID: row.SiteID, Stage: "prove_login"}
 	require.NoError(t, f.store.Tx(t.Context(), func(tx *db.Tx) error {
-		return errors.Join(tx.SetNodeHostKey(t.Context(), row.ID, strings.TrimSpace(public)), tx.SetNodeAddresses(t.Context(), row.ID, []string{"127.0.0.1"}, f.node.SSHAddress()))
+		return errors.Join(tx.SetNodeHostKey(t.Context(), row.ID, strings.TrimSpace(public)), tx.SetNodeAddresses(t.Context(), row.ID, db.NodeAddresses{Source: lifecycle.AddressesOfMAAS, IPs: []string{"127.0.0.1"}, SSH: f.node.SSHAddress()}))
 	}))
 	f.acts = &tenantaccess.Activities{Store: f.store, Secrets: sec, SSH: sshrunner.New()}
 	var suite testsuite.WorkflowTestSuite
@@ -391,7 +391,7 @@ func (f *fixture) other(hostKey string) db.Node {
 	f.Helper()
 	row := dbtest.Node(f, f.store, dbtest.Active())
 	require.NoError(f, f.store.Tx(f.Context(), func(tx *db.Tx) error {
-		err := tx.SetNodeAddresses(f.Context(), row.ID, []string{"127.0.0.1"}, f.node.SSHAddress())
+		err := tx.SetNodeAddresses(f.Context(), row.ID, db.NodeAddresses{Source: lifecycle.AddressesOfMAAS, IPs: []string{"127.0.0.1"}, SSH: f.node.SSHAddress()})
 		if hostKey != "" {
 			err = errors.Join(err, tx.SetNodeHostKey(f.Context(), row.ID, hostKey))
 		}
@@ -405,7 +405,7 @@ func TestOfferKeys_RefusedAddress(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	require.NoError(t, f.store.Tx(t.Context(), func(tx *db.Tx) error {
-		return tx.SetNodeAddresses(t.Context(), f.job.NodeID, nil, "169.254.169.254:22")
+		return tx.SetNodeAddresses(t.Context(), f.job.NodeID, db.NodeAddresses{Source: lifecycle.AddressesOfMAAS, IPs: nil, SSH: "169.254.169.254:22"})
 	}))
 	_, err := f.offer(false, nil, newKey(t))
 	f.fails(err, lifecycle.FailConfiguration, "metadata")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -93,6 +94,9 @@ func isAllocation(s string) bool {
 func checkReport(h spec.HealthReport) error {
 	if len(h.GPUs) > maxGPUs || len(h.NICs) > maxOthers || len(h.Disks) > maxOthers || len(h.Mounts) > maxOthers {
 		return invalid("report lists more devices than a machine has.")
+	}
+	if _, err := netip.ParseAddr(h.Address); h.Address != "" && err != nil {
+		return invalid("report.address must be an IP address.")
 	}
 	raw, err := json.Marshal(h)
 	if err != nil {

@@ -61,10 +61,11 @@ func TestHeartbeat_Refused(t *testing.T) {
 	b := start(t, nil)
 	a := b.enrolled("n1")
 	for name, change := range map[string]func(*protocol.Heartbeat){
-		"no boot id":       func(h *protocol.Heartbeat) { h.BootID = "" },
-		"other generation": func(h *protocol.Heartbeat) { h.Generation = 2 },
-		"negative uptime":  func(h *protocol.Heartbeat) { h.UptimeSecs = -1 },
-		"nul":              func(h *protocol.Heartbeat) { h.BootID = "a\x00" },
+		"no boot id":              func(h *protocol.Heartbeat) { h.BootID = "" },
+		"other generation":        func(h *protocol.Heartbeat) { h.Generation = 2 },
+		"negative uptime":         func(h *protocol.Heartbeat) { h.UptimeSecs = -1 },
+		"nul":                     func(h *protocol.Heartbeat) { h.BootID = "a\x00" },
+		"an address that is none": func(h *protocol.Heartbeat) { h.Report = &spec.HealthReport{Address: "gpu-1"} },
 		"too many gpus": func(h *protocol.Heartbeat) {
 			h.Report = &spec.HealthReport{GPUs: make([]spec.GPUReport, 300)}
 		},

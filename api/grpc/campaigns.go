@@ -32,7 +32,7 @@ func (s campaignService) CreateCampaign(ctx context.Context, r *connect.Request[
 	asked := campaign.Request{
 		RequestID: in.GetRequestId(), Name: in.GetDisplayName(), Type: lifecycle.RunType(in.GetType()), PlanID: in.GetPlanId(), Filter: in.GetFilter(),
 		MaxParallel: int(in.GetMaxParallel()), StopAfter: int(in.GetStopAfterFailures()), SkipCanary: in.GetSkipCanary(), AcceptRisk: in.GetAcceptRisk(),
-		SelectionHash: in.GetSelectionHash(), Project: callerOf(ctx).Project, Offers: s.cfg.Offers,
+		SelectionHash: in.GetSelectionHash(), Project: callerOf(ctx).Project, Offers: s.cfg.Offers, LogsIn: s.cfg.LogsIn,
 	}
 	if in.GetValidateOnly() {
 		return s.preview(ctx, asked)

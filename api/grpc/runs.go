@@ -39,7 +39,7 @@ func (s runService) StartRun(ctx context.Context, r *connect.Request[slipwayv1.S
 		}
 		run, err = machines.StartRun(ctx, tx, machines.Start{
 			RequestID: in.GetRequestId(), MachineID: in.GetMachineId(), Type: lifecycle.RunType(in.GetType()), PlanID: in.GetPlanId(),
-			AcceptRisk: in.GetAcceptRisk(), Project: project, Offers: s.cfg.Offers,
+			AcceptRisk: in.GetAcceptRisk(), Project: project, Offers: s.cfg.Offers, LogsIn: s.cfg.LogsIn,
 		}, actor(ctx))
 		return err
 	})
@@ -138,7 +138,7 @@ func (s runService) RetryRun(ctx context.Context, r *connect.Request[slipwayv1.R
 	err = s.store.Tx(ctx, func(tx *db.Tx) (err error) {
 		run, err = machines.RetryRun(ctx, tx, machines.Retry{
 			RunID: failed.ID, RequestID: r.Msg.GetRequestId(), Action: lifecycle.Action(r.Msg.GetAction()), AcceptRisk: r.Msg.GetAcceptRisk(),
-			Reason: r.Msg.GetReason(), Offers: s.cfg.Offers,
+			Reason: r.Msg.GetReason(), Offers: s.cfg.Offers, LogsIn: s.cfg.LogsIn,
 		}, actor(ctx))
 		return err
 	})

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -37,7 +38,7 @@ func (w *world) served(s lifecycle.NodeStatus, key string) db.Node {
 	enrolled(w.t, w.store, n.ID)
 	reports(w.t, w.store, n.ID, 0, 1)
 	require.NoError(w.t, w.store.SetNodeHostKey(w.t.Context(), n.ID, key))
-	require.NoError(w.t, w.store.SetNodeAddresses(w.t.Context(), n.ID, []string{"127.0.0.1"}, "127.0.0.1:22"))
+	require.NoError(w.t, w.store.SetNodeAddresses(w.t.Context(), n.ID, db.NodeAddresses{Source: lifecycle.AddressesOfMAAS, IPs: []string{"127.0.0.1"}, SSH: "127.0.0.1:22"}))
 	return n
 }
 
@@ -206,4 +207,16 @@ func TestUpdateAgent(t *testing.T) {
 	var in contract.AgentUpdateInput
 	require.NoError(t, json.Unmarshal(row.Input, &in))
 	require.NoError(t, spec.VerifyAgentManifest(public, in.Manifest, in.Signature), "the bytes that were signed reach the job")
+}
+
+// TestNode_AddressesHaveTheirSource: whoever reads a node sees where its addresses come from, and
+// since when.
+func TestNode_AddressesHaveTheirSource(t *testing.T) {
+	t.Parallel()
+	w, _ := sshWorld(t)
+	var got rest.Node
+	w.do("GET", "/api/v1/nodes/"+w.served(lifecycle.NodeActive, hostKey).ID, nil).want(http.StatusOK).into(&got)
+	require.Equal(t, []string{"127.0.0.1"}, got.IPAddresses)
+	require.Equal(t, lifecycle.AddressesOfMAAS, got.IPAddressesSource)
+	require.WithinDuration(t, time.Now(), *got.IPAddressesAt, time.Minute)
 }

@@ -23,26 +23,28 @@ import (
 // Node is the record of one machine. Agent, BMC and live job are in the answer
 // for one node only.
 type Node struct {
-	ID             string               `json:"id"`
-	Lifecycle      string               `json:"lifecycle"`
-	Status         lifecycle.NodeStatus `json:"status"`
-	Hostname       string               `json:"hostname"`
-	SiteID         string               `json:"site_id"`
-	ProfileID      string               `json:"profile_id,omitempty"`
-	SKUID          string               `json:"sku_id,omitempty" maxLength:"100"`
-	Serial         string               `json:"serial,omitempty"`
-	HardwareUUID   string               `json:"hardware_uuid,omitempty"`
-	MACs           []string             `json:"macs" nullable:"false"`
-	MAASSystemID   string               `json:"maas_system_id,omitempty"`
-	IPAddresses    []string             `json:"ip_addresses" nullable:"false"`
-	Simulated      bool                 `json:"simulated" doc:"The machine is made up: results on it prove nothing about hardware"`
-	Labels         map[string]string    `json:"labels"`
-	AllocationID   string               `json:"allocation_id,omitempty"`
-	TenantLeftAt   *time.Time           `json:"tenant_left_at,omitempty" doc:"When a tenant left the node, if nothing proves it clean since: until a certificate does, it does not become active again"`
-	StateChangedAt time.Time            `json:"state_changed_at"`
-	Version        int64                `json:"version"`
-	CreatedAt      time.Time            `json:"created_at"`
-	UpdatedAt      time.Time            `json:"updated_at"`
+	ID                string                  `json:"id"`
+	Lifecycle         string                  `json:"lifecycle"`
+	Status            lifecycle.NodeStatus    `json:"status"`
+	Hostname          string                  `json:"hostname"`
+	SiteID            string                  `json:"site_id"`
+	ProfileID         string                  `json:"profile_id,omitempty"`
+	SKUID             string                  `json:"sku_id,omitempty" maxLength:"100"`
+	Serial            string                  `json:"serial,omitempty"`
+	HardwareUUID      string                  `json:"hardware_uuid,omitempty"`
+	MACs              []string                `json:"macs" nullable:"false"`
+	MAASSystemID      string                  `json:"maas_system_id,omitempty"`
+	IPAddresses       []string                `json:"ip_addresses" nullable:"false"`
+	IPAddressesSource lifecycle.AddressSource `json:"ip_addresses_source,omitempty" enum:"maas,agent,installer" doc:"The system that names the addresses"`
+	IPAddressesAt     *time.Time              `json:"ip_addresses_at,omitempty" doc:"Since when the source names these addresses"`
+	Simulated         bool                    `json:"simulated" doc:"The machine is made up: results on it prove nothing about hardware"`
+	Labels            map[string]string       `json:"labels"`
+	AllocationID      string                  `json:"allocation_id,omitempty"`
+	TenantLeftAt      *time.Time              `json:"tenant_left_at,omitempty" doc:"When a tenant left the node, if nothing proves it clean since: until a certificate does, it does not become active again"`
+	StateChangedAt    time.Time               `json:"state_changed_at"`
+	Version           int64                   `json:"version"`
+	CreatedAt         time.Time               `json:"created_at"`
+	UpdatedAt         time.Time               `json:"updated_at"`
 
 	InstallAttempts  int      `json:"install_attempts" doc:"Failed attempts of a PXE node's installation"`
 	LastInstallError string   `json:"last_install_error,omitempty"`
@@ -72,6 +74,7 @@ func nodeView(n db.Node) Node {
 	return Node{
 		ID: n.ID, Lifecycle: n.Lifecycle, Status: n.Status, Hostname: n.Hostname, SiteID: n.SiteID, ProfileID: text(n.ProfileID), SKUID: text(n.SKUID),
 		Serial: n.Serial, HardwareUUID: n.HardwareUUID, MACs: list(n.MACs), MAASSystemID: text(n.MAASSystemID), IPAddresses: list(n.IPAddresses),
+		IPAddressesSource: n.IPAddressesSource, IPAddressesAt: utc(n.IPAddressesAt),
 		Simulated: n.Simulated, Labels: labels(n.Labels), TenantLeftAt: utc(n.TenantLeftAt), StateChangedAt: n.StateChangedAt.UTC(),
 		Version: n.Version, CreatedAt: n.CreatedAt.UTC(), UpdatedAt: n.UpdatedAt.UTC(),
 		InstallAttempts: n.InstallAttempts, LastInstallError: n.LastInstallError,

@@ -46,6 +46,13 @@ func (a *App) machineOffers() func(string) []runplan.Capability {
 	}
 }
 
+// machineLogsIn reports whether a provider logs in to its machines by SSH: those that are simulated
+// are reached in this process.
+func (a *App) machineLogsIn(provider string) bool {
+	adapter, err := a.machines.For(provider)
+	return err == nil && !adapter.Simulated
+}
+
 // UseMachines takes other adapters for some providers of machines. Tests call it before UseClusters
 // and before a worker runs: the places on machines that an SSH server simulates are named by no
 // setting.
@@ -75,5 +82,5 @@ func (a *App) MachineProbes() *machineprobe.Passes {
 
 // Campaigns drives campaigns: the same plan over many machines.
 func (a *App) Campaigns() *campaigns.Driver {
-	return &campaigns.Driver{Store: a.Store, Offers: a.machineOffers(), Log: a.Log}
+	return &campaigns.Driver{Store: a.Store, Offers: a.machineOffers(), LogsIn: a.machineLogsIn, Log: a.Log}
 }

@@ -131,6 +131,9 @@ func demo(ctx context.Context, o stack.Options, out io.Writer, search *secretSea
 	if err := op.automate(ctx, out); err != nil {
 		return err
 	}
+	if err := op.rebootNode(ctx, out, jobs[0]); err != nil {
+		return err
+	}
 	if err := op.rentInstance(ctx, out); err != nil {
 		return err
 	}

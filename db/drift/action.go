@@ -182,7 +182,8 @@ func adopt(ctx context.Context, tx *db.Tx, f Finding) error {
 		machine.Serial, machine.HardwareUUID = e.Serial, e.UUID
 		return errors.Join(tx.SetNodeMachine(ctx, n.ID, machine), changeMark(ctx, tx, n.ID, map[string]any{"serial": e.Serial, "uuid": e.UUID}))
 	case lifecycle.DriftAddressesChanged:
-		return errors.Join(tx.SetNodeAddresses(ctx, n.ID, e.Addresses, n.SSHAddress), changeMark(ctx, tx, n.ID, map[string]any{"addresses": db.EmptyIfNil(e.Addresses)}))
+		now := db.NodeAddresses{Source: lifecycle.AddressesOfMAAS, IPs: e.Addresses}
+		return errors.Join(tx.SetNodeAddresses(ctx, n.ID, now), changeMark(ctx, tx, n.ID, map[string]any{"addresses": db.EmptyIfNil(e.Addresses)}))
 	case lifecycle.DriftPartsChanged:
 		return changeMark(ctx, tx, n.ID, map[string]any{"bmc_parts": e.BMCParts, "agent_parts": e.Agent, "parts_at": e.ReadAt})
 	case lifecycle.DriftDPUMode:

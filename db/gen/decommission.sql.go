@@ -74,7 +74,7 @@ func (q *Queries) ClearTenantLeft(ctx context.Context, arg ClearTenantLeftParams
 }
 
 const deleteNodeAccess = `-- name: DeleteNodeAccess :execrows
-UPDATE nodes SET ssh_host_key = '', ssh_address = '', ip_addresses = '{}', updated_at = now() WHERE id = $1
+UPDATE nodes SET ssh_host_key = '', ssh_address = '', ip_addresses = '{}', ip_addresses_source = '', ip_addresses_at = NULL, updated_at = now() WHERE id = $1
 `
 
 // What only a node that is there needs.

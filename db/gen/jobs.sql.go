@@ -1062,16 +1062,17 @@ WITH given AS MATERIALIZED (
         duration_ms = CASE WHEN NOT o.goes_on THEN extract(epoch FROM o.ended_at - a.started_at)::numeric * 1000 END,
         failure_class = CASE WHEN NOT o.goes_on AND o.state IN ('failed', 'running') THEN o.failure_class ELSE '' END,
         error_message = CASE WHEN o.goes_on OR o.state IN ('succeeded', 'adopted') OR o.state = 'pending' AND o.started_at IS NULL THEN ''
-            WHEN o.state = 'pending' THEN 'an operator action interrupted it' ELSE coalesce(nullif(o.message, ''), 'it ended without a result') END
+            WHEN o.state = 'pending' THEN 'an operator action interrupted it' ELSE coalesce(nullif(o.message, ''), 'it ended without a result') END,
+        metadata = CASE WHEN octet_length((a.metadata || $5::jsonb)::text) <= 16384 THEN a.metadata || $5::jsonb ELSE a.metadata END
     FROM open o
     WHERE a.id = o.id AND (NOT o.goes_on OR o.attempts > o.attempt)
     RETURNING a.stage, a.duration_ms
 ), begun AS (
     INSERT INTO action_logs (id, job_id, node_id, seq, stage, attempt, action_type, component, started_at, metadata)
-    SELECT $5, j.id, j.node_id, $6, g.name, g.attempts, $7, $8, $3::timestamptz,
-        CASE WHEN octet_length(($9::jsonb)::text) <= 16384 THEN $9::jsonb ELSE '{"truncated": true}' END
+    SELECT $6, j.id, j.node_id, $7, g.name, g.attempts, $8, $9, $3::timestamptz,
+        CASE WHEN octet_length(($10::jsonb)::text) <= 16384 THEN $10::jsonb ELSE '{"truncated": true}' END
     FROM given g JOIN jobs j ON j.id = $1::text
-    WHERE g.state = 'running' AND g.ordinal = $10::integer AND NOT EXISTS (SELECT 1 FROM open o WHERE o.name = g.name AND o.goes_on)
+    WHERE g.state = 'running' AND g.ordinal = $11::integer AND NOT EXISTS (SELECT 1 FROM open o WHERE o.name = g.name AND o.goes_on)
         AND g.differs
     ON CONFLICT ON CONSTRAINT action_logs_once DO NOTHING
 )
@@ -1089,6 +1090,7 @@ type ProjectStagesParams struct {
 	Stages       json.RawMessage
 	At           time.Time
 	Running      bool
+	Did          json.RawMessage
 	ActionID     string
 	Seq          int64
 	ActionType   string
@@ -1106,6 +1108,7 @@ func (q *Queries) ProjectStages(ctx context.Context, arg ProjectStagesParams) er
 		arg.Stages,
 		arg.At,
 		arg.Running,
+		arg.Did,
 		arg.ActionID,
 		arg.Seq,
 		arg.ActionType,

@@ -269,33 +269,35 @@ type LifecycleEdge struct {
 }
 
 type Node struct {
-	ID               string
-	Lifecycle        string
-	Status           lifecycle.NodeStatus
-	Hostname         string
-	SiteID           string
-	SKUID            *string
-	ProfileID        *string
-	Serial           string
-	HardwareUUID     string
-	MACs             []string
-	MAASSystemID     *string
-	MAASCreateIntent string
-	SSHHostKey       string
-	SSHAddress       string
-	IPAddresses      []string
-	Simulated        bool
-	Labels           record.Labels
-	AllocationID     *string
-	InstallAttempts  int
-	LastInstallError string
-	StateChangedAt   time.Time
-	Version          int64
-	CreatedAt        time.Time
-	UpdatedAt        time.Time
-	SiteRef          *string
-	TenantLeftAt     *time.Time
-	LeftByMachine    bool
+	ID                string
+	Lifecycle         string
+	Status            lifecycle.NodeStatus
+	Hostname          string
+	SiteID            string
+	SKUID             *string
+	ProfileID         *string
+	Serial            string
+	HardwareUUID      string
+	MACs              []string
+	MAASSystemID      *string
+	MAASCreateIntent  string
+	SSHHostKey        string
+	SSHAddress        string
+	IPAddresses       []string
+	Simulated         bool
+	Labels            record.Labels
+	AllocationID      *string
+	InstallAttempts   int
+	LastInstallError  string
+	StateChangedAt    time.Time
+	Version           int64
+	CreatedAt         time.Time
+	UpdatedAt         time.Time
+	SiteRef           *string
+	TenantLeftAt      *time.Time
+	LeftByMachine     bool
+	IPAddressesSource lifecycle.AddressSource
+	IPAddressesAt     *time.Time
 }
 
 type NodeDrife struct {

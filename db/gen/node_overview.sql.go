@@ -13,7 +13,7 @@ import (
 )
 
 const nodeOverviews = `-- name: NodeOverviews :many
-SELECT n.id, n.lifecycle, n.status, n.hostname, n.site_id, n.sku_id, n.profile_id, n.serial, n.hardware_uuid, n.macs, n.maas_system_id, n.maas_create_intent, n.ssh_host_key, n.ssh_address, n.ip_addresses, n.simulated, n.labels, n.allocation_id, n.install_attempts, n.last_install_error, n.state_changed_at, n.version, n.created_at, n.updated_at, n.site_ref, n.tenant_left_at, n.left_by_machine, coalesce(b.id, '')::text AS bmc_id,
+SELECT n.id, n.lifecycle, n.status, n.hostname, n.site_id, n.sku_id, n.profile_id, n.serial, n.hardware_uuid, n.macs, n.maas_system_id, n.maas_create_intent, n.ssh_host_key, n.ssh_address, n.ip_addresses, n.simulated, n.labels, n.allocation_id, n.install_attempts, n.last_install_error, n.state_changed_at, n.version, n.created_at, n.updated_at, n.site_ref, n.tenant_left_at, n.left_by_machine, n.ip_addresses_source, n.ip_addresses_at, coalesce(b.id, '')::text AS bmc_id,
     coalesce((SELECT j.id FROM jobs j WHERE j.node_id = n.id
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')), '')::text AS live_job_id,
     coalesce((SELECT a.id FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL), '')::text AS allocation_id,
@@ -79,6 +79,8 @@ func (q *Queries) NodeOverviews(ctx context.Context, ids []string) ([]NodeOvervi
 			&i.Node.SiteRef,
 			&i.Node.TenantLeftAt,
 			&i.Node.LeftByMachine,
+			&i.Node.IPAddressesSource,
+			&i.Node.IPAddressesAt,
 			&i.BMCID,
 			&i.LiveJobID,
 			&i.AllocationID,

@@ -80,7 +80,7 @@ func (q *Queries) InsertNode(ctx context.Context, arg InsertNodeParams) (int64, 
 }
 
 const listNodes = `-- name: ListNodes :many
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine FROM nodes
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine, ip_addresses_source, ip_addresses_at FROM nodes
 WHERE id > $1::text
   AND ($2::text = '' OR status <> $2::text)
   AND (cardinality($3::text[]) = 0 OR status = ANY ($3::text[])) AND (cardinality($4::text[]) = 0 OR id = ANY ($4::text[]))
@@ -147,6 +147,8 @@ func (q *Queries) ListNodes(ctx context.Context, arg ListNodesParams) ([]Node, e
 			&i.SiteRef,
 			&i.TenantLeftAt,
 			&i.LeftByMachine,
+			&i.IPAddressesSource,
+			&i.IPAddressesAt,
 		); err != nil {
 			return nil, err
 		}
@@ -159,7 +161,7 @@ func (q *Queries) ListNodes(ctx context.Context, arg ListNodesParams) ([]Node, e
 }
 
 const liveNodeOfHost = `-- name: LiveNodeOfHost :one
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine FROM nodes WHERE site_id = $1 AND hostname = $2 AND status <> 'deleted'
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine, ip_addresses_source, ip_addresses_at FROM nodes WHERE site_id = $1 AND hostname = $2 AND status <> 'deleted'
 `
 
 type LiveNodeOfHostParams struct {
@@ -198,12 +200,14 @@ func (q *Queries) LiveNodeOfHost(ctx context.Context, arg LiveNodeOfHostParams) 
 		&i.SiteRef,
 		&i.TenantLeftAt,
 		&i.LeftByMachine,
+		&i.IPAddressesSource,
+		&i.IPAddressesAt,
 	)
 	return i, err
 }
 
 const liveNodeOfMachine = `-- name: LiveNodeOfMachine :one
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine FROM nodes WHERE site_id = $1 AND maas_system_id = $2::text AND status <> 'deleted'
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine, ip_addresses_source, ip_addresses_at FROM nodes WHERE site_id = $1 AND maas_system_id = $2::text AND status <> 'deleted'
 `
 
 type LiveNodeOfMachineParams struct {
@@ -242,12 +246,14 @@ func (q *Queries) LiveNodeOfMachine(ctx context.Context, arg LiveNodeOfMachinePa
 		&i.SiteRef,
 		&i.TenantLeftAt,
 		&i.LeftByMachine,
+		&i.IPAddressesSource,
+		&i.IPAddressesAt,
 	)
 	return i, err
 }
 
 const lockNode = `-- name: LockNode :one
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine FROM nodes WHERE id = $1 FOR NO KEY UPDATE
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine, ip_addresses_source, ip_addresses_at FROM nodes WHERE id = $1 FOR NO KEY UPDATE
 `
 
 func (q *Queries) LockNode(ctx context.Context, id string) (Node, error) {
@@ -281,6 +287,8 @@ func (q *Queries) LockNode(ctx context.Context, id string) (Node, error) {
 		&i.SiteRef,
 		&i.TenantLeftAt,
 		&i.LeftByMachine,
+		&i.IPAddressesSource,
+		&i.IPAddressesAt,
 	)
 	return i, err
 }
@@ -347,7 +355,7 @@ func (q *Queries) MoveNode(ctx context.Context, arg MoveNodeParams) (MoveNodeRow
 }
 
 const node = `-- name: Node :one
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine FROM nodes WHERE id = $1
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine, ip_addresses_source, ip_addresses_at FROM nodes WHERE id = $1
 `
 
 func (q *Queries) Node(ctx context.Context, id string) (Node, error) {
@@ -381,6 +389,8 @@ func (q *Queries) Node(ctx context.Context, id string) (Node, error) {
 		&i.SiteRef,
 		&i.TenantLeftAt,
 		&i.LeftByMachine,
+		&i.IPAddressesSource,
+		&i.IPAddressesAt,
 	)
 	return i, err
 }
@@ -452,7 +462,7 @@ func (q *Queries) NodesOverdue(ctx context.Context, arg NodesOverdueParams) ([]s
 }
 
 const searchNodes = `-- name: SearchNodes :many
-SELECT n.id, n.lifecycle, n.status, n.hostname, n.site_id, n.sku_id, n.profile_id, n.serial, n.hardware_uuid, n.macs, n.maas_system_id, n.maas_create_intent, n.ssh_host_key, n.ssh_address, n.ip_addresses, n.simulated, n.labels, n.allocation_id, n.install_attempts, n.last_install_error, n.state_changed_at, n.version, n.created_at, n.updated_at, n.site_ref, n.tenant_left_at, n.left_by_machine FROM node_search s JOIN nodes n ON n.id = s.node_id
+SELECT n.id, n.lifecycle, n.status, n.hostname, n.site_id, n.sku_id, n.profile_id, n.serial, n.hardware_uuid, n.macs, n.maas_system_id, n.maas_create_intent, n.ssh_host_key, n.ssh_address, n.ip_addresses, n.simulated, n.labels, n.allocation_id, n.install_attempts, n.last_install_error, n.state_changed_at, n.version, n.created_at, n.updated_at, n.site_ref, n.tenant_left_at, n.left_by_machine, n.ip_addresses_source, n.ip_addresses_at FROM node_search s JOIN nodes n ON n.id = s.node_id
 WHERE s.node_id > $1::text
   AND (s.terms @> search_needles(lower($2::text)) AND (strpos(s.hostname, lower($2::text)) > 0 OR strpos(s.serial, lower($2::text)) > 0)
        OR s.terms && ARRAY[':' || $2::text, ':' || lower($2::text)])
@@ -528,6 +538,8 @@ func (q *Queries) SearchNodes(ctx context.Context, arg SearchNodesParams) ([]Nod
 			&i.SiteRef,
 			&i.TenantLeftAt,
 			&i.LeftByMachine,
+			&i.IPAddressesSource,
+			&i.IPAddressesAt,
 		); err != nil {
 			return nil, err
 		}
@@ -557,18 +569,27 @@ func (q *Queries) SetMAASCreateIntent(ctx context.Context, arg SetMAASCreateInte
 }
 
 const setNodeAddresses = `-- name: SetNodeAddresses :execrows
-UPDATE nodes SET ip_addresses = $1, ssh_address = $2, version = version + 1, updated_at = now()
-WHERE id = $3 AND (ip_addresses <> $1 OR ssh_address <> $2)
+UPDATE nodes SET ip_addresses = $1, ip_addresses_source = $2, ip_addresses_at = CASE WHEN $2::text <> '' THEN now() END,
+    ssh_address = coalesce(nullif($3::text, ''), ssh_address), version = version + 1, updated_at = now()
+WHERE id = $4 AND status <> 'deleted' AND ($2::text <> 'agent' OR ip_addresses_source IN ('', 'agent'))
+    AND (ip_addresses <> $1 OR ip_addresses_source <> $2 OR $3::text NOT IN ('', ssh_address))
 `
 
 type SetNodeAddressesParams struct {
 	IPAddresses []string
+	Source      lifecycle.AddressSource
 	SSHAddress  string
 	ID          string
 }
 
+// MAAS and the installer know the addresses of a node better than its agent does: the agent only names those of a node that has none of theirs.
 func (q *Queries) SetNodeAddresses(ctx context.Context, arg SetNodeAddressesParams) (int64, error) {
-	result, err := q.db.Exec(ctx, setNodeAddresses, arg.IPAddresses, arg.SSHAddress, arg.ID)
+	result, err := q.db.Exec(ctx, setNodeAddresses,
+		arg.IPAddresses,
+		arg.Source,
+		arg.SSHAddress,
+		arg.ID,
+	)
 	if err != nil {
 		return 0, err
 	}
@@ -623,7 +644,7 @@ func (q *Queries) SetNodeMachine(ctx context.Context, arg SetNodeMachineParams) 
 
 const updateNode = `-- name: UpdateNode :one
 UPDATE nodes SET hostname = $1, sku_id = $2, profile_id = $3, labels = $4, version = version + 1, updated_at = now()
-WHERE id = $5 AND version = $6 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine
+WHERE id = $5 AND version = $6 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine, ip_addresses_source, ip_addresses_at
 `
 
 type UpdateNodeParams struct {
@@ -673,6 +694,8 @@ func (q *Queries) UpdateNode(ctx context.Context, arg UpdateNodeParams) (Node, e
 		&i.SiteRef,
 		&i.TenantLeftAt,
 		&i.LeftByMachine,
+		&i.IPAddressesSource,
+		&i.IPAddressesAt,
 	)
 	return i, err
 }

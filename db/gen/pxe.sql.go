@@ -557,7 +557,7 @@ func (q *Queries) NewestPXEAttempt(ctx context.Context, arg NewestPXEAttemptPara
 }
 
 const nodeOfMAC = `-- name: NodeOfMAC :one
-SELECT n.id, n.lifecycle, n.status, n.hostname, n.site_id, n.sku_id, n.profile_id, n.serial, n.hardware_uuid, n.macs, n.maas_system_id, n.maas_create_intent, n.ssh_host_key, n.ssh_address, n.ip_addresses, n.simulated, n.labels, n.allocation_id, n.install_attempts, n.last_install_error, n.state_changed_at, n.version, n.created_at, n.updated_at, n.site_ref, n.tenant_left_at, n.left_by_machine FROM pxe_macs m JOIN nodes n ON n.id = m.node_id WHERE m.mac = $1
+SELECT n.id, n.lifecycle, n.status, n.hostname, n.site_id, n.sku_id, n.profile_id, n.serial, n.hardware_uuid, n.macs, n.maas_system_id, n.maas_create_intent, n.ssh_host_key, n.ssh_address, n.ip_addresses, n.simulated, n.labels, n.allocation_id, n.install_attempts, n.last_install_error, n.state_changed_at, n.version, n.created_at, n.updated_at, n.site_ref, n.tenant_left_at, n.left_by_machine, n.ip_addresses_source, n.ip_addresses_at FROM pxe_macs m JOIN nodes n ON n.id = m.node_id WHERE m.mac = $1
 `
 
 // The PXE node that has this address and is not retired.
@@ -592,6 +592,8 @@ func (q *Queries) NodeOfMAC(ctx context.Context, mac string) (Node, error) {
 		&i.SiteRef,
 		&i.TenantLeftAt,
 		&i.LeftByMachine,
+		&i.IPAddressesSource,
+		&i.IPAddressesAt,
 	)
 	return i, err
 }
@@ -782,7 +784,7 @@ func (q *Queries) PutDeviceGroup(ctx context.Context, arg PutDeviceGroupParams) 
 
 const replaceNodeHardware = `-- name: ReplaceNodeHardware :one
 UPDATE nodes SET macs = $1, serial = $2, hardware_uuid = $3, version = version + 1, updated_at = now()
-WHERE id = $4 AND version = $5 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine
+WHERE id = $4 AND version = $5 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine, ip_addresses_source, ip_addresses_at
 `
 
 type ReplaceNodeHardwareParams struct {
@@ -830,6 +832,8 @@ func (q *Queries) ReplaceNodeHardware(ctx context.Context, arg ReplaceNodeHardwa
 		&i.SiteRef,
 		&i.TenantLeftAt,
 		&i.LeftByMachine,
+		&i.IPAddressesSource,
+		&i.IPAddressesAt,
 	)
 	return i, err
 }
@@ -899,7 +903,7 @@ func (q *Queries) SeePXENode(ctx context.Context, arg SeePXENodeParams) error {
 
 const setInstallAttempts = `-- name: SetInstallAttempts :one
 UPDATE nodes SET install_attempts = $1, last_install_error = $2, version = version + 1, updated_at = now()
-WHERE id = $3 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine
+WHERE id = $3 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine, ip_addresses_source, ip_addresses_at
 `
 
 type SetInstallAttemptsParams struct {
@@ -939,6 +943,8 @@ func (q *Queries) SetInstallAttempts(ctx context.Context, arg SetInstallAttempts
 		&i.SiteRef,
 		&i.TenantLeftAt,
 		&i.LeftByMachine,
+		&i.IPAddressesSource,
+		&i.IPAddressesAt,
 	)
 	return i, err
 }
@@ -1011,7 +1017,7 @@ func (q *Queries) SilentInstalls(ctx context.Context, arg SilentInstallsParams) 
 }
 
 const touchNode = `-- name: TouchNode :one
-UPDATE nodes SET version = version + 1, updated_at = now() WHERE id = $1 AND version = $2 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine
+UPDATE nodes SET version = version + 1, updated_at = now() WHERE id = $1 AND version = $2 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine, ip_addresses_source, ip_addresses_at
 `
 
 type TouchNodeParams struct {
@@ -1050,6 +1056,8 @@ func (q *Queries) TouchNode(ctx context.Context, arg TouchNodeParams) (Node, err
 		&i.SiteRef,
 		&i.TenantLeftAt,
 		&i.LeftByMachine,
+		&i.IPAddressesSource,
+		&i.IPAddressesAt,
 	)
 	return i, err
 }

@@ -3,6 +3,7 @@
 package instancedb
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -144,8 +145,10 @@ type Move struct {
 	To lifecycle.Transition[lifecycle.InstanceStatus]
 	// Code, Message and Stage say why, for a transition to a failure.
 	Code, Message, Stage string
-	DeletedByProvider    bool
-	Actor                db.Actor
+	// Class is the failure class behind Code.
+	Class             lifecycle.FailureClass
+	DeletedByProvider bool
+	Actor             db.Actor
 }
 
 // MoveTo moves a locked instance with its audit row and its event. Its comment is the reason in the
@@ -169,9 +172,20 @@ func MoveTo(ctx context.Context, tx *db.Tx, i Instance, m Move) (Instance, error
 	}
 	switch m.To.Name {
 	case lifecycle.InstanceFailStartup.Name:
-		err = LogEvent(ctx, tx, i, Event{Stage: m.Stage, Type: lifecycle.ActInstanceStartupFailed, Failed: true, Message: m.Code + ": " + m.Message, Seq: -i.Version})
+		began := i.CreatedAt
+		if i.ServerCreatedAt != nil {
+			began = *i.ServerCreatedAt
+		}
+		err = LogEvent(ctx, tx, i, Event{
+			Stage: m.Stage, Type: lifecycle.ActInstanceStartupFailed, Class: cmp.Or(m.Class, lifecycle.FailInstanceStartup), Message: m.Code + ": " + m.Message,
+			Seq: -i.Version, Began: began,
+		})
 	case lifecycle.InstanceMarkDeleted.Name:
-		err = LogEvent(ctx, tx, i, Event{Stage: "reconcile", Type: lifecycle.ActProviderDeletedByOther, Message: m.Actor.Comment, Seq: -i.Version})
+		e := Event{Stage: "reconcile", Type: lifecycle.ActProviderDeletedByOther, Message: m.Actor.Comment, Seq: -i.Version}
+		if i.AbsentSince != nil {
+			e.Began = *i.AbsentSince
+		}
+		err = LogEvent(ctx, tx, i, e)
 	}
 	if err != nil {
 		return Instance{}, err
@@ -182,9 +196,12 @@ func MoveTo(ctx context.Context, tx *db.Tx, i Instance, m Move) (Instance, error
 // Event is a row of the action log that no stage of a job writes.
 type Event struct {
 	Stage, Type string
-	Failed      bool
-	Message     string
-	At          time.Time // zero is now
+	// Class is the failure class of an action that failed, "" of one that succeeded.
+	Class   lifecycle.FailureClass
+	Message string
+	At      time.Time // zero is now
+	// Began is when the action began; zero is At.
+	Began time.Time
 	// Seq tells repetitions apart; it is below zero.
 	Seq      int64
 	Metadata lifecycle.ActionMetadata
@@ -199,14 +216,18 @@ func LogEvent(ctx context.Context, c db.Conn, i Instance, e Event) error {
 		return fmt.Errorf("metadata of an action: %w", err)
 	}
 	status, message := lifecycle.ActionSuccess, ""
-	if e.Failed {
+	if e.Class != "" {
 		status, message = lifecycle.ActionFailed, db.ClipText(e.Message, db.MaxMessage)
 	}
 	if e.At.IsZero() {
 		e.At = time.Now()
 	}
+	if e.Began.IsZero() || e.Began.After(e.At) { // another clock's
+		e.Began = e.At
+	}
 	_, err = queries(c).InsertEvent(ctx, gen.InsertEventParams{
-		ID: db.NewID("act"), JobID: i.JobID, Seq: e.Seq, Stage: e.Stage, ActionType: e.Type, Status: status, At: e.At, ErrorMessage: message,
+		ID: db.NewID("act"), JobID: i.JobID, Seq: e.Seq, Stage: e.Stage, ActionType: e.Type, Status: status, At: &e.At, Began: e.Began,
+		DurationMs: new(e.At.Sub(e.Began).Milliseconds()), FailureClass: e.Class, ErrorMessage: message,
 		Metadata: db.CleanJSON(meta),
 	})
 	return db.MapError("action log of "+what(i.ID), err)

@@ -188,7 +188,7 @@ func Project(ctx context.Context, tx *db.Tx, i Instance, s JobStep) (Instance, e
 		m.Actor.Comment = t.Doc // the reason in the history
 	}
 	if t.To.Failed() {
-		m.Code, m.Message, m.Stage = lifecycle.InstanceErrorCode(s.Class), s.Message, s.Stage
+		m.Class, m.Code, m.Message, m.Stage = s.Class, lifecycle.InstanceErrorCode(s.Class), s.Message, s.Stage
 		if m.Code == "" {
 			m.Code, m.Message = lifecycle.InstanceCancelled, "the creation was cancelled"
 		}

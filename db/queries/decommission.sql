@@ -58,7 +58,7 @@ UPDATE bmcs SET node_id = NULL, updated_at = now(), version = version + 1 WHERE 
 
 -- name: DeleteNodeAccess :execrows
 -- What only a node that is there needs.
-UPDATE nodes SET ssh_host_key = '', ssh_address = '', ip_addresses = '{}', updated_at = now() WHERE id = @id;
+UPDATE nodes SET ssh_host_key = '', ssh_address = '', ip_addresses = '{}', ip_addresses_source = '', ip_addresses_at = NULL, updated_at = now() WHERE id = @id;
 
 -- name: LooksFreeAfterRestore :one
 -- Whether the database says that nobody is on the node and nobody has left it, and was restored since the node was last seen to agree with that. listed says

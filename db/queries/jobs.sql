@@ -130,7 +130,8 @@ WITH given AS MATERIALIZED (
         duration_ms = CASE WHEN NOT o.goes_on THEN extract(epoch FROM o.ended_at - a.started_at)::numeric * 1000 END,
         failure_class = CASE WHEN NOT o.goes_on AND o.state IN ('failed', 'running') THEN o.failure_class ELSE '' END,
         error_message = CASE WHEN o.goes_on OR o.state IN ('succeeded', 'adopted') OR o.state = 'pending' AND o.started_at IS NULL THEN ''
-            WHEN o.state = 'pending' THEN 'an operator action interrupted it' ELSE coalesce(nullif(o.message, ''), 'it ended without a result') END
+            WHEN o.state = 'pending' THEN 'an operator action interrupted it' ELSE coalesce(nullif(o.message, ''), 'it ended without a result') END,
+        metadata = CASE WHEN octet_length((a.metadata || @did::jsonb)::text) <= 16384 THEN a.metadata || @did::jsonb ELSE a.metadata END
     FROM open o
     WHERE a.id = o.id AND (NOT o.goes_on OR o.attempts > o.attempt)
     RETURNING a.stage, a.duration_ms

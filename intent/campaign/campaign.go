@@ -44,6 +44,8 @@ type Request struct {
 	Project string
 	// Offers returns the capabilities of a provider, nothing of one that does not exist.
 	Offers func(provider string) []runplan.Capability
+	// LogsIn reports whether a provider logs in to its machines by SSH.
+	LogsIn func(provider string) bool
 }
 
 // Selected is a machine of a campaign. Refused says why its run would be refused now, and Busy why
@@ -100,7 +102,7 @@ func Select(ctx context.Context, tx *db.Tx, in Request) (Selection, error) {
 }
 
 func (r Request) start(machine string) machines.Start {
-	return machines.Start{MachineID: machine, Type: r.Type, PlanID: r.PlanID, AcceptRisk: r.AcceptRisk, Project: r.Project, Offers: r.Offers}
+	return machines.Start{MachineID: machine, Type: r.Type, PlanID: r.PlanID, AcceptRisk: r.AcceptRisk, Project: r.Project, Offers: r.Offers, LogsIn: r.LogsIn}
 }
 
 // check refuses what is wrong with a request by itself, fills in what it leaves out, and returns

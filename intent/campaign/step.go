@@ -127,7 +127,7 @@ func next(look campaigndb.Look, c campaigndb.Campaign, counts map[lifecycle.Memb
 // that says so in the same transaction: a worker that dies in between has done neither. The request
 // id of the run names the campaign and the attempt, so that no machine gets two runs of one
 // attempt. ok is false when the campaign has no room any more; nothing was started then.
-func StartMember(ctx context.Context, tx *db.Tx, m campaigndb.Member, offers func(string) []runplan.Capability) (ok bool, err error) {
+func StartMember(ctx context.Context, tx *db.Tx, m campaigndb.Member, offers func(string) []runplan.Capability, logsIn func(string) bool) (ok bool, err error) {
 	c, err := campaigndb.Lock(ctx, tx, m.CampaignID)
 	if err != nil || c.Status != lifecycle.CampaignRunning {
 		return false, err
@@ -141,7 +141,7 @@ func StartMember(ctx context.Context, tx *db.Tx, m campaigndb.Member, offers fun
 		return err == nil, err
 	}
 	actor := db.Actor{Owner: lifecycle.OwnerAdmin, ID: c.CreatedBy, Comment: c.ID}
-	in := Request{Type: c.Type, PlanID: c.PlanID, AcceptRisk: c.AcceptRisk, Offers: offers}
+	in := Request{Type: c.Type, PlanID: c.PlanID, AcceptRisk: c.AcceptRisk, Offers: offers, LogsIn: logsIn}
 	if c.ProjectID != nil {
 		in.Project, actor.Owner = *c.ProjectID, lifecycle.OwnerCustomer
 	}

@@ -21,6 +21,8 @@ type Retry struct {
 	AcceptRisk       bool
 	// Offers returns the capabilities of a provider, nothing of one that does not exist.
 	Offers func(provider string) []runplan.Capability
+	// LogsIn is that of Start.
+	LogsIn func(provider string) bool
 }
 
 const maxReason = 500
@@ -65,7 +67,7 @@ func RetryRun(ctx context.Context, tx *db.Tx, in Retry, actor db.Actor) (machine
 	if in.Reason != "" {
 		actor.Comment += ": " + in.Reason
 	}
-	start := Start{RequestID: in.RequestID, MachineID: m.ID, Type: failed.Type, PlanID: failed.PlanID, AcceptRisk: in.AcceptRisk, Offers: in.Offers, retryOf: failed.ID}
+	start := Start{RequestID: in.RequestID, MachineID: m.ID, Type: failed.Type, PlanID: failed.PlanID, AcceptRisk: in.AcceptRisk, Offers: in.Offers, LogsIn: in.LogsIn, retryOf: failed.ID}
 	return begin(ctx, tx, start, m, runplan.Plan{ID: failed.PlanID, Steps: steps}, actor)
 }
 

@@ -29,6 +29,9 @@ type Start struct {
 	Project string
 	// Offers returns the capabilities of a provider, nothing of one that does not exist.
 	Offers func(provider string) []runplan.Capability
+	// LogsIn reports whether a provider logs in to its machines by SSH, at their address. Nil is for
+	// providers that never do.
+	LogsIn func(provider string) bool
 	// Campaign is the campaign that starts the run, "" for none. Its requests have ids that no
 	// other may use.
 	Campaign string
@@ -44,7 +47,7 @@ const CampaignPrefix = "campaign_"
 // StartRun writes a run with its job, and has the machine PROVISIONING. A request that has made a
 // run before returns that run, also one that has ended. It refuses in this order: the machine, the
 // request, the plan, what the provider can, the phase, an active run, the cluster of the machine,
-// its node.
+// its node, the login to it.
 func StartRun(ctx context.Context, tx *db.Tx, in Start, actor db.Actor) (machinesdb.Run, error) {
 	m, err := machinesdb.Lock(ctx, tx, in.MachineID)
 	if err == nil {
@@ -138,6 +141,9 @@ func check(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan 
 		return nil, false, err
 	}
 	if site, err = checkNode(ctx, tx, m, plan, in.Project); err != nil {
+		return nil, false, err
+	}
+	if err := checkLogin(ctx, tx, in, m, plan); err != nil {
 		return nil, false, err
 	}
 	if kind, needed := stepOf[in.Type]; needed && in.Project != "" && !slices.ContainsFunc(plan.Steps, func(s runplan.Step) bool { return s.Kind() == kind }) {

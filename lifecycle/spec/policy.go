@@ -1,11 +1,15 @@
 package spec
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"encoding/base64"
 	"fmt"
+	"net"
+	"net/netip"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -114,6 +118,25 @@ func (s SiteSpec) AddressRule(kind SecretKind, name string) AddressRule {
 	case SecretBootstrap, SecretInternal, SecretSMTPPassword, SecretStripeKey, SecretStripeWebhook, SecretCloudKey, SecretKubeconfig:
 	}
 	return rule
+}
+
+// SSHAddress returns host:port of the sshd of a node with these addresses: at the first of them
+// that the site allows a login to, or else at the first. It returns "" for a node without an
+// address.
+func (s SiteSpec) SSHAddress(addresses []string) string {
+	if len(addresses) == 0 {
+		return ""
+	}
+	port := cmp.Or(s.SSHPort, 22)
+	rule, best := s.AddressRule(SecretSSHKey, ""), addresses[0]
+	for _, text := range addresses {
+		ip, err := netip.ParseAddr(text)
+		if err == nil && rule.Check(netip.AddrPortFrom(ip, uint16(port))) == nil { //nolint:gosec // a port
+			best = text
+			break
+		}
+	}
+	return net.JoinHostPort(best, strconv.Itoa(port))
 }
 
 // Validate checks the fields and names all that are wrong.
@@ -314,6 +337,7 @@ type SKUSpec struct {
 // the fact could not be read.
 type HealthReport struct {
 	Simulated  bool          `json:"simulated"`
+	Address    string        `json:"address,omitempty" maxLength:"64" text:"clean"` // of the node on its way to the control plane
 	CPUs       int           `json:"cpus,omitempty" minimum:"0" maximum:"1000000"`
 	MemoryMiB  *int64        `json:"memory_mib,omitempty" minimum:"0" maximum:"1000000000000"`
 	Driver     string        `json:"driver,omitempty" maxLength:"200" text:"clean"`

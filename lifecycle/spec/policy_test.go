@@ -136,3 +136,19 @@ func TestSecretUse_RuleWithoutSite(t *testing.T) {
 		require.False(t, rule.Anywhere, name)
 	}
 }
+
+// TestSiteSpec_SSHAddress: a login goes to the first address that the site allows, so that it is
+// not tried on a network of storage or of GPUs.
+func TestSiteSpec_SSHAddress(t *testing.T) {
+	t.Parallel()
+	s := spec.SiteSpec{NodeNetworks: []string{"10.1.0.0/16", "fd00::/8"}}
+	for want, addresses := range map[string][]string{
+		"":               nil,
+		"10.1.0.5:22":    {"192.168.0.5", "none", "10.1.0.5", "10.1.0.6"},
+		"[fd00::5]:22":   {"192.168.0.5", "fd00::5"},
+		"192.168.0.5:22": {"192.168.0.5", "192.168.0.6"},
+	} {
+		require.Equal(t, want, s.SSHAddress(addresses))
+	}
+	require.Equal(t, "10.0.0.5:2222", spec.SiteSpec{SSHPort: 2222}.SSHAddress([]string{"10.0.0.5"}))
+}

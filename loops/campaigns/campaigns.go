@@ -30,6 +30,9 @@ type Driver struct {
 	Store *db.Store
 	// Offers returns the capabilities of a provider, nothing of one that does not exist.
 	Offers func(provider string) []runplan.Capability
+	// LogsIn reports whether a provider logs in to its machines by SSH. Nil is for providers that
+	// never do.
+	LogsIn func(provider string) bool
 	Log    *slog.Logger
 	// Every is how often a campaign is looked at; 0 is 1 s.
 	Every time.Duration
@@ -87,7 +90,7 @@ func (d *Driver) start(ctx context.Context, due []campaigndb.Member) error {
 	for _, m := range due {
 		ok := false
 		err := d.Store.Tx(ctx, func(tx *db.Tx) (err error) {
-			ok, err = campaign.StartMember(ctx, tx, m, d.Offers)
+			ok, err = campaign.StartMember(ctx, tx, m, d.Offers, d.LogsIn)
 			return err
 		})
 		if ctx.Err() != nil {

@@ -362,7 +362,7 @@ func TestCampaign_KilledDriver(t *testing.T) {
 	require.NoError(t, err)
 	killed := errors.New("killed")
 	err = w.store.Tx(t.Context(), func(tx *db.Tx) error {
-		ok, err := campaign.StartMember(t.Context(), tx, members[0], offers)
+		ok, err := campaign.StartMember(t.Context(), tx, members[0], offers, nil)
 		require.NoError(t, err)
 		require.True(t, ok)
 		return killed
@@ -377,7 +377,7 @@ func TestCampaign_KilledDriver(t *testing.T) {
 	_ = w.driver.Look(ctx) // one that is stopped
 	// A worker that still has the machine as waiting starts nothing.
 	w.tx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := campaign.StartMember(ctx, tx, members[0], offers)
+		_, err := campaign.StartMember(ctx, tx, members[0], offers, nil)
 		return err
 	})
 	require.Equal(t, 1, w.runsOf("m-01"))
@@ -403,7 +403,7 @@ func TestCampaign_ManyDrivers(t *testing.T) {
 				}
 				// As one that decided before the others did.
 				err := w.store.Tx(t.Context(), func(tx *db.Tx) error {
-					_, err := campaign.StartMember(t.Context(), tx, members[n], offers)
+					_, err := campaign.StartMember(t.Context(), tx, members[n], offers, nil)
 					return err
 				})
 				if err != nil {

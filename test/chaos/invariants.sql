@@ -111,6 +111,25 @@ WHERE attempts > 0 AND NOT EXISTS (SELECT FROM action_logs a WHERE a.job_id = s.
 SELECT j.id, 'the job is ' || j.status || ' and a try of ' || a.stage || ' is in progress' FROM jobs j JOIN action_logs a ON a.job_id = j.id
 WHERE j.status IN ('completed', 'reconciled', 'cancelled', 'failed_retryable', 'failed_manual_intervention') AND a.status = 'in_progress';
 
+-- name: every_action_is_accounted_for
+SELECT a.job_id, 'action ' || a.action_type || ' is ' || a.status || ', of run "' || coalesce(a.metadata ->> 'correlation_id', '') || '" and class "' || a.failure_class || '"'
+FROM action_logs a
+WHERE coalesce(a.metadata ->> 'correlation_id', '') = ''
+    OR a.status = 'failed' AND a.failure_class = '' AND a.error_message = '';
+
+-- name: actions_say_what_they_did
+SELECT a.job_id, 'action ' || a.action_type || ' succeeded and says only ' || a.metadata FROM action_logs a
+WHERE a.status = 'success' AND NOT a.metadata ?& CASE a.action_type
+    WHEN 'PROVIDER_CREATE' THEN '{server_id,zone}' WHEN 'PROVIDER_GET_IP' THEN '{server_id,ip_address}'
+    WHEN 'WORKER_SSH_INSTALL' THEN '{server_id,ip_address,phases,last_phase,ssh_exit_status,agent_info}'
+    WHEN 'create_or_find_in_maas' THEN '{server_id}' WHEN 'wait_for_agent_enrollment' THEN '{agent_info}' ELSE '{}' END::text[]
+    AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = a.job_id AND j.adopted);
+
+-- name: deployed_nodes_have_their_address
+SELECT n.id, 'the node is active and MAAS deployed it, and it has no address of MAAS' FROM nodes n
+WHERE n.status = 'active' AND n.maas_system_id IS NOT NULL AND (n.ip_addresses = '{}' OR n.ip_addresses_source <> 'maas' OR n.ip_addresses_at IS NULL)
+    AND EXISTS (SELECT FROM job_stages s JOIN jobs j ON j.id = s.job_id WHERE j.node_id = n.id AND s.name = 'wait_for_deployed' AND s.state = 'succeeded');
+
 -- name: finished_stages_have_times
 SELECT job_id, 'stage ' || name || ' is ' || state || ' without its times' FROM job_stages
 WHERE state IN ('succeeded', 'failed') AND (started_at IS NULL OR finished_at IS NULL OR finished_at < started_at);

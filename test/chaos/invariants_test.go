@@ -51,11 +51,16 @@ func TestInvariants_FindBrokenRows(t *testing.T) {
 	plant(`INSERT INTO secret_versions (name, version, keeper_url, ciphertext, fingerprint) VALUES ('userdata/' || $1 || '/1', 1, 'x', 'x', 'x')`, job.ID)
 	plant(`UPDATE job_stages SET attempts = 1`)
 	plant(`INSERT INTO action_logs (id, job_id, seq, stage, attempt, action_type, component, started_at) VALUES ('act_1', $1, 1, 'a', 1, 'a', 'orchestrator', now())`, job.ID)
+	plant(`INSERT INTO action_logs (id, job_id, seq, stage, attempt, action_type, component, status, started_at, finished_at, duration_ms, metadata)
+		VALUES ('act_2', $1, 2, 'a', 1, 'PROVIDER_CREATE', 'orchestrator', 'success', now(), now(), 0, '{"correlation_id": "run", "zone": "a"}')`, job.ID)
+	plant(`INSERT INTO job_stages (job_id, ordinal, name, state, started_at, finished_at) VALUES ($1, 6, 'wait_for_deployed', 'succeeded', now(), now())`, job.ID)
+	plant(`UPDATE nodes SET maas_system_id = 'abc'`)
 	plant(`UPDATE event_cursor SET last = 5`)
 	got := found()
 	for name, whose := range map[string]string{
 		"stage_ordinals_are_complete": job.ID, "at_most_one_stage_runs": job.ID, "no_stage_of_an_ended_job_runs": job.ID,
-		"stages_of_completed_jobs_are_done": job.ID, "finished_stages_have_times": job.ID, "every_try_is_logged": job.ID, "no_try_of_a_resting_job_is_open": job.ID, "no_sealed_user_data_outlives_its_job": job.ID,
+		"stages_of_completed_jobs_are_done": job.ID, "finished_stages_have_times": job.ID, "every_try_is_logged": job.ID, "no_try_of_a_resting_job_is_open": job.ID,
+		"every_action_is_accounted_for": job.ID, "actions_say_what_they_did": job.ID, "deployed_nodes_have_their_address": node.ID, "no_sealed_user_data_outlives_its_job": job.ID,
 		"one_good_token_a_node": node.ID, "active_nodes_have_an_identity": node.ID, "events_have_their_order": "",
 	} {
 		require.Contains(t, got, name)

@@ -37,7 +37,7 @@ func repavePlan() runplan.Plan {
 func (w *world) startRun(t *testing.T, machine, request, plan string, kind lifecycle.RunType, risk bool) (run machinesdb.Run, err error) {
 	t.Helper()
 	err = w.App.Store.Tx(t.Context(), func(tx *db.Tx) (err error) {
-		run, err = intent.StartRun(t.Context(), tx, intent.Start{RequestID: request, MachineID: machine, Type: kind, PlanID: plan, AcceptRisk: risk, Offers: datacenter}, admin)
+		run, err = intent.StartRun(t.Context(), tx, intent.Start{RequestID: request, MachineID: machine, Type: kind, PlanID: plan, AcceptRisk: risk, Offers: datacenter, LogsIn: func(string) bool { return true }}, admin)
 		return err
 	})
 	return run, err
@@ -75,6 +75,30 @@ func (w *world) whyRun(t *testing.T, id string) string {
 	run, err := machinesdb.GetRun(context.WithoutCancel(t.Context()), w.App.Store, id)
 	require.NoError(t, err)
 	return run.CurrentStep + ": " + string(run.FailureClass) + ": " + run.Message
+}
+
+// TestMachineRun_RebootsAnOnboardedNode: a machine that states no address is reached where MAAS put
+// its node: the record has the address, with its source, and a run restarts the node there.
+func TestMachineRun_RebootsAnOnboardedNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, stack.Options{Count: 1})
+	for m, node := range w.activeNodes(t) {
+		address, err := w.Sims.Address(t.Context(), m)
+		require.NoError(t, err)
+		n := w.node(t, node)
+		require.NotEmpty(t, n.IPAddresses)
+		require.Equal(t, address, n.IPAddresses[0], "those of its RoCE ports follow")
+		require.Equal(t, lifecycle.AddressesOfMAAS, n.IPAddressesSource)
+		require.NotNil(t, n.IPAddressesAt)
+		id := "m-" + w.site.Name
+		w.registered(t, id, node, spec.MachineSpec{Serial: m.Spec().Serial})
+		run, err := w.startRun(t, id, "r1", "", lifecycle.RunTypeReboot, false)
+		require.NoError(t, err)
+		require.Equal(t, lifecycle.JobCompleted, w.ends(t, run.JobID, 4*time.Minute).Status, w.whyRun(t, run.ID))
+		require.Equal(t, lifecycle.MachineReady, w.machine(t, id).Status)
+		require.Equal(t, lifecycle.NodeActive, w.node(t, node).Status)
+		require.Equal(t, 1, m.Counters().Installs, "it was restarted, and not installed")
+	}
 }
 
 // TestMachineRun_Repave installs a machine again through the BMC and the MAAS of its node, and

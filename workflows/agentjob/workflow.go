@@ -69,6 +69,9 @@ func UpdateJob(in contract.JobInput) stage.Job[UpdateState] {
 			return nil
 		},
 		Observed: func(s *UpdateState) lifecycle.Observed { return observed(s.Agent) },
+		Metadata: func(s *UpdateState) lifecycle.ActionMetadata {
+			return lifecycle.ActionMetadata{AgentInfo: &lifecycle.AgentInfo{Version: s.Request.Version}}
+		},
 		// The tries stay: the key of a task that failed is not used again.
 		Reset: func(s *UpdateState) { s.Tries.Round++; s.Agent = contract.AgentSeen{} },
 	}

@@ -47,6 +47,7 @@ const (
 type fakeWorker struct {
 	mu       sync.Mutex
 	checksum string
+	phases   []string // that the installation ends; nil is all
 	install  error
 	reach    error
 	silent   bool // vLLM does not answer
@@ -69,7 +70,11 @@ func (w *fakeWorker) Install(context.Context, providers.WorkerTarget, providers.
 	if w.onInstalled != nil {
 		w.onInstalled()
 	}
-	return providers.WorkerPhases{Done: lifecycle.WorkerPhases(), ExitStatus: "0", Info: providers.WorkerInfo{Version: "1", Checksum: mock.Checksum}}, w.install
+	done := providers.WorkerPhases{Done: lifecycle.WorkerPhases(), ExitStatus: "0", Info: providers.WorkerInfo{Version: "1", Checksum: mock.Checksum}}
+	if w.install != nil {
+		done.Done, done.ExitStatus = w.phases, "7"
+	}
+	return done, w.install
 }
 
 func (w *fakeWorker) setReach(err error) {

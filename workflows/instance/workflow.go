@@ -55,16 +55,7 @@ func progress(s *State, _ contract.Step) *contract.Move {
 	return contract.InstanceProgress{GaveUp: s.GaveUp}.Move(s.Request.InstanceID)
 }
 
-func (s *State) metadata() lifecycle.ActionMetadata {
-	m := lifecycle.ActionMetadata{ServerID: s.Facts.ServerID, Zone: s.Facts.Zone, IPAddress: s.Facts.IPAddress, Phases: s.Worker.Phases, SSHExitStatus: s.Worker.ExitStatus}
-	if n := len(s.Worker.Phases); n > 0 {
-		m.LastPhase = s.Worker.Phases[n-1]
-	}
-	if s.Worker.Checksum != "" {
-		m.AgentInfo = &lifecycle.AgentInfo{Version: s.Worker.Version, BuildDate: s.Worker.BuildDate, Checksum: s.Worker.Checksum}
-	}
-	return m
-}
+func (s *State) metadata() lifecycle.ActionMetadata { return s.Facts.ActionMetadata() }
 
 // CreateJob is the creation for one input. Before the instance boots, what the provider refuses
 // ends it: everything that was made is deleted. Later it parks, with its server, and goes on from

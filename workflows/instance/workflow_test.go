@@ -74,8 +74,7 @@ func TestCreate_ToReady(t *testing.T) {
 	require.Equal(t, 100, last.Progress)
 	require.Equal(t, "server-1", last.Metadata.ServerID)
 	require.Equal(t, "192.0.2.7", last.Metadata.IPAddress)
-	require.Equal(t, "done", last.Metadata.LastPhase)
-	require.Equal(t, "abc", last.Metadata.AgentInfo.Checksum)
+	require.Empty(t, last.Metadata.Phases, "they are those of the installation alone")
 }
 
 // provisioning are the activities before the instance boots, with a failure of each that ends it.

@@ -69,7 +69,7 @@ func Job(in contract.JobInput) stage.Job[State] {
 		},
 		Deadline:  deadline,
 		Observed:  observed,
-		Metadata:  metadata,
+		Metadata:  func(s *State) lifecycle.ActionMetadata { return s.Machine.ActionMetadata() },
 		Started:   func(*State) *contract.Move { return softMove(lifecycle.NodeEnrolling, "onboarding started") },
 		Succeeded: succeeded,
 		Blocked:   func(*State) *contract.Move { return softMove(lifecycle.NodeQuarantined, "onboarding is blocked") },
@@ -80,15 +80,6 @@ func Job(in contract.JobInput) stage.Job[State] {
 			*s = State{Job: s.Job, Request: s.Request, NewLogin: s.NewLogin}
 		},
 	}
-}
-
-// metadata is what the action log says of a try.
-func metadata(s *State) lifecycle.ActionMetadata {
-	m := s.Machine.ActionMetadata()
-	if s.Agent.Version != "" {
-		m.AgentInfo = &lifecycle.AgentInfo{Version: s.Agent.Version}
-	}
-	return m
 }
 
 // softMove moves apply where the node's state has an edge for them: a quarantined

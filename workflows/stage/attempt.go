@@ -52,7 +52,8 @@ func (r *runner[S]) runStage(i int) outcome {
 		if err := r.project(r.ctx, nil); err != nil {
 			return outcome{err: err}
 		}
-		if len(r.inbox.queue) > 0 { // it came while that was written: no attempt is made
+		r.did = lifecycle.ActionMetadata{} // that of the try before is stored
+		if len(r.inbox.queue) > 0 {        // it came while that was written: no attempt is made
 			row.Attempts--
 			return r.leaveStage(row, outcome{interrupted: true})
 		}
@@ -109,6 +110,7 @@ func (r *runner[S]) leaveStage(row *lifecycle.StageRow, out outcome) outcome {
 func (r *runner[S]) attempt(st Stage[S], at time.Time, tried int) (string, error) {
 	sctx := workflow.WithValue(workflow.WithValue(r.ctx, deadlineKey, at), attemptKey, tried)
 	sctx = workflow.WithValue(sctx, saveKey, func() error { return r.project(r.ctx, nil) })
+	sctx = workflow.WithValue(sctx, didKey, func(did lifecycle.ActionMetadata) { r.did = r.did.With(did) })
 	sctx, cancel := workflow.WithCancel(sctx)
 	timedOut, over := false, false
 	workflow.Go(sctx, func(c workflow.Context) {

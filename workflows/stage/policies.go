@@ -7,6 +7,9 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // Kind of work decides an activity's options. Bounded retries of failures are
@@ -141,10 +144,12 @@ func timeLeft(ctx workflow.Context) time.Duration {
 }
 
 // Do runs a remote activity with the options of its kind and a summary for the
-// Temporal Web UI. act is a method of a nil pointer to an activity struct.
+// Temporal Web UI. act is a method of a nil pointer to an activity struct. The action log of the
+// try gets what the activity did: the ActionMetadata of its result, or that of its failure.
 func Do[I, O any](ctx workflow.Context, k Kind, summary string, act func(context.Context, I) (O, error), in I) (O, error) {
 	var out O
 	err := Start(ctx, k, summary, act, in).Get(ctx, &out)
+	noteDone(ctx, out, err)
 	return out, err
 }
 
@@ -170,4 +175,24 @@ func quickDB(ctx workflow.Context, summary string) workflow.Context {
 			InitialInterval: 200 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 3 * time.Second,
 		},
 	})
+}
+
+const didKey ctxKey = "slipway-stage-did"
+
+// noteDone keeps what an activity did for the action log of the try that asked for it. An activity
+// that undoes a stage belongs to no try.
+func noteDone(ctx workflow.Context, out any, err error) {
+	note, ok := ctx.Value(didKey).(func(lifecycle.ActionMetadata))
+	if !ok {
+		return
+	}
+	if err != nil {
+		note(fault.DidOf(err))
+		return
+	}
+	if facts, ok := out.(interface {
+		ActionMetadata() lifecycle.ActionMetadata
+	}); ok {
+		note(facts.ActionMetadata())
+	}
 }

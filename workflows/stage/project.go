@@ -211,7 +211,7 @@ func (r *runner[S]) projection() contract.Projection {
 	if r.def.Metadata != nil {
 		p.Metadata = r.def.Metadata(r.state)
 	}
-	p.Metadata.CorrelationID = r.runID
+	p.Metadata.CorrelationID, p.Did = r.runID, r.did
 	shares := make([]lifecycle.StageShare, 0, len(r.rows))
 	for i, row := range r.rows {
 		st := r.def.Stages[i]

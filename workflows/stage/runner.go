@@ -31,7 +31,8 @@ type runner[S any] struct {
 	inbox    inbox
 	wait     wait
 	outside  outside
-	answers  []answer // to actions with a key, oldest first
+	answers  []answer                 // to actions with a key, oldest first
+	did      lifecycle.ActionMetadata // what the try has done, or the last one where none runs
 	unstored unstored
 	stored   stored
 }

@@ -34,7 +34,8 @@ type Job[S any] struct {
 	Deadline func(s *S, stage string, dflt time.Duration) time.Duration
 	// Observed returns the state of the outside system as it was last read.
 	Observed func(s *S) lifecycle.Observed
-	// Metadata returns what the action log stores of a try, without secrets. Nil stores nothing.
+	// Metadata returns what the action log stores of a try when it begins, without secrets. Nil
+	// stores nothing. The results of its activities add what the try does (see Do).
 	Metadata func(s *S) lifecycle.ActionMetadata
 	// Started, Succeeded, Blocked and Cancelled return the move that is made with that change of
 	// the job's status. Nil moves nothing.

@@ -210,6 +210,7 @@ type InstanceAction struct {
 	StartedAt    time.Time                `json:"started_at"`
 	FinishedAt   *time.Time               `json:"finished_at,omitempty"`
 	DurationMS   *int64                   `json:"duration_ms,omitempty"`
+	FailureClass lifecycle.FailureClass   `json:"failure_class,omitempty"`
 	ErrorMessage string                   `json:"error_message,omitempty"`
 	Metadata     lifecycle.ActionMetadata `json:"metadata"`
 }
@@ -234,7 +235,7 @@ func (s *server) actions(ctx context.Context, in *struct {
 		_ = json.Unmarshal(r.Metadata, &meta) // it is written by this program; one that is not readable shows nothing
 		return InstanceAction{
 			ID: r.ID, JobID: r.JobID, Stage: r.Stage, ActionType: r.ActionType, Component: r.Component, Status: r.Status, Attempt: r.Attempt, StartedAt: r.StartedAt,
-			FinishedAt: r.FinishedAt, DurationMS: r.DurationMs, ErrorMessage: r.ErrorMessage, Metadata: meta,
+			FinishedAt: r.FinishedAt, DurationMS: r.DurationMs, FailureClass: r.FailureClass, ErrorMessage: r.ErrorMessage, Metadata: meta,
 		}
 	}), nil
 }

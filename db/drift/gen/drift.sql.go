@@ -867,7 +867,7 @@ func (q *Queries) ListFindings(ctx context.Context, arg ListFindingsParams) ([]L
 const listNodeFacts = `-- name: ListNodeFacts :many
 SELECT n.id, jsonb_build_object(
     'node', jsonb_build_object('id', n.id, 'lifecycle', n.lifecycle, 'status', n.status, 'hostname', n.hostname, 'serial', n.serial, 'hardware_uuid', n.hardware_uuid, 'macs', n.macs,
-        'system_id', coalesce(n.maas_system_id, ''), 'ip_addresses', n.ip_addresses, 'state_changed_at', n.state_changed_at, 'pointer', coalesce(n.allocation_id, ''),
+        'system_id', coalesce(n.maas_system_id, ''), 'ip_addresses', n.ip_addresses, 'ip_addresses_source', n.ip_addresses_source, 'state_changed_at', n.state_changed_at, 'pointer', coalesce(n.allocation_id, ''),
         'occupant', coalesce((SELECT a.id FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL), ''),
         'occupied_since', (SELECT a.requested_at FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL)),
     'machine', m.facts || jsonb_build_object('power_address', m.power_address),
@@ -891,7 +891,7 @@ SELECT n.id, jsonb_build_object(
     'network', (SELECT jsonb_build_object('asked', t.args, 'output', t.result -> 'output', 'at', t.finished_at) FROM node_tasks t
         WHERE t.node_id = n.id AND t.kind = 'node.probe_network' AND t.status = 'succeeded' ORDER BY t.id DESC LIMIT 1)
 )::jsonb AS facts
-FROM (SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine FROM nodes x WHERE x.site_id = $1 AND x.status <> 'deleted' AND x.id > $2::text
+FROM (SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at, left_by_machine, ip_addresses_source, ip_addresses_at FROM nodes x WHERE x.site_id = $1 AND x.status <> 'deleted' AND x.id > $2::text
     ORDER BY x.id LIMIT $3) n
 LEFT JOIN drift_machines m ON m.site_id = n.site_id AND m.system_id = n.maas_system_id
 LEFT JOIN bmcs b ON b.node_id = n.id

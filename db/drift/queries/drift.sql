@@ -53,7 +53,7 @@ WHERE m.site_id = @site_id AND m.system_id = a.system_id AND m.power_address <> 
 -- All that the detectors are told of a node, as one document.
 SELECT n.id, jsonb_build_object(
     'node', jsonb_build_object('id', n.id, 'lifecycle', n.lifecycle, 'status', n.status, 'hostname', n.hostname, 'serial', n.serial, 'hardware_uuid', n.hardware_uuid, 'macs', n.macs,
-        'system_id', coalesce(n.maas_system_id, ''), 'ip_addresses', n.ip_addresses, 'state_changed_at', n.state_changed_at, 'pointer', coalesce(n.allocation_id, ''),
+        'system_id', coalesce(n.maas_system_id, ''), 'ip_addresses', n.ip_addresses, 'ip_addresses_source', n.ip_addresses_source, 'state_changed_at', n.state_changed_at, 'pointer', coalesce(n.allocation_id, ''),
         'occupant', coalesce((SELECT a.id FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL), ''),
         'occupied_since', (SELECT a.requested_at FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL)),
     'machine', m.facts || jsonb_build_object('power_address', m.power_address),

@@ -75,36 +75,43 @@ func (q *Queries) EnrollWorker(ctx context.Context, arg EnrollWorkerParams) (str
 
 const insertEvent = `-- name: InsertEvent :execrows
 INSERT INTO action_logs (id, job_id, seq, stage, attempt, action_type, component, status, started_at, finished_at, duration_ms, failure_class, error_message, metadata)
-VALUES ($1, $2, $3, $4, 1, $5, 'orchestrator', $6, $7, $7, 0, $8, $9, $10)
+SELECT $1, j.id, $2, $3, 1, $4, 'orchestrator', $5, $6, $7, $8, $9, $10,
+    $11::jsonb || CASE WHEN j.run_id <> '' THEN jsonb_build_object('correlation_id', j.run_id) ELSE '{}'::jsonb END
+FROM jobs j WHERE j.id = $12::text
 ON CONFLICT ON CONSTRAINT action_logs_once DO NOTHING
 `
 
 type InsertEventParams struct {
 	ID           string
-	JobID        string
 	Seq          int64
 	Stage        string
 	ActionType   string
 	Status       lifecycle.ActionStatus
-	At           time.Time
+	Began        time.Time
+	At           *time.Time
+	DurationMs   *int64
 	FailureClass lifecycle.FailureClass
 	ErrorMessage string
 	Metadata     json.RawMessage
+	JobID        string
 }
 
-// A row of the action log that no stage of a job has written. seq is below zero: those of stages are above.
+// A row of the action log that no stage of a job has written. seq is below zero: those of stages are above. The run that the row belongs to is the
+// last one of the job.
 func (q *Queries) InsertEvent(ctx context.Context, arg InsertEventParams) (int64, error) {
 	result, err := q.db.Exec(ctx, insertEvent,
 		arg.ID,
-		arg.JobID,
 		arg.Seq,
 		arg.Stage,
 		arg.ActionType,
 		arg.Status,
+		arg.Began,
 		arg.At,
+		arg.DurationMs,
 		arg.FailureClass,
 		arg.ErrorMessage,
 		arg.Metadata,
+		arg.JobID,
 	)
 	if err != nil {
 		return 0, err

@@ -145,9 +145,12 @@ SELECT instance_id, from_status, to_status, name, coalesce(reason, '')::text AS 
 WHERE instance_id = @instance_id::text ORDER BY pos LIMIT @max_rows;
 
 -- name: InsertEvent :execrows
--- A row of the action log that no stage of a job has written. seq is below zero: those of stages are above.
+-- A row of the action log that no stage of a job has written. seq is below zero: those of stages are above. The run that the row belongs to is the
+-- last one of the job.
 INSERT INTO action_logs (id, job_id, seq, stage, attempt, action_type, component, status, started_at, finished_at, duration_ms, failure_class, error_message, metadata)
-VALUES (@id, @job_id, @seq, @stage, 1, @action_type, 'orchestrator', @status, @at, @at, 0, @failure_class, @error_message, @metadata)
+SELECT @id, j.id, @seq, @stage, 1, @action_type, 'orchestrator', @status, @began, @at, @duration_ms, @failure_class, @error_message,
+    @metadata::jsonb || CASE WHEN j.run_id <> '' THEN jsonb_build_object('correlation_id', j.run_id) ELSE '{}'::jsonb END
+FROM jobs j WHERE j.id = @job_id::text
 ON CONFLICT ON CONSTRAINT action_logs_once DO NOTHING;
 
 -- name: ListActions :many
