@@ -43,8 +43,8 @@ func checkConnection(c client.AllocationConnection) error {
 	return nil
 }
 
-// publicKeyOf returns the host key without the pattern of its host, "" where the pattern is not that
-// of the connection.
+// publicKeyOf returns the host key without the pattern of its host, "" where the pattern is not
+// that of the connection.
 func publicKeyOf(c client.AllocationConnection) string {
 	key, ok := strings.CutPrefix(c.HostKey, lifecycle.KnownHostsLine(c.Host, int(c.Port), ""))
 	if !ok {

@@ -14,8 +14,8 @@ type SubjectFacts struct {
 	HasServer bool
 }
 
-// Refusal returns why a job of this kind refuses an action that the matrix allows, or "" if it takes
-// the action. The workflow and the API both ask it, so that the API lists no action that the
+// Refusal returns why a job of this kind refuses an action that the matrix allows, or "" if it
+// takes the action. The workflow and the API both ask it, so that the API lists no action that the
 // workflow refuses.
 func (k Kind) Refusal(a lifecycle.Action, f SubjectFacts) string {
 	if k.Refuses == nil {
@@ -72,8 +72,8 @@ func refusalOfRelease(a lifecycle.Action, f SubjectFacts) string {
 	return ""
 }
 
-// refusalOfProvision keeps a provision from standing still with the tenant's keys on the node, where
-// he would use it and pay nothing, and from being adopted past a proof.
+// refusalOfProvision keeps a provision from standing still with the tenant's keys on the node,
+// where he would use it and pay nothing, and from being adopted past a proof.
 func refusalOfProvision(a lifecycle.Action, _ SubjectFacts) string {
 	switch a {
 	case lifecycle.ActionMarkManual:

@@ -170,8 +170,8 @@ type JobFilter struct {
 	IDs                                          []string
 }
 
-// storedStatus returns the status in the rows of jobs that are shown in the status of the filter, and
-// whether they have a failure where that decides.
+// storedStatus returns the status in the rows of jobs that are shown in the status of the filter,
+// and whether they have a failure where that decides.
 func (f JobFilter) storedStatus() (status string, gaveUp *bool) {
 	switch lifecycle.JobStatus(f.Status) {
 	case lifecycle.JobGaveUp:
@@ -186,8 +186,8 @@ func (f JobFilter) storedStatus() (status string, gaveUp *bool) {
 // job refuses.
 type JobSubject struct{ Ended, HasServer bool }
 
-// JobSubjects returns the subjects of jobs, by the id of the job. Jobs about something else are left
-// out.
+// JobSubjects returns the subjects of jobs, by the id of the job. Jobs about something else are
+// left out.
 func (s statements) JobSubjects(ctx context.Context, ids []string) (map[string]JobSubject, error) {
 	ends := []string{}
 	for _, state := range lifecycle.Allocation.States {

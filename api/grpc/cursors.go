@@ -9,8 +9,8 @@ import (
 
 // The events of all runs are numbered together. A customer must not learn from two cursors how much
 // the whole platform did between them. So the readers of a project see each number encrypted with
-// the key of their project: a permutation of the numbers of cursorBits bits, which a JSON number can
-// hold. Cursors of a project are not in the order of the events.
+// the key of their project: a permutation of the numbers of cursorBits bits, which a JSON number
+// can hold. Cursors of a project are not in the order of the events.
 const (
 	cursorBits   = 52
 	halfBits     = cursorBits / 2

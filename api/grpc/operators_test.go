@@ -26,7 +26,8 @@ func because[T any](m *T) *connect.Request[T] {
 	return r
 }
 
-// projectLog returns the rows of a project's audit log as "name triggered_by comment", oldest first.
+// projectLog returns the rows of a project's audit log as "name triggered_by comment", oldest
+// first.
 func (w *world) projectLog(project string) (out []string) {
 	w.t.Helper()
 	rows, err := w.store.DBTX().Query(w.t.Context(),

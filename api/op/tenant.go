@@ -345,8 +345,8 @@ func (a *API) keepAddress(ctx context.Context, who Principal, project string, g 
 }
 
 // AuditAccess writes the access of an operator to the project of the request into the audit log of
-// the project, with the call and the reason. It commits the row, so that the row stays when the call
-// fails. It writes nothing for members. A project that does not exist is "not found".
+// the project, with the call and the reason. It commits the row, so that the row stays when the
+// call fails. It writes nothing for members. A project that does not exist is "not found".
 func AuditAccess(ctx context.Context, a *API) error {
 	access := ProjectAccessOf(ctx)
 	if !access.Operator {
@@ -360,8 +360,8 @@ func AuditAccess(ctx context.Context, a *API) error {
 	})
 }
 
-// InProject runs fn in a transaction that sees only the project of the request. It audits the access
-// of an operator first, and does not run fn without the audit row.
+// InProject runs fn in a transaction that sees only the project of the request. It audits the
+// access of an operator first, and does not run fn without the audit row.
 func InProject(ctx context.Context, a *API, fn func(*db.ProjectTx) error) error {
 	if err := AuditAccess(ctx, a); err != nil {
 		return err

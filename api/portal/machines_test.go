@@ -129,8 +129,8 @@ func TestMachines_SessionsHaveTheirRoles(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, w.browser().do("POST", "/slipway.v1.MachineService/ListMachines", map[string]any{}).StatusCode, "no session")
 }
 
-// A run that may erase the machine, runs commands on it, or may interrupt work on it, needs a second
-// sign-in.
+// A run that may erase the machine, runs commands on it, or may interrupt work on it, needs a
+// second sign-in.
 func TestMachines_DestructiveRunNeedsStepUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -95,9 +95,9 @@ func useView(raw json.RawMessage) *spec.SecretUse {
 	return &use
 }
 
-// checkSecret checks what a request says of a secret. Only slipwayd itself may store its own secrets:
-// a value of another origin would stop its processes at their next start, or sign and encrypt for
-// whoever knows it.
+// checkSecret checks what a request says of a secret. Only slipwayd itself may store its own
+// secrets: a value of another origin would stop its processes at their next start, or sign and
+// encrypt for whoever knows it.
 func (s *server) checkSecret(in SecretUseRequest) error {
 	if spec.IsInternalSecret(in.Name) || in.Name == s.cfg.NodeCARef {
 		return problem.NewInvalid(problem.Field{Location: "body.name", Message: "is a key that slipwayd makes and rotates itself, as are all names that begin with " + spec.ReservedSecrets + "; choose another name"})

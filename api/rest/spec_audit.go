@@ -44,8 +44,8 @@ func auditSpec(ctx context.Context, tx *db.Tx, kind, id, name string, before, af
 }
 
 // specAudit returns the metadata of the audit row of a change: the SHA-256 of what is stated before
-// and after as JSON, and each value that differs. before is nil for a new resource, and after for one
-// that is deleted; their audit rows have no single values.
+// and after as JSON, and each value that differs. before is nil for a new resource, and after for
+// one that is deleted; their audit rows have no single values.
 func specAudit(before, after *stated) (map[string]any, error) {
 	meta := map[string]any{}
 	values := [2]map[string]any{}

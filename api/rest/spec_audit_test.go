@@ -14,8 +14,8 @@ import (
 	"github.com/slipway-cloud/slipway/db/dbtest"
 )
 
-// TestAudit_KeepsWhatWasStated changes an install workflow, a profile and a site: each audit row has
-// the hash of what is stated, and the row of a change the values that differ.
+// TestAudit_KeepsWhatWasStated changes an install workflow, a profile and a site: each audit row
+// has the hash of what is stated, and the row of a change the values that differ.
 func TestAudit_KeepsWhatWasStated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).ready()
@@ -73,8 +73,8 @@ func installSpec(userData string) map[string]any {
 	}
 }
 
-// TestPutSecret_IsStoredWithItsAuditRow has the audit row of a secret fail: the value and its use are
-// not stored either.
+// TestPutSecret_IsStoredWithItsAuditRow has the audit row of a secret fail: the value and its use
+// are not stored either.
 func TestPutSecret_IsStoredWithItsAuditRow(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)

@@ -89,9 +89,9 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- note_occupancy continues the history of a node that nobody occupies: it is in maintenance from the
--- moment in which it leaves service, and free when it is in service again. A node that only lost
--- contact keeps its row. The trigger nodes_note_occupancy calls it for a change of the status.
+-- note_occupancy continues the history of a node that nobody occupies: it is in maintenance from
+-- the moment in which it leaves service, and free when it is in service again. A node that only
+-- lost contact keeps its row. The trigger nodes_note_occupancy calls it for a change of the status.
 CREATE OR REPLACE FUNCTION note_occupancy() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE

@@ -301,7 +301,8 @@ func proveKeys(ctx workflow.Context, s *ProvisionState) error {
 	return err
 }
 
-// connectionOf returns where the tenant logs in: at the address at which the node accepted the keys.
+// connectionOf returns where the tenant logs in: at the address at which the node accepted the
+// keys.
 func connectionOf(ctx workflow.Context, out accessact.OfferedKeys) (*contract.AllocationConnection, error) {
 	i := strings.LastIndexByte(out.Connection.Address, ':')
 	port, err := strconv.Atoi(out.Connection.Address[i+1:])
