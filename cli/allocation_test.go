@@ -299,7 +299,7 @@ func TestSSH_TrustsThePinnedKeyAlone(t *testing.T) {
 	t.Parallel()
 	key := hostKey(t)
 	for _, port := range []int{22, 2222} {
-		at := map[string]any{"host": "127.0.0.9", "port": port, "user": "alc-1", "host_key": keyLine(key)}
+		at := map[string]any{"host": "127.0.0.9", "port": port, "user": "alc-1", "host_key": lifecycle.KnownHostsLine("127.0.0.9", port, keyLine(key))}
 		got, ran := login(t, at, key, "-i", "id", "alc_1", "--", "nvidia-smi", "-L")
 		require.Contains(t, got.exits(cli.ExitError).err, "it ended")
 		require.Contains(t, strings.Join(ran, " "), "StrictHostKeyChecking=yes")
@@ -312,14 +312,16 @@ func TestSSH_TrustsThePinnedKeyAlone(t *testing.T) {
 func TestSSH_RefusesAHostileServer(t *testing.T) {
 	t.Parallel()
 	key := keyLine(hostKey(t))
-	for field, value := range map[string]any{
-		"host": "-oProxyCommand=sh", "user": "-F/x", "port": 0, "host_key": key + "\n* " + key,
+	line := "127.0.0.9 " + key
+	for name, wrong := range map[string][2]any{
+		"an option": {"host", "-oProxyCommand=sh"}, "a file": {"user", "-F/x"}, "no port": {"port", 0}, "two lines": {"host_key", line + "\n* " + key},
+		"every host": {"host_key", "* " + key}, "another host": {"host_key", "127.0.0.8 " + key}, "no pattern": {"host_key", key},
 	} {
-		at := map[string]any{"host": "127.0.0.9", "port": 22, "user": "alc-1", "host_key": key}
-		at[field] = value
+		at := map[string]any{"host": "127.0.0.9", "port": 22, "user": "alc-1", "host_key": line}
+		at[wrong[0].(string)] = wrong[1]
 		got, ran := login(t, at, nil, "alc_1")
-		require.Contains(t, got.exits(cli.ExitError).err, "the server names", field)
-		require.Nil(t, ran, field)
+		require.Contains(t, got.exits(cli.ExitError).err, "the server names", name)
+		require.Nil(t, ran, name)
 	}
 	got, ran := login(t, nil, nil, "alc_1")
 	require.Contains(t, got.exits(cli.ExitRefused).err, "nowhere to log in")

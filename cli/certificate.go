@@ -85,15 +85,17 @@ func (a *app) certificateVerify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "verify FILE", Short: "Check a node's certificates offline: signatures, links, and that none is missing", Args: cobra.ExactArgs(1),
 		Long: "Check what `slipway certificate export` wrote, without a server: every signature, every link of the chain, and its signed end.\n" +
-			"FILE may be - for standard input. With --key only keys with these fingerprints are trusted; without it, the keys in the file are, and are named,\n" +
-			"so that they can be compared with those that `slipway certificate export` shows for any other node.\n\nExit code 0 when the chain is whole and genuine and its newest certificate says clean; 8 when it is whole and genuine, and the newest\n" +
-			"verdict is another or there is no certificate; 1 when it is not whole or not genuine; 2 when FILE cannot be read as an export.",
+			"FILE may be - for standard input. Only keys with the fingerprints of --key are trusted. Without --key the file is checked by its own keys, which\n" +
+			"anybody could have made: that shows only whether it is consistent. Their fingerprints are named, so that they can be compared with one that came\n" +
+			"another way.\n\nExit code 0 when the chain is whole and genuine and its newest certificate says clean; 8 when it is whole and genuine, and the newest\n" +
+			"verdict is another or there is no certificate; 9 when it is consistent, and no trusted key was named; 1 when it is not whole or\n" +
+			"not genuine; 2 when FILE cannot be read as an export.",
 		Example: "  slipway certificate verify gpu-7.json --key 3f9a...",
 	}
 	cmd.Flags().StringSliceVar(&keys, "key", nil, "fingerprint (SHA-256, hex) of a key to trust; may be repeated")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed("key") && len(keys) == 0 {
-			return fail(ExitUsage, "--key is empty: name the fingerprint to trust, or leave --key out to trust the keys in the file")
+			return fail(ExitUsage, "--key is empty: name the fingerprint to trust, or leave --key out to check only whether the file is consistent")
 		}
 		raw, err := a.readFile(args[0])
 		if err != nil {
@@ -107,7 +109,7 @@ func (a *app) certificateVerify() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.verdict(b, trusted)
+		return a.verdict(b, trusted, len(keys) > 0)
 	})
 	return cmd
 }
@@ -156,7 +158,9 @@ func trustedKeys(there []evidence.Key, want []string) ([]evidence.Key, error) {
 	return out, nil
 }
 
-func (a *app) verdict(b evidence.Bundle, trusted []evidence.Key) error {
+// verdict prints what the certificates say. named says that the user has named the trusted keys, so
+// that nothing else vouches for them.
+func (a *app) verdict(b evidence.Bundle, trusted []evidence.Key, named bool) error {
 	certs, problems := evidence.Verify(b, trusted)
 	for _, c := range certs {
 		note := ""
@@ -168,8 +172,9 @@ func (a *app) verdict(b evidence.Bundle, trusted []evidence.Key) error {
 			_, _ = fmt.Fprintf(a.Out, "     %s\n", oneLine(f))
 		}
 	}
+	what := map[bool]string{true: "trusted key", false: "key of the file"}[named]
 	for _, k := range trusted {
-		_, _ = fmt.Fprintf(a.Out, "trusted key %s  %s\n", oneLine(k.ID), fingerprint(k))
+		_, _ = fmt.Fprintf(a.Out, "%s %s  %s\n", what, oneLine(k.ID), fingerprint(k))
 	}
 	if len(problems) > 0 {
 		var says []string
@@ -181,6 +186,10 @@ func (a *app) verdict(b evidence.Bundle, trusted []evidence.Key) error {
 			says = append(says, where+": "+oneLine(p.Message))
 		}
 		return fail(ExitError, "NOT genuine or not whole:\n  %s", strings.Join(says, "\n  "))
+	}
+	if !named {
+		return fail(ExitNotTrusted, "consistent, not authenticated: %d certificates of node %s; nothing says whose keys these are. Name the fingerprint that you trust with --key",
+			len(certs), oneLine(b.NodeID))
 	}
 	_, _ = fmt.Fprintf(a.Out, "genuine and whole: %d certificates of node %s\n", len(certs), oneLine(b.NodeID))
 	switch {

@@ -2,6 +2,8 @@ package cli_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -48,11 +50,14 @@ func TestCertificatesAreVerifiedWithoutTheServer(t *testing.T) {
 	}
 	whole := file("whole.json", exported.out)
 	w.env = map[string]string{} // offline from here on
-	said := w.run("", "certificate", "verify", whole)
-	require.Equal(t, cli.ExitOK, said.code, said.err)
+	own := w.run("", "certificate", "verify", whole)
+	require.Equal(t, cli.ExitNotTrusted, own.code, "anybody could have made the keys of the file")
+	require.Contains(t, own.err, "consistent, not authenticated: 2 certificates")
+	require.NotContains(t, own.out+own.err, "genuine")
+	key := regexp.MustCompile(`[0-9a-f]{64}`).FindString(own.out)
+	said := w.run(exported.out, "certificate", "verify", "-", "--key", strings.ToUpper(key))
+	require.Equal(t, cli.ExitOK, said.code, "from standard input, with the key named: %s", said.err)
 	require.Contains(t, said.out, "genuine and whole: 2 certificates")
-	key := regexp.MustCompile(`[0-9a-f]{64}`).FindString(said.out)
-	require.Equal(t, cli.ExitOK, w.run(exported.out, "certificate", "verify", "-", "--key", strings.ToUpper(key)).code, "from standard input, with the key named")
 
 	other := w.run("", "certificate", "verify", whole, "--key", strings.Repeat("a", 64))
 	require.Equal(t, cli.ExitError, other.code)
@@ -88,7 +93,7 @@ func TestAForgedCertificateIsNotGenuine(t *testing.T) {
 	exported := w.run("", "certificate", "export", node.Hostname)
 	require.Equal(t, cli.ExitOK, exported.code, exported.err)
 	w.env = map[string]string{} // offline from here on
-	require.Contains(t, w.run(exported.out, "certificate", "verify", "-").out, "genuine and whole: 3 certificates")
+	require.Contains(t, w.run(exported.out, "certificate", "verify", "-", "--key", keyOf(t, exported.out)).out, "genuine and whole: 3 certificates")
 
 	const changed, missing, exchanged = "the signature does not fit", "one is missing, doubled or out of order", "one was removed or exchanged"
 	for name, c := range map[string]struct {
@@ -148,6 +153,16 @@ func edited(t *testing.T, payload []byte, old, fresh string) []byte {
 	return out
 }
 
+// keyOf returns the fingerprint of the key of an export.
+func keyOf(t *testing.T, exported string) string {
+	t.Helper()
+	var b evidence.Bundle
+	require.NoError(t, json.Unmarshal([]byte(exported), &b))
+	require.Len(t, b.Keys, 1)
+	sum := sha256.Sum256(b.Keys[0].Public)
+	return hex.EncodeToString(sum[:])
+}
+
 func swap(links []evidence.Envelope, i, k int) { links[i], links[k] = links[k], links[i] }
 
 // TestCertificateVerify_ExitStatus: a script that asks whether a node is proven clean is not told
@@ -160,9 +175,11 @@ func TestCertificateVerify_ExitStatus(t *testing.T) {
 	ring := &signing.Ring{Store: w.store, Secrets: w.sealed}
 	verify := func(code int) string {
 		exported := w.run("", "certificate", "export", node.Hostname).exits(cli.ExitOK).out
-		return w.run(exported, "certificate", "verify", "-").exits(code).err
+		return w.run(exported, "certificate", "verify", "-", "--key", keyOf(t, exported)).exits(code).err
 	}
-	require.Contains(t, verify(cli.ExitNotClean), "nothing was ever certified")
+	exported := w.run("", "certificate", "export", node.Hostname).exits(cli.ExitOK).out
+	require.Contains(t, w.run(exported, "certificate", "verify", "-").exits(cli.ExitNotTrusted).err, "consistent, not authenticated: 0 certificates")
+	require.Contains(t, w.run(exported, "certificate", "verify", "-", "--key", strings.Repeat("a", 64)).exits(cli.ExitNotClean).err, "nothing was ever certified")
 	for i, code := range []int{cli.ExitOK, cli.ExitNotClean, cli.ExitOK} {
 		_, err := ring.Certify(t.Context(), evidence.Certificate{
 			Subject: evidence.Subject{NodeID: node.ID}, Run: evidence.Run{ID: "job_" + strings.Repeat("1", i+1), Kind: "decommission", Mode: "reimage"},

@@ -29,10 +29,12 @@ const (
 	ExitJobFailed    = 6
 	ExitUnreachable  = 7
 	ExitNotClean     = 8
+	ExitNotTrusted   = 9
 )
 
 const exitHelp = `Exit codes: 0 done, 1 error, 2 wrong usage, 3 not found, 4 refused or in conflict, 5 not signed in or not allowed,
-6 a watched job failed, was cancelled or requires operator action, 7 the server cannot be reached, 8 genuine certificates that do not prove a node clean.`
+6 a watched job failed, was cancelled or requires operator action, 7 the server cannot be reached, 8 genuine certificates that do not prove a node clean,
+9 certificates that are consistent, while no trusted key was named.`
 
 // Env is what a process has.
 type Env struct {

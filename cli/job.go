@@ -25,7 +25,7 @@ func jobWhat(j client.Job) string {
 // outcome says whether a job in this state moves by itself, and how it ended.
 func outcome(status string) (done, well bool) {
 	s := lifecycle.JobStatus(status)
-	return s.Parked() || lifecycle.Job.Terminal(s), s == lifecycle.JobCompleted || s == lifecycle.JobReconciled
+	return s.Parked() || lifecycle.Job.Terminal(s) || s == lifecycle.JobGaveUp, s == lifecycle.JobCompleted || s == lifecycle.JobReconciled
 }
 
 func (a *app) jobCommand() *cobra.Command {

@@ -10,17 +10,19 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-cloud/slipway/client"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // The answer of a server becomes arguments of a program and a line of a file, so its shape is
 // checked.
 var (
-	userShape    = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
-	hostKeyShape = regexp.MustCompile(`^(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)) [A-Za-z0-9+/]+={0,2}$`)
+	userShape   = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+	publicShape = regexp.MustCompile(`^(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)) [A-Za-z0-9+/]+={0,2}$`)
 )
 
 // sshPort is the port that ssh uses where none is named.
@@ -35,19 +37,20 @@ func checkConnection(c client.AllocationConnection) error {
 		return fail(ExitError, "the server names port %d, which is none", c.Port)
 	case !userShape.MatchString(c.User):
 		return fail(ExitError, "the server names an account that is none: %q", c.User)
-	case !hostKeyShape.MatchString(c.HostKey):
+	case !publicShape.MatchString(publicKeyOf(c)):
 		return fail(ExitError, "the server names no host key, so it cannot be told whether the node is the right one; nothing was sent")
 	}
 	return nil
 }
 
-// knownHosts is the line of known_hosts for the pinned key.
-func knownHosts(c client.AllocationConnection) string {
-	host := c.Host
-	if c.Port != sshPort {
-		host = fmt.Sprintf("[%s]:%d", c.Host, c.Port)
+// publicKeyOf returns the host key without the pattern of its host, "" where the pattern is not
+// that of the connection.
+func publicKeyOf(c client.AllocationConnection) string {
+	key, ok := strings.CutPrefix(c.HostKey, lifecycle.KnownHostsLine(c.Host, int(c.Port), ""))
+	if !ok {
+		return ""
 	}
-	return host + " " + c.HostKey + "\n"
+	return key
 }
 
 // sshArguments are those of ssh. It trusts the key of the file and no other, and learns none.
@@ -99,7 +102,7 @@ func (a *app) ssh(ctx context.Context, c client.AllocationConnection, identity s
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	file := filepath.Join(dir, "known_hosts")
-	if err := os.WriteFile(file, []byte(knownHosts(c)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(c.HostKey+"\n"), 0o600); err != nil {
 		return fmt.Errorf("keep the host key: %w", err)
 	}
 	run := a.RunSSH

@@ -82,6 +82,7 @@ const (
 	AttentionKindPaymentsSilent          AttentionKind = "payments_silent"
 	AttentionKindReconcile               AttentionKind = "reconcile"
 	AttentionKindRestoreUnconfirmed      AttentionKind = "restore_unconfirmed"
+	AttentionKindRunFailed               AttentionKind = "run_failed"
 	AttentionKindStartNotSent            AttentionKind = "start_not_sent"
 	AttentionKindSweeper                 AttentionKind = "sweeper"
 	AttentionKindTaskUncertain           AttentionKind = "task_uncertain"
@@ -533,6 +534,7 @@ const (
 	ListAttentionParamsKindPaymentsSilent          ListAttentionParamsKind = "payments_silent"
 	ListAttentionParamsKindReconcile               ListAttentionParamsKind = "reconcile"
 	ListAttentionParamsKindRestoreUnconfirmed      ListAttentionParamsKind = "restore_unconfirmed"
+	ListAttentionParamsKindRunFailed               ListAttentionParamsKind = "run_failed"
 	ListAttentionParamsKindStartNotSent            ListAttentionParamsKind = "start_not_sent"
 	ListAttentionParamsKindSweeper                 ListAttentionParamsKind = "sweeper"
 	ListAttentionParamsKindTaskUncertain           ListAttentionParamsKind = "task_uncertain"
@@ -1077,7 +1079,7 @@ type Allocation struct {
 type AllocationConnection struct {
 	Host string `json:"host,omitempty"`
 
-	// HostKey The public key that the node must show, as a line of known_hosts has it
+	// HostKey The line of known_hosts for the node: the pattern of its host and port, and the public key that it must show
 	HostKey       string    `json:"host_key,omitempty"`
 	HostKeySha256 string    `json:"host_key_sha256,omitempty"`
 	Port          int64     `json:"port,omitempty"`
@@ -1116,7 +1118,7 @@ type AllocationKeysRequest struct {
 
 // AllocationNetwork defines model for AllocationNetwork.
 type AllocationNetwork struct {
-	// Cidr Left out where it is not known
+	// Cidr Left out where it is not known, and for members with role billing
 	Cidr string `json:"cidr,omitempty"`
 
 	// ID Of the network; of the site where all share one, and pending before a node is claimed
@@ -2386,10 +2388,12 @@ type Job struct {
 	SiteID  string `json:"site_id,omitempty"`
 
 	// Stage The current stage
-	Stage              string    `json:"stage,omitempty"`
-	StageDeadline      time.Time `json:"stage_deadline,omitempty"`
-	Stages             []Stage   `json:"stages,omitempty"`
-	StartedAt          time.Time `json:"started_at,omitempty"`
+	Stage         string    `json:"stage,omitempty"`
+	StageDeadline time.Time `json:"stage_deadline,omitempty"`
+	Stages        []Stage   `json:"stages,omitempty"`
+	StartedAt     time.Time `json:"started_at,omitempty"`
+
+	// Status A state of docs/states/job.md, or failed for a job that ended because of a failure: it is undone as a cancelled one, and has a failure_class
 	Status             string    `json:"status,omitempty"`
 	TemporalRunID      string    `json:"temporal_run_id,omitempty"`
 	TemporalWorkflowID string    `json:"temporal_workflow_id,omitempty"`
@@ -2425,8 +2429,7 @@ type LedgerLine struct {
 	ProjectID string    `json:"project_id,omitempty"`
 
 	// Reason Of an adjustment
-	Reason        string `json:"reason,omitempty"`
-	TransactionID int64  `json:"transaction_id,omitempty"`
+	Reason string `json:"reason,omitempty"`
 }
 
 // ListAPIToken defines model for ListAPIToken.
@@ -3474,9 +3477,6 @@ type PaymentSession struct {
 
 	// ID pay_...
 	ID string `json:"id,omitempty"`
-
-	// LedgerEntryID The transaction that credited it
-	LedgerEntryID int64 `json:"ledger_entry_id,omitempty"`
 
 	// Live false in Stripe's test mode, in which no money moves
 	Live bool `json:"live,omitempty"`
@@ -5017,7 +5017,9 @@ type ListDecommissionsParams struct {
 	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor next_cursor of the page before
-	Cursor  *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Status A state of docs/states/job.md, or failed; cancelled leaves out those that failed
 	Status  *string `form:"status,omitempty" json:"status,omitempty"`
 	NodeID  *string `form:"node_id,omitempty" json:"node_id,omitempty"`
 	SiteID  *string `form:"site_id,omitempty" json:"site_id,omitempty"`
@@ -5120,7 +5122,9 @@ type ListJobsParams struct {
 	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor next_cursor of the page before
-	Cursor  *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Status A state of docs/states/job.md, or failed; cancelled leaves out those that failed
 	Status  *string `form:"status,omitempty" json:"status,omitempty"`
 	NodeID  *string `form:"node_id,omitempty" json:"node_id,omitempty"`
 	SiteID  *string `form:"site_id,omitempty" json:"site_id,omitempty"`
@@ -5213,7 +5217,9 @@ type ListOnboardingsParams struct {
 	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor next_cursor of the page before
-	Cursor  *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Status A state of docs/states/job.md, or failed; cancelled leaves out those that failed
 	Status  *string `form:"status,omitempty" json:"status,omitempty"`
 	NodeID  *string `form:"node_id,omitempty" json:"node_id,omitempty"`
 	SiteID  *string `form:"site_id,omitempty" json:"site_id,omitempty"`

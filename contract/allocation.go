@@ -34,7 +34,8 @@ type AllocationMove struct {
 	Clean bool `json:"clean,omitempty"`
 	// CertificateID proves the node of a release clean.
 	CertificateID string `json:"certificate_id,omitempty"`
-	// Connection and Image are those of an allocation that becomes active.
+	// Connection and Image are those of an allocation that becomes active. A change of keys states
+	// the connection too.
 	Connection *AllocationConnection `json:"connection,omitempty"`
 	Image      *AllocationImage      `json:"image,omitempty"`
 	Note       string                `json:"note,omitempty"`

@@ -20,9 +20,9 @@ type Kind struct {
 	// Plan returns the workflow that says what the job would do now, its id and its input. It is
 	// nil for a kind without plans.
 	Plan func(PlanRequest) (workflow, id string, input any)
-	// AdoptsNothing says that no stage of the job is ended by what is observed: what the job does
-	// not prove itself would reach the next tenant.
-	AdoptsNothing bool
+	// Refuses returns why the kind refuses an action that the matrix allows, "" where it takes the
+	// action. It is nil for a kind that takes all.
+	Refuses func(a lifecycle.Action, f SubjectFacts) string
 }
 
 // PlanRequest asks what a job would do now.
@@ -41,12 +41,12 @@ var Kinds = []Kind{
 	{Kind: KindNodeOperation, Workflow: "NodeOperation", Stages: lifecycle.DecommissionStages(), Subject: SubjectNode, Plan: planDecommission},
 	{Kind: KindAgentReissue, Workflow: "AgentReissue", Stages: lifecycle.AgentReissueStages(), Subject: SubjectNode},
 	{Kind: KindAgentUpdate, Workflow: "AgentUpdate", Stages: lifecycle.AgentUpdateStages(), Subject: SubjectNode},
-	{Kind: KindAllocationProvision, Workflow: "AllocationProvision", Stages: lifecycle.AllocationProvisionStages(), Subject: SubjectAllocation, Plan: planAllocation},
-	{Kind: KindAllocationRelease, Workflow: "AllocationRelease", Stages: lifecycle.AllocationReleaseStages(), Subject: SubjectAllocation, Plan: planAllocation, AdoptsNothing: true},
-	{Kind: KindAllocationKeys, Workflow: "AllocationKeys", Stages: lifecycle.AllocationKeysStages(), Subject: SubjectAllocation, Plan: planAllocation},
-	{Kind: KindMachineRun, Workflow: "MachineRun", Subject: SubjectRun},
-	{Kind: KindInstanceCreate, Workflow: "InstanceCreate", Stages: lifecycle.InstanceCreateStages(), Subject: SubjectInstance},
-	{Kind: KindInstanceTerminate, Workflow: "InstanceTerminate", Stages: lifecycle.InstanceTerminateStages(), Subject: SubjectInstance},
+	{Kind: KindAllocationProvision, Workflow: "AllocationProvision", Stages: lifecycle.AllocationProvisionStages(), Subject: SubjectAllocation, Plan: planAllocation, Refuses: refusalOfProvision},
+	{Kind: KindAllocationRelease, Workflow: "AllocationRelease", Stages: lifecycle.AllocationReleaseStages(), Subject: SubjectAllocation, Plan: planAllocation, Refuses: refusalOfRelease},
+	{Kind: KindAllocationKeys, Workflow: "AllocationKeys", Stages: lifecycle.AllocationKeysStages(), Subject: SubjectAllocation, Plan: planAllocation, Refuses: refusalOfKeys},
+	{Kind: KindMachineRun, Workflow: "MachineRun", Subject: SubjectRun, Refuses: refusalOfRun},
+	{Kind: KindInstanceCreate, Workflow: "InstanceCreate", Stages: lifecycle.InstanceCreateStages(), Subject: SubjectInstance, Refuses: refusalOfCreate},
+	{Kind: KindInstanceTerminate, Workflow: "InstanceTerminate", Stages: lifecycle.InstanceTerminateStages(), Subject: SubjectInstance, Refuses: refusalOfTerminate},
 }
 
 // KindOf returns the row of a kind, and whether there is one.

@@ -51,6 +51,7 @@ const (
 	AttentionInstanceOrphan  = "instance_orphan"           // a cloud provider has something with our tag that belongs to no instance
 	AttentionInstanceLook    = "instance_provider"         // instances are not compared with their cloud provider
 	AttentionCampaignStopped = "campaign_stopped"          // too many runs of a campaign failed
+	AttentionRunFailed       = "run_failed"                // a run failed and left its machine in MAINTENANCE
 )
 
 // AttentionKinds lists every kind.
@@ -63,7 +64,7 @@ func AttentionKinds() []string {
 		AttentionAuditBroken, AttentionAuditSilent, AttentionRestore,
 		AttentionClockDisagrees, AttentionEnforcement, AttentionAccountAside, AttentionBillingSilent, AttentionKeys,
 		AttentionPayment, AttentionPaymentDiffers, AttentionPaymentDispute, AttentionPaymentsSilent, AttentionInstanceFailed, AttentionInstanceOrphan, AttentionInstanceLook,
-		AttentionCampaignStopped,
+		AttentionCampaignStopped, AttentionRunFailed,
 	}
 }
 

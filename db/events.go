@@ -77,6 +77,13 @@ func (s statements) ReadEventCursor(ctx context.Context) (EventCursor, error) {
 	return c, MapError("read the event cursor", err)
 }
 
+// ProjectCursorKey returns the key with which the cursors of all events are hidden from the readers
+// of a project. It is another one after a restore.
+func (s statements) ProjectCursorKey(ctx context.Context, project string) ([]byte, error) {
+	key, err := s.q.ProjectCursorKey(ctx, project)
+	return key, MapError("read the key of cursors", err)
+}
+
 // PruneEvents deletes events older than before, some thousands at a time, and
 // returns how many; call it until that is 0. Cursors are never given twice.
 func (s *Store) PruneEvents(ctx context.Context, before time.Time) (int64, error) {

@@ -134,6 +134,7 @@ var tableAccess = map[string]Access{
 	"run_logs":                    AccessFull,
 	"runs":                        AccessKeep,
 	"campaign_attention":          AccessRead,
+	"machine_attention":           AccessRead,
 	"run_campaign_members":        AccessKeep,
 	"run_campaigns":               AccessKeep,
 	"node_decommissions":          AccessRead,

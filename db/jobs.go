@@ -170,6 +170,41 @@ type JobFilter struct {
 	IDs                                          []string
 }
 
+// storedStatus returns the status in the rows of jobs that are shown in the status of the filter,
+// and whether they have a failure where that decides.
+func (f JobFilter) storedStatus() (status string, gaveUp *bool) {
+	switch lifecycle.JobStatus(f.Status) {
+	case lifecycle.JobGaveUp:
+		return string(lifecycle.JobCancelled), new(true)
+	case lifecycle.JobCancelled:
+		return f.Status, new(false)
+	}
+	return f.Status, nil
+}
+
+// JobSubject says of the allocation or instance of a job what decides which actions the kind of the
+// job refuses.
+type JobSubject struct{ Ended, HasServer bool }
+
+// JobSubjects returns the subjects of jobs, by the id of the job. Jobs about something else are
+// left out.
+func (s statements) JobSubjects(ctx context.Context, ids []string) (map[string]JobSubject, error) {
+	ends := []string{}
+	for _, state := range lifecycle.Allocation.States {
+		if state.Terminal {
+			ends = append(ends, string(state.State))
+		}
+	}
+	rows, err := s.q.JobSubjects(ctx, gen.JobSubjectsParams{
+		Ids: ids, AllocationEnds: ends, InstanceEnds: []string{string(lifecycle.InstanceTerminated), string(lifecycle.InstanceArchived)},
+	})
+	out := map[string]JobSubject{}
+	for _, r := range rows {
+		out[r.ID] = JobSubject{r.Ended, r.HasServer}
+	}
+	return out, MapError("read the subjects of jobs", err)
+}
+
 // LiveJobsOfResources lists the live jobs of resources of one kind, at most one of each.
 func (s statements) LiveJobsOfResources(ctx context.Context, kind string, ids []string) ([]Job, error) {
 	rows, err := s.q.LiveJobsOfResources(ctx, gen.LiveJobsOfResourcesParams{ResourceKind: kind, ResourceIds: EmptyIfNil(ids)})
@@ -188,8 +223,9 @@ func (s statements) StagesDone(ctx context.Context, jobIDs []string) (map[string
 
 // ListJobs lists jobs, newest first, from the one after the id given.
 func (s statements) ListJobs(ctx context.Context, f JobFilter, after string, limit int) ([]Job, error) {
+	status, gaveUp := f.storedStatus()
 	rows, err := s.q.ListJobs(ctx, gen.ListJobsParams{
-		After: after, Kind: f.Kind, Status: f.Status, NodeID: f.NodeID, SiteID: f.SiteID, BatchID: f.BatchID, BMCID: f.BMCID, ResourceKind: f.ResourceKind, ResourceID: f.ResourceID, NeedsHuman: f.NeedsHuman,
+		After: after, Kind: f.Kind, Status: status, GaveUp: gaveUp, NodeID: f.NodeID, SiteID: f.SiteID, BatchID: f.BatchID, BMCID: f.BMCID, ResourceKind: f.ResourceKind, ResourceID: f.ResourceID, NeedsHuman: f.NeedsHuman,
 		Ids: EmptyIfNil(f.IDs), MaxRows: PageLimit(limit),
 	})
 	return rows, MapError("list jobs", err)

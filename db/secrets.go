@@ -15,25 +15,30 @@ import (
 // returns its number, from 1. When the newest version has this fingerprint,
 // that one's number is returned and nothing is stored.
 func (s *Store) PutSecretVersion(ctx context.Context, name, keeperURL string, ciphertext, fingerprint []byte) (version int, err error) {
-	what := "secret " + name
-	err = s.Tx(ctx, func(tx *Tx) error {
-		if err := tx.q.Lock(ctx, "slipway:secret:"+name); err != nil {
-			return MapError(what, err)
-		}
-		newest, err := tx.q.NewestSecret(ctx, name)
-		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return MapError(what, err)
-		}
-		if err == nil && bytes.Equal(newest.Fingerprint, fingerprint) {
-			version = newest.Version
-			return nil
-		}
-		version = newest.Version + 1
-		return MapError(what, tx.q.InsertSecretVersion(ctx, gen.InsertSecretVersionParams{
-			Name: name, Version: version, KeeperURL: keeperURL, Ciphertext: ciphertext, Fingerprint: fingerprint,
-		}))
+	err = s.Tx(ctx, func(tx *Tx) (err error) {
+		version, err = tx.PutSecretVersion(ctx, name, keeperURL, ciphertext, fingerprint)
+		return err
 	})
 	return version, err
+}
+
+// PutSecretVersion is Store.PutSecretVersion in a transaction with other rows.
+func (tx *Tx) PutSecretVersion(ctx context.Context, name, keeperURL string, ciphertext, fingerprint []byte) (int, error) {
+	what := "secret " + name
+	if err := tx.q.Lock(ctx, "slipway:secret:"+name); err != nil {
+		return 0, MapError(what, err)
+	}
+	newest, err := tx.q.NewestSecret(ctx, name)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return 0, MapError(what, err)
+	}
+	if err == nil && bytes.Equal(newest.Fingerprint, fingerprint) {
+		return newest.Version, nil
+	}
+	version := newest.Version + 1
+	return version, MapError(what, tx.q.InsertSecretVersion(ctx, gen.InsertSecretVersionParams{
+		Name: name, Version: version, KeeperURL: keeperURL, Ciphertext: ciphertext, Fingerprint: fingerprint,
+	}))
 }
 
 // SecretVersion reads one version of a name; version 0 is the newest.

@@ -21,6 +21,18 @@ const (
 	JobReconciled      JobStatus = "reconciled"
 )
 
+// JobGaveUp is how a job is shown that ended because of a failure. It is no state of the lifecycle:
+// such a job is undone and ends as a cancelled one does, and keeps the class of its failure.
+const JobGaveUp JobStatus = "failed"
+
+// ShownStatus returns how a job in this state is shown, with the class of failure in its row.
+func ShownStatus(s JobStatus, class FailureClass) JobStatus {
+	if s == JobCancelled && class != "" {
+		return JobGaveUp
+	}
+	return s
+}
+
 var liveJob = []JobStatus{JobPending, JobRunning, JobFailedRetryable, JobFailedManual, JobCompensating}
 
 // Live reports whether a job in this state still holds its resource. The partial unique index "one

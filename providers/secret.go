@@ -76,8 +76,23 @@ type Secrets interface {
 	// Put stores a new version and returns a reference that names it.
 	// Putting the value that is already newest returns that version.
 	Put(ctx context.Context, name string, value Secret) (SecretRef, error)
+	// Seal seals a value as Put does, and stores nothing: the caller stores it together with other
+	// rows.
+	Seal(ctx context.Context, name string, value Secret) (SealedSecret, error)
 	// Delete removes every version of a name; absent is success.
 	Delete(ctx context.Context, name string) error
+}
+
+// SealedSecret is a value that is ready to be stored as a version of a name.
+type SealedSecret struct {
+	Name string
+	// Newest is the newest version of the name, 0 for none. IsStored says that it has the value
+	// already; nothing was sealed then. Otherwise the value opens only as a later version.
+	Newest   int
+	IsStored bool
+	// KeeperURL, Ciphertext and Fingerprint are the columns of the version.
+	KeeperURL               string
+	Ciphertext, Fingerprint []byte
 }
 
 // Login is a user name and password kept as one secret, JSON

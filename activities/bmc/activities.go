@@ -47,7 +47,10 @@ type ResolveIn struct {
 	TrustFirstPin bool `json:"trust_first_pin,omitempty"`
 }
 
-const closeTimeout = 10 * time.Second
+const (
+	closeTimeout = 10 * time.Second
+	maxVendor    = 200 // characters
+)
 
 // ResolvePowerCredentials resolves the BMC's login, checks its certificate
 // against the approved pin, logs in once and reads the system's identity and the
@@ -68,6 +71,10 @@ func (a *Activities) ResolvePowerCredentials(ctx context.Context, in ResolveIn) 
 	if err != nil {
 		a.blockOnRejection(ctx, v.rec.ID, err)
 		return contract.BMCFacts{}, fault.BMC(ctx, err)
+	}
+	// The vendor is shown to operators. The system id is kept as it was stated: it selects the system.
+	if err := a.Store.SetBMCFacts(ctx, v.rec.ID, db.ClipText(sys.Manufacturer, maxVendor), v.rec.SystemID); err != nil {
+		return contract.BMCFacts{}, fault.Internal(ctx, err)
 	}
 	if err := refuseCritical(health); err != nil {
 		return contract.BMCFacts{}, err

@@ -24,6 +24,9 @@ func TestHealth_OfAMachineThatIsAccepted(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "OK", got.Health)
 	require.NotEmpty(t, got.SerialSource)
+	kept, err := l.truth.BMC(t.Context(), l.bmcID)
+	require.NoError(t, err)
+	require.Equal(t, "NVIDIA", kept.Vendor, "operators see the vendor")
 
 	require.NoError(t, l.sim.SetHealth(simulatedGPU, "Warning"))
 	got, err = l.acts.ResolvePowerCredentials(t.Context(), in)

@@ -311,6 +311,27 @@ func TestKeys_EndOfTheJob(t *testing.T) {
 	}
 }
 
+// TestKeys_AnotherConnectionIsTold: the node accepted the keys at another address than the project
+// knows. Its members read the new one, and an event says so, once.
+func TestKeys_AnotherConnectionIsTold(t *testing.T) {
+	t.Parallel()
+	w := provisioned(t)
+	w.completed(w.endKey)
+	require.Equal(t, string(contract.KindAllocationKeys), w.liveJob())
+	before := *w.allocation().Connection
+	now := contract.AllocationConnection(before)
+	now.Host = "127.0.0.77"
+	require.NoError(t, w.project(lifecycle.JobRunning, nil))
+	require.NoError(t, allocationdb.RecordKey(t.Context(), w.store, w.id, dbtest.KeyFingerprint, false))
+	require.NoError(t, w.project(lifecycle.JobCompleted, &contract.AllocationMove{KeysProven: true, Connection: &now}))
+	after := *w.allocation().Connection
+	require.Equal(t, "127.0.0.77", after.Host)
+	require.True(t, after.Since.After(before.Since))
+	var told int
+	require.NoError(t, w.store.DBTX().QueryRow(t.Context(), "SELECT count(*) FROM outbox WHERE type = 'allocation.connection_changed' AND event_project IS NOT NULL").Scan(&told))
+	require.Equal(t, 1, told)
+}
+
 // TestTakeNode_OfAnotherJob: the wait for the node has an end that the tenant's access shows, and a
 // node that the allocation has let go of meanwhile is not taken.
 func TestTakeNode_OfAnotherJob(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
 	campaigndb "github.com/slipway-cloud/slipway/db/campaign"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
@@ -37,7 +38,7 @@ func (s campaignService) CreateCampaign(ctx context.Context, r *connect.Request[
 	if in.GetValidateOnly() {
 		return s.preview(ctx, asked)
 	}
-	return s.change(ctx, func(tx *db.Tx) (campaigndb.Campaign, error) { return campaign.Create(ctx, tx, asked, actor(ctx)) })
+	return s.change(ctx, func(tx *db.Tx) (campaigndb.Campaign, error) { return campaign.Create(ctx, tx, asked, op.ActorOf(ctx)) })
 }
 
 // preview returns the campaign that a request would create, as an answer.
@@ -193,7 +194,7 @@ func (s campaignService) do(ctx context.Context, id, reason string, fn func(cont
 		return nil, err
 	}
 	c := campaign.Change{ID: id, Project: callerOf(ctx).Project, Reason: reason}
-	return s.change(ctx, func(tx *db.Tx) (campaigndb.Campaign, error) { return fn(ctx, tx, c, actor(ctx)) })
+	return s.change(ctx, func(tx *db.Tx) (campaigndb.Campaign, error) { return fn(ctx, tx, c, op.ActorOf(ctx)) })
 }
 
 // PauseCampaign implements slipwayv1connect.CampaignServiceHandler.

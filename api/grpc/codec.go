@@ -65,16 +65,18 @@ func (protoCodec) Unmarshal(data []byte, message any) error {
 	return proto.Unmarshal(data, m)
 }
 
-// frame is a message that many streams send. Each codec encodes it once for all of them.
+// frame is a message that many streams send. Each codec encodes it once for all of them. form tells
+// apart messages of the same event that differ between readers.
 type frame struct {
 	event   *op.Event
 	message proto.Message
+	form    string
 }
 
 func appendMessage(dst []byte, message any, codec string, marshal func([]byte, proto.Message) ([]byte, error)) ([]byte, error) {
 	switch m := message.(type) {
 	case frame:
-		text, err := op.Shared(m.event, codec, func() ([]byte, error) { return marshal(nil, m.message) })
+		text, err := op.Shared(m.event, codec+m.form, func() ([]byte, error) { return marshal(nil, m.message) })
 		return append(dst, text...), err
 	case proto.Message:
 		return marshal(dst, m)

@@ -89,7 +89,7 @@ func TestJSONCodec_RefusesOtherValues(t *testing.T) {
 func TestFrame_IsEncodedOnce(t *testing.T) {
 	t.Parallel()
 	m := &slipwayv1.RunEvent{Cursor: 7}
-	f := frame{&op.Event{}, m}
+	f := frame{event: &op.Event{}, message: m}
 	for _, codec := range []interface {
 		connect.Codec
 		MarshalAppend([]byte, any) ([]byte, error)

@@ -13,7 +13,6 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
-	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/listfilter"
 	"github.com/slipway-cloud/slipway/proto/gen/slipway/v1/slipwayv1connect"
 )
@@ -74,15 +73,6 @@ type callerKey struct{}
 func callerOf(ctx context.Context) caller {
 	c, _ := ctx.Value(callerKey{}).(caller)
 	return c
-}
-
-// actor returns the caller for an audit row.
-func actor(ctx context.Context) db.Actor {
-	a := op.Actor(ctx)
-	if callerOf(ctx).Project != "" {
-		a.Owner = lifecycle.OwnerCustomer
-	}
-	return a
 }
 
 // read runs queries for the caller. If the caller acts in a project, the queries see only this
@@ -152,6 +142,9 @@ func (g *guard) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
 		err := admitted(ctx)
 		if err == nil {
+			err = op.AuditAccess(ctx, g.s.api)
+		}
+		if err == nil {
 			var out connect.AnyResponse
 			if out, err = next(ctx, r); err == nil {
 				return out, nil
@@ -179,6 +172,10 @@ func (g *guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.
 			return g.s.connectError(ctx, err)
 		}
 		defer leave()
+		// A stream is one access, however often it checks the rights of its reader.
+		if err := op.AuditAccess(ctx, g.s.api); err != nil {
+			return g.s.connectError(ctx, err)
+		}
 		err = next(ctx, conn)
 		if ended := op.AccessEnded(ctx); ended != nil {
 			err = ended

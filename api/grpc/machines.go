@@ -5,6 +5,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	"github.com/slipway-cloud/slipway/intent/machines"
@@ -47,7 +48,7 @@ func (s machineService) write(
 		return nil, invalid("machine.customer_id", "must be the id of a project")
 	}
 	reg := machines.Registration{ID: in.GetMachineId(), ProjectID: in.GetCustomerId(), Labels: in.GetLabels(), Spec: stated}
-	return s.change(ctx, func(tx *db.Tx) (machinesdb.Machine, error) { return do(ctx, tx, reg, actor(ctx)) })
+	return s.change(ctx, func(tx *db.Tx) (machinesdb.Machine, error) { return do(ctx, tx, reg, op.ActorOf(ctx)) })
 }
 
 // change runs fn in a transaction. It returns the machine as an answer.
@@ -128,7 +129,7 @@ func (s machineService) SetMachinePhase(ctx context.Context, r *connect.Request[
 		return nil, err
 	}
 	return s.change(ctx, func(tx *db.Tx) (machinesdb.Machine, error) {
-		return machines.SetPhase(ctx, tx, r.Msg.GetMachineId(), phase, r.Msg.GetReason(), actor(ctx))
+		return machines.SetPhase(ctx, tx, r.Msg.GetMachineId(), phase, r.Msg.GetReason(), op.ActorOf(ctx))
 	})
 }
 
@@ -146,7 +147,7 @@ func (s machineService) SetMachineAccess(ctx context.Context, r *connect.Request
 		return nil, err
 	}
 	return s.change(ctx, func(tx *db.Tx) (machinesdb.Machine, error) {
-		return machines.SetAccess(ctx, tx, r.Msg.GetMachineId(), in, actor(ctx))
+		return machines.SetAccess(ctx, tx, r.Msg.GetMachineId(), in, op.ActorOf(ctx))
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/intent/machines"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -65,7 +66,7 @@ func (s planService) CreatePlan(ctx context.Context, r *connect.Request[slipwayv
 		return nil, err
 	}
 	err = s.store.Tx(ctx, func(tx *db.Tx) (err error) {
-		p, err = machines.CreatePlan(ctx, tx, p, r.Msg.GetValidateOnly(), actor(ctx))
+		p, err = machines.CreatePlan(ctx, tx, p, r.Msg.GetValidateOnly(), op.ActorOf(ctx))
 		return err
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package grpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	"github.com/slipway-cloud/slipway/intent/machines"
@@ -40,7 +42,7 @@ func (s runService) StartRun(ctx context.Context, r *connect.Request[slipwayv1.S
 		run, err = machines.StartRun(ctx, tx, machines.Start{
 			RequestID: in.GetRequestId(), MachineID: in.GetMachineId(), Type: lifecycle.RunType(in.GetType()), PlanID: in.GetPlanId(),
 			AcceptRisk: in.GetAcceptRisk(), Project: project, Offers: s.cfg.Offers, LogsIn: s.cfg.LogsIn,
-		}, actor(ctx))
+		}, op.ActorOf(ctx))
 		return err
 	})
 	if err != nil {
@@ -116,7 +118,14 @@ func (s runService) CancelRun(ctx context.Context, r *connect.Request[slipwayv1.
 		return nil, err
 	}
 	if !lifecycle.Run.Terminal(run.Status) {
-		asked := s.cfg.AskJob(ctx, run.JobID, lifecycle.ActionCancel, "the run was cancelled")
+		actor := op.ActorOf(ctx)
+		err := s.store.Tx(ctx, func(tx *db.Tx) error {
+			return machines.AuditProject(ctx, tx, "cancel_run", callerOf(ctx).Project, map[string]any{"run": run.ID, "machine": run.MachineID}, actor)
+		})
+		if err != nil {
+			return nil, err
+		}
+		asked := s.cfg.AskJob(ctx, run.JobID, lifecycle.ActionCancel, cmp.Or(actor.Comment, "the run was cancelled"))
 		if run, err = s.findRun(ctx, run.ID); err != nil {
 			return nil, err
 		}
@@ -139,7 +148,7 @@ func (s runService) RetryRun(ctx context.Context, r *connect.Request[slipwayv1.R
 		run, err = machines.RetryRun(ctx, tx, machines.Retry{
 			RunID: failed.ID, RequestID: r.Msg.GetRequestId(), Action: lifecycle.Action(r.Msg.GetAction()), AcceptRisk: r.Msg.GetAcceptRisk(),
 			Reason: r.Msg.GetReason(), Offers: s.cfg.Offers, LogsIn: s.cfg.LogsIn,
-		}, actor(ctx))
+		}, op.ActorOf(ctx))
 		return err
 	})
 	if err != nil {

@@ -94,7 +94,7 @@ func checkPortalCall(ctx context.Context, procedure string, need rights) error {
 }
 
 // checkStepUp requires a second sign-in of a session for a destructive run. Such a run has a step
-// that may erase the machine, remove it, or interrupt work on it.
+// that may erase the machine, remove it, run commands on it as root, or interrupt work on it.
 func checkStepUp(ctx context.Context, tx *db.Tx, in *slipwayv1.StartRunRequest) error {
 	need := op.NeedsStepUp(ctx)
 	if need == nil || in.GetAcceptRisk() {
@@ -121,9 +121,9 @@ func checkStepUp(ctx context.Context, tx *db.Tx, in *slipwayv1.StartRunRequest) 
 // unknown kinds.
 func mayDestroy(s runplan.Step) bool {
 	switch s.Kind() {
-	case runplan.KindSSH, runplan.KindReboot, runplan.KindNetboot, runplan.KindJoin, runplan.KindVerify, runplan.KindNet:
+	case runplan.KindReboot, runplan.KindNetboot, runplan.KindJoin, runplan.KindVerify, runplan.KindNet:
 		return false
-	case runplan.KindRepave, runplan.KindRMA:
+	case runplan.KindSSH, runplan.KindRepave, runplan.KindRMA:
 		return true
 	}
 	return true

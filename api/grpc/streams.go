@@ -135,6 +135,7 @@ type watch struct {
 	project string
 	out     *follower
 	events  *op.Follower
+	cursors cursors
 	// sent has the version of each run in the first snapshots. Events with the same or a lower
 	// version are older than the snapshot.
 	sent map[string]int64
@@ -147,24 +148,17 @@ func (s runService) WatchRuns(ctx context.Context, r *connect.Request[slipwayv1.
 		return err
 	}
 	after := r.Msg.GetResumeAfter()
-	if after < 0 {
-		return invalid("resume_after", "must be the cursor of an event")
-	}
-	last, err := s.store.ReadEventCursor(ctx)
+	cursors, err := s.cursorsOf(ctx)
 	if err != nil {
 		return err
 	}
-	var at op.LastEvent
-	if after > 0 {
-		at.Query = strconv.FormatInt(after, 10)
-	}
-	from, err := at.Start(op.Kept(last))
+	from, err := s.watchStart(ctx, cursors, after)
 	if err != nil {
 		return err
 	}
 	to, leave := newFollower(ctx, s.server, out.Conn())
 	defer leave()
-	w := &watch{s: s.server, filter: filter, project: callerOf(ctx).Project, out: to, sent: map[string]int64{}}
+	w := &watch{s: s.server, filter: filter, project: callerOf(ctx).Project, out: to, cursors: cursors, sent: map[string]int64{}}
 	w.events = s.api.Follow(from, s.api.PlatformEvents(db.EventFilter{ResourceKind: machinesdb.RunResource}))
 	defer w.events.Leave()
 	if after == 0 {
@@ -173,9 +167,32 @@ func (s runService) WatchRuns(ctx context.Context, r *connect.Request[slipwayv1.
 		}
 	}
 	heartbeat := func() error {
-		return to.send(&slipwayv1.RunEvent{Ts: timestamppb.Now(), Cursor: w.events.At()}, w.events.At())
+		at := cursors.show(w.events.At())
+		return to.send(&slipwayv1.RunEvent{Ts: timestamppb.Now(), Cursor: at}, at)
 	}
 	return follow(ctx, w.events, heartbeat, func(e *op.Event) error { return w.sendChange(e) })
+}
+
+// watchStart returns where a stream of WatchRuns begins. after is the cursor that the reader has, 0
+// for none.
+func (s *server) watchStart(ctx context.Context, c cursors, after int64) (op.StreamStart, error) {
+	if after < 0 {
+		return op.StreamStart{}, invalid("resume_after", "must be the cursor of an event")
+	}
+	last, err := s.store.ReadEventCursor(ctx)
+	if err != nil {
+		return op.StreamStart{}, err
+	}
+	var at op.LastEvent
+	if after > 0 {
+		at.Query = strconv.FormatInt(c.read(after), 10)
+	}
+	from, err := at.Start(op.Kept(last))
+	var p *problem.Problem
+	if c.key != nil && errors.As(err, &p) && p.Of(problem.EventsGone) { // the text has cursors of the platform
+		err = problem.New(problem.EventsGone, "the position is not kept any more, or the database was restored; read again what you follow, and open the stream without resume_after")
+	}
+	return from, err
 }
 
 // sendActive sends the current state of each active run that matches. These messages have no
@@ -208,7 +225,15 @@ func (w *watch) sendChange(e *op.Event) error {
 	if err != nil || v.ID == "" || v.Version <= w.sent[v.ID] || w.project != "" && v.ProjectID != w.project || !w.filter.Match(v.Value) {
 		return err
 	}
-	return w.out.send(frame{e, c.message}, e.Cursor)
+	if w.project == "" {
+		return w.out.send(frame{event: e, message: c.message}, e.Cursor)
+	}
+	// The run belongs to one project, whose readers all see the same cursor.
+	own, err := op.Shared(e, "run of its project", func() (*slipwayv1.RunEvent, error) { return c.withCursor(w.cursors.show(e.Cursor)), nil })
+	if err != nil {
+		return err
+	}
+	return w.out.send(frame{e, own, " of its project"}, own.GetCursor())
 }
 
 // runChange is a decoded event of a run: the run after the event, and the message to the readers.
@@ -216,6 +241,11 @@ func (w *watch) sendChange(e *op.Event) error {
 type runChange struct {
 	view    machinesdb.View
 	message *slipwayv1.RunEvent
+}
+
+// withCursor returns the message with another cursor.
+func (c runChange) withCursor(cursor int64) *slipwayv1.RunEvent {
+	return &slipwayv1.RunEvent{Ts: c.message.GetTs(), Snapshot: c.message.GetSnapshot(), Message: c.message.GetMessage(), Cursor: cursor}
 }
 
 func readChange(e *op.Event) (c runChange, err error) {
@@ -270,7 +300,7 @@ func (s runService) StreamRunLogs(ctx context.Context, r *connect.Request[slipwa
 		if err != nil {
 			return err
 		}
-		return to.send(frame{e, m}, e.Cursor)
+		return to.send(frame{event: e, message: m}, e.Cursor)
 	})
 }
 

@@ -344,23 +344,29 @@ func (a *API) keepAddress(ctx context.Context, who Principal, project string, g 
 	}
 }
 
-// InProject runs fn in a transaction that sees only the project of the request. It first audits the
-// access of an operator, with the reason, in a separate transaction. So the audit row stays when fn
-// fails, and fn does not run without the audit row.
-func InProject(ctx context.Context, a *API, fn func(*db.ProjectTx) error) error {
+// AuditAccess writes the access of an operator to the project of the request into the audit log of
+// the project, with the call and the reason. It commits the row, so that the row stays when the
+// call fails. It writes nothing for members. A project that does not exist is "not found".
+func AuditAccess(ctx context.Context, a *API) error {
 	access := ProjectAccessOf(ctx)
-	if access.Operator {
-		err := a.store.ForProject(ctx, access.Project, func(tx *db.ProjectTx) error {
-			if _, err := tenancydb.ReadProject(ctx, tx, access.Project); err != nil {
-				return err
-			}
-			return AuditProject(ctx, tx, "operator_access", map[string]any{"call": Route(ctx)})
-		})
-		if err != nil {
+	if !access.Operator {
+		return nil
+	}
+	return a.store.ForProject(ctx, access.Project, func(tx *db.ProjectTx) error {
+		if _, err := tenancydb.ReadProject(ctx, tx, access.Project); err != nil {
 			return err
 		}
+		return AuditProject(ctx, tx, "operator_access", map[string]any{"call": Route(ctx)})
+	})
+}
+
+// InProject runs fn in a transaction that sees only the project of the request. It audits the
+// access of an operator first, and does not run fn without the audit row.
+func InProject(ctx context.Context, a *API, fn func(*db.ProjectTx) error) error {
+	if err := AuditAccess(ctx, a); err != nil {
+		return err
 	}
-	return a.store.ForProject(ctx, access.Project, fn)
+	return a.store.ForProject(ctx, ProjectAccessOf(ctx).Project, fn)
 }
 
 // CreateInProject is Create in a transaction that sees only the project of the request.

@@ -105,7 +105,7 @@ func TestMachines_SessionsHaveTheirRoles(t *testing.T) {
 	w := newWorld(t)
 	w.register("m-1")
 	viewer, operator, admin := w.browserAs("viewer"), w.browserAs("operator"), w.signedIn()
-	start := map[string]any{"request_id": "r", "machine_id": "m-1", "type": "UPGRADE"}
+	start := map[string]any{"request_id": "r", "machine_id": "m-1", "type": "REBOOT"}
 	for _, read := range []string{"MachineService/ListMachines", "PlanService/ListPlans", "RunService/ListRuns", "CampaignService/ListCampaigns"} {
 		require.Equal(t, http.StatusOK, viewer.do("POST", "/slipway.v1."+read, map[string]any{}).StatusCode, read)
 	}
@@ -129,7 +129,8 @@ func TestMachines_SessionsHaveTheirRoles(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, w.browser().do("POST", "/slipway.v1.MachineService/ListMachines", map[string]any{}).StatusCode, "no session")
 }
 
-// A run that may erase the machine, or interrupt work on it, needs a second sign-in.
+// A run that may erase the machine, runs commands on it, or may interrupt work on it, needs a
+// second sign-in.
 func TestMachines_DestructiveRunNeedsStepUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -138,6 +139,7 @@ func TestMachines_DestructiveRunNeedsStepUp(t *testing.T) {
 	asked := []map[string]any{
 		{"request_id": "a", "machine_id": "m-1", "type": "REPAVE"}, {"request_id": "b", "machine_id": "m-1", "type": "RMA"},
 		{"request_id": "c", "machine_id": "m-1", "type": "UPGRADE", "plan_id": "default-repave-v1"}, {"request_id": "d", "machine_id": "m-1", "type": "REBOOT", "accept_risk": true},
+		{"request_id": "f", "machine_id": "m-1", "type": "UPGRADE"},
 	}
 	for _, in := range asked {
 		a := b.do("POST", "/slipway.v1.RunService/StartRun", in)
@@ -168,6 +170,7 @@ func TestMachines_StreamEndsWithTheSession(t *testing.T) {
 			w := newWorld(t)
 			w.register("m-1")
 			b := w.signedIn()
+			require.Equal(t, http.StatusOK, b.do("POST", "/portal/step-up", map[string]string{"token": w.token}).StatusCode)
 			var run struct {
 				ID string `json:"run_id"`
 			}

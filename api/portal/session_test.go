@@ -197,7 +197,7 @@ func TestStepUp_Table(t *testing.T) {
 		if u.Param != "" {
 			path = strings.ReplaceAll(path, "{"+u.Param+"}", u.Values[0])
 		}
-		return method, strings.NewReplacer("{id}", "x", "{profile_id}", "x", "{hostname}", "x", "{name}", "x", "{sku}", "x").Replace(path)
+		return method, strings.NewReplacer("{id}", "x", "{profile_id}", "x", "{hostname}", "x", "{name}", "x", "{sku}", "x", "{version}", "x").Replace(path)
 	}
 	for _, u := range routes {
 		method, path := path(u)
@@ -214,6 +214,12 @@ func TestStepUp_Table(t *testing.T) {
 		"DELETE /api/v1/admin/projects/{id}/quotas/{sku}",
 	} {
 		require.Contains(t, routes, same, "each sends a secret elsewhere or ends a limit")
+	}
+	for _, same := range []string{
+		"POST /api/v1/admin/install-workflows", "PUT /api/v1/admin/install-workflows/{id}", "PUT /api/v1/admin/agent-releases/{version}",
+		"POST /api/v1/admin/bmcs/{id}/rotations", "PUT /api/v1/admin/catalogue/{sku}",
+	} {
+		require.Contains(t, routes, same, "each decides what runs on every machine, who reaches it, or what customers get")
 	}
 	escaped := b.do("POST", "/api/v1/admin/jobs/x/actions/%61dopt_observed_state", map[string]any{})
 	require.Equal(t, "urn:slipway:problem:step-up-required", b.kind(escaped), "the same call, escaped")

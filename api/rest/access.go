@@ -88,9 +88,13 @@ func stepUps() []op.StepUp {
 		{Route: "PUT /admin/secret-uses"},
 		{Route: "PUT /admin/bmcs/{id}/credential"},
 		{Route: "POST /admin/bmcs/{id}/actions/approve-pin"}, // or an impostor gets the BMC's login
-		{Route: "PUT /nodes/{id}/bmc"},                       // the address that the login is sent to
-		{Route: "PUT /admin/maas-sites/{id}"},                // the address that the API key is sent to
-		{Route: "POST /nodes/{id}/drives/accept"},            // drives that were exchanged, with what is on them
+		{Route: "POST /admin/bmcs/{id}/rotations"},           // the login that everything else reaches the BMC with
+		{Route: "POST /admin/install-workflows"},             // what every machine that installs by it will run
+		{Route: "PUT /admin/install-workflows/{id}"},
+		{Route: "PUT /admin/agent-releases/{version}"}, // the program that runs as root on every node
+		{Route: "PUT /nodes/{id}/bmc"},                 // the address that the login is sent to
+		{Route: "PUT /admin/maas-sites/{id}"},          // the address that the API key is sent to
+		{Route: "POST /nodes/{id}/drives/accept"},      // drives that were exchanged, with what is on them
 		{Route: "POST /nodes/{id}/actions/reissue-agent"},
 		{Route: "POST /admin/agent-reissues"},
 		{Route: "POST /admin/nodes/{id}/bootstrap"}, // of a node in service it is a reissue, whose token the caller gets

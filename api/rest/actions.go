@@ -119,14 +119,11 @@ func (x *exchange) refuses(why *lifecycle.ActionRefusedError) *decided {
 func facts(j db.Job) lifecycle.JobFacts {
 	return lifecycle.JobFacts{
 		WaitingOutside: j.WaitingOutside, WorkflowLost: true, CleanUp: j.FailureClass == lifecycle.FailCompensation,
-		Unobserved: unobserved(j.Kind, j.Stage),
+		Unobserved: lifecycle.UnobservedStage(j.Stage),
 	}
 }
 
-// unobserved names the stage of a job where nothing of it can be adopted.
-func unobserved(kind, stage string) string {
-	if row, _ := contract.KindOf(contract.JobKind(kind)); row.AdoptsNothing {
-		return stage
-	}
-	return lifecycle.UnobservedStage(stage)
+// allowedActions lists the actions of a job that its workflow would take now.
+func allowedActions(j db.Job, subject contract.SubjectFacts) []lifecycle.Action {
+	return contract.AllowedActions(contract.JobKind(j.Kind), j.Status, shownFacts(j), subject)
 }

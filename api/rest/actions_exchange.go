@@ -156,7 +156,7 @@ func (x *exchange) trouble(ctx context.Context, err error) error {
 // ended decides for a job that has ended.
 func (x *exchange) ended(ctx context.Context) (*decided, error) {
 	return x.here(ctx, func(*db.Tx) (*decided, error) {
-		e, refused := x.effectOf()
+		e, refused := x.effectOf(contract.SubjectFacts{}) // of a job that has ended no kind refuses more than the matrix
 		if refused != nil {
 			return x.refuses(refused), nil
 		}
@@ -164,14 +164,15 @@ func (x *exchange) ended(ctx context.Context) (*decided, error) {
 	})
 }
 
-// effectOf is the matrix's word on a job without a workflow.
-func (x *exchange) effectOf() (lifecycle.Effect, *lifecycle.ActionRefusedError) {
-	v := lifecycle.Decide(x.action, x.job.Status, facts(x.job))
+// effectOf is the word of the matrix and of the kind on a job without a workflow.
+func (x *exchange) effectOf(subject contract.SubjectFacts) (lifecycle.Effect, *lifecycle.ActionRefusedError) {
+	kind := contract.JobKind(x.job.Kind)
+	v := contract.Decide(kind, x.action, x.job.Status, facts(x.job), subject)
 	if v.Allowed {
 		return v.Effect, nil
 	}
 	return v.Effect, &lifecycle.ActionRefusedError{
-		Action: x.action, Status: x.job.Status, Reason: v.Reason, Allowed: lifecycle.AllowedActions(x.job.Status, facts(x.job)),
+		Action: x.action, Status: x.job.Status, Reason: v.Reason, Allowed: contract.AllowedActions(kind, x.job.Status, facts(x.job), subject),
 	}
 }
 
@@ -180,7 +181,11 @@ func (x *exchange) effectOf() (lifecycle.Effect, *lifecycle.ActionRefusedError) 
 // carried out here where the job was not started; otherwise it waits for the workflow, which is
 // started again.
 func (x *exchange) withoutWorkflow(ctx context.Context) (*decided, error) {
-	_, refused := x.effectOf()
+	subject, err := subjectOf(ctx, x.s.store, x.job)
+	if err != nil {
+		return nil, err
+	}
+	_, refused := x.effectOf(subject)
 	unstarted := x.job.Status == lifecycle.JobPending && x.job.Seq == 0
 	switch {
 	case refused != nil:

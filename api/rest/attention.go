@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -18,7 +20,7 @@ import (
 // Attention is one thing that needs an operator.
 type Attention struct {
 	ID             string    `json:"id" doc:"The same while it lasts"`
-	Kind           string    `json:"kind" enum:"parked_job,job_stuck,start_not_sent,orphan_workflow,node_stuck,node_quarantined,bmc_login_blocked,bmc_pin_pending,agent_locked,agent_certificate_ends,agent_certificate_adopted,agent_certificate_refused,task_uncertain,sweeper,drift,reconcile,install_failed,discovery_full,hardware_wanted,agent_silent,tenant_left,event_not_sent,audit_broken,audit_silent,restore_unconfirmed,clock_disagrees,enforcement_stopped,account_set_aside,billing_silent,keys_unconfirmed,payment_mismatch,payment_difference,payment_dispute,payments_silent,instance_failed,instance_orphan,instance_provider,campaign_stopped"`
+	Kind           string    `json:"kind" enum:"parked_job,job_stuck,start_not_sent,orphan_workflow,node_stuck,node_quarantined,bmc_login_blocked,bmc_pin_pending,agent_locked,agent_certificate_ends,agent_certificate_adopted,agent_certificate_refused,task_uncertain,sweeper,drift,reconcile,install_failed,discovery_full,hardware_wanted,agent_silent,tenant_left,event_not_sent,audit_broken,audit_silent,restore_unconfirmed,clock_disagrees,enforcement_stopped,account_set_aside,billing_silent,keys_unconfirmed,payment_mismatch,payment_difference,payment_dispute,payments_silent,instance_failed,instance_orphan,instance_provider,campaign_stopped,run_failed"`
 	Since          time.Time `json:"since"`
 	AgeSeconds     int64     `json:"age_seconds"`
 	SiteID         string    `json:"site_id,omitempty"`
@@ -43,7 +45,7 @@ type Attention struct {
 // AttentionQuery narrows the list.
 type AttentionQuery struct {
 	op.Page
-	Kind   string `query:"kind" enum:"parked_job,job_stuck,start_not_sent,orphan_workflow,node_stuck,node_quarantined,bmc_login_blocked,bmc_pin_pending,agent_locked,agent_certificate_ends,agent_certificate_adopted,agent_certificate_refused,task_uncertain,sweeper,drift,reconcile,install_failed,discovery_full,hardware_wanted,agent_silent,tenant_left,event_not_sent,audit_broken,audit_silent,restore_unconfirmed,clock_disagrees,enforcement_stopped,account_set_aside,billing_silent,keys_unconfirmed,payment_mismatch,payment_difference,payment_dispute,payments_silent,instance_failed,instance_orphan,instance_provider,campaign_stopped"`
+	Kind   string `query:"kind" enum:"parked_job,job_stuck,start_not_sent,orphan_workflow,node_stuck,node_quarantined,bmc_login_blocked,bmc_pin_pending,agent_locked,agent_certificate_ends,agent_certificate_adopted,agent_certificate_refused,task_uncertain,sweeper,drift,reconcile,install_failed,discovery_full,hardware_wanted,agent_silent,tenant_left,event_not_sent,audit_broken,audit_silent,restore_unconfirmed,clock_disagrees,enforcement_stopped,account_set_aside,billing_silent,keys_unconfirmed,payment_mismatch,payment_difference,payment_dispute,payments_silent,instance_failed,instance_orphan,instance_provider,campaign_stopped,run_failed"`
 	SiteID string `query:"site_id" maxLength:"200" doc:"Only of this site; what belongs to no site is left out"`
 }
 
@@ -51,7 +53,7 @@ func (s *server) registerAttention() {
 	op.Add(s.api, huma.Operation{
 		OperationID: "list-attention", Method: http.MethodGet, Path: "/admin/attention", Tags: []string{"attention"},
 		Summary: "List everything that requires operator action, oldest first",
-		Description: "Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, " +
+		Description: "Parked jobs, jobs that do not move, machines whose run failed, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, " +
 			"nodes that a tenant left and nothing proves clean, keys that were withdrawn and may still log in, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. " +
 			"Each with what to do. It is computed from the rows when it is asked for: what is fixed is gone from it.",
 	}, s.listAttention)
@@ -66,8 +68,18 @@ func (s *server) listAttention(ctx context.Context, in *AttentionQuery) (*op.Lis
 	if err != nil {
 		return nil, err
 	}
+	var jobs []string
+	for _, r := range rows {
+		if r.JobID != "" {
+			jobs = append(jobs, r.JobID)
+		}
+	}
+	subjects, err := readSubjects(ctx, s.store, jobs)
+	if err != nil {
+		return nil, err
+	}
 	now := time.Now()
-	out := op.Paged(rows, in.Limit, placeOf, func(r db.Attention) Attention { return s.attentionView(r, now) })
+	out := op.Paged(rows, in.Limit, placeOf, func(r db.Attention) Attention { return s.attentionView(r, now, subjects[r.JobID]) })
 	for i := range out.Body.Data {
 		if out.Body.Data[i].Kind == db.AttentionSweeper {
 			s.explainSweeper(ctx, &out.Body.Data[i])
@@ -109,7 +121,7 @@ func (s *server) explainSweeper(ctx context.Context, a *Attention) {
 	}
 }
 
-func (s *server) attentionView(r db.Attention, now time.Time) Attention {
+func (s *server) attentionView(r db.Attention, now time.Time, subject contract.SubjectFacts) Attention {
 	a := Attention{
 		ID: r.ID, Kind: r.Kind, Since: r.Since.UTC(), AgeSeconds: max(int64(now.Sub(r.Since).Seconds()), 0), SiteID: r.SiteID, NodeID: r.NodeID,
 		Hostname: r.Hostname, BMCID: r.BMCID, JobID: r.JobID, JobKind: r.JobKind, WorkflowID: r.WorkflowID, WorkflowLost: r.WorkflowGone,
@@ -118,9 +130,12 @@ func (s *server) attentionView(r db.Attention, now time.Time) Attention {
 	}
 	if r.JobID != "" && r.Kind != db.AttentionOrphanWorkflow && r.Kind != db.AttentionTaskUncertain {
 		facts := lifecycle.JobFacts{WaitingOutside: r.WaitingOutside, WorkflowLost: r.WorkflowGone, CleanUp: r.FailureClass == string(lifecycle.FailCompensation),
-			Unobserved: unobserved(r.JobKind, r.Stage)}
-		for _, action := range lifecycle.AllowedActions(lifecycle.JobStatus(r.Status), facts) {
+			Unobserved: lifecycle.UnobservedStage(r.Stage)}
+		for _, action := range contract.AllowedActions(contract.JobKind(r.JobKind), lifecycle.JobStatus(r.Status), facts, subject) {
 			a.AllowedActions = append(a.AllowedActions, string(action))
+		}
+		if !slices.Contains(a.AllowedActions, a.Recommended) {
+			a.Recommended = ""
 		}
 	}
 	if explain := explanations()[r.Kind]; explain != nil {

@@ -57,11 +57,19 @@ func explanations() map[string]func(*Attention) {
 			a.NextAction = "Look at what failed with slipway campaign show, then resume the campaign, or cancel it."
 			a.Runbook = "docs/machines.md#campaigns"
 		},
+		db.AttentionRunFailed: explainFailedRun,
 		db.AttentionPaymentsSilent: func(a *Attention) {
 			a.Runbook = "docs/runbooks/payments_unavailable.md"
 			a.NextAction = "Check that a worker runs, that the payment provider answers, and that the schedule payments/TASK_QUEUE is there and not paused. Nothing is lost: the next pass does what is due."
 		},
 	}
+}
+
+// explainFailedRun says what to do about a machine whose run failed.
+func explainFailedRun(a *Attention) {
+	info := lifecycle.Failure(lifecycle.FailureClass(a.FailureClass))
+	a.Runbook = info.Runbook()
+	a.NextAction = info.Next + " Retry the run with slipway run retry, start another one, or set the phase of the machine with slipway machine set-phase when it is in order."
 }
 
 // explainBilling says what to do about money.

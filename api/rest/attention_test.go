@@ -124,6 +124,11 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 		"INSERT INTO instance_looks (provider, zone, problem, problem_since) VALUES ('mock', 'mock-1', 'it does not answer', now())",
 		"INSERT INTO run_campaigns (id, request_id, display_name, type, plan_id, filter, selection_hash, max_parallel, stop_after, skip_canary, accept_risk, status, message, restore_id, created_by) "+
 			"VALUES ('campaign_x', 'x', 'weekly', 'REBOOT', 'p', 'phase=READY', '', 1, 1, false, false, 'STOPPED', '1 run failed', 0, 'x')",
+		"INSERT INTO machines (id, status, spec) VALUES ('m-failed', 'MAINTENANCE', '{}'), ('m-cancelled', 'MAINTENANCE', '{}'), ('m-ready', 'READY', '{}')",
+		"INSERT INTO runs (id, machine_id, request_id, type, plan_id, steps, status, job_id, failure_class, message, current_step, created_by, finished_at) VALUES "+
+			"('run_1', 'm-failed', '1', 'UPGRADE', 'p', '[]', 'FAILED', 'job_r1', 'command_failed', 'step work failed: exit 1', 'work', 'x', now()), "+
+			"('run_2', 'm-ready', '1', 'UPGRADE', 'p', '[]', 'FAILED', 'job_r2', 'command_failed', 'exit 1', 'work', 'x', now()), "+
+			"('run_3', 'm-cancelled', '1', 'UPGRADE', 'p', '[]', 'CANCELED', 'job_r3', '', '', 'work', 'x', now())",
 		"SET session_replication_role = origin")
 
 	dbtest.Occupy(t, store, dbtest.Node(t, store, dbtest.Active()).ID)
@@ -167,6 +172,9 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 	require.Equal(t, []string{"requeue"}, byKind[db.AttentionTaskUncertain].AllowedActions)
 	require.InDelta(t, 120, byKind[db.AttentionSweeper].AgeSeconds, 30)
 	require.NotContains(t, byKind[db.AttentionSweeper].Message, "Temporal does not answer")
+
+	require.Equal(t, "machine m-failed is in MAINTENANCE: run run_1 (UPGRADE) failed: step work failed: exit 1", byKind[db.AttentionRunFailed].Message)
+	require.Equal(t, []string{"work", "command_failed"}, []string{byKind[db.AttentionRunFailed].Stage, byKind[db.AttentionRunFailed].FailureClass})
 
 	w.engine.breaks(serviceerror.NewUnavailable("down"))
 	require.Contains(t, w.attention("?kind=sweeper").Data[0].Message, "Temporal does not answer")

@@ -90,7 +90,7 @@ func (s *server) createInstallWorkflow(ctx context.Context, in *struct {
 		if err != nil {
 			return nil, err
 		}
-		return op.NewCreated(op.Prefix+"/admin/install-workflows/"+row.ID, row.Version, installWorkflowView(row)), op.Audit(ctx, tx, "install_workflow", row.ID, nil, "create", nil)
+		return op.NewCreated(op.Prefix+"/admin/install-workflows/"+row.ID, row.Version, installWorkflowView(row)), auditSpec(ctx, tx, "install_workflow", row.ID, "create", nil, &stated{row.Name, row.Spec})
 	})
 }
 
@@ -112,14 +112,18 @@ func (s *server) updateInstallWorkflow(ctx context.Context, in *struct {
 	}
 	var row db.InstallWorkflow
 	err := s.store.Tx(ctx, func(tx *db.Tx) error {
-		v, err := in.Version(func() (int64, error) { r, err := tx.InstallWorkflow(ctx, in.ID); return r.Version, err })
+		now, err := tx.InstallWorkflow(ctx, in.ID)
+		if err != nil {
+			return err
+		}
+		v, err := in.Version(func() (int64, error) { return now.Version, nil })
 		if err != nil {
 			return err
 		}
 		if row, err = tx.UpdateInstallWorkflow(ctx, in.ID, v, in.Body.Name, in.Body.Spec); err != nil {
 			return err
 		}
-		return op.Audit(ctx, tx, "install_workflow", in.ID, nil, "update", nil)
+		return auditSpec(ctx, tx, "install_workflow", in.ID, "update", &stated{now.Name, now.Spec}, &stated{row.Name, row.Spec})
 	})
 	if err != nil {
 		return nil, err
@@ -132,13 +136,17 @@ func (s *server) deleteInstallWorkflow(ctx context.Context, in *struct {
 	op.Match
 }) (*struct{}, error) {
 	return nil, s.store.Tx(ctx, func(tx *db.Tx) error {
-		v, err := in.Version(func() (int64, error) { r, err := tx.InstallWorkflow(ctx, in.ID); return r.Version, err })
+		now, err := tx.InstallWorkflow(ctx, in.ID)
+		if err != nil {
+			return err
+		}
+		v, err := in.Version(func() (int64, error) { return now.Version, nil })
 		if err != nil {
 			return err
 		}
 		if err := tx.DeleteInstallWorkflow(ctx, in.ID, v); err != nil {
 			return err
 		}
-		return op.Audit(ctx, tx, "install_workflow", in.ID, nil, "delete", nil)
+		return auditSpec(ctx, tx, "install_workflow", in.ID, "delete", &stated{now.Name, now.Spec}, nil)
 	})
 }

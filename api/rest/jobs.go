@@ -24,7 +24,7 @@ type Job struct {
 	ID                 string                 `json:"id"`
 	Kind               string                 `json:"kind"`
 	Mode               string                 `json:"mode,omitempty" doc:"Of a decommission or a node operation (docs/states/decommission.md)"`
-	Status             lifecycle.JobStatus    `json:"status"`
+	Status             lifecycle.JobStatus    `json:"status" doc:"A state of docs/states/job.md, or failed for a job that ended because of a failure: it is undone as a cancelled one, and has a failure_class"`
 	NeedsHuman         bool                   `json:"needs_human" doc:"The job waits for an action"`
 	NodeID             string                 `json:"node_id,omitempty"`
 	Hostname           string                 `json:"hostname,omitempty"`
@@ -82,20 +82,23 @@ func shownFacts(j db.Job) lifecycle.JobFacts {
 }
 
 // jobView shows a job; stages is nil for a list.
-func (s *server) jobView(j db.Job, stages []Stage, hostname string) Job {
+func (s *server) jobView(j db.Job, stages []Stage, hostname string, subject contract.SubjectFacts) Job {
 	in := inputOf(j)
 	out := Job{
-		ID: j.ID, Kind: j.Kind, Mode: in.Mode, Status: j.Status, NeedsHuman: j.Status.Parked(), NodeID: text(j.NodeID), Hostname: hostname, SiteID: text(j.SiteID),
+		ID: j.ID, Kind: j.Kind, Mode: in.Mode, Status: lifecycle.ShownStatus(j.Status, j.FailureClass), NeedsHuman: j.Status.Parked(), NodeID: text(j.NodeID), Hostname: hostname, SiteID: text(j.SiteID),
 		ProfileID: text(j.ProfileID), BatchID: text(j.BatchID), BMCID: text(j.BMCID), ResourceKind: j.ResourceKind, ResourceID: j.ResourceID,
 		Stage: j.Stage, Stages: stages, Attempt: j.Attempt, ProgressPercent: j.ProgressPercent,
 		ReachedPercent: j.ReachedPercent, FailureClass: j.FailureClass, FailedStage: j.FailedStage, Message: j.Message, NextStep: j.NextStep,
-		RecommendedAction: j.RecommendedAction, AllowedActions: lifecycle.AllowedActions(j.Status, shownFacts(j)),
+		RecommendedAction: j.RecommendedAction, AllowedActions: allowedActions(j, subject),
 		WaitingOutside: j.WaitingOutside, Frozen: j.Frozen, Observed: j.Observed, StageDeadline: utc(j.StageDeadlineAt), TemporalWorkflowID: j.WorkflowID,
 		TemporalRunID: j.RunID, CreatedBy: j.CreatedBy, CreatedAt: j.CreatedAt.UTC(), StartedAt: utc(j.StartedAt), FinishedAt: utc(j.FinishedAt),
 		UpdatedAt: j.UpdatedAt.UTC(), Version: j.Version,
 	}
 	if hostname == "" {
 		out.Hostname = in.Hostname
+	}
+	if !slices.Contains(out.AllowedActions, out.RecommendedAction) {
+		out.RecommendedAction = ""
 	}
 	if j.FailureClass != "" {
 		out.Runbook = s.api.DocURL(lifecycle.Failure(j.FailureClass).Runbook())
@@ -147,7 +150,7 @@ func stageList(j db.Job, rows []lifecycle.StageRow) []Stage {
 
 // acceptedJob answers 202 with a new job. at is where its kind is, below op.Prefix.
 func (s *server) acceptedJob(at string, j db.Job, hostname string) *op.Created[Job] {
-	return &op.Created[Job]{Status: http.StatusAccepted, Location: op.Prefix + at + j.ID, ETag: op.ETag(j.Version), Body: s.jobView(j, nil, hostname)}
+	return &op.Created[Job]{Status: http.StatusAccepted, Location: op.Prefix + at + j.ID, ETag: op.ETag(j.Version), Body: s.jobView(j, nil, hostname, contract.SubjectFacts{})}
 }
 
 // JobPath is the path of one.
@@ -158,7 +161,7 @@ type JobPath struct {
 // JobQuery narrows a list of jobs.
 type JobQuery struct {
 	op.Page
-	Status  string `query:"status" maxLength:"200"`
+	Status  string `query:"status" maxLength:"200" doc:"A state of docs/states/job.md, or failed; cancelled leaves out those that failed"`
 	NodeID  string `query:"node_id" maxLength:"200"`
 	SiteID  string `query:"site_id" maxLength:"200"`
 	BatchID string `query:"batch_id" maxLength:"200"`
@@ -234,8 +237,8 @@ func (s *server) jobs(ctx context.Context, p op.Page, f db.JobFilter) (*op.Liste
 	if err != nil {
 		return nil, err
 	}
-	if f.Status != "" && !lifecycle.Job.Has(lifecycle.JobStatus(f.Status)) {
-		return nil, problem.NewInvalid(problem.Field{Location: "query.status", Message: "is not a state of a job; docs/states lists them"})
+	if status := lifecycle.JobStatus(f.Status); f.Status != "" && status != lifecycle.JobGaveUp && !lifecycle.Job.Has(status) {
+		return nil, problem.NewInvalid(problem.Field{Location: "query.status", Message: "is not a state of a job, or failed; docs/states lists them"})
 	}
 	rows, err := s.store.ListJobs(ctx, f, after, p.Limit+1)
 	if err != nil {
@@ -245,7 +248,11 @@ func (s *server) jobs(ctx context.Context, p op.Page, f db.JobFilter) (*op.Liste
 	if err != nil {
 		return nil, err
 	}
-	return op.Paged(rows, p.Limit, func(j db.Job) string { return j.ID }, func(j db.Job) Job { return withETA(s.jobView(j, nil, ""), eta) }), nil
+	subjects, err := subjectsOf(ctx, s.store, rows)
+	if err != nil {
+		return nil, err
+	}
+	return op.Paged(rows, p.Limit, func(j db.Job) string { return j.ID }, func(j db.Job) Job { return withETA(s.jobView(j, nil, "", subjects[j.ID]), eta) }), nil
 }
 
 // job reads one job and its stages on one snapshot; a job of another kind is not
@@ -265,7 +272,11 @@ func (s *server) job(ctx context.Context, id string, kind contract.JobKind) (*op
 		if err != nil {
 			return err
 		}
-		view = withETA(s.jobView(j, stageList(j, rows), ""), eta)
+		subject, err := subjectOf(ctx, tx, j)
+		if err != nil {
+			return err
+		}
+		view = withETA(s.jobView(j, stageList(j, rows), "", subject), eta)
 		return addUndelivered(ctx, tx, &view)
 	})
 	if err != nil {

@@ -148,7 +148,7 @@ func (s *server) endedPlan(ctx context.Context, job db.Job) (*struct{ Body Plan 
 	for _, r := range stageList(job, rows) {
 		stages = append(stages, lifecycle.StageRow(r))
 	}
-	subject := contract.PlanSubject{JobID: job.ID, NodeID: text(job.NodeID), SiteID: text(job.SiteID), Hostname: s.jobView(job, nil, "").Hostname}
+	subject := contract.PlanSubject{JobID: job.ID, NodeID: text(job.NodeID), SiteID: text(job.SiteID), Hostname: s.jobView(job, nil, "", contract.SubjectFacts{}).Hostname}
 	p := contract.EndedPlan(contract.JobKind(job.Kind), subject, job.Status, stages, time.Now())
 	return &struct{ Body Plan }{planView(p)}, nil
 }

@@ -104,7 +104,7 @@ func (s *server) createProfile(ctx context.Context, in *struct {
 			return nil, err
 		}
 		at := op.Prefix + "/admin/maas-sites/" + in.ID + "/profiles/" + row.ID
-		return op.NewCreated(at, row.Version, profileView(row)), op.Audit(ctx, tx, "profile", row.ID, nil, "create", nil)
+		return op.NewCreated(at, row.Version, profileView(row)), auditSpec(ctx, tx, "profile", row.ID, "create", nil, &stated{row.Name, row.Spec})
 	})
 }
 
@@ -148,7 +148,7 @@ func (s *server) updateProfile(ctx context.Context, in *struct {
 		if row, err = tx.UpdateProfile(ctx, in.ProfileID, v, in.Body.Name, in.Body.Spec.WithDefaults()); err != nil {
 			return err
 		}
-		return op.Audit(ctx, tx, "profile", in.ProfileID, nil, "update", nil)
+		return auditSpec(ctx, tx, "profile", in.ProfileID, "update", &stated{now.Name, now.Spec}, &stated{row.Name, row.Spec})
 	})
 	if err != nil {
 		return nil, err
@@ -172,6 +172,6 @@ func (s *server) deleteProfile(ctx context.Context, in *struct {
 		if err := tx.DeleteProfile(ctx, in.ProfileID, v); err != nil {
 			return err
 		}
-		return op.Audit(ctx, tx, "profile", in.ProfileID, nil, "delete", nil)
+		return auditSpec(ctx, tx, "profile", in.ProfileID, "delete", &stated{now.Name, now.Spec}, nil)
 	})
 }

@@ -95,40 +95,40 @@ func useView(raw json.RawMessage) *spec.SecretUse {
 	return &use
 }
 
-// stateUse checks what a request says of a secret, and stores its use with the audit row. Only
-// slipwayd itself may store its own secrets: a value of another origin would stop its processes at
-// their next start, or sign and encrypt for whoever knows it.
-func (s *server) stateUse(ctx context.Context, in SecretUseRequest) error {
+// checkSecret checks what a request says of a secret. Only slipwayd itself may store its own
+// secrets: a value of another origin would stop its processes at their next start, or sign and
+// encrypt for whoever knows it.
+func (s *server) checkSecret(in SecretUseRequest) error {
 	if spec.IsInternalSecret(in.Name) || in.Name == s.cfg.NodeCARef {
 		return problem.NewInvalid(problem.Field{Location: "body.name", Message: "is a key that slipwayd makes and rotates itself, as are all names that begin with " + spec.ReservedSecrets + "; choose another name"})
 	}
 	if !spec.ValidRef(in.Name) || strings.Contains(in.Name, "@") {
 		return problem.NewInvalid(problem.Field{Location: "body.name", Message: "must be 1 to 200 of a-z 0-9 / _ . -, beginning with a letter or digit"})
 	}
-	if err := op.PrefixFieldErrors("body.use", in.Use.Validate()); err != nil {
+	return op.PrefixFieldErrors("body.use", in.Use.Validate())
+}
+
+// stateUse stores what a secret may be used for, with its audit row.
+func stateUse(ctx context.Context, tx *db.Tx, in SecretUseRequest) error {
+	for i, id := range in.Use.Sites {
+		if _, err := tx.Site(ctx, id); err != nil {
+			return unknownTarget(err, fmt.Sprintf("body.use.sites[%d]", i), "site")
+		}
+	}
+	for i, id := range in.Use.Nodes {
+		if _, err := tx.Node(ctx, id); err != nil {
+			return unknownTarget(err, fmt.Sprintf("body.use.nodes[%d]", i), "node")
+		}
+	}
+	old, _, err := tx.SecretUse(ctx, in.Name)
+	if err != nil {
 		return err
 	}
-	return s.store.Tx(ctx, func(tx *db.Tx) error {
-		for i, id := range in.Use.Sites {
-			if _, err := tx.Site(ctx, id); err != nil {
-				return unknownTarget(err, fmt.Sprintf("body.use.sites[%d]", i), "site")
-			}
-		}
-		for i, id := range in.Use.Nodes {
-			if _, err := tx.Node(ctx, id); err != nil {
-				return unknownTarget(err, fmt.Sprintf("body.use.nodes[%d]", i), "node")
-			}
-		}
-		old, _, err := tx.SecretUse(ctx, in.Name)
-		if err != nil {
-			return err
-		}
-		changed, err := tx.SetSecretUse(ctx, in.Name, in.Use)
-		if err != nil || !changed {
-			return err
-		}
-		return op.Audit(ctx, tx, "secret", in.Name, nil, "state_use", map[string]any{"use": in.Use, "old_use": old})
-	})
+	changed, err := tx.SetSecretUse(ctx, in.Name, in.Use)
+	if err != nil || !changed {
+		return err
+	}
+	return op.Audit(ctx, tx, "secret", in.Name, nil, "state_use", map[string]any{"use": in.Use, "old_use": old})
 }
 
 func unknownTarget(err error, location, what string) error {
@@ -144,7 +144,10 @@ func (s *server) putSecretUse(ctx context.Context, in *struct{ Body SecretUseReq
 		err = problem.New(problem.NotFound, "there is no secret "+in.Body.Name+"; put it first")
 	}
 	if err == nil {
-		err = s.stateUse(ctx, in.Body)
+		err = s.checkSecret(in.Body)
+	}
+	if err == nil {
+		err = s.store.Tx(ctx, func(tx *db.Tx) error { return stateUse(ctx, tx, in.Body) })
 	}
 	return &struct{ Body SecretUseRequest }{in.Body}, err
 }
@@ -155,25 +158,54 @@ func (s *server) putSecret(ctx context.Context, in *struct{ Body SecretRequest }
 			Location: "body.value", Message: `is no login of a BMC; it must be the text {"username": "...", "password": "..."}`,
 		})
 	}
-	if err := s.stateUse(ctx, in.Body.SecretUseRequest); err != nil {
+	if err := s.checkSecret(in.Body.SecretUseRequest); err != nil {
 		return nil, err
 	}
-	ref, err := s.cfg.Secrets.Put(ctx, in.Body.Name, providers.NewSecret(in.Body.Value))
+	for range putAttempts {
+		version, err := s.storeSecret(ctx, in.Body)
+		if err != nil {
+			return nil, err
+		}
+		if version > 0 {
+			return &struct{ Body Secret }{Secret{in.Body.Name, version, in.Body.Name + "@" + strconv.Itoa(version)}}, nil
+		}
+	}
+	return nil, problem.New(problem.Conflict, "the secret is being deleted and put at the same time; put it again")
+}
+
+// putAttempts bounds the attempts to store a secret that is deleted at the same time.
+const putAttempts = 3
+
+// errDeleted: the secret was deleted after its value was sealed, which would not open.
+var errDeleted = errors.New("the secret was deleted")
+
+// storeSecret stores a value, its use and their audit rows in one transaction, and returns the
+// version, 0 where the secret was deleted meanwhile. The keeper seals the value before the
+// transaction begins.
+func (s *server) storeSecret(ctx context.Context, in SecretRequest) (version int, err error) {
+	sealed, err := s.cfg.Secrets.Seal(ctx, in.Name, providers.NewSecret(in.Value))
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	name, number, _ := strings.Cut(string(ref), "@")
-	version, err := strconv.Atoi(number)
-	if err != nil {
-		return nil, err
-	}
-	err = s.store.Tx(ctx, func(tx *db.Tx) error {
-		return op.Audit(ctx, tx, "secret", name, nil, "put", map[string]any{"version": version})
+	err = s.store.Tx(ctx, func(tx *db.Tx) (err error) {
+		if err := stateUse(ctx, tx, in.SecretUseRequest); err != nil {
+			return err
+		}
+		version = sealed.Newest
+		if !sealed.IsStored {
+			if version, err = tx.PutSecretVersion(ctx, in.Name, sealed.KeeperURL, sealed.Ciphertext, sealed.Fingerprint); err != nil {
+				return err
+			}
+			if version <= sealed.Newest {
+				return errDeleted
+			}
+		}
+		return op.Audit(ctx, tx, "secret", in.Name, nil, "put", map[string]any{"version": version})
 	})
-	if err != nil {
-		return nil, err
+	if errors.Is(err, errDeleted) {
+		return 0, nil
 	}
-	return &struct{ Body Secret }{Secret{name, version, string(ref)}}, nil
+	return version, err
 }
 
 func (s *server) getSecret(ctx context.Context, in *struct {

@@ -93,7 +93,7 @@ func (s *server) createSite(ctx context.Context, in *struct {
 		if err != nil {
 			return nil, err
 		}
-		return op.NewCreated(op.Prefix+"/admin/maas-sites/"+row.ID, row.Version, siteView(row)), op.Audit(ctx, tx, "site", row.ID, nil, "create", nil)
+		return op.NewCreated(op.Prefix+"/admin/maas-sites/"+row.ID, row.Version, siteView(row)), auditSpec(ctx, tx, "site", row.ID, "create", nil, &stated{row.Name, row.Spec})
 	})
 }
 
@@ -115,14 +115,18 @@ func (s *server) updateSite(ctx context.Context, in *struct {
 	}
 	var row db.Site
 	err := s.store.Tx(ctx, func(tx *db.Tx) error {
-		v, err := in.Version(func() (int64, error) { r, err := tx.Site(ctx, in.ID); return r.Version, err })
+		now, err := tx.Site(ctx, in.ID)
+		if err != nil {
+			return err
+		}
+		v, err := in.Version(func() (int64, error) { return now.Version, nil })
 		if err != nil {
 			return err
 		}
 		if row, err = tx.UpdateSite(ctx, in.ID, v, in.Body.Name, in.Body.Spec); err != nil {
 			return err
 		}
-		return op.Audit(ctx, tx, "site", in.ID, nil, "update", nil)
+		return auditSpec(ctx, tx, "site", in.ID, "update", &stated{now.Name, now.Spec}, &stated{row.Name, row.Spec})
 	})
 	if err != nil {
 		return nil, err
@@ -135,14 +139,18 @@ func (s *server) deleteSite(ctx context.Context, in *struct {
 	op.Match
 }) (*struct{}, error) {
 	return nil, s.store.Tx(ctx, func(tx *db.Tx) error {
-		v, err := in.Version(func() (int64, error) { r, err := tx.Site(ctx, in.ID); return r.Version, err })
+		now, err := tx.Site(ctx, in.ID)
+		if err != nil {
+			return err
+		}
+		v, err := in.Version(func() (int64, error) { return now.Version, nil })
 		if err != nil {
 			return err
 		}
 		if err := tx.DeleteSite(ctx, in.ID, v); err != nil {
 			return err
 		}
-		return op.Audit(ctx, tx, "site", in.ID, nil, "delete", nil)
+		return auditSpec(ctx, tx, "site", in.ID, "delete", &stated{now.Name, now.Spec}, nil)
 	})
 }
 

@@ -421,3 +421,46 @@ func TestCountChurn_HasIndexes(t *testing.T) {
 	require.Contains(t, all, "(project_id, requested_at)")
 	require.Regexp(t, `\(project_id\) WHERE .*'releasing'.*'release_failed'`, all)
 }
+
+// TestOccupancies_ShowMaintenance takes a node out of service and back: its history has the time in
+// between, and a node that only lost contact has none.
+func TestOccupancies_ShowMaintenance(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	n := dbtest.Node(t, s, dbtest.Active())
+	states := func() (out []lifecycle.Occupancy) {
+		rows, err := allocationdb.ListOccupancies(t.Context(), s, n.ID, 0, 10)
+		require.NoError(t, err)
+		for i, r := range rows {
+			require.Equal(t, i == 0, r.Until == nil, "one row lasts")
+			out = append(out, r.State)
+		}
+		return out
+	}
+	moveTo := func(to lifecycle.NodeStatus) {
+		t.Helper()
+		require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
+			now, err := tx.Node(t.Context(), n.ID)
+			if err != nil {
+				return err
+			}
+			by, err := lifecycle.NodeMAAS.Between(now.Status, to)
+			if err != nil {
+				return err
+			}
+			_, err = tx.TransitionNode(t.Context(), n.ID, by, by.Needs, db.Actor{Owner: by.Owners[0], ID: "test"})
+			return err
+		}))
+	}
+	require.Empty(t, states())
+	moveTo(lifecycle.NodeOffline)
+	moveTo(lifecycle.NodeActive)
+	require.Empty(t, states(), "it only lost contact")
+	moveTo(lifecycle.NodeQuarantined)
+	require.Equal(t, []lifecycle.Occupancy{lifecycle.OccupancyMaintenance}, states())
+	moveTo(lifecycle.NodeActive)
+	require.Equal(t, []lifecycle.Occupancy{lifecycle.OccupancyFree, lifecycle.OccupancyMaintenance}, states())
+	moveTo(lifecycle.NodeOffline)
+	moveTo(lifecycle.NodeQuarantined)
+	require.Equal(t, []lifecycle.Occupancy{lifecycle.OccupancyMaintenance, lifecycle.OccupancyFree, lifecycle.OccupancyMaintenance}, states())
+}

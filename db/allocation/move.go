@@ -163,8 +163,8 @@ func Activate(ctx context.Context, tx *db.Tx, id string, c Connection, image Ima
 	return commit(ctx, tx, a, Move{To: lifecycle.AllocationActivate, Actor: actor, connection: &c, image: &image})
 }
 
-// ChangeConnection stores another connection of an active allocation, as after its node was
-// installed again, with an event. The same connection changes nothing.
+// ChangeConnection stores another connection of an active allocation, as after its node got another
+// address or host key, with an event. The same connection changes nothing.
 func ChangeConnection(ctx context.Context, tx *db.Tx, id string, c Connection, image *Image) (Allocation, error) {
 	a, err := Lock(ctx, tx, id)
 	if err != nil || a.Status != lifecycle.AllocationActive {

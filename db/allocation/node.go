@@ -157,7 +157,7 @@ func HeldForAnother(ctx context.Context, c Conn, a Allocation) (heldFor string, 
 // freeNode ends the occupancy of a node by a locked allocation. dirty marks the node as one that a
 // tenant left; a pointer that named nobody or another allocation does too.
 func freeNode(ctx context.Context, tx *db.Tx, a Allocation, certificateID string, dirty bool) error {
-	left, err := queries(tx).FreeNode(ctx, gen.FreeNodeParams{ID: *a.NodeID, AllocationID: a.ID, Dirty: dirty})
+	freed, err := queries(tx).FreeNode(ctx, gen.FreeNodeParams{ID: *a.NodeID, AllocationID: a.ID, Dirty: dirty})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return db.NotFound("node " + *a.NodeID)
 	}
@@ -165,7 +165,7 @@ func freeNode(ctx context.Context, tx *db.Tx, a Allocation, certificateID string
 		return db.MapError("node "+*a.NodeID, err)
 	}
 	state := lifecycle.OccupancyFree
-	if left != nil {
+	if freed.TenantLeftAt != nil || freed.Status != lifecycle.NodeActive && freed.Status != lifecycle.NodeOffline {
 		state = lifecycle.OccupancyMaintenance
 	}
 	return EnterOccupancy(ctx, tx, *a.NodeID, state, "", certificateID)

@@ -90,6 +90,22 @@ func Get(ctx context.Context, c Conn, id string) (Campaign, error) {
 	return row, db.MapError(what(id), err)
 }
 
+// OwnerOf returns in whose name the runs of a campaign are started: an operator's or a customer's.
+// Without its audit row, which a partition of the audit log may have taken along, its project says
+// it.
+func OwnerOf(ctx context.Context, tx *db.Tx, c Campaign) (lifecycle.Owner, error) {
+	owner, err := queries(tx).CampaignOwner(ctx, c.ID)
+	switch {
+	case err == nil:
+		return lifecycle.Owner(owner), nil
+	case !errors.Is(db.MapError(what(c.ID), err), db.ErrNotFound):
+		return "", db.MapError(what(c.ID), err)
+	case c.ProjectID != nil:
+		return lifecycle.OwnerCustomer, nil
+	}
+	return lifecycle.OwnerAdmin, nil
+}
+
 // Lock returns one campaign and keeps others from changing it until the transaction ends.
 func Lock(ctx context.Context, tx *db.Tx, id string) (Campaign, error) {
 	row, err := queries(tx).LockCampaign(ctx, id)

@@ -75,13 +75,15 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $
     VALUES (p_id, 'project', app_project(), 'action', p_name, p_triggered_by, p_owner, p_actor_id, p_comment, p_metadata)
 $$;
 
+-- project_audit lists the audit log of the project, newest first. pos counts the rows of this log
+-- alone: audit_log.pos would tell a customer how much all others do.
 CREATE OR REPLACE FUNCTION project_audit(p_before bigint, p_rows integer) RETURNS SETOF jsonb
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
-    SELECT jsonb_build_object('pos', l.pos, 'id', l.id, 'kind', l.kind, 'name', l.name, 'from_state', l.from_state, 'to_state', l.to_state,
+    SELECT jsonb_build_object('pos', l.seq, 'id', l.id, 'kind', l.kind, 'name', l.name, 'from_state', l.from_state, 'to_state', l.to_state,
         'triggered_by', l.triggered_by, 'actor_id', l.actor_id, 'comment', l.comment, 'metadata', l.metadata, 'at', l.at)
     FROM audit_log l
-    WHERE l.resource_kind = 'project' AND l.resource_id = (SELECT app_project()) AND (p_before = 0 OR l.pos < p_before)
-    ORDER BY l.pos DESC LIMIT p_rows
+    WHERE l.resource_kind = 'project' AND l.resource_id = (SELECT app_project()) AND (p_before = 0 OR l.seq < p_before)
+    ORDER BY l.seq DESC LIMIT p_rows
 $$;
 
 CREATE OR REPLACE FUNCTION guard_account_currency() RETURNS trigger

@@ -92,3 +92,20 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
+
+-- note_occupancy continues the history of a node that nobody occupies: it is in maintenance from
+-- the moment in which it leaves service, and free when it is in service again. A node that only
+-- lost contact keeps its row. The trigger nodes_note_occupancy calls it for a change of the status.
+CREATE OR REPLACE FUNCTION note_occupancy() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE
+    last text;
+    now_is text := CASE WHEN NEW.status = 'active' AND NEW.tenant_left_at IS NULL THEN 'free' ELSE 'maintenance' END;
+BEGIN
+    SELECT o.state INTO last FROM node_occupancies o WHERE o.node_id = NEW.id AND o.until IS NULL;
+    IF now_is = 'free' AND last = 'maintenance' OR now_is = 'maintenance' AND OLD.status IN ('active', 'offline') AND last IS DISTINCT FROM 'maintenance' THEN
+        UPDATE node_occupancies o SET until = clock_timestamp() WHERE o.node_id = NEW.id AND o.until IS NULL;
+        INSERT INTO node_occupancies (node_id, state) VALUES (NEW.id, now_is);
+    END IF;
+    RETURN NULL;
+END $$;

@@ -390,6 +390,48 @@ func (q *Queries) JobStages(ctx context.Context, jobID string) ([]JobStagesRow, 
 	return items, nil
 }
 
+const jobSubjects = `-- name: JobSubjects :many
+SELECT j.id, coalesce(a.status = ANY ($1::text[]), i.status = ANY ($2::text[]), false)::boolean AS ended,
+    coalesce(i.server_id <> '', false)::boolean AS has_server
+FROM jobs j
+LEFT JOIN allocations a ON j.resource_kind = 'allocation' AND a.id = j.resource_id
+LEFT JOIN instances i ON j.resource_kind = 'instance' AND i.id = j.resource_id
+WHERE j.id = ANY ($3::text[]) AND j.resource_kind IN ('allocation', 'instance')
+`
+
+type JobSubjectsParams struct {
+	AllocationEnds []string
+	InstanceEnds   []string
+	Ids            []string
+}
+
+type JobSubjectsRow struct {
+	ID        string
+	Ended     bool
+	HasServer bool
+}
+
+// The allocation or instance of jobs, with what decides which actions their kinds refuse.
+func (q *Queries) JobSubjects(ctx context.Context, arg JobSubjectsParams) ([]JobSubjectsRow, error) {
+	rows, err := q.db.Query(ctx, jobSubjects, arg.AllocationEnds, arg.InstanceEnds, arg.Ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []JobSubjectsRow{}
+	for rows.Next() {
+		var i JobSubjectsRow
+		if err := rows.Scan(&i.ID, &i.Ended, &i.HasServer); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const jobsPastDeadline = `-- name: JobsPastDeadline :many
 SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations, recent_steps FROM jobs
 WHERE status IN ('pending', 'running', 'compensating') AND id > $1::text
@@ -516,14 +558,15 @@ WHERE ($1::text = '' OR id < $1::text)
   AND (cardinality($2::text[]) = 0 OR id = ANY ($2::text[]))
   AND ($3::text = '' OR kind = $3::text)
   AND ($4::text = '' OR status = $4::text)
-  AND ($5::text = '' OR node_id = $5::text)
-  AND ($6::text = '' OR site_id = $6::text)
-  AND ($7::text = '' OR batch_id = $7::text)
-  AND ($8::text = '' OR bmc_id = $8::text)
-  AND ($9::text = '' OR resource_kind = $9::text AND resource_id = $10::text)
-  AND ($11::boolean IS NULL
-       OR (status IN ('failed_retryable', 'failed_manual_intervention')) = $11::boolean)
-ORDER BY id DESC LIMIT $12
+  AND ($5::boolean IS NULL OR (failure_class <> '') = $5::boolean)
+  AND ($6::text = '' OR node_id = $6::text)
+  AND ($7::text = '' OR site_id = $7::text)
+  AND ($8::text = '' OR batch_id = $8::text)
+  AND ($9::text = '' OR bmc_id = $9::text)
+  AND ($10::text = '' OR resource_kind = $10::text AND resource_id = $11::text)
+  AND ($12::boolean IS NULL
+       OR (status IN ('failed_retryable', 'failed_manual_intervention')) = $12::boolean)
+ORDER BY id DESC LIMIT $13
 `
 
 type ListJobsParams struct {
@@ -531,6 +574,7 @@ type ListJobsParams struct {
 	Ids          []string
 	Kind         string
 	Status       string
+	GaveUp       *bool
 	NodeID       string
 	SiteID       string
 	BatchID      string
@@ -547,6 +591,7 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Job, erro
 		arg.Ids,
 		arg.Kind,
 		arg.Status,
+		arg.GaveUp,
 		arg.NodeID,
 		arg.SiteID,
 		arg.BatchID,

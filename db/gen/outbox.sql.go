@@ -296,6 +296,18 @@ func (q *Queries) OutboxBacklog(ctx context.Context, kind string) (OutboxBacklog
 	return i, err
 }
 
+const projectCursorKey = `-- name: ProjectCursorKey :one
+SELECT sha256(convert_to('cursors/' || $1::text || '/' || epoch, 'UTF8'))::bytea AS key FROM event_cursor
+`
+
+// The stored epoch is secret: customers see a hash of it alone.
+func (q *Queries) ProjectCursorKey(ctx context.Context, projectID string) ([]byte, error) {
+	row := q.db.QueryRow(ctx, projectCursorKey, projectID)
+	var key []byte
+	err := row.Scan(&key)
+	return key, err
+}
+
 const pruneEvents = `-- name: PruneEvents :one
 WITH gone AS (
     DELETE FROM events WHERE cursor IN (SELECT e.cursor FROM events e WHERE e.at < $1::timestamptz ORDER BY e.cursor LIMIT $2)

@@ -60,6 +60,7 @@ WHERE (@after::text = '' OR id < @after::text)
   AND (cardinality(@ids::text[]) = 0 OR id = ANY (@ids::text[]))
   AND (@kind::text = '' OR kind = @kind::text)
   AND (@status::text = '' OR status = @status::text)
+  AND (sqlc.narg('gave_up')::boolean IS NULL OR (failure_class <> '') = sqlc.narg('gave_up')::boolean)
   AND (@node_id::text = '' OR node_id = @node_id::text)
   AND (@site_id::text = '' OR site_id = @site_id::text)
   AND (@batch_id::text = '' OR batch_id = @batch_id::text)
@@ -68,6 +69,15 @@ WHERE (@after::text = '' OR id < @after::text)
   AND (sqlc.narg('needs_human')::boolean IS NULL
        OR (status IN ('failed_retryable', 'failed_manual_intervention')) = sqlc.narg('needs_human')::boolean)
 ORDER BY id DESC LIMIT @max_rows;
+
+-- name: JobSubjects :many
+-- The allocation or instance of jobs, with what decides which actions their kinds refuse.
+SELECT j.id, coalesce(a.status = ANY (@allocation_ends::text[]), i.status = ANY (@instance_ends::text[]), false)::boolean AS ended,
+    coalesce(i.server_id <> '', false)::boolean AS has_server
+FROM jobs j
+LEFT JOIN allocations a ON j.resource_kind = 'allocation' AND a.id = j.resource_id
+LEFT JOIN instances i ON j.resource_kind = 'instance' AND i.id = j.resource_id
+WHERE j.id = ANY (@ids::text[]) AND j.resource_kind IN ('allocation', 'instance');
 
 -- name: MoveJob :one
 -- The commit point of a job, as MoveNode is of a node.

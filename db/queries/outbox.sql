@@ -70,6 +70,10 @@ WITH due AS (
 )
 SELECT count(*) FROM relayed;
 
+-- name: ProjectCursorKey :one
+-- The stored epoch is secret: customers see a hash of it alone.
+SELECT sha256(convert_to('cursors/' || @project_id::text || '/' || epoch, 'UTF8'))::bytea AS key FROM event_cursor;
+
 -- name: HasOpenEvents :one
 SELECT EXISTS (SELECT 1 FROM outbox o WHERE o.kind = 'event' AND o.done_at IS NULL);
 

@@ -195,13 +195,18 @@ func Create(ctx context.Context, tx *db.Tx, in Request, actor db.Actor) (campaig
 	if !able {
 		return c, &intent.Refusal{Kind: intent.ActionRefused, Detail: "no machine of the campaign could begin; of the first: " + selection.Machines[0].Refused}
 	}
-	return campaigndb.Create(ctx, tx, campaigndb.New{
+	c, err = campaigndb.Create(ctx, tx, campaigndb.New{
 		Campaign: campaigndb.Campaign{
 			ID: db.NewID("campaign"), ProjectID: project, RequestID: in.RequestID, DisplayName: in.Name, Type: stated.Type, PlanID: stated.PlanID,
 			Filter: stated.Filter, SelectionHash: selection.Hash, MaxParallel: stated.MaxParallel, StopAfter: stated.StopAfter, SkipCanary: in.SkipCanary,
 			AcceptRisk: in.AcceptRisk,
 		}, Machines: ids, Messages: messages, Actor: actor,
 	})
+	if err != nil {
+		return c, err
+	}
+	meta := map[string]any{"campaign": c.ID, "type": c.Type, "plan": c.PlanID, "machines": len(ids)}
+	return c, machines.AuditProject(ctx, tx, "create_campaign", in.Project, meta, actor)
 }
 
 // Change is what is done with a campaign. Project is that of a customer who asks; "" is an
@@ -220,8 +225,21 @@ func (h Change) lock(ctx context.Context, tx *db.Tx) (campaigndb.Campaign, error
 	return c, err
 }
 
-// move moves the campaign of a change, unless it is in the state already.
-func (h Change) move(ctx context.Context, tx *db.Tx, c campaigndb.Campaign, t lifecycle.Transition[lifecycle.CampaignState], actor db.Actor) (campaigndb.Campaign, error) {
+// actor returns the actor of a change, with its reason. Without one, the reason of an operator's
+// access to the project stays.
+func (h Change) actor(a db.Actor) db.Actor {
+	a.Comment = cmp.Or(h.Reason, a.Comment)
+	return a
+}
+
+// auditCampaign writes a change into the audit log of the project of its customer.
+func (h Change) auditCampaign(ctx context.Context, tx *db.Tx, name string, actor db.Actor) error {
+	return machines.AuditProject(ctx, tx, name, h.Project, map[string]any{"campaign": h.ID, "reason": h.Reason}, actor)
+}
+
+// moveCampaign moves the campaign of a change, unless it is in the state already. name is that of
+// the change in the audit log of a project.
+func (h Change) moveCampaign(ctx context.Context, tx *db.Tx, name string, c campaigndb.Campaign, t lifecycle.Transition[lifecycle.CampaignState], actor db.Actor) (campaigndb.Campaign, error) {
 	if c.Status == t.To {
 		return c, nil
 	}
@@ -231,8 +249,11 @@ func (h Change) move(ctx context.Context, tx *db.Tx, c campaigndb.Campaign, t li
 			Detail: fmt.Sprintf("campaign %s is %s; %s is for one that is %s", c.ID, c.Status, t.Name, lifecycle.OneOf(t.From)),
 		}
 	}
-	actor.Comment = h.Reason
-	return campaigndb.Move(ctx, tx, c, t, h.Reason, actor)
+	c, err := campaigndb.Move(ctx, tx, c, t, h.Reason, h.actor(actor))
+	if err != nil {
+		return c, err
+	}
+	return c, h.auditCampaign(ctx, tx, name, actor)
 }
 
 // Pause starts no more runs of a campaign. Active ones go on.
@@ -241,7 +262,7 @@ func Pause(ctx context.Context, tx *db.Tx, h Change, actor db.Actor) (campaigndb
 	if err != nil {
 		return c, err
 	}
-	return h.move(ctx, tx, c, lifecycle.CampaignPause, actor)
+	return h.moveCampaign(ctx, tx, "pause_campaign", c, lifecycle.CampaignPause, actor)
 }
 
 // Resume goes on with a campaign that is paused or has stopped at its failures.
@@ -250,7 +271,7 @@ func Resume(ctx context.Context, tx *db.Tx, h Change, actor db.Actor) (campaignd
 	if err != nil {
 		return c, err
 	}
-	return h.move(ctx, tx, c, lifecycle.CampaignResume, actor)
+	return h.moveCampaign(ctx, tx, "resume_campaign", c, lifecycle.CampaignResume, actor)
 }
 
 // Cancel gives the machines of a campaign that wait no run. Active runs go on.
@@ -259,7 +280,7 @@ func Cancel(ctx context.Context, tx *db.Tx, h Change, actor db.Actor) (campaignd
 	if err != nil {
 		return c, err
 	}
-	if c, err = h.move(ctx, tx, c, lifecycle.CampaignCancel, actor); err == nil {
+	if c, err = h.moveCampaign(ctx, tx, "cancel_campaign", c, lifecycle.CampaignCancel, actor); err == nil {
 		err = campaigndb.CancelWaiting(ctx, tx, c.ID, "the campaign was cancelled")
 	}
 	return c, err
@@ -287,8 +308,11 @@ func Retry(ctx context.Context, tx *db.Tx, h Change, ids []string, actor db.Acto
 		return c, err
 	}
 	if c.Status == lifecycle.CampaignCompleted {
-		return h.move(ctx, tx, c, lifecycle.CampaignRetry, actor)
+		return h.moveCampaign(ctx, tx, "retry_campaign", c, lifecycle.CampaignRetry, actor)
 	}
-	actor.Comment = h.Reason
-	return c, tx.AppendAudit(ctx, db.Entry{ResourceKind: campaigndb.Resource, ResourceID: c.ID, Kind: db.EntryAction, Name: lifecycle.CampaignRetry.Name, Actor: actor})
+	entry := db.Entry{ResourceKind: campaigndb.Resource, ResourceID: c.ID, Kind: db.EntryAction, Name: lifecycle.CampaignRetry.Name, Actor: h.actor(actor)}
+	if err := tx.AppendAudit(ctx, entry); err != nil {
+		return c, err
+	}
+	return c, h.auditCampaign(ctx, tx, "retry_campaign", actor)
 }

@@ -140,11 +140,15 @@ func StartMember(ctx context.Context, tx *db.Tx, m campaigndb.Member, offers fun
 	if err != nil || !waits {
 		return err == nil, err
 	}
-	actor := db.Actor{Owner: lifecycle.OwnerAdmin, ID: c.CreatedBy, Comment: c.ID}
 	in := Request{Type: c.Type, PlanID: c.PlanID, AcceptRisk: c.AcceptRisk, Offers: offers, LogsIn: logsIn}
 	if c.ProjectID != nil {
-		in.Project, actor.Owner = *c.ProjectID, lifecycle.OwnerCustomer
+		in.Project = *c.ProjectID
 	}
+	owner, err := campaigndb.OwnerOf(ctx, tx, c) // an operator may have created it for the project
+	if err != nil {
+		return false, err
+	}
+	actor := db.Actor{Owner: owner, ID: c.CreatedBy, Comment: c.ID}
 	start := in.start(m.MachineID)
 	start.Campaign, start.RequestID = c.ID, fmt.Sprintf("%s/%d", c.ID, m.Attempt)
 	run, err := machines.StartRun(ctx, tx, start, actor)

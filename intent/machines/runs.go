@@ -247,6 +247,9 @@ func write(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan 
 		return run, err
 	}
 	request := contract.MachineRunInput{RunID: runID, MachineID: m.ID, Steps: contract.RunSteps(plan.Steps)}
+	if err := AuditProject(ctx, tx, "start_run", in.Project, map[string]any{"run": runID, "machine": m.ID, "type": in.Type, "plan": plan.ID}, actor); err != nil {
+		return run, err
+	}
 	if takes {
 		if request.NodeFrom, err = takenFrom(ctx, tx, *m.NodeID, plan); err != nil {
 			return run, err

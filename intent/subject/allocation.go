@@ -77,12 +77,18 @@ func moveAllocation(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, p
 	return err
 }
 
-// endKeys tells the project of keys that were proven. Then it starts what the job was in the way
+// endKeys tells the project of keys that were proven, and of a connection that differs from the
+// stored one. Then it starts what the job was in the way
 // of: a release, or another change of keys.
 func endKeys(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, m contract.AllocationMove) error {
 	if m.KeysProven {
 		if err := allocationdb.TellKeysChanged(ctx, tx, a); err != nil {
 			return err
+		}
+		if m.Connection != nil {
+			if _, err := allocationdb.ChangeConnection(ctx, tx, a.ID, allocationdb.Connection(*m.Connection), nil); err != nil {
+				return err
+			}
 		}
 	}
 	_, err := allocationintent.Continue(ctx, tx, a.ID)

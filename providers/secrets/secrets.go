@@ -117,19 +117,20 @@ func (s *Secrets) Resolve(ctx context.Context, ref providers.SecretRef, use prov
 // already gives the version it has. A newest version that no longer opens is
 // superseded.
 func (s *Secrets) Put(ctx context.Context, name string, value providers.Secret) (providers.SecretRef, error) {
-	if err := checkName(opPut, name); err != nil {
-		return "", err
-	}
-	if value.IsZero() || len(value.Reveal()) > MaxValue {
-		return "", failure(providers.KindInvalid, opPut, nil, "the value of secret %s must have 1 to %d bytes", name, MaxValue)
-	}
-	s.reveal(ctx, value.Reveal())
 	for range putAttempts {
-		version, err := s.put(ctx, name, value.Reveal())
+		sealed, err := s.Seal(ctx, name, value)
 		if err != nil {
 			return "", err
 		}
-		if version > 0 {
+		if sealed.IsStored {
+			return versionedRef(name, sealed.Newest), nil
+		}
+		version, err := s.store.PutSecretVersion(ctx, name, sealed.KeeperURL, sealed.Ciphertext, sealed.Fingerprint)
+		if err != nil {
+			return "", storeFailure(opPut, err)
+		}
+		// Otherwise the name was deleted in between, and the value would not open.
+		if version > sealed.Newest {
 			return versionedRef(name, version), nil
 		}
 	}
@@ -139,40 +140,39 @@ func (s *Secrets) Put(ctx context.Context, name string, value providers.Secret) 
 // putAttempts bounds the repeats of a Put that a Delete ran into.
 const putAttempts = 3
 
-// put makes one attempt. Version 0 without an error means that the name was
-// deleted in between: the number that came out is not after the one the value
-// was sealed after, so it would not open.
-func (s *Secrets) put(ctx context.Context, name, value string) (int, error) {
-	fingerprint, err := s.fingerprint(ctx, name, value)
-	if err != nil {
-		return 0, err
+// Seal implements providers.Secrets.
+func (s *Secrets) Seal(ctx context.Context, name string, value providers.Secret) (providers.SealedSecret, error) {
+	out := providers.SealedSecret{Name: name, KeeperURL: s.current.url}
+	if err := checkName(opPut, name); err != nil {
+		return out, err
 	}
-	current, newest, err := s.read(ctx, opPut, name, 0)
+	if value.IsZero() || len(value.Reveal()) > MaxValue {
+		return out, failure(providers.KindInvalid, opPut, nil, "the value of secret %s must have 1 to %d bytes", name, MaxValue)
+	}
+	s.reveal(ctx, value.Reveal())
+	fingerprint, err := s.fingerprint(ctx, name, value.Reveal())
+	if err != nil {
+		return out, err
+	}
+	var current []byte
+	current, out.Newest, err = s.read(ctx, opPut, name, 0)
 	switch {
-	case err == nil && string(current) == value:
-		return newest, nil
+	case err == nil && string(current) == value.Reveal():
+		out.IsStored = true
+		return out, nil
 	case err == nil, providers.IsKind(err, providers.KindNotFound):
 	case providers.IsKind(err, providers.KindProtocol), providers.IsKind(err, providers.KindInvalid):
 		// It does not open, yet it may have this value's fingerprint; another one
 		// keeps the store from answering with the number of the useless row.
-		if fingerprint, err = s.fingerprint(ctx, name, value+"\x00"+rand.Text()); err != nil {
-			return 0, err
+		if fingerprint, err = s.fingerprint(ctx, name, value.Reveal()+"\x00"+rand.Text()); err != nil {
+			return out, err
 		}
 	default:
-		return 0, err
+		return out, err
 	}
-	sealed, err := s.current.seal(ctx, opPut, name, newest, []byte(value))
-	if err != nil {
-		return 0, err
-	}
-	version, err := s.store.PutSecretVersion(ctx, name, s.current.url, sealed, fingerprint)
-	if err != nil {
-		return 0, storeFailure(opPut, err)
-	}
-	if version <= newest {
-		return 0, nil
-	}
-	return version, nil
+	out.Fingerprint = fingerprint
+	out.Ciphertext, err = s.current.seal(ctx, opPut, name, out.Newest, []byte(value.Reveal()))
+	return out, err
 }
 
 // Delete implements providers.Secrets.

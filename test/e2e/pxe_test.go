@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -91,7 +92,8 @@ func (w *pxeWorld) proven(t *testing.T, s *stack.PXEServer, id string) {
 	line := commandLine{w.world, w.token}
 	file := filepath.Join(t.TempDir(), "bundle.json")
 	require.NoError(t, os.WriteFile(file, []byte(line.run(t, cli.ExitOK, "certificate", "export", id)), 0o600))
-	line.run(t, cli.ExitOK, "certificate", "verify", file)
+	key := regexp.MustCompile(`[0-9a-f]{64}`).FindString(line.run(t, cli.ExitNotTrusted, "certificate", "verify", file))
+	line.run(t, cli.ExitOK, "certificate", "verify", file, "--key", key)
 }
 
 // TestPXEErasure_FailureParks checks that a failed erasure names its step, that the node stays

@@ -29,8 +29,10 @@ type KeysState struct {
 	// Read is set once the keys were read: each try of the job sends and proves the same ones, so
 	// that no older set comes after a newer one. Keys that change meanwhile are those of another
 	// job.
-	Read    bool              `json:"read,omitempty"`
-	Failure *contract.Failure `json:"failure,omitempty"`
+	Read bool `json:"read,omitempty"`
+	// Connection is where the node accepted the keys in force.
+	Connection *contract.AllocationConnection `json:"connection,omitempty"`
+	Failure    *contract.Failure              `json:"failure,omitempty"`
 }
 
 // KeysTries are those of each task.
@@ -65,21 +67,7 @@ func KeysJob(in contract.JobInput) stage.Job[KeysState] {
 			return true
 		},
 		Attempts: func(_ *KeysState, _ lifecycle.FailureClass, dflt int) int { return max(dflt, keysTries) },
-		Refuses:  keysRefuses,
 	}
-}
-
-// keysRefuses keeps a change of keys from standing still while a former member may log in.
-func keysRefuses(_ workflow.Context, _ *KeysState, a lifecycle.Action) string {
-	switch a { //nolint:exhaustive // the others are what the matrix says
-	case lifecycle.ActionMarkManual:
-		return "a change of keys is not frozen: a former member may be able to log in; cancel it, and the sweeper tries again"
-	case lifecycle.ActionAdopt:
-		return "a change of keys adopts nothing: it proves who may log in; retry it, or cancel it"
-	case lifecycle.ActionRestartClean:
-		return "a change of keys is not begun again: the sweeper starts another one while anything is unproven"
-	}
-	return ""
 }
 
 // keysMove tells what the job came to. The allocation stays where it is.
@@ -87,7 +75,7 @@ func keysMove(s *KeysState, at contract.Step) *contract.Move {
 	var m contract.AllocationMove
 	switch at.Entered { //nolint:exhaustive // the others tell nothing
 	case lifecycle.JobCompleted, lifecycle.JobReconciled:
-		m.KeysProven = true
+		m.KeysProven, m.Connection = true, s.Connection
 	case lifecycle.JobCancelled:
 		if s.Failure != nil {
 			m.FailureClass, m.FailureStage = s.Failure.Class, s.Failure.Stage
@@ -194,6 +182,12 @@ func (s *KeysState) offer(ctx workflow.Context, at string, keys []contract.Alloc
 		}
 		if !out.Done {
 			return stage.Fail(lifecycle.FailNodeTask, "nothing proves who may log in: %s", out.Note)
+		}
+		if !accepted {
+			continue
+		}
+		if s.Connection, err = connectionOf(ctx, out); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -75,6 +75,9 @@ func TestKeys(t *testing.T) {
 	require.Equal(t, []string{"SHA256:a"}, k.recorded[1].Fingerprints)
 	moves := k.allocationMoves()
 	require.Len(t, moves, 1)
+	require.NotNil(t, moves[0].Connection)
+	require.Equal(t, []any{"::1", 2222, "ssh-ed25519 BBBB"}, []any{moves[0].Connection.Host, moves[0].Connection.Port, moves[0].Connection.HostKey}, "where the node accepted the keys")
+	moves[0].Connection = nil
 	require.Equal(t, contract.AllocationMove{KeysProven: true}, moves[0], "the allocation stays where it is")
 	require.Empty(t, k.Store.Moves(), "and so does the node")
 }

@@ -76,7 +76,6 @@ func ProvisionJob(in contract.JobInput) stage.Job[ProvisionState] {
 		Moves:     provisionMove,
 		Cancelled: provisionCancelled,
 		GivesUp:   givesUp,
-		Refuses:   provisionRefuses,
 	}
 }
 
@@ -107,20 +106,6 @@ func givesUp(s *ProvisionState, f contract.Failure) bool {
 		s.Failure = &f
 	}
 	return true
-}
-
-// provisionRefuses keeps a provision from standing still with the tenant's keys on the node, where
-// he would use it and pay nothing, and from being adopted past a proof.
-func provisionRefuses(_ workflow.Context, _ *ProvisionState, a lifecycle.Action) string {
-	switch a { //nolint:exhaustive // the others are what the matrix says
-	case lifecycle.ActionMarkManual:
-		return "a provision is not frozen: its tenant waits for it, and it ends by itself within minutes; cancel it"
-	case lifecycle.ActionAdopt:
-		return "a provision adopts nothing: each of its stages is a proof for the tenant; retry it, or cancel it"
-	case lifecycle.ActionRestartClean:
-		return "a provision that was taken back is not begun again: the allocation fails, and the tenant asks for another"
-	}
-	return ""
 }
 
 // provisionMove is what happens to the allocation with the job. The node of a provision that ends

@@ -290,14 +290,8 @@ func proveKeys(ctx workflow.Context, s *ProvisionState) error {
 	if !out.Done || len(out.Keys) != len(s.Facts.Keys) {
 		return stage.Fail(lifecycle.FailNodeTask, "the node does not accept every key of the tenant: %s", out.Note)
 	}
-	i := strings.LastIndexByte(out.Connection.Address, ':')
-	port, perr := strconv.Atoi(out.Connection.Address[i+1:])
-	if i < 0 || perr != nil {
-		return stage.Fail(lifecycle.FailInternal, "the node's SSH address has no port")
-	}
-	s.Connection = &contract.AllocationConnection{
-		Host: strings.Trim(out.Connection.Address[:i], "[]"), Port: port, User: out.Connection.User,
-		HostKey: out.Connection.HostKey, HostKeySHA256: out.Connection.HostKeySHA256, Since: workflow.Now(ctx).UTC(),
+	if s.Connection, err = connectionOf(ctx, out); err != nil {
+		return err
 	}
 	in := allocationact.RecordKeysIn{AllocationRef: s.ref(at), Accepted: true}
 	for _, k := range out.Keys {
@@ -305,6 +299,20 @@ func proveKeys(ctx workflow.Context, s *ProvisionState) error {
 	}
 	_, err = stage.Do(ctx, stage.KindLocalWork, "keep what the node accepts", allocs.RecordKeys, in)
 	return err
+}
+
+// connectionOf returns where the tenant logs in: at the address at which the node accepted the
+// keys.
+func connectionOf(ctx workflow.Context, out accessact.OfferedKeys) (*contract.AllocationConnection, error) {
+	i := strings.LastIndexByte(out.Connection.Address, ':')
+	port, err := strconv.Atoi(out.Connection.Address[i+1:])
+	if i < 0 || err != nil {
+		return nil, stage.Fail(lifecycle.FailInternal, "the node's SSH address has no port")
+	}
+	return &contract.AllocationConnection{
+		Host: strings.Trim(out.Connection.Address[:i], "[]"), Port: port, User: out.Connection.User,
+		HostKey: out.Connection.HostKey, HostKeySHA256: out.Connection.HostKeySHA256, Since: workflow.Now(ctx).UTC(),
+	}, nil
 }
 
 // activate changes nothing: the allocation becomes active with the projection that completes the

@@ -57,7 +57,7 @@ func ReleaseJob(in contract.JobInput) stage.Job[ReleaseState] {
 		Moves:    releaseMove,
 		Parked:   releaseParked,
 		Attempts: releaseAttempts,
-		Refuses:  releaseRefuses,
+		Subject:  releaseSubject,
 	}
 }
 
@@ -69,22 +69,14 @@ func releaseObserved(s *ReleaseState) lifecycle.Observed {
 	return o
 }
 
-// releaseRefuses keeps a release going forward: its tenant is out, and nothing of it can be taken
-// back or taken on trust. It ends early only once the allocation has lost its node.
-func releaseRefuses(ctx workflow.Context, s *ReleaseState, a lifecycle.Action) string {
-	switch a { //nolint:exhaustive // the others are what the matrix says
-	case lifecycle.ActionCancel:
-		f, err := stage.Do(ctx, stage.KindLocalWork, "has the allocation ended", allocs.ReadAllocation, s.ref(""))
-		if err == nil && lifecycle.Allocation.Terminal(f.Status) {
-			return ""
-		}
-		return "a release is not taken back: its tenant has lost the node; retry the stage, or remove the assignment"
-	case lifecycle.ActionRestartClean:
-		return "a release is not taken back: its tenant has lost the node; retry the stage, or remove the assignment"
-	case lifecycle.ActionAdopt:
-		return "a release adopts nothing: what it does not prove itself would reach the next tenant; retry the stage, or remove the assignment"
+// releaseSubject reads whether the allocation has ended, where that decides: only then a release
+// may be cancelled.
+func releaseSubject(ctx workflow.Context, s *ReleaseState, a lifecycle.Action) contract.SubjectFacts {
+	if a != lifecycle.ActionCancel {
+		return contract.SubjectFacts{}
 	}
-	return ""
+	f, err := stage.Do(ctx, stage.KindLocalWork, "has the allocation ended", allocs.ReadAllocation, s.ref(""))
+	return contract.SubjectFacts{Ended: err == nil && lifecycle.Allocation.Terminal(f.Status)}
 }
 
 // releaseAttempts returns how often a stage is tried: at least as often as the policy says when its

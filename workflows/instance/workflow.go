@@ -78,23 +78,10 @@ func CreateJob(in contract.JobInput) stage.Job[State] {
 			s.GaveUp = &f
 			return true
 		},
-		Refuses: func(_ workflow.Context, s *State, a lifecycle.Action) string { return refusalOfCreate(s, a) },
+		Subject: func(_ workflow.Context, s *State, _ lifecycle.Action) contract.SubjectFacts {
+			return contract.SubjectFacts{HasServer: s.Boots || s.Facts.ServerID != ""}
+		},
 	}
-}
-
-// refusalOfCreate returns why a creation never takes an action; "" for those that it takes. An
-// instance that boots has one server, and would get no other.
-func refusalOfCreate(s *State, a lifecycle.Action) string {
-	switch a {
-	case lifecycle.ActionAdopt:
-		return "nothing that is seen of a server proves that its worker serves; retry the stage, or terminate the instance"
-	case lifecycle.ActionRerun, lifecycle.ActionRestartClean:
-		if s.Boots || s.Facts.ServerID != "" {
-			return "an instance has one server and gets no other; retry the stage, or terminate it and create another"
-		}
-	case lifecycle.ActionRetryStage, lifecycle.ActionResume, lifecycle.ActionCancel, lifecycle.ActionMarkManual:
-	}
-	return ""
 }
 
 // TerminateJob is the termination for one input. It only goes forward, and ends early only once the
@@ -106,18 +93,12 @@ func TerminateJob(in contract.JobInput) stage.Job[State] {
 		Init:     func(s *State, input []byte) error { return s.init(in, input) },
 		Metadata: (*State).metadata,
 		Moves:    progress,
-		Refuses: func(ctx workflow.Context, s *State, a lifecycle.Action) string {
-			switch a { //nolint:exhaustive // the others are what the matrix says
-			case lifecycle.ActionCancel, lifecycle.ActionRestartClean:
-				f, err := stage.Do(ctx, stage.KindLocalWork, "has the instance ended", acts.LoadInstance, s.Job)
-				if a == lifecycle.ActionCancel && err == nil && (f.Status == lifecycle.InstanceTerminated || f.Status == lifecycle.InstanceArchived) {
-					return ""
-				}
-				return "a termination is not taken back: parts of the instance may be gone; retry the stage"
-			case lifecycle.ActionAdopt:
-				return "a termination adopts nothing: what it does not prove itself would go on being billed; retry the stage"
+		Subject: func(ctx workflow.Context, s *State, a lifecycle.Action) contract.SubjectFacts {
+			if a != lifecycle.ActionCancel && a != lifecycle.ActionRestartClean {
+				return contract.SubjectFacts{}
 			}
-			return ""
+			f, err := stage.Do(ctx, stage.KindLocalWork, "has the instance ended", acts.LoadInstance, s.Job)
+			return contract.SubjectFacts{Ended: err == nil && (f.Status == lifecycle.InstanceTerminated || f.Status == lifecycle.InstanceArchived)}
 		},
 	}
 }

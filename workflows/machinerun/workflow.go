@@ -98,18 +98,5 @@ func Job(in contract.JobInput) stage.Job[State] {
 		},
 		Succeeded: finished,
 		Cancelled: unfinished,
-		Refuses:   func(_ workflow.Context, _ *State, a lifecycle.Action) string { return refusal(a) },
 	}
-}
-
-// refusal returns why a run never takes an action; "" for those that it takes.
-func refusal(a lifecycle.Action) string {
-	switch a {
-	case lifecycle.ActionAdopt:
-		return "nothing that is seen of a machine proves that a step of a plan has run; cancel the run and start another"
-	case lifecycle.ActionRerun, lifecycle.ActionRestartClean:
-		return "a run carries out each step once; cancel it and start another"
-	case lifecycle.ActionRetryStage, lifecycle.ActionResume, lifecycle.ActionCancel, lifecycle.ActionMarkManual:
-	}
-	return ""
 }

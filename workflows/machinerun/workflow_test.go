@@ -161,6 +161,10 @@ func TestRun_StopsAtTheFirstFailedStep(t *testing.T) {
 			require.NotContains(t, f.Calls(), "StopCommand", "the command has ended")
 			last := stagetest.MoveOf[contract.RunProgress](f.Store.Last(), contract.SubjectRun).Failure
 			require.Equal(t, []string{"work", string(tc.class)}, []string{last.Stage, string(last.Class)})
+			job := f.Store.Last()
+			require.Equal(t, lifecycle.JobCancelled, job.Status)
+			require.NotNil(t, job.Failure, "the job is shown as failed, not as one that somebody cancelled")
+			require.Equal(t, []string{"work", string(tc.class)}, []string{job.Failure.Stage, string(job.Failure.Class)})
 		})
 	}
 }

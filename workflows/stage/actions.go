@@ -108,8 +108,8 @@ func (r *runner[S]) facts() lifecycle.JobFacts {
 }
 
 func (r *runner[S]) refusal(a lifecycle.Action, reason string) error {
-	// The kind of job may refuse what the matrix allows, for reasons that the matrix does not know.
-	allowed := slices.DeleteFunc(lifecycle.AllowedActions(r.status, r.facts()), func(b lifecycle.Action) bool { return a == b })
+	// The kind of job may refuse more than is known here, for reasons that only an activity reads.
+	allowed := slices.DeleteFunc(contract.AllowedActions(r.def.Kind, r.status, r.facts(), contract.SubjectFacts{}), func(b lifecycle.Action) bool { return a == b })
 	return contract.Refusal(lifecycle.ActionRefusedError{Action: a, Status: r.status, Reason: reason, Allowed: allowed})
 }
 

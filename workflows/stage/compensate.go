@@ -65,6 +65,7 @@ func (r *runner[S]) compensateFor(p purpose, req *request) error {
 	if p == forRestart {
 		return r.startOver()
 	}
+	r.failure = r.gaveUp // the row says why the job ended
 	r.enter(lifecycle.JobCancelled)
 	return r.project(r.ctx, r.moveOf(r.def.Cancelled))
 }
@@ -148,7 +149,7 @@ func (r *runner[S]) startOver() error {
 		r.def.Reset(r.state)
 	}
 	r.resetFrom(0)
-	r.at, r.reached, r.outside.lookFirst, r.adopted = 0, 0, false, false
+	r.at, r.reached, r.outside.lookFirst, r.adopted, r.gaveUp = 0, 0, false, false, nil
 	r.enter(lifecycle.JobRunning)
 	return r.project(r.ctx, r.moveOf(r.def.Resumed))
 }

@@ -30,8 +30,8 @@ func (r *runner[S]) handle(req *request) error {
 		return r.refuse(req, v.Reason)
 	}
 	req.effect = v.Effect
-	if v.Effect != lifecycle.EffectNoop && r.def.Refuses != nil {
-		if why := r.def.Refuses(r.ctx, r.state, req.action); why != "" {
+	if v.Effect != lifecycle.EffectNoop {
+		if why := r.refusalOfKind(req.action); why != "" {
 			return r.refuse(req, why)
 		}
 	}
@@ -51,6 +51,16 @@ func (r *runner[S]) handle(req *request) error {
 	}
 	r.recordAction(req)
 	return r.finishRequest(req, r.projectAnswer(r.ctx))
+}
+
+// refusalOfKind returns why the kind of the job refuses an action, or "".
+func (r *runner[S]) refusalOfKind(a lifecycle.Action) string {
+	kind, _ := contract.KindOf(r.def.Kind)
+	var f contract.SubjectFacts
+	if r.def.Subject != nil {
+		f = r.def.Subject(r.ctx, r.state, a)
+	}
+	return kind.Refusal(a, f)
 }
 
 // recordAction records an action together with the state to which it leads. The next projection

@@ -55,7 +55,7 @@ func (r *runner[S]) projectLocked(c workflow.Context) error {
 	entries, by := r.unstored.entries, r.unstored.by
 	r.unstored.entries, r.unstored.by = nil, ""
 	p := r.projection()
-	kept := checkpoint[S]{State: r.state, Purpose: r.purpose, Answers: r.answers, Observed: p.Observed}
+	kept := checkpoint[S]{State: r.state, Purpose: r.purpose, GaveUp: r.gaveUp, Answers: r.answers, Observed: p.Observed}
 	if r.phase == lifecycle.RunnerContinuing {
 		kept.InterruptedStage, kept.Deadline = r.wait.stage, r.deadline
 	}

@@ -44,6 +44,7 @@ type position struct {
 	at       int
 	purpose  purpose
 	failure  *contract.Failure
+	gaveUp   *contract.Failure // the failure at which the job ends instead of parking
 	frozen   bool
 	adopted  bool
 	reached  int
@@ -115,9 +116,11 @@ const (
 
 // checkpoint holds what a new run needs besides the projected columns.
 type checkpoint[S any] struct {
-	State   *S       `json:"state"`
-	Purpose purpose  `json:"purpose,omitempty"`
-	Answers []answer `json:"answers,omitempty"`
+	State   *S      `json:"state"`
+	Purpose purpose `json:"purpose,omitempty"`
+	// GaveUp is the failure at which the job ended, nil for none.
+	GaveUp  *contract.Failure `json:"gave_up,omitempty"`
+	Answers []answer          `json:"answers,omitempty"`
 	// Observed is the outside state of the projection with its time, so that a run that takes over
 	// does not call it seen when it has looked at nothing.
 	Observed *lifecycle.Observed `json:"observed,omitempty"`
@@ -225,7 +228,7 @@ func (r *runner[S]) load() error {
 	if err != nil {
 		return fmt.Errorf("job %s: %w", r.in.JobID, err)
 	}
-	r.purpose, r.wait.stage, r.deadline = cp.Purpose, cp.InterruptedStage, cp.Deadline
+	r.purpose, r.gaveUp, r.wait.stage, r.deadline = cp.Purpose, cp.GaveUp, cp.InterruptedStage, cp.Deadline
 	// Answers that are not stored belong to a way that the job did not take. Refused actions stay
 	// refused.
 	given := slices.DeleteFunc(r.answers, func(a answer) bool { return a.Refused == nil && a.Result.Effect != lifecycle.EffectNoop })
@@ -367,6 +370,7 @@ func (r *runner[S]) startMove() *contract.Move {
 // up.
 func (r *runner[S]) fail(f contract.Failure) error {
 	if r.def.GivesUp != nil && r.def.GivesUp(r.state, f) {
+		r.gaveUp = &f
 		return r.compensateFor(forCancel, nil)
 	}
 	return r.park(f)

@@ -56,11 +56,13 @@ type Job[S any] struct {
 	// class.
 	Attempts func(s *S, class lifecycle.FailureClass, dflt int) int
 	// GivesUp reports whether the job ends at a failure instead of parking. It is then compensated
-	// and ends as a cancelled job does. The state keeps what is reported of the failure later.
+	// and ends as a cancelled job does, with the failure in its row. The state keeps what is
+	// reported of the failure later.
 	GivesUp func(s *S, f contract.Failure) bool
-	// Refuses returns why an action that the matrix allows is refused now, or "" to allow it. It is
-	// called at the safe point at which the action would be carried out.
-	Refuses func(ctx workflow.Context, s *S, a lifecycle.Action) string
+	// Subject returns the facts by which the kind of the job refuses an action that the matrix
+	// allows (contract.Kind). It is called at the safe point at which the action would be carried
+	// out. Nil is for a kind that needs none.
+	Subject func(ctx workflow.Context, s *S, a lifecycle.Action) contract.SubjectFacts
 }
 
 // Chosen returns the stages of a job in their order: those that Build makes or Choose names, or

@@ -26,7 +26,7 @@ type Allocation struct {
 	ConditionReason string                        `json:"condition_reason,omitempty"`
 	ConditionSince  time.Time                     `json:"condition_since"`
 	State           string                        `json:"state" doc:"Of status and condition: pending, running, stopping, stopped, starting, terminating, terminated, degraded or maintenance_required"`
-	Connection      *AllocationConnection         `json:"connection,omitempty" doc:"Where to log in; absent before it is active"`
+	Connection      *AllocationConnection         `json:"connection,omitempty" doc:"Where to log in; absent before it is active, and for members with role billing"`
 	Network         AllocationNetwork             `json:"network"`
 	Image           *AllocationImage              `json:"image,omitempty" doc:"What is installed, from the record of the deployment; absent before it is active"`
 	Topology        AllocationTopology            `json:"topology" doc:"Where the node is; empty before one is claimed"`
@@ -53,7 +53,7 @@ type AllocationConnection struct {
 	Host          string    `json:"host"`
 	Port          int       `json:"port"`
 	User          string    `json:"user"`
-	HostKey       string    `json:"host_key" doc:"The public key that the node must show, as a line of known_hosts has it"`
+	HostKey       string    `json:"host_key" doc:"The line of known_hosts for the node: the pattern of its host and port, and the public key that it must show"`
 	HostKeySHA256 string    `json:"host_key_sha256"`
 	Since         time.Time `json:"since"`
 }
@@ -62,7 +62,7 @@ type AllocationConnection struct {
 type AllocationNetwork struct {
 	ID   string `json:"id" doc:"Of the network; of the site where all share one, and pending before a node is claimed"`
 	Kind string `json:"kind" doc:"As the catalogue states the isolation of the SKU"`
-	CIDR string `json:"cidr,omitempty" doc:"Left out where it is not known"`
+	CIDR string `json:"cidr,omitempty" doc:"Left out where it is not known, and for members with role billing"`
 }
 
 // AllocationImage is what is installed.
@@ -99,6 +99,10 @@ type AllocationProgress struct {
 	Percent    int                 `json:"percent" doc:"How far it got"`
 	ETA        *lifecycle.Estimate `json:"eta,omitempty" doc:"Working time to the end, from past jobs"`
 }
+
+// hideAddress removes the address of the node, its host key and its network. A member with role
+// billing needs none of them.
+func (a *Allocation) hideAddress() { a.Connection, a.Network.CIDR = nil, "" }
 
 // reader reads what the role of customers does not see: a *db.Store or a *db.Tx. It is asked only
 // about allocations that were found in the project of the request.
@@ -321,6 +325,7 @@ func (n *names) view(ctx context.Context, a allocationdb.Allocation) (Allocation
 	}
 	if a.Connection != nil {
 		c := AllocationConnection(*a.Connection)
+		c.HostKey = lifecycle.KnownHostsLine(c.Host, c.Port, c.HostKey)
 		out.Connection = &c
 	}
 	if a.Image != nil {

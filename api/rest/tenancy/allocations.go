@@ -105,7 +105,7 @@ func RegisterAllocations(api *op.API, cfg AllocationsConfig) {
 	s := &allocationServer{&server{api}, cfg, &db.Estimator{}}
 	const base, one = "/projects/{id}/allocations", "/projects/{id}/allocations/{allocation_id}"
 	allocationRoute(s, "list-allocations", http.MethodGet, base, "List the allocations of a project, newest first",
-		"Those that ended more than 90 days ago are left out.", s.list)
+		"Those that ended more than 90 days ago are left out. For members with role billing connection and network.cidr are left out.", s.list)
 	allocationRoute(s, "create-allocation", http.MethodPost, base, "Ask for a node", createDoc, s.create)
 	allocationRoute(s, "get-allocation", http.MethodGet, one, "Read an allocation with its keys and its progress", "", s.get)
 	allocationRoute(s, "update-allocation", http.MethodPatch, one, "Change name and tags of an allocation", "", s.update)
@@ -172,6 +172,11 @@ func (s *allocationServer) listOf(ctx context.Context, q AllocationQuery) (*op.L
 	views, err := s.views(ctx, s.api.Store(), rows)
 	if err != nil {
 		return nil, err
+	}
+	if !op.ProjectAccessOf(ctx).Allows(lifecycle.RoleProjectViewer) {
+		for i := range views {
+			views[i].hideAddress()
+		}
 	}
 	return op.Paged(views, q.Limit, func(v Allocation) string { return v.ID }, func(v Allocation) Allocation { return v }), nil
 }

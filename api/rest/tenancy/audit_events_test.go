@@ -23,10 +23,12 @@ func withoutEvent() map[string]string {
 	const queue = "it is in the list of deliveries, and its event would be sent to the webhook too"
 	const own = "the allocation has events of its own"
 	const instance = "the instance has events of its own"
+	const run = "runs have a stream of their own, WatchRuns"
 	return map[string]string{
 		"operator_access":   "a read changes nothing; owners find it in the audit log",
 		"create_allocation": own, "release_allocation": own, "set_allocation_keys": own, "force_release": own, "remove_assignment": own,
 		"create_instance": instance, "terminate_instance": instance,
+		"start_run": run, "cancel_run": run, "create_campaign": run, "pause_campaign": run, "resume_campaign": run, "cancel_campaign": run, "retry_campaign": run,
 		"update_allocation": "name and tags change nothing that happens",
 		"put_budget":        "a budget stops nothing, and its notices are sent", "delete_budget": "as put_budget",
 		"test_webhook": queue, "redeliver_webhook_event": queue, "replay_webhook": queue,
@@ -35,7 +37,7 @@ func withoutEvent() map[string]string {
 
 // auditArgument is which argument of a function names the audit row of a project.
 func auditArgument() map[string]int {
-	return map[string]int{"AuditProject": 2, "changeQuota": 2, "queueOnce": 5, "auditAllocation": 3, "auditInstance": 3, "changeAllocation": 2}
+	return map[string]int{"AuditProject": 2, "changeQuota": 2, "queueOnce": 5, "auditAllocation": 3, "auditInstance": 3, "changeAllocation": 2, "auditCampaign": 2, "moveCampaign": 2}
 }
 
 // TestAuditNames_AreEvents finds every name that an audit row of a project can have, in the source

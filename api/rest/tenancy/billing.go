@@ -51,23 +51,23 @@ func balanceView(b ledgerdb.Balance) Balance {
 }
 
 // LedgerLine is one line of the ledger as those who pay for a project see it. The balance after it
-// would tell of other projects of the billing account.
+// would tell of other projects of the billing account, and the id of its transaction how much all
+// customers are charged.
 type LedgerLine struct {
-	Number        int64     `json:"number" doc:"Of the billing account; grows by one with each of its lines"`
-	TransactionID int64     `json:"transaction_id"`
-	Kind          string    `json:"kind" doc:"usage, adjustment, topup, refund and others"`
-	AmountMinor   int64     `json:"amount_minor" doc:"What the balance gained; a charge is negative"`
-	Currency      string    `json:"currency"`
-	ProjectID     string    `json:"project_id,omitempty"`
-	AllocationID  string    `json:"allocation_id,omitempty" doc:"Left out where a charge is for several, or of instances; the statement and the usage tell them apart"`
-	EffectiveAt   time.Time `json:"effective_at" doc:"Of a charge: the end of the time that it is for"`
-	PostedAt      time.Time `json:"posted_at"`
-	Reason        string    `json:"reason,omitempty" doc:"Of an adjustment"`
+	Number       int64     `json:"number" doc:"Of the billing account; grows by one with each of its lines"`
+	Kind         string    `json:"kind" doc:"usage, adjustment, topup, refund and others"`
+	AmountMinor  int64     `json:"amount_minor" doc:"What the balance gained; a charge is negative"`
+	Currency     string    `json:"currency"`
+	ProjectID    string    `json:"project_id,omitempty"`
+	AllocationID string    `json:"allocation_id,omitempty" doc:"Left out where a charge is for several, or of instances; the statement and the usage tell them apart"`
+	EffectiveAt  time.Time `json:"effective_at" doc:"Of a charge: the end of the time that it is for"`
+	PostedAt     time.Time `json:"posted_at"`
+	Reason       string    `json:"reason,omitempty" doc:"Of an adjustment"`
 }
 
 func ledgerView(l ledgerdb.Line) LedgerLine {
 	return LedgerLine{
-		l.AccountSeq, l.TransactionID, l.Kind, l.AmountMinor, l.Currency, text(l.OfProject), text(l.OfAllocation), l.EffectiveAt.UTC(), l.PostedAt.UTC(), l.Reason,
+		l.AccountSeq, l.Kind, l.AmountMinor, l.Currency, text(l.OfProject), text(l.OfAllocation), l.EffectiveAt.UTC(), l.PostedAt.UTC(), l.Reason,
 	}
 }
 

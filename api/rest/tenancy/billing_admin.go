@@ -18,13 +18,14 @@ import (
 // AccountLedgerLine is a line of the ledger of a billing account, for operators.
 type AccountLedgerLine struct {
 	LedgerLine
+	TransactionID     int64  `json:"transaction_id"`
 	BalanceAfterMinor int64  `json:"balance_after_minor"`
 	Key               string `json:"key" doc:"The fact that it books; no fact is booked twice"`
 	Actor             string `json:"actor,omitempty"`
 }
 
 func accountLedgerView(l ledgerdb.Line) AccountLedgerLine {
-	return AccountLedgerLine{ledgerView(l), l.BalanceAfterMinor, l.Key, l.Actor}
+	return AccountLedgerLine{ledgerView(l), l.TransactionID, l.BalanceAfterMinor, l.Key, l.Actor}
 }
 
 // ThresholdsRequest replaces the thresholds of a billing account.

@@ -17,7 +17,8 @@ import (
 )
 
 // PaymentSession is one amount that somebody wants to add to the balance of a billing account, as
-// those who pay for the project see it.
+// those who pay for the project see it. The id of its transaction would tell how much all customers
+// are charged.
 type PaymentSession struct {
 	ID               string                  `json:"id" doc:"pay_..."`
 	BillingAccountID string                  `json:"billing_account_id"`
@@ -34,7 +35,6 @@ type PaymentSession struct {
 	CreatedAt        time.Time               `json:"created_at"`
 	CompletedAt      *time.Time              `json:"completed_at,omitempty" doc:"When the payer had finished the page"`
 	CreditedAt       *time.Time              `json:"credited_at,omitempty"`
-	LedgerEntryID    *int64                  `json:"ledger_entry_id,omitempty" doc:"The transaction that credited it"`
 	StripeCheckoutID string                  `json:"stripe_checkout_session_id,omitempty"`
 	FailureCode      string                  `json:"failure_code,omitempty" doc:"create_failed, other_mode, payments_off, payment_mismatch or credit_failed"`
 	FailureMessage   string                  `json:"failure_message,omitempty"`
@@ -50,7 +50,7 @@ func (d digits) paymentView(s paymentsdb.Session) PaymentSession {
 		ID: s.ID, BillingAccountID: s.BillingAccountID, ProjectID: s.ProjectID, Status: s.Status, PaymentStatus: s.PaymentStatus,
 		RequestedMinor: s.RequestedAmountMinor, CreditedMinor: s.CreditedAmountMinor, RefundedMinor: s.RefundedMinor, Currency: s.Currency, Exponent: d[s.Currency],
 		ExpiresAt: s.ExpiresAt.UTC(), CreatedAt: s.CreatedAt.UTC(), CompletedAt: utc(s.CompletedAt), CreditedAt: utc(s.CreditedAt),
-		LedgerEntryID: s.LedgerEntryID, StripeCheckoutID: text(s.StripeCheckoutSessionID), FailureCode: s.FailureCode, FailureMessage: s.FailureMessage,
+		StripeCheckoutID: text(s.StripeCheckoutSessionID), FailureCode: s.FailureCode, FailureMessage: s.FailureMessage,
 		Resolution: s.Resolution, ResolutionReason: s.ResolutionReason, ResolvedAt: utc(s.ResolvedAt), Live: s.Live, Version: s.Version,
 	}
 	if s.Status == lifecycle.PaymentInitiated {

@@ -24,6 +24,7 @@ type AccountPayment struct {
 	ReceivedMinor    *int64 `json:"received_minor,omitempty" doc:"What Stripe has received"`
 	ReceivedCurrency string `json:"received_currency,omitempty"`
 	StripePaymentID  string `json:"stripe_payment_intent_id,omitempty"`
+	LedgerEntryID    *int64 `json:"ledger_entry_id,omitempty" doc:"The transaction that credited it"`
 	SuspenseEntryID  *int64 `json:"suspense_entry_id,omitempty" doc:"The transaction that booked a payment which could not be credited"`
 	CreditAttempts   int    `json:"credit_attempts" doc:"Credits that failed"`
 	LastError        string `json:"last_error,omitempty"`
@@ -32,7 +33,7 @@ type AccountPayment struct {
 
 func (d digits) accountPaymentView(s paymentsdb.Session) AccountPayment {
 	return AccountPayment{
-		d.paymentView(s), s.RequestedBy, s.ReceivedMinor, s.ReceivedCurrency, text(s.StripePaymentIntentID), s.SuspenseEntryID, s.CreditAttempts, s.LastError, s.ResolvedBy,
+		d.paymentView(s), s.RequestedBy, s.ReceivedMinor, s.ReceivedCurrency, text(s.StripePaymentIntentID), s.LedgerEntryID, s.SuspenseEntryID, s.CreditAttempts, s.LastError, s.ResolvedBy,
 	}
 }
 

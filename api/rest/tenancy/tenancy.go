@@ -67,12 +67,13 @@ func Register(api *op.API) {
 
 // stepUps lists what a session may do only after a second sign-in: the end of a project, with its
 // keys and tokens, cannot be undone, a token outlives the session that made it, and what bounds
-// customers is not deleted by a browser that was left open.
+// customers or is offered to them is not changed by a browser that was left open.
 func stepUps() []op.StepUp {
 	return []op.StepUp{
 		{Route: "POST /admin/projects/{id}/close"}, {Route: "POST /projects/{id}/close"}, {Route: "DELETE /projects/{id}"},
 		{Route: "POST /projects/{id}/tokens"},
-		{Route: "DELETE /admin/billing-accounts/{id}"}, {Route: "DELETE /admin/catalogue/{sku}"}, {Route: "DELETE /admin/projects/{id}/quotas/{sku}"},
+		{Route: "DELETE /admin/billing-accounts/{id}"}, {Route: "PUT /admin/catalogue/{sku}"}, {Route: "DELETE /admin/catalogue/{sku}"},
+		{Route: "DELETE /admin/projects/{id}/quotas/{sku}"},
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"context"
 	"encoding/json"
 	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 const claimFreeNode = `-- name: ClaimFreeNode :one
@@ -245,7 +247,7 @@ const freeNode = `-- name: FreeNode :one
 UPDATE nodes SET allocation_id = nullif(allocation_id, $1::text), updated_at = now(), version = version + 1,
     tenant_left_at = CASE WHEN $2::boolean OR allocation_id IS DISTINCT FROM $1::text THEN coalesce(tenant_left_at, now()) ELSE tenant_left_at END
 WHERE id = $3
-RETURNING tenant_left_at
+RETURNING tenant_left_at, status
 `
 
 type FreeNodeParams struct {
@@ -254,13 +256,18 @@ type FreeNodeParams struct {
 	ID           string
 }
 
+type FreeNodeRow struct {
+	TenantLeftAt *time.Time
+	Status       lifecycle.NodeStatus
+}
+
 // The occupancy of a node ends. Unless a certificate of after the tenant's access proves the node clean, it is marked as one that a tenant left, and
 // so is a node whose pointer named nobody or another allocation; the pointer to another one stays.
-func (q *Queries) FreeNode(ctx context.Context, arg FreeNodeParams) (*time.Time, error) {
+func (q *Queries) FreeNode(ctx context.Context, arg FreeNodeParams) (FreeNodeRow, error) {
 	row := q.db.QueryRow(ctx, freeNode, arg.AllocationID, arg.Dirty, arg.ID)
-	var tenant_left_at *time.Time
-	err := row.Scan(&tenant_left_at)
-	return tenant_left_at, err
+	var i FreeNodeRow
+	err := row.Scan(&i.TenantLeftAt, &i.Status)
+	return i, err
 }
 
 const heldForAnother = `-- name: HeldForAnother :one

@@ -50,7 +50,7 @@ WHERE sku_id = @sku_id::text AND (@site_id::text = '' OR site_id = @site_id::tex
 UPDATE nodes SET allocation_id = nullif(allocation_id, @allocation_id::text), updated_at = now(), version = version + 1,
     tenant_left_at = CASE WHEN @dirty::boolean OR allocation_id IS DISTINCT FROM @allocation_id::text THEN coalesce(tenant_left_at, now()) ELSE tenant_left_at END
 WHERE id = @id
-RETURNING tenant_left_at;
+RETURNING tenant_left_at, status;
 
 -- name: ClearPointer :execrows
 -- A pointer to an allocation that does not occupy the node: what it stood for counts as a tenant that left.

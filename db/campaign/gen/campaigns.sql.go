@@ -86,6 +86,18 @@ func (q *Queries) CampaignOfRequest(ctx context.Context, arg CampaignOfRequestPa
 	return i, err
 }
 
+const campaignOwner = `-- name: CampaignOwner :one
+SELECT owner FROM audit_log WHERE resource_kind = 'run_campaign' AND resource_id = $1 AND seq = 1
+`
+
+// Who created the campaign, a customer or an operator, as its first audit row says.
+func (q *Queries) CampaignOwner(ctx context.Context, id string) (string, error) {
+	row := q.db.QueryRow(ctx, campaignOwner, id)
+	var owner string
+	err := row.Scan(&owner)
+	return owner, err
+}
+
 const cancelWaitingMembers = `-- name: CancelWaitingMembers :exec
 UPDATE run_campaign_members SET status = 'CANCELED', message = $1, updated_at = now() WHERE campaign_id = $2 AND status = 'WAITING'
 `

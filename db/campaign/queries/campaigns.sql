@@ -40,6 +40,10 @@ FROM (SELECT row_number() OVER () AS n, machine_id, message FROM (SELECT unnest(
 -- name: Campaign :one
 SELECT * FROM run_campaigns WHERE id = @id;
 
+-- name: CampaignOwner :one
+-- Who created the campaign, a customer or an operator, as its first audit row says.
+SELECT owner FROM audit_log WHERE resource_kind = 'run_campaign' AND resource_id = @id AND seq = 1;
+
 -- name: CampaignOfRequest :one
 SELECT * FROM run_campaigns WHERE coalesce(project_id, '') = @project_id::text AND request_id = @request_id;
 

@@ -229,7 +229,7 @@ export interface paths {
         };
         /**
          * List everything that requires operator action, oldest first
-         * @description Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, nodes that a tenant left and nothing proves clean, keys that were withdrawn and may still log in, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. Each with what to do. It is computed from the rows when it is asked for: what is fixed is gone from it.
+         * @description Parked jobs, jobs that do not move, machines whose run failed, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, nodes that a tenant left and nothing proves clean, keys that were withdrawn and may still log in, BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, critical findings of drift, sites that no pass has looked at, and the sweeper itself when it has not looked for a minute. Each with what to do. It is computed from the rows when it is asked for: what is fixed is gone from it.
          *
          *     Needs role viewer or higher.
          */
@@ -2969,7 +2969,7 @@ export interface paths {
         };
         /**
          * List the allocations of a project, newest first
-         * @description Those that ended more than 90 days ago are left out.
+         * @description Those that ended more than 90 days ago are left out. For members with role billing connection and network.cidr are left out.
          *
          *     Needs any role in the project. An operator needs Slipway-Reason, which is audited.
          */
@@ -4341,7 +4341,7 @@ export interface components {
             condition_reason?: string;
             /** Format: date-time */
             condition_since?: string;
-            /** @description Where to log in; absent before it is active */
+            /** @description Where to log in; absent before it is active, and for members with role billing */
             connection?: components["schemas"]["AllocationConnection"];
             /** Format: date-time */
             expires_at?: string;
@@ -4394,7 +4394,7 @@ export interface components {
         };
         AllocationConnection: {
             host?: string;
-            /** @description The public key that the node must show, as a line of known_hosts has it */
+            /** @description The line of known_hosts for the node: the pattern of its host and port, and the public key that it must show */
             host_key?: string;
             host_key_sha256?: string;
             /** Format: int64 */
@@ -4435,7 +4435,7 @@ export interface components {
             ssh_key_ids: string[];
         };
         AllocationNetwork: {
-            /** @description Left out where it is not known */
+            /** @description Left out where it is not known, and for members with role billing */
             cidr?: string;
             /** @description Of the network; of the site where all share one, and pending before a node is claimed */
             id?: string;
@@ -4516,7 +4516,7 @@ export interface components {
             job_id?: string;
             job_kind?: string;
             /** @enum {string} */
-            kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent" | "audit_broken" | "audit_silent" | "restore_unconfirmed" | "clock_disagrees" | "enforcement_stopped" | "account_set_aside" | "billing_silent" | "keys_unconfirmed" | "payment_mismatch" | "payment_difference" | "payment_dispute" | "payments_silent" | "instance_failed" | "instance_orphan" | "instance_provider" | "campaign_stopped";
+            kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent" | "audit_broken" | "audit_silent" | "restore_unconfirmed" | "clock_disagrees" | "enforcement_stopped" | "account_set_aside" | "billing_silent" | "keys_unconfirmed" | "payment_mismatch" | "payment_difference" | "payment_dispute" | "payments_silent" | "instance_failed" | "instance_orphan" | "instance_provider" | "campaign_stopped" | "run_failed";
             /** @description The resource, as a path of this API */
             link?: string;
             /** @description What is wrong */
@@ -5644,6 +5644,7 @@ export interface components {
             stages?: components["schemas"]["Stage"][] | null;
             /** Format: date-time */
             started_at?: string;
+            /** @description A state of docs/states/job.md, or failed for a job that ended because of a failure: it is undone as a cancelled one, and has a failure_class */
             status?: string;
             temporal_run_id?: string;
             temporal_workflow_id?: string;
@@ -5683,8 +5684,6 @@ export interface components {
             project_id?: string;
             /** @description Of an adjustment */
             reason?: string;
-            /** Format: int64 */
-            transaction_id?: number;
         };
         ListAPIToken: {
             data?: components["schemas"]["APIToken"][];
@@ -6544,11 +6543,6 @@ export interface components {
             failure_message?: string;
             /** @description pay_... */
             id?: string;
-            /**
-             * Format: int64
-             * @description The transaction that credited it
-             */
-            ledger_entry_id?: number;
             /** @description false in Stripe's test mode, in which no money moves */
             live?: boolean;
             /**
@@ -8221,7 +8215,7 @@ export interface operations {
                 limit?: number;
                 /** @description next_cursor of the page before */
                 cursor?: string;
-                kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent" | "audit_broken" | "audit_silent" | "restore_unconfirmed" | "clock_disagrees" | "enforcement_stopped" | "account_set_aside" | "billing_silent" | "keys_unconfirmed" | "payment_mismatch" | "payment_difference" | "payment_dispute" | "payments_silent" | "instance_failed" | "instance_orphan" | "instance_provider" | "campaign_stopped";
+                kind?: "parked_job" | "job_stuck" | "start_not_sent" | "orphan_workflow" | "node_stuck" | "node_quarantined" | "bmc_login_blocked" | "bmc_pin_pending" | "agent_locked" | "agent_certificate_ends" | "agent_certificate_adopted" | "agent_certificate_refused" | "task_uncertain" | "sweeper" | "drift" | "reconcile" | "install_failed" | "discovery_full" | "hardware_wanted" | "agent_silent" | "tenant_left" | "event_not_sent" | "audit_broken" | "audit_silent" | "restore_unconfirmed" | "clock_disagrees" | "enforcement_stopped" | "account_set_aside" | "billing_silent" | "keys_unconfirmed" | "payment_mismatch" | "payment_difference" | "payment_dispute" | "payments_silent" | "instance_failed" | "instance_orphan" | "instance_provider" | "campaign_stopped" | "run_failed";
                 /** @description Only of this site; what belongs to no site is left out */
                 site_id?: string;
             };
@@ -9328,6 +9322,7 @@ export interface operations {
                 limit?: number;
                 /** @description next_cursor of the page before */
                 cursor?: string;
+                /** @description A state of docs/states/job.md, or failed; cancelled leaves out those that failed */
                 status?: string;
                 node_id?: string;
                 site_id?: string;
@@ -10290,6 +10285,7 @@ export interface operations {
                 limit?: number;
                 /** @description next_cursor of the page before */
                 cursor?: string;
+                /** @description A state of docs/states/job.md, or failed; cancelled leaves out those that failed */
                 status?: string;
                 node_id?: string;
                 site_id?: string;
@@ -11231,6 +11227,7 @@ export interface operations {
                 limit?: number;
                 /** @description next_cursor of the page before */
                 cursor?: string;
+                /** @description A state of docs/states/job.md, or failed; cancelled leaves out those that failed */
                 status?: string;
                 node_id?: string;
                 site_id?: string;

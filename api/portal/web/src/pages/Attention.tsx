@@ -20,7 +20,7 @@ const kinds = [
   "discovery_full", "hardware_wanted", "agent_silent", "tenant_left", "event_not_sent", "audit_broken", "audit_silent", "restore_unconfirmed",
   "clock_disagrees", "enforcement_stopped", "account_set_aside", "billing_silent", "keys_unconfirmed",
   "payment_mismatch", "payment_difference", "payment_dispute", "payments_silent",
-  "instance_failed", "instance_orphan", "instance_provider", "campaign_stopped",
+  "instance_failed", "instance_orphan", "instance_provider", "campaign_stopped", "run_failed",
 ] as const;
 
 /** Where links to what an entry is about, as far as the portal has a page for it. */

@@ -59,7 +59,7 @@ export function EditSite({ params }: PageProps) {
       {(site) => (
         <>
           <Heading title={`${text.spec.edit}: ${site.name ?? id}`} />
-          {mustLeaveToStepUp(serverNow()) && <div class="warnings form"><p>{text.spec.stepUpFirst}</p><p><a class="button" href={oidcHref("step-up")}>{text.session.stepUpGo}</a></p></div>}
+          <StepUpFirst />
           <SpecForm request="SiteRequest" fields={siteFields} of={site} button={text.spec.save} back={back} send={async (body) => {
             await call(() => client.PUT("/api/v1/admin/maas-sites/{id}", { params: { path: { id }, header: { "If-Match": ifMatch(site) } }, body: body as Schemas["SiteRequest"] }));
             return back;
@@ -142,11 +142,18 @@ export function EditSku({ params }: PageProps) {
   );
 }
 
+/** StepUpFirst offers the second sign-in before a form is filled in, where it leaves the page. */
+function StepUpFirst() {
+  if (!mustLeaveToStepUp(serverNow())) return null;
+  return <div class="warnings form"><p>{text.spec.stepUpFirst}</p><p><a class="button" href={oidcHref("step-up")}>{text.session.stepUpGo}</a></p></div>;
+}
+
 /** NewInstallWorkflow asks for an install workflow. */
 export function NewInstallWorkflow() {
   return (
     <>
       <Heading title={text.installs.create} />
+      <StepUpFirst />
       <SpecForm request="InstallWorkflowRequest" fields={installFields} of={{}} button={text.spec.create} back="/install-workflows" send={async (body, key) => {
         const workflow = await call(() => client.POST("/api/v1/admin/install-workflows", {
           params: { header: { "Idempotency-Key": key } }, body: body as Schemas["InstallWorkflowRequest"],
@@ -167,6 +174,7 @@ export function EditInstallWorkflow({ params }: PageProps) {
       {(workflow) => (
         <>
           <Heading title={`${text.spec.edit}: ${workflow.name ?? id}`} />
+          <StepUpFirst />
           <SpecForm request="InstallWorkflowRequest" fields={installFields} of={workflow} button={text.spec.save} back={back} send={async (body) => {
             await call(() => client.PUT("/api/v1/admin/install-workflows/{id}", {
               params: { path: { id }, header: { "If-Match": ifMatch(workflow) } }, body: body as Schemas["InstallWorkflowRequest"],
