@@ -21,6 +21,9 @@ import (
 type Config struct {
 	// Offers returns the capabilities of a provider, and none for an unknown provider.
 	Offers func(provider string) []runplan.Capability
+	// CustomersTakeNodes says that customers may start runs that install the node of their machine
+	// again, or take it out of service.
+	CustomersTakeNodes bool
 	// AskJob requests an action of a running job and waits for the answer.
 	AskJob func(ctx context.Context, jobID string, action lifecycle.Action, reason string) error
 	// WriteLimit is how long the reader of a stream may take nothing before it loses the stream. 0

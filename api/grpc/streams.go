@@ -92,7 +92,7 @@ func (f *follower) send(m any, at int64) error {
 }
 
 // follow sends a heartbeat first, so that the reader sees that the stream is open. Then it sends
-// each event until ctx or the events end.
+// each event until ctx or the events end. heartbeat may send nothing.
 func follow(ctx context.Context, events *op.Follower, heartbeat func() error, send func(*op.Event) error) error {
 	if err := heartbeat(); err != nil {
 		return err
@@ -173,6 +173,9 @@ func (s runService) WatchRuns(ctx context.Context, r *connect.Request[slipwayv1.
 		}
 	}
 	heartbeat := func() error {
+		if !r.Msg.GetHeartbeats() { // the client expects a snapshot in every event
+			return nil
+		}
 		return to.send(&slipwayv1.RunEvent{Ts: timestamppb.Now(), Cursor: w.events.At()}, w.events.At())
 	}
 	return follow(ctx, w.events, heartbeat, func(e *op.Event) error { return w.sendChange(e) })
@@ -260,7 +263,7 @@ func (s runService) StreamRunLogs(ctx context.Context, r *connect.Request[slipwa
 	chunks := s.api.Follow(from, s.output(run.ID))
 	defer chunks.Leave()
 	heartbeat := func() error {
-		return to.send(&slipwayv1.LogChunk{Ts: timestamppb.Now(), RunId: run.ID, Seq: chunks.At()}, chunks.At())
+		return to.send(&slipwayv1.LogChunk{Ts: timestamppb.Now(), RunId: run.ID, Stream: "stdout", Seq: chunks.At()}, chunks.At())
 	}
 	return follow(ctx, chunks, heartbeat, func(e *op.Event) error {
 		m, err := op.Shared(e, "chunk", func() (*slipwayv1.LogChunk, error) {

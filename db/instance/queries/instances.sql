@@ -13,10 +13,14 @@ WITH made AS (
 SELECT version FROM made;
 
 -- name: MoveInstance :one
--- The commit point of an instance: guarded update and audit row in one statement. A failure keeps its code; every other move clears it.
+-- The commit point of an instance: guarded update and audit row in one statement. The code of a failure, and that of a ready instance whose checks fail, stays
+-- until the instance works again: it says after the end why it ended.
 WITH moved AS (
     UPDATE instances SET status = @to_state::text, version = version + 1, updated_at = now(),
-        error_code = @error_code, error_message = @error_message,
+        error_code = CASE WHEN @error_code::text <> '' OR @to_state::text IN ('booting', 'ready') OR error_code = 'WAITING_FOR_WORKER_HEARTBEAT' THEN @error_code::text
+            ELSE error_code END,
+        error_message = CASE WHEN @error_code::text <> '' OR @to_state::text IN ('booting', 'ready') OR error_code = 'WAITING_FOR_WORKER_HEARTBEAT' THEN @error_message::text
+            ELSE error_message END,
         failed_stage = CASE WHEN @error_code::text <> '' THEN @failed_stage::text WHEN @to_state::text IN ('booting', 'ready') THEN '' ELSE failed_stage END,
         progress_percent = @progress_percent,
         ready_at = CASE WHEN @to_state::text = 'ready' THEN now() ELSE ready_at END,
