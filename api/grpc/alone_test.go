@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/db/dbtest"
 	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	slipwayv1 "github.com/slipway-cloud/slipway/proto/gen/slipway/v1"
@@ -19,11 +20,12 @@ import (
 // document has none.
 
 // insertRuns writes runs of a machine that have ended.
-func (w *world) insertRuns(machine string, n int) {
-	w.t.Helper()
-	_, err := w.store.DBTX().Exec(w.t.Context(), `INSERT INTO runs (id, machine_id, request_id, type, plan_id, steps, status, job_id, created_by, finished_at)
-		SELECT 'run_' || n, $1, n::text, 'REBOOT', 'p', '[{"name": "reboot", "reboot": {"mode": "bmc"}}]', 'SUCCEEDED', 'job_' || n, 'test', now() FROM generate_series(1, $2::int) n`, machine, n)
-	require.NoError(w.t, err)
+func insertRuns(t *testing.T, dsn, machine string, n int) {
+	t.Helper()
+	_, err := dbtest.Owner(t, dsn).Exec(t.Context(), fmt.Sprintf(`SET session_replication_role = replica;
+		INSERT INTO runs (id, machine_id, request_id, type, plan_id, steps, status, job_id, created_by, finished_at)
+		SELECT 'run_' || n, '%s', n::text, 'REBOOT', 'p', '[{"name": "reboot", "reboot": {"mode": "bmc"}}]', 'SUCCEEDED', 'job_' || n, 'test', now() FROM generate_series(1, %d) n`, machine, n))
+	require.NoError(t, err)
 }
 
 // TestListRuns_WithoutPagesLosesNothing lists as many runs as one answer may have, and then one
@@ -31,10 +33,11 @@ func (w *world) insertRuns(machine string, n int) {
 func TestListRuns_WithoutPagesLosesNothing(t *testing.T) {
 	t.Parallel()
 	const most = 10_000
-	w := newWorld(t)
+	dsn := dbtest.Database(t)
+	w := newWorldServing(t, dbtest.Open(t, dsn), nil, time.Second)
 	w.register("m-1")
 	w.register("m-2")
-	w.insertRuns("m-1", most)
+	insertRuns(t, dsn, "m-1", most)
 	c := w.as("viewer")
 	all, err := c.ListRuns(t.Context(), connect.NewRequest(&slipwayv1.ListRunsRequest{}))
 	require.NoError(t, err)
@@ -75,30 +78,25 @@ func TestListPlans_WithoutPagesLosesNothing(t *testing.T) {
 func TestStreams_OfAClientWithoutOurFields(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.register("m-1")
 	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(30*time.Second))
 	defer cancel()
 	c := w.as("viewer")
-	events, err := c.WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{}))
-	require.NoError(t, err)
-	began := make(chan *slipwayv1.RunEvent, 1)
-	go func() {
-		events.Receive()
-		began <- events.Msg()
-	}()
 	var run *slipwayv1.Run
-	for i := 0; ; i++ { // the stream has no sign that it is open
-		run = w.mustStart("m-1", fmt.Sprint(i))
+	for name, options := range map[string][]connect.ClientOption{"gRPC": {connect.WithGRPC()}, "Connect": nil} {
+		events, err := w.as("viewer", options...).WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{}))
+		require.NoError(t, err, "%s: the stream opens although there is no run", name)
+		w.register("m-" + name)
+		run = w.mustStart("m-"+name, "a")
 		w.relay()
-		select {
-		case e := <-began:
-			require.Equal(t, "m-1", e.GetSnapshot().GetMachineId())
-		case <-time.After(time.Second):
-			w.project(run.GetRunId(), machinesdb.Step{Status: lifecycle.JobCancelled})
-			continue
-		}
-		break
+		require.True(t, events.Receive(), "%s: %v", name, events.Err())
+		require.Contains(t, events.Msg().GetSnapshot().GetMachineId(), "m-")
 	}
+	quiet, err := w.as("operator", connect.WithGRPC()).WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{Filter: "machine_id=none"}))
+	require.NoError(t, err)
+	_, err = w.store.DBTX().Exec(ctx, "UPDATE api_tokens SET revoked_at = now() WHERE name = 'the-operator'")
+	require.NoError(t, err)
+	require.False(t, quiet.Receive())
+	require.Equal(t, connect.CodeUnauthenticated, connect.CodeOf(quiet.Err()), "a stream without any event says why it ends: %v", quiet.Err())
 	logs, err := c.StreamRunLogs(ctx, connect.NewRequest(&slipwayv1.StreamRunLogsRequest{RunId: run.GetRunId()}))
 	require.NoError(t, err)
 	require.True(t, logs.Receive(), "%v", logs.Err())

@@ -254,7 +254,7 @@ func TestPayments_AddressWithoutAProject(t *testing.T) {
 	v := w.newTenant("alpha")
 	body := map[string]any{"amount_minor": 2500, "success_url": returnURL, "cancel_url": returnURL}
 	const at = "/payments/checkout-session"
-	first := w.do(v.owner, "POST", at, body, header{"X-Idempotency-Key": "one", "Slipway-Project": v.project}).want(http.StatusCreated)
+	first := w.do(v.owner, "POST", at, body, header{"Idempotency-Key": "one", "Slipway-Project": v.project}).want(http.StatusCreated)
 	require.Equal(t, v.project, first.field("project_id"))
 	require.Equal(t, first.field("id"), w.do(v.owner, "POST", "/projects/"+v.project+at, body, header{"Idempotency-Key": "one"}).want(http.StatusCreated).field("id"))
 	require.Contains(t, string(w.do(v.owner, "POST", at, body, header{"Idempotency-Key": "two"}).want(http.StatusUnprocessableEntity).raw), "Slipway-Project")

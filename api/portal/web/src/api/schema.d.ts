@@ -1735,7 +1735,7 @@ export interface paths {
         };
         /**
          * List payments of all billing accounts, newest first
-         * @description stuck=true keeps those that an operator may have to look at: initiated for over an hour, paid and not credited for over an hour, or failed_reconcile without a resolution.
+         * @description Without a filter, and with stuck=true, the list has those that an operator may have to look at: initiated for over an hour, paid and not credited for over an hour, or failed_reconcile without a resolution.
          *
          *     Needs role operator or higher.
          */
@@ -11598,7 +11598,7 @@ export interface operations {
                 limit?: number;
                 /** @description next_cursor of the page before */
                 cursor?: string;
-                /** @description Only those that an operator may have to look at */
+                /** @description true: only those that an operator may have to look at, which is also the list without any filter. false: all */
                 stuck?: boolean;
                 /** @description Only those of this status */
                 status?: "initiated" | "checkout_completed" | "credited" | "failed_reconcile" | "expired";
