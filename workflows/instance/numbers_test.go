@@ -81,11 +81,10 @@ func TestInstance_ProviderThatIsDown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newSimRig(t)
-			op := ""
-			if back {
-				op = "create_server"
+			r.fault(cloudsim.Fault{Name: cloudsim.FaultUnavailable, Op: "create_group", Count: -1})
+			if !back {
+				r.fault(cloudsim.Fault{Name: cloudsim.FaultUnavailable, Op: "list_volumes", Count: -1}) // what is left cannot be read
 			}
-			r.fault(cloudsim.Fault{Name: cloudsim.FaultUnavailable, Op: op, Count: -1})
 			var parked instancedb.Instance
 			i := r.runAnd(r.job, func(env *testsuite.TestWorkflowEnvironment) {
 				parked = r.read()

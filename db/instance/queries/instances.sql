@@ -99,7 +99,7 @@ UPDATE instances SET ip_address = @ip_address, updated_at = now() WHERE id = @id
 -- A new set ends the one before it: no worker of an earlier installation is known any more.
 UPDATE instances SET host_key = @host_key, enroll_hash = @enroll_hash, worker_hash = NULL, enrolled_at = NULL, heartbeat_seq = 0, heartbeat_at = NULL,
     heartbeat = '{}', agent_verified_at = NULL, updated_at = now()
-WHERE id = @id AND status IN ('provisioning', 'booting');
+WHERE id = @id AND status IN ('provisioning', 'booting', 'ready');
 
 -- name: StoreInstalledAgent :execrows
 UPDATE instances SET agent_checksum = @agent_checksum, agent_verified_at = NULL, updated_at = now() WHERE id = @id;
@@ -109,7 +109,7 @@ UPDATE instances SET agent_verified_at = now(), updated_at = now() WHERE id = @i
 
 -- name: SetError :execrows
 -- A code of a state that is no failure.
-UPDATE instances SET error_code = @error_code, error_message = @error_message, updated_at = now() WHERE id = @id AND status IN ('provisioning', 'booting');
+UPDATE instances SET error_code = @error_code, error_message = @error_message, updated_at = now() WHERE id = @id AND status IN ('provisioning', 'booting', 'ready');
 
 -- name: EnrollWorker :one
 -- The token counts for one key: the request whose answer was lost may be repeated, and nobody else can use it.
