@@ -51,9 +51,9 @@ type follower struct {
 // own, a response of gRPC-Web has its status in the body, where it may come after this header.
 const openHeader = "Slipway-Stream"
 
-// open sends the headers of a stream whose first message may be long in coming: some clients wait
+// openEarly sends the headers of a stream whose first message may be long in coming: some clients wait
 // for them when they open it.
-func (f *follower) open(header http.Header) error {
+func (f *follower) openEarly(header http.Header) error {
 	if f.opened || f.control == nil {
 		return nil
 	}
@@ -192,7 +192,7 @@ func (s runService) WatchRuns(ctx context.Context, r *connect.Request[slipwayv1.
 	}
 	heartbeat := func() error {
 		if !r.Msg.GetHeartbeats() { // the client expects a snapshot in every event
-			return to.open(out.ResponseHeader())
+			return to.openEarly(out.ResponseHeader())
 		}
 		return to.send(&slipwayv1.RunEvent{Ts: timestamppb.Now(), Cursor: w.events.At()}, w.events.At())
 	}

@@ -30,8 +30,8 @@ func (a *API) Shorten(rows ...Short) {
 	}
 }
 
-// short has the router serve a short address as the operation that it leads to.
-func (a *API) short(next http.Handler) http.Handler {
+// serveShort has the router serve a short address as the operation that it leads to.
+func (a *API) serveShort(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		row, is := a.shorts[r.Method+" "+r.URL.Path]
 		if !is {

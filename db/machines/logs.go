@@ -27,8 +27,8 @@ type LogPlace struct {
 	Keep        int64 // bytes of the step; 0 is DefaultStepLog
 }
 
-// keep returns how much of the step is kept.
-func (p LogPlace) keep() int64 { return cmp.Or(p.Keep, DefaultStepLog) }
+// keptBytes returns how much of the step is kept.
+func (p LogPlace) keptBytes() int64 { return cmp.Or(p.Keep, DefaultStepLog) }
 
 // AppendLog stores a chunk of a stream of a step, in a transaction of its own. next is where the
 // machine's stream goes on after it. A chunk that is stored already stays. Of a step that has
@@ -53,14 +53,14 @@ func AppendLog(ctx context.Context, s *db.Store, at LogPlace, stream string, nex
 // countLog counts a chunk that was stored, and drops what is too much.
 func countLog(ctx context.Context, q *gen.Queries, at LogPlace, size int64) error {
 	stored, err := q.CountLog(ctx, gen.CountLogParams{Step: at.Step, Size: size, RunID: at.RunID})
-	if err != nil || stored <= at.keep()+trimSlack {
+	if err != nil || stored <= at.keptBytes()+trimSlack {
 		return err
 	}
 	step := gen.RecountLogsParams{Step: at.Step, RunID: at.RunID}
-	if stored, err = q.RecountLogs(ctx, step); err != nil || stored <= at.keep() {
+	if stored, err = q.RecountLogs(ctx, step); err != nil || stored <= at.keptBytes() {
 		return err
 	}
-	if err := q.TrimLogs(ctx, gen.TrimLogsParams{RunID: at.RunID, Step: at.Step, Attempt: at.Attempt, First: at.keep() / firstShare, Excess: stored - at.keep()}); err != nil {
+	if err := q.TrimLogs(ctx, gen.TrimLogsParams{RunID: at.RunID, Step: at.Step, Attempt: at.Attempt, First: at.keptBytes() / firstShare, Excess: stored - at.keptBytes()}); err != nil {
 		return err
 	}
 	_, err = q.RecountLogs(ctx, step)

@@ -21,7 +21,7 @@ import (
 func addNode(ctx context.Context, tx *db.Tx, own []runplan.Capability, m machinesdb.Machine) ([]runplan.Capability, error) {
 	offered := slices.Clone(own)
 	if m.BMCID != nil && len(own) > 0 {
-		return add(offered, runplan.CapPowerControl, runplan.CapNetboot), nil
+		return addCapabilities(offered, runplan.CapPowerControl, runplan.CapNetboot), nil
 	}
 	if m.NodeID == nil || len(own) == 0 {
 		return offered, nil
@@ -37,11 +37,11 @@ func addNode(ctx context.Context, tx *db.Tx, own []runplan.Capability, m machine
 	if node.Lifecycle == lifecycle.NodeMAAS.Lifecycle && node.MAASSystemID != nil && node.ProfileID != nil && node.SKUID != nil {
 		of = append(of, runplan.CapImaging)
 	}
-	return add(offered, of...), nil
+	return addCapabilities(offered, of...), nil
 }
 
-// add returns the capabilities of both lists, each once.
-func add(offered []runplan.Capability, more ...runplan.Capability) []runplan.Capability {
+// addCapabilities returns the capabilities of both lists, each once.
+func addCapabilities(offered []runplan.Capability, more ...runplan.Capability) []runplan.Capability {
 	for _, c := range more {
 		if !slices.Contains(offered, c) {
 			offered = append(offered, c)

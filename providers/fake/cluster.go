@@ -62,8 +62,8 @@ func (p *Provider) HasCluster(ref string) bool {
 	return ok
 }
 
-// cluster returns the cluster with a name. The caller holds the lock.
-func (p *Provider) cluster(ref string) *cluster {
+// clusterNamed returns the cluster with a name. The caller holds the lock.
+func (p *Provider) clusterNamed(ref string) *cluster {
 	c, ok := p.clusters[ref]
 	if !ok {
 		c = &cluster{tokens: map[string]string{}, nodes: map[string]*node{}}
@@ -88,7 +88,7 @@ func bootID(id string, boots int) string {
 func (p *Provider) MintToken(_ context.Context, c providers.Cluster, t providers.BootstrapToken) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	tokens := p.cluster(c.Ref).tokens
+	tokens := p.clusterNamed(c.Ref).tokens
 	if _, taken := tokens[t.ID]; taken {
 		return &providers.Error{Kind: providers.KindStateConflict, Op: "fake.mint", Message: "there is a token with this id"}
 	}
@@ -100,7 +100,7 @@ func (p *Provider) MintToken(_ context.Context, c providers.Cluster, t providers
 func (p *Provider) IsSigned(_ context.Context, c providers.Cluster, tokenID string) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, ok := p.cluster(c.Ref).tokens[tokenID]
+	_, ok := p.clusterNamed(c.Ref).tokens[tokenID]
 	return ok, nil
 }
 
@@ -108,7 +108,7 @@ func (p *Provider) IsSigned(_ context.Context, c providers.Cluster, tokenID stri
 func (p *Provider) RevokeToken(_ context.Context, c providers.Cluster, tokenID string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.cluster(c.Ref).tokens, tokenID)
+	delete(p.clusterNamed(c.Ref).tokens, tokenID)
 	return nil
 }
 
@@ -131,7 +131,7 @@ func (p *Provider) Nodes(_ context.Context, c providers.Cluster) ([]providers.Cl
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := []providers.ClusterNode{}
-	for name, n := range p.cluster(c.Ref).nodes {
+	for name, n := range p.clusterNamed(c.Ref).nodes {
 		m := p.machine(n.machine)
 		reason := ""
 		if m.joined != c.Ref {
@@ -150,7 +150,7 @@ func (p *Provider) Nodes(_ context.Context, c providers.Cluster) ([]providers.Cl
 func (p *Provider) DeleteNode(_ context.Context, c providers.Cluster, name, uid string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	nodes := p.cluster(c.Ref).nodes
+	nodes := p.clusterNamed(c.Ref).nodes
 	n, ok := nodes[name]
 	if ok && n.uid != uid {
 		return &providers.Error{Kind: providers.KindStateConflict, Op: "fake.node", Message: "node " + name + " is another one by now"}
@@ -216,13 +216,13 @@ func (p *Provider) JoinScript(opID, clusterRef string) string {
 	return "#fake\njoin " + opID + " " + clusterRef + "\n"
 }
 
-// join has a machine join a cluster, by the file of an operation. It returns what the script prints
+// joinCluster has a machine join a cluster, by the file of an operation. It returns what the script prints
 // and its exit status.
-func (p *Provider) join(id, argument string) (says string, exit int) {
+func (p *Provider) joinCluster(id, argument string) (says string, exit int) {
 	opID, ref, _ := strings.Cut(argument, " ")
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m, c := p.machine(id), p.cluster(ref)
+	m, c := p.machine(id), p.clusterNamed(ref)
 	content, ok := m.joinFiles[opID]
 	var file joinFile
 	switch {

@@ -18,8 +18,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/instance"
 )
 
-// asked reads something of the simulated provider.
-func (r *simRig) asked(path string, into any) {
+// readCloud reads something of the simulated provider.
+func (r *simRig) readCloud(path string, into any) {
 	r.Helper()
 	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, r.url+path, http.NoBody)
 	require.NoError(r, err)
@@ -42,7 +42,7 @@ func TestInstance_NumbersThatWereAskedFor(t *testing.T) {
 			Size int64 `json:"size"`
 		} `json:"volumes"`
 	}
-	r.asked("/block/v1/zones/"+cloudsim.Zone+"/volumes?project_id="+simProject, &volumes)
+	r.readCloud("/block/v1/zones/"+cloudsim.Zone+"/volumes?project_id="+simProject, &volumes)
 	require.Len(t, volumes.Volumes, 1)
 	require.EqualValues(t, 200_000_000_000, volumes.Volumes[0].Size)
 
@@ -52,7 +52,7 @@ func TestInstance_NumbersThatWereAskedFor(t *testing.T) {
 			ID string `json:"id"`
 		} `json:"security_groups"`
 	}
-	r.asked(groups+"?project="+simProject, &found)
+	r.readCloud(groups+"?project="+simProject, &found)
 	require.Len(t, found.Groups, 1)
 	var rules struct {
 		Rules []struct {
@@ -60,7 +60,7 @@ func TestInstance_NumbersThatWereAskedFor(t *testing.T) {
 			Port   int    `json:"dest_port_from"`
 		} `json:"rules"`
 	}
-	r.asked(groups+"/"+found.Groups[0].ID+"/rules", &rules)
+	r.readCloud(groups+"/"+found.Groups[0].ID+"/rules", &rules)
 	var open []int
 	for _, rule := range rules.Rules {
 		if rule.Action == "accept" {
