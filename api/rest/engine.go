@@ -68,7 +68,11 @@ func (e *Engine) AskAtOnce(ctx context.Context, jobID string, action lifecycle.A
 	}
 	limited, stop := context.WithTimeout(ctx, healthLimit)
 	defer stop()
-	if err := e.s.cfg.Temporal.SignalWorkflow(limited, job.WorkflowID, "", string(action), ask); err != nil {
+	err = e.s.cfg.Temporal.SignalWorkflow(limited, job.WorkflowID, "", string(action), ask)
+	switch {
+	case gone(err):
+		return e.AskJob(ctx, jobID, action, reason) // no workflow keeps a signal
+	case err != nil:
 		return x.trouble(ctx, err)
 	}
 	return nil
