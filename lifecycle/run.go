@@ -145,8 +145,8 @@ func StepStateOf(stage StageState) StepState {
 }
 
 // KeepOutcomes returns the steps of a run after a projection of its job, with how each of them had
-// ended before the run began to undo what it did: an undo makes no step FAILED, and takes no message
-// from one that is. before are the steps as they were stored.
+// ended before the run began to undo what it did: an undo makes no step FAILED, and takes no
+// message from one that is. before are the steps as they were stored.
 func KeepOutcomes(before, after []StageRow) []StageRow {
 	out := slices.Clone(after)
 	for i := range min(len(before), len(out)) {

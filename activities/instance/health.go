@@ -144,7 +144,8 @@ func ShouldLog(before *bool, loggedAt *time.Time, ok bool, now time.Time) bool {
 	return now.Sub(*loggedAt) >= every-logSlack
 }
 
-// setHealthCode has a ready instance show whether it passes its health checks. A change is an event.
+// setHealthCode has a ready instance show whether it passes its health checks. A change is an
+// event.
 func (t *target) setHealthCode(ctx context.Context, h health) error {
 	code, message := "", ""
 	if !h.ok() {

@@ -51,8 +51,8 @@ type follower struct {
 // own, a response of gRPC-Web has its status in the body, where it may come after this header.
 const openHeader = "Slipway-Stream"
 
-// openEarly sends the headers of a stream whose first message may be long in coming: some clients wait
-// for them when they open it.
+// openEarly sends the headers of a stream whose first message may be long in coming: some clients
+// wait for them when they open it.
 func (f *follower) openEarly(header http.Header) error {
 	if f.opened || f.control == nil {
 		return nil

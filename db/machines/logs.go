@@ -67,8 +67,8 @@ func countLog(ctx context.Context, q *gen.Queries, at LogPlace, size int64) erro
 	return err
 }
 
-// quietKinds are the kinds of steps that run no command on the machine: what Slipway does for them is
-// their output.
+// quietKinds are the kinds of steps that run no command on the machine: what Slipway does for them
+// is their output.
 var quietKinds = []runplan.Kind{runplan.KindNetboot, runplan.KindRepave, runplan.KindReboot, runplan.KindRMA}
 
 // NoteCall adds a line about what a job has done to the output of the step that its run carries

@@ -73,9 +73,9 @@ func Update(ctx context.Context, tx *db.Tx, in Registration, actor db.Actor) (ma
 	return update(ctx, tx, m, in, "update_machine", actor)
 }
 
-// update writes a locked machine. How it is reached does not change while a run is active. A new SSH
-// endpoint drops the pinned host key, and a new BMC endpoint the login of the BMC: another machine
-// may answer there.
+// update writes a locked machine. How it is reached does not change while a run is active. A new
+// SSH endpoint drops the pinned host key, and a new BMC endpoint the login of the BMC: another
+// machine may answer there.
 func update(ctx context.Context, tx *db.Tx, m machinesdb.Machine, in Registration, name string, actor db.Actor) (machinesdb.Machine, error) {
 	if m.Status == lifecycle.MachineRetired {
 		return m, &intent.Refusal{Kind: intent.IllegalTransition, Existing: m.ID, Detail: "the machine is RETIRED and does not change; register it under another id"}

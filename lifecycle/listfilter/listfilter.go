@@ -1,6 +1,6 @@
 // Package listfilter reads the filters of lists of machines and runs: field=value or field!=value,
-// joined by AND. Blanks may stand around each part. A value with other characters than letters, digits and . _ : / - stands in double
-// quotes, with \" and \\ for these two.
+// joined by AND. Blanks may stand around each part. A value with other characters than letters,
+// digits and . _ : / - stands in double quotes, with \" and \\ for these two.
 package listfilter
 
 import (

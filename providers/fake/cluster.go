@@ -216,8 +216,8 @@ func (p *Provider) JoinScript(opID, clusterRef string) string {
 	return "#fake\njoin " + opID + " " + clusterRef + "\n"
 }
 
-// joinCluster has a machine join a cluster, by the file of an operation. It returns what the script prints
-// and its exit status.
+// joinCluster has a machine join a cluster, by the file of an operation. It returns what the script
+// prints and its exit status.
 func (p *Provider) joinCluster(id, argument string) (says string, exit int) {
 	opID, ref, _ := strings.Cut(argument, " ")
 	p.mu.Lock()

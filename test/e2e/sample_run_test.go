@@ -49,8 +49,8 @@ const (
 }`
 )
 
-// TestSample_RunsInTheStack: the sample plan runs on the sample machine, and every step says what it
-// did. The requests are plain JSON without any field that Slipway has added.
+// TestSample_RunsInTheStack: the sample plan runs on the sample machine, and every step says what
+// it did. The requests are plain JSON without any field that Slipway has added.
 func TestSample_RunsInTheStack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, stack.Options{Count: 1})
