@@ -853,7 +853,7 @@ func (q *Queries) MoveInstance(ctx context.Context, arg MoveInstanceParams) (int
 }
 
 const setError = `-- name: SetError :execrows
-UPDATE instances SET error_code = $1, error_message = $2, updated_at = now() WHERE id = $3 AND status IN ('provisioning', 'booting')
+UPDATE instances SET error_code = $1, error_message = $2, updated_at = now() WHERE id = $3 AND status IN ('provisioning', 'booting', 'ready')
 `
 
 type SetErrorParams struct {
@@ -951,7 +951,7 @@ func (q *Queries) StoreAgentVerified(ctx context.Context, arg StoreAgentVerified
 const storeCredentials = `-- name: StoreCredentials :execrows
 UPDATE instances SET host_key = $1, enroll_hash = $2, worker_hash = NULL, enrolled_at = NULL, heartbeat_seq = 0, heartbeat_at = NULL,
     heartbeat = '{}', agent_verified_at = NULL, updated_at = now()
-WHERE id = $3 AND status IN ('provisioning', 'booting')
+WHERE id = $3 AND status IN ('provisioning', 'booting', 'ready')
 `
 
 type StoreCredentialsParams struct {
