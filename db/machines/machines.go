@@ -236,7 +236,8 @@ func CreatePlan(ctx context.Context, c Conn, p runplan.Plan, by string) error {
 	}))
 }
 
-// StoreDefaultPlan stores a plan that the program brings. One that is stored already stays as it is.
+// StoreDefaultPlan stores a plan that the program brings. A plan that is stored already stays as it
+// is.
 func StoreDefaultPlan(ctx context.Context, c Conn, p runplan.Plan) error {
 	return db.MapError("plan "+p.ID, queries(c).StoreDefaultPlan(ctx, gen.StoreDefaultPlanParams{
 		ID: p.ID, DisplayName: p.DisplayName, StartableBy: p.StartableBy, Steps: p.Steps,

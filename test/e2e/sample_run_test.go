@@ -62,8 +62,8 @@ func TestSample_RunsInTheStack(t *testing.T) {
 	c.run(t, cli.ExitOK, "secret", "put", "clusters/cluster-a", "--kind", "kubeconfig", "--network", "127.0.0.0/8", "--from-file", kubeconfig)
 	c.run(t, cli.ExitOK, "cluster", "create", "cluster-a", "--api-url", "https://127.0.0.1:6443", "--ca-pin", "sha256:"+strings.Repeat("0", 64),
 		"--kubeconfig", "clusters/cluster-a", "--kubernetes-version", "v1.34.1")
-	require.Equal(t, http.StatusOK, c.post(t, "MachineService/RegisterMachine", `{"machine": `+sampleMachine+`}`))
-	require.Equal(t, http.StatusOK, c.post(t, "PlanService/CreatePlan", `{"plan": `+samplePlan+`}`))
+	require.Equal(t, http.StatusOK, c.postJSON(t, "MachineService/RegisterMachine", `{"machine": `+sampleMachine+`}`))
+	require.Equal(t, http.StatusOK, c.postJSON(t, "PlanService/CreatePlan", `{"plan": `+samplePlan+`}`))
 	out := c.run(t, cli.ExitOK, "run", "start", "m-123", "REPAVE", "--plan", "plan-repave-ubuntu-2204-v1", "--follow")
 	for _, said := range []string{"SetNetboot", "image ubuntu-22.04 is installed", "its boot id is", "is node m-123 of cluster cluster-a", "SUCCEEDED"} {
 		require.Contains(t, out, said)
@@ -71,8 +71,8 @@ func TestSample_RunsInTheStack(t *testing.T) {
 	require.Contains(t, c.run(t, cli.ExitOK, "machine", "get", "m-123"), "IN_SERVICE")
 }
 
-// post sends a request of the gRPC API in JSON, and returns its status.
-func (c commandLine) post(t *testing.T, procedure, body string) int {
+// postJSON sends a request of the gRPC API in JSON, and returns its status.
+func (c commandLine) postJSON(t *testing.T, procedure, body string) int {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.Config.API.PublicURL+"/slipway.v1."+procedure, strings.NewReader(body))
 	require.NoError(t, err)
