@@ -97,6 +97,8 @@ func (w *world) CheckHealth(context.Context, *client.CheckHealthRequest) (*clien
 	return &client.CheckHealthResponse{}, nil
 }
 
+func (w *world) SignalWorkflow(context.Context, string, string, string, any) error { return nil }
+
 type handle struct {
 	o   client.UpdateWorkflowOptions
 	err error

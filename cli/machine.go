@@ -230,6 +230,7 @@ func (a *app) machineAccess() *cobra.Command {
 	f.StringVar(&in.NodeId, "node-id", "", "the node that the machine is, by hostname or id")
 	f.StringVar(&in.SiteId, "site-id", "", "the site whose SSH login and networks hold for the machine, by name or id")
 	f.StringVar(&in.SshHostKey, "ssh-host-key", "", "the public host key of the machine: type and key, as its console shows them")
+	f.StringVar(&in.BmcCredentialRef, "bmc-credential-ref", "", "the secret with the login of the BMC at the machine's bmc_endpoint, for power and the next boot without a node")
 	cmd.MarkFlagsOneRequired("node-id", "site-id", "ssh-host-key")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		in.MachineId = args[0]

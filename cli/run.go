@@ -19,12 +19,15 @@ func (a *app) planCommands() *cobra.Command {
 	return group("plan", "Plans of runs on machines", a.planList(), a.planGet(), a.planCreate())
 }
 
+// planPage is how many plans one call lists at most.
+const planPage = 1000
+
 func (a *app) planList() *cobra.Command {
 	var as asProject
 	cmd := &cobra.Command{Use: "list", Short: "List the plans that you may start", Args: cobra.NoArgs}
 	as.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		all, in := &slipwayv1.ListPlansResponse{}, &slipwayv1.ListPlansRequest{}
+		all, in := &slipwayv1.ListPlansResponse{}, &slipwayv1.ListPlansRequest{PageSize: planPage}
 		for {
 			ctx, cancel := a.bounded(cmd.Context())
 			out, err := a.plans().ListPlans(ctx, request(as, in))
@@ -105,7 +108,11 @@ func (a *app) showRun(run *slipwayv1.Run) error {
 		}
 		t := a.table("STEP", "STATE", "RETRIES", "MESSAGE")
 		for _, s := range run.GetSteps() {
-			t.row(s.GetName(), s.GetState(), s.GetRetryCount(), oneLine(s.GetMessage()))
+			state := s.GetState().String()
+			if s.GetUndone() {
+				state += ", undone"
+			}
+			t.row(s.GetName(), state, s.GetRetryCount(), oneLine(s.GetMessage()))
 		}
 		return t.flush()
 	})
@@ -256,6 +263,7 @@ func (a *app) runWatch() *cobra.Command {
 	var in slipwayv1.WatchRunsRequest
 	var as asProject
 	cmd := &cobra.Command{Use: "watch", Short: "Print every change of runs, until Ctrl-C", Args: cobra.NoArgs}
+	in.Heartbeats = true
 	cmd.Flags().StringVar(&in.Filter, "filter", "", "which runs, such as 'machine_id=m-1'")
 	as.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {

@@ -5271,7 +5271,7 @@ type ListAccountPaymentsParams struct {
 	// Cursor next_cursor of the page before
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Stuck Only those that an operator may have to look at
+	// Stuck true: only those that an operator may have to look at, which is also the list without any filter. false: all
 	Stuck *bool `form:"stuck,omitempty" json:"stuck,omitempty"`
 
 	// Status Only those of this status

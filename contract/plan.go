@@ -138,7 +138,7 @@ func PastRow(r lifecycle.StageRow) (row PlanRow, ok bool) {
 		row.Why = joined("adopted as it was observed", r.Message)
 	case lifecycle.StageSkipped:
 		row.Planned = PlannedSkip
-	case lifecycle.StagePending, lifecycle.StageRunning, lifecycle.StageFailed, lifecycle.StageCompensated:
+	case lifecycle.StagePending, lifecycle.StageRunning, lifecycle.StageFailed, lifecycle.StageCompensated, lifecycle.StageUndone:
 		return row, false
 	}
 	return row, true

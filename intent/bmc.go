@@ -137,3 +137,14 @@ func validBMCAddress(address string) bool {
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.User == nil && u.Hostname() != "" &&
 		strings.Trim(u.Path, "/") == "" && u.RawQuery == "" && u.Fragment == ""
 }
+
+// ipmiPort is the port of IPMI, and of nothing else.
+const ipmiPort = 623
+
+// ProtocolOfBMC returns the protocol of a BMC of which only the address is stated.
+func ProtocolOfBMC(address string) string {
+	if scheme, _, port := spec.SplitAddress(address); scheme == "" && port == ipmiPort {
+		return ProtocolIPMI
+	}
+	return ProtocolRedfish
+}

@@ -119,6 +119,8 @@ const (
 	InstanceChecksumFailed = "AGENT_CHECKSUM_FAILED"
 	// InstanceWaitingHeartbeat is set while an instance boots and its worker has sent no heartbeat.
 	InstanceWaitingHeartbeat = "WAITING_FOR_WORKER_HEARTBEAT"
+	// InstanceHealthFailed is set while a ready instance does not pass its health checks.
+	InstanceHealthFailed = "HEALTH_CHECK_FAILED"
 	// InstanceCancelled is the code of an instance whose creation an operator cancelled.
 	InstanceCancelled = "CANCELLED"
 )
@@ -173,6 +175,9 @@ func instanceStatusAfter(creates bool, now InstanceStatus, job JobStatus, class 
 		if class == FailFrozen || class == FailWorkflowLost || class == FailStoreUnavailable {
 			return "" // that says nothing of the server
 		}
+		if creates && InstanceGivesUp(now, class) { // what was made is not deleted yet
+			return InstanceProvisioningFailed
+		}
 		return map[InstanceStatus]InstanceStatus{InstanceBooting: InstanceStartupFailed, InstanceTerminating: InstanceFailed}[now]
 	case JobRunning:
 		if creates {
@@ -195,7 +200,7 @@ func instanceStatusAfter(creates bool, now InstanceStatus, job JobStatus, class 
 // failure its job parks.
 func InstanceGivesUp(now InstanceStatus, class FailureClass) bool {
 	switch class { //nolint:exhaustive // a job parks for the others
-	case FailCloudQuota, FailCloudCapacity, FailCloudRejected, FailConfiguration, FailStageDeadline:
+	case FailCloudQuota, FailCloudCapacity, FailCloudUnavailable, FailCloudRejected, FailConfiguration, FailStageDeadline:
 		return now == InstanceProvisioning
 	}
 	return false

@@ -204,7 +204,8 @@ func TestInstance_GivesUpBeforeItBoots(t *testing.T) {
 	t.Parallel()
 	for _, f := range lifecycle.Failures() {
 		want := slices.Contains([]lifecycle.FailureClass{
-			lifecycle.FailCloudQuota, lifecycle.FailCloudCapacity, lifecycle.FailCloudRejected, lifecycle.FailConfiguration, lifecycle.FailStageDeadline,
+			lifecycle.FailCloudQuota, lifecycle.FailCloudCapacity, lifecycle.FailCloudUnavailable, lifecycle.FailCloudRejected, lifecycle.FailConfiguration,
+			lifecycle.FailStageDeadline,
 		}, f.Class)
 		require.Equal(t, want, lifecycle.InstanceGivesUp(lifecycle.InstanceProvisioning, f.Class), f.Class)
 		require.False(t, lifecycle.InstanceGivesUp(lifecycle.InstanceBooting, f.Class), f.Class)

@@ -211,12 +211,35 @@ func TestRun_PhaseFollowsItsJob(t *testing.T) {
 	require.Contains(t, lifecycle.Run.Reachable(lifecycle.RunPending), "CANCELED")
 }
 
+func TestKeepOutcomes_OfStepsThatWereUndone(t *testing.T) {
+	t.Parallel()
+	row := func(s lifecycle.StageState, message string, class lifecycle.FailureClass) lifecycle.StageRow {
+		return lifecycle.StageRow{Name: "a", State: s, Message: message, FailureClass: class}
+	}
+	undone := row(lifecycle.StageUndone, "", "")
+	failed := row(lifecycle.StageFailed, "exit status 1", lifecycle.FailCommand)
+	compensated := row(lifecycle.StageCompensated, "", "")
+	for name, c := range map[string]struct{ before, after, want lifecycle.StageRow }{
+		"it succeeded":             {row(lifecycle.StageSucceeded, "", ""), compensated, undone},
+		"it was there already":     {row(lifecycle.StageAdopted, "", ""), compensated, undone},
+		"it failed":                {failed, compensated, failed},
+		"the undo failed":          {row(lifecycle.StageSucceeded, "", ""), row(lifecycle.StageFailed, "stuck", lifecycle.FailCompensation), row(lifecycle.StageSucceeded, "stuck", "")},
+		"the undo succeeded later": {row(lifecycle.StageSucceeded, "stuck", ""), compensated, undone},
+		"it stays undone":          {undone, compensated, undone},
+		"its attempt failed":       {row(lifecycle.StageRunning, "", ""), failed, failed},
+		"it runs again":            {failed, row(lifecycle.StageRunning, "", ""), row(lifecycle.StageRunning, "", "")},
+	} {
+		require.Equal(t, []lifecycle.StageRow{c.want}, lifecycle.KeepOutcomes([]lifecycle.StageRow{c.before}, []lifecycle.StageRow{c.after}), name)
+	}
+	require.Equal(t, []lifecycle.StageRow{failed}, lifecycle.KeepOutcomes(nil, []lifecycle.StageRow{failed}))
+}
+
 func TestRunStep_StateFollowsItsStage(t *testing.T) {
 	t.Parallel()
 	for stage, want := range map[lifecycle.StageState]lifecycle.StepState{
 		lifecycle.StagePending: "WAITING", lifecycle.StageRunning: "RUNNING", lifecycle.StageSucceeded: "SUCCEEDED",
 		lifecycle.StageSkipped: "SUCCEEDED", lifecycle.StageAdopted: "SUCCEEDED", lifecycle.StageFailed: "FAILED",
-		lifecycle.StageCompensated: "FAILED", "a later state": "FAILED",
+		lifecycle.StageUndone: "SUCCEEDED", lifecycle.StageCompensated: "FAILED", "a later state": "FAILED",
 	} {
 		require.Equal(t, want, lifecycle.StepStateOf(stage), stage)
 		require.True(t, lifecycle.RunStep.Has(lifecycle.StepStateOf(stage)))

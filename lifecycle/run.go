@@ -1,5 +1,7 @@
 package lifecycle
 
+import "slices"
+
 // RunType is the kind of a run.
 type RunType string
 
@@ -107,7 +109,7 @@ const (
 var (
 	StepStart  = stepMove("start", StepRunning, "an attempt began", StepWaiting, StepFailed)
 	StepFinish = stepMove("finish", StepSucceeded, "it succeeded, or its outcome was there already", StepWaiting, StepRunning)
-	StepFail   = stepMove("fail", StepFailed, "an attempt failed, or what it did was undone", StepRunning, StepSucceeded)
+	StepFail   = stepMove("fail", StepFailed, "an attempt failed", StepRunning)
 )
 
 func stepMove(name string, to StepState, doc string, from ...StepState) Transition[StepState] {
@@ -121,8 +123,8 @@ var RunStep = Machine[StepState]{
 	States: []StateInfo[StepState]{
 		{State: StepWaiting, Doc: "not begun; so it stays when an earlier step fails"},
 		{State: StepRunning, Doc: "an attempt runs", Transitional: true},
-		{State: StepSucceeded, Doc: "its outcome is there"},
-		{State: StepFailed, Doc: "its last attempt failed, or what it did was undone"},
+		{State: StepSucceeded, Doc: "its outcome is there; undone says that the run took it back at its end"},
+		{State: StepFailed, Doc: "its last attempt failed"},
 	},
 	Transitions: []Transition[StepState]{StepStart, StepFinish, StepFail},
 }
@@ -134,12 +136,36 @@ func StepStateOf(stage StageState) StepState {
 		return StepWaiting
 	case StageRunning:
 		return StepRunning
-	case StageSucceeded, StageSkipped, StageAdopted:
+	case StageSucceeded, StageSkipped, StageAdopted, StageUndone:
 		return StepSucceeded
 	case StageFailed, StageCompensated:
 		return StepFailed
 	}
 	return StepFailed
+}
+
+// KeepOutcomes returns the steps of a run after a projection of its job, with how each of them had
+// ended before the run began to undo what it did: an undo makes no step FAILED, and takes no
+// message from one that is. before are the steps as they were stored.
+func KeepOutcomes(before, after []StageRow) []StageRow {
+	out := slices.Clone(after)
+	for i := range min(len(before), len(out)) {
+		last, row := before[i], &out[i]
+		succeeded := last.State.Finished() || last.State == StageUndone
+		undone := row.State == StageCompensated
+		if !undone && (row.State != StageFailed || row.FailureClass != FailCompensation) || !succeeded && last.State != StageFailed {
+			continue
+		}
+		message := row.Message // why the undo failed
+		*row = last
+		if succeeded {
+			row.Message = message
+		}
+		if succeeded && undone {
+			row.State = StageUndone
+		}
+	}
+	return out
 }
 
 // RetryCount returns how often a step was repeated after its first attempt.

@@ -14,6 +14,9 @@ const (
 	StageSkipped     StageState = "skipped"
 	StageAdopted     StageState = "adopted"
 	StageCompensated StageState = "compensated"
+	// StageUndone is of a step of a run alone: it had succeeded before it was undone. The stage of
+	// the job is compensated then.
+	StageUndone StageState = "undone"
 )
 
 // Finished reports that a stage is done or not needed.

@@ -184,7 +184,7 @@ type NetworkConfig interface {
 // The bounds of a remote command.
 const (
 	DefaultRemoteOutput = 8 << 20
-	MaxRemoteOutput     = 64 << 20
+	MaxRemoteOutput     = 1 << 30
 	MaxRemoteScript     = 64 << 10
 	MaxRemoteTimeout    = 24 * time.Hour
 )

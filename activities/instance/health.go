@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
 	instancedb "github.com/slipway-cloud/slipway/db/instance"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
@@ -126,6 +127,8 @@ func workerFailure(ctx context.Context, err error) error {
 const (
 	logSuccessEvery = 5 * time.Minute
 	logFailureEvery = time.Minute
+	// logSlack is by how much a check may come early: a check each minute is logged each minute.
+	logSlack = 5 * time.Second
 )
 
 // ShouldLog reports whether a health check is logged: the first one, every change of the outcome,
@@ -138,7 +141,26 @@ func ShouldLog(before *bool, loggedAt *time.Time, ok bool, now time.Time) bool {
 	if ok {
 		every = logSuccessEvery
 	}
-	return now.Sub(*loggedAt) >= every
+	return now.Sub(*loggedAt) >= every-logSlack
+}
+
+// setHealthCode has a ready instance show whether it passes its health checks. A change is an
+// event.
+func (t *target) setHealthCode(ctx context.Context, h health) error {
+	code, message := "", ""
+	if !h.ok() {
+		code, message = lifecycle.InstanceHealthFailed, h.String()
+	}
+	if code == t.i.ErrorCode {
+		return nil
+	}
+	return fault.Internal(ctx, t.a.Store.Tx(ctx, func(tx *db.Tx) error {
+		i, err := instancedb.Lock(ctx, tx, t.i.ID)
+		if err != nil || i.Status != lifecycle.InstanceReady || i.ErrorCode == code {
+			return err
+		}
+		return instancedb.SetError(ctx, tx, i.ID, code, message)
+	}))
 }
 
 // log stores what a health check found, and how long it took, and writes it to the action log where

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/contract"
@@ -313,30 +315,52 @@ func (a *Activities) CheckInstances(ctx context.Context, in PassIn) (int, error)
 	// Those that waited longest come first: a pass that runs out of time leaves others to the next
 	// one.
 	slices.SortStableFunc(live, func(x, y instancedb.Instance) int { return checkedAt(x).Compare(checkedAt(y)) })
+	var mu sync.Mutex
 	checked := 0
 	var errs []error
+	var checks errgroup.Group
+	checks.SetLimit(checksAtOnce) // workers that give no answer delay no other
 	for _, i := range live {
-		p, err := a.Open(ctx, i.Provider)
-		if err != nil {
-			errs = append(errs, openFailure(ctx, err))
-			continue
-		}
-		if err := sameAccount(i, p); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		t := &target{a, i, p}
-		began := time.Now()
-		if _, err := t.check(ctx, in.At); err != nil {
-			if ctx.Err() != nil {
-				return checked, err
+		checks.Go(func() error {
+			err := a.checkReady(ctx, i, in.At)
+			mu.Lock()
+			defer mu.Unlock()
+			if errs = append(errs, err); err == nil {
+				checked++
 			}
-			errs = append(errs, err, t.log(ctx, health{Problem: problemOf(err)}, in.At, time.Since(began)))
-			continue
-		}
-		checked++
+			return nil
+		})
+	}
+	_ = checks.Wait() // each error is in errs
+	if ctx.Err() != nil {
+		return checked, ctx.Err()
 	}
 	return checked, errors.Join(errs...)
+}
+
+// checksAtOnce is how many instances one pass checks at a time.
+const checksAtOnce = 16
+
+// checkReady checks the health of an instance that is ready, and has it show the outcome.
+func (a *Activities) checkReady(ctx context.Context, i instancedb.Instance, now time.Time) error {
+	p, err := a.Open(ctx, i.Provider)
+	if err != nil {
+		return openFailure(ctx, err)
+	}
+	if err := sameAccount(i, p); err != nil {
+		return err
+	}
+	t := &target{a, i, p}
+	began := time.Now()
+	h, err := t.check(ctx, now)
+	if err != nil && ctx.Err() == nil {
+		h = health{Problem: problemOf(err)}
+		err = errors.Join(err, t.log(ctx, h, now, time.Since(began)))
+	}
+	if ctx.Err() != nil {
+		return err
+	}
+	return errors.Join(err, t.setHealthCode(ctx, h))
 }
 
 // problemOf returns what the log of health checks says of an error.

@@ -35,6 +35,8 @@ type Activities struct {
 	Login func(ctx context.Context, s providers.Secrets, ref providers.SecretRef, use providers.Use, t providers.SSHTarget, keyID string) (providers.SSHTarget, error)
 	// Power reaches the BMC of a node, for machines that are linked to one.
 	Power NodePower
+	// StepLog is how many bytes of output are kept of one step; 0 is machinesdb.DefaultStepLog.
+	StepLog int64
 	// RebootScript restarts a machine from within; "" is DefaultRebootScript.
 	RebootScript string
 	// Poll is the pause before a machine that gave no answer is asked again; 0 is 3 s.

@@ -152,9 +152,9 @@ func (s *session) restart(ctx context.Context) error {
 }
 
 // hasNodePower reports whether the step goes through the BMC of the node that the machine is linked
-// to, because the adapter of the machine reaches none.
+// to, or through its own, because the adapter of the machine reaches none.
 func (s *session) hasNodePower() bool {
-	return s.step.Reboot.Mode == runplan.RebootBMC && s.adapter.PowerControl == nil && s.machine.NodeID != nil && s.a.Power != nil
+	return s.step.Reboot.Mode == runplan.RebootBMC && s.adapter.PowerControl == nil && (s.machine.NodeID != nil || s.machine.BMCID != nil) && s.a.Power != nil
 }
 
 // switchPower has the BMC of the node do something.

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,11 +142,16 @@ func (s *session) opID(part string) string {
 	return s.in.RunID + "." + s.in.Step + part + "." + strconv.Itoa(s.in.Attempt)
 }
 
+// logPlace returns where the output of the attempt is stored.
+func (s *session) logPlace() machinesdb.LogPlace {
+	return machinesdb.LogPlace{RunID: s.in.RunID, Step: s.in.Step, Attempt: s.in.Attempt, Keep: cmp.Or(s.a.StepLog, machinesdb.DefaultStepLog)}
+}
+
 // exec runs a script. It repeats the call under the same id while the machine does not answer,
 // until ctx ends. The machine ends the script at endsBy, but never in less than a second, so that
 // the outcome of a script that was sent can be read.
 func (s *session) exec(ctx context.Context, script string, endsBy time.Time) (providers.RemoteResult, error) {
-	at := machinesdb.LogPlace{RunID: s.in.RunID, Step: s.in.Step, Attempt: s.in.Attempt}
+	at := s.logPlace()
 	var last error
 	sent := isRepeated(ctx, s.in)
 	if err := s.stopEarlier(ctx); err != nil {
@@ -156,7 +162,7 @@ func (s *session) exec(ctx context.Context, script string, endsBy time.Time) (pr
 		offsets, err := machinesdb.LogOffsets(ctx, s.a.Store, at)
 		if err == nil {
 			c := providers.RemoteCommand{
-				OpID: s.opID(""), Script: script, Timeout: max(time.Until(endsBy), time.Second), MaxOutput: providers.MaxRemoteOutput,
+				OpID: s.opID(""), Script: script, Timeout: max(time.Until(endsBy), time.Second), MaxOutput: at.Keep,
 				From: providers.RemoteOffsets{Stdout: offsets[providers.StreamStdout], Stderr: offsets[providers.StreamStderr]},
 			}
 			var res providers.RemoteResult
@@ -223,7 +229,7 @@ func (s *session) stopEarlier(ctx context.Context) error {
 // stateCut adds a line to the output that says that the machine kept no more of it. The line comes
 // once, after all output that was kept.
 func (s *session) stateCut(ctx context.Context, at machinesdb.LogPlace, res providers.RemoteResult) error {
-	text := fmt.Sprintf("\n[slipway: what was written after %d bytes of a stream, or after the command had ended, was not kept]\n", providers.MaxRemoteOutput)
+	text := fmt.Sprintf("\n[slipway: what was written after %d bytes of a stream, or after the command had ended, was not kept]\n", at.Keep)
 	return machinesdb.AppendLog(ctx, s.a.Store, at, providers.StreamStderr, res.Output.Stderr+1, []byte(text))
 }
 

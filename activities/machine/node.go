@@ -17,10 +17,14 @@ import (
 // These steps go through the node to which the machine is linked, because the adapter reaches
 // neither BMC nor MAAS.
 
-// nodeBMC returns the BMC of the node of the machine.
+// nodeBMC returns the BMC of the node of the machine, or the one of its own.
 func (s *session) nodeBMC(ctx context.Context) (db.BMC, error) {
+	if id := s.machine.BMCID; id != nil && s.a.Power != nil {
+		bmc, err := s.a.Store.BMC(ctx, *id)
+		return bmc, fault.Internal(ctx, err)
+	}
 	if s.node.ID == "" || s.a.Power == nil {
-		return db.BMC{}, fault.New(lifecycle.FailConfiguration, "the machine is linked to no node, and its provider reaches no BMC")
+		return db.BMC{}, fault.New(lifecycle.FailConfiguration, "the machine is linked to no node and has no login of a BMC of its own, and its provider reaches none")
 	}
 	bmc, err := s.a.Store.BMCOfNode(ctx, s.node.ID)
 	if errors.Is(err, db.ErrNotFound) {

@@ -20,7 +20,7 @@ import (
 // The headers that select the project of a call, and give the reason of an operator. A project
 // token needs no header.
 const (
-	projectHeader = "Slipway-Project"
+	projectHeader = op.ProjectHeader
 	reasonHeader  = "Slipway-Reason"
 )
 

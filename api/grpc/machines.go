@@ -48,6 +48,9 @@ func (s machineService) write(
 		return nil, invalid("machine.customer_id", "must be the id of a project")
 	}
 	reg := machines.Registration{ID: in.GetMachineId(), ProjectID: in.GetCustomerId(), Labels: in.GetLabels(), Spec: stated}
+	if in.GetStatus().GetPhase() == slipwayv1.MachineStatus_FACTORY_READY {
+		reg.Phase = lifecycle.MachineFactoryReady
+	}
 	return s.change(ctx, func(tx *db.Tx) (machinesdb.Machine, error) { return do(ctx, tx, reg, op.ActorOf(ctx)) })
 }
 
@@ -135,7 +138,7 @@ func (s machineService) SetMachinePhase(ctx context.Context, r *connect.Request[
 
 // SetMachineAccess implements slipwayv1connect.MachineServiceHandler.
 func (s machineService) SetMachineAccess(ctx context.Context, r *connect.Request[slipwayv1.SetMachineAccessRequest]) (*connect.Response[slipwayv1.Machine], error) {
-	in := machines.Access{NodeID: r.Msg.GetNodeId(), SiteID: r.Msg.GetSiteId()}
+	in := machines.Access{NodeID: r.Msg.GetNodeId(), SiteID: r.Msg.GetSiteId(), BMCCredentialRef: r.Msg.GetBmcCredentialRef()}
 	if len(in.NodeID) > maxProjectID || len(in.SiteID) > maxProjectID {
 		return nil, invalid("node_id", "and site_id must be ids")
 	}

@@ -125,7 +125,7 @@ func TestCampaigns_AreBookedAsTheirFounders(t *testing.T) {
 					return err
 				}
 				require.Len(t, due, 1)
-				_, err = campaign.StartMember(t.Context(), tx, due[0], fakeOffers)
+				_, err = campaign.StartMember(t.Context(), tx, due[0], fakeOffers, nil)
 				return err
 			}))
 			run := w.text("SELECT run_id FROM run_campaign_members WHERE campaign_id = $1", made.Msg.GetCampaignId())

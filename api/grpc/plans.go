@@ -31,23 +31,19 @@ func (s planService) GetPlan(ctx context.Context, r *connect.Request[slipwayv1.G
 // ListPlans implements slipwayv1connect.PlanServiceHandler.
 func (s planService) ListPlans(ctx context.Context, r *connect.Request[slipwayv1.ListPlansRequest]) (*connect.Response[slipwayv1.ListPlansResponse], error) {
 	project := callerOf(ctx).Project
-	list := listOf("plans", project, nil)
-	after, limit, err := readPage(r.Msg.GetPageSize(), r.Msg.GetPageToken(), list)
-	if err != nil {
-		return nil, err
-	}
-	plans, more, err := machines.ListPlans(ctx, s.store, project != "", after, limit)
-	if err != nil {
-		return nil, err
+	read := func(after string, limit int) ([]*slipwayv1.Plan, bool, error) {
+		plans, more, err := machines.ListPlans(ctx, s.store, project != "", after, limit)
+		out := make([]*slipwayv1.Plan, 0, len(plans))
+		for _, p := range plans {
+			out = append(out, planToProto(p))
+		}
+		return out, more, err
 	}
 	out := &slipwayv1.ListPlansResponse{}
-	if more {
-		if out.NextPageToken, err = writeToken(plans[len(plans)-1].ID, list); err != nil {
-			return nil, err
-		}
-	}
-	for _, p := range plans {
-		out.Plans = append(out.Plans, planToProto(p))
+	var err error
+	out.Plans, out.NextPageToken, err = listPageOrAll(r.Msg, listOf("plans", project, nil), read, (*slipwayv1.Plan).GetPlanId)
+	if err != nil {
+		return nil, err
 	}
 	return connect.NewResponse(out), nil
 }

@@ -259,7 +259,7 @@ func TestStreams_EndWithTheRole(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(time.Minute))
 	defer cancel()
 	member := w.with(w.projectToken(p), "")
-	watched, err := member.WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{}))
+	watched, err := member.WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{Heartbeats: true}))
 	require.NoError(t, err)
 	logs, err := member.StreamRunLogs(ctx, connect.NewRequest(&slipwayv1.StreamRunLogsRequest{RunId: run.Msg.GetRunId()}))
 	require.NoError(t, err)

@@ -144,7 +144,7 @@ func (v tenant) seesNothingOf(t *testing.T, runID string) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	stream, err := v.WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{}))
+	stream, err := v.WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{Heartbeats: true}))
 	require.NoError(t, err)
 	for stream.Receive() {
 		require.Nil(t, stream.Msg().GetSnapshot(), "a run of another project")

@@ -41,7 +41,7 @@ func (s runService) StartRun(ctx context.Context, r *connect.Request[slipwayv1.S
 		}
 		run, err = machines.StartRun(ctx, tx, machines.Start{
 			RequestID: in.GetRequestId(), MachineID: in.GetMachineId(), Type: lifecycle.RunType(in.GetType()), PlanID: in.GetPlanId(),
-			AcceptRisk: in.GetAcceptRisk(), Project: project, Offers: s.cfg.Offers, LogsIn: s.cfg.LogsIn,
+			AcceptRisk: in.GetAcceptRisk(), Project: project, Offers: s.cfg.Offers, LogsIn: s.cfg.LogsIn, CustomersTakeNodes: s.cfg.CustomersTakeNodes,
 		}, op.ActorOf(ctx))
 		return err
 	})
@@ -90,22 +90,19 @@ func (s runService) ListRuns(ctx context.Context, r *connect.Request[slipwayv1.L
 		return nil, err
 	}
 	project := callerOf(ctx).Project
-	list := listOf("runs", project, filter)
-	after, limit, err := readPage(r.Msg.GetPageSize(), r.Msg.GetPageToken(), list)
+	read := func(after string, limit int) ([]*slipwayv1.Run, bool, error) {
+		rows, err := s.listRuns(ctx, machinesdb.Page{Project: project, Filter: filter, After: after, Limit: limit + 1}, false)
+		more := len(rows) > limit
+		out := make([]*slipwayv1.Run, 0, len(rows))
+		for _, run := range rows[:min(limit, len(rows))] {
+			out = append(out, runToProto(machinesdb.ViewOf(run)))
+		}
+		return out, more, err
+	}
+	out := &slipwayv1.ListRunsResponse{}
+	out.Runs, out.NextPageToken, err = listPageOrAll(r.Msg, listOf("runs", project, filter), read, (*slipwayv1.Run).GetRunId)
 	if err != nil {
 		return nil, err
-	}
-	rows, err := s.listRuns(ctx, machinesdb.Page{Project: project, Filter: filter, After: after, Limit: limit + 1}, false)
-	if err != nil {
-		return nil, err
-	}
-	rows, next, err := writePage(rows, limit, list, func(r machinesdb.Run) string { return r.ID })
-	if err != nil {
-		return nil, err
-	}
-	out := &slipwayv1.ListRunsResponse{NextPageToken: next}
-	for _, run := range rows {
-		out.Runs = append(out.Runs, runToProto(machinesdb.ViewOf(run)))
 	}
 	return connect.NewResponse(out), nil
 }
@@ -166,7 +163,7 @@ func runToProto(v machinesdb.View) *slipwayv1.Run {
 	for _, row := range v.Steps {
 		out.Steps = append(out.Steps, &slipwayv1.StepStatus{
 			Name: row.Name, State: stepStateToProto(lifecycle.StepStateOf(row.State)), RetryCount: int32(lifecycle.RetryCount(row)), //nolint:gosec // small
-			StartedAt: timeToProto(row.StartedAt), FinishedAt: timeToProto(row.FinishedAt), Message: row.Message,
+			StartedAt: timeToProto(row.StartedAt), FinishedAt: timeToProto(row.FinishedAt), Message: row.Message, Undone: row.State == lifecycle.StageUndone,
 		})
 	}
 	return out

@@ -24,6 +24,9 @@ type Config struct {
 	// LogsIn reports whether a provider logs in to its machines by SSH. Nil is for providers that
 	// never do.
 	LogsIn func(provider string) bool
+	// CustomersTakeNodes says that customers may start runs that install the node of their machine
+	// again, or take it out of service.
+	CustomersTakeNodes bool
 	// AskJob requests an action of a running job and waits for the answer.
 	AskJob func(ctx context.Context, jobID string, action lifecycle.Action, reason string) error
 	// WriteLimit is how long the reader of a stream may take nothing before it loses the stream. 0

@@ -295,7 +295,7 @@ func TestListPlans_BoundsAPage(t *testing.T) {
 	var seen []string
 	token, pages := "", 0
 	for {
-		out, err := w.as("viewer").ListPlans(t.Context(), connect.NewRequest(&slipwayv1.ListPlansRequest{PageToken: token}))
+		out, err := w.as("viewer").ListPlans(t.Context(), connect.NewRequest(&slipwayv1.ListPlansRequest{PageSize: 100, PageToken: token}))
 		require.NoError(t, err)
 		require.Less(t, proto.Size(out.Msg), 4<<20)
 		for _, p := range out.Msg.GetPlans() {
@@ -351,6 +351,10 @@ func TestProjects_AreSeparate(t *testing.T) {
 	require.NoError(t, err)
 	w.register("theirs")
 	theirs := w.mustStart("theirs", "a")
+	_, err = w.as("admin").CreatePlan(t.Context(), connect.NewRequest(&slipwayv1.CreatePlanRequest{Plan: &slipwayv1.Plan{
+		PlanId: "of-operators", Steps: []*slipwayv1.Step{{Name: "a", Kind: &slipwayv1.Step_Ssh{Ssh: &slipwayv1.SshCommand{Command: "true"}}}},
+	}}))
+	require.NoError(t, err)
 	c := w.with(w.projectToken(p.ID), "")
 	list, err := c.ListMachines(t.Context(), connect.NewRequest(&slipwayv1.ListMachinesRequest{}))
 	require.NoError(t, err)
@@ -373,7 +377,7 @@ func TestProjects_AreSeparate(t *testing.T) {
 			return err
 		},
 		"a plan of operators": func() error {
-			_, err := c.StartRun(t.Context(), connect.NewRequest(&slipwayv1.StartRunRequest{RequestId: "x", MachineId: "mine", Type: "UPGRADE"}))
+			_, err := c.StartRun(t.Context(), connect.NewRequest(&slipwayv1.StartRunRequest{RequestId: "x", MachineId: "mine", Type: "UPGRADE", PlanId: "of-operators"}))
 			return err
 		},
 	} {

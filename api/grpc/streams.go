@@ -42,6 +42,24 @@ type follower struct {
 	conn  connect.StreamingHandlerConn
 	limit time.Duration
 	at    int64 // the position of the last message that the reader has taken
+	// control is nil for a response that cannot be sent before its first message.
+	control *http.ResponseController
+	opened  bool
+}
+
+// openHeader is a header of a stream that is open before its first message. With a header of its
+// own, a response of gRPC-Web has its status in the body, where it may come after this header.
+const openHeader = "Slipway-Stream"
+
+// openEarly sends the headers of a stream whose first message may be long in coming: some clients
+// wait for them when they open it.
+func (f *follower) openEarly(header http.Header) error {
+	if f.opened || f.control == nil {
+		return nil
+	}
+	f.opened = true
+	header.Set(openHeader, "open")
+	return f.control.Flush()
 }
 
 // newFollower returns a follower for the time until leave is called. A message that the reader has
@@ -58,7 +76,7 @@ func newFollower(ctx context.Context, s *server, conn connect.StreamingHandlerCo
 		}
 	}
 	deadline(time.Time{}) // at a deadline, HTTP/2 resets a stream even if nothing is being written
-	f = &follower{conn: conn, limit: s.cfg.WriteLimit}
+	f = &follower{conn: conn, limit: s.cfg.WriteLimit, control: control}
 	stop := context.AfterFunc(ctx, func() { deadline(time.Now().Add(f.limit)) })
 	return f, func() {
 		stop()
@@ -92,7 +110,7 @@ func (f *follower) send(m any, at int64) error {
 }
 
 // follow sends a heartbeat first, so that the reader sees that the stream is open. Then it sends
-// each event until ctx or the events end.
+// each event until ctx or the events end. heartbeat may send nothing.
 func follow(ctx context.Context, events *op.Follower, heartbeat func() error, send func(*op.Event) error) error {
 	if err := heartbeat(); err != nil {
 		return err
@@ -167,6 +185,9 @@ func (s runService) WatchRuns(ctx context.Context, r *connect.Request[slipwayv1.
 		}
 	}
 	heartbeat := func() error {
+		if !r.Msg.GetHeartbeats() { // the client expects a snapshot in every event
+			return to.openEarly(out.ResponseHeader())
+		}
 		at := cursors.show(w.events.At())
 		return to.send(&slipwayv1.RunEvent{Ts: timestamppb.Now(), Cursor: at}, at)
 	}
@@ -290,7 +311,7 @@ func (s runService) StreamRunLogs(ctx context.Context, r *connect.Request[slipwa
 	chunks := s.api.Follow(from, s.output(run.ID))
 	defer chunks.Leave()
 	heartbeat := func() error {
-		return to.send(&slipwayv1.LogChunk{Ts: timestamppb.Now(), RunId: run.ID, Seq: chunks.At()}, chunks.At())
+		return to.send(&slipwayv1.LogChunk{Ts: timestamppb.Now(), RunId: run.ID, Stream: "stdout", Seq: chunks.At()}, chunks.At())
 	}
 	return follow(ctx, chunks, heartbeat, func(e *op.Event) error {
 		m, err := op.Shared(e, "chunk", func() (*slipwayv1.LogChunk, error) {

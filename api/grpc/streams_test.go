@@ -179,7 +179,7 @@ func TestWatchRuns_OfAClosedWindow(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(time.Minute))
 	defer cancel()
 	var opened atomic.Int64
-	r := closedReader{procedure: slipwayv1connect.RunServiceWatchRunsProcedure, request: &slipwayv1.WatchRunsRequest{ResumeAfter: 1}}
+	r := closedReader{procedure: slipwayv1connect.RunServiceWatchRunsProcedure, request: &slipwayv1.WatchRunsRequest{ResumeAfter: 1, Heartbeats: true}}
 	for _, r.after = range []time.Duration{2 * limit, 20 * limit} {
 		end, err := r.read(ctx, w, w.tokens["viewer"], &opened)
 		require.NoError(t, err)
@@ -196,7 +196,7 @@ func TestStreams_EndWithTheAccess(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(30*time.Second))
 	defer cancel()
-	s, err := w.as("viewer").WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{}))
+	s, err := w.as("viewer").WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{Heartbeats: true}))
 	require.NoError(t, err)
 	_, err = w.store.DBTX().Exec(t.Context(), "UPDATE api_tokens SET revoked_at = now() WHERE name = 'the-viewer'")
 	require.NoError(t, err)
@@ -214,7 +214,7 @@ func TestStreams_OfAClosedWindowEndWithTheAccess(t *testing.T) {
 	var opened atomic.Int64
 	ends := make(chan ending, 1)
 	go func() {
-		r := closedReader{procedure: slipwayv1connect.RunServiceWatchRunsProcedure, request: &slipwayv1.WatchRunsRequest{}}
+		r := closedReader{procedure: slipwayv1connect.RunServiceWatchRunsProcedure, request: &slipwayv1.WatchRunsRequest{Heartbeats: true}}
 		end, _ := r.read(ctx, w, w.tokens["viewer"], &opened)
 		ends <- end
 	}()
@@ -232,7 +232,7 @@ func TestWatchRuns_OutlivesASilence(t *testing.T) {
 	w.register("m-1")
 	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(30*time.Second))
 	defer cancel()
-	s, err := w.as("viewer", connect.WithGRPC()).WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{}))
+	s, err := w.as("viewer", connect.WithGRPC()).WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{Heartbeats: true}))
 	require.NoError(t, err)
 	require.True(t, s.Receive(), "%v", s.Err())
 	time.Sleep(2 * limit) //nolint:forbidigo // the silence is what is tested
@@ -252,7 +252,7 @@ func TestWatchRuns_EndsAfterARestore(t *testing.T) {
 	w.relay()
 	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(30*time.Second))
 	defer cancel()
-	s, err := w.as("viewer").WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{}))
+	s, err := w.as("viewer").WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{Heartbeats: true}))
 	require.NoError(t, err)
 	require.True(t, s.Receive())
 	require.True(t, s.Receive(), "the heartbeat after the runs that are active")

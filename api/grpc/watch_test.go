@@ -37,7 +37,7 @@ type openStream func(ctx context.Context, c caller) (received, error)
 // watchAfter opens WatchRuns from a cursor.
 func watchAfter(cursor int64) openStream {
 	return func(ctx context.Context, c caller) (received, error) {
-		s, err := c.WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{ResumeAfter: cursor}))
+		s, err := c.WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{ResumeAfter: cursor, Heartbeats: true}))
 		if err != nil {
 			return received{}, err
 		}

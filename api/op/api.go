@@ -60,7 +60,8 @@ type API struct {
 	// recheckEvery is the interval at which a stream checks that its reader still has access.
 	recheckEvery time.Duration
 	uses         tokenUses
-	misuse       []error // mistakes in declarations, which Close reports
+	shorts       map[string]Short // by method and path
+	misuse       []error          // mistakes in declarations, which Close reports
 }
 
 // New returns an API without operations. Areas register their operations until Close is called.
@@ -74,7 +75,7 @@ func New(cfg Config) (*API, error) {
 	if cfg.Version == "" {
 		cfg.Version = "dev"
 	}
-	a := &API{store: cfg.Store, log: cfg.Log, version: cfg.Version, publicURL: cfg.PublicURL, router: chi.NewRouter(), access: map[string]Role{}, stepUps: map[string]StepUp{},
+	a := &API{store: cfg.Store, log: cfg.Log, version: cfg.Version, publicURL: cfg.PublicURL, router: chi.NewRouter(), access: map[string]Role{}, stepUps: map[string]StepUp{}, shorts: map[string]Short{},
 		feeds: newFeeds(cfg.Store), streams: newStreamCounter(), refused: newRefusals(), recheckEvery: cmp.Or(cfg.StreamRecheck, recheckEvery),
 		rates: newRates(cfg), uses: tokenUses{write: cfg.Store.NoteTokenUses, log: cfg.Log, now: time.Now}}
 	if cfg.Auth.Issuer != "" {

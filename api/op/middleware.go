@@ -121,7 +121,7 @@ func (a *API) deadline(next http.Handler) http.Handler {
 // middleware returns the middleware of every route. deadline comes before each middleware that can
 // answer, since the connection still has the deadline of the previous request.
 func (a *API) middleware() chi.Middlewares {
-	return chi.Chain(a.identify, a.recoverPanic, a.headers, a.deadline, a.limitAddress, a.fewValues)
+	return chi.Chain(a.identify, a.recoverPanic, a.headers, a.deadline, a.limitAddress, a.fewValues, a.serveShort)
 }
 
 // Around serves h, which is not a route of the API, with the same limits as the routes.

@@ -26,6 +26,8 @@ type exchange struct {
 	action lifecycle.Action
 	ask    ActionRequest
 	key    string
+	// once has the job take an action once that it gets in two ways. Unlike key it keeps no answer.
+	once string
 	// started is set when this exchange has had the workflow started again.
 	started bool
 }
@@ -91,21 +93,13 @@ func gone(err error) bool {
 // update sends the action as an Update and waits for the answer, which is kept.
 // serviceerror.NotFound comes back as it is: no workflow runs.
 func (x *exchange) update(ctx context.Context) (*decided, error) {
-	who := op.PrincipalOf(ctx).ID
-	o := client.UpdateWorkflowOptions{
-		WorkflowID: x.job.WorkflowID, UpdateName: string(x.action), WaitForStage: client.WorkflowUpdateStageCompleted,
-	}
-	ask, err := x.signed(ctx, contract.ActionRequest{Actor: who, Reason: x.ask.Reason, AcceptRisk: x.ask.AcceptRisk}.Fit())
+	ask, err := x.request(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if x.key != "" {
-		// One principal's key is not another's.
-		sum := sha256.Sum256([]byte(who + "\x1f" + string(x.action) + "\x1f" + x.key))
-		ask.IdempotencyKey = "api-" + hex.EncodeToString(sum[:16])
-		o.UpdateID = ask.IdempotencyKey
+	o := client.UpdateWorkflowOptions{
+		WorkflowID: x.job.WorkflowID, UpdateName: string(x.action), UpdateID: ask.IdempotencyKey, WaitForStage: client.WorkflowUpdateStageCompleted, Args: []any{ask},
 	}
-	o.Args = []any{ask}
 	var res contract.ActionResult
 	h, err := x.s.cfg.Temporal.UpdateWorkflow(ctx, o)
 	if err == nil {
@@ -121,6 +115,19 @@ func (x *exchange) update(ctx context.Context) (*decided, error) {
 		return x.keep(ctx, x.refuses(refused)), nil
 	}
 	return nil, x.trouble(ctx, err)
+}
+
+// request returns what the workflow is asked.
+func (x *exchange) request(ctx context.Context) (contract.ActionRequest, error) {
+	who := op.PrincipalOf(ctx).ID
+	ask, err := x.signed(ctx, contract.ActionRequest{Actor: who, Reason: x.ask.Reason, AcceptRisk: x.ask.AcceptRisk}.Fit())
+	ask.IdempotencyKey = x.once
+	if x.key != "" {
+		// One principal's key is not another's.
+		sum := sha256.Sum256([]byte(who + "\x1f" + string(x.action) + "\x1f" + x.key))
+		ask.IdempotencyKey = "api-" + hex.EncodeToString(sum[:16])
+	}
+	return ask, err
 }
 
 // signed adds the proof of who asks. Without one the job takes the action all the same, for an

@@ -14,7 +14,9 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/assembly/server/httpapi"
 	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
@@ -269,4 +271,31 @@ func TestTemporalAway(t *testing.T) {
 	require.Contains(t, w.do("POST", act(w, job, "cancel"), nil).refused(problem.EngineUnavailable).Detail, "not taken")
 	require.Len(t, w.engine.updates(), asked, "nothing was sent")
 	require.Empty(t, actionRows(t, w, job.ID))
+}
+
+// TestAskAtOnce_LeavesASignal: a job that does not answer gets the action as a signal, under the
+// key of the Update, and the caller has an answer within seconds.
+func TestAskAtOnce_LeavesASignal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	job := dbtest.Job(t, w.store, dbtest.JobStatus(lifecycle.JobRunning))
+	api, err := op.New(op.Config{Store: w.store})
+	require.NoError(t, err)
+	engine := rest.NewEngine(api, rest.Config{Temporal: w.engine, Secrets: sealed(t, w.store)})
+	w.engine.answers(func(client.UpdateWorkflowOptions, any) error {
+		<-time.After(1100 * time.Millisecond)
+		return context.DeadlineExceeded
+	})
+	began := time.Now()
+	require.NoError(t, engine.AskAtOnce(t.Context(), job.ID, lifecycle.ActionCancel, "enough"))
+	require.Less(t, time.Since(began), runenv.Patience(5*time.Second))
+	w.engine.mu.Lock()
+	defer w.engine.mu.Unlock()
+	require.Len(t, w.engine.signals, 1)
+	got := w.engine.signals[0]
+	require.Equal(t, []string{job.WorkflowID, "cancel"}, []string{got.workflowID, got.name})
+	ask := got.arg.(contract.ActionRequest)
+	require.Equal(t, "enough", ask.Reason)
+	require.NotEmpty(t, ask.IdempotencyKey)
+	require.Equal(t, w.engine.asked[0].UpdateID, ask.IdempotencyKey, "the job takes it once")
 }

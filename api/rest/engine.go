@@ -3,6 +3,9 @@ package rest
 import (
 	"context"
 	"errors"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
@@ -34,6 +37,43 @@ func (e *Engine) AskJob(ctx context.Context, jobID string, action lifecycle.Acti
 	}
 	if d.refused != nil {
 		return d.refused
+	}
+	return nil
+}
+
+// answerSoon is how long AskAtOnce waits for the answer of a job.
+const answerSoon = time.Second
+
+// AskAtOnce is AskJob for a caller who does not wait. A job that has not answered within a second,
+// for example because no worker runs, gets the action as a signal: Temporal keeps it until the job
+// takes it. A job that gets the action both ways takes it once.
+func (e *Engine) AskAtOnce(ctx context.Context, jobID string, action lifecycle.Action, reason string) error {
+	job, err := e.s.store.Job(ctx, jobID)
+	if err != nil {
+		return err
+	}
+	soon, cancel := context.WithTimeout(ctx, answerSoon)
+	defer cancel()
+	x := &exchange{s: e.s, job: job, action: action, ask: ActionRequest{Reason: reason}, once: uuid.NewString()}
+	d, err := x.run(soon)
+	switch {
+	case err == nil && d.refused != nil:
+		return d.refused
+	case err == nil || soon.Err() == nil || ctx.Err() != nil || x.started:
+		return err
+	}
+	ask, err := x.request(ctx)
+	if err != nil {
+		return err
+	}
+	limited, stop := context.WithTimeout(ctx, healthLimit)
+	defer stop()
+	err = e.s.cfg.Temporal.SignalWorkflow(limited, job.WorkflowID, "", string(action), ask)
+	switch {
+	case gone(err):
+		return e.AskJob(ctx, jobID, action, reason) // no workflow keeps a signal
+	case err != nil:
+		return x.trouble(ctx, err)
 	}
 	return nil
 }

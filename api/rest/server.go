@@ -22,6 +22,7 @@ import (
 type Workflows interface {
 	UpdateWorkflow(ctx context.Context, o client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error)
 	CheckHealth(ctx context.Context, r *client.CheckHealthRequest) (*client.CheckHealthResponse, error)
+	SignalWorkflow(ctx context.Context, workflowID, runID, signal string, arg any) error
 }
 
 // Config is what the area needs besides the API. Temporal and Secrets are required.

@@ -181,10 +181,11 @@ func (a answer) refused(k problem.Kind) problem.Problem {
 
 // engine stands in for Temporal.
 type engine struct {
-	mu    sync.Mutex
-	asked []client.UpdateWorkflowOptions
-	down  error
-	reply func(o client.UpdateWorkflowOptions, into any) error
+	mu      sync.Mutex
+	asked   []client.UpdateWorkflowOptions
+	down    error
+	signals []signalled
+	reply   func(o client.UpdateWorkflowOptions, into any) error
 }
 
 func (e *engine) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
@@ -201,6 +202,19 @@ func (e *engine) CheckHealth(context.Context, *client.CheckHealthRequest) (*clie
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return &client.CheckHealthResponse{}, e.down
+}
+
+func (e *engine) SignalWorkflow(_ context.Context, workflowID, _, signal string, arg any) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.signals = append(e.signals, signalled{workflowID, signal, arg})
+	return nil
+}
+
+// signalled is a signal that a workflow got.
+type signalled struct {
+	workflowID, name string
+	arg              any
 }
 
 func (e *engine) breaks(err error) {

@@ -64,7 +64,7 @@ func (a *App) httpAPI(ctx context.Context) (*op.API, error) {
 			MaxUnpaid: a.Config.Allocation.MaxUnpaid,
 		},
 		Events:    tenancy.EventsConfig{Secrets: a.Secrets, Rule: a.webhookRule, NewSecret: webhook.NewSecret},
-		Machines:  grpc.Config{Offers: a.machineOffers(), LogsIn: a.machineLogsIn},
+		Machines:  grpc.Config{Offers: a.machineOffers(), LogsIn: a.machineLogsIn, CustomersTakeNodes: a.Config.Machine.CustomersTakeNodes},
 		Instances: a.InstanceOffers(), InstanceLimit: c.Instance.CustomerLimit,
 		Payments: a.Payments(), Webhooks: webhooks, Health: a.Health, Metrics: a.Metrics,
 	})

@@ -13,24 +13,21 @@ import (
 	"github.com/slipway-cloud/slipway/providers/ssh"
 )
 
-// The names of the providers, as machines state them. A machine of a data center is what one of ssh
-// is: its power, its next boot and its installation go through the node that it is linked to.
-const (
-	providerSSH        = "ssh"
-	providerDatacenter = "datacenter"
-	providerFake       = "fake"
-)
-
-// machineAdapters returns the adapter of each provider of machines.
+// machineAdapters returns the adapter of each provider of machines: under its own name, and under
+// those that the settings give it. A machine of a data center is what one of ssh is: its power, its
+// next boot and its installation go through its BMC, or the node that it is linked to.
 func machineAdapters(c config.Machine) providers.MachineAdapters {
 	var options []ssh.Option
 	if c.StateDir != "" {
 		options = append(options, ssh.WithStateDir(c.StateDir))
 	}
 	adapter := ssh.New(options...).Adapter()
-	adapters := providers.MachineAdapters{providerSSH: adapter, providerDatacenter: adapter}
+	adapters := providers.MachineAdapters{config.AdapterSSH: adapter, config.AdapterDatacenter: adapter}
 	if c.Simulated {
-		adapters[providerFake] = fake.New().Adapter()
+		adapters[config.AdapterFake] = fake.New().Adapter() // one, so that its clusters are those of every provider
+	}
+	for _, p := range c.Named() {
+		adapters[p.Name] = adapters[p.Adapter]
 	}
 	return adapters
 }
@@ -63,7 +60,7 @@ func (a *App) UseMachines(adapters providers.MachineAdapters) { maps.Copy(a.mach
 func (a *App) UseClusters(join providers.ClusterJoin) {
 	a.clusters = join
 	for name, adapter := range a.machines {
-		if adapter.JoinHost != nil {
+		if adapter.JoinHost != nil && !adapter.Simulated {
 			adapter.ClusterJoin = join
 			a.machines[name] = adapter
 		}
@@ -72,7 +69,20 @@ func (a *App) UseClusters(join providers.ClusterJoin) {
 
 // ClusterPasses looks at clusters: at their bootstrap tokens and at the nodes of machines.
 func (a *App) ClusterPasses() *clustersync.Passes {
-	return &clustersync.Passes{Store: a.Store, Secrets: a.Secrets, Clusters: a.clusters, Log: a.Log}
+	return &clustersync.Passes{Store: a.Store, Secrets: a.Secrets, Clusters: a.clusters, Simulated: simulatedClusters(a.machines), Log: a.Log}
+}
+
+// simulatedClusters returns a function that returns the provider of a cluster that simulated
+// machines have joined, nil for every other one.
+func simulatedClusters(adapters providers.MachineAdapters) func(ref string) providers.ClusterJoin {
+	return func(ref string) providers.ClusterJoin {
+		for _, adapter := range adapters {
+			if p, ok := adapter.ClusterJoin.(*fake.Provider); ok && p.HasCluster(ref) {
+				return p
+			}
+		}
+		return nil
+	}
 }
 
 // MachineProbes asks machines that are linked to no node whether they answer.

@@ -89,7 +89,7 @@ func (a *App) RegisterActivities(r worker.ActivityRegistry) {
 		Store: a.Store, RevokeDeadline: a.Config.Release.RevokeDeadline, MaxDeliver: a.Config.Release.MaxDeliver,
 		ProvisionDeadline: a.Config.Allocation.ProvisionDeadline,
 	}, opts)
-	r.RegisterActivityWithOptions(&machineact.Activities{Store: a.Store, Secrets: a.Secrets, Adapters: a.machines, Login: ssh.ResolveLogin, Power: bmcs}, opts)
+	r.RegisterActivityWithOptions(&machineact.Activities{Store: a.Store, Secrets: a.Secrets, Adapters: a.machines, Login: ssh.ResolveLogin, Power: bmcs, StepLog: a.Config.Machine.StepLog()}, opts)
 	r.RegisterActivityWithOptions(&isolation.Activities{Store: a.Store, Policy: a.isolation()}, opts)
 	r.RegisterActivityWithOptions(&nodestate.Activities{Store: a.Store, Secrets: a.Secrets}, opts)
 	r.RegisterActivityWithOptions(&evidenceact.Activities{Store: a.Store, Ring: &signing.Ring{Store: a.Store, Secrets: a.Secrets}}, opts)
@@ -131,7 +131,7 @@ func (a *App) workerOptions(extra ...interceptor.WorkerInterceptor) worker.Optio
 		DefaultHeartbeatThrottleInterval:        heartbeatFlush,
 		DisableRegistrationAliasing:             true,
 		Interceptors: append(extra, &temporalx.Heartbeats{},
-			&temporalx.Timeline{Recorder: timeline{a.Store}, Log: a.Log}),
+			&temporalx.Timeline{Recorder: timeline{a.Store, a.Config.Machine.StepLog()}, Log: a.Log}),
 	}
 	if t := a.Config.Temporal; t.BuildID != "" {
 		o.DeploymentOptions = worker.DeploymentOptions{
@@ -191,7 +191,7 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	}
 	rest.Go(func() { a.Campaigns().Run(ctx) })
 	rest.Go(func() { a.MachineProbes().Run(ctx) })
-	if a.clusters != nil {
+	if a.clusters != nil || a.Config.Machine.Simulated {
 		rest.Go(func() { a.ClusterPasses().Run(ctx) })
 	}
 	r.Run(ctx)

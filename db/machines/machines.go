@@ -100,10 +100,10 @@ func FindOfNode(ctx context.Context, c Conn, nodeID string) (Machine, error) {
 	return m, db.MapError("machine of node "+nodeID, err)
 }
 
-// Update writes labels, specification, project and pinned host key of a locked machine.
+// Update writes labels, specification, project, pinned host key and BMC of a locked machine.
 func Update(ctx context.Context, tx *db.Tx, m Machine) (Machine, error) {
 	_, err := queries(tx).UpdateMachine(ctx, gen.UpdateMachineParams{
-		ID: m.ID, Labels: labels(m.Labels), Spec: m.Spec, ProjectID: m.ProjectID, HostKey: m.HostKey,
+		ID: m.ID, Labels: labels(m.Labels), Spec: m.Spec, ProjectID: m.ProjectID, HostKey: m.HostKey, BMCID: m.BMCID,
 	})
 	if err == nil {
 		err = queries(tx).DeleteMACs(ctx, m.ID)
@@ -117,9 +117,9 @@ func Update(ctx context.Context, tx *db.Tx, m Machine) (Machine, error) {
 	return Get(ctx, tx, m.ID)
 }
 
-// SetAccess writes node, site and pinned host key of a locked machine.
+// SetAccess writes node, site, pinned host key and BMC of a locked machine.
 func SetAccess(ctx context.Context, tx *db.Tx, m Machine) (Machine, error) {
-	_, err := queries(tx).SetMachineAccess(ctx, gen.SetMachineAccessParams{ID: m.ID, NodeID: m.NodeID, SiteID: m.SiteID, HostKey: m.HostKey})
+	_, err := queries(tx).SetMachineAccess(ctx, gen.SetMachineAccessParams{ID: m.ID, NodeID: m.NodeID, SiteID: m.SiteID, HostKey: m.HostKey, BMCID: m.BMCID})
 	if err != nil {
 		return Machine{}, db.MapError(what(m.ID), err)
 	}
@@ -233,6 +233,14 @@ func List(ctx context.Context, c Conn, p Page) ([]Shown, error) {
 func CreatePlan(ctx context.Context, c Conn, p runplan.Plan, by string) error {
 	return db.MapError("plan "+p.ID, queries(c).InsertPlan(ctx, gen.InsertPlanParams{
 		ID: p.ID, DisplayName: p.DisplayName, StartableBy: p.StartableBy, Steps: p.Steps, CreatedBy: by,
+	}))
+}
+
+// StoreDefaultPlan stores a plan that the program brings. A plan that is stored already stays as it
+// is.
+func StoreDefaultPlan(ctx context.Context, c Conn, p runplan.Plan) error {
+	return db.MapError("plan "+p.ID, queries(c).StoreDefaultPlan(ctx, gen.StoreDefaultPlanParams{
+		ID: p.ID, DisplayName: p.DisplayName, StartableBy: p.StartableBy, Steps: p.Steps,
 	}))
 }
 

@@ -265,7 +265,8 @@ func TestAppendLog_KeepsBothEnds(t *testing.T) {
 	store := dbtest.Store(t)
 	run := newRun(t, store, newMachine(t, store, "m-1", spec.MachineSpec{}))
 	const chunk, chunks = 64 << 10, 240 // 15 MiB
-	at := machinesdb.LogPlace{RunID: run.ID, Step: "a", Attempt: 1}
+	const keep = 8 << 20
+	at := machinesdb.LogPlace{RunID: run.ID, Step: "a", Attempt: 1, Keep: keep}
 	for i := range chunks {
 		data := bytes.Repeat([]byte{byte(i)}, chunk)
 		for range 2 {
@@ -295,8 +296,8 @@ func TestAppendLog_KeepsBothEnds(t *testing.T) {
 		}
 	}
 	require.EqualValues(t, chunks*chunk, kept+gap, "what is not there is stated")
-	require.LessOrEqual(t, kept, int64(machinesdb.MaxStepLog+1<<20))
-	require.GreaterOrEqual(t, kept, int64(machinesdb.MaxStepLog-chunk))
+	require.LessOrEqual(t, kept, int64(keep+1<<20))
+	require.GreaterOrEqual(t, kept, int64(keep-chunk))
 	var counted int64
 	require.NoError(t, store.DBTX().QueryRow(t.Context(), "SELECT (bytes ->> 'a')::bigint FROM run_log_heads WHERE run_id = $1", run.ID).Scan(&counted))
 	require.Equal(t, kept, counted, "each chunk counts once")
@@ -349,4 +350,44 @@ func TestMachines_IdentitiesAreUnique(t *testing.T) {
 		return err
 	}))
 	require.NoError(t, create("m-2", spec.MachineSpec{Serial: "S1", MACAddresses: []string{"02:00:00:00:00:01"}}))
+}
+
+// TestNoteCall_WritesWhatAStepDoes: a step without a command gets a line for each call, and one
+// with a command none, since its output is the command's.
+func TestNoteCall_WritesWhatAStepDoes(t *testing.T) {
+	t.Parallel()
+	store := dbtest.Store(t)
+	id := db.NewID("run")
+	var run machinesdb.Run
+	m := newMachine(t, store, "m-1", spec.MachineSpec{})
+	require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) (err error) {
+		run, err = machinesdb.CreateRun(t.Context(), tx, machinesdb.NewRun{
+			ID: id, JobID: db.NewID("job"), Machine: m, RequestID: id, Type: lifecycle.RunTypeReboot, Actor: admin,
+			Plan: runplan.Plan{ID: "p", Steps: []runplan.Step{{Name: "boot", Netboot: &runplan.SetNetboot{Mode: "PXE"}}, {Name: "run", SSH: &runplan.SSHCommand{Command: "true"}}}},
+		})
+		if err == nil {
+			_, err = machinesdb.MoveTo(t.Context(), tx, m, lifecycle.MachineStartRun, nil, id, job)
+		}
+		return err
+	}))
+	at := func(step string, attempts int) {
+		project(t, store, run, machinesdb.Step{Status: lifecycle.JobRunning, Current: step, Stages: []lifecycle.StageRow{
+			{Ordinal: 1, Name: "boot", State: lifecycle.StageRunning, Attempts: attempts}, {Ordinal: 2, Name: "run", State: lifecycle.StagePending},
+		}})
+	}
+	note := func(text string) { require.NoError(t, machinesdb.NoteCall(t.Context(), store, run.JobID, text, 0)) }
+	at("boot", 1)
+	note("the next boot comes from pxe")
+	note("the next boot comes from pxe")
+	at("boot", 2)
+	note("again")
+	at("run", 2)
+	note("nothing of it")
+	rows, err := machinesdb.LogsAfter(t.Context(), store, run.ID, 0, 10)
+	require.NoError(t, err)
+	var got []string
+	for _, c := range rows {
+		got = append(got, fmt.Sprintf("%s/%d/%s: %s", c.Step, c.Attempt, c.Stream, c.Data))
+	}
+	require.Equal(t, []string{"boot/1/stdout: the next boot comes from pxe\n", "boot/1/stdout: the next boot comes from pxe\n", "boot/2/stdout: again\n"}, got)
 }

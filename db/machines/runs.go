@@ -126,6 +126,7 @@ func Project(ctx context.Context, tx *db.Tx, m Machine, r Run, s Step) error {
 	if s.Status == lifecycle.JobCancelled { // before that the clean-up goes on, and may park for a reason of its own
 		class = s.Failed
 	}
+	s.Stages = lifecycle.KeepOutcomes(r.Stages, s.Stages)
 	phase := lifecycle.RunPhaseOf(s.Status, class)
 	needs := lifecycle.RunNeedsIntervention(s.Status, s.Parked)
 	for i := range s.Stages {

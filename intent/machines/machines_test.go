@@ -235,3 +235,35 @@ func TestCreatePlan_NeverChangesAPlan(t *testing.T) {
 	steps = append(steps, steps[0])
 	require.True(t, errors.As(create("p-2", false), &invalid), "two steps of one name")
 }
+
+// TestDefaultPlan_IsStoredAtItsFirstUse: from then on the stored plan holds, also where the program
+// brings another one under its id.
+func TestDefaultPlan_IsStoredAtItsFirstUse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const id = "default-reboot-v1"
+	_, err := w.register(machines.Registration{ID: "m-1", Spec: spec.MachineSpec{Provider: "any", TargetClusterRef: ""}})
+	require.NoError(t, err)
+	_, err = machinesdb.GetPlan(t.Context(), w.store, id)
+	require.ErrorIs(t, err, db.ErrNotFound)
+	brought, err := machines.FindPlan(t.Context(), w.store, id)
+	require.NoError(t, err)
+	run, err := w.start(reboot("a"))
+	require.NoError(t, err)
+	w.endUnstarted(run)
+	stored, err := machinesdb.GetPlan(t.Context(), w.store, id)
+	require.NoError(t, err)
+	require.Equal(t, brought, stored, "the whole plan, and not what the machine made of it")
+
+	older := stored // as an earlier version of the program brought it
+	older.ID, older.Steps = "default-upgrade-v1", []runplan.Step{{Name: "older", SSH: &runplan.SSHCommand{Command: "true"}}}
+	require.NoError(t, machinesdb.StoreDefaultPlan(t.Context(), w.store, older))
+	run, err = w.start(machines.Start{RequestID: "b", MachineID: "m-1", Type: lifecycle.RunTypeUpgrade})
+	require.NoError(t, err)
+	require.Equal(t, []string{"older"}, names(run.Steps))
+	page, more, err := machines.ListPlans(t.Context(), w.store, false, "", 100)
+	require.NoError(t, err)
+	require.False(t, more)
+	require.Len(t, page, len(lifecycle.RunTypes()), "each once")
+	require.Contains(t, page, older)
+}

@@ -16,9 +16,13 @@ import (
 
 // addNode returns the capabilities that a run on a machine has: those of its provider, and those of
 // the node that it is linked to. Power, next boot and return need the BMC of the node, an
-// installation its machine in MAAS too, and what MAAS installs it by.
+// installation its machine in MAAS too, and what MAAS installs it by. A machine without a node has
+// power and next boot by a BMC of its own.
 func addNode(ctx context.Context, tx *db.Tx, own []runplan.Capability, m machinesdb.Machine) ([]runplan.Capability, error) {
 	offered := slices.Clone(own)
+	if m.BMCID != nil && len(own) > 0 {
+		return addCapabilities(offered, runplan.CapPowerControl, runplan.CapNetboot), nil
+	}
 	if m.NodeID == nil || len(own) == 0 {
 		return offered, nil
 	}
@@ -33,12 +37,17 @@ func addNode(ctx context.Context, tx *db.Tx, own []runplan.Capability, m machine
 	if node.Lifecycle == lifecycle.NodeMAAS.Lifecycle && node.MAASSystemID != nil && node.ProfileID != nil && node.SKUID != nil {
 		of = append(of, runplan.CapImaging)
 	}
-	for _, c := range of {
+	return addCapabilities(offered, of...), nil
+}
+
+// addCapabilities returns the capabilities of both lists, each once.
+func addCapabilities(offered []runplan.Capability, more ...runplan.Capability) []runplan.Capability {
+	for _, c := range more {
 		if !slices.Contains(offered, c) {
 			offered = append(offered, c)
 		}
 	}
-	return offered, nil
+	return offered
 }
 
 // takesNode reports whether a plan takes the node of its machine out of service: it is installed

@@ -7,6 +7,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/intent/machines"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -102,4 +103,26 @@ func TestStartRun_ACustomerTakesNoNode(t *testing.T) {
 	_, err = w.start(machines.Start{RequestID: "a", MachineID: "m-1", Type: lifecycle.RunTypeRMA, PlanID: plan, Project: project})
 	require.NotNil(t, intent.AsRefusal(err), "%v", err)
 	require.Equal(t, lifecycle.NodeActive, w.status(node.ID))
+	_, err = w.start(machines.Start{RequestID: "a", MachineID: "m-1", Type: lifecycle.RunTypeRMA, Project: project, CustomersTakeNodes: true})
+	require.NoError(t, err, "the settings allow it")
+	require.Equal(t, lifecycle.NodeDraining, w.status(node.ID))
+}
+
+// TestStartRun_OfACustomer: a customer starts every type of run on a machine of the project, by the
+// default plans, where the provider can.
+func TestStartRun_OfACustomer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	project := dbtest.Project(t, w.store).ID
+	_, err := w.register(machines.Registration{ID: "m-1", ProjectID: project, Spec: spec.MachineSpec{Provider: "fake", Netplan: "network: {}"}})
+	require.NoError(t, err)
+	offers := func(string) []runplan.Capability { return runplan.Capabilities() }
+	for _, kind := range lifecycle.RunTypes() {
+		var run machinesdb.Run
+		require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) (err error) {
+			run, err = machines.StartRun(t.Context(), tx, machines.Start{RequestID: string(kind), MachineID: "m-1", Type: kind, Project: project, Offers: offers}, admin)
+			return err
+		}), kind)
+		w.endUnstarted(run)
+	}
 }

@@ -42,18 +42,39 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// FindPlan returns a plan that is stored or that the program brings, or db.ErrNotFound.
+// FindPlan returns a plan that is stored or that the program brings, or db.ErrNotFound. A default
+// plan is stored when a run first uses it. From then on the stored one holds, whatever a later
+// version of the program brings under its id.
 func FindPlan(ctx context.Context, c db.Conn, id string) (runplan.Plan, error) {
-	defaults, err := runplan.Defaults()
-	if err != nil {
-		return runplan.Plan{}, err
+	plan, err := machinesdb.GetPlan(ctx, c, id)
+	if !errors.Is(err, db.ErrNotFound) {
+		return plan, err
 	}
+	brought, is, failed := findDefault(id)
+	if failed != nil || is {
+		return brought, failed
+	}
+	return plan, err
+}
+
+// findDefault returns the default plan with an id that the program brings.
+func findDefault(id string) (plan runplan.Plan, is bool, err error) {
+	defaults, err := runplan.Defaults()
 	for _, p := range defaults {
 		if p.ID == id {
-			return p, nil
+			return p, true, err
 		}
 	}
-	return machinesdb.GetPlan(ctx, c, id)
+	return runplan.Plan{}, false, err
+}
+
+// storeDefault stores the default plan that a run uses, where it is one and is not stored yet.
+func storeDefault(ctx context.Context, tx *db.Tx, id string) error {
+	p, is, err := findDefault(id)
+	if err != nil || !is {
+		return err
+	}
+	return machinesdb.StoreDefaultPlan(ctx, tx, p)
 }
 
 // FindPlanOf is FindPlan for a project, whose members see only the plans that they may start.
@@ -81,9 +102,17 @@ func ListPlans(ctx context.Context, c db.Conn, customers bool, after string, lim
 	if err != nil {
 		return nil, false, err
 	}
-	brought := map[string]runplan.Plan{}
+	brought, ids := map[string]runplan.Plan{}, []string{}
 	for _, p := range defaults {
-		if p.ID > after && (!customers || p.StartableBy == runplan.StartableByCustomer) {
+		ids = append(ids, p.ID)
+	}
+	kept, err := machinesdb.GetPlans(ctx, c, ids)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, p := range defaults {
+		isStored := slices.ContainsFunc(kept, func(s runplan.Plan) bool { return s.ID == p.ID })
+		if p.ID > after && !isStored && (!customers || p.StartableBy == runplan.StartableByCustomer) {
 			brought[p.ID] = p
 			sizes = append(sizes, machinesdb.PlanSize{ID: p.ID})
 		}

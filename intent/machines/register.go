@@ -3,6 +3,7 @@
 package machines
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type Registration struct {
 	ProjectID string // "" keeps that of a machine that there is already
 	Labels    map[string]string
 	Spec      spec.MachineSpec
+	Phase     lifecycle.MachinePhase // of a machine that is new: FACTORY_READY, or "" for READY
 }
 
 // Register writes a machine that there is not yet, and updates it otherwise. A machine is found by
@@ -57,7 +59,7 @@ func Register(ctx context.Context, tx *db.Tx, in Registration, actor db.Actor) (
 		}
 	}
 	return machinesdb.Create(ctx, tx, machinesdb.New{
-		ID: in.ID, ProjectID: in.ProjectID, Labels: in.Labels, Spec: in.Spec, Phase: lifecycle.MachineReady, Actor: actor,
+		ID: in.ID, ProjectID: in.ProjectID, Labels: in.Labels, Spec: in.Spec, Phase: cmp.Or(in.Phase, lifecycle.MachineReady), Actor: actor,
 	})
 }
 
@@ -71,8 +73,9 @@ func Update(ctx context.Context, tx *db.Tx, in Registration, actor db.Actor) (ma
 	return update(ctx, tx, m, in, "update_machine", actor)
 }
 
-// update writes a locked machine. How it is reached does not change while a run is active, and a
-// new SSH endpoint drops the pinned host key: another machine may answer there.
+// update writes a locked machine. How it is reached does not change while a run is active. A new
+// SSH endpoint drops the pinned host key, and a new BMC endpoint the login of the BMC: another
+// machine may answer there.
 func update(ctx context.Context, tx *db.Tx, m machinesdb.Machine, in Registration, name string, actor db.Actor) (machinesdb.Machine, error) {
 	if m.Status == lifecycle.MachineRetired {
 		return m, &intent.Refusal{Kind: intent.IllegalTransition, Existing: m.ID, Detail: "the machine is RETIRED and does not change; register it under another id"}
@@ -92,6 +95,9 @@ func update(ctx context.Context, tx *db.Tx, m machinesdb.Machine, in Registratio
 	}
 	if slices.Contains(changed, "spec.ssh_endpoint") {
 		m.HostKey = ""
+	}
+	if slices.Contains(changed, "spec.bmc_endpoint") {
+		m.BMCID = nil // its login is for the BMC of before
 	}
 	m.Labels, m.Spec, m.ProjectID = in.Labels, in.Spec, optional(in.ProjectID)
 	if moves {
@@ -147,6 +153,8 @@ func leaveNode(ctx context.Context, tx *db.Tx, m machinesdb.Machine) error {
 // the pinned host key of the node.
 type Access struct {
 	NodeID, SiteID, HostKey string // "" for none
+	// BMCCredentialRef names the login of the BMC at spec.bmc_endpoint of a machine without a node.
+	BMCCredentialRef string
 }
 
 // SetAccess links a machine to a node, or gives it a site and a pinned host key.
@@ -164,8 +172,8 @@ func SetAccess(ctx context.Context, tx *db.Tx, id string, in Access, actor db.Ac
 		}
 	}
 	if in.NodeID != "" {
-		if in.SiteID != "" || in.HostKey != "" {
-			return m, invalid("site_id", "must be empty beside node_id: a machine of a node has its site and its host key")
+		if in.SiteID != "" || in.HostKey != "" || in.BMCCredentialRef != "" {
+			return m, invalid("site_id", "must be empty beside node_id, as ssh_host_key and bmc_credential_ref: a machine of a node has its site, its host key and its BMC")
 		}
 		if _, err := tx.Node(ctx, in.NodeID); err != nil {
 			return m, err
@@ -177,13 +185,39 @@ func SetAccess(ctx context.Context, tx *db.Tx, id string, in Access, actor db.Ac
 		}
 	}
 	m.NodeID, m.SiteID, m.HostKey = optional(in.NodeID), optional(in.SiteID), in.HostKey
+	if m.BMCID, err = bmcOf(ctx, tx, m, in.BMCCredentialRef); err != nil {
+		return m, err
+	}
 	if err := makeWay(ctx, tx, m, actor); err != nil {
 		return m, err
 	}
 	if m, err = machinesdb.SetAccess(ctx, tx, m); err != nil {
 		return m, err
 	}
-	return m, audit(ctx, tx, m, "set_machine_access", actor, map[string]any{"node_id": in.NodeID, "site_id": in.SiteID, "host_key": in.HostKey})
+	return m, audit(ctx, tx, m, "set_machine_access", actor, map[string]any{"node_id": in.NodeID, "site_id": in.SiteID, "host_key": in.HostKey, "bmc_credential_ref": in.BMCCredentialRef})
+}
+
+// bmcOf returns the record of the BMC at the bmc_endpoint of a machine with a login, nil without
+// one. The record that the machine has stays where address and login are the same, with the
+// certificate that was approved for it.
+func bmcOf(ctx context.Context, tx *db.Tx, m machinesdb.Machine, ref string) (*string, error) {
+	if ref == "" {
+		return nil, nil
+	}
+	if m.Spec.BMCEndpoint == "" || m.SiteID == nil {
+		return nil, invalid("bmc_credential_ref", "needs spec.bmc_endpoint of the machine, and a site whose networks hold for the BMC")
+	}
+	if !spec.ValidRef(ref) {
+		return nil, invalid("bmc_credential_ref", "is not a reference to a secret")
+	}
+	if m.BMCID != nil {
+		known, err := tx.BMC(ctx, *m.BMCID)
+		if err != nil || db.IsSameBMCAddress(known.Address, m.Spec.BMCEndpoint) && known.CredentialRef == ref {
+			return m.BMCID, err
+		}
+	}
+	made, err := tx.CreateBMC(ctx, db.NewBMC{Address: m.Spec.BMCEndpoint, Protocol: intent.ProtocolOfBMC(m.Spec.BMCEndpoint), CredentialRef: ref})
+	return &made.ID, err
 }
 
 // makeWay checks that the project of a machine may have its node, and ends the link of a machine

@@ -99,7 +99,7 @@ func stepsOfRetry(ctx context.Context, tx *db.Tx, a lifecycle.Action, failed mac
 		return nil, refuse("the machine had run %s since, which may have undone what the steps did; use rerun for all steps", last)
 	}
 	from := slices.IndexFunc(machinesdb.ViewOf(failed).Steps, func(row lifecycle.StageRow) bool {
-		return lifecycle.StepStateOf(row.State) != lifecycle.StepSucceeded
+		return lifecycle.StepStateOf(row.State) != lifecycle.StepSucceeded || row.State == lifecycle.StageUndone
 	})
 	if from < 0 {
 		from = 0

@@ -80,7 +80,7 @@ func names(steps []runplan.Step) (out []string) {
 // first step that has not succeeded or from the beginning.
 func TestRetryRun(t *testing.T) {
 	t.Parallel()
-	const done, failed, undone, waits = lifecycle.StageSucceeded, lifecycle.StageFailed, lifecycle.StageCompensated, lifecycle.StagePending
+	const done, failed, undone, waits = lifecycle.StageSucceeded, lifecycle.StageFailed, lifecycle.StageUndone, lifecycle.StagePending
 	w := newWorld(t)
 	for name, tc := range map[string]struct {
 		action lifecycle.Action

@@ -32,6 +32,9 @@ type Start struct {
 	// LogsIn reports whether a provider logs in to its machines by SSH, at their address. Nil is for
 	// providers that never do.
 	LogsIn func(provider string) bool
+	// CustomersTakeNodes says that a customer may have the node of the machine installed again, or
+	// taken out of service.
+	CustomersTakeNodes bool
 	// Campaign is the campaign that starts the run, "" for none. Its requests have ids that no
 	// other may use.
 	Campaign string
@@ -73,7 +76,11 @@ func StartRun(ctx context.Context, tx *db.Tx, in Start, actor db.Actor) (machine
 	if err != nil {
 		return machinesdb.Run{}, err
 	}
-	return begin(ctx, tx, in, m, plan, actor)
+	run, err := begin(ctx, tx, in, m, plan, actor)
+	if err == nil {
+		err = storeDefault(ctx, tx, plan.ID)
+	}
+	return run, err
 }
 
 func checkRequestID(id, campaign string) error {
@@ -150,7 +157,7 @@ func check(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan 
 		return nil, false, &intent.Refusal{Kind: intent.ActionRefused, Existing: m.ID, Detail: fmt.Sprintf("a %s run needs a plan with a step %s: it leaves the machine in the phase that this step leads to", in.Type, kind)}
 	}
 	takes = takesNode(plan, own)
-	if takes && in.Project != "" {
+	if takes && in.Project != "" && !in.CustomersTakeNodes {
 		return nil, false, &intent.Refusal{Kind: intent.ActionRefused, Existing: m.ID, Detail: "the plan takes the node of the machine out of service; an operator of the platform starts it"}
 	}
 	return site, takes, nil

@@ -286,6 +286,37 @@ type Machine struct {
 	Simulated bool `yaml:"simulated"`
 	// StateDir is the folder on machines that keeps what becomes of commands.
 	StateDir string `yaml:"state_dir"`
+	// Providers names further providers, as NAME=ADAPTER separated by commas.
+	Providers string `yaml:"providers"`
+	// CustomersTakeNodes lets customers start runs that install the node of their machine again, or
+	// take it out of service.
+	CustomersTakeNodes bool `yaml:"customers_take_nodes"`
+	// StepLogMiB is how much output is kept of one step of a run.
+	StepLogMiB int `yaml:"step_log_mib"`
+}
+
+// StepLog returns how many bytes of output are kept of one step of a run.
+func (m Machine) StepLog() int64 { return int64(m.StepLogMiB) << 20 }
+
+// MachineProvider is a provider of machines that the settings name, and the adapter that it has.
+type MachineProvider struct{ Name, Adapter string }
+
+// The adapters of machines that a provider may have.
+const (
+	AdapterDatacenter = "datacenter"
+	AdapterSSH        = "ssh"
+	AdapterFake       = "fake"
+)
+
+// Named returns the providers that the settings name. An entry without an equals sign has no
+// adapter.
+func (m Machine) Named() []MachineProvider {
+	var out []MachineProvider
+	for _, entry := range splitList(m.Providers) {
+		name, adapter, _ := strings.Cut(entry, "=")
+		out = append(out, MachineProvider{strings.TrimSpace(name), strings.TrimSpace(adapter)})
+	}
+	return out
 }
 
 // Release is how hard the release of an allocation tries.
@@ -373,6 +404,7 @@ func Default() Config {
 			TaskQueue: "slipway", DeploymentName: "slipway",
 			PayloadCodec: PayloadsEncrypted,
 		},
+		Machine: Machine{StepLogMiB: 64},
 		API:     API{Listen: "127.0.0.1:8080", PrincipalRate: 200, AddressRate: 1000},
 		Agent:   Agent{Listen: "127.0.0.1:8443", CertTTL: 7 * 24 * time.Hour, RenewGrace: 90 * 24 * time.Hour, OfflineAfter: 90 * time.Second, TaskWaiters: 20000},
 		Boot:    Boot{Networks: privateNetworks},

@@ -104,6 +104,11 @@ func settings(c *Config) *pflag.FlagSet {
 		"offer the provider fake, whose machines exist only in the memory of a worker; for development")
 	str(&c.Machine.StateDir, "machine-state-dir",
 		"folder on machines in which the commands of runs keep their output and their end, an absolute path in which the site's SSH user may write; empty is /var/lib/slipway/ops")
+	str(&c.Machine.Providers, "machine-providers",
+		"names that machines may state as their provider besides ssh and datacenter, as NAME=ADAPTER separated by commas, such as dc-1=datacenter; the adapters are datacenter, ssh and, with machine.simulated, fake")
+	fs.BoolVar(&c.Machine.CustomersTakeNodes, "machine-customers-take-nodes", c.Machine.CustomersTakeNodes,
+		"let members of a project start REPAVE and RMA on a machine of the project that is linked to a node: the node is installed again, or quarantined. Without it operators start them")
+	num(&c.Machine.StepLogMiB, "machine-step-log-mib", "MiB of output that are kept of one step of a run, the first eighth and the end: 64 to 1024")
 	fs.DurationVar(&c.Sweep.Every, "sweep-every", c.Sweep.Every, "how often the sweeper compares jobs with workflows")
 	fs.DurationVar(&c.Sweep.Settle, "sweep-settle", c.Sweep.Settle, "the least age of a job, a workflow or a start that the sweeper checks")
 	fs.DurationVar(&c.Sweep.Quiet, "sweep-quiet", c.Sweep.Quiet, "how long a running job must have reported nothing before the sweeper asks Temporal about it")

@@ -136,6 +136,21 @@ func (m Machine) validate(v *validator) {
 	if m.StateDir != "" && (!path.IsAbs(m.StateDir) || path.Clean(m.StateDir) != m.StateDir) {
 		v.add("machine.state_dir", "must be an absolute path without a slash at its end, such as /var/tmp/slipway; empty is the default")
 	}
+	v.between("machine.step_log_mib", m.StepLogMiB, 64, 1024)
+	seen := map[string]bool{AdapterDatacenter: true, AdapterSSH: true, AdapterFake: true}
+	for _, p := range m.Named() {
+		switch {
+		case !spec.ValidMachineID(p.Name):
+			v.add("machine.providers", fmt.Sprintf("must be NAME=ADAPTER separated by commas, such as dc-1=datacenter; %q is no name", p.Name))
+		case seen[p.Name]:
+			v.add("machine.providers", "names "+p.Name+" twice, or gives the name of an adapter another meaning")
+		case p.Adapter == AdapterFake && !m.Simulated:
+			v.add("machine.providers", "gives "+p.Name+" the adapter fake, which needs machine.simulated")
+		case p.Adapter != AdapterDatacenter && p.Adapter != AdapterSSH && p.Adapter != AdapterFake:
+			v.add("machine.providers", fmt.Sprintf("gives %s the adapter %q; the adapters are datacenter, ssh and fake", p.Name, p.Adapter))
+		}
+		seen[p.Name] = true
+	}
 }
 
 // maxProxies bounds the networks of trusted proxies.

@@ -1,6 +1,6 @@
 // Package listfilter reads the filters of lists of machines and runs: field=value or field!=value,
-// joined by AND. A value with other characters than letters, digits and . _ : / - stands in double
-// quotes, with \" and \\ for these two.
+// joined by AND. Blanks may stand around each part. A value with other characters than letters,
+// digits and . _ : / - stands in double quotes, with \" and \\ for these two.
 package listfilter
 
 import (
@@ -46,7 +46,7 @@ func MachineFields() []Field {
 		phases = append(phases, string(s.State))
 	}
 	fields := []Field{
-		{Name: "phase", Values: phases}, {Name: "effective_state", Values: phases}, {Name: "provider"}, {Name: "customer_id"},
+		{Name: "machine_id"}, {Name: "phase", Values: phases}, {Name: "effective_state", Values: phases}, {Name: "provider"}, {Name: "customer_id"},
 		{Name: "target_cluster_ref"}, {Name: labelPrefix},
 	}
 	for _, t := range lifecycle.ConditionTypes() {
@@ -91,17 +91,17 @@ func Parse(text string, fields []Field) (Filter, error) {
 		}
 		if len(f) > 0 {
 			after, found := strings.CutPrefix(rest, "AND")
-			if !found || strings.TrimLeft(after, " ") == after {
+			if !found || trimBlanks(after) == after {
 				return nil, refuse("write AND between term %d and what follows it", len(f))
 			}
-			rest = strings.TrimLeft(after, " ")
+			rest = trimBlanks(after)
 		}
 		term, left, err := parseTerm(rest, len(f)+1, fields)
 		if err != nil {
 			return nil, err
 		}
 		f = append(f, term)
-		trimmed := strings.TrimLeft(left, " ")
+		trimmed := trimBlanks(left)
 		if left != "" && trimmed == left {
 			return nil, refuse("write a space after term %d, or put its value in double quotes", len(f))
 		}
@@ -112,21 +112,27 @@ func Parse(text string, fields []Field) (Filter, error) {
 	return f, nil
 }
 
+// blanks are the characters that may stand around each part of a filter.
+const blanks = " \t\r\n"
+
+func trimBlanks(text string) string { return strings.TrimLeft(text, blanks) }
+
 // parseTerm reads the term that text begins with.
 func parseTerm(text string, number int, fields []Field) (term Term, rest string, err error) {
-	at := strings.IndexAny(text, "=! ")
+	at := strings.IndexAny(text, "=!"+blanks)
 	if at <= 0 {
 		return Term{}, "", refuse("term %d is not field=value or field!=value", number)
 	}
-	term.Field, rest = text[:at], text[at:]
+	term.Field, rest = text[:at], trimBlanks(text[at:])
 	switch {
 	case strings.HasPrefix(rest, "!="):
 		term.Negated, rest = true, rest[2:]
 	case strings.HasPrefix(rest, "="):
 		rest = rest[1:]
 	default:
-		return Term{}, "", refuse("term %d is not field=value or field!=value, without spaces around the sign", number)
+		return Term{}, "", refuse("term %d is not field=value or field!=value", number)
 	}
+	rest = trimBlanks(rest)
 	field, known := find(term.Field, fields)
 	if !known {
 		return Term{}, "", refuse("term %d names no field of this list; the fields are %s", number, names(fields))

@@ -1,6 +1,8 @@
 package runplan_test
 
 import (
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -118,6 +120,26 @@ func TestParse_RefusesWhatItDoesNotKnow(t *testing.T) {
 	} {
 		_, err := runplan.Parse([]byte(text))
 		require.Error(t, err, text[:min(len(text), 200)])
+	}
+}
+
+// TestDefaults_NeverChangeUnderTheirID: a plan that a run has used never changes. Give a changed
+// default plan a new id, and add the new id here; leave the lines of the old ids.
+func TestDefaults_NeverChangeUnderTheirID(t *testing.T) {
+	t.Parallel()
+	golden := map[string]string{
+		"default-repave-v1":       "42a89f3587eccd01487c09d3c1384e2e063e515c4924a499c777939a05d5f4b5",
+		"default-reboot-v1":       "5925f9692d1360f738a505c777f0af12b889b2d696d1b1f1e463ef3f62f674ed",
+		"default-upgrade-v1":      "d4740f7c39201535b5dfc9c725d5cb10d9e5c980caa03741bc066bda631b3fe2",
+		"default-net-reconfig-v1": "3949350a6d751877e21d7535708b06ca17a049553c8ad3417c62f942978dc8d4",
+		"default-rma-v1":          "177798b56673b4bed4817dff0106f483e91c08405097d96c0a294284d4003b3b",
+	}
+	plans, err := runplan.Defaults()
+	require.NoError(t, err)
+	for _, p := range plans {
+		raw, err := json.Marshal(p)
+		require.NoError(t, err)
+		require.Equal(t, golden[p.ID], fmt.Sprintf("%x", sha256.Sum256(raw)), "%s: %s", p.ID, raw)
 	}
 }
 

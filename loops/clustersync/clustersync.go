@@ -37,7 +37,10 @@ type Passes struct {
 	Store    *db.Store
 	Secrets  providers.Secrets
 	Clusters providers.ClusterJoin
-	Log      *slog.Logger
+	// Simulated returns what answers for a cluster that simulated machines have joined, nil for
+	// every other cluster. Without it there are none.
+	Simulated func(ref string) providers.ClusterJoin
+	Log       *slog.Logger
 	// Every is how often a cluster is looked at; 0 is 30 s.
 	Every time.Duration
 }
@@ -113,12 +116,16 @@ func told(err error) string {
 // its machines are not known.
 func (p *Passes) lookAt(ctx context.Context, row clusterdb.Cluster) error {
 	cluster, err := providers.OpenCluster(ctx, p.Secrets, row.Ref, row.Spec)
+	api := p.clusterOf(row.Ref)
+	if err == nil && api == nil {
+		err = &providers.Error{Kind: providers.KindUnsupported, Op: "kube.nodes", Message: "no worker reaches Kubernetes, and no simulated machine has joined the cluster"}
+	}
 	var nodes []providers.ClusterNode
 	if err == nil {
-		err = p.deleteTokens(ctx, cluster)
+		err = p.deleteTokens(ctx, api, cluster)
 	}
 	if err == nil {
-		nodes, err = p.Clusters.Nodes(ctx, cluster)
+		nodes, err = api.Nodes(ctx, cluster)
 	}
 	known := err == nil
 	byUUID := map[string][]providers.ClusterNode{}
@@ -137,7 +144,7 @@ func (p *Passes) lookAt(ctx context.Context, row clusterdb.Cluster) error {
 			facts := lifecycle.ClusterFacts{Known: known}
 			if known {
 				var ferr error
-				facts, ferr = p.factsOf(ctx, cluster, m, byUUID)
+				facts, ferr = factsOf(ctx, api, cluster, m, byUUID)
 				err = errors.Join(err, ferr)
 			}
 			err = errors.Join(err, p.observe(ctx, m.MachineID, facts))
@@ -148,11 +155,21 @@ func (p *Passes) lookAt(ctx context.Context, row clusterdb.Cluster) error {
 	}
 }
 
+// clusterOf returns what answers for a cluster.
+func (p *Passes) clusterOf(ref string) providers.ClusterJoin {
+	if p.Simulated != nil {
+		if api := p.Simulated(ref); api != nil {
+			return api
+		}
+	}
+	return p.Clusters
+}
+
 // deleteTokens deletes the tokens that nothing needs any more.
-func (p *Passes) deleteTokens(ctx context.Context, cluster providers.Cluster) error {
+func (p *Passes) deleteTokens(ctx context.Context, api providers.ClusterJoin, cluster providers.Cluster) error {
 	tokens, err := clusterdb.SpentTokens(ctx, p.Store, cluster.Ref, batchSize)
 	for _, t := range tokens {
-		if err := p.Clusters.RevokeToken(ctx, cluster, t.ID); err != nil {
+		if err := api.RevokeToken(ctx, cluster, t.ID); err != nil {
 			return err
 		}
 		if err := clusterdb.ForgetToken(ctx, p.Store, t); err != nil {
@@ -164,7 +181,7 @@ func (p *Passes) deleteTokens(ctx context.Context, cluster providers.Cluster) er
 
 // factsOf returns what the cluster says of a machine. It is known by its system UUID, whatever the
 // name of its node is; of two nodes with one UUID, none is believed.
-func (p *Passes) factsOf(ctx context.Context, cluster providers.Cluster, m clusterdb.Member, byUUID map[string][]providers.ClusterNode) (lifecycle.ClusterFacts, error) {
+func factsOf(ctx context.Context, api providers.ClusterJoin, cluster providers.Cluster, m clusterdb.Member, byUUID map[string][]providers.ClusterNode) (lifecycle.ClusterFacts, error) {
 	found := byUUID[m.SystemUUID]
 	if other, ok := spec.SwappedUUID(m.SystemUUID); ok {
 		found = append(found[:len(found):len(found)], byUUID[other]...)
@@ -181,7 +198,7 @@ func (p *Passes) factsOf(ctx context.Context, cluster providers.Cluster, m clust
 	if !n.Unschedulable {
 		return facts, nil
 	}
-	pods, err := p.Clusters.BlockingPods(ctx, cluster, n.Name)
+	pods, err := api.BlockingPods(ctx, cluster, n.Name)
 	facts.PodsKnown, facts.Pods = err == nil, pods
 	return facts, err
 }

@@ -36,9 +36,6 @@ const (
 	storeLimit = 10 * time.Second
 )
 
-// ipmiPort is the port of IPMI, and of nothing else.
-const ipmiPort = 623
-
 // Passes probes the machines of an installation.
 type Passes struct {
 	Store    *db.Store
@@ -141,19 +138,11 @@ func (p *Passes) probeBMC(ctx context.Context, m machinesdb.Machine) (lifecycle.
 	if m.Spec.BMCEndpoint == "" {
 		return lifecycle.ProbeUnknown, nil
 	}
-	opener := p.BMCs[bmcProtocol(m.Spec.BMCEndpoint)]
+	opener := p.BMCs[intent.ProtocolOfBMC(m.Spec.BMCEndpoint)]
 	return p.ask(ctx, spec.SecretBMCLogin, m, m.Spec.BMCEndpoint, func(ctx context.Context, rule spec.AddressRule) error {
 		_, err := providers.ProbeBMC(ctx, opener, providers.BMCTarget{Address: m.Spec.BMCEndpoint, Rule: rule})
 		return err
 	})
-}
-
-// bmcProtocol returns the protocol of a BMC that no record of a BMC names.
-func bmcProtocol(endpoint string) string {
-	if scheme, _, port := spec.SplitAddress(endpoint); scheme == "" && port == ipmiPort {
-		return intent.ProtocolIPMI
-	}
-	return intent.ProtocolRedfish
 }
 
 func (p *Passes) limit() time.Duration { return cmp.Or(p.Limit, defaultLimit) }

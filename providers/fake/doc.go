@@ -9,5 +9,6 @@
 //	wait           waits for Provider.Release, then writes "late"
 //	hang           goes on until its timeout
 //	flood 1000     writes so many bytes to standard output
+//	join OP REF    joins a cluster by the join file of an operation, and ends
 //	exit 3         ends with this status; 0 at the end of the script
 package fake

@@ -101,7 +101,7 @@ func (p *Provider) start(id string, c providers.RemoteCommand) (*operation, erro
 		defer p.mu.Unlock()
 		m.runs++
 	}
-	go op.run(released, count)
+	go op.run(released, count, func(argument string) (string, int) { return p.joinCluster(id, argument) })
 	return op, nil
 }
 

@@ -18,6 +18,7 @@ const keptOps = 100
 type Provider struct {
 	mu       sync.Mutex
 	machines map[string]*machine
+	clusters map[string]*cluster
 }
 
 // machine is one simulated machine.
@@ -29,16 +30,23 @@ type machine struct {
 	images   map[string]string // installed, by operation
 	ticket   string            // of its return
 	networks map[string]*networkChange
-	ops      map[string]*operation
-	order    []string // of ops, the oldest first
+	// joined is the cluster that the machine has joined since it was installed, "" for none.
+	joined    string
+	joinFiles map[string]providers.Secret // by operation
+	ops       map[string]*operation
+	order     []string // of ops, the oldest first
 }
 
 // New returns a provider without machines.
-func New() *Provider { return &Provider{machines: map[string]*machine{}} }
+func New() *Provider {
+	return &Provider{machines: map[string]*machine{}, clusters: map[string]*cluster{}}
+}
 
-// Adapter returns the provider as an adapter with the capabilities that it has.
+// Adapter returns the provider as an adapter, which has every capability.
 func (p *Provider) Adapter() providers.MachineAdapter {
-	return providers.MachineAdapter{Simulated: true, Inspect: p, PowerControl: p, Netboot: p, Imaging: p, RemoteExec: p, Network: p, Return: p}
+	return providers.MachineAdapter{
+		Simulated: true, Inspect: p, PowerControl: p, Netboot: p, Imaging: p, RemoteExec: p, Network: p, Return: p, ClusterJoin: p, JoinHost: p,
+	}
 }
 
 // machine returns the machine with the id. The caller holds the lock.
@@ -46,7 +54,7 @@ func (p *Provider) machine(id string) *machine {
 	m, ok := p.machines[id]
 	if !ok {
 		m = &machine{boots: 1, device: providers.BootNone, released: make(chan struct{}), ops: map[string]*operation{},
-			images: map[string]string{}, networks: map[string]*networkChange{}}
+			images: map[string]string{}, networks: map[string]*networkChange{}, joinFiles: map[string]providers.Secret{}}
 		p.machines[id] = m
 	}
 	return m
@@ -79,7 +87,7 @@ func (p *Provider) Inspect(ctx context.Context, t providers.MachineTarget) (prov
 	return providers.MachineFacts{
 		Serial: "FAKE" + hex.EncodeToString(sum[:6]),
 		MACs:   []string{fmt.Sprintf("02:00:%02x:%02x:%02x:%02x", sum[0], sum[1], sum[2], sum[3])},
-		BootID: fmt.Sprintf("%x-%d", sum[:8], p.machine(t.ID).boots),
+		BootID: bootID(t.ID, p.machine(t.ID).boots),
 	}, nil
 }
 
@@ -98,6 +106,7 @@ func (p *Provider) Reboot(ctx context.Context, t providers.MachineTarget) error 
 func (m *machine) boot() {
 	m.boots++
 	m.device = providers.BootNone
+	clear(m.joinFiles) // they are in memory
 	for _, op := range m.ops {
 		op.lose()
 	}

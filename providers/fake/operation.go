@@ -42,7 +42,7 @@ func newOperation(c providers.RemoteCommand) *operation {
 }
 
 // run does what the script says.
-func (o *operation) run(released <-chan struct{}, count func()) {
+func (o *operation) run(released <-chan struct{}, count func(), join func(argument string) (string, int)) {
 	lines := strings.Split(strings.TrimRight(o.script, "\n"), "\n")
 	if lines[0] != "#fake" {
 		o.write(providers.StreamStdout, []byte("simulated: nothing was run\n"))
@@ -83,6 +83,11 @@ func (o *operation) run(released <-chan struct{}, count func()) {
 				o.end(exitKilled)
 			case <-o.lost:
 			}
+			return
+		case "join":
+			says, exit := join(argument)
+			o.write(providers.StreamStdout, []byte(says))
+			o.end(exit)
 			return
 		case "exit":
 			o.end(number)

@@ -32,7 +32,7 @@ func (p *Provider) Repave(ctx context.Context, t providers.MachineTarget, opID, 
 	if len(m.images) >= keptOps {
 		clear(m.images)
 	}
-	m.images[opID] = image
+	m.images[opID], m.joined = image, ""
 	m.boot()
 	return nil
 }

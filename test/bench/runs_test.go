@@ -232,7 +232,7 @@ func (r *runsRig) watch(n int, after int64, heard *atomic.Int64) (stop func()) {
 	for i := range n {
 		c := r.client(i / watchersEach)
 		streams.Go(func() {
-			s, err := c.WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{ResumeAfter: after}))
+			s, err := c.WatchRuns(ctx, connect.NewRequest(&slipwayv1.WatchRunsRequest{ResumeAfter: after, Heartbeats: true}))
 			if err != nil {
 				r.b.Error(err)
 				return

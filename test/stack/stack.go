@@ -347,7 +347,7 @@ func (s *Stack) slipway(ctx context.Context) error {
 
 func (s *Stack) configure(ctx context.Context) (config.Config, error) {
 	cfg := config.Default()
-	cfg.Machine.Simulated = true
+	cfg.Machine.Simulated, cfg.Machine.Providers = true, "dc-1=fake"
 	cfg.Instance.MockDuration = 10 * time.Second // instances can be tried without a cloud provider
 	bootPort := 0
 	ports := []*int{&s.Options.APIPort, &s.Options.AgentPort, &bootPort}

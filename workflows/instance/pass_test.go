@@ -85,8 +85,9 @@ func TestHealth_LogLimits(t *testing.T) {
 	}{
 		{nil, nil, true, true}, {nil, nil, false, true},
 		{&good, at(time.Second), false, true}, {&bad, at(time.Second), true, true},
-		{&good, at(5*time.Minute - time.Second), true, false}, {&good, at(5 * time.Minute), true, true},
-		{&bad, at(time.Minute - time.Second), false, false}, {&bad, at(time.Minute), false, true},
+		{&good, at(5*time.Minute - 10*time.Second), true, false}, {&good, at(5 * time.Minute), true, true},
+		{&bad, at(time.Minute - 10*time.Second), false, false}, {&bad, at(time.Minute), false, true},
+		{&bad, at(time.Minute - time.Second), false, true}, // a pass that comes each minute comes a little early
 	} {
 		require.Equal(t, tc.want, instanceact.ShouldLog(tc.before, tc.logged, tc.ok, now), "%+v", tc)
 	}

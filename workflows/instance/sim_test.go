@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -54,6 +55,17 @@ type fakeWorker struct {
 	// onInstalled and onModels are called before the answers; nil for nothing.
 	onInstalled, onModels func()
 	asked                 map[string]int
+	address               string // of the last login
+}
+
+// sshPort returns the port of the last login.
+func (w *fakeWorker) sshPort(t *testing.T) string {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, port, err := net.SplitHostPort(w.address)
+	require.NoError(t, err)
+	return port
 }
 
 func (w *fakeWorker) count(name string) {
@@ -89,10 +101,11 @@ func (w *fakeWorker) setSilent(silent bool) {
 	w.silent = silent
 }
 
-func (w *fakeWorker) ReachSSH(context.Context, providers.WorkerTarget) (bool, error) {
+func (w *fakeWorker) ReachSSH(_ context.Context, at providers.WorkerTarget) (bool, error) {
 	w.count("ssh")
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.address = at.SSH.Address
 	return w.reach == nil, w.reach
 }
 

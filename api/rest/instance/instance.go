@@ -60,6 +60,9 @@ func Register(api *op.API, cfg Config) {
 	route(s, "list-instance-action-logs", http.MethodGet, one+"/action-logs", "List the action log of an instance, newest first", s.actions)
 	route(s, "terminate-instance", http.MethodPost, one+"/terminate", "End an instance and delete everything that its provider bills", s.terminate)
 	route(s, "list-instance-types", http.MethodGet, "/admin/instance-types", "List the types of servers that instances may have", s.types)
+	for _, prefix := range []string{"", op.Prefix} {
+		api.Shorten(op.Short{Route: "GET " + prefix + "/instances", Own: ownBase, Platform: base})
+	}
 	route(s, "list-instance-orphans", http.MethodGet, "/admin/instance-orphans", "List what providers bill and no live instance has", s.orphans)
 }
 

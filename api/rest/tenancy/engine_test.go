@@ -31,6 +31,8 @@ func (e *engine) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOption
 	return update{o: o}, e.err
 }
 
+func (e *engine) SignalWorkflow(context.Context, string, string, string, any) error { return nil }
+
 // taken returns what was asked since the last call.
 func (e *engine) taken() []string {
 	e.mu.Lock()

@@ -3,6 +3,7 @@ package tenancy_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -195,4 +196,33 @@ func TestInstances_AreCharged(t *testing.T) {
 	csv := string(m.do(m.owner, "GET", at+"/statements/"+month+"?format=csv", nil).want(http.StatusOK).raw)
 	require.Contains(t, csv, ",currency,instance_id\n")
 	require.Contains(t, csv, ",USD,"+id+"\n")
+}
+
+// TestInstances_AddressWithoutAProject: GET /instances shows the instances of the caller with their
+// progress.
+func TestInstances_AddressWithoutAProject(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.newTenant("alpha")
+	w.addInstance(v)
+	id := v.ids["instance_id"]
+	for _, at := range []string{w.url + "/instances", w.url + "/api/v1/instances"} {
+		for token, project := range map[string]string{v.token: "", v.owner: v.project, w.admin: ""} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at, http.NoBody)
+			require.NoError(t, err)
+			r.Header.Set("Authorization", "Bearer "+token)
+			if project != "" {
+				r.Header.Set("Slipway-Project", project)
+			}
+			res, err := http.DefaultClient.Do(r)
+			require.NoError(t, err)
+			raw, err := io.ReadAll(res.Body)
+			require.NoError(t, err)
+			require.NoError(t, res.Body.Close())
+			require.Equal(t, http.StatusOK, res.StatusCode, "%s: %s", at, raw)
+			require.Contains(t, string(raw), id)
+			require.Contains(t, string(raw), `"progress_percent"`)
+		}
+	}
+	w.do("slpp_wrong", "GET", "/instances", nil).want(http.StatusUnauthorized)
 }

@@ -113,6 +113,7 @@ func RegisterPayments(api *op.API, sync *paymentsync.Syncer) {
 	billingRoute(s.server, "get-payment-session", http.MethodGet, base+"/sessions/{payment_id}", "Read a payment",
 		"One that is not credited yet is compared with Stripe first, every few seconds at most: the page on which a payer lands reads it until it is credited.", s.getPayment)
 	s.registerAdmin()
+	api.Shorten(op.Short{Route: "POST " + op.Prefix + "/payments/checkout-session", Own: base + "/checkout-session"})
 }
 
 func (s *paymentServer) createCheckout(ctx context.Context, in *struct {

@@ -145,7 +145,7 @@ func (s *paymentServer) actionRoute(id, path, summary, description string) huma.
 func (s *paymentServer) registerAdmin() {
 	const sessions, one = "/admin/payments/sessions", "/admin/payments/sessions/{payment_id}"
 	billingRoute(s.server, "list-account-payments", http.MethodGet, sessions, "List payments of all billing accounts, newest first",
-		"stuck=true keeps those that an operator may have to look at: initiated for over an hour, paid and not credited for over an hour, or failed_reconcile without a resolution.", s.listAccountPayments)
+		"Without a filter, and with stuck=true, the list has those that an operator may have to look at: initiated for over an hour, paid and not credited for over an hour, or failed_reconcile without a resolution.", s.listAccountPayments)
 	billingRoute(s.server, "get-account-payment", http.MethodGet, one, "Read a payment with its refunds and disputes", "", s.getAccountPayment)
 	resolve := s.actionRoute("resolve-payment", one+"/resolve", "Decide about a payment that could not be credited",
 		"credit of a session that has not failed compares it with Stripe, and credits it only when it is paid. Repeating the same decision changes nothing.")
@@ -166,13 +166,25 @@ func (s *paymentServer) registerAdmin() {
 		"They are in no total.", s.listForeign)
 }
 
-func (s *paymentServer) listAccountPayments(ctx context.Context, in *struct {
+// AccountPaymentsFilter narrows the list of payments of all billing accounts.
+type AccountPaymentsFilter struct {
 	op.Page
-	Stuck            bool   `query:"stuck" doc:"Only those that an operator may have to look at"`
+	Stuck            bool   `query:"stuck" doc:"true: only those that an operator may have to look at, which is also the list without any filter. false: all"`
 	Status           string `query:"status" maxLength:"30" enum:"initiated,checkout_completed,credited,failed_reconcile,expired" doc:"Only those of this status"`
 	BillingAccountID string `query:"billing_account_id" maxLength:"200" doc:"Only of this billing account"`
 	ProjectID        string `query:"project_id" maxLength:"200" doc:"Only those that were asked for in this project"`
-}) (*op.Listed[AccountPayment], error) {
+}
+
+// Resolve implements huma.Resolver: a request without a filter is for what an operator may have to
+// look at.
+func (f *AccountPaymentsFilter) Resolve(c huma.Context) []error {
+	if c.Query("stuck") == "" && f.Status == "" && f.BillingAccountID == "" && f.ProjectID == "" {
+		f.Stuck = true
+	}
+	return nil
+}
+
+func (s *paymentServer) listAccountPayments(ctx context.Context, in *AccountPaymentsFilter) (*op.Listed[AccountPayment], error) {
 	after, err := in.After()
 	if err != nil {
 		return nil, err

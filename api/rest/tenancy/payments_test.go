@@ -147,6 +147,8 @@ func TestPayments_OperatorResolves(t *testing.T) {
 	stuck := string(w.do(operator, "GET", "/admin/payments/sessions?stuck=true", nil).want(http.StatusOK).raw)
 	require.Contains(t, stuck, page.field("id"))
 	require.NotContains(t, stuck, v.ids["payment_id"], "which was asked for a moment ago")
+	require.Equal(t, stuck, string(w.do(operator, "GET", "/admin/payments/sessions", nil).want(http.StatusOK).raw), "the address alone shows what is stuck")
+	require.Contains(t, string(w.do(operator, "GET", "/admin/payments/sessions?stuck=false", nil).want(http.StatusOK).raw), v.ids["payment_id"])
 	require.Contains(t, stuck, "oidc:alpha-owner")
 	for _, filter := range []string{"billing_account_id=" + v.account, "project_id=" + v.project, "status=failed_reconcile"} {
 		require.Contains(t, string(w.do(operator, "GET", "/admin/payments/sessions?"+filter, nil).want(http.StatusOK).raw), page.field("id"))
@@ -241,5 +243,36 @@ func TestPayments_OffRefusesWithTheSetting(t *testing.T) {
 		admin + "/resolve": {"resolution": "credit", "reason": "x y z"}, admin + "/refunds": {"amount_minor": 5, "reason": "x y z"},
 	} {
 		require.Contains(t, string(w.do(w.admin, "POST", path, body).want(http.StatusConflict).raw), "payment.stripe_key_ref")
+	}
+}
+
+// TestPayments_AddressWithoutAProject: the address of the source document leads to the project of
+// the token, or of the header.
+func TestPayments_AddressWithoutAProject(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.newTenant("alpha")
+	body := map[string]any{"amount_minor": 2500, "success_url": returnURL, "cancel_url": returnURL}
+	const at = "/payments/checkout-session"
+	first := w.do(v.owner, "POST", at, body, header{"Idempotency-Key": "one", "Slipway-Project": v.project}).want(http.StatusCreated)
+	require.Equal(t, v.project, first.field("project_id"))
+	require.Equal(t, first.field("id"), w.do(v.owner, "POST", "/projects/"+v.project+at, body, header{"Idempotency-Key": "one"}).want(http.StatusCreated).field("id"))
+	require.Contains(t, string(w.do(v.owner, "POST", at, body, header{"Idempotency-Key": "two"}).want(http.StatusUnprocessableEntity).raw), "Slipway-Project")
+	w.do(v.owner, "POST", at, body, header{"Idempotency-Key": "two", "Slipway-Project": "../admin"}).want(http.StatusUnprocessableEntity)
+	other := w.newTenant("beta")
+	w.do(other.owner, "POST", at, body, header{"Idempotency-Key": "two", "Slipway-Project": v.project}).want(http.StatusNotFound)
+}
+
+// TestPayments_StuckAfterAnHour: a page that nobody has finished, and a payment that is paid and
+// not credited, are listed after more than an hour.
+func TestPayments_StuckAfterAnHour(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.newTenant("alpha")
+	id := v.ids["payment_id"]
+	for age, want := range map[string]bool{"59 minutes": false, "61 minutes": true} {
+		w.exec("SET session_replication_role = replica; UPDATE payment_sessions SET created_at = now() - interval '" + age + "' WHERE id = '" + id + "'")
+		listed := string(w.do(w.admin, "GET", "/admin/payments/sessions", nil).want(http.StatusOK).raw)
+		require.Equal(t, want, strings.Contains(listed, id), age)
 	}
 }

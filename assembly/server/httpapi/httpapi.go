@@ -66,7 +66,7 @@ func New(cfg Config) (*op.API, error) {
 	hardware.Register(api)
 	instance.Register(api, instance.Config{Offers: cfg.Instances, CustomerLimit: cfg.InstanceLimit, AskJob: engine.AskJob})
 	tenancy.RegisterAllocations(api, tenancy.AllocationsConfig{AskJob: engine.AskJob, ReadPower: engine.ReadPower, Policy: cfg.Launch})
-	cfg.Machines.AskJob = engine.AskJob
+	cfg.Machines.AskJob = engine.AskAtOnce
 	grpc.Register(api, cfg.Machines)
 	cfg.Boot.Store, cfg.Boot.Log = api.Store(), api.Log()
 	cfg.Boot.AgentURL, cfg.Boot.AgentCAPEM = cfg.REST.AgentURL, cfg.REST.AgentCAPEM

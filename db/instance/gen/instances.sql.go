@@ -786,7 +786,10 @@ func (q *Queries) LockInstance(ctx context.Context, id string) (Instance, error)
 const moveInstance = `-- name: MoveInstance :one
 WITH moved AS (
     UPDATE instances SET status = $1::text, version = version + 1, updated_at = now(),
-        error_code = $2, error_message = $3,
+        error_code = CASE WHEN $2::text <> '' OR $1::text IN ('booting', 'ready') OR error_code = 'WAITING_FOR_WORKER_HEARTBEAT' THEN $2::text
+            ELSE error_code END,
+        error_message = CASE WHEN $2::text <> '' OR $1::text IN ('booting', 'ready') OR error_code = 'WAITING_FOR_WORKER_HEARTBEAT' THEN $3::text
+            ELSE error_message END,
         failed_stage = CASE WHEN $2::text <> '' THEN $4::text WHEN $1::text IN ('booting', 'ready') THEN '' ELSE failed_stage END,
         progress_percent = $5,
         ready_at = CASE WHEN $1::text = 'ready' THEN now() ELSE ready_at END,
@@ -829,7 +832,8 @@ type MoveInstanceParams struct {
 	WorkflowID        *string
 }
 
-// The commit point of an instance: guarded update and audit row in one statement. A failure keeps its code; every other move clears it.
+// The commit point of an instance: guarded update and audit row in one statement. The code of a failure, and that of a ready instance whose checks fail, stays
+// until the instance works again: it says after the end why it ended.
 func (q *Queries) MoveInstance(ctx context.Context, arg MoveInstanceParams) (int64, error) {
 	row := q.db.QueryRow(ctx, moveInstance,
 		arg.ToState,
@@ -856,7 +860,7 @@ func (q *Queries) MoveInstance(ctx context.Context, arg MoveInstanceParams) (int
 }
 
 const setError = `-- name: SetError :execrows
-UPDATE instances SET error_code = $1, error_message = $2, updated_at = now() WHERE id = $3 AND status IN ('provisioning', 'booting')
+UPDATE instances SET error_code = $1, error_message = $2, updated_at = now() WHERE id = $3 AND status IN ('provisioning', 'booting', 'ready')
 `
 
 type SetErrorParams struct {
@@ -954,7 +958,7 @@ func (q *Queries) StoreAgentVerified(ctx context.Context, arg StoreAgentVerified
 const storeCredentials = `-- name: StoreCredentials :execrows
 UPDATE instances SET host_key = $1, enroll_hash = $2, worker_hash = NULL, enrolled_at = NULL, heartbeat_seq = 0, heartbeat_at = NULL,
     heartbeat = '{}', agent_verified_at = NULL, updated_at = now()
-WHERE id = $3 AND status IN ('provisioning', 'booting')
+WHERE id = $3 AND status IN ('provisioning', 'booting', 'ready')
 `
 
 type StoreCredentialsParams struct {

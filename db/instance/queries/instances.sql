@@ -13,10 +13,14 @@ WITH made AS (
 SELECT version FROM made;
 
 -- name: MoveInstance :one
--- The commit point of an instance: guarded update and audit row in one statement. A failure keeps its code; every other move clears it.
+-- The commit point of an instance: guarded update and audit row in one statement. The code of a failure, and that of a ready instance whose checks fail, stays
+-- until the instance works again: it says after the end why it ended.
 WITH moved AS (
     UPDATE instances SET status = @to_state::text, version = version + 1, updated_at = now(),
-        error_code = @error_code, error_message = @error_message,
+        error_code = CASE WHEN @error_code::text <> '' OR @to_state::text IN ('booting', 'ready') OR error_code = 'WAITING_FOR_WORKER_HEARTBEAT' THEN @error_code::text
+            ELSE error_code END,
+        error_message = CASE WHEN @error_code::text <> '' OR @to_state::text IN ('booting', 'ready') OR error_code = 'WAITING_FOR_WORKER_HEARTBEAT' THEN @error_message::text
+            ELSE error_message END,
         failed_stage = CASE WHEN @error_code::text <> '' THEN @failed_stage::text WHEN @to_state::text IN ('booting', 'ready') THEN '' ELSE failed_stage END,
         progress_percent = @progress_percent,
         ready_at = CASE WHEN @to_state::text = 'ready' THEN now() ELSE ready_at END,
@@ -95,7 +99,7 @@ UPDATE instances SET ip_address = @ip_address, updated_at = now() WHERE id = @id
 -- A new set ends the one before it: no worker of an earlier installation is known any more.
 UPDATE instances SET host_key = @host_key, enroll_hash = @enroll_hash, worker_hash = NULL, enrolled_at = NULL, heartbeat_seq = 0, heartbeat_at = NULL,
     heartbeat = '{}', agent_verified_at = NULL, updated_at = now()
-WHERE id = @id AND status IN ('provisioning', 'booting');
+WHERE id = @id AND status IN ('provisioning', 'booting', 'ready');
 
 -- name: StoreInstalledAgent :execrows
 UPDATE instances SET agent_checksum = @agent_checksum, agent_verified_at = NULL, updated_at = now() WHERE id = @id;
@@ -105,7 +109,7 @@ UPDATE instances SET agent_verified_at = now(), updated_at = now() WHERE id = @i
 
 -- name: SetError :execrows
 -- A code of a state that is no failure.
-UPDATE instances SET error_code = @error_code, error_message = @error_message, updated_at = now() WHERE id = @id AND status IN ('provisioning', 'booting');
+UPDATE instances SET error_code = @error_code, error_message = @error_message, updated_at = now() WHERE id = @id AND status IN ('provisioning', 'booting', 'ready');
 
 -- name: EnrollWorker :one
 -- The token counts for one key: the request whose answer was lost may be repeated, and nobody else can use it.

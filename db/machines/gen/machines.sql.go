@@ -22,7 +22,7 @@ WHERE id = ANY (ARRAY(SELECT m.id FROM machines m
         AND (m.next_probe_at <= now() OR m.next_probe_at > now() + make_interval(secs => $1::double precision))
         AND (m.conditions @> '[{"type": "Reachable", "status": false}]' OR m.conditions @> '[{"type": "BMCReachable", "status": false}]') = $2::boolean
     ORDER BY m.next_probe_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED))
-RETURNING id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at, next_probe_at
+RETURNING id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at, next_probe_at, bmc_id
 `
 
 type ClaimProbesParams struct {
@@ -59,6 +59,7 @@ func (q *Queries) ClaimProbes(ctx context.Context, arg ClaimProbesParams) ([]Mac
 			&i.CreatedAt,
 			&i.UpdatedAt,
 			&i.NextProbeAt,
+			&i.BMCID,
 		); err != nil {
 			return nil, err
 		}
@@ -97,7 +98,7 @@ const insertMachine = `-- name: InsertMachine :one
 WITH made AS (
     INSERT INTO machines (id, project_id, status, labels, spec)
     VALUES ($1, $2, $3, $4, $5)
-    RETURNING id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at, next_probe_at
+    RETURNING id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at, next_probe_at, bmc_id
 ), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
         workflow_id, version)
@@ -192,7 +193,7 @@ func (q *Queries) KeepAllocation(ctx context.Context, id string) ([]string, erro
 }
 
 const linkedMachines = `-- name: LinkedMachines :many
-SELECT m.id, m.project_id, m.node_id, m.site_id, m.status, m.phase_before, m.node_phase, m.labels, m.spec, m.conditions, m.host_key, m.active_run_id, m.version, m.created_at, m.updated_at, m.next_probe_at, n.status AS node_status, d.probed_at AS bmc_probed_at, (coalesce(d.failures, 1) = 0 AND d.answered_at IS NOT NULL)::boolean AS bmc_answers,
+SELECT m.id, m.project_id, m.node_id, m.site_id, m.status, m.phase_before, m.node_phase, m.labels, m.spec, m.conditions, m.host_key, m.active_run_id, m.version, m.created_at, m.updated_at, m.next_probe_at, m.bmc_id, n.status AS node_status, d.probed_at AS bmc_probed_at, (coalesce(d.failures, 1) = 0 AND d.answered_at IS NOT NULL)::boolean AS bmc_answers,
     EXISTS (SELECT FROM drift_findings f WHERE f.node_id = n.id AND f.status = 'open' AND f.severity = 'critical')::boolean AS critical_drift,
     EXISTS (SELECT FROM jobs j WHERE j.node_id = n.id AND j.status IN ('failed_retryable', 'failed_manual_intervention'))::boolean AS job_parked
 FROM machines m JOIN nodes n ON n.id = m.node_id LEFT JOIN bmcs b ON b.node_id = n.id LEFT JOIN drift_bmcs d ON d.bmc_id = b.id
@@ -242,6 +243,7 @@ func (q *Queries) LinkedMachines(ctx context.Context, arg LinkedMachinesParams) 
 			&i.Machine.CreatedAt,
 			&i.Machine.UpdatedAt,
 			&i.Machine.NextProbeAt,
+			&i.Machine.BMCID,
 			&i.NodeStatus,
 			&i.BMCProbedAt,
 			&i.BMCAnswers,
@@ -259,11 +261,12 @@ func (q *Queries) LinkedMachines(ctx context.Context, arg LinkedMachinesParams) 
 }
 
 const listMachines = `-- name: ListMachines :many
-SELECT m.id, m.project_id, m.node_id, m.site_id, m.status, m.phase_before, m.node_phase, m.labels, m.spec, m.conditions, m.host_key, m.active_run_id, m.version, m.created_at, m.updated_at, m.next_probe_at, coalesce(r.id, '')::text AS run_id, coalesce(r.status, '')::text AS run_phase, coalesce(r.needs_intervention, false)::boolean AS run_waits
+SELECT m.id, m.project_id, m.node_id, m.site_id, m.status, m.phase_before, m.node_phase, m.labels, m.spec, m.conditions, m.host_key, m.active_run_id, m.version, m.created_at, m.updated_at, m.next_probe_at, m.bmc_id, coalesce(r.id, '')::text AS run_id, coalesce(r.status, '')::text AS run_phase, coalesce(r.needs_intervention, false)::boolean AS run_waits
 FROM machines m LEFT JOIN runs r ON r.id = m.active_run_id
 WHERE m.id > $1::text AND ($2::text = '' OR m.project_id = $2::text AND may_use_machine(m.project_id, m.node_id))
   AND NOT EXISTS (SELECT FROM (SELECT unnest($3::text[]) AS f, unnest($4::boolean[]) AS n, unnest($5::text[]) AS v) t
     WHERE (CASE t.f
+        WHEN 'machine_id' THEN m.id
         WHEN 'phase' THEN m.status
         WHEN 'effective_state' THEN CASE
             WHEN m.active_run_id IS NOT NULL THEN 'PROVISIONING'
@@ -275,7 +278,8 @@ WHERE m.id > $1::text AND ($2::text = '' OR m.project_id = $2::text AND may_use_
         WHEN 'customer_id' THEN coalesce(m.project_id, '')
         WHEN 'target_cluster_ref' THEN coalesce(m.spec ->> 'target_cluster_ref', '')
         ELSE CASE WHEN starts_with(t.f, 'labels.') THEN coalesce(m.labels ->> substr(t.f, 8), '')
-            ELSE (m.conditions @> jsonb_build_array(jsonb_build_object('type', t.f, 'status', true)))::text END
+            ELSE (m.conditions @> jsonb_build_array(jsonb_build_object('type', t.f, 'status', true))
+                OR t.f = 'NeedsIntervention' AND coalesce(r.needs_intervention, false))::text END
         END = t.v) = t.n)
 ORDER BY m.id LIMIT $6
 `
@@ -331,6 +335,7 @@ func (q *Queries) ListMachines(ctx context.Context, arg ListMachinesParams) ([]L
 			&i.Machine.CreatedAt,
 			&i.Machine.UpdatedAt,
 			&i.Machine.NextProbeAt,
+			&i.Machine.BMCID,
 			&i.RunID,
 			&i.RunPhase,
 			&i.RunWaits,
@@ -346,7 +351,7 @@ func (q *Queries) ListMachines(ctx context.Context, arg ListMachinesParams) ([]L
 }
 
 const lockMachine = `-- name: LockMachine :one
-SELECT id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at, next_probe_at FROM machines WHERE id = $1 FOR NO KEY UPDATE
+SELECT id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at, next_probe_at, bmc_id FROM machines WHERE id = $1 FOR NO KEY UPDATE
 `
 
 func (q *Queries) LockMachine(ctx context.Context, id string) (Machine, error) {
@@ -369,12 +374,13 @@ func (q *Queries) LockMachine(ctx context.Context, id string) (Machine, error) {
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.NextProbeAt,
+		&i.BMCID,
 	)
 	return i, err
 }
 
 const machine = `-- name: Machine :one
-SELECT id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at, next_probe_at FROM machines WHERE id = $1
+SELECT id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at, next_probe_at, bmc_id FROM machines WHERE id = $1
 `
 
 func (q *Queries) Machine(ctx context.Context, id string) (Machine, error) {
@@ -397,12 +403,13 @@ func (q *Queries) Machine(ctx context.Context, id string) (Machine, error) {
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.NextProbeAt,
+		&i.BMCID,
 	)
 	return i, err
 }
 
 const machineOfNode = `-- name: MachineOfNode :one
-SELECT id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at, next_probe_at FROM machines WHERE node_id = $1::text
+SELECT id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at, next_probe_at, bmc_id FROM machines WHERE node_id = $1::text
 `
 
 func (q *Queries) MachineOfNode(ctx context.Context, nodeID string) (Machine, error) {
@@ -425,6 +432,7 @@ func (q *Queries) MachineOfNode(ctx context.Context, nodeID string) (Machine, er
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.NextProbeAt,
+		&i.BMCID,
 	)
 	return i, err
 }
@@ -475,7 +483,7 @@ WITH moved AS (
         active_run_id = CASE WHEN $1::text = 'PROVISIONING' THEN $2::text END,
         phase_before = CASE WHEN $1::text = 'PROVISIONING' THEN $3::text ELSE '' END
     WHERE machines.id = $4 AND machines.status = $3::text AND machines.version = $5
-    RETURNING id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at, next_probe_at
+    RETURNING id, project_id, node_id, site_id, status, phase_before, node_phase, labels, spec, conditions, host_key, active_run_id, version, created_at, updated_at, next_probe_at, bmc_id
 ), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
         workflow_id, version)
@@ -640,16 +648,17 @@ func (q *Queries) SetFollowed(ctx context.Context, arg SetFollowedParams) (int64
 }
 
 const setMachineAccess = `-- name: SetMachineAccess :execrows
-UPDATE machines SET node_id = $1, site_id = $2, host_key = $3, version = version + 1, updated_at = now(),
+UPDATE machines SET node_id = $1, site_id = $2, host_key = $3, bmc_id = $4, version = version + 1, updated_at = now(),
     node_phase = CASE WHEN node_id IS NOT DISTINCT FROM $1 THEN node_phase ELSE '' END,
     next_probe_at = least(next_probe_at, now() + interval '10 seconds')
-WHERE id = $4
+WHERE id = $5
 `
 
 type SetMachineAccessParams struct {
 	NodeID  *string
 	SiteID  *string
 	HostKey string
+	BMCID   *string
 	ID      string
 }
 
@@ -658,6 +667,7 @@ func (q *Queries) SetMachineAccess(ctx context.Context, arg SetMachineAccessPara
 		arg.NodeID,
 		arg.SiteID,
 		arg.HostKey,
+		arg.BMCID,
 		arg.ID,
 	)
 	if err != nil {
@@ -667,7 +677,7 @@ func (q *Queries) SetMachineAccess(ctx context.Context, arg SetMachineAccessPara
 }
 
 const shownMachine = `-- name: ShownMachine :one
-SELECT m.id, m.project_id, m.node_id, m.site_id, m.status, m.phase_before, m.node_phase, m.labels, m.spec, m.conditions, m.host_key, m.active_run_id, m.version, m.created_at, m.updated_at, m.next_probe_at, coalesce(r.id, '')::text AS run_id, coalesce(r.status, '')::text AS run_phase, coalesce(r.needs_intervention, false)::boolean AS run_waits
+SELECT m.id, m.project_id, m.node_id, m.site_id, m.status, m.phase_before, m.node_phase, m.labels, m.spec, m.conditions, m.host_key, m.active_run_id, m.version, m.created_at, m.updated_at, m.next_probe_at, m.bmc_id, coalesce(r.id, '')::text AS run_id, coalesce(r.status, '')::text AS run_phase, coalesce(r.needs_intervention, false)::boolean AS run_waits
 FROM machines m LEFT JOIN runs r ON r.id = m.active_run_id WHERE m.id = $1
 `
 
@@ -699,11 +709,34 @@ func (q *Queries) ShownMachine(ctx context.Context, id string) (ShownMachineRow,
 		&i.Machine.CreatedAt,
 		&i.Machine.UpdatedAt,
 		&i.Machine.NextProbeAt,
+		&i.Machine.BMCID,
 		&i.RunID,
 		&i.RunPhase,
 		&i.RunWaits,
 	)
 	return i, err
+}
+
+const storeDefaultPlan = `-- name: StoreDefaultPlan :exec
+INSERT INTO plans (id, display_name, startable_by, steps, created_by) VALUES ($1, $2, $3, $4, 'slipway') ON CONFLICT (id) DO NOTHING
+`
+
+type StoreDefaultPlanParams struct {
+	ID          string
+	DisplayName string
+	StartableBy string
+	Steps       record.PlanSteps
+}
+
+// A plan that the program brings, when it is first used.
+func (q *Queries) StoreDefaultPlan(ctx context.Context, arg StoreDefaultPlanParams) error {
+	_, err := q.db.Exec(ctx, storeDefaultPlan,
+		arg.ID,
+		arg.DisplayName,
+		arg.StartableBy,
+		arg.Steps,
+	)
+	return err
 }
 
 const unlinkFromNode = `-- name: UnlinkFromNode :many
@@ -741,9 +774,9 @@ func (q *Queries) UnlinkFromNode(ctx context.Context, arg UnlinkFromNodeParams) 
 }
 
 const updateMachine = `-- name: UpdateMachine :execrows
-UPDATE machines SET labels = $1, spec = $2, project_id = $3, host_key = $4, version = version + 1, updated_at = now(),
+UPDATE machines SET labels = $1, spec = $2, project_id = $3, host_key = $4, bmc_id = $5, version = version + 1, updated_at = now(),
     next_probe_at = CASE WHEN spec = $2 THEN next_probe_at ELSE least(next_probe_at, now() + interval '10 seconds') END
-WHERE id = $5
+WHERE id = $6
 `
 
 type UpdateMachineParams struct {
@@ -751,6 +784,7 @@ type UpdateMachineParams struct {
 	Spec      spec.MachineSpec
 	ProjectID *string
 	HostKey   string
+	BMCID     *string
 	ID        string
 }
 
@@ -761,6 +795,7 @@ func (q *Queries) UpdateMachine(ctx context.Context, arg UpdateMachineParams) (i
 		arg.Spec,
 		arg.ProjectID,
 		arg.HostKey,
+		arg.BMCID,
 		arg.ID,
 	)
 	if err != nil {

@@ -29,6 +29,7 @@ type Machine struct {
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
 	NextProbeAt time.Time
+	BMCID       *string
 }
 
 type Plan struct {

@@ -31,12 +31,12 @@ SELECT version FROM moved;
 
 -- name: UpdateMachine :execrows
 -- A machine whose specification changes is probed soon. Changes that come one after the other do not have it probed all the time.
-UPDATE machines SET labels = @labels, spec = @spec, project_id = sqlc.narg('project_id'), host_key = @host_key, version = version + 1, updated_at = now(),
+UPDATE machines SET labels = @labels, spec = @spec, project_id = sqlc.narg('project_id'), host_key = @host_key, bmc_id = sqlc.narg('bmc_id'), version = version + 1, updated_at = now(),
     next_probe_at = CASE WHEN spec = @spec THEN next_probe_at ELSE least(next_probe_at, now() + interval '10 seconds') END
 WHERE id = @id;
 
 -- name: SetMachineAccess :execrows
-UPDATE machines SET node_id = sqlc.narg('node_id'), site_id = sqlc.narg('site_id'), host_key = @host_key, version = version + 1, updated_at = now(),
+UPDATE machines SET node_id = sqlc.narg('node_id'), site_id = sqlc.narg('site_id'), host_key = @host_key, bmc_id = sqlc.narg('bmc_id'), version = version + 1, updated_at = now(),
     node_phase = CASE WHEN node_id IS NOT DISTINCT FROM sqlc.narg('node_id') THEN node_phase ELSE '' END,
     next_probe_at = least(next_probe_at, now() + interval '10 seconds')
 WHERE id = @id;
@@ -103,6 +103,7 @@ FROM machines m LEFT JOIN runs r ON r.id = m.active_run_id
 WHERE m.id > @after::text AND (@project_id::text = '' OR m.project_id = @project_id::text AND may_use_machine(m.project_id, m.node_id))
   AND NOT EXISTS (SELECT FROM (SELECT unnest(@fields::text[]) AS f, unnest(@negated::boolean[]) AS n, unnest(@wanted::text[]) AS v) t
     WHERE (CASE t.f
+        WHEN 'machine_id' THEN m.id
         WHEN 'phase' THEN m.status
         WHEN 'effective_state' THEN CASE
             WHEN m.active_run_id IS NOT NULL THEN 'PROVISIONING'
@@ -114,7 +115,8 @@ WHERE m.id > @after::text AND (@project_id::text = '' OR m.project_id = @project
         WHEN 'customer_id' THEN coalesce(m.project_id, '')
         WHEN 'target_cluster_ref' THEN coalesce(m.spec ->> 'target_cluster_ref', '')
         ELSE CASE WHEN starts_with(t.f, 'labels.') THEN coalesce(m.labels ->> substr(t.f, 8), '')
-            ELSE (m.conditions @> jsonb_build_array(jsonb_build_object('type', t.f, 'status', true)))::text END
+            ELSE (m.conditions @> jsonb_build_array(jsonb_build_object('type', t.f, 'status', true))
+                OR t.f = 'NeedsIntervention' AND coalesce(r.needs_intervention, false))::text END
         END = t.v) = t.n)
 ORDER BY m.id LIMIT @max_rows;
 
@@ -130,6 +132,10 @@ SELECT id FROM allocations WHERE id = @id FOR SHARE SKIP LOCKED;
 
 -- name: InsertPlan :exec
 INSERT INTO plans (id, display_name, startable_by, steps, created_by) VALUES (@id, @display_name, @startable_by, @steps, @created_by);
+
+-- name: StoreDefaultPlan :exec
+-- A plan that the program brings, when it is first used.
+INSERT INTO plans (id, display_name, startable_by, steps, created_by) VALUES (@id, @display_name, @startable_by, @steps, 'slipway') ON CONFLICT (id) DO NOTHING;
 
 -- name: Plan :one
 SELECT * FROM plans WHERE id = @id;

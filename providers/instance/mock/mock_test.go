@@ -31,8 +31,17 @@ func TestConformance(t *testing.T) {
 // duration, and not before.
 func TestProvider_FollowsElapsedTime(t *testing.T) {
 	t.Parallel()
+	for stated, whole := range map[time.Duration]time.Duration{0: time.Minute, 100 * time.Second: 100 * time.Second, time.Hour: time.Hour} {
+		followElapsedTime(t, stated, whole)
+	}
+}
+
+// followElapsedTime follows a server of a provider with a stated duration, which takes the whole
+// one.
+func followElapsedTime(t *testing.T, stated, whole time.Duration) {
+	t.Helper()
 	c := newClock()
-	p := mock.New(100*time.Second, func() time.Time { return c.at })
+	p := mock.New(stated, func() time.Time { return c.at })
 	ctx, begin := t.Context(), c.at
 	s, err := p.Create(ctx, providers.CloudCreate{Zone: "mock-1", InstanceID: "inst_1"})
 	require.NoError(t, err)
@@ -68,9 +77,10 @@ func TestProvider_FollowsElapsedTime(t *testing.T) {
 		{95, func() bool { return is(p.Readyz(ctx, worker)) }},
 	}
 	for _, look := range looks {
-		c.at = begin.Add(time.Duration(look.percent)*time.Second - time.Millisecond)
-		require.False(t, look.done(), "%d %% is early", look.percent)
-		c.at = begin.Add(time.Duration(look.percent) * time.Second)
-		require.True(t, look.done(), "%d %% is over", look.percent)
+		over := begin.Add(whole * time.Duration(look.percent) / 100)
+		c.at = over.Add(-time.Millisecond)
+		require.False(t, look.done(), "%d %% of %s is early", look.percent, whole)
+		c.at = over
+		require.True(t, look.done(), "%d %% of %s is over", look.percent, whole)
 	}
 }

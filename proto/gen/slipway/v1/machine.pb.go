@@ -98,7 +98,8 @@ func (MachineStatus_Phase) EnumDescriptor() ([]byte, []int) {
 // RegisterMachineRequest is the request of RegisterMachine.
 type RegisterMachineRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// machine_id is generated when it is empty.
+	// machine_id is generated when it is empty. A machine that is new begins in the phase FACTORY_READY
+	// where status.phase says so, and in READY otherwise. The rest of status is ignored.
 	Machine       *Machine `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -190,7 +191,7 @@ func (x *GetMachineRequest) GetMachineId() string {
 type ListMachinesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// filter is field=value or field!=value, joined by AND, such as "phase=IN_SERVICE". The fields are
-	// phase, effective_state, provider, customer_id, target_cluster_ref, labels.NAME, and the types of
+	// machine_id, phase, effective_state, provider, customer_id, target_cluster_ref, labels.NAME, and the types of
 	// conditions.
 	Filter string `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
 	// page_size is 1 to 1000; 0 means 100.
@@ -424,9 +425,12 @@ type SetMachineAccessRequest struct {
 	// site_id is the site whose SSH login and networks hold for a machine without a node.
 	SiteId string `protobuf:"bytes,3,opt,name=site_id,json=siteId,proto3" json:"site_id,omitempty"`
 	// ssh_host_key is the pinned host key of a machine without a node, as in known_hosts.
-	SshHostKey    string `protobuf:"bytes,4,opt,name=ssh_host_key,json=sshHostKey,proto3" json:"ssh_host_key,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	SshHostKey string `protobuf:"bytes,4,opt,name=ssh_host_key,json=sshHostKey,proto3" json:"ssh_host_key,omitempty"`
+	// bmc_credential_ref names the secret with the login of the BMC at bmc_endpoint, of a machine without
+	// a node. With it the machine has power control and a next boot.
+	BmcCredentialRef string `protobuf:"bytes,5,opt,name=bmc_credential_ref,json=bmcCredentialRef,proto3" json:"bmc_credential_ref,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *SetMachineAccessRequest) Reset() {
@@ -483,6 +487,13 @@ func (x *SetMachineAccessRequest) GetSiteId() string {
 func (x *SetMachineAccessRequest) GetSshHostKey() string {
 	if x != nil {
 		return x.SshHostKey
+	}
+	return ""
+}
+
+func (x *SetMachineAccessRequest) GetBmcCredentialRef() string {
+	if x != nil {
+		return x.BmcCredentialRef
 	}
 	return ""
 }
@@ -861,14 +872,15 @@ const file_slipway_v1_machine_proto_rawDesc = "" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x125\n" +
 	"\x05phase\x18\x02 \x01(\x0e2\x1f.slipway.v1.MachineStatus.PhaseR\x05phase\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x8c\x01\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xba\x01\n" +
 	"\x17SetMachineAccessRequest\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x17\n" +
 	"\asite_id\x18\x03 \x01(\tR\x06siteId\x12 \n" +
 	"\fssh_host_key\x18\x04 \x01(\tR\n" +
-	"sshHostKey\"\x9d\x02\n" +
+	"sshHostKey\x12,\n" +
+	"\x12bmc_credential_ref\x18\x05 \x01(\tR\x10bmcCredentialRef\"\x9d\x02\n" +
 	"\aMachine\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x127\n" +

@@ -69,7 +69,7 @@ func (x *GetPlanRequest) GetPlanId() string {
 // ListPlansRequest is the request of ListPlans.
 type ListPlansRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// page_size is 1 to 1000; 0 means 100.
+	// page_size is 1 to 1000; 0 means 100 beside a page_token, and no pages without one.
 	PageSize int32 `protobuf:"varint,100,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// page_token is next_page_token of the answer before.
 	PageToken     string `protobuf:"bytes,101,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`

@@ -281,7 +281,7 @@ type ListRunsRequest struct {
 	// filter is field=value or field!=value, joined by AND, such as "machine_id=m-1". The fields are
 	// run_id, machine_id, phase, type and plan_id.
 	Filter string `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
-	// page_size is 1 to 1000; 0 means 100.
+	// page_size is 1 to 1000; 0 means 100 beside a page_token, and no pages without one.
 	PageSize int32 `protobuf:"varint,100,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// page_token is next_page_token of the answer before, with the same filter.
 	PageToken     string `protobuf:"bytes,101,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -445,7 +445,10 @@ type WatchRunsRequest struct {
 	// filter is that of ListRuns.
 	Filter string `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
 	// resume_after is the cursor of the last event that the reader has.
-	ResumeAfter   int64 `protobuf:"varint,100,opt,name=resume_after,json=resumeAfter,proto3" json:"resume_after,omitempty"`
+	ResumeAfter int64 `protobuf:"varint,100,opt,name=resume_after,json=resumeAfter,proto3" json:"resume_after,omitempty"`
+	// heartbeats asks for events without a snapshot: one when the stream is open, and one after each
+	// 20 s without a change. They keep proxies from closing the stream, and have a cursor.
+	Heartbeats    bool `protobuf:"varint,101,opt,name=heartbeats,proto3" json:"heartbeats,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -492,6 +495,13 @@ func (x *WatchRunsRequest) GetResumeAfter() int64 {
 		return x.ResumeAfter
 	}
 	return 0
+}
+
+func (x *WatchRunsRequest) GetHeartbeats() bool {
+	if x != nil {
+		return x.Heartbeats
+	}
+	return false
 }
 
 // StreamRunLogsRequest is the request of StreamRunLogs.
@@ -774,10 +784,12 @@ type StepStatus struct {
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	State StepStatus_State       `protobuf:"varint,2,opt,name=state,proto3,enum=slipway.v1.StepStatus_State" json:"state,omitempty"`
 	// retry_count is the number of attempts after the first.
-	RetryCount    int32                  `protobuf:"varint,3,opt,name=retry_count,json=retryCount,proto3" json:"retry_count,omitempty"`
-	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	FinishedAt    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
-	Message       string                 `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	RetryCount int32                  `protobuf:"varint,3,opt,name=retry_count,json=retryCount,proto3" json:"retry_count,omitempty"`
+	StartedAt  *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	FinishedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	Message    string                 `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	// undone says that the step succeeded, and that the run took back what the step did when it ended.
+	Undone        bool `protobuf:"varint,100,opt,name=undone,proto3" json:"undone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -854,11 +866,18 @@ func (x *StepStatus) GetMessage() string {
 	return ""
 }
 
+func (x *StepStatus) GetUndone() bool {
+	if x != nil {
+		return x.Undone
+	}
+	return false
+}
+
 // RunEvent is one change of a run.
 type RunEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Ts    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=ts,proto3" json:"ts,omitempty"`
-	// snapshot is the run after the change.
+	// snapshot is the run after the change. A heartbeat has none.
 	Snapshot *Run   `protobuf:"bytes,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
 	Message  string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// cursor is the position of the event, for resume_after.
@@ -930,7 +949,7 @@ type LogChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Ts    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=ts,proto3" json:"ts,omitempty"`
 	RunId string                 `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// stream is "stdout" or "stderr".
+	// stream is "stdout" or "stderr". A chunk without data says only that the stream is open.
 	Stream string `protobuf:"bytes,3,opt,name=stream,proto3" json:"stream,omitempty"`
 	Data   []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
 	// seq is the position of the chunk, for resume_after.
@@ -1048,10 +1067,13 @@ const file_slipway_v1_run_proto_rawDesc = "" +
 	"\x04runs\x18\x01 \x03(\v2\x0f.slipway.v1.RunR\x04runs\x12&\n" +
 	"\x0fnext_page_token\x18d \x01(\tR\rnextPageToken\")\n" +
 	"\x10CancelRunRequest\x12\x15\n" +
-	"\x06run_id\x18\x01 \x01(\tR\x05runId\"M\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\"m\n" +
 	"\x10WatchRunsRequest\x12\x16\n" +
 	"\x06filter\x18\x01 \x01(\tR\x06filter\x12!\n" +
-	"\fresume_after\x18d \x01(\x03R\vresumeAfter\"P\n" +
+	"\fresume_after\x18d \x01(\x03R\vresumeAfter\x12\x1e\n" +
+	"\n" +
+	"heartbeats\x18e \x01(\bR\n" +
+	"heartbeats\"P\n" +
 	"\x14StreamRunLogsRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12!\n" +
 	"\fresume_after\x18d \x01(\x03R\vresumeAfter\"\x98\x01\n" +
@@ -1089,7 +1111,7 @@ const file_slipway_v1_run_proto_rawDesc = "" +
 	"\tSUCCEEDED\x10\x03\x12\n" +
 	"\n" +
 	"\x06FAILED\x10\x04\x12\f\n" +
-	"\bCANCELED\x10\x05\"\xdc\x02\n" +
+	"\bCANCELED\x10\x05\"\xf4\x02\n" +
 	"\n" +
 	"StepStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x122\n" +
@@ -1100,7 +1122,8 @@ const file_slipway_v1_run_proto_rawDesc = "" +
 	"started_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12;\n" +
 	"\vfinished_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"finishedAt\x12\x18\n" +
-	"\amessage\x18\x06 \x01(\tR\amessage\"S\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\x12\x16\n" +
+	"\x06undone\x18d \x01(\bR\x06undone\"S\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aWAITING\x10\x01\x12\v\n" +

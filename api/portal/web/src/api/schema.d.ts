@@ -1735,7 +1735,7 @@ export interface paths {
         };
         /**
          * List payments of all billing accounts, newest first
-         * @description stuck=true keeps those that an operator may have to look at: initiated for over an hour, paid and not credited for over an hour, or failed_reconcile without a resolution.
+         * @description Without a filter, and with stuck=true, the list has those that an operator may have to look at: initiated for over an hour, paid and not credited for over an hour, or failed_reconcile without a resolution.
          *
          *     Needs role operator or higher.
          */
@@ -3896,6 +3896,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/sign-in": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * How programs sign their users in
+         * @description Programs get a token from the issuer, by the authorization code grant with PKCE and a loopback redirect, or by the device grant. Without an issuer for programs the answer is 404, and only API tokens are accepted.
+         */
+        get: operations["sign-in"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/stats/fleet": {
         parameters: {
             query?: never;
@@ -5324,6 +5344,7 @@ export interface components {
             target?: string;
         };
         HealthReport: {
+            address?: string;
             /** Format: int64 */
             cpus?: number;
             /** Format: int64 */
@@ -5447,6 +5468,7 @@ export interface components {
             /** Format: int64 */
             duration_ms?: number;
             error_message?: string;
+            failure_class?: string;
             /** Format: date-time */
             finished_at?: string;
             id?: string;
@@ -6040,6 +6062,16 @@ export interface components {
              */
             install_attempts?: number;
             ip_addresses?: string[];
+            /**
+             * Format: date-time
+             * @description Since when the source names these addresses
+             */
+            ip_addresses_at?: string;
+            /**
+             * @description The system that names the addresses
+             * @enum {string}
+             */
+            ip_addresses_source?: "maas" | "agent" | "installer";
             labels?: {
                 [key: string]: string;
             };
@@ -7348,6 +7380,17 @@ export interface components {
             /** @description A stored secret: name, or name@version */
             credential_ref: string;
             reason?: string;
+        };
+        SignIn: {
+            /** @description Public client of the issuer that programs are */
+            client_id?: string;
+            /** @description URL of the OpenID Connect issuer, whose configuration is read below it */
+            issuer?: string;
+            /**
+             * @description Token of the issuer's answer that this API accepts as bearer
+             * @enum {string}
+             */
+            token?: "access_token" | "id_token";
         };
         Site: {
             /** Format: date-time */
@@ -11595,7 +11638,7 @@ export interface operations {
                 limit?: number;
                 /** @description next_cursor of the page before */
                 cursor?: string;
-                /** @description Only those that an operator may have to look at */
+                /** @description true: only those that an operator may have to look at, which is also the list without any filter. false: all */
                 stuck?: boolean;
                 /** @description Only those of this status */
                 status?: "initiated" | "checkout_completed" | "credited" | "failed_reconcile" | "expired";
@@ -16560,6 +16603,35 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ReportAnswer"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "sign-in": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignIn"];
                 };
             };
             /** @description Problem document (RFC 9457) */

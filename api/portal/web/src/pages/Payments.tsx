@@ -47,7 +47,7 @@ export function Payments() {
   const of = (name: string) => place.value.query.get(name) ?? undefined;
   const list = useList<Row>({
     read: (cursor) => call(() => client.GET("/api/v1/admin/payments/sessions", { params: { query: {
-      limit: 50, cursor: cursor || undefined, status: of("status") as Status | undefined, stuck: of("stuck") === "true" || undefined,
+      limit: 50, cursor: cursor || undefined, status: of("status") as Status | undefined, stuck: of("stuck") === "true",
       billing_account_id: of("billing_account_id"), project_id: of("project_id"),
     } } })),
     idOf: (p) => p.id ?? "", kinds: ["payment_session"],

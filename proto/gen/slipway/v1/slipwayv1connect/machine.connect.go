@@ -66,8 +66,8 @@ type MachineServiceClient interface {
 	UpdateMachine(context.Context, *connect.Request[v1.UpdateMachineRequest]) (*connect.Response[v1.Machine], error)
 	// SetMachinePhase sets the phase of a machine on which no run is active. It is for operators.
 	SetMachinePhase(context.Context, *connect.Request[v1.SetMachinePhaseRequest]) (*connect.Response[v1.Machine], error)
-	// SetMachineAccess links a machine to a node, or gives it a site and a pinned host key. It is for
-	// administrators.
+	// SetMachineAccess links a machine to a node, or gives it a site, a pinned host key and the login of
+	// its BMC. It is for administrators.
 	SetMachineAccess(context.Context, *connect.Request[v1.SetMachineAccessRequest]) (*connect.Response[v1.Machine], error)
 }
 
@@ -174,8 +174,8 @@ type MachineServiceHandler interface {
 	UpdateMachine(context.Context, *connect.Request[v1.UpdateMachineRequest]) (*connect.Response[v1.Machine], error)
 	// SetMachinePhase sets the phase of a machine on which no run is active. It is for operators.
 	SetMachinePhase(context.Context, *connect.Request[v1.SetMachinePhaseRequest]) (*connect.Response[v1.Machine], error)
-	// SetMachineAccess links a machine to a node, or gives it a site and a pinned host key. It is for
-	// administrators.
+	// SetMachineAccess links a machine to a node, or gives it a site, a pinned host key and the login of
+	// its BMC. It is for administrators.
 	SetMachineAccess(context.Context, *connect.Request[v1.SetMachineAccessRequest]) (*connect.Response[v1.Machine], error)
 }
 

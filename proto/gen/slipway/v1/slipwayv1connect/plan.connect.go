@@ -45,7 +45,8 @@ const (
 type PlanServiceClient interface {
 	// GetPlan returns one plan.
 	GetPlan(context.Context, *connect.Request[v1.GetPlanRequest]) (*connect.Response[v1.Plan], error)
-	// ListPlans returns the plans that the caller may start.
+	// ListPlans returns the plans that the caller may start. Without page_size and page_token it returns
+	// all of them, at most 10,000, and refuses when there are more.
 	ListPlans(context.Context, *connect.Request[v1.ListPlansRequest]) (*connect.Response[v1.ListPlansResponse], error)
 	// CreatePlan creates a plan. It is for administrators.
 	CreatePlan(context.Context, *connect.Request[v1.CreatePlanRequest]) (*connect.Response[v1.Plan], error)
@@ -109,7 +110,8 @@ func (c *planServiceClient) CreatePlan(ctx context.Context, req *connect.Request
 type PlanServiceHandler interface {
 	// GetPlan returns one plan.
 	GetPlan(context.Context, *connect.Request[v1.GetPlanRequest]) (*connect.Response[v1.Plan], error)
-	// ListPlans returns the plans that the caller may start.
+	// ListPlans returns the plans that the caller may start. Without page_size and page_token it returns
+	// all of them, at most 10,000, and refuses when there are more.
 	ListPlans(context.Context, *connect.Request[v1.ListPlansRequest]) (*connect.Response[v1.ListPlansResponse], error)
 	// CreatePlan creates a plan. It is for administrators.
 	CreatePlan(context.Context, *connect.Request[v1.CreatePlanRequest]) (*connect.Response[v1.Plan], error)

@@ -57,7 +57,8 @@ type RunServiceClient interface {
 	StartRun(context.Context, *connect.Request[v1.StartRunRequest]) (*connect.Response[v1.Run], error)
 	// GetRun returns one run.
 	GetRun(context.Context, *connect.Request[v1.GetRunRequest]) (*connect.Response[v1.Run], error)
-	// ListRuns returns one page of the runs that match a filter, the newest first.
+	// ListRuns returns the runs that match a filter, the newest first. Without page_size and page_token
+	// it returns all of them, at most 10,000, and refuses when there are more.
 	ListRuns(context.Context, *connect.Request[v1.ListRunsRequest]) (*connect.Response[v1.ListRunsResponse], error)
 	// CancelRun stops an active run at its next safe point. It returns an ended run unchanged.
 	CancelRun(context.Context, *connect.Request[v1.CancelRunRequest]) (*connect.Response[v1.Run], error)
@@ -179,7 +180,8 @@ type RunServiceHandler interface {
 	StartRun(context.Context, *connect.Request[v1.StartRunRequest]) (*connect.Response[v1.Run], error)
 	// GetRun returns one run.
 	GetRun(context.Context, *connect.Request[v1.GetRunRequest]) (*connect.Response[v1.Run], error)
-	// ListRuns returns one page of the runs that match a filter, the newest first.
+	// ListRuns returns the runs that match a filter, the newest first. Without page_size and page_token
+	// it returns all of them, at most 10,000, and refuses when there are more.
 	ListRuns(context.Context, *connect.Request[v1.ListRunsRequest]) (*connect.Response[v1.ListRunsResponse], error)
 	// CancelRun stops an active run at its next safe point. It returns an ended run unchanged.
 	CancelRun(context.Context, *connect.Request[v1.CancelRunRequest]) (*connect.Response[v1.Run], error)
