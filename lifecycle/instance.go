@@ -175,9 +175,6 @@ func instanceStatusAfter(creates bool, now InstanceStatus, job JobStatus, class 
 		if class == FailFrozen || class == FailWorkflowLost || class == FailStoreUnavailable {
 			return "" // that says nothing of the server
 		}
-		if creates && InstanceGivesUp(now, class) { // what was made is not deleted yet
-			return InstanceProvisioningFailed
-		}
 		return map[InstanceStatus]InstanceStatus{InstanceBooting: InstanceStartupFailed, InstanceTerminating: InstanceFailed}[now]
 	case JobRunning:
 		if creates {
@@ -185,6 +182,9 @@ func instanceStatusAfter(creates bool, now InstanceStatus, job JobStatus, class 
 		}
 		return map[InstanceStatus]InstanceStatus{InstanceFailed: InstanceTerminating}[now]
 	case JobCompensating: // an operator cancelled it, or its termination goes on
+		if creates && InstanceGivesUp(now, class) { // what was made is deleted as soon as the provider answers
+			return InstanceProvisioningFailed
+		}
 		return map[InstanceStatus]InstanceStatus{InstanceFailed: InstanceTerminating, InstanceStartupFailed: InstanceTerminating}[now]
 	case JobCancelled:
 		return map[InstanceStatus]InstanceStatus{

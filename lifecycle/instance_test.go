@@ -211,3 +211,14 @@ func TestInstance_GivesUpBeforeItBoots(t *testing.T) {
 		require.False(t, lifecycle.InstanceGivesUp(lifecycle.InstanceBooting, f.Class), f.Class)
 	}
 }
+
+// TestInstanceMoveFor_GivesUpAtOnce: an instance whose creation gives up has failed before what was
+// made is deleted, which waits for the provider.
+func TestInstanceMoveFor_GivesUpAtOnce(t *testing.T) {
+	t.Parallel()
+	move, ok := lifecycle.InstanceMoveFor(true, lifecycle.InstanceProvisioning, lifecycle.JobCompensating, lifecycle.FailCloudUnavailable)
+	require.True(t, ok)
+	require.Equal(t, lifecycle.InstanceProvisioningFailed, move.To)
+	_, ok = lifecycle.InstanceMoveFor(true, lifecycle.InstanceProvisioning, lifecycle.JobCompensating, "")
+	require.False(t, ok, "somebody cancelled it")
+}
