@@ -72,7 +72,8 @@ func (a *Activities) ResolvePowerCredentials(ctx context.Context, in ResolveIn) 
 		a.blockOnRejection(ctx, v.rec.ID, err)
 		return contract.BMCFacts{}, fault.BMC(ctx, err)
 	}
-	// The vendor is shown to operators. The system id is kept as it was stated: it selects the system.
+	// The vendor is shown to operators. The system id is kept as it was stated: it selects the
+	// system.
 	if err := a.Store.SetBMCFacts(ctx, v.rec.ID, db.ClipText(sys.Manufacturer, maxVendor), v.rec.SystemID); err != nil {
 		return contract.BMCFacts{}, fault.Internal(ctx, err)
 	}

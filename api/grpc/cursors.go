@@ -32,8 +32,8 @@ func (s *server) cursorsOf(ctx context.Context) (cursors, error) {
 	return cursors{key}, err
 }
 
-// show returns the cursor that the reader sees for a number of the platform. 0 stays 0.
-func (c cursors) show(number int64) int64 {
+// shownCursor returns the cursor that the reader sees for a number of the platform. 0 stays 0.
+func (c cursors) shownCursor(number int64) int64 {
 	if c.key == nil || number == 0 {
 		return number
 	}
@@ -43,9 +43,10 @@ func (c cursors) show(number int64) int64 {
 	return number
 }
 
-// read returns the number of the platform for a cursor of the reader. A cursor that show has not
+// storedCursor returns the number of the platform for a cursor of the reader. A cursor that
+// shownCursor has not
 // returned gives any number; almost all of these are higher than the number of the last event.
-func (c cursors) read(cursor int64) int64 {
+func (c cursors) storedCursor(cursor int64) int64 {
 	if c.key == nil || cursor == 0 {
 		return cursor
 	}

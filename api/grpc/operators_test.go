@@ -43,7 +43,7 @@ func (w *world) projectLog(project string) (out []string) {
 	return out
 }
 
-func (w *world) text(sql string, args ...any) (out string) {
+func (w *world) queryText(sql string, args ...any) (out string) {
 	w.t.Helper()
 	require.NoError(w.t, w.store.DBTX().QueryRow(w.t.Context(), sql, args...).Scan(&out))
 	return out
@@ -81,8 +81,8 @@ func TestOperators_InAProject(t *testing.T) {
 	run, err := c.StartRun(t.Context(), because(start))
 	require.NoError(t, err)
 	require.Equal(t, []string{"operator_access admin " + ticket, "start_run admin " + ticket}, w.projectLog(p.ID))
-	require.Equal(t, "admin "+ticket, w.text("SELECT triggered_by || ' ' || comment FROM audit_log WHERE resource_kind = 'run' AND resource_id = $1 AND seq = 1", run.Msg.GetRunId()))
-	require.Equal(t, "POST /slipway.v1.RunService/StartRun", w.text("SELECT metadata->>'call' FROM audit_log WHERE resource_kind = 'project' AND resource_id = $1 AND name = 'operator_access'", p.ID))
+	require.Equal(t, "admin "+ticket, w.queryText("SELECT triggered_by || ' ' || comment FROM audit_log WHERE resource_kind = 'run' AND resource_id = $1 AND seq = 1", run.Msg.GetRunId()))
+	require.Equal(t, "POST /slipway.v1.RunService/StartRun", w.queryText("SELECT metadata->>'call' FROM audit_log WHERE resource_kind = 'project' AND resource_id = $1 AND name = 'operator_access'", p.ID))
 
 	stream, err := c.WatchRuns(t.Context(), because(&slipwayv1.WatchRunsRequest{}))
 	require.NoError(t, err)
@@ -128,8 +128,8 @@ func TestCampaigns_AreBookedAsTheirFounders(t *testing.T) {
 				_, err = campaign.StartMember(t.Context(), tx, due[0], fakeOffers, nil)
 				return err
 			}))
-			run := w.text("SELECT run_id FROM run_campaign_members WHERE campaign_id = $1", made.Msg.GetCampaignId())
-			require.Equal(t, owner, w.text("SELECT triggered_by FROM audit_log WHERE resource_kind = 'run' AND resource_id = $1 AND seq = 1", run))
+			run := w.queryText("SELECT run_id FROM run_campaign_members WHERE campaign_id = $1", made.Msg.GetCampaignId())
+			require.Equal(t, owner, w.queryText("SELECT triggered_by FROM audit_log WHERE resource_kind = 'run' AND resource_id = $1 AND seq = 1", run))
 			_, err = c.PauseCampaign(t.Context(), because(&slipwayv1.PauseCampaignRequest{CampaignId: made.Msg.GetCampaignId()}))
 			require.NoError(t, err)
 			log := strings.Join(w.projectLog(p.ID), "\n")
@@ -137,7 +137,7 @@ func TestCampaigns_AreBookedAsTheirFounders(t *testing.T) {
 				require.Contains(t, log, row+owner)
 			}
 			if owner == "admin" {
-				require.Equal(t, ticket, w.text("SELECT comment FROM audit_log WHERE resource_kind = 'run_campaign' AND resource_id = $1 AND name = 'pause'", made.Msg.GetCampaignId()))
+				require.Equal(t, ticket, w.queryText("SELECT comment FROM audit_log WHERE resource_kind = 'run_campaign' AND resource_id = $1 AND name = 'pause'", made.Msg.GetCampaignId()))
 			}
 		})
 	}
@@ -160,6 +160,6 @@ func TestCustomers_RestartIsAudited(t *testing.T) {
 	_, err := c.CancelRun(t.Context(), connect.NewRequest(&slipwayv1.CancelRunRequest{RunId: run.Msg.GetRunId()}))
 	require.NoError(t, err)
 	require.Equal(t, []string{"start_run customer ", "cancel_run customer "}, w.projectLog(p.ID))
-	require.Equal(t, run.Msg.GetRunId()+" m-1 REBOOT", w.text(
+	require.Equal(t, run.Msg.GetRunId()+" m-1 REBOOT", w.queryText(
 		"SELECT concat_ws(' ', metadata->>'run', metadata->>'machine', metadata->>'type') FROM audit_log WHERE resource_kind = 'project' AND resource_id = $1 AND name = 'start_run'", p.ID))
 }

@@ -188,7 +188,7 @@ func (s runService) WatchRuns(ctx context.Context, r *connect.Request[slipwayv1.
 		if !r.Msg.GetHeartbeats() { // the client expects a snapshot in every event
 			return to.openEarly(out.ResponseHeader())
 		}
-		at := cursors.show(w.events.At())
+		at := cursors.shownCursor(w.events.At())
 		return to.send(&slipwayv1.RunEvent{Ts: timestamppb.Now(), Cursor: at}, at)
 	}
 	return follow(ctx, w.events, heartbeat, func(e *op.Event) error { return w.sendChange(e) })
@@ -206,7 +206,7 @@ func (s *server) watchStart(ctx context.Context, c cursors, after int64) (op.Str
 	}
 	var at op.LastEvent
 	if after > 0 {
-		at.Query = strconv.FormatInt(c.read(after), 10)
+		at.Query = strconv.FormatInt(c.storedCursor(after), 10)
 	}
 	from, err := at.Start(op.Kept(last))
 	var p *problem.Problem
@@ -250,7 +250,7 @@ func (w *watch) sendChange(e *op.Event) error {
 		return w.out.send(frame{event: e, message: c.message}, e.Cursor)
 	}
 	// The run belongs to one project, whose readers all see the same cursor.
-	own, err := op.Shared(e, "run of its project", func() (*slipwayv1.RunEvent, error) { return c.withCursor(w.cursors.show(e.Cursor)), nil })
+	own, err := op.Shared(e, "run of its project", func() (*slipwayv1.RunEvent, error) { return c.withCursor(w.cursors.shownCursor(e.Cursor)), nil })
 	if err != nil {
 		return err
 	}
