@@ -44,8 +44,8 @@ func (c cursors) shownCursor(number int64) int64 {
 }
 
 // storedCursor returns the number of the platform for a cursor of the reader. A cursor that
-// shownCursor has not
-// returned gives any number; almost all of these are higher than the number of the last event.
+// shownCursor has not returned gives any number; almost all of these are higher than the number of
+// the last event.
 func (c cursors) storedCursor(cursor int64) int64 {
 	if c.key == nil || cursor == 0 {
 		return cursor
