@@ -29,8 +29,8 @@ type Start struct {
 	Project string
 	// Offers returns the capabilities of a provider, nothing of one that does not exist.
 	Offers func(provider string) []runplan.Capability
-	// LogsIn reports whether a provider logs in to its machines by SSH, at their address. Nil is for
-	// providers that never do.
+	// LogsIn reports whether a provider logs in to its machines by SSH, at their address. Nil is
+	// for providers that never do.
 	LogsIn func(provider string) bool
 	// Campaign is the campaign that starts the run, "" for none. Its requests have ids that no
 	// other may use.
