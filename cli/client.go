@@ -167,7 +167,7 @@ type sender struct{ a *app }
 
 // Do sends one request. It returns an error when there is no context.
 func (s sender) Do(req *http.Request) (*http.Response, error) {
-	acc, err := s.a.account()
+	acc, err := s.a.account(req.Context())
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,8 +26,9 @@ type account struct {
 	Server string `yaml:"server"`
 	Token  string `yaml:"token"`
 	CAFile string `yaml:"ca_file,omitempty"`
-	// User names who signed in, so that a login of another user does not replace it.
-	User string `yaml:"user,omitempty"`
+	// User and UserID are who signed in. A login of another user does not replace the context.
+	User   string `yaml:"user,omitempty"`
+	UserID string `yaml:"user_id,omitempty"`
 	// Session is the sign-in at the identity provider; nil for an API token.
 	Session *session `yaml:"session,omitempty"`
 }
@@ -65,7 +67,7 @@ func (a *app) writeContexts(c contexts) error {
 }
 
 // account is who we are: SLIPWAY_SERVER and SLIPWAY_TOKEN, else the context.
-func (a *app) account() (account, error) {
+func (a *app) account(ctx context.Context) (account, error) {
 	if a.signing != nil {
 		return *a.signing, nil
 	}
@@ -91,7 +93,7 @@ func (a *app) account() (account, error) {
 		}
 		return account{}, noContext(ExitUsage, name)
 	}
-	return a.current(name, got)
+	return a.current(ctx, name, got)
 }
 
 func noContext(code int, name string) error {
@@ -119,16 +121,14 @@ func (a *app) contextCommand() *cobra.Command {
 		}
 		return t.flush()
 	})}
-	use := &cobra.Command{Use: "use NAME", Short: "Make a context the current one", Args: cobra.ExactArgs(1), RunE: does(func(_ *cobra.Command, args []string) error {
-		c, err := a.readContexts()
-		if err != nil {
-			return err
-		}
-		if _, ok := c.Contexts[args[0]]; !ok {
-			return noContext(ExitNotFound, args[0])
-		}
-		c.Current = args[0]
-		return a.writeContexts(c)
+	use := &cobra.Command{Use: "use NAME", Short: "Make a context the current one", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
+		return a.changeContexts(cmd.Context(), func(c *contexts) error {
+			if _, ok := c.Contexts[args[0]]; !ok {
+				return noContext(ExitNotFound, args[0])
+			}
+			c.Current = args[0]
+			return nil
+		})
 	})}
 	return group("context", "Servers and accounts", list, use)
 }

@@ -1,11 +1,15 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/gofrs/flock"
@@ -28,16 +32,16 @@ func (a *app) loginCommand() *cobra.Command {
 		Use: "login --server URL [--device | --token-stdin | --token-file FILE]", Short: "Sign in to a server and keep it as a context", Args: cobra.NoArgs,
 		Long: "Without a token it opens the page of the server's identity provider in a browser of this machine, and prints its address. " +
 			"--device is for a machine without a browser: it prints an address and a code to confirm in a browser elsewhere. " +
-			"An API token never stands on the command line, where others can see it. The context is kept in " +
-			"~/.config/slipway/config.yaml (SLIPWAY_CONFIG), readable by you only. SLIPWAY_SERVER and SLIPWAY_TOKEN go before it.",
+			"An API token is never an argument, which others could see. The context is kept in " +
+			"~/.config/slipway/config.yaml (SLIPWAY_CONFIG), readable by you only. SLIPWAY_SERVER and SLIPWAY_TOKEN override it.",
 	}
 	f := cmd.Flags()
 	f.StringVar(&l.server, "server", "", "URL of the API, such as https://slipway.example.com")
 	f.StringVar(&l.file, "token-file", "", "file that holds an API token")
 	f.BoolVar(&l.stdin, "token-stdin", false, "read an API token from standard input")
 	f.BoolVar(&l.device, "device", false, "confirm the sign-in in a browser of another machine")
-	f.StringVar(&l.name, "name", "", "name of the context (default: the server's host, with the user behind it where another user has that)")
-	f.StringVar(&l.ca, "ca-file", "", "certificates that the server's is checked against (default: the system's)")
+	f.StringVar(&l.name, "name", "", "name of the context (default: HOST of the server, or HOST/USER if another user has HOST)")
+	f.StringVar(&l.ca, "ca-file", "", "CA certificates for the server (default: those of the system)")
 	_ = cmd.MarkFlagRequired("server")
 	cmd.MarkFlagsMutuallyExclusive("token-file", "token-stdin", "device")
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error { return a.signInTo(cmd.Context(), l) })
@@ -49,11 +53,15 @@ func (a *app) signInTo(ctx context.Context, l loginFlags) error {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
 		return fail(ExitUsage, "--server must be a URL such as https://slipway.example.com")
 	}
+	usesToken := l.stdin || l.file != ""
 	if u.Scheme == "http" && !isLoopback(u.Hostname()) {
+		if !usesToken {
+			return fail(ExitUsage, "--server must be an https URL: without TLS anybody on the way could send you to a sign-in of his own")
+		}
 		fmt.Fprintln(a.Err, "slipway: the token will travel unencrypted; use https")
 	}
 	acc := account{Server: strings.TrimRight(l.server, "/"), CAFile: l.ca}
-	if l.stdin || l.file != "" {
+	if usesToken {
 		acc.Token, err = a.readToken(l.file)
 	} else {
 		acc.Token, acc.Session, err = a.signIn(ctx, acc, l.device)
@@ -66,8 +74,8 @@ func (a *app) signInTo(ctx context.Context, l loginFlags) error {
 	if err != nil {
 		return err
 	}
-	acc.User = who.Name
-	name, err := a.keepAccount(l.name, u.Host, acc)
+	acc.User, acc.UserID = who.Name, who.ID
+	name, err := a.keepAccount(ctx, l.name, u.Host, acc)
 	if err != nil {
 		return err
 	}
@@ -81,21 +89,24 @@ func (a *app) signInTo(ctx context.Context, l loginFlags) error {
 
 // keepAccount keeps an account as the current context and returns the context's name. It never
 // replaces the account of another user or server.
-func (a *app) keepAccount(name, host string, acc account) (string, error) {
-	err := a.changeContexts(func(c *contexts) error {
+func (a *app) keepAccount(ctx context.Context, name, host string, acc account) (string, error) {
+	err := a.changeContexts(ctx, func(c *contexts) error {
 		free := func(name string) bool {
 			old, taken := c.Contexts[name]
-			return !taken || old.Server == acc.Server && (old.User == acc.User || old.User == "")
+			return !taken || old.Server == acc.Server && old.UserID == acc.UserID
 		}
 		switch {
 		case name == "" && free(host):
 			name = host
 		case name == "":
 			name = host + "/" + acc.User
+			if !free(name) { // two users may have one name
+				name = host + "/" + acc.UserID
+			}
 		}
 		if !free(name) {
 			old := c.Contexts[name]
-			return fail(ExitRefused, "the context %q is of %s at %s; choose another --name, or run slipway logout %s first", name, oneLine(old.User), old.Server, name)
+			return fail(ExitRefused, "the context %q is of %s at %s; choose another --name, or run slipway logout %s first", name, oneLine(cmp.Or(old.User, "another token")), old.Server, name)
 		}
 		c.Contexts[name], c.Current = acc, name
 		return nil
@@ -104,8 +115,8 @@ func (a *app) keepAccount(name, host string, acc account) (string, error) {
 }
 
 // changeContexts changes the configuration file while no other slipway of the user does.
-func (a *app) changeContexts(change func(*contexts) error) error {
-	unlock, err := a.lockContexts()
+func (a *app) changeContexts(ctx context.Context, change func(*contexts) error) error {
+	unlock, err := a.lockContexts(ctx)
 	if err != nil {
 		return err
 	}
@@ -121,15 +132,19 @@ func (a *app) changeContexts(change func(*contexts) error) error {
 }
 
 // lockContexts waits until no other slipway of the user changes the configuration file.
-func (a *app) lockContexts() (unlock func(), err error) {
+func (a *app) lockContexts(ctx context.Context) (unlock func(), err error) {
 	if err := a.makeConfigDir(); err != nil {
 		return nil, err
 	}
 	lock := flock.New(a.ConfigPath+".lock", flock.SetPermissions(0o600))
-	ctx, cancel := context.WithTimeout(context.Background(), lockLimit)
+	ctx, cancel := context.WithTimeout(ctx, lockLimit)
 	defer cancel()
-	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
-		return nil, fmt.Errorf("another slipway holds %s.lock: %w", a.ConfigPath, err)
+	_, err = lock.TryLockContext(ctx, lockPoll)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fail(ExitUnreachable, "another slipway has held %s.lock for %s; repeat the command", a.ConfigPath, lockLimit)
+	case err != nil:
+		return nil, fmt.Errorf("lock %s: %w", a.ConfigPath, err)
 	}
 	return func() { _ = lock.Unlock() }, nil
 }
@@ -157,46 +172,54 @@ func (a *app) logoutCommand() *cobra.Command {
 		Use: "logout [CONTEXT]", Short: "End a sign-in and forget its context; the current one without a name", Args: cobra.MaximumNArgs(1),
 		Long: "The identity provider is asked to end the sign-in of this machine. An API token is only forgotten: slipway token revoke ends it.",
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			var name string
-			var ended account
-			err := a.changeContexts(func(c *contexts) error {
-				name = c.Current
-				if len(args) == 1 {
-					name = args[0]
-				} else if a.context != "" {
-					name = a.context
-				}
-				if name == "" {
-					return fail(ExitUsage, "you are not signed in, so there is nothing to end; slipway context list shows the contexts")
-				}
-				found := false
-				if ended, found = c.Contexts[name]; !found {
-					return noContext(ExitNotFound, name)
-				}
-				delete(c.Contexts, name)
-				if c.Current == name {
-					c.Current = ""
-				}
-				return nil
-			})
-			if err != nil {
-				return err
+			if a.Getenv("SLIPWAY_TOKEN") != "" && a.context == "" && len(args) == 0 {
+				return fail(ExitUsage, "SLIPWAY_TOKEN overrides the contexts, and logout does not end it; name the context to end")
 			}
-			fmt.Fprintf(a.Out, "signed out of %s; context %s is forgotten\n", ended.Server, name)
-			if ended.Session == nil {
-				fmt.Fprintln(a.Err, "slipway: the API token stays valid until it ends; slipway token revoke ends it now")
-				return nil
+			if a.context != "" && len(args) == 1 {
+				return fail(ExitUsage, "name the context to end once, with --context or behind logout")
 			}
-			return a.revoke(cmd.Context(), ended)
+			return a.logout(cmd.Context(), append(args, a.context)[0])
 		}),
 	}
+}
+
+// logout ends the sign-in of a context, "" being the current one, and forgets the context. While the
+// identity provider does not answer, the context stays, so that logout can be repeated.
+func (a *app) logout(ctx context.Context, name string) error {
+	var ended account
+	err := a.changeContexts(ctx, func(c *contexts) error {
+		name = cmp.Or(name, c.Current)
+		if name == "" {
+			return fail(ExitUsage, "you are not signed in, so there is nothing to end; slipway context list shows the contexts")
+		}
+		found := false
+		if ended, found = c.Contexts[name]; !found {
+			return noContext(ExitNotFound, name)
+		}
+		if err := a.revoke(ctx, ended); err != nil {
+			return err
+		}
+		delete(c.Contexts, name)
+		if c.Current == name {
+			c.Current = ""
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Out, "signed out of %s; context %s is forgotten\n", ended.Server, name)
+	if ended.Session == nil {
+		fmt.Fprintln(a.Err, "slipway: the API token stays valid until it ends; slipway token revoke ends it now")
+	}
+	return nil
 }
 
 func (a *app) whoamiCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "whoami", Short: "Show who is signed in, and where", Args: cobra.NoArgs,
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
-			acc, err := a.account()
+			acc, err := a.account(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -217,5 +240,20 @@ func (a *app) clientOf(acc account) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &http.Client{Transport: c.Transport, CheckRedirect: c.CheckRedirect, Timeout: providerLimit}, nil
+	rounds := c.Transport
+	if own, ok := rounds.(*http.Transport); ok && acc.CAFile != "" { // the provider may have a public certificate
+		pool, err := x509.SystemCertPool()
+		if err != nil {
+			return nil, err
+		}
+		pem, err := os.ReadFile(acc.CAFile)
+		if err != nil {
+			return nil, err
+		}
+		pool.AppendCertsFromPEM(pem)
+		own = own.Clone()
+		own.TLSClientConfig.RootCAs = pool
+		rounds = own
+	}
+	return &http.Client{Transport: rounds, CheckRedirect: c.CheckRedirect, Timeout: providerLimit}, nil
 }

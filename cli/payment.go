@@ -28,7 +28,7 @@ func (a *app) topupCommand() *cobra.Command {
 			return err
 		}
 		if back == "" {
-			acc, err := a.account()
+			acc, err := a.account(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -279,6 +279,7 @@ func TestLogin_RefusesWhatItCannotTrust(t *testing.T) {
 	require.Contains(t, p.runCLI("login", "--server", p.serveAPI(rest.SignIn{})).exits(cli.ExitUsage).err, "--token-stdin")
 	plain := p.serveAPI(rest.SignIn{Issuer: "http://id.example.com", ClientID: "c", Token: "access_token"})
 	require.Contains(t, p.runCLI("login", "--server", plain).exits(cli.ExitError).err, "no https URL")
+	p.open = p.signsInAs(identity.Ada)
 	away := p.serveAPI(rest.SignIn{Issuer: "http://127.0.0.1:1", ClientID: "c", Token: "access_token"})
 	require.Contains(t, p.runCLI("login", "--server", away).exits(cli.ExitUnreachable).err, "does not answer")
 	p.runCLI("login", "--server", p.url, "--device", "--token-stdin").exits(cli.ExitUsage)

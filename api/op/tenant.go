@@ -56,6 +56,8 @@ type Identity struct {
 	Subject string   `json:"subject,omitempty" doc:"oidc: and the subject of the sign-in"`
 	Email   string   `json:"email,omitempty" doc:"Only when the identity provider has verified it"`
 	Groups  []string `json:"groups,omitempty"`
+	// Kept says that a session keeps it since its sign-in. A bearer token may know a newer address.
+	Kept bool `json:"-"`
 }
 
 // Bounds of the groups of one sign-in, and of a group's name in characters.
@@ -336,7 +338,7 @@ func (a *API) grantsOf(ctx context.Context, who Principal, id string) (ProjectAc
 // who changed their address, or who joined without one. The request continues if this fails.
 func (a *API) keepAddress(ctx context.Context, who Principal, project string, g tenancydb.Grant) {
 	email := who.Identity.Email
-	if email == "" || email == g.Email {
+	if email == "" || email == g.Email || who.Identity.Kept {
 		return
 	}
 	if err := tenancydb.SetMemberEmail(ctx, a.store, project, g.MemberID, email); err != nil {

@@ -52,6 +52,7 @@ func (e *Engine) AskAtOnce(ctx context.Context, jobID string, action lifecycle.A
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	soon, cancel := context.WithTimeout(ctx, answerSoon)
 	defer cancel()
 	x := &exchange{s: e.s, job: job, action: action, ask: ActionRequest{Reason: reason}, once: uuid.NewString()}
@@ -59,14 +60,16 @@ func (e *Engine) AskAtOnce(ctx context.Context, jobID string, action lifecycle.A
 	switch {
 	case err == nil && d.refused != nil:
 		return d.refused
-	case err == nil || soon.Err() == nil || ctx.Err() != nil || x.started:
+	case err == nil || ctx.Err() != nil || x.started:
+		return err
+	case soon.Err() == nil && time.Since(began) < answerSoon*9/10: // a server's deadline is a little earlier than ours
 		return err
 	}
 	ask, err := x.request(ctx)
 	if err != nil {
 		return err
 	}
-	limited, stop := context.WithTimeout(ctx, healthLimit)
+	limited, stop := context.WithTimeout(ctx, e.s.cfg.ActionTimeout)
 	defer stop()
 	err = e.s.cfg.Temporal.SignalWorkflow(limited, job.WorkflowID, "", string(action), ask)
 	switch {

@@ -14,7 +14,7 @@ import (
 // it is secret: programs are public clients.
 type SignIn struct {
 	Issuer   string `json:"issuer" doc:"URL of the OpenID Connect issuer, whose configuration is read below it"`
-	ClientID string `json:"client_id" doc:"Public client of the issuer that programs are"`
+	ClientID string `json:"client_id" doc:"Client ID of programs, a public client of the issuer"`
 	Token    string `json:"token" enum:"access_token,id_token" doc:"Token of the issuer's answer that this API accepts as bearer"`
 }
 

@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"time"
 
+	"github.com/slipway-cloud/slipway/cli"
 	"github.com/slipway-cloud/slipway/client"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -125,5 +129,15 @@ func (o *operator) proof(ctx context.Context, out io.Writer, w *watched) error {
 		return err
 	}
 	fmt.Fprintf(out, "\n$ slipway certificate export %s > %s\n", w.node, file)
-	return o.show(ctx, out, "certificate", "verify", file)
+	// Without a key the program shows the key of the file, and says that nobody has named it as trusted.
+	said, err := o.command(ctx, "certificate", "verify", file).CombinedOutput()
+	key := fingerprint.FindString(string(said))
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != cli.ExitNotTrusted || key == "" {
+		return fmt.Errorf("slipway certificate verify trusts a key that nobody has named: %w: %s", err, said)
+	}
+	return o.show(ctx, out, "certificate", "verify", file, "--key", key)
 }
+
+// fingerprint is that of a signing key.
+var fingerprint = regexp.MustCompile(`[0-9a-f]{64}`)

@@ -246,7 +246,7 @@ BEGIN
     s := was;
     balance := t.balance_minor;
     next_state := CASE WHEN balance <= t.depleted_minor THEN 'depleted' WHEN balance <= t.low_minor THEN 'low_balance' ELSE 'healthy' END;
-    -- Two conditions, since one that is false before its query is planned each time.
+    -- Nested: in one condition, PostgreSQL plans the query again each time the first half is false.
     IF balance > t.rearm_minor THEN
         IF EXISTS (SELECT FROM balance_notices n
             WHERE n.billing_account_id = s.billing_account_id AND n.episode = s.episode AND n.kind <> 'balance_short') THEN

@@ -125,7 +125,7 @@ func StepUp(ctx context.Context, tx *db.Tx, id string, by New) error {
 		return err
 	}
 	n, err := queries(tx).StepUpSession(ctx, gen.StepUpSessionParams{
-		ID: id, Principal: by.Principal, NewHash: by.Hash, Roles: db.EmptyIfNil(by.Roles), Groups: db.EmptyIfNil(by.Groups), Email: by.Email,
+		ID: id, Principal: by.Principal, Name: by.Name, NewHash: by.Hash, Roles: db.EmptyIfNil(by.Roles), Groups: db.EmptyIfNil(by.Groups), Email: by.Email,
 		AuthTime: earlier(by.AuthTime, now), StepUpSeconds: StepUpFor.Seconds(), Sid: by.Sid,
 	})
 	if err == nil && n == 0 {

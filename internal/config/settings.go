@@ -68,7 +68,7 @@ func settings(c *Config) *pflag.FlagSet {
 	str(&c.OIDC.GroupsClaim, "oidc-groups-claim", "claim that holds the groups, which projects may give roles to")
 	str(&c.OIDC.ClientID, "oidc-client-id", "client that the portal is to the issuer; empty means that browsers sign in with API tokens only")
 	str(&c.OIDC.ClientSecretFile, "oidc-client-secret-file", "file that holds the secret of the client; empty for a public client")
-	str(&c.OIDC.CLIClientID, "oidc-cli-client-id", "public client that the command line is to the issuer; empty means that programs sign in with API tokens only")
+	str(&c.OIDC.CLIClientID, "oidc-cli-client-id", "client ID of the command line, a public client of the issuer; empty means that programs sign in with API tokens only")
 	str(&c.OIDC.RedirectURL, "oidc-redirect-url", "URL that the issuer sends browsers back to; empty means /portal/oidc/callback below api-public-url")
 
 	fs.DurationVar(&c.Portal.SessionIdle, "portal-session-idle", c.Portal.SessionIdle, "how long a session of the portal lasts that nobody uses")

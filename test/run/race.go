@@ -7,7 +7,7 @@ import "slices"
 // everything. A test compares this list with the sources.
 func raced() []string {
 	return []string{
-		"activities/agenttask", "activities/billing", "activities/bmc", "activities/drift", "activities/projection",
+		"activities/agenttask", "activities/billing", "activities/bmc", "activities/drift", "activities/instance", "activities/projection",
 		"activities/sweep",
 		"api/agentapi", "api/boot", "api/op", "api/portal", "api/ratelimit", "api/webhook",
 		"db", "db/drift",

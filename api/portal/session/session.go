@@ -105,6 +105,7 @@ func principal(method, name string, roles []string, as op.Identity) op.Principal
 	who := op.Principal{ID: as.Subject, Name: name, Roles: roles}
 	if method == portaldb.MethodOIDC {
 		who.Identity = as
+		who.Identity.Kept = true
 	}
 	return who
 }

@@ -334,9 +334,9 @@ func (q *Queries) SessionByID(ctx context.Context, id string) (SessionByIDRow, e
 
 const stepUpSession = `-- name: StepUpSession :execrows
 UPDATE portal_sessions SET previous_hash = hash, previous_until = now() + interval '30 seconds', hash = $1, roles = $2, groups = $3, email = $4,
-    auth_time = $5, step_up_until = now() + make_interval(secs => $6),
-    sid = CASE WHEN $7::text = '' THEN sid ELSE $7::text END
-WHERE id = $8 AND principal = $9 AND idle_until > now() AND ends_at > now()
+    name = $5, auth_time = $6, step_up_until = now() + make_interval(secs => $7),
+    sid = CASE WHEN $8::text = '' THEN sid ELSE $8::text END
+WHERE id = $9 AND principal = $10 AND idle_until > now() AND ends_at > now()
 `
 
 type StepUpSessionParams struct {
@@ -344,6 +344,7 @@ type StepUpSessionParams struct {
 	Roles         []string
 	Groups        []string
 	Email         string
+	Name          string
 	AuthTime      time.Time
 	StepUpSeconds float64
 	Sid           string
@@ -357,6 +358,7 @@ func (q *Queries) StepUpSession(ctx context.Context, arg StepUpSessionParams) (i
 		arg.Roles,
 		arg.Groups,
 		arg.Email,
+		arg.Name,
 		arg.AuthTime,
 		arg.StepUpSeconds,
 		arg.Sid,

@@ -39,7 +39,7 @@ WHERE id = @id AND hash = @old_hash;
 
 -- name: StepUpSession :execrows
 UPDATE portal_sessions SET previous_hash = hash, previous_until = now() + interval '30 seconds', hash = @new_hash, roles = @roles, groups = @groups, email = @email,
-    auth_time = @auth_time, step_up_until = now() + make_interval(secs => @step_up_seconds),
+    name = @name, auth_time = @auth_time, step_up_until = now() + make_interval(secs => @step_up_seconds),
     sid = CASE WHEN @sid::text = '' THEN sid ELSE @sid::text END
 WHERE id = @id AND principal = @principal AND idle_until > now() AND ends_at > now();
 
