@@ -284,7 +284,7 @@ WHERE r.status <> ALL (CASE j.status WHEN 'pending' THEN ARRAY['PENDING'] WHEN '
 -- name: steps_run_in_order
 SELECT r.job_id, 'run ' || r.id || ' is ' || r.status || ' with steps ' || s.states FROM runs r
 JOIN LATERAL (SELECT string_agg(e.row ->> 'state', ',' ORDER BY e.n) AS states FROM jsonb_array_elements(r.stages) WITH ORDINALITY AS e (row, n)) s ON true
-WHERE r.finished_at IS NOT NULL AND s.states !~ '^((succeeded|skipped|adopted|compensated),?)*(failed,?)?(pending,?)*$'
+WHERE r.finished_at IS NOT NULL AND s.states !~ '^((succeeded|skipped|adopted|compensated|undone),?)*(failed,?)?(pending,?)*$'
     OR r.status = 'SUCCEEDED' AND s.states ~ '(failed|pending|running|compensated)';
 
 -- name: runs_and_their_audit_agree
