@@ -958,7 +958,7 @@ func (q *Queries) StoreAgentVerified(ctx context.Context, arg StoreAgentVerified
 const storeCredentials = `-- name: StoreCredentials :execrows
 UPDATE instances SET host_key = $1, enroll_hash = $2, worker_hash = NULL, enrolled_at = NULL, heartbeat_seq = 0, heartbeat_at = NULL,
     heartbeat = '{}', agent_verified_at = NULL, updated_at = now()
-WHERE id = $3 AND status IN ('provisioning', 'booting', 'ready')
+WHERE id = $3 AND status IN ('provisioning', 'booting')
 `
 
 type StoreCredentialsParams struct {

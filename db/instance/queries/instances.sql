@@ -99,7 +99,7 @@ UPDATE instances SET ip_address = @ip_address, updated_at = now() WHERE id = @id
 -- A new set ends the one before it: no worker of an earlier installation is known any more.
 UPDATE instances SET host_key = @host_key, enroll_hash = @enroll_hash, worker_hash = NULL, enrolled_at = NULL, heartbeat_seq = 0, heartbeat_at = NULL,
     heartbeat = '{}', agent_verified_at = NULL, updated_at = now()
-WHERE id = @id AND status IN ('provisioning', 'booting', 'ready');
+WHERE id = @id AND status IN ('provisioning', 'booting');
 
 -- name: StoreInstalledAgent :execrows
 UPDATE instances SET agent_checksum = @agent_checksum, agent_verified_at = NULL, updated_at = now() WHERE id = @id;
