@@ -5,7 +5,9 @@
 package bmc
 
 import (
+	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
@@ -72,9 +74,10 @@ func (a *Activities) ResolvePowerCredentials(ctx context.Context, in ResolveIn) 
 		a.blockOnRejection(ctx, v.rec.ID, err)
 		return contract.BMCFacts{}, fault.BMC(ctx, err)
 	}
-	// The vendor is shown to operators. The system id is kept as it was stated: it selects the
-	// system.
-	if err := a.Store.SetBMCFacts(ctx, v.rec.ID, db.ClipText(sys.Manufacturer, maxVendor), v.rec.SystemID); err != nil {
+	// The vendor is shown to operators; a known one stays where the BMC names none. The system id is
+	// kept as it was stated: it selects the system.
+	vendor := cmp.Or(strings.TrimSpace(sys.Manufacturer), v.rec.Vendor)
+	if err := a.Store.SetBMCFacts(ctx, v.rec.ID, db.ClipText(vendor, maxVendor), v.rec.SystemID); err != nil {
 		return contract.BMCFacts{}, fault.Internal(ctx, err)
 	}
 	if err := refuseCritical(health); err != nil {
