@@ -34,6 +34,10 @@ func checkLogin(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, 
 		return nil
 	}
 	refuse := func(format string, args ...any) error {
+		if in.Project != "" {
+			// How the platform reaches its machines is not for customers.
+			format, args = "the platform cannot log in to the machine now; ask its operator", nil
+		}
 		return &intent.Refusal{Kind: intent.ActionRefused, Existing: m.ID, Detail: fmt.Sprintf(format, args...)}
 	}
 	address, hostKey, siteID := m.Spec.SSHEndpoint, m.HostKey, m.SiteID
