@@ -43,7 +43,12 @@ func TestAddresses_OfMAAS(t *testing.T) {
 	require.Equal(t, append([]string{"maas"}, shown.IPAddresses...), w.addresses(w.node.ID))
 	_, err = w.act(w.finding(lifecycle.DriftAddressesChanged).ID, lifecycle.DriftAdopt)
 	require.NoError(t, err)
-	require.ElementsMatch(t, []string{"maas", "10.10.9.9", "fd00::9"}, w.addresses(w.node.ID))
+	adopted := w.addresses(w.node.ID)
+	require.ElementsMatch(t, []string{"maas", "10.10.9.9", "fd00::9"}, adopted)
+	w.showAddresses("fd00::9", "10.10.9.9")
+	w.recordHeartbeat(nil)
+	w.pass()
+	require.Equal(t, adopted, w.addresses(w.node.ID), "another order is no change")
 
 	w.front.says(nil)
 	w.release()
@@ -63,14 +68,19 @@ func TestAddresses_OfTheAgent(t *testing.T) {
 	byHand := dbtest.Node(t, w.store, dbtest.Active(), dbtest.At(w.site.ID), dbtest.Of(*w.node.SKUID))
 	lent := dbtest.Node(t, w.store, dbtest.Active(), dbtest.At(w.site.ID), dbtest.Of(*w.node.SKUID))
 	dbtest.Occupy(t, w.store, lent.ID)
+	left := dbtest.Node(t, w.store, dbtest.Active(), dbtest.At(w.site.ID), dbtest.Of(*w.node.SKUID))
+	_, err := w.store.DBTX().Exec(t.Context(), "UPDATE nodes SET tenant_left_at = now() WHERE id = $1", left.ID)
+	require.NoError(t, err)
+	require.NoError(t, w.store.SetNodeAddresses(t.Context(), left.ID, db.NodeAddresses{Source: lifecycle.AddressesOfAgent, IPs: []string{"10.3.0.9"}}))
 	for _, address := range []string{"10.3.0.1", "10.3.0.2"} {
-		for _, n := range []db.Node{byHand, lent} {
+		for _, n := range []db.Node{byHand, lent, left} {
 			reports(n, address)
 		}
 		w.recordHeartbeat(func(b *db.Heartbeat) { b.Report.Address = address })
 		w.pass()
 		require.Equal(t, []string{"agent", address}, w.addresses(byHand.ID))
 		require.Equal(t, []string{""}, w.addresses(lent.ID))
+		require.Equal(t, []string{""}, w.addresses(left.ID), "what the tenant left may run there")
 		require.Equal(t, "maas", w.addresses(w.node.ID)[0])
 	}
 	require.NoError(t, w.store.SetNodeAddresses(t.Context(), byHand.ID, db.NodeAddresses{Source: lifecycle.AddressesOfMAAS, IPs: []string{"10.0.0.8", "none", "10.0.0.8"}}))

@@ -60,6 +60,8 @@ type NodeFacts struct {
 	Occupant string `json:"occupant"`
 	// OccupiedSince is when that allocation was requested.
 	OccupiedSince *time.Time `json:"occupied_since"`
+	// TenantLeft says that a tenant has left the node and nothing has proven it clean since.
+	TenantLeft bool `json:"tenant_left"`
 }
 
 // Machine is a machine in the region's list.
@@ -273,7 +275,8 @@ func encode(v any) json.RawMessage {
 // nextAddresses returns the addresses that the node's record is to have: those that MAAS gives its
 // deployed machine, or else the one that its agent reports. changed is false where the record is
 // right. Where MAAS shows others than the baseline has, the record waits until an operator has
-// adopted them. The agent of a tenant's node names no address, since the tenant may be root there.
+// adopted them. The agent of a tenant's node names no address, since the
+// tenant may be root there, and neither does that of a node which a tenant has left.
 func (f Facts) nextAddresses() (next db.NodeAddresses, changed bool) {
 	if m := f.Machine; m != nil && !f.Listed.IsZero() && !f.isPXE() {
 		inMAAS := f.Node.AddressSource == lifecycle.AddressesOfMAAS
@@ -282,7 +285,7 @@ func (f Facts) nextAddresses() (next db.NodeAddresses, changed bool) {
 			return next, false
 		case m.Status == providers.MAASReady || m.Status == providers.MAASNew:
 			return next, inMAAS
-		case m.Status != providers.MAASDeployed || len(m.Addresses) == 0 || inMAAS && slices.Equal(m.Addresses, f.Node.Addresses):
+		case m.Status != providers.MAASDeployed || len(m.Addresses) == 0 || inMAAS && sameSet(m.Addresses, f.Node.Addresses):
 			return next, false
 		case !inMAAS || f.Mark == nil || sameSet(m.Addresses, f.Mark.Addresses):
 			return db.NodeAddresses{Source: lifecycle.AddressesOfMAAS, IPs: m.Addresses}, true
@@ -290,7 +293,7 @@ func (f Facts) nextAddresses() (next db.NodeAddresses, changed bool) {
 		return next, false
 	}
 	r := f.report()
-	if r == nil || r.Address == "" || f.Node.Pointer != "" || f.Node.Occupant != "" || slices.Equal(f.Node.Addresses, []string{r.Address}) {
+	if r == nil || r.Address == "" || f.Node.Pointer != "" || f.Node.Occupant != "" || f.Node.TenantLeft || slices.Equal(f.Node.Addresses, []string{r.Address}) {
 		return next, false
 	}
 	if s := f.Node.AddressSource; s != "" && s != lifecycle.AddressesOfAgent {

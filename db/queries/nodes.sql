@@ -84,10 +84,11 @@ WHERE id = @id;
 UPDATE nodes SET maas_create_intent = @maas_create_intent, updated_at = now() WHERE id = @id;
 
 -- name: SetNodeAddresses :execrows
--- MAAS and the installer know the addresses of a node better than its agent does: the agent only names those of a node that has none of theirs.
+-- MAAS and the installer know the addresses of a node better than its agent does: the agent only names those of a node that has none of theirs. It names none
+-- while what a tenant left may run there.
 UPDATE nodes SET ip_addresses = @ip_addresses, ip_addresses_source = @source, ip_addresses_at = CASE WHEN @source::text <> '' THEN now() END,
     ssh_address = coalesce(nullif(@ssh_address::text, ''), ssh_address), version = version + 1, updated_at = now()
-WHERE id = @id AND status <> 'deleted' AND (@source::text <> 'agent' OR ip_addresses_source IN ('', 'agent'))
+WHERE id = @id AND status <> 'deleted' AND (@source::text <> 'agent' OR ip_addresses_source IN ('', 'agent') AND tenant_left_at IS NULL)
     AND (ip_addresses <> @ip_addresses OR ip_addresses_source <> @source OR @ssh_address::text NOT IN ('', ssh_address));
 
 -- name: SetNodeHostKey :execrows
