@@ -571,7 +571,7 @@ func (q *Queries) SetMAASCreateIntent(ctx context.Context, arg SetMAASCreateInte
 const setNodeAddresses = `-- name: SetNodeAddresses :execrows
 UPDATE nodes SET ip_addresses = $1, ip_addresses_source = $2, ip_addresses_at = CASE WHEN $2::text <> '' THEN now() END,
     ssh_address = coalesce(nullif($3::text, ''), ssh_address), version = version + 1, updated_at = now()
-WHERE id = $4 AND status <> 'deleted' AND ($2::text <> 'agent' OR ip_addresses_source IN ('', 'agent'))
+WHERE id = $4 AND status <> 'deleted' AND ($2::text <> 'agent' OR ip_addresses_source IN ('', 'agent') AND tenant_left_at IS NULL)
     AND (ip_addresses <> $1 OR ip_addresses_source <> $2 OR $3::text NOT IN ('', ssh_address))
 `
 
@@ -582,7 +582,8 @@ type SetNodeAddressesParams struct {
 	ID          string
 }
 
-// MAAS and the installer know the addresses of a node better than its agent does: the agent only names those of a node that has none of theirs.
+// MAAS and the installer know the addresses of a node better than its agent does: the agent only names those of a node that has none of theirs. It names none
+// while what a tenant left may run there.
 func (q *Queries) SetNodeAddresses(ctx context.Context, arg SetNodeAddressesParams) (int64, error) {
 	result, err := q.db.Exec(ctx, setNodeAddresses,
 		arg.IPAddresses,

@@ -869,7 +869,7 @@ SELECT n.id, jsonb_build_object(
     'node', jsonb_build_object('id', n.id, 'lifecycle', n.lifecycle, 'status', n.status, 'hostname', n.hostname, 'serial', n.serial, 'hardware_uuid', n.hardware_uuid, 'macs', n.macs,
         'system_id', coalesce(n.maas_system_id, ''), 'ip_addresses', n.ip_addresses, 'ip_addresses_source', n.ip_addresses_source, 'state_changed_at', n.state_changed_at, 'pointer', coalesce(n.allocation_id, ''),
         'occupant', coalesce((SELECT a.id FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL), ''),
-        'occupied_since', (SELECT a.requested_at FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL)),
+        'occupied_since', (SELECT a.requested_at FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL), 'tenant_left', n.tenant_left_at IS NOT NULL),
     'machine', m.facts || jsonb_build_object('power_address', m.power_address),
     'bmc', CASE WHEN b.id IS NOT NULL THEN jsonb_build_object('id', b.id, 'address', b.address, 'protocol', b.protocol, 'pin_sha256', b.pin_sha256,
         'blocked_at', b.auth_blocked_at, 'blocked_reason', b.auth_blocked_reason) END,
