@@ -183,8 +183,8 @@ func (a *app) logoutCommand() *cobra.Command {
 	}
 }
 
-// logout ends the sign-in of a context, "" being the current one, and forgets the context. While the
-// identity provider does not answer, the context stays, so that logout can be repeated.
+// logout ends the sign-in of a context, "" being the current one, and forgets the context. While
+// the identity provider does not answer, the context stays, so that logout can be repeated.
 func (a *app) logout(ctx context.Context, name string) error {
 	var ended account
 	err := a.changeContexts(ctx, func(c *contexts) error {

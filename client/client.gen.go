@@ -4374,7 +4374,7 @@ type SetBmcCredentialRequest struct {
 
 // SignIn defines model for SignIn.
 type SignIn struct {
-	// ClientID Public client of the issuer that programs are
+	// ClientID Client ID of programs, a public client of the issuer
 	ClientID string `json:"client_id,omitempty"`
 
 	// Issuer URL of the OpenID Connect issuer, whose configuration is read below it

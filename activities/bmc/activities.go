@@ -74,8 +74,8 @@ func (a *Activities) ResolvePowerCredentials(ctx context.Context, in ResolveIn) 
 		a.blockOnRejection(ctx, v.rec.ID, err)
 		return contract.BMCFacts{}, fault.BMC(ctx, err)
 	}
-	// The vendor is shown to operators; a known one stays where the BMC names none. The system id is
-	// kept as it was stated: it selects the system.
+	// The vendor is shown to operators; a known one stays where the BMC names none. The system id
+	// is kept as it was stated: it selects the system.
 	vendor := cmp.Or(strings.TrimSpace(sys.Manufacturer), v.rec.Vendor)
 	if err := a.Store.SetBMCFacts(ctx, v.rec.ID, db.ClipText(vendor, maxVendor), v.rec.SystemID); err != nil {
 		return contract.BMCFacts{}, fault.Internal(ctx, err)

@@ -129,7 +129,8 @@ func (o *operator) proof(ctx context.Context, out io.Writer, w *watched) error {
 		return err
 	}
 	fmt.Fprintf(out, "\n$ slipway certificate export %s > %s\n", w.node, file)
-	// Without a key the program shows the key of the file, and says that nobody has named it as trusted.
+	// Without a key the program shows the key of the file, and says that nobody has named it as
+	// trusted.
 	said, err := o.command(ctx, "certificate", "verify", file).CombinedOutput()
 	key := fingerprint.FindString(string(said))
 	var exit *exec.ExitError

@@ -20,8 +20,8 @@ const (
 )
 
 // device is a sign-in of a program on a machine without a browser (RFC 8628). The address is where
-// the program asked from, which the page shows: whoever confirms another user's code gives that user
-// their rights.
+// the program asked from, which the page shows: whoever confirms another user's code gives that
+// user their rights.
 type device struct {
 	op.DeviceAuthorizationState
 	userCode, address string

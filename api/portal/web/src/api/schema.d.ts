@@ -7382,7 +7382,7 @@ export interface components {
             reason?: string;
         };
         SignIn: {
-            /** @description Public client of the issuer that programs are */
+            /** @description Client ID of programs, a public client of the issuer */
             client_id?: string;
             /** @description URL of the OpenID Connect issuer, whose configuration is read below it */
             issuer?: string;
