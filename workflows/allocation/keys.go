@@ -183,7 +183,7 @@ func (s *KeysState) offer(ctx workflow.Context, at string, keys []contract.Alloc
 		if !out.Done {
 			return stage.Fail(lifecycle.FailNodeTask, "nothing proves who may log in: %s", out.Note)
 		}
-		if !accepted {
+		if !accepted || out.Connection.Address == "" { // a former key, or an answer without an address
 			continue
 		}
 		if s.Connection, err = connectionOf(ctx, out); err != nil {
