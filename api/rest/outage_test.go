@@ -33,7 +33,7 @@ func TestRoutes_DatabaseAwayIs503(t *testing.T) {
 	asked := 0
 	for path, item := range doc.Paths {
 		for method := range item {
-			if path == "/api/v1/version" {
+			if path == "/api/v1/version" || path == "/api/v1/sign-in" { // these read no database
 				continue
 			}
 			asked++
@@ -83,7 +83,7 @@ func TestAreas_DatabaseAwayIs503(t *testing.T) {
 	w.do("GET", "/api/v1/whoami", nil, signedIn).want(http.StatusOK)
 	for path, item := range doc.Paths {
 		for method := range item {
-			if method == "get" && !slices.Contains([]string{"/api/v1/version", "/api/v1/whoami", "/api/v1/admin/instance-types", "/api/v1/instance-types"}, path) {
+			if method == "get" && !slices.Contains([]string{"/api/v1/version", "/api/v1/sign-in", "/api/v1/whoami", "/api/v1/admin/instance-types", "/api/v1/instance-types"}, path) {
 				away("GET", placeholder.ReplaceAllString(path, "x")+map[string]string{"/api/v1/admin/secrets": "?name=bmc/x"}[path], nil)
 			}
 		}
