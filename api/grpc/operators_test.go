@@ -87,7 +87,7 @@ func TestOperators_InAProject(t *testing.T) {
 	stream, err := c.WatchRuns(t.Context(), because(&slipwayv1.WatchRunsRequest{}))
 	require.NoError(t, err)
 	require.True(t, stream.Receive())
-	time.Sleep(300 * time.Millisecond) // the stream asks again for the access
+	<-time.After(300 * time.Millisecond) // the stream asks again for the access
 	require.NoError(t, stream.Close())
 	require.Len(t, w.projectLog(p.ID), 3, "a stream is one access")
 
