@@ -211,19 +211,24 @@ func (a *app) idempotencyKey() string {
 	return uuid.NewString()
 }
 
+// addCertificates adds the certificates of a PEM file to a pool.
+func addCertificates(pool *x509.CertPool, file string) error {
+	pem, err := os.ReadFile(file)
+	if err == nil && !pool.AppendCertsFromPEM(pem) {
+		err = fmt.Errorf("%s holds no PEM certificate", file)
+	}
+	return err
+}
+
 func (a *app) transport(acc account) (*http.Client, error) {
 	if a.Client != nil {
 		return a.Client, nil
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // it is one
 	if acc.CAFile != "" {
-		pem, err := os.ReadFile(acc.CAFile)
-		if err != nil {
-			return nil, err
-		}
 		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s holds no PEM certificate", acc.CAFile)
+		if err := addCertificates(pool, acc.CAFile); err != nil {
+			return nil, err
 		}
 		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
 	}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 
 	"github.com/gofrs/flock"
@@ -246,11 +245,9 @@ func (a *app) clientOf(acc account) (*http.Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		pem, err := os.ReadFile(acc.CAFile)
-		if err != nil {
+		if err := addCertificates(pool, acc.CAFile); err != nil {
 			return nil, err
 		}
-		pool.AppendCertsFromPEM(pem)
 		own = own.Clone()
 		own.TLSClientConfig.RootCAs = pool
 		rounds = own
