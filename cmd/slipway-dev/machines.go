@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"os"
@@ -76,7 +77,7 @@ func (o *operator) automate(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
-	files := map[string]string{"machine": automatedMachine, "plan": automatedPlan, "sample-machine": sampleMachine, "sample-plan": samplePlan, "kubeconfig": "simulated"}
+	files := map[string]string{"machine": automatedMachine, "plan": automatedPlan, "sample-machine": sampleMachine, "sample-plan": samplePlan, "kubeconfig": "kubeconfig-" + rand.Text()}
 	for name, text := range files {
 		files[name] = filepath.Join(dir, name+".json")
 		if err := os.WriteFile(files[name], []byte(text), 0o600); err != nil {

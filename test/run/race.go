@@ -32,6 +32,7 @@ func notRaced() map[string]string {
 		"agent/scrub":                 "it erases real disks, of which the detector makes the costliest test of all; proof race races it",
 		"activities/login":            "without tests; the raced activities/bmc uses it",
 		"api/grpc":                    "its streams follow the feed of api/op, which is raced; proof race races them",
+		"cli":                         "sign-in waits for one goroutine over a channel; proof race races it",
 		"docs":                        "pages that are made once; the raced api/op serves them",
 		"api/agentapi/agentapitest":   "without tests; the raced agent packages use it",
 		"cmd/slipway-agent":           "main package; agent is raced",
