@@ -26,7 +26,7 @@ type switchable struct {
 
 func newSwitchable(t *testing.T) *switchable {
 	t.Helper()
-	dsn := dbtest.Database(t)
+	dsn := dbtest.FreshDatabase(t)
 	return &switchable{t, dsn, dbtest.Open(t, dsn), dbtest.Owner(t, dsn)}
 }
 

@@ -412,11 +412,12 @@ func AuditProject(ctx context.Context, tx *db.ProjectTx, name string, meta map[s
 	return tenancydb.AppendAudit(ctx, tx, name, actor)
 }
 
-// The interval at which a stream checks the access of its reader, and how long the stream continues
-// while the check fails.
+// The interval at which a stream checks the access of its reader, the deadline of a check, and how
+// long the stream continues while the check fails.
 const (
-	recheckEvery = 20 * time.Second
-	recheckLimit = 50 * time.Second
+	recheckEvery    = 20 * time.Second
+	recheckDeadline = 5 * time.Second
+	recheckLimit    = 50 * time.Second
 )
 
 // errAccessEnded is the cause of the end of a stream whose reader lost the access.
@@ -442,7 +443,7 @@ func whileAllowed(ctx context.Context, every, limit time.Duration) (context.Cont
 				return
 			case <-tick.C:
 			}
-			bounded, stop := context.WithTimeout(out, every/4)
+			bounded, stop := context.WithTimeout(out, min(recheckDeadline, limit/4))
 			err := recheck(bounded)
 			late := bounded.Err() != nil // after its deadline a check may fail without a loss of access
 			stop()

@@ -21,6 +21,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -57,6 +58,7 @@ type source struct {
 	schema   string // what schemaSQL returns for the template
 	locks    *locks
 	keepers  *keepers
+	stores   *stores
 }
 
 // ofProcess is made by the first test that needs it and lives as long as the
@@ -90,7 +92,7 @@ func prepare() (source, error) {
 			return source{}, err
 		}
 	}
-	src := source{server: server, template: name, locks: &locks{conn: conn, held: map[string]bool{}}, keepers: &keepers{conns: map[string]*pgx.Conn{}}}
+	src := source{server: server, template: name, locks: &locks{conn: conn, held: map[string]bool{}}, keepers: &keepers{conns: map[string]*pgx.Conn{}}, stores: &stores{kept: map[string]*db.Store{}}}
 	const comment = "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = $1"
 	return src, conn.QueryRow(ctx, comment, name).Scan(&src.schema)
 }
@@ -278,17 +280,19 @@ const (
 )
 
 // Open opens the database at dsn until the test ends. On the server of the tests it has a login for
-// customers.
+// customers. The first Store of a database that Database returned may be the one that an ended test
+// had of it.
 func Open(t testing.TB, dsn string) *db.Store {
 	t.Helper()
-	var opts []db.Option
-	if sameServer(t, dsn, OwnerDSN(t, dsn)) {
-		opts = append(opts, db.CustomerLogin(withPoolSize(CustomerDSN(t, dsn), customerPoolSize)))
+	if !sameServer(t, dsn, OwnerDSN(t, dsn)) {
+		store, err := db.Open(t.Context(), withOptions(dsn, "pool_max_conns", poolSize))
+		require.NoError(t, err)
+		t.Cleanup(store.Close)
+		return store
 	}
-	store, err := db.Open(t.Context(), withPoolSize(dsn, poolSize), opts...)
-	require.NoError(t, err)
-	t.Cleanup(store.Close)
-	return store
+	src, err := ofProcess()
+	require.NoError(t, err, "a PostgreSQL for the tests")
+	return src.stores.open(t, dsn)
 }
 
 func sameServer(t testing.TB, dsn, other string) bool {
@@ -300,12 +304,16 @@ func sameServer(t testing.TB, dsn, other string) bool {
 	return one.Host == two.Host && one.Port == two.Port
 }
 
-func withPoolSize(dsn, size string) string {
-	if u, err := url.Parse(dsn); err == nil && u.Scheme != "" {
-		q := u.Query()
-		q.Set("pool_max_conns", size)
-		u.RawQuery = q.Encode()
-		return u.String()
+// withOptions adds parameters to a URL; they are in pairs of name and value.
+func withOptions(dsn string, options ...string) string {
+	u, err := url.Parse(dsn)
+	if err != nil || u.Scheme == "" {
+		return dsn
 	}
-	return dsn
+	q := u.Query()
+	for pair := range slices.Chunk(options, 2) {
+		q.Set(pair[0], pair[1])
+	}
+	u.RawQuery = q.Encode()
+	return u.String()
 }

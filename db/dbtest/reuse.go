@@ -14,19 +14,20 @@ import (
 	"github.com/slipway-cloud/slipway/assembly/devserver/pg"
 )
 
-// locks holds a lock for each database that a test of this process uses. The
-// server releases them when the process ends.
+// locks holds a lock for each database that this process has used, so that no other process takes
+// it. The server releases them when the process ends.
 type locks struct {
 	mu   sync.Mutex
 	conn *pgx.Conn
-	held map[string]bool // the server would give this connection a lock twice
+	held map[string]bool // by name: whether a test uses the database now
 }
 
 func (l *locks) try(ctx context.Context, name string) (mine bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.held[name] {
-		return false, nil
+	if used, held := l.held[name]; held { // the server would give this connection a lock twice
+		l.held[name] = true
+		return !used, nil
 	}
 	err = l.conn.QueryRow(ctx, "SELECT pg_try_advisory_lock(hashtextextended($1, 0))", name).Scan(&mine)
 	if mine {
@@ -35,28 +36,34 @@ func (l *locks) try(ctx context.Context, name string) (mine bool, err error) {
 	return mine, err
 }
 
+// release lets the next test of this process have the database. It returns an error when the lock
+// was lost.
 func (l *locks) release(ctx context.Context, name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var held bool
-	err := l.conn.QueryRow(ctx, "SELECT pg_advisory_unlock(hashtextextended($1, 0))", name).Scan(&held)
+	const renew = "SELECT pg_advisory_unlock(k), pg_try_advisory_lock(k) FROM hashtextextended($1, 0) AS k"
+	var held, again bool
+	err := l.conn.QueryRow(ctx, renew, name).Scan(&held, &again)
 	if err == nil && !held {
 		err = errors.New("the server does not know the lock")
 	}
 	if err != nil {
 		return fmt.Errorf("another test may have used database %s at the same time: %w", name, err)
 	}
-	delete(l.held, name)
+	if l.held[name] = false; !again {
+		delete(l.held, name)
+	}
 	return nil
 }
 
-// take returns an empty database that only this test uses until it ends.
+// take returns an empty database that only this test uses until it ends. The lock of a database is
+// kept until this process ends, since a kept Store is connected to it.
 func (s source) take(t testing.TB) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), createLimit)
 	defer cancel()
 	for n := 1; ; n++ {
-		name := fmt.Sprintf("%s_used_%s%d", s.template, s.group, n)
+		name := fmt.Sprintf("%s%s%s%d", s.template, usedInfix, s.group, n)
 		mine, err := s.locks.try(ctx, name)
 		require.NoError(t, err)
 		if !mine {
@@ -72,18 +79,23 @@ func (s source) take(t testing.TB) string {
 	}
 }
 
+// usedInfix is in the name of each database that several tests use, one after the other.
+const usedInfix = "_used_"
+
 // makeEmpty makes the database, or deletes what another test has left in it.
 func (s source) makeEmpty(ctx context.Context, t testing.TB, name string) {
 	t.Helper()
 	err := s.empty(ctx, name)
 	if errors.Is(err, errChanged) {
 		t.Logf("database %s is made again: a test before has changed its schema", name)
+		s.stores.drop(name)
 		admin(t, s, "DROP DATABASE "+quote(name)+" WITH (FORCE)")
 		s.create(t, name)
 		return
 	}
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && refused.Code == "42501" { // this user may not disable triggers
+		s.stores.drop(name)
 		admin(t, s, "DROP DATABASE "+quote(name)+" WITH (FORCE)")
 		refused.Code = "3D000"
 	}
@@ -94,12 +106,17 @@ func (s source) makeEmpty(ctx context.Context, t testing.TB, name string) {
 	require.NoError(t, err)
 }
 
-// keeper is the application name of connections that only empty a database.
-const keeper = "slipway_dbtest_keeper"
+// The application names of connections that outlive a test: keeper only empties a database, the
+// others are of a kept Store.
+const (
+	keeper = "slipway_dbtest_keeper"
+	kept   = "slipway_kept"
+)
 
-// endOthersSQL ends all connections but keepers.
+// endOthersSQL ends all connections but these.
 const endOthersSQL = `
-SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE datname = current_database() AND application_name <> '` + keeper + `'`
+SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name NOT IN ('` + keeper + `', '` + kept + `')`
 
 // emptySQL deletes all rows without their triggers, and restores what the migrations have put into
 // the tables.

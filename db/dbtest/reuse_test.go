@@ -161,11 +161,11 @@ func TestLocks_LostLockIsAnError(t *testing.T) {
 		},
 	} {
 		l.conn, l.held = connect(t, src.server.DSN("postgres")), map[string]bool{}
-		mine, err := l.try(t.Context(), "a database of "+t.Name())
+		mine, err := l.try(t.Context(), "a database of "+t.Name()+name)
 		require.NoError(t, err)
 		require.True(t, mine, name)
 		lose()
-		require.ErrorContains(t, l.release(t.Context(), "a database of "+t.Name()), "at the same time", name)
+		require.ErrorContains(t, l.release(t.Context(), "a database of "+t.Name()+name), "at the same time", name)
 	}
 }
 
@@ -187,4 +187,29 @@ func TestStore_EmptiedOnAKeptConnection(t *testing.T) {
 	_, err := conn.Exec(t.Context(), "SELECT pg_terminate_backend($1, 10000)", first)
 	require.NoError(t, err)
 	require.NotEqual(t, first, emptiedBy())
+}
+
+// TestStore_ConnectionsAreKept: the next test that gets a database has the connections of the one
+// before. A test that has failed, or that leaves a broken connection, leaves none.
+func TestStore_ConnectionsAreKept(t *testing.T) {
+	src := ownSource(t)
+	conn := connect(t, src.server.DSN("postgres"))
+	use := func(end func(*db.Store, uint32)) (pid uint32) {
+		t.Run("use", func(t *testing.T) {
+			store := Open(t, src.appDSN(t, src.take(t)))
+			require.NoError(t, store.DBTX().QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&pid))
+			end(store, pid)
+		})
+		return pid
+	}
+	nothing := func(*db.Store, uint32) {}
+	first := use(nothing)
+	require.Equal(t, first, use(nothing))
+	require.Equal(t, first, use(func(_ *db.Store, pid uint32) {
+		_, err := conn.Exec(t.Context(), "SELECT pg_terminate_backend($1, 10000)", pid)
+		require.NoError(t, err)
+	}))
+	second := use(func(store *db.Store, _ uint32) { store.Close() })
+	require.NotEqual(t, first, second)
+	require.NotEqual(t, second, use(nothing))
 }

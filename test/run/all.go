@@ -120,7 +120,7 @@ func (s *session) lanes(ctx context.Context, all, servers []string, whole bool) 
 			s.suite(ctx, suite{name: portalStep, packages: []string{"./" + portal}}, servers)
 		}
 		if slices.Contains(all, harness) {
-			s.suite(ctx, suite{name: harnessStep, packages: []string{"./" + harness}, race: !s.short}, servers)
+			s.suite(ctx, suite{name: harnessStep, packages: []string{"./" + harness}}, servers)
 		}
 	})
 	wg.Go(func() {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -105,42 +106,54 @@ func TestExec_RecordsTheCost(t *testing.T) {
 }
 
 // TestRaced_ListsConcurrentPackages compares the list of raced packages with the sources: a package
-// whose own code starts goroutines or uses package sync is raced, or says why not.
+// whose own code starts goroutines or uses package sync is raced, says why not, or links a client
+// of a server. A raced one links none.
 func TestRaced_ListsConcurrentPackages(t *testing.T) {
 	t.Parallel()
 	root, err := toolcache.Root()
 	require.NoError(t, err)
 	all, err := folders(t.Context(), root, "./...")
 	require.NoError(t, err)
+	clients := linkClients(t, root)
+	require.True(t, clients["db"] && clients["workflows/stage"] && clients["providers/kube"])
 	for _, folder := range raced() {
 		require.Contains(t, all, folder, "raced() names a package that is not there")
 		require.Empty(t, notRaced()[folder], "%s is in both lists", folder)
+		require.False(t, clients[folder], "%s links the client of a server; proof race races it", folder)
 	}
 	for folder := range notRaced() {
 		require.Contains(t, all, folder, "notRaced() names a package that is not there")
+		require.False(t, clients[folder], "%s links the client of a server and needs no reason", folder)
 	}
 	for _, folder := range all {
-		if isConcurrent(t, filepath.Join(root, folder)) && !isRaced(folder) {
+		if !isRaced(folder) && !clients[folder] && isConcurrent(t, filepath.Join(root, folder)) {
 			require.NotEmpty(t, notRaced()[folder], "%s is concurrent: add it to raced(), or to notRaced() with the reason", folder)
 		}
 	}
 }
 
-// The client of Kubernetes is too large for the race detector's time: the programs alone link it.
-func TestRaced_DoWithoutKubernetes(t *testing.T) {
-	t.Parallel()
-	root, err := filepath.Abs("../..")
-	require.NoError(t, err)
-	args := []string{"list", "-deps", "-test", "-f", "{{.ImportPath}}"}
-	for _, folder := range raced() {
-		args = append(args, "./"+folder)
-	}
-	cmd := exec.CommandContext(t.Context(), "go", args...)
+// linkClients returns the folders that link, with their tests, the client of PostgreSQL, Temporal's
+// SDK or the client of Kubernetes.
+func linkClients(t *testing.T, root string) map[string]bool {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-test", "-f", `{{.ImportPath}} {{join .Deps " "}}`, "./...")
 	cmd.Dir = root
 	out, err := cmd.Output()
 	require.NoError(t, err)
-	require.Contains(t, string(out), "go.temporal.io/sdk", "the list has what the packages link")
-	require.NotContains(t, string(out), "k8s.io/")
+	found := map[string]bool{}
+	for line := range strings.Lines(string(out)) {
+		name, deps, _ := strings.Cut(line, " ")
+		name = strings.TrimSuffix(strings.TrimSuffix(name, ".test"), "_test")
+		if folder, ours := strings.CutPrefix(name, module); ours && hasClient(deps) {
+			found[strings.TrimPrefix(folder, "/")] = true
+		}
+	}
+	return found
+}
+
+func hasClient(deps string) bool {
+	clients := []string{"github.com/jackc/pgx/v5/pgconn", "go.temporal.io/sdk/internal", "k8s.io/client-go/rest"}
+	return slices.ContainsFunc(strings.Fields(deps), func(dep string) bool { return slices.Contains(clients, dep) })
 }
 
 // isConcurrent reports whether a package has a go statement, a call of a Go method such as that of
