@@ -21,7 +21,7 @@ import (
 // side.
 func TestLedger_EqualsTheModel(t *testing.T) {
 	t.Parallel()
-	want := runenv.Scale(t, "SLIPWAY_BILLING_STEPS", 5_000, 200_000)
+	want := runenv.Scale(t, "SLIPWAY_BILLING_STEPS", 2_000, 200_000)
 	markets := min(1+want/20_000, 4)
 	for i := range markets {
 		t.Run(fmt.Sprint(i+1), func(t *testing.T) {
