@@ -115,6 +115,12 @@ func (s statements) DeleteBMC(ctx context.Context, id string, version int64) err
 	return CheckDelete("BMC "+id, n, err, s.bmcExists(ctx, id))
 }
 
+// DropBMCOfNothing deletes a BMC that no node, machine, rack device, job or rotation names.
+// Repeatable.
+func (tx *Tx) DropBMCOfNothing(ctx context.Context, id string) error {
+	return MapError("BMC "+id, tx.q.DropBMCOfNothing(ctx, id))
+}
+
 // SetBMCPin approves a certificate pin and forgets one that waited. Repeatable.
 func (s statements) SetBMCPin(ctx context.Context, id, pinSHA256 string) error {
 	n, err := s.q.SetBMCPin(ctx, gen.SetBMCPinParams{ID: id, PinSHA256: pinSHA256})

@@ -40,7 +40,7 @@ func (tx *Tx) GiveBMC(ctx context.Context, nodeID string, in BMCSpec, a Actor) (
 	if !IsSameBMCAddress(in.Address, old.Address) || in.NewMachine && old.CredentialRef != in.CredentialRef {
 		return tx.ExchangeBMC(ctx, nodeID, old, in.NewBMC, a)
 	}
-	return tx.correctBMC(ctx, nodeID, old, in, a)
+	return tx.CorrectBMC(ctx, nodeID, old, in, a)
 }
 
 // ExchangeBMC puts a new record in the place of a BMC that is no longer the
@@ -60,10 +60,10 @@ func (tx *Tx) ExchangeBMC(ctx context.Context, nodeID string, old BMC, in NewBMC
 	return b, tx.auditBMC(ctx, b.ID, nodeID, "create", a, both)
 }
 
-// correctBMC changes how the BMC that a node has is spoken to. System and cipher
+// CorrectBMC changes how a BMC is spoken to. Its approved pin stays. System and cipher
 // suite stay where nothing is said of them, but for the system of a machine that
-// is another.
-func (tx *Tx) correctBMC(ctx context.Context, nodeID string, old BMC, in BMCSpec, a Actor) (BMC, error) {
+// is another. nodeID is "" for the BMC of a machine without a node.
+func (tx *Tx) CorrectBMC(ctx context.Context, nodeID string, old BMC, in BMCSpec, a Actor) (BMC, error) {
 	want := old
 	want.Address, want.Protocol, want.CredentialRef = in.Address, in.Protocol, in.CredentialRef
 	if in.SystemID != "" || in.NewMachine {
@@ -89,7 +89,11 @@ func (tx *Tx) correctBMC(ctx context.Context, nodeID string, old BMC, in BMCSpec
 
 func (tx *Tx) auditBMC(ctx context.Context, id, nodeID, name string, a Actor, meta map[string]any) error {
 	a.Metadata = meta
-	return tx.AppendAudit(ctx, Entry{ResourceKind: "bmc", ResourceID: id, NodeID: &nodeID, Kind: EntryAction, Name: name, Actor: a})
+	of := &nodeID
+	if nodeID == "" {
+		of = nil
+	}
+	return tx.AppendAudit(ctx, Entry{ResourceKind: "bmc", ResourceID: id, NodeID: of, Kind: EntryAction, Name: name, Actor: a})
 }
 
 // letGoOfBMC takes the BMC from a node that retires, so that the machine may be

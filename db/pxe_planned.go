@@ -88,7 +88,7 @@ func (tx *Tx) macFree(ctx context.Context, mac, nodeID string) error {
 // BMCFree refuses a BMC that another node has which is in use: its jobs would switch that node's
 // machine. *ConflictError names that node. Two nodes may share a Redfish service that has several
 // systems, where each names another. Of two transactions that ask for one BMC the second waits for
-// the first to end. A rack device's is no node's.
+// the first to end. A rack device's is no node's, and neither is that of a machine without a node.
 func (tx *Tx) BMCFree(ctx context.Context, address, protocol, systemID, nodeID string) error {
 	if err := tx.LockBMCAddress(ctx, address); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (tx *Tx) BMCFree(ctx context.Context, address, protocol, systemID, nodeID s
 	}
 	for _, b := range there {
 		if b.NodeID == nil {
-			if err := tx.noRackDevice(ctx, b); err != nil {
+			if err := errors.Join(tx.noRackDevice(ctx, b), tx.noMachine(ctx, b)); err != nil {
 				return err
 			}
 		}
@@ -119,8 +119,8 @@ func (tx *Tx) BMCFree(ctx context.Context, address, protocol, systemID, nodeID s
 	return nil
 }
 
-// LockBMCAddress makes a transaction wait for another that gives the BMC at an address to a node or
-// a rack device, until that ends.
+// LockBMCAddress makes a transaction wait for another that gives the BMC at an address to a node,
+// a machine or a rack device, until that ends.
 func (tx *Tx) LockBMCAddress(ctx context.Context, address string) error {
 	return MapError("BMC at "+address, tx.q.Lock(ctx, "bmc/"+writtenAs(address)[0]))
 }
@@ -133,6 +133,19 @@ func (tx *Tx) noRackDevice(ctx context.Context, b BMC) error {
 			"rack device %s (%s) has the BMC at %s; name another address, or remove that rack device first", d.Name, d.ID, b.Address)}
 	}
 	if err = MapError("rack device of BMC "+b.ID, err); errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// noMachine refuses a BMC that is that of a machine without a node.
+func (tx *Tx) noMachine(ctx context.Context, b BMC) error {
+	id, err := tx.q.MachineOfBMC(ctx, b.ID)
+	if err == nil {
+		return &ConflictError{What: "bmc", Existing: id, Message: fmt.Sprintf(
+			"machine %s has the BMC at %s; name another address, or take the login of the BMC from that machine first", id, b.Address)}
+	}
+	if err = MapError("machine of BMC "+b.ID, err); errors.Is(err, ErrNotFound) {
 		return nil
 	}
 	return err

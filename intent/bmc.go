@@ -31,7 +31,7 @@ type BMC struct {
 }
 
 // CheckBMC returns the fields of a BMC that are wrong.
-func CheckBMC(ctx context.Context, store *db.Store, b BMC) ([]Field, error) {
+func CheckBMC(ctx context.Context, store secrets, b BMC) ([]Field, error) {
 	var bad []Field
 	switch {
 	case b.Protocol == ProtocolIPMI && (!validBMCAddress(b.Address) || strings.Contains(b.Address, "/")):
@@ -51,7 +51,7 @@ func CheckBMC(ctx context.Context, store *db.Store, b BMC) ([]Field, error) {
 
 // checkTarget returns the fields that are wrong because the BMC's address is not allowed, or the
 // login may not be sent there. It resolves no name: a name is checked when the login is sent.
-func checkTarget(ctx context.Context, store *db.Store, b BMC) ([]Field, error) {
+func checkTarget(ctx context.Context, store secrets, b BMC) ([]Field, error) {
 	name, _, _ := strings.Cut(b.CredentialRef, "@")
 	use, _, err := store.SecretUse(ctx, name)
 	if err != nil {
@@ -77,7 +77,7 @@ func checkTarget(ctx context.Context, store *db.Store, b BMC) ([]Field, error) {
 
 // CheckCredential returns a wrong field when ref does not name a stored login of BMCs. It does not
 // open the secret.
-func CheckCredential(ctx context.Context, store *db.Store, ref string) ([]Field, error) {
+func CheckCredential(ctx context.Context, store secrets, ref string) ([]Field, error) {
 	return CheckSecret(ctx, store, "credential_ref", ref, spec.SecretBMCLogin)
 }
 

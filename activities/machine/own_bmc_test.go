@@ -41,6 +41,10 @@ func TestOwnBMC_PowersAndBoots(t *testing.T) {
 	var refused *runplan.StartRefusal
 	require.ErrorAs(t, w.start(reboot, nil), &refused, "nobody has said with which login")
 
+	_, err := w.store.PutSecretVersion(t.Context(), "bmc/m-1", "keeper", []byte("sealed"), make([]byte, 32))
+	require.NoError(t, err)
+	_, err = w.store.SetSecretUse(t.Context(), "bmc/m-1", spec.SecretUse{Kind: spec.SecretBMCLogin, Sites: []string{*m.SiteID}})
+	require.NoError(t, err)
 	access := machines.Access{SiteID: *m.SiteID, HostKey: m.HostKey, BMCCredentialRef: "bmc/m-1"}
 	set := func(a machines.Access) (m machinesdb.Machine) {
 		w.tx(func(ctx context.Context, tx *db.Tx) (err error) {

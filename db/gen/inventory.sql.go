@@ -257,6 +257,20 @@ func (q *Queries) DeleteSite(ctx context.Context, arg DeleteSiteParams) (int64, 
 	return result.RowsAffected(), nil
 }
 
+const dropBMCOfNothing = `-- name: DropBMCOfNothing :exec
+DELETE FROM bmcs WHERE bmcs.id = $1 AND bmcs.node_id IS NULL
+    AND NOT EXISTS (SELECT FROM machines m WHERE m.bmc_id = bmcs.id)
+    AND NOT EXISTS (SELECT FROM rack_devices d WHERE d.bmc_id = bmcs.id)
+    AND NOT EXISTS (SELECT FROM jobs j WHERE j.bmc_id = bmcs.id)
+    AND NOT EXISTS (SELECT FROM bmc_rotations r WHERE r.bmc_id = bmcs.id)
+`
+
+// Only a record that nothing else remembers goes.
+func (q *Queries) DropBMCOfNothing(ctx context.Context, id string) error {
+	_, err := q.db.Exec(ctx, dropBMCOfNothing, id)
+	return err
+}
+
 const holdSKU = `-- name: HoldSKU :one
 SELECT tenant_root FROM skus WHERE id = $1 FOR UPDATE
 `
@@ -646,6 +660,18 @@ func (q *Queries) ListSites(ctx context.Context, arg ListSitesParams) ([]Site, e
 		return nil, err
 	}
 	return items, nil
+}
+
+const machineOfBMC = `-- name: MachineOfBMC :one
+SELECT id FROM machines WHERE bmc_id = $1::text AND status <> 'RETIRED'
+`
+
+// A machine without a node whose BMC it is.
+func (q *Queries) MachineOfBMC(ctx context.Context, bmcID string) (string, error) {
+	row := q.db.QueryRow(ctx, machineOfBMC, bmcID)
+	var id string
+	err := row.Scan(&id)
+	return id, err
 }
 
 const profile = `-- name: Profile :one

@@ -109,6 +109,18 @@ WHERE id = @id AND version = @version RETURNING *;
 -- name: RackDeviceOfBMC :one
 SELECT id, name, kind FROM rack_devices WHERE bmc_id = @bmc_id;
 
+-- name: MachineOfBMC :one
+-- A machine without a node whose BMC it is.
+SELECT id FROM machines WHERE bmc_id = @bmc_id::text AND status <> 'RETIRED';
+
+-- name: DropBMCOfNothing :exec
+-- Only a record that nothing else remembers goes.
+DELETE FROM bmcs WHERE bmcs.id = @id AND bmcs.node_id IS NULL
+    AND NOT EXISTS (SELECT FROM machines m WHERE m.bmc_id = bmcs.id)
+    AND NOT EXISTS (SELECT FROM rack_devices d WHERE d.bmc_id = bmcs.id)
+    AND NOT EXISTS (SELECT FROM jobs j WHERE j.bmc_id = bmcs.id)
+    AND NOT EXISTS (SELECT FROM bmc_rotations r WHERE r.bmc_id = bmcs.id);
+
 -- name: DeleteBMC :execrows
 DELETE FROM bmcs WHERE id = @id AND version = @version;
 

@@ -96,6 +96,7 @@ func update(ctx context.Context, tx *db.Tx, m machinesdb.Machine, in Registratio
 	if slices.Contains(changed, "spec.ssh_endpoint") {
 		m.HostKey = ""
 	}
+	former := m.BMCID
 	if slices.Contains(changed, "spec.bmc_endpoint") {
 		m.BMCID = nil // its login is for the BMC of before
 	}
@@ -106,6 +107,9 @@ func update(ctx context.Context, tx *db.Tx, m machinesdb.Machine, in Registratio
 		}
 	}
 	m, err := machinesdb.Update(ctx, tx, m)
+	if err == nil {
+		err = dropBMC(ctx, tx, former, m.BMCID)
+	}
 	if err != nil {
 		return m, err
 	}
@@ -153,7 +157,8 @@ func leaveNode(ctx context.Context, tx *db.Tx, m machinesdb.Machine) error {
 // the pinned host key of the node.
 type Access struct {
 	NodeID, SiteID, HostKey string // "" for none
-	// BMCCredentialRef names the login of the BMC at spec.bmc_endpoint of a machine without a node.
+	// BMCCredentialRef names the login of the BMC at spec.bmc_endpoint of a machine without a node. ""
+	// keeps the login that the machine has, while the machine has a site.
 	BMCCredentialRef string
 }
 
@@ -185,39 +190,20 @@ func SetAccess(ctx context.Context, tx *db.Tx, id string, in Access, actor db.Ac
 		}
 	}
 	m.NodeID, m.SiteID, m.HostKey = optional(in.NodeID), optional(in.SiteID), in.HostKey
-	if m.BMCID, err = bmcOf(ctx, tx, m, in.BMCCredentialRef); err != nil {
+	former := m.BMCID
+	if m.BMCID, err = bmcOf(ctx, tx, m, in.BMCCredentialRef, actor); err != nil {
 		return m, err
 	}
 	if err := makeWay(ctx, tx, m, actor); err != nil {
 		return m, err
 	}
-	if m, err = machinesdb.SetAccess(ctx, tx, m); err != nil {
+	if m, err = machinesdb.SetAccess(ctx, tx, m); err == nil {
+		err = dropBMC(ctx, tx, former, m.BMCID)
+	}
+	if err != nil {
 		return m, err
 	}
 	return m, audit(ctx, tx, m, "set_machine_access", actor, map[string]any{"node_id": in.NodeID, "site_id": in.SiteID, "host_key": in.HostKey, "bmc_credential_ref": in.BMCCredentialRef})
-}
-
-// bmcOf returns the record of the BMC at the bmc_endpoint of a machine with a login, nil without
-// one. The record that the machine has stays where address and login are the same, with the
-// certificate that was approved for it.
-func bmcOf(ctx context.Context, tx *db.Tx, m machinesdb.Machine, ref string) (*string, error) {
-	if ref == "" {
-		return nil, nil
-	}
-	if m.Spec.BMCEndpoint == "" || m.SiteID == nil {
-		return nil, invalid("bmc_credential_ref", "needs spec.bmc_endpoint of the machine, and a site whose networks hold for the BMC")
-	}
-	if !spec.ValidRef(ref) {
-		return nil, invalid("bmc_credential_ref", "is not a reference to a secret")
-	}
-	if m.BMCID != nil {
-		known, err := tx.BMC(ctx, *m.BMCID)
-		if err != nil || db.IsSameBMCAddress(known.Address, m.Spec.BMCEndpoint) && known.CredentialRef == ref {
-			return m.BMCID, err
-		}
-	}
-	made, err := tx.CreateBMC(ctx, db.NewBMC{Address: m.Spec.BMCEndpoint, Protocol: intent.ProtocolOfBMC(m.Spec.BMCEndpoint), CredentialRef: ref})
-	return &made.ID, err
 }
 
 // makeWay checks that the project of a machine may have its node, and ends the link of a machine

@@ -427,7 +427,8 @@ type SetMachineAccessRequest struct {
 	// ssh_host_key is the pinned host key of a machine without a node, as in known_hosts.
 	SshHostKey string `protobuf:"bytes,4,opt,name=ssh_host_key,json=sshHostKey,proto3" json:"ssh_host_key,omitempty"`
 	// bmc_credential_ref names the secret with the login of the BMC at bmc_endpoint, of a machine without
-	// a node. With it the machine has power control and a next boot.
+	// a node. With it the machine has power control and a next boot. Empty keeps the login that the
+	// machine has while site_id is set.
 	BmcCredentialRef string `protobuf:"bytes,5,opt,name=bmc_credential_ref,json=bmcCredentialRef,proto3" json:"bmc_credential_ref,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
