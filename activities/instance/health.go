@@ -22,6 +22,8 @@ type health struct {
 	// Heartbeat says that a heartbeat stood for the checks from our side.
 	Heartbeat bool
 	Problem   string
+	// BrokenOff says that an error of the worker ended the check, and no error of our own.
+	BrokenOff bool
 }
 
 func (h health) String() string {
@@ -71,22 +73,26 @@ func hasHeartbeat(i instancedb.Instance, now time.Time) bool {
 
 // checkActively asks the worker from our side.
 func (t *target) checkActively(ctx context.Context, h *health) error {
+	ofWorker := func(err error) error {
+		h.BrokenOff = true
+		return err
+	}
 	w, _, err := t.worker(ctx)
 	if err != nil {
 		return err
 	}
 	if !h.Heartbeat {
 		if h.SSH, err = t.p.Worker.ReachSSH(ctx, w); err != nil && !passes(err) {
-			return fault.SSH(ctx, err)
+			return ofWorker(fault.SSH(ctx, err))
 		}
 		models, err := t.p.Worker.Models(ctx, w)
 		if err := workerFailure(ctx, err); err != nil && !passes(err) {
-			return err
+			return ofWorker(err)
 		}
 		h.HTTP, h.Model = err == nil, slices.Contains(models, t.i.Model)
 		ready, err := t.p.Worker.Readyz(ctx, w)
 		if err := workerFailure(ctx, err); err != nil && !passes(err) {
-			return err
+			return ofWorker(err)
 		}
 		h.Ready = err == nil && ready
 	}
@@ -97,12 +103,12 @@ func (t *target) checkActively(ctx context.Context, h *health) error {
 	if err != nil {
 		h.Problem = "the agent does not answer"
 		if err := workerFailure(ctx, err); !passes(err) {
-			return err
+			return ofWorker(err)
 		}
 		return nil
 	}
 	if info.Checksum != t.i.AgentChecksum || info.Checksum == "" {
-		return fault.New(lifecycle.FailAgentChecksum, "the agent says checksum %.64q, and %s was installed", info.Checksum, t.i.AgentChecksum)
+		return ofWorker(fault.New(lifecycle.FailAgentChecksum, "the agent says checksum %.64q, and %s was installed", info.Checksum, t.i.AgentChecksum))
 	}
 	if err := instancedb.StoreAgentVerified(ctx, t.a.Store, t.i.ID, info.Checksum); err != nil {
 		return fault.Internal(ctx, err)

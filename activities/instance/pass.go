@@ -341,7 +341,8 @@ func (a *Activities) CheckInstances(ctx context.Context, in PassIn) (int, error)
 // checksAtOnce is how many instances one pass checks at a time.
 const checksAtOnce = 16
 
-// checkReady checks the health of an instance that is ready, and has it show the outcome.
+// checkReady checks the health of an instance that is ready, and has it show the outcome. A check
+// that failed for a reason of our own changes nothing on the instance.
 func (a *Activities) checkReady(ctx context.Context, i instancedb.Instance, now time.Time) error {
 	p, err := a.Open(ctx, i.Provider)
 	if err != nil {
@@ -353,6 +354,9 @@ func (a *Activities) checkReady(ctx context.Context, i instancedb.Instance, now 
 	t := &target{a, i, p}
 	began := time.Now()
 	h, err := t.check(ctx, now)
+	if err != nil && !h.BrokenOff {
+		return err // what failed is ours, and says nothing of the worker
+	}
 	if err != nil && ctx.Err() == nil {
 		h = health{Problem: problemOf(err)}
 		err = errors.Join(err, t.log(ctx, h, now, time.Since(began)))
