@@ -116,13 +116,13 @@ func (s runService) CancelRun(ctx context.Context, r *connect.Request[slipwayv1.
 	}
 	if !lifecycle.Run.Terminal(run.Status) {
 		actor := op.ActorOf(ctx)
-		err := s.store.Tx(ctx, func(tx *db.Tx) error {
-			return machines.AuditProject(ctx, tx, "cancel_run", callerOf(ctx).Project, map[string]any{"run": run.ID, "machine": run.MachineID}, actor)
-		})
-		if err != nil {
-			return nil, err
-		}
 		asked := s.cfg.AskJob(ctx, run.JobID, lifecycle.ActionCancel, cmp.Or(actor.Comment, "the run was cancelled"))
+		if asked == nil {
+			err := s.store.Tx(ctx, func(tx *db.Tx) error { return machines.AuditCancel(ctx, tx, run, actor) })
+			if err != nil {
+				return nil, err
+			}
+		}
 		if run, err = s.findRun(ctx, run.ID); err != nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/slipway-cloud/slipway/db"
+	machinesdb "github.com/slipway-cloud/slipway/db/machines"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -15,4 +16,9 @@ func AuditProject(ctx context.Context, tx *db.Tx, name, project string, meta map
 	}
 	actor.Metadata = meta
 	return tx.AppendAudit(ctx, db.Entry{ResourceKind: lifecycle.Project.Resource, ResourceID: project, Kind: db.EntryAction, Name: name, Actor: actor})
+}
+
+// AuditCancel writes into the audit log of the project of a run that somebody cancelled it.
+func AuditCancel(ctx context.Context, tx *db.Tx, run machinesdb.Run, actor db.Actor) error {
+	return AuditProject(ctx, tx, "cancel_run", text(run.ProjectID), map[string]any{"run": run.ID, "machine": run.MachineID}, actor)
 }
