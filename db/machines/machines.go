@@ -236,12 +236,16 @@ func CreatePlan(ctx context.Context, c Conn, p runplan.Plan, by string) error {
 	}))
 }
 
-// StoreDefaultPlan stores a plan that the program brings. A plan that is stored already stays as it
-// is.
-func StoreDefaultPlan(ctx context.Context, c Conn, p runplan.Plan) error {
-	return db.MapError("plan "+p.ID, queries(c).StoreDefaultPlan(ctx, gen.StoreDefaultPlanParams{
+// StoreDefaultPlan stores a plan that the program brings, and returns the stored one. A plan that is
+// stored already stays as it is, and may differ.
+func StoreDefaultPlan(ctx context.Context, c Conn, p runplan.Plan) (runplan.Plan, error) {
+	err := queries(c).StoreDefaultPlan(ctx, gen.StoreDefaultPlanParams{
 		ID: p.ID, DisplayName: p.DisplayName, StartableBy: p.StartableBy, Steps: p.Steps,
-	}))
+	})
+	if err != nil {
+		return runplan.Plan{}, db.MapError("plan "+p.ID, err)
+	}
+	return GetPlan(ctx, c, p.ID)
 }
 
 // GetPlan returns a stored plan, or db.ErrNotFound.

@@ -226,8 +226,9 @@ func TestCreatePlan_NeverChangesAPlan(t *testing.T) {
 	require.ErrorIs(t, find("p-1"), db.ErrNotFound)
 	require.NoError(t, create("p-1", false))
 	require.NoError(t, find("p-1"))
-	for _, id := range []string{"p-1", "default-reboot-v1"} {
-		require.Equal(t, intent.Conflict, intent.AsRefusal(create(id, false)).Kind, id)
+	require.Equal(t, intent.Conflict, intent.AsRefusal(create("p-1", false)).Kind)
+	for _, id := range []string{"default-reboot-v1", "default-of-later"} {
+		require.Equal(t, intent.Invalid, intent.AsRefusal(create(id, false)).Kind, id)
 	}
 	_, err := w.store.DBTX().Exec(t.Context(), "UPDATE plans SET steps = '[]'")
 	require.Error(t, err)
@@ -257,10 +258,14 @@ func TestDefaultPlan_IsStoredAtItsFirstUse(t *testing.T) {
 
 	older := stored // as an earlier version of the program brought it
 	older.ID, older.Steps = "default-upgrade-v1", []runplan.Step{{Name: "older", SSH: &runplan.SSHCommand{Command: "true"}}}
-	require.NoError(t, machinesdb.StoreDefaultPlan(t.Context(), w.store, older))
+	_, err = machinesdb.StoreDefaultPlan(t.Context(), w.store, older)
+	require.NoError(t, err)
 	run, err = w.start(machines.Start{RequestID: "b", MachineID: "m-1", Type: lifecycle.RunTypeUpgrade})
 	require.NoError(t, err)
 	require.Equal(t, []string{"older"}, names(run.Steps))
+	var reported []string
+	require.NoError(t, w.store.DBTX().QueryRow(t.Context(), "SELECT array_agg(resource_id) FROM audit_log WHERE name = 'default_plan_differs'").Scan(&reported))
+	require.Equal(t, []string{older.ID}, reported)
 	page, more, err := machines.ListPlans(t.Context(), w.store, false, "", 100)
 	require.NoError(t, err)
 	require.False(t, more)

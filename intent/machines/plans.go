@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -13,10 +14,16 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/runplan"
 )
 
+// defaultPrefix begins the ids of the plans that the program brings, now or later.
+const defaultPrefix = "default-"
+
 // CreatePlan checks a plan and stores it, unless it is only to be checked. It returns the plan as
 // it is stored.
 func CreatePlan(ctx context.Context, tx *db.Tx, p runplan.Plan, validateOnly bool, actor db.Actor) (runplan.Plan, error) {
 	p.ID = cmp.Or(p.ID, db.NewID("plan"))
+	if strings.HasPrefix(p.ID, defaultPrefix) {
+		return p, invalid("plan.plan_id", "begins with "+defaultPrefix+", which is for the plans that Slipway brings; choose another id")
+	}
 	p.StartableBy = cmp.Or(p.StartableBy, runplan.StartableByOperator)
 	if err := p.Check(); err != nil {
 		return p, err
@@ -68,13 +75,19 @@ func findDefault(id string) (plan runplan.Plan, is bool, err error) {
 	return runplan.Plan{}, false, err
 }
 
-// storeDefault stores the default plan that a run uses, where it is one and is not stored yet.
-func storeDefault(ctx context.Context, tx *db.Tx, id string) error {
+// storeDefault stores the default plan that a run uses, where it is one and is not stored yet. The
+// audit log of the plan says where the run uses another one than the program brings under that id.
+func storeDefault(ctx context.Context, tx *db.Tx, id, runID string, actor db.Actor) error {
 	p, is, err := findDefault(id)
 	if err != nil || !is {
 		return err
 	}
-	return machinesdb.StoreDefaultPlan(ctx, tx, p)
+	stored, err := machinesdb.StoreDefaultPlan(ctx, tx, p)
+	if err != nil || reflect.DeepEqual(stored, p) {
+		return err
+	}
+	actor.Metadata = map[string]any{"run": runID}
+	return tx.AppendAudit(ctx, db.Entry{ResourceKind: "plan", ResourceID: id, Kind: db.EntryAction, Name: "default_plan_differs", Actor: actor})
 }
 
 // FindPlanOf is FindPlan for a project, whose members see only the plans that they may start.

@@ -78,7 +78,7 @@ func StartRun(ctx context.Context, tx *db.Tx, in Start, actor db.Actor) (machine
 	}
 	run, err := begin(ctx, tx, in, m, plan, actor)
 	if err == nil {
-		err = storeDefault(ctx, tx, plan.ID)
+		err = storeDefault(ctx, tx, plan.ID, run.ID, actor)
 	}
 	return run, err
 }
@@ -254,7 +254,7 @@ func write(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan 
 		return run, err
 	}
 	request := contract.MachineRunInput{RunID: runID, MachineID: m.ID, Steps: contract.RunSteps(plan.Steps)}
-	if err := AuditProject(ctx, tx, "start_run", in.Project, map[string]any{"run": runID, "machine": m.ID, "type": in.Type, "plan": plan.ID}, actor); err != nil {
+	if err := AuditProject(ctx, tx, "start_run", text(m.ProjectID), map[string]any{"run": runID, "machine": m.ID, "type": in.Type, "plan": plan.ID}, actor); err != nil {
 		return run, err
 	}
 	if takes {
