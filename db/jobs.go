@@ -173,7 +173,7 @@ type JobFilter struct {
 // storedStatus returns the status in the rows of jobs that are shown in the status of the filter,
 // and whether they have a failure where that decides.
 func (f JobFilter) storedStatus() (status string, gaveUp *bool) {
-	switch lifecycle.JobStatus(f.Status) {
+	switch lifecycle.JobStatus(f.Status) { //nolint:exhaustive // the others are stored as they are shown
 	case lifecycle.JobGaveUp:
 		return string(lifecycle.JobCancelled), new(true)
 	case lifecycle.JobCancelled:

@@ -292,7 +292,7 @@ func Open(t testing.TB, dsn string) *db.Store {
 	}
 	src, err := ofProcess()
 	require.NoError(t, err, "a PostgreSQL for the tests")
-	return src.stores.open(t, dsn)
+	return src.stores.openStore(t, dsn)
 }
 
 func sameServer(t testing.TB, dsn, other string) bool {

@@ -88,14 +88,14 @@ func (s source) makeEmpty(ctx context.Context, t testing.TB, name string) {
 	err := s.empty(ctx, name)
 	if errors.Is(err, errChanged) {
 		t.Logf("database %s is made again: a test before has changed its schema", name)
-		s.stores.drop(name)
+		s.stores.dropStores(name)
 		admin(t, s, "DROP DATABASE "+quote(name)+" WITH (FORCE)")
 		s.create(t, name)
 		return
 	}
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && refused.Code == "42501" { // this user may not disable triggers
-		s.stores.drop(name)
+		s.stores.dropStores(name)
 		admin(t, s, "DROP DATABASE "+quote(name)+" WITH (FORCE)")
 		refused.Code = "3D000"
 	}

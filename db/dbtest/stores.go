@@ -23,15 +23,15 @@ type stores struct {
 	kept map[string]*db.Store
 }
 
-// open opens the database at dsn until the test ends. A database of FreshDatabase is dropped then,
-// and its Store is not kept.
-func (k *stores) open(t testing.TB, dsn string) *db.Store {
+// openStore opens the database at dsn until the test ends. A database of FreshDatabase is dropped
+// then, and its Store is not kept.
+func (k *stores) openStore(t testing.TB, dsn string) *db.Store {
 	t.Helper()
 	cfg, err := pgx.ParseConfig(dsn)
 	require.NoError(t, err)
 	reused := strings.Contains(cfg.Database, usedInfix)
-	if store := k.take(dsn); store != nil {
-		t.Cleanup(func() { k.put(t, dsn, store) })
+	if store := k.takeStore(dsn); store != nil {
+		t.Cleanup(func() { k.keepStore(t, dsn, store) })
 		return store
 	}
 	options := []string{"pool_max_conns", poolSize}
@@ -47,12 +47,12 @@ func (k *stores) open(t testing.TB, dsn string) *db.Store {
 			store.Close()
 			return
 		}
-		k.put(t, dsn, store)
+		k.keepStore(t, dsn, store)
 	})
 	return store
 }
 
-func (k *stores) take(dsn string) *db.Store {
+func (k *stores) takeStore(dsn string) *db.Store {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	store := k.kept[dsn]
@@ -60,8 +60,9 @@ func (k *stores) take(dsn string) *db.Store {
 	return store
 }
 
-// put keeps a Store whose test has passed and has left nothing that runs, and closes another one.
-func (k *stores) put(t testing.TB, dsn string, store *db.Store) {
+// keepStore keeps a Store whose test has not failed and has left nothing that runs, and closes
+// another one.
+func (k *stores) keepStore(t testing.TB, dsn string, store *db.Store) {
 	t.Helper()
 	if t.Failed() || !isQuiet(store) {
 		store.Close()
@@ -76,8 +77,8 @@ func (k *stores) put(t testing.TB, dsn string, store *db.Store) {
 	}
 }
 
-// drop closes the Stores of a database that will be dropped.
-func (k *stores) drop(name string) {
+// dropStores closes the Stores of a database that will be dropped.
+func (k *stores) dropStores(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for dsn, store := range k.kept {
@@ -93,8 +94,8 @@ const (
 	maxIdle    = 6 // connections of a kept Store
 )
 
-// isQuiet waits until no statement runs, and reports whether every connection is in order. It closes
-// connections above maxIdle.
+// isQuiet waits until no statement runs, and reports whether every connection is in order. It
+// closes connections above maxIdle.
 func isQuiet(store *db.Store) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), quietLimit)
 	defer cancel()

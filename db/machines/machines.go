@@ -236,8 +236,8 @@ func CreatePlan(ctx context.Context, c Conn, p runplan.Plan, by string) error {
 	}))
 }
 
-// StoreDefaultPlan stores a plan that the program brings, and returns the stored one. A plan that is
-// stored already stays as it is, and may differ.
+// StoreDefaultPlan stores a plan that the program brings, and returns the stored one. A plan that
+// is stored already stays as it is, and may differ.
 func StoreDefaultPlan(ctx context.Context, c Conn, p runplan.Plan) (runplan.Plan, error) {
 	err := queries(c).StoreDefaultPlan(ctx, gen.StoreDefaultPlanParams{
 		ID: p.ID, DisplayName: p.DisplayName, StartableBy: p.StartableBy, Steps: p.Steps,

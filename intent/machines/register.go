@@ -157,8 +157,8 @@ func leaveNode(ctx context.Context, tx *db.Tx, m machinesdb.Machine) error {
 // the pinned host key of the node.
 type Access struct {
 	NodeID, SiteID, HostKey string // "" for none
-	// BMCCredentialRef names the login of the BMC at spec.bmc_endpoint of a machine without a node. ""
-	// keeps the login that the machine has, while the machine has a site.
+	// BMCCredentialRef names the login of the BMC at spec.bmc_endpoint of a machine without a node.
+	// "" keeps the login that the machine has, while the machine has a site.
 	BMCCredentialRef string
 }
 

@@ -34,8 +34,8 @@ var mutants = []mutant{
 	{"a warning is armed again at its threshold", "follow_balance", "balance > t.rearm_minor", "balance >= t.rearm_minor"},
 }
 
-// TestMutants_AreFound plants some of the errors, in proof all of them, and requires that the walks find it. Without an error the
-// same walks find nothing.
+// TestMutants_AreFound plants some of the errors, in proof all of them, and requires that the walks
+// find it. Without an error the same walks find nothing.
 func TestMutants_AreFound(t *testing.T) {
 	t.Parallel()
 	m := newMarket(t)
