@@ -54,3 +54,11 @@ func TestAFingerprintIsThatOfTheStep(t *testing.T) {
 		require.NotEqual(t, step().Fingerprint(), p.Fingerprint(), name)
 	}
 }
+
+// TestPasses_ChargeEachMinute: what runs is charged by the minute, and payments are compared as
+// often.
+func TestPasses_ChargeEachMinute(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, time.Minute, contract.BillPass.Every)
+	require.Equal(t, time.Minute, contract.PaymentsPass.Every)
+}

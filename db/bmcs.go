@@ -116,9 +116,13 @@ func (s statements) DeleteBMC(ctx context.Context, id string, version int64) err
 }
 
 // DropBMCOfNothing deletes a BMC that no node, machine, rack device, job or rotation names.
-// Repeatable.
-func (tx *Tx) DropBMCOfNothing(ctx context.Context, id string) error {
-	return MapError("BMC "+id, tx.q.DropBMCOfNothing(ctx, id))
+// It is repeatable, and writes an audit row when it deletes.
+func (tx *Tx) DropBMCOfNothing(ctx context.Context, id string, a Actor) error {
+	n, err := tx.q.DropBMCOfNothing(ctx, id)
+	if err != nil || n == 0 {
+		return MapError("BMC "+id, err)
+	}
+	return tx.AuditBMC(ctx, id, "", "delete", a, nil)
 }
 
 // SetBMCPin approves a certificate pin and forgets one that waited. Repeatable.

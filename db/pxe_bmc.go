@@ -33,7 +33,7 @@ func (tx *Tx) GiveBMC(ctx context.Context, nodeID string, in BMCSpec, a Actor) (
 		if err != nil {
 			return b, err
 		}
-		return b, tx.auditBMC(ctx, b.ID, nodeID, "create", a, map[string]any{"address": b.Address, "protocol": b.Protocol})
+		return b, tx.AuditBMC(ctx, b.ID, nodeID, "create", a, map[string]any{"address": b.Address, "protocol": b.Protocol})
 	case err != nil:
 		return BMC{}, err
 	}
@@ -54,10 +54,10 @@ func (tx *Tx) ExchangeBMC(ctx context.Context, nodeID string, old BMC, in NewBMC
 		return b, err
 	}
 	both := map[string]any{"old_address": old.Address, "old_bmc_id": old.ID, "address": b.Address, "bmc_id": b.ID, "protocol": b.Protocol}
-	if err := tx.auditBMC(ctx, old.ID, nodeID, "release", a, both); err != nil {
+	if err := tx.AuditBMC(ctx, old.ID, nodeID, "release", a, both); err != nil {
 		return b, err
 	}
-	return b, tx.auditBMC(ctx, b.ID, nodeID, "create", a, both)
+	return b, tx.AuditBMC(ctx, b.ID, nodeID, "create", a, both)
 }
 
 // CorrectBMC changes how a BMC is spoken to. Its approved pin stays. System and cipher
@@ -84,10 +84,11 @@ func (tx *Tx) CorrectBMC(ctx context.Context, nodeID string, old BMC, in BMCSpec
 	if err != nil {
 		return b, err
 	}
-	return b, tx.auditBMC(ctx, b.ID, nodeID, "update", a, map[string]any{"old_address": old.Address, "address": b.Address, "protocol": b.Protocol})
+	return b, tx.AuditBMC(ctx, b.ID, nodeID, "update", a, map[string]any{"old_address": old.Address, "address": b.Address, "protocol": b.Protocol})
 }
 
-func (tx *Tx) auditBMC(ctx context.Context, id, nodeID, name string, a Actor, meta map[string]any) error {
+// AuditBMC writes an audit row of a BMC. nodeID is "" for the BMC of a machine without a node.
+func (tx *Tx) AuditBMC(ctx context.Context, id, nodeID, name string, a Actor, meta map[string]any) error {
 	a.Metadata = meta
 	of := &nodeID
 	if nodeID == "" {
@@ -109,5 +110,5 @@ func (tx *Tx) letGoOfBMC(ctx context.Context, id string, a Actor) error {
 	if err := tx.ReleaseBMC(ctx, b.ID, id, true); err != nil {
 		return err
 	}
-	return tx.auditBMC(ctx, b.ID, id, "release", a, map[string]any{"address": b.Address})
+	return tx.AuditBMC(ctx, b.ID, id, "release", a, map[string]any{"address": b.Address})
 }

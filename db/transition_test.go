@@ -39,7 +39,7 @@ func TestATransitionWritesStateAuditAndEventTogether(t *testing.T) {
 	require.Equal(t, stored, after, "what is returned is what is stored")
 	require.Equal(t, lifecycle.NodeQuarantined, after.Status)
 	require.Equal(t, before.Version+1, after.Version)
-	require.False(t, after.StateChangedAt.Before(before.StateChangedAt))
+	require.True(t, after.StateChangedAt.After(before.StateChangedAt), "a transition is dated")
 
 	rows, err := s.ResourceTimeline(t.Context(), "node", before.ID, 0, 1)
 	require.NoError(t, err)

@@ -107,6 +107,15 @@ func (s runService) ListRuns(ctx context.Context, r *connect.Request[slipwayv1.L
 	return connect.NewResponse(out), nil
 }
 
+// auditLimit bounds the audit of what was already done, which the end of the call does not stop.
+const auditLimit = 10 * time.Second
+
+func (s runService) auditCancel(ctx context.Context, run machinesdb.Run, actor db.Actor) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditLimit)
+	defer cancel()
+	return s.store.Tx(ctx, func(tx *db.Tx) error { return machines.AuditCancel(ctx, tx, run, actor) })
+}
+
 // CancelRun implements slipwayv1connect.RunServiceHandler. The job answers when it has taken the
 // cancellation; a run that has ended meanwhile is no error.
 func (s runService) CancelRun(ctx context.Context, r *connect.Request[slipwayv1.CancelRunRequest]) (*connect.Response[slipwayv1.Run], error) {
@@ -118,8 +127,7 @@ func (s runService) CancelRun(ctx context.Context, r *connect.Request[slipwayv1.
 		actor := op.ActorOf(ctx)
 		asked := s.cfg.AskJob(ctx, run.JobID, lifecycle.ActionCancel, cmp.Or(actor.Comment, "the run was cancelled"))
 		if asked == nil {
-			err := s.store.Tx(ctx, func(tx *db.Tx) error { return machines.AuditCancel(ctx, tx, run, actor) })
-			if err != nil {
+			if err := s.auditCancel(ctx, run, actor); err != nil {
 				return nil, err
 			}
 		}

@@ -341,6 +341,28 @@ func TestLists_Page(t *testing.T) {
 	require.Len(t, plans.Msg.GetPlans(), len(lifecycle.RunTypes()), "the default plans")
 }
 
+// TestUpdateMachine_LeavesTheStatus: spec and labels are changed, and the status of the request is
+// ignored.
+func TestUpdateMachine_LeavesTheStatus(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	before := w.register("m-1")
+	wanted := &slipwayv1.Machine{
+		MachineId: "m-1", Labels: map[string]string{"env": "lab"},
+		Spec:   &slipwayv1.MachineSpec{Provider: "fake", SshEndpoint: "10.0.0.9:22", Location: "ams-1", Rack: "r7"},
+		Status: &slipwayv1.MachineStatus{Phase: slipwayv1.MachineStatus_RETIRED, ActiveRunId: "run-1"},
+	}
+	_, err := w.as("operator").UpdateMachine(t.Context(), connect.NewRequest(&slipwayv1.UpdateMachineRequest{Machine: wanted}))
+	require.NoError(t, err)
+	after, err := w.as("viewer").GetMachine(t.Context(), connect.NewRequest(&slipwayv1.GetMachineRequest{MachineId: "m-1"}))
+	require.NoError(t, err)
+	require.Equal(t, wanted.GetLabels(), after.Msg.GetLabels())
+	spec := after.Msg.GetSpec()
+	require.Equal(t, []string{"10.0.0.9:22", "ams-1", "r7"}, []string{spec.GetSshEndpoint(), spec.GetLocation(), spec.GetRack()})
+	require.Equal(t, before.GetStatus().GetPhase(), after.Msg.GetStatus().GetPhase())
+	require.Empty(t, after.Msg.GetStatus().GetActiveRunId())
+}
+
 // TestProjects_AreSeparate: members see and use only the machines and runs of their project.
 func TestProjects_AreSeparate(t *testing.T) {
 	t.Parallel()

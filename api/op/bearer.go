@@ -73,7 +73,7 @@ func (a *API) OpenStream(ctx context.Context, project string, recheck func(conte
 	if err != nil {
 		return ctx, nil, err
 	}
-	stream, stop := whileAllowed(context.WithValue(ctx, recheckKey, recheck), a.recheckEvery, recheckLimit)
+	stream, stop := whileAllowed(context.WithValue(ctx, recheckKey, recheck), a.recheckEvery, recheckDeadline, recheckLimit)
 	return stream, func() {
 		stop()
 		closed()

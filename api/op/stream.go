@@ -50,7 +50,7 @@ func (a *API) StreamEvents(ctx context.Context, c huma.Context, from StreamStart
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
 	st := stream{w: w, control: http.NewResponseController(w)}
-	ctx, stop := whileAllowed(ctx, a.recheckEvery, recheckLimit)
+	ctx, stop := whileAllowed(ctx, a.recheckEvery, recheckDeadline, recheckLimit)
 	defer stop()
 	events := a.Follow(from, source)
 	defer events.Leave()

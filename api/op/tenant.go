@@ -417,7 +417,7 @@ func AuditProject(ctx context.Context, tx *db.ProjectTx, name string, meta map[s
 const (
 	recheckEvery    = 20 * time.Second
 	recheckDeadline = 5 * time.Second
-	recheckLimit    = 50 * time.Second
+	recheckLimit    = 35 * time.Second
 )
 
 // errAccessEnded is the cause of the end of a stream whose reader lost the access.
@@ -426,7 +426,7 @@ var errAccessEnded = errors.New("the access of the reader has ended")
 // whileAllowed returns a context for a stream. The context ends within a minute after the reader
 // has lost the access: by a removed member, a deleted or expired token, an ended session, or a
 // changed role.
-func whileAllowed(ctx context.Context, every, limit time.Duration) (context.Context, context.CancelFunc) {
+func whileAllowed(ctx context.Context, every, deadline, limit time.Duration) (context.Context, context.CancelFunc) {
 	recheck, _ := ctx.Value(recheckKey).(func(context.Context) error)
 	out, cancel := context.WithCancelCause(ctx)
 	if recheck == nil { // a route without a check must not serve streams
@@ -443,7 +443,7 @@ func whileAllowed(ctx context.Context, every, limit time.Duration) (context.Cont
 				return
 			case <-tick.C:
 			}
-			bounded, stop := context.WithTimeout(out, min(recheckDeadline, limit/4))
+			bounded, stop := context.WithTimeout(out, deadline)
 			err := recheck(bounded)
 			late := bounded.Err() != nil // after its deadline a check may fail without a loss of access
 			stop()

@@ -35,7 +35,7 @@ func TestWhileAllowed_EndsWithTheAccess(t *testing.T) {
 				}
 				return c.then
 			}
-			ctx, cancel := whileAllowed(context.WithValue(t.Context(), recheckKey, check), often, c.limit)
+			ctx, cancel := whileAllowed(context.WithValue(t.Context(), recheckKey, check), often, time.Minute, c.limit)
 			defer cancel()
 			<-ctx.Done()
 			require.ErrorIs(t, context.Cause(ctx), errAccessEnded)
@@ -51,15 +51,15 @@ func TestWhileAllowed_EndsWithTheAccess(t *testing.T) {
 		<-ctx.Done()
 		return problem.New(problem.Unauthenticated, "the token cannot be checked")
 	}
-	ctx, cancel := whileAllowed(context.WithValue(t.Context(), recheckKey, slow), often, time.Hour)
+	ctx, cancel := whileAllowed(context.WithValue(t.Context(), recheckKey, slow), often, often, time.Hour)
 	defer cancel()
 	<-ctx.Done()
 	require.Greater(t, cut.Load(), int32(3))
 
-	ctx, cancel = whileAllowed(t.Context(), often, time.Hour)
+	ctx, cancel = whileAllowed(t.Context(), often, often, time.Hour)
 	defer cancel()
 	<-ctx.Done() // a route that checks nothing has no stream
-	require.LessOrEqual(t, recheckLimit+recheckEvery/4, time.Minute)
+	require.LessOrEqual(t, recheckLimit+recheckEvery+recheckDeadline, time.Minute)
 }
 
 // FuzzCheckName requires that an accepted name needs no quoting anywhere and is not taken for an

@@ -330,7 +330,9 @@ func TestClaim_TakesOnlyWhatItMay(t *testing.T) {
 	}
 	dbtest.FreeNode(t, s) // of another SKU
 	dbtest.Node(t, s, dbtest.Of(sku.ID), dbtest.Active())
-	dbtest.Node(t, s, dbtest.Of(sku.ID), dbtest.Status(lifecycle.NodeQuarantined))
+	for _, status := range []lifecycle.NodeStatus{lifecycle.NodeQuarantined, lifecycle.NodeOffline, lifecycle.NodeRetired} { // whose health is good
+		dbtest.MoveNode(t, s, node().ID, status)
+	}
 	dbtest.EndTenancy(t, s, dbtest.Occupy(t, s, node().ID).ID)
 	dbtest.Occupy(t, s, node().ID)
 	dbtest.Job(t, s, dbtest.On(node().ID), dbtest.Kind("bmc_rotation"))

@@ -36,24 +36,24 @@ func (l *locks) try(ctx context.Context, name string) (mine bool, err error) {
 	return mine, err
 }
 
-// release lets the next test of this process have the database. It returns an error when the lock
-// was lost.
-func (l *locks) release(ctx context.Context, name string) error {
+// release lets the next test of this process have the database, unless another process got it at
+// this moment. It returns an error when the lock was lost.
+func (l *locks) release(ctx context.Context, name string) (ours bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	const renew = "SELECT pg_advisory_unlock(k), pg_try_advisory_lock(k) FROM hashtextextended($1, 0) AS k"
-	var held, again bool
-	err := l.conn.QueryRow(ctx, renew, name).Scan(&held, &again)
+	var held bool
+	err = l.conn.QueryRow(ctx, renew, name).Scan(&held, &ours)
 	if err == nil && !held {
 		err = errors.New("the server does not know the lock")
 	}
 	if err != nil {
-		return fmt.Errorf("another test may have used database %s at the same time: %w", name, err)
+		return false, fmt.Errorf("another test may have used database %s at the same time: %w", name, err)
 	}
-	if l.held[name] = false; !again {
+	if l.held[name] = false; !ours {
 		delete(l.held, name)
 	}
-	return nil
+	return ours, nil
 }
 
 // take returns an empty database that only this test uses until it ends. The lock of a database is
@@ -72,7 +72,11 @@ func (s source) take(t testing.TB) string {
 		t.Cleanup(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), createLimit)
 			defer cancel()
-			require.NoError(t, s.locks.release(ctx, name))
+			ours, err := s.locks.release(ctx, name)
+			if !ours {
+				s.stores.dropStores(name)
+			}
+			require.NoError(t, err)
 		})
 		s.makeEmpty(ctx, t, name)
 		return name
@@ -106,17 +110,17 @@ func (s source) makeEmpty(ctx context.Context, t testing.TB, name string) {
 	require.NoError(t, err)
 }
 
-// The application names of connections that outlive a test: keeper only empties a database, the
-// others are of a kept Store.
+// The application names of connections that outlive a test: a keeper only empties a database, and
+// the connections of a kept Store are named kept.
 const (
 	keeper = "slipway_dbtest_keeper"
 	kept   = "slipway_kept"
 )
 
-// endOthersSQL ends all connections but these.
+// endOthersSQL ends all connections but these, and one of a kept Store that is at work.
 const endOthersSQL = `
 SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity
-WHERE datname = current_database() AND application_name NOT IN ('` + keeper + `', '` + kept + `')`
+WHERE datname = current_database() AND application_name <> '` + keeper + `' AND NOT (application_name = '` + kept + `' AND state = 'idle')`
 
 // emptySQL deletes all rows without their triggers, and restores what the migrations have put into
 // the tables.

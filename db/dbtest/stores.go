@@ -15,8 +15,8 @@ import (
 	"github.com/slipway-cloud/slipway/internal/poll"
 )
 
-// stores are the Stores of ended tests, by DSN, for the next test that gets the same database. A
-// new connection costs the server more CPU time than most tests need: it reads the catalogs and
+// stores keeps the Store of each ended test, by DSN, for the next test that gets the same database.
+// A new connection costs the server more CPU time than most tests need: it reads the catalogs and
 // plans each statement again.
 type stores struct {
 	mu   sync.Mutex

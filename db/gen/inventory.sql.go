@@ -257,7 +257,7 @@ func (q *Queries) DeleteSite(ctx context.Context, arg DeleteSiteParams) (int64, 
 	return result.RowsAffected(), nil
 }
 
-const dropBMCOfNothing = `-- name: DropBMCOfNothing :exec
+const dropBMCOfNothing = `-- name: DropBMCOfNothing :execrows
 DELETE FROM bmcs WHERE bmcs.id = $1 AND bmcs.node_id IS NULL
     AND NOT EXISTS (SELECT FROM machines m WHERE m.bmc_id = bmcs.id)
     AND NOT EXISTS (SELECT FROM rack_devices d WHERE d.bmc_id = bmcs.id)
@@ -266,9 +266,12 @@ DELETE FROM bmcs WHERE bmcs.id = $1 AND bmcs.node_id IS NULL
 `
 
 // Only a record that nothing else remembers goes.
-func (q *Queries) DropBMCOfNothing(ctx context.Context, id string) error {
-	_, err := q.db.Exec(ctx, dropBMCOfNothing, id)
-	return err
+func (q *Queries) DropBMCOfNothing(ctx context.Context, id string) (int64, error) {
+	result, err := q.db.Exec(ctx, dropBMCOfNothing, id)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const holdSKU = `-- name: HoldSKU :one

@@ -113,7 +113,7 @@ SELECT id, name, kind FROM rack_devices WHERE bmc_id = @bmc_id;
 -- A machine without a node whose BMC it is.
 SELECT id FROM machines WHERE bmc_id = @bmc_id::text AND status <> 'RETIRED';
 
--- name: DropBMCOfNothing :exec
+-- name: DropBMCOfNothing :execrows
 -- Only a record that nothing else remembers goes.
 DELETE FROM bmcs WHERE bmcs.id = @id AND bmcs.node_id IS NULL
     AND NOT EXISTS (SELECT FROM machines m WHERE m.bmc_id = bmcs.id)

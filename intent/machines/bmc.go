@@ -41,7 +41,10 @@ func bmcOf(ctx context.Context, tx *db.Tx, m machinesdb.Machine, ref string, act
 		return nil, bmcTaken(err)
 	}
 	made, err := tx.CreateBMC(ctx, stated)
-	return &made.ID, err
+	if err != nil {
+		return nil, err
+	}
+	return &made.ID, tx.AuditBMC(ctx, made.ID, "", "create", actor, map[string]any{"machine": m.ID, "address": made.Address, "protocol": made.Protocol, "credential_ref": ref})
 }
 
 // checkBMC refuses a BMC whose address the site does not allow, or whose login is not for it.
@@ -75,9 +78,9 @@ func bmcTaken(err error) error {
 }
 
 // dropBMC deletes the record of the BMC that a machine had before, where nothing names it any more.
-func dropBMC(ctx context.Context, tx *db.Tx, former, now *string) error {
+func dropBMC(ctx context.Context, tx *db.Tx, former, now *string, actor db.Actor) error {
 	if former == nil || now != nil && *now == *former {
 		return nil
 	}
-	return tx.DropBMCOfNothing(ctx, *former)
+	return tx.DropBMCOfNothing(ctx, *former, actor)
 }

@@ -108,7 +108,7 @@ func update(ctx context.Context, tx *db.Tx, m machinesdb.Machine, in Registratio
 	}
 	m, err := machinesdb.Update(ctx, tx, m)
 	if err == nil {
-		err = dropBMC(ctx, tx, former, m.BMCID)
+		err = dropBMC(ctx, tx, former, m.BMCID, actor)
 	}
 	if err != nil {
 		return m, err
@@ -198,12 +198,12 @@ func SetAccess(ctx context.Context, tx *db.Tx, id string, in Access, actor db.Ac
 		return m, err
 	}
 	if m, err = machinesdb.SetAccess(ctx, tx, m); err == nil {
-		err = dropBMC(ctx, tx, former, m.BMCID)
+		err = dropBMC(ctx, tx, former, m.BMCID, actor)
 	}
 	if err != nil {
 		return m, err
 	}
-	return m, audit(ctx, tx, m, "set_machine_access", actor, map[string]any{"node_id": in.NodeID, "site_id": in.SiteID, "host_key": in.HostKey, "bmc_credential_ref": in.BMCCredentialRef})
+	return m, audit(ctx, tx, m, "set_machine_access", actor, map[string]any{"node_id": in.NodeID, "site_id": in.SiteID, "host_key": in.HostKey, "bmc_credential_ref": in.BMCCredentialRef, "bmc_id": text(m.BMCID)})
 }
 
 // makeWay checks that the project of a machine may have its node, and ends the link of a machine

@@ -188,8 +188,10 @@ func TestKinds_HaveTheirTraits(t *testing.T) {
 		{Join: &runplan.KubeadmJoin{}}, {Verify: &runplan.VerifyInCluster{}}, {Net: &runplan.NetReconfig{}}, {RMA: &runplan.RMAAction{}},
 	}
 	needs := []runplan.Capability{"RemoteExec", "PowerControl", "Netboot", "Imaging", "ClusterJoin", "ClusterJoin", "NetworkConfig", "Return"}
+	retries := []int{0, 1, 2, 1, 1, 0, 0, 0} // a command is not repeated by itself
 	require.Len(t, steps, len(runplan.Kinds()))
 	for i, s := range steps {
+		require.Equal(t, retries[i], s.Retries(), s.Kind())
 		require.Equal(t, runplan.Kinds()[i], s.Kind())
 		require.Equal(t, needs[i], s.Needs(), s.Kind())
 		require.Contains(t, runplan.Capabilities(), s.Needs())
@@ -197,7 +199,6 @@ func TestKinds_HaveTheirTraits(t *testing.T) {
 		require.LessOrEqual(t, s.Timeout(), runplan.MaxTimeoutSeconds*time.Second)
 		require.Equal(t, slices.Contains([]runplan.Kind{"reboot", "repave", "join", "net", "rma"}, s.Kind()), s.Disruptive(), s.Kind())
 	}
-	require.Zero(t, steps[0].Retries(), "a command is not repeated by itself")
 	inBand := runplan.Step{Reboot: &runplan.Reboot{Mode: runplan.RebootInBand}}
 	require.Equal(t, runplan.CapRemoteExec, inBand.Needs())
 	none := runplan.Step{}

@@ -27,10 +27,12 @@ func TestCheckout_CreditsOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	s := r.open("k")
+	asked := r.sim.Counters().Requests
 	again := r.open("k")
 	require.Equal(t, s.ID, again.ID)
 	require.Equal(t, s.URL, again.URL)
 	require.Equal(t, 1, r.sim.Counters().Sessions)
+	require.Equal(t, asked, r.sim.Counters().Requests, "the provider is not asked a second time")
 	require.Empty(t, r.balances(), "nothing is credited before it is paid")
 
 	require.NoError(t, r.sim.Pay(*s.StripeCheckoutSessionID))

@@ -161,10 +161,14 @@ func (row classRow) run(c *classCase) {
 	j := c.parks(row.class)
 	require.Equal(c.t, row.stage, j.FailedStage)
 	require.Regexp(c.t, regexp.MustCompile(row.says), j.Message)
+	parked := lifecycle.NodeEnrolling // whatever the job waits for
 	if lifecycle.Failure(row.class).NodeUnsafe {
+		parked = lifecycle.NodeQuarantined
+	}
+	if j.Kind == string(contract.KindOnboarding) || parked == lifecycle.NodeQuarantined {
 		node, err := c.App.Store.Node(c.t.Context(), *j.NodeID)
 		require.NoError(c.t, err)
-		require.Equal(c.t, lifecycle.NodeQuarantined, node.Status)
+		require.Equal(c.t, parked, node.Status)
 	}
 	c.clearFaults()
 	if row.repair != nil {

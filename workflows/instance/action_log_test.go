@@ -62,7 +62,7 @@ func TestActionLog_OfAnInstance(t *testing.T) {
 	for n, in := range installs {
 		want := lifecycle.ActionMetadata{
 			CorrelationID: in.meta.CorrelationID, ServerID: i.ServerID, Zone: i.Zone, IPAddress: i.IPAddress, Phases: r.worker.phases, LastPhase: "docker_install",
-			SSHExitStatus: "7", AgentInfo: &lifecycle.AgentInfo{Version: "1", Checksum: mock.Checksum},
+			SSHExitStatus: "7", AgentInfo: &lifecycle.AgentInfo{Version: "1", BuildDate: "2026-01-01", Checksum: mock.Checksum},
 		}
 		if n == len(installs)-1 {
 			want.Phases, want.LastPhase, want.SSHExitStatus = lifecycle.WorkerPhases(), "done", "0"

@@ -130,6 +130,14 @@ func TestInstance_StartupTimeout(t *testing.T) {
 			r.worker.setSilent(true)
 			return func() { r.worker.setSilent(false) }
 		},
+		lifecycle.StageWaitModel: func(r *simRig) func() {
+			r.worker.setModel("acme/other")
+			return func() { r.worker.setModel("") }
+		},
+		lifecycle.StageCheckHealth: func(r *simRig) func() {
+			r.worker.setUnready(true)
+			return func() { r.worker.setUnready(false) }
+		},
 	} {
 		if slow := stage == lifecycle.StageGetAddress || stage == lifecycle.StageVerifyGroup; slow && !runenv.Proof() {
 			continue // each of their looks is several requests

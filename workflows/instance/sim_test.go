@@ -1,6 +1,7 @@
 package instance_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -52,6 +53,8 @@ type fakeWorker struct {
 	install  error
 	reach    error
 	silent   bool // vLLM does not answer
+	unready  bool // /readyz refuses
+	model    string
 	// onInstalled and onModels are called before the answers; nil for nothing.
 	onInstalled, onModels func()
 	asked                 map[string]int
@@ -82,7 +85,7 @@ func (w *fakeWorker) Install(context.Context, providers.WorkerTarget, providers.
 	if w.onInstalled != nil {
 		w.onInstalled()
 	}
-	done := providers.WorkerPhases{Done: lifecycle.WorkerPhases(), ExitStatus: "0", Info: providers.WorkerInfo{Version: "1", Checksum: mock.Checksum}}
+	done := providers.WorkerPhases{Done: lifecycle.WorkerPhases(), ExitStatus: "0", Info: providers.WorkerInfo{Version: "1", BuildDate: "2026-01-01", Checksum: mock.Checksum}}
 	if w.install != nil {
 		done.Done, done.ExitStatus = w.phases, "7"
 	}
@@ -109,9 +112,23 @@ func (w *fakeWorker) ReachSSH(_ context.Context, at providers.WorkerTarget) (boo
 	return w.reach == nil, w.reach
 }
 
+func (w *fakeWorker) setUnready(unready bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unready = unready
+}
+
+func (w *fakeWorker) setModel(model string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.model = model
+}
+
 func (w *fakeWorker) Readyz(context.Context, providers.WorkerTarget) (bool, error) {
 	w.count("readyz")
-	return true, nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.unready, nil
 }
 
 func (w *fakeWorker) Models(context.Context, providers.WorkerTarget) ([]string, error) {
@@ -124,7 +141,7 @@ func (w *fakeWorker) Models(context.Context, providers.WorkerTarget) ([]string, 
 	if w.silent {
 		return nil, &providers.Error{Kind: providers.KindUnreachable, Op: "worker.models", Message: "connection refused"}
 	}
-	return []string{"acme/small"}, nil
+	return []string{cmp.Or(w.model, "acme/small")}, nil
 }
 
 func (w *fakeWorker) Complete(context.Context, providers.WorkerTarget, string) error { return nil }
@@ -312,9 +329,12 @@ func (r *simRig) moves() []string {
 	r.Helper()
 	rows, err := instancedb.ListHistory(r.Context(), r.store, r.row.ID)
 	require.NoError(r, err)
-	out := []string{}
+	out, before, last := []string{}, "", time.Now().Add(-time.Hour)
 	for _, m := range rows {
 		out = append(out, m.ToStatus)
+		require.Equal(r, before, m.FromStatus, "the move to %s", m.ToStatus)
+		require.WithinRange(r, m.CreatedAt, last, time.Now().Add(time.Minute))
+		before, last = m.ToStatus, m.CreatedAt
 		require.True(r, m.FromStatus == "" || m.Reason != "", "the move to %s has no reason", m.ToStatus)
 	}
 	return out
@@ -331,6 +351,7 @@ func TestInstance_ToReadyAndGone(t *testing.T) {
 	require.Empty(t, i.ErrorCode)
 	require.NotEmpty(t, i.HostKey)
 	require.NotNil(t, i.AgentVerifiedAt)
+	require.NotNil(t, i.LastHealthCheck)
 	logged := r.logged()
 	for _, step := range lifecycle.InstanceCreateSteps() {
 		want := 1
