@@ -23,7 +23,7 @@ const (
 
 // JobGaveUp is how a job is shown that ended because of a failure. It is no state of the lifecycle:
 // such a job is undone and ends as a cancelled one does, and keeps the class of its failure.
-const JobGaveUp JobStatus = "failed"
+const JobGaveUp = "failed"
 
 // ShownStatus returns how a job in this state is shown, with the class of failure in its row.
 func ShownStatus(s JobStatus, class FailureClass) JobStatus {
