@@ -401,7 +401,14 @@ func TestInstance_OneServer(t *testing.T) {
 		t.Parallel()
 		r := newSimRig(t)
 		r.fault(cloudsim.Fault{Name: cloudsim.FaultReset, Op: "create_server", Phase: "before_commit", Count: -1})
-		i := r.run(r.job, lifecycle.ActionCancel)
+		var parked db.Job
+		i := r.runAnd(r.job, func(env *testsuite.TestWorkflowEnvironment) {
+			var err error
+			parked, err = r.store.Job(t.Context(), r.job.ID)
+			require.NoError(t, err)
+			sends(lifecycle.ActionCancel)(env)
+		})
+		require.Contains(t, parked.Message, "was ordered 2 times without an answer")
 		require.Equal(t, lifecycle.InstanceProvisioningFailed, i.Status)
 		require.Zero(t, r.sim.Counts().ServersMade)
 		require.Empty(t, r.sim.Billed())
