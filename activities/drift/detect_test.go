@@ -199,6 +199,13 @@ func TestEvaluate_ByNodeState(t *testing.T) {
 		require.Equal(t, want, evaluate(released, externallyReleased, f, false).State, "%s", status)
 	}
 	f.Node.Status = lifecycle.NodeQuarantined
+	for _, upstream := range []providers.MAASStatus{
+		providers.MAASReady, providers.MAASBroken, providers.MAASDeployed, providers.MAASFailedDeployment, providers.MAASFailedCommissioning, providers.MAASFailedTesting,
+	} {
+		f.Machine.Status = upstream
+		require.Equal(t, Clear, evaluate(released, externallyReleased, f, false).State, "%s", upstream)
+	}
+	f.Machine.Status = providers.MAASReady
 	require.Equal(t, Found, evaluate(released, externallyReleased, f, true).State, "what it was quarantined for is still looked for")
 }
 

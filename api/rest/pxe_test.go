@@ -270,6 +270,7 @@ func TestAReportIsBoundedAndProvesItsMachine(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, was, is)
 
+	w.do("POST", "/api/v1/nodes/"+known.ID+"/state", map[string]any{"comment": "to no state"}, anyVersion).refused(problem.Invalid)
 	maas := dbtest.Node(t, w.store, dbtest.Active())
 	w.do("POST", "/api/v1/nodes/"+maas.ID+"/state", map[string]any{"state": "retired"}, anyVersion).refused(problem.IllegalTransition)
 	w.do("PATCH", "/api/v1/nodes/"+maas.ID, map[string]any{"install_workflow_id": w.installWorkflow("w")}, anyVersion).refused(problem.Conflict)
