@@ -381,6 +381,8 @@ func TestProjects_AreSeparate(t *testing.T) {
 	list, err := c.ListMachines(t.Context(), connect.NewRequest(&slipwayv1.ListMachinesRequest{}))
 	require.NoError(t, err)
 	require.Len(t, list.Msg.GetMachines(), 1)
+	_, err = c.StartRun(t.Context(), connect.NewRequest(&slipwayv1.StartRunRequest{RequestId: "risk", MachineId: "mine", Type: "REBOOT", AcceptRisk: true}))
+	require.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err), "the risk is an operator's")
 	for name, call := range map[string]func() error{
 		"machine": func() error {
 			_, err := c.GetMachine(t.Context(), connect.NewRequest(&slipwayv1.GetMachineRequest{MachineId: "theirs"}))
