@@ -55,8 +55,8 @@ func TestAFingerprintIsThatOfTheStep(t *testing.T) {
 	}
 }
 
-// TestPasses_ChargeEachMinute: what runs is charged by the minute, and payments are compared as
-// often.
+// TestPasses_ChargeEachMinute: the pass that charges usage and the pass that compares payments run
+// each minute.
 func TestPasses_ChargeEachMinute(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, time.Minute, contract.BillPass.Every)

@@ -107,7 +107,7 @@ func (s runService) ListRuns(ctx context.Context, r *connect.Request[slipwayv1.L
 	return connect.NewResponse(out), nil
 }
 
-// auditLimit bounds the audit of what was already done, which the end of the call does not stop.
+// auditLimit bounds the audit of a cancellation, which goes on when the call has ended.
 const auditLimit = 10 * time.Second
 
 func (s runService) auditCancel(ctx context.Context, run machinesdb.Run, actor db.Actor) error {

@@ -33,7 +33,7 @@ func Counted(t testing.TB, store *db.Store) (counted *db.Store, statements func(
 	p := &proxy{}
 	dsn, _ := p.before(t, src.appDSN(t, name))
 	customers, _ := p.before(t, CustomerDSN(t, src.appDSN(t, name)))
-	counted, err = db.Open(t.Context(), withOptions(dsn, "pool_max_conns", poolSize), db.CustomerLogin(withOptions(customers, "pool_max_conns", customerPoolSize)))
+	counted, err = db.Open(t.Context(), withOption(dsn, "pool_max_conns", poolSize), db.CustomerLogin(withOption(customers, "pool_max_conns", customerPoolSize)))
 	require.NoError(t, err)
 	t.Cleanup(counted.Close)
 	return counted, p.statements.Load

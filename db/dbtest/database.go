@@ -21,7 +21,6 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -280,12 +279,11 @@ const (
 )
 
 // Open opens the database at dsn until the test ends. On the server of the tests it has a login for
-// customers. The first Store of a database that Database returned may be the one that an ended test
-// had of it.
+// customers. For a database of Database, Open may return the Store of an ended test.
 func Open(t testing.TB, dsn string) *db.Store {
 	t.Helper()
 	if !sameServer(t, dsn, OwnerDSN(t, dsn)) {
-		store, err := db.Open(t.Context(), withOptions(dsn, "pool_max_conns", poolSize))
+		store, err := db.Open(t.Context(), withOption(dsn, "pool_max_conns", poolSize))
 		require.NoError(t, err)
 		t.Cleanup(store.Close)
 		return store
@@ -304,16 +302,14 @@ func sameServer(t testing.TB, dsn, other string) bool {
 	return one.Host == two.Host && one.Port == two.Port
 }
 
-// withOptions adds parameters to a URL; they are in pairs of name and value.
-func withOptions(dsn string, options ...string) string {
+// withOption sets a parameter of a URL.
+func withOption(dsn, name, value string) string {
 	u, err := url.Parse(dsn)
 	if err != nil || u.Scheme == "" {
 		return dsn
 	}
 	q := u.Query()
-	for pair := range slices.Chunk(options, 2) {
-		q.Set(pair[0], pair[1])
-	}
+	q.Set(name, value)
 	u.RawQuery = q.Encode()
 	return u.String()
 }

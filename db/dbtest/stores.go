@@ -30,18 +30,18 @@ func (k *stores) openStore(t testing.TB, dsn string) *db.Store {
 	cfg, err := pgx.ParseConfig(dsn)
 	require.NoError(t, err)
 	reused := strings.Contains(cfg.Database, usedInfix)
-	if store := k.takeStore(dsn); store != nil {
-		t.Cleanup(func() { k.keepStore(t, dsn, store) })
-		return store
+	sized := func(dsn, size string) string {
+		dsn = withOption(dsn, "pool_max_conns", size)
+		if reused {
+			dsn = withOption(dsn, "application_name", kept)
+		}
+		return dsn
 	}
-	options := []string{"pool_max_conns", poolSize}
-	customers := []string{"pool_max_conns", customerPoolSize}
-	if reused {
-		options, customers = append(options, "application_name", kept), append(customers, "application_name", kept)
+	store := k.takeStore(dsn)
+	if store == nil {
+		store, err = db.Open(context.WithoutCancel(t.Context()), sized(dsn, poolSize), db.CustomerLogin(sized(CustomerDSN(t, dsn), customerPoolSize)))
+		require.NoError(t, err)
 	}
-	login := db.CustomerLogin(withOptions(CustomerDSN(t, dsn), customers...))
-	store, err := db.Open(context.WithoutCancel(t.Context()), withOptions(dsn, options...), login)
-	require.NoError(t, err)
 	t.Cleanup(func() {
 		if !reused {
 			store.Close()
