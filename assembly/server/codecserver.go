@@ -39,7 +39,10 @@ func (a *App) withCodecServer(api *op.API) http.Handler {
 func codecServer(codec converter.PayloadCodec, origins []string, protect func(http.Handler) http.Handler) http.Handler {
 	handler := converter.NewPayloadCodecHTTPHandler(limitedCodec{codec})
 	protected := protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxCodecBody)
+		if status := bodySize(r); status != http.StatusOK {
+			http.Error(w, fmt.Sprintf("a request names its length, which is %d bytes at most; ask for fewer payloads", maxCodecBody), status)
+			return
+		}
 		handler.ServeHTTP(w, r)
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -62,6 +65,18 @@ func codecServer(codec converter.PayloadCodec, origins []string, protect func(ht
 		}
 		protected.ServeHTTP(w, r)
 	})
+}
+
+// bodySize returns 200, or the status that refuses the length of a body. The handler of Temporal's
+// SDK holds a body twice while it reads it, so a body without a length is not read at all.
+func bodySize(r *http.Request) int {
+	switch {
+	case r.ContentLength < 0:
+		return http.StatusLengthRequired
+	case r.ContentLength > maxCodecBody:
+		return http.StatusRequestEntityTooLarge
+	}
+	return http.StatusOK
 }
 
 // limitedCodec refuses requests with too many payloads.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -95,7 +96,15 @@ func TestCodecServer_Limits(t *testing.T) {
 	require.Equal(t, http.StatusOK, ask("POST", "/decode", "", body).StatusCode)
 	require.Equal(t, http.StatusNotFound, ask("GET", "/decode", "", "").StatusCode)
 	require.Equal(t, http.StatusNotFound, ask("POST", "/other", "", body).StatusCode)
-	require.Equal(t, http.StatusBadRequest, ask("POST", "/decode", "", `{"payloads": [`+strings.Repeat(" ", maxCodecBody)).StatusCode)
+	require.Equal(t, http.StatusRequestEntityTooLarge, ask("POST", "/decode", "", strings.Repeat(" ", maxCodecBody+1)).StatusCode)
+	require.Equal(t, http.StatusBadRequest, ask("POST", "/decode", "", `{"payloads": [`+strings.Repeat(" ", maxCodecBody-14)).StatusCode)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+codecPath+"/decode", io.MultiReader(strings.NewReader(body)))
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer operator")
+	res, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, http.StatusLengthRequired, res.StatusCode, "a body of unknown length")
 
 	allowed := ask("OPTIONS", "/decode", webUI, "")
 	require.Equal(t, http.StatusNoContent, allowed.StatusCode)

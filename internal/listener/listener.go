@@ -47,6 +47,14 @@ const (
 	stallTime = 30 * time.Second
 )
 
+// An HTTP/2 connection holds at most one frame of frameBytes and windowBytes of bodies that no
+// handler has read. The defaults of net/http are 1 MiB each, and one address may have many
+// connections.
+const (
+	frameBytes  = 32 << 10
+	windowBytes = 256 << 10
+)
+
 func (b Bounds) withDefaults() Bounds {
 	setDefault(&b.HeaderTime, 10*time.Second)
 	setDefault(&b.HeaderBytes, 24<<10)
@@ -72,7 +80,11 @@ func (b Bounds) Server(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: b.Proxies.Handler(b.Handler(h)), ReadHeaderTimeout: b.HeaderTime, MaxHeaderBytes: b.HeaderBytes, IdleTimeout: idleTime,
 		WriteTimeout: b.WriteTime,
-		HTTP2:        &http.HTTP2Config{MaxConcurrentStreams: b.Streams, SendPingTimeout: pingAfter, PingTimeout: pingTime, WriteByteTimeout: stallTime},
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: b.Streams, MaxReadFrameSize: frameBytes,
+			MaxReceiveBufferPerConnection: windowBytes, MaxReceiveBufferPerStream: windowBytes,
+			SendPingTimeout: pingAfter, PingTimeout: pingTime, WriteByteTimeout: stallTime,
+		},
 	}
 }
 

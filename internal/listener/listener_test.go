@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
 
 	"github.com/slipway-cloud/slipway/internal/listener"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -78,6 +79,30 @@ func TestBounds_EndABodyThatIsTooLarge(t *testing.T) {
 		said, err := io.ReadAll(res.Body)
 		require.NoError(t, err)
 		require.Equal(t, want, string(said))
+	}
+}
+
+// An HTTP/2 client is told of small frames and windows, so a connection costs little memory.
+func TestBounds_KeepHTTP2ConnectionsSmall(t *testing.T) {
+	t.Parallel()
+	address := serve(t, listener.Bounds{}, func(http.ResponseWriter, *http.Request) {})
+	var d net.Dialer
+	c, err := d.DialContext(t.Context(), "tcp", address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(runenv.Patience(20*time.Second))))
+	_, err = io.WriteString(c, http2.ClientPreface)
+	require.NoError(t, err)
+	framer := http2.NewFramer(c, c)
+	require.NoError(t, framer.WriteSettings())
+	f, err := framer.ReadFrame()
+	require.NoError(t, err)
+	require.IsType(t, &http2.SettingsFrame{}, f)
+	told := f.(*http2.SettingsFrame) //nolint:errcheck,forcetypeassert // checked above
+	for id, want := range map[http2.SettingID]uint32{http2.SettingMaxFrameSize: 32 << 10, http2.SettingInitialWindowSize: 256 << 10} {
+		got, ok := told.Value(id)
+		require.True(t, ok, id)
+		require.Equal(t, want, got, id)
 	}
 }
 
