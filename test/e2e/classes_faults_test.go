@@ -91,7 +91,7 @@ func (c *classCase) region() providers.MAAS {
 // raw is a call that Slipway's own client has no use for.
 func (c *classCase) raw(method, path string, form url.Values) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), runenv.Patience(20*time.Second))
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, c.Sims.URL+"/api/2.0/"+path, strings.NewReader(form.Encode()))
 	require.NoError(c.t, err)

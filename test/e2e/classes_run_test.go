@@ -233,7 +233,7 @@ func (c *classCase) act(a lifecycle.Action) {
 	c.t.Helper()
 	j, err := c.App.Store.Job(c.t.Context(), c.job.ID)
 	require.NoError(c.t, err)
-	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(c.t.Context(), runenv.Patience(time.Minute))
 	defer cancel()
 	h, err := c.App.Temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
 		WorkflowID: j.WorkflowID, UpdateName: string(a), WaitForStage: client.WorkflowUpdateStageCompleted,

@@ -188,7 +188,7 @@ func harmless() []string {
 // left out.
 func (p *planner) rows(t *testing.T) map[string]string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(20*time.Second))
 	defer cancel()
 	conn, err := pgx.Connect(ctx, p.Postgres.DSN(p.Database))
 	require.NoError(t, err)

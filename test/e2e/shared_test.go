@@ -138,7 +138,7 @@ func sharedStack(t *testing.T) *stack.Stack {
 // machines that are gone.
 func (w *world) abandon(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), runenv.Patience(time.Minute))
 	defer cancel()
 	_ = w.App.Reconcile(w.site.ID).Remove(ctx)
 	jobs, err := w.App.Store.ListJobs(ctx, db.JobFilter{SiteID: w.site.ID}, "", 500)

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // stagesVisible finds all sixteen stages by name where an operator looks: the
@@ -55,7 +56,7 @@ func (w *world) cliAnswer(t *testing.T, token string, args ...string) string {
 // currentDetails asks as the Web UI does.
 func (w *world) currentDetails(t *testing.T, j db.Job) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(30*time.Second))
 	defer cancel()
 	res, err := w.App.Temporal.QueryWorkflow(ctx, j.WorkflowID, j.RunID, "__temporal_workflow_metadata")
 	require.NoError(t, err)
