@@ -238,3 +238,28 @@ func TestPXEToken_SurvivesFetchesOfAnIPv6Network(t *testing.T) {
 	require.NoError(t, s.conn.QueryRow(t.Context(), "SELECT count(*) FROM pxe_tokens WHERE node_id = $1", id).Scan(&kept))
 	require.LessOrEqual(t, kept, 17)
 }
+
+// A stranger who has fetched the scripts of machines, and loads their images slowly, keeps neither
+// the machine itself nor another one from its images.
+func TestImage_PlacesOfAStranger(t *testing.T) {
+	t.Parallel()
+	s := New(Config{})
+	held := 0
+	for n := range maxTransfers {
+		for range 3 {
+			if _, err := s.transferPlace(fmt.Sprint("node_", n), "192.0.2.66"); err == nil {
+				held++
+			}
+		}
+	}
+	require.Equal(t, maxOfSource, held)
+	_, err := s.transferPlace("node_0", "192.0.2.1")
+	require.NoError(t, err, "the machine itself loads")
+	_, err = s.transferPlace("node_99", "192.0.2.2")
+	require.NoError(t, err, "another one loads")
+	s = New(Config{})
+	for i := range maxTransfers {
+		_, _ = s.transferPlace("node_0", fmt.Sprintf("198.51.100.%d", i))
+	}
+	require.Len(t, s.images, 8, "the scripts of one machine do not give all places")
+}

@@ -24,8 +24,8 @@ type Limits struct {
 	// AtOnce is how many requests may be at the database together, AtOnceOfSource how many of them
 	// may be of one source; the others wait for a moment.
 	AtOnce, AtOnceOfSource int
-	// TransfersOfNode is how many images a node may load at once. A machine that reads fewer bytes
-	// a second than TransferRate loses its place, after TransferGrace.
+	// TransfersOfNode is how many images of a node one address may load at once. A machine that
+	// reads fewer bytes a second than TransferRate loses its place, after TransferGrace.
 	TransfersOfNode int
 	TransferRate    int64
 	TransferGrace   time.Duration
