@@ -70,7 +70,7 @@ func (a *API) limitAddress(next http.Handler) http.Handler {
 
 // limitPrincipal returns a problem for a principal that sends too many requests.
 func (a *API) limitPrincipal(ctx context.Context, who Principal) error {
-	if ok, wait := a.rates.principals.AllowName(who.ID); !ok {
+	if ok, wait := a.rates.principals.AllowName(who.limited()); !ok {
 		return problem.RateLimited("you send more requests than are allowed", wait)
 	}
 	return a.holdPlace(ctx, who)
@@ -94,7 +94,7 @@ func (a *API) holdPlace(ctx context.Context, who Principal) error {
 	}
 	wait, cancel := context.WithTimeout(ctx, placeWait)
 	defer cancel()
-	leave, ok := a.rates.places.Enter(wait, who.ID)
+	leave, ok := a.rates.places.Enter(wait, who.limited())
 	if !ok {
 		return problem.New(problem.TooManyRequests, fmt.Sprintf("%d of your requests are being answered, as many as may be at once; wait, then repeat this one", principalPlaces)).
 			After(int(placeWait / time.Second))
