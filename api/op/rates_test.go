@@ -81,6 +81,24 @@ func TestRates_OfTheTokensOfAMember(t *testing.T) {
 	require.NoError(t, api.limitPrincipal(request(), Principal{ID: "oidc:mallory"}))
 }
 
+// The members of a project make a bounded number of changes, which are audited for ever, with
+// however many tokens. Reading is not a change, and operators are not held up.
+func TestRates_OfTheChangesOfAProject(t *testing.T) {
+	t.Parallel()
+	api, err := New(Config{Store: &db.Store{}})
+	require.NoError(t, err)
+	began, admitted := time.Now(), 0
+	for range 2 * changeBurst {
+		if api.limitChanges(ProjectAccess{Project: "prj_1"}, true) == nil {
+			admitted++
+		}
+		require.NoError(t, api.limitChanges(ProjectAccess{Project: "prj_1"}, false))
+		require.NoError(t, api.limitChanges(ProjectAccess{Project: "prj_1", Operator: true}, true))
+	}
+	require.InDelta(t, changeBurst, admitted, 2+changeRate*time.Since(began).Seconds())
+	require.NoError(t, api.limitChanges(ProjectAccess{Project: "prj_2"}, true))
+}
+
 // Health checks are answered during a flood from the same address, which may be the address of a
 // proxy.
 func TestRates_HealthIsAnswered(t *testing.T) {
