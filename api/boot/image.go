@@ -78,7 +78,7 @@ func (s *Server) image(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	leave, err := s.transferPlace(id, network(ratelimit.RemoteAddress(r)))
+	leave, err := s.transferPlace(id, ratelimit.Network(ratelimit.RemoteAddress(r)))
 	if err != nil {
 		s.refuse(w, r, err)
 		return
