@@ -166,12 +166,19 @@ func (tx *Tx) heldTask(ctx context.Context, c TaskClaim, row gen.LockOpenTasksRo
 
 func fenceOf(t NodeTask) TaskFence { return TaskFence{t.NodeID, t.ID, t.LeaseID, t.Attempt} }
 
+// maxDeliveries is how often a task is delivered before it becomes uncertain. Each delivery writes
+// audit rows, and an agent decides how soon it gives one up.
+const maxDeliveries = 30
+
 // settle handles a task whose delivery no longer counts. It queues the task again if its kind
 // allows that. Otherwise the task becomes uncertain, since it may have been begun.
 func (tx *Tx) settle(ctx context.Context, t NodeTask, overdue bool, why string) (NodeTask, error) {
 	info, _ := lifecycle.TaskKindOf(t.Kind)
 	switch {
 	case !info.Redeliver:
+		return tx.moveTask(ctx, t, lifecycle.TaskBecomeUncertain, taskChange{message: why}, systemActor)
+	case t.Attempt >= maxDeliveries && !overdue:
+		why = fmt.Sprintf("it was delivered %d times and never ended; the last time %s", t.Attempt, why)
 		return tx.moveTask(ctx, t, lifecycle.TaskBecomeUncertain, taskChange{message: why}, systemActor)
 	case overdue:
 		return tx.moveTask(ctx, t, lifecycle.TaskExpire, taskChange{message: "it was not finished before its deadline; " + why}, systemActor)
@@ -279,13 +286,16 @@ func (tx *Tx) finish(ctx context.Context, t NodeTask, overdue bool, r lifecycle.
 }
 
 // noteLateResult records an agent's result of a task for which nobody waits any more. It writes the
-// audit log and leaves the row unchanged.
+// audit log and leaves the row unchanged. It writes one row of a task a day, whatever the results:
+// a root tenant has the agent's key, and the audit log is never pruned.
 func (tx *Tx) noteLateResult(ctx context.Context, t NodeTask, r lifecycle.TaskResult) error {
-	a := agentActor(t.NodeID)
-	a.Comment = r.Message
-	a.Metadata = map[string]any{"ok": r.OK, "code": ClipText(r.Code, 100), "attempt": t.Attempt}
-	return tx.AppendAudit(ctx, Entry{ResourceKind: lifecycle.NodeTask.Resource, ResourceID: t.ID, NodeID: &t.NodeID, Kind: EntryObservation,
-		Name: "late_result", Actor: a})
+	e := Entry{ResourceKind: lifecycle.NodeTask.Resource, ResourceID: t.ID, NodeID: &t.NodeID, Kind: EntryObservation, Name: "late_result", Actor: agentActor(t.NodeID)}
+	if noted, err := tx.auditedWithinDay(ctx, e); err != nil || noted {
+		return err
+	}
+	e.Actor.Comment = r.Message
+	e.Actor.Metadata = map[string]any{"ok": r.OK, "code": ClipText(r.Code, 100), "attempt": t.Attempt}
+	return tx.AppendAudit(ctx, e)
 }
 
 // sameResult compares two results by their JSON.

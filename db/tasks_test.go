@@ -2,6 +2,7 @@ package db_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -429,4 +430,49 @@ func TestTheSchemaRefusesEveryChangeOfATaskThatIsNoEdge(t *testing.T) {
 	}
 	_, err := w.conn.Exec(t.Context(), "DELETE FROM node_tasks")
 	requireState(t, err, "SW001")
+}
+
+// A root tenant has the agent's key. Whatever he claims, gives up and reports, a task writes a
+// bounded number of audit rows.
+func TestTask_LyingAgentWritesFewAuditRows(t *testing.T) {
+	t.Parallel()
+	w := newTasks(t)
+	rows := func(task string) (n int) {
+		require.NoError(t, w.conn.QueryRow(t.Context(), "SELECT count(*) FROM audit_log WHERE resource_id = $1", task).Scan(&n))
+		return n
+	}
+	boots := w.enqueue(lifecycle.TaskKindDrain, "boots")
+	last := boots
+	for i := range 100 {
+		if got := w.try(db.TaskClaim{BootID: fmt.Sprint("boot-", i)}); got.Task != nil {
+			last = *got.Task
+		}
+	}
+	w.is(boots.ID, lifecycle.TaskUncertain)
+	require.LessOrEqual(t, rows(boots.ID), 64)
+	for range 100 {
+		_, err := w.FinishTask(t.Context(), fence(last), lifecycle.TaskResult{Code: lifecycle.TaskCodeUncertain, Message: db.NewID("x")})
+		require.NoError(t, err)
+	}
+	require.LessOrEqual(t, rows(boots.ID), 65)
+	gives := w.enqueue(lifecycle.TaskKindDrain, "gives")
+	for range 100 {
+		if got := w.try(db.TaskClaim{}); got.Task != nil {
+			_, err := w.FinishTask(t.Context(), fence(*got.Task), lifecycle.TaskResult{Code: lifecycle.TaskCodeLeaseLost})
+			require.NoError(t, err)
+		}
+	}
+	require.LessOrEqual(t, rows(gives.ID), 64)
+	late := w.enqueue(lifecycle.TaskKindDrain, "late")
+	given := w.claim()
+	require.Equal(t, late.ID, given.ID)
+	w.deadlinePasses()
+	w.settle()
+	w.is(late.ID, lifecycle.TaskExpired)
+	before := rows(late.ID)
+	for i := range 100 {
+		_, err := w.FinishTask(t.Context(), fence(given), lifecycle.TaskResult{OK: i%2 == 0, Code: db.NewID("x")})
+		require.ErrorIs(t, err, db.ErrTaskEnded)
+	}
+	require.LessOrEqual(t, rows(late.ID), before+1)
 }

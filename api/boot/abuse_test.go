@@ -207,3 +207,59 @@ func TestPXEToken_SurvivesFetchesByOthers(t *testing.T) {
 	require.NoError(t, s.conn.QueryRow(t.Context(), "SELECT count(*) FROM pxe_tokens WHERE node_id = $1", id).Scan(&kept))
 	require.LessOrEqual(t, kept, 128)
 }
+
+// The addresses of one machine are one source of tokens: whoever fetches a script from a whole IPv6
+// network, also before the machine does, does not drop the token of the machine.
+func TestPXEToken_SurvivesFetchesOfAnIPv6Network(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	id, mac := s.node(lifecycle.NodePending)
+	router := chi.NewRouter()
+	New(Config{Store: s.store}).routes(router)
+	fetch := func(source string) string {
+		t.Helper()
+		r := httptest.NewRequest(http.MethodGet, "http://boot.example.com/boot/"+strings.ReplaceAll(mac, ":", "-")+".ipxe", nil)
+		r.RemoteAddr = source
+		w := httptest.NewRecorder()
+		router.ServeHTTP(w, r)
+		require.Equal(t, http.StatusOK, w.Code, w.Body)
+		return tokenInScript.FindString(w.Body.String())
+	}
+	for i := range 130 {
+		fetch(fmt.Sprintf("[fd00::%x]:1", i+1))
+	}
+	held := fetch("192.0.2.1:1")
+	for i := range 3 {
+		fetch(fmt.Sprintf("[fd00::1:%x]:1", i+1))
+	}
+	status, _, body := s.get("/boot/" + held + "/meta-data")
+	require.Equal(t, http.StatusOK, status, body)
+	var kept int
+	require.NoError(t, s.conn.QueryRow(t.Context(), "SELECT count(*) FROM pxe_tokens WHERE node_id = $1", id).Scan(&kept))
+	require.LessOrEqual(t, kept, 17)
+}
+
+// A stranger who has fetched the scripts of machines, and loads their images slowly, keeps neither
+// the machine itself nor another one from its images.
+func TestImage_PlacesOfAStranger(t *testing.T) {
+	t.Parallel()
+	s := New(Config{})
+	held := 0
+	for n := range maxTransfers {
+		for range 3 {
+			if _, err := s.transferPlace(fmt.Sprint("node_", n), "192.0.2.66"); err == nil {
+				held++
+			}
+		}
+	}
+	require.Equal(t, maxOfSource, held)
+	_, err := s.transferPlace("node_0", "192.0.2.1")
+	require.NoError(t, err, "the machine itself loads")
+	_, err = s.transferPlace("node_99", "192.0.2.2")
+	require.NoError(t, err, "another one loads")
+	s = New(Config{})
+	for i := range maxTransfers {
+		_, _ = s.transferPlace("node_0", fmt.Sprintf("198.51.100.%d", i))
+	}
+	require.Len(t, s.images, 8, "the scripts of one machine do not give all places")
+}

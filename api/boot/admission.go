@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net/netip"
 	"time"
 
 	"github.com/slipway-cloud/slipway/api/ratelimit"
@@ -24,8 +23,8 @@ type Limits struct {
 	// AtOnce is how many requests may be at the database together, AtOnceOfSource how many of them
 	// may be of one source; the others wait for a moment.
 	AtOnce, AtOnceOfSource int
-	// TransfersOfNode is how many images a node may load at once. A machine that reads fewer bytes
-	// a second than TransferRate loses its place, after TransferGrace.
+	// TransfersOfNode is how many images of a node one address may load at once. A machine that
+	// reads fewer bytes a second than TransferRate loses its place, after TransferGrace.
 	TransfersOfNode int
 	TransferRate    int64
 	TransferGrace   time.Duration
@@ -109,7 +108,7 @@ func (d *admissionControl) paced(source string) error {
 func (d *admissionControl) place(ctx context.Context, source string) (leave func(), err error) {
 	wait, cancel := context.WithTimeout(ctx, placeWait)
 	defer cancel()
-	leaveSource, ok := d.ofSource.Enter(wait, network(source))
+	leaveSource, ok := d.ofSource.Enter(wait, ratelimit.Network(source))
 	if ok {
 		select {
 		case d.places <- struct{}{}:
@@ -122,16 +121,6 @@ func (d *admissionControl) place(ctx context.Context, source string) (leave func
 		return nil, ctx.Err()
 	}
 	return nil, &busyError{"too many machines report at once", placeWait}
-}
-
-// network returns the address of a source, and of an IPv6 source its /64: a machine may have any
-// number of addresses there.
-func network(source string) string {
-	ip, err := netip.ParseAddr(source)
-	if err != nil || !ip.Is6() || ip.Is4In6() {
-		return source
-	}
-	return netip.PrefixFrom(ip.WithZone(""), 64).Masked().String()
 }
 
 // discover admits one new node of a source. It returns *busyError when there are too many.

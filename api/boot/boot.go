@@ -51,8 +51,9 @@ type Config struct {
 type Server struct {
 	cfg       Config
 	admission *admissionControl
-	images    chan struct{}     // places for transfers
-	ofNode    *ratelimit.Places // for those of one node
+	images    chan struct{} // places for transfers
+	// The places for those of one address, of one node, and of one node by one address.
+	ofSource, ofNode, ofBoth *ratelimit.Places
 }
 
 // New makes a server.
@@ -69,7 +70,8 @@ func New(cfg Config) *Server {
 	cfg.BaseURL = strings.TrimRight(cfg.BaseURL, "/")
 	cfg.Limits = cfg.Limits.withDefaults()
 	return &Server{
-		cfg: cfg, admission: newAdmissionControl(cfg.Limits, cfg.Now), images: make(chan struct{}, maxTransfers), ofNode: ratelimit.NewPlaces(cfg.Limits.TransfersOfNode),
+		cfg: cfg, admission: newAdmissionControl(cfg.Limits, cfg.Now), images: make(chan struct{}, maxTransfers), ofSource: ratelimit.NewPlaces(maxOfSource),
+		ofNode: ratelimit.NewPlaces(cfg.Limits.TransfersOfNode * sourcesOfNode), ofBoth: ratelimit.NewPlaces(cfg.Limits.TransfersOfNode),
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/slipway-cloud/slipway/api/ratelimit"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
@@ -23,6 +24,8 @@ import (
 const (
 	maxImage      = 4 << 30 // bytes
 	maxTransfers  = 32      // at once, for each process
+	maxOfSource   = 24      // of these for one address
+	sourcesOfNode = 4       // addresses that may each load as many images of a node as its machine
 	transferLimit = 15 * time.Minute
 	heldBack      = 64 << 10 // bytes that are sent once the whole is known to be right
 	maxRedirects  = 3
@@ -75,7 +78,7 @@ func (s *Server) image(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	leave, err := s.transferPlace(id)
+	leave, err := s.transferPlace(id, ratelimit.Network(ratelimit.RemoteAddress(r)))
 	if err != nil {
 		s.refuse(w, r, err)
 		return
@@ -89,20 +92,35 @@ func (s *Server) image(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// transferPlace takes a place of a node and one of all. It returns *busyError where none is free
-// now.
-func (s *Server) transferPlace(node string) (leave func(), err error) {
+// transferPlace takes a place of a node for an address, and one of all. So whoever fetched the
+// script of a machine does not keep the machine itself from its images. It returns *busyError where
+// none is free now.
+func (s *Server) transferPlace(node, source string) (leave func(), err error) {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
-	leaveNode, ok := s.ofNode.Enter(now, node)
-	if !ok {
-		return nil, &busyError{"this machine loads too many images at once", retryWaiting * time.Second}
+	var left []func()
+	leave = func() {
+		for _, l := range left {
+			l()
+		}
+	}
+	for _, p := range []struct {
+		places *ratelimit.Places
+		name   string
+	}{{s.ofBoth, node + " " + source}, {s.ofNode, node}, {s.ofSource, source}} {
+		one, ok := p.places.Enter(now, p.name)
+		if !ok {
+			leave()
+			return nil, &busyError{"this machine or its address loads too many images at once", retryWaiting * time.Second}
+		}
+		left = append(left, one)
 	}
 	select {
 	case s.images <- struct{}{}:
-		return func() { <-s.images; leaveNode() }, nil
+		left = append(left, func() { <-s.images })
+		return leave, nil
 	default:
-		leaveNode()
+		leave()
 		return nil, &busyError{"too many images are loaded at once", retryWaiting * time.Second}
 	}
 }

@@ -134,7 +134,7 @@ func (s *Server) netboot(r *http.Request, n db.Node, base, mac, self string) (st
 	hash, _ := tokenHash(token)
 	var o order
 	err = s.cfg.Store.Tx(r.Context(), func(tx *db.Tx) error {
-		o, err = orderOf(r.Context(), tx, n.ID, hash, ratelimit.RemoteAddress(r))
+		o, err = orderOf(r.Context(), tx, n.ID, hash, ratelimit.Network(ratelimit.RemoteAddress(r)))
 		return err
 	})
 	if err != nil {

@@ -45,6 +45,15 @@ type Principal struct {
 	token   *projectToken // of Project
 }
 
+// limited returns the name under which the requests of the principal are limited. The tokens of a
+// member of a project count together with the member: everybody may make fifty of them.
+func (p Principal) limited() string {
+	if p.token != nil && p.token.subject != "" {
+		return p.token.subject
+	}
+	return p.ID
+}
+
 // May reports whether the principal has the role or a higher one.
 func (p Principal) May(role Role) bool {
 	return slices.ContainsFunc(p.Roles, func(r string) bool { return Role(r).rank() >= role.rank() })

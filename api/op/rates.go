@@ -19,6 +19,10 @@ const (
 	burstSeconds         = 5
 )
 
+// The rate of changes of one project by its members, in requests per second, and the burst. Each
+// change writes to the audit log, which is never pruned.
+const changeRate, changeBurst = 10, 600
+
 // principalPlaces is how many requests of one principal are served at the same time. A request ends
 // when its answer was read, and further requests wait for at most placeWait. So one customer with
 // costly requests cannot use up the database connections or the memory of the process.
@@ -36,7 +40,8 @@ const (
 // rates bound the requests of each principal and each address at this process.
 type rates struct {
 	principals, addresses *ratelimit.Limiter
-	places                *ratelimit.Places // of principals
+	changes               *ratelimit.Limiter // of projects
+	places                *ratelimit.Places  // of principals
 	// answerLimit bounds the time from the start of a request until the client has read the answer.
 	answerLimit time.Duration
 }
@@ -47,7 +52,8 @@ func newRates(cfg Config) rates {
 	}
 	return rates{
 		principals: limiter(cmp.Or(cfg.PrincipalRate, defaultPrincipalRate)), addresses: limiter(cmp.Or(cfg.AddressRate, defaultAddressRate)),
-		places: ratelimit.NewPlaces(principalPlaces), answerLimit: 2 * requestLimit,
+		changes: ratelimit.New(changeRate, changeBurst, time.Now),
+		places:  ratelimit.NewPlaces(principalPlaces), answerLimit: 2 * requestLimit,
 	}
 }
 
@@ -70,10 +76,22 @@ func (a *API) limitAddress(next http.Handler) http.Handler {
 
 // limitPrincipal returns a problem for a principal that sends too many requests.
 func (a *API) limitPrincipal(ctx context.Context, who Principal) error {
-	if ok, wait := a.rates.principals.AllowName(who.ID); !ok {
+	if ok, wait := a.rates.principals.AllowName(who.limited()); !ok {
 		return problem.RateLimited("you send more requests than are allowed", wait)
 	}
 	return a.holdPlace(ctx, who)
+}
+
+// limitChanges returns a problem for a change of a project whose members make too many. Operators
+// have their own rate alone.
+func (a *API) limitChanges(access ProjectAccess, write bool) error {
+	if !write || access.Operator {
+		return nil
+	}
+	if ok, wait := a.rates.changes.AllowName(access.Project); !ok {
+		return problem.RateLimited("the members of the project make more changes than are allowed", wait)
+	}
+	return nil
 }
 
 // heldPlace is the place that a request holds until its end.
@@ -94,7 +112,7 @@ func (a *API) holdPlace(ctx context.Context, who Principal) error {
 	}
 	wait, cancel := context.WithTimeout(ctx, placeWait)
 	defer cancel()
-	leave, ok := a.rates.places.Enter(wait, who.ID)
+	leave, ok := a.rates.places.Enter(wait, who.limited())
 	if !ok {
 		return problem.New(problem.TooManyRequests, fmt.Sprintf("%d of your requests are being answered, as many as may be at once; wait, then repeat this one", principalPlaces)).
 			After(int(placeWait / time.Second))

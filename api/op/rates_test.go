@@ -2,6 +2,7 @@ package op
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -53,6 +54,49 @@ func TestRates_OfAPrincipal(t *testing.T) {
 	require.ErrorAs(t, api.limitPrincipal(t.Context(), Principal{ID: "token:a:1"}), &p)
 	require.True(t, p.Of(problem.TooManyRequests))
 	require.NoError(t, api.limitPrincipal(t.Context(), Principal{ID: "token:b:2"}))
+}
+
+// The tokens of a member and the member have one rate and one number of places together: a project
+// has fifty tokens.
+func TestRates_OfTheTokensOfAMember(t *testing.T) {
+	t.Parallel()
+	api, err := New(Config{Store: &db.Store{}, PrincipalRate: 20})
+	require.NoError(t, err)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	began := time.Now()
+	admitted := func(ctx func() context.Context) (n int) {
+		for i := range 250 {
+			who := Principal{ID: fmt.Sprint("project_token:ci:tok_", i%50), Project: "prj_1", token: &projectToken{subject: "oidc:eve"}}
+			if api.limitPrincipal(ctx(), who) == nil {
+				n++
+			}
+		}
+		return n
+	}
+	request := func() context.Context { return context.WithValue(ended, placeKey, &heldPlace{}) }
+	require.Equal(t, principalPlaces, admitted(request))
+	require.LessOrEqual(t, float64(admitted(t.Context)), 20*(burstSeconds+time.Since(began).Seconds()))
+	require.Error(t, api.limitPrincipal(request(), Principal{ID: "oidc:eve"}), "the member itself")
+	require.NoError(t, api.limitPrincipal(request(), Principal{ID: "oidc:mallory"}))
+}
+
+// The members of a project make a bounded number of changes, which are audited for ever, with
+// however many tokens. Reading is not a change, and operators are not held up.
+func TestRates_OfTheChangesOfAProject(t *testing.T) {
+	t.Parallel()
+	api, err := New(Config{Store: &db.Store{}})
+	require.NoError(t, err)
+	began, admitted := time.Now(), 0
+	for range 2 * changeBurst {
+		if api.limitChanges(ProjectAccess{Project: "prj_1"}, true) == nil {
+			admitted++
+		}
+		require.NoError(t, api.limitChanges(ProjectAccess{Project: "prj_1"}, false))
+		require.NoError(t, api.limitChanges(ProjectAccess{Project: "prj_1", Operator: true}, true))
+	}
+	require.InDelta(t, changeBurst, admitted, 2+changeRate*time.Since(began).Seconds())
+	require.NoError(t, api.limitChanges(ProjectAccess{Project: "prj_2"}, true))
 }
 
 // Health checks are answered during a flood from the same address, which may be the address of a

@@ -39,7 +39,7 @@ func (a *API) serveShort(next http.Handler) http.Handler {
 			return
 		}
 		project, err := a.projectNamed(r)
-		if err != nil {
+		if err = a.limitRefusals(r, err); err != nil {
 			a.WriteError(w, r, err)
 			return
 		}

@@ -178,6 +178,9 @@ func (a *API) requireTenant(op *huma.Operation, role Role) {
 		if err == nil {
 			access, err = a.projectAccess(r.Context(), who, id, role.inProject(), write, reason)
 		}
+		if err == nil {
+			err = a.limitChanges(access, write)
+		}
 		if err != nil {
 			a.WriteError(w, r, err)
 			return
@@ -236,6 +239,9 @@ func (a *API) requiresSignIn(route string) func(huma.Context, func(huma.Context)
 // project get "not found". The role of the route must be RoleSignedIn.
 func EnterProject(ctx context.Context, a *API, id string, role Role, write bool, reason string) (context.Context, error) {
 	access, err := a.projectAccess(ctx, PrincipalOf(ctx), id, role.inProject(), write, reason)
+	if err == nil {
+		err = a.limitChanges(access, write)
+	}
 	if err != nil {
 		return ctx, err
 	}

@@ -110,3 +110,13 @@ func RemoteAddress(r *http.Request) string {
 	}
 	return host
 }
+
+// Network returns the address of a source, and of an IPv6 source its /64: a machine may have any
+// number of addresses there.
+func Network(source string) string {
+	ip, err := netip.ParseAddr(source)
+	if err != nil || !ip.Is6() || ip.Is4In6() {
+		return source
+	}
+	return netip.PrefixFrom(ip.WithZone(""), 64).Masked().String()
+}

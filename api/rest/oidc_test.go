@@ -114,3 +114,17 @@ func TestOIDC_ForgedTokensAreCountedAndLimited(t *testing.T) {
 	}
 	require.Equal(t, map[string]float64{"bearer": 100, "provider_logout": 1}, counts)
 }
+
+// Forged tokens of projects are counted and limited, too, where the address leads to the project of
+// the token.
+func TestProjectTokens_ForgedAtAShortAddressAreLimited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	limited := 0
+	for i := range 100 {
+		if w.do("POST", "/api/v1/payments/checkout-session", nil, header{"Authorization": fmt.Sprint("Bearer slpp_forged", i)}).status == http.StatusTooManyRequests {
+			limited++
+		}
+	}
+	require.Greater(t, limited, 20)
+}

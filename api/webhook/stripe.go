@@ -15,6 +15,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/api/ratelimit"
 	"github.com/slipway-cloud/slipway/db"
 	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
 	"github.com/slipway-cloud/slipway/intent/payments"
@@ -27,6 +28,8 @@ const Path = op.Prefix + "/webhooks/stripe"
 const (
 	// bodyBudget bounds the memory of the bodies that are read at the same time, in bytes.
 	bodyBudget = 32 << 20
+	// ofSource is how many bodies of one address are read at the same time: anybody can send slowly.
+	ofSource = 16
 	// writers bounds the connections to the database that webhooks hold.
 	writers = 8
 	// limit bounds one webhook: Stripe waits no longer, and sends it again.
@@ -42,6 +45,7 @@ type receiver struct {
 	api      *op.API
 	verifier *stripe.Verifier
 	limit    time.Duration
+	sources  *ratelimit.Places
 	bodies   *semaphore.Weighted
 	writers  *semaphore.Weighted
 
@@ -55,7 +59,8 @@ type receiver struct {
 func Register(api *op.API, verifier *stripe.Verifier) { register(api, verifier, limit) }
 
 func register(api *op.API, verifier *stripe.Verifier, limit time.Duration) {
-	r := &receiver{api: api, verifier: verifier, limit: limit, bodies: semaphore.NewWeighted(bodyBudget), writers: semaphore.NewWeighted(writers)}
+	r := &receiver{api: api, verifier: verifier, limit: limit, sources: ratelimit.NewPlaces(ofSource), bodies: semaphore.NewWeighted(bodyBudget),
+		writers: semaphore.NewWeighted(writers)}
 	api.Router().Post(Path, r.serve)
 }
 
@@ -68,6 +73,12 @@ func (h *receiver) serve(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	// A sender that is slow must not hold its part of the budget.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.limit))
+	leave, ok := h.sources.Enter(ctx, ratelimit.Network(ratelimit.RemoteAddress(r)))
+	if !ok {
+		h.busy(w, r)
+		return
+	}
+	defer leave()
 	size := bodySize(r)
 	if err := h.bodies.Acquire(ctx, size); err != nil {
 		h.busy(w, r)

@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -239,6 +240,43 @@ func TestWebhook_SlowSendersHoldNobodyUp(t *testing.T) {
 		return res.StatusCode == http.StatusOK // Stripe repeats one that is answered with 503
 	}, runenv.Patience(30*time.Second), 100*time.Millisecond)
 	require.Equal(t, map[paymentsdb.EventState]int64{paymentsdb.EventPending: 1}, e.stored())
+}
+
+// A stranger who opens slow requests from one address without end keeps no webhook out.
+func TestWebhook_SlowSendersOfOneAddressHaveFewPlaces(t *testing.T) {
+	t.Parallel()
+	e := openEndpoint(t, time.Second, newSecret)
+	srv := httptest.NewServer(e.handler)
+	t.Cleanup(srv.Close)
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 66)}}
+	ctx, stop := context.WithCancel(t.Context())
+	var strangers sync.WaitGroup
+	t.Cleanup(func() { stop(); strangers.Wait() })
+	for range 400 {
+		strangers.Go(func() {
+			for ctx.Err() == nil {
+				conn, err := dialer.DialContext(ctx, "tcp", srv.Listener.Addr().String())
+				if err != nil {
+					continue
+				}
+				_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n{", webhook.Path, stripe.MaxWebhook)
+				_ = conn.SetReadDeadline(time.Now().Add(3 * time.Second))
+				_, _ = conn.Read(make([]byte, 1))
+				_ = conn.Close()
+			}
+		})
+	}
+	time.Sleep(500 * time.Millisecond) //nolint:forbidigo // nothing tells when all places are taken
+	for i := range 10 {
+		body := event(fmt.Sprint("evt_", i), "")
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+webhook.Path, strings.NewReader(body))
+		require.NoError(t, err)
+		req.Header.Set(stripe.SignatureHeader, sign(newSecret, body, time.Now()))
+		res, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		require.Equal(t, http.StatusOK, res.StatusCode, "webhook %d", i)
+	}
 }
 
 // FuzzWebhook sends anything to the route. There is no panic and no status of 500 or above, and

@@ -46,7 +46,7 @@ func settings(c *Config) *pflag.FlagSet {
 
 	str(&c.API.CodecOrigins, "api-codec-origins", "origins of Temporal Web UIs that may ask the codec server, separated by commas, such as https://temporal.example.com")
 
-	num(&c.API.PrincipalRate, "api-principal-rate", "requests a second of one user or token at one API process; five times as many may come at once")
+	num(&c.API.PrincipalRate, "api-principal-rate", "requests a second of one user, with his tokens of projects, or of one other token at one API process; five times as many may come at once")
 	num(&c.API.AddressRate, "api-address-rate", "requests a second of one address at one API process; five times as many may come at once; a proxy that api-trusted-proxies does not name is one address")
 	str(&c.API.TrustedProxies, "api-trusted-proxies", "networks of reverse proxies and load balancers, separated by commas, whose X-Forwarded-For names the client; the header of all others is ignored")
 
