@@ -9,6 +9,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
@@ -17,7 +18,7 @@ import (
 // Bounds of the audit row of a change.
 const (
 	maxDiffs     = 100 // values
-	maxDiffValue = 200 // bytes of one value
+	maxDiffValue = 200 // characters of one value
 	// maxDiffBytes bounds the JSON of all values. A row takes 64 KiB.
 	maxDiffBytes = 48 << 10
 )
@@ -122,7 +123,7 @@ func compareValues(before, after map[string]any) []diff {
 // shortened cuts a long text, such as a script, and says so. The sum of the whole is in the audit
 // row.
 func shortened(v any) any {
-	if text, ok := v.(string); ok && len(text) > maxDiffValue {
+	if text, ok := v.(string); ok && utf8.RuneCountInString(text) > maxDiffValue {
 		return fmt.Sprintf("%s (cut: the value has %d bytes)", db.ClipText(text, maxDiffValue), len(text))
 	}
 	return v
