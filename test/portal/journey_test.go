@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
@@ -81,6 +82,25 @@ func TestPortal_Journey(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, lifecycle.NodeDeleted, n.Status)
 	w.inventoryShowsCoarseStates(t, p)
+	w.jobsShowWhatFailed(t, p)
+}
+
+// jobsShowWhatFailed ends a job by a failure, as a run ends whose step failed: it is shown as failed,
+// in the tone of what is bad.
+func (w *world) jobsShowWhatFailed(t *testing.T, p *browser.Page) {
+	t.Helper()
+	node := dbtest.Node(t, w.App.Store, dbtest.At(w.Site.ID), dbtest.Hostname("gave-up"))
+	job := dbtest.Job(t, w.App.Store, dbtest.On(node.ID), dbtest.JobStatus(lifecycle.JobCompensating))
+	require.NoError(t, w.App.Store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.ProjectJob(t.Context(), db.Projection{
+			JobID: job.ID, Seq: job.Seq + 1, RunID: "r", Status: lifecycle.JobCancelled, Stage: "work", StageOrdinal: 1,
+			FailureClass: lifecycle.FailCommand, FailedStage: "work", Message: "exit 1",
+		})
+		return err
+	}))
+	p.Go("/portal/jobs?status=failed")
+	p.AwaitText("gave-up")
+	require.Equal(t, "badge badge--bad", p.String(`document.querySelector("tbody [data-status=failed]")?.className ?? ""`))
 }
 
 // inventoryShowsCoarseStates adds a node in every state: the inventory lists those in the five
