@@ -68,8 +68,8 @@ func (f *proofFixture) cancelsOf(project string) (out []string) {
 	return out
 }
 
-// TestProjectJob_CancelIsInTheProject: the step that stores the cancellation of a run writes it into
-// the audit log of the run's project too, for who has asked for it.
+// TestProjectJob_CancelIsInTheProject: the step that stores the cancellation of a run writes it
+// into the audit log of the run's project too, for the actor who has asked for it.
 func TestProjectJob_CancelIsInTheProject(t *testing.T) {
 	t.Parallel()
 	ring := newRing(t, dbtest.Store(t))
@@ -108,8 +108,8 @@ func TestProjectJob_CancelIsInTheProject(t *testing.T) {
 	}
 }
 
-// TestProjectJob_CancelNeedsItsAudit has the audit log of the project refuse a cancellation: the job
-// has not taken it either.
+// TestProjectJob_CancelNeedsItsAudit has the audit log of the project refuse a cancellation: the
+// job has not taken it either.
 func TestProjectJob_CancelNeedsItsAudit(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.FreshDatabase(t)

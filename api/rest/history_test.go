@@ -84,8 +84,8 @@ func TestHistory_DefaultPage(t *testing.T) {
 	require.Equal(t, "1", rest.Data[0]["comment"])
 }
 
-// TestNode_NamesOccupantByItsAllocation: where the pointer of a node and the allocation that occupies
-// it differ, the API goes by the allocation.
+// TestNode_NamesOccupantByItsAllocation: where the pointer of a node and the allocation that
+// occupies it differ, the API goes by the allocation.
 func TestNode_NamesOccupantByItsAllocation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

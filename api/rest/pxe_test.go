@@ -285,7 +285,7 @@ func TestAReportIsBoundedAndProvesItsMachine(t *testing.T) {
 func TestReport_FieldsAreOptional(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	all := map[string]string{"ip_address": "10.1.2.3", "hostname": "h", "vendor": "v", "model": "m", "serial_number": "s", "system_uuid": "4c4c4544-0000-0000-0000-000000000001"}
+	all := map[string]string{"ip_address": "10.1.2.3", "hostname": "h", "vendor": "v", "model": "m", "serial_number": "S-1234", "system_uuid": "4c4c4544-0000-0000-0000-000000000001"}
 	for _, left := range append(slices.Sorted(maps.Keys(all)), "") { // "" leaves nothing out
 		for form := range 2 {
 			mac := fmt.Sprintf("52:54:00:00:0%d:%02x", form, 16+len(left))

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// unheld is the number of requirements without a test or a decision. All belong to capabilities that
-// are not built yet: groups of allocations, terminals and storage. The number only falls.
+// unheld is the number of requirements without a test or a decision. All belong to capabilities
+// that are not built yet: groups of allocations, terminals and storage. The number only falls.
 const unheld = 51
 
 var (

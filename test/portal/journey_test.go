@@ -85,8 +85,8 @@ func TestPortal_Journey(t *testing.T) {
 	w.jobsShowWhatFailed(t, p)
 }
 
-// jobsShowWhatFailed ends a job by a failure, as a run ends whose step failed: it is shown as failed,
-// in the tone of what is bad.
+// jobsShowWhatFailed ends a job by a failure, as a run ends whose step failed: it is shown as
+// failed, in the tone of what is bad.
 func (w *world) jobsShowWhatFailed(t *testing.T, p *browser.Page) {
 	t.Helper()
 	node := dbtest.Node(t, w.App.Store, dbtest.At(w.Site.ID), dbtest.Hostname("gave-up"))

@@ -100,7 +100,7 @@ func (w Worker) Install(ctx context.Context, t providers.WorkerTarget, in provid
 	var said output
 	res, err := w.SSH.Exec(ctx, providers.MachineTarget{SSH: t.SSH}, providers.RemoteCommand{
 		OpID: "install-" + opIDForm.ReplaceAllString(in.OpID, "-"), Script: b.String(), Secrets: []providers.Secret{t.APIKey, in.Token}, Timeout: installLimit,
-	}, said.take)
+	}, said.keepChunk)
 	out := providers.WorkerPhases{Done: said.phases}
 	if err != nil {
 		return out, err
@@ -130,8 +130,8 @@ const (
 	keptTail  = 4 * maxTail
 )
 
-// take is a providers.OutputSink.
-func (o *output) take(_ context.Context, c providers.OutputChunk) error {
+// keepChunk is a providers.OutputSink.
+func (o *output) keepChunk(_ context.Context, c providers.OutputChunk) error {
 	if c.Stream == providers.StreamStderr {
 		o.stderr = append(o.stderr, c.Data...)
 		o.stderr = o.stderr[max(0, len(o.stderr)-keptTail):]
