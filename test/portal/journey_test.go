@@ -89,7 +89,7 @@ func TestPortal_Journey(t *testing.T) {
 // failed, in the tone of what is bad.
 func (w *world) jobsShowWhatFailed(t *testing.T, p *browser.Page) {
 	t.Helper()
-	node := dbtest.Node(t, w.App.Store, dbtest.At(w.Site.ID), dbtest.Hostname("gave-up"))
+	node := dbtest.Node(t, w.App.Store, dbtest.At(w.Site.ID))
 	job := dbtest.Job(t, w.App.Store, dbtest.On(node.ID), dbtest.JobStatus(lifecycle.JobCompensating))
 	require.NoError(t, w.App.Store.Tx(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.ProjectJob(t.Context(), db.Projection{
@@ -99,7 +99,7 @@ func (w *world) jobsShowWhatFailed(t *testing.T, p *browser.Page) {
 		return err
 	}))
 	p.Go("/portal/jobs?status=failed")
-	p.AwaitText("gave-up")
+	p.AwaitText(node.ID)
 	require.Equal(t, "badge badge--bad", p.String(`document.querySelector("tbody [data-status=failed]")?.className ?? ""`))
 }
 
