@@ -158,7 +158,7 @@ func TestARepeatedActionByItsKey(t *testing.T) {
 }
 
 // TestJobShow_EveryTry: after a stage was tried again, its first outcome with class and time is
-// shown too; a job without such a stage shows its stages only.
+// shown too; a job without such a stage shows its stages only. The current stage stands at the top.
 func TestJobShow_EveryTry(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)
@@ -170,11 +170,12 @@ func TestJobShow_EveryTry(t *testing.T) {
 	at := time.Now().Add(-3 * time.Hour)
 	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.ProjectJob(t.Context(), db.Projection{
-			JobID: j.ID, Seq: 1, Status: lifecycle.JobRunning, Observed: &lifecycle.Observed{MAAS: "Ready", Power: "off", At: &at},
+			JobID: j.ID, Seq: 1, Status: lifecycle.JobRunning, Stage: lifecycle.StageWaitReady, Observed: &lifecycle.Observed{MAAS: "Ready", Power: "off", At: &at},
 			Actor: db.Actor{Owner: lifecycle.OwnerJob},
 		})
 		return err
 	}))
+	require.Regexp(t, `(?m)^\s*stage:?\s+`+lifecycle.StageWaitReady+`$`, show())
 	require.Contains(t, show(), "MAAS Ready, power off, agent -, first seen so 3h00m ago")
 	_, err := dbtest.Owner(t, dsn).Exec(t.Context(), `INSERT INTO action_logs
 		(id, job_id, seq, stage, attempt, action_type, component, status, started_at, finished_at, duration_ms, failure_class, error_message) VALUES

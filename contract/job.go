@@ -83,8 +83,10 @@ type JobResult struct {
 // ActionRequest is the argument of every action Update and signal. The name of
 // the Update or signal is the action.
 type ActionRequest struct {
-	Actor  string `json:"actor"`
-	Reason string `json:"reason,omitempty"`
+	Actor string `json:"actor"`
+	// Customer says that the actor is a customer in a project, and no operator.
+	Customer bool   `json:"customer,omitempty"`
+	Reason   string `json:"reason,omitempty"`
 	// IdempotencyKey, when set, makes a repetition return the first result.
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
 	// AcceptRisk lets adopt_observed_state accept what automation may not;
@@ -137,7 +139,8 @@ type ActionEntry struct {
 	Via     string           `json:"via"` // update, signal, temporal_cancel
 	Effect  lifecycle.Effect `json:"effect"`
 	Refused string           `json:"refused,omitempty"`
-	// AcceptRisk and Proof are those of the request.
+	// Customer, AcceptRisk and Proof are those of the request.
+	Customer   bool         `json:"customer,omitempty"`
 	AcceptRisk bool         `json:"accept_risk,omitempty"`
 	Proof      *ActionProof `json:"proof,omitempty"`
 	// Seen says that the run has stored an action with the same proof before, so this one is a

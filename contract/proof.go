@@ -40,7 +40,8 @@ func (p ActionProof) Message(jobID string, e ActionEntry) ([]byte, error) {
 		AcceptRisk bool             `json:"accept_risk"`
 		Nonce      string           `json:"nonce"`
 		Expires    int64            `json:"expires"`
-	}{jobID, e.Action, e.Actor, e.Reason, e.AcceptRisk, p.Nonce, p.ExpiresAt.Unix()})
+		Customer   bool             `json:"customer,omitempty"`
+	}{jobID, e.Action, e.Actor, e.Reason, e.AcceptRisk, p.Nonce, p.ExpiresAt.Unix(), e.Customer})
 	return append([]byte("slipway-action/1\n"), signed...), err
 }
 
@@ -52,7 +53,7 @@ func (r ActionRequest) Fit() ActionRequest {
 
 // Entry returns the part of an audit row that the request determines.
 func (r ActionRequest) Entry(a lifecycle.Action) ActionEntry {
-	return ActionEntry{Action: a, Actor: r.Actor, Reason: r.Reason, AcceptRisk: r.AcceptRisk, Proof: r.Proof}
+	return ActionEntry{Action: a, Actor: r.Actor, Reason: r.Reason, Customer: r.Customer, AcceptRisk: r.AcceptRisk, Proof: r.Proof}
 }
 
 // fitText makes a text from outside fit for an audit row.

@@ -29,9 +29,9 @@ func ownership() map[string][]lifecycle.Owner {
 		"active -> quarantined":         {lifecycle.OwnerReconciler, lifecycle.OwnerDecommission, lifecycle.OwnerAdmin}, // admin: an investigation (section 3.1)
 		"offline -> quarantined":        {lifecycle.OwnerReconciler, lifecycle.OwnerDecommission, lifecycle.OwnerAdmin}, // the same
 		"quarantined -> active":         {lifecycle.OwnerAdmin, lifecycle.OwnerReconciler, lifecycle.OwnerOnboarding},   // onboarding: ADR 4
-		"active -> draining":            {lifecycle.OwnerAdmin},
-		"offline -> draining":           {lifecycle.OwnerAdmin},
-		"quarantined -> draining":       {lifecycle.OwnerAdmin},
+		"active -> draining":            {lifecycle.OwnerAdmin, lifecycle.OwnerCustomer},                                // customer: his run takes the node (ADR 17)
+		"offline -> draining":           {lifecycle.OwnerAdmin, lifecycle.OwnerCustomer},                                // the same
+		"quarantined -> draining":       {lifecycle.OwnerAdmin, lifecycle.OwnerCustomer},                                // the same
 		"draining -> retired":           {lifecycle.OwnerDrain, lifecycle.OwnerDecommission},
 		"draining -> offline":           {lifecycle.OwnerDrain, lifecycle.OwnerDecommission, lifecycle.OwnerAdmin},
 		"retired -> offline":            {lifecycle.OwnerAdmin},

@@ -55,8 +55,8 @@ var (
 	}
 	NodeDrain = Transition[NodeStatus]{
 		Name: "drain", From: []NodeStatus{NodeActive, NodeOffline, NodeQuarantined}, To: NodeDraining,
-		Owners: []Owner{OwnerAdmin}, Needs: []Need{NeedOwningJob},
-		Doc: "an admin starts a resumable drain operation",
+		Owners: []Owner{OwnerAdmin, OwnerCustomer}, Needs: []Need{NeedOwningJob},
+		Doc: "an admin starts a resumable drain operation, or the run of an admin or a customer takes the node",
 	}
 	NodeRetire = Transition[NodeStatus]{
 		Name: "retire", From: []NodeStatus{NodeDraining}, To: NodeRetired,

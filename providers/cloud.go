@@ -142,8 +142,9 @@ type CloudAccount struct {
 
 // Worker reaches the worker of an instance from our side.
 type Worker interface {
-	// Install runs the installation script on the server, and returns the phases that it has ended.
-	// A repeated call takes up the run that it began.
+	// Install runs the installation script on the server, and returns the phases that it has ended,
+	// with an error too: those that were read before it. A repeated call takes up the run that it
+	// began.
 	Install(ctx context.Context, t WorkerTarget, in WorkerInstall) (WorkerPhases, error)
 	// ReachSSH reports whether the server accepts a login.
 	ReachSSH(ctx context.Context, t WorkerTarget) (bool, error)

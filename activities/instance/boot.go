@@ -122,7 +122,7 @@ func (a *Activities) InstallWorker(ctx context.Context, in contract.InstanceWait
 	var done providers.WorkerPhases
 	err = t.until(ctx, in.Until, lifecycle.FailInstanceStartup, "the end of the installation", func() (bool, error) {
 		got, err := t.p.Worker.Install(ctx, w, opts)
-		if got.ExitStatus != "" {
+		if got.ExitStatus != "" || len(got.Done) > len(done.Done) { // a look that meets no server has read nothing
 			done = got
 		}
 		switch {

@@ -68,10 +68,13 @@ func (d *Database) ProjectJob(ctx context.Context, p contract.Projection) (contr
 		}
 		res.Applied = now.Applied || now.Repeated
 		res.StoredSeq, res.Pass, res.Ended = now.Seq, now.Pass, now.Ended
-		if now.Applied {
-			return moves.Apply(ctx, tx)
+		if !now.Applied {
+			return nil
 		}
-		return nil
+		if err := moves.Apply(ctx, tx); err != nil {
+			return err
+		}
+		return auditCancels(ctx, tx, p, unproven)
 	})
 	return res, final(err)
 }

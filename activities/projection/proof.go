@@ -6,6 +6,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent/subject"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -93,12 +94,30 @@ func attribute(row *db.Projection, p contract.Projection, unproven []string) (in
 	return indices
 }
 
+// auditCancels writes the cancellations of a step into the audit log of the project that the job's
+// subject is for, in the transaction that stores the step.
+func auditCancels(ctx context.Context, tx *db.Tx, p contract.Projection, unproven []string) error {
+	cancelled := subject.Of(p.Kind).Cancelled
+	for i, a := range p.Actions {
+		if cancelled == nil || a.Action != lifecycle.ActionCancel || a.Effect == lifecycle.EffectRefuse || unproven[i] == stored {
+			continue
+		}
+		if err := cancelled(ctx, tx, p.JobID, actionEntry(a, p.RunID, unproven[i]).Actor); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func actionEntry(a contract.ActionEntry, runID, unproven string) db.Entry {
 	meta := map[string]any{"via": a.Via, "effect": string(a.Effect)}
 	if a.Refused != "" {
 		meta["refused"] = a.Refused
 	}
 	by := db.Actor{Owner: lifecycle.OwnerAdmin, ID: a.Actor, Comment: a.Reason, Metadata: meta}
+	if a.Customer {
+		by.Owner = lifecycle.OwnerCustomer
+	}
 	if unproven == "" {
 		meta["nonce"], meta["run_id"] = a.Proof.Nonce, runID
 	} else {

@@ -102,6 +102,7 @@ func TestProjectJob_ProvesWhoActed(t *testing.T) {
 		"another reason":      {change(func(e *contract.ActionEntry) { e.Reason = "because" }), "not the API's"},
 		"another action":      {change(func(e *contract.ActionEntry) { e.Action = lifecycle.ActionCancel }), "not the API's"},
 		"a risk added":        {change(func(e *contract.ActionEntry) { e.AcceptRisk = true }), "not the API's"},
+		"a customer instead":  {change(func(e *contract.ActionEntry) { e.Customer = true }), "not the API's"},
 		"another nonce":       {change(func(e *contract.ActionEntry) { e.Proof.Nonce = "fresh" }), "not the API's"},
 		"a longer time":       {change(func(e *contract.ActionEntry) { e.Proof.ExpiresAt = e.Proof.ExpiresAt.Add(time.Hour) }), "not the API's"},
 		"no such key":         {change(func(e *contract.ActionEntry) { e.Proof.KeyID = "key_none" }), "not the API's"},

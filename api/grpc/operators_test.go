@@ -159,7 +159,33 @@ func TestCustomers_RestartIsAudited(t *testing.T) {
 	}
 	_, err := c.CancelRun(t.Context(), connect.NewRequest(&slipwayv1.CancelRunRequest{RunId: run.Msg.GetRunId()}))
 	require.NoError(t, err)
-	require.Equal(t, []string{"start_run customer ", "cancel_run customer "}, w.projectLog(p.ID))
+	require.Equal(t, []string{"start_run customer ", "cancel_run customer the run was cancelled"}, w.projectLog(p.ID))
 	require.Equal(t, run.Msg.GetRunId()+" m-1 REBOOT", w.queryText(
 		"SELECT concat_ws(' ', metadata->>'run', metadata->>'machine', metadata->>'type') FROM audit_log WHERE resource_kind = 'project' AND resource_id = $1 AND name = 'start_run'", p.ID))
+}
+
+// TestCancelRun_IsAuditedWithTheJob: nothing can be written any more as soon as the job has taken a
+// cancellation, as if the API had died. The project's audit log has it all the same.
+func TestCancelRun_IsAuditedWithTheJob(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.FreshDatabase(t)
+	owner := dbtest.Owner(t, dsn)
+	var w *world
+	w = newWorldServing(t, dbtest.Open(t, dsn), nil, time.Second, func(c *grpc.Config) {
+		c.AskJob = func(ctx context.Context, id string, a lifecycle.Action, reason string) error {
+			if err := w.cancelUnstarted(ctx, id, a, reason); err != nil {
+				return err
+			}
+			_, err := owner.Exec(ctx, "ALTER TABLE audit_log ADD CONSTRAINT no_more CHECK (name <> 'cancel_run') NOT VALID")
+			return err
+		}
+	})
+	p := dbtest.Project(t, w.store)
+	w.ownMachine("m-1", p.ID)
+	c := w.with(w.projectToken(p.ID), "")
+	run, err := c.StartRun(t.Context(), connect.NewRequest(&slipwayv1.StartRunRequest{RequestId: "a", MachineId: "m-1", Type: "REBOOT"}))
+	require.NoError(t, err)
+	_, err = c.CancelRun(t.Context(), connect.NewRequest(&slipwayv1.CancelRunRequest{RunId: run.Msg.GetRunId()}))
+	require.NoError(t, err)
+	require.Equal(t, []string{"start_run customer ", "cancel_run customer the run was cancelled"}, w.projectLog(p.ID))
 }

@@ -107,30 +107,16 @@ func (s runService) ListRuns(ctx context.Context, r *connect.Request[slipwayv1.L
 	return connect.NewResponse(out), nil
 }
 
-// auditLimit bounds the audit of a cancellation, which goes on when the call has ended.
-const auditLimit = 10 * time.Second
-
-func (s runService) auditCancel(ctx context.Context, run machinesdb.Run, actor db.Actor) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditLimit)
-	defer cancel()
-	return s.store.Tx(ctx, func(tx *db.Tx) error { return machines.AuditCancel(ctx, tx, run, actor) })
-}
-
 // CancelRun implements slipwayv1connect.RunServiceHandler. The job answers when it has taken the
-// cancellation; a run that has ended meanwhile is no error.
+// cancellation, which is audited in the transaction that stores it. A run that has ended meanwhile
+// is no error.
 func (s runService) CancelRun(ctx context.Context, r *connect.Request[slipwayv1.CancelRunRequest]) (*connect.Response[slipwayv1.Run], error) {
 	run, err := s.findRun(ctx, r.Msg.GetRunId())
 	if err != nil {
 		return nil, err
 	}
 	if !lifecycle.Run.Terminal(run.Status) {
-		actor := op.ActorOf(ctx)
-		asked := s.cfg.AskJob(ctx, run.JobID, lifecycle.ActionCancel, cmp.Or(actor.Comment, "the run was cancelled"))
-		if asked == nil {
-			if err := s.auditCancel(ctx, run, actor); err != nil {
-				return nil, err
-			}
-		}
+		asked := s.cfg.AskJob(ctx, run.JobID, lifecycle.ActionCancel, cmp.Or(op.ActorOf(ctx).Comment, "the run was cancelled"))
 		if run, err = s.findRun(ctx, run.ID); err != nil {
 			return nil, err
 		}

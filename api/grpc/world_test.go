@@ -83,13 +83,15 @@ func protocols() *http.Protocols {
 }
 
 // cancelUnstarted ends a job that no workflow has taken up, as the REST API does.
-func (w *world) cancelUnstarted(ctx context.Context, jobID string, _ lifecycle.Action, _ string) error {
+func (w *world) cancelUnstarted(ctx context.Context, jobID string, _ lifecycle.Action, reason string) error {
+	by := op.ActorOf(ctx)
+	by.Comment = reason
 	return w.store.Tx(ctx, func(tx *db.Tx) error {
 		job, err := tx.TransitionJob(ctx, jobID, lifecycle.JobCancel, nil, db.Actor{Owner: lifecycle.OwnerSystem})
 		if err != nil {
 			return err
 		}
-		return machines.EndUnstarted(ctx, tx, job, db.Actor{})
+		return machines.EndUnstarted(ctx, tx, job, by)
 	})
 }
 

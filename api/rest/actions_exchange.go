@@ -120,7 +120,8 @@ func (x *exchange) update(ctx context.Context) (*decided, error) {
 // request returns what the workflow is asked.
 func (x *exchange) request(ctx context.Context) (contract.ActionRequest, error) {
 	who := op.PrincipalOf(ctx).ID
-	ask, err := x.signed(ctx, contract.ActionRequest{Actor: who, Reason: x.ask.Reason, AcceptRisk: x.ask.AcceptRisk}.Fit())
+	customer := op.ActorOf(ctx).Owner == lifecycle.OwnerCustomer
+	ask, err := x.signed(ctx, contract.ActionRequest{Actor: who, Customer: customer, Reason: x.ask.Reason, AcceptRisk: x.ask.AcceptRisk}.Fit())
 	ask.IdempotencyKey = x.once
 	if x.key != "" {
 		// One principal's key is not another's.
@@ -225,7 +226,7 @@ func (x *exchange) unstarted(ctx context.Context, tx *db.Tx) (*decided, error) {
 		if _, err := tx.TransitionJob(ctx, job.ID, lifecycle.JobCancel, nil, a); err != nil {
 			return nil, err
 		}
-		by := op.Actor(ctx)
+		by := op.ActorOf(ctx)
 		by.Comment = x.ask.Reason
 		return x.answers(lifecycle.EffectCancel, lifecycle.JobCancelled, ""), about.EndUnstarted(ctx, tx, job, by)
 	case lifecycle.ActionMarkManual:

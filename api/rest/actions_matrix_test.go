@@ -99,7 +99,7 @@ func jobIn(t *testing.T, w *world, column string) db.Job {
 // TestEveryCellOverREST: 200 with the effect or 409 with the reason and what is
 // allowed, whether the workflow runs, or is gone; a repetition with the same key
 // gets the same answer and does nothing; a refusal that no workflow wrote down
-// is written down here, once.
+// is written down here, once. No action moves the job's node by itself.
 func TestEveryCellOverREST(t *testing.T) {
 	t.Parallel()
 	columns, effects := cells()
@@ -143,7 +143,13 @@ func restCell(t *testing.T, w *world, column string, a lifecycle.Action, lost bo
 	send := func() answer {
 		return w.do("POST", "/api/v1/admin/jobs/"+job.ID+"/actions/"+string(a), map[string]any{"reason": "matrix"}, header{"Idempotency-Key": "k"})
 	}
+	require.NotNil(t, job.NodeID)
+	node, err := w.store.Node(t.Context(), *job.NodeID)
+	require.NoError(t, err)
 	got := send()
+	after, err := w.store.Node(t.Context(), node.ID)
+	require.NoError(t, err)
+	require.Equal(t, node.Status, after.Status, "an action sets no state of a node: only steps of the job do")
 	if want == "-" {
 		p := got.refused(problem.ActionRefused)
 		require.Equal(t, allowedIn(effects, column), p.Allowed)

@@ -3,6 +3,7 @@ package rest_test
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -53,6 +54,61 @@ func TestHistoryHasTheSeedsShape(t *testing.T) {
 	w.do("GET", path+"?offset=-1", nil).refused(problem.Invalid)
 	w.do("GET", "/api/v1/nodes/node_none/history", nil).refused(problem.NotFound)
 	w.do("GET", "/api/v1/nodes/"+node.SiteID, nil).refused(problem.NotFound)
+}
+
+// TestHistory_DefaultPage: without limit and offset the newest 50 rows of a node are answered.
+func TestHistory_DefaultPage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	node := dbtest.Node(t, w.store, dbtest.Active())
+	for i := range 52 {
+		move := []lifecycle.Transition[lifecycle.NodeStatus]{lifecycle.NodeQuarantine, lifecycle.NodeUnquarantine}[i%2]
+		require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.TransitionNode(t.Context(), node.ID, move, move.Needs, db.Actor{Owner: lifecycle.OwnerAdmin, ID: "alice", Comment: strconv.Itoa(i)})
+			return err
+		}))
+	}
+	var got, asked, rest struct {
+		Data  []map[string]any
+		Total int
+	}
+	path := "/api/v1/nodes/" + node.ID + "/history"
+	w.do("GET", path, nil).want(http.StatusOK).into(&got)
+	require.Len(t, got.Data, 50)
+	require.Equal(t, "51", got.Data[0]["comment"], "from the newest on")
+	require.Equal(t, "2", got.Data[49]["comment"])
+	w.do("GET", path+"?limit=50&offset=0", nil).want(http.StatusOK).into(&asked)
+	require.Equal(t, asked, got)
+	w.do("GET", path+"?offset=50", nil).want(http.StatusOK).into(&rest)
+	require.Len(t, rest.Data, got.Total-50)
+	require.Equal(t, "1", rest.Data[0]["comment"])
+}
+
+// TestNode_NamesOccupantByItsAllocation: where the pointer of a node and the allocation that
+// occupies it differ, the API goes by the allocation.
+func TestNode_NamesOccupantByItsAllocation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	held, free := dbtest.FreeNode(t, w.store), dbtest.FreeNode(t, w.store)
+	a := dbtest.Occupy(t, w.store, held.ID)
+	_, err := w.store.DBTX().Exec(t.Context(), "UPDATE nodes SET allocation_id = CASE id WHEN $1 THEN $2 END WHERE id IN ($1, $3)", free.ID, a.ID, held.ID)
+	require.NoError(t, err)
+	type view struct {
+		ID           string
+		AllocationID string `json:"allocation_id"`
+	}
+	want := map[string]string{held.ID: a.ID, free.ID: ""}
+	for id, occupant := range want {
+		var one view
+		w.do("GET", "/api/v1/nodes/"+id, nil).want(http.StatusOK).into(&one)
+		require.Equal(t, view{id, occupant}, one)
+	}
+	var list struct{ Data []view }
+	w.do("GET", "/api/v1/nodes", nil).want(http.StatusOK).into(&list)
+	require.Len(t, list.Data, 2)
+	for _, n := range list.Data {
+		require.Equal(t, want[n.ID], n.AllocationID)
+	}
 }
 
 // A user is an operator: what a sweeper, a job or the node itself did has none, and

@@ -18,6 +18,7 @@ import (
 
 type jobAnswer struct {
 	ID, Status, Hostname string
+	Stage                string
 	NodeID               string `json:"node_id"`
 	NeedsHuman           bool   `json:"needs_human"`
 	Stages               []struct {
@@ -121,6 +122,7 @@ func TestAParkedJobSaysWhatToDo(t *testing.T) {
 	require.True(t, got.NeedsHuman)
 	require.Equal(t, "boot_disk_not_found", got.FailureClass)
 	require.Equal(t, lifecycle.StageConfigureStorage, got.FailedStage)
+	require.Equal(t, lifecycle.StageConfigureStorage, got.Stage)
 	require.Equal(t, info.Next, got.NextStep)
 	require.Equal(t, string(info.Recommended), got.RecommendedAction)
 	require.Equal(t, 30, got.ReachedPercent)

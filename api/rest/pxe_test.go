@@ -4,8 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -276,6 +278,37 @@ func TestAReportIsBoundedAndProvesItsMachine(t *testing.T) {
 	w.do("PATCH", "/api/v1/nodes/"+maas.ID, map[string]any{"install_workflow_id": w.installWorkflow("w")}, anyVersion).refused(problem.Conflict)
 	w.do("POST", "/api/v1/nodes/"+list.Data[0].ID+"/state", map[string]any{"state": "retired"}, anyVersion, header{"Authorization": "Bearer " + w.tokens["operator"]}).
 		refused(problem.Forbidden)
+}
+
+// TestReport_FieldsAreOptional: a machine that leaves one of the facts of itself out, or says null,
+// is registered with the others.
+func TestReport_FieldsAreOptional(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	all := map[string]string{"ip_address": "10.1.2.3", "hostname": "h", "vendor": "v", "model": "m", "serial_number": "S-1234", "system_uuid": "4c4c4544-0000-0000-0000-000000000001"}
+	for _, left := range append(slices.Sorted(maps.Keys(all)), "") { // "" leaves nothing out
+		for form := range 2 {
+			mac := fmt.Sprintf("52:54:00:00:0%d:%02x", form, 16+len(left))
+			report, want := map[string]any{"mac_address": mac}, map[string]string{}
+			for name, value := range all {
+				if name != left {
+					report[name], want[name] = value, value
+				}
+			}
+			if form == 1 && left != "" {
+				report[left] = nil
+			}
+			w.do("POST", "/api/v1/report", report, header{"Authorization": ""}).want(http.StatusOK)
+			var list struct {
+				Data []struct{ ID, Hostname string }
+			}
+			w.do("GET", "/api/v1/nodes?lifecycle=pxe", nil).want(http.StatusOK).into(&list)
+			host := "pxe-" + strings.ReplaceAll(mac, ":", "")
+			i := slices.IndexFunc(list.Data, func(n struct{ ID, Hostname string }) bool { return n.Hostname == host })
+			require.GreaterOrEqual(t, i, 0, "%s, %v", left, report)
+			require.Equal(t, want, w.pxeNode(list.Data[i].ID).PXE.Reported, left)
+		}
+	}
 }
 
 func TestADeviceGroupMayPromoteByItself(t *testing.T) {

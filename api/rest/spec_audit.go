@@ -9,6 +9,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
@@ -18,6 +19,8 @@ import (
 const (
 	maxDiffs     = 100 // values
 	maxDiffValue = 200 // characters of one value
+	// maxDiffBytes bounds the JSON of all values. A row takes 64 KiB.
+	maxDiffBytes = 48 << 10
 )
 
 // stated is what operators state of a resource, as its audit rows describe it.
@@ -70,10 +73,14 @@ func specAudit(before, after *stated) (map[string]any, error) {
 		return meta, nil
 	}
 	diffs := compareValues(values[0], values[1])
-	if len(diffs) > maxDiffs {
-		meta["diffs_left_out"], diffs = len(diffs)-maxDiffs, diffs[:maxDiffs]
+	kept, err := fitting(diffs)
+	if err != nil {
+		return nil, err
 	}
-	meta["diff"] = diffs
+	if kept < len(diffs) {
+		meta["diffs_left_out"] = len(diffs) - kept
+	}
+	meta["diff"] = diffs[:kept]
 	return meta, nil
 }
 
@@ -113,10 +120,26 @@ func compareValues(before, after map[string]any) []diff {
 	return out
 }
 
-// shortened cuts a long text, such as a script. The sum of the whole is in the audit row.
+// shortened cuts a long text, such as a script, and says so. The sum of the whole is in the audit
+// row.
 func shortened(v any) any {
-	if text, ok := v.(string); ok && len(text) > maxDiffValue {
-		return db.ClipText(text, maxDiffValue) + "..."
+	if text, ok := v.(string); ok && utf8.RuneCountInString(text) > maxDiffValue {
+		return fmt.Sprintf("%s (cut: the value has %d bytes)", db.ClipText(text, maxDiffValue), len(text))
 	}
 	return v
+}
+
+// fitting returns how many of the first values fit into an audit row.
+func fitting(diffs []diff) (int, error) {
+	room := maxDiffBytes
+	for i, d := range diffs {
+		raw, err := json.Marshal(d)
+		if err != nil {
+			return 0, fmt.Errorf("audit of %s: %w", d.Path, err)
+		}
+		if room -= len(raw) + 1; room < 0 || i == maxDiffs {
+			return i, nil
+		}
+	}
+	return len(diffs), nil
 }

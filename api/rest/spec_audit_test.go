@@ -57,6 +57,7 @@ func TestAudit_KeepsWhatWasStated(t *testing.T) {
 	require.Contains(t, rows[1].Diff[0].From, "first")
 	require.Contains(t, rows[1].Diff[0].To, "second")
 	require.Less(t, len(rows[1].Diff[0].To.(string)), 300, "a long text is cut")
+	require.Contains(t, rows[1].Diff[0].To, "(cut: the value has 5006 bytes)")
 
 	site := "/api/v1/admin/maas-sites/" + w.site.ID
 	var stated rest.Site

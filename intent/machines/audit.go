@@ -18,7 +18,11 @@ func AuditProject(ctx context.Context, tx *db.Tx, name, project string, meta map
 	return tx.AppendAudit(ctx, db.Entry{ResourceKind: lifecycle.Project.Resource, ResourceID: project, Kind: db.EntryAction, Name: name, Actor: actor})
 }
 
-// AuditCancel writes into the audit log of the project of a run that somebody cancelled it.
-func AuditCancel(ctx context.Context, tx *db.Tx, run machinesdb.Run, actor db.Actor) error {
+// AuditCancel writes into the audit log of the project of a job's run that somebody cancelled it.
+func AuditCancel(ctx context.Context, tx *db.Tx, jobID string, actor db.Actor) error {
+	run, err := machinesdb.FindRunOfJob(ctx, tx, jobID)
+	if err != nil {
+		return err
+	}
 	return AuditProject(ctx, tx, "cancel_run", text(run.ProjectID), map[string]any{"run": run.ID, "machine": run.MachineID}, actor)
 }

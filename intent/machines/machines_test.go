@@ -35,13 +35,18 @@ func (w *world) register(in machines.Registration) (m machinesdb.Machine, err er
 	return m, err
 }
 
-func (w *world) start(in machines.Start) (run machinesdb.Run, err error) {
+func (w *world) start(in machines.Start) (machinesdb.Run, error) {
+	w.t.Helper()
+	return w.startAs(in, admin)
+}
+
+func (w *world) startAs(in machines.Start, actor db.Actor) (run machinesdb.Run, err error) {
 	w.t.Helper()
 	in.Offers = func(string) []runplan.Capability {
 		return []runplan.Capability{runplan.CapPowerControl, runplan.CapRemoteExec}
 	}
 	err = w.store.Tx(w.t.Context(), func(tx *db.Tx) error {
-		run, err = machines.StartRun(w.t.Context(), tx, in, admin)
+		run, err = machines.StartRun(w.t.Context(), tx, in, actor)
 		return err
 	})
 	return run, err

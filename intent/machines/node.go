@@ -75,12 +75,13 @@ func takenFrom(ctx context.Context, tx *db.Tx, nodeID string, p runplan.Plan) (l
 	return "", &intent.Refusal{Kind: intent.ActionRefused, Existing: n.ID, Detail: fmt.Sprintf("node %s of the machine is %s; the plan is for a node that is %s", n.Hostname, n.Status, lifecycle.OneOf(lifecycle.NodeDrain.From))}
 }
 
-// takeNode has the node of a run that is accepted take no new work.
+// takeNode has the node of a run that is accepted take no new work. The node's history names the
+// run, and the operator or customer who has started it.
 func takeNode(ctx context.Context, tx *db.Tx, nodeID, runID string, actor db.Actor) error {
 	if err := tx.FreezeDrives(ctx, nodeID); err != nil {
 		return err
 	}
-	by := db.Actor{Owner: lifecycle.OwnerAdmin, ID: actor.ID, Comment: "run " + runID}
+	by := db.Actor{Owner: actor.Owner, ID: actor.ID, Comment: "run " + runID}
 	_, err := tx.TransitionNode(ctx, nodeID, lifecycle.NodeDrain, lifecycle.Proof{lifecycle.NeedOwningJob}, by)
 	return err
 }

@@ -108,6 +108,35 @@ func TestStartRun_ACustomerTakesNoNode(t *testing.T) {
 	require.Equal(t, lifecycle.NodeDraining, w.status(node.ID))
 }
 
+// TestStartRun_DrainsForItsStarter: the history of a node that a run takes out of service names the
+// customer, or the operator, who has started the run, and the run.
+func TestStartRun_DrainsForItsStarter(t *testing.T) {
+	t.Parallel()
+	for _, owner := range []lifecycle.Owner{lifecycle.OwnerCustomer, lifecycle.OwnerAdmin} {
+		t.Run(string(owner), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			node := w.linked(dbtest.Active())
+			project := dbtest.Project(t, w.store).ID
+			_, err := w.register(machines.Registration{ID: "m-1", ProjectID: project, Spec: spec.MachineSpec{Provider: "datacenter", SSHEndpoint: "10.0.0.1:22"}})
+			require.NoError(t, err)
+			in := machines.Start{RequestID: "a", MachineID: "m-1", Type: lifecycle.RunTypeRMA, CustomersTakeNodes: true}
+			if owner == lifecycle.OwnerCustomer {
+				in.Project = project
+			}
+			run, err := w.startAs(in, db.Actor{Owner: owner, ID: "user:ada"})
+			require.NoError(t, err)
+			require.Equal(t, lifecycle.NodeDraining, w.status(node.ID))
+			rows, _, err := w.store.NodeHistory(t.Context(), node.ID, 1, 0)
+			require.NoError(t, err)
+			require.Equal(t, []string{"draining", string(owner), string(owner), "user:ada", "run " + run.ID},
+				[]string{rows[0].ToState, rows[0].TriggeredBy, rows[0].Owner, *rows[0].UserID, *rows[0].Comment})
+			w.endUnstarted(run)
+			require.Equal(t, lifecycle.NodeOffline, w.status(node.ID))
+		})
+	}
+}
+
 // TestStartRun_OfACustomer: a customer starts every type of run on a machine of the project, by the
 // default plans, where the provider can.
 func TestStartRun_OfACustomer(t *testing.T) {

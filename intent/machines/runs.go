@@ -282,7 +282,8 @@ func write(ctx context.Context, tx *db.Tx, in Start, m machinesdb.Machine, plan 
 	return run, err
 }
 
-// EndUnstarted ends the run of a job that was cancelled before it began.
+// EndUnstarted ends the run of a job that was cancelled before it began, and has the cancellation
+// in the audit log of its project.
 func EndUnstarted(ctx context.Context, tx *db.Tx, job db.Job, actor db.Actor) error {
 	m, run, err := machinesdb.LockForJob(ctx, tx, job.ID)
 	if err != nil {
@@ -292,7 +293,10 @@ func EndUnstarted(ctx context.Context, tx *db.Tx, job db.Job, actor db.Actor) er
 	if err := giveNodeBack(ctx, tx, job, by); err != nil {
 		return err
 	}
-	return machinesdb.Project(ctx, tx, m, run, machinesdb.Step{Status: lifecycle.JobCancelled, Actor: by})
+	if err := machinesdb.Project(ctx, tx, m, run, machinesdb.Step{Status: lifecycle.JobCancelled, Actor: by}); err != nil {
+		return err
+	}
+	return AuditCancel(ctx, tx, job.ID, actor)
 }
 
 // ParkUnattended shows on a run that its job was parked where no workflow says so.

@@ -28,6 +28,7 @@ var runs = Subject{
 		return false, machines.ParkUnattended(ctx, tx, job, class, actor)
 	},
 	EndUnstarted: machines.EndUnstarted,
+	Cancelled:    machines.AuditCancel,
 }
 
 // runStep returns what a projection says of the run that its job carries out.

@@ -25,6 +25,9 @@ type Subject struct {
 	Park func(ctx context.Context, tx *db.Tx, job db.Job, class lifecycle.FailureClass, actor db.Actor) (ended bool, err error)
 	// EndUnstarted takes back what was written with a job that was cancelled before it began.
 	EndUnstarted func(ctx context.Context, tx *db.Tx, job db.Job, actor db.Actor) error
+	// Cancelled writes an accepted cancellation of the job into the audit log of the subject's
+	// project. It is nil for a subject whose cancellations are audited where they are requested.
+	Cancelled func(ctx context.Context, tx *db.Tx, jobID string, actor db.Actor) error
 }
 
 // Ref names a subject: by its id, or by the job or the node where it has none.

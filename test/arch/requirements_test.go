@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// unheld is the number of requirements without a test or a decision. Most belong to capabilities
-// that are not built yet. The number only falls.
-const unheld = 68
+// unheld is the number of requirements without a test or a decision. All belong to capabilities
+// that are not built yet: groups of allocations, terminals and storage. The number only falls.
+const unheld = 51
 
 var (
 	requirement = regexp.MustCompile(`^\| (\d[\da-z.]*) \| [^|]+ \| ([^|]+) \|$`)

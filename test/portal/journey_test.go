@@ -1,10 +1,13 @@
 package portal_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
@@ -78,4 +81,42 @@ func TestPortal_Journey(t *testing.T) {
 	n, err := w.App.Store.Node(t.Context(), node)
 	require.NoError(t, err)
 	require.Equal(t, lifecycle.NodeDeleted, n.Status)
+	w.inventoryShowsCoarseStates(t, p)
+	w.jobsShowWhatFailed(t, p)
+}
+
+// jobsShowWhatFailed ends a job by a failure, as a run ends whose step failed: it is shown as
+// failed, in the tone of what is bad.
+func (w *world) jobsShowWhatFailed(t *testing.T, p *browser.Page) {
+	t.Helper()
+	node := dbtest.Node(t, w.App.Store, dbtest.At(w.Site.ID))
+	job := dbtest.Job(t, w.App.Store, dbtest.On(node.ID), dbtest.JobStatus(lifecycle.JobCompensating))
+	require.NoError(t, w.App.Store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.ProjectJob(t.Context(), db.Projection{
+			JobID: job.ID, Seq: job.Seq + 1, RunID: "r", Status: lifecycle.JobCancelled, Stage: "work", StageOrdinal: 1,
+			FailureClass: lifecycle.FailCommand, FailedStage: "work", Message: "exit 1",
+		})
+		return err
+	}))
+	p.Go("/portal/jobs?status=failed")
+	p.AwaitText(node.ID)
+	require.Equal(t, "badge badge--bad", p.String(`document.querySelector("tbody [data-status=failed]")?.className ?? ""`))
+}
+
+// inventoryShowsCoarseStates adds a node in every state: the inventory lists those in the five
+// coarse states, and every one where that is asked for.
+func (w *world) inventoryShowsCoarseStates(t *testing.T, p *browser.Page) {
+	t.Helper()
+	for _, s := range lifecycle.NodeMAAS.States {
+		dbtest.Node(t, w.App.Store, dbtest.At(w.Site.ID), dbtest.Status(s.State), dbtest.Hostname("in-"+strings.ReplaceAll(string(s.State), "_", "-")))
+	}
+	shown := func() string {
+		return p.String(`[...new Set([...document.querySelectorAll("tbody [data-status]")].map((e) => e.dataset.status))].sort().join(" ")`)
+	}
+	p.Go("/portal/nodes")
+	p.AwaitText("in-removing")
+	require.Equal(t, "active offline quarantined removing retired", shown())
+	p.Go("/portal/nodes?status=every")
+	p.AwaitText("in-draining")
+	require.Contains(t, shown(), "bootstrap_issued")
 }

@@ -382,10 +382,11 @@ func (b *fixture) at(d time.Duration, a lifecycle.Action, risk ...bool) *stagete
 	return b.Act(d, a, contract.ActionRequest{Reason: "test", AcceptRisk: len(risk) > 0})
 }
 
-// parkedJob is a projection, and the node's state at that moment.
+// parkedJob is a projection, with the node's state and the calls up to that moment.
 type parkedJob struct {
 	contract.Projection
-	node lifecycle.NodeStatus
+	node  lifecycle.NodeStatus
+	calls []string
 }
 
 // parkedAt returns what is seen after d.
@@ -394,7 +395,7 @@ func (b *fixture) parkedAt(d time.Duration) *parkedJob {
 	b.After(d, func() {
 		p.Projection = b.Store.Last()
 		b.site.mu.Lock()
-		p.node = b.site.facts.Status
+		p.node, p.calls = b.site.facts.Status, slices.Clone(b.site.calls)
 		b.site.mu.Unlock()
 	})
 	return p

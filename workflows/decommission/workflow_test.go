@@ -269,6 +269,10 @@ func TestRemove_FailureLeavesNodeRetired(t *testing.T) {
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, lifecycle.JobFailedRetryable, p.Status)
 	require.Equal(t, lifecycle.NodeRetired, p.node)
+	require.Contains(t, p.calls, "node.uninstall")
+	require.NotContains(t, p.calls, "identity", "the identity is kept while the agent is not uninstalled")
+	require.NotContains(t, p.calls, "secrets")
+	require.Contains(t, b.site.calls, "identity")
 	require.Equal(t, []lifecycle.NodeStatus{lifecycle.NodeRetired, lifecycle.NodeRemoving, lifecycle.NodeDeleted}, b.site.states)
 }
 

@@ -79,6 +79,23 @@ func TestActionLog_OfAnInstance(t *testing.T) {
 	require.Equal(t, []string{i.ServerID, i.IPAddress}, []string{failed.meta.ServerID, failed.meta.IPAddress})
 }
 
+// TestActionLog_OfALostConnection: an installation whose connection is lost for good has the phases
+// that were read before, in the row of the failed action.
+func TestActionLog_OfALostConnection(t *testing.T) {
+	t.Parallel()
+	r := newSimRig(t)
+	r.worker.phases = []string{"start", "docker_install"}
+	r.worker.install = &providers.Error{Kind: providers.KindBusy, Op: "ssh.exec", Message: "the connection was lost"}
+	r.runAnd(r.job, sends(lifecycle.ActionCancel))
+	installs := r.actions()[lifecycle.ActWorkerSSHInstall]
+	require.Len(t, installs, 1)
+	require.Equal(t, lifecycle.ActionFailed, installs[0].Status)
+	require.Equal(t, []string{"start", "docker_install"}, installs[0].meta.Phases)
+	require.Equal(t, "docker_install", installs[0].meta.LastPhase)
+	require.Empty(t, installs[0].meta.SSHExitStatus, "nobody has read how the script ended")
+	require.Nil(t, installs[0].meta.AgentInfo)
+}
+
 // TestActionLog_OfPasses: the rows of health checks and of servers that somebody else deleted have
 // what the rows of stages have.
 func TestActionLog_OfPasses(t *testing.T) {

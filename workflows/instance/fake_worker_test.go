@@ -18,7 +18,7 @@ import (
 type fakeWorker struct {
 	mu       sync.Mutex
 	checksum string
-	phases   []string // that the installation ends; nil is all
+	phases   []string // that the installation ends, of which a lost connection tells once
 	install  error
 	reach    error
 	silent   bool // vLLM does not answer
@@ -55,8 +55,12 @@ func (w *fakeWorker) Install(context.Context, providers.WorkerTarget, providers.
 		w.onInstalled()
 	}
 	done := providers.WorkerPhases{Done: lifecycle.WorkerPhases(), ExitStatus: "0", Info: providers.WorkerInfo{Version: "1", BuildDate: "2026-01-01", Checksum: mock.Checksum}}
-	if w.install != nil {
+	switch {
+	case providers.IsKind(w.install, providers.KindExit):
 		done.Done, done.ExitStatus = w.phases, "7"
+	case w.install != nil: // the connection was lost
+		done = providers.WorkerPhases{Done: w.phases}
+		w.phases = nil
 	}
 	return done, w.install
 }

@@ -123,13 +123,16 @@ func (a answer) at(t *testing.T, into any) {
 // shown is what the tests read of an allocation.
 type shown struct {
 	ID, Status, State, Outcome, SKU string
-	Connection                      *struct{ Host, User string }
-	Network                         struct{ ID, Kind string }
-	Topology                        struct{ Site string }
-	Tags                            map[string]string
-	Progress                        *struct{ Stages int }
-	AllowedActions                  []string                       `json:"allowed_actions"`
-	SSHKeys                         []struct{ Fingerprint string } `json:"ssh_keys"`
+	Connection                      *struct {
+		Host, User string
+		HostKey    string `json:"host_key"`
+	}
+	Network        struct{ ID, Kind string }
+	Topology       struct{ Site string }
+	Tags           map[string]string
+	Progress       *struct{ Stages int }
+	AllowedActions []string                       `json:"allowed_actions"`
+	SSHKeys        []struct{ Fingerprint string } `json:"ssh_keys"`
 }
 
 func (m *market) read(id string) (s shown) {
@@ -176,6 +179,7 @@ func TestAllocation_FromCreateToRelease(t *testing.T) {
 	m.activate(id)
 	got = m.read(id)
 	require.Equal(t, []string{"active", "running", "127.0.0.9"}, []string{got.Status, got.State, got.Connection.Host})
+	require.Equal(t, "127.0.0.9 "+dbtest.Key, got.Connection.HostKey, "a whole line of known_hosts")
 	require.Nil(t, got.Progress)
 	one := m.base + "/" + id
 	m.do(m.owner, "PATCH", one, map[string]any{"tags": map[string]string{"A": "1"}}, header{"If-Match": `"1"`}).want(http.StatusPreconditionFailed)

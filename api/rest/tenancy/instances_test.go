@@ -199,13 +199,14 @@ func TestInstances_AreCharged(t *testing.T) {
 }
 
 // TestInstances_AddressWithoutAProject: GET /instances shows the instances of the caller with their
-// progress.
+// present progress.
 func TestInstances_AddressWithoutAProject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	v := w.newTenant("alpha")
 	w.addInstance(v)
 	id := v.ids["instance_id"]
+	w.exec("UPDATE instances SET progress_percent = 50 WHERE id = $1", id)
 	for _, at := range []string{w.url + "/instances", w.url + "/api/v1/instances"} {
 		for token, project := range map[string]string{v.token: "", v.owner: v.project, w.admin: ""} {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at, http.NoBody)
@@ -221,7 +222,7 @@ func TestInstances_AddressWithoutAProject(t *testing.T) {
 			require.NoError(t, res.Body.Close())
 			require.Equal(t, http.StatusOK, res.StatusCode, "%s: %s", at, raw)
 			require.Contains(t, string(raw), id)
-			require.Contains(t, string(raw), `"progress_percent"`)
+			require.Contains(t, string(raw), `"progress_percent":50`)
 		}
 	}
 	w.do("slpp_wrong", "GET", "/instances", nil).want(http.StatusUnauthorized)

@@ -4,6 +4,7 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	_ "embed" // of the script and the agent
@@ -46,9 +47,15 @@ func Info() providers.WorkerInfo {
 
 // Worker implements providers.Worker.
 type Worker struct {
-	SSH providers.SSHRunner
+	SSH Runner
 	// Env are further settings of the script, for tests.
 	Env map[string]string
+}
+
+// Runner runs commands on servers over SSH, and scripts whose output it sends while they run.
+type Runner interface {
+	providers.SSHRunner
+	providers.RemoteExec
 }
 
 var _ providers.Worker = Worker{}
@@ -90,27 +97,60 @@ func (w Worker) Install(ctx context.Context, t providers.WorkerTarget, in provid
 		b.WriteString(setting(name, settings[name]))
 	}
 	b.WriteString(script)
-	res, err := w.SSH.RunSSH(ctx, t.SSH, providers.SSHCommand{
-		Argv: stdinScript(), Stdin: []byte(b.String()), Secrets: []providers.Secret{t.APIKey, in.Token}, Timeout: installLimit,
-		OpID: "install-" + opIDForm.ReplaceAllString(in.OpID, "-"),
-	})
+	var said output
+	res, err := w.SSH.Exec(ctx, providers.MachineTarget{SSH: t.SSH}, providers.RemoteCommand{
+		OpID: "install-" + opIDForm.ReplaceAllString(in.OpID, "-"), Script: b.String(), Secrets: []providers.Secret{t.APIKey, in.Token}, Timeout: installLimit,
+	}, said.keepChunk)
+	out := providers.WorkerPhases{Done: said.phases}
 	if err != nil {
-		return providers.WorkerPhases{}, err
+		return out, err
 	}
-	out := providers.WorkerPhases{ExitStatus: strconv.Itoa(res.ExitCode), Info: info}
-	for line := range strings.Lines(string(res.Stdout)) {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "slipway-phase "); ok {
-			out.Done = append(out.Done, name)
-		}
-	}
+	out.ExitStatus, out.Info = strconv.Itoa(res.ExitCode), info
 	if res.ExitCode != 0 {
 		last := "none"
 		if n := len(out.Done); n > 0 {
 			last = out.Done[n-1]
 		}
-		return out, &providers.Error{Kind: providers.KindExit, Op: "ssh.install", Message: fmt.Sprintf("the installation ended with exit status %d after phase %s: %s", res.ExitCode, last, tail(res.Stderr))}
+		return out, &providers.Error{Kind: providers.KindExit, Op: "ssh.install", Message: fmt.Sprintf("the installation ended with exit status %d after phase %s: %s", res.ExitCode, last, tail(said.stderr))}
 	}
 	return out, nil
+}
+
+// output is what an installation has said so far. It is complete up to where the connection was
+// lost, so an installation that is not read to its end has its phases too.
+type output struct {
+	phases         []string
+	stdout, stderr []byte // the line that has not ended, and the last bytes
+}
+
+// Bounds of what is kept of the output of an installation, which a server may say at will.
+const (
+	maxPhases = 32
+	maxLine   = 200
+	keptTail  = 4 * maxTail
+)
+
+// keepChunk is a providers.OutputSink.
+func (o *output) keepChunk(_ context.Context, c providers.OutputChunk) error {
+	if c.Stream == providers.StreamStderr {
+		o.stderr = append(o.stderr, c.Data...)
+		o.stderr = o.stderr[max(0, len(o.stderr)-keptTail):]
+		return nil
+	}
+	o.stdout = append(o.stdout, c.Data...)
+	for {
+		line, rest, ended := bytes.Cut(o.stdout, []byte("\n"))
+		if !ended {
+			break
+		}
+		name, ok := strings.CutPrefix(strings.TrimSpace(string(line)), "slipway-phase ")
+		if ok && len(o.phases) < maxPhases && len(line) <= maxLine {
+			o.phases = append(o.phases, name)
+		}
+		o.stdout = rest
+	}
+	o.stdout = o.stdout[:min(len(o.stdout), maxLine+1)]
+	return nil
 }
 
 func tail(b []byte) string {

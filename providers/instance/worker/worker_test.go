@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -36,6 +37,7 @@ const (
 type server struct {
 	*testing.T
 	*workerhost.Host
+	states string // the folder of the results of operations
 	target providers.WorkerTarget
 	worker worker.Worker
 	in     providers.WorkerInstall
@@ -53,6 +55,7 @@ func newServer(t *testing.T) *server {
 	d := sshd.Start(t, ca)
 	control := httptest.NewServer(http.HandlerFunc(s.serveControl))
 	t.Cleanup(control.Close)
+	s.states = d.StateDir
 	s.worker = worker.Worker{SSH: ssh.New(ssh.WithStateDir(d.StateDir)), Env: s.Env}
 	s.target = providers.WorkerTarget{
 		InstanceID: "inst_1", SSH: d.SSHTarget, APIKey: providers.NewSecret(apiKey), AgentPort: s.AgentPort, VLLMPort: s.VLLMPort,
@@ -185,6 +188,47 @@ func TestInstall_Fails(t *testing.T) {
 	s.Program("docker", "exit 0\n")
 	_, err = s.worker.Install(t.Context(), s.target, s.in)
 	require.NoError(t, err, "another try goes on where the first one failed")
+}
+
+// losing is a runner whose connection is lost when a script has written a text.
+type losing struct {
+	*ssh.Runner
+	after string
+}
+
+func (l losing) Exec(ctx context.Context, t providers.MachineTarget, c providers.RemoteCommand, sink providers.OutputSink) (providers.RemoteResult, error) {
+	ctx, lose := context.WithCancel(ctx)
+	defer lose()
+	return l.Runner.Exec(ctx, t, c, func(ctx context.Context, chunk providers.OutputChunk) error {
+		err := sink(ctx, chunk)
+		if strings.Contains(string(chunk.Data), l.after) {
+			lose()
+		}
+		return err
+	})
+}
+
+// TestInstall_ConnectionLost: an installation whose connection is lost returns the phases that were
+// read before, and the next call those of the whole script, which has run once.
+func TestInstall_ConnectionLost(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	goes := filepath.Join(s.Root, "goes")
+	s.Program("docker", "echo \"$*\" >>"+s.Root+"/docker.log\n[ \"$1\" = run ] || exit 0\nuntil [ -e "+goes+" ]; do sleep 0.05; done\n")
+	runner := ssh.New(ssh.WithStateDir(s.states))
+	s.worker.SSH = losing{runner, "slipway-phase docker_install"}
+	phases, err := s.worker.Install(t.Context(), s.target, s.in)
+	require.Error(t, err)
+	require.Equal(t, providers.WorkerPhases{Done: []string{"start", "docker_install"}}, phases)
+	require.NoError(t, os.WriteFile(goes, nil, 0o600))
+	s.worker.SSH = runner
+	phases, err = s.worker.Install(t.Context(), s.target, s.in)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.WorkerPhases(), phases.Done)
+	require.Equal(t, "0", phases.ExitStatus)
+	docker, err := os.ReadFile(filepath.Join(s.Root, "docker.log"))
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(docker), "run -d"), "the script ran once")
 }
 
 // TestAsk_PinnedHost asks nothing of a server with another host key.
