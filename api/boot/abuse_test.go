@@ -239,9 +239,9 @@ func TestPXEToken_SurvivesFetchesOfAnIPv6Network(t *testing.T) {
 	require.LessOrEqual(t, kept, 17)
 }
 
-// A stranger who has fetched the scripts of machines, and loads their images slowly, keeps neither
+// An address that has fetched the scripts of machines, and loads their images slowly, keeps neither
 // the machine itself nor another one from its images.
-func TestImage_PlacesOfAStranger(t *testing.T) {
+func TestImage_PlacesOfAnAddress(t *testing.T) {
 	t.Parallel()
 	s := New(Config{})
 	held := 0
