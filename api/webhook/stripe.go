@@ -28,7 +28,8 @@ const Path = op.Prefix + "/webhooks/stripe"
 const (
 	// bodyBudget bounds the memory of the bodies that are read at the same time, in bytes.
 	bodyBudget = 32 << 20
-	// ofSource is how many bodies of one address are read at the same time: anybody can send slowly.
+	// ofSource is how many bodies of one address are read at the same time: anybody can send
+	// slowly.
 	ofSource = 16
 	// writers bounds the connections to the database that webhooks hold.
 	writers = 8

@@ -242,7 +242,7 @@ func TestWebhook_SlowSendersHoldNobodyUp(t *testing.T) {
 	require.Equal(t, map[paymentsdb.EventState]int64{paymentsdb.EventPending: 1}, e.stored())
 }
 
-// A stranger who opens slow requests from one address without end keeps no webhook out.
+// An address that opens slow requests without end keeps no webhook out.
 func TestWebhook_SlowSendersOfOneAddressHaveFewPlaces(t *testing.T) {
 	t.Parallel()
 	e := openEndpoint(t, time.Second, newSecret)
@@ -250,10 +250,10 @@ func TestWebhook_SlowSendersOfOneAddressHaveFewPlaces(t *testing.T) {
 	t.Cleanup(srv.Close)
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 66)}}
 	ctx, stop := context.WithCancel(t.Context())
-	var strangers sync.WaitGroup
-	t.Cleanup(func() { stop(); strangers.Wait() })
+	var senders sync.WaitGroup
+	t.Cleanup(func() { stop(); senders.Wait() })
 	for range 400 {
-		strangers.Go(func() {
+		senders.Go(func() {
 			for ctx.Err() == nil {
 				conn, err := dialer.DialContext(ctx, "tcp", srv.Listener.Addr().String())
 				if err != nil {
