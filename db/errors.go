@@ -57,6 +57,7 @@ const (
 	stateCheck         = "23514"
 	stateSerialization = "40001"
 	stateDeadlock      = "40P01"
+	stateCanceled      = "57014"
 	stateAppendOnly    = "SW003"
 	stateLastOwner     = "SW004"
 	stateMoney         = "SW005"
@@ -100,6 +101,14 @@ func (e *unavailableError) Unwrap() error { return e.error }
 func IsOutage(err error) bool {
 	var marked *unavailableError
 	return errors.As(err, &marked) || IsNotConnected(err) || sqlState(err) != "" && IsUnavailable(err)
+}
+
+// IsBusy reports whether err says that the database was too busy with other work: a statement or a
+// lock took longer than it may, or a transaction was repeated as often as it may be. Nothing of the
+// transaction was stored.
+func IsBusy(err error) bool {
+	s := sqlState(err)
+	return s == stateLockTimeout || s == stateCanceled || retryable(err)
 }
 
 func retryable(err error) bool {

@@ -138,7 +138,7 @@ func (q *Queries) PastStageTimes(ctx context.Context, arg PastStageTimesParams) 
 }
 
 const pruneActionLogs = `-- name: PruneActionLogs :execrows
-DELETE FROM action_logs WHERE id IN (SELECT a.id FROM action_logs a WHERE a.finished_at < $1::timestamptz LIMIT $2)
+DELETE FROM action_logs WHERE id = ANY (ARRAY(SELECT a.id FROM action_logs a WHERE a.finished_at < $1::timestamptz LIMIT $2))
 `
 
 type PruneActionLogsParams struct {

@@ -130,7 +130,7 @@ func (q *Queries) LockAllIdentities(ctx context.Context, reason string) (int64, 
 }
 
 const pruneRefusals = `-- name: PruneRefusals :execrows
-DELETE FROM agent_refusals WHERE (node_id, kind) IN (SELECT r.node_id, r.kind FROM agent_refusals r WHERE r.last_at < now() - interval '30 days' LIMIT $1)
+DELETE FROM agent_refusals WHERE ctid = ANY (ARRAY(SELECT r.ctid FROM agent_refusals r WHERE r.last_at < now() - interval '30 days' LIMIT $1 FOR UPDATE SKIP LOCKED))
 `
 
 func (q *Queries) PruneRefusals(ctx context.Context, maxRows int32) (int64, error) {
@@ -142,11 +142,11 @@ func (q *Queries) PruneRefusals(ctx context.Context, maxRows int32) (int64, erro
 }
 
 const pruneSupersededCertificates = `-- name: PruneSupersededCertificates :execrows
-DELETE FROM agent_certificates WHERE (node_id, generation) IN (
-    SELECT c.node_id, c.generation FROM agent_certificates c JOIN agent_identities i ON i.node_id = c.node_id
+DELETE FROM agent_certificates WHERE ctid = ANY (ARRAY(
+    SELECT c.ctid FROM agent_certificates c JOIN agent_identities i ON i.node_id = c.node_id
     WHERE c.generation < i.generation AND c.not_after < now() AND NOT EXISTS (
         SELECT FROM enrollment_tokens t WHERE t.node_id = c.node_id AND t.used_generation = c.generation AND t.revoked_at IS NULL)
-    LIMIT $1)
+    LIMIT $1 FOR UPDATE OF c SKIP LOCKED))
 `
 
 // Certificates that have ended and are not their node's newest. One that an enrolment token was exchanged for stays while the token counts, since a repeated

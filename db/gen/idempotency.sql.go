@@ -265,7 +265,7 @@ func (q *Queries) ProjectIdempotency(ctx context.Context, arg ProjectIdempotency
 }
 
 const pruneIdempotencyRecords = `-- name: PruneIdempotencyRecords :execrows
-DELETE FROM idempotency_records WHERE ctid IN (SELECT r.ctid FROM idempotency_records r WHERE r.expires_at <= now() LIMIT $1 FOR UPDATE SKIP LOCKED)
+DELETE FROM idempotency_records WHERE ctid = ANY (ARRAY(SELECT r.ctid FROM idempotency_records r WHERE r.expires_at <= now() LIMIT $1 FOR UPDATE SKIP LOCKED))
 `
 
 func (q *Queries) PruneIdempotencyRecords(ctx context.Context, maxRows int32) (int64, error) {
@@ -278,7 +278,7 @@ func (q *Queries) PruneIdempotencyRecords(ctx context.Context, maxRows int32) (i
 
 const pruneProjectIdempotency = `-- name: PruneProjectIdempotency :execrows
 DELETE FROM project_idempotency_records
-WHERE ctid IN (SELECT r.ctid FROM project_idempotency_records r WHERE r.expires_at <= now() LIMIT $1 FOR UPDATE SKIP LOCKED)
+WHERE ctid = ANY (ARRAY(SELECT r.ctid FROM project_idempotency_records r WHERE r.expires_at <= now() LIMIT $1 FOR UPDATE SKIP LOCKED))
 `
 
 func (q *Queries) PruneProjectIdempotency(ctx context.Context, maxRows int32) (int64, error) {

@@ -310,7 +310,7 @@ func (q *Queries) ProjectCursorKey(ctx context.Context, projectID string) ([]byt
 
 const pruneEvents = `-- name: PruneEvents :one
 WITH gone AS (
-    DELETE FROM events WHERE cursor IN (SELECT e.cursor FROM events e WHERE e.at < $1::timestamptz ORDER BY e.cursor LIMIT $2)
+    DELETE FROM events WHERE cursor = ANY (ARRAY(SELECT e.cursor FROM events e WHERE e.at < $1::timestamptz ORDER BY e.cursor LIMIT $2))
     RETURNING cursor, project_id, project_cursor
 ), marked AS (
     UPDATE event_cursor SET pruned = greatest(pruned, (SELECT max(g.cursor) FROM gone g)) WHERE EXISTS (SELECT FROM gone)
@@ -335,10 +335,10 @@ func (q *Queries) PruneEvents(ctx context.Context, arg PruneEventsParams) (int64
 }
 
 const pruneOutbox = `-- name: PruneOutbox :execrows
-DELETE FROM outbox WHERE id IN (
+DELETE FROM outbox WHERE id = ANY (ARRAY(
     SELECT o.id FROM outbox o WHERE o.done_at < $1::timestamptz
       AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = o.job_id AND j.status = 'pending')
-    LIMIT $2)
+    LIMIT $2))
 `
 
 type PruneOutboxParams struct {

@@ -302,7 +302,7 @@ func (q *Queries) PlaceSweep(ctx context.Context, place string) error {
 }
 
 const pruneFindings = `-- name: PruneFindings :execrows
-DELETE FROM sweep_findings WHERE id IN (SELECT f.id FROM sweep_findings f WHERE f.closed_at < $1::timestamptz LIMIT $2)
+DELETE FROM sweep_findings WHERE id = ANY (ARRAY(SELECT f.id FROM sweep_findings f WHERE f.closed_at < $1::timestamptz LIMIT $2))
 `
 
 type PruneFindingsParams struct {

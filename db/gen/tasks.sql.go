@@ -15,10 +15,10 @@ import (
 
 const claimTaskEnds = `-- name: ClaimTaskEnds :many
 UPDATE node_tasks SET tell_at = now() + make_interval(secs => $1::double precision)
-WHERE id IN (
+WHERE id = ANY (ARRAY(
     SELECT t.id FROM node_tasks t
     WHERE t.told_at IS NULL AND t.waiter_activity_id <> '' AND t.status NOT IN ('queued', 'dispatched') AND t.tell_at <= now()
-    ORDER BY t.tell_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+    ORDER BY t.tell_at LIMIT $2 FOR UPDATE SKIP LOCKED))
 RETURNING id, node_id, job_id, kind, schema_version, args, idempotency_key, status, attempt, lease_id, lease_until, claim_id, boot_id, generation, dispatched_at, progress, result, message, deadline_at, waiter_workflow_id, waiter_run_id, waiter_activity_id, tell_at, told_at, doubts, created_by, created_at, status_at, finished_at, updated_at, version
 `
 
@@ -794,14 +794,14 @@ func (q *Queries) NodesWithQueuedTasks(ctx context.Context, nodeIds []string) ([
 }
 
 const pruneTasks = `-- name: PruneTasks :execrows
-DELETE FROM node_tasks WHERE id IN (
+DELETE FROM node_tasks WHERE id = ANY (ARRAY(
     SELECT t.id FROM node_tasks t
     WHERE t.status IN ('succeeded', 'failed', 'expired') AND t.finished_at < $1::timestamptz
       AND (t.waiter_activity_id = '' OR t.told_at IS NOT NULL)
       AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = t.job_id
           AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
       AND EXISTS (SELECT 1 FROM node_tasks l WHERE l.node_id = t.node_id AND l.kind = t.kind AND l.id > t.id)
-    ORDER BY t.finished_at LIMIT $2)
+    ORDER BY t.finished_at LIMIT $2))
 `
 
 type PruneTasksParams struct {

@@ -9,7 +9,7 @@ WHERE (@job_id::text = '' OR job_id = @job_id::text) AND (@node_id::text = '' OR
 ORDER BY id DESC LIMIT @max_rows;
 
 -- name: PruneActionLogs :execrows
-DELETE FROM action_logs WHERE id IN (SELECT a.id FROM action_logs a WHERE a.finished_at < @before::timestamptz LIMIT @max_rows);
+DELETE FROM action_logs WHERE id = ANY (ARRAY(SELECT a.id FROM action_logs a WHERE a.finished_at < @before::timestamptz LIMIT @max_rows));
 
 -- name: StageTimes :many
 -- How long the stages of jobs have worked up to now, and what tells which past jobs are comparable.

@@ -38,11 +38,11 @@ UPDATE agent_identities SET locked_at = now(), locked_reason = @reason, updated_
 -- name: PruneSupersededCertificates :execrows
 -- Certificates that have ended and are not their node's newest. One that an enrolment token was exchanged for stays while the token counts, since a repeated
 -- enrolment gets it again.
-DELETE FROM agent_certificates WHERE (node_id, generation) IN (
-    SELECT c.node_id, c.generation FROM agent_certificates c JOIN agent_identities i ON i.node_id = c.node_id
+DELETE FROM agent_certificates WHERE ctid = ANY (ARRAY(
+    SELECT c.ctid FROM agent_certificates c JOIN agent_identities i ON i.node_id = c.node_id
     WHERE c.generation < i.generation AND c.not_after < now() AND NOT EXISTS (
         SELECT FROM enrollment_tokens t WHERE t.node_id = c.node_id AND t.used_generation = c.generation AND t.revoked_at IS NULL)
-    LIMIT @max_rows);
+    LIMIT @max_rows FOR UPDATE OF c SKIP LOCKED));
 
 -- name: RecordRefusal :one
 -- tell says whether the audit log has not named it for an hour.
@@ -56,7 +56,7 @@ RETURNING (told_at = now())::boolean AS tell;
 DELETE FROM agent_refusals WHERE node_id = @node_id;
 
 -- name: PruneRefusals :execrows
-DELETE FROM agent_refusals WHERE (node_id, kind) IN (SELECT r.node_id, r.kind FROM agent_refusals r WHERE r.last_at < now() - interval '30 days' LIMIT @max_rows);
+DELETE FROM agent_refusals WHERE ctid = ANY (ARRAY(SELECT r.ctid FROM agent_refusals r WHERE r.last_at < now() - interval '30 days' LIMIT @max_rows FOR UPDATE SKIP LOCKED));
 
 -- name: CountCertificates :one
 -- Certificates of agents that should be heard: whose end is near, and whose end has passed.

@@ -18,7 +18,7 @@ WHERE principal = @principal AND route = @route AND key = @key AND state = 'in_f
 DELETE FROM idempotency_records WHERE principal = @principal AND route = @route AND key = @key AND state = 'in_flight';
 
 -- name: PruneIdempotencyRecords :execrows
-DELETE FROM idempotency_records WHERE ctid IN (SELECT r.ctid FROM idempotency_records r WHERE r.expires_at <= now() LIMIT @max_rows FOR UPDATE SKIP LOCKED);
+DELETE FROM idempotency_records WHERE ctid = ANY (ARRAY(SELECT r.ctid FROM idempotency_records r WHERE r.expires_at <= now() LIMIT @max_rows FOR UPDATE SKIP LOCKED));
 
 -- name: ProjectIdempotency :one
 SELECT principal, route, key, request_hash, state, status, headers, body, created_at, expires_at FROM project_idempotency_records
@@ -38,4 +38,4 @@ WHERE project_id = @project_id AND principal = @principal AND route = @route AND
 
 -- name: PruneProjectIdempotency :execrows
 DELETE FROM project_idempotency_records
-WHERE ctid IN (SELECT r.ctid FROM project_idempotency_records r WHERE r.expires_at <= now() LIMIT @max_rows FOR UPDATE SKIP LOCKED);
+WHERE ctid = ANY (ARRAY(SELECT r.ctid FROM project_idempotency_records r WHERE r.expires_at <= now() LIMIT @max_rows FOR UPDATE SKIP LOCKED));

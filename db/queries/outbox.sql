@@ -94,15 +94,15 @@ SELECT count(*) AS open, coalesce(extract(epoch FROM now() - min(created_at)), 0
 FROM outbox WHERE done_at IS NULL AND kind = @kind;
 
 -- name: PruneOutbox :execrows
-DELETE FROM outbox WHERE id IN (
+DELETE FROM outbox WHERE id = ANY (ARRAY(
     SELECT o.id FROM outbox o WHERE o.done_at < @before::timestamptz
       AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = o.job_id AND j.status = 'pending')
-    LIMIT @max_rows);
+    LIMIT @max_rows));
 
 -- name: PruneEvents :one
 -- Keeps the greatest cursors that were deleted, so that a reader who has not seen them is told.
 WITH gone AS (
-    DELETE FROM events WHERE cursor IN (SELECT e.cursor FROM events e WHERE e.at < @before::timestamptz ORDER BY e.cursor LIMIT @max_rows)
+    DELETE FROM events WHERE cursor = ANY (ARRAY(SELECT e.cursor FROM events e WHERE e.at < @before::timestamptz ORDER BY e.cursor LIMIT @max_rows))
     RETURNING cursor, project_id, project_cursor
 ), marked AS (
     UPDATE event_cursor SET pruned = greatest(pruned, (SELECT max(g.cursor) FROM gone g)) WHERE EXISTS (SELECT FROM gone)

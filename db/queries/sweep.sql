@@ -82,7 +82,7 @@ WHERE f.closed_at IS NULL AND j.id = f.subject
 SELECT * FROM sweep_findings WHERE kind = @kind AND closed_at IS NULL ORDER BY opened_at, id LIMIT @max_rows;
 
 -- name: PruneFindings :execrows
-DELETE FROM sweep_findings WHERE id IN (SELECT f.id FROM sweep_findings f WHERE f.closed_at < @before::timestamptz LIMIT @max_rows);
+DELETE FROM sweep_findings WHERE id = ANY (ARRAY(SELECT f.id FROM sweep_findings f WHERE f.closed_at < @before::timestamptz LIMIT @max_rows));
 
 -- name: FinishSweep :exec
 UPDATE sweep_passes SET tried_at = now(), passes = passes + 1, problem = @problem,

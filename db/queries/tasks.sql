@@ -112,10 +112,10 @@ ORDER BY t.id LIMIT @max_rows;
 -- name: ClaimTaskEnds :many
 -- Ends that a waiter is still to be told of; another relay leaves them alone for a while.
 UPDATE node_tasks SET tell_at = now() + make_interval(secs => @lease_seconds::double precision)
-WHERE id IN (
+WHERE id = ANY (ARRAY(
     SELECT t.id FROM node_tasks t
     WHERE t.told_at IS NULL AND t.waiter_activity_id <> '' AND t.status NOT IN ('queued', 'dispatched') AND t.tell_at <= now()
-    ORDER BY t.tell_at LIMIT @max_rows FOR UPDATE SKIP LOCKED)
+    ORDER BY t.tell_at LIMIT @max_rows FOR UPDATE SKIP LOCKED))
 RETURNING *;
 
 -- name: MarkTaskTold :execrows
@@ -151,11 +151,11 @@ ORDER BY id DESC LIMIT @max_rows;
 
 -- name: PruneTasks :execrows
 -- Tasks that ended long ago. Each node keeps the last one of each kind, which says what was done to it last.
-DELETE FROM node_tasks WHERE id IN (
+DELETE FROM node_tasks WHERE id = ANY (ARRAY(
     SELECT t.id FROM node_tasks t
     WHERE t.status IN ('succeeded', 'failed', 'expired') AND t.finished_at < @before::timestamptz
       AND (t.waiter_activity_id = '' OR t.told_at IS NOT NULL)
       AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = t.job_id
           AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
       AND EXISTS (SELECT 1 FROM node_tasks l WHERE l.node_id = t.node_id AND l.kind = t.kind AND l.id > t.id)
-    ORDER BY t.finished_at LIMIT @max_rows);
+    ORDER BY t.finished_at LIMIT @max_rows));
