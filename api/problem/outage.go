@@ -25,8 +25,9 @@ func retryAfter() int { return retryLeast + rand.IntN(retryMost-retryLeast+1) }
 const repeatDetail = "repeat the request. Whether a change was made is not known: repeat it with the same Idempotency-Key, " +
 	"which cannot make it twice; without a key, read the resource first"
 
-// fromOutage answers for a database or a Temporal that does not answer, for a request that ran out
-// of time, and for one that its client gave up. It returns nil for every other error.
+// fromOutage answers for a database or a Temporal that does not answer or is too busy, for a
+// request that ran out of time, and for one that its client gave up. It returns nil for every other
+// error.
 func fromOutage(err error) *Problem {
 	switch {
 	case db.IsNotConnected(err):
@@ -37,6 +38,8 @@ func fromOutage(err error) *Problem {
 		return New(OutcomeUnknown, "the request took longer than it may; "+repeatDetail)
 	case isTemporalAway(err):
 		return New(EngineUnavailable, "Temporal does not answer; "+repeatDetail)
+	case db.IsBusy(err):
+		return New(Unavailable, "the database is too busy to answer in time; "+repeatDetail)
 	case db.IsUnavailable(err), isStoreAway(err):
 		return New(Unavailable, "the database does not answer; "+repeatDetail).Class(lifecycle.FailStoreUnavailable)
 	}
