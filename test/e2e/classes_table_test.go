@@ -166,7 +166,7 @@ func deploymentClassRows() []classRow {
 		{class: lifecycle.FailPowerNotConfirmed, stage: lifecycle.StageRecoverDatasource, says: `could not be powered off for release`,
 			fault: func(c *classCase) {
 				c.maasFault(maassim.Fault{Name: "deploy_datasource_none"})
-				c.maasFault(maassim.Fault{Name: "release_power_fail", Count: 2})
+				c.maasFault(maassim.Fault{Name: "release_power_fail", Count: -1})
 			}},
 		{class: lifecycle.FailScrubUnverified, stage: lifecycle.StageRecoverDatasource, says: `failed to erase its disks`,
 			fault: withMAASFault(maassim.Fault{Name: "deploy_datasource_none"}), later: (*classCase).failToErase},

@@ -37,7 +37,7 @@ func (c commandLine) run(t *testing.T, want int, args ...string) string {
 			In: strings.NewReader(""), Out: &out, Err: &errs, ConfigPath: t.TempDir() + "/config.yaml", Getenv: func(k string) string { return env[k] },
 		}, args)
 	}
-	require.Equal(t, want, code, "slipway %s\n%s\n%s", strings.Join(args, " "), out.String(), errs.String())
+	require.Equal(t, want, code, "slipway %s\n%s\n%s\n%s", strings.Join(args, " "), out.String(), errs.String(), failures.linesAbout(errs.String()))
 	return out.String() + errs.String()
 }
 

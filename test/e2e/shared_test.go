@@ -122,7 +122,7 @@ func sharedStack(t *testing.T) *stack.Stack {
 		return shared.stack.running
 	}
 	stack, err := stack.Start(t.Context(), stackDefaults(stack.Options{
-		Speed: 1, DatabaseEnv: databaseVar, TaskQueue: db.NewID("e2e"), Configure: func(c *config.Config) {
+		Speed: 1, DatabaseEnv: databaseVar, TaskQueue: db.NewID("e2e"), Log: &failures, Configure: func(c *config.Config) {
 			c.Reconcile.BMCProbes, c.Reconcile.BMCLogins = 0, 0 // tests count logins
 			c.Sweep.Every = 2 * time.Second                     // the sweeper is who gives an offline node back to service
 			c.Release.RevokeDeadline = runenv.Patience(30 * time.Second)
