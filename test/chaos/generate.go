@@ -5,15 +5,16 @@ import (
 	"slices"
 )
 
-// Generate makes n cases for the sets: first one clean run of each path, then
-// each stage with each kind of fault, then each point not met so far, and
-// from there on single faults and pairs by chance. The same seed gives the
-// same cases; a smaller n gives the first of them.
+// Generate makes n cases for the sets: first one clean run of each path, then each set with each
+// kind of fault, each stage with each kind of fault, each point not met so far, and from there on
+// single faults and pairs by chance. The same seed gives the same cases; a smaller n gives the first
+// of them.
 func Generate(sets []*ScenarioSet, n int, seed uint64) []Case {
 	g := &generator{rng: rand.New(rand.NewPCG(seed, 0x5117)), met: map[string]bool{}} //nolint:gosec // chance, not secrecy
 	for _, p := range sets {
 		g.clean(p)
 	}
+	g.everyStratum(sets)
 	for _, p := range sets {
 		g.stagesByKinds(p)
 	}
@@ -32,6 +33,9 @@ type generator struct {
 	met   map[string]bool
 }
 
+// meeting names a stage of a scenario set together with a kind of fault.
+func meeting(p *ScenarioSet, stage string, k Kind) string { return p.Name + " " + stage + " x " + string(k) }
+
 // key is what a point counts as: the same on all straight paths of a kind, which
 // share their stages, and another in each clean-up.
 func key(p *ScenarioSet, path *Path, at Point) string {
@@ -44,6 +48,7 @@ func key(p *ScenarioSet, path *Path, at Point) string {
 func (g *generator) add(p *ScenarioSet, path *Path, faults ...Fault) {
 	for _, h := range faults {
 		g.met[key(p, path, h.Point)] = true
+		g.met[meeting(p, h.Point.Stage, h.Kind)] = true
 	}
 	g.cases = append(g.cases, Case{Job: p.Kind, Path: path.Name, Faults: append(slices.Clone(path.First), faults...)})
 }
@@ -54,12 +59,12 @@ func (g *generator) clean(p *ScenarioSet) {
 	}
 }
 
-// stagesByKinds takes a remote activity of each stage through all kinds, each
-// time on one of the paths that run the stage.
+// stagesByKinds takes a remote activity of each stage through all kinds that it has not met yet,
+// each time on one of the paths that run the stage.
 func (g *generator) stagesByKinds(p *ScenarioSet) {
 	for _, stage := range p.Stages {
 		for _, k := range Kinds() {
-			if ways := remoteOf(p, stage, k); len(ways) > 0 && p.requires(k) {
+			if ways := remoteOf(p, stage, k); len(ways) > 0 && p.requires(k) && !g.met[meeting(p, stage, k)] {
 				w := ways[g.rng.IntN(len(ways))]
 				g.add(p, w.path, g.fault(w.points[g.rng.IntN(len(w.points))], k))
 			}

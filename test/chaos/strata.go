@@ -56,13 +56,17 @@ func strataOrder(strata []Stratum, first []string, seed uint64) []int {
 // the path and the point in it, and the variant.
 func StratumCases(sets []*ScenarioSet, seed uint64) []Case {
 	g := &generator{rng: rand.New(rand.NewPCG(seed, 0x57a7)), met: map[string]bool{}} //nolint:gosec // chance, not secrecy
+	g.everyStratum(sets)
+	return g.cases
+}
+
+func (g *generator) everyStratum(sets []*ScenarioSet) {
 	for _, s := range Strata(sets) {
 		stages := stagesWith(s.ScenarioSet, s.Kind)
 		places := placesOf(s.ScenarioSet, stages[g.rng.IntN(len(stages))], s.Kind)
 		at := places[g.rng.IntN(len(places))]
 		g.add(s.ScenarioSet, at.path, g.fault(at.point, s.Kind))
 	}
-	return g.cases
 }
 
 // place is a point on one of the paths that run it.
