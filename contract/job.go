@@ -110,6 +110,10 @@ const (
 	ErrTypeActionInvalid = "ActionInvalid"
 )
 
+// ErrTypePlanOutOfTime is the type of the application error of a plan whose time was over before it
+// had read what every row needs. A plan changes nothing, so it can be asked for again.
+const ErrTypePlanOutOfTime = "PlanOutOfTime"
+
 // Search attribute names, registered on the namespace as these types.
 const (
 	SearchNodeID     = "NodeID"     // Keyword

@@ -271,6 +271,9 @@ func TestPlanWithoutAWorker(t *testing.T) {
 			e.get, e.poller = temporal.NewTimeoutError(enumspb.TIMEOUT_TYPE_START_TO_CLOSE, nil), time.Now().Add(-4*time.Minute)
 		}, problem.Unavailable, "queue-of-the-test"},
 		"worker slow": {func(_ *world, e *planEngine) { e.get, e.poller = context.DeadlineExceeded, time.Now() }, problem.OutcomeUnknown, "nothing was changed"},
+		"plan out of time": {func(_ *world, e *planEngine) {
+			e.get, e.poller = temporal.NewApplicationError("the time of a plan is over", contract.ErrTypePlanOutOfTime), time.Now()
+		}, problem.OutcomeUnknown, "nothing was changed"},
 		"plan broken": {func(_ *world, e *planEngine) { e.get = errors.New("a fault of ours") }, problem.Internal, "request id"},
 	} {
 		t.Run(name, func(t *testing.T) {

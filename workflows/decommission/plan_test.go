@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/decommission"
+	stageplan "github.com/slipway-cloud/slipway/workflows/stage/plan"
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
@@ -100,6 +102,21 @@ func TestPlan_RowForEachStage(t *testing.T) {
 		hashes[p.Hash] = true
 	}
 	require.Len(t, hashes, len(lifecycle.DecommissionModes()), "each mode does something else")
+}
+
+// TestPlan_OutOfTime: a plan whose time is over before it knows the node ends with an error that
+// says so, so that it is asked for again.
+func TestPlan_OutOfTime(t *testing.T) {
+	t.Parallel()
+	l := inService()
+	h := stagetest.New(t, decommission.Decommission, contract.DecommissionKind(lifecycle.ModeSoftReset), nil, l)
+	h.Env.OnActivity("PlanNodeDecommission", mock.Anything, mock.Anything).After(stageplan.Limit).Return(l.known, nil)
+	in := contract.DecommissionPlanInput{Job: h.In, Request: &contract.DecommissionInput{Mode: lifecycle.ModeSoftReset, NodeID: "node_1", Hostname: "gpu-1"}}
+	in.Job.JobID = ""
+	h.Env.ExecuteWorkflow(decommission.Plan, in)
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, h.Env.GetWorkflowError(), &app)
+	require.Equal(t, contract.ErrTypePlanOutOfTime, app.Type())
 }
 
 // TestPlan_HashInputs is what the hash that a decommission is started with must

@@ -172,7 +172,7 @@ func Read[S, I, O any](ctx workflow.Context, p *Planner[S], summary string, act 
 	return out, err
 }
 
-var errNoTimeLeft = temporal.NewApplicationError("the time of a plan is over", "slow")
+var errNoTimeLeft = temporal.NewNonRetryableApplicationError("the time of a plan is over", contract.ErrTypePlanOutOfTime, nil)
 
 // Unreadable is the row of a stage whose Read failed.
 func Unreadable(err error) contract.PlanRow {
