@@ -176,6 +176,7 @@ func (s *session) runSuite(ctx context.Context, o suite, servers []string) (cost
 		"-p", orDefault(os.Getenv("TEST_PACKAGES_AT_ONCE"), "2"),
 		"-parallel", orDefault(os.Getenv("TEST_PARALLEL"), orDefault(o.parallel, "4")),
 		"-timeout", s.hangs().String(),
+		"-ldflags=-w", // no debugger reads them, and a quarter of the linking is for the debugger
 	}
 	if o.race && !s.noRace {
 		args = append(args, "-race")
