@@ -184,6 +184,8 @@ func TestProblemsNameTheSetting(t *testing.T) {
 		"a simulated provider":  {given{args: []string{"--machine-providers=lab=fake"}, parts: everyPart}, []string{"needs machine.simulated"}},
 		"little output":         {given{args: []string{"--machine-step-log-mib=63"}, parts: everyPart}, []string{"machine.step_log_mib must lie between 64"}},
 		"allocations kept":      {given{args: []string{"--retention-allocations=2159h"}, parts: everyPart}, []string{"retention.allocations must lie between 2160h"}},
+		"runs for a moment":     {given{args: []string{"--retention-runs=59m", "--retention-run-logs=59m"}, parts: everyPart},
+			[]string{"retention.runs must lie between 1h", "retention.run_logs must lie between 1h"}},
 		"no database":           {given{parts: []Part{PartDatabase}}, []string{"database.url is missing", "SLIPWAY_DATABASE_URL"}},
 		"database no URL":       {given{env: map[string]string{"SLIPWAY_DATABASE_URL": "host=x"}, parts: []Part{PartDatabase}}, []string{"database.url must be"}},
 		"connections":           {given{file: complete + "worker: {}", args: []string{"--database-max-conns=0"}, parts: everyPart}, []string{"database.max_conns must lie between 2"}},
