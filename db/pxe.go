@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db/gen"
 	"github.com/slipway-cloud/slipway/db/record"
+	"github.com/slipway-cloud/slipway/internal/sender"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
@@ -23,6 +24,10 @@ type PXEFacts = record.PXEFacts
 // MaxDiscovered is how many nodes may await approval: anybody on the boot
 // network can make them.
 const MaxDiscovered = 1000
+
+// unseenLimit is how long a discovered node may be silent before it gives way to another one of a
+// full list. A machine that waits for its approval asks every 30 seconds.
+const unseenLimit = 24 * time.Hour
 
 // ErrDiscoveryFull: as many nodes as may be await approval.
 var ErrDiscoveryFull = errors.New("the list of discovered nodes is full; approve or purge some")
@@ -97,8 +102,11 @@ func (s *Store) SeeDiscovered(ctx context.Context, id, source string, f PXEFacts
 }
 
 // Discover makes a node in its first state for an address that no node has. It
-// returns the node that has it when another transaction was faster, and
-// ErrDiscoveryFull at MaxDiscovered. One runs at a time.
+// returns the node that has it when another transaction was faster. One runs at a time.
+//
+// At MaxDiscovered a node of the network that has the most gives way, where that is not the network
+// of the new one, so that no network fills the list for all others. Else Discover returns
+// ErrDiscoveryFull.
 func (tx *Tx) Discover(ctx context.Context, d Discovery) (n Node, created bool, err error) {
 	if err := tx.q.Lock(ctx, "slipway:pxe_discovery"); err != nil {
 		return Node{}, false, MapError("discover "+d.MAC, err)
@@ -112,10 +120,25 @@ func (tx *Tx) Discover(ctx context.Context, d Discovery) (n Node, created bool, 
 		return Node{}, false, MapError("count discovered nodes", err)
 	}
 	if count >= MaxDiscovered {
-		return Node{}, false, ErrDiscoveryFull
+		if err := tx.crowdOut(ctx, d); err != nil {
+			return Node{}, false, err
+		}
 	}
 	n, err = tx.insertDiscovered(ctx, d)
 	return n, err == nil, err
+}
+
+// crowdOut deletes the discovered node that gives way to d. It returns ErrDiscoveryFull when there
+// is none.
+func (tx *Tx) crowdOut(ctx context.Context, d Discovery) error {
+	id, err := tx.q.CrowdedOutDiscovered(ctx, gen.CrowdedOutDiscoveredParams{SourceNetwork: sender.NetworkText(d.Source), UnseenSeconds: unseenLimit.Seconds()})
+	if err = MapError("discovered node that gives way", err); errors.Is(err, ErrNotFound) {
+		return ErrDiscoveryFull
+	}
+	if err != nil {
+		return err
+	}
+	return tx.purge(ctx, id, Actor{Owner: lifecycle.OwnerNodeReport, Metadata: map[string]any{"gave_way_to": d.MAC, "source": d.Source}})
 }
 
 func (tx *Tx) insertDiscovered(ctx context.Context, d Discovery) (Node, error) {
@@ -133,7 +156,9 @@ func (tx *Tx) insertDiscovered(ctx context.Context, d Discovery) (Node, error) {
 	if err := tx.insertNode(ctx, n, Actor{Owner: lifecycle.OwnerNodeReport, Metadata: meta}); err != nil {
 		return Node{}, err
 	}
-	if err := tx.q.InsertPXENode(ctx, gen.InsertPXENodeParams{NodeID: n.ID, Facts: d.Facts, SeenFrom: d.Source}); err != nil {
+	if err := tx.q.InsertPXENode(ctx, gen.InsertPXENodeParams{
+		NodeID: n.ID, Facts: d.Facts, SeenFrom: d.Source, SourceNetwork: sender.NetworkText(d.Source),
+	}); err != nil {
 		return Node{}, MapError("PXE node "+n.ID, err)
 	}
 	if err := tx.takeMACs(ctx, n.ID, []string{d.MAC}); err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/db/gen"
+	"github.com/slipway-cloud/slipway/internal/sender"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
@@ -59,9 +60,21 @@ func (tx *Tx) AddPXEToken(ctx context.Context, n Node, hash []byte, source strin
 	}
 	t := installFacts(n, p).InstallAttempt()
 	err = tx.q.InsertPXEToken(ctx, gen.InsertPXETokenParams{
-		TokenHash: hash, NodeID: n.ID, Round: t.Round, Attempt: t.Attempt, Source: source, TtlSeconds: tokenLife.Seconds(),
+		TokenHash: hash, NodeID: n.ID, Round: t.Round, Attempt: t.Attempt, Source: source, TtlSeconds: tokenLife.Seconds(), KnownSources: knownSources(p),
 	})
 	return t, MapError("boot token of node "+n.ID, err)
+}
+
+// knownSources returns the networks that a node is known from: where it was discovered, and the
+// address that it named until its approval. Both stay as they were then.
+func knownSources(p PXENode) []string {
+	known := []string{}
+	for _, source := range []string{p.SourceNetwork, sender.NetworkText(p.Facts.IPAddress)} {
+		if source != "" {
+			known = append(known, source)
+		}
+	}
+	return known
 }
 
 // PXETokenByHash finds a token that is not expired, or ErrNotFound. Whether its

@@ -25,6 +25,7 @@ type Keep struct {
 	Jobs     time.Duration // with their stages, since they ended
 
 	RunLogs time.Duration // the output of runs, since it was stored
+	Runs    time.Duration // of machines, since they ended
 
 	Invitations time.Duration // to projects, since they ended
 	Allocations time.Duration // what customers wrote in them, since they ended
@@ -95,6 +96,9 @@ func (a *Activities) retentions(now time.Time) []retention {
 	})
 	after("output of runs", a.Keep.RunLogs, func(ctx context.Context, before time.Time) (int64, error) {
 		return machinesdb.PruneLogs(ctx, a.Store, before)
+	})
+	after("runs", a.Keep.Runs, func(ctx context.Context, before time.Time) (int64, error) {
+		return machinesdb.PruneRuns(ctx, a.Store, before)
 	})
 	after("events of the payment provider", a.Keep.PaymentEvents, func(ctx context.Context, before time.Time) (int64, error) {
 		return paymentsdb.PruneEvents(ctx, a.Store, before)

@@ -239,6 +239,44 @@ func TestPXEToken_SurvivesFetchesOfAnIPv6Network(t *testing.T) {
 	require.LessOrEqual(t, kept, 17)
 }
 
+// A machine that boots from where it was discovered keeps its token, however many addresses fetch
+// its script before and after it.
+func TestPXEToken_OfAKnownSourceStays(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	id, mac := s.node(lifecycle.NodePending)
+	router := chi.NewRouter()
+	New(Config{Store: s.store}).routes(router)
+	fetch := func(source string) string {
+		t.Helper()
+		r := httptest.NewRequest(http.MethodGet, "http://boot.example.com/boot/"+strings.ReplaceAll(mac, ":", "-")+".ipxe", nil)
+		r.RemoteAddr = source + ":1"
+		w := httptest.NewRecorder()
+		router.ServeHTTP(w, r)
+		require.Equal(t, http.StatusOK, w.Code, w.Body)
+		return tokenInScript.FindString(w.Body.String())
+	}
+	for name, known := range map[string]string{
+		"discovered there": "UPDATE pxe_nodes SET source_network = '192.0.2.1', facts = '{}' WHERE node_id = $1",
+		"its own address":  "UPDATE pxe_nodes SET source_network = '192.0.2.9', facts = '{\"ip_address\": \"192.0.2.1\"}' WHERE node_id = $1",
+	} {
+		_, err := s.conn.Exec(t.Context(), known, id)
+		require.NoError(t, err)
+		for i := range 130 {
+			fetch(fmt.Sprintf("198.51.100.%d", i+1))
+		}
+		held := fetch("192.0.2.1")
+		for i := range 3 {
+			fetch(fmt.Sprintf("198.51.100.%d", 200+i))
+		}
+		status, _, body := s.get("/boot/" + held + "/meta-data")
+		require.Equal(t, http.StatusOK, status, "%s: %s", name, body)
+	}
+	var kept int
+	require.NoError(t, s.conn.QueryRow(t.Context(), "SELECT count(*) FROM pxe_tokens WHERE node_id = $1", id).Scan(&kept))
+	require.Equal(t, 128, kept)
+}
+
 // An address that has fetched the scripts of machines, and loads their images slowly, keeps neither
 // the machine itself nor another one from its images.
 func TestImage_PlacesOfAnAddress(t *testing.T) {

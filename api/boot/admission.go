@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/api/ratelimit"
+	"github.com/slipway-cloud/slipway/internal/sender"
 )
 
 // Limits bound the requests that need no login, for each process. A zero field has its default.
@@ -108,7 +109,7 @@ func (d *admissionControl) paced(source string) error {
 func (d *admissionControl) place(ctx context.Context, source string) (leave func(), err error) {
 	wait, cancel := context.WithTimeout(ctx, placeWait)
 	defer cancel()
-	leaveSource, ok := d.ofSource.Enter(wait, ratelimit.Network(source))
+	leaveSource, ok := d.ofSource.Enter(wait, sender.NetworkText(source))
 	if ok {
 		select {
 		case d.places <- struct{}{}:

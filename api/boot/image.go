@@ -16,6 +16,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/slipway-cloud/slipway/api/ratelimit"
+	"github.com/slipway-cloud/slipway/internal/sender"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
@@ -78,7 +79,7 @@ func (s *Server) image(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	leave, err := s.transferPlace(id, ratelimit.Network(ratelimit.RemoteAddress(r)))
+	leave, err := s.transferPlace(id, sender.NetworkText(ratelimit.RemoteAddress(r)))
 	if err != nil {
 		s.refuse(w, r, err)
 		return

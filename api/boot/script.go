@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/ratelimit"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/pxetemplate"
+	"github.com/slipway-cloud/slipway/internal/sender"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
@@ -134,7 +135,7 @@ func (s *Server) netboot(r *http.Request, n db.Node, base, mac, self string) (st
 	hash, _ := tokenHash(token)
 	var o order
 	err = s.cfg.Store.Tx(r.Context(), func(tx *db.Tx) error {
-		o, err = orderOf(r.Context(), tx, n.ID, hash, ratelimit.Network(ratelimit.RemoteAddress(r)))
+		o, err = orderOf(r.Context(), tx, n.ID, hash, sender.NetworkText(ratelimit.RemoteAddress(r)))
 		return err
 	})
 	if err != nil {

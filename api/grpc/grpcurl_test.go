@@ -116,20 +116,45 @@ func TestGrpcurl_ListsDescribesAndCalls(t *testing.T) {
 	require.Contains(t, strings.ToLower(said), "token", "reflection is for those who are signed in")
 }
 
+// reflect opens a stream of reflection with a token.
+func (w *world) reflect(token string) *grpcreflect.ClientStream {
+	w.t.Helper()
+	two := &http.Transport{Protocols: new(http.Protocols)}
+	two.Protocols.SetUnencryptedHTTP2(true)
+	w.t.Cleanup(two.CloseIdleConnections)
+	stream := grpcreflect.NewClient(&http.Client{Transport: two}, w.url, connect.WithGRPC()).NewStream(w.t.Context(),
+		grpcreflect.WithRequestHeaders(http.Header{"Authorization": {"Bearer " + token}}))
+	w.t.Cleanup(func() { _, _ = stream.Close() })
+	return stream
+}
+
+// TestReflection_HasThePlacesOfRequests opens streams of reflection until the principal has no
+// place. Other principals are served, and the end of a stream makes room.
+func TestReflection_HasThePlacesOfRequests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var open []*grpcreflect.ClientStream
+	for range 64 {
+		stream := w.reflect(w.tokens["viewer"])
+		_, err := stream.ListServices()
+		require.NoError(t, err, "stream %d", len(open))
+		open = append(open, stream)
+	}
+	_, err := w.reflect(w.tokens["viewer"]).ListServices()
+	require.Equal(t, connect.CodeResourceExhausted, connect.CodeOf(err), "%v", err)
+	_, err = w.reflect(w.tokens["operator"]).ListServices()
+	require.NoError(t, err)
+	_, err = open[0].Close()
+	require.NoError(t, err)
+	_, err = w.reflect(w.tokens["viewer"]).ListServices()
+	require.NoError(t, err)
+}
+
 // TestReflection_ListsAndDescribes lists and describes the services by the reflection of a server.
 func TestReflection_ListsAndDescribes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	two := &http.Transport{Protocols: new(http.Protocols)}
-	two.Protocols.SetUnencryptedHTTP2(true)
-	h2c := &http.Client{Transport: two}
-	ask := func(token string) *grpcreflect.ClientStream {
-		stream := grpcreflect.NewClient(h2c, w.url, connect.WithGRPC()).NewStream(t.Context(),
-			grpcreflect.WithRequestHeaders(http.Header{"Authorization": {"Bearer " + token}}))
-		t.Cleanup(func() { _, _ = stream.Close() })
-		return stream
-	}
-	stream := ask(w.tokens["viewer"])
+	stream := w.reflect(w.tokens["viewer"])
 	services, err := stream.ListServices()
 	require.NoError(t, err)
 	methods := specified()
@@ -150,7 +175,7 @@ func TestReflection_ListsAndDescribes(t *testing.T) {
 		}
 		require.ElementsMatch(t, want, described)
 	}
-	_, err = ask("nobody").ListServices()
+	_, err = w.reflect("nobody").ListServices()
 	require.ErrorContains(t, err, "token", "reflection is for those who are signed in")
 }
 

@@ -3,7 +3,6 @@ package grpc
 import (
 	"cmp"
 	"context"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -69,8 +68,7 @@ func Register(api *op.API, cfg Config) {
 	path, health := grpchealth.NewHandler(s, withMaxMessage())
 	api.Router().Post(path+"*", health.ServeHTTP)
 	api.Unbounded(func(path string) bool {
-		return path == slipwayv1connect.RunServiceWatchRunsProcedure || path == slipwayv1connect.RunServiceStreamRunLogsProcedure ||
-			strings.HasPrefix(path, "/grpc.reflection.")
+		return path == slipwayv1connect.RunServiceWatchRunsProcedure || path == slipwayv1connect.RunServiceStreamRunLogsProcedure
 	})
 }
 

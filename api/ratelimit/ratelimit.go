@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/slipway-cloud/slipway/internal/sender"
 )
 
 // maxBuckets bounds the memory; beyond it full buckets, which say nothing, are
@@ -47,13 +49,7 @@ func (l *Limiter) Allow(addr string) (bool, time.Duration) {
 	if err != nil {
 		return false, time.Second
 	}
-	ip = ip.Unmap()
-	if ip.Is6() {
-		if p, err := ip.WithZone("").Prefix(64); err == nil {
-			ip = p.Addr()
-		}
-	}
-	return l.take(key{addr: ip})
+	return l.take(key{addr: sender.Network(ip).Addr()})
 }
 
 // AllowName takes one token of a name such as a principal's id, or says how long to wait for the
@@ -109,14 +105,4 @@ func RemoteAddress(r *http.Request) string {
 		return r.RemoteAddr
 	}
 	return host
-}
-
-// Network returns the address of a source, and of an IPv6 source its /64: a machine may have any
-// number of addresses there.
-func Network(source string) string {
-	ip, err := netip.ParseAddr(source)
-	if err != nil || !ip.Is6() || ip.Is4In6() {
-		return source
-	}
-	return netip.PrefixFrom(ip.WithZone(""), 64).Masked().String()
 }

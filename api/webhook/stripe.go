@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
 	"github.com/slipway-cloud/slipway/intent/payments"
+	"github.com/slipway-cloud/slipway/internal/sender"
 	"github.com/slipway-cloud/slipway/providers/stripe"
 )
 
@@ -74,7 +75,7 @@ func (h *receiver) serve(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	// A sender that is slow must not hold its part of the budget.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.limit))
-	leave, ok := h.sources.Enter(ctx, ratelimit.Network(ratelimit.RemoteAddress(r)))
+	leave, ok := h.sources.Enter(ctx, sender.NetworkText(ratelimit.RemoteAddress(r)))
 	if !ok {
 		h.busy(w, r)
 		return

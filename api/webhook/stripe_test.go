@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	stripehook "github.com/stripe/stripe-go/v85/webhook"
 
 	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/api/ratelimit"
 	"github.com/slipway-cloud/slipway/api/webhook"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
@@ -242,41 +244,71 @@ func TestWebhook_SlowSendersHoldNobodyUp(t *testing.T) {
 	require.Equal(t, map[paymentsdb.EventState]int64{paymentsdb.EventPending: 1}, e.stored())
 }
 
-// An address that opens slow requests without end keeps no webhook out.
-func TestWebhook_SlowSendersOfOneAddressHaveFewPlaces(t *testing.T) {
-	t.Parallel()
-	e := openEndpoint(t, time.Second, newSecret)
-	srv := httptest.NewServer(e.handler)
-	t.Cleanup(srv.Close)
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 66)}}
-	ctx, stop := context.WithCancel(t.Context())
-	var senders sync.WaitGroup
-	t.Cleanup(func() { stop(); senders.Wait() })
-	for range 400 {
-		senders.Go(func() {
-			for ctx.Err() == nil {
-				conn, err := dialer.DialContext(ctx, "tcp", srv.Listener.Addr().String())
-				if err != nil {
-					continue
-				}
-				_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n{", webhook.Path, stripe.MaxWebhook)
-				_ = conn.SetReadDeadline(time.Now().Add(3 * time.Second))
-				_, _ = conn.Read(make([]byte, 1))
-				_ = conn.Close()
-			}
-		})
+// slowBodies counts the requests of one address at a handler, and those whose bodies are read.
+type slowBodies struct {
+	http.Handler
+
+	address          string
+	arrived, reading atomic.Int64
+}
+
+// ServeHTTP implements http.Handler.
+func (s *slowBodies) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if ratelimit.RemoteAddress(r) == s.address {
+		s.arrived.Add(1)
+		r.Body = &countedBody{ReadCloser: r.Body, first: func() { s.reading.Add(1) }}
 	}
-	time.Sleep(500 * time.Millisecond) //nolint:forbidigo // nothing tells when all places are taken
+	s.Handler.ServeHTTP(w, r)
+}
+
+// countedBody is a body that tells of its first read.
+type countedBody struct {
+	io.ReadCloser
+
+	once  sync.Once
+	first func()
+}
+
+// Read implements io.Reader.
+func (b *countedBody) Read(p []byte) (int, error) {
+	b.once.Do(b.first)
+	return b.ReadCloser.Read(p)
+}
+
+// An address that sends more slow bodies than are read at once does not delay other webhooks.
+func TestWebhook_SlowAddressDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	e := openEndpoint(t, runenv.Patience(time.Minute), newSecret)
+	slow := &slowBodies{Handler: e.handler, address: "127.0.0.66"}
+	srv := httptest.NewUnstartedServer(slow)
+	srv.Config.BaseContext = func(net.Listener) context.Context { return t.Context() } // ends those that wait
+	srv.Start()
+	t.Cleanup(srv.Close)
+	const senders = 200 // bodies of 256 KiB: more than fit at once
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(slow.address)}}
+	for range senders {
+		conn, err := dialer.DialContext(t.Context(), "tcp", srv.Listener.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\n%s: t=%d,v1=%s\r\nContent-Length: %d\r\n\r\n{", webhook.Path, stripe.SignatureHeader,
+			time.Now().Unix(), strings.Repeat("0", 64), stripe.MaxWebhook) // a request without a signature is refused at once
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { return slow.arrived.Load() == senders && slow.reading.Load() >= webhook.OfSource },
+		runenv.Patience(20*time.Second), 10*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(20*time.Second))
+	defer cancel()
 	for i := range 10 {
 		body := event(fmt.Sprint("evt_", i), "")
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+webhook.Path, strings.NewReader(body))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, srv.URL+webhook.Path, strings.NewReader(body))
 		require.NoError(t, err)
 		req.Header.Set(stripe.SignatureHeader, sign(newSecret, body, time.Now()))
 		res, err := http.DefaultClient.Do(req)
-		require.NoError(t, err)
+		require.NoError(t, err, "webhook %d waits for the slow bodies", i)
 		require.NoError(t, res.Body.Close())
 		require.Equal(t, http.StatusOK, res.StatusCode, "webhook %d", i)
 	}
+	require.EqualValues(t, webhook.OfSource, slow.reading.Load())
 }
 
 // FuzzWebhook sends anything to the route. There is no panic and no status of 500 or above, and

@@ -44,7 +44,7 @@ func (a *App) sweepActivities() *sweepact.Activities {
 		Store: a.Store, Log: a.Log, Lease: a.Config.Relay.Lease, OfflineAfter: a.Config.Agent.OfflineAfter,
 		Keep: sweepact.Keep{
 			Tasks: r.Tasks, Findings: r.Findings, Outbox: r.Outbox, Events: r.Events, Actions: r.Actions, Jobs: r.Jobs, Invitations: r.Invitations, Allocations: r.Allocations,
-			RunLogs: r.RunLogs, PaymentEvents: r.PaymentEvents, BMCLogs: r.BMCLogs,
+			RunLogs: r.RunLogs, Runs: r.Runs, PaymentEvents: r.PaymentEvents, BMCLogs: r.BMCLogs,
 		},
 		Pace:   sweepact.NewPace(s.Every, s.Settle, s.Quiet),
 		Engine: temporalx.Watch{Client: a.Temporal, Namespace: t.Namespace, TaskQueue: t.TaskQueue, Payloads: a.Payloads},

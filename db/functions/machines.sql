@@ -80,14 +80,20 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, public, pg_temp AS $$
         FROM (SELECT node_occupant(p_node) AS id) o), false)
 $$;
 
+-- leaves_traces says whether a run with these values has brought something of a project to its
+-- machine.
+CREATE OR REPLACE FUNCTION leaves_traces(p_project text, p_started timestamp with time zone, p_steps jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, public, pg_temp AS $$
+    SELECT p_project IS NOT NULL AND p_started IS NOT NULL AND jsonb_path_exists(p_steps, '$[*] ? (exists (@.ssh) || exists (@.net) || exists (@.join))')
+$$;
+
 -- holds_traces says whether a run has brought something of a project to a machine, and nothing has
 -- proven the node that is the machine clean since.
 CREATE OR REPLACE FUNCTION holds_traces(p_machine text, p_node text) RETURNS boolean LANGUAGE sql STABLE SET search_path = pg_catalog, public, pg_temp AS $$
     SELECT EXISTS (SELECT FROM (
         SELECT c.joined_at AS at FROM machine_clusters c WHERE c.machine_id = p_machine AND c.joined_at IS NOT NULL
         UNION ALL
-        SELECT coalesce(r.finished_at, now()) FROM runs r WHERE r.machine_id = p_machine AND r.project_id IS NOT NULL AND r.started_at IS NOT NULL
-            AND jsonb_path_exists(r.steps, '$[*] ? (exists (@.ssh) || exists (@.net) || exists (@.join))')) t
+        SELECT coalesce(r.finished_at, now()) FROM runs r WHERE r.machine_id = p_machine AND leaves_traces(r.project_id, r.started_at, r.steps)) t
     WHERE NOT EXISTS (SELECT FROM certificates e WHERE e.node_id = p_node AND e.verdict = 'clean' AND coalesce(e.sanitized_since, e.issued_at) > t.at))
 $$;
 
@@ -101,4 +107,61 @@ BEGIN
         AND EXISTS (SELECT FROM holders_of_node(n.id, n.site_id, n.serial, n.macs, n.ssh_host_key, n.ssh_address) h WHERE h.machine_id = OLD.id)
         AND holds_traces(OLD.id, n.id);
     RETURN NEW;
+END $$;
+
+-- is_run_unneeded says whether a run may be deleted: it ended more than a day ago, nothing names it
+-- any more, and its output is gone. The newest run of a machine stays, and so does the newest one
+-- that has left traces of a project there: holds_traces reads it.
+CREATE OR REPLACE FUNCTION is_run_unneeded(p_run text) RETURNS boolean LANGUAGE sql STABLE SET search_path = pg_catalog, public, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM runs r
+        WHERE r.id = p_run AND r.finished_at < now() - interval '1 day'
+          AND EXISTS (SELECT FROM runs l WHERE l.machine_id = r.machine_id AND l.id > r.id
+              AND (leaves_traces(l.project_id, l.started_at, l.steps) OR NOT leaves_traces(r.project_id, r.started_at, r.steps)))
+          AND NOT EXISTS (SELECT FROM runs n WHERE n.retry_of = r.id)
+          AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = r.job_id AND j.finished_at IS NULL)
+          AND NOT EXISTS (SELECT FROM run_campaign_members m WHERE m.run_id = r.id)
+          AND NOT EXISTS (SELECT FROM cluster_tokens t WHERE t.run_id = r.id)
+          AND NOT EXISTS (SELECT FROM run_logs o WHERE o.run_id = r.id))
+$$;
+
+CREATE OR REPLACE FUNCTION guard_run_delete() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    IF NOT is_run_unneeded(OLD.id) THEN
+        RAISE EXCEPTION 'run % is still needed; it is not deleted', OLD.id USING ERRCODE = 'SW001';
+    END IF;
+    RETURN OLD;
+END $$;
+
+-- prune_runs deletes runs that ended before p_before and are not needed, at most p_max, and returns
+-- how many. It looks at ten times as many, the oldest first, goes on there the next time, and
+-- starts over at the end, as prune_jobs does. Their audit log and events stay.
+CREATE OR REPLACE FUNCTION prune_runs(p_before timestamp with time zone, p_max integer) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE
+    place record;
+    seen  text[];
+    ids   text[];
+    last  text;
+BEGIN
+    SELECT p.runs_pruned_at AS at, p.runs_pruned_id AS id INTO place FROM sweep_passes p FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN 0; -- another process prunes
+    END IF;
+    SELECT array_agg(w.id ORDER BY w.finished_at, w.id) INTO seen FROM (
+        SELECT r.id, r.finished_at FROM runs r
+        WHERE (r.finished_at, r.id) > (place.at, place.id) AND r.finished_at < least(p_before, now() - interval '1 day')
+        ORDER BY r.finished_at, r.id LIMIT p_max * 10) w;
+    SELECT array_agg(d.id ORDER BY d.n) INTO ids FROM (
+        SELECT r.id, w.n FROM unnest(seen) WITH ORDINALITY w(id, n) JOIN runs r ON r.id = w.id
+        WHERE is_run_unneeded(r.id) ORDER BY w.n LIMIT p_max FOR UPDATE OF r SKIP LOCKED) d;
+    last := CASE WHEN cardinality(ids) = p_max THEN ids[p_max] WHEN cardinality(seen) = p_max * 10 THEN seen[p_max * 10] END;
+    UPDATE sweep_passes p SET runs_pruned_id = coalesce(last, ''),
+        runs_pruned_at = coalesce((SELECT r.finished_at FROM runs r WHERE r.id = last), '-infinity');
+    IF ids IS NULL THEN
+        RETURN 0;
+    END IF;
+    DELETE FROM run_log_heads WHERE run_id = ANY (ids);
+    DELETE FROM runs WHERE id = ANY (ids);
+    RETURN cardinality(ids);
 END $$;

@@ -372,6 +372,7 @@ type PXENode struct {
 	BegunBy           *time.Time
 	GrownAt           *time.Time
 	Stalled           bool
+	SourceNetwork     string
 }
 
 type PXEToken struct {

@@ -51,7 +51,7 @@ WITH voided AS (
 )
 UPDATE pxe_nodes SET netboot_workflow_id = $1::text, netboot_purpose = $2::text, netboot_job_id = $3::text, netboot_done_at = NULL,
     round = round + 1, started_at = NULL, progress = 0, warned = '{}', warned_at = NULL, begun_by = NULL
-WHERE pxe_nodes.node_id = $4 RETURNING node_id, install_workflow_id, round, started_at, progress, deadline_at, facts, seen_at, seen_from, erase_workflow_id, netboot_workflow_id, netboot_purpose, netboot_job_id, netboot_done_at, planned_hardware, firmware, warned, warned_at, begun_by, grown_at, stalled
+WHERE pxe_nodes.node_id = $4 RETURNING node_id, install_workflow_id, round, started_at, progress, deadline_at, facts, seen_at, seen_from, erase_workflow_id, netboot_workflow_id, netboot_purpose, netboot_job_id, netboot_done_at, planned_hardware, firmware, warned, warned_at, begun_by, grown_at, stalled, source_network
 `
 
 type ArmNetbootParams struct {
@@ -92,6 +92,7 @@ func (q *Queries) ArmNetboot(ctx context.Context, arg ArmNetbootParams) (PXENode
 		&i.BegunBy,
 		&i.GrownAt,
 		&i.Stalled,
+		&i.SourceNetwork,
 	)
 	return i, err
 }
@@ -150,6 +151,33 @@ func (q *Queries) CountDiscovered(ctx context.Context) (int64, error) {
 	var count int64
 	err := row.Scan(&count)
 	return count, err
+}
+
+const crowdedOutDiscovered = `-- name: CrowdedOutDiscovered :one
+WITH waiting AS (
+    SELECT n.id, p.seen_at, p.source_network, count(*) OVER (PARTITION BY p.source_network) AS of_network
+    FROM nodes n JOIN pxe_nodes p ON p.node_id = n.id WHERE n.status = 'discovered'
+)
+SELECT n.id FROM waiting w JOIN nodes n ON n.id = w.id
+CROSS JOIN (SELECT count(*) AS of_network FROM waiting WHERE source_network = $1::text) own
+WHERE n.status = 'discovered' AND (w.of_network > own.of_network + 1
+   OR w.of_network >= own.of_network AND w.seen_at < now() - make_interval(secs => $2::double precision))
+ORDER BY w.of_network DESC, w.seen_at, w.id LIMIT 1 FOR UPDATE OF n SKIP LOCKED
+`
+
+type CrowdedOutDiscoveredParams struct {
+	SourceNetwork string
+	UnseenSeconds float64
+}
+
+// The discovered node that gives way to a new one of a network, where the list is full: one of the network with the most nodes, which keeps more than
+// the other has then, and of it the one that was not seen for the longest. A node that was not seen for long also gives way to one of its own network
+// and of a network that has no more.
+func (q *Queries) CrowdedOutDiscovered(ctx context.Context, arg CrowdedOutDiscoveredParams) (string, error) {
+	row := q.db.QueryRow(ctx, crowdedOutDiscovered, arg.SourceNetwork, arg.UnseenSeconds)
+	var id string
+	err := row.Scan(&id)
+	return id, err
 }
 
 const deleteDeviceGroup = `-- name: DeleteDeviceGroup :execrows
@@ -348,47 +376,54 @@ func (q *Queries) InsertPXEMAC(ctx context.Context, arg InsertPXEMACParams) (int
 }
 
 const insertPXENode = `-- name: InsertPXENode :exec
-INSERT INTO pxe_nodes (node_id, facts, seen_from) VALUES ($1, $2, $3)
+INSERT INTO pxe_nodes (node_id, facts, seen_from, source_network) VALUES ($1, $2, $3, $4)
 `
 
 type InsertPXENodeParams struct {
-	NodeID   string
-	Facts    record.PXEFacts
-	SeenFrom string
+	NodeID        string
+	Facts         record.PXEFacts
+	SeenFrom      string
+	SourceNetwork string
 }
 
 func (q *Queries) InsertPXENode(ctx context.Context, arg InsertPXENodeParams) error {
-	_, err := q.db.Exec(ctx, insertPXENode, arg.NodeID, arg.Facts, arg.SeenFrom)
+	_, err := q.db.Exec(ctx, insertPXENode,
+		arg.NodeID,
+		arg.Facts,
+		arg.SeenFrom,
+		arg.SourceNetwork,
+	)
 	return err
 }
 
 const insertPXEToken = `-- name: InsertPXEToken :exec
 WITH ranked AS (
-    SELECT t.token_hash, t.round, t.attempt, t.created_at,
+    SELECT t.token_hash, t.round, t.attempt, t.created_at, t.source = ANY($7::text[]) AS known,
         row_number() OVER (PARTITION BY t.source, t.round, t.attempt ORDER BY t.used_at IS NULL, t.created_at DESC, t.token_hash) AS of_source
     FROM pxe_tokens t WHERE t.node_id = $2
 ), dropped AS (
     DELETE FROM pxe_tokens WHERE token_hash IN (
         SELECT r.token_hash FROM ranked r WHERE r.of_source > 15
         UNION ALL
-        (SELECT r.token_hash FROM ranked r ORDER BY r.round DESC, r.attempt DESC, r.of_source, r.created_at, r.token_hash OFFSET 127))
+        (SELECT r.token_hash FROM ranked r ORDER BY r.round DESC, r.attempt DESC, r.known DESC, r.of_source, r.created_at, r.token_hash OFFSET 127))
 )
 INSERT INTO pxe_tokens (token_hash, node_id, round, attempt, source, expires_at)
 VALUES ($1, $2, $3, $4, $5, now() + make_interval(secs => $6::double precision))
 `
 
 type InsertPXETokenParams struct {
-	TokenHash  []byte
-	NodeID     string
-	Round      int64
-	Attempt    int
-	Source     string
-	TtlSeconds float64
+	TokenHash    []byte
+	NodeID       string
+	Round        int64
+	Attempt      int
+	Source       string
+	TtlSeconds   float64
+	KnownSources []string
 }
 
-// Of each source the newest and those in use stay, sixteen in all. Of a node 128 stay: those of the newest attempt first, in it the best one of each source,
-// and of these the one that came first. So whoever fetches a script over and over, from however many addresses, does not drop the token of a machine that
-// fetched it before.
+// Of each source the newest and those in use stay, sixteen in all. Of a node 128 stay: those of the newest attempt first, in it those of the sources that
+// the node is known from, then the best one of each source, and of these the one that came first. So whoever fetches a script over and over, from however
+// many addresses, does not drop the token of a machine that boots from where it was discovered, or that fetched the script before.
 func (q *Queries) InsertPXEToken(ctx context.Context, arg InsertPXETokenParams) error {
 	_, err := q.db.Exec(ctx, insertPXEToken,
 		arg.TokenHash,
@@ -397,6 +432,7 @@ func (q *Queries) InsertPXEToken(ctx context.Context, arg InsertPXETokenParams) 
 		arg.Attempt,
 		arg.Source,
 		arg.TtlSeconds,
+		arg.KnownSources,
 	)
 	return err
 }
@@ -611,7 +647,7 @@ func (q *Queries) OtherNodeOfMAC(ctx context.Context, mac string) (string, error
 }
 
 const pXENode = `-- name: PXENode :one
-SELECT node_id, install_workflow_id, round, started_at, progress, deadline_at, facts, seen_at, seen_from, erase_workflow_id, netboot_workflow_id, netboot_purpose, netboot_job_id, netboot_done_at, planned_hardware, firmware, warned, warned_at, begun_by, grown_at, stalled FROM pxe_nodes WHERE node_id = $1
+SELECT node_id, install_workflow_id, round, started_at, progress, deadline_at, facts, seen_at, seen_from, erase_workflow_id, netboot_workflow_id, netboot_purpose, netboot_job_id, netboot_done_at, planned_hardware, firmware, warned, warned_at, begun_by, grown_at, stalled, source_network FROM pxe_nodes WHERE node_id = $1
 `
 
 func (q *Queries) PXENode(ctx context.Context, nodeID string) (PXENode, error) {
@@ -639,12 +675,13 @@ func (q *Queries) PXENode(ctx context.Context, nodeID string) (PXENode, error) {
 		&i.BegunBy,
 		&i.GrownAt,
 		&i.Stalled,
+		&i.SourceNetwork,
 	)
 	return i, err
 }
 
 const pXENodes = `-- name: PXENodes :many
-SELECT node_id, install_workflow_id, round, started_at, progress, deadline_at, facts, seen_at, seen_from, erase_workflow_id, netboot_workflow_id, netboot_purpose, netboot_job_id, netboot_done_at, planned_hardware, firmware, warned, warned_at, begun_by, grown_at, stalled FROM pxe_nodes WHERE node_id = ANY($1::text[])
+SELECT node_id, install_workflow_id, round, started_at, progress, deadline_at, facts, seen_at, seen_from, erase_workflow_id, netboot_workflow_id, netboot_purpose, netboot_job_id, netboot_done_at, planned_hardware, firmware, warned, warned_at, begun_by, grown_at, stalled, source_network FROM pxe_nodes WHERE node_id = ANY($1::text[])
 `
 
 func (q *Queries) PXENodes(ctx context.Context, nodeIds []string) ([]PXENode, error) {
@@ -678,6 +715,7 @@ func (q *Queries) PXENodes(ctx context.Context, nodeIds []string) ([]PXENode, er
 			&i.BegunBy,
 			&i.GrownAt,
 			&i.Stalled,
+			&i.SourceNetwork,
 		); err != nil {
 			return nil, err
 		}

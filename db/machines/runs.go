@@ -251,3 +251,16 @@ func tell(ctx context.Context, tx *db.Tx, id string) (Run, error) {
 	}
 	return r, tx.AppendEvent(ctx, db.Event{ResourceKind: RunResource, ResourceID: id, Type: EventType, Payload: payload})
 }
+
+// pruneRuns bounds one statement that deletes runs: each is looked for in every table that names
+// one.
+const pruneRuns = 100
+
+// PruneRuns deletes a batch of runs that ended before a time, with their steps, and returns how
+// many there were. It keeps the newest run of each machine, what is evidence of a tenant on it, and
+// runs that a campaign, a retry, a cluster's token or a live job names. The output of a run goes
+// first, by PruneLogs.
+func PruneRuns(ctx context.Context, c Conn, before time.Time) (int64, error) {
+	n, err := queries(c).PruneRuns(ctx, gen.PruneRunsParams{Before: before, MaxRows: pruneRuns})
+	return n, db.MapError("prune runs", err)
+}

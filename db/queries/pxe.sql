@@ -12,8 +12,22 @@ SELECT id FROM nodes WHERE macs @> ARRAY[@mac::text] AND lifecycle = 'pxe' AND s
 -- name: CountDiscovered :one
 SELECT count(*) FROM nodes WHERE status = 'discovered';
 
+-- name: CrowdedOutDiscovered :one
+-- The discovered node that gives way to a new one of a network, where the list is full: one of the network with the most nodes, which keeps more than
+-- the other has then, and of it the one that was not seen for the longest. A node that was not seen for long also gives way to one of its own network
+-- and of a network that has no more.
+WITH waiting AS (
+    SELECT n.id, p.seen_at, p.source_network, count(*) OVER (PARTITION BY p.source_network) AS of_network
+    FROM nodes n JOIN pxe_nodes p ON p.node_id = n.id WHERE n.status = 'discovered'
+)
+SELECT n.id FROM waiting w JOIN nodes n ON n.id = w.id
+CROSS JOIN (SELECT count(*) AS of_network FROM waiting WHERE source_network = @source_network::text) own
+WHERE n.status = 'discovered' AND (w.of_network > own.of_network + 1
+   OR w.of_network >= own.of_network AND w.seen_at < now() - make_interval(secs => @unseen_seconds::double precision))
+ORDER BY w.of_network DESC, w.seen_at, w.id LIMIT 1 FOR UPDATE OF n SKIP LOCKED;
+
 -- name: InsertPXENode :exec
-INSERT INTO pxe_nodes (node_id, facts, seen_from) VALUES (@node_id, @facts, @seen_from);
+INSERT INTO pxe_nodes (node_id, facts, seen_from, source_network) VALUES (@node_id, @facts, @seen_from, @source_network);
 
 -- name: InsertPXEMAC :execrows
 INSERT INTO pxe_macs (mac, node_id) VALUES (@mac, @node_id) ON CONFLICT DO NOTHING;
@@ -158,18 +172,18 @@ SELECT coalesce(max(attempt), 0)::integer FROM pxe_tokens WHERE node_id = @node_
 SELECT node_id FROM pxe_nodes WHERE deadline_at < now() + make_interval(secs => @ahead_seconds::double precision) ORDER BY deadline_at LIMIT @max_rows;
 
 -- name: InsertPXEToken :exec
--- Of each source the newest and those in use stay, sixteen in all. Of a node 128 stay: those of the newest attempt first, in it the best one of each source,
--- and of these the one that came first. So whoever fetches a script over and over, from however many addresses, does not drop the token of a machine that
--- fetched it before.
+-- Of each source the newest and those in use stay, sixteen in all. Of a node 128 stay: those of the newest attempt first, in it those of the sources that
+-- the node is known from, then the best one of each source, and of these the one that came first. So whoever fetches a script over and over, from however
+-- many addresses, does not drop the token of a machine that boots from where it was discovered, or that fetched the script before.
 WITH ranked AS (
-    SELECT t.token_hash, t.round, t.attempt, t.created_at,
+    SELECT t.token_hash, t.round, t.attempt, t.created_at, t.source = ANY(@known_sources::text[]) AS known,
         row_number() OVER (PARTITION BY t.source, t.round, t.attempt ORDER BY t.used_at IS NULL, t.created_at DESC, t.token_hash) AS of_source
     FROM pxe_tokens t WHERE t.node_id = @node_id
 ), dropped AS (
     DELETE FROM pxe_tokens WHERE token_hash IN (
         SELECT r.token_hash FROM ranked r WHERE r.of_source > 15
         UNION ALL
-        (SELECT r.token_hash FROM ranked r ORDER BY r.round DESC, r.attempt DESC, r.of_source, r.created_at, r.token_hash OFFSET 127))
+        (SELECT r.token_hash FROM ranked r ORDER BY r.round DESC, r.attempt DESC, r.known DESC, r.of_source, r.created_at, r.token_hash OFFSET 127))
 )
 INSERT INTO pxe_tokens (token_hash, node_id, round, attempt, source, expires_at)
 VALUES (@token_hash, @node_id, @round, @attempt, @source, now() + make_interval(secs => @ttl_seconds::double precision));

@@ -375,6 +375,7 @@ type Retention struct {
 	Invitations time.Duration `yaml:"invitations"`
 	Allocations time.Duration `yaml:"allocations"`
 	RunLogs     time.Duration `yaml:"run_logs"`
+	Runs        time.Duration `yaml:"runs"`
 	// PaymentEvents is for what the payment provider told.
 	PaymentEvents time.Duration `yaml:"payment_events"`
 	// BMCLogs is for the entries of BMCs' logs, since they were copied.
@@ -421,7 +422,7 @@ func Default() Config {
 
 		Retention: Retention{
 			Tasks: 90 * day, Findings: 30 * day, Outbox: 7 * day, Events: 30 * day, Actions: 90 * day, Jobs: 400 * day, Webhooks: 30 * day, Notices: 90 * day,
-			Invitations: 90 * day, Allocations: 90 * day, RunLogs: 90 * day, PaymentEvents: 90 * day, BMCLogs: 180 * day,
+			Invitations: 90 * day, Allocations: 90 * day, RunLogs: 90 * day, Runs: 400 * day, PaymentEvents: 90 * day, BMCLogs: 180 * day,
 		},
 		Webhooks:   Webhooks{Ports: "443", RetryFor: 3 * day},
 		Payment:    defaultPayment(),

@@ -134,6 +134,8 @@ func settings(c *Config) *pflag.FlagSet {
 	fs.DurationVar(&c.Retention.Invitations, "retention-invitations", c.Retention.Invitations,
 		"how long invitations to projects stay after they ended; one that a member accepted stays with the member")
 	fs.DurationVar(&c.Retention.RunLogs, "retention-run-logs", c.Retention.RunLogs, "how long the output of the steps of runs is kept")
+	fs.DurationVar(&c.Retention.Runs, "retention-runs", c.Retention.Runs,
+		"how long ended runs of machines stay with their steps; a run with output, the newest of each machine and those of campaigns stay longer")
 	fs.DurationVar(&c.Retention.Allocations, "retention-allocations", c.Retention.Allocations,
 		"how long customers can read an allocation after it ended; at least 90 days. Then its name, tags, keys and texts are deleted")
 	fs.DurationVar(&c.Retention.PaymentEvents, "retention-payment-events", c.Retention.PaymentEvents,

@@ -281,7 +281,7 @@ func (s Secrets) validate(v *validator) {
 
 func (r Retention) validate(v *validator) {
 	for name, d := range map[string]time.Duration{"tasks": r.Tasks, "findings": r.Findings, "outbox": r.Outbox, "events": r.Events, "actions": r.Actions,
-		"jobs": r.Jobs, "webhooks": r.Webhooks, "notices": r.Notices, "invitations": r.Invitations, "bmc_logs": r.BMCLogs} {
+		"jobs": r.Jobs, "webhooks": r.Webhooks, "notices": r.Notices, "invitations": r.Invitations, "bmc_logs": r.BMCLogs, "run_logs": r.RunLogs, "runs": r.Runs} {
 		if d < time.Hour || d > 100*365*day {
 			v.add("retention."+name, "must lie between 1h and 876000h")
 		}

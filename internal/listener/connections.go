@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/slipway-cloud/slipway/internal/sender"
 )
 
 // warnEvery is how often refused connections are logged at most.
@@ -58,12 +60,7 @@ func (c *connections) boundedAddress(conn net.Conn) (netip.Addr, bool) {
 	if err != nil || c.proxies.Trusts(addr) {
 		return addr, false
 	}
-	if addr.Is6() {
-		if p, err := addr.Prefix(64); err == nil {
-			addr = p.Addr()
-		}
-	}
-	return addr, true
+	return sender.Network(addr).Addr(), true
 }
 
 func (c *connections) enter(from netip.Addr) bool {

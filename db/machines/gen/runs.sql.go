@@ -306,6 +306,22 @@ func (q *Queries) ProjectRun(ctx context.Context, arg ProjectRunParams) (int64, 
 	return result.RowsAffected(), nil
 }
 
+const pruneRuns = `-- name: PruneRuns :one
+SELECT prune_runs($1::timestamptz, $2::integer)::bigint
+`
+
+type PruneRunsParams struct {
+	Before  time.Time
+	MaxRows int
+}
+
+func (q *Queries) PruneRuns(ctx context.Context, arg PruneRunsParams) (int64, error) {
+	row := q.db.QueryRow(ctx, pruneRuns, arg.Before, arg.MaxRows)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const run = `-- name: Run :one
 SELECT id, machine_id, project_id, request_id, type, plan_id, steps, stages, current_step, status, needs_intervention, accept_risk, job_id, failure_class, message, created_by, version, created_at, started_at, finished_at, retry_of FROM runs WHERE id = $1
 `

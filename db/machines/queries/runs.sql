@@ -60,3 +60,6 @@ WHERE (@before::text = '' OR r.id < @before::text) AND (@project_id::text = '' O
   AND NOT EXISTS (SELECT FROM (SELECT unnest(@fields::text[]) AS f, unnest(@negated::boolean[]) AS n, unnest(@wanted::text[]) AS v) t
     WHERE (CASE t.f WHEN 'run_id' THEN r.id WHEN 'machine_id' THEN r.machine_id WHEN 'phase' THEN r.status WHEN 'type' THEN r.type ELSE r.plan_id END = t.v) = t.n)
 ORDER BY r.id DESC LIMIT @max_rows;
+
+-- name: PruneRuns :one
+SELECT prune_runs(@before::timestamptz, @max_rows::integer)::bigint;
