@@ -34,7 +34,9 @@ type generator struct {
 }
 
 // meeting names a stage of a scenario set together with a kind of fault.
-func meeting(p *ScenarioSet, stage string, k Kind) string { return p.Name + " " + stage + " x " + string(k) }
+func meeting(p *ScenarioSet, stage string, k Kind) string {
+	return p.Name + " " + stage + " x " + string(k)
+}
 
 // key is what a point counts as: the same on all straight paths of a kind, which
 // share their stages, and another in each clean-up.
