@@ -50,6 +50,9 @@ type Env struct {
 	// OpenBrowser opens an address in a browser; nil opens that of this machine, from a terminal
 	// only.
 	OpenBrowser func(address string)
+	// PortOwner returns the user whose program has the far end of a connection between two
+	// addresses of this machine; nil asks the system.
+	PortOwner func(here, there string) (uid int, known bool)
 	// RunSSH runs ssh with arguments; nil runs the one of this machine.
 	RunSSH func(ctx context.Context, args []string) error
 }

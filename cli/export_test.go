@@ -7,3 +7,10 @@ func Commands() *cobra.Command { return (&app{}).root() }
 
 // MayBeEmpty marks flags for which an empty value has a meaning.
 const MayBeEmpty = mayBeEmpty
+
+// The owner of a connection on this machine, and the name that an identity provider is told.
+var (
+	PortOwner  = portOwner
+	OwnerIn    = ownerIn
+	DeviceName = deviceName
+)

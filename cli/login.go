@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/gofrs/flock"
@@ -68,28 +69,45 @@ func (a *app) signInTo(ctx context.Context, l loginFlags) error {
 	if err != nil {
 		return err
 	}
-	a.signing = &acc
-	who, err := client.Value(a.api.Whoami(ctx))
+	kept, err := a.keepLogin(ctx, l.name, u.Host, acc)
 	if err != nil {
+		a.endSession(ctx, acc)
 		return err
 	}
-	acc.User, acc.UserID = who.Name, who.ID
-	name, err := a.keepAccount(ctx, l.name, u.Host, acc)
-	if err != nil {
-		return err
+	if kept.replaced.Session != nil {
+		if err := a.endReplaced(ctx, kept); err != nil {
+			return err
+		}
 	}
-	roles := strings.Join(who.Roles, ", ")
-	if roles == "" {
-		roles = "no role of the platform"
-	}
-	fmt.Fprintf(a.Out, "signed in to %s as %s (%s); context %s\n", acc.Server, oneLine(who.Name), oneLine(roles), name)
+	roles := cmp.Or(strings.Join(kept.who.Roles, ", "), "no role of the platform")
+	fmt.Fprintf(a.Out, "signed in to %s as %s (%s); context %s\n", acc.Server, oneLine(kept.who.Name), oneLine(roles), kept.name)
 	return nil
 }
 
-// keepAccount keeps an account as the current context and returns the context's name. It never
-// replaces the account of another user or server.
-func (a *app) keepAccount(ctx context.Context, name, host string, acc account) (string, error) {
-	err := a.changeContexts(ctx, func(c *contexts) error {
+// keptLogin is a login that a context holds, with the account that the context held before.
+type keptLogin struct {
+	name          string
+	who           client.Principal
+	acc, replaced account
+}
+
+// keepLogin asks the server who has signed in, and keeps the account as a context.
+func (a *app) keepLogin(ctx context.Context, name, host string, acc account) (keptLogin, error) {
+	a.signing = &acc
+	who, err := client.Value(a.api.Whoami(ctx))
+	if err != nil {
+		return keptLogin{}, err
+	}
+	acc.User, acc.UserID = who.Name, who.ID
+	k := keptLogin{who: who, acc: acc}
+	k.name, k.replaced, err = a.keepAccount(ctx, name, host, acc)
+	return k, err
+}
+
+// keepAccount keeps an account as the current context. It returns the context's name, and the
+// account that the context held before. It never replaces the account of another user or server.
+func (a *app) keepAccount(ctx context.Context, name, host string, acc account) (used string, replaced account, err error) {
+	err = a.changeContexts(ctx, func(c *contexts) error {
 		free := func(name string) bool {
 			old, taken := c.Contexts[name]
 			return !taken || old.Server == acc.Server && old.UserID == acc.UserID
@@ -107,10 +125,11 @@ func (a *app) keepAccount(ctx context.Context, name, host string, acc account) (
 			old := c.Contexts[name]
 			return fail(ExitRefused, "the context %q is of %s at %s; choose another --name, or run slipway logout %s first", name, oneLine(cmp.Or(old.User, "another token")), old.Server, name)
 		}
+		replaced = c.Contexts[name]
 		c.Contexts[name], c.Current = acc, name
 		return nil
 	})
-	return name, err
+	return name, replaced, err
 }
 
 // changeContexts changes the configuration file while no other slipway of the user does.
@@ -196,7 +215,7 @@ func (a *app) logout(ctx context.Context, name string) error {
 			return noContext(ExitNotFound, name)
 		}
 		if err := a.revoke(ctx, ended); err != nil {
-			return err
+			return fail(ExitUnreachable, "%w, so the context stays; repeat the command", err)
 		}
 		delete(c.Contexts, name)
 		if c.Current == name {
@@ -214,32 +233,13 @@ func (a *app) logout(ctx context.Context, name string) error {
 	return nil
 }
 
-func (a *app) whoamiCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "whoami", Short: "Show who is signed in, and where", Args: cobra.NoArgs,
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
-			acc, err := a.account(cmd.Context())
-			if err != nil {
-				return err
-			}
-			r, err := a.api.Whoami(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return show(a, r, func(p client.Principal) error {
-				return a.fields("name", p.Name, "id", p.ID, "roles", strings.Join(p.Roles, ", "), "project", p.Project, "server", acc.Server)
-			})
-		}),
-	}
-}
-
 // clientOf returns an HTTP client for the identity provider of an account. It follows no redirects.
 func (a *app) clientOf(acc account) (*http.Client, error) {
 	c, err := a.transport(acc)
 	if err != nil {
 		return nil, err
 	}
-	rounds := c.Transport
+	rounds := cmp.Or[http.RoundTripper](c.Transport, http.DefaultTransport)
 	if own, ok := rounds.(*http.Transport); ok && acc.CAFile != "" { // the provider may have a public certificate
 		pool, err := x509.SystemCertPool()
 		if err != nil {
@@ -252,5 +252,36 @@ func (a *app) clientOf(acc account) (*http.Client, error) {
 		own.TLSClientConfig.RootCAs = pool
 		rounds = own
 	}
+	rounds = namedProgram{rounds, "slipway/" + a.Version + " (" + deviceName() + ")"}
 	return &http.Client{Transport: rounds, CheckRedirect: c.CheckRedirect, Timeout: providerLimit}, nil
+}
+
+// namedProgram names the program and its machine in each request to an identity provider, whose
+// page can then show which device asks to be signed in.
+type namedProgram struct {
+	http.RoundTripper
+	name string
+}
+
+func (p namedProgram) RoundTrip(r *http.Request) (*http.Response, error) {
+	named := r.Clone(r.Context())
+	named.Header.Set("User-Agent", p.name)
+	return p.RoundTripper.RoundTrip(named)
+}
+
+const maxDeviceName = 64
+
+// deviceName returns the name of this machine, as far as a header can hold it.
+func deviceName() string {
+	host, err := os.Hostname()
+	host = strings.Map(func(r rune) rune {
+		if r < '0' && r != '-' && r != '.' || r > 'z' {
+			return -1
+		}
+		return r
+	}, host)
+	if err != nil || host == "" {
+		return "unknown host"
+	}
+	return host[:min(len(host), maxDeviceName)]
 }

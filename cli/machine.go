@@ -223,14 +223,19 @@ func (a *app) machinePhase() *cobra.Command {
 func (a *app) machineAccess() *cobra.Command {
 	var in slipwayv1.SetMachineAccessRequest
 	cmd := &cobra.Command{
-		Use: "set-access MACHINE", Short: "Link a machine to a node, or give it a site and a pinned host key", Args: cobra.ExactArgs(1),
-		Long: `What is left out is none; --site-id "" alone takes all away. A machine of a node has the site and the host key of the node.`,
+		Use: "set-access MACHINE", Short: "Link a machine to a node, or give it a site and a pinned host key, for administrators", Args: cobra.ExactArgs(1),
+		Long: `Each call states all access of the machine: flags you omit are cleared, and --site-id "" alone removes all access.
+A machine of a node uses the site and the host key of the node, so --node-id is enough for it. A machine without a node needs
+--site-id for the login and the networks, and --ssh-host-key, so that no other machine can answer in its place.`,
+		Example: `  slipway machine set-access m-1 --node-id gpu-01
+  slipway machine set-access m-2 --site-id dc1 --ssh-host-key "ssh-ed25519 AAAA..."
+  slipway machine set-access m-2 --site-id ""`,
 	}
 	f := cmd.Flags()
-	f.StringVar(&in.NodeId, "node-id", "", "the node that the machine is, by hostname or id")
-	f.StringVar(&in.SiteId, "site-id", "", "the site whose SSH login and networks hold for the machine, by name or id")
-	f.StringVar(&in.SshHostKey, "ssh-host-key", "", "the public host key of the machine: type and key, as its console shows them")
-	f.StringVar(&in.BmcCredentialRef, "bmc-credential-ref", "", "the secret with the login of the BMC at the machine's bmc_endpoint, for power and the next boot without a node")
+	f.StringVar(&in.NodeId, "node-id", "", "the node that this machine is, by hostname or id")
+	f.StringVar(&in.SiteId, "site-id", "", "the site whose SSH login and networks apply to the machine, by name or id")
+	f.StringVar(&in.SshHostKey, "ssh-host-key", "", "the machine's public host key: type and key, as in /etc/ssh/ssh_host_ed25519_key.pub on the machine")
+	f.StringVar(&in.BmcCredentialRef, "bmc-credential-ref", "", "the name of the secret with the login of the BMC at the machine's bmc_endpoint; for power and boot order of a machine without a node")
 	cmd.MarkFlagsOneRequired("node-id", "site-id", "ssh-host-key")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		in.MachineId = args[0]

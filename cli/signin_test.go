@@ -34,6 +34,8 @@ type people struct {
 	config   string
 	// open does what a user does with the address that login opens.
 	open func(address string)
+	// portOwner is whose the browser is; nil asks the system.
+	portOwner func(here, there string) (int, bool)
 }
 
 func newPeople(t *testing.T) *people {
@@ -112,7 +114,7 @@ func (p *people) runIn(ctx context.Context, errs io.Writer, args ...string) said
 	var out, kept bytes.Buffer
 	code := cli.Run(ctx, cli.Env{
 		In: strings.NewReader(""), Out: &out, Err: io.MultiWriter(errs, &kept), Version: "test", ConfigPath: p.config,
-		Getenv: func(string) string { return "" }, OpenBrowser: func(address string) {
+		Getenv: func(string) string { return "" }, PortOwner: p.portOwner, OpenBrowser: func(address string) {
 			if p.open != nil {
 				go p.open(address)
 			}
@@ -221,7 +223,7 @@ func TestLogin_TellsThatTheUserWasRefused(t *testing.T) {
 		find := func(name string) string {
 			return strings.NewReplacer("%3A", ":", "%2F", "/").Replace(regexp.MustCompile(name + `=([^&]+)`).FindStringSubmatch(address)[1])
 		}
-		_, _ = p.openPage(find("redirect_uri") + "?error=access_denied&state=" + find("state"))
+		_, _ = p.openPage(find("redirect_uri") + "?error=access_denied&state=" + find("state") + "&iss=" + p.provider.Issuer)
 	}
 	require.Contains(t, p.runCLI("login", "--server", p.url).exits(cli.ExitUnauthorised).err, "denied in the browser")
 }
@@ -234,6 +236,7 @@ func TestLogin_SignsAUserInByADevice(t *testing.T) {
 	require.Contains(t, in.out, "bob@acme.example")
 	require.Contains(t, page, "slipway-cli", "the page names the program")
 	require.Contains(t, page, "127.0.0.1", "and where it asks from")
+	require.Contains(t, page, "slipway/test ("+cli.DeviceName()+")", "and the device")
 
 	denied, _ := p.loginByDevice(identity.Ada, false, "--name", "other")
 	require.Contains(t, denied.exits(cli.ExitUnauthorised).err, "denied in the browser")

@@ -129,7 +129,7 @@ func TestIdentity_SignInEndsTheSessionBefore(t *testing.T) {
 	kept.cookies[cookie] = u.cookies[cookie]
 	back = u.authorize("/portal/oidc/sign-in")
 	delete(u.cookies, cookie)
-	require.Equal(t, http.StatusUnauthorized, u.do("GET", callback("wrong", back.Query().Get("state")), nil).StatusCode)
+	require.Equal(t, http.StatusUnauthorized, u.do("GET", namedBy(p, "wrong", back.Query().Get("state")), nil).StatusCode)
 	require.Equal(t, http.StatusOK, kept.status())
 }
 

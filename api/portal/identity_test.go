@@ -73,6 +73,11 @@ func TestIdentity_SignsEachUserIn(t *testing.T) {
 	}
 }
 
+// namedBy is an answer of the provider.
+func namedBy(p *identity.Provider, code, state string) string {
+	return callback(code, state) + "&iss=" + url.QueryEscape(p.Issuer)
+}
+
 func TestIdentity_RefusesReplays(t *testing.T) {
 	t.Parallel()
 	w, p := newIdentityWorld(t)
@@ -91,14 +96,20 @@ func TestIdentity_RefusesReplays(t *testing.T) {
 			require.Equal(t, http.StatusSeeOther, u.do("GET", first.RequestURI(), nil).StatusCode)
 			u.cookies = map[string]string{}
 			second := u.authorize("/portal/oidc/sign-in")
-			return u.do("GET", callback(first.Query().Get("code"), second.Query().Get("state")), nil)
+			return u.do("GET", namedBy(p, first.Query().Get("code"), second.Query().Get("state")), nil)
 		},
 		"code of another's sign-in": func() answer { // its verifier is in the other's browser
 			victim, carol := w.user(p, identity.Admin), w.user(p, identity.Carol)
 			stolen := victim.authorize("/portal/oidc/sign-in").Query().Get("code")
-			a := carol.do("GET", callback(stolen, carol.authorize("/portal/oidc/sign-in").Query().Get("state")), nil)
+			a := carol.do("GET", namedBy(p, stolen, carol.authorize("/portal/oidc/sign-in").Query().Get("state")), nil)
 			carol.cookies = map[string]string{}
 			return a
+		},
+		"no name of the provider": func() answer { // which puts its name into each answer, as it says
+			u := w.user(p, identity.Admin)
+			back := u.authorize("/portal/oidc/sign-in").Query()
+			require.Equal(t, p.Issuer, back.Get("iss"))
+			return u.do("GET", callback(back.Get("code"), back.Get("state")), nil)
 		},
 		"another's callback": func() answer { // the victim would be signed in as Carol
 			victim, carol := w.user(p, identity.Admin), w.user(p, identity.Carol)
@@ -119,6 +130,7 @@ func TestIdentity_RefusesReplays(t *testing.T) {
 	} {
 		a := attack()
 		require.Equal(t, http.StatusUnauthorized, a.StatusCode, "%s: %s", name, a.raw)
+		require.Equal(t, name == "no name of the provider", strings.Contains(string(a.raw), "not of the identity provider"), "%s: %s", name, a.raw)
 		for _, c := range a.Cookies() {
 			require.NotEqual(t, cookie, c.Name, name)
 		}

@@ -129,6 +129,9 @@ func TestOIDC_SignsIn(t *testing.T) {
 	require.Contains(t, string(b.do("GET", "/api/v1/whoami", nil).raw), `"id":"oidc:u1"`)
 	require.Equal(t, http.StatusForbidden, b.do("GET", "/api/v1/admin/api-tokens", nil).StatusCode)
 	require.Equal(t, 0, w.count("SELECT count(*) FROM portal_sign_ins"))
+	code, state := p.authorize(b.do("GET", "/portal/oidc/sign-in", nil).Header.Get("Location"))
+	named := b.do("GET", callback(code, state)+"&iss="+url.QueryEscape(p.url), nil)
+	require.Equal(t, http.StatusSeeOther, named.StatusCode, "a provider may put its name into answers")
 }
 
 func TestOIDC_RefusesAnswers(t *testing.T) {
@@ -151,6 +154,13 @@ func TestOIDC_RefusesAnswers(t *testing.T) {
 			require.Equal(t, http.StatusSeeOther, b.do("GET", callback(code, state), nil).StatusCode)
 			b.cookies = map[string]string{"slipway_sign_in": kept}
 			return b.do("GET", callback(code, state), nil)
+		},
+		"another provider's name": func(b *browser, code, state string) answer {
+			return b.do("GET", callback(code, state)+"&iss=https%3A%2F%2Fevil.example", nil)
+		},
+		"two names": func(b *browser, code, state string) answer {
+			name := "&iss=" + url.QueryEscape(p.url)
+			return b.do("GET", callback(code, state)+name+name, nil)
 		},
 		"too late": func(b *browser, code, state string) answer {
 			w.exec("UPDATE portal_sign_ins SET expires_at = now() - interval '1 second'")

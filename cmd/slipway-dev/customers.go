@@ -31,8 +31,17 @@ func (o *operator) signIns(out io.Writer) {
 		fmt.Fprintf(out, "  %-9s %s  %s\n", u.Name, u.Password, describe(u))
 	}
 	fmt.Fprintln(out, "or with an API token, which `slipway token create NAME` prints.")
-	fmt.Fprintf(out, "Sign in from the command line as any of them, as an operator or a customer:\n  bin/slipway login --server %s\n"+
-		"and on a machine without a browser:\n  bin/slipway login --server %s --device\n", o.stack.Config.API.PublicURL, o.stack.Config.API.PublicURL)
+	o.loginLines(out)
+}
+
+// loginLines prints how an operator and a customer sign in from the command line. Each has a
+// context of its own, so both lines work one after the other.
+func (o *operator) loginLines(out io.Writer) {
+	fmt.Fprintln(out, "Sign in from the command line; each line opens the page of the identity provider, where the password above is asked for:")
+	for _, who := range []struct{ what, name string }{{"an operator", identity.Operator}, {"a customer", identity.Ada}} {
+		fmt.Fprintf(out, "  bin/slipway login --server %s --name %s   # as %s: user name %s\n", o.stack.Config.API.PublicURL, who.name, who.what, who.name)
+	}
+	fmt.Fprintln(out, "Add --device on a machine without a browser, or for a second user while the browser is still signed in as the first.")
 }
 
 func describe(u identity.User) string {

@@ -171,6 +171,13 @@ func (m *Manager) finishOIDC(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	ours, err := m.provider.hasAnswered(r)
+	if err != nil {
+		return err
+	}
+	if !ours {
+		return m.refuse(r, portaldb.MethodOIDC, "the answer is not of the identity provider that was asked; begin again at /portal/")
+	}
 	if r.URL.Query().Get("error") != "" {
 		return m.refuse(r, portaldb.MethodOIDC, "the identity provider refused it; begin again at /portal/")
 	}
@@ -188,6 +195,24 @@ func (m *Manager) finishOIDC(w http.ResponseWriter, r *http.Request) error {
 	}
 	http.Redirect(w, r, begun.ReturnTo, http.StatusSeeOther)
 	return nil
+}
+
+// hasAnswered reports whether an answer is of the provider: the name in it is the provider's, or
+// the provider puts none into its answers (RFC 9207). After a mix-up the portal would send the code
+// of another provider to this one.
+func (p *provider) hasAnswered(r *http.Request) (bool, error) {
+	if iss, named := r.URL.Query()["iss"]; named {
+		return len(iss) == 1 && iss[0] == p.cfg.Issuer, nil
+	}
+	found, err := p.issuer.Provider(r.Context())
+	if err != nil {
+		return false, problem.New(problem.Unavailable, "the identity provider does not answer; begin again at /portal/")
+	}
+	var promises struct {
+		NamesIssuer bool `json:"authorization_response_iss_parameter_supported"`
+	}
+	err = found.Claims(&promises)
+	return !promises.NamesIssuer, err
 }
 
 // identify exchanges the code and returns who signed in. again demands that the user has just been

@@ -24,28 +24,33 @@ const (
 // user their rights.
 type device struct {
 	op.DeviceAuthorizationState
-	userCode, address string
-	began             time.Time
+	userCode, address, program string
+	began                      time.Time
 }
 
 var _ op.DeviceAuthorizationStorage = storage{}
 
-type addressKey struct{}
+type callerKey struct{}
 
-// withAddress notes in the context where a request comes from.
-func withAddress(next http.Handler) http.Handler {
+// caller is where a request comes from, and what its program calls itself.
+type caller struct{ address, program string }
+
+const maxProgram = 200
+
+// withCaller notes in the context who sends a request.
+func withCaller(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.RemoteAddr)
 		if err != nil {
 			host = r.RemoteAddr
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), addressKey{}, host)))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller{host, r.UserAgent()[:min(len(r.UserAgent()), maxProgram)]})))
 	})
 }
 
 // StoreDeviceAuthorization keeps a sign-in that begins, and drops those that took too long.
 func (s storage) StoreDeviceAuthorization(ctx context.Context, clientID, deviceCode, userCode string, expires time.Time, scopes []string) error {
-	address, _ := ctx.Value(addressKey{}).(string)
+	from, _ := ctx.Value(callerKey{}).(caller)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for code, old := range s.devices {
@@ -60,7 +65,7 @@ func (s storage) StoreDeviceAuthorization(ctx context.Context, clientID, deviceC
 	}
 	s.devices[deviceCode] = &device{
 		DeviceAuthorizationState: op.DeviceAuthorizationState{ClientID: clientID, Audience: []string{Audience}, Scopes: scopes, Expires: expires, AMR: []string{"pwd"}},
-		userCode:                 userCode, address: address, began: time.Now(),
+		userCode:                 userCode, address: from.address, program: from.program, began: time.Now(),
 	}
 	return nil
 }
@@ -100,8 +105,8 @@ var devicePage = template.Must(template.New("device").Parse(`<!doctype html>
 <p><label>Code that the program shows <input name="user_code" required autofocus></label></p>
 <p><button>Go on</button></p>
 </form>{{end}}
-{{if .Code}}<p>The program <b>{{.Client}}</b> at the address <b>{{.Address}}</b> asked at {{.Began}} to sign in as you. It shows the code <b>{{.Code}}</b>.</p>
-<p>Confirm only if you have started it yourself and the code is the same: whoever started it gets your rights.</p>
+{{if .Code}}<p>The program <b>{{.Client}}</b> at the address <b>{{.Address}}</b> asked at {{.Began}} to sign in as you. It calls itself and its device <b>{{.Program}}</b>. It shows the code <b>{{.Code}}</b>.</p>
+<p>Confirm only if you have started it yourself, on this device, and the code is the same: whoever started it gets your rights.</p>
 <form method="post" action="` + devicePath + `">
 <input type="hidden" name="user_code" value="{{.Code}}">
 <p><label>User name <input name="user" autocomplete="username" required autofocus></label></p>
@@ -112,8 +117,8 @@ var devicePage = template.Must(template.New("device").Parse(`<!doctype html>
 `))
 
 type deviceData struct {
-	Heading, Problem, Client, Address, Began, Code string
-	Ask                                            bool
+	Heading, Problem, Client, Address, Program, Began, Code string
+	Ask                                                     bool
 }
 
 func showDevicePage(w http.ResponseWriter, status int, d deviceData) {
@@ -126,7 +131,7 @@ const deviceHeading = "Sign in a program"
 
 func (d device) pageData(problem string) deviceData {
 	return deviceData{
-		Heading: deviceHeading, Problem: problem, Client: d.ClientID, Address: d.address, Began: d.began.UTC().Format(time.RFC3339), Code: d.userCode,
+		Heading: deviceHeading, Problem: problem, Client: d.ClientID, Address: d.address, Program: d.program, Began: d.began.UTC().Format(time.RFC3339), Code: d.userCode,
 	}
 }
 

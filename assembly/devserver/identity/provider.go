@@ -86,7 +86,8 @@ type Provider struct {
 	logins   map[string]login    // by cookie
 	devices  map[string]*device  // by device code
 	// refreshes are the refresh tokens that count.
-	refreshes map[string]*refresh
+	refreshes     map[string]*refresh
+	revokeEndsAll bool
 }
 
 const callTimeout = 10 * time.Second
@@ -139,8 +140,11 @@ func (p *Provider) handler() (http.Handler, error) {
 	mux.HandleFunc("GET "+devicePath, p.showDevice)
 	mux.HandleFunc("POST "+devicePath, p.takeDevice)
 	mux.HandleFunc("GET "+signedOutPath, p.showSignedOut)
+	mux.HandleFunc("GET "+discoveryPath, p.showConfiguration)
+	mux.Handle(authorizePath, p.namingIssuer(p.engine))
+	mux.Handle(authorizePath+"/", p.namingIssuer(p.engine))
 	mux.Handle("/", p.engine)
-	return withAddress(p.withLogin(mux)), nil
+	return withCaller(p.withLogin(mux)), nil
 }
 
 // User returns a user by name.

@@ -75,8 +75,35 @@ func (s storage) GetRefreshTokenInfo(_ context.Context, clientID, token string) 
 func (s storage) RevokeToken(_ context.Context, token, _, clientID string) *oidc.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.refreshes[token]; r != nil && r.clientID == clientID {
-		delete(s.refreshes, token)
+	ended := s.refreshes[token]
+	if ended == nil || ended.clientID != clientID {
+		return nil
+	}
+	delete(s.refreshes, token)
+	for other, r := range s.refreshes {
+		if s.revokeEndsAll && r.subject == ended.subject {
+			delete(s.refreshes, other)
+		}
 	}
 	return nil
+}
+
+// EndAllOnRevoke makes the revocation of one refresh token end all sign-ins of the same user at
+// programs, as some providers do. It is for tests.
+func (p *Provider) EndAllOnRevoke() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.revokeEndsAll = true
+}
+
+// SignIns returns how many sign-ins of a user at programs can be renewed.
+func (p *Provider) SignIns(name string) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.refreshes {
+		if r.subject == (User{Name: name}).Subject() {
+			n++
+		}
+	}
+	return n
 }
