@@ -107,6 +107,8 @@ func (a *app) keepAccount(ctx context.Context, name, host string, acc account) (
 			old := c.Contexts[name]
 			return fail(ExitRefused, "the context %q is of %s at %s; choose another --name, or run slipway logout %s first", name, oneLine(cmp.Or(old.User, "another token")), old.Server, name)
 		}
+		old := c.Contexts[name] // of the same user
+		acc.Project, acc.ProjectName = old.Project, old.ProjectName
 		c.Contexts[name], c.Current = acc, name
 		return nil
 	})
@@ -227,7 +229,7 @@ func (a *app) whoamiCommand() *cobra.Command {
 				return err
 			}
 			return show(a, r, func(p client.Principal) error {
-				return a.fields("name", p.Name, "id", p.ID, "roles", strings.Join(p.Roles, ", "), "project", p.Project, "server", acc.Server)
+				return a.fields("name", p.Name, "id", p.ID, "roles", strings.Join(p.Roles, ", "), "project", p.Project, "default project", acc.Project, "server", acc.Server)
 			})
 		}),
 	}
